@@ -2,7 +2,7 @@
 # The verbs a person types. Each says what it does and how long it usually takes (warm / bare machine, 2 cores).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install kubectl demo test soak e2e robustness alerts check fuzz golden image bench bench-save bench-restore bench-prune bench-scale bench-replace cluster-up cluster-down cluster-status
+.PHONY: help install kubectl demo test soak e2e robustness alerts check fuzz golden image bench bench-save bench-restore bench-prune bench-scale bench-fleet bench-replace cluster-up cluster-down cluster-status
 
 export HOLDFAST_CACHE ?= $(HOME)/.cache/holdfast
 export CARGO_TARGET_DIR ?= $(HOLDFAST_CACHE)/target
@@ -62,6 +62,9 @@ bench-prune: ## requests and memory of agent prune for each snapshot: 5000 in a 
 
 bench-scale: ## changes of a cluster's size beside a bare Pod of etcd, on the testbed (20 min)
 	@tests/bin/deps && tests/bin/bench-scale
+
+bench-fleet: ## memory of an operator with 3,000 members and 16,000 snapshots, some of them fat, on the testbed (10 min)
+	@tests/bin/deps && tests/bin/bench-fleet
 
 bench-replace: ## replacement of a lost voter, of a volume and of memory, with writes beside it, on the testbed (15 min)
 	@tests/bin/deps && tests/bin/bench-replace

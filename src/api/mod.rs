@@ -106,6 +106,38 @@ pub mod key {
     /// made of that.
     pub const AGENT_IMAGE: &str = "holdfast.dev/agent-image";
 
+    /// All of them.
+    pub const ALL: &[&str] = &[
+        NAME,
+        COMPONENT,
+        MANAGED_BY,
+        CLUSTER,
+        CLUSTER_UID,
+        MEMBER,
+        MEMBER_UID,
+        SNAPSHOT,
+        SCHEDULE,
+        SCHEDULE_UID,
+        SNAPSHOT_TEMPLATE,
+        RENDERED,
+        STORE,
+        STORE_RECORD,
+        ACCEPT_STORE,
+        ACCEPT_ANOMALY,
+        REMOVE_LAST,
+        PRUNE_RUN,
+        ALLOW_DELETION,
+        REPLACE,
+        ROLE,
+        MAY_START_EMPTY,
+        STARTED,
+        JOINED,
+        TLS,
+        WRITTEN_AT,
+        ATTEMPTS_BEFORE,
+        AGENT_IMAGE,
+    ];
+
     /// Whether a label or annotation key belongs to us, so that nobody else's value may stand under it.
     pub fn is_ours(key: &str) -> bool {
         key.split_once('/').is_some_and(|(domain, _)| domain == super::GROUP)

@@ -13,6 +13,9 @@ pub(super) const PORT: u16 = 8080;
 /// Enough to finish one act and give the lease back.
 const GRACE_SECONDS: u32 = 15;
 
+/// Room for a fleet of the size in docs/operations.md, and for what one tenant can put into it.
+const MEMORY: &str = "512Mi";
+
 pub(super) fn object(options: &Options) -> Value {
     let home = options.scope.home();
     let mut args = vec![
@@ -62,7 +65,7 @@ pub(super) fn object(options: &Options) -> Value {
                         "readinessProbe": probe("/readyz", 2),
                         "resources": {
                             "requests": {"cpu": "50m", "memory": "64Mi"},
-                            "limits": {"memory": "256Mi"},
+                            "limits": {"memory": MEMORY},
                         },
                         "securityContext": {
                             "allowPrivilegeEscalation": false,

@@ -85,6 +85,11 @@ fn lease_rules() -> Vec<Value> {
     ]
 }
 
+/// Whether another install works in a namespace: its Lease says it.
+fn other_leases() -> Value {
+    json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [NAME], "verbs": ["get"]})
+}
+
 fn operator_rules() -> Vec<Value> {
     OPERATOR
         .iter()
@@ -107,7 +112,8 @@ pub(super) fn objects(scope: &Scope) -> Vec<Value> {
                 "labels": {"app.kubernetes.io/name": NAME, "pod-security.kubernetes.io/enforce": "restricted"},
             }});
             let mut all = vec![namespace, account];
-            all.extend([role(None, &operator_rules()), binding(None, NAMESPACE)]);
+            let rules = [operator_rules(), vec![other_leases()]].concat();
+            all.extend([role(None, &rules), binding(None, NAMESPACE)]);
             all.extend([role(Some(NAMESPACE), &lease_rules()), binding(Some(NAMESPACE), NAMESPACE)]);
             all.extend(people());
             all

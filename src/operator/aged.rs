@@ -39,8 +39,8 @@ impl<T: Clone> Aged<T> {
         }
     }
 
-    /// Forgets all whose key begins with this.
-    pub(super) fn forget(&mut self, first: &str) {
-        self.0.retain(|(known, _), _| known != first);
+    /// Keeps only what has such a first part of its key.
+    pub(super) fn retain(&mut self, kept: impl Fn(&str) -> bool) {
+        self.0.retain(|(first, _), _| kept(first));
     }
 }

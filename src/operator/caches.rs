@@ -1,12 +1,19 @@
-//! The watch caches of every kind. How they are read, and read past, is in `reader.rs`.
+//! The watch caches of every kind, with an index by namespace and cluster, so that a pass does not walk the objects of all
+//! others. How they are read, and read past, is in `reader.rs`.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::Resource;
-use kube::runtime::reflector::Store;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher::Event;
+use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
@@ -14,18 +21,18 @@ use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSna
 /// One cache for each kind we watch.
 #[derive(Clone, Debug)]
 pub(super) struct Caches {
-    pub(super) clusters: Store<EtcdCluster>,
-    pub(super) members: Store<EtcdMember>,
-    pub(super) snapshots: Store<EtcdSnapshot>,
-    pub(super) backup_stores: Store<EtcdBackupStore>,
-    pub(super) schedules: Store<EtcdSnapshotSchedule>,
-    pub(super) pods: Store<Pod>,
-    pub(super) claims: Store<PersistentVolumeClaim>,
-    pub(super) services: Store<Service>,
-    pub(super) endpoints: Store<EndpointSlice>,
-    pub(super) budgets: Store<PodDisruptionBudget>,
-    pub(super) jobs: Store<Job>,
-    pub(super) cron_jobs: Store<CronJob>,
+    pub(super) clusters: Cache<EtcdCluster>,
+    pub(super) members: Cache<EtcdMember>,
+    pub(super) snapshots: Cache<EtcdSnapshot>,
+    pub(super) backup_stores: Cache<EtcdBackupStore>,
+    pub(super) schedules: Cache<EtcdSnapshotSchedule>,
+    pub(super) pods: Cache<Pod>,
+    pub(super) claims: Cache<PersistentVolumeClaim>,
+    pub(super) services: Cache<Service>,
+    pub(super) endpoints: Cache<EndpointSlice>,
+    pub(super) budgets: Cache<PodDisruptionBudget>,
+    pub(super) jobs: Cache<Job>,
+    pub(super) cron_jobs: Cache<CronJob>,
 }
 
 /// A kind we read: namespaced, known at compile time.
@@ -39,28 +46,193 @@ pub(super) trait Cached:
     + 'static
 {
     /// Its cache.
-    fn cache(caches: &Caches) -> &Store<Self>;
+    fn cache(caches: &Caches) -> &Cache<Self>;
+    /// Name of the cluster that its spec names.
+    fn cluster(&self) -> Option<&str> {
+        None
+    }
 }
 
 macro_rules! cached {
-    ($($kind:ty => $field:ident,)*) => {
+    ($($kind:ty => $field:ident $(, $cluster:expr)?;)*) => {
         $(impl Cached for $kind {
-            fn cache(caches: &Caches) -> &Store<Self> { &caches.$field }
+            fn cache(caches: &Caches) -> &Cache<Self> { &caches.$field }
+            $(fn cluster(&self) -> Option<&str> {
+                let named: fn(&Self) -> Option<&str> = $cluster;
+                named(self)
+            })?
         })*
     };
 }
 
 cached! {
-    EtcdCluster => clusters,
-    EtcdMember => members,
-    EtcdSnapshot => snapshots,
-    EtcdBackupStore => backup_stores,
-    Pod => pods,
-    PersistentVolumeClaim => claims,
-    Service => services,
-    EndpointSlice => endpoints,
-    PodDisruptionBudget => budgets,
-    Job => jobs,
-    EtcdSnapshotSchedule => schedules,
-    CronJob => cron_jobs,
+    EtcdCluster => clusters;
+    EtcdMember => members, |member| Some(&member.spec.cluster_ref.name);
+    EtcdSnapshot => snapshots, |snapshot| snapshot.spec.cluster_ref.as_ref().map(|named| named.name.as_str());
+    EtcdSnapshotSchedule => schedules, |schedule| schedule.spec.cluster_ref.as_ref().map(|named| named.name.as_str());
+    EtcdBackupStore => backup_stores;
+    Pod => pods;
+    PersistentVolumeClaim => claims;
+    Service => services;
+    EndpointSlice => endpoints;
+    PodDisruptionBudget => budgets;
+    Job => jobs;
+    CronJob => cron_jobs;
+}
+
+/// Objects by namespace, by the cluster that they name (empty: none), and by name.
+type Index<K> = HashMap<String, HashMap<String, HashMap<String, Arc<K>>>>;
+
+/// The cache of one kind.
+#[derive(Debug)]
+pub(super) struct Cache<K: Cached> {
+    store: Store<K>,
+    index: Arc<RwLock<Index<K>>>,
+}
+
+impl<K: Cached> Clone for Cache<K> {
+    fn clone(&self) -> Self {
+        Self { store: self.store.clone(), index: Arc::clone(&self.index) }
+    }
+}
+
+impl<K: Cached> Deref for Cache<K> {
+    type Target = Store<K>;
+
+    fn deref(&self) -> &Store<K> {
+        &self.store
+    }
+}
+
+impl<K: Cached> Cache<K> {
+    /// The object of this name.
+    pub(super) fn named(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.store.get(&ObjectRef::new(name).within(namespace))
+    }
+
+    /// The objects of a namespace that `wanted` accepts.
+    pub(super) fn within(&self, namespace: &str, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let there = index.get(namespace).into_iter().flat_map(HashMap::values).flat_map(HashMap::values);
+        there.filter(|object| wanted(object)).cloned().collect()
+    }
+
+    /// The objects whose spec names this cluster.
+    pub(super) fn of_cluster(&self, namespace: &str, cluster: &str) -> Vec<Arc<K>> {
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let there = index.get(namespace).and_then(|clusters| clusters.get(cluster));
+        there.into_iter().flat_map(HashMap::values).cloned().collect()
+    }
+}
+
+/// The writing end of a cache.
+pub(super) struct CacheWriter<K: Cached> {
+    writer: Writer<K>,
+    index: Arc<RwLock<Index<K>>>,
+}
+
+impl<K: Cached> Default for CacheWriter<K> {
+    fn default() -> Self {
+        Self { writer: Writer::default(), index: Arc::default() }
+    }
+}
+
+impl<K: Cached> CacheWriter<K> {
+    /// The reading end.
+    pub(super) fn cache(&self) -> Cache<K> {
+        Cache { store: self.writer.as_reader(), index: Arc::clone(&self.index) }
+    }
+
+    /// Takes what a watch reports.
+    pub(super) fn apply(&mut self, event: &Event<K>) {
+        let cache = self.cache();
+        let place = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
+        match event {
+            Event::Apply(object) | Event::Delete(object) => {
+                let (namespace, name) = place(object);
+                let before = cache.named(&namespace, &name);
+                self.writer.apply_watcher_event(event);
+                let now = cache.named(&namespace, &name);
+                let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+                if let Some(before) = before {
+                    remove(&mut index, &namespace, before.cluster().unwrap_or_default(), &name);
+                }
+                if let Some(now) = now {
+                    insert(&mut index, namespace, name, now);
+                }
+            }
+            Event::InitDone => {
+                self.writer.apply_watcher_event(event);
+                let mut all = Index::new();
+                for object in cache.state() {
+                    let (namespace, name) = place(&object);
+                    insert(&mut all, namespace, name, object);
+                }
+                *self.index.write().unwrap_or_else(PoisonError::into_inner) = all;
+            }
+            Event::Init | Event::InitApply(_) => self.writer.apply_watcher_event(event),
+        }
+    }
+}
+
+fn insert<K: Cached>(index: &mut Index<K>, namespace: String, name: String, object: Arc<K>) {
+    let cluster = object.cluster().unwrap_or_default().to_owned();
+    index.entry(namespace).or_default().entry(cluster).or_default().insert(name, object);
+}
+
+/// Nothing stays of namespaces and clusters without objects.
+fn remove<K>(index: &mut Index<K>, namespace: &str, cluster: &str, name: &str) {
+    let Some(clusters) = index.get_mut(namespace) else { return };
+    if let Some(objects) = clusters.get_mut(cluster) {
+        objects.remove(name);
+        if objects.is_empty() {
+            clusters.remove(cluster);
+        }
+    }
+    if clusters.is_empty() {
+        index.remove(namespace);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(namespace: &str, name: &str, cluster: &str) -> EtcdSnapshot {
+        serde_json::from_value(serde_json::json!({
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"clusterRef": {"name": cluster}, "destination": {"pvc": {"claimName": "backups"}}},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_index_follows_the_cache() {
+        let mut writer = CacheWriter::default();
+        let cache = writer.cache();
+        let names = |objects: Vec<Arc<EtcdSnapshot>>| {
+            let mut names: Vec<String> = objects.iter().map(|object| object.name_any()).collect();
+            names.sort();
+            names
+        };
+        let of = |cluster: &str| names(cache.of_cluster("ns", cluster));
+        writer.apply(&Event::Init);
+        for (namespace, name, cluster) in [("ns", "s-1", "a"), ("ns", "s-2", "b"), ("other", "s-3", "a")] {
+            writer.apply(&Event::InitApply(snapshot(namespace, name, cluster)));
+        }
+        assert_eq!(of("a"), Vec::<String>::new(), "a list counts when it is complete");
+        writer.apply(&Event::InitDone);
+        assert_eq!(
+            (of("a"), names(cache.within("ns", |_| true))),
+            (vec!["s-1".into()], vec!["s-1".into(), "s-2".into()])
+        );
+        writer.apply(&Event::Apply(snapshot("ns", "s-4", "a")));
+        writer.apply(&Event::Apply(snapshot("ns", "s-1", "b")));
+        assert_eq!((of("a"), of("b")), (vec!["s-4".into()], vec!["s-1".into(), "s-2".into()]));
+        writer.apply(&Event::Delete(snapshot("ns", "s-4", "a")));
+        assert_eq!(of("a"), Vec::<String>::new());
+        writer.apply(&Event::Init);
+        writer.apply(&Event::InitDone);
+        assert!(cache.index.read().unwrap().is_empty() && cache.is_empty());
+    }
 }

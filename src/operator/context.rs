@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::backoff::Backoff;
 use super::caches::Caches;
 use super::clock;
+use super::elsewhere::Elsewhere;
 use super::error::Error;
 use super::etcd::Pool;
 use super::events::Events;
@@ -19,6 +20,7 @@ use super::metrics::Metrics;
 use super::repeats::Repeats;
 use super::skew::Skew;
 use super::tls::Memory;
+use super::wake::Wakers;
 use crate::plan::Settings;
 
 /// Deadline of one call to the API server: longer than its own storage takes on a bad day, shorter than a lease.
@@ -33,6 +35,8 @@ pub(super) struct Context {
     pub(super) write: WriteClient,
     /// The watch caches.
     pub(super) caches: Caches,
+    /// The queues, for what no watch tells of.
+    pub(super) wakers: Wakers,
     /// Connections to etcd members.
     pub(super) etcd: Pool,
     /// What was read of certificates.
@@ -51,6 +55,8 @@ pub(super) struct Context {
     pub(super) repeats: Repeats,
     /// Whether this process holds the lease.
     pub(super) leading: watch::Receiver<bool>,
+    /// Which namespaces other installs work in.
+    pub(super) elsewhere: Elsewhere,
     /// Counts writes.
     pub(super) writes: Writes,
 }

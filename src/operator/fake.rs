@@ -7,21 +7,22 @@ use axum::Router;
 use axum::body::{Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
-use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::backoff::Backoff;
-use super::caches::Caches;
+use super::caches::{CacheWriter, Caches};
 use super::context::{Context, ReadClient, WriteClient, Writes};
+use super::elsewhere::Elsewhere;
 use super::etcd::Pool;
 use super::events::Events;
 use super::metrics::Metrics;
 use super::repeats::Repeats;
 use super::skew::Skew;
 use super::tls::Memory;
+use super::wake::Wakers;
 use super::watches::CacheWriters;
 use crate::api::EtcdCluster;
 use crate::plan::{Proxies, Settings};
@@ -61,6 +62,15 @@ impl Fake {
 
     /// The same, with these clusters in the cache.
     pub(super) async fn with(cached: Vec<EtcdCluster>, answers: Vec<Answer>) -> Self {
+        let mut clusters = CacheWriter::<EtcdCluster>::default();
+        for cluster in cached {
+            clusters.apply(&Event::Apply(cluster));
+        }
+        Self::filled(Caches { clusters: clusters.cache(), ..CacheWriters::default().caches() }, answers).await
+    }
+
+    /// The same, with these caches.
+    pub(super) async fn filled(caches: Caches, answers: Vec<Answer>) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let script = Script { answers: Arc::new(answers), log: Arc::default(), date: Arc::default() };
         let date = Arc::clone(&script.date);
@@ -73,16 +83,13 @@ impl Fake {
         let mut config = kube::Config::new(url.parse().unwrap());
         config.default_retry = false;
         let client = kube::Client::try_from(config).unwrap();
-        let mut clusters = Writer::<EtcdCluster>::default();
-        for cluster in cached {
-            clusters.apply_watcher_event(&Event::Apply(cluster));
-        }
         let metrics = Arc::new(Metrics::new());
         let (leading, led) = watch::channel(true);
         let ctx = Arc::new(Context {
             read: ReadClient(client.clone()),
             write: WriteClient(client.clone()),
-            caches: Caches { clusters: clusters.as_reader(), ..CacheWriters::default().caches() },
+            caches,
+            wakers: Wakers::new().0,
             etcd: Pool::default(),
             tls: Memory::default(),
             events: Events::start(client, "test".to_owned(), Arc::clone(&metrics)),
@@ -96,6 +103,7 @@ impl Fake {
             repeats: Repeats::default(),
             skew: Skew::default(),
             leading: led,
+            elsewhere: Elsewhere::new(Some(("home".to_owned(), "holdfast".to_owned()))),
             writes: Writes::new(None),
         });
         Self { ctx, leading, log, date }

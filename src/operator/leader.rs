@@ -2,8 +2,9 @@
 //!
 //! `evaluate` decides, the loop does. A Lease of somebody else counts as given up only after it stood unchanged for its
 //! duration by *our* clock, so clocks need not agree. Every write carries the resourceVersion that was read, so of two
-//! takers one loses; and a holder that cannot renew in time stops by itself, before anybody else may take over. Safety
-//! does not rest on this: the guards of each act do (I19). The operator needs `get`, `create` and `update` on its Lease.
+//! takers one loses; and a holder that cannot renew in time stops by itself, before anybody else may take over: it counts
+//! from the moment before it sends a renewal, however late the answer comes. Safety does not rest on this: the guards of
+//! each act do (I19). The operator needs `get`, `create` and `update` on its Lease.
 
 use std::time::Duration;
 
@@ -21,12 +22,21 @@ use crate::api::FIELD_MANAGER;
 
 /// How long a Lease stands after its last renewal. A new leader after a crash begins within this time.
 const DURATION: Duration = Duration::from_secs(15);
-/// A holder that has not renewed for this long stops, well before anybody else may begin.
-const GIVE_UP: Duration = Duration::from_secs(8);
-/// How often it is renewed, or looked at: several tries fit before giving up.
-const EVERY: Duration = Duration::from_secs(2);
-/// Each call's deadline.
-const DEADLINE: Duration = Duration::from_secs(3);
+
+/// How a holder keeps its Lease.
+const PACE: Pace =
+    Pace { give_up: Duration::from_secs(8), every: Duration::from_secs(2), deadline: Duration::from_secs(3) };
+
+/// The times of a holder.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// A holder whose last successful renewal was sent so long ago stops, well before anybody else may begin.
+    give_up: Duration,
+    /// How often the Lease is renewed, or looked at: several tries fit before giving up.
+    every: Duration,
+    /// Deadline of one look with its write.
+    deadline: Duration,
+}
 
 /// What to do about a Lease.
 #[derive(Debug, PartialEq, Eq)]
@@ -83,16 +93,31 @@ pub(super) async fn run(
     leading: &watch::Sender<bool>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
+    let kept = keep(client, config, leading, stop, PACE).await;
+    // Also where the lease is lost: nothing is written from now on.
+    leading.send_replace(false);
+    kept
+}
+
+async fn keep(
+    client: Client,
+    config: &Config,
+    leading: &watch::Sender<bool>,
+    stop: CancellationToken,
+    pace: Pace,
+) -> anyhow::Result<()> {
     let api: Api<Lease> = Api::namespaced(client, &config.lease_namespace);
     let mut sight: Option<Sight> = None;
     let mut renewed: Option<Instant> = None;
     loop {
-        match clock::within(DEADLINE, step(&api, config, &mut sight))
+        // Before the request: others count from when the API server stores the renewal, and its answer may come late.
+        let sent = clock::instant();
+        match clock::within(pace.deadline, step(&api, config, &mut sight))
             .await
             .unwrap_or_else(|| Err("no answer".to_owned()))
         {
             Ok(true) => {
-                renewed = Some(clock::instant());
+                renewed = Some(sent);
                 if leading.send_if_modified(|now| !std::mem::replace(now, true)) {
                     tracing::info!(identity = config.identity, "leading");
                 }
@@ -102,17 +127,17 @@ pub(super) async fn run(
             }
             Err(error) => tracing::warn!(error, lease = config.lease_name, "the lease could not be read or renewed"),
         }
-        if renewed.is_some_and(|at| at.elapsed() > GIVE_UP) {
-            anyhow::bail!("the lease could not be renewed for {} s", GIVE_UP.as_secs());
+        if renewed.is_some_and(|at| at.elapsed() > pace.give_up) {
+            anyhow::bail!("the lease could not be renewed for {} s", pace.give_up.as_secs());
         }
         tokio::select! {
-            () = clock::sleep(EVERY) => {}
+            () = clock::sleep(pace.every) => {}
             () = stop.cancelled() => break,
         }
     }
     if renewed.is_some() {
         leading.send_replace(false);
-        if clock::within(DEADLINE, give_back(&api, config)).await.is_none() {
+        if clock::within(pace.deadline, give_back(&api, config)).await.is_none() {
             tracing::warn!("the lease was not given back in time");
         }
     }
@@ -172,7 +197,15 @@ async fn give_back(api: &Api<Lease>, config: &Config) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, OnceLock};
+
+    use axum::Router;
+    use axum::extract::Request;
+    use axum::http::StatusCode;
+
     use super::*;
+    use crate::plan::Proxies;
 
     fn lease(holder: Option<&str>) -> Lease {
         let spec = LeaseSpec {
@@ -203,8 +236,58 @@ mod tests {
 
     #[test]
     fn a_holder_stops_before_another_may_begin() {
-        assert!(GIVE_UP + EVERY + DEADLINE < DURATION);
-        assert!(EVERY + DEADLINE < GIVE_UP, "one lost answer is no reason to stop");
+        let Pace { give_up, every, deadline } = PACE;
+        assert!(give_up + every + deadline < DURATION);
+        assert!(every + deadline < give_up, "one lost answer is no reason to stop");
+    }
+
+    /// An API server in this process: it stores the first renewal at once and answers it late, refuses the next three calls
+    /// slowly, and then says nothing. A fifth of the real times.
+    #[tokio::test]
+    async fn a_late_answer_does_not_lengthen_the_time_of_a_holder() {
+        let fifth = |real: Duration| real / 5;
+        let pace = Pace { give_up: fifth(PACE.give_up), every: fifth(PACE.every), deadline: fifth(PACE.deadline) };
+        let calls = Arc::new(AtomicUsize::new(0));
+        let stored: Arc<OnceLock<Instant>> = Arc::default();
+        let (count, at) = (Arc::clone(&calls), Arc::clone(&stored));
+        let server = Router::new().fallback(move |request: Request| {
+            let (count, at) = (Arc::clone(&count), Arc::clone(&at));
+            async move {
+                let written = request.method() != "GET";
+                match count.fetch_add(1, Ordering::SeqCst) {
+                    0 => {}
+                    1 => {
+                        assert!(written && at.set(clock::instant()).is_ok());
+                        clock::sleep(fifth(Duration::from_millis(2900))).await;
+                    }
+                    2..=4 => {
+                        clock::sleep(fifth(Duration::from_millis(630))).await;
+                        return (StatusCode::INTERNAL_SERVER_ERROR, String::new());
+                    }
+                    _ => futures::future::pending().await,
+                }
+                let mut lease = lease(None);
+                lease.metadata.name = Some("l".to_owned());
+                (StatusCode::OK, serde_json::to_string(&lease).unwrap())
+            }
+        });
+        let config = Config {
+            watch_namespace: None,
+            lease_namespace: "ns".to_owned(),
+            lease_name: "l".to_owned(),
+            identity: "me".to_owned(),
+            agent_image: String::new(),
+            etcd_repository: String::new(),
+            proxies: Proxies::default(),
+            listen: "127.0.0.1:0".parse().unwrap(),
+            die_after_writes: None,
+        };
+        let (leading, led) = watch::channel(false);
+        let client = Client::new(server, "ns");
+        assert!(keep(client, &config, &leading, CancellationToken::new(), pace).await.is_err());
+        assert!(*led.borrow(), "it held the lease");
+        let acted = stored.get().unwrap().elapsed();
+        assert!(acted < fifth(DURATION), "another may take the lease while this one acts, after {acted:?}");
     }
 
     #[test]

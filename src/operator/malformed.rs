@@ -30,7 +30,7 @@ fn status(invalid: &InvalidObject) -> Value {
         "type": Type::Ready.as_str(),
         "status": "False",
         "reason": Reason::InvalidSpec.as_str(),
-        "message": format!("this object cannot be read, correct it: {}", invalid.error.chars().take(600).collect::<String>()),
+        "message": format!("this object cannot be read, correct it: {}", invalid.error),
         "observedGeneration": invalid.metadata.generation,
         "lastTransitionTime": invalid.metadata.creation_timestamp,
     }]}})

@@ -7,7 +7,7 @@
 //! Rights it needs, where it watches: `get`, `list`, `watch` on the five kinds, Pods, `PersistentVolumeClaim`s,
 //! Services, `EndpointSlice`s, `PodDisruptionBudget`s, Jobs and `CronJob`s; `update` and `patch` on the status of the five kinds; `create`,
 //! `patch` and `delete` on `EtcdMember`s and `EtcdSnapshot`s, `patch` on `EtcdCluster`s for the finalizer, `update` on the finalizers of the kinds that own others;
-//! what `act` lists for the rest; `create` and `patch` on Events of `events.k8s.io`; and in its own namespace `get`, `create`, `update` on Leases. Secrets of
+//! what `act` lists for the rest; `create` and `patch` on Events of `events.k8s.io`; and in its own namespace `get`, `create`, `update` on Leases; where it works in all namespaces, `get` on the Leases of its name in the others. Secrets of
 //! certificates are read and written by name; of those that an `EtcdBackupStore` names the version is read. No exec, no logs.
 
 #![allow(clippy::disallowed_types, reason = "this is the place that the ban of clients points to")]
@@ -19,6 +19,7 @@ mod caches;
 mod clock;
 mod config;
 mod context;
+mod elsewhere;
 mod error;
 mod etcd;
 mod events;
@@ -35,7 +36,9 @@ mod queues;
 mod reader;
 mod reconcile;
 mod repeats;
+mod shares;
 mod skew;
+mod slim;
 mod status;
 mod tls;
 mod wake;
@@ -100,10 +103,14 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let caches = writers.caches();
     let ready = Arc::new(AtomicBool::new(false));
     let (leading_in, leading) = watch::channel(false);
+    let (wakers, queues) = Wakers::new();
+    let own_lease = (config.lease_namespace.clone(), config.lease_name.clone());
+    let own_lease = config.watch_namespace.is_none().then_some(own_lease);
     let ctx = Arc::new(Context {
         read: ReadClient(read.clone()),
         write: WriteClient(write.clone()),
         caches: caches.clone(),
+        wakers: wakers.clone(),
         etcd: etcd::Pool::default(),
         tls: tls::Memory::default(),
         events: events::Events::start(write, config.identity.clone(), Arc::clone(&metrics)),
@@ -113,6 +120,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         repeats: repeats::Repeats::default(),
         skew: skew::Skew::default(),
         leading: leading.clone(),
+        elsewhere: elsewhere::Elsewhere::new(own_lease),
         writes: Writes::new(config.die_after_writes),
     });
 
@@ -124,7 +132,6 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     if !served(&read, &stop, &mut background).await? {
         return Ok(());
     }
-    let (wakers, queues) = Wakers::new();
     writers.watch(&mut background, &ctx, &wakers, config.watch_namespace.as_deref());
     background.spawn(sweep(Arc::clone(&ctx)));
 
@@ -154,7 +161,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         metrics.leading(true);
         wakers.lead();
         let mut work = begin(&ctx, &caches, queues, &stop);
-        wakers.wake(Roots::of(&caches).all());
+        wakers.wake(|| Roots::of(&caches).all());
         tokio::select! {
             // Whoever leads now must not meet our writes: end at once, without finishing anything (I19).
             lost = &mut election => return lost.context("the election broke off")?.and_then(|()| anyhow::bail!("the election ended")),
@@ -176,16 +183,16 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
 fn begin(ctx: &Arc<Context>, caches: &Caches, queues: Queues, stop: &CancellationToken) -> JoinSet<()> {
     let Queues { clusters, members, snapshots, backup_stores, schedules } = queues;
     let mut work = JoinSet::new();
-    work.spawn(queues::work::<Clusters>(Arc::clone(ctx), caches.clusters.clone(), clusters, stop.clone()));
-    work.spawn(queues::work::<Members>(Arc::clone(ctx), caches.members.clone(), members, stop.clone()));
-    work.spawn(queues::work::<Snapshots>(Arc::clone(ctx), caches.snapshots.clone(), snapshots, stop.clone()));
+    work.spawn(queues::work::<Clusters>(Arc::clone(ctx), (*caches.clusters).clone(), clusters, stop.clone()));
+    work.spawn(queues::work::<Members>(Arc::clone(ctx), (*caches.members).clone(), members, stop.clone()));
+    work.spawn(queues::work::<Snapshots>(Arc::clone(ctx), (*caches.snapshots).clone(), snapshots, stop.clone()));
     work.spawn(queues::work::<BackupStores>(
         Arc::clone(ctx),
-        caches.backup_stores.clone(),
+        (*caches.backup_stores).clone(),
         backup_stores,
         stop.clone(),
     ));
-    work.spawn(queues::work::<Schedules>(Arc::clone(ctx), caches.schedules.clone(), schedules, stop.clone()));
+    work.spawn(queues::work::<Schedules>(Arc::clone(ctx), (*caches.schedules).clone(), schedules, stop.clone()));
     work
 }
 

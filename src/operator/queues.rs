@@ -1,5 +1,5 @@
-//! Works on the queue of each kind: at most so many passes at once, one object never twice at the same time, each again
-//! when its pass says so, and after a failure when the back-off table says so.
+//! Works on the queue of each kind: at most so many passes at once, and so many in one namespace, one object never twice at
+//! the same time, each again when its pass says so, and after a failure when the back-off table says so.
 
 use std::sync::Arc;
 
@@ -16,10 +16,14 @@ use super::context::Context;
 use super::error::Error;
 use super::kinds::Kind;
 use super::reconcile::reconcile;
+use super::shares::Shares;
 
-/// Passes of one kind at the same time: enough that some clusters whose members are silent (seconds each) do not hold up
+/// Passes of one kind at the same time: enough that some clusters whose members fall silent (seconds each) do not hold up
 /// the others, few enough not to flood an API server that has just come back.
 const CONCURRENCY: u16 = 16;
+
+/// Of these in one namespace: half.
+const SHARE: usize = CONCURRENCY as usize / 2;
 
 /// Works on one kind's queue until `stop`, then finishes the passes that run.
 pub(super) async fn work<K: Kind>(
@@ -28,10 +32,14 @@ pub(super) async fn work<K: Kind>(
     queue: mpsc::UnboundedReceiver<ObjectRef<K::Object>>,
     stop: CancellationToken,
 ) {
+    let shares = Arc::new(Shares::new(SHARE));
+    let (again, waited) = mpsc::unbounded();
+    let (shared, follows) = (Arc::clone(&shares), again.clone());
+    let queue = futures::stream::select(queue, waited);
     let queue = queue.map(Ok::<_, std::convert::Infallible>).take_until(stop.cancelled_owned());
     let config = QueueConfig::default().concurrency(CONCURRENCY);
     let passes = applier(
-        |object, ctx| Box::pin(spawned::<K>(object, ctx)),
+        move |object, ctx| Box::pin(in_turn::<K>(object, ctx, Arc::clone(&shares), again.clone())),
         |object, error, ctx| retry::<K>(&object, error, &ctx),
         ctx,
         store,
@@ -41,11 +49,36 @@ pub(super) async fn work<K: Kind>(
     passes
         .map_err(|error| match error {
             // It was deleted since it was woken.
-            QueueError::ObjectNotFound(_) | QueueError::ReconcilerFailed(..) => {}
+            QueueError::ObjectNotFound(gone) => {
+                if let Some(next) = shared.next(gone.namespace.as_deref().unwrap_or_default()) {
+                    let _ = follows.unbounded_send(next);
+                }
+            }
+            QueueError::ReconcilerFailed(..) => {}
             other => tracing::error!(kind = K::NAME, error = %other, "the queue failed"),
         })
         .for_each(|_| async {})
         .await;
+}
+
+/// A pass, or none where the object's namespace has all its slots: the object comes again when one is free.
+async fn in_turn<K: Kind>(
+    object: Arc<K::Object>,
+    ctx: Arc<Context>,
+    shares: Arc<Shares<ObjectRef<K::Object>>>,
+    again: mpsc::UnboundedSender<ObjectRef<K::Object>>,
+) -> Result<Action, Error> {
+    let namespace = object.namespace().unwrap_or_default();
+    let reference = ObjectRef::new(&object.name_any()).within(&namespace);
+    if !shares.enter(&namespace, &reference) {
+        return Ok(Action::await_change());
+    }
+    let passed = spawned::<K>(object, ctx).await;
+    if let Some(next) = shares.leave(&namespace) {
+        // A closed queue is a process that ends.
+        let _ = again.unbounded_send(next);
+    }
+    passed
 }
 
 /// Each pass is a task of its own: it may run on another core, and a defect in it ends it alone.
@@ -67,4 +100,95 @@ fn retry<K: Kind>(object: &K::Object, error: &Error, ctx: &Context) -> Action {
         tracing::warn!(kind = K::NAME, namespace, name, class = class.as_str(), wait_ms, "{error}");
     }
     Action::requeue(wait)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use kube::runtime::watcher::Event;
+
+    use super::*;
+    use crate::api::EtcdCluster;
+    use crate::api::key;
+    use crate::operator::caches::{CacheWriter, Cached, Caches};
+    use crate::operator::fake::Fake;
+    use crate::operator::kinds::Clusters;
+    use crate::operator::watches::CacheWriters;
+    use crate::plan::fixtures::formed;
+
+    fn filled<K: Cached>(objects: impl IntoIterator<Item = K>) -> crate::operator::caches::Cache<K> {
+        let mut writer = CacheWriter::default();
+        writer.apply(&Event::Init);
+        for object in objects {
+            writer.apply(&Event::InitApply(object));
+        }
+        writer.apply(&Event::InitDone);
+        writer.cache()
+    }
+
+    /// A cluster with one member, whose Pod has this address.
+    fn cluster(namespace: &str, name: &str, ip: &str) -> crate::plan::cluster::Observed {
+        let mut seen = formed(1, 1);
+        let whole = &mut seen.members[0];
+        let (member, pod) = (&mut whole.object, whole.pod.as_mut().unwrap());
+        for meta in [&mut seen.cluster.metadata, &mut member.metadata, &mut pod.metadata] {
+            meta.namespace = Some(namespace.to_owned());
+            meta.name = Some(name.to_owned());
+        }
+        seen.cluster.metadata.uid = Some(name.to_owned());
+        member.metadata.uid = Some(format!("{name}-member"));
+        (member.spec.cluster_ref.name, member.spec.cluster_ref.uid) = (name.to_owned(), name.to_owned());
+        pod.metadata.uid = Some(format!("{name}-pod"));
+        pod.metadata.labels.get_or_insert_default().insert(key::CLUSTER_UID.to_owned(), name.to_owned());
+        for owner in pod.metadata.owner_references.iter_mut().flatten() {
+            owner.uid = format!("{name}-member");
+        }
+        pod.status.as_mut().unwrap().pod_ip = Some(ip.to_owned());
+        seen
+    }
+
+    /// Forty clusters of one namespace whose members take connections and say nothing, and one of another namespace whose
+    /// member refuses them. Each pass ends at the API server, which knows none of the clusters.
+    #[tokio::test]
+    async fn silent_members_of_others_hold_up_no_cluster() {
+        let silent: Vec<_> = (1..=40).map(|n| TcpListener::bind(format!("127.77.0.{n}:2379")).unwrap()).collect();
+        let busy = (1..=silent.len()).map(|n| cluster("busy", &format!("silent-{n}"), &format!("127.77.0.{n}")));
+        let all: Vec<_> = busy.chain([cluster("calm", "healthy", "127.78.0.1")]).collect();
+        let caches = Caches {
+            clusters: filled(all.iter().map(|seen| seen.cluster.clone())),
+            members: filled(all.iter().map(|seen| seen.members[0].object.clone())),
+            pods: filled(all.iter().filter_map(|seen| seen.members[0].pod.clone())),
+            ..CacheWriters::default().caches()
+        };
+        let fake = Fake::filled(caches.clone(), vec![]).await;
+        let (wake, queue) = mpsc::unbounded();
+        let (stop, store) = (CancellationToken::new(), (*caches.clusters).clone());
+        let worked = tokio::spawn(work::<Clusters>(Arc::clone(&fake.ctx), store, queue, stop.clone()));
+        let asked = |cluster: &str| fake.reads().iter().filter(|path| path.ends_with(&format!("/{cluster}"))).count();
+        let mut times = vec![];
+        for round in 1..=2 {
+            let begun = clock::instant();
+            for seen in &all {
+                wake.unbounded_send(ObjectRef::<EtcdCluster>::from_obj(&seen.cluster)).unwrap();
+            }
+            let until = async |names: &[&str]| {
+                while names.iter().any(|name| asked(name) < round) {
+                    assert!(begun.elapsed() < Duration::from_secs(60), "{names:?}");
+                    clock::sleep(Duration::from_millis(10)).await;
+                }
+                begun.elapsed()
+            };
+            let healthy = until(&["healthy"]).await;
+            let names: Vec<&str> = all.iter().filter_map(|seen| seen.cluster.metadata.name.as_deref()).collect();
+            times.push((healthy, until(&names).await));
+        }
+        // One deadline is two seconds. A pass that waits for a silent member has a slot for so long.
+        let [(first, _), (second, all_again)] = times[..] else { panic!("{times:?}") };
+        assert!(first < Duration::from_millis(1500) && second < Duration::from_millis(1500), "{times:?}");
+        assert!(all_again < Duration::from_secs(2), "silence that is known costs no pass a deadline: {times:?}");
+        stop.cancel();
+        worked.await.unwrap();
+    }
 }

@@ -3,15 +3,25 @@
 //! A cache may be old and may still hold what is gone: it is good for noticing, and for deciding that nothing is to be
 //! done. Before anything is written the same question goes to the API server (I26). Decides nothing.
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::ListParams;
-use kube::runtime::reflector::ObjectRef;
+use kube::api::{ListParams, ObjectList};
+use kube::core::Request;
 use kube::{Api, ResourceExt};
 
 use super::caches::Cached;
+use super::clock;
 use super::context::Context;
 use super::error::Error;
+use super::slim::slim;
 use crate::plan::Seen;
+
+/// Objects in the first page of a list. An object has at most 1.5 MiB.
+const FIRST_PAGE: u32 = 20;
+/// About so many bytes have the pages that follow, by the size of the objects before.
+const PAGE_BYTES: usize = 1 << 20;
+/// At most so many objects are in a page, as Kubernetes' own clients ask for.
+const LARGEST_PAGE: u32 = 500;
 
 /// `None` only where the API server says that it has no object of this name: a path that nobody serves is a 404 too, when a
 /// CRD is changed or something in front of the server answers, and says nothing of the object (I4).
@@ -58,15 +68,28 @@ impl Reader<'_> {
     /// The object of this name, if there is one.
     pub(super) async fn get<K: Cached>(&self, name: &str) -> Result<Option<K>, Error> {
         match self.view {
-            View::Cached => {
-                let key = ObjectRef::new(name).within(self.namespace);
-                Ok(K::cache(&self.ctx.caches).get(&key).map(|object| (*object).clone()))
-            }
+            View::Cached => Ok(K::cache(&self.ctx.caches).named(self.namespace, name).map(|object| (*object).clone())),
             View::Live => {
                 let api: Api<K> = Api::namespaced(self.ctx.read.0.clone(), self.namespace);
                 let found = async { absent(api.get(name).await, name) };
                 self.ctx.reading(|| format!("get {} {name}", K::kind(&())), found).await
             }
+        }
+    }
+
+    /// Whether another install of Holdfast works in the namespace. Asked for live in both views.
+    pub(super) async fn is_led_elsewhere(&self) -> Result<bool, Error> {
+        let elsewhere = &self.ctx.elsewhere;
+        let Some(name) = elsewhere.lease(self.namespace) else { return Ok(false) };
+        let api: Api<Lease> = Api::namespaced(self.ctx.read.0.clone(), self.namespace);
+        let found = async { absent(api.get(name).await, name) };
+        match self.ctx.reading(|| format!("get Lease {name}"), found).await {
+            Ok(lease) => Ok(elsewhere.judge(self.namespace, lease.as_ref(), clock::instant())),
+            // Rights of an earlier version: nothing is known of other installs.
+            Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_forbidden()) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -89,25 +112,48 @@ impl Reader<'_> {
     /// The objects that `only` asks the server for and that `wanted` accepts, by name.
     pub(super) async fn list<K: Cached>(&self, only: Only<'_>, wanted: impl Fn(&K) -> bool) -> Result<Vec<K>, Error> {
         let mut found: Vec<K> = match self.view {
-            View::Cached => K::cache(&self.ctx.caches)
-                .state_filter(|object| object.namespace().as_deref() == Some(self.namespace) && wanted(object))
-                .into_iter()
-                .map(|object| (*object).clone())
-                .collect(),
+            View::Cached => {
+                let there = K::cache(&self.ctx.caches).within(self.namespace, wanted);
+                there.into_iter().map(|object| (*object).clone()).collect()
+            }
             View::Live => {
-                // Without a resourceVersion: the answer comes from a quorum, not from the server's own cache.
                 let params = match only {
                     Only::Label(key, value) => ListParams::default().labels(&format!("{key}={value}")),
                     Only::Field(path, value) => ListParams::default().fields(&format!("{path}={value}")),
                     Only::Everything => ListParams::default(),
                 };
-                let api: Api<K> = Api::namespaced(self.ctx.read.0.clone(), self.namespace);
-                let list = self.ctx.reading(|| format!("list {}", K::plural(&())), api.list(&params)).await?;
-                list.items.into_iter().filter(|object| wanted(object)).collect()
+                self.pages(params, wanted).await?
             }
         };
         found.sort_by_key(ResourceExt::name_any);
         Ok(found)
+    }
+
+    /// What `wanted` accepts of a list, which is read in pages: somebody may have made objects large. The pages are of one
+    /// moment; when that is too long ago, the API server says so, and the pass fails.
+    async fn pages<K: Cached>(&self, params: ListParams, wanted: impl Fn(&K) -> bool) -> Result<Vec<K>, Error> {
+        // Without a resourceVersion: the answer comes from a quorum, not from the server's own cache.
+        let request = Request::new(K::url_path(&(), Some(self.namespace)));
+        let mut params = params.limit(FIRST_PAGE);
+        let mut found = vec![];
+        loop {
+            let page = async {
+                let request = request.list(&params).map_err(kube::Error::BuildRequest)?;
+                let text = self.ctx.read.0.request_text(request).await?;
+                let list: ObjectList<K> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+                Ok((text.len(), list))
+            };
+            let (bytes, list) = self.ctx.reading(|| format!("list {}", K::plural(&())), page).await?;
+            let each = bytes / list.items.len().max(1);
+            found.extend(list.items.into_iter().filter(&wanted).map(|mut object| {
+                slim(&mut object, usize::MAX);
+                object
+            }));
+            let Some(next) = list.metadata.continue_.filter(|next| !next.is_empty()) else { return Ok(found) };
+            let limit = PAGE_BYTES / each.max(1);
+            params.limit = u32::try_from(limit).ok().map(|limit| limit.clamp(1, LARGEST_PAGE));
+            params.continue_token = Some(next);
+        }
     }
 }
 
@@ -116,12 +162,51 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::EtcdCluster;
+    use crate::api::{EtcdCluster, key};
     use crate::operator::fake::{Fake, missing, refusal};
+
+    /// Two pages; the second is as small as the objects of the first are large.
+    #[tokio::test]
+    async fn a_live_list_is_read_in_pages_and_slim() {
+        let cluster = |name: &str, label: &str| {
+            let labels = json!({key::CLUSTER: "a", "example.com/x": "y".repeat(400 << 10)});
+            json!({"metadata": {"name": name, "namespace": "ns", "labels": labels, "managedFields": [{"manager": label}]},
+                "spec": {"replicas": 1, "version": "3.6.16", "tls": {"insecure": true}}})
+        };
+        let page = |next: &str, items: Value| {
+            let metadata = json!({"continue": next, "resourceVersion": "7"});
+            json!({"apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdClusterList", "metadata": metadata, "items": items})
+        };
+        let fake = Fake::start(vec![
+            ("GET", "continue=t", 200, page("", json!([cluster("b", "x")]))),
+            ("GET", "/etcdclusters?", 200, page("t", json!([cluster("c", "x"), cluster("a", "x")]))),
+        ])
+        .await;
+        let reader = Reader { ctx: &fake.ctx, namespace: "ns", view: View::Live };
+        let found = reader.list::<EtcdCluster>(Only::Everything, |c| c.name_any() != "c").await.unwrap();
+        assert_eq!(found.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["a", "b"]);
+        let labels = [(key::CLUSTER.to_owned(), "a".to_owned())].into();
+        assert!(found.iter().all(|c| c.labels() == &labels && c.managed_fields().is_empty()));
+        let reads = fake.reads();
+        assert!(reads[0].contains("limit=20") && reads[1].contains("limit=2&"), "{reads:?}");
+    }
 
     async fn live(said: Value) -> Result<Option<EtcdCluster>, Error> {
         let fake = Fake::start(vec![("GET", "/etcdclusters/a", 404, said)]).await;
         Reader { ctx: &fake.ctx, namespace: "ns", view: View::Live }.get("a").await
+    }
+
+    #[tokio::test]
+    async fn another_install_is_known_by_its_lease() {
+        let lease = json!({"metadata": {"name": "holdfast", "uid": "l", "resourceVersion": "1"}});
+        let led = async |code, lease| {
+            let fake = Fake::start(vec![("GET", "/ns/leases/holdfast", code, lease)]).await;
+            Reader { ctx: &fake.ctx, namespace: "ns", view: View::Live }.is_led_elsewhere().await.ok()
+        };
+        assert_eq!(led(200, lease).await, Some(true));
+        assert_eq!(led(404, missing("holdfast")).await, Some(false));
+        assert_eq!(led(403, refusal(403, "Forbidden")).await, Some(false), "rights of an earlier version");
+        assert_eq!(led(500, refusal(500, "InternalError")).await, None, "unknown is not absent");
     }
 
     /// I4: a member whose cluster is gone may be taken down with its data.

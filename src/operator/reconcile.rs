@@ -15,6 +15,7 @@ use super::act::{self, Actor, Done};
 use super::backoff::jitter;
 use super::clock;
 use super::context::Context;
+use super::elsewhere::GIVEN_UP;
 use super::error::Error;
 use super::etcd::Address;
 use super::events;
@@ -52,6 +53,8 @@ enum Outcome {
     Stopped,
     /// The object is gone.
     Gone,
+    /// Another install works in the object's namespace.
+    Elsewhere,
 }
 
 impl Outcome {
@@ -65,6 +68,7 @@ impl Outcome {
             Self::Settled => "settled",
             Self::Stopped => "stopped",
             Self::Gone => "gone",
+            Self::Elsewhere => "elsewhere",
         }
     }
 }
@@ -123,6 +127,7 @@ pub(super) async fn reconcile<K: Kind>(object: Arc<K::Object>, ctx: Arc<Context>
 fn next(passed: Passed, luck: f64) -> Action {
     let wait = match (passed.outcome, passed.wake) {
         (Outcome::Gone, _) => return Action::await_change(),
+        (Outcome::Elsewhere, _) => GIVEN_UP,
         (Outcome::Applied, Wake::Now) => Duration::ZERO,
         (Outcome::NotYet(wait), _) => wait,
         // A plan that calls for haste and does nothing must not spin.
@@ -157,6 +162,10 @@ async fn pass<K: Kind>(ctx: &Context, id: &Id, view: View) -> Result<Passed, Err
             tracing::debug!(wake = ?plan.wake, "nothing to write");
             return Ok(Passed { outcome, wake: plan.wake, hurry: K::hurry(&seen, now) });
         }
+    }
+    if (Reader { ctx, namespace: &id.namespace, view: View::Live }).is_led_elsewhere().await? {
+        Span::current().record("outcome", Outcome::Elsewhere.as_str());
+        return Ok(Passed { outcome: Outcome::Elsewhere, ..gone });
     }
     // The caches would write: look at what is there now, and do only what that calls for (I26).
     let Some(seen) = look(View::Live).await? else { return Ok(gone) };
@@ -361,6 +370,7 @@ mod tests {
         let not_yet = Outcome::NotYet(Duration::from_millis(100));
         assert_eq!(after(not_yet, Wake::AfterMillis(10_000), None), millis(100));
         assert_eq!(after(Outcome::Gone, Wake::Now, None), Action::await_change());
+        assert_eq!(after(Outcome::Elsewhere, Wake::OnChange, None), millis(60_000));
     }
 
     #[test]
@@ -454,6 +464,15 @@ mod tests {
         another["metadata"]["uid"] = "c2".into();
         let (result, fake) = pass_over(cluster(), vec![("GET", CLUSTERS, 200, another)]).await;
         assert_eq!((result, fake.writes()), (Ok(Action::await_change()), vec![]));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_written_where_another_install_has_its_lease() {
+        let lease = serde_json::json!({"metadata": {"name": "holdfast", "uid": "l", "resourceVersion": "1"}});
+        let answers = vec![("GET", "/ns/leases/holdfast", 200, lease), ("GET", CLUSTERS, 200, cluster())];
+        let (result, fake) = pass_over(cluster(), answers).await;
+        assert!(result.is_ok_and(|action| action != Action::await_change()));
+        assert_eq!((fake.writes(), fake.reads().len()), (vec![], 1), "{:?}", fake.reads());
     }
 
     #[tokio::test]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::channel::mpsc;
-use kube::ResourceExt;
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::ObjectRef;
+use kube::{Resource, ResourceExt};
 
-use super::caches::Caches;
+use super::caches::{Cache, Cached, Caches};
 use crate::api::restore::Restore;
 use crate::api::snapshot::Phase;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, key, name};
@@ -67,11 +67,18 @@ impl Wakers {
         self.leading.store(true, Ordering::SeqCst);
     }
 
-    /// Wakes whom it concerns. A closed queue is a process that ends.
-    pub(super) fn wake(&self, concerned: Concerned) {
+    /// What wakes this cluster.
+    pub(super) fn news_of(&self, cluster: &EtcdCluster) -> Arc<dyn Fn() + Send + Sync> {
+        let (wakers, cluster) = (self.clone(), reference(cluster));
+        Arc::new(move || wakers.wake(|| Concerned { clusters: vec![cluster.clone()], ..Concerned::default() }))
+    }
+
+    /// Wakes whom it concerns; a standby does not even ask. A closed queue is a process that ends.
+    pub(super) fn wake(&self, concerned: impl FnOnce() -> Concerned) {
         if !self.leading.load(Ordering::SeqCst) {
             return;
         }
+        let concerned = concerned();
         for one in concerned.clusters {
             let _ = self.clusters.unbounded_send(one);
         }
@@ -90,17 +97,29 @@ impl Wakers {
     }
 }
 
+/// Namespace and name, without the UID and version that kube would copy along: queues and their ends hold many.
+fn reference<K>(object: &K) -> ObjectRef<K>
+where
+    K: Resource<DynamicType = ()>,
+{
+    ObjectRef::new(&object.name_any()).within(&object.namespace().unwrap_or_default())
+}
+
+fn references<K: Cached>(objects: &[Arc<K>]) -> Vec<ObjectRef<K>> {
+    objects.iter().map(|object| reference(&**object)).collect()
+}
+
 /// The label that the Job controller puts on its Pods.
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
 /// Everything that can be woken.
 #[derive(Clone, Debug)]
 pub(super) struct Roots {
-    pub(super) clusters: Store<EtcdCluster>,
-    pub(super) members: Store<EtcdMember>,
-    pub(super) snapshots: Store<EtcdSnapshot>,
-    pub(super) backup_stores: Store<EtcdBackupStore>,
-    pub(super) schedules: Store<EtcdSnapshotSchedule>,
+    pub(super) clusters: Cache<EtcdCluster>,
+    pub(super) members: Cache<EtcdMember>,
+    pub(super) snapshots: Cache<EtcdSnapshot>,
+    pub(super) backup_stores: Cache<EtcdBackupStore>,
+    pub(super) schedules: Cache<EtcdSnapshotSchedule>,
 }
 
 impl Roots {
@@ -118,102 +137,83 @@ impl Roots {
     /// All of them.
     pub(super) fn all(&self) -> Concerned {
         Concerned {
-            clusters: self.clusters.state().iter().map(|c| ObjectRef::from_obj(&**c)).collect(),
-            members: self.members.state().iter().map(|m| ObjectRef::from_obj(&**m)).collect(),
-            snapshots: self.snapshots.state().iter().map(|s| ObjectRef::from_obj(&**s)).collect(),
-            backup_stores: self.backup_stores.state().iter().map(|s| ObjectRef::from_obj(&**s)).collect(),
-            schedules: self.schedules(|_| true),
+            clusters: references(&self.clusters.state()),
+            members: references(&self.members.state()),
+            snapshots: references(&self.snapshots.state()),
+            backup_stores: references(&self.backup_stores.state()),
+            schedules: references(&self.schedules.state()),
         }
-    }
-
-    fn schedules(&self, wanted: impl Fn(&EtcdSnapshotSchedule) -> bool) -> Vec<ObjectRef<EtcdSnapshotSchedule>> {
-        self.schedules.state_filter(wanted).iter().map(|s| ObjectRef::from_obj(&**s)).collect()
     }
 
     /// A schedule, and the cluster whose status tells of its backups.
     pub(super) fn of_schedule(schedule: &EtcdSnapshotSchedule) -> Concerned {
         let namespace = schedule.namespace().unwrap_or_default();
         let cluster = schedule.spec.cluster_ref.as_ref().map(|named| ObjectRef::new(&named.name).within(&namespace));
-        let schedules = vec![ObjectRef::from_obj(schedule)];
+        let schedules = vec![reference(schedule)];
         Concerned { clusters: cluster.into_iter().collect(), schedules, ..Concerned::default() }
     }
 
     /// A cluster, its members, the snapshots that are made of it, and the schedules that name it.
     pub(super) fn of_cluster(&self, cluster: &EtcdCluster) -> Concerned {
-        let (namespace, name) = (cluster.namespace(), cluster.name_any());
-        let members = self
-            .members
-            .state_filter(|m| m.namespace() == namespace && m.spec.cluster_ref.name == name)
-            .iter()
-            .map(|m| ObjectRef::from_obj(&**m))
-            .collect();
-        let snapshots = self
-            .snapshots
-            .state_filter(|s| s.namespace() == namespace && s.spec.cluster_ref.as_ref().is_some_and(|r| r.name == name))
-            .iter()
-            .map(|s| ObjectRef::from_obj(&**s))
-            .collect();
-        let schedules = self.schedules(|s| {
-            s.namespace() == namespace && s.spec.cluster_ref.as_ref().is_some_and(|named| named.name == name)
-        });
-        Concerned { clusters: vec![ObjectRef::from_obj(cluster)], members, snapshots, backup_stores: vec![], schedules }
+        let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+        Concerned {
+            clusters: vec![reference(cluster)],
+            members: references(&self.members.of_cluster(&namespace, &name)),
+            snapshots: references(&self.snapshots.of_cluster(&namespace, &name)),
+            backup_stores: vec![],
+            schedules: references(&self.schedules.of_cluster(&namespace, &name)),
+        }
     }
 
     /// A member and its cluster.
     pub(super) fn of_member(member: &EtcdMember) -> Concerned {
         let cluster = ObjectRef::new(&member.spec.cluster_ref.name).within(&member.namespace().unwrap_or_default());
-        Concerned { clusters: vec![cluster], members: vec![ObjectRef::from_obj(member)], ..Concerned::default() }
+        Concerned { clusters: vec![cluster], members: vec![reference(member)], ..Concerned::default() }
     }
 
     /// A snapshot, the clusters that wait for it to restore from, the cluster whose status shows its completion, and the
     /// schedule whose run it records.
     pub(super) fn of_snapshot(&self, snapshot: &EtcdSnapshot) -> Concerned {
-        let (namespace, name) = (snapshot.namespace(), snapshot.name_any());
+        let (namespace, name) = (snapshot.namespace().unwrap_or_default(), snapshot.name_any());
         let names_it = |c: &EtcdCluster| {
-            c.namespace() == namespace
-                && c.spec
-                    .bootstrap
-                    .as_ref()
-                    .and_then(|b| b.restore.as_ref())
-                    .and_then(|r| r.snapshot_ref.as_ref())
-                    .is_some_and(|r| r.name == name)
+            let restore = c.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
+            restore.and_then(|r| r.snapshot_ref.as_ref()).is_some_and(|r| r.name == name)
         };
         let complete = snapshot.status.as_ref().is_some_and(|s| s.phase == Phase::Complete);
         let source = snapshot.spec.cluster_ref.as_ref().filter(|_| complete).map(|r| r.name.clone());
-        let saved = |c: &EtcdCluster| c.namespace() == namespace && Some(c.name_any()) == source;
-        let clusters = self.clusters.state_filter(|c| names_it(c) || saved(c));
-        let clusters = clusters.iter().map(|c| ObjectRef::from_obj(&**c)).collect();
+        let saved = |c: &EtcdCluster| c.metadata.name.is_some() && c.metadata.name == source;
+        let clusters = references(&self.clusters.within(&namespace, |c| names_it(c) || saved(c)));
         let schedules = self.schedules_labelled(snapshot);
-        Concerned { clusters, snapshots: vec![ObjectRef::from_obj(snapshot)], schedules, ..Concerned::default() }
+        Concerned { clusters, snapshots: vec![reference(snapshot)], schedules, ..Concerned::default() }
     }
 
     /// The schedule whose run an object is of, by its label. Long names stand shortened in a label.
     fn schedules_labelled<K: ResourceExt>(&self, object: &K) -> Vec<ObjectRef<EtcdSnapshotSchedule>> {
         let Some(label) = object.labels().get(key::SCHEDULE) else { return vec![] };
-        let namespace = object.namespace();
-        self.schedules(|s| s.namespace() == namespace && name::label_value(&s.name_any()) == *label)
+        let namespace = object.namespace().unwrap_or_default();
+        references(&self.schedules.within(&namespace, |s| name::label_value(&s.name_any()) == *label))
     }
 
     /// A store, and the snapshots, clusters and schedules that may be waiting for it.
     pub(super) fn of_backup_store(&self, store: &EtcdBackupStore) -> Concerned {
-        let (namespace, name) = (store.namespace(), store.name_any());
+        let (namespace, name) = (store.namespace().unwrap_or_default(), store.name_any());
         let restores = |c: &EtcdCluster| {
             let restore = c.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
-            c.namespace() == namespace && restore.and_then(Restore::store) == Some(&name)
+            restore.and_then(Restore::store) == Some(&name)
         };
         let saves = |s: &EtcdSnapshot| {
             let named = s.spec.template.destination.store_ref.as_ref().is_some_and(|r| r.name == name);
-            s.namespace() == namespace && named && !s.status.as_ref().is_some_and(|s| s.phase.is_final())
+            named && !s.status.as_ref().is_some_and(|s| s.phase.is_final())
+        };
+        let runs = |s: &EtcdSnapshotSchedule| {
+            s.spec.snapshot_template.destination.store_ref.as_ref().is_some_and(|r| r.name == name)
         };
         Concerned {
-            clusters: self.clusters.state_filter(restores).iter().map(|c| ObjectRef::from_obj(&**c)).collect(),
+            clusters: references(&self.clusters.within(&namespace, restores)),
             members: vec![],
-            snapshots: self.snapshots.state_filter(saves).iter().map(|s| ObjectRef::from_obj(&**s)).collect(),
-            backup_stores: vec![ObjectRef::from_obj(store)],
-            schedules: self.schedules(|s| {
-                let named = s.spec.snapshot_template.destination.store_ref.as_ref().is_some_and(|r| r.name == name);
-                s.namespace() == namespace && named
-            }),
+            snapshots: references(&self.snapshots.within(&namespace, saves)),
+            backup_stores: vec![reference(store)],
+            schedules: references(&self.schedules.within(&namespace, runs)),
         }
     }
 
@@ -239,11 +239,8 @@ impl Roots {
         if let Some(name) = owner("EtcdBackupStore") {
             concerned.backup_stores.push(ObjectRef::new(&name).within(&namespace));
         } else if let Some(value) = label(key::STORE) {
-            let named = |s: &EtcdBackupStore| {
-                s.namespace().as_deref() == Some(&namespace) && name::label_value(&s.name_any()) == value
-            };
-            let stores = self.backup_stores.state_filter(named);
-            concerned.backup_stores.extend(stores.iter().map(|s| ObjectRef::from_obj(&**s)));
+            let named = |s: &EtcdBackupStore| name::label_value(&s.name_any()) == value;
+            concerned.backup_stores.extend(references(&self.backup_stores.within(&namespace, named)));
         }
         if let Some(name) = owner("EtcdSnapshotSchedule") {
             concerned.schedules.push(ObjectRef::new(&name).within(&namespace));
@@ -258,10 +255,8 @@ impl Roots {
         if let Some(name) = owner("EtcdSnapshot") {
             concerned.snapshots.push(ObjectRef::new(&name).within(&namespace));
         } else if let Some(value) = label(key::SNAPSHOT) {
-            let named = |s: &EtcdSnapshot| {
-                s.namespace().as_deref() == Some(&namespace) && name::label_value(&s.name_any()) == value
-            };
-            concerned.snapshots.extend(self.snapshots.state_filter(named).iter().map(|s| ObjectRef::from_obj(&**s)));
+            let named = |s: &EtcdSnapshot| name::label_value(&s.name_any()) == value;
+            concerned.snapshots.extend(references(&self.snapshots.within(&namespace, named)));
         }
         concerned
     }
@@ -274,25 +269,22 @@ mod tests {
     use crate::api::restore::Bootstrap;
     use crate::api::store::{Destination, StoredSnapshot};
     use crate::api::{EtcdClusterSpec, FIELD_MANAGER};
+    use crate::operator::caches::CacheWriter;
     use k8s_openapi::api::core::v1::Pod;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
     use kube::api::ObjectMeta;
-    use kube::runtime::reflector::store::Writer;
     use kube::runtime::watcher::Event;
 
     fn meta(name: &str) -> ObjectMeta {
         ObjectMeta { name: Some(name.to_owned()), namespace: Some("ns".to_owned()), ..ObjectMeta::default() }
     }
 
-    fn filled<K>(objects: Vec<K>) -> Store<K>
-    where
-        K: kube::Resource<DynamicType = ()> + Clone + 'static,
-    {
-        let mut writer = Writer::<K>::default();
+    fn filled<K: Cached>(objects: Vec<K>) -> Cache<K> {
+        let mut writer = CacheWriter::<K>::default();
         for object in objects {
-            writer.apply_watcher_event(&Event::Apply(object));
+            writer.apply(&Event::Apply(object));
         }
-        writer.as_reader()
+        writer.cache()
     }
 
     fn member(name: &str, cluster: &str) -> EtcdMember {
@@ -463,12 +455,15 @@ mod tests {
     #[test]
     fn a_standby_queues_nothing() {
         let (wakers, mut queues) = Wakers::new();
-        wakers.wake(roots().all());
+        wakers.wake(|| roots().all());
         assert!(queues.clusters.try_recv().is_err());
         wakers.lead();
-        wakers.wake(roots().all());
+        wakers.wake(|| roots().all());
         assert!(queues.clusters.try_recv().is_ok());
         assert!(queues.members.try_recv().is_ok());
         assert!(queues.snapshots.try_recv().is_ok());
+        while queues.clusters.try_recv().is_ok() {}
+        wakers.news_of(&cluster("a", None))();
+        assert_eq!(queues.clusters.try_recv().map(|one| one.name).ok().as_deref(), Some("a"));
     }
 }

@@ -1,6 +1,9 @@
 //! One watch for each kind of object, whose task fills its cache and wakes whoever the object concerns, also when it was
 //! deleted. Filters on unchanged fields and shared streams would lose deletions. After a broken watch everything is
 //! looked at once, since deletions in the gap have no event.
+//!
+//! Decides how the first objects come: one by one in a stream, so that memory holds one of them as JSON; in small pages where
+//! the API server has no such streams.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -11,27 +14,37 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::ObjectMeta;
 use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
-use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher::InitialListStrategy;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
-use super::caches::{Cached, Caches};
+use super::caches::{CacheWriter, Cached, Caches};
 use super::context::Context;
 use super::malformed;
+use super::slim::{BY_HAND, slim};
 use super::wake::{Concerned, Roots, Wakers};
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
 
 /// Of children only what we made: the caches must not grow with what else runs in the namespaces.
 const OURS: &str = "app.kubernetes.io/managed-by=holdfast";
 
+/// Objects in a page of a list: one may have 1.5 MiB, and a page is in memory three times.
+const PAGE: u32 = 25;
+
+/// How much is told of what cannot be read: the text may repeat the object.
+const TOLD: usize = 600;
+
 /// A kind that is watched.
 trait Watched: Cached {
     /// Its name.
     const KIND: &'static str;
+    /// The longest annotation that is read: what Holdfast itself writes has no bound.
+    const LONGEST: usize = usize::MAX;
     /// Which of them: only what is labelled as ours, unless it says otherwise.
     fn selector() -> watcher::Config {
         watcher::Config::default().labels(OURS)
@@ -53,6 +66,7 @@ trait Watched: Cached {
 
 impl Watched for EtcdCluster {
     const KIND: &'static str = "EtcdCluster";
+    const LONGEST: usize = BY_HAND;
     fn selector() -> watcher::Config {
         watcher::Config::default()
     }
@@ -66,6 +80,7 @@ impl Watched for EtcdCluster {
 
 impl Watched for EtcdMember {
     const KIND: &'static str = "EtcdMember";
+    const LONGEST: usize = BY_HAND;
     fn selector() -> watcher::Config {
         watcher::Config::default()
     }
@@ -76,6 +91,7 @@ impl Watched for EtcdMember {
 
 impl Watched for EtcdSnapshot {
     const KIND: &'static str = "EtcdSnapshot";
+    const LONGEST: usize = BY_HAND;
     fn selector() -> watcher::Config {
         watcher::Config::default()
     }
@@ -86,6 +102,7 @@ impl Watched for EtcdSnapshot {
 
 impl Watched for EtcdBackupStore {
     const KIND: &'static str = "EtcdBackupStore";
+    const LONGEST: usize = BY_HAND;
     fn selector() -> watcher::Config {
         watcher::Config::default()
     }
@@ -96,6 +113,7 @@ impl Watched for EtcdBackupStore {
 
 impl Watched for EtcdSnapshotSchedule {
     const KIND: &'static str = "EtcdSnapshotSchedule";
+    const LONGEST: usize = BY_HAND;
     fn selector() -> watcher::Config {
         watcher::Config::default()
     }
@@ -144,36 +162,36 @@ impl Watched for Job {
 /// The writing ends of the caches.
 #[derive(Default)]
 pub(super) struct CacheWriters {
-    clusters: Writer<EtcdCluster>,
-    members: Writer<EtcdMember>,
-    snapshots: Writer<EtcdSnapshot>,
-    backup_stores: Writer<EtcdBackupStore>,
-    schedules: Writer<EtcdSnapshotSchedule>,
-    pods: Writer<Pod>,
-    claims: Writer<PersistentVolumeClaim>,
-    services: Writer<Service>,
-    endpoints: Writer<EndpointSlice>,
-    budgets: Writer<PodDisruptionBudget>,
-    jobs: Writer<Job>,
-    cron_jobs: Writer<CronJob>,
+    clusters: CacheWriter<EtcdCluster>,
+    members: CacheWriter<EtcdMember>,
+    snapshots: CacheWriter<EtcdSnapshot>,
+    backup_stores: CacheWriter<EtcdBackupStore>,
+    schedules: CacheWriter<EtcdSnapshotSchedule>,
+    pods: CacheWriter<Pod>,
+    claims: CacheWriter<PersistentVolumeClaim>,
+    services: CacheWriter<Service>,
+    endpoints: CacheWriter<EndpointSlice>,
+    budgets: CacheWriter<PodDisruptionBudget>,
+    jobs: CacheWriter<Job>,
+    cron_jobs: CacheWriter<CronJob>,
 }
 
 impl CacheWriters {
     /// The reading ends.
     pub(super) fn caches(&self) -> Caches {
         Caches {
-            clusters: self.clusters.as_reader(),
-            members: self.members.as_reader(),
-            snapshots: self.snapshots.as_reader(),
-            backup_stores: self.backup_stores.as_reader(),
-            schedules: self.schedules.as_reader(),
-            pods: self.pods.as_reader(),
-            claims: self.claims.as_reader(),
-            services: self.services.as_reader(),
-            endpoints: self.endpoints.as_reader(),
-            budgets: self.budgets.as_reader(),
-            jobs: self.jobs.as_reader(),
-            cron_jobs: self.cron_jobs.as_reader(),
+            clusters: self.clusters.cache(),
+            members: self.members.cache(),
+            snapshots: self.snapshots.cache(),
+            backup_stores: self.backup_stores.cache(),
+            schedules: self.schedules.cache(),
+            pods: self.pods.cache(),
+            claims: self.claims.cache(),
+            services: self.services.cache(),
+            endpoints: self.endpoints.cache(),
+            budgets: self.budgets.cache(),
+            jobs: self.jobs.cache(),
+            cron_jobs: self.cron_jobs.cache(),
         }
     }
 
@@ -219,7 +237,7 @@ where
 async fn watch<K, W>(
     api: Api<W>,
     open: fn(W) -> Result<K, InvalidObject>,
-    mut cache: Writer<K>,
+    mut cache: CacheWriter<K>,
     ctx: Arc<Context>,
     wakers: Wakers,
 ) -> anyhow::Result<()>
@@ -228,33 +246,45 @@ where
     W: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let roots = Roots::of(&ctx.caches);
-    let events = watcher(api, K::selector()).default_backoff();
-    let mut events = std::pin::pin!(events);
-    while let Some(event) = events.next().await {
-        let event = match event {
-            Ok(event) => event,
-            Err(error) => {
-                ctx.metrics.watch_failed(K::KIND);
-                tracing::warn!(kind = K::KIND, %error, "a watch broke and is begun again");
-                continue;
+    let mut selector = K::selector().streaming_lists();
+    loop {
+        let events = watcher(api.clone(), selector.clone()).default_backoff();
+        let mut events = std::pin::pin!(events);
+        let streams = selector.initial_list_strategy == InitialListStrategy::StreamingList;
+        loop {
+            let event = match events.next().await {
+                Some(Ok(event)) => event,
+                Some(Err(error)) if streams && is_refused(&error) => break,
+                Some(Err(error)) => {
+                    ctx.metrics.watch_failed(K::KIND);
+                    tracing::warn!(kind = K::KIND, %error, "a watch broke and is begun again");
+                    continue;
+                }
+                None => anyhow::bail!("the watch of {} ended", K::KIND),
+            };
+            let Some(event) = readable(event, open, &ctx) else { continue };
+            cache.apply(&event);
+            match &event {
+                watcher::Event::Apply(object) => wakers.wake(|| object.concerns(&roots)),
+                watcher::Event::Delete(object) => {
+                    object.gone(&ctx);
+                    wakers.wake(|| object.concerns(&roots));
+                }
+                watcher::Event::InitDone => wakers.wake(|| roots.all()),
+                watcher::Event::Init | watcher::Event::InitApply(_) => {}
             }
-        };
-        let Some(event) = readable(event, open, &ctx) else { continue };
-        cache.apply_watcher_event(&event);
-        match &event {
-            watcher::Event::Apply(object) => wakers.wake(object.concerns(&roots)),
-            watcher::Event::Delete(object) => {
-                object.gone(&ctx);
-                wakers.wake(object.concerns(&roots));
-            }
-            watcher::Event::InitDone => wakers.wake(roots.all()),
-            watcher::Event::Init | watcher::Event::InitApply(_) => {}
         }
+        tracing::info!(kind = K::KIND, "the API server streams no lists: they are read in pages");
+        selector = K::selector().page_size(PAGE);
     }
-    anyhow::bail!("the watch of {} ended", K::KIND)
 }
 
-/// The event with the object unwrapped; one that cannot be read is told of and left out, so that it does not hold up the
+/// Whether the API server knows no streams of lists: it refuses the parameter, as an invalid or bad request.
+fn is_refused(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if matches!(status.code, 400 | 422))
+}
+
+/// The event with the object unwrapped and its metadata slim; one that cannot be read is told of and left out, so that it does not hold up the
 /// others. The cache keeps what it said before: passes over it fail at their live look and write nothing.
 fn readable<K: Watched, W>(
     event: watcher::Event<W>,
@@ -262,8 +292,15 @@ fn readable<K: Watched, W>(
     ctx: &Arc<Context>,
 ) -> Option<watcher::Event<K>> {
     let read = |wrapped: W| match open(wrapped) {
-        Ok(object) => Some(object),
-        Err(invalid) => {
+        Ok(mut object) => {
+            slim(&mut object, K::LONGEST);
+            Some(object)
+        }
+        Err(InvalidObject { error, metadata }) => {
+            let named = ObjectMeta { name: metadata.name, namespace: metadata.namespace, ..ObjectMeta::default() };
+            let (generation, creation_timestamp) = (metadata.generation, metadata.creation_timestamp);
+            let metadata = ObjectMeta { generation, creation_timestamp, ..named };
+            let invalid = InvalidObject { error: error.chars().take(TOLD).collect(), metadata };
             ctx.metrics.malformed(K::KIND);
             let name = invalid.metadata.name.as_deref().unwrap_or_default();
             let namespace = invalid.metadata.namespace.as_deref().unwrap_or_default();
@@ -280,4 +317,87 @@ fn readable<K: Watched, W>(
         watcher::Event::Apply(wrapped) => watcher::Event::Apply(read(wrapped)?),
         watcher::Event::Delete(wrapped) => watcher::Event::Delete(read(wrapped)?),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::key;
+    use crate::operator::clock;
+    use crate::operator::fake::{Fake, refusal};
+
+    fn store(name: &str) -> Value {
+        let annotations = json!({"example.com/x": "y".repeat(250 << 10), key::ACCEPT_STORE: "id"});
+        let metadata = json!({"name": name, "namespace": "ns", "resourceVersion": "3", "annotations": annotations,
+            "managedFields": [{"manager": "kubectl", "fieldsV1": {"f:metadata": {}}}]});
+        json!({"apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdBackupStore", "metadata": metadata, "spec": {}})
+    }
+
+    async fn cached(answers: Vec<crate::operator::fake::Answer>) -> (Vec<Arc<EtcdBackupStore>>, Fake) {
+        let fake = Fake::start(answers).await;
+        let writer = CacheWriter::<EtcdBackupStore>::default();
+        let cache = writer.cache();
+        let (wakers, _queues) = Wakers::new();
+        let (api, ctx) = (api(&fake.ctx, Some("ns")), Arc::clone(&fake.ctx));
+        let watched = tokio::spawn(watch(api, unguard, writer, ctx, wakers));
+        let filled = clock::within(std::time::Duration::from_secs(20), cache.wait_until_ready()).await;
+        assert!(filled.is_some_and(|filled| filled.is_ok()), "{:?}", fake.reads());
+        watched.abort();
+        (cache.state(), fake)
+    }
+
+    /// What somebody adds to the metadata is not kept.
+    fn is_slim(stores: &[Arc<EtcdBackupStore>]) -> bool {
+        stores.iter().all(|store| {
+            let text = serde_json::to_string(&**store).unwrap();
+            text.len() < 1000 && store.annotations().contains_key(key::ACCEPT_STORE)
+        })
+    }
+
+    #[tokio::test]
+    async fn an_api_server_that_streams_no_lists_is_read_in_pages() {
+        let list = json!({"apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdBackupStoreList",
+            "metadata": {"resourceVersion": "7"}, "items": [store("a"), store("b")]});
+        let answers =
+            vec![("GET", "sendInitialEvents=true", 422, refusal(422, "Invalid")), ("GET", "limit=25", 200, list)];
+        let (stores, fake) = cached(answers).await;
+        assert_eq!((stores.len(), is_slim(&stores)), (2, true), "{stores:?}");
+        assert!(fake.reads()[0].contains("sendInitialEvents=true"), "{:?}", fake.reads());
+    }
+
+    /// One tenant's annotations: 100 MB come by, and a hundredth of that stays.
+    #[tokio::test]
+    async fn the_caches_do_not_grow_with_what_others_write_into_metadata() {
+        let fake = Fake::start(vec![]).await;
+        let mut writer = CacheWriter::<EtcdBackupStore>::default();
+        let cache = writer.cache();
+        for n in 0..400 {
+            let line = store(&format!("s-{n}")).to_string();
+            let wrapped = serde_json::from_str::<DeserializeGuard<EtcdBackupStore>>(&line).unwrap();
+            let event = readable(watcher::Event::Apply(wrapped), unguard, &fake.ctx).unwrap();
+            writer.apply(&event);
+        }
+        assert_eq!((cache.len(), is_slim(&cache.state())), (400, true));
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_is_told_in_few_words() {
+        let fake = Fake::start(vec![]).await;
+        let mut broken = store("a");
+        broken["kind"] = json!("EtcdCluster");
+        broken["spec"] = json!({"version": "3.6.16", "replicas": 1, "storage": {"medium": "x".repeat(1 << 20)}});
+        let wrapped: DeserializeGuard<EtcdCluster> = serde_json::from_value(broken).unwrap();
+        assert!(readable(watcher::Event::Apply(wrapped), unguard, &fake.ctx).is_none());
+        for _ in 0..500 {
+            if let Some(told) = fake.writes().first() {
+                assert!(told.path.contains("/etcdclusters/a/status"), "{told:?}");
+                assert!(told.body.to_string().len() < 2000, "{}", told.body.to_string().len());
+                return;
+            }
+            clock::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("its status tells nothing");
+    }
 }

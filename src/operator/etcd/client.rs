@@ -4,7 +4,7 @@
 //! come from the same server as the list after it, need exactly one.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{
@@ -14,7 +14,8 @@ use tonic::Code;
 use tonic::transport::Endpoint;
 
 use super::Address;
-use crate::operator::aged::{Aged, FRESH};
+use super::hashes::Hashes;
+use super::silence::Silent;
 use crate::operator::clock;
 use crate::plan::cluster::{Alarm, AlarmKind, Answer, KeyHash, Listed, Membership};
 
@@ -59,12 +60,12 @@ pub(super) struct Said {
     pub(super) alarms: Vec<Alarm>,
 }
 
-/// The connections.
-#[derive(Default)]
+/// The connections, and what is remembered of the members. Losing all of it costs a deadline or a hash for each member.
+#[derive(Clone, Default)]
 pub(in crate::operator) struct Pool {
-    open: Mutex<HashMap<Address, Client>>,
-    /// Hashes by Pod UID, and by the `CORRUPT` alarms under which they were taken.
-    hashes: Mutex<Aged<KeyHash>>,
+    open: Arc<Mutex<HashMap<Address, Client>>>,
+    pub(super) silent: Arc<Silent>,
+    pub(super) hashes: Arc<Hashes>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -92,14 +93,20 @@ impl Pool {
         Ok(client)
     }
 
-    /// Closes the connections to Pods that are gone.
+    /// Forgets a Pod that is gone, and closes the connections to it.
     pub(in crate::operator) fn forget(&self, pod_uid: &str) {
-        self.lock().retain(|at, _| at.pod_uid != pod_uid);
+        self.retain(|known| known != pod_uid);
     }
 
-    /// Keeps only connections to these Pods.
+    /// Keeps only what is of these Pods.
     pub(in crate::operator) fn keep(&self, pod_uids: &std::collections::HashSet<String>) {
-        self.lock().retain(|at, _| pod_uids.contains(&at.pod_uid));
+        self.retain(|known| pod_uids.contains(known));
+    }
+
+    fn retain(&self, kept: impl Fn(&str) -> bool) {
+        self.lock().retain(|at, _| kept(&at.pod_uid));
+        self.silent.retain(&kept);
+        self.hashes.retain(&kept);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Address, Client>> {
@@ -115,8 +122,8 @@ impl Pool {
             Some(Ok(answer)) => Ok(answer),
             Some(Err(error)) => Err(told(&error)),
             None => {
-                // A connection that went silent (the node is gone) would stay so: the next call dials anew.
-                self.forget(&at.pod_uid);
+                // A connection that went silent (the node is gone) would stay so: the next call dials again.
+                self.lock().retain(|open, _| open.pod_uid != at.pod_uid);
                 Err(Failure::Silent(limit))
             }
         }
@@ -172,32 +179,8 @@ impl Pool {
         Ok(Membership { cluster_id, leader, members, alarms: vec![] })
     }
 
-    /// The hash of a member's key space. The member reads its whole database for it, so one answer holds for five minutes
-    /// while the same alarms stand: etcd takes no write meanwhile.
-    pub(super) async fn key_hash(&self, at: &Address, alarms: &str) -> Result<KeyHash, Failure> {
-        let known = self.hashes().get(&(at.pod_uid.clone(), alarms.to_owned()), FRESH);
-        if let Some(known) = known {
-            return Ok(known);
-        }
-        let hash = self.read_hash(at).await?;
-        self.note_hash(at, alarms, &hash);
-        Ok(hash)
-    }
-
-    pub(super) fn note_hash(&self, at: &Address, alarms: &str, hash: &KeyHash) {
-        self.hashes().put((at.pod_uid.clone(), alarms.to_owned()), Some(hash));
-    }
-
-    /// Forgets a Pod's hashes: it may take writes.
-    pub(super) fn forget_hashes(&self, pod_uid: &str) {
-        self.hashes().forget(pod_uid);
-    }
-
-    fn hashes(&self) -> std::sync::MutexGuard<'_, Aged<KeyHash>> {
-        self.hashes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn read_hash(&self, at: &Address) -> Result<KeyHash, Failure> {
+    /// The hash of a member's key space. The member reads its whole database for it.
+    pub(super) async fn read_hash(&self, at: &Address) -> Result<KeyHash, Failure> {
         let said = self.call(at, HASH, |mut client| async move { client.hash_kv(0).await }).await?;
         let at_once = said.header().map_or(0, etcd_client::ResponseHeader::revision);
         // Before 3.6 an answer names only the revision of its moment.

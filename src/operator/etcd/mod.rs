@@ -1,17 +1,26 @@
 //! Talks to etcd: what its members say of themselves, what the membership is, and the two calls that change it.
 //!
 //! Decides nothing about clusters. Every answer says which member of which etcd cluster it came from, every silence is
-//! `Seen::Unknown` with its cause, and every call ends within its deadline: a dead cluster must not hold up others.
+//! `Seen::Unknown` with its cause, and every call ends within its deadline. What takes long, silence and hashes, is asked
+//! beside the passes: a dead cluster must not hold up others.
 
 mod client;
+mod hashes;
 mod read;
+mod silence;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::tls::Login;
 
+use client::Said;
 pub(super) use client::{Failure, Pool};
-pub(super) use read::{answers, hashes, membership};
+pub(super) use hashes::hashes;
+pub(super) use read::{answers, membership};
+
+/// Called when there is something new to look at that no watch tells of.
+pub(super) type News = Arc<dyn Fn() + Send + Sync>;
 
 /// Where one member's server is asked: its Pod, so that it is this member that answers and no other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use futures::stream::{FuturesUnordered, StreamExt};
 
 use super::client::Failure;
-use super::{Address, Pool};
-use crate::plan::cluster::{Alarm, Answer, KeyHash, Membership};
+use super::silence::ask;
+use super::{Address, News, Pool};
+use crate::plan::cluster::{Alarm, Answer, Membership};
 use crate::plan::{Seen, Unread};
 
 /// What the members' servers said, and the alarms they know of.
@@ -18,9 +19,10 @@ pub(in crate::operator) struct Round {
     pub(in crate::operator) alarms: Vec<Alarm>,
 }
 
-/// What each member's server says of itself. All are asked at once, so silence costs one deadline, not several.
-pub(in crate::operator) async fn answers(pool: &Pool, members: &[Address]) -> Round {
-    let asked = members.iter().map(|at| async move { (at, pool.status(at).await) });
+/// What each member's server says of itself. All are asked at once, so silence costs one deadline, not several, and it costs
+/// that once: a member that stays silent is asked beside the passes, and `news` is called when it answers.
+pub(in crate::operator) async fn answers(pool: &Pool, members: &[Address], news: &News) -> Round {
+    let asked = members.iter().map(|at| async move { (at, ask(pool, at, news).await) });
     let mut all: Vec<_> = asked.collect::<FuturesUnordered<_>>().collect().await;
     all.sort_by(|(a, _), (b, _)| a.member.cmp(&b.member));
     let mut round = Round::default();
@@ -39,25 +41,6 @@ pub(in crate::operator) async fn answers(pool: &Pool, members: &[Address]) -> Ro
         round.answers.insert(at.member.clone(), answer);
     }
     round
-}
-
-/// The hash of each member's key space, of those that give one. While an alarm `CORRUPT` stands etcd takes no write, so all
-/// that are level are at one revision. Without such an alarm nothing is asked, and what was known is forgotten.
-pub(in crate::operator) async fn hashes(
-    pool: &Pool,
-    members: &[Address],
-    alarms: Option<&str>,
-) -> BTreeMap<String, KeyHash> {
-    let Some(alarms) = alarms else {
-        for at in members {
-            pool.forget_hashes(&at.pod_uid);
-        }
-        return BTreeMap::new();
-    };
-    let asked =
-        members.iter().map(|at| async move { Some((at.member.clone(), pool.key_hash(at, alarms).await.ok()?)) });
-    let all: Vec<_> = asked.collect::<FuturesUnordered<_>>().collect().await;
-    all.into_iter().flatten().collect()
 }
 
 /// The membership by a linearizable read. The leader is asked first; the others only when it gives no answer, and then
@@ -124,19 +107,6 @@ mod tests {
 
     fn round(answers: Vec<(&str, Result<Answer, Unread>)>) -> Round {
         Round { answers: answers.into_iter().map(|(m, a)| (m.to_owned(), a)).collect(), alarms: vec![] }
-    }
-
-    /// No server listens at the address: each hash comes from memory.
-    #[tokio::test]
-    async fn a_hash_is_read_once_while_the_same_alarms_stand() {
-        let (pool, members) = (Pool::default(), [at("a")]);
-        let hash = KeyHash { hash: 1, ..KeyHash::default() };
-        pool.note_hash(&members[0], "12", &hash);
-        let known = BTreeMap::from([("a".to_owned(), hash)]);
-        assert_eq!(hashes(&pool, &members, Some("12")).await, known);
-        assert_eq!(hashes(&pool, &members, Some("11,12")).await, BTreeMap::new(), "another alarm");
-        assert_eq!(hashes(&pool, &members, None).await, BTreeMap::new());
-        assert_eq!(hashes(&pool, &members, Some("12")).await, BTreeMap::new(), "writes came in between");
     }
 
     #[tokio::test]

@@ -224,6 +224,9 @@ async fn unserved(reader: Reader<'_>, members: &[Member], kept: &BTreeMap<String
         (renewed && serves && !memory.was_shown(&uid, &kept.digest)).then_some((member, uid, kept, ip, peer, server))
     });
     let asked = asked.map(|(member, uid, kept, ip, peer, server)| async move {
+        if reader.ctx.etcd.is_silent(&uid, ip) {
+            return Some(member.name().to_owned());
+        }
         let port = |port: i32| u16::try_from(port).unwrap_or_default();
         let (on_peer, on_client) =
             futures::join!(served::shown(ip, port(port::PEER)), served::shown(ip, port(port::CLIENT)));

@@ -102,12 +102,12 @@ pub(in crate::operator) async fn observe(
     let login = login.flatten();
 
     let addresses: Vec<Address> = members.iter().filter_map(|m| address(m, login.as_ref())).collect();
-    let pool = &reader.ctx.etcd;
-    let round = etcd::answers(pool, &addresses).await;
+    let (pool, news) = (&reader.ctx.etcd, reader.ctx.wakers.news_of(&cluster));
+    let round = etcd::answers(pool, &addresses, &news).await;
     let etcd = etcd::membership(pool, &addresses, &round).await;
     let latches = cluster.status.as_ref().map(|status| &status.latches);
     let alarms = etcd.known().and_then(|etcd| etcd.asks_for_hashes(latches?.replaced.as_ref()));
-    let hashes = etcd::hashes(pool, &addresses, alarms.as_deref()).await;
+    let hashes = etcd::hashes(pool, &addresses, alarms.as_deref(), &news);
     let answers = round.answers.into_iter().filter_map(|(member, said)| heard(&members, member, said)).collect();
 
     Ok(Some(Observed {
@@ -129,7 +129,7 @@ pub(in crate::operator) async fn observe(
         refusal,
         certificates,
         unread_certificates,
-        last_snapshot: last_snapshot(reader, uid),
+        last_snapshot: last_snapshot(reader, named, uid),
         backups: backups(reader, named),
         client_endpoints: client_endpoints(reader, named),
         fresh_suffix: fresh_suffix(),
@@ -154,29 +154,22 @@ async fn removals(reader: Reader<'_>) -> Result<Vec<PruneRun>, Error> {
 }
 
 /// From the cache in both views: a list of a cluster's snapshots is long, and this date guards no act.
-fn last_snapshot(reader: Reader<'_>, uid: &str) -> Option<LastSnapshot> {
-    let here = |s: &EtcdSnapshot| s.namespace().as_deref() == Some(reader.namespace);
-    let all = reader.ctx.caches.snapshots.state_filter(here);
+fn last_snapshot(reader: Reader<'_>, named: &str, uid: &str) -> Option<LastSnapshot> {
+    let all = reader.ctx.caches.snapshots.of_cluster(reader.namespace, named);
     newest(uid, all.iter().map(AsRef::as_ref))
 }
 
 /// From the cache in both views, too: it guards no act.
 fn backups(reader: Reader<'_>, named: &str) -> Wanted {
-    let names_it = |s: &EtcdSnapshotSchedule| {
-        s.namespace().as_deref() == Some(reader.namespace)
-            && s.spec.cluster_ref.as_ref().is_some_and(|cluster| cluster.name == named)
-    };
-    let all = reader.ctx.caches.schedules.state_filter(names_it);
+    let all = reader.ctx.caches.schedules.of_cluster(reader.namespace, named);
     healthy(all.iter().map(AsRef::as_ref))
 }
 
 /// From the cache in both views: endpoints guard no act.
 fn client_endpoints(reader: Reader<'_>, named: &str) -> Vec<String> {
     let service = name::client_service(named);
-    let of_service = |slice: &EndpointSlice| {
-        slice.namespace().as_deref() == Some(reader.namespace) && labelled(slice, SERVICE_NAME, &service)
-    };
-    let slices = reader.ctx.caches.endpoints.state_filter(of_service);
+    let of_service = |slice: &EndpointSlice| labelled(slice, SERVICE_NAME, &service);
+    let slices = reader.ctx.caches.endpoints.within(reader.namespace, of_service);
     let ready = |endpoint: &&Endpoint| endpoint.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true);
     let endpoints = slices.iter().flat_map(|slice| slice.endpoints.iter().filter(ready));
     endpoints.filter_map(|endpoint| endpoint.target_ref.as_ref()?.uid.clone()).collect()

@@ -1,0 +1,107 @@
+//! Whether another install of Holdfast works in a namespace: one that is installed for a single namespace keeps its Lease
+//! there. Only an install for all namespaces asks, before each pass that may write.
+//!
+//! Decides that the namespace belongs to the other install while the Lease exists and changes: it counts as given up only
+//! after it stood unchanged for a minute by our clock, also without a holder, since an operator that is restarted gives it
+//! back for a moment. Losing what is remembered costs that minute. The guards of each act keep two operators from undoing
+//! what the other has done in the moment before the Lease is seen (I12).
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::ResourceExt;
+
+use super::clock::Instant;
+
+/// A Lease that stood unchanged for so long is nobody's. It is renewed every two seconds.
+pub(super) const GIVEN_UP: Duration = Duration::from_mins(1);
+
+/// What was last seen of the Leases of other namespaces.
+#[derive(Debug, Default)]
+pub(super) struct Elsewhere {
+    own: Option<(String, String)>,
+    seen: Mutex<HashMap<String, Sight>>,
+}
+
+/// A Lease's version, and since when it stands so.
+#[derive(Debug)]
+struct Sight {
+    version: String,
+    since: Instant,
+}
+
+impl Elsewhere {
+    /// `own`: namespace and name of our own Lease where all namespaces are watched.
+    pub(super) fn new(own: Option<(String, String)>) -> Self {
+        Self { own, seen: Mutex::default() }
+    }
+
+    /// Name of the Lease that tells of another install in this namespace; `None` where no other is looked for.
+    pub(super) fn lease(&self, namespace: &str) -> Option<&str> {
+        self.own.as_ref().filter(|(home, _)| home != namespace).map(|(_, name)| name.as_str())
+    }
+
+    /// Whether another install works in this namespace, which has this Lease.
+    pub(super) fn judge(&self, namespace: &str, lease: Option<&Lease>, now: Instant) -> bool {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(lease) = lease else {
+            seen.remove(namespace);
+            return false;
+        };
+        let version = format!("{:?}/{:?}", lease.uid(), lease.resource_version());
+        let new = || Sight { version: version.clone(), since: now };
+        let known = seen.contains_key(namespace);
+        let sight = seen.entry(namespace.to_owned()).or_insert_with(new);
+        if !known {
+            let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or("nobody");
+            tracing::warn!(
+                namespace,
+                holder,
+                "another install of Holdfast has a Lease in this namespace: this one leaves the namespace to it. Delete \
+                 the Lease if that install is gone"
+            );
+        }
+        if sight.version != version {
+            *sight = new();
+        }
+        now.duration_since(sight.since) < GIVEN_UP
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::operator::clock;
+
+    fn wide() -> Elsewhere {
+        Elsewhere::new(Some(("home".to_owned(), "holdfast".to_owned())))
+    }
+
+    fn lease(version: &str) -> Lease {
+        serde_json::from_value(json!({"metadata": {"name": "holdfast", "uid": "l", "resourceVersion": version}}))
+            .unwrap()
+    }
+
+    #[test]
+    fn a_lease_that_changes_is_another_installs_and_one_that_stands_still_is_nobodys() {
+        let (wide, begun) = (wide(), clock::instant());
+        let after =
+            |version: &str, seconds: u64| wide.judge("ns", Some(&lease(version)), begun + Duration::from_secs(seconds));
+        assert!(after("1", 0) && after("1", 59), "nobody knows yet whether it is renewed");
+        assert!(after("2", 60) && after("2", 119), "it was renewed");
+        assert!(!after("2", 120) && after("3", 121), "an install that comes back has its namespace again");
+        assert!(!wide.judge("ns", None, begun) && after("3", 200), "a new Lease is looked at from the beginning");
+    }
+
+    #[test]
+    fn only_an_install_for_all_namespaces_looks_and_not_into_its_own() {
+        assert_eq!(
+            [wide().lease("ns"), wide().lease("home"), Elsewhere::default().lease("ns")],
+            [Some("holdfast"), None, None]
+        );
+    }
+}

@@ -1,0 +1,179 @@
+//! The hashes of the members' key spaces. Each member reads its whole database for one, so they are read beside the passes,
+//! and one answer holds for five minutes while the same alarms stand: etcd takes no write meanwhile.
+//!
+//! Decides that a hash is missing only where its member was asked and gave none: while members are asked, nothing is known.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::{Address, News, Pool};
+use crate::operator::aged::{Aged, FRESH};
+use crate::operator::clock::{self, Instant};
+use crate::plan::cluster::KeyHash;
+
+/// A member that gave no hash is asked again after this time.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// So long it counts that a member gave no hash: until the next questions have ended.
+const COUNTS: Duration = Duration::from_mins(1);
+
+/// What is known of hashes.
+#[derive(Default)]
+pub(super) struct Hashes(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    /// By Pod UID, and by the `CORRUPT` alarms under which they were taken.
+    hashes: Aged<KeyHash>,
+    rounds: HashMap<Question, Round>,
+}
+
+/// Which Pods are asked, and under which alarms.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Question {
+    pods: Vec<String>,
+    alarms: String,
+}
+
+/// Members that are asked side by side.
+struct Round {
+    begun: Instant,
+    runs: bool,
+    /// When the last one ended, and the Pods that gave no hash in it.
+    ended: Option<(Instant, Vec<String>)>,
+}
+
+impl Hashes {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps what is of these Pods.
+    pub(super) fn retain(&self, kept: impl Fn(&str) -> bool) {
+        let mut known = self.lock();
+        known.hashes.retain(&kept);
+        known.rounds.retain(|question, _| question.pods.iter().all(|pod| kept(pod)));
+    }
+}
+
+impl Known {
+    fn hash(&self, at: &Address, alarms: &str) -> Option<KeyHash> {
+        self.hashes.get(&(at.pod_uid.clone(), alarms.to_owned()), FRESH)
+    }
+
+    fn note(&mut self, at: &Address, alarms: &str, hash: &KeyHash) {
+        self.hashes.put((at.pod_uid.clone(), alarms.to_owned()), Some(hash));
+    }
+}
+
+/// The hash of each member's key space, of those that gave one; none while members are asked beside the pass, which ends with
+/// `news`. Without an alarm `CORRUPT` nothing is asked, and what was known is forgotten.
+pub(in crate::operator) fn hashes(
+    pool: &Pool,
+    members: &[Address],
+    alarms: Option<&str>,
+    news: &News,
+) -> BTreeMap<String, KeyHash> {
+    let Some(alarms) = alarms else {
+        pool.hashes.retain(|pod| members.iter().all(|at| at.pod_uid != pod));
+        return BTreeMap::new();
+    };
+    let mut known = pool.hashes.lock();
+    let there: BTreeMap<String, KeyHash> =
+        members.iter().filter_map(|at| Some((at.member.clone(), known.hash(at, alarms)?))).collect();
+    let missing: Vec<Address> = members.iter().filter(|at| !there.contains_key(&at.member)).cloned().collect();
+    if missing.is_empty() {
+        return there;
+    }
+    let mut pods: Vec<String> = members.iter().map(|at| at.pod_uid.clone()).collect();
+    pods.sort();
+    let question = Question { pods, alarms: alarms.to_owned() };
+    let now = clock::instant();
+    let round = known.rounds.entry(question.clone()).or_insert(Round { begun: now, runs: false, ended: None });
+    let gave_none = |within: Duration| {
+        let ended = round.ended.as_ref().filter(|(ended, _)| ended.elapsed() < within);
+        ended.is_some_and(|(_, silent)| missing.iter().all(|at| silent.contains(&at.pod_uid)))
+    };
+    let (asked, counts) = (gave_none(AGAIN), gave_none(COUNTS));
+    if !round.runs && !asked {
+        (round.begun, round.runs) = (now, true);
+        tokio::spawn(read(pool.clone(), missing, question, now, Arc::clone(news)));
+    }
+    if counts { there } else { BTreeMap::new() }
+}
+
+async fn read(pool: Pool, members: Vec<Address>, question: Question, begun: Instant, news: News) {
+    let all = members.iter().map(async |at| (at, pool.read_hash(at).await));
+    let all = futures::future::join_all(all).await;
+    let mut known = pool.hashes.lock();
+    // Where the round is not remembered any more the members may take writes again.
+    let Some(round) = known.rounds.get_mut(&question).filter(|round| round.begun == begun) else { return };
+    let silent = all.iter().filter(|(_, hash)| hash.is_err()).map(|(at, _)| at.pod_uid.clone()).collect();
+    (round.runs, round.ended) = (false, Some((clock::instant(), silent)));
+    for (at, hash) in all {
+        match hash {
+            Ok(hash) => known.note(at, &question.alarms, &hash),
+            Err(failure) => tracing::debug!(member = at.member, %failure, "a member gave no hash"),
+        }
+    }
+    drop(known);
+    news();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    fn at(member: &str) -> Address {
+        Address { member: member.to_owned(), pod_uid: member.to_owned(), ip: "127.0.0.1".parse().unwrap(), tls: None }
+    }
+
+    fn nothing() -> News {
+        Arc::new(|| {})
+    }
+
+    /// No server listens at the address: each hash comes from memory.
+    #[tokio::test]
+    async fn a_hash_is_read_once_while_the_same_alarms_stand() {
+        let (pool, members) = (Pool::default(), [at("a")]);
+        let hash = KeyHash { hash: 1, ..KeyHash::default() };
+        pool.hashes.lock().note(&members[0], "12", &hash);
+        let known = BTreeMap::from([("a".to_owned(), hash)]);
+        assert_eq!(hashes(&pool, &members, Some("12"), &nothing()), known);
+        assert_eq!(hashes(&pool, &members, Some("11,12"), &nothing()), BTreeMap::new(), "another alarm");
+        assert_eq!(hashes(&pool, &members, None, &nothing()), BTreeMap::new());
+        assert_eq!(hashes(&pool, &members, Some("12"), &nothing()), BTreeMap::new(), "writes came in between");
+    }
+
+    /// A voter without a hash would count as one whose data differ.
+    #[tokio::test]
+    async fn a_hash_is_missing_only_after_its_member_was_asked() {
+        let (pool, members) = (Pool::default(), [at("a"), at("b")]);
+        let hash = KeyHash { hash: 1, ..KeyHash::default() };
+        pool.hashes.lock().note(&members[0], "12", &hash);
+        let told = Arc::new(AtomicBool::new(false));
+        let news: News = {
+            let told = Arc::clone(&told);
+            Arc::new(move || told.store(true, Ordering::SeqCst))
+        };
+        let ask = |news: &News| hashes(&pool, &members, Some("12"), news);
+        assert_eq!(ask(&news), BTreeMap::new(), "b is asked");
+        while !told.load(Ordering::SeqCst) {
+            clock::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(ask(&news), BTreeMap::from([("a".to_owned(), hash)]), "b gave none");
+    }
+
+    /// A hash that was read while the alarm was cleared says nothing under the next alarm.
+    #[tokio::test]
+    async fn a_round_that_ends_after_its_alarm_is_not_noted() {
+        let (pool, members) = (Pool::default(), [at("a")]);
+        assert_eq!(hashes(&pool, &members, Some("12"), &nothing()), BTreeMap::new());
+        assert_eq!(hashes(&pool, &members, None, &nothing()), BTreeMap::new());
+        clock::sleep(Duration::from_millis(300)).await;
+        assert!(pool.hashes.lock().rounds.is_empty());
+    }
+}
