@@ -147,7 +147,7 @@ impl Watched for EndpointSlice {
     const KIND: &'static str = "EndpointSlice";
     /// Kubernetes copies a Service's labels to its EndpointSlices. Nobody asks for those of the headless Services.
     fn selector() -> watcher::Config {
-        watcher::Config::default().labels(&format!("{OURS},!service.kubernetes.io/headless"))
+        watcher::Config::default().labels("app.kubernetes.io/managed-by=holdfast,!service.kubernetes.io/headless")
     }
 }
 
