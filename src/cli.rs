@@ -407,6 +407,27 @@ pub enum Agent {
     Restore(Box<RestoreRequest>),
 }
 
+impl Agent {
+    /// Whether the group may read what this verb writes to a folder.
+    pub const fn is_for_group(&self) -> bool {
+        match self {
+            Self::Save(request) => request.store.group_access,
+            Self::Inspect(request) => request.store.group_access,
+            Self::List(request) => request.store.group_access,
+            Self::Latest(request) => request.store.group_access,
+            Self::Recall(request) => request.store.group_access,
+            Self::Verify(request) => matches!(&request.snapshot.store, Some(store) if store.group_access),
+            Self::Contents(request) => matches!(&request.snapshot.store, Some(store) if store.group_access),
+            Self::Copy(request) => request.to.0.group_access,
+            Self::Prune(request) => request.store.group_access,
+            Self::Remove(request) => request.store.group_access,
+            Self::Probe(request) => request.store.group_access,
+            Self::RenderRestore(flags) => flags.store.group_access,
+            Self::Restore(request) => request.store.group_access,
+        }
+    }
+}
+
 /// A UID that only the operator knows. By hand it is the same for every command, so that a command can be repeated.
 fn of_the_operator(uid: Arg) -> Arg {
     uid.required(false).default_value("by-hand").hide(true)

@@ -1,7 +1,8 @@
 //! What a store's answer means for the run: every provider's errors to classes and sentences.
 //!
 //! object_store keeps the status and body of an answer only as text, so that text is read here and nowhere else. Only
-//! the `<Code>` of a body reaches a message: bodies can hold what should not be in a custom resource's status.
+//! the `<Code>` of a body and the first line of its `<Message>` reach a message, bounded and without what looks like a key:
+//! bodies can hold what should not be in a custom resource's status.
 
 use std::error::Error as StdError;
 use std::io;
@@ -9,6 +10,7 @@ use std::io;
 use object_store::client::{HttpError, HttpErrorKind};
 
 use super::bucket::address::NoStore;
+use super::bucket::http::WebPage;
 use super::bucket::listing::NoListing;
 use crate::contract::ExitClass;
 use crate::error::Error;
@@ -25,7 +27,65 @@ pub(super) fn classify(doing: &str, error: &object_store::Error) -> Error {
         Some(stored_as) => format!(" ({code}, storage class {stored_as})"),
         None => format!(" ({code})"),
     });
-    Error::new(class, format!("{doing}: {what}{}", told.unwrap_or_default()))
+    let said = sentence(&text).map(|said| format!("; the store says: {said}"));
+    Error::new(class, format!("{doing}: {what}{}{}", told.unwrap_or_default(), said.unwrap_or_default()))
+}
+
+/// The store's own sentence, if the text holds one: its first line, bounded, and without what looks like a key or a token.
+fn sentence(text: &str) -> Option<String> {
+    /// Longer than any sentence that helps.
+    const MAX: usize = 240;
+    let (said, _) = text.split_once("<Message>")?.1.split_once("</Message>")?;
+    let references = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&#39;", "'"), ("&#34;", "\"")];
+    let plain = references.iter().fold(said.to_owned(), |said, (name, is)| said.replace(name, is)).replace("&amp;", "&");
+    let line = plain.trim().lines().next()?.chars().filter(|c| !c.is_control()).take(MAX).collect::<String>();
+    let line = mask_keys(line.trim());
+    (!line.is_empty()).then_some(line)
+}
+
+/// A text without runs of letters and digits as long as keys: access keys have 16 characters and more, capitals and digits
+/// among them, and whatever is as long as a hash or a token is no word.
+fn mask_keys(text: &str) -> String {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
+    let is_key = |run: &str| {
+        let mixed = run.contains(|c: char| c.is_ascii_digit()) && run.contains(|c: char| c.is_ascii_uppercase());
+        // A path has words of its own.
+        run.split('/').any(|part| part.len() >= 32) || (run.len() >= 16 && mixed)
+    };
+    let (mut masked, mut rest) = (String::new(), text);
+    while let Some(begins) = rest.find(is_part) {
+        let (before, from) = rest.split_at(begins);
+        let (run, after) = from.split_at(from.find(|c| !is_part(c)).unwrap_or(from.len()));
+        masked.push_str(before);
+        masked.push_str(if is_key(run) { "***" } else { run });
+        rest = after;
+    }
+    masked + rest
+}
+
+/// That the bucket takes nothing without a checksum, as one with a default retention does.
+const WANTS_CHECKSUM: &str = "the bucket takes no object without a checksum, as a bucket with a default retention does: \
+                              set checksum: SHA256 (--s3-checksum=sha256)";
+
+/// Whether this is what a refusal is about: stores have several codes for it, and name the headers in their sentence.
+fn wants_checksum(text: &str) -> bool {
+    let said = sentence(text).unwrap_or_default().to_ascii_lowercase();
+    status(text) == Some(400) && (said.contains("content-md5") || said.contains("x-amz-checksum"))
+}
+
+/// Where a bucket is, as far as the store says so.
+fn elsewhere(text: &str) -> String {
+    match named_region(text) {
+        Some(region) => format!("the bucket is in the region {region}: set s3.region (--s3-region) to {region}"),
+        None => "the bucket is in another region, or behind another endpoint".to_owned(),
+    }
+}
+
+/// The region that a refusal names.
+fn named_region(text: &str) -> Option<&str> {
+    let (region, _) = text.split_once("<Region>")?.1.split_once("</Region>")?;
+    let is_one = (1..=64).contains(&region.len()) && region.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    is_one.then_some(region)
 }
 
 /// As [`classify`], for requests that asked for something special with these flags: a refusal names them.
@@ -39,6 +99,9 @@ pub(super) fn with_options(doing: &str, error: &object_store::Error, flags: &[&'
         return judged;
     }
     let text = error.to_string();
+    if wants_checksum(&text) {
+        return judged;
+    }
     // What was sent to the wrong port is no word on options.
     let status = status(&text).filter(|_| !text.contains(TO_HTTPS));
     let Some(named) = refused_options(code(&text), status, flags) else { return judged };
@@ -111,7 +174,22 @@ fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitCl
     if let Some(none) = beneath::<NoListing>(error) {
         return (ExitClass::Transient, none.to_string());
     }
-    if let Some(judged) = identity(error, text, code).or_else(|| code.and_then(by_code)) {
+    if let Some(page) = beneath::<WebPage>(error) {
+        return (ExitClass::Transient, page.to_string());
+    }
+    if let Some(judged) = identity(error, text, code) {
+        return judged;
+    }
+    if wants_checksum(text) {
+        return (ExitClass::Config, WANTS_CHECKSUM.to_owned());
+    }
+    if matches!(
+        code,
+        Some("AuthorizationHeaderMalformed" | "PermanentRedirect" | "TemporaryRedirect" | "IllegalLocationConstraintException")
+    ) {
+        return (ExitClass::Config, elsewhere(text));
+    }
+    if let Some(judged) = code.and_then(by_code) {
         return judged;
     }
     match error {
@@ -134,17 +212,19 @@ fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitCl
         E::UnknownConfigurationKey { .. } => (ExitClass::Config, first_line(text)),
         // Everything else carries an HTTP status or a transport error inside, or is new to us.
         _ => match (status(text), transport(error)) {
-            (Some(301 | 302 | 307 | 308), _) => {
-                (ExitClass::Config, "the bucket is in another region, or behind another endpoint".to_owned())
-            }
+            (Some(301 | 302 | 307 | 308), _) => (ExitClass::Config, elsewhere(text)),
             (Some(401 | 403), _) => (ExitClass::Denied, "the store does not know these credentials".to_owned()),
             (Some(501), _) => (ExitClass::Config, "the store does not know this request".to_owned()),
+            (Some(413), _) => (ExitClass::Config, TOO_LARGE.to_owned()),
             (Some(507), _) => (ExitClass::Full, "the store has no space left".to_owned()),
             (Some(400), _) if text.contains(TO_HTTPS) => {
                 (ExitClass::Config, "the endpoint speaks https: begin the endpoint with https://".to_owned())
             }
             (Some(status @ 400..=499), _) if status != 408 && status != 429 => {
-                (ExitClass::Config, format!("the store refuses the request with status {status}"))
+                let region = named_region(text).filter(|_| code.is_none());
+                let region = region.map(|region| format!(", and names {region} as the bucket's region"));
+                let what = format!("the store refuses the request with status {status}{}", region.unwrap_or_default());
+                (ExitClass::Config, what)
             }
             (Some(status), _) => (ExitClass::Transient, format!("the store answers with status {status}")),
             (None, Some(kind)) => transport_text(kind, error),
@@ -155,6 +235,10 @@ fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitCl
         },
     }
 }
+
+/// What a proxy does that has a limit, or a store that has a smaller one than S3.
+const TOO_LARGE: &str = "the request is larger than the store, or a proxy before the store, accepts. The agent sends parts of \
+                         8 MiB and more: raise the body limit of that proxy (nginx: client_max_body_size)";
 
 /// Where credentials come from when none are given: addresses of the node's own, and the providers' token services.
 const IDENTITY_SERVICES: &[&str] = &[
@@ -176,6 +260,16 @@ const TOKEN_POST: &str = "performing POST REDACTED";
 /// Errors of the identity that the environment was to provide.
 fn identity(error: &object_store::Error, text: &str, code: Option<&str>) -> Option<(ExitClass, String)> {
     let line = first_line(text);
+    if line.contains("token file") {
+        return Some((
+            ExitClass::Config,
+            format!(
+                "the token of the workload identity cannot be read: mount the token file that the environment names \
+                 (AWS_WEB_IDENTITY_TOKEN_FILE), or give --credentials-dir ({})",
+                line.rsplit("Failed to read ").next().unwrap_or(&line)
+            ),
+        ));
+    }
     // object_store keeps the address back of a request that carries a token in it.
     let tokens = text.contains(STS_ANSWERS) || line.contains(TOKEN_POST);
     if !tokens && !IDENTITY_SERVICES.iter().any(|service| line.contains(service)) {
@@ -242,9 +336,6 @@ fn by_code(code: &str) -> Option<(ExitClass, String)> {
             (ExitClass::Denied, "the session token has expired or is invalid")
         }
         "RequestTimeTooSkewed" => (ExitClass::Transient, "this node's clock and the store's differ too much"),
-        "AuthorizationHeaderMalformed" | "PermanentRedirect" | "IllegalLocationConstraintException" => {
-            (ExitClass::Config, "the bucket is in another region")
-        }
         "InvalidBucketName" | "InvalidResourceName" => (ExitClass::Config, "the store refuses this name"),
         "NotImplemented" => (ExitClass::Config, "the store does not know this request"),
         "UserProjectMissing" => {
@@ -472,7 +563,7 @@ mod tests {
         ] {
             let error = generic(&format!(
                 "Server returned non-2xx status code: {status} X: <?xml version='1.0'?><Error><Code>{code}</Code>\
-                 <Message>canary</Message></Error>"
+                 <HostId>canary</HostId></Error>"
             ));
             assert_eq!(error.class(), wanted, "{code}");
             assert!(error.message().ends_with(&format!("({code})")), "{error}");
@@ -489,7 +580,7 @@ mod tests {
     /// It is neither gone nor damaged, and no key opens it.
     #[test]
     fn what_is_archived_is_told_as_that() {
-        let (path, body) = ("x".to_owned(), "<Message>canary</Message><StorageClass>DEEP_ARCHIVE</StorageClass>");
+        let (path, body) = ("x".to_owned(), "<HostId>canary</HostId><StorageClass>DEEP_ARCHIVE</StorageClass>");
         let source = format!("status code: 403 Forbidden: <Error><Code>InvalidObjectState</Code>{body}</Error>").into();
         let s3 = classify("reading", &object_store::Error::PermissionDenied { path: path.clone(), source });
         assert!(s3.message().ends_with("(InvalidObjectState, storage class DEEP_ARCHIVE)"), "{s3}");
@@ -586,6 +677,63 @@ mod tests {
         );
         let refused = io::Error::from_raw_os_error(111);
         assert!(tls(&refused).is_none());
+    }
+
+    #[test]
+    fn the_stores_own_sentence_is_told_in_one_line_and_without_keys() {
+        let told = |code: &str, said: &str| {
+            generic(&format!("status code: 400 Bad Request: <Error><Code>{code}</Code><Message>{said}</Message></Error>"))
+        };
+        let says = |said: &str| told("InvalidArgument", said).message().rsplit_once("the store says: ").map(|(_, said)| said.to_owned());
+        assert_eq!(says("Tag &quot;a&quot; is &lt;no&gt; tag").as_deref(), Some("Tag \"a\" is <no> tag"));
+        assert_eq!(says("first\nRequestId:1\nTime:2").as_deref(), Some("first"));
+        assert_eq!(says("\u{1b}[2Jx").as_deref(), Some("[2Jx"));
+        assert_eq!((says(""), says("  \n")), (None, None));
+        assert!(says(&"word ".repeat(1000)).is_some_and(|said| said.len() <= 240));
+        for secret in [
+            "AKIAIOSFODNN7EXAMPLE",
+            "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+            "5d41402abc4b2a76b9719d911017c5925d41402abc4b2a76b9719d911017c592",
+            "FwoGZXIvYXdzEBYaDKq0Zm2vY3JlZHMx==",
+        ] {
+            let said = says(&format!("the key {secret} is not known")).unwrap();
+            assert_eq!(said, "the key *** is not known");
+        }
+        let user = "User: arn:aws:iam::123456789012:user/backup is not authorized to perform: s3:PutObject on etcd-backups/site-a";
+        assert_eq!(says(user).as_deref(), Some(user));
+        for said in [
+            "Content-MD5 OR x-amz-checksum- HTTP header is required for Put Object requests with Object Lock parameters",
+            "Missing required header for this request: Content-MD5",
+        ] {
+            let error = told("InvalidRequest", said);
+            assert!(error.class() == ExitClass::Config && error.message().contains("checksum: SHA256"), "{error}");
+            let text = format!("status code: 400 X: <Code>InvalidRequest</Code><Message>{said}</Message>");
+            let error = object_store::Error::Generic { store: "S3", source: text.into() };
+            assert!(!with_options("putting", &error, &["--s3-tag"]).message().contains("--s3-tag"));
+        }
+    }
+
+    #[test]
+    fn a_refusal_that_names_the_region_is_told_with_it() {
+        for (text, class, says) in [
+            (
+                "status code: 400 X: <Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region>",
+                ExitClass::Config,
+                "--s3-region) to eu-west-1",
+            ),
+            ("status code: 301 Moved Permanently: <Region>cn-north-1</Region>", ExitClass::Config, "to cn-north-1"),
+            ("status code: 301 X: <Region>\" x</Region>", ExitClass::Config, "in another region, or behind"),
+            ("status code: 400 Bad Request: <Region>eu-west-1</Region>", ExitClass::Config, "names eu-west-1 as"),
+            ("status code: 413 Request Entity Too Large: <html>", ExitClass::Config, "client_max_body_size"),
+            (
+                "Generic S3 error: Failed to read token file '/var/run/token': No such file or directory",
+                ExitClass::Config,
+                "AWS_WEB_IDENTITY_TOKEN_FILE",
+            ),
+        ] {
+            let error = generic(text);
+            assert!(error.class() == class && error.message().contains(says), "{error}");
+        }
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub(super) fn open_until(flags: &StoreFlags, place: Place, lock: Option<(LockMod
     let region = region(flags)?;
     let through = match &flags.s3_endpoint {
         Some(endpoint) => through(endpoint),
-        None => through(&format!("https://s3.{region}.amazonaws.com")),
+        None => through(&format!("https://s3.{region}.{}", domain(&region))),
     };
     let at = format!("{}, region {region}{through}", flags.s3_endpoint.as_deref().unwrap_or("AWS"));
     Ok(Bucket::new(place, at, PROTOCOL, Options { lock, ..options(flags)? }, clients))
@@ -91,14 +91,36 @@ fn builder(flags: &StoreFlags, bucket: &str) -> Result<AmazonS3Builder> {
         .with_retry(http::retry()))
 }
 
-/// The region that is asked for.
-fn region(flags: &StoreFlags) -> Result<&str> {
-    let region = flags.s3_region.as_deref().unwrap_or("us-east-1");
+/// The region that is asked for: by the flag, or by the environment as AWS's own programs read it.
+fn region(flags: &StoreFlags) -> Result<String> {
+    region_by(flags, |name| std::env::var(name).ok())
+}
+
+fn region_by(flags: &StoreFlags, env: impl Fn(&str) -> Option<String>) -> Result<String> {
+    let named = |name: &'static str| env(name).filter(|region| !region.is_empty()).map(|region| (name, region));
+    let by_flag = flags.s3_region.clone().map(|region| ("--s3-region", region));
+    let (name, region) = by_flag
+        .or_else(|| named("AWS_REGION"))
+        .or_else(|| named("AWS_DEFAULT_REGION"))
+        .unwrap_or_else(|| ("--s3-region", "us-east-1".to_owned()));
     // It becomes a part of headers and host names.
     if region.is_empty() || !region.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
-        return Err(Error::config(format!("--s3-region={region:?} is no region: letters, digits, and any of -_.")));
+        return Err(Error::config(format!("{name}={region:?} is no region: letters, digits, and any of -_.")));
     }
     Ok(region)
+}
+
+/// The domain of AWS' services in this region (AWS: "Partitions").
+fn domain(region: &str) -> &'static str {
+    const PARTITIONS: [(&str, &str); 6] = [
+        ("cn-", "amazonaws.com.cn"),
+        ("us-iso-", "c2s.ic.gov"),
+        ("us-isob-", "sc2s.sgov.gov"),
+        ("us-isof-", "csp.hci.ic.gov"),
+        ("eu-isoe-", "cloud.adc-e.uk"),
+        ("eusc-", "amazonaws.eu"),
+    ];
+    PARTITIONS.iter().find(|(begins, _)| region.starts_with(begins)).map_or("amazonaws.com", |(_, domain)| domain)
 }
 
 /// Keys from a mounted Secret, or what the environment provides (a service account's role).
@@ -149,8 +171,16 @@ fn reached(builder: AmazonS3Builder, flags: &StoreFlags, bucket: &str) -> Result
         }
     }
     let in_path = in_path(flags, bucket);
-    let builder = builder.with_region(region(flags)?).with_virtual_hosted_style_request(!in_path);
-    let Some(endpoint) = &flags.s3_endpoint else { return Ok(builder) };
+    let region = region(flags)?;
+    let mut builder = builder.with_region(&region).with_virtual_hosted_style_request(!in_path);
+    let (domain, sts) = (domain(&region), config_key("aws_endpoint_url_sts")?);
+    // object_store knows the services of AWS' first partition alone.
+    let other = domain != "amazonaws.com";
+    if other && builder.get_config_value(&sts).is_none() {
+        builder = builder.with_config(sts, format!("https://sts.{region}.{domain}"));
+    }
+    let aws = (flags.s3_endpoint.is_none() && other).then(|| format!("https://s3.{region}.{domain}"));
+    let Some(endpoint) = flags.s3_endpoint.as_ref().or(aws.as_ref()) else { return Ok(builder) };
     let (scheme, host) = http::endpoint("--s3-endpoint", endpoint, false)?;
     // object_store takes the endpoint of the virtual-hosted style with the bucket in it.
     let whole = if in_path { format!("{scheme}://{host}") } else { format!("{scheme}://{bucket}.{host}") };
@@ -372,6 +402,39 @@ mod tests {
         for region in ["", "eu west", "eu\nwest", "é", "a/b"] {
             let error = refused(|flags| flags.s3_region = Some(region.to_owned()));
             assert!(error.message().starts_with("--s3-region"), "{region:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_region_is_the_flags_or_the_environments() {
+        let by = |flag: Option<&str>, env: &[(&str, &str)]| {
+            let flags = StoreFlags { s3_region: flag.map(str::to_owned), ..StoreFlags::default() };
+            region_by(&flags, |name| env.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
+        };
+        let both = [("AWS_REGION", "eu-west-1"), ("AWS_DEFAULT_REGION", "eu-west-2")];
+        assert_eq!(by(Some("eu-central-1"), &both).unwrap(), "eu-central-1");
+        assert_eq!(by(None, &both).unwrap(), "eu-west-1");
+        assert_eq!(by(None, &[("AWS_REGION", ""), both[1]]).unwrap(), "eu-west-2");
+        assert_eq!(by(None, &[]).unwrap(), "us-east-1");
+        assert!(by(None, &[("AWS_REGION", "eu west")]).unwrap_err().message().starts_with("AWS_REGION="));
+    }
+
+    #[test]
+    fn aws_services_are_in_the_domain_of_their_partition() {
+        for (region, s3, sts) in [
+            ("eu-west-1", None, None),
+            (
+                "cn-north-1",
+                Some("https://bkt.s3.cn-north-1.amazonaws.com.cn"),
+                Some("https://sts.cn-north-1.amazonaws.com.cn"),
+            ),
+            ("us-gov-west-1", None, None),
+        ] {
+            let flags = StoreFlags { s3_region: Some(region.to_owned()), ..StoreFlags::default() };
+            let builder = reached(AmazonS3Builder::new(), &flags, "bkt").unwrap();
+            let at = |key| builder.get_config_value(&config_key(key).unwrap());
+            assert_eq!(at("aws_endpoint_url_s3").as_deref(), s3, "{region}");
+            assert_eq!(at("aws_endpoint_url_sts").as_deref(), sts, "{region}");
         }
     }
 

@@ -15,6 +15,7 @@ use snapshot_agent::Error;
 use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, SaveRequest, SavedReport, StoreFlags};
 use snapshot_agent::verbs::restore;
 
+mod flipped;
 mod listings;
 mod manifests;
 mod silences;
@@ -115,6 +116,7 @@ async fn trouble_that_passes_leaves_a_whole_snapshot() {
             }),
             ("the connection ends before anything is begun", |a| first(a, Op::Create, Fault::Hangup)),
             ("an answer is cut short while it is read back", |a| once_read(a, Fault::Cut(100_000))),
+            ("a byte is changed on its way back, once", |a| once_read(a, Fault::Flip(5000))),
         ];
     let rows = rows.into_iter().map(async |(what, rule)| {
         let s3 = S3::start().await;
@@ -142,7 +144,14 @@ async fn trouble_that_stays_publishes_nothing() {
             ExitClass::Corrupt,
             "returns",
         ),
-        ("a byte is changed on its way back", |a| once_read(a, Fault::Flip(5000)), ExitClass::Corrupt, "returns"),
+        (
+            "a byte is changed on its way back, at each reading another one",
+            |a| {
+                if a.uri.contains("snapshot.db") { each(a, Op::Get, Fault::Flip(7000 + a.before)) } else { Fault::Pass }
+            },
+            ExitClass::Transient,
+            "two readings",
+        ),
         (
             "it was never completed, says 200 with an error",
             |a| each(a, Op::Complete, Fault::Answer(200, error("InternalError"))),
@@ -282,6 +291,20 @@ async fn a_download_is_whole_or_refused() {
                 if a.uri.contains("snapshot.db") { each(a, Op::Get, Fault::Flip(77)) } else { Fault::Pass }
             },
             Some(ExitClass::Corrupt),
+        ),
+        (
+            "a byte is another one, once",
+            |a| {
+                if a.uri.contains("snapshot.db") && a.before < 2 { each(a, Op::Get, Fault::Flip(77)) } else { Fault::Pass }
+            },
+            Some(ExitClass::Transient),
+        ),
+        (
+            "a byte of the manifest is another one, once",
+            |a| {
+                if a.uri.contains("manifest") && a.before < 1 { each(a, Op::Get, Fault::Flip(300)) } else { Fault::Pass }
+            },
+            Some(ExitClass::Transient),
         ),
         (
             "a byte of the manifest is another one",

@@ -5,11 +5,13 @@
 //! encrypted is not one, and is told as such: a bucket has no place to unpack it.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use super::volume::trouble;
 use super::{RestoreRun, bump, contents, disk_of, quota};
+use crate::catalog::second_look::{self, Reading};
 use crate::contract::RestoreRequest;
 use crate::error::{Error, Result, task_error};
 use crate::etcd::etcdutl::disk::OnDisk;
@@ -22,6 +24,7 @@ use crate::scan::{Proven, Reader};
 use crate::store::{self, Ahead, Stat, Store};
 use crate::util::memory::file_budget;
 use crate::util::progress::Progress;
+use crate::util::sha256::Sha256;
 use crate::verbs::common::unsound;
 
 /// What etcdctl calls them, and everybody who calls etcdctl.
@@ -103,8 +106,14 @@ impl FileSnapshot {
             )));
         }
         let sha256 = if self.trailer {
-            let proven = hasher.finish().map_err(|error| Error::corrupt(format!("{uri}: {error}")))?;
-            hex::encode(proven.sha256)
+            match hasher.finish() {
+                Ok(proven) => hex::encode(proven.sha256),
+                Err(error) => {
+                    let error = Error::corrupt(format!("{uri}: {error}"));
+                    let first = digest_of(file).await?;
+                    return Err(second_look::of_data(store, &self.key, (Some(first), None), error, stall).await);
+                }
+            }
         } else {
             tracing::warn!(
                 uri,
@@ -115,7 +124,9 @@ impl FileSnapshot {
         if let Some(expected) = &request.expect_sha256
             && !expected.eq_ignore_ascii_case(&sha256)
         {
-            return Err(Error::corrupt(format!("{uri}: its sha256 is {sha256}, expected is {expected}")));
+            let error = Error::corrupt(format!("{uri}: its sha256 is {sha256}, expected is {expected}"));
+            let first = digest_of(file).await?;
+            return Err(second_look::of_data(store, &self.key, (Some(first), None), error, stall).await);
         }
         looked.whole.get_or_init(|| ());
         let proven = self.prove(path, &uri).await.and_then(|(found, used)| {
@@ -125,7 +136,9 @@ impl FileSnapshot {
         let (found, used, bump) = match proven {
             Ok(proven) => proven,
             Err(error) => {
-                return Err(OnDisk::at(path, self.db_bytes, sha256, false, disk_of(request))?.blame(error).await);
+                let error = OnDisk::at(path, self.db_bytes, sha256, false, disk_of(request))?.blame(error).await;
+                let first = digest_of(file).await?;
+                return Err(second_look::of_data(store, &self.key, (Some(first), None), error, stall).await);
             }
         };
         // A member's own file may be longer than what is in use of it.
@@ -161,6 +174,24 @@ impl FileSnapshot {
         };
         tokio::task::spawn_blocking(prove).await.map_err(|error| task_error(&error))?
     }
+}
+
+/// Length and sha256 of all that arrived.
+async fn digest_of(file: File) -> Result<Reading> {
+    let digest = move || {
+        let (mut hash, mut piece, mut bytes) = (Sha256::new(), vec![0; 1 << 20], 0_u64);
+        loop {
+            match file.read_at(&mut piece, bytes)? {
+                0 => return Ok((bytes, hash.finalize())),
+                got => {
+                    hash.update(piece.get(..got).unwrap_or_default());
+                    bytes += got as u64;
+                }
+            }
+        }
+    };
+    let digest = tokio::task::spawn_blocking(digest).await.map_err(|error| task_error(&error))?;
+    digest.map_err(trouble("reading the snapshot's file"))
 }
 
 #[cfg(test)]

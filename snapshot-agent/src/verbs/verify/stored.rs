@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::compare::compare;
 use super::drill;
 use crate::catalog::proof::{Proof, Step};
+use crate::catalog::second_look;
 use crate::catalog::stored::{self, Stored};
 use crate::contract::{ExitClass, ProofLevel, StoreFlags, VerifyRequest};
 use crate::error::{Error, Result};
@@ -104,13 +105,22 @@ pub(super) async fn run(request: &VerifyRequest, flags: &StoreFlags, key: &str) 
     }
     let uri = store.uri(&folder.data(manifest.format()));
     let ended = {
+        let data = folder.data(manifest.format());
         let looked = interrupt.unless(Stored::of(&store, &folder, manifest)).await;
         match looked {
             Err(error) if error.class() == ExitClass::NotFound => {
-                Err(Error::corrupt(error.message()).context("the manifest exists and its data does not"))
+                let error = Error::corrupt(error.message()).context("the manifest exists and its data does not");
+                let confirmed = async {
+                    let error = second_look::of_length(&store, &data, None, error).await;
+                    Err(second_look::of_manifest(&store, &folder, &json, error).await)
+                };
+                interrupt.unless(confirmed).await
             }
             Err(error) => Err(error),
-            Ok(stored) => interrupt.unless(prove(&store, &stored, lock, drill.as_mut(), &mut proof)).await,
+            Ok(stored) => match interrupt.unless(prove(&store, &stored, lock, drill.as_mut(), &mut proof)).await {
+                Err(error) => interrupt.unless(async { Err(stored.confirm(&store, error, STALL).await) }).await,
+                proven => proven,
+            },
         }
     };
     // Whatever came between: no etcd stays behind.
