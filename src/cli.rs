@@ -28,7 +28,7 @@ use crate::snapshot;
 
 /// Runs etcd clusters on Kubernetes and proves that their backups restore.
 #[derive(Parser, Clone, Debug, PartialEq, Eq)]
-#[command(name = "holdfast", version, propagate_version = true, disable_help_subcommand = true)]
+#[command(name = "holdfast", version, propagate_version = true)]
 pub struct Cli {
     /// Command to run.
     #[command(subcommand)]
@@ -68,10 +68,10 @@ pub enum Command {
     /// operator.
     Jobs(JobsFlags),
     /// Request snapshots from the operator, with your own rights.
-    #[command(subcommand, disable_help_subcommand = true)]
+    #[command(subcommand)]
     Snapshot(Snapshot),
     /// Move data between an etcd and a store, without Kubernetes.
-    #[command(subcommand, disable_help_subcommand = true, after_help = exit_codes())]
+    #[command(subcommand, after_help = exit_codes())]
     Agent(Agent),
     /// Check whether etcd may start on a volume, then become etcd.
     Gate(Box<GateRequest>),
@@ -462,16 +462,20 @@ Examples:
       --cacert /etc/kubernetes/pki/etcd/ca.crt \\
       --cert /etc/kubernetes/pki/etcd/healthcheck-client.crt \\
       --key /etc/kubernetes/pki/etcd/healthcheck-client.key \\
-      --store s3://BUCKET/etcd --s3-region eu-central-1 --namespace kube-system --cluster etcd
+      --store s3://BUCKET/etcd --s3-region eu-central-1 \\
+      --namespace kube-system --cluster etcd
 
   What a save would take, without a store:
-    holdfast agent save --endpoints http://127.0.0.1:2379 --namespace site-a --cluster orders --dry-run
+    holdfast agent save --endpoints http://127.0.0.1:2379 --namespace site-a \\
+      --cluster orders --dry-run
 
   Three members with authentication, to your own S3 server:
-    holdfast agent save --endpoints https://a:2379,https://b:2379,https://c:2379 \\
+    holdfast agent save \\
+      --endpoints https://a:2379,https://b:2379,https://c:2379 \\
       --cacert ca.crt --user root --password-file root.password \\
-      --store s3://BUCKET --s3-endpoint https://s3.example.com --s3-force-path-style \\
-      --credentials-dir keys --namespace site-a --cluster orders";
+      --store s3://BUCKET --s3-endpoint https://s3.example.com \\
+      --s3-force-path-style --credentials-dir keys --namespace site-a \\
+      --cluster orders";
 
 /// From the cheapest to the dearest.
 const VERIFY_EXAMPLES: &str = "\
@@ -480,11 +484,13 @@ Examples:
     holdfast agent verify snapshot.db
 
   A stored snapshot, read once: hashes, structure, HashKV:
-    holdfast agent verify --store s3://BUCKET --key NAMESPACE/CLUSTER/LINEAGE/FOLDER
+    holdfast agent verify --store s3://BUCKET \\
+      --key NAMESPACE/CLUSTER/LINEAGE/FOLDER
 
   An encrypted snapshot with a drill, which restores the snapshot, starts an etcd and queries that etcd:
-    holdfast agent verify --store s3://BUCKET --key NAMESPACE/CLUSTER/LINEAGE/FOLDER \\
-      --identity key.txt --level drill --bin-dir /usr/local/bin";
+    holdfast agent verify --store s3://BUCKET \\
+      --key NAMESPACE/CLUSTER/LINEAGE/FOLDER --identity key.txt --level drill \\
+      --bin-dir /usr/local/bin";
 
 /// From all keys to one value.
 const CONTENTS_EXAMPLES: &str = "\
@@ -493,8 +499,9 @@ Examples:
     holdfast agent contents snapshot.db
 
   The resources of a Kubernetes cluster, in an encrypted stored snapshot:
-    holdfast agent contents --store s3://BUCKET --key NAMESPACE/CLUSTER/LINEAGE/FOLDER \\
-      --identity key.txt --prefix /registry/ --top 50
+    holdfast agent contents --store s3://BUCKET \\
+      --key NAMESPACE/CLUSTER/LINEAGE/FOLDER --identity key.txt \\
+      --prefix /registry/ --top 50
 
   One value, unchanged:
     holdfast agent contents snapshot.db --value /registry/namespaces/default";
@@ -503,20 +510,22 @@ Examples:
 const COPY_EXAMPLES: &str = "\
 Examples:
   One snapshot, from a folder to a bucket:
-    holdfast agent copy --store file:///var/backups --to-store s3://BUCKET --key NAMESPACE/CLUSTER/LINEAGE/FOLDER
+    holdfast agent copy --store file:///var/backups --to-store s3://BUCKET \\
+      --key NAMESPACE/CLUSTER/LINEAGE/FOLDER
 
   All snapshots of a cluster, between two buckets with separate credentials:
     holdfast agent copy --all --namespace NAMESPACE --cluster CLUSTER \\
-      --store s3://BUCKET --credentials-dir keys \\
-      --to-store s3://OTHER --to-s3-endpoint https://s3.example.com --to-credentials-dir other-keys";
+      --store s3://BUCKET --credentials-dir keys --to-store s3://OTHER \\
+      --to-s3-endpoint https://s3.example.com --to-credentials-dir other-keys";
 
 /// Looking, and then doing.
 const PRUNE_EXAMPLES: &str = "\
 Example:
   Show what a policy keeps and why, and change nothing:
-    holdfast agent prune --store s3://BUCKET --credentials-dir keys --namespace NAMESPACE --cluster CLUSTER \\
-      --cluster-uid UID --schedule-uid UID --keep-last 6 --keep-within 48h --keep-daily 7 --keep-weekly 5 \\
-      --time-zone Europe/Berlin --dry-run";
+    holdfast agent prune --store s3://BUCKET --credentials-dir keys \\
+      --namespace NAMESPACE --cluster CLUSTER --cluster-uid UID \\
+      --schedule-uid UID --keep-last 6 --keep-within 48h --keep-daily 7 \\
+      --keep-weekly 5 --time-zone Europe/Berlin --dry-run";
 
 /// One Secret, and two.
 const PROBE_EXAMPLES: &str = "\
@@ -525,12 +534,14 @@ Examples:
     holdfast agent probe --store s3://BUCKET/etcd --credentials-dir keys
 
   A bucket, with separate credentials to write and to read:
-    holdfast agent probe --store s3://BUCKET/etcd --credentials-dir write-keys --read-credentials-dir read-keys";
+    holdfast agent probe --store s3://BUCKET/etcd \\
+      --credentials-dir write-keys --read-credentials-dir read-keys";
 
 /// After everything but the bucket is lost.
 const RENDER_EXAMPLES: &str = "\
 Example:
-  holdfast agent render-restore --store s3://BUCKET --key NAMESPACE/CLUSTER/LINEAGE/FOLDER -n prod > cluster.yaml
+  holdfast agent render-restore --store s3://BUCKET \\
+    --key NAMESPACE/CLUSTER/LINEAGE/FOLDER -n prod > cluster.yaml
   kubectl apply -f cluster.yaml";
 
 /// Without an operator.
@@ -538,9 +549,10 @@ const RESTORE_EXAMPLES: &str = "\
 Examples:
   A cluster of one member, from a bucket into an empty folder. etcdutl has to be of the etcd version that will run. The
   cluster token is free text, another one for each restored cluster:
-    holdfast agent restore --store s3://BUCKET --credentials-dir keys --key NAMESPACE/CLUSTER/LINEAGE/FOLDER \\
-      --volume /var/lib/etcd --etcdutl /usr/local/bin/etcdutl \\
-      --member-name m1 --initial-cluster m1=http://127.0.0.1:2380 --cluster-token restored-1
+    holdfast agent restore --store s3://BUCKET --credentials-dir keys \\
+      --key NAMESPACE/CLUSTER/LINEAGE/FOLDER --volume /var/lib/etcd \\
+      --etcdutl /usr/local/bin/etcdutl --member-name m1 \\
+      --initial-cluster m1=http://127.0.0.1:2380 --cluster-token restored-1
 
   Then start etcd on the restored data:
     etcd --name m1 --data-dir /var/lib/etcd/data

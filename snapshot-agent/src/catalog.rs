@@ -5,6 +5,7 @@ pub(crate) mod announced;
 pub(crate) mod attempts;
 pub(crate) mod begun;
 pub(crate) mod digest;
+pub(crate) mod foreign;
 pub(crate) mod inventory;
 pub(crate) mod look;
 pub mod proof;

@@ -50,6 +50,10 @@ pub(crate) const MAX_SEGMENT: usize = 200;
 /// S3 keys may have 1024 bytes; the rest is for the object's name below a folder.
 const MAX_PATH: usize = 900;
 
+/// What a prefix may have beside letters and digits: what S3 calls safe, and what people's prefixes have in other stores. The
+/// custom resources have the same rule.
+pub const PREFIX_CHARS: &str = "!_.*'()=+@~-";
+
 /// A name that cannot be part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
@@ -64,6 +68,15 @@ pub enum LayoutError {
         /// What was given.
         value: String,
     },
+    /// A part of a store's prefix has a character that prefixes do not have.
+    #[error("the part {0:?} of the prefix is not allowed: 1 to {MAX_SEGMENT} letters, digits or any of {PREFIX_CHARS}, and not '.' or '..'")]
+    Prefix(String),
+    /// No object of a store can be named so.
+    #[error(
+        "the key {0:?} names no object: at most 1024 bytes, without control characters, without empty parts and without the \
+         parts '.' and '..'"
+    )]
+    Object(String),
     /// The whole key is longer than stores take.
     #[error("the key is {0} characters long, more than {MAX_PATH}")]
     TooLong(usize),
@@ -144,6 +157,23 @@ impl Folder {
         let path = path.strip_suffix('/').unwrap_or(path);
         for part in path.split('/') {
             segment(what, part)?;
+        }
+        if path.len() > MAX_PATH {
+            return Err(LayoutError::TooLong(path.len()));
+        }
+        Ok(Self(path.to_owned()))
+    }
+
+    /// Reads the prefix of a store, which a person chose: it may have more characters than a key. One slash at either end is
+    /// forgiven.
+    pub fn of_prefix(path: &str) -> Result<Self, LayoutError> {
+        let path = path.strip_prefix('/').unwrap_or(path);
+        let path = path.strip_suffix('/').unwrap_or(path);
+        let safe = |c: char| c.is_ascii_alphanumeric() || PREFIX_CHARS.contains(c);
+        for part in path.split('/') {
+            if !(1..=MAX_SEGMENT).contains(&part.len()) || matches!(part, "." | "..") || !part.chars().all(safe) {
+                return Err(LayoutError::Prefix(part.chars().take(MAX_SEGMENT).collect()));
+            }
         }
         if path.len() > MAX_PATH {
             return Err(LayoutError::TooLong(path.len()));
@@ -288,14 +318,6 @@ impl Folder {
         Ok(Key { folder: self.clone(), name: segment("name", name)?.to_owned() })
     }
 
-    /// The object of this path, for what is not in a folder of ours.
-    pub fn as_object(&self) -> Key {
-        match self.0.rsplit_once('/') {
-            Some((folder, name)) => Key { folder: Self(folder.to_owned()), name: name.to_owned() },
-            None => Key { folder: Self::top(), name: self.0.clone() },
-        }
-    }
-
     /// Whether this is a folder of proofs.
     pub fn is_proofs(&self) -> bool {
         self.name() == PROOFS
@@ -321,6 +343,23 @@ impl Key {
     /// The object at a store's root that says which store it is.
     pub fn of_store() -> Self {
         Self { folder: Folder::top(), name: STORE_MARK.to_owned() }
+    }
+
+    /// The key of somebody else's object, as a person names it: of any characters that a store takes and a path can have. One
+    /// slash at either end is forgiven.
+    pub fn of_object(key: &str) -> Result<Self, LayoutError> {
+        /// S3's limit.
+        const MOST: usize = 1024;
+        let path = key.strip_prefix('/').unwrap_or(key);
+        let path = path.strip_suffix('/').unwrap_or(path);
+        let is_part = |part: &str| !matches!(part, "" | "." | "..") && !part.contains(|c: char| c.is_ascii_control());
+        if path.len() > MOST || !path.split('/').all(is_part) {
+            return Err(LayoutError::Object(path.chars().take(MAX_SEGMENT).collect()));
+        }
+        Ok(match path.rsplit_once('/') {
+            Some((folder, name)) => Self { folder: Folder(folder.to_owned()), name: name.to_owned() },
+            None => Self { folder: Folder::top(), name: path.to_owned() },
+        })
     }
 
     /// Whether this is right below the store's prefix.

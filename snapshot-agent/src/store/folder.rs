@@ -307,7 +307,11 @@ impl FolderStore {
     pub(super) async fn stat(&self, key: &Key) -> Result<Stat> {
         let path = key.to_string();
         let looking = format!("looking at {}", self.uri(key));
-        let found = self.look(looking, move |root| root.open(&path)?.metadata()).await?;
+        let calls = move |root: &Dir| match root.open(&path)?.metadata()? {
+            folder if folder.is_dir() => Err(io::Error::new(io::ErrorKind::NotFound, "this is a folder, and no file")),
+            found => Ok(found),
+        };
+        let found = self.look(looking, calls).await?;
         let written = format!("{} {}.{}", found.ino(), found.mtime(), found.mtime_nsec());
         Ok(Stat { bytes: found.len(), etag: None, written: Some(written) })
     }

@@ -17,7 +17,7 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use super::bucket::http::{self, Clients, Connector};
 use super::bucket::proxy::through;
 use super::bucket::{Bucket, Options, Protocol, address};
-use super::location::Place;
+use super::location::{Place, is_host_name, needs_path_style};
 use crate::contract::{LockMode, S3Checksum, S3Sse, StoreFlags};
 use crate::error::{Error, Result};
 use crate::store::error_class::classify;
@@ -83,7 +83,8 @@ pub(super) fn open_until(flags: &StoreFlags, place: Place, lock: Option<(LockMod
 fn builder(flags: &StoreFlags, bucket: &str) -> Result<AmazonS3Builder> {
     let builder = asked_for(reached(credentials(flags)?, flags, bucket)?, flags)?;
     Ok(builder
-        .with_bucket_name(bucket)
+        // In a path a colon is written so where it is signed, too.
+        .with_bucket_name(bucket.replace(':', "%3A"))
         .with_skip_signature(false)
         .with_unsigned_payload(false)
         // One DELETE is understood by every store; the bulk call is not.
@@ -171,6 +172,9 @@ fn reached(builder: AmazonS3Builder, flags: &StoreFlags, bucket: &str) -> Result
         }
     }
     let in_path = in_path(flags, bucket);
+    if !in_path && !is_host_name(bucket) {
+        return Err(needs_path_style(bucket));
+    }
     let region = region(flags)?;
     let mut builder = builder.with_region(&region).with_virtual_hosted_style_request(!in_path);
     let (domain, sts) = (domain(&region), config_key("aws_endpoint_url_sts")?);
@@ -402,6 +406,27 @@ mod tests {
         for region in ["", "eu west", "eu\nwest", "é", "a/b"] {
             let error = refused(|flags| flags.s3_region = Some(region.to_owned()));
             assert!(error.message().starts_with("--s3-region"), "{region:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_whose_name_is_no_host_name_needs_the_path_style() {
+        for bucket in ["Old_Bucket", "tenant:bucket", &"b".repeat(64)] {
+            let open = |endpoint: Option<&str>, path_style: Option<bool>| {
+                let flags = StoreFlags {
+                    s3_endpoint: endpoint.map(str::to_owned),
+                    s3_force_path_style: path_style,
+                    ..StoreFlags::default()
+                };
+                super::open(&flags, Place { name: bucket.to_owned(), prefix: None })
+            };
+            for (endpoint, path_style) in [(None, None), (Some("https://h"), Some(false)), (None, Some(false))] {
+                let error = open(endpoint, path_style).unwrap_err();
+                assert!(error.class() == ExitClass::Config && error.message().contains("forcePathStyle"), "{error}");
+            }
+            for (endpoint, path_style) in [(None, Some(true)), (Some("https://h"), None), (Some("https://h"), Some(true))] {
+                open(endpoint, path_style).unwrap();
+            }
         }
     }
 

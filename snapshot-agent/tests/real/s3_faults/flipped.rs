@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{STREAM, request};
+use super::{STREAM, request, rotten};
 use crate::faults::{messages, save_stream};
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy};
 use crate::support::S3;
@@ -66,7 +66,7 @@ async fn a_transfer_error_writes_no_proof_and_two_equal_readings_do() {
     let found = latest::run(of_cluster(s3.flags())).await.unwrap();
     assert!(found.key == saved.key && found.passed_over.is_empty(), "{found:?}");
 
-    let proxy = S3Proxy::before(&s3, |a| if of_data(a) { Fault::Flip(300) } else { Fault::Pass }).await;
+    let proxy = S3Proxy::before(&s3, |a| rotten(a, 5_000_300)).await;
     let error = verify::run(verification(proxy.flags(&s3), &saved.key)).await.unwrap_err();
     assert_eq!(error.class(), ExitClass::Corrupt, "{error}");
     assert!(matches!(proofs(&s3).as_slice(), [one] if one.ends_with("-failed.json")), "{:?}", proofs(&s3));
