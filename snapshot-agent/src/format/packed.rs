@@ -4,7 +4,7 @@
 //! manifest to be compared with.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Seek as _, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -83,6 +83,8 @@ pub(crate) fn refuse_archive(what: &str, head: &[u8]) -> Result<()> {
 
 /// Decrypts and decompresses into a file. `what`: the packed file, for people.
 pub(crate) fn unpack_file(what: &str, packed: Packed, from: &File, identities: &Identities, to: &mut File) -> Result<()> {
+    let mut begin = from;
+    begin.rewind().map_err(io_error(what))?;
     unpack(from, identities, to).map_err(|error| broken(what, packed, error))?;
     refuse_archive(what, &head_of(to).map_err(io_error(what))?)
 }

@@ -265,7 +265,7 @@ fn identity(error: &object_store::Error, text: &str, code: Option<&str>) -> Opti
             ExitClass::Config,
             format!(
                 "the token of the workload identity cannot be read: mount the token file that the environment names \
-                 (AWS_WEB_IDENTITY_TOKEN_FILE), or give --credentials-dir ({})",
+                 (AWS_WEB_IDENTITY_TOKEN_FILE, AZURE_FEDERATED_TOKEN_FILE), or give --credentials-dir ({})",
                 line.rsplit("Failed to read ").next().unwrap_or(&line)
             ),
         ));

@@ -379,3 +379,18 @@ fn report(restored: Restored, already: bool, since: Instant) -> RestoredReport {
         millis,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_where_it_is_named_or_in_path() {
+        let sh = find_program("sh").expect("a shell in PATH");
+        assert_eq!(program_at("sh".into()), sh);
+        assert_eq!(program_at(Path::new(IMAGES_BIN).join("sh")), sh, "the default's folder has none");
+        for named in ["/nonexistent/sh", "./sh", "no-such-program"] {
+            assert_eq!(program_at(named.into()), PathBuf::from(named));
+        }
+    }
+}

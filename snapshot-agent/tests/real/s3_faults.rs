@@ -15,6 +15,7 @@ use snapshot_agent::Error;
 use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, SaveRequest, SavedReport, StoreFlags};
 use snapshot_agent::verbs::restore;
 
+mod answers;
 mod flipped;
 mod listings;
 mod manifests;

@@ -56,6 +56,8 @@ pub(crate) enum Fault {
     Pass,
     /// The store is not asked; this is the answer: status, more headers as they stand, body.
     Answer(u16, String),
+    /// The same with one more header.
+    AnswerWith(u16, [&'static str; 2], String),
     /// The store does it, and this is the answer all the same.
     Done(u16, String),
     /// The store is not asked; the answer of this status tells the request's headers back, as S3 does where a signature
@@ -242,6 +244,12 @@ async fn meet(
         Fault::Answer(status, body) => {
             let _sent = request.into_body().collect().await;
             Ok(plain(status, body))
+        }
+        Fault::AnswerWith(status, [name, value], body) => {
+            let _sent = request.into_body().collect().await;
+            let mut answer = plain(status, body);
+            answer.headers_mut().insert(name, HeaderValue::from_static(value));
+            Ok(answer)
         }
         Fault::Echo(status) => {
             let (head, body) = request.into_parts();

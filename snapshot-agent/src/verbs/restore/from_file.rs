@@ -85,7 +85,7 @@ impl FileSnapshot {
         let uri = store.uri(&self.key);
         let progress = Progress::new("reading the snapshot", self.stat.bytes);
         let stall = Duration::from_secs(request.stall_seconds.into());
-        let mut stream = store.read(&self.key, &self.stat, Ahead::FAR, &progress);
+        let mut stream = store.read(&self.key, &self.stat, Ahead::FAR, &progress).fuse();
         let first = progress.watch(stall, async { stream.next().await.transpose() }).await?;
         let head = first.clone().unwrap_or_default();
         refuse_archive(&uri, &head)?;
