@@ -188,9 +188,7 @@ fn put(result: &[u8]) -> anyhow::Result<()> {
 /// What was found, as JSON on standard output; it is no report, and goes nowhere else.
 fn print(found: Result<impl Serialize>) -> anyhow::Result<u8> {
     match found {
-        Ok(found) => {
-            show(&(serde_json::to_string_pretty(&found)? + "\n"))
-        }
+        Ok(found) => show(&(serde_json::to_string_pretty(&found)? + "\n")),
         Err(error) => Ok(end(&Err(error))),
     }
 }

@@ -70,14 +70,18 @@ fn store() -> tempfile::TempDir {
 #[test]
 fn files_of_a_store_are_the_owners_whatever_the_umask() {
     let from = store();
-    for (umask, group, files, folders) in
-        [("000", false, 0o600, 0o700), ("022", false, 0o600, 0o700), ("000", true, 0o660, 0o770), ("077", true, 0o660, 0o770)]
-    {
+    for (umask, group, files, folders) in [
+        ("000", false, 0o600, 0o700),
+        ("022", false, 0o600, 0o700),
+        ("000", true, 0o660, 0o770),
+        ("077", true, 0o660, 0o770),
+    ] {
         let to = tempfile::tempdir().unwrap();
         fs::set_permissions(to.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(to.path().join("shop")).unwrap();
         fs::set_permissions(to.path().join("shop"), fs::Permissions::from_mode(0o751)).unwrap();
-        let (from, url) = (format!("--store=file://{}", from.path().display()), format!("file://{}", to.path().display()));
+        let (from, url) =
+            (format!("--store=file://{}", from.path().display()), format!("file://{}", to.path().display()));
         let (key, destination) = (format!("--key={KEY}"), format!("--to-store={url}"));
         let probed = format!("--store={url}");
         let mut copy = vec!["agent", "copy", &from, &destination, &key];
@@ -141,7 +145,12 @@ fn a_run_that_a_person_ends_says_so() {
         // A store that never answers.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut command = Command::new(PROGRAM);
-        command.args(["agent", "list", "--store=s3://bkt", &format!("--s3-endpoint=http://{}", silent.local_addr().unwrap())]);
+        command.args([
+            "agent",
+            "list",
+            "--store=s3://bkt",
+            &format!("--s3-endpoint=http://{}", silent.local_addr().unwrap()),
+        ]);
         command.arg(format!("--credentials-dir={}", folder.path().display()));
         for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
             command.env_remove(name);

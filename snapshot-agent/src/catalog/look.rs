@@ -52,7 +52,8 @@ pub(crate) async fn look(store: &Store, folder: &Folder, wanted: impl Fn(&Manife
         }
         Ok(stat) => {
             let (uri, said) = (store.uri(&data), manifest.stored_bytes);
-            let why = format!("{uri} has {} bytes, its manifest says {said}: the object was cut or replaced", stat.bytes);
+            let why =
+                format!("{uri} has {} bytes, its manifest says {said}: the object was cut or replaced", stat.bytes);
             (Some(stat.bytes), Error::corrupt(why))
         }
         Err(error) if error.class() == ExitClass::NotFound => {

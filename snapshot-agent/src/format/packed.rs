@@ -82,7 +82,13 @@ pub(crate) fn refuse_archive(what: &str, head: &[u8]) -> Result<()> {
 }
 
 /// Decrypts and decompresses into a file. `what`: the packed file, for people.
-pub(crate) fn unpack_file(what: &str, packed: Packed, from: &File, identities: &Identities, to: &mut File) -> Result<()> {
+pub(crate) fn unpack_file(
+    what: &str,
+    packed: Packed,
+    from: &File,
+    identities: &Identities,
+    to: &mut File,
+) -> Result<()> {
     let mut begin = from;
     begin.rewind().map_err(io_error(what))?;
     unpack(from, identities, to).map_err(|error| broken(what, packed, error))?;
@@ -127,8 +133,7 @@ impl Plain {
         // At least: how much comes out is not known before.
         let scratch = Scratch::new(scratch, bytes)?;
         let (unpacked, mut to) = scratch.file("snapshot.db")?;
-        let unpacking =
-            tokio::task::spawn_blocking(move || unpack_file(&reading, packed, &file, &identities, &mut to));
+        let unpacking = tokio::task::spawn_blocking(move || unpack_file(&reading, packed, &file, &identities, &mut to));
         unpacking.await.map_err(|error| task_error(&error))??;
         Ok(Self { path: unpacked, packed: Some(packed), _scratch: Some(scratch) })
     }

@@ -114,8 +114,13 @@ pub(crate) fn needs_path_style(bucket: &str) -> Error {
 }
 
 /// Azure: "Naming and referencing containers, blobs, and metadata".
-const AZURE: Names =
-    Names { what: "container", capitals: false, besides: "", most: 63, rule: "3 to 63 lower-case letters, digits and single dashes" };
+const AZURE: Names = Names {
+    what: "container",
+    capitals: false,
+    besides: "",
+    most: 63,
+    rule: "3 to 63 lower-case letters, digits and single dashes",
+};
 
 /// Google: "About Cloud Storage buckets", names with dots included.
 const GCS: Names = Names {

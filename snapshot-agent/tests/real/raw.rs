@@ -190,7 +190,8 @@ async fn any_object_is_restored_and_verified_by_its_key() {
                 deadline_seconds: 60,
                 ..VerifyRequest::default()
             };
-            let Verified::File(found) = verify::run(asked).await.unwrap_or_else(|error| panic!("{key}: {error}")) else {
+            let Verified::File(found) = verify::run(asked).await.unwrap_or_else(|error| panic!("{key}: {error}"))
+            else {
                 panic!("{key}: it has no manifest")
             };
             assert_eq!((found.sha256, found.revision), (Some(rebuilt.sha256), 51), "{key}");

@@ -301,14 +301,22 @@ async fn a_download_is_whole_or_refused() {
         (
             "a byte is another one, once",
             |a| {
-                if a.uri.contains("snapshot.db") && a.before < 2 { each(a, Op::Get, Fault::Flip(77)) } else { Fault::Pass }
+                if a.uri.contains("snapshot.db") && a.before < 2 {
+                    each(a, Op::Get, Fault::Flip(77))
+                } else {
+                    Fault::Pass
+                }
             },
             Some(ExitClass::Transient),
         ),
         (
             "a byte of the manifest is another one, once",
             |a| {
-                if a.uri.contains("manifest") && a.before < 1 { each(a, Op::Get, Fault::Flip(300)) } else { Fault::Pass }
+                if a.uri.contains("manifest") && a.before < 1 {
+                    each(a, Op::Get, Fault::Flip(300))
+                } else {
+                    Fault::Pass
+                }
             },
             Some(ExitClass::Transient),
         ),

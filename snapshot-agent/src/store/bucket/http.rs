@@ -29,7 +29,7 @@ use reqwest::{Certificate, StatusCode, Url};
 use tokio::time::timeout;
 
 use super::address::{self, NoStore, Resolver};
-use super::listing::{self, CutListing, NoListing};
+use super::listing::{self, CutListing, NoListing, WebPage};
 use super::proxy;
 use crate::error::{Error, Result, io_error, of_request};
 use crate::store::error_class::{beneath, tls};
@@ -172,7 +172,9 @@ impl Wire {
         if let Some(certificates) = &self.certificates {
             builder = builder.tls_certs_only(certificates.iter().cloned());
         }
-        proxy::apply(builder).and_then(reqwest::ClientBuilder::build).map_err(|error| object_store::Error::Generic { store: "store", source: Box::new(error) })
+        proxy::apply(builder)
+            .and_then(reqwest::ClientBuilder::build)
+            .map_err(|error| object_store::Error::Generic { store: "store", source: Box::new(error) })
     }
 }
 
@@ -248,14 +250,6 @@ struct Final {
     status: StatusCode,
     body: String,
 }
-
-/// A page for browsers with status 200, where a store was asked.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error(
-    "the endpoint answers with a web page (status 200, HTML): this is not an S3 server. Check the endpoint's host and port \
-     (a console has a port of its own), and every proxy before the store"
-)]
-pub(in crate::store) struct WebPage;
 
 /// In which region a bucket is, says S3 beside a refusal.
 const BUCKET_REGION: &str = "x-amz-bucket-region";
@@ -348,7 +342,10 @@ impl Speaker {
             return Err(HttpError::new(HttpErrorKind::Unknown, CutListing));
         }
         let whole = whole.freeze();
-        if lists && !refusal && let Cow::Owned(named) = listing::with_names(&whole) {
+        if lists
+            && !refusal
+            && let Cow::Owned(named) = listing::with_names(&whole)
+        {
             return Ok(HttpResponse::from_parts(head, Bytes::from(named).into()));
         }
         Ok(HttpResponse::from_parts(head, whole.into()))

@@ -22,6 +22,14 @@ pub(in crate::store) struct NoListing;
 #[error("the store returned a page of a listing that is truncated and has no continuation token")]
 pub(in crate::store) struct CutListing;
 
+/// A page for browsers with status 200, where a store was asked.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error(
+    "the endpoint answers with a web page (status 200, HTML): this is not an S3 server. Check the endpoint's host and port \
+     (a console has a port of its own), and every proxy before the store"
+)]
+pub(in crate::store) struct WebPage;
+
 /// What S3 and Google send (Amazon S3 API reference: `ListObjectsV2`), and what Azure does (`List Blobs`).
 const ROOTS: [(&str, &[&str]); 2] = [
     ("ListBucketResult", &["IsTruncated", "KeyCount", "MaxKeys", "Name", "Contents", "CommonPrefixes"]),
@@ -153,7 +161,9 @@ mod tests {
     #[test]
     fn a_key_that_is_no_path_has_a_name_that_nobody_takes_for_a_snapshots() {
         let page = |key: &str| {
-            format!("<ListBucketResult><Name>b</Name><Prefix/><Contents><s3:Key>{key}</s3:Key></Contents></ListBucketResult>")
+            format!(
+                "<ListBucketResult><Name>b</Name><Prefix/><Contents><s3:Key>{key}</s3:Key></Contents></ListBucketResult>"
+            )
         };
         for (key, named) in [
             ("a//b", format!("a/{ODD}/b")),

@@ -92,7 +92,8 @@ fn spelled_out(list: &str) -> String {
 
 /// The proxies that the environment names for http and for https.
 fn named_ones() -> [Option<String>; 2] {
-    let first = |names: [&str; 2]| names.into_iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
+    let first =
+        |names: [&str; 2]| names.into_iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
     let all = || first(["ALL_PROXY", "all_proxy"]);
     // A web server hands a program the headers of a request in the environment: `Proxy` is one of these.
     let http = if std::env::var_os("REQUEST_METHOD").is_some() { None } else { first(["HTTP_PROXY", "http_proxy"]) };

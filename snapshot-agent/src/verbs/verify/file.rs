@@ -126,7 +126,8 @@ pub(super) async fn run_stored(
     match verified.await {
         Err(error) => {
             let first = foreign::digest_of(file).await?;
-            let error = Error::new(error.class(), error.message().replace(&path.display().to_string(), &store.uri(key)));
+            let error =
+                Error::new(error.class(), error.message().replace(&path.display().to_string(), &store.uri(key)));
             Err(second_look::of_data(store, key, (Some(first), None), error, STALL).await)
         }
         found => found,

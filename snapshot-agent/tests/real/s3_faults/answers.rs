@@ -23,7 +23,13 @@ async fn a_refusal_is_told_once_with_its_remedy() {
         ),
         (
             "not implemented",
-            |a| if a.op == Op::Create { Fault::Answer(501, refusal("NotImplemented", "no uploads here")) } else { Fault::Pass },
+            |a| {
+                if a.op == Op::Create {
+                    Fault::Answer(501, refusal("NotImplemented", "no uploads here"))
+                } else {
+                    Fault::Pass
+                }
+            },
             ExitClass::Config,
             &["does not know this request (NotImplemented)", "the store says: no uploads here"],
         ),

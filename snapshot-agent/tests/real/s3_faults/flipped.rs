@@ -10,7 +10,8 @@ use crate::support::S3;
 use futures::stream;
 use snapshot_agent::Error;
 use snapshot_agent::contract::{
-    CopyRequest, ExitClass, InspectRequest, LatestRequest, ListRequest, SnapshotFlags, StoreFlags, ToStore, VerifyRequest,
+    CopyRequest, ExitClass, InspectRequest, LatestRequest, ListRequest, SnapshotFlags, StoreFlags, ToStore,
+    VerifyRequest,
 };
 use snapshot_agent::verbs::list::State;
 use snapshot_agent::verbs::{copy, inspect, latest, list, verify};
@@ -112,7 +113,9 @@ async fn a_manifest_that_broke_on_the_way_is_neither_broken_nor_missing() {
         let proxy = S3Proxy::before(&s3, once(of_manifest, Fault::Flip(at))).await;
         let all = ListRequest { store: proxy.flags(&s3), deadline_seconds: 60, ..ListRequest::default() };
         match list::run(all).await {
-            Ok(found) => assert!(matches!(found.as_slice(), [one] if one.state == State::Complete), "byte {at}: {found:?}"),
+            Ok(found) => {
+                assert!(matches!(found.as_slice(), [one] if one.state == State::Complete), "byte {at}: {found:?}")
+            }
             Err(error) => passes(&error, at),
         }
     }

@@ -8,8 +8,8 @@ use crate::s3_proxy::{Asked, Fault, Op, S3Proxy};
 use crate::support::S3;
 use futures::stream;
 use snapshot_agent::contract::{
-    CopyRequest, ExitClass, InspectRequest, LatestRequest, ListRequest, RemoveRequest, SaveRequest, StoreFlags, ToStore,
-    Verify,
+    CopyRequest, ExitClass, InspectRequest, LatestRequest, ListRequest, RemoveRequest, SaveRequest, StoreFlags,
+    ToStore, Verify,
 };
 use snapshot_agent::verbs::{copy, inspect, latest, list, remove};
 
