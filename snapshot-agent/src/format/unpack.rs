@@ -134,6 +134,7 @@ fn decode(
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "it is for `map_err`")]
 fn broken(error: io::Error) -> Error {
     Error::corrupt(format!("the stored object cannot be unpacked: {error}"))
 }

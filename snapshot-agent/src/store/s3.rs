@@ -94,7 +94,7 @@ fn builder(flags: &StoreFlags, bucket: &str) -> Result<AmazonS3Builder> {
 
 /// The region that is asked for: by the flag, or by the environment as AWS's own programs read it.
 fn region(flags: &StoreFlags) -> Result<String> {
-    region_by(flags, |name| std::env::var(name).ok())
+    region_by(flags, |name| std::env::var_os(name)?.into_string().ok())
 }
 
 fn region_by(flags: &StoreFlags, env: impl Fn(&str) -> Option<String>) -> Result<String> {

@@ -77,7 +77,7 @@ fn is_one(name: &str, value: &str) -> Result<Url> {
 
 /// What is reached without a proxy, as the environment says.
 fn exceptions() -> Option<String> {
-    ["NO_PROXY", "no_proxy"].into_iter().find_map(|name| std::env::var(name).ok())
+    ["NO_PROXY", "no_proxy"].into_iter().find_map(|name| std::env::var_os(name)?.into_string().ok())
 }
 
 /// The list in reqwest's words: there `*` stands for names alone, and an address never has a port.
@@ -92,8 +92,9 @@ fn spelled_out(list: &str) -> String {
 
 /// The proxies that the environment names for http and for https.
 fn named_ones() -> [Option<String>; 2] {
-    let first =
-        |names: [&str; 2]| names.into_iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
+    let first = |names: [&str; 2]| {
+        names.into_iter().find_map(|name| std::env::var_os(name)?.into_string().ok().filter(|v| !v.is_empty()))
+    };
     let all = || first(["ALL_PROXY", "all_proxy"]);
     // A web server hands a program the headers of a request in the environment: `Proxy` is one of these.
     let http = if std::env::var_os("REQUEST_METHOD").is_some() { None } else { first(["HTTP_PROXY", "http_proxy"]) };

@@ -114,7 +114,7 @@ async fn a_manifest_that_broke_on_the_way_is_neither_broken_nor_missing() {
         let all = ListRequest { store: proxy.flags(&s3), deadline_seconds: 60, ..ListRequest::default() };
         match list::run(all).await {
             Ok(found) => {
-                assert!(matches!(found.as_slice(), [one] if one.state == State::Complete), "byte {at}: {found:?}")
+                assert!(matches!(found.as_slice(), [one] if one.state == State::Complete), "byte {at}: {found:?}");
             }
             Err(error) => passes(&error, at),
         }
