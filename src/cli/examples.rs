@@ -21,8 +21,7 @@ Examples:
       --cluster orders --dry-run
 
   Three members with authentication, to your own S3 server:
-    holdfast agent save \\
-      --endpoints https://a:2379,https://b:2379,https://c:2379 \\
+    holdfast agent save --endpoints a:2379,b:2379,c:2379 \\
       --cacert ca.crt --user root --password-file root.password \\
       --store s3://BUCKET --s3-endpoint https://s3.example.com \\
       --s3-force-path-style --credentials-dir keys --namespace site-a \\
