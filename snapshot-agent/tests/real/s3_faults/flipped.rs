@@ -10,11 +10,11 @@ use crate::support::S3;
 use futures::stream;
 use snapshot_agent::Error;
 use snapshot_agent::contract::{
-    CopyRequest, ExitClass, InspectRequest, LatestRequest, ListRequest, SnapshotFlags, StoreFlags, ToStore,
-    VerifyRequest,
+    CopyRequest, ExitClass, InspectRequest, LatestRequest, ListRequest, RemoveRequest, SnapshotFlags, StoreFlags,
+    ToStore, VerifyRequest,
 };
 use snapshot_agent::verbs::list::State;
-use snapshot_agent::verbs::{copy, inspect, latest, list, verify};
+use snapshot_agent::verbs::{copy, inspect, latest, list, remove, verify};
 
 fn verification(store: StoreFlags, key: &str) -> VerifyRequest {
     VerifyRequest {
@@ -139,4 +139,23 @@ async fn a_copy_is_not_refused_for_what_broke_on_the_way() {
         assert_eq!(failed.class(), ExitClass::Transient, "{what}: {failed}");
         assert_eq!(other.files(), [] as [&str; 0], "{what}");
     }
+}
+
+/// The manifest that a removal names is compared with the stored one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_is_not_refused_for_what_broke_on_the_way() {
+    let s3 = S3::start().await;
+    let saved = save_stream(request(s3.flags()), stream::iter(messages(&STREAM))).await.unwrap();
+    let proxy = S3Proxy::before(&s3, once(of_manifest, Fault::Flip(400))).await;
+    let asked = RemoveRequest {
+        store: proxy.flags(&s3),
+        key: saved.key.clone(),
+        manifest_sha256: saved.manifest_sha256.unwrap(),
+        allow_last: true,
+        deadline_seconds: 60,
+        ..RemoveRequest::default()
+    };
+    let removed = remove::run(asked).await.unwrap();
+    assert!(removed.refused.is_none(), "{removed:?}");
+    assert!(!s3.files().iter().any(|file| file.contains("snapshot.db") || file.ends_with("manifest.json")));
 }
