@@ -5,6 +5,7 @@
 use std::io::Write;
 use std::path::Path;
 
+use anyhow::Context as _;
 use serde::Serialize;
 use snapshot_agent::Result;
 use snapshot_agent::catalog::recall;
@@ -75,7 +76,7 @@ pub async fn contents(request: ContentsRequest) -> anyhow::Result<u8> {
     let json = request.json;
     match contents::run(request).await {
         Ok(Found::Value(value)) => {
-            std::io::stdout().write_all(&value)?;
+            put(&value)?;
             Ok(0)
         }
         Ok(Found::Contents(contents)) if !json => show(&contents.table()),
@@ -115,11 +116,11 @@ pub async fn probe(request: ProbeRequest) -> anyhow::Result<u8> {
         Err(error) => return Ok(end(&Err(error))),
     };
     let text = if json { serde_json::to_string_pretty(&ended.probed)? + "\n" } else { ended.probed.table() };
-    write!(std::io::stdout(), "{text}")?;
     if let Some(error) = &ended.failed {
         tracing::error!(class = ?error.class(), "{error}");
     }
-    Ok(report::finish_probe(&ended.probed))
+    let code = report::finish_probe(&ended.probed);
+    put(text.as_bytes()).map(|()| code)
 }
 
 /// `agent prune`: what was judged and removed is printed also when the run ended early.
@@ -130,11 +131,11 @@ pub async fn prune(request: PruneRequest) -> anyhow::Result<u8> {
         Err(error) => return Ok(end(&Err(error))),
     };
     let text = if json { serde_json::to_string_pretty(&pruned)? + "\n" } else { pruned.table() };
-    write!(std::io::stdout(), "{text}")?;
     if let Some(error) = &pruned.failed {
         tracing::error!(class = ?error.class(), "{error}");
     }
-    Ok(report::finish_removal(&RemovalReport::Pruned(Box::new(pruned.report))))
+    let code = report::finish_removal(&RemovalReport::Pruned(Box::new(pruned.report)));
+    put(text.as_bytes()).map(|()| code)
 }
 
 /// `agent remove`: the report, or why nothing was removed.
@@ -143,17 +144,18 @@ pub async fn remove(request: RemoveRequest) -> anyhow::Result<u8> {
         Ok(removed) => RemovalReport::Removed(removed),
         Err(error) => return Ok(end(&Err(error))),
     };
-    writeln!(std::io::stdout(), "{}", serde_json::to_string(&removed)?)?;
     if let RemovalReport::Removed(RemovedReport { refused: Some(refused), .. }) = &removed {
         tracing::error!(reason = refused.reason, "{}", refused.message);
     }
-    Ok(report::finish_removal(&removed))
+    let code = report::finish_removal(&removed);
+    put(format!("{}\n", serde_json::to_string(&removed)?).as_bytes()).map(|()| code)
 }
 
 /// `agent list`: a table, or JSON for programs.
 pub async fn list(request: ListRequest) -> anyhow::Result<u8> {
-    let json = request.json;
+    let (json, nothing) = (request.json, list::nothing(&request));
     match list::run(request).await {
+        Ok(found) if !json && found.is_empty() => show(&nothing),
         Ok(found) if !json => show(&list::table(&found)),
         found => print(found),
     }
@@ -174,17 +176,19 @@ pub async fn install(target: &Path) -> u8 {
 
 /// What was found, for people.
 fn show(text: &str) -> anyhow::Result<u8> {
-    write!(std::io::stdout(), "{text}")?;
-    Ok(0)
+    put(text.as_bytes()).map(|()| 0)
+}
+
+/// Writes a result to standard output. One that is lost, on a full disk or in a pipe that nobody reads, is no success.
+fn put(result: &[u8]) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(result).and_then(|()| out.flush()).context("the result cannot be written to standard output")
 }
 
 /// What was found, as JSON on standard output; it is no report, and goes nowhere else.
 fn print(found: Result<impl Serialize>) -> anyhow::Result<u8> {
     match found {
-        Ok(found) => {
-            writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&found)?)?;
-            Ok(0)
-        }
+        Ok(found) => show(&(serde_json::to_string_pretty(&found)? + "\n")),
         Err(error) => Ok(end(&Err(error))),
     }
 }
@@ -196,12 +200,19 @@ fn end(outcome: &Result<Report>) -> u8 {
 
 /// The same, with a text on standard output in place of the JSON. kubelet gets the JSON in any case.
 fn finish(outcome: &Result<Report>, text: Option<String>) -> u8 {
+    let code = report::finish(outcome);
     match outcome {
         Ok(_) => {
             let told = text.unwrap_or_else(|| report::render(outcome) + "\n");
-            drop(write!(std::io::stdout(), "{told}"));
+            if let Err(error) = put(told.as_bytes()) {
+                tracing::error!("{error:#}");
+                return LOST;
+            }
         }
         Err(error) => tracing::error!(class = ?error.class(), "{error}"),
     }
-    report::finish(outcome)
+    code
 }
+
+/// How a run ends whose result is not known to whoever asked.
+const LOST: u8 = 1;

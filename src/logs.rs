@@ -1,5 +1,7 @@
 //! Logs to standard error, for people or for machines. Standard output is for what was asked for.
 
+use std::io::IsTerminal as _;
+
 use anyhow::Context;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
@@ -13,7 +15,9 @@ pub fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
     });
     // A wrong filter has to be told, too.
     let (filter, outcome) = filter.map_or_else(|e| (EnvFilter::new("info"), Err(e)), |filter| (filter, Ok(())));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A file and a collector take no colours, and a person may not want any (no-color.org).
+    let coloured = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(coloured);
     match format {
         LogFormat::Json => lines.json().flatten_event(true).with_current_span(true).with_span_list(false).init(),
         LogFormat::Text => lines.init(),

@@ -7,6 +7,7 @@ use clap::Parser;
 use holdfast::cli::{Agent, Cli, Command, Snapshot};
 use holdfast::operator::Config;
 use holdfast::{agent, logs, manifests, operator, snapshot};
+use snapshot_agent::util::private::make_private;
 use tokio::runtime::Builder;
 
 /// musl's own allocator is several times slower under threads.
@@ -17,6 +18,10 @@ fn main() -> ExitCode {
     // Before anything opens a connection. It can only fail where it was done before, which is as good.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let cli = Cli::parse();
+    // Before the first thread: all of them have one umask.
+    if let Command::Agent(agent) = &cli.command {
+        make_private(agent.is_for_group());
+    }
     let outcome = logs::start(cli.log_format, &cli.log_level).and_then(|()| {
         let runtime = runtime(&cli.command).enable_all().build()?;
         let outcome = runtime.block_on(run(cli.command));

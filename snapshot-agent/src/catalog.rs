@@ -4,6 +4,8 @@
 pub(crate) mod announced;
 pub(crate) mod attempts;
 pub(crate) mod begun;
+pub(crate) mod digest;
+pub(crate) mod foreign;
 pub(crate) mod inventory;
 pub(crate) mod look;
 pub mod proof;
@@ -12,6 +14,7 @@ pub(crate) mod read_back;
 pub mod recall;
 pub(crate) mod recorded;
 pub(crate) mod removal;
+pub(crate) mod second_look;
 pub(crate) mod shelf;
 pub(crate) mod store_id;
 pub(crate) mod stored;

@@ -94,10 +94,14 @@ pub struct StoreFlags {
     /// store's folder. Absent: the folder has to exist.
     #[arg(long)]
     pub mount: Option<PathBuf>,
+    /// Permit the group to read and write the files of a `file://` store (files 0660, folders 0770), for a volume that
+    /// several users of one group share. Absent: only the owner (0600, 0700).
+    #[arg(long)]
+    pub group_access: bool,
     /// S3 endpoint URL; absent: AWS.
     #[arg(long)]
     pub s3_endpoint: Option<String>,
-    /// S3 region; absent: `us-east-1`.
+    /// S3 region; absent: AWS_REGION or AWS_DEFAULT_REGION of the environment, and without these `us-east-1`.
     #[arg(long)]
     pub s3_region: Option<String>,
     /// Whether requests name the bucket in the path (`endpoint/bucket`) instead of in the host name (`bucket.endpoint`).

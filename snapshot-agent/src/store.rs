@@ -183,6 +183,13 @@ fn within(names: usize, limit: usize) -> Result<()> {
     if names > limit { Err(Error::config(format!("the folder holds more than {limit} files"))) } else { Ok(()) }
 }
 
+/// Says how many names in a listing can be none of Holdfast's.
+fn pass_over(doing: &str, odd: usize) {
+    if odd > 0 {
+        tracing::warn!("{doing}: {odd} objects that are not Holdfast's were passed over");
+    }
+}
+
 /// Why a key is left to another run.
 pub(crate) fn busy_until(until: Timestamp) -> String {
     format!(
@@ -211,6 +218,15 @@ impl Store {
             Location::Azure(place) => azure::open(flags, place).map(Box::new).map(Self::Bucket),
             Location::Gcs(place) => gcs::open(flags, place).map(Box::new).map(Self::Bucket),
             Location::Folder(path) => folder::FolderStore::open(path, flags.mount.as_deref()).map(Self::Folder),
+        }
+    }
+
+    /// The same store, where each read of a bucket has a connection of its own.
+    #[must_use]
+    pub(crate) fn anew(&self) -> Self {
+        match self {
+            Self::Bucket(store) => Self::Bucket(Box::new(store.anew())),
+            Self::Folder(store) => Self::Folder(store.clone()),
         }
     }
 

@@ -6,6 +6,7 @@ pub(crate) mod files;
 pub(crate) mod interrupt;
 pub(crate) mod memory;
 pub(crate) mod pool;
+pub mod private;
 pub(crate) mod process;
 pub mod progress;
 pub(crate) mod scratch;

@@ -9,8 +9,8 @@ use snapshot_agent::contract;
 
 use crate::api::name::{LocalRef, OBJECT_NAME};
 
-/// Prefixes in a container of Azure or a bucket of Google: object_store's `Path` takes these as they are.
-const BLOB_PREFIX: &str = r"^[A-Za-z0-9_][A-Za-z0-9._=+@~-]*(/[A-Za-z0-9_][A-Za-z0-9._=+@~-]*)*$";
+/// Prefixes in stores of every kind, as the agent takes them (`layout::PREFIX_CHARS`); a rule beside it refuses `.` and `..`.
+const PREFIX: &str = r"^[A-Za-z0-9!_.*'()=+@~-]+(/[A-Za-z0-9!_.*'()=+@~-]+)*$";
 
 /// Store for a snapshot: exactly one of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
@@ -50,8 +50,9 @@ pub struct StoredSnapshot {
     pub place: Place,
     /// Folder of the snapshot below the prefix or subPath, with `manifest.json` inside:
     /// `<namespace>/<cluster>/<lineage>/<time>-<owner>-<pod>`, as `status.artifact.key` of an `EtcdSnapshot` shows. Or
-    /// the path of a file from `etcdctl snapshot save` or another operator, ending with `.db`.
-    #[schemars(length(min = 1, max = 1024), regex(pattern = r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$"))]
+    /// the key of a file from `etcdctl snapshot save` or another operator, whatever its name is: plain, or packed with
+    /// gzip, zstd or age.
+    #[schemars(length(min = 1, max = 1024), regex(pattern = r"^[^/\x00-\x1f\x7f]+(/[^/\x00-\x1f\x7f]+)*$"))]
     #[x_kube(validation = Rule::new("!self.split('/').exists(p, p == '.' || p == '..')").message("key must not contain the parts '.' or '..'"))]
     pub key: String,
 }
@@ -154,14 +155,16 @@ impl StoredSnapshot {
 /// An S3 bucket and its connection settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self.bucket.matches('^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$') || (has(self.forcePathStyle) ? self.forcePathStyle : has(self.endpoint))").message("bucket has 3 to 63 lower-case letters, digits, dots and dashes; other names need forcePathStyle: true"))]
 pub struct S3Location {
-    /// Name of an existing bucket; Holdfast never creates buckets.
-    #[schemars(length(min = 3, max = 63), regex(pattern = r"^[a-z0-9][a-z0-9.-]*[a-z0-9]$"))]
+    /// Name of an existing bucket; Holdfast never creates buckets. Capitals, underscores, a tenant (`tenant:bucket`) and
+    /// more than 63 characters need the bucket in the path (`forcePathStyle`).
+    #[schemars(length(min = 3, max = 255), regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9._-]*(:[A-Za-z0-9._-]+)?$"))]
     pub bucket: String,
     /// Folder in the bucket that holds all objects of Holdfast, without leading or trailing slash. Default: the
     /// bucket's root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 512), regex(pattern = r"^[A-Za-z0-9!_.*'()-]+(/[A-Za-z0-9!_.*'()-]+)*$"))]
+    #[schemars(length(min = 1, max = 512), regex(pattern = PREFIX))]
     #[x_kube(validation = Rule::new("!self.split('/').exists(p, p == '.' || p == '..')").message("prefix must not contain the parts '.' or '..'"))]
     pub prefix: Option<String>,
     /// Endpoint URL, `https://host[:port]` (or `http://` inside a trusted network). Default: AWS.
@@ -308,7 +311,8 @@ pub struct AzureLocation {
     /// Folder in the container that holds all objects of Holdfast, without leading or trailing slash. Default: the
     /// container's root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 512), regex(pattern = BLOB_PREFIX))]
+    #[schemars(length(min = 1, max = 512), regex(pattern = PREFIX))]
+    #[x_kube(validation = Rule::new("!self.split('/').exists(p, p == '.' || p == '..')").message("prefix must not contain the parts '.' or '..'"))]
     pub prefix: Option<String>,
     /// Storage account. Default: `accountName` of the Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -340,7 +344,8 @@ pub struct GcsLocation {
     /// Folder in the bucket that holds all objects of Holdfast, without leading or trailing slash. Default: the
     /// bucket's root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 512), regex(pattern = BLOB_PREFIX))]
+    #[schemars(length(min = 1, max = 512), regex(pattern = PREFIX))]
+    #[x_kube(validation = Rule::new("!self.split('/').exists(p, p == '.' || p == '..')").message("prefix must not contain the parts '.' or '..'"))]
     pub prefix: Option<String>,
     /// Endpoint URL, `https://host[:port]`. Default: Google's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -366,7 +371,7 @@ pub struct PvcLocation {
     /// Folder in the volume that holds all files of Holdfast, without leading or trailing slash. Default: the volume's
     /// root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 512), regex(pattern = r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$"))]
+    #[schemars(length(min = 1, max = 512), regex(pattern = PREFIX))]
     #[x_kube(validation = Rule::new("!self.split('/').exists(p, p == '.' || p == '..')").message("subPath must not contain the parts '.' or '..'"))]
     pub sub_path: Option<String>,
 }

@@ -16,6 +16,7 @@
 )]
 
 mod columns;
+mod command_line;
 mod golden;
 mod imports;
 mod interrupted;

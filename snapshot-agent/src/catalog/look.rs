@@ -2,6 +2,7 @@
 //!
 //! It decides what a folder is. Which folders are looked at, and what is made of it, is for `inspect` and `list`.
 
+use crate::catalog::second_look;
 use crate::contract::ExitClass;
 use crate::error::{Error, Result};
 use crate::format::layout::Folder;
@@ -28,28 +29,46 @@ pub(crate) async fn look(store: &Store, folder: &Folder, wanted: impl Fn(&Manife
     let json = match store.get_small(&at, manifest::MAX_BYTES).await {
         Ok(json) => json,
         Err(error) if error.class() == ExitClass::NotFound => return Ok(Looked::WithoutManifest),
-        Err(error) if error.class() == ExitClass::Corrupt => return Ok(Looked::Broken(error)),
-        Err(error) => return Err(error),
+        Err(error) => return broken(second_look::of_unreadable(store, &at, manifest::MAX_BYTES, error).await),
     };
     let manifest = match Manifest::parse(&json) {
         Ok(manifest) => manifest,
-        Err(error) => return Ok(Looked::Broken(error.context(store.uri(&at)))),
+        Err(error) => {
+            return broken(second_look::of_manifest(store, folder, &json, error.context(store.uri(&at))).await);
+        }
     };
     if !wanted(&manifest) {
-        return Ok(Looked::Unwanted);
+        // One bit of a UID makes it another object's, and "not found" may be the last word on it.
+        let other = Error::corrupt(format!("{}: the manifest is another snapshot's", store.uri(&at)));
+        return match second_look::of_manifest(store, folder, &json, other).await {
+            confirmed if confirmed.class() == ExitClass::Corrupt => Ok(Looked::Unwanted),
+            unread => Err(unread),
+        };
     }
     let data = folder.data(manifest.format());
-    Ok(match store.stat(&data).await {
-        Ok(stat) if stat.bytes == manifest.stored_bytes => Looked::Complete(Box::new(manifest), Sha256::digest(&json)),
-        Ok(stat) => Looked::Broken(Error::corrupt(format!(
-            "{} has {} bytes, its manifest says {}: the object was cut or replaced",
-            store.uri(&data),
-            stat.bytes,
-            manifest.stored_bytes
-        ))),
+    let (length, error) = match store.stat(&data).await {
+        Ok(stat) if stat.bytes == manifest.stored_bytes => {
+            return Ok(Looked::Complete(Box::new(manifest), Sha256::digest(&json)));
+        }
+        Ok(stat) => {
+            let (uri, said) = (store.uri(&data), manifest.stored_bytes);
+            let why =
+                format!("{uri} has {} bytes, its manifest says {said}: the object was cut or replaced", stat.bytes);
+            (Some(stat.bytes), Error::corrupt(why))
+        }
         Err(error) if error.class() == ExitClass::NotFound => {
-            Looked::Broken(error.context("the manifest exists and its data does not"))
+            (None, error.context("the manifest exists and its data does not"))
         }
         Err(error) => return Err(error),
-    })
+    };
+    let error = second_look::of_length(store, &data, length, error).await;
+    broken(second_look::of_manifest(store, folder, &json, error).await)
+}
+
+/// What two readings have found says something of the snapshot; anything else says nothing.
+fn broken(error: Error) -> Result<Looked> {
+    match error.class() {
+        ExitClass::Corrupt | ExitClass::Config | ExitClass::NotFound => Ok(Looked::Broken(error)),
+        _ => Err(error),
+    }
 }

@@ -10,17 +10,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
 use futures::{Stream, StreamExt};
-use tokio::sync::mpsc;
 
-use crate::error::{Error, Result, task_error};
+use crate::catalog::digest::digest;
+use crate::catalog::second_look;
+use crate::error::{Error, Result};
 use crate::format::layout::Key;
 use crate::store::fingerprint::{Fingerprint, Sum};
 use crate::store::{Ahead, Stat, Store, Upload};
 use crate::util::progress::Progress;
-use crate::util::sha256::Sha256;
-
-/// Pieces waiting to be hashed. Few: what the upload has used is still with the allocator.
-const PIECES: usize = 2;
 
 /// Fails unless the store gives back what was uploaded, which is complete. What was read while it was written is not read
 /// again.
@@ -32,7 +29,10 @@ pub(crate) async fn uploaded(
     stall: Duration,
 ) -> Result<()> {
     match upload.given_back() {
-        Some(found) => judge(store, key, given.parts(), found.parts()),
+        Some(found) => match judge(store, key, given.parts(), found.parts()) {
+            Ok(()) => Ok(()),
+            Err(error) => again(store, key, given.parts(), (found.parts(), error), stall).await,
+        },
         None => match upload.seen() {
             // The object was looked at when it was complete, and that very one is read.
             Some(stat) => compare_seen(store, key, stat, given.parts(), stall).await,
@@ -50,16 +50,44 @@ pub(crate) async fn compare(store: &Store, key: &Key, bytes: u64, sum: Sum, stal
 
 /// The same of an object of which it is known which one it is.
 async fn compare_seen(store: &Store, key: &Key, stat: &Stat, (bytes, sum): (u64, Sum), stall: Duration) -> Result<()> {
+    let found = read(store, key, stat, (bytes, sum), stall).await?;
+    match judge(store, key, (bytes, sum), found) {
+        Ok(()) => Ok(()),
+        Err(error) => again(store, key, (bytes, sum), (found, error), stall).await,
+    }
+}
+
+async fn read(store: &Store, key: &Key, stat: &Stat, (bytes, sum): (u64, Sum), stall: Duration) -> Result<(u64, Sum)> {
     let progress = Progress::new("reading back", bytes);
     let stream = store.read(key, stat, Ahead::LITTLE, &progress);
-    let found = match sum {
+    Ok(match sum {
         Sum::Crc64(_) => progress.watch(stall, crc64(stream)).await?,
         Sum::Sha256(_) => {
             let (bytes, sha256) = progress.watch(stall, digest(stream)).await?;
             (bytes, Sum::Sha256(sha256))
         }
+    })
+}
+
+/// Reads it once more, by new connections, before the store is blamed: what is right then was changed on the way back.
+async fn again(
+    store: &Store,
+    key: &Key,
+    given: (u64, Sum),
+    (first, error): ((u64, Sum), Error),
+    stall: Duration,
+) -> Result<()> {
+    tracing::warn!(%error, "reading the object back a second time, by new connections");
+    let store = store.anew();
+    let reading = async {
+        store.forget(key).await?;
+        let stat = store.stat(key).await?;
+        read(&store, key, &stat, given, stall).await
     };
-    judge(store, key, (bytes, sum), found)
+    match reading.await {
+        Ok(found) if found == given => Ok(()),
+        found => Err(second_look::judge(error, found.map(|found| found == first))),
+    }
 }
 
 fn judge(store: &Store, key: &Key, given: (u64, Sum), found: (u64, Sum)) -> Result<()> {
@@ -84,26 +112,6 @@ async fn crc64(mut stream: impl Stream<Item = Result<Bytes>> + Unpin) -> Result<
         total += piece.len() as u64;
     }
     Ok((total, Sum::Crc64(crc.finalize())))
-}
-
-/// Length and sha256 of a stream.
-pub(crate) async fn digest(mut stream: impl Stream<Item = Result<Bytes>> + Unpin) -> Result<(u64, [u8; 32])> {
-    let (to_hash, mut received) = mpsc::channel::<Bytes>(PIECES);
-    let hashing = tokio::task::spawn_blocking(move || {
-        let (mut hash, mut total) = (Sha256::new(), 0_u64);
-        while let Some(piece) = received.blocking_recv() {
-            hash.update(&piece);
-            total += piece.len() as u64;
-        }
-        (total, hash.finalize())
-    });
-    while let Some(piece) = stream.next().await {
-        if to_hash.send(piece?).await.is_err() {
-            break;
-        }
-    }
-    drop(to_hash);
-    hashing.await.map_err(|error| task_error(&error))
 }
 
 #[cfg(test)]

@@ -106,19 +106,32 @@ pub(crate) enum Verdict {
     Unknown(Error),
 }
 
+/// Reads a store's mark, and a wrong one a second time by another connection: one bit that is changed on its way makes
+/// another store of the right one.
+async fn read_surely(store: &Store, is_right: impl Fn(&Found) -> bool) -> Result<Found> {
+    let found = read(store).await?;
+    if is_right(&found) || read(&store.anew()).await? == found {
+        return Ok(found);
+    }
+    Err(Error::transient(format!(
+        "{}: two readings of the store ID differ: the bytes were changed on the way from the store. Try again",
+        store.uri(&Key::of_store())
+    )))
+}
+
 /// Compares a store's mark with what is expected.
 pub(crate) async fn judge(store: &Store, expected: Expected<'_>) -> Result<Verdict> {
-    let found = match read(store).await {
-        Ok(found) => found,
-        Err(error) if error.class() == ExitClass::Denied => return Ok(Verdict::Unknown(error)),
-        Err(error) => return Err(error),
-    };
-    let right = match &found {
+    let is_right = |found: &Found| match found {
         Found::Id(id) => id == expected.id || Some(id.as_str()) == expected.or,
         Found::Nothing => expected.or == Some(NEW_STORE),
         Found::Nonsense(_) => false,
     };
-    if right {
+    let found = match read_surely(store, is_right).await {
+        Ok(found) => found,
+        Err(error) if error.class() == ExitClass::Denied => return Ok(Verdict::Unknown(error)),
+        Err(error) => return Err(error),
+    };
+    if is_right(&found) {
         return Ok(Verdict::Right(found));
     }
     let error = other_store(store, expected.id, &found);
@@ -156,7 +169,12 @@ pub(crate) async fn check_before_query(flags: &StoreFlags, id: Option<&str>) -> 
 /// For those who remove: whether it is the right store, and its ID for their records. Nothing is taken on trust.
 pub(crate) async fn read_before_removal(flags: &StoreFlags, id: Option<&str>) -> Result<(Mark, Option<String>)> {
     let store = store(flags)?;
-    let found = match read(&store).await {
+    let is_right = |found: &Found| match (found, id) {
+        (Found::Nonsense(_), _) => false,
+        (found, Some(id)) => found.id() == Some(id),
+        (_, None) => true,
+    };
+    let found = match read_surely(&store, is_right).await {
         Ok(found) => found,
         Err(error) if error.class() == ExitClass::Denied => {
             return Ok((Mark::Unreadable(error.message().to_owned()), None));

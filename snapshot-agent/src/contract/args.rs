@@ -83,6 +83,7 @@ impl StoreFlags {
         let Self {
             url,
             mount,
+            group_access,
             s3_endpoint,
             s3_region,
             s3_force_path_style,
@@ -104,6 +105,7 @@ impl StoreFlags {
         let argv = Argv::default()
             .flag("store", url)
             .option_path("mount", mount.as_deref())
+            .switch("group-access", *group_access)
             .option("s3-endpoint", s3_endpoint.as_ref())
             .option("s3-region", s3_region.as_ref())
             .option("s3-force-path-style", s3_force_path_style.map(|path| path.to_string()).as_ref())
@@ -381,7 +383,7 @@ mod tests {
         fn store()(
             url in text(), s3_endpoint in option(text()), s3_region in option(text()),
             s3_force_path_style in option(any::<bool>()), s3_ca_file in option(path()), credentials_dir in option(path()),
-            mount in option(path()), s3_tag in proptest::collection::vec(text(), 0..4),
+            mount in option(path()), group_access: bool, s3_tag in proptest::collection::vec(text(), 0..4),
             (s3_sse, s3_sse_kms_key_id, s3_storage_class, s3_checksum) in (
                 option(prop_oneof![Just(S3Sse::Aes256), Just(S3Sse::AwsKms), Just(S3Sse::Customer)]), option(text()), option(text()),
                 option(prop_oneof![
@@ -393,7 +395,7 @@ mod tests {
         ) -> StoreFlags {
             let (s3_object_lock, s3_object_lock_days) = lock.unzip();
             StoreFlags {
-                url, mount, s3_endpoint, s3_region, s3_force_path_style, s3_ca_file, s3_sse, s3_sse_kms_key_id,
+                url, mount, group_access, s3_endpoint, s3_region, s3_force_path_style, s3_ca_file, s3_sse, s3_sse_kms_key_id,
                 s3_storage_class, s3_tag, s3_object_lock, s3_object_lock_days, s3_checksum, azure_account, azure_endpoint, azure_ca_file, gcs_endpoint,
                 gcs_ca_file, credentials_dir,
             }

@@ -63,8 +63,8 @@ pub struct RestoreRequest {
     /// Source.
     #[command(flatten)]
     pub store: StoreFlags,
-    /// Folder of the snapshot below the store's prefix, with `manifest.json` inside; or the path of a raw file of
-    /// etcdctl, ending with `.db`.
+    /// Folder of the snapshot below the store's prefix, with `manifest.json` inside; or the key of a snapshot file without
+    /// a manifest (of etcdctl, or of another operator), plain or packed with gzip, zstd or age.
     #[arg(long)]
     pub key: String,
     /// sha256 (hex) of the database that the manifest must record. Default: the hash in the manifest.
@@ -91,7 +91,8 @@ pub struct RestoreRequest {
     /// Folder for the member's data directory (the mount point of the volume).
     #[arg(long)]
     pub volume: PathBuf,
-    /// Path of `etcdutl` of the target version.
+    /// Path of `etcdutl` of the target version. A name without a folder, and the default where there is no such file, is
+    /// looked for in PATH.
     #[arg(long, default_value = "/usr/local/bin/etcdutl")]
     pub etcdutl: PathBuf,
     /// How the agent builds the data directory.

@@ -20,7 +20,8 @@ pub struct SnapshotFlags {
     /// Store of the snapshot.
     #[command(flatten, next_help_heading = "Store")]
     pub store: Option<StoreFlags>,
-    /// Folder of the stored snapshot below the store's prefix, with `manifest.json` inside, as `agent list` shows.
+    /// Folder of the stored snapshot below the store's prefix, with `manifest.json` inside, as `agent list` shows; or the
+    /// key of a snapshot file without a manifest.
     #[arg(long, requires = "url", help_heading = "Store")]
     pub key: Option<String>,
     /// Identity file of `age-keygen` to decrypt with; repeatable. The agent reads the file only for an encrypted

@@ -112,6 +112,7 @@ mod tests {
         StoreFlags {
             url: "s3://b/p".to_owned(),
             mount: Some("/m".into()),
+            group_access: true,
             s3_endpoint: Some("http://e".to_owned()),
             s3_region: Some("r".to_owned()),
             s3_force_path_style: Some(true),

@@ -4,7 +4,7 @@
 //! manifest to be compared with.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Seek as _, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -36,13 +36,6 @@ impl Packed {
         HEADS.iter().find(|(begins, _)| head.starts_with(begins)).map(|(_, packed)| *packed)
     }
 
-    /// The same of a file, wherever it was read or written last.
-    pub(crate) fn of_file(file: &File) -> io::Result<Option<Self>> {
-        let mut head = [0; 32];
-        let got = file.read_at(&mut head, 0)?;
-        Ok(Self::of(head.get(..got).unwrap_or_default()))
-    }
-
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Zstd => "zstd",
@@ -61,6 +54,55 @@ impl Packed {
     }
 }
 
+/// What else people pack files with, by the first bytes (PKWARE's APPNOTE; the .xz and the bzip2 format; POSIX pax), and the
+/// command that unpacks it.
+pub(crate) fn archive(head: &[u8]) -> Option<(&'static str, &'static str)> {
+    const HEADS: [(usize, &[u8], (&str, &str)); 4] = [
+        (0, b"PK\x03\x04", ("zip", "unzip FILE")),
+        (0, &[0xfd, b'7', b'z', b'X', b'Z', 0], ("xz", "xz -d FILE")),
+        (0, b"BZh", ("bzip2", "bzip2 -d FILE")),
+        (257, b"ustar", ("tar", "tar -xf FILE")),
+    ];
+    let begins = |at: usize, bytes: &[u8]| head.get(at..).is_some_and(|head| head.starts_with(bytes));
+    HEADS.iter().find(|(at, bytes, _)| begins(*at, bytes)).map(|(.., told)| *told)
+}
+
+/// Bytes that [`archive`] needs.
+pub(crate) const HEAD: usize = 512;
+
+/// Refuses what is packed in a way that nobody here unpacks.
+pub(crate) fn refuse_archive(what: &str, head: &[u8]) -> Result<()> {
+    match archive(head) {
+        Some((kind, command)) => Err(Error::config(format!(
+            "{what} is packed with {kind}, which the agent does not unpack: unpack the file ({command}), and name the \
+             snapshot in it"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Decrypts and decompresses into a file. `what`: the packed file, for people.
+pub(crate) fn unpack_file(
+    what: &str,
+    packed: Packed,
+    from: &File,
+    identities: &Identities,
+    to: &mut File,
+) -> Result<()> {
+    let mut begin = from;
+    begin.rewind().map_err(io_error(what))?;
+    unpack(from, identities, to).map_err(|error| broken(what, packed, error))?;
+    refuse_archive(what, &head_of(to).map_err(io_error(what))?)
+}
+
+/// The first bytes of a file, wherever it was read or written last.
+pub(crate) fn head_of(file: &File) -> io::Result<Vec<u8>> {
+    let mut head = vec![0; HEAD];
+    let got = file.read_at(&mut head, 0)?;
+    head.truncate(got);
+    Ok(head)
+}
+
 /// A file that can be read as a database. What was unpacked for that goes with it.
 pub(crate) struct Plain {
     pub(crate) path: PathBuf,
@@ -74,7 +116,9 @@ impl Plain {
     pub(crate) async fn of(path: &Path, identities: &[PathBuf], scratch: &Path) -> Result<Self> {
         let reading = format!("reading {}", path.display());
         let file = File::open(path).map_err(io_error(&reading)).map_err(of_request)?;
-        let Some(packed) = Packed::of_file(&file).map_err(io_error(&reading))? else {
+        let head = head_of(&file).map_err(io_error(&reading))?;
+        refuse_archive(&path.display().to_string(), &head)?;
+        let Some(packed) = Packed::of(&head) else {
             return Ok(Self { path: path.to_owned(), packed: None, _scratch: None });
         };
         if packed == Packed::Age && identities.is_empty() {
@@ -89,8 +133,8 @@ impl Plain {
         // At least: how much comes out is not known before.
         let scratch = Scratch::new(scratch, bytes)?;
         let (unpacked, mut to) = scratch.file("snapshot.db")?;
-        let unpacking = tokio::task::spawn_blocking(move || unpack(&file, &identities, &mut to));
-        unpacking.await.map_err(|error| task_error(&error))?.map_err(|error| broken(&reading, packed, error))?;
+        let unpacking = tokio::task::spawn_blocking(move || unpack_file(&reading, packed, &file, &identities, &mut to));
+        unpacking.await.map_err(|error| task_error(&error))??;
         Ok(Self { path: unpacked, packed: Some(packed), _scratch: Some(scratch) })
     }
 }
@@ -140,6 +184,25 @@ mod tests {
         let mut packing = Packing::new(compression, Vec::new()).unwrap();
         packing.write_all(bytes).unwrap();
         packing.finish().unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_packed_otherwise_is_named_with_its_command() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("snapshot.db");
+        let tar = [&[b'x'; 257][..], b"ustar\0", &[0; 300]].concat();
+        for (bytes, command) in [
+            (b"PK\x03\x04rest".to_vec(), "(unzip FILE)"),
+            (b"\xfd7zXZ\0rest".to_vec(), "(xz -d FILE)"),
+            (b"BZh9rest".to_vec(), "(bzip2 -d FILE)"),
+            (tar.clone(), "(tar -xf FILE)"),
+            (packed(Compression::Gzip, &tar), "(tar -xf FILE)"),
+            (packed(Compression::Zstd, &tar), "(tar -xf FILE)"),
+        ] {
+            fs::write(&path, bytes).unwrap();
+            let error = Plain::of(&path, &[], folder.path()).await.err().unwrap();
+            assert!(error.class() == ExitClass::Config && error.message().contains(command), "{error}");
+        }
     }
 
     #[tokio::test]

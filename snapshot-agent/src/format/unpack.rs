@@ -7,13 +7,14 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::sync::OnceLock;
 
 use bytes::{Buf, Bytes};
 use flate2::read::MultiGzDecoder;
 use futures::{Stream, StreamExt};
 use tokio::sync::mpsc;
 
-use crate::contract::Compression;
+use crate::contract::{Compression, ExitClass};
 use crate::error::{Error, Result, io_error, task_error};
 use crate::format::crypt::{CryptError, Identities, Opening};
 use crate::format::trailer::{self, Proven, TRAILER};
@@ -52,18 +53,19 @@ impl Sink for File {
 }
 
 /// Unpacks a stored snapshot into a sink, whose every step is a sign of life. Without `identities` it is not encrypted.
+/// `read`: length and sha256 of what was read, also where it cannot be unpacked.
 pub(crate) async fn run<S: Sink>(
     mut stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
-    compression: Compression,
-    identities: Option<Identities>,
+    (compression, identities): (Compression, Option<Identities>),
     db_bytes: u64,
     (sink, progress): (S, &Progress),
+    read: &OnceLock<(u64, [u8; 32])>,
 ) -> Result<(Unpacked, S)> {
     let (to_decoder, decoder_in) = mpsc::channel::<Bytes>(PIECES_IN);
     let (to_file, file_in) = mpsc::channel::<Bytes>(PIECES_OUT);
     let limit = db_bytes.saturating_add(TRAILER as u64);
     let decoding =
-        tokio::task::spawn_blocking(move || decode(decoder_in, compression, identities.as_ref(), limit, &to_file));
+        tokio::task::spawn_blocking(move || decode(decoder_in, compression, identities.as_ref(), limit, to_file));
     let progress = progress.clone();
     let writer = tokio::task::spawn_blocking(move || write(sink, file_in, &progress));
     while let Some(bytes) = stream.next().await {
@@ -73,10 +75,14 @@ pub(crate) async fn run<S: Sink>(
         }
     }
     drop(to_decoder);
-    let decoded = decoding.await.map_err(|error| task_error(&error))?;
+    let (decoded, whole) = decoding.await.map_err(|error| task_error(&error))?;
+    if let Some(whole) = whole {
+        read.get_or_init(|| whole);
+    }
     // The writer's error comes first: when it ends early, the decoder only sees that nobody listens.
     let (hasher, sink) = writer.await.map_err(|error| task_error(&error))?.map_err(io_error("writing the snapshot"))?;
-    let (stored_bytes, stored_sha256) = decoded?;
+    decoded?;
+    let (stored_bytes, stored_sha256) = whole.ok_or_else(|| Error::transient("the stored object was not read"))?;
     let database = hasher.finish().map_err(|error| Error::corrupt(error.to_string()))?;
     Ok((Unpacked { database, stored_bytes, stored_sha256 }, sink))
 }
@@ -106,16 +112,41 @@ pub(crate) async fn plain<S: Sink>(
     writer.await.map_err(|error| task_error(&error))?.map_err(io_error("writing the snapshot"))
 }
 
+/// What came of it, and what was read: a bad reading is compared with a second one, so all of it is read.
 fn decode(
     received: mpsc::Receiver<Bytes>,
     compression: Compression,
     identities: Option<&Identities>,
     limit: u64,
-    to_file: &mpsc::Sender<Bytes>,
-) -> Result<(u64, [u8; 32])> {
+    to_file: mpsc::Sender<Bytes>,
+) -> (Result<()>, Option<(u64, [u8; 32])>) {
     let mut inlet = Inlet { received, piece: Bytes::new(), hash: Sha256::new(), bytes: 0 };
-    let broken = |error: io::Error| Error::corrupt(format!("the stored object cannot be unpacked: {error}"));
-    let mut opened = Opening::new(identities, &mut inlet).map_err(|error| match error {
+    let opened = open(&mut inlet, compression, identities, limit, &to_file);
+    // The writer has all there is.
+    drop(to_file);
+    // Somebody else ended it: nobody waits for the rest.
+    if opened.as_ref().is_err_and(|error| !matches!(error.class(), ExitClass::Corrupt | ExitClass::Config)) {
+        return (opened, None);
+    }
+    match io::copy(&mut inlet, &mut io::sink()) {
+        Ok(_) => (opened, Some((inlet.bytes, inlet.hash.finalize()))),
+        Err(error) => (opened.and(Err(broken(error))), None),
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "it is for `map_err`")]
+fn broken(error: io::Error) -> Error {
+    Error::corrupt(format!("the stored object cannot be unpacked: {error}"))
+}
+
+fn open(
+    inlet: &mut Inlet,
+    compression: Compression,
+    identities: Option<&Identities>,
+    limit: u64,
+    to_file: &mpsc::Sender<Bytes>,
+) -> Result<()> {
+    let mut opened = Opening::new(identities, inlet).map_err(|error| match error {
         CryptError::NoMatch => Error::config("none of the identities given can decrypt the stored object"),
         other => broken(other.into()),
     })?;
@@ -129,8 +160,7 @@ fn decode(
     }
     // A decoder stops where its format ends. What follows has to be proven too, and belongs to the stored object's hash.
     io::copy(&mut opened, &mut io::sink()).map_err(broken)?;
-    io::copy(&mut inlet, &mut io::sink()).map_err(broken)?;
-    Ok((inlet.bytes, inlet.hash.finalize()))
+    Ok(())
 }
 
 fn copy(
@@ -209,7 +239,6 @@ mod tests {
     use futures::stream::iter;
 
     use super::*;
-    use crate::contract::ExitClass;
     use crate::format::pack::Packing;
     use crate::util::pool::PIECE;
 
@@ -238,7 +267,12 @@ mod tests {
 
     async fn unpacked(stored: &[u8], db_bytes: usize) -> Result<(Unpacked, Vec<u8>)> {
         let stream = iter(stored.chunks(100_000).map(|part| Ok(Bytes::copy_from_slice(part))).collect::<Vec<_>>());
-        run(stream, Compression::Zstd, None, db_bytes as u64, (Vec::new(), &Progress::silent())).await
+        let read = OnceLock::new();
+        let unpacked =
+            run(stream, (Compression::Zstd, None), db_bytes as u64, (Vec::new(), &Progress::silent()), &read).await;
+        let whole = (stored.len() as u64, Sha256::digest(stored));
+        assert_eq!(read.get(), Some(&whole), "what was read is known, whatever came of it");
+        unpacked
     }
 
     /// Each frame is a zstd file of its own, so zstd has nothing to say about one that is missing.

@@ -42,7 +42,7 @@ mod removal;
 mod trial;
 mod upload;
 
-use http::{AtMost, Client, Clients, Download, Eraser, Heard, READ_WITHIN, RETRY_FOR, TooLong, late};
+use http::{AtMost, Client, Clients, Download, Eraser, Fresh, Heard, READ_WITHIN, RETRY_FOR, TooLong, late};
 pub(super) use intent::Taken;
 pub use proxy::{no_proxy, proxy};
 pub(super) use upload::BucketUpload;
@@ -91,6 +91,8 @@ pub struct Bucket {
     clients: Clients,
     /// Where object_store's own way to remove one object asks for more rights than that.
     eraser: Option<Eraser>,
+    /// Whether each read has a connection of its own.
+    fresh: bool,
 }
 
 /// object_store's own output holds the session token.
@@ -102,12 +104,26 @@ impl fmt::Debug for Bucket {
 
 impl Bucket {
     pub(super) fn new(place: Place, at: String, protocol: Protocol, options: Options, clients: Clients) -> Self {
-        Self { place, at, protocol, options, clients, eraser: None }
+        Self { place, at, protocol, options, clients, eraser: None, fresh: false }
     }
 
     /// With another way to remove one object.
     pub(super) fn erasing(self, eraser: Eraser) -> Self {
         Self { eraser: Some(eraser), ..self }
+    }
+
+    /// Each read over a connection of its own.
+    pub(super) fn anew(&self) -> Self {
+        Self { fresh: true, ..self.clone() }
+    }
+
+    /// What every read is asked with.
+    fn options_of_read(&self) -> GetOptions {
+        let mut options = GetOptions::default();
+        if self.fresh {
+            options.extensions.insert(Fresh);
+        }
+        options
     }
 
     /// Asked with these credentials: errors say so.
@@ -197,7 +213,7 @@ impl Bucket {
     async fn pages(&self, folder: &Folder, right: bool, mut look: impl FnMut(ListResult) -> Result<()>) -> Result<()> {
         let doing = self.doing("listing", folder);
         let prefix = self.below(folder)?;
-        let mut page_token = None;
+        let (mut page_token, mut odd) = (None, 0_usize);
         loop {
             let options = PaginatedListOptions {
                 delimiter: right.then(|| "/".into()),
@@ -207,9 +223,14 @@ impl Bucket {
             };
             let page = self.clients.usual.list_paginated(Some(&prefix), options).await;
             let page = page.map_err(|error| classify(&doing, &error))?;
+            let listed = page.result.objects.iter().map(|object| &object.location).chain(&page.result.common_prefixes);
+            odd += listed.filter(|path| listing::is_odd(path)).count();
             look(page.result).map_err(|error| error.context(&doing))?;
             match page.page_token {
-                None => return Ok(()),
+                None => {
+                    super::pass_over(&doing, odd);
+                    return Ok(());
+                }
                 // It would never end.
                 next if next == page_token => {
                     return Err(Error::config(format!(
@@ -364,14 +385,14 @@ impl Bucket {
 
     /// What the store has, and what its answer says beside that.
     async fn look(&self, path: &Path) -> object_store::Result<(ObjectMeta, Heard)> {
-        let options = GetOptions { head: true, ..GetOptions::default() };
+        let options = GetOptions { head: true, ..self.options_of_read() };
         let mut result = self.clients.usual.get_opts(path, options).await?;
         Ok((result.meta, result.extensions.remove().unwrap_or_default()))
     }
 
     pub(super) async fn stat(&self, key: &Key) -> Result<Stat> {
-        let meta = self.clients.usual.head(&self.path(key)?).await;
-        let meta = meta.map_err(|error| classify(&self.doing("looking at", key), &error))?;
+        let looked = self.look(&self.path(key)?).await;
+        let (meta, _) = looked.map_err(|error| classify(&self.doing("looking at", key), &error))?;
         Ok(Stat { bytes: meta.size, etag: meta.e_tag, written: None })
     }
 
@@ -408,7 +429,7 @@ impl Bucket {
     /// The same, and what the answer says beside that.
     async fn heard(&self, path: &Path, limit: u64) -> object_store::Result<(Bytes, Heard)> {
         // Not by a range: an empty object has none, and stores refuse to give it.
-        let mut options = GetOptions::default();
+        let mut options = self.options_of_read();
         options.extensions.insert(AtMost(limit));
         let mut result = self.clients.usual.get_opts(path, options).await?;
         let heard = result.extensions.remove().unwrap_or_default();
@@ -429,14 +450,14 @@ impl Bucket {
             Err(error) => return stream::once(async { Err(error) }).boxed(),
         };
         let doing = self.doing("reading", key);
-        let (store, etag, size, progress) =
-            (Arc::clone(&self.clients.usual), stat.etag.clone(), stat.bytes, progress.clone());
+        let options = GetOptions { if_match: stat.etag.clone(), ..self.options_of_read() };
+        let (store, size, progress) = (Arc::clone(&self.clients.usual), stat.bytes, progress.clone());
         let pool = Pool::default();
         stream::iter((0..size).step_by(usize::try_from(ahead.range).unwrap_or(usize::MAX)))
             .map(move |from| {
                 let range = from..size.min(from + ahead.range);
-                let (store, path, etag) = (Arc::clone(&store), path.clone(), etag.clone());
-                let fetch = fetch(store, path, etag, range, doing.clone(), progress.clone(), pool.clone());
+                let (store, path, options) = (Arc::clone(&store), path.clone(), options.clone());
+                let fetch = fetch(store, path, options, range, doing.clone(), progress.clone(), pool.clone());
                 // A task, so that it goes on while the consumer is busy.
                 AbortOnDropHandle::new(tokio::spawn(fetch))
             })
@@ -463,7 +484,7 @@ fn unreadable(doing: &str, error: &object_store::Error) -> Error {
 async fn fetch(
     store: Arc<dyn Client>,
     path: Path,
-    etag: Option<String>,
+    with: GetOptions,
     range: Range<u64>,
     doing: String,
     progress: Progress,
@@ -472,11 +493,7 @@ async fn fetch(
     let (mut pieces, mut from, mut buffer) = (Vec::new(), range.start, pool.take());
     loop {
         let (asked, before) = (Instant::now(), from);
-        let mut options = GetOptions {
-            if_match: etag.clone(),
-            range: Some(GetRange::Bounded(from..range.end)),
-            ..GetOptions::default()
-        };
+        let mut options = GetOptions { range: Some(GetRange::Bounded(from..range.end)), ..with.clone() };
         options.extensions.insert(Download);
         let result = store.get_opts(&path, options).await.map_err(|error| classify(&doing, &error))?;
         let end = result.range.end;
@@ -507,7 +524,7 @@ async fn fetch(
             // Never without a hold on which bytes these are, and only what moves.
             Some(error)
                 if error.class() == ExitClass::Transient
-                    && etag.is_some()
+                    && with.if_match.is_some()
                     && from > before
                     && asked.elapsed() > RETRY_FOR =>
             {

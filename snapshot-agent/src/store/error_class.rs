@@ -1,7 +1,8 @@
 //! What a store's answer means for the run: every provider's errors to classes and sentences.
 //!
 //! object_store keeps the status and body of an answer only as text, so that text is read here and nowhere else. Only
-//! the `<Code>` of a body reaches a message: bodies can hold what should not be in a custom resource's status.
+//! the `<Code>` of a body and the first line of its `<Message>` reach a message, bounded and without what looks like a key:
+//! bodies can hold what should not be in a custom resource's status.
 
 use std::error::Error as StdError;
 use std::io;
@@ -9,7 +10,7 @@ use std::io;
 use object_store::client::{HttpError, HttpErrorKind};
 
 use super::bucket::address::NoStore;
-use super::bucket::listing::NoListing;
+use super::bucket::listing::{NoListing, WebPage};
 use crate::contract::ExitClass;
 use crate::error::Error;
 
@@ -25,7 +26,66 @@ pub(super) fn classify(doing: &str, error: &object_store::Error) -> Error {
         Some(stored_as) => format!(" ({code}, storage class {stored_as})"),
         None => format!(" ({code})"),
     });
-    Error::new(class, format!("{doing}: {what}{}", told.unwrap_or_default()))
+    let said = sentence(&text).map(|said| format!("; the store says: {said}"));
+    Error::new(class, format!("{doing}: {what}{}{}", told.unwrap_or_default(), said.unwrap_or_default()))
+}
+
+/// The store's own sentence, if the text holds one: its first line, bounded, and without what looks like a key or a token.
+fn sentence(text: &str) -> Option<String> {
+    /// Longer than any sentence that helps.
+    const MAX: usize = 240;
+    let (said, _) = text.split_once("<Message>")?.1.split_once("</Message>")?;
+    let references = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&#39;", "'"), ("&#34;", "\"")];
+    let plain =
+        references.iter().fold(said.to_owned(), |said, (name, is)| said.replace(name, is)).replace("&amp;", "&");
+    let line = plain.trim().lines().next()?.chars().filter(|c| !c.is_control()).take(MAX).collect::<String>();
+    let line = mask_keys(line.trim());
+    (!line.is_empty()).then_some(line)
+}
+
+/// A text without runs of letters and digits as long as keys: access keys have 16 characters and more, capitals and digits
+/// among them, and whatever is as long as a hash or a token is no word.
+fn mask_keys(text: &str) -> String {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
+    let is_key = |run: &str| {
+        let mixed = run.contains(|c: char| c.is_ascii_digit()) && run.contains(|c: char| c.is_ascii_uppercase());
+        // A path has words of its own.
+        run.split('/').any(|part| part.len() >= 32) || (run.len() >= 16 && mixed)
+    };
+    let (mut masked, mut rest) = (String::new(), text);
+    while let Some(begins) = rest.find(is_part) {
+        let (before, from) = rest.split_at(begins);
+        let (run, after) = from.split_at(from.find(|c| !is_part(c)).unwrap_or(from.len()));
+        masked.push_str(before);
+        masked.push_str(if is_key(run) { "***" } else { run });
+        rest = after;
+    }
+    masked + rest
+}
+
+/// That the bucket takes nothing without a checksum, as one with a default retention does.
+const WANTS_CHECKSUM: &str = "the bucket takes no object without a checksum, as a bucket with a default retention does: \
+                              set checksum: SHA256 (--s3-checksum=sha256)";
+
+/// Whether this is what a refusal is about: stores have several codes for it, and name the headers in their sentence.
+fn wants_checksum(text: &str) -> bool {
+    let said = sentence(text).unwrap_or_default().to_ascii_lowercase();
+    status(text) == Some(400) && (said.contains("content-md5") || said.contains("x-amz-checksum"))
+}
+
+/// Where a bucket is, as far as the store says so.
+fn elsewhere(text: &str) -> String {
+    match named_region(text) {
+        Some(region) => format!("the bucket is in the region {region}: set s3.region (--s3-region) to {region}"),
+        None => "the bucket is in another region, or behind another endpoint".to_owned(),
+    }
+}
+
+/// The region that a refusal names.
+fn named_region(text: &str) -> Option<&str> {
+    let (region, _) = text.split_once("<Region>")?.1.split_once("</Region>")?;
+    let is_one = (1..=64).contains(&region.len()) && region.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    is_one.then_some(region)
 }
 
 /// As [`classify`], for requests that asked for something special with these flags: a refusal names them.
@@ -39,6 +99,9 @@ pub(super) fn with_options(doing: &str, error: &object_store::Error, flags: &[&'
         return judged;
     }
     let text = error.to_string();
+    if wants_checksum(&text) {
+        return judged;
+    }
     // What was sent to the wrong port is no word on options.
     let status = status(&text).filter(|_| !text.contains(TO_HTTPS));
     let Some(named) = refused_options(code(&text), status, flags) else { return judged };
@@ -111,7 +174,27 @@ fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitCl
     if let Some(none) = beneath::<NoListing>(error) {
         return (ExitClass::Transient, none.to_string());
     }
-    if let Some(judged) = identity(error, text, code).or_else(|| code.and_then(by_code)) {
+    if let Some(page) = beneath::<WebPage>(error) {
+        return (ExitClass::Transient, page.to_string());
+    }
+    if let Some(judged) = identity(error, text, code) {
+        return judged;
+    }
+    if wants_checksum(text) {
+        return (ExitClass::Config, WANTS_CHECKSUM.to_owned());
+    }
+    if matches!(
+        code,
+        Some(
+            "AuthorizationHeaderMalformed"
+                | "PermanentRedirect"
+                | "TemporaryRedirect"
+                | "IllegalLocationConstraintException"
+        )
+    ) {
+        return (ExitClass::Config, elsewhere(text));
+    }
+    if let Some(judged) = code.and_then(by_code) {
         return judged;
     }
     match error {
@@ -134,17 +217,19 @@ fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitCl
         E::UnknownConfigurationKey { .. } => (ExitClass::Config, first_line(text)),
         // Everything else carries an HTTP status or a transport error inside, or is new to us.
         _ => match (status(text), transport(error)) {
-            (Some(301 | 302 | 307 | 308), _) => {
-                (ExitClass::Config, "the bucket is in another region, or behind another endpoint".to_owned())
-            }
+            (Some(301 | 302 | 307 | 308), _) => (ExitClass::Config, elsewhere(text)),
             (Some(401 | 403), _) => (ExitClass::Denied, "the store does not know these credentials".to_owned()),
             (Some(501), _) => (ExitClass::Config, "the store does not know this request".to_owned()),
+            (Some(413), _) => (ExitClass::Config, TOO_LARGE.to_owned()),
             (Some(507), _) => (ExitClass::Full, "the store has no space left".to_owned()),
             (Some(400), _) if text.contains(TO_HTTPS) => {
                 (ExitClass::Config, "the endpoint speaks https: begin the endpoint with https://".to_owned())
             }
             (Some(status @ 400..=499), _) if status != 408 && status != 429 => {
-                (ExitClass::Config, format!("the store refuses the request with status {status}"))
+                let region = named_region(text).filter(|_| code.is_none());
+                let region = region.map(|region| format!(", and names {region} as the bucket's region"));
+                let what = format!("the store refuses the request with status {status}{}", region.unwrap_or_default());
+                (ExitClass::Config, what)
             }
             (Some(status), _) => (ExitClass::Transient, format!("the store answers with status {status}")),
             (None, Some(kind)) => transport_text(kind, error),
@@ -155,6 +240,10 @@ fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitCl
         },
     }
 }
+
+/// What a proxy does that has a limit, or a store that has a smaller one than S3.
+const TOO_LARGE: &str = "the request is larger than the store, or a proxy before the store, accepts. The agent sends parts of \
+                         8 MiB and more: raise the body limit of that proxy (nginx: client_max_body_size)";
 
 /// Where credentials come from when none are given: addresses of the node's own, and the providers' token services.
 const IDENTITY_SERVICES: &[&str] = &[
@@ -176,6 +265,16 @@ const TOKEN_POST: &str = "performing POST REDACTED";
 /// Errors of the identity that the environment was to provide.
 fn identity(error: &object_store::Error, text: &str, code: Option<&str>) -> Option<(ExitClass, String)> {
     let line = first_line(text);
+    if line.contains("token file") {
+        return Some((
+            ExitClass::Config,
+            format!(
+                "the token of the workload identity cannot be read: mount the token file that the environment names \
+                 (AWS_WEB_IDENTITY_TOKEN_FILE, AZURE_FEDERATED_TOKEN_FILE), or give --credentials-dir ({})",
+                line.rsplit("Failed to read ").next().unwrap_or(&line)
+            ),
+        ));
+    }
     // object_store keeps the address back of a request that carries a token in it.
     let tokens = text.contains(STS_ANSWERS) || line.contains(TOKEN_POST);
     if !tokens && !IDENTITY_SERVICES.iter().any(|service| line.contains(service)) {
@@ -242,9 +341,6 @@ fn by_code(code: &str) -> Option<(ExitClass, String)> {
             (ExitClass::Denied, "the session token has expired or is invalid")
         }
         "RequestTimeTooSkewed" => (ExitClass::Transient, "this node's clock and the store's differ too much"),
-        "AuthorizationHeaderMalformed" | "PermanentRedirect" | "IllegalLocationConstraintException" => {
-            (ExitClass::Config, "the bucket is in another region")
-        }
         "InvalidBucketName" | "InvalidResourceName" => (ExitClass::Config, "the store refuses this name"),
         "NotImplemented" => (ExitClass::Config, "the store does not know this request"),
         "UserProjectMissing" => {
@@ -393,205 +489,4 @@ fn first_line(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn generic(text: &str) -> Error {
-        classify("putting", &object_store::Error::Generic { store: "S3", source: text.to_owned().into() })
-    }
-
-    #[test]
-    fn codes_and_statuses_are_read_from_the_text() {
-        let class = |text: &str| generic(text).class();
-        assert_eq!(class("Server returned non-2xx status code: 503 Service Unavailable: x"), ExitClass::Transient);
-        assert_eq!(class("Server returned non-2xx status code: 429 Too Many Requests"), ExitClass::Transient);
-        assert_eq!(class("Server returned non-2xx status code: 400 Bad Request: "), ExitClass::Config);
-        assert_eq!(class("Server returned non-2xx status code: 507 Insufficient Storage: "), ExitClass::Full);
-        assert_eq!(class("status code: 400 Bad Request: <Error><Code>ExpiredToken</Code>"), ExitClass::Denied);
-        assert_eq!(class("status code: 404 Not Found: <Code>NoSuchBucket</Code>"), ExitClass::NotFound);
-        assert_eq!(class("something new"), ExitClass::Transient);
-        assert_eq!(class("status code: 401 Unauthorized: <Code>AuthenticationRequired</Code>"), ExitClass::Denied);
-        assert_eq!(class("status code: 501 Not Implemented: "), ExitClass::Config);
-    }
-
-    /// AWS's token service and the nodes' own, which object_store names without the address, or with it.
-    #[test]
-    fn an_identity_that_is_late_is_not_refused() {
-        let sts = |status: u16, code: &str| {
-            format!(
-                "Error performing POST REDACTED in 1s - Server returned non-2xx status code: {status} X: <ErrorResponse \
-                 xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><Error><Code>{code}</Code></Error></ErrorResponse>"
-            )
-        };
-        let node = |status: u16| {
-            format!(
-                "Error performing GET http://169.254.169.254/metadata/identity in 1s - Server returned non-2xx status \
-                 code: {status} X: canary"
-            )
-        };
-        for (text, wanted) in [
-            (sts(400, "Throttling"), ExitClass::Transient),
-            (sts(400, "IDPCommunicationError"), ExitClass::Transient),
-            (sts(403, "AccessDenied"), ExitClass::Denied),
-            (sts(400, "InvalidIdentityToken"), ExitClass::Denied),
-            (node(408), ExitClass::Transient),
-            (node(410), ExitClass::Transient),
-            (node(429), ExitClass::Transient),
-            (node(404), ExitClass::Denied),
-        ] {
-            let error = generic(&text);
-            assert_eq!(error.class(), wanted, "{text}: {error}");
-            let says = ["identity service", "service account"];
-            assert!(says.iter().all(|word| error.message().contains(word)), "{text}: {error}");
-            assert!(!error.message().contains("canary"), "{error}");
-        }
-    }
-
-    /// Bodies as Google's documents show them ("XML API error responses") and as Azurite answers.
-    #[test]
-    fn every_providers_codes_are_known() {
-        for (status, code, wanted) in [
-            (404, "NoSuchBucket", ExitClass::NotFound),
-            (404, "ContainerNotFound", ExitClass::NotFound),
-            (403, "AuthenticationFailed", ExitClass::Denied),
-            (403, "AuthorizationFailure", ExitClass::Denied),
-            (409, "ContainerBeingDeleted", ExitClass::Transient),
-            (409, "BlobImmutableDueToPolicy", ExitClass::Denied),
-            (401, "AuthenticationRequired", ExitClass::Denied),
-            (400, "UserProjectMissing", ExitClass::Config),
-            (400, "Md5Mismatch", ExitClass::Transient),
-            (400, "RequestTimeout", ExitClass::Transient),
-            (400, "IncompleteBody", ExitClass::Transient),
-            (400, "KMS.ThrottlingException", ExitClass::Transient),
-            (400, "KMS.InternalException", ExitClass::Transient),
-            (500, "KMS.KeyUnavailableException", ExitClass::Transient),
-            (400, "KMS.DisabledException", ExitClass::Config),
-            (400, "XMinioAdminBucketQuotaExceeded", ExitClass::Full),
-            (403, "AccessDenied", ExitClass::Denied),
-            (503, "ServerBusy", ExitClass::Transient),
-        ] {
-            let error = generic(&format!(
-                "Server returned non-2xx status code: {status} X: <?xml version='1.0'?><Error><Code>{code}</Code>\
-                 <Message>canary</Message></Error>"
-            ));
-            assert_eq!(error.class(), wanted, "{code}");
-            assert!(error.message().ends_with(&format!("({code})")), "{error}");
-            assert!(!error.message().contains("canary"), "{error}");
-        }
-        let conflict = |code: &str| object_store::Error::AlreadyExists {
-            path: "x".to_owned(),
-            source: format!("status code: 409 Conflict: <Code>{code}</Code>").into(),
-        };
-        assert!(says_more(&conflict("ContainerBeingDeleted")) && !says_more(&conflict("BlobAlreadyExists")));
-        assert!(says_more(&conflict("BlobArchived")));
-    }
-
-    /// It is neither gone nor damaged, and no key opens it.
-    #[test]
-    fn what_is_archived_is_told_as_that() {
-        let (path, body) = ("x".to_owned(), "<Message>canary</Message><StorageClass>DEEP_ARCHIVE</StorageClass>");
-        let source = format!("status code: 403 Forbidden: <Error><Code>InvalidObjectState</Code>{body}</Error>").into();
-        let s3 = classify("reading", &object_store::Error::PermissionDenied { path: path.clone(), source });
-        assert!(s3.message().ends_with("(InvalidObjectState, storage class DEEP_ARCHIVE)"), "{s3}");
-        let azure = ["BlobArchived", "BlobBeingRehydrated"].map(|code| {
-            let source = format!("status code: 409 Conflict: <Code>{code}</Code>").into();
-            classify("reading", &object_store::Error::AlreadyExists { path: path.clone(), source })
-        });
-        for error in azure.iter().chain([&s3]) {
-            assert_eq!(error.class(), ExitClass::Config, "{error}");
-            assert!(error.message().contains("the object is archived: restore the object"), "{error}");
-            assert!(!["keys", "already", "canary"].iter().any(|word| error.message().contains(word)), "{error}");
-        }
-    }
-
-    #[test]
-    fn what_was_asked_again_is_known() {
-        let told = |text: &str| repeated(&object_store::Error::Generic { store: "S3", source: text.into() });
-        let (asking, no) = ("Error performing PUT http://h/x in 1ms", " - Server returned non-2xx status code: 403 ");
-        assert!(told(&format!("{asking}, after 1 retries, max_retries: 10, retry_timeout: 15s {no}")));
-        assert!(!told(&format!("{asking}{no}")));
-    }
-
-    #[test]
-    fn a_missing_identity_is_no_fault_of_the_stores() {
-        let asking = "Error performing PUT http://169.254.169.254/latest/api/token in 1ms - Server returned non-2xx ";
-        let error = generic(&format!("{asking}status code: 403 Forbidden: "));
-        assert_eq!(error.class(), ExitClass::Denied);
-        assert!(error.message().contains("--credentials-dir"), "{error}");
-        assert_eq!(generic(&format!("{asking}status code: 500 X: ")).class(), ExitClass::Transient);
-        let body = generic("status code: 400 X: \n<Code>X</Code><Message>http://169.254.169.254</Message>");
-        assert!(!body.message().contains("identity"), "{body}");
-    }
-
-    #[test]
-    fn a_refused_option_is_named() {
-        let given = ["--s3-sse", "--s3-sse-kms-key-id", "--s3-storage-class", "--s3-tag", "--s3-checksum"];
-        let says = |text: &str, flags: &[&'static str]| {
-            with_options(
-                "putting",
-                &object_store::Error::Generic { store: "S3", source: text.to_owned().into() },
-                flags,
-            )
-        };
-        for (code, flag) in [
-            ("InvalidStorageClass", "not support --s3-storage-class."),
-            ("KMS.NotFoundException", "not support --s3-sse-kms-key-id or --s3-sse."),
-            ("InvalidEncryptionAlgorithmError", "not support --s3-sse."),
-            ("InvalidTag", "not support --s3-tag."),
-            ("NotImplemented", "not support --s3-sse or --s3-sse-kms-key-id or"),
-        ] {
-            let error = says(&format!("status code: 400 X: <Code>{code}</Code>"), &given);
-            assert_eq!(error.class(), ExitClass::Config, "{code}");
-            assert!(error.message().contains(flag), "{error}");
-        }
-        // Trouble that passes by itself is not the option's fault.
-        for code in ["KMS.ThrottlingException", "KMS.InternalException", "RequestTimeout", "IncompleteBody"] {
-            let error = says(&format!("status code: 400 X: <Code>{code}</Code>"), &given);
-            assert_eq!((error.class(), error.message().contains("--s3")), (ExitClass::Transient, false), "{error}");
-        }
-        // Nothing was asked for, or the answer is about something else.
-        assert!(!says("status code: 400 X: <Code>InvalidArgument</Code>", &[]).message().contains("--s3"));
-        let denied = says("status code: 403 X: <Code>SignatureDoesNotMatch</Code>", &given);
-        assert_eq!((denied.class(), denied.message().contains("--s3")), (ExitClass::Denied, false));
-        let one = says("status code: 501 X: ", &["--s3-tag"]);
-        assert!(one.message().contains("not support --s3-tag."), "{one}");
-        let bare = says("status code: 400 Bad Request: ", &["--s3-checksum"]);
-        assert!(bare.message().contains("not support --s3-checksum."), "{bare}");
-        let port = says("status code: 400 Bad Request: Client sent an HTTP request to an HTTPS server.", &given);
-        assert!(port.message().contains("https") && !port.message().contains("--s3"), "{port}");
-    }
-
-    /// As the HTTP client wraps it: an operating system's error around the TLS library's own.
-    fn wrapped(error: rustls::Error) -> Error {
-        let inner = io::Error::other(io::Error::other(error));
-        let http = HttpError::new(HttpErrorKind::Connect, inner);
-        classify("putting", &object_store::Error::Generic { store: "S3", source: Box::new(http) })
-    }
-
-    #[test]
-    fn what_tls_will_say_again_is_the_requests_fault() {
-        let foreign = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
-        assert!(tls(&io::Error::other(foreign.clone())).is_some());
-        let error = wrapped(foreign);
-        assert_eq!(error.class(), ExitClass::Config);
-        assert!(error.message().contains("UnknownIssuer"), "{error}");
-        assert_eq!(
-            wrapped(rustls::Error::AlertReceived(rustls::AlertDescription::HandshakeFailure)).class(),
-            ExitClass::Config
-        );
-        assert_eq!(
-            wrapped(rustls::Error::DecryptError).class(),
-            ExitClass::Transient,
-            "a broken record is the network's"
-        );
-        let refused = io::Error::from_raw_os_error(111);
-        assert!(tls(&refused).is_none());
-    }
-
-    #[test]
-    fn a_body_does_not_reach_the_message() {
-        let error = generic("status code: 403: <Code>SignatureDoesNotMatch</Code><StringToSign>canary</StringToSign>");
-        assert!(!error.message().contains("canary"), "{error}");
-        assert!(error.message().contains("SignatureDoesNotMatch"));
-    }
-}
+mod tests;

@@ -26,7 +26,7 @@ use crate::contract::ExitClass;
 use crate::error::{Error, Result, io_error, of_store, task_error};
 use crate::format::layout::{Folder, Key, MANIFEST};
 use crate::store::fingerprint::Fingerprint;
-use crate::util::files::ignore_missing;
+use crate::util::files::{LOST_AND_FOUND, ignore_missing};
 use crate::util::pool::Pool;
 use crate::util::progress::Progress;
 use attempts::{claim, clean_up, mark_name, small_name, temporary_name};
@@ -134,24 +134,32 @@ impl FolderStore {
     ) -> Result<Children> {
         let (doing, path) = (format!("listing {}", self.uri(folder)), inside(folder));
         let calls = move |root: &Dir| {
-            let mut children = Children::default();
+            let (mut children, mut odd) = (Children::default(), 0_usize);
             let folder = match root.open_dir(&path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ok(children)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ok((children, odd))),
                 folder => folder?,
             };
             for entry in folder.entries()? {
                 let entry = entry?;
-                // Links are no folders here, wherever they lead (I28).
-                if entry.file_type()?.is_dir()
-                    && let Some(name) = entry.file_name().to_str()
-                    && let Err(error) = children.take(name, &wanted, most)
-                {
+                // Links are no folders here, wherever they lead (I28), and mkfs's own is nobody's.
+                if !entry.file_type()?.is_dir() || entry.file_name() == LOST_AND_FOUND {
+                    continue;
+                }
+                let name = entry.file_name();
+                let Some(name) = name.to_str() else {
+                    odd += 1;
+                    continue;
+                };
+                if let Err(error) = children.take(name, &wanted, most) {
                     return Ok(Err(error));
                 }
             }
-            Ok(Ok(children))
+            Ok(Ok((children, odd)))
         };
-        self.look(doing.clone(), calls).await?.map_err(|error| Error::config(format!("{doing}: {error}")))
+        let listed = self.look(doing.clone(), calls).await?;
+        let (children, odd) = listed.map_err(|error| Error::config(format!("{doing}: {error}")))?;
+        super::pass_over(&doing, odd);
+        Ok(children)
     }
 
     pub(super) async fn objects(&self, folder: &Folder, limit: usize) -> Result<Vec<String>> {
@@ -299,7 +307,11 @@ impl FolderStore {
     pub(super) async fn stat(&self, key: &Key) -> Result<Stat> {
         let path = key.to_string();
         let looking = format!("looking at {}", self.uri(key));
-        let found = self.look(looking, move |root| root.open(&path)?.metadata()).await?;
+        let calls = move |root: &Dir| match root.open(&path)?.metadata()? {
+            folder if folder.is_dir() => Err(io::Error::new(io::ErrorKind::NotFound, "this is a folder, and no file")),
+            found => Ok(found),
+        };
+        let found = self.look(looking, calls).await?;
         let written = format!("{} {}.{}", found.ino(), found.mtime(), found.mtime_nsec());
         Ok(Stat { bytes: found.len(), etag: None, written: Some(written) })
     }

@@ -86,22 +86,46 @@ impl Location {
 /// A provider's rule for names: letters, digits and dashes, and what else.
 struct Names {
     what: &'static str,
+    capitals: bool,
     besides: &'static str,
     most: usize,
     rule: &'static str,
 }
 
-/// AWS' rule for new buckets.
-const S3: Names =
-    Names { what: "bucket", besides: ".", most: 63, rule: "3 to 63 lower-case letters, digits, dots and dashes" };
+/// AWS' rule for buckets, the old ones included, and Ceph's (`tenant:bucket`). What of it is no host name has to be in the
+/// path: [`is_host_name`].
+const S3: Names = Names {
+    what: "bucket",
+    capitals: true,
+    besides: "._:",
+    most: 255,
+    rule: "3 to 63 lower-case letters, digits, dots and dashes; with the path style (--s3-force-path-style, \
+           s3.forcePathStyle) 3 to 255, also capitals, underscores and one colon (tenant:bucket)",
+};
+
+/// Whether a bucket's name can stand in a host name: AWS' rule for new buckets.
+pub(crate) fn is_host_name(bucket: &str) -> bool {
+    bucket.len() <= 63 && bucket.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c))
+}
+
+/// That a bucket's name needs the path style.
+pub(crate) fn needs_path_style(bucket: &str) -> Error {
+    Error::config(format!("{bucket:?} is not a {} name here: {}", S3.what, S3.rule))
+}
 
 /// Azure: "Naming and referencing containers, blobs, and metadata".
-const AZURE: Names =
-    Names { what: "container", besides: "", most: 63, rule: "3 to 63 lower-case letters, digits and single dashes" };
+const AZURE: Names = Names {
+    what: "container",
+    capitals: false,
+    besides: "",
+    most: 63,
+    rule: "3 to 63 lower-case letters, digits and single dashes",
+};
 
 /// Google: "About Cloud Storage buckets", names with dots included.
 const GCS: Names = Names {
     what: "bucket",
+    capitals: false,
     besides: "._",
     most: 222,
     rule: "3 to 222 lower-case letters, digits, dots, underscores and dashes",
@@ -110,19 +134,20 @@ const GCS: Names = Names {
 impl Place {
     fn parse(url: &str, rest: &str, names: &Names) -> Result<Self> {
         let (name, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || (names.capitals && c.is_ascii_uppercase());
         let good = (3..=names.most).contains(&name.len())
             && name.chars().all(|c| edge(c) || c == '-' || names.besides.contains(c))
             && name.starts_with(edge)
             && name.ends_with(edge)
-            && !(names.besides.is_empty() && name.contains("--"));
+            && !(names.besides.is_empty() && name.contains("--"))
+            && name.matches(':').count() <= 1;
         if !good {
             return Err(Error::config(format!("{name:?} is not a {} name: {}", names.what, names.rule)));
         }
         let prefix = match prefix.trim_end_matches('/') {
             "" => None,
             prefix if prefix.starts_with('/') => return Err(Error::config(format!("{url}: two slashes in a row"))),
-            prefix => Some(Folder::parse("prefix", prefix).map_err(|error| layout(&error))?),
+            prefix => Some(Folder::of_prefix(prefix).map_err(|error| layout(&error))?),
         };
         Ok(Self { name: name.to_owned(), prefix })
     }
@@ -134,7 +159,7 @@ mod tests {
     use crate::contract::ExitClass;
 
     fn place(name: &str, prefix: &str) -> Place {
-        let prefix = (!prefix.is_empty()).then(|| Folder::parse("prefix", prefix).unwrap());
+        let prefix = (!prefix.is_empty()).then(|| Folder::of_prefix(prefix).unwrap());
         Place { name: name.to_owned(), prefix }
     }
 
@@ -143,6 +168,10 @@ mod tests {
         for (url, location) in [
             ("s3://bkt", Location::S3(place("bkt", ""))),
             ("s3://bkt/a/b/", Location::S3(place("bkt", "a/b"))),
+            ("s3://bkt/team(prod)/.etcd", Location::S3(place("bkt", "team(prod)/.etcd"))),
+            ("gs://bkt/env=prod/etcd", Location::Gcs(place("bkt", "env=prod/etcd"))),
+            ("s3://Old_Bucket", Location::S3(place("Old_Bucket", ""))),
+            ("s3://tenant:bucket/x", Location::S3(place("tenant:bucket", "x"))),
             ("azure://backups/etcd", Location::Azure(place("backups", "etcd"))),
             ("gs://my_bkt.example.com/a", Location::Gcs(place("my_bkt.example.com", "a"))),
             ("file:///mnt/x", Location::Folder("/mnt/x".into())),
@@ -162,13 +191,17 @@ mod tests {
             "s3://a@evil.example",
             "s3://bkt/../x",
             "s3://bkt//x",
-            "s3://b_t",
-            "s3://bkt:90",
+            "s3://a:b:c",
+            "s3://bkt:",
+            "s3://b t",
             "file://relative",
             "http://x",
             "s3://bkt/a?b",
             "s3://-bkt",
-            "s3://bkt/.x",
+            "s3://bkt/./x",
+            "s3://bkt/a b",
+            "s3://bkt/$x",
+            "azure://Back_ups",
             "azure://ab",
             "azure://a--b",
             "azure://a.b.c",

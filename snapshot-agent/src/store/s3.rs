@@ -17,7 +17,7 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use super::bucket::http::{self, Clients, Connector};
 use super::bucket::proxy::through;
 use super::bucket::{Bucket, Options, Protocol, address};
-use super::location::Place;
+use super::location::{Place, is_host_name, needs_path_style};
 use crate::contract::{LockMode, S3Checksum, S3Sse, StoreFlags};
 use crate::error::{Error, Result};
 use crate::store::error_class::classify;
@@ -74,7 +74,7 @@ pub(super) fn open_until(flags: &StoreFlags, place: Place, lock: Option<(LockMod
     let region = region(flags)?;
     let through = match &flags.s3_endpoint {
         Some(endpoint) => through(endpoint),
-        None => through(&format!("https://s3.{region}.amazonaws.com")),
+        None => through(&format!("https://s3.{region}.{}", domain(&region))),
     };
     let at = format!("{}, region {region}{through}", flags.s3_endpoint.as_deref().unwrap_or("AWS"));
     Ok(Bucket::new(place, at, PROTOCOL, Options { lock, ..options(flags)? }, clients))
@@ -83,7 +83,8 @@ pub(super) fn open_until(flags: &StoreFlags, place: Place, lock: Option<(LockMod
 fn builder(flags: &StoreFlags, bucket: &str) -> Result<AmazonS3Builder> {
     let builder = asked_for(reached(credentials(flags)?, flags, bucket)?, flags)?;
     Ok(builder
-        .with_bucket_name(bucket)
+        // In a path a colon is written so where it is signed, too.
+        .with_bucket_name(bucket.replace(':', "%3A"))
         .with_skip_signature(false)
         .with_unsigned_payload(false)
         // One DELETE is understood by every store; the bulk call is not.
@@ -91,14 +92,36 @@ fn builder(flags: &StoreFlags, bucket: &str) -> Result<AmazonS3Builder> {
         .with_retry(http::retry()))
 }
 
-/// The region that is asked for.
-fn region(flags: &StoreFlags) -> Result<&str> {
-    let region = flags.s3_region.as_deref().unwrap_or("us-east-1");
+/// The region that is asked for: by the flag, or by the environment as AWS's own programs read it.
+fn region(flags: &StoreFlags) -> Result<String> {
+    region_by(flags, |name| std::env::var_os(name)?.into_string().ok())
+}
+
+fn region_by(flags: &StoreFlags, env: impl Fn(&str) -> Option<String>) -> Result<String> {
+    let named = |name: &'static str| env(name).filter(|region| !region.is_empty()).map(|region| (name, region));
+    let by_flag = flags.s3_region.clone().map(|region| ("--s3-region", region));
+    let (name, region) = by_flag
+        .or_else(|| named("AWS_REGION"))
+        .or_else(|| named("AWS_DEFAULT_REGION"))
+        .unwrap_or_else(|| ("--s3-region", "us-east-1".to_owned()));
     // It becomes a part of headers and host names.
     if region.is_empty() || !region.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
-        return Err(Error::config(format!("--s3-region={region:?} is no region: letters, digits, and any of -_.")));
+        return Err(Error::config(format!("{name}={region:?} is no region: letters, digits, and any of -_.")));
     }
     Ok(region)
+}
+
+/// The domain of AWS' services in this region (AWS: "Partitions").
+fn domain(region: &str) -> &'static str {
+    const PARTITIONS: [(&str, &str); 6] = [
+        ("cn-", "amazonaws.com.cn"),
+        ("us-iso-", "c2s.ic.gov"),
+        ("us-isob-", "sc2s.sgov.gov"),
+        ("us-isof-", "csp.hci.ic.gov"),
+        ("eu-isoe-", "cloud.adc-e.uk"),
+        ("eusc-", "amazonaws.eu"),
+    ];
+    PARTITIONS.iter().find(|(begins, _)| region.starts_with(begins)).map_or("amazonaws.com", |(_, domain)| domain)
 }
 
 /// Keys from a mounted Secret, or what the environment provides (a service account's role).
@@ -149,8 +172,19 @@ fn reached(builder: AmazonS3Builder, flags: &StoreFlags, bucket: &str) -> Result
         }
     }
     let in_path = in_path(flags, bucket);
-    let builder = builder.with_region(region(flags)?).with_virtual_hosted_style_request(!in_path);
-    let Some(endpoint) = &flags.s3_endpoint else { return Ok(builder) };
+    if !in_path && !is_host_name(bucket) {
+        return Err(needs_path_style(bucket));
+    }
+    let region = region(flags)?;
+    let mut builder = builder.with_region(&region).with_virtual_hosted_style_request(!in_path);
+    let (domain, sts) = (domain(&region), config_key("aws_endpoint_url_sts")?);
+    // object_store knows the services of AWS' first partition alone.
+    let other = domain != "amazonaws.com";
+    if other && builder.get_config_value(&sts).is_none() {
+        builder = builder.with_config(sts, format!("https://sts.{region}.{domain}"));
+    }
+    let aws = (flags.s3_endpoint.is_none() && other).then(|| format!("https://s3.{region}.{domain}"));
+    let Some(endpoint) = flags.s3_endpoint.as_ref().or(aws.as_ref()) else { return Ok(builder) };
     let (scheme, host) = http::endpoint("--s3-endpoint", endpoint, false)?;
     // object_store takes the endpoint of the virtual-hosted style with the bucket in it.
     let whole = if in_path { format!("{scheme}://{host}") } else { format!("{scheme}://{bucket}.{host}") };
@@ -315,207 +349,4 @@ fn storage_class(class: &str, elsewhere: bool) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-    use crate::contract::ExitClass;
-
-    fn place() -> Place {
-        Place { name: "bkt".to_owned(), prefix: None }
-    }
-
-    fn refused(change: impl FnOnce(&mut StoreFlags)) -> Error {
-        let mut flags = StoreFlags { url: "s3://bkt/p".to_owned(), ..StoreFlags::default() };
-        change(&mut flags);
-        open(&flags, place()).expect_err("was taken")
-    }
-
-    #[test]
-    fn one_wrong_flag_at_a_time() {
-        for endpoint in
-            ["", "host:90", "ftp://host", "https://", "https://u:p@host", "https://host/path", "https://h?x"]
-        {
-            let error = refused(|flags| flags.s3_endpoint = Some(endpoint.to_owned()));
-            assert_eq!(error.class(), ExitClass::Config, "{endpoint}");
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let error = refused(|flags| flags.credentials_dir = Some(folder.path().to_owned()));
-        assert_eq!(error.class(), ExitClass::Config);
-        assert!(error.message().contains("accessKeyID") && error.message().contains("the Secret"), "{error}");
-        fs::write(folder.path().join("accessKeyID"), "key\n").unwrap();
-        fs::write(folder.path().join("secretAccessKey"), "\n").unwrap();
-        let error = refused(|flags| flags.credentials_dir = Some(folder.path().to_owned()));
-        assert!(error.message().contains("secretAccessKey"), "{error}");
-        let error = refused(|flags| flags.s3_ca_file = Some(folder.path().join("accessKeyID")));
-        assert_eq!(error.class(), ExitClass::Config);
-        let error = refused(|flags| flags.s3_ca_file = Some(folder.path().join("none")));
-        // Not the store's fault: nothing that is asked for is missing there.
-        assert_eq!(error.class(), ExitClass::Config);
-        assert!(error.message().contains("/none: the Secret"), "{error}");
-    }
-
-    /// What object_store would panic at, with the first request.
-    #[test]
-    fn an_address_that_cannot_be_is_refused_by_name() {
-        for endpoint in ["https://h:90000", "https://a:b:c", "https://h:port", "http://1.2.3.4.5:9000", "https://[::1"]
-        {
-            for s3_force_path_style in [None, Some(false), Some(true)] {
-                let error = refused(|flags| {
-                    flags.s3_endpoint = Some(endpoint.to_owned());
-                    flags.s3_force_path_style = s3_force_path_style;
-                });
-                assert_eq!(error.class(), ExitClass::Config, "{endpoint}");
-                assert!(error.message().starts_with("--s3-endpoint"), "{endpoint}: {error}");
-            }
-        }
-        for region in ["", "eu west", "eu\nwest", "é", "a/b"] {
-            let error = refused(|flags| flags.s3_region = Some(region.to_owned()));
-            assert!(error.message().starts_with("--s3-region"), "{region:?}: {error}");
-        }
-    }
-
-    #[test]
-    fn the_bucket_is_in_the_path_where_no_name_can_have_it() {
-        let path = |endpoint: Option<&str>, bucket: &str| {
-            let flags = StoreFlags { s3_endpoint: endpoint.map(str::to_owned), ..StoreFlags::default() };
-            let said = AmazonS3Builder::new().with_config(config_key("aws_endpoint_url_s3").unwrap(), "https://other");
-            let reached = endpoint.map(|_| reached(said, &flags, bucket).unwrap());
-            let at = |key| reached.as_ref().and_then(|builder| builder.get_config_value(&config_key(key).unwrap()));
-            assert_eq!(at("aws_endpoint_url_s3"), at("aws_endpoint_url"), "the environment wins over the flag");
-            in_path(&flags, bucket)
-        };
-        for (endpoint, bucket, expected) in [
-            (None, "bkt", false),
-            (None, "backups.example.com", true),
-            (Some("https://s3.example.com"), "bkt", true),
-            (Some("http://s3:7070"), "bkt", true),
-            (Some("https://s3.eu-west-1.amazonaws.com"), "bkt", false),
-            (Some("https://s3.eu-west-1.amazonaws.com"), "a.b", true),
-            (Some("https://bucket.vpce-1a2b.s3.eu-west-1.vpce.amazonaws.com"), "bkt", false),
-            (Some("http://10.0.0.5:9000"), "bkt", true),
-            (Some("https://[fd00::1]:9000"), "bkt", true),
-        ] {
-            assert_eq!(path(endpoint, bucket), expected, "{endpoint:?}, {bucket}");
-        }
-        for (path_style, endpoint, expected) in [
-            (true, "https://s3.eu-west-1.amazonaws.com", true),
-            (false, "https://oss.example.com", false),
-            (false, "http://10.0.0.5:9000", true),
-        ] {
-            let flags = StoreFlags {
-                s3_endpoint: Some(endpoint.to_owned()),
-                s3_force_path_style: Some(path_style),
-                ..StoreFlags::default()
-            };
-            assert_eq!(in_path(&flags, "bkt"), expected, "{path_style}, {endpoint}");
-        }
-        let flags = StoreFlags::default();
-        let said =
-            AmazonS3Builder::new().with_config(config_key("aws_endpoint_url").unwrap(), "https://minio.example.com");
-        let error = reached(said, &flags, "bkt").unwrap_err();
-        assert!(error.message().contains("--s3-endpoint"), "{error}");
-    }
-
-    /// A bucket whose own rule locks what is put into it takes nothing without a checksum, not even what is to go again.
-    #[test]
-    fn what_is_not_locked_itself_still_has_the_checksum_of_what_is() {
-        let locked = StoreFlags {
-            s3_object_lock: Some(LockMode::Governance),
-            s3_object_lock_days: Some(1),
-            ..StoreFlags::default()
-        };
-        let plain = crate::store::unlocked(&locked);
-        assert_eq!((plain.s3_object_lock, plain.s3_object_lock_days), (None, None));
-        assert!(has_checksum(&plain));
-        assert_eq!(crate::store::unlocked(&StoreFlags::default()), StoreFlags::default());
-    }
-
-    #[test]
-    fn a_credential_that_no_header_takes_is_refused_by_name() {
-        for name in ["accessKeyID", "sessionToken"] {
-            for value in ["canary\ncanary", "canary\u{1}", "canaryé", "canary canary"] {
-                let folder = tempfile::tempdir().unwrap();
-                for name in ["accessKeyID", "secretAccessKey"] {
-                    fs::write(folder.path().join(name), "key").unwrap();
-                }
-                fs::write(folder.path().join(name), value).unwrap();
-                let error = refused(|flags| flags.credentials_dir = Some(folder.path().to_owned()));
-                assert_eq!(error.class(), ExitClass::Config);
-                assert!(error.message().contains(name) && !error.message().contains("canary"), "{error}");
-            }
-        }
-    }
-
-    #[test]
-    fn an_option_that_cannot_be_is_refused_by_name() {
-        let class = |class: &str, endpoint: Option<&str>| {
-            open(
-                &StoreFlags {
-                    s3_storage_class: Some(class.to_owned()),
-                    s3_endpoint: endpoint.map(str::to_owned),
-                    ..StoreFlags::default()
-                },
-                place(),
-            )
-            .map(|bucket| bucket.options().storage_class.clone())
-        };
-        assert_eq!(class("STANDARD_IA", None).unwrap().as_deref(), Some("STANDARD_IA"));
-        assert_eq!(class("COLD", Some("https://h")).unwrap().as_deref(), Some("COLD"));
-        for (name, endpoint) in
-            [("COLD", None), ("", None), ("standard", None), ("GLACIER", Some("https://h")), ("A B", Some("https://h"))]
-        {
-            let error = class(name, endpoint).unwrap_err();
-            assert_eq!(error.class(), ExitClass::Config);
-            assert!(error.message().contains("--s3-storage-class"), "{error}");
-        }
-        for tag in ["", "novalue", "=v", "k=\n", "k=<", &format!("{}=v", "k".repeat(129))] {
-            let error = refused(|flags| flags.s3_tag = vec![tag.to_owned()]);
-            assert!(error.message().starts_with("--s3-tag"), "{error}");
-        }
-        let error = refused(|flags| flags.s3_tag = vec!["k=v".to_owned(); 11]);
-        assert!(error.message().starts_with("--s3-tag"), "{error}");
-        for sse in [None, Some(S3Sse::Aes256)] {
-            let error = refused(|flags| {
-                flags.s3_sse = sse;
-                flags.s3_sse_kms_key_id = Some("alias/x".to_owned());
-            });
-            assert!(error.message().contains("--s3-sse=aws:kms"), "{error}");
-        }
-        let error = refused(|flags| {
-            flags.s3_sse = Some(S3Sse::AwsKms);
-            flags.s3_sse_kms_key_id = Some("a\nb".to_owned());
-        });
-        assert!(error.message().starts_with("--s3-sse-kms-key-id"), "{error}");
-    }
-
-    #[test]
-    fn every_option_given_is_one_that_a_refusal_names() {
-        let flags = StoreFlags {
-            s3_sse: Some(S3Sse::AwsKms),
-            s3_sse_kms_key_id: Some("alias/x".to_owned()),
-            s3_storage_class: Some("STANDARD_IA".to_owned()),
-            s3_tag: vec!["a=b=c".to_owned()],
-            s3_checksum: Some(S3Checksum::Sha256),
-            ..StoreFlags::default()
-        };
-        let bucket = open(&flags, place()).unwrap();
-        assert_eq!(
-            bucket.options().flags,
-            ["--s3-sse", "--s3-sse-kms-key-id", "--s3-storage-class", "--s3-tag", "--s3-checksum"]
-        );
-        assert_eq!(bucket.options().tags.encoded(), "a=b%3Dc");
-        let plain = StoreFlags { s3_checksum: Some(S3Checksum::WhenRequired), ..StoreFlags::default() };
-        assert!(open(&plain, place()).unwrap().options().flags.is_empty());
-    }
-
-    #[test]
-    fn secrets_do_not_show_in_debug_output() {
-        let folder = tempfile::tempdir().unwrap();
-        for name in ["accessKeyID", "secretAccessKey", "sessionToken"] {
-            fs::write(folder.path().join(name), "canary").unwrap();
-        }
-        let flags = StoreFlags { credentials_dir: Some(folder.path().to_owned()), ..StoreFlags::default() };
-        assert!(!format!("{:?}", open(&flags, place()).unwrap()).contains("canary"));
-    }
-}
+mod tests;

@@ -92,7 +92,7 @@ pub(crate) fn names(folder: &Path) -> io::Result<Option<Vec<String>>> {
 }
 
 /// mkfs makes this folder on every ext4 volume; it is not data.
-const LOST_AND_FOUND: &str = "lost+found";
+pub(crate) const LOST_AND_FOUND: &str = "lost+found";
 
 #[cfg(test)]
 mod tests {

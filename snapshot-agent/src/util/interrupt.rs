@@ -2,6 +2,7 @@
 //!
 //! It only ends the work that was given to it; what has to be taken back is the caller's to do.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -15,11 +16,30 @@ pub(crate) struct Interrupt {
     deadline: Option<(Instant, u64)>,
     sigterm: Signal,
     sigint: Signal,
+    /// `None`: who started this process wants it to outlive the terminal (nohup(1)).
+    sighup: Option<Signal>,
     came: bool,
 }
 
+/// Whether a person has ended a run of this process by Ctrl-C.
+static BY_HAND: AtomicBool = AtomicBool::new(false);
+
+/// Whether a person has ended a run of this process by Ctrl-C.
+pub(crate) fn by_hand() -> bool {
+    BY_HAND.load(Ordering::Relaxed)
+}
+
+/// Whether this process was started with this signal ignored (proc_pid_status(5)).
+fn is_ignored(signal: SignalKind) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    let bit = u32::try_from(signal.as_raw_value()).unwrap_or_default().saturating_sub(1);
+    ignored.checked_shr(bit).is_some_and(|mask| mask & 1 == 1)
+}
+
 impl Interrupt {
-    /// Begins to watch; from now on SIGTERM and SIGINT no longer end the process by themselves.
+    /// Begins to watch; from now on SIGTERM, SIGINT and SIGHUP no longer end the process by themselves.
     pub(crate) fn after(seconds: u64) -> Result<Self> {
         Self::at(Some((Instant::now() + Duration::from_secs(seconds), seconds)))
     }
@@ -35,6 +55,8 @@ impl Interrupt {
             deadline,
             sigterm: listen(SignalKind::terminate())?,
             sigint: listen(SignalKind::interrupt())?,
+            // Once listened to, it is ignored no more.
+            sighup: if is_ignored(SignalKind::hangup()) { None } else { Some(listen(SignalKind::hangup())?) },
             came: false,
         })
     }
@@ -51,11 +73,21 @@ impl Interrupt {
                 None => std::future::pending().await,
             }
         };
+        let hangup = async {
+            match &mut self.sighup {
+                Some(sighup) => drop(sighup.recv().await),
+                None => std::future::pending().await,
+            }
+        };
         let came = tokio::select! {
             result = work => return result,
             seconds = over => Error::deadline(format!("the deadline of {seconds} s passed")),
             _ = self.sigterm.recv() => Error::transient("stopped by SIGTERM"),
-            _ = self.sigint.recv() => Error::transient("stopped by SIGINT"),
+            _ = self.sigint.recv() => {
+                BY_HAND.store(true, Ordering::Relaxed);
+                Error::transient("stopped by SIGINT")
+            }
+            () = hangup => Error::transient("stopped by SIGHUP"),
         };
         self.came = true;
         Err(came)

@@ -9,7 +9,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -36,7 +36,13 @@ impl Spool {
             return Err(Error::config(format!("{}: --spool-mib has to be at least 1", doing())));
         }
         let path = folder.join(format!(".spool-{}", std::process::id()));
-        let file = File::options().read(true).write(true).create_new(true).open(&path).map_err(io_error(doing()))?;
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(io_error(doing()))?;
         fs::remove_file(&path).map_err(io_error(doing()))?;
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size) {
             // A file system that cannot say beforehand will say it in the middle.

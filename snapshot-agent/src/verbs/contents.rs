@@ -15,13 +15,15 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use crate::catalog::foreign::{self, Named};
 use crate::catalog::stored::{self, Stored};
 use crate::contract::{ContentsRequest, StoreFlags, hex_id};
 use crate::error::{Error, Result, io_error, of_request, task_error};
+use crate::format::layout::Key;
 use crate::format::packed::Plain;
 use crate::format::trailer::{TRAILER, database_of};
 use crate::scan::{Names, Reader};
-use crate::store::Store;
+use crate::store::{Stat, Store};
 use crate::util::interrupt::Interrupt;
 use crate::util::memory::file_budget;
 use crate::util::progress::STALL;
@@ -136,8 +138,11 @@ async fn fetch(
     key: &str,
     interrupt: &mut Interrupt,
 ) -> Result<(Scratch, std::path::PathBuf)> {
-    let folder = stored::folder(key)?;
     let store = Store::open(flags)?;
+    let folder = match interrupt.unless(foreign::find(&store, key)).await? {
+        Named::Folder(folder) => folder,
+        Named::File(key, stat) => return fetch_file(request, &store, (&key, &stat), interrupt).await,
+    };
     let (manifest, _) = interrupt.unless(stored::manifest_in_its_place(&store, &folder)).await?;
     let encryption = manifest.encryption.as_ref();
     let identities = encryption.map(|e| stored::identities(e, &request.snapshot.identities)).transpose()?;
@@ -146,6 +151,22 @@ async fn fetch(
     let stored = interrupt.unless(Stored::of(&store, &folder, manifest)).await?;
     interrupt.unless(stored.unpack(&store, identities, file, STALL)).await?;
     Ok((scratch, path))
+}
+
+/// The same of a file without a manifest.
+async fn fetch_file(
+    request: &ContentsRequest,
+    store: &Store,
+    (key, stat): (&Key, &Stat),
+    interrupt: &mut Interrupt,
+) -> Result<(Scratch, std::path::PathBuf)> {
+    let scratch = Scratch::new(&request.scratch, stat.bytes)?;
+    let (path, to) = scratch.file("stored")?;
+    interrupt.unless(foreign::download(store, (key, stat), to, STALL)).await?;
+    let plain = interrupt.unless(Plain::of(&path, &request.snapshot.identities, &request.scratch)).await?;
+    let unpacked = scratch.join("snapshot.db");
+    std::fs::rename(&plain.path, &unpacked).map_err(io_error("moving the unpacked snapshot"))?;
+    Ok((scratch, unpacked))
 }
 
 async fn look(path: std::path::PathBuf, request: ContentsRequest) -> Result<Found> {

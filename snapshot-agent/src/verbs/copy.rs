@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::catalog::attempts::{attempts, lineages};
 use crate::catalog::stored::Stored;
-use crate::catalog::{publish, read_back, store_id, stored};
+use crate::catalog::{publish, read_back, second_look, store_id, stored};
 use crate::contract::{CopyRequest, ExitClass};
 use crate::error::{Error, Result};
 use crate::format::layout::{Folder, Key, attempt_time};
@@ -199,7 +199,10 @@ impl CopyRun<'_> {
         };
         let published = match self.to.get_small(&self.folder.manifest(), manifest::MAX_BYTES).await {
             Ok(there) if there == *json => true,
-            Ok(_) => return Err(refused("the destination holds another manifest")),
+            Ok(there) => {
+                let other = refused("the destination holds another manifest");
+                return Err(second_look::of_manifest(self.to, self.folder, &there, other).await);
+            }
             Err(error) if error.class() == ExitClass::NotFound => false,
             Err(error) => return Err(error),
         };
@@ -243,8 +246,7 @@ impl CopyRun<'_> {
                 self.to.uri(self.folder)
             )));
         }
-        let Manifest { stored_bytes, ref stored_sha256, .. } = stored.manifest;
-        let progress = Progress::new("copying", stored_bytes);
+        let progress = Progress::new("copying", stored.manifest.stored_bytes);
         let sending = async {
             let mut stream = stored.read(self.from, Ahead::FAR, &progress);
             let (mut hash, mut bytes) = (Sha256::new(), 0_u64);
@@ -256,15 +258,19 @@ impl CopyRun<'_> {
                 bytes += piece.len() as u64;
                 progress.outlast(upload.is_patient(), upload.write(piece)).await?;
             }
-            Ok((bytes, hex::encode(hash.finalize()), crc.finalize()))
+            Ok((bytes, hash.finalize(), crc.finalize()))
         };
-        let (bytes, sha256, crc64) = interrupt.unless(progress.watch(STALL, sending)).await?;
-        stored.agrees(
-            self.from,
-            &[("size", bytes.to_string(), stored_bytes.to_string()), ("sha256", sha256, stored_sha256.clone())],
-        )?;
+        let sent = interrupt.unless(progress.watch(STALL, sending)).await;
+        let sent = sent.and_then(|(bytes, sha256, crc64)| {
+            stored.agrees_with(self.from, (bytes, sha256)).map(|()| Fingerprint { bytes, crc64 })
+        });
+        let given = match sent {
+            Ok(given) => given,
+            Err(error) => {
+                return interrupt.unless(async { Err(stored.confirm(self.from, error, STALL).await) }).await;
+            }
+        };
         interrupt.unless(upload.complete()).await?;
-        let given = Fingerprint { bytes, crc64 };
         interrupt.unless(read_back::uploaded(self.to, upload, &stored.data, given, STALL)).await
     }
 

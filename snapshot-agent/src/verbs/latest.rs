@@ -52,7 +52,7 @@ async fn find(store: &Store, request: &LatestRequest) -> Result<LatestReport> {
 async fn nothing_of(store: &Store, request: &LatestRequest, place: &Folder) -> Result<Error> {
     let LatestRequest { namespace, cluster, .. } = request;
     let beside = match place.parent() {
-        Some(namespace) => store.last_children(&namespace, MAX_CLUSTERS, |_| true).await?.names,
+        Some(namespace) => store.last_children(&namespace, MAX_CLUSTERS, Folder::is_name).await?.names,
         None => vec![],
     };
     let there = match beside.as_slice() {

@@ -176,6 +176,14 @@ async fn clusters(store: &Store, request: &ListRequest) -> Result<Vec<(String, S
     Ok(found)
 }
 
+/// What a list without an entry says: a wrong prefix looks like an empty store.
+pub fn nothing(request: &ListRequest) -> String {
+    let names = [request.namespace.as_deref(), request.cluster.as_deref(), request.cluster_uid.as_deref()];
+    let place = std::iter::once(request.store.url.trim_end_matches('/')).chain(names.into_iter().flatten());
+    let place = place.collect::<Vec<_>>().join("/");
+    format!("no snapshot is below {place}: check the bucket or folder and the prefix of --store, and the names\n")
+}
+
 /// The list for people.
 pub fn table(entries: &[Entry]) -> String {
     table_at(entries, crate::util::clock::now())

@@ -69,6 +69,7 @@ pub async fn run(request: ProbeRequest) -> Result<Ended> {
         folder,
         findings: Vec::new(),
         store_id: None,
+        wrote: false,
     };
     let expected = request.expect_store_id.as_deref();
     let expected = expected.map(|id| Expected { id, or: request.accept_store_id.as_deref() });
@@ -77,7 +78,7 @@ pub async fn run(request: ProbeRequest) -> Result<Ended> {
     let refused = failed.as_ref().is_some_and(|error| error.class() == ExitClass::Refused);
     let cleared =
         refused || matches!(timeout(CLEAR_WITHIN, probe.sides.writes.try_clear(&probe.folder)).await, Ok(Ok(())));
-    let left_behind = (!cleared).then_some(uri);
+    let left_behind = (!cleared && probe.wrote).then_some(uri);
     let Probe { mut findings, store_id, folder, .. } = probe;
     for found in &mut findings {
         found.detail = mask_folder(&found.detail, &folder);
@@ -112,6 +113,8 @@ struct Probe {
     attempt: Folder,
     findings: Vec<Finding>,
     store_id: Option<String>,
+    /// Whether the store may hold something of this probe.
+    wrote: bool,
 }
 
 impl Probe {
@@ -275,7 +278,13 @@ impl Probe {
     }
 
     async fn upload(&mut self, compression: Compression, bytes: usize) -> Result<Bytes> {
-        let (mut upload, content) = self.begin(compression, bytes).await?;
+        // An answer that is lost, or cut off by the deadline, says nothing.
+        let before = std::mem::replace(&mut self.wrote, true);
+        let begun = self.begin(compression, bytes).await;
+        if begun.as_ref().is_err_and(|error| !matches!(error.class(), ExitClass::Transient | ExitClass::Deadline)) {
+            self.wrote = before;
+        }
+        let (mut upload, content) = begun?;
         if let Err(error) = upload.complete().await {
             upload.abort().await;
             return Err(error);

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::contract::{ExitClass, FailedReport, Failure, MAX_REPORT_BYTES, Probed, RemovalReport, Report};
 use crate::error::Error;
+use crate::util::interrupt;
 
 /// Where kubelet reads a container's termination message (Kubernetes' default path).
 const TERMINATION_LOG: &str = "/dev/termination-log";
@@ -27,20 +28,28 @@ pub fn finish(outcome: &Result<Report, Error>) -> u8 {
     leave(&render(outcome));
     match outcome {
         Ok(_) => 0,
-        Err(error) => error.failure().code,
+        Err(error) => by_hand(error.failure().code),
     }
+}
+
+/// What shells expect of a process that Ctrl-C has ended: 128 and the signal's number.
+const ENDED_BY_HAND: u8 = 130;
+
+/// The code of a run that failed, unless a person has ended it.
+fn by_hand(code: u8) -> u8 {
+    if code != 0 && interrupt::by_hand() { ENDED_BY_HAND } else { code }
 }
 
 /// The same for a probe: what was found is reported also when it is not enough.
 pub fn finish_probe(probed: &Probed) -> u8 {
     leave(&fit(Report::Probed(probed.clone())));
-    probed.failed.as_ref().map_or(0, |failed| failed.failure().code)
+    probed.failed.as_ref().map_or(0, |failed| by_hand(failed.failure().code))
 }
 
 /// The same for what was removed: of a prune it is reported also when the run ended early.
 pub fn finish_removal(report: &RemovalReport) -> u8 {
     leave(&render_removal(report));
-    code_of_removal(report)
+    by_hand(code_of_removal(report))
 }
 
 /// A run that removed nothing because of a doubt has not done what was asked for.

@@ -18,9 +18,11 @@ mod quota;
 mod refused;
 mod volume;
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::catalog::{store_id, stored};
+use crate::catalog::foreign::{self, Named};
+use crate::catalog::store_id;
 use crate::contract::{Engine, MAY_START_EMPTY, Origin, RestoreRequest, RestoredReport, hex_id};
 use crate::error::{Error, Result};
 use crate::etcd::data_dir::WAL;
@@ -30,10 +32,11 @@ use crate::etcd::pod_annotations::Annotations;
 use crate::etcd::version::check_version;
 use crate::etcd::volume_identity::{Identity, Restored};
 use crate::etcd::wal;
-use crate::format::layout::{Folder, Key};
-use crate::store::Store;
+use crate::format::layout::Key;
+use crate::store::{self, Store};
 use crate::util::files;
 use crate::util::interrupt::Interrupt;
+use crate::util::process::{IMAGES_BIN, find_program};
 
 use from_file::FileSnapshot;
 use from_manifest::{Ends, ManifestSnapshot};
@@ -43,6 +46,7 @@ use volume::{Room, Staging, State, Volume, ran_out};
 /// Rebuilds the data directory, or finds it complete.
 pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
     let since = Instant::now();
+    let request = RestoreRequest { etcdutl: program_at(request.etcdutl), ..request };
     let volume = Volume::alone(&request.volume).await?;
     match volume.state()? {
         State::Ours(identity) => return report_complete(&volume, &request, &identity, since),
@@ -76,6 +80,14 @@ pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
     Ok(report)
 }
 
+/// Where etcdutl is: as it is named, unless that is a bare name, or the place of etcd's own image on a machine without it.
+fn program_at(named: PathBuf) -> PathBuf {
+    let bare = named.components().count() == 1;
+    let missing = named.parent() == Some(Path::new(IMAGES_BIN)) && !named.exists();
+    let name = named.file_name().and_then(|name| name.to_str()).filter(|_| bare || missing);
+    name.and_then(find_program).unwrap_or(named)
+}
+
 /// Within the time that is given, if any.
 async fn rebuild_in_time(request: &RestoreRequest, volume: &Volume, found: &Found) -> Result<Rebuilt> {
     let Some(seconds) = request.deadline_seconds else { return rebuild(request, volume, found).await };
@@ -99,7 +111,7 @@ async fn publish(rebuilt: Rebuilt) -> Result<(Restored, Engine, Option<String>)>
 /// Makes the data directory in the staging folder of an empty volume.
 async fn rebuild(request: &RestoreRequest, volume: &Volume, found: &Found) -> Result<Rebuilt> {
     let initial = Initial::of(request)?;
-    let named = Named::of(&request.key)?;
+    foreign::check(&request.key)?;
     let store = Store::open(&request.store)?;
     // At once, since each waits for somebody else, and told of in this order. No data is asked for before (I25).
     let meant = async {
@@ -109,7 +121,7 @@ async fn rebuild(request: &RestoreRequest, volume: &Volume, found: &Found) -> Re
         let (etcdutl, meant) = tokio::try_join!(Etcdutl::find(&request.etcdutl), meant)?;
         meant.map(|()| etcdutl)
     };
-    let look = async { Ok::<_, Error>(Source::look(&store, named, request).await) };
+    let look = async { Ok::<_, Error>(Source::look(&store, request).await) };
     let (etcdutl, source) = tokio::try_join!(first, look)?;
     let (etcdutl, source) = (etcdutl.holding(volume.lock()?), source?);
     match &source {
@@ -203,7 +215,6 @@ impl RestoreRun<'_> {
 
     async fn copy_to(&self, staging: &Staging) -> Result<Restored> {
         let Self { source, etcdutl, initial, .. } = self;
-        let db_bytes = source.db_bytes();
         let (snapshot, file) = staging.snapshot()?;
         let (restored, bump, trailer) = match source {
             Source::Manifest(chosen) => {
@@ -215,6 +226,8 @@ impl RestoreRun<'_> {
                 (restored, bump, chosen.has_trailer())
             }
         };
+        // Of a packed file it is known now.
+        let db_bytes = source.db_bytes();
         let made = etcdutl.restore(&snapshot, &staging.data(), initial, db_bytes, bump, trailer).await;
         if let Err(error) = made {
             let (sha256, disk) = (restored.sha256, disk_of(self.request));
@@ -260,10 +273,7 @@ fn report_complete(
 
 /// What was restored here that is not what is asked for now: a person may use the same UID again.
 fn find_difference(restored: &Restored, request: &RestoreRequest) -> Result<Option<String>> {
-    let key = match Named::of(&request.key)? {
-        Named::Folder(folder) => folder.to_string(),
-        Named::File(key) => key.to_string(),
-    };
+    let key = Key::of_object(&request.key).map_err(|error| store::layout(&error))?.to_string();
     let is_it = restored.uri.ends_with(&format!("/{key}")) || restored.uri.contains(&format!("/{key}/"));
     let bump = request.revision_bump;
     Ok(match &request.expect_sha256 {
@@ -298,23 +308,6 @@ fn check_permit(request: &RestoreRequest) -> Result<()> {
     )))
 }
 
-/// What a key names.
-enum Named {
-    /// A snapshot of ours.
-    Folder(Folder),
-    /// A snapshot file without a manifest.
-    File(Key),
-}
-
-impl Named {
-    fn of(key: &str) -> Result<Self> {
-        match from_file::parse_key(key)? {
-            Some(file) => Ok(Self::File(file)),
-            None => stored::folder(key).map(Self::Folder),
-        }
-    }
-}
-
 /// What is restored, looked at and not read yet.
 enum Source {
     Manifest(Box<ManifestSnapshot>),
@@ -323,14 +316,14 @@ enum Source {
 
 impl Source {
     /// Looks at all that is known of it without its data.
-    async fn look(store: &Store, named: Named, request: &RestoreRequest) -> Result<Self> {
-        Ok(match named {
+    async fn look(store: &Store, request: &RestoreRequest) -> Result<Self> {
+        Ok(match foreign::find(store, &request.key).await? {
             Named::Folder(folder) => Self::Manifest(Box::new(ManifestSnapshot::open(store, &folder, request).await?)),
-            Named::File(key) => Self::File(FileSnapshot::open(store, key, request).await?),
+            Named::File(key, stat) => Self::File(FileSnapshot::new(key, stat)),
         })
     }
 
-    const fn db_bytes(&self) -> u64 {
+    fn db_bytes(&self) -> u64 {
         match self {
             Self::Manifest(chosen) => chosen.db_bytes(),
             Self::File(chosen) => chosen.db_bytes(),
@@ -384,5 +377,20 @@ fn report(restored: Restored, already: bool, since: Instant) -> RestoredReport {
         fell_back: None,
         already,
         millis,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_where_it_is_named_or_in_path() {
+        let sh = find_program("sh").expect("a shell in PATH");
+        assert_eq!(program_at("sh".into()), sh);
+        assert_eq!(program_at(Path::new(IMAGES_BIN).join("sh")), sh, "the default's folder has none");
+        for named in ["/nonexistent/sh", "./sh", "no-such-program"] {
+            assert_eq!(program_at(named.into()), PathBuf::from(named));
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! `agent verify`: whether a snapshot is whole and sound, and what is in it.
 //!
-//! It decides which of three ways is taken: a file on this disk (`verbs/verify/file.rs`), a stored snapshot read once
+//! It decides which of three ways is taken: a file, on this disk or in a store (`verbs/verify/file.rs`), a stored snapshot read once
 //! (`verbs/verify/stored.rs`), or one that is restored and started as well (`verbs/verify/drill.rs`). A snapshot is never changed; of
 //! a stored one a proof is kept beside it (`catalog/proof.rs`).
 
@@ -12,8 +12,10 @@ mod stored;
 
 use serde::Serialize;
 
+use crate::catalog::foreign::{self, Named};
 use crate::contract::VerifyRequest;
 use crate::error::Result;
+use crate::store::Store;
 use crate::util::interrupt::Interrupt;
 use crate::verbs::common::neither;
 
@@ -50,7 +52,20 @@ pub async fn run(request: VerifyRequest) -> Result<Verified> {
             let found = interrupt.unless(file::run(&file, &snapshot.identities, &request.scratch)).await;
             found.map(Verified::File)
         }
-        (None, Some(store), Some(key)) => stored::run(&request, &store, &key).await.map(Box::new).map(Verified::Stored),
+        (None, Some(flags), Some(key)) => {
+            let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+            let store = Store::open(&flags)?;
+            match interrupt.unless(foreign::find(&store, &key)).await? {
+                Named::Folder(folder) => {
+                    let found = stored::run(&request, &store, &folder, interrupt).await;
+                    found.map(Box::new).map(Verified::Stored)
+                }
+                Named::File(key, stat) => {
+                    let (of, keys) = ((&key, &stat), &snapshot.identities);
+                    interrupt.unless(file::run_stored(&store, of, keys, &request.scratch)).await.map(Verified::File)
+                }
+            }
+        }
         _ => Err(neither()),
     }
 }

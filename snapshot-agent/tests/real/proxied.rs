@@ -87,3 +87,19 @@ async fn a_store_behind_a_proxy_is_reached_and_told_with_it() {
     assert!(told.starts_with(FAILED) && !told.contains("through the proxy"), "{told}");
     assert_eq!(proxy.asked().len(), before, "it is asked without");
 }
+
+/// An exception is one for a store that is named by its address, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_an_exception_is_reached_without_a_proxy() {
+    let etcd = Etcd::start().await;
+    etcd.fill(5, 100).await;
+    let s3 = S3::start().await;
+    let request = save_request(etcd.flags(), s3.flags(), Compression::Zstd);
+    let nobody = format!("http://127.0.0.1:{}", ports::free());
+    for (except, direct) in [("*", true), ("127.0.0.1", true), (s3.address.as_str(), true), ("10.0.0.1,.svc", false)] {
+        let mut command = in_environment(&request, &[("HTTP_PROXY", &nobody), ("NO_PROXY", except)]);
+        let told = said(&tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap());
+        assert_eq!(told.starts_with(SAVED), direct, "{except}: {told}");
+        assert_eq!(told.contains("through the proxy"), !direct, "{except}: {told}");
+    }
+}

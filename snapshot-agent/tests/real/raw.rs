@@ -5,14 +5,16 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::age::{PAIRS, secret};
 use crate::graft::ENGINES;
 use crate::s3_proxy::{Fault, Op, S3Proxy};
 use crate::server::bolt::{self, Bolt, Entry};
 use crate::support::{Etcd, NOTE, S3, bin, etcd_of, file_store, files, restore_request};
 use sha2::{Digest as _, Sha256};
 use snapshot_agent::Error;
-use snapshot_agent::contract::{DATA_DIR, ExitClass, RestoreRequest, StoreFlags};
-use snapshot_agent::verbs::restore;
+use snapshot_agent::contract::{DATA_DIR, ExitClass, RestoreRequest, SnapshotFlags, StoreFlags, VerifyRequest};
+use snapshot_agent::verbs::verify::Verified;
+use snapshot_agent::verbs::{restore, verify};
 
 /// A snapshot as etcdctl takes it.
 fn etcdctl(etcd: &Etcd, to: &Path) {
@@ -115,20 +117,102 @@ async fn what_is_broken_is_refused_and_what_has_no_hash_needs_a_word() {
     }
 }
 
+/// Packs bytes with age for this public key.
+fn sealed(recipient: &str, bytes: &[u8]) -> Vec<u8> {
+    let mut age = Command::new("age");
+    age.args(["-r", recipient]).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut child = age.spawn().unwrap();
+    let (mut input, bytes) = (child.stdin.take().unwrap(), bytes.to_vec());
+    let writing = std::thread::spawn(move || std::io::Write::write_all(&mut input, &bytes).unwrap());
+    let output = child.wait_with_output().unwrap();
+    writing.join().unwrap();
+    assert!(output.status.success());
+    output.stdout
+}
+
+/// Whatever people and other programs call it, and however it is packed: the first bytes decide.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_packed_file_is_told_as_one_and_not_as_a_broken_one() {
+async fn any_object_is_restored_and_verified_by_its_key() {
     let etcd = Etcd::start().await;
     etcd.fill(50, 4000).await;
-    let mount = tempfile::tempdir().unwrap();
-    let path = mount.path().join("x.db");
-    etcdctl(&etcd, &path);
-    let packed = zstd::encode_all(&fs::read(&path).unwrap()[..], 1).unwrap();
-    fs::write(&path, packed).unwrap();
-    let error = restored(file_store(mount.path()), "x.db", |_| ()).await.err().unwrap();
-    assert!(error.class() == ExitClass::Config && error.message().contains("unpack it first"), "{error}");
-    let allow = |r: &mut RestoreRequest| r.allow_unverified = true;
-    let error = ended(file_store(mount.path()), "x.db", allow, &[NOTE]).await.err().unwrap();
-    assert!(error.class() == ExitClass::Config && error.message().contains("unpack it (zstd -d FILE)"), "{error}");
+    let s3 = S3::start().await;
+    let bucket = s3.bucket().join("pre/fix");
+    fs::create_dir_all(bucket.join("a b")).unwrap();
+    let plain = bucket.join("db.snapshot");
+    etcdctl(&etcd, &plain);
+    let bytes = fs::read(&plain).unwrap();
+    let zstd = zstd::encode_all(&bytes[..], 1).unwrap();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut gzip, &bytes).unwrap();
+    let (public, _) = PAIRS[0];
+    let keys = secret(&[0]);
+    let identity = keys.path().join("key-0.txt");
+    for (name, content) in [
+        ("etcd-snapshot-node1-1700000000", bytes.clone()),
+        ("a b/2026-11-21T10:00:00 (etcd).zip", bytes.clone()),
+        ("x.db", zstd.clone()),
+        ("etcd.db.gz", gzip.finish().unwrap()),
+        ("etcd.age", sealed(public, &zstd)),
+    ] {
+        fs::write(bucket.join(name), content).unwrap();
+    }
+    let expected = etcd.content().await;
+    for (number, key) in [
+        "db.snapshot",
+        "etcd-snapshot-node1-1700000000",
+        "a b/2026-11-21T10:00:00 (etcd).zip",
+        "x.db",
+        "etcd.db.gz",
+        "etcd.age",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for store in [s3.flags(), file_store(&bucket)] {
+            let engine = ENGINES[number % ENGINES.len()];
+            let opened = |r: &mut RestoreRequest| {
+                r.engine = engine;
+                r.age_identity_dirs = vec![keys.path().to_owned()];
+            };
+            let rebuilt = restored(store.clone(), key, opened).await.unwrap_or_else(|error| panic!("{key}: {error}"));
+            assert_eq!(rebuilt.etcd.content().await, expected, "{key}");
+            assert_eq!((rebuilt.sha256.len(), rebuilt.revision), (64, Some(51)), "{key}");
+            let snapshot = SnapshotFlags {
+                store: Some(store),
+                key: Some(key.to_owned()),
+                identities: vec![identity.clone()],
+                ..SnapshotFlags::default()
+            };
+            let scratch = tempfile::tempdir().unwrap();
+            let asked = VerifyRequest {
+                snapshot,
+                scratch: scratch.path().to_owned(),
+                deadline_seconds: 60,
+                ..VerifyRequest::default()
+            };
+            let Verified::File(found) = verify::run(asked).await.unwrap_or_else(|error| panic!("{key}: {error}"))
+            else {
+                panic!("{key}: it has no manifest")
+            };
+            assert_eq!((found.sha256, found.revision), (Some(rebuilt.sha256), 51), "{key}");
+            assert_eq!(files(scratch.path()), [] as [&str; 0], "{key}");
+        }
+    }
+    let error = restored(s3.flags(), "etcd.age", |_| ()).await.err().unwrap();
+    assert!(error.class() == ExitClass::Config && error.message().contains("identitySecretRefs"), "{error}");
+    // Cut on its way to the store: two readings are the same.
+    fs::write(bucket.join("cut"), &zstd[..zstd.len() / 2]).unwrap();
+    let error = restored(s3.flags(), "cut", |_| ()).await.err().unwrap();
+    assert!(error.class() == ExitClass::Corrupt && error.message().contains("broken or was cut"), "{error}");
+    fs::write(bucket.join("all.db"), [b"PK\x03\x04", &bytes[..]].concat()).unwrap();
+    let error = restored(s3.flags(), "all.db", |_| ()).await.err().unwrap();
+    assert!(error.class() == ExitClass::Config && error.message().contains("(unzip FILE)"), "{error}");
+    for key in ["none", "a b", "a b/none"] {
+        for store in [s3.flags(), file_store(&bucket)] {
+            let error = restored(store, key, |_| ()).await.err().unwrap();
+            assert_eq!(error.class(), ExitClass::NotFound, "{key}: {error}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,6 +15,8 @@ use snapshot_agent::Error;
 use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, SaveRequest, SavedReport, StoreFlags};
 use snapshot_agent::verbs::restore;
 
+mod answers;
+mod flipped;
 mod listings;
 mod manifests;
 mod silences;
@@ -54,6 +56,17 @@ fn each(asked: &Asked, op: Op, fault: Fault) -> Fault {
 /// The first answer with data in it; the intent is read before.
 fn once_read(asked: &Asked, fault: Fault) -> Fault {
     if asked.op == Op::Get && asked.uri.contains("snapshot.db") && asked.before < 3 { fault } else { Fault::Pass }
+}
+
+/// As if this byte of the stored data were another one: whichever range is asked for, and however often.
+fn rotten(asked: &Asked, at: usize) -> Fault {
+    let range = asked.headers.get("range").and_then(|range| range.to_str().ok()?.strip_prefix("bytes="));
+    let range = range.and_then(|range| range.split_once('-'));
+    let range = range.and_then(|(from, to)| Some(from.parse::<usize>().ok()?..=to.parse().ok()?));
+    match range {
+        Some(range) if asked.uri.contains("snapshot.db") && range.contains(&at) => Fault::Flip(at - range.start()),
+        _ => Fault::Pass,
+    }
 }
 
 /// A row that has to be told from a store without trouble.
@@ -115,6 +128,7 @@ async fn trouble_that_passes_leaves_a_whole_snapshot() {
             }),
             ("the connection ends before anything is begun", |a| first(a, Op::Create, Fault::Hangup)),
             ("an answer is cut short while it is read back", |a| once_read(a, Fault::Cut(100_000))),
+            ("a byte is changed on its way back, once", |a| once_read(a, Fault::Flip(5000))),
         ];
     let rows = rows.into_iter().map(async |(what, rule)| {
         let s3 = S3::start().await;
@@ -142,7 +156,14 @@ async fn trouble_that_stays_publishes_nothing() {
             ExitClass::Corrupt,
             "returns",
         ),
-        ("a byte is changed on its way back", |a| once_read(a, Fault::Flip(5000)), ExitClass::Corrupt, "returns"),
+        (
+            "a byte is changed on its way back, at each reading another one",
+            |a| {
+                if a.uri.contains("snapshot.db") { each(a, Op::Get, Fault::Flip(7000 + a.before)) } else { Fault::Pass }
+            },
+            ExitClass::Transient,
+            "two readings",
+        ),
         (
             "it was never completed, says 200 with an error",
             |a| each(a, Op::Complete, Fault::Answer(200, error("InternalError"))),
@@ -276,12 +297,28 @@ async fn a_download_is_whole_or_refused() {
             },
             Some(ExitClass::Transient),
         ),
+        ("a byte is another one", |a| rotten(a, 5_000_077), Some(ExitClass::Corrupt)),
         (
-            "a byte is another one",
+            "a byte is another one, once",
             |a| {
-                if a.uri.contains("snapshot.db") { each(a, Op::Get, Fault::Flip(77)) } else { Fault::Pass }
+                if a.uri.contains("snapshot.db") && a.before < 2 {
+                    each(a, Op::Get, Fault::Flip(77))
+                } else {
+                    Fault::Pass
+                }
             },
-            Some(ExitClass::Corrupt),
+            Some(ExitClass::Transient),
+        ),
+        (
+            "a byte of the manifest is another one, once",
+            |a| {
+                if a.uri.contains("manifest") && a.before < 1 {
+                    each(a, Op::Get, Fault::Flip(300))
+                } else {
+                    Fault::Pass
+                }
+            },
+            Some(ExitClass::Transient),
         ),
         (
             "a byte of the manifest is another one",

@@ -45,6 +45,8 @@ pub(crate) struct Asked {
     pub(crate) before: usize,
     pub(crate) uri: String,
     pub(crate) headers: HeaderMap,
+    /// How many connections came before its own.
+    pub(crate) connection: u64,
 }
 
 /// What happens to a request.
@@ -54,6 +56,8 @@ pub(crate) enum Fault {
     Pass,
     /// The store is not asked; this is the answer: status, more headers as they stand, body.
     Answer(u16, String),
+    /// The same with one more header.
+    AnswerWith(u16, [&'static str; 2], String),
     /// The store does it, and this is the answer all the same.
     Done(u16, String),
     /// The store is not asked; the answer of this status tells the request's headers back, as S3 does where a signature
@@ -79,6 +83,8 @@ pub(crate) enum Fault {
     CutNeatly(usize),
     /// One byte of the answer's body is another one.
     Flip(usize),
+    /// In the answer's body this text is that one.
+    Swap(&'static str, String),
     /// One byte of the request's body is another one.
     FlipRequest(usize),
     /// An answer of this status whose body never ends.
@@ -93,7 +99,7 @@ pub(crate) enum Fault {
 
 /// An error of S3's with this code.
 pub(crate) fn error(code: &str) -> String {
-    format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>canary-body</Message></Error>")
+    format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><HostId>canary-body</HostId></Error>")
 }
 
 type Rule = dyn Fn(&Asked) -> Fault + Send + Sync;
@@ -110,7 +116,7 @@ impl S3Proxy {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (store, seen, rule): (_, _, Arc<Rule>) = (s3.address.clone(), Arc::clone(&asked), Arc::new(rule));
         let counts = Arc::new(Mutex::new(HashMap::new()));
-        let front = Front::of(move |connection, _| {
+        let front = Front::of(move |connection, number| {
             let (store, seen, rule) = (store.clone(), Arc::clone(&seen), Arc::clone(&rule));
             let counts = Arc::clone(&counts);
             let ended = Arc::<AtomicBool>::default();
@@ -124,7 +130,7 @@ impl S3Proxy {
                     *count - 1
                 };
                 let (uri, headers) = (request.uri().to_string(), request.headers().clone());
-                let asked = Asked { op, before, uri, headers };
+                let asked = Asked { op, before, uri, headers, connection: number };
                 let fault = rule(&asked);
                 seen.lock().unwrap().push(asked);
                 let (store, ended) = (store.clone(), Arc::clone(&answered));
@@ -239,6 +245,12 @@ async fn meet(
             let _sent = request.into_body().collect().await;
             Ok(plain(status, body))
         }
+        Fault::AnswerWith(status, [name, value], body) => {
+            let _sent = request.into_body().collect().await;
+            let mut answer = plain(status, body);
+            answer.headers_mut().insert(name, HeaderValue::from_static(value));
+            Ok(answer)
+        }
         Fault::Echo(status) => {
             let (head, body) = request.into_parts();
             let _sent = body.collect().await;
@@ -298,6 +310,7 @@ async fn meet(
         | Fault::Cut(_)
         | Fault::CutNeatly(_)
         | Fault::Flip(_)
+        | Fault::Swap(..)
         | Fault::FlipRequest(_)
         | Fault::Headers(_)
         | Fault::Without(_)
@@ -350,6 +363,10 @@ async fn ask(
         Fault::Flip(at) if !got.is_empty() => {
             let at = at % got.len();
             got[at] ^= 1;
+        }
+        Fault::Swap(from, to) => {
+            got = String::from_utf8_lossy(&got).replace(from, &to).into_bytes();
+            head.headers.insert(CONTENT_LENGTH, HeaderValue::from(got.len()));
         }
         Fault::Headers(more) => {
             for i in 0..more {

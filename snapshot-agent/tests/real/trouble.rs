@@ -57,7 +57,7 @@ fn answer(status: &str, headers: &str, body: &str) -> String {
 }
 
 fn s3_error(status: &str, code: &str) -> String {
-    let body = format!("<Error><Code>{code}</Code><Message>canary-body</Message></Error>");
+    let body = format!("<Error><Code>{code}</Code><HostId>canary-body</HostId></Error>");
     answer(status, "content-type: application/xml\r\n", &body)
 }
 

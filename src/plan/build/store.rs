@@ -180,7 +180,13 @@ fn volume(pvc: &PvcLocation, used: Use) -> Opened {
     let url =
         pvc.sub_path.as_ref().map_or_else(|| format!("file://{BACKUP}"), |folder| format!("file://{BACKUP}/{folder}"));
     Opened {
-        flags: StoreFlags { url, mount: Some(PathBuf::from(BACKUP)), ..StoreFlags::default() },
+        // Whatever UID a Pod has: kubelet gives the volume to its fsGroup.
+        flags: StoreFlags {
+            url,
+            mount: Some(PathBuf::from(BACKUP)),
+            group_access: !read_only,
+            ..StoreFlags::default()
+        },
         volumes: vec![Volume {
             name: "backup".to_owned(),
             persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {

@@ -75,6 +75,14 @@ const CLUSTER: &[Case] = &[
 const SNAPSHOT: &[Case] = &[
     ("a key that climbs", |s| s["spec"]["destination"]["s3"]["prefix"] = json!("a/../b"), "'..'"),
     (
+        "a bucket that can be in no host name",
+        |s| {
+            s["spec"]["destination"]["s3"]["bucket"] = json!("tenant:Bucket");
+            s["spec"]["destination"]["s3"]["forcePathStyle"] = json!(false);
+        },
+        "forcePathStyle: true",
+    ),
+    (
         "an endpoint with a password",
         |s| {
             s["spec"]["destination"]["s3"]["endpoint"] = json!("http://user:pass@s3:7070");

@@ -5,13 +5,14 @@
 //! that nothing is asked again that will not get better: certificates, redirects, refusals. What is asked, with which
 //! credentials and where, is not its business.
 
+use std::borrow::Cow;
 use std::path::Path as FilePath;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use std::{fs, io};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -23,11 +24,12 @@ use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
-use reqwest::{Certificate, Url};
+use reqwest::header::{CONTENT_TYPE, HeaderName};
+use reqwest::{Certificate, StatusCode, Url};
 use tokio::time::timeout;
 
 use super::address::{self, NoStore, Resolver};
-use super::listing::{self, CutListing, NoListing};
+use super::listing::{self, CutListing, NoListing, WebPage};
 use super::proxy;
 use crate::error::{Error, Result, io_error, of_request};
 use crate::store::error_class::{beneath, tls};
@@ -141,10 +143,28 @@ impl Connector {
     }
 
     fn client(&self, plain: bool) -> object_store::Result<HttpClient> {
+        let wire = Wire { certificates: self.certificates.clone(), identity: self.identity, plain };
+        let client = wire.client(true)?;
+        Ok(HttpClient::new(Speaker { client, wire, fresh: OnceLock::new() }))
+    }
+}
+
+/// What a connection to a store is made of.
+#[derive(Clone, Debug)]
+struct Wire {
+    certificates: Option<Vec<Certificate>>,
+    identity: Option<&'static str>,
+    plain: bool,
+}
+
+impl Wire {
+    /// A client that keeps its connections for the next request, or opens one for each.
+    fn client(&self, keeps: bool) -> object_store::Result<reqwest::Client> {
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("holdfast/", env!("CARGO_PKG_VERSION")))
             .http1_only()
-            .https_only(!plain)
+            .pool_max_idle_per_host(if keeps { usize::MAX } else { 0 })
+            .https_only(!self.plain)
             .connect_timeout(CONNECT_WITHIN)
             .tcp_user_timeout(SILENT_FOR)
             .dns_resolver(Arc::new(Resolver { identity: self.identity }))
@@ -152,10 +172,9 @@ impl Connector {
         if let Some(certificates) = &self.certificates {
             builder = builder.tls_certs_only(certificates.iter().cloned());
         }
-        match builder.build() {
-            Ok(client) => Ok(HttpClient::new(Speaker { client })),
-            Err(error) => Err(object_store::Error::Generic { store: "store", source: Box::new(error) }),
-        }
+        proxy::apply(builder)
+            .and_then(reqwest::ClientBuilder::build)
+            .map_err(|error| object_store::Error::Generic { store: "store", source: Box::new(error) })
     }
 }
 
@@ -214,18 +233,56 @@ pub(in crate::store) struct AtMost(pub(in crate::store) u64);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Download;
 
+/// Beside a request: a connection that no other request has used.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::store) struct Fresh;
+
 /// An answer with more in it than anybody reads.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the answer has more than {0} bytes")]
 pub(super) struct TooLong(u64);
 
+/// An answer that object_store would ask for again although it stays the same (501), or whose body it would drop
+/// (redirects): in the words that it has for others.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("Server returned non-2xx status code: {status}: {body}")]
+struct Final {
+    status: StatusCode,
+    body: String,
+}
+
+/// In which region a bucket is, says S3 beside a refusal.
+const BUCKET_REGION: &str = "x-amz-bucket-region";
+
+/// Whether an answer that is no download is a page for browsers: no store sends one.
+fn is_web_page(answer: &HttpResponse) -> bool {
+    let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let of_a_store = |name: &HeaderName| name.as_str().starts_with("x-");
+    answer.status().is_success() && kind.starts_with("text/html") && !answer.headers().keys().any(of_a_store)
+}
+
 /// An HTTP client whose TLS errors, and names that lead to no store, are final, and whose answers have an end.
 #[derive(Debug)]
 struct Speaker {
     client: reqwest::Client,
+    wire: Wire,
+    /// That keeps no connection.
+    fresh: OnceLock<reqwest::Client>,
 }
 
 impl Speaker {
+    /// The client for this request.
+    fn client(&self, request: &HttpRequest) -> std::result::Result<&reqwest::Client, HttpError> {
+        if request.extensions().get::<Fresh>().is_none() {
+            return Ok(&self.client);
+        }
+        if let Some(fresh) = self.fresh.get() {
+            return Ok(fresh);
+        }
+        let made = self.wire.client(false).map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
+        Ok(self.fresh.get_or_init(|| made))
+    }
+
     /// What is answered, and what its headers say.
     async fn answer(&self, request: HttpRequest) -> std::result::Result<HttpResponse, HttpError> {
         let lists = listing::asked(&request);
@@ -233,9 +290,12 @@ impl Speaker {
             Some(Download) => None,
             None => Some(request.extensions().get::<AtMost>().map_or(ANSWER, |AtMost(most)| *most)),
         };
-        let mut answer = self.client.call(request).await?;
+        let mut answer = self.client(&request)?.call(request).await?;
         let heard = Heard::of(&answer);
         answer.extensions_mut().insert(heard);
+        if is_web_page(&answer) {
+            return Err(HttpError::new(HttpErrorKind::Unknown, WebPage));
+        }
         Self::bounded(answer, most, lists).await
     }
 
@@ -264,14 +324,36 @@ impl Speaker {
                 break;
             }
         }
+        if refusal && let Some(region) = head.headers.get(BUCKET_REGION).and_then(|region| region.to_str().ok()) {
+            // Beside what says it by itself, or says nothing (HEAD).
+            if matches!(head.status.as_u16(), 301 | 302 | 307 | 308 | 400) && !contains(&whole, b"<Region>") {
+                whole.extend_from_slice(format!("<Region>{region}</Region>").as_bytes());
+            }
+        }
+        let redirects = head.status.is_redirection() && head.status != StatusCode::NOT_MODIFIED;
+        if redirects || head.status == StatusCode::NOT_IMPLEMENTED {
+            let body = String::from_utf8_lossy(&whole).into_owned();
+            return Err(HttpError::new(HttpErrorKind::Unknown, Final { status: head.status, body }));
+        }
         if lists && !refusal && !listing::is_one(&whole) {
             return Err(HttpError::new(HttpErrorKind::Unknown, NoListing));
         }
         if lists && !refusal && listing::is_cut(&whole) {
             return Err(HttpError::new(HttpErrorKind::Unknown, CutListing));
         }
-        Ok(HttpResponse::from_parts(head, whole.freeze().into()))
+        let whole = whole.freeze();
+        if lists
+            && !refusal
+            && let Cow::Owned(named) = listing::with_names(&whole)
+        {
+            return Ok(HttpResponse::from_parts(head, Bytes::from(named).into()));
+        }
+        Ok(HttpResponse::from_parts(head, whole.into()))
     }
+}
+
+fn contains(whole: &[u8], part: &[u8]) -> bool {
+    whole.windows(part.len()).any(|window| window == part)
 }
 
 impl HttpService for Speaker {

@@ -1,9 +1,13 @@
 //! Whether what answers a listing is one: a page of something else that stands in a store's place would be read as an empty
 //! bucket otherwise, and of that much is concluded (I18).
 //!
-//! It decides by the root element, and by one of those inside that every store sends. What is listed is not looked at.
+//! It decides by the root element, and by one of those inside that every store sends. And it gives a name to what object_store
+//! takes for no path, and would drop the whole page for: somebody else's object is no reason not to see ours.
+
+use std::borrow::Cow;
 
 use object_store::client::HttpRequest;
+use object_store::path::Path;
 
 /// An answer that is no listing.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -17,6 +21,14 @@ pub(in crate::store) struct NoListing;
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the store returned a page of a listing that is truncated and has no continuation token")]
 pub(in crate::store) struct CutListing;
+
+/// A page for browsers with status 200, where a store was asked.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error(
+    "the endpoint answers with a web page (status 200, HTML): this is not an S3 server. Check the endpoint's host and port \
+     (a console has a port of its own), and every proxy before the store"
+)]
+pub(in crate::store) struct WebPage;
 
 /// What S3 and Google send (Amazon S3 API reference: `ListObjectsV2`), and what Azure does (`List Blobs`).
 const ROOTS: [(&str, &[&str]); 2] = [
@@ -47,6 +59,78 @@ pub(super) fn is_cut(body: &[u8]) -> bool {
     text.contains("IsTruncated>true<") && !text.contains("NextContinuationToken>")
 }
 
+/// Stands for a part of a key that is empty, `.`, `..` or holds control characters. No name of ours has these letters, so a
+/// key with this part is passed over like every key that is not Holdfast's, and in a snapshot's folder it is one more file
+/// that nobody knows: the file stays, and holds what is held.
+const ODD: &str = "\u{ab}not-a-name\u{bb}";
+
+/// The elements that name what is listed, at all providers; what else has these names is not read.
+const NAMED: [&str; 3] = ["Key", "Prefix", "Name"];
+
+/// The page with names for what has none that object_store takes.
+pub(super) fn with_names(body: &[u8]) -> Cow<'_, [u8]> {
+    let Ok(text) = std::str::from_utf8(body) else { return Cow::Borrowed(body) };
+    let (mut named, mut done) = (String::new(), 0);
+    for (at, _) in text.match_indices('<') {
+        let Some((tag, value)) = text.get(at + 1..).and_then(|rest| rest.split_once('>')) else { break };
+        let own = tag.split([' ', '\t', '\r', '\n']).next().unwrap_or(tag);
+        let own = own.rsplit(':').next().unwrap_or(own);
+        if !NAMED.contains(&own) {
+            continue;
+        }
+        let key = value.split('<').next().unwrap_or(value);
+        if Path::parse(decoded(key).as_ref()).is_err() {
+            let begins = at + 1 + tag.len() + 1;
+            named.push_str(text.get(done..begins).unwrap_or_default());
+            named.push_str(&name_of(key));
+            done = begins + key.len();
+        }
+    }
+    if done == 0 {
+        return Cow::Borrowed(body);
+    }
+    named.push_str(text.get(done..).unwrap_or_default());
+    Cow::Owned(named.into_bytes())
+}
+
+/// Whether a listed path stands for one that is no path.
+pub(super) fn is_odd(path: &Path) -> bool {
+    path.as_ref().split('/').any(|part| part == ODD)
+}
+
+/// A key with [`ODD`] for each of its parts that is none; what stands as XML stays as it is.
+fn name_of(key: &str) -> String {
+    let stripped = key.strip_prefix('/').unwrap_or(key);
+    let (stripped, end) = stripped.strip_suffix('/').map_or((stripped, ""), |stripped| (stripped, "/"));
+    let is_part = |part: &str| {
+        let part = decoded(part);
+        !part.is_empty() && !part.contains('/') && Path::parse(part.as_ref()).is_ok()
+    };
+    let parts: Vec<_> = stripped.split('/').map(|part| if is_part(part) { part } else { ODD }).collect();
+    parts.join("/") + end
+}
+
+/// The text without XML's references to single characters.
+fn decoded(text: &str) -> Cow<'_, str> {
+    if !text.contains('&') {
+        return Cow::Borrowed(text);
+    }
+    let (mut plain, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once('&') {
+        plain.push_str(before);
+        let (name, tail) = after.split_once(';').unwrap_or((after, ""));
+        let number = name.strip_prefix('#').and_then(|number| match number.strip_prefix('x') {
+            Some(hex) => u32::from_str_radix(hex, 16).ok(),
+            None => number.parse().ok(),
+        });
+        // Every other name is one of a character that paths may have.
+        plain.push(number.and_then(char::from_u32).unwrap_or('&'));
+        rest = tail;
+    }
+    plain.push_str(rest);
+    Cow::Owned(plain)
+}
+
 /// What follows the root element's opening bracket: declarations and comments may stand before it.
 fn root(mut text: &str) -> Option<&str> {
     loop {
@@ -71,6 +155,36 @@ mod tests {
         assert!(page("<s3:IsTruncated>true</s3:IsTruncated>"));
         assert!(!page(&format!("<IsTruncated>true</IsTruncated>{token}")) && !page("<IsTruncated>false</IsTruncated>"));
         assert!(!page(token) && !page("<Name>backups</Name>"), "a flag may be missing");
+    }
+
+    /// Keys that S3 takes and object_store does not, in the words of an answer.
+    #[test]
+    fn a_key_that_is_no_path_has_a_name_that_nobody_takes_for_a_snapshots() {
+        let page = |key: &str| {
+            format!(
+                "<ListBucketResult><Name>b</Name><Prefix/><Contents><s3:Key>{key}</s3:Key></Contents></ListBucketResult>"
+            )
+        };
+        for (key, named) in [
+            ("a//b", format!("a/{ODD}/b")),
+            ("a/../b", format!("a/{ODD}/b")),
+            ("a/./", format!("a/{ODD}/")),
+            ("a//", format!("a/{ODD}/")),
+            ("//a", format!("{ODD}/a")),
+            ("..", ODD.to_owned()),
+            ("a/&#x1;b/c", format!("a/{ODD}/c")),
+            ("a/\u{1}", format!("a/{ODD}")),
+            ("a/&#47;x", format!("a/{ODD}")),
+            ("a/&amp;&lt;b", "a/&amp;&lt;b".to_owned()),
+            ("a/b/manifest.json", "a/b/manifest.json".to_owned()),
+            ("/a", "/a".to_owned()),
+            ("a b/\u{e9}/", "a b/\u{e9}/".to_owned()),
+        ] {
+            let found = String::from_utf8(with_names(page(key).as_bytes()).into_owned()).unwrap();
+            let path = Path::parse(decoded(&named).as_ref()).unwrap();
+            assert_eq!((found, is_odd(&path)), (page(&named), named.contains(ODD)), "{key}");
+        }
+        assert!(!crate::format::layout::Folder::is_name(ODD));
     }
 
     #[test]

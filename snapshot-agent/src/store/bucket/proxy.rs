@@ -1,11 +1,13 @@
 //! What may stand between here and a store: the proxies that the environment names, as other programs know them (curl(1),
 //! "ENVIRONMENT").
 //!
-//! It decides which of them are taken, and says of a store that it is reached through one. Which requests go through it
-//! reqwest decides, by the same rules.
+//! It decides which of them are taken, what the environment's list of exceptions means, and says of a store that it is reached
+//! through one. Which requests go through it reqwest decides, by that list.
+
+use std::net::SocketAddr;
 
 use hyper_util::client::proxy::matcher::Matcher;
-use reqwest::Url;
+use reqwest::{ClientBuilder, NoProxy, Proxy, Url};
 
 use super::address;
 use crate::error::{Error, Result};
@@ -73,6 +75,47 @@ fn is_one(name: &str, value: &str) -> Result<Url> {
     Ok(url)
 }
 
+/// What is reached without a proxy, as the environment says.
+fn exceptions() -> Option<String> {
+    ["NO_PROXY", "no_proxy"].into_iter().find_map(|name| std::env::var_os(name)?.into_string().ok())
+}
+
+/// The list in reqwest's words: there `*` stands for names alone, and an address never has a port.
+fn spelled_out(list: &str) -> String {
+    let entries = list.split(',').map(str::trim).map(|entry| match entry.parse::<SocketAddr>() {
+        Ok(at) => at.ip().to_string(),
+        Err(_) if entry == "*" => "*,0.0.0.0/0,::/0".to_owned(),
+        Err(_) => entry.to_owned(),
+    });
+    entries.collect::<Vec<_>>().join(",")
+}
+
+/// The proxies that the environment names for http and for https.
+fn named_ones() -> [Option<String>; 2] {
+    let first = |names: [&str; 2]| {
+        names.into_iter().find_map(|name| std::env::var_os(name)?.into_string().ok().filter(|v| !v.is_empty()))
+    };
+    let all = || first(["ALL_PROXY", "all_proxy"]);
+    // A web server hands a program the headers of a request in the environment: `Proxy` is one of these.
+    let http = if std::env::var_os("REQUEST_METHOD").is_some() { None } else { first(["HTTP_PROXY", "http_proxy"]) };
+    [http.or_else(all), first(["HTTPS_PROXY", "https_proxy"]).or_else(all)]
+}
+
+/// A client that goes through the environment's proxies, but for its exceptions.
+pub(super) fn apply(builder: ClientBuilder) -> reqwest::Result<ClientBuilder> {
+    let Some(list) = exceptions() else { return Ok(builder) };
+    let except = NoProxy::from_string(&spelled_out(&list));
+    let [http, https] = named_ones();
+    let mut builder = builder.no_proxy();
+    if let Some(proxy) = http {
+        builder = builder.proxy(Proxy::http(proxy)?.no_proxy(except.clone()));
+    }
+    if let Some(proxy) = https {
+        builder = builder.proxy(Proxy::https(proxy)?.no_proxy(except));
+    }
+    Ok(builder)
+}
+
 /// An endpoint for which any proxy is asked.
 const ANY: &str = "https://store.invalid";
 
@@ -87,7 +130,9 @@ fn bare(host: &str) -> String {
 
 /// Of an endpoint that is asked through a proxy: which, for people.
 pub(in crate::store) fn through(endpoint: &str) -> String {
-    named(&Matcher::from_env(), endpoint)
+    let [http, https] = named_ones().map(Option::unwrap_or_default);
+    let except = spelled_out(&exceptions().unwrap_or_default());
+    named(&Matcher::builder().http(http).https(https).no(except).build(), endpoint)
 }
 
 fn named(proxies: &Matcher, endpoint: &str) -> String {
@@ -141,6 +186,26 @@ mod tests {
         for bad in ["*.svc", ".svc;.cluster.local", ".svc .local"] {
             let told = no_proxy(bad).unwrap_err();
             assert!(told.contains(bad) && told.contains(".svc,10.0.0.0/8"), "{told}");
+        }
+    }
+
+    #[test]
+    fn an_exception_is_one_for_addresses_too() {
+        for (list, endpoint, direct) in [
+            ("*", "http://10.0.0.5:9000", true),
+            ("*", "https://[fd00::1]:9000", true),
+            ("*", "https://s3.example.org", true),
+            ("a.example.org, *", "http://127.0.0.1:7070", true),
+            ("10.0.0.5", "http://10.0.0.5:9000", true),
+            ("10.0.0.5:9000", "http://10.0.0.5:9000", true),
+            ("[fd00::1]:9000", "http://[fd00::1]:9000", true),
+            ("fd00::1", "http://[fd00::1]:9000", true),
+            ("10.0.0.0/8", "http://10.1.2.3", true),
+            ("10.0.0.6,.svc", "http://10.0.0.5:9000", false),
+            ("", "http://10.0.0.5:9000", false),
+        ] {
+            let proxies = Matcher::builder().all("http://proxy:3128").no(spelled_out(list)).build();
+            assert_eq!(named(&proxies, endpoint).is_empty(), direct, "{list}: {endpoint}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use object_store::path::Path;
-use object_store::{GetOptions, ListResult, ObjectMeta};
+use object_store::{ListResult, ObjectMeta};
 
 use super::http::{AtMost, Heard};
 use super::{Bucket, unreadable};
@@ -33,7 +33,7 @@ impl Bucket {
         let doing = self.doing("reading", key);
         let path = self.path(key)?;
         let read = async {
-            let mut options = GetOptions::default();
+            let mut options = self.options_of_read();
             options.extensions.insert(AtMost(limit));
             let mut result = self.clients.usual.get_opts(&path, options).await?;
             let heard: Heard = result.extensions.remove().unwrap_or_default();

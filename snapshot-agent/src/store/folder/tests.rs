@@ -251,3 +251,24 @@ async fn data_without_a_mark_is_marked_while_a_copy_is_at_it() {
         assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     }
 }
+
+/// Whoever mounts a volume may keep things of his own on it.
+#[tokio::test]
+async fn an_odd_name_keeps_nobody_from_the_snapshots() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+
+    let mount = tempfile::tempdir().unwrap();
+    fs::create_dir_all(mount.path().join("shop/orders")).unwrap();
+    for odd in [&b"\xff\xfe"[..], b"lost+found", b"a b:c", b".hidden"] {
+        fs::create_dir(mount.path().join(OsStr::from_bytes(odd))).unwrap();
+        fs::write(mount.path().join("shop").join(OsStr::from_bytes(odd)), "x").unwrap();
+    }
+    let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
+    let found = store.children(&Folder::top(), Most::Seen(10), Folder::is_name).await.unwrap();
+    assert_eq!(found.names, ["shop"], "mkfs's own folder is nobody's");
+    assert_eq!(store.files(&folder("shop"), 10).await.unwrap().len(), 4, "what nobody knows is seen");
+    // A folder is no file, whatever it is called.
+    let missing = store.stat(&Key::of_object("shop/orders").unwrap()).await.unwrap_err();
+    assert_eq!(missing.class(), ExitClass::NotFound);
+}

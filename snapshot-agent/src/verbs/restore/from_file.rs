@@ -1,110 +1,161 @@
 //! A snapshot file without a manifest (etcdctl's, another operator's), by its key: nothing is known of it beforehand.
 //!
 //! It decides what such a file has to prove before etcdutl sees it: etcd's sha256 at its end, unless a person has allowed
-//! that it has none, and always the structure of the database, which etcdutl does not look at. What is compressed or
-//! encrypted is not one, and is told as such: a bucket has no place to unpack it.
+//! that it has none, and always the structure of the database, which etcdutl does not look at. Its first bytes decide whether
+//! it is unpacked first, whatever its name says; where that is not done here, the error names the command.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt as _};
 
 use super::volume::trouble;
 use super::{RestoreRun, bump, contents, disk_of, quota};
+use crate::catalog::foreign::digest_of;
+use crate::catalog::second_look;
 use crate::contract::RestoreRequest;
 use crate::error::{Error, Result, task_error};
 use crate::etcd::etcdutl::disk::OnDisk;
 use crate::etcd::volume_identity::Restored;
-use crate::format::layout::{Folder, Key};
-use crate::format::packed::Packed;
-use crate::format::trailer::database_of;
+use crate::format::crypt::Identities;
+use crate::format::layout::Key;
+use crate::format::packed::{Packed, refuse_archive, unpack_file};
+use crate::format::trailer::{Hasher, database_of};
 use crate::format::unpack;
 use crate::scan::{Proven, Reader};
-use crate::store::{self, Ahead, Stat, Store};
+use crate::store::{Ahead, Stat};
 use crate::util::memory::file_budget;
 use crate::util::progress::Progress;
 use crate::verbs::common::unsound;
-
-/// What etcdctl calls them, and everybody who calls etcdctl.
-const SUFFIX: &str = ".db";
 
 /// A file that was looked at and not read yet.
 pub(super) struct FileSnapshot {
     key: Key,
     stat: Stat,
-    db_bytes: u64,
-    /// Whether etcd's sha256 is at its end.
-    trailer: bool,
-}
-
-/// The file's key; `None`: it is not called like one.
-pub(super) fn parse_key(key: &str) -> Result<Option<Key>> {
-    if !key.ends_with(SUFFIX) {
-        return Ok(None);
-    }
-    let folder = Folder::parse("key", key).map_err(|error| store::layout(&error))?;
-    Ok(Some(folder.as_object()))
+    /// Of the database, when it is known: its bytes, and whether etcd's sha256 is at its end.
+    database: OnceLock<(u64, bool)>,
 }
 
 impl FileSnapshot {
-    pub(super) async fn open(store: &Store, key: Key, request: &RestoreRequest) -> Result<Self> {
-        let stat = store.stat(&key).await?;
-        let (db_bytes, trailer) = database_of(stat.bytes);
-        let uri = store.uri(&key);
-        if !trailer && !request.allow_unverified {
-            return Err(Error::config(format!(
-                "{uri} has no sha256 at its end: {} bytes are not whole pages and 32 bytes more. The file was cut \
-                 short, is compressed or encrypted (unpack it first), or is a copy of a member's own database. To \
-                 restore such a copy, set allowUnverified (--allow-unverified): the agent then proves the structure, \
-                 but not the values",
-                stat.bytes
-            )));
-        }
-        if !trailer && request.expect_sha256.is_some() {
-            return Err(Error::config(format!("{uri} has no sha256 at its end to compare with the expected sha256")));
-        }
-        Ok(Self { key, stat, db_bytes, trailer })
+    pub(super) const fn new(key: Key, stat: Stat) -> Self {
+        Self { key, stat, database: OnceLock::new() }
     }
 
     pub(super) const fn stat(&self) -> &Stat {
         &self.stat
     }
 
-    pub(super) const fn db_bytes(&self) -> u64 {
-        self.db_bytes
+    /// Before it is read, of a packed file: at least.
+    pub(super) fn db_bytes(&self) -> u64 {
+        self.facts().0
     }
 
-    pub(super) const fn has_trailer(&self) -> bool {
-        self.trailer
+    pub(super) fn has_trailer(&self) -> bool {
+        self.facts().1
+    }
+
+    fn facts(&self) -> (u64, bool) {
+        self.database.get().copied().unwrap_or_else(|| database_of(self.stat.bytes))
+    }
+
+    /// Notes how long the database is, or says why it cannot be taken.
+    fn note(&self, uri: &str, bytes: u64, request: &RestoreRequest) -> Result<()> {
+        let (_, trailer) = *self.database.get_or_init(|| database_of(bytes));
+        if !trailer && !request.allow_unverified {
+            return Err(Error::config(format!(
+                "{uri} has no sha256 at its end: {bytes} bytes are not whole pages and 32 bytes more. The file was cut \
+                 short, or is a copy of a member's own database. To restore such a copy, set allowUnverified \
+                 (--allow-unverified): the agent then proves the structure, but not the values"
+            )));
+        }
+        if !trailer && request.expect_sha256.is_some() {
+            return Err(Error::config(format!("{uri} has no sha256 at its end to compare with the expected sha256")));
+        }
+        Ok(())
+    }
+
+    /// Brings the database to this file; what it is hashed to.
+    async fn fetch(&self, run: &RestoreRun<'_>, (path, file): (&Path, File)) -> Result<(Hasher, File)> {
+        let RestoreRun { request, store, .. } = run;
+        let uri = store.uri(&self.key);
+        let progress = Progress::new("reading the snapshot", self.stat.bytes);
+        let stall = Duration::from_secs(request.stall_seconds.into());
+        let mut stream = store.read(&self.key, &self.stat, Ahead::FAR, &progress).fuse();
+        let first = progress.watch(stall, async { stream.next().await.transpose() }).await?;
+        let head = first.clone().unwrap_or_default();
+        refuse_archive(&uri, &head)?;
+        let stream = stream::iter(first.map(Ok)).chain(stream).boxed();
+        // Nothing is durable yet: etcdutl reads the file from memory, and a graft syncs it before anything leads to it.
+        let Some(packed) = Packed::of(&head) else {
+            self.note(&uri, self.stat.bytes, request)?;
+            return self.write(&uri, stream, (file, &progress), stall).await;
+        };
+        let identities = Identities::read(&request.age_identity_dirs)?;
+        if packed == Packed::Age && identities.is_empty() {
+            return Err(Error::config(format!(
+                "{uri} is encrypted with age, and no identity is given: name a Secret with the identity file in \
+                 spec.bootstrap.restore.identitySecretRefs (by hand: --age-identity-dir)"
+            )));
+        }
+        let (_, from) = self.write(&uri, stream, (nameless(path)?, &progress), stall).await?;
+        let (what, again) = (uri.clone(), from.try_clone().map_err(trouble("reading the packed file"))?);
+        let unpacking = tokio::task::spawn_blocking(move || {
+            let mut file = file;
+            unpack_file(&what, packed, &from, &identities, &mut file).map(|()| file)
+        });
+        let file = match unpacking.await.map_err(|error| task_error(&error))? {
+            Ok(file) => file,
+            Err(error) => {
+                let first = digest_of(again).await?;
+                return Err(second_look::of_data(store, &self.key, (Some(first), None), error, stall).await);
+            }
+        };
+        let bytes = file.metadata().map_err(trouble("looking at the snapshot's file"))?.len();
+        self.note(&uri, bytes, request)?;
+        run.volume.check_space(run.needs(request.engine))?;
+        let hashing = tokio::task::spawn_blocking(move || hashed(&file).map(|hasher| (hasher, file)));
+        hashing.await.map_err(|error| task_error(&error))?.map_err(trouble("reading the snapshot's file"))
+    }
+
+    /// Writes the stored bytes as they are.
+    async fn write(
+        &self,
+        uri: &str,
+        stream: BoxStream<'static, Result<Bytes>>,
+        (file, progress): (File, &Progress),
+        stall: Duration,
+    ) -> Result<(Hasher, File)> {
+        let reading = unpack::plain(stream, self.stat.bytes, (file, progress));
+        let (hasher, file) = progress.watch(stall, reading).await?;
+        let written = file.metadata().map_err(trouble("looking at the snapshot's file"))?.len();
+        if written != self.stat.bytes {
+            return Err(Error::transient(format!(
+                "{uri}: {written} bytes arrived, the store announced {}",
+                self.stat.bytes
+            )));
+        }
+        Ok((hasher, file))
     }
 
     /// Downloads it, proves what can be proven, and says how far etcdutl is to move the revision on.
     pub(super) async fn download(&self, run: &RestoreRun<'_>, (path, file): (&Path, File)) -> Result<(Restored, u64)> {
         let RestoreRun { request, store, etcdutl, found: looked, .. } = run;
         let uri = store.uri(&self.key);
-        let progress = Progress::new("reading the snapshot", self.stat.bytes);
-        let stream = store.read(&self.key, &self.stat, Ahead::FAR, &progress);
-        let stall = Duration::from_secs(request.stall_seconds.into());
-        // Nothing is durable yet: etcdutl reads the file from memory, and a graft syncs it before anything leads to it.
-        let reading = unpack::plain(stream, self.stat.bytes, (file, &progress));
-        let (hasher, file) = progress.watch(stall, reading).await?;
-        let written = file.metadata().map_err(trouble("looking at the snapshot's file"))?.len();
-        if written != self.stat.bytes {
-            return Err(Error::corrupt(format!(
-                "{uri}: {written} bytes arrived, the store announced {}",
-                self.stat.bytes
-            )));
-        }
-        if let Some(packed) = Packed::of_file(&file).map_err(trouble("reading the snapshot's file"))? {
-            looked.whole.get_or_init(|| ());
-            let (how, command) = (packed.as_str(), packed.command());
-            return Err(Error::config(format!(
-                "{uri} is packed with {how}, and a restore takes an unpacked file: unpack it ({command}), upload the \
-                 result under a name that ends with {SUFFIX}, and name that"
-            )));
-        }
-        let sha256 = if self.trailer {
-            let proven = hasher.finish().map_err(|error| Error::corrupt(format!("{uri}: {error}")))?;
-            hex::encode(proven.sha256)
+        let (hasher, file) = self.fetch(run, (path, file)).await?;
+        let (db_bytes, trailer) = self.facts();
+        let sha256 = if trailer {
+            match hasher.finish() {
+                Ok(proven) => hex::encode(proven.sha256),
+                Err(error) => {
+                    let error = Error::corrupt(format!("{uri}: {error}"));
+                    return Err(self.confirm(run, file, error).await);
+                }
+            }
         } else {
             tracing::warn!(
                 uri,
@@ -115,17 +166,19 @@ impl FileSnapshot {
         if let Some(expected) = &request.expect_sha256
             && !expected.eq_ignore_ascii_case(&sha256)
         {
-            return Err(Error::corrupt(format!("{uri}: its sha256 is {sha256}, expected is {expected}")));
+            let error = Error::corrupt(format!("{uri}: its sha256 is {sha256}, expected is {expected}"));
+            return Err(self.confirm(run, file, error).await);
         }
         looked.whole.get_or_init(|| ());
         let proven = self.prove(path, &uri).await.and_then(|(found, used)| {
-            let bump = bump::for_etcdutl(request.revision_bump, Some(&found), &file, self.db_bytes);
+            let bump = bump::for_etcdutl(request.revision_bump, Some(&found), &file, db_bytes);
             bump.map(|bump| (found, used, bump)).map_err(|error| error.context(&uri))
         });
         let (found, used, bump) = match proven {
             Ok(proven) => proven,
             Err(error) => {
-                return Err(OnDisk::at(path, self.db_bytes, sha256, false, disk_of(request))?.blame(error).await);
+                let error = OnDisk::at(path, db_bytes, sha256, false, disk_of(request))?.blame(error).await;
+                return Err(self.confirm(run, file, error).await);
             }
         };
         // A member's own file may be longer than what is in use of it.
@@ -134,7 +187,7 @@ impl FileSnapshot {
         let mut restored = Restored {
             restore_uid: request.restore_uid.clone(),
             uri,
-            db_bytes: self.db_bytes,
+            db_bytes,
             sha256,
             // Nobody has written down when it was taken, from which cluster, and who stood behind it.
             taken_at: String::new(),
@@ -150,9 +203,20 @@ impl FileSnapshot {
         Ok((restored, bump))
     }
 
+    /// The error of what is in the file, if a second reading gives the same bytes. Of a packed file, whose own bytes are not
+    /// kept, two more readings are compared.
+    async fn confirm(&self, run: &RestoreRun<'_>, file: File, error: Error) -> Error {
+        let stall = Duration::from_secs(run.request.stall_seconds.into());
+        let first = match digest_of(file).await {
+            Ok(first) => Some(first).filter(|(bytes, _)| *bytes == self.stat.bytes),
+            Err(unread) => return unread,
+        };
+        second_look::of_data(run.store, &self.key, (first, None), error, stall).await
+    }
+
     /// Reads the whole tree; gives its bytes up to the high-water mark too.
     async fn prove(&self, path: &Path, uri: &str) -> Result<(Proven, u64)> {
-        let (path, uri, db_bytes) = (path.to_owned(), uri.to_owned(), self.db_bytes);
+        let (path, uri, db_bytes) = (path.to_owned(), uri.to_owned(), self.db_bytes());
         let prove = move || {
             let file = File::open(&path).map_err(trouble("opening the snapshot's file"))?;
             let mut reader = Reader::open(&file, db_bytes, file_budget()).map_err(|error| unsound(&uri, &error))?;
@@ -163,19 +227,25 @@ impl FileSnapshot {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::contract::ExitClass;
+/// A file beside this one that goes with its handle.
+fn nameless(beside: &Path) -> Result<File> {
+    let path = beside.with_extension("packed");
+    let made = fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
+    let file = made.map_err(trouble("making the packed snapshot's file"))?;
+    fs::remove_file(&path).map_err(trouble("making the packed snapshot's file"))?;
+    Ok(file)
+}
 
-    #[test]
-    fn only_what_is_called_like_a_file_is_one() {
-        assert_eq!(parse_key("shop/orders/1a2b3c4d/20261121T162233Z-1-2").unwrap(), None);
-        assert_eq!(parse_key("a/snapshot.db.zst").unwrap(), None);
-        assert_eq!(parse_key("old/etcd-2026.db").unwrap().unwrap().to_string(), "old/etcd-2026.db");
-        assert_eq!(parse_key("etcd.db").unwrap().unwrap().to_string(), "etcd.db");
-        for bad in ["../x.db", "a//x.db", "a/../x.db", ".db"] {
-            assert_eq!(parse_key(bad).unwrap_err().class(), ExitClass::Config, "{bad}");
+/// What a file is hashed to, from its beginning.
+fn hashed(file: &File) -> io::Result<Hasher> {
+    let (mut hasher, mut piece, mut at) = (Hasher::default(), vec![0; 1 << 20], 0_u64);
+    loop {
+        match file.read_at(&mut piece, at)? {
+            0 => return Ok(hasher),
+            got => {
+                hasher.update(piece.get(..got).unwrap_or_default());
+                at += got as u64;
+            }
         }
     }
 }

@@ -18,6 +18,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::volume::trouble;
 use super::{MAX_REASON, RestoreRun, bump, contents, disk_of};
+use crate::catalog::second_look;
 use crate::catalog::stored::{self, Stored};
 use crate::contract::{CameAlong, RestoreRequest};
 use crate::error::{Error, Result, task_error};
@@ -74,14 +75,15 @@ pub(super) struct ManifestSnapshot {
 impl ManifestSnapshot {
     /// Reads the manifest and checks everything that can be checked without the data.
     pub(super) async fn open(store: &Store, folder: &Folder, request: &RestoreRequest) -> Result<Self> {
-        let (manifest, _) = stored::manifest_of(store, folder).await?;
+        let (manifest, json) = stored::manifest_of(store, folder).await?;
         if let Some(expected) = &request.expect_sha256
             && !expected.eq_ignore_ascii_case(&manifest.sha256)
         {
-            return Err(Error::corrupt(format!(
+            let error = Error::corrupt(format!(
                 "the manifest records sha256 {}, expected is {expected}: this is another snapshot",
                 manifest.sha256
-            )));
+            ));
+            return Err(second_look::of_manifest(store, folder, &json, error).await);
         }
         let moved_from = (manifest.key != folder.as_str()).then(|| manifest.key.clone());
         // A person may have moved the folder, and says so: by the sha256, or by taking any.
@@ -89,15 +91,18 @@ impl ManifestSnapshot {
             && request.expect_sha256.is_none()
             && !request.allow_unverified
         {
-            return Err(Error::corrupt(format!(
+            let error = Error::corrupt(format!(
                 "the manifest in {folder} is that of the snapshot {key}: somebody moved or exchanged the folders. Restore \
                  another snapshot; or, if this one is meant, give its sha256 (--expect-sha256 {}), or set allowUnverified \
                  (--allow-unverified)",
                 manifest.sha256
-            )));
+            ));
+            return Err(second_look::of_manifest(store, folder, &json, error).await);
         }
-        if let Some(contents) = &manifest.contents {
-            contents::check_auth(request, &contents.into())?;
+        if let Some(contents) = &manifest.contents
+            && let Err(error) = contents::check_auth(request, &contents.into())
+        {
+            return Err(second_look::of_manifest(store, folder, &json, error).await);
         }
         let identities = manifest.encryption.as_ref().map(|encryption| identities(encryption, request)).transpose()?;
         let stored = Stored::of(store, folder, manifest).await?;
@@ -114,6 +119,16 @@ impl ManifestSnapshot {
 
     /// Downloads it into a file, and compares all that its manifest says (I8): of the bytes, and of what is in them.
     pub(super) async fn download(&self, run: &RestoreRun<'_>, file: File, ends: Ends) -> Result<Placed> {
+        match self.download_once(run, file, ends).await {
+            Err(error) => {
+                let stall = Duration::from_secs(run.request.stall_seconds.into());
+                Err(self.stored.confirm(run.store, error, stall).await)
+            }
+            placed => placed,
+        }
+    }
+
+    async fn download_once(&self, run: &RestoreRun<'_>, file: File, ends: Ends) -> Result<Placed> {
         let RestoreRun { request, store, etcdutl, found: looked, .. } = run;
         let file = Arc::new(file);
         let placing = Placing::begin(&file, self.db_bytes(), ends, self.stored.scan_options());

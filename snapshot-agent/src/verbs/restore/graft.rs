@@ -55,7 +55,6 @@ pub(super) async fn rebuild(run: &RestoreRun<'_>) -> Result<(Staging, Restored),
 
 async fn rebuild_in(run: &RestoreRun<'_>, staging: &Staging) -> Result<Restored, Failed> {
     let source = &run.source;
-    let db_bytes = source.db_bytes();
     let (path, file) = staging.database()?;
     let (restored, bump, file, writeback) = match source {
         Source::Manifest(chosen) => {
@@ -67,7 +66,7 @@ async fn rebuild_in(run: &RestoreRun<'_>, staging: &Staging) -> Result<Restored,
             let clone = file.try_clone().map_err(trouble("opening the database's file"))?;
             let (restored, bump) = chosen.download(run, (&path, clone)).await?;
             // Without etcd's sha256 at its end.
-            file.set_len(db_bytes).map_err(trouble(WRITING))?;
+            file.set_len(chosen.db_bytes()).map_err(trouble(WRITING))?;
             (restored, bump, Arc::new(file), None)
         }
     };

@@ -16,10 +16,10 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::from_file;
 use super::volume::Volume;
 use crate::contract::{ExitClass, RestoreRequest};
 use crate::error::{Error, Result};
+use crate::format::layout::Key;
 use crate::store::{Stat, Store};
 use crate::util::memory::file_budget;
 use crate::util::sha256::Sha256;
@@ -106,8 +106,8 @@ impl Note {
 
     /// Whether another file lies in the place of the one that was refused. A store that does not answer says nothing.
     async fn is_of_another_file(&self, request: &RestoreRequest) -> bool {
-        let (Some(refused), Ok(Some(key)), Ok(store)) =
-            (&self.file, from_file::parse_key(&request.key), Store::open(&request.store))
+        let (Some(refused), Ok(key), Ok(store)) =
+            (&self.file, Key::of_object(&request.key), Store::open(&request.store))
         else {
             return false;
         };

@@ -5,7 +5,6 @@
 //! after it has stopped. What is wrong with the programs is looked for before, and with the disk after: neither says
 //! anything of the snapshot. How etcd is started is in `etcd.rs`, beside this.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -29,13 +28,10 @@ use crate::format::manifest::Manifest;
 use crate::scan::{HashKv, Proven, Reader, ScanError};
 use crate::store::Store;
 use crate::util::memory::file_budget;
-use crate::util::process::random_uid;
+use crate::util::process::{IMAGES_BIN, find_program, random_uid};
 use crate::util::progress::STALL;
 use crate::util::scratch::Scratch;
 use crate::verbs::common::unsound;
-
-/// Where etcd's own image has its programs.
-const IMAGES_BIN: &str = "/usr/local/bin";
 
 /// The one member of the restored cluster; nobody but us ever sees it.
 const MEMBER: &str = "drill";
@@ -258,8 +254,7 @@ fn program(bin_dir: Option<&Path>, name: &str) -> Result<PathBuf> {
         };
     }
     // Not clap's: a flag for it would only be another --bin-dir.
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    in_folders(&path, name).ok_or_else(|| {
+    find_program(name).ok_or_else(|| {
         Error::config(format!(
             "{name} is neither in PATH nor in {IMAGES_BIN}: a drill needs this program. Name the folder of etcd and \
              etcdutl with --bin-dir"
@@ -267,15 +262,11 @@ fn program(bin_dir: Option<&Path>, name: &str) -> Result<PathBuf> {
     })
 }
 
-fn in_folders(path: &OsStr, name: &str) -> Option<PathBuf> {
-    let folders = std::env::split_paths(path).chain([PathBuf::from(IMAGES_BIN)]);
-    folders.filter(|folder| folder.is_absolute()).map(|folder| folder.join(name)).find(|program| program.is_file())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::contract::ExitClass;
+    use crate::util::process::in_folders;
 
     #[test]
     fn programs_are_where_they_are_said_to_be() {

@@ -10,12 +10,17 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::catalog::{foreign, second_look};
 use crate::contract::hex_id;
 use crate::error::{Error, Result, io_error, of_request, task_error};
+use crate::format::layout::Key;
 use crate::format::packed::{Packed, Plain};
 use crate::format::trailer::{Hasher, database_of};
 use crate::scan::{NoHashKv, Reader};
+use crate::store::{Stat, Store};
 use crate::util::memory::file_budget;
+use crate::util::progress::STALL;
+use crate::util::scratch::Scratch;
 use crate::verbs::common::unsound;
 
 /// Pieces that the file is hashed in.
@@ -98,6 +103,35 @@ pub(super) async fn run(path: &Path, identities: &[PathBuf], scratch: &Path) -> 
     let found = tokio::task::spawn_blocking(move || verify(&named, &unpacked)).await;
     drop(plain);
     found.map_err(|error| task_error(&error))?.map(|found| FileVerified { packed, ..found })
+}
+
+/// The same of a file in a store: there is no manifest to compare it with, and no place for a proof.
+pub(super) async fn run_stored(
+    store: &Store,
+    (key, stat): (&Key, &Stat),
+    identities: &[PathBuf],
+    scratch: &Path,
+) -> Result<FileVerified> {
+    let room = Scratch::new(scratch, stat.bytes)?;
+    let (path, to) = room.file("stored")?;
+    let file = foreign::download(store, (key, stat), to, STALL).await?;
+    let named = PathBuf::from(store.uri(key));
+    let verified = async {
+        let plain = Plain::of(&path, identities, scratch).await?;
+        let (named, unpacked, packed) = (named.clone(), plain.path.clone(), plain.packed.map(Packed::as_str));
+        let found = tokio::task::spawn_blocking(move || verify(&named, &unpacked)).await;
+        drop(plain);
+        found.map_err(|error| task_error(&error))?.map(|found| FileVerified { packed, ..found })
+    };
+    match verified.await {
+        Err(error) => {
+            let first = foreign::digest_of(file).await?;
+            let error =
+                Error::new(error.class(), error.message().replace(&path.display().to_string(), &store.uri(key)));
+            Err(second_look::of_data(store, key, (Some(first), None), error, STALL).await)
+        }
+        found => found,
+    }
 }
 
 /// Proves the database in a file that is known by another name.

@@ -12,10 +12,12 @@ use serde::Serialize;
 use super::compare::compare;
 use super::drill;
 use crate::catalog::proof::{Proof, Step};
+use crate::catalog::second_look;
 use crate::catalog::stored::{self, Stored};
-use crate::contract::{ExitClass, ProofLevel, StoreFlags, VerifyRequest};
+use crate::contract::{ExitClass, ProofLevel, VerifyRequest};
 use crate::error::{Error, Result};
 use crate::format::crypt::Identities;
+use crate::format::layout::Folder;
 use crate::format::manifest::Manifest;
 use crate::format::unpack::Sink;
 use crate::scan::{ScanError, SnapshotScan};
@@ -83,11 +85,13 @@ enum Lock {
 }
 
 /// Verifies one stored snapshot.
-pub(super) async fn run(request: &VerifyRequest, flags: &StoreFlags, key: &str) -> Result<StoredVerified> {
-    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
-    let folder = stored::folder(key)?;
-    let store = Store::open(flags)?;
-    let (manifest, json) = interrupt.unless(stored::manifest_in_its_place(&store, &folder)).await?;
+pub(super) async fn run(
+    request: &VerifyRequest,
+    store: &Store,
+    folder: &Folder,
+    mut interrupt: Interrupt,
+) -> Result<StoredVerified> {
+    let (manifest, json) = interrupt.unless(stored::manifest_in_its_place(store, folder)).await?;
     let lock = lock(&manifest, request)?;
     let mut drill = match (request.level, &lock) {
         (ProofLevel::Stored, _) => None,
@@ -98,19 +102,28 @@ pub(super) async fn run(request: &VerifyRequest, flags: &StoreFlags, key: &str) 
             )));
         }
     };
-    let mut proof = Proof::begin(&folder, request.level, &json, clock::now());
+    let mut proof = Proof::begin(folder, request.level, &json, clock::now());
     if manifest.without_quorum {
         proof.left_out.push(ALONE.to_owned());
     }
     let uri = store.uri(&folder.data(manifest.format()));
     let ended = {
-        let looked = interrupt.unless(Stored::of(&store, &folder, manifest)).await;
+        let data = folder.data(manifest.format());
+        let looked = interrupt.unless(Stored::of(store, folder, manifest)).await;
         match looked {
             Err(error) if error.class() == ExitClass::NotFound => {
-                Err(Error::corrupt(error.message()).context("the manifest exists and its data does not"))
+                let error = Error::corrupt(error.message()).context("the manifest exists and its data does not");
+                let confirmed = async {
+                    let error = second_look::of_length(store, &data, None, error).await;
+                    Err(second_look::of_manifest(store, folder, &json, error).await)
+                };
+                interrupt.unless(confirmed).await
             }
             Err(error) => Err(error),
-            Ok(stored) => interrupt.unless(prove(&store, &stored, lock, drill.as_mut(), &mut proof)).await,
+            Ok(stored) => match interrupt.unless(prove(store, &stored, lock, drill.as_mut(), &mut proof)).await {
+                Err(error) => interrupt.unless(async { Err(stored.confirm(store, error, STALL).await) }).await,
+                proven => proven,
+            },
         }
     };
     // Whatever came between: no etcd stays behind.
@@ -125,7 +138,7 @@ pub(super) async fn run(request: &VerifyRequest, flags: &StoreFlags, key: &str) 
     }
     proof.passed = ended.is_ok();
     proof.ended_at = clock::now();
-    let kept = if request.no_proof { None } else { Some(interrupt.unless(proof.keep(&store, &folder)).await) };
+    let kept = if request.no_proof { None } else { Some(interrupt.unless(proof.keep(store, folder)).await) };
     let (proof_uri, proof_not_kept) = match kept {
         None => (None, None),
         Some(Ok(key)) => (Some(store.uri(&key)), None),

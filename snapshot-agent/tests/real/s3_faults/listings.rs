@@ -7,8 +7,11 @@ use crate::faults::{messages, save_stream, snapshot};
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy};
 use crate::support::S3;
 use futures::stream;
-use snapshot_agent::contract::{ExitClass, InspectRequest, ListRequest, SaveRequest, StoreFlags, Verify};
-use snapshot_agent::verbs::{inspect, list};
+use snapshot_agent::contract::{
+    CopyRequest, ExitClass, InspectRequest, LatestRequest, ListRequest, RemoveRequest, SaveRequest, StoreFlags,
+    ToStore, Verify,
+};
+use snapshot_agent::verbs::{copy, inspect, latest, list, remove};
 
 /// Everything that reads: a listing without end, one that nests too deep, an error without end.
 #[tokio::test(flavor = "multi_thread")]
@@ -162,4 +165,84 @@ async fn nothing_is_decided_by_a_listing_alone() {
     };
     let listed = list::run(wanted).await.unwrap();
     assert_eq!(listed.iter().map(|entry| entry.state).collect::<Vec<_>>(), [list::State::Incomplete]);
+}
+
+/// Somebody else's objects, whose keys S3 takes and no path has: they are passed over, and nothing is removed for them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_no_path_keeps_nobody_from_the_snapshots() {
+    fn with(keys: &[&str]) -> String {
+        let contents = keys.iter().map(|key| {
+            format!(
+                "<Contents><Key>pre/fix/{key}</Key><LastModified>2026-11-21T10:00:00.000Z</LastModified>\
+                 <ETag>x</ETag><Size>3</Size></Contents>"
+            )
+        });
+        let prefixes = "<CommonPrefixes><Prefix>pre/fix//</Prefix></CommonPrefixes>\
+                        <CommonPrefixes><Prefix>pre/fix/../</Prefix></CommonPrefixes>";
+        format!("{}{prefixes}</ListBucketResult>", contents.collect::<String>())
+    }
+    let s3 = S3::start().await;
+    let saved = save_stream(request(s3.flags()), stream::iter(messages(&snapshot(50)))).await.unwrap();
+    let odd = with(&["a//b", "a/../b", "./x", "a/&#x1;b", &format!("{}//manifest.json", saved.key)]);
+    let proxy = S3Proxy::before(&s3, move |a| match a.op {
+        Op::List => Fault::Swap("</ListBucketResult>", odd.clone()),
+        _ => Fault::Pass,
+    })
+    .await;
+    let all = ListRequest { store: proxy.flags(&s3), deadline_seconds: 60, ..ListRequest::default() };
+    let found = list::run(all).await.unwrap();
+    assert!(matches!(found.as_slice(), [one] if one.key == saved.key), "{found:?}");
+    let newest = LatestRequest {
+        store: proxy.flags(&s3),
+        namespace: "shop".to_owned(),
+        cluster: "orders".to_owned(),
+        deadline_seconds: 60,
+        ..LatestRequest::default()
+    };
+    assert_eq!(latest::run(newest).await.unwrap().key, saved.key);
+    let other = tempfile::tempdir().unwrap();
+    let copying = CopyRequest {
+        store: proxy.flags(&s3),
+        to: ToStore(crate::support::file_store(other.path())),
+        all: true,
+        namespace: Some("shop".to_owned()),
+        cluster: Some("orders".to_owned()),
+        deadline_seconds: 60,
+        ..CopyRequest::default()
+    };
+    let copied = copy::run(copying).await.unwrap();
+    assert!(copied.failed.is_none() && copied.copies.len() == 1, "{copied:?}");
+
+    // A hold is one by its folder, whatever it is called.
+    let json = std::fs::read(s3.file(&saved.key, "manifest.json")).unwrap();
+    let sha256 = hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&json));
+    let held = with(&[&format!("{}/holds//audit", saved.key)]);
+    let proxy = S3Proxy::before(&s3, move |a| match a.op {
+        Op::List => Fault::Swap("</ListBucketResult>", held.clone()),
+        _ => Fault::Pass,
+    })
+    .await;
+    let removal = RemoveRequest {
+        store: proxy.flags(&s3),
+        key: saved.key.clone(),
+        manifest_sha256: sha256,
+        allow_last: true,
+        deadline_seconds: 60,
+        ..RemoveRequest::default()
+    };
+    let before = s3.files();
+    let refused = remove::run(removal.clone()).await.unwrap().refused.expect("it is held");
+    assert_eq!((refused.reason.as_str(), s3.files()), ("Held", before));
+
+    // What nobody knows beside a snapshot stays when that goes.
+    let beside = with(&[&format!("{}//theirs", saved.key)]);
+    let proxy = S3Proxy::before(&s3, move |a| match a.op {
+        Op::List if a.uri.contains("2F") => Fault::Swap("</ListBucketResult>", beside.clone()),
+        _ => Fault::Pass,
+    })
+    .await;
+    let removed = remove::run(RemoveRequest { store: proxy.flags(&s3), ..removal }).await.unwrap();
+    assert!(removed.refused.is_none() && removed.unknown_files.len() == 1, "{removed:?}");
+    let deleted = proxy.asked().into_iter().filter(|a| a.op == Op::Delete);
+    assert!(deleted.into_iter().all(|a| !a.uri.contains("theirs")));
 }

@@ -1,0 +1,95 @@
+//! What a key names: a snapshot of ours, or a file without a manifest (etcdctl's, another operator's).
+//!
+//! It decides by what is in the store: a folder with a manifest, or an object of this very name. What such a file has to prove is
+//! for whoever reads it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::time::Duration;
+
+use crate::catalog::second_look::Reading;
+use crate::catalog::stored;
+use crate::contract::ExitClass;
+use crate::error::{Error, Result, io_error, task_error};
+use crate::format::layout::{Folder, Format, Key, MANIFEST, attempt_time};
+use crate::format::unpack;
+use crate::store::{self, Ahead, Stat, Store};
+use crate::util::progress::Progress;
+use crate::util::sha256::Sha256;
+
+/// What etcdctl calls them, and everybody who calls etcdctl.
+const SUFFIX: &str = ".db";
+
+/// What a key names.
+pub(crate) enum Named {
+    /// A snapshot of ours, or what is to be one.
+    Folder(Folder),
+    /// A snapshot file without a manifest.
+    File(Key, Stat),
+}
+
+/// Refuses a key that can name neither.
+pub(crate) fn check(key: &str) -> Result<()> {
+    Key::of_object(key).map(drop).map_err(|error| store::layout(&error))
+}
+
+/// Finds out what a key names.
+pub(crate) async fn find(store: &Store, key: &str) -> Result<Named> {
+    let file = Key::of_object(key).map_err(|error| store::layout(&error))?;
+    let is_of_ours = file.name() == MANIFEST || Format::all().any(|format| format.name() == file.name());
+    if is_of_ours && attempt_time(file.folder().name()).is_some() {
+        // It says which folder is meant.
+        return stored::folder(key).map(Named::Folder);
+    }
+    let folder = Folder::parse("key", key).ok().filter(|_| !key.ends_with(SUFFIX));
+    let Some(folder) = folder else { return store.stat(&file).await.map(|stat| Named::File(file, stat)) };
+    // Whoever opens it says what is missing in it.
+    if attempt_time(folder.name()).is_some() {
+        return Ok(Named::Folder(folder));
+    }
+    let none = match store.stat(&folder.manifest()).await {
+        Ok(_) => return Ok(Named::Folder(folder)),
+        // Credentials that may not list are told this of what is missing.
+        Err(none) if matches!(none.class(), ExitClass::NotFound | ExitClass::Denied) => none,
+        Err(error) => return Err(error),
+    };
+    match store.stat(&file).await {
+        Ok(stat) => Ok(Named::File(file, stat)),
+        Err(error) if error.class() != ExitClass::NotFound => Err(error),
+        Err(_) => Err(none.context(format!(
+            "the key {key} names neither a folder with {MANIFEST} nor an object: `agent list` shows the folders"
+        ))),
+    }
+}
+
+/// Writes the object to a file as it is, and says what was read.
+pub(crate) async fn download(store: &Store, (key, stat): (&Key, &Stat), to: File, stall: Duration) -> Result<File> {
+    let progress = Progress::new("reading the snapshot", stat.bytes);
+    let stream = store.read(key, stat, Ahead::FAR, &progress);
+    let (_, file) = progress.watch(stall, unpack::plain(stream, stat.bytes, (to, &progress))).await?;
+    let arrived = file.metadata().map_err(io_error("looking at the snapshot's file"))?.len();
+    if arrived != stat.bytes {
+        let (uri, announced) = (store.uri(key), stat.bytes);
+        return Err(Error::transient(format!("{uri}: {arrived} bytes arrived, the store announced {announced}")));
+    }
+    Ok(file)
+}
+
+/// Length and sha256 of a file.
+pub(crate) async fn digest_of(file: File) -> Result<Reading> {
+    let digest = move || -> io::Result<Reading> {
+        let (mut hash, mut piece, mut bytes) = (Sha256::new(), vec![0; 1 << 20], 0_u64);
+        loop {
+            match file.read_at(&mut piece, bytes)? {
+                0 => return Ok((bytes, hash.finalize())),
+                got => {
+                    hash.update(piece.get(..got).unwrap_or_default());
+                    bytes += got as u64;
+                }
+            }
+        }
+    };
+    let digest = tokio::task::spawn_blocking(digest).await.map_err(|error| task_error(&error))?;
+    digest.map_err(io_error("reading the snapshot's file"))
+}

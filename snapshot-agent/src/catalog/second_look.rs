@@ -1,0 +1,108 @@
+//! Whether a bad reading says something of the stored object, or of the way from the store to this process.
+//!
+//! It decides by a second reading, each request of it over a connection of its own: two equal readings are the object's, and
+//! what was found stands. Two different readings are a fault on the way: nobody has found anything about the object, so the
+//! error is transient and nothing of it is kept.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::catalog::digest::digest;
+use crate::contract::ExitClass;
+use crate::error::{Error, Result};
+use crate::format::layout::{Folder, Key};
+use crate::format::manifest;
+use crate::store::{Ahead, Store};
+use crate::util::progress::Progress;
+
+/// Length and sha256 of an object, as one reading gave them.
+pub(crate) type Reading = (u64, [u8; 32]);
+
+/// The error of a bad manifest, if a second reading gives the same bytes.
+pub(crate) async fn of_manifest(store: &Store, folder: &Folder, first: &Bytes, error: Error) -> Error {
+    if !is_verdict(&error) {
+        return error;
+    }
+    let again = store.anew().get_small(&folder.manifest(), manifest::MAX_BYTES).await;
+    judge(error, again.map(|again| again == *first))
+}
+
+/// The error of a small object that could not be read at all, if a second reading ends the same way.
+pub(crate) async fn of_unreadable(store: &Store, key: &Key, limit: u64, error: Error) -> Error {
+    if error.class() != ExitClass::Corrupt {
+        return error;
+    }
+    let same = match store.anew().get_small(key, limit).await {
+        Ok(_) => Ok(false),
+        Err(again) if again.class() == ExitClass::Corrupt => Ok(true),
+        Err(again) => Err(again),
+    };
+    judge(error, same)
+}
+
+/// The error of an object of the wrong length (`None`: it is missing), if a second look finds the same.
+pub(crate) async fn of_length(store: &Store, key: &Key, first: Option<u64>, error: Error) -> Error {
+    let again = match store.anew().stat(key).await {
+        Ok(stat) => Ok(Some(stat.bytes)),
+        Err(missing) if missing.class() == ExitClass::NotFound => Ok(None),
+        Err(unread) => Err(unread),
+    };
+    judge(error, again.map(|again| again == first))
+}
+
+/// The error of data that is not `expected`, if a second reading gives the same bytes as the first. Where the first one broke
+/// off, a third one is compared with the second.
+pub(crate) async fn of_data(
+    store: &Store,
+    key: &Key,
+    (first, expected): (Option<Reading>, Option<Reading>),
+    error: Error,
+    stall: Duration,
+) -> Error {
+    if error.class() != ExitClass::Corrupt || (expected.is_some() && first == expected) {
+        return error;
+    }
+    tracing::warn!(%error, uri = store.uri(key), "reading the object again, by new connections");
+    let same = async {
+        let again = read(store, key, stall).await?;
+        if expected == Some(again) {
+            return Ok(false);
+        }
+        match first {
+            Some(first) => Ok(again == first),
+            None => Ok(again == read(store, key, stall).await?),
+        }
+    };
+    judge(error, same.await)
+}
+
+async fn read(store: &Store, key: &Key, stall: Duration) -> Result<Reading> {
+    let store = store.anew();
+    store.forget(key).await?;
+    let stat = store.stat(key).await?;
+    let progress = Progress::new("reading again", stat.bytes);
+    let stream = store.read(key, &stat, Ahead::LITTLE, &progress);
+    progress.watch(stall, digest(stream)).await
+}
+
+/// Whether this would stand for good.
+fn is_verdict(error: &Error) -> bool {
+    !matches!(error.class(), ExitClass::Transient | ExitClass::Deadline)
+}
+
+/// What a second reading makes of an error.
+pub(crate) fn judge(error: Error, same: Result<bool>) -> Error {
+    match same {
+        Ok(true) => error,
+        Ok(false) => Error::transient(format!(
+            "two readings of the same object differ, so the bytes were changed on the way from the store, and nothing is \
+             known against the object. Try again; if this recurs, check the network and every proxy before the store. The \
+             bad reading: {error}"
+        )),
+        Err(unread) => Error::transient(format!(
+            "a bad reading could not be repeated, so nothing is known against the object: {error}; the second reading: \
+             {unread}"
+        )),
+    }
+}

@@ -1,0 +1,110 @@
+//! Examples below the help of the agent's verbs. No line of a command is longer than a terminal of 80 columns shows: a shell
+//! takes what is broken there for another command.
+
+/// By hand, against any etcd.
+pub(super) const SAVE_EXAMPLES: &str = "\
+Examples:
+  An etcd without TLS, to a folder:
+    holdfast agent save --endpoints http://127.0.0.1:2379 \\
+      --store file:///var/backups --namespace site-a --cluster orders
+
+  The etcd of a kubeadm control plane, to a bucket of AWS (keys or role from the environment):
+    holdfast agent save --endpoints https://127.0.0.1:2379 \\
+      --cacert /etc/kubernetes/pki/etcd/ca.crt \\
+      --cert /etc/kubernetes/pki/etcd/healthcheck-client.crt \\
+      --key /etc/kubernetes/pki/etcd/healthcheck-client.key \\
+      --store s3://BUCKET/etcd --s3-region eu-central-1 \\
+      --namespace kube-system --cluster etcd
+
+  What a save would take, without a store:
+    holdfast agent save --endpoints http://127.0.0.1:2379 --namespace site-a \\
+      --cluster orders --dry-run
+
+  Three members with authentication, to your own S3 server:
+    holdfast agent save --endpoints a:2379,b:2379,c:2379 \\
+      --cacert ca.crt --user root --password-file root.password \\
+      --store s3://BUCKET --s3-endpoint https://s3.example.com \\
+      --s3-force-path-style --credentials-dir keys --namespace site-a \\
+      --cluster orders";
+
+/// From the cheapest to the dearest.
+pub(super) const VERIFY_EXAMPLES: &str = "\
+Examples:
+  A local file:
+    holdfast agent verify snapshot.db
+
+  A stored snapshot, read once: hashes, structure, HashKV:
+    holdfast agent verify --store s3://BUCKET \\
+      --key NAMESPACE/CLUSTER/LINEAGE/FOLDER
+
+  An encrypted snapshot with a drill, which restores the snapshot, starts an etcd and queries that etcd:
+    holdfast agent verify --store s3://BUCKET \\
+      --key NAMESPACE/CLUSTER/LINEAGE/FOLDER --identity key.txt --level drill \\
+      --bin-dir /usr/local/bin";
+
+/// From all keys to one value.
+pub(super) const CONTENTS_EXAMPLES: &str = "\
+Examples:
+  The prefixes that take the most space in a local file:
+    holdfast agent contents snapshot.db
+
+  The resources of a Kubernetes cluster, in an encrypted stored snapshot:
+    holdfast agent contents --store s3://BUCKET \\
+      --key NAMESPACE/CLUSTER/LINEAGE/FOLDER --identity key.txt \\
+      --prefix /registry/ --top 50
+
+  One value, unchanged:
+    holdfast agent contents snapshot.db --value /registry/namespaces/default";
+
+/// One, and all.
+pub(super) const COPY_EXAMPLES: &str = "\
+Examples:
+  One snapshot, from a folder to a bucket:
+    holdfast agent copy --store file:///var/backups --to-store s3://BUCKET \\
+      --key NAMESPACE/CLUSTER/LINEAGE/FOLDER
+
+  All snapshots of a cluster, between two buckets with separate credentials:
+    holdfast agent copy --all --namespace NAMESPACE --cluster CLUSTER \\
+      --store s3://BUCKET --credentials-dir keys --to-store s3://OTHER \\
+      --to-s3-endpoint https://s3.example.com --to-credentials-dir other-keys";
+
+/// Looking, and then doing.
+pub(super) const PRUNE_EXAMPLES: &str = "\
+Example:
+  Show what a policy keeps and why, and change nothing:
+    holdfast agent prune --store s3://BUCKET --credentials-dir keys \\
+      --namespace NAMESPACE --cluster CLUSTER --cluster-uid UID \\
+      --schedule-uid UID --keep-last 6 --keep-within 48h --keep-daily 7 \\
+      --keep-weekly 5 --time-zone Europe/Berlin --dry-run";
+
+/// One Secret, and two.
+pub(super) const PROBE_EXAMPLES: &str = "\
+Examples:
+  A bucket, with credentials that have all rights below the prefix:
+    holdfast agent probe --store s3://BUCKET/etcd --credentials-dir keys
+
+  A bucket, with separate credentials to write and to read:
+    holdfast agent probe --store s3://BUCKET/etcd \\
+      --credentials-dir write-keys --read-credentials-dir read-keys";
+
+/// After everything but the bucket is lost.
+pub(super) const RENDER_EXAMPLES: &str = "\
+Example:
+  holdfast agent render-restore --store s3://BUCKET \\
+    --key NAMESPACE/CLUSTER/LINEAGE/FOLDER -n prod > cluster.yaml
+  kubectl apply -f cluster.yaml";
+
+/// Without an operator.
+pub(super) const RESTORE_EXAMPLES: &str = "\
+Examples:
+  A cluster of one member, from a bucket into an empty folder. etcdutl has to be of the etcd version that will run. The
+  cluster token is free text, another one for each restored cluster:
+    holdfast agent restore --store s3://BUCKET --credentials-dir keys \\
+      --key NAMESPACE/CLUSTER/LINEAGE/FOLDER --volume /var/lib/etcd \\
+      --etcdutl /usr/local/bin/etcdutl --member-name m1 \\
+      --initial-cluster m1=http://127.0.0.1:2380 --cluster-token restored-1
+
+  Then start etcd on the restored data:
+    etcd --name m1 --data-dir /var/lib/etcd/data
+
+  An encrypted snapshot also needs --age-identity-dir, a folder of identity files.";
