@@ -24,6 +24,7 @@ mod contents;
 mod copy;
 mod crowd;
 mod cuts;
+mod dns;
 mod dump;
 mod ear;
 mod endless;

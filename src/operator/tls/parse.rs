@@ -5,6 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use jiff::Timestamp;
+use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -12,7 +13,10 @@ use rustls::sign::CertifiedKey;
 use sha2::{Digest, Sha256};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer;
+use x509_parser::public_key::PublicKey;
 use x509_parser::time::ASN1Time;
+use x509_parser::x509::AlgorithmIdentifier;
 
 use super::{Data, entry};
 use crate::plan::certificate::{Files, Known};
@@ -23,7 +27,9 @@ pub(in crate::operator) fn known(data: &Data, files: Files) -> Result<Known, Str
     let cas = certificates(data, files.ca)?;
     let key = PrivateKeyDer::from_pem_slice(entry(data, files.key))
         .map_err(|_| format!("{} holds no PEM private key, or an encrypted key", files.key))?;
-    let key = any_supported_type(&key).map_err(|_| format!("the kind of key in {} is not supported", files.key))?;
+    let key = any_supported_type(&key).map_err(|_| {
+        format!("the key in {} is not supported. Use RSA of 2048 bits or more, ECDSA on P-256, P-384 or P-521, or Ed25519", files.key)
+    })?;
     let Some(first) = chain.first() else { return Err(format!("{} is empty", files.certificate)) };
     let leaf = parse(first, files.certificate)?;
     let (ca, ends) = anchor(&chain, &cas, files)?;
@@ -49,18 +55,25 @@ pub(in crate::operator) fn known(data: &Data, files: Files) -> Result<Known, Str
 }
 
 /// The CA that a chain leads to, which has signed the last certificate that is needed of the chain; and the earliest end
-/// among them. Go judges the end of every certificate of a chain, roots included.
+/// among them. Go judges the end of every certificate of a chain, roots included. A first certificate that is one of the
+/// CAs itself is its own: Go and Holdfast's clients accept it.
 fn anchor<'a>(
     chain: &[CertificateDer<'_>],
     cas: &'a [CertificateDer<'a>],
     files: Files,
 ) -> Result<(&'a CertificateDer<'a>, Timestamp), String> {
     let mut ends = Timestamp::MAX;
+    let mut flaw = None;
     for (i, signed) in chain.iter().enumerate() {
-        let signed = parse(signed, files.certificate)?;
-        ends = ends.min(time(signed.validity().not_after)?);
-        let signs = |der: &CertificateDer<'_>, file| {
-            Ok::<_, String>(signed.verify_signature(Some(parse(der, file)?.public_key())).is_ok())
+        let parsed = parse(signed, files.certificate)?;
+        ends = ends.min(time(parsed.validity().not_after)?);
+        if let Some(ca) = cas.iter().find(|ca| *ca == signed) {
+            return Ok((ca, ends));
+        }
+        let mut signs = |der: &CertificateDer<'_>, file| {
+            let verified = verify(&parsed, &parse(der, file)?);
+            let why = verified.map_err(|why| flaw = flaw.take().or(why));
+            Ok::<_, String>(why.is_ok())
         };
         for ca in cas {
             if signs(ca, files.ca)? {
@@ -72,7 +85,49 @@ fn anchor<'a>(
             _ => break,
         }
     }
-    Err(format!("{} does not lead to a CA in {}", files.certificate, files.ca))
+    let leads_nowhere = || {
+        format!(
+            "{} does not lead to a CA in {}. Put the CA that signed it there, and the CAs between behind the certificate",
+            files.certificate, files.ca
+        )
+    };
+    Err(flaw.map_or_else(leads_nowhere, |why| format!("{}: {why}", files.certificate)))
+}
+
+/// Whether a certificate is signed with an issuer's key, by what Holdfast's clients verify in a handshake. A flaw beside a
+/// no: the issuer has the right name, and its key or its kind of signature is refused.
+fn verify(signed: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> Result<(), Option<String>> {
+    if signed.issuer() != issuer.subject() {
+        return Err(None);
+    }
+    let key = issuer.public_key();
+    let algorithms = default_provider().signature_verification_algorithms;
+    let fits = algorithms.all.iter().filter(|known| {
+        is(&signed.signature_algorithm, known.signature_alg_id().as_ref())
+            && is(&key.algorithm, known.public_key_alg_id().as_ref())
+    });
+    let (bytes, signature) = (signed.tbs_certificate.as_ref(), &signed.signature_value.data);
+    let mut judged = fits.map(|known| known.verify_signature(&key.subject_public_key.data, bytes, signature)).peekable();
+    if judged.peek().is_none() {
+        return Err(Some(
+            "a kind of key or of signature in its chain is not supported. Sign with RSA of 2048 bits or more, ECDSA on P-256, \
+             P-384 or P-521, or Ed25519, and SHA-256 or longer"
+                .to_owned(),
+        ));
+    }
+    if judged.any(|judged| judged.is_ok()) {
+        return Ok(());
+    }
+    let short = matches!(key.parsed(), Ok(PublicKey::RSA(key)) if key.key_size() < 2048);
+    Err(short.then(|| "the RSA key of a CA in its chain is shorter than 2048 bits. Issue with a longer key".to_owned()))
+}
+
+/// Whether an algorithm is this one, of which rustls has the contents without their frame.
+fn is(algorithm: &AlgorithmIdentifier<'_>, contents: &[u8]) -> bool {
+    // The lengths of all of them fit into one byte.
+    let Some(length) = u8::try_from(contents.len()).ok().filter(|length| *length < 0x80) else { return false };
+    let framed = [&[0x30, length], contents].concat();
+    AlgorithmIdentifier::from_der(&framed).is_ok_and(|(_, known)| known == *algorithm)
 }
 
 fn anchor_digest(ca: &X509Certificate<'_>) -> String {
