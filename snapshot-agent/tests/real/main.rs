@@ -67,6 +67,7 @@ mod stores;
 mod support;
 mod syncs;
 mod tls;
+mod tls_kinds;
 mod trouble;
 mod verify;
 mod volumes;

@@ -11,6 +11,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use sha2::{Digest, Sha256};
+use snapshot_agent::net::refusal;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
@@ -50,6 +51,9 @@ pub(in crate::operator) fn known(data: &Data, files: Files) -> Result<Known, Str
     };
     match CertifiedKey::new(chain.clone(), key).keys_match() {
         Ok(()) => Ok(known),
+        Err(rustls::Error::InvalidCertificate(why)) => {
+            Err(format!("{}: {}", files.certificate, refusal::of(&why, files.ca, files.certificate)))
+        }
         Err(_) => Err(format!("the key in {} does not belong to {}", files.key, files.certificate)),
     }
 }
@@ -193,4 +197,97 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 
 fn time(of: ASN1Time) -> Result<Timestamp, String> {
     Timestamp::from_second(of.timestamp()).map_err(|_| "the certificate's validity cannot be read".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
+    use k8s_openapi::ByteString;
+
+    use super::*;
+    use crate::plan::certificate::files::SERVER;
+
+    fn openssl(folder: &Path, args: &[&str]) {
+        let output = Command::new("openssl").args(args).current_dir(folder).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// A CA and a server's certificate of it, each with such a key, signed so.
+    fn made(folder: &Path, ca_key: &[&str], key: &[&str], signed: &[&str]) {
+        let ca = ["-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.crt", "-nodes", "-days", "30"];
+        openssl(folder, &[&["req", "-x509"], ca_key, signed, &ca].concat());
+        let request = ["-subj", "/CN=server", "-keyout", "server.key", "-out", "server.csr", "-nodes"];
+        openssl(folder, &[&["req", "-new"], key, &request].concat());
+        std::fs::write(folder.join("extensions"), "subjectAltName=DNS:etcd.example.com\n").unwrap();
+        let by = ["-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "30", "-extfile", "extensions"];
+        openssl(folder, &[&["x509", "-req", "-in", "server.csr", "-out", "server.crt"], &by[..], signed].concat());
+    }
+
+    fn judged(folder: &Path, ca: &str, certificate: &str) -> Result<Known, String> {
+        let file = |name: &str| ByteString(std::fs::read(folder.join(name)).unwrap());
+        let key = certificate.replace(".crt", ".key");
+        let data = [(SERVER.ca, ca), (SERVER.certificate, certificate), (SERVER.key, &key)];
+        known(&data.map(|(entry, name)| (entry.to_owned(), file(name))).into(), SERVER)
+    }
+
+    #[test]
+    fn every_common_kind_of_key_and_signature_is_judged() {
+        let ec = |curve| ["-newkey", "ec", "-pkeyopt", curve];
+        let [p256, p384, p521] =
+            ["P-256", "P-384", "P-521"].map(|curve| format!("ec_paramgen_curve:{curve}"));
+        let (p256, p384, p521, rsa) = (&ec(&p256)[..], &ec(&p384)[..], &ec(&p521)[..], &["-newkey", "rsa:2048"][..]);
+        let pss = ["-sha512", "-sigopt", "rsa_padding_mode:pss", "-sigopt", "rsa_pss_saltlen:-1"];
+        for (key, signed) in [
+            (p256, &["-sha256"][..]),
+            (p256, &["-sha384"]),
+            (p256, &["-sha512"]),
+            (p384, &["-sha512"]),
+            (p521, &["-sha256"]),
+            (p521, &["-sha512"]),
+            (rsa, &["-sha256"]),
+            (rsa, &["-sha512"]),
+            (rsa, &pss),
+            (&["-newkey", "ed25519"], &[]),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            made(folder.path(), key, key, signed);
+            let known = judged(folder.path(), "ca.crt", "server.crt");
+            assert!(known.is_ok(), "{key:?} {signed:?}: {known:?}");
+            let own = judged(folder.path(), "ca.crt", "ca.crt").unwrap();
+            assert_eq!(own.fingerprint, own.ca, "a CA's own certificate is its own CA");
+            let other = tempfile::tempdir().unwrap();
+            made(other.path(), key, key, signed);
+            std::fs::copy(other.path().join("ca.crt"), folder.path().join("other.crt")).unwrap();
+            let twin = judged(folder.path(), "other.crt", "server.crt").unwrap_err();
+            assert!(twin.contains("does not lead to a CA in client-ca.crt"), "{twin}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named_with_a_remedy() {
+        let (long, short, p256) =
+            (["-newkey", "rsa:2048"], ["-newkey", "rsa:1024"], ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+        let k1 = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:secp256k1"];
+        let cases: [(&[&str], &[&str], &[&str], &str); 4] = [
+            (&short, &long, &[], "server.crt: the RSA key of a CA in its chain is shorter than 2048 bits. Issue with"),
+            (&long, &short, &[], "the key in server.key is not supported. Use RSA of 2048 bits"),
+            (&p256, &p256, &["-sha1"], "is not supported. Sign with RSA of 2048 bits"),
+            (&k1, &p256, &["-sha256"], "is not supported. Sign with RSA of 2048 bits"),
+        ];
+        for (ca_key, key, signed, says) in cases {
+            let folder = tempfile::tempdir().unwrap();
+            made(folder.path(), ca_key, key, signed);
+            let flaw = judged(folder.path(), "ca.crt", "server.crt").unwrap_err();
+            assert!(flaw.contains(says), "{says}: {flaw}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        made(folder.path(), &p256, &p256, &["-sha256"]);
+        // Without extensions openssl makes version 1.
+        let by = ["-CA", "ca.crt", "-CAkey", "ca.key", "-days", "30", "-out", "server.crt"];
+        openssl(folder.path(), &[&["x509", "-req", "-in", "server.csr"], &by[..]].concat());
+        let flaw = judged(folder.path(), "ca.crt", "server.crt").unwrap_err();
+        assert!(flaw.contains("version 3"), "{flaw}");
+    }
 }

@@ -376,7 +376,7 @@ fn a_newer_own_certificate_is_copied_to_one_member_after_the_other() {
 #[test]
 fn one_flaw_of_a_source_at_a_time() {
     type Flaw = fn(&mut Observed);
-    let flaws: [(&str, Flaw); 12] = [
+    let flaws: [(&str, Flaw); 13] = [
         ("holds no PEM private key", |s| {
             let read = Err("tls.key holds no PEM private key, or an encrypted key".to_owned());
             certificates(s).sources.insert("server".to_owned(), read);
@@ -389,6 +389,7 @@ fn one_flaw_of_a_source_at_a_time() {
         ("lacks serverAuth", |s| source(s, "server", |k| k.for_servers = false)),
         ("lacks clientAuth", |s| source(s, "operator", |k| k.for_clients = false)),
         ("lacks clientAuth", |s| source(s, "peer", |k| k.for_clients = false)),
+        ("lacks clientAuth, and etcd's gateway (/v3) shows it", |s| source(s, "server", |k| k.for_clients = false)),
         ("another CA", |s| source(s, "operator", |k| k.anchor = "other".to_owned())),
         ("another CA", |s| source(s, "peer", |k| k.anchor = "other".to_owned())),
         ("does not exist", |s| drop(certificates(s).sources.remove("server"))),
