@@ -33,6 +33,21 @@ fn same(field: &str) -> String {
     format!("has({new}) == has({old}) && (!has({new}) || {new} == {old})")
 }
 
+/// CEL: the same of a field below optional ones.
+fn same_below(field: &str) -> String {
+    let there = |whose: &str| {
+        let path = format!("{whose}.spec.{field}.");
+        let steps = path.match_indices('.').skip(2).map(|(end, _)| format!("has({})", &path[..end]));
+        format!("({})", steps.collect::<Vec<_>>().join(" && "))
+    };
+    let (is, was) = (there("self"), there("oldSelf"));
+    format!("{is} == {was} && (!{is} || self.spec.{field} == oldSelf.spec.{field})")
+}
+
+/// Where certificates come from, and whom members accept.
+const SOURCES: [&str; 4] =
+    ["tls.client.serverSecretRef", "tls.client.operatorClientSecretRef", "tls.client.certManager", "tls.peer"];
+
 /// CEL: the size of the volumes, with its default.
 fn size(whose: &str) -> String {
     format!("(has({whose}.spec.storage.size) ? string({whose}.spec.storage.size) : '8Gi')")
@@ -126,8 +141,10 @@ fn size(whose: &str) -> String {
     .message("the cluster has formed: spec.options is immutable, rolling changes are not supported yet"),
     validation = once_formed(&same("resources"))
     .message("the cluster has formed: spec.resources is immutable, rolling changes are not supported yet"),
-    validation = once_formed(&same("tls"))
-    .message("the cluster has formed: spec.tls is immutable, turning TLS on or off is not supported yet")
+    validation = once_formed(&same_below("tls.insecure"))
+    .message("the cluster has formed: spec.tls.insecure is immutable, turning TLS on or off is not supported yet"),
+    validation = once_formed(&SOURCES.map(same_below).join(" && "))
+    .message("the cluster has formed: in spec.tls only client.additionalNames may change, another source of certificates is not supported yet")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdClusterSpec {
