@@ -7,6 +7,7 @@
 
 #![allow(clippy::disallowed_types, reason = "makes the client for the operator and for commands")]
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
@@ -17,7 +18,7 @@ use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioExecutor;
 use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ConfigExt};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use snapshot_agent::net::connector;
 use tonic::transport::Uri;
@@ -38,8 +39,8 @@ impl Way {
     /// # Errors
     /// Neither is there, or one of them cannot be read.
     pub(crate) async fn find() -> anyhow::Result<Self> {
-        let kubeconfig = match listed() {
-            Some(files) => files.iter().try_fold(Kubeconfig::default(), |all, file| all.merge(Kubeconfig::read_from(file)?)),
+        let kubeconfig = match std::env::var_os("KUBECONFIG").and_then(|list| existing(&list)) {
+            Some(files) => merged(&files),
             None => Kubeconfig::read(),
         };
         match kubeconfig {
@@ -78,7 +79,9 @@ impl Way {
                     None => socks,
                 })
             }
-            other => bail!("the proxy's scheme {} is not supported: use http, https or socks5", other.unwrap_or_default()),
+            other => {
+                bail!("the proxy's scheme {} is not supported: use http, https or socks5", other.unwrap_or_default())
+            }
         }
     }
 
@@ -114,11 +117,14 @@ fn logged_in<C>(tunnel: Tunnel<C>, proxy: &Intercept) -> Tunnel<C> {
     }
 }
 
-/// The files of `KUBECONFIG` that exist; `None` where none does, or none is named.
-fn listed() -> Option<Vec<PathBuf>> {
-    let files = std::env::var_os("KUBECONFIG")?;
-    let files: Vec<_> = std::env::split_paths(&files).filter(|file| file.exists()).collect();
+/// The files of a list that exist; `None` where none does.
+fn existing(list: &OsStr) -> Option<Vec<PathBuf>> {
+    let files: Vec<_> = std::env::split_paths(list).filter(|file| file.exists()).collect();
     (!files.is_empty()).then_some(files)
+}
+
+fn merged(files: &[PathBuf]) -> Result<Kubeconfig, KubeconfigError> {
+    files.iter().try_fold(Kubeconfig::default(), |all, file| all.merge(Kubeconfig::read_from(file)?))
 }
 
 /// The `proxy-url` of the cluster that the current context names.
@@ -138,7 +144,9 @@ fn proxy(proxy_url: Option<&str>, environment: &Matcher, api_server: &Uri) -> an
     };
     let found = Matcher::builder().all(url).build().intercept(api_server);
     // Not repeated: it may hold a password.
-    found.map(Some).context("proxy-url in the kubeconfig is no proxy: http://, https:// or socks5://host:port is expected")
+    found
+        .map(Some)
+        .context("proxy-url in the kubeconfig is no proxy: http://, https:// or socks5://host:port is expected")
 }
 
 #[cfg(test)]
@@ -183,6 +191,21 @@ mod tests {
         let of = |current: &str| proxy_url(&serde_saphyr::from_str(&format!("{text}{current}}}")).unwrap());
         assert_eq!(of("x").as_deref(), Some("http://p:1"));
         assert_eq!(of("y"), None);
+    }
+
+    #[test]
+    fn files_that_do_not_exist_are_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).unwrap();
+            folder.path().join(name)
+        };
+        let here = file("here", "{clusters: [{name: a, cluster: {server: 'https://a'}}], current-context: x}");
+        let more = file("more", "{contexts: [{name: x, context: {cluster: a}}], current-context: y}");
+        let list = std::env::join_paths([folder.path().join("gone"), here, more]).unwrap();
+        let read = merged(&existing(&list).unwrap()).unwrap();
+        assert_eq!((read.clusters.len(), read.contexts.len(), read.current_context.as_deref()), (1, 1, Some("x")));
+        assert_eq!(existing(folder.path().join("gone").as_os_str()), None);
     }
 
     /// A proxy that notes what it is asked to connect to, and then answers as the API server.

@@ -48,9 +48,7 @@ impl Tls {
     pub(super) fn of(flags: &EtcdFlags) -> Result<Self> {
         let (anchors, trusted) = anchors(flags.cacert.as_deref())?;
         let server_name = flags.server_name.as_ref().map(|name| {
-            let wrong = |_| {
-                Error::config(format!("--server-name {name:?} is neither a host's name nor an IP address"))
-            };
+            let wrong = |_| Error::config(format!("--server-name {name:?} is neither a host's name nor an IP address"));
             ServerName::try_from(name.clone()).map_err(wrong)
         });
         let server_name = server_name.transpose()?;
@@ -68,11 +66,10 @@ impl Tls {
             (None, Some(_)) => return Err(Error::config("--key needs --cert, the file of its certificate")),
         };
         let files = login.as_ref().map(|(_, cert, key)| (*cert, *key));
-        let mut config =
-            trust::client(anchors, login.map(|(login, ..)| login)).map_err(|error| match files {
-                Some((cert, key)) => unfit(&error, cert, key),
-                None => Error::config(format!("TLS cannot be set up: {error}")),
-            })?;
+        let mut config = trust::client(anchors, login.map(|(login, ..)| login)).map_err(|error| match files {
+            Some((cert, key)) => unfit(&error, cert, key),
+            None => Error::config(format!("TLS cannot be set up: {error}")),
+        })?;
         config.alpn_protocols.push(H2.to_vec());
         Ok(Self { config: Arc::new(config), server_name, trusted, shown })
     }
@@ -80,7 +77,8 @@ impl Tls {
     /// The TLS of a connection to this host.
     pub(super) fn towards(&self, host: &str) -> Result<Secure> {
         let no_host = |_| Error::config(format!("{host:?} is neither a host's name nor an IP address"));
-        let name = self.server_name.clone().map_or_else(|| ServerName::try_from(host.to_owned()).map_err(no_host), Ok)?;
+        let name =
+            self.server_name.clone().map_or_else(|| ServerName::try_from(host.to_owned()).map_err(no_host), Ok)?;
         Ok(Secure { config: Arc::clone(&self.config), name })
     }
 

@@ -159,7 +159,11 @@ impl System {
         names.extend(self.search.iter().filter_map(|domain| name.clone().append_domain(domain).ok()).map(whole));
         names.push(as_is);
         let mut unique: Vec<Name> = vec![];
-        names.into_iter().for_each(|name| if !unique.contains(&name) { unique.push(name) });
+        names.into_iter().for_each(|name| {
+            if !unique.contains(&name) {
+                unique.push(name)
+            }
+        });
         unique
     }
 
@@ -249,7 +253,8 @@ fn parse(text: &[u8]) -> (ResolverConfig, ResolverOpts) {
     let is_search = |line: &&[u8]| line.starts_with(b"search") || line.starts_with(b"domain");
     let lines = text.split(|byte| *byte == b'\n').filter(|line| !is_search(line));
     let without: Vec<u8> = lines.collect::<Vec<_>>().join(&b'\n');
-    let texts = [text.to_owned(), [text, LOCAL].concat(), without.clone(), [&without, LOCAL].concat(), LOCAL.to_owned()];
+    let texts =
+        [text.to_owned(), [text, LOCAL].concat(), without.clone(), [&without, LOCAL].concat(), LOCAL.to_owned()];
     let read = texts.iter().find_map(|text| parse_resolv_conf(text).ok());
     read.unwrap_or_else(|| (ResolverConfig::from_parts(None, vec![], vec![]), ResolverOpts::default()))
 }
@@ -301,11 +306,9 @@ mod tests {
         // Nobody listens there.
         let nowhere = b"nameserver 127.0.0.2\noptions timeout:1 attempts:1\n";
         let system = System::of(nowhere, b"10.1.2.3 Store.example.com store # a store\nfd00::1 store\nnonsense\n");
-        for (host, found) in [
-            ("store", "10.1.2.3 fd00::1"),
-            ("store.EXAMPLE.com", "10.1.2.3"),
-            ("localhost", "127.0.0.1 ::1"),
-        ] {
+        for (host, found) in
+            [("store", "10.1.2.3 fd00::1"), ("store.EXAMPLE.com", "10.1.2.3"), ("localhost", "127.0.0.1 ::1")]
+        {
             let ips: Vec<_> = system.look_up(host).await.unwrap().iter().map(ToString::to_string).collect();
             assert_eq!(ips.join(" "), found);
         }

@@ -29,7 +29,8 @@ pub fn client(anchors: Vec<CertificateDer<'static>>, login: Option<Login>) -> Re
     roots.add_parsable_certificates(anchors.iter().cloned());
     let usual = WebPkiServerVerifier::builder(Arc::new(roots));
     let usual = usual.build().map_err(|error| Error::General(error.to_string()))?;
-    let builder = ClientConfig::builder().dangerous().with_custom_certificate_verifier(Arc::new(Judge { anchors, usual }));
+    let builder =
+        ClientConfig::builder().dangerous().with_custom_certificate_verifier(Arc::new(Judge { anchors, usual }));
     match login {
         Some((chain, key)) => builder.with_client_auth_cert(chain, key),
         None => Ok(builder.with_no_client_auth()),

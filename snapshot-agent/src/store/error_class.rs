@@ -556,7 +556,7 @@ mod tests {
         assert!(tls(&io::Error::other(foreign.clone())).is_some());
         let error = wrapped(foreign);
         assert_eq!(error.class(), ExitClass::Config);
-        assert!(error.message().contains("UnknownIssuer"), "{error}");
+        assert!(error.message().contains("not signed by a CA that is trusted for stores"), "{error}");
         assert_eq!(
             wrapped(rustls::Error::AlertReceived(rustls::AlertDescription::HandshakeFailure)).class(),
             ExitClass::Config

@@ -38,7 +38,9 @@ impl Maker<'_> {
     fn leaf(&self, name: &str, ca: &str, key: &[&str], signed: &[&str]) -> Pair {
         let (keys, request, out) = (format!("{name}.key"), format!("{name}.csr"), format!("{name}.crt"));
         let subject = format!("/CN={name}");
-        self.openssl(&[&["req", "-new"], key, &["-subj", &subject, "-keyout", &keys, "-out", &request, "-nodes"]].concat());
+        self.openssl(
+            &[&["req", "-new"], key, &["-subj", &subject, "-keyout", &keys, "-out", &request, "-nodes"]].concat(),
+        );
         let extensions = format!("{name}.ext");
         let all = "subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\nbasicConstraints=CA:FALSE\n";
         std::fs::write(self.0.file(&extensions), all).unwrap();
@@ -115,8 +117,7 @@ async fn a_cas_own_certificate_is_accepted_where_it_is_the_trusted_one() {
 async fn what_is_refused_has_a_cause_and_a_remedy() {
     let pki = Pki::new();
     let make = Maker(&pki);
-    let (p256, long, short) =
-        (curve("ec_paramgen_curve:P-256"), ["-newkey", "rsa:2048"], ["-newkey", "rsa:1024"]);
+    let (p256, long, short) = (curve("ec_paramgen_curve:P-256"), ["-newkey", "rsa:2048"], ["-newkey", "rsa:1024"]);
     let k1 = curve("ec_paramgen_curve:secp256k1");
     let weak = make.own("weak", &short, &[], "10.0.0.1");
     let good = make.own("good", &long, &[], "10.0.0.1");

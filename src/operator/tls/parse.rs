@@ -29,7 +29,10 @@ pub(in crate::operator) fn known(data: &Data, files: Files) -> Result<Known, Str
     let key = PrivateKeyDer::from_pem_slice(entry(data, files.key))
         .map_err(|_| format!("{} holds no PEM private key, or an encrypted key", files.key))?;
     let key = any_supported_type(&key).map_err(|_| {
-        format!("the key in {} is not supported. Use RSA of 2048 bits or more, ECDSA on P-256, P-384 or P-521, or Ed25519", files.key)
+        format!(
+            "the key in {} is not supported. Use RSA of 2048 bits or more, ECDSA on P-256, P-384 or P-521, or Ed25519",
+            files.key
+        )
     })?;
     let Some(first) = chain.first() else { return Err(format!("{} is empty", files.certificate)) };
     let leaf = parse(first, files.certificate)?;
@@ -111,7 +114,8 @@ fn verify(signed: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> Result<
             && is(&key.algorithm, known.public_key_alg_id().as_ref())
     });
     let (bytes, signature) = (signed.tbs_certificate.as_ref(), &signed.signature_value.data);
-    let mut judged = fits.map(|known| known.verify_signature(&key.subject_public_key.data, bytes, signature)).peekable();
+    let mut judged =
+        fits.map(|known| known.verify_signature(&key.subject_public_key.data, bytes, signature)).peekable();
     if judged.peek().is_none() {
         return Err(Some(
             "a kind of key or of signature in its chain is not supported. Sign with RSA of 2048 bits or more, ECDSA on P-256, \
@@ -235,8 +239,7 @@ mod tests {
     #[test]
     fn every_common_kind_of_key_and_signature_is_judged() {
         let ec = |curve| ["-newkey", "ec", "-pkeyopt", curve];
-        let [p256, p384, p521] =
-            ["P-256", "P-384", "P-521"].map(|curve| format!("ec_paramgen_curve:{curve}"));
+        let [p256, p384, p521] = ["P-256", "P-384", "P-521"].map(|curve| format!("ec_paramgen_curve:{curve}"));
         let (p256, p384, p521, rsa) = (&ec(&p256)[..], &ec(&p384)[..], &ec(&p521)[..], &["-newkey", "rsa:2048"][..]);
         let pss = ["-sha512", "-sigopt", "rsa_padding_mode:pss", "-sigopt", "rsa_pss_saltlen:-1"];
         for (key, signed) in [
@@ -267,8 +270,11 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_is_named_with_a_remedy() {
-        let (long, short, p256) =
-            (["-newkey", "rsa:2048"], ["-newkey", "rsa:1024"], ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+        let (long, short, p256) = (
+            ["-newkey", "rsa:2048"],
+            ["-newkey", "rsa:1024"],
+            ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"],
+        );
         let k1 = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:secp256k1"];
         let cases: [(&[&str], &[&str], &[&str], &str); 4] = [
             (&short, &long, &[], "server.crt: the RSA key of a CA in its chain is shorter than 2048 bits. Issue with"),

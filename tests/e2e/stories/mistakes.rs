@@ -39,11 +39,6 @@ pub async fn tell(w: &World) -> Result<()> {
         let why = format!("{:#}", why.err().with_context(|| format!("{field} was changed after it has formed"))?);
         ensure!(why.contains("the cluster has formed") && why.contains("immutable"), "{field}: {why}");
     }
-    let tls = |client: Value| json!({"spec": {"tls": {"client": client}}});
-    w.patch("EtcdCluster", "alpha", tls(json!({"additionalNames": ["etcd.example.org"]}))).await?;
-    let own = json!({"serverSecretRef": {"name": "a"}, "operatorClientSecretRef": {"name": "b"}, "additionalNames": null});
-    let why = format!("{:#}", w.patch("EtcdCluster", "alpha", tls(own)).await.err().context("another source was taken")?);
-    ensure!(why.contains("only client.additionalNames may change") && !why.contains("turning TLS"), "{why}");
 
     let member = w.members("alpha").await?.members[0].name.clone();
     for flags in [&[][..], &["--endpoints=http://127.0.0.1:2379"], &["--endpoints", "http://alpha-client:2379"]] {

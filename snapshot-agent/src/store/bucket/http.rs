@@ -154,7 +154,8 @@ impl Connector {
             .redirect(reqwest::redirect::Policy::none());
         if let Some(certificates) = &self.certificates {
             let config = trust::client(certificates.clone(), None);
-            let config = config.map_err(|error| object_store::Error::Generic { store: "store", source: error.into() })?;
+            let config =
+                config.map_err(|error| object_store::Error::Generic { store: "store", source: error.into() })?;
             builder = builder.tls_backend_preconfigured(config);
         }
         match builder.build() {

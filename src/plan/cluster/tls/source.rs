@@ -89,7 +89,9 @@ fn flaw(seen: &Observed, certificates: &Certificates, known: &Known, leaf: &Leaf
             (true, Plane::Client) => {
                 ", and etcd's gateway (/v3) shows it to its own member. Issue it with serverAuth and clientAuth"
             }
-            (true, Plane::Peer) => ", and members show it when they dial each other. Issue it with serverAuth and clientAuth",
+            (true, Plane::Peer) => {
+                ", and members show it when they dial each other. Issue it with serverAuth and clientAuth"
+            }
             (false, _) => ". Issue it with clientAuth",
         };
         return Some(format!("its extended key usage lacks clientAuth{why}"));
