@@ -116,7 +116,7 @@ impl System {
             for name in &names {
                 match self.ask(name).await {
                     Ok(found) => return Ok(found),
-                    Err(said) => most = more(most, said),
+                    Err(said) => most = Some(more(most, said)),
                 }
             }
             Err(NameError::new(host, most, searched))
@@ -159,11 +159,11 @@ impl System {
         names.extend(self.search.iter().filter_map(|domain| name.clone().append_domain(domain).ok()).map(whole));
         names.push(as_is);
         let mut unique: Vec<Name> = vec![];
-        names.into_iter().for_each(|name| {
+        for name in names {
             if !unique.contains(&name) {
-                unique.push(name)
+                unique.push(name);
             }
-        });
+        }
         unique
     }
 
@@ -188,7 +188,7 @@ impl System {
             match timeout(NEXT_AFTER, asked.next()).await {
                 Ok(Some(Ok(found))) => return Ok(found),
                 Ok(Some(Err(said))) if said.answer.is_no() => return Err(said),
-                Ok(Some(Err(said))) => most = more(most, said),
+                Ok(Some(Err(said))) => most = Some(more(most, said)),
                 Ok(None) | Err(_) => {}
             }
         }
@@ -225,8 +225,8 @@ impl Server {
 }
 
 /// Of two answers the one that says more; of equal ones the first.
-fn more(first: Option<Said>, second: Said) -> Option<Said> {
-    Some(first.filter(|first| first.answer >= second.answer).unwrap_or(second))
+fn more(first: Option<Said>, second: Said) -> Said {
+    first.filter(|first| first.answer >= second.answer).unwrap_or(second)
 }
 
 /// A name as people write it.

@@ -276,7 +276,8 @@ mod tests {
             ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"],
         );
         let k1 = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:secp256k1"];
-        let cases: [(&[&str], &[&str], &[&str], &str); 4] = [
+        type Args<'a> = &'a [&'a str];
+        let cases: [(Args<'_>, Args<'_>, Args<'_>, &str); 4] = [
             (&short, &long, &[], "server.crt: the RSA key of a CA in its chain is shorter than 2048 bits. Issue with"),
             (&long, &short, &[], "the key in server.key is not supported. Use RSA of 2048 bits"),
             (&p256, &p256, &["-sha1"], "is not supported. Sign with RSA of 2048 bits"),
