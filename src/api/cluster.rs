@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use snapshot_agent::contract::Level;
 
+use crate::api::family::IpFamilyPolicy;
 use crate::api::held::HeldUp;
 use crate::api::name::Scheme;
 use crate::api::repair::{Evidence, GivenUp, Repair, RepairMode, Replaced};
@@ -179,9 +180,13 @@ pub struct EtcdClusterSpec {
     #[serde(flatten)]
     pub placement: Placement,
     /// Transport security. Default: TLS with certificates on both sides, towards clients and among members, issued and
-    /// renewed by Holdfast. `{insecure: true}` selects plaintext. Immutable after the cluster has formed.
+    /// renewed by Holdfast. `{insecure: true}` selects plaintext. After the cluster has formed only `client.additionalNames`
+    /// may change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
+    /// Families of addresses of the Services. Default: the API server's, one family.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_family_policy: Option<IpFamilyPolicy>,
     /// Source of the initial data; default: an empty cluster. May be changed until the cluster has formed, and only
     /// removed afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
