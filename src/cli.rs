@@ -105,6 +105,9 @@ pub struct OperatorFlags {
     /// Names, domains and networks to reach without a proxy, separated by commas: `.svc,10.0.0.0/8`.
     #[arg(long, env = "HOLDFAST_AGENT_NO_PROXY", value_name = "LIST")]
     pub agent_no_proxy: Option<String>,
+    /// Domain of the Kubernetes cluster, for names in the certificates of servers. Default: out of /etc/resolv.conf.
+    #[arg(long, env = "HOLDFAST_CLUSTER_DOMAIN", value_name = "DOMAIN", value_parser = domain)]
+    pub cluster_domain: Option<String>,
     /// Namespace of the Lease that elects the active operator.
     #[arg(long, env = "HOLDFAST_NAMESPACE", default_value = NAMESPACE, value_name = "NS", value_parser = namespace)]
     pub leader_election_namespace: String,
@@ -114,8 +117,8 @@ pub struct OperatorFlags {
     /// Name of this process in the Lease: the Pod's name, or any name that no other operator has.
     #[arg(long, env = "HOLDFAST_IDENTITY", value_parser = NonEmptyStringValueParser::new())]
     pub identity: String,
-    /// Address of `/healthz`, `/readyz` and `/metrics`.
-    #[arg(long, env = "HOLDFAST_LISTEN", default_value = "0.0.0.0:8080")]
+    /// Address of `/healthz`, `/readyz` and `/metrics`. `[::]` serves IPv4 too, and IPv4 alone on a node without IPv6.
+    #[arg(long, env = "HOLDFAST_LISTEN", default_value = "[::]:8080")]
     pub listen: SocketAddr,
     /// For crash tests: end hard after this many successful writes.
     #[arg(long, env = "HOLDFAST_DIE_AFTER_WRITES", hide = true)]
@@ -137,6 +140,7 @@ impl TryFrom<OperatorFlags> for Config {
             agent_https_proxy,
             agent_http_proxy,
             agent_no_proxy,
+            cluster_domain,
             leader_election_namespace,
             leader_election_name,
             identity,
@@ -161,6 +165,7 @@ impl TryFrom<OperatorFlags> for Config {
             agent_image,
             etcd_repository: etcd_image_repository,
             proxies,
+            cluster_domain,
             listen,
             die_after_writes,
         })
@@ -482,6 +487,10 @@ fn repository(text: &str) -> Result<String, String> {
 fn namespace(text: &str) -> Result<String, String> {
     let remedy = "a namespace is a DNS label: a-z, 0-9 and '-', at most 63 characters";
     dns(text, "-", crate::api::name::MAX_LABEL, remedy)
+}
+
+fn domain(text: &str) -> Result<String, String> {
+    dns(text, "-.", 253, "a domain is of a-z, 0-9, '-' and '.', without a dot at its end: cluster.local")
 }
 
 /// A name of lower-case letters and digits, with `between` allowed inside.

@@ -30,6 +30,7 @@
 
 pub mod agent;
 pub mod api;
+mod api_server;
 pub mod cli;
 pub mod logs;
 pub mod manifests;

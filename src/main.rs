@@ -55,7 +55,8 @@ async fn run(command: Command) -> anyhow::Result<u8> {
         Command::Version => show(concat!("holdfast ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Operator(flags) => {
             let config = Config::try_from(*flags).map_err(anyhow::Error::msg)?;
-            operator::run(config).await.map(|()| 0)
+            let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+            operator::run(config.in_domain_of(&resolv_conf)).await.map(|()| 0)
         }
         Command::Agent(Agent::Save(request)) => agent::save(*request).await,
         Command::Agent(Agent::Inspect(request)) => Ok(agent::inspect(*request).await),

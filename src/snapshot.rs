@@ -15,11 +15,12 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::core::Status;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watch_object};
-use kube::{Api, Client, Config, ResourceExt};
+use kube::{Api, ResourceExt};
 
 use crate::api::condition::{Reason, Type};
 use crate::api::snapshot::{EXTERNAL, EtcdSnapshotSpec, Phase};
 use crate::api::{EtcdSnapshot, EtcdSnapshotStatus, key};
+use crate::api_server::Way;
 
 /// How often a line says that it is still so.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -78,9 +79,9 @@ pub async fn create(request: anyhow::Result<Request>) -> anyhow::Result<u8> {
 }
 
 async fn make(request: Request) -> anyhow::Result<u8> {
-    let config = Config::infer().await.context("no Kubernetes to talk to: set KUBECONFIG, or run this in a Pod")?;
-    let namespace = request.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-    let api = Api::<EtcdSnapshot>::namespaced(Client::try_from(config)?, &namespace);
+    let way = Way::find().await.context("no Kubernetes to talk to: set KUBECONFIG, or run this in a Pod")?;
+    let namespace = request.namespace.clone().unwrap_or_else(|| way.config.default_namespace.clone());
+    let api = Api::<EtcdSnapshot>::namespaced(way.client()?, &namespace);
     let made = post(&api, &request).await?;
     let name = made.name_any();
     let Some(limit) = request.wait else { return Ok(0) };

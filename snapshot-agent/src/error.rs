@@ -101,6 +101,10 @@ impl Error {
         self
     }
 
+    const fn or_of(self, origin: Origin) -> Self {
+        if matches!(self.origin, Some(Origin::Dns)) { self } else { self.with_origin(origin) }
+    }
+
     /// Where the error comes from; `None`: where errors of its class usually do.
     pub const fn origin(&self) -> Option<Origin> {
         self.origin
@@ -140,14 +144,14 @@ pub(crate) fn io_error(doing: impl Display) -> impl FnOnce(io::Error) -> Error {
     move |error| Error::new(io_class(error.kind()), format!("{doing}: {error}")).with_origin(Origin::Volume)
 }
 
-/// Sets the store as the origin; for `map_err`.
+/// Sets the store as the origin, unless a DNS server is; for `map_err`.
 pub(crate) const fn of_store(error: Error) -> Error {
-    error.with_origin(Origin::Store)
+    error.or_of(Origin::Store)
 }
 
-/// Sets etcd as the origin; for `map_err`.
+/// Sets etcd as the origin, unless a DNS server is; for `map_err`.
 pub(crate) const fn of_etcd(error: Error) -> Error {
-    error.with_origin(Origin::Etcd)
+    error.or_of(Origin::Etcd)
 }
 
 /// Sets the request as the origin; for `map_err`. A file that the request names and the agent cannot read is a wrong
@@ -175,6 +179,23 @@ fn io_class(kind: io::ErrorKind) -> ExitClass {
 /// not.
 pub(crate) fn may_pass(kind: io::ErrorKind) -> bool {
     !matches!(kind, io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory | io::ErrorKind::PermissionDenied)
+}
+
+/// An error of this kind underneath, if there is one.
+pub fn beneath<'a, E: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a E> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        // An operating system's error hides what was put into it from `source`.
+        let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = match inside {
+            Some(inside) => Some(inside),
+            None => error.source(),
+        };
+    }
+    None
 }
 
 /// A task of ours that was cancelled or died; there is no more to say about it.

@@ -30,6 +30,7 @@
 //! ```text
 //! 0  contract/ error.rs   requests, reports, exit codes: with format/layout.rs the part that a planner may use
 //! 1  util/                files, memory, time, processes
+//!    net/                 names to addresses, connections, whom TLS trusts
 //! 2  format/              keys, manifest, trailer, compression, encryption
 //! -  retention/           which snapshots a policy keeps; pure, above format/
 //! 3  scan/                the proof: pages, records, HashKV; no I/O
@@ -48,6 +49,7 @@ pub mod error;
 pub mod etcd;
 pub mod format;
 mod graft;
+pub mod net;
 pub mod retention;
 pub mod scan;
 pub mod store;

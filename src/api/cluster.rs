@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use snapshot_agent::contract::Level;
 
+use crate::api::family::IpFamilyPolicy;
 use crate::api::held::HeldUp;
 use crate::api::name::Scheme;
 use crate::api::repair::{Evidence, GivenUp, Repair, RepairMode, Replaced};
@@ -32,6 +33,21 @@ fn same(field: &str) -> String {
     let (new, old) = (format!("self.spec.{field}"), format!("oldSelf.spec.{field}"));
     format!("has({new}) == has({old}) && (!has({new}) || {new} == {old})")
 }
+
+/// CEL: the same of a field below optional ones.
+fn same_below(field: &str) -> String {
+    let there = |whose: &str| {
+        let path = format!("{whose}.spec.{field}.");
+        let steps = path.match_indices('.').skip(2).map(|(end, _)| format!("has({})", &path[..end]));
+        format!("({})", steps.collect::<Vec<_>>().join(" && "))
+    };
+    let (is, was) = (there("self"), there("oldSelf"));
+    format!("{is} == {was} && (!{is} || self.spec.{field} == oldSelf.spec.{field})")
+}
+
+/// Where certificates come from, and whom members accept.
+const SOURCES: [&str; 4] =
+    ["tls.client.serverSecretRef", "tls.client.operatorClientSecretRef", "tls.client.certManager", "tls.peer"];
 
 /// CEL: the size of the volumes, with its default.
 fn size(whose: &str) -> String {
@@ -126,8 +142,10 @@ fn size(whose: &str) -> String {
     .message("the cluster has formed: spec.options is immutable, rolling changes are not supported yet"),
     validation = once_formed(&same("resources"))
     .message("the cluster has formed: spec.resources is immutable, rolling changes are not supported yet"),
-    validation = once_formed(&same("tls"))
-    .message("the cluster has formed: spec.tls is immutable, turning TLS on or off is not supported yet")
+    validation = once_formed(&same_below("tls.insecure"))
+    .message("the cluster has formed: spec.tls.insecure is immutable, turning TLS on or off is not supported yet"),
+    validation = once_formed(&SOURCES.map(same_below).join(" && "))
+    .message("the cluster has formed: in spec.tls only client.additionalNames may change, another source of certificates is not supported yet")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdClusterSpec {
@@ -162,9 +180,13 @@ pub struct EtcdClusterSpec {
     #[serde(flatten)]
     pub placement: Placement,
     /// Transport security. Default: TLS with certificates on both sides, towards clients and among members, issued and
-    /// renewed by Holdfast. `{insecure: true}` selects plaintext. Immutable after the cluster has formed.
+    /// renewed by Holdfast. `{insecure: true}` selects plaintext. After the cluster has formed only `client.additionalNames`
+    /// may change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
+    /// Families of addresses of the Services. Default: the API server's, one family.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_family_policy: Option<IpFamilyPolicy>,
     /// Source of the initial data; default: an empty cluster. May be changed until the cluster has formed, and only
     /// removed afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]

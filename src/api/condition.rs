@@ -236,6 +236,8 @@ reasons! {
     StoreUnavailable => runbook,
     /// No member of the etcd that is to be saved answers.
     EtcdUnavailable => runbook,
+    /// A DNS server has no address for the name of etcd or of the store.
+    NameUnresolved => runbook,
     /// etcd refuses the credentials of the agent.
     EtcdAccessDenied => runbook,
     /// A volume of the Pod cannot be read or written.

@@ -9,6 +9,7 @@ pub mod agent;
 pub mod backup_store;
 pub mod cluster;
 pub mod condition;
+pub mod family;
 pub mod held;
 pub mod member;
 pub mod name;

@@ -122,6 +122,7 @@ fn seen(image: &str) -> Observed {
             agent_image: image.to_owned(),
             etcd_repository: String::new(),
             proxies: Proxies::default(),
+            cluster_domain: None,
         },
     }
 }

@@ -98,6 +98,7 @@ impl Fake {
                 agent_image: "agent:1".to_owned(),
                 etcd_repository: "etcd".to_owned(),
                 proxies: Proxies::default(),
+                cluster_domain: None,
             },
             backoff: Backoff::default(),
             repeats: Repeats::default(),

@@ -2,7 +2,8 @@
 //!
 //! Healthy: the process answers. Ready: the caches are filled; a standby is ready too, since it could lead at once.
 
-use std::net::SocketAddr;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -35,14 +36,28 @@ pub(super) struct Pages {
 
 /// Serves the pages until the process ends, so that probes are answered while it stops, too.
 pub(super) async fn serve(listen: SocketAddr, pages: Pages) -> anyhow::Result<()> {
-    let listener =
-        TcpListener::bind(listen).await.with_context(|| format!("--listen {listen}: the address cannot be used"))?;
+    let listener = bind(listen).await.with_context(|| format!("--listen {listen}: the address cannot be used"))?;
     let app = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(pages);
     axum::serve(listener, app).await.context("HTTP server")
+}
+
+/// `[::]` takes IPv4 as well; a kernel without IPv6 has no such address.
+async fn bind(listen: SocketAddr) -> std::io::Result<TcpListener> {
+    match TcpListener::bind(listen).await {
+        Err(error) if listen.ip() == Ipv6Addr::UNSPECIFIED && !has_no_room(&error) => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, listen.port())).await
+        }
+        bound => bound,
+    }
+}
+
+/// Whether the port is taken or forbidden, in either family.
+fn has_no_room(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::PermissionDenied)
 }
 
 async fn ready(State(pages): State<Pages>) -> (StatusCode, &'static str) {
@@ -73,5 +88,24 @@ async fn metrics(State(pages): State<Pages>) -> impl IntoResponse {
             (StatusCode::OK, [(header::CONTENT_TYPE, kind)], text)
         }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, [(header::CONTENT_TYPE, "text/plain")], error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn both_families_are_served_where_the_kernel_has_them() {
+        let listener = bind("[::]:0".parse().unwrap()).await.unwrap();
+        let at = listener.local_addr().unwrap();
+        TcpStream::connect((Ipv4Addr::LOCALHOST, at.port())).await.unwrap();
+        if at.is_ipv6() {
+            TcpStream::connect((Ipv6Addr::LOCALHOST, at.port())).await.unwrap();
+        }
+        let taken = bind(at).await.unwrap_err();
+        assert_eq!(taken.kind(), ErrorKind::AddrInUse);
     }
 }

@@ -279,6 +279,7 @@ mod tests {
             agent_image: String::new(),
             etcd_repository: String::new(),
             proxies: Proxies::default(),
+            cluster_domain: None,
             listen: "127.0.0.1:0".parse().unwrap(),
             die_after_writes: None,
         };

@@ -65,6 +65,7 @@ use self::metrics::Metrics;
 use self::wake::{Queues, Roots, Wakers};
 use self::watches::CacheWriters;
 use crate::api::{GROUP, VERSION};
+use crate::api_server::Way;
 
 /// How long passes that run may take to end after the process was told to stop.
 const DRAIN: Duration = Duration::from_secs(8);
@@ -87,16 +88,16 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     tokio::spawn(until_told(stop.clone())?);
 
-    let mut to_read = kube::Config::infer().await.context("no cluster: neither a kubeconfig nor a service account")?;
+    let mut to_read = Way::find().await.context("no Kubernetes to talk to")?;
     // kube repeats calls by itself; for writes we look first.
     let mut to_write = to_read.clone();
-    to_write.default_retry = false;
-    to_write.connect_timeout = Some(Duration::from_secs(5));
-    to_read.connect_timeout = Some(Duration::from_secs(5));
-    let read = Client::try_from(to_read).context("the Kubernetes client")?;
-    let write = Client::try_from(to_write.clone()).context("the Kubernetes client")?;
+    to_write.config.default_retry = false;
+    to_write.config.connect_timeout = Some(Duration::from_secs(5));
+    to_read.config.connect_timeout = Some(Duration::from_secs(5));
+    let read = to_read.client().context("the Kubernetes client")?;
+    let write = to_write.client().context("the Kubernetes client")?;
     // The lease has connections of its own: a flood of passes must not delay its renewal.
-    let lease = Client::try_from(to_write).context("the Kubernetes client")?;
+    let lease = to_write.client().context("the Kubernetes client")?;
 
     let metrics = Arc::new(Metrics::new());
     let writers = CacheWriters::default();

@@ -38,6 +38,7 @@ pub fn settings() -> Settings {
         agent_image: "agent:1".to_owned(),
         etcd_repository: "example.org/etcd".to_owned(),
         proxies: Proxies::default(),
+        cluster_domain: None,
     }
 }
 

@@ -480,6 +480,8 @@ pub struct Settings {
     pub etcd_repository: String,
     /// What stands between Pods and stores.
     pub proxies: Proxies,
+    /// The domain of the Kubernetes cluster: `cluster.local`; `None`: not known.
+    pub cluster_domain: Option<String>,
 }
 
 /// What stands between Pods and stores, for those that speak to one.

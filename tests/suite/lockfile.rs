@@ -50,8 +50,8 @@ const ONLY_THROUGH: &[(&str, &[&str], &str)] = &[
     ("chrono", &["object_store"], "time is jiff's; object_store still has chrono in its interface"),
     (
         "ring",
-        &["rustls-webpki"],
-        "the crypto provider is aws-lc-rs; rustls-webpki locks both, and only aws-lc-rs is compiled",
+        &["hickory-proto", "rustls-webpki"],
+        "the crypto provider is aws-lc-rs; these lock ring beside it, and only aws-lc-rs is compiled",
     ),
 ];
 

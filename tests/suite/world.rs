@@ -210,6 +210,7 @@ fn settings() -> Settings {
         agent_image: "holdfast:test".to_owned(),
         etcd_repository: "etcd".to_owned(),
         proxies: Proxies::default(),
+        cluster_domain: None,
     }
 }
 

@@ -72,11 +72,13 @@ pub enum Origin {
     Etcd,
     /// The agent itself, or a program that the agent starts.
     Own,
+    /// A DNS server, which has no address for the name of etcd or of the store.
+    Dns,
 }
 
 impl Origin {
     /// All origins.
-    pub const ALL: [Self; 5] = [Self::Request, Self::Store, Self::Volume, Self::Etcd, Self::Own];
+    pub const ALL: [Self; 6] = [Self::Request, Self::Store, Self::Volume, Self::Etcd, Self::Own, Self::Dns];
 
     /// The name on the wire.
     pub const fn as_str(self) -> &'static str {
@@ -86,6 +88,7 @@ impl Origin {
             Self::Volume => "Volume",
             Self::Etcd => "Etcd",
             Self::Own => "Own",
+            Self::Dns => "Dns",
         }
     }
 }
@@ -119,13 +122,13 @@ pub struct Failure {
 }
 
 use ExitClass::{AuthRequired, Config, Corrupt, Deadline, Denied, Full, NotFound, Refused, Transient};
-use Origin::{Etcd, Own, Request, Store, Volume};
+use Origin::{Dns, Etcd, Own, Request, Store, Volume};
 use Retry::{AfterChange, Again, Later};
 
 /// The table. The first row that fits is the one; the last row of each class takes every origin.
 /// Codes start at 64, so that none collides with a shell's, a runtime's or Rust's own (1, 2, 101, 125 to 137).
 #[rustfmt::skip]
-pub const FAILURES: [Failure; 17] = [
+pub const FAILURES: [Failure; 18] = [
     row(Config, None, 64, AfterChange, "AgentMisconfigured",
         "the request is wrong: a flag, a location, a Secret without its keys, another store than the one to restore from"),
     row(Denied, Some(Etcd), 75, AfterChange, "EtcdAccessDenied",
@@ -146,6 +149,8 @@ pub const FAILURES: [Failure; 17] = [
         "the volume's disk returns I/O errors"),
     row(Transient, Some(Own), 80, Again, "AgentCrashed",
         "a thread of the agent, or etcdutl, ended early"),
+    row(Transient, Some(Dns), 81, Again, "NameUnresolved",
+        "a DNS server has no address for the name of etcd or of the store, or does not answer"),
     row(Transient, None, 68, Again, "StoreUnavailable",
         "the store does not answer: network, 5xx"),
     row(Full, None, 69, AfterChange, "NoSpace",

@@ -8,13 +8,15 @@ use std::error::Error as StdError;
 use std::time::Duration;
 
 use etcd_client::{Channel, Client, ConnectOptions, StatusResponse};
-use tonic::transport::{Endpoint, Uri};
+use tonic::transport::Uri;
 use tonic::{Code, Status};
 
 use super::folders;
 use super::tls::{self, Tls};
-use crate::contract::{EtcdFlags, ExitClass};
-use crate::error::{Error, Result};
+use crate::contract::{EtcdFlags, ExitClass, Origin};
+use crate::error::{Error, Result, beneath};
+use crate::net::dns_error::NameError;
+use crate::net::{connector, dns};
 
 /// HTTP/2 windows for a member that answers within [`NEAR`]: 800 MiB/s and more, and what waits there is memory.
 const WINDOW: u32 = 4 << 20;
@@ -80,10 +82,12 @@ impl Dialer {
         let url = parse(endpoint, self.secure)?;
         match self.meet(endpoint, &url, self.window.unwrap_or(WINDOW)).await {
             // A handshake that fails shows to a call as a connection that breaks.
-            Err(error) if error.class() == ExitClass::Transient => match self.explain(&url).await {
-                Some(why) => Err(why.context(endpoint)),
-                None => Err(error),
-            },
+            Err(error) if error.class() == ExitClass::Transient && error.origin() != Some(Origin::Dns) => {
+                match self.explain(&url).await {
+                    Some(why) => Err(why.context(endpoint)),
+                    None => Err(error),
+                }
+            }
             met => met,
         }
     }
@@ -108,17 +112,19 @@ impl Dialer {
     }
 
     async fn log_in(&self, endpoint: &str, url: &Uri, window: u32) -> Result<Client> {
-        let mut at = Endpoint::from(url.clone())
-            .connect_timeout(ANSWER_WITHIN)
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(KEEP_ALIVE)
-            .initial_stream_window_size(window)
-            .initial_connection_window_size(window);
-        if let Some(tls) = self.tls.as_ref().filter(|_| is_https(url)) {
-            at = tls.wrap(at).map_err(|error| error.context(endpoint))?;
-        }
-        let channel = at.connect_lazy();
+        let secure = match (&self.tls, host(url)) {
+            (Some(tls), Some(host)) if is_https(url) => {
+                Some(tls.towards(host).map_err(|error| error.context(endpoint))?)
+            }
+            _ => None,
+        };
+        let channel = connector::channel(url, secure, ANSWER_WITHIN, |at| {
+            at.http2_keep_alive_interval(KEEP_ALIVE)
+                .keep_alive_timeout(KEEP_ALIVE)
+                .initial_stream_window_size(window)
+                .initial_connection_window_size(window)
+        })
+        .map_err(|error| Error::config(format!("{endpoint}: {error}")))?;
         let Some(User { name, password }) = &self.user else {
             return in_time(endpoint, Client::from_channel(Channel::Tonic(channel), None)).await;
         };
@@ -139,10 +145,14 @@ impl Dialer {
     /// Why no call got through, when TLS knows.
     async fn explain(&self, url: &Uri) -> Option<Error> {
         let (host, port) = (host(url)?, url.port_u16()?);
+        let addresses = match dns::look_up(host).await {
+            Ok(addresses) => addresses,
+            Err(error) => return Some(error.to_error()),
+        };
         match &self.tls {
-            Some(tls) if is_https(url) => tls.explain(host, port).await,
+            Some(tls) if is_https(url) => tls.explain(host, addresses, port).await,
             _ if is_https(url) => None,
-            _ => tls::speaks_tls(host, port).await.then(|| {
+            _ => tls::speaks_tls(addresses, port).await.then(|| {
                 Error::config(
                     "this member speaks TLS. Begin the endpoint with https://, and name the member's CA with --cacert",
                 )
@@ -269,6 +279,9 @@ pub(crate) fn etcd_error(endpoint: &str, error: &etcd_client::Error) -> Error {
             _ => Error::transient(format!("{endpoint}: {error}")),
         };
     };
+    if let Some(name) = status.source().and_then(beneath::<NameError>) {
+        return name.to_error().context(endpoint);
+    }
     if let Some(remedy) = remedy(said(status)) {
         return Error::denied(format!("{endpoint}: {remedy} ({})", status.message()));
     }

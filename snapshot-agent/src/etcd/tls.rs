@@ -6,7 +6,7 @@
 //! listened to. What the files hold never reaches a message.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +17,11 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, ClientConfig, ClientConnection, RootCertStore, SignatureScheme};
-use tonic::transport::{ClientTlsConfig, Endpoint, Identity};
 
 use crate::contract::EtcdFlags;
 use crate::error::{Error, Result};
+use crate::net::connector::{H2, Secure};
+use crate::net::{refusal, trust};
 use crate::util::crypto::install_crypto;
 
 /// A server says what it thinks of a client certificate within one round trip.
@@ -29,19 +30,13 @@ const LISTEN: Duration = Duration::from_secs(1);
 /// All of a handshake that is only listened to.
 const HANDSHAKE: Duration = Duration::from_secs(3);
 
-/// HTTP/2, the only thing that etcd's gRPC speaks.
-const H2: &[u8] = b"h2";
-
 const NO_TLS: &str = "the endpoint does not speak TLS. Begin the endpoint with http:// if this etcd runs without TLS \
                       on purpose";
 
 /// The certificates of one run.
 pub(super) struct Tls {
-    /// For the connection that carries the data.
-    channel: ClientTlsConfig,
-    /// The same, for a handshake that is only listened to.
-    config: ClientConfig,
-    server_name: Option<String>,
+    config: Arc<ClientConfig>,
+    server_name: Option<ServerName<'static>>,
     /// Who is trusted, for people.
     trusted: String,
     /// The file of the client certificate, for people.
@@ -51,47 +46,48 @@ pub(super) struct Tls {
 impl Tls {
     /// Reads the files that the flags name.
     pub(super) fn of(flags: &EtcdFlags) -> Result<Self> {
-        install_crypto();
-        let (roots, trusted) = roots(flags.cacert.as_deref())?;
-        let mut channel = ClientTlsConfig::new().trust_anchors(roots.roots.iter().cloned());
-        if let Some(name) = &flags.server_name {
-            if ServerName::try_from(name.as_str()).is_err() {
-                return Err(Error::config(format!(
-                    "--server-name {name:?} is neither a host's name nor an IP address"
-                )));
-            }
-            channel = channel.domain_name(name);
-        }
-        let builder = ClientConfig::builder().with_root_certificates(roots);
-        let (mut config, shown) = match (&flags.cert, &flags.key) {
-            (None, None) => (builder.with_no_client_auth(), None),
+        let (anchors, trusted) = anchors(flags.cacert.as_deref())?;
+        let server_name = flags.server_name.as_ref().map(|name| {
+            let wrong = |_| Error::config(format!("--server-name {name:?} is neither a host's name nor an IP address"));
+            ServerName::try_from(name.clone()).map_err(wrong)
+        });
+        let server_name = server_name.transpose()?;
+        let (login, shown) = match (&flags.cert, &flags.key) {
+            (None, None) => (None, None),
             (Some(cert), Some(key)) => {
                 let (cert_pem, key_pem) = (read("--cert", cert)?, read("--key", key)?);
                 let chain = certificates("--cert", cert, &cert_pem)?;
                 // The library's words could quote the file.
                 let secret = PrivateKeyDer::from_pem_slice(&key_pem)
                     .map_err(|_| wrong("--key", key, "the file holds no PEM private key, or an encrypted key"))?;
-                let config = builder.with_client_auth_cert(chain, secret).map_err(|error| unfit(&error, cert, key))?;
-                channel = channel.identity(Identity::from_pem(&cert_pem, &key_pem));
-                (config, Some(cert.display().to_string()))
+                (Some(((chain, secret), cert, key)), Some(cert.display().to_string()))
             }
             (Some(_), None) => return Err(Error::config("--cert needs --key, the file of its private key")),
             (None, Some(_)) => return Err(Error::config("--key needs --cert, the file of its certificate")),
         };
+        let files = login.as_ref().map(|(_, cert, key)| (*cert, *key));
+        let mut config = trust::client(anchors, login.map(|(login, ..)| login)).map_err(|error| match files {
+            Some((cert, key)) => unfit(&error, cert, key),
+            None => Error::config(format!("TLS cannot be set up: {error}")),
+        })?;
         config.alpn_protocols.push(H2.to_vec());
-        Ok(Self { channel, config, server_name: flags.server_name.clone(), trusted, shown })
+        Ok(Self { config: Arc::new(config), server_name, trusted, shown })
     }
 
-    /// A connection that is encrypted with these certificates.
-    pub(super) fn wrap(&self, endpoint: Endpoint) -> Result<Endpoint> {
-        endpoint.tls_config(self.channel.clone()).map_err(|error| Error::config(error.to_string()))
+    /// The TLS of a connection to this host.
+    pub(super) fn towards(&self, host: &str) -> Result<Secure> {
+        let no_host = |_| Error::config(format!("{host:?} is neither a host's name nor an IP address"));
+        let name =
+            self.server_name.clone().map_or_else(|| ServerName::try_from(host.to_owned()).map_err(no_host), Ok)?;
+        Ok(Secure { config: Arc::clone(&self.config), name })
     }
 
-    /// Why no connection came about, if TLS is why.
-    pub(super) async fn explain(&self, host: &str, port: u16) -> Option<Error> {
-        let name = self.server_name.as_deref().unwrap_or(host);
-        match listen(self.config.clone(), name, host, port).await {
-            Heard::Refusal { error, asked } => self.judge(name, &error, asked),
+    /// Why no connection to any of these addresses came about, if TLS is why.
+    pub(super) async fn explain(&self, host: &str, addresses: Vec<IpAddr>, port: u16) -> Option<Error> {
+        let Secure { config, name } = self.towards(host).ok()?;
+        let shown = name.to_str().into_owned();
+        match listen(ClientConfig::clone(&config), name, addresses, port).await {
+            Heard::Refusal { error, asked } => self.judge(&shown, &error, asked),
             Heard::Done { h2: false } => Some(Error::config(
                 "the endpoint speaks TLS, but not HTTP/2. Check that the endpoint is etcd's client URL",
             )),
@@ -104,24 +100,16 @@ impl Tls {
     fn judge(&self, name: &str, error: &rustls::Error, asked: bool) -> Option<Error> {
         use CertificateError as C;
         use rustls::Error as E;
-        let config = |what: String| Some(Error::config(format!("{what} ({error})")));
+        let config = |what: String| Some(Error::config(what));
         match error {
-            // Two CAs of one name differ in their signatures only.
-            E::InvalidCertificate(C::UnknownIssuer | C::BadSignature) => config(format!(
-                "its certificate is not signed by {}: --cacert has to name the CA that signed the certificate",
-                self.trusted
-            )),
-            E::InvalidCertificate(C::NotValidForName | C::NotValidForNameContext { .. }) => config(format!(
-                "its certificate is not for {name}: use a host of the certificate, in the endpoint or with \
-                 --server-name"
-            )),
-            E::InvalidCertificate(C::Expired | C::ExpiredContext { .. }) => {
-                config("its certificate has expired: renew the certificate, or correct this machine's clock".into())
+            E::InvalidCertificate(why) => {
+                let flag = match why {
+                    C::UnknownIssuer | C::BadSignature => ": --cacert has to name that CA",
+                    C::NotValidForName | C::NotValidForNameContext { .. } => ": in the endpoint, or with --server-name",
+                    _ => "",
+                };
+                config(format!("{}{flag}", refusal::of(why, &self.trusted, name)))
             }
-            E::InvalidCertificate(C::NotValidYet | C::NotValidYetContext { .. }) => {
-                config("its certificate is not valid yet: check this machine's clock".to_owned())
-            }
-            E::InvalidCertificate(_) => config("its certificate cannot be accepted".to_owned()),
             E::InvalidMessage(_) => config(NO_TLS.to_owned()),
             // Which alert it is differs from version to version.
             E::AlertReceived(_) if asked => Some(Error::denied(match &self.shown {
@@ -139,11 +127,12 @@ impl Tls {
     }
 }
 
-/// Whether what answers at this address speaks TLS.
-pub(super) async fn speaks_tls(host: &str, port: u16) -> bool {
+/// Whether what answers at one of these addresses speaks TLS.
+pub(super) async fn speaks_tls(addresses: Vec<IpAddr>, port: u16) -> bool {
     install_crypto();
     let trusts_nobody = ClientConfig::builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth();
-    match listen(trusts_nobody, host, host, port).await {
+    let Some(any) = addresses.first().map(|ip| ServerName::IpAddress((*ip).into())) else { return false };
+    match listen(trusts_nobody, any, addresses, port).await {
         Heard::Done { .. } => true,
         Heard::Refusal { error, .. } => !matches!(error, rustls::Error::InvalidMessage(_)),
         Heard::Http | Heard::Nothing => false,
@@ -183,29 +172,26 @@ impl ResolvesClientCert for Noticing {
     }
 }
 
-async fn listen(mut config: ClientConfig, name: &str, host: &str, port: u16) -> Heard {
-    let Ok(name) = ServerName::try_from(name.to_owned()) else { return Heard::Nothing };
-    let host = host.to_owned();
+async fn listen(mut config: ClientConfig, name: ServerName<'static>, addresses: Vec<IpAddr>, port: u16) -> Heard {
     let listening = tokio::task::spawn_blocking(move || {
         let certificates = Arc::clone(&config.client_auth_cert_resolver);
         let noticing = Arc::new(Noticing { certificates, asked: AtomicBool::new(false) });
         config.client_auth_cert_resolver = noticing.clone();
         let mut connection = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
-        let refusal = handshake(&mut connection, connect(&host, port)?);
+        let refusal = handshake(&mut connection, connect(&addresses, port)?);
         Ok(match (refusal, connection.is_handshaking()) {
             (Some(error), _) => Heard::Refusal { error, asked: noticing.asked.load(Ordering::Relaxed) },
             (None, false) => Heard::Done { h2: connection.alpn_protocol() == Some(H2) },
-            (None, true) if speaks_http(connect(&host, port)?)? => Heard::Http,
+            (None, true) if speaks_http(connect(&addresses, port)?)? => Heard::Http,
             (None, true) => Heard::Nothing,
         })
     });
     listening.await.ok().and_then(io::Result::ok).unwrap_or(Heard::Nothing)
 }
 
-fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
-    let addresses: Vec<_> = (host, port).to_socket_addrs()?.collect();
-    let socket = addresses.iter().find_map(|at| TcpStream::connect_timeout(at, LISTEN).ok());
-    let socket = socket.ok_or(io::ErrorKind::ConnectionRefused)?;
+fn connect(addresses: &[IpAddr], port: u16) -> io::Result<TcpStream> {
+    let at = |ip: &IpAddr| TcpStream::connect_timeout(&SocketAddr::new(*ip, port), LISTEN).ok();
+    let socket = addresses.iter().find_map(at).ok_or(io::ErrorKind::ConnectionRefused)?;
     socket.set_read_timeout(Some(LISTEN))?;
     socket.set_write_timeout(Some(LISTEN))?;
     Ok(socket)
@@ -234,23 +220,25 @@ fn speaks_http(mut socket: TcpStream) -> io::Result<bool> {
 }
 
 /// Whom to trust, and how to call them.
-fn roots(cacert: Option<&Path>) -> Result<(RootCertStore, String)> {
-    let mut roots = RootCertStore::empty();
+fn anchors(cacert: Option<&Path>) -> Result<(Vec<CertificateDer<'static>>, String)> {
     let Some(file) = cacert else {
-        let found = rustls_native_certs::load_native_certs();
-        roots.add_parsable_certificates(found.certs);
-        if roots.is_empty() {
+        let found = rustls_native_certs::load_native_certs().certs;
+        if usable(&found) == 0 {
             return Err(Error::config(
                 "this system has no CA certificates: --cacert has to name the CA that signed etcd's certificate",
             ));
         }
-        return Ok((roots, "a CA that this system trusts".to_owned()));
+        return Ok((found, "a CA that this system trusts".to_owned()));
     };
-    let (taken, _refused) = roots.add_parsable_certificates(certificates("--cacert", file, &read("--cacert", file)?)?);
-    if taken == 0 {
+    let anchors = certificates("--cacert", file, &read("--cacert", file)?)?;
+    if usable(&anchors) == 0 {
         return Err(wrong("--cacert", file, "the file holds no usable certificate"));
     }
-    Ok((roots, format!("the CA in {} (--cacert)", file.display())))
+    Ok((anchors, format!("the CA in {} (--cacert)", file.display())))
+}
+
+fn usable(anchors: &[CertificateDer<'static>]) -> usize {
+    RootCertStore::empty().add_parsable_certificates(anchors.iter().cloned()).0
 }
 
 fn certificates(flag: &str, file: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {

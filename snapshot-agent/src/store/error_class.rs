@@ -5,7 +5,6 @@
 //! bodies can hold what should not be in a custom resource's status.
 
 use std::error::Error as StdError;
-use std::io;
 
 use object_store::client::{HttpError, HttpErrorKind};
 
@@ -13,6 +12,9 @@ use super::bucket::address::NoStore;
 use super::bucket::listing::{NoListing, WebPage};
 use crate::contract::ExitClass;
 use crate::error::Error;
+pub(super) use crate::error::beneath;
+use crate::net::dns_error::NameError;
+use crate::net::refusal;
 
 /// What servers of Go's say to who speaks http where https is spoken.
 const TO_HTTPS: &str = "HTTP request to an HTTPS server";
@@ -26,6 +28,9 @@ pub(super) fn classify(doing: &str, error: &object_store::Error) -> Error {
         Some(stored_as) => format!(" ({code}, storage class {stored_as})"),
         None => format!(" ({code})"),
     });
+    if let Some(name) = beneath::<NameError>(error) {
+        return name.to_error().context(doing);
+    }
     let said = sentence(&text).map(|said| format!("; the store says: {said}"));
     Error::new(class, format!("{doing}: {what}{}{}", told.unwrap_or_default(), said.unwrap_or_default()))
 }
@@ -416,10 +421,8 @@ fn transport(error: &object_store::Error) -> Option<HttpErrorKind> {
 fn transport_text(kind: HttpErrorKind, error: &object_store::Error) -> (ExitClass, String) {
     // The last source is the operating system's or the TLS library's own word.
     let mut deepest: &dyn StdError = error;
-    let mut name_unknown = false;
     while let Some(source) = deepest.source() {
         deepest = source;
-        name_unknown |= deepest.to_string().starts_with("dns error");
     }
     let word = first_line(&deepest.to_string());
     if word.contains("invalid HTTP") {
@@ -427,7 +430,6 @@ fn transport_text(kind: HttpErrorKind, error: &object_store::Error) -> (ExitClas
         return (ExitClass::Config, what);
     }
     let what = match kind {
-        HttpErrorKind::Connect if name_unknown => "DNS does not know the store's host name",
         HttpErrorKind::Connect => "the store cannot be reached",
         HttpErrorKind::Timeout => "the store does not answer in time",
         HttpErrorKind::Request | HttpErrorKind::Interrupted => {
@@ -443,35 +445,13 @@ pub(super) fn tls<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls:
     beneath(error)
 }
 
-/// An error of this kind underneath, if there is one.
-pub(super) fn beneath<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        // An operating system's error hides what was put into it from `source`.
-        let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        next = match inside {
-            Some(inside) => Some(inside),
-            None => error.source(),
-        };
-    }
-    None
-}
-
 /// What TLS will say again at the next try too.
 fn by_tls(error: &rustls::Error) -> Option<(ExitClass, String)> {
-    use rustls::{CertificateError as C, Error as E};
+    use rustls::Error as E;
     let what = match error {
-        E::InvalidCertificate(C::Expired | C::ExpiredContext { .. }) => {
-            "the store's certificate has expired: renew the certificate, or correct this machine's clock"
-        }
-        E::InvalidCertificate(C::NotValidYet | C::NotValidYetContext { .. }) => {
-            "the store's certificate is not valid yet: check this machine's clock"
-        }
-        E::InvalidCertificate(_) => {
-            "the store's certificate is not accepted: check the endpoint's name, and give the signing CA"
+        E::InvalidCertificate(why) => {
+            let why = refusal::of(why, "a CA that is trusted for stores", "this endpoint");
+            return Some((ExitClass::Config, format!("the store's certificate is not accepted: {why}")));
         }
         E::InvalidMessage(_) => "the endpoint does not speak TLS: correct the endpoint, or use http://",
         E::AlertReceived(_) | E::PeerIncompatible(_) | E::NoApplicationProtocol => {

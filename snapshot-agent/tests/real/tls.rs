@@ -75,11 +75,11 @@ impl Pki {
 }
 
 /// One etcd of one line.
-struct Etcd {
+pub(crate) struct Etcd {
     binaries: PathBuf,
     url: String,
     /// How to reach it.
-    flags: EtcdFlags,
+    pub(crate) flags: EtcdFlags,
     _process: Running,
     _folder: TempDir,
 }
@@ -98,7 +98,7 @@ impl Etcd {
     }
 
     /// With this certificate.
-    async fn tls(line: &str, pki: &Pki, (cert, key): &Pair, reach: EtcdFlags, more: &[&str]) -> Self {
+    pub(crate) async fn tls(line: &str, pki: &Pki, (cert, key): &Pair, reach: EtcdFlags, more: &[&str]) -> Self {
         let (cert, key) = (format!("--cert-file={}", cert.display()), format!("--key-file={}", key.display()));
         let cacert = Some(reach.cacert.unwrap_or_else(|| pki.file("ours.crt")));
         let reach = EtcdFlags { cacert, ..reach };
@@ -172,7 +172,7 @@ impl Etcd {
         }
     }
 
-    fn with(&self, change: impl FnOnce(&mut EtcdFlags)) -> EtcdFlags {
+    pub(crate) fn with(&self, change: impl FnOnce(&mut EtcdFlags)) -> EtcdFlags {
         let mut flags = self.flags.clone();
         change(&mut flags);
         flags
@@ -208,7 +208,7 @@ async fn save_to_folder(etcd: EtcdFlags) -> (Result<SavedReport>, usize) {
 }
 
 /// Works, to the last step: members are asked for their HashKV after the stream.
-async fn works(what: &str, etcd: EtcdFlags) {
+pub(crate) async fn works(what: &str, etcd: EtcdFlags) {
     let (result, files) = save_to_folder(etcd).await;
     let saved = result.unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(saved.db_bytes > 0 && files == 2, "{what}: {saved:?}");
@@ -219,7 +219,7 @@ async fn works(what: &str, etcd: EtcdFlags) {
 }
 
 /// Fails with this class, names every endpoint and says these words, soon and without a trace.
-async fn fails(what: &str, etcd: EtcdFlags, class: ExitClass, words: &[&str]) -> Error {
+pub(crate) async fn fails(what: &str, etcd: EtcdFlags, class: ExitClass, words: &[&str]) -> Error {
     let (begun, endpoints) = (Instant::now(), etcd.endpoints.clone());
     let (result, files) = save_to_folder(etcd).await;
     let Err(error) = result else { panic!("{what}: it worked") };

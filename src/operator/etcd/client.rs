@@ -10,8 +10,9 @@ use std::time::Duration;
 use etcd_client::{
     AlarmAction, AlarmOptions, AlarmType, Channel, Client, Error as ClientError, GetOptions, MemberAddOptions,
 };
+use snapshot_agent::net::{connector, refusal};
 use tonic::Code;
-use tonic::transport::Endpoint;
+use tonic::transport::Uri;
 
 use super::Address;
 use super::hashes::Hashes;
@@ -80,12 +81,11 @@ impl Pool {
         if let Some(client) = self.lock().get(at) {
             return Ok(client.clone());
         }
-        let unreachable = |e: tonic::transport::Error| Failure::Unreachable(e.to_string());
-        let mut endpoint = Endpoint::from_shared(at.url()).map_err(unreachable)?.connect_timeout(CONNECT);
-        if let Some((login, host)) = &at.tls {
-            endpoint = endpoint.tls_config(login.towards(host)).map_err(unreachable)?;
-        }
-        let channel = endpoint.connect_lazy();
+        let url = at.url().parse::<Uri>().map_err(|e| Failure::Unreachable(e.to_string()))?;
+        let secure = at.tls.as_ref().map(|(login, host)| login.towards(host)).transpose();
+        let secure = secure.map_err(Failure::Unreachable)?;
+        let channel = connector::channel(&url, secure, CONNECT, |endpoint| endpoint)
+            .map_err(|e| Failure::Unreachable(e.to_string()))?;
         let client = Client::from_channel(Channel::Tonic(channel), None)
             .await
             .map_err(|e| Failure::Unreachable(e.to_string()))?;
@@ -266,13 +266,16 @@ fn told(error: &ClientError) -> Failure {
     }
 }
 
-/// An error and what caused it: the outer text alone says only "transport error".
-fn chain(error: &dyn std::error::Error) -> String {
+/// What caused an error: the outer text alone says only "transport error". rustls' words for a certificate hold its bytes.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut innermost = error;
     while let Some(cause) = innermost.source() {
         innermost = cause;
     }
-    innermost.to_string()
+    match refusal::beneath(error) {
+        Some(why) => refusal::of(why, "the CA in the operator's Secret", "this member"),
+        None => innermost.to_string(),
+    }
 }
 
 #[cfg(test)]

@@ -135,7 +135,7 @@ async fn requests(
     cluster: &EtcdCluster,
     members: &[Member],
 ) -> Result<(BTreeMap<String, Request>, bool), Error> {
-    let asked = cluster::requests(cluster, members.iter().map(|member| &member.object));
+    let asked = cluster::requests(cluster, members.iter().map(|member| &member.object), None);
     let mut there = BTreeMap::new();
     for (metadata, _) in asked {
         let name = metadata.name.unwrap_or_default();

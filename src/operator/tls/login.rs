@@ -6,7 +6,11 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+use rustls::ClientConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use snapshot_agent::net::connector::{H2, Secure};
+use snapshot_agent::net::trust;
 
 use super::{Data, entry};
 use crate::plan::certificate::files::CLIENT;
@@ -17,22 +21,34 @@ pub(in crate::operator) struct Login(Arc<Parts>);
 
 struct Parts {
     digest: String,
-    config: ClientTlsConfig,
+    /// Or why these certificates cannot be used.
+    config: Result<Arc<ClientConfig>, String>,
 }
 
 impl Login {
     /// From the data of the operator's Secret; `digest` is of the certificates in it.
     pub(in crate::operator) fn of(data: &Data, digest: String) -> Self {
-        let config = ClientTlsConfig::new()
-            .ca_certificate(Certificate::from_pem(entry(data, CLIENT.ca)))
-            .identity(Identity::from_pem(entry(data, CLIENT.certificate), entry(data, CLIENT.key)));
-        Self(Arc::new(Parts { digest, config }))
+        Self(Arc::new(Parts { digest, config: config(data).map(Arc::new) }))
     }
 
     /// For a connection to a server whose certificate is for this host.
-    pub(in crate::operator) fn towards(&self, host: &str) -> ClientTlsConfig {
-        self.0.config.clone().domain_name(host)
+    pub(in crate::operator) fn towards(&self, host: &str) -> Result<Secure, String> {
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| format!("{host:?} is no name of a host"))?;
+        Ok(Secure { config: self.0.config.clone()?, name })
     }
+}
+
+fn config(data: &Data) -> Result<ClientConfig, String> {
+    let all = |file| {
+        let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(entry(data, file)).collect();
+        read.map_err(|_| format!("{file} of the operator's Secret holds no PEM certificate"))
+    };
+    let key = PrivateKeyDer::from_pem_slice(entry(data, CLIENT.key))
+        .map_err(|_| format!("{} of the operator's Secret holds no PEM private key", CLIENT.key))?;
+    let mut config = trust::client(all(CLIENT.ca)?, Some((all(CLIENT.certificate)?, key)))
+        .map_err(|error| format!("the certificates of the operator's Secret cannot be used: {error}"))?;
+    config.alpn_protocols.push(H2.to_vec());
+    Ok(config)
 }
 
 impl PartialEq for Login {

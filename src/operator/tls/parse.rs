@@ -5,14 +5,19 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use jiff::Timestamp;
+use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use sha2::{Digest, Sha256};
+use snapshot_agent::net::refusal;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer;
+use x509_parser::public_key::PublicKey;
 use x509_parser::time::ASN1Time;
+use x509_parser::x509::AlgorithmIdentifier;
 
 use super::{Data, entry};
 use crate::plan::certificate::{Files, Known};
@@ -23,7 +28,12 @@ pub(in crate::operator) fn known(data: &Data, files: Files) -> Result<Known, Str
     let cas = certificates(data, files.ca)?;
     let key = PrivateKeyDer::from_pem_slice(entry(data, files.key))
         .map_err(|_| format!("{} holds no PEM private key, or an encrypted key", files.key))?;
-    let key = any_supported_type(&key).map_err(|_| format!("the kind of key in {} is not supported", files.key))?;
+    let key = any_supported_type(&key).map_err(|_| {
+        format!(
+            "the key in {} is not supported. Use RSA of 2048 bits or more, ECDSA on P-256, P-384 or P-521, or Ed25519",
+            files.key
+        )
+    })?;
     let Some(first) = chain.first() else { return Err(format!("{} is empty", files.certificate)) };
     let leaf = parse(first, files.certificate)?;
     let (ca, ends) = anchor(&chain, &cas, files)?;
@@ -44,23 +54,33 @@ pub(in crate::operator) fn known(data: &Data, files: Files) -> Result<Known, Str
     };
     match CertifiedKey::new(chain.clone(), key).keys_match() {
         Ok(()) => Ok(known),
+        Err(rustls::Error::InvalidCertificate(why)) => {
+            Err(format!("{}: {}", files.certificate, refusal::of(&why, files.ca, files.certificate)))
+        }
         Err(_) => Err(format!("the key in {} does not belong to {}", files.key, files.certificate)),
     }
 }
 
 /// The CA that a chain leads to, which has signed the last certificate that is needed of the chain; and the earliest end
-/// among them. Go judges the end of every certificate of a chain, roots included.
+/// among them. Go judges the end of every certificate of a chain, roots included. A first certificate that is one of the
+/// CAs itself is its own: Go and Holdfast's clients accept it.
 fn anchor<'a>(
     chain: &[CertificateDer<'_>],
     cas: &'a [CertificateDer<'a>],
     files: Files,
 ) -> Result<(&'a CertificateDer<'a>, Timestamp), String> {
     let mut ends = Timestamp::MAX;
+    let mut flaw = None;
     for (i, signed) in chain.iter().enumerate() {
-        let signed = parse(signed, files.certificate)?;
-        ends = ends.min(time(signed.validity().not_after)?);
-        let signs = |der: &CertificateDer<'_>, file| {
-            Ok::<_, String>(signed.verify_signature(Some(parse(der, file)?.public_key())).is_ok())
+        let parsed = parse(signed, files.certificate)?;
+        ends = ends.min(time(parsed.validity().not_after)?);
+        if let Some(ca) = cas.iter().find(|ca| *ca == signed) {
+            return Ok((ca, ends));
+        }
+        let mut signs = |der: &CertificateDer<'_>, file| {
+            let verified = verify(&parsed, &parse(der, file)?);
+            let why = verified.map_err(|why| flaw = flaw.take().or(why));
+            Ok::<_, String>(why.is_ok())
         };
         for ca in cas {
             if signs(ca, files.ca)? {
@@ -72,7 +92,50 @@ fn anchor<'a>(
             _ => break,
         }
     }
-    Err(format!("{} does not lead to a CA in {}", files.certificate, files.ca))
+    let leads_nowhere = || {
+        format!(
+            "{} does not lead to a CA in {}. Put the CA that signed it there, and the CAs between behind the certificate",
+            files.certificate, files.ca
+        )
+    };
+    Err(flaw.map_or_else(leads_nowhere, |why| format!("{}: {why}", files.certificate)))
+}
+
+/// Whether a certificate is signed with an issuer's key, by what Holdfast's clients verify in a handshake. A flaw beside a
+/// no: the issuer has the right name, and its key or its kind of signature is refused.
+fn verify(signed: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> Result<(), Option<String>> {
+    if signed.issuer() != issuer.subject() {
+        return Err(None);
+    }
+    let key = issuer.public_key();
+    let algorithms = default_provider().signature_verification_algorithms;
+    let fits = algorithms.all.iter().filter(|known| {
+        is(&signed.signature_algorithm, known.signature_alg_id().as_ref())
+            && is(&key.algorithm, known.public_key_alg_id().as_ref())
+    });
+    let (bytes, signature) = (signed.tbs_certificate.as_ref(), &signed.signature_value.data);
+    let mut judged =
+        fits.map(|known| known.verify_signature(&key.subject_public_key.data, bytes, signature)).peekable();
+    if judged.peek().is_none() {
+        return Err(Some(
+            "a kind of key or of signature in its chain is not supported. Sign with RSA of 2048 bits or more, ECDSA on P-256, \
+             P-384 or P-521, or Ed25519, and SHA-256 or longer"
+                .to_owned(),
+        ));
+    }
+    if judged.any(|judged| judged.is_ok()) {
+        return Ok(());
+    }
+    let short = matches!(key.parsed(), Ok(PublicKey::RSA(key)) if key.key_size() < 2048);
+    Err(short.then(|| "the RSA key of a CA in its chain is shorter than 2048 bits. Issue with a longer key".to_owned()))
+}
+
+/// Whether an algorithm is this one, of which rustls has the contents without their frame.
+fn is(algorithm: &AlgorithmIdentifier<'_>, contents: &[u8]) -> bool {
+    // The lengths of all of them fit into one byte.
+    let Some(length) = u8::try_from(contents.len()).ok().filter(|length| *length < 0x80) else { return false };
+    let framed = [&[0x30, length], contents].concat();
+    AlgorithmIdentifier::from_der(&framed).is_ok_and(|(_, known)| known == *algorithm)
 }
 
 fn anchor_digest(ca: &X509Certificate<'_>) -> String {
@@ -138,4 +201,100 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 
 fn time(of: ASN1Time) -> Result<Timestamp, String> {
     Timestamp::from_second(of.timestamp()).map_err(|_| "the certificate's validity cannot be read".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
+    use k8s_openapi::ByteString;
+
+    use super::*;
+    use crate::plan::certificate::files::SERVER;
+
+    fn openssl(folder: &Path, args: &[&str]) {
+        let output = Command::new("openssl").args(args).current_dir(folder).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// A CA and a server's certificate of it, each with such a key, signed so.
+    fn made(folder: &Path, ca_key: &[&str], key: &[&str], signed: &[&str]) {
+        let ca = ["-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.crt", "-nodes", "-days", "30"];
+        openssl(folder, &[&["req", "-x509"], ca_key, signed, &ca].concat());
+        let request = ["-subj", "/CN=server", "-keyout", "server.key", "-out", "server.csr", "-nodes"];
+        openssl(folder, &[&["req", "-new"], key, &request].concat());
+        std::fs::write(folder.join("extensions"), "subjectAltName=DNS:etcd.example.com\n").unwrap();
+        let by = ["-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "30", "-extfile", "extensions"];
+        openssl(folder, &[&["x509", "-req", "-in", "server.csr", "-out", "server.crt"], &by[..], signed].concat());
+    }
+
+    fn judged(folder: &Path, ca: &str, certificate: &str) -> Result<Known, String> {
+        let file = |name: &str| ByteString(std::fs::read(folder.join(name)).unwrap());
+        let key = certificate.replace(".crt", ".key");
+        let data = [(SERVER.ca, ca), (SERVER.certificate, certificate), (SERVER.key, &key)];
+        known(&data.map(|(entry, name)| (entry.to_owned(), file(name))).into(), SERVER)
+    }
+
+    #[test]
+    fn every_common_kind_of_key_and_signature_is_judged() {
+        let ec = |curve| ["-newkey", "ec", "-pkeyopt", curve];
+        let [p256, p384, p521] = ["P-256", "P-384", "P-521"].map(|curve| format!("ec_paramgen_curve:{curve}"));
+        let (p256, p384, p521, rsa) = (&ec(&p256)[..], &ec(&p384)[..], &ec(&p521)[..], &["-newkey", "rsa:2048"][..]);
+        let pss = ["-sha512", "-sigopt", "rsa_padding_mode:pss", "-sigopt", "rsa_pss_saltlen:-1"];
+        for (key, signed) in [
+            (p256, &["-sha256"][..]),
+            (p256, &["-sha384"]),
+            (p256, &["-sha512"]),
+            (p384, &["-sha512"]),
+            (p521, &["-sha256"]),
+            (p521, &["-sha512"]),
+            (rsa, &["-sha256"]),
+            (rsa, &["-sha512"]),
+            (rsa, &pss),
+            (&["-newkey", "ed25519"], &[]),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            made(folder.path(), key, key, signed);
+            let known = judged(folder.path(), "ca.crt", "server.crt");
+            assert!(known.is_ok(), "{key:?} {signed:?}: {known:?}");
+            let own = judged(folder.path(), "ca.crt", "ca.crt").unwrap();
+            assert_eq!(own.fingerprint, own.ca, "a CA's own certificate is its own CA");
+            let other = tempfile::tempdir().unwrap();
+            made(other.path(), key, key, signed);
+            std::fs::copy(other.path().join("ca.crt"), folder.path().join("other.crt")).unwrap();
+            let twin = judged(folder.path(), "other.crt", "server.crt").unwrap_err();
+            assert!(twin.contains("does not lead to a CA in client-ca.crt"), "{twin}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named_with_a_remedy() {
+        let (long, short, p256) = (
+            ["-newkey", "rsa:2048"],
+            ["-newkey", "rsa:1024"],
+            ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"],
+        );
+        let k1 = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:secp256k1"];
+        type Args<'a> = &'a [&'a str];
+        let cases: [(Args<'_>, Args<'_>, Args<'_>, &str); 4] = [
+            (&short, &long, &[], "server.crt: the RSA key of a CA in its chain is shorter than 2048 bits. Issue with"),
+            (&long, &short, &[], "the key in server.key is not supported. Use RSA of 2048 bits"),
+            (&p256, &p256, &["-sha1"], "is not supported. Sign with RSA of 2048 bits"),
+            (&k1, &p256, &["-sha256"], "is not supported. Sign with RSA of 2048 bits"),
+        ];
+        for (ca_key, key, signed, says) in cases {
+            let folder = tempfile::tempdir().unwrap();
+            made(folder.path(), ca_key, key, signed);
+            let flaw = judged(folder.path(), "ca.crt", "server.crt").unwrap_err();
+            assert!(flaw.contains(says), "{says}: {flaw}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        made(folder.path(), &p256, &p256, &["-sha256"]);
+        // Without extensions openssl makes version 1.
+        let by = ["-CA", "ca.crt", "-CAkey", "ca.key", "-days", "30", "-out", "server.crt"];
+        openssl(folder.path(), &[&["x509", "-req", "-in", "server.csr"], &by[..]].concat());
+        let flaw = judged(folder.path(), "ca.crt", "server.crt").unwrap_err();
+        assert!(flaw.contains("version 3"), "{flaw}");
+    }
 }

@@ -18,6 +18,7 @@ pub fn peer(cluster: &EtcdCluster) -> Service {
             publish_not_ready_addresses: Some(true),
             selector: Some(selector(cluster)),
             ports: Some(vec![service_port("client", port::CLIENT), service_port("peer", port::PEER)]),
+            ip_family_policy: families(cluster),
             ..ServiceSpec::default()
         }),
         status: None,
@@ -31,10 +32,16 @@ pub fn client(cluster: &EtcdCluster) -> Service {
         spec: Some(ServiceSpec {
             selector: Some(voters(cluster)),
             ports: Some(vec![service_port("client", port::CLIENT)]),
+            ip_family_policy: families(cluster),
             ..ServiceSpec::default()
         }),
         status: None,
     }
+}
+
+/// Where the spec is silent the API server decides.
+fn families(cluster: &EtcdCluster) -> Option<String> {
+    cluster.spec.ip_family_policy.map(|policy| policy.as_str().to_owned())
 }
 
 /// Protocol and target are written out: what the API server adds by itself must not look like a difference (I17).

@@ -301,6 +301,17 @@ fn picks(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>)
 }
 
 #[test]
+fn services_have_the_families_that_are_asked_for() {
+    let mut cluster = etcd_cluster(3);
+    let families = |cluster: &EtcdCluster| {
+        [service::peer(cluster), service::client(cluster)].map(|service| service.spec.unwrap().ip_family_policy)
+    };
+    assert_eq!(families(&cluster), [None, None]);
+    cluster.spec.ip_family_policy = Some(crate::api::family::IpFamilyPolicy::PreferDualStack);
+    assert_eq!(families(&cluster), ["PreferDualStack"; 2].map(|policy| Some(policy.to_owned())));
+}
+
+#[test]
 fn services_pick_members_of_this_very_cluster() {
     let cluster = etcd_cluster(3);
     let member = joined_member(&cluster, 0);

@@ -134,7 +134,8 @@ pub(super) fn bundle(seen: &Observed) -> Option<Ensure> {
 /// The Certificates that cert-manager has to be asked for.
 pub(super) fn asks(seen: &Observed) -> Vec<Ensure> {
     let Some(certificates) = seen.certificates.as_ref().filter(|all| all.cert_manager) else { return vec![] };
-    let asked = requests(&seen.cluster, holders(seen).map(|member| &member.object));
+    let members = holders(seen).map(|member| &member.object);
+    let asked = requests(&seen.cluster, members, seen.settings.cluster_domain.as_ref());
     let wanted = asked.into_iter().filter_map(|(mut metadata, spec)| {
         if let Some(there) = certificates.requests.get(meta::name(&metadata)) {
             let mut owners = metadata.owner_references.iter().flatten();
@@ -189,7 +190,7 @@ fn wanted(seen: &Observed) -> Vec<Wanted<'_>> {
     let members = holders(seen).map(|member| Wanted {
         of: Of::Member(member),
         metadata: owned_by(seen, member),
-        leaves: of_member(cluster, member.name()),
+        leaves: of_member(cluster, member.name(), seen.settings.cluster_domain.as_ref()),
     });
     [operator].into_iter().chain(applications).chain(members).collect()
 }
@@ -236,25 +237,21 @@ fn supply<'a>(
 }
 
 impl Supplied<'_> {
-    /// Whether a Secret holds what is wanted, signed by the CAs that there are.
+    /// Whether a Secret holds all that is wanted, signed by the CAs that there are.
     fn fits(&self, seen: &Observed, certificates: &Certificates, kept: &Kept) -> bool {
         self.leaves.iter().all(|leaf| {
             kept.leaf(leaf.files).is_some_and(|known| match leaf.origin {
                 Origin::Copied(_) => leaf.names.iter().all(|name| source::covers(known, name)),
                 Origin::Issued => {
                     let ca = ca(seen, certificates, leaf.plane);
-                    let same_names =
-                        known.names.len() == leaf.names.len() && leaf.names.iter().all(|n| known.names.contains(n));
-                    same_names
-                        && known.common_name == leaf.common_name
-                        && ca.is_none_or(|ca| ca.fingerprint == known.ca)
+                    known.common_name == leaf.common_name && ca.is_none_or(|ca| ca.fingerprint == known.ca)
                 }
             })
         })
     }
 
     /// Whether one of its certificates is renewed now: at two thirds of the life of one that Holdfast issues, members of
-    /// one age not all at once; or when its source holds another.
+    /// one age not all at once; when it is to have other names; or when its source holds another.
     fn is_due(&self, certificates: &Certificates, kept: &Kept, now: Timestamp) -> bool {
         let sum = |sum: u32, byte: u8| sum.wrapping_mul(31).wrapping_add(byte.into());
         let spread = kept.target.uid.bytes().fold(0_u32, sum) % 100;
@@ -270,8 +267,10 @@ impl Supplied<'_> {
                 Origin::Issued => {
                     let life = known.not_after.duration_since(known.not_before);
                     let jitter = life / 2_000 * i32::try_from(spread).unwrap_or(0);
+                    let same_names =
+                        known.names.len() == leaf.names.len() && leaf.names.iter().all(|n| known.names.contains(n));
                     // One that is not valid yet was dated by a clock that was ahead.
-                    now < known.not_before || now >= known.not_before + life / 3 * 2 - jitter
+                    !same_names || now < known.not_before || now >= known.not_before + life / 3 * 2 - jitter
                 }
             })
         })

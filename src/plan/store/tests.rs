@@ -69,6 +69,7 @@ fn fresh() -> Observed {
             agent_image: "r/holdfast:1".to_owned(),
             etcd_repository: "r/etcd".to_owned(),
             proxies: Proxies::default(),
+            cluster_domain: None,
         },
     }
 }

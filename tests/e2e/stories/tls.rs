@@ -147,6 +147,17 @@ pub async fn refusals(w: &World) -> Result<()> {
     .await?;
     let said: Members = serde_json::from_str(ask(w, "app", "members", &service("t"), &[]).await?.trim())?;
     ensure!(said.members.len() == 3, "{said:?}");
+    // Another name reaches the servers' certificates, and another source of certificates is refused.
+    let tls = |client: Value| json!({"spec": {"tls": {"client": client}}});
+    let shown = w.get("Secret", &secret).await?["data"]["server.crt"].clone();
+    w.patch("EtcdCluster", "t", tls(json!({"additionalNames": ["etcd.example.org"]}))).await?;
+    let own =
+        json!({"serverSecretRef": {"name": "a"}, "operatorClientSecretRef": {"name": "b"}, "additionalNames": null});
+    let why = w.patch("EtcdCluster", "t", tls(own)).await.err().context("another source of certificates was taken")?;
+    let why = format!("{why:#}");
+    ensure!(why.contains("only client.additionalNames may change") && !why.contains("turning TLS"), "{why}");
+    let renewed = |secret: &Value| secret["data"]["server.crt"] != shown;
+    w.wait("Secret", &secret, "a certificate with the new name", renewed).await?;
     // A Pod that is deleted comes back with its certificates.
     w.delete("Pod", &member).await?;
     ready(w, "t", 3).await?;

@@ -41,9 +41,9 @@ impl Pki {
         params.not_before = OffsetDateTime::now_utc() - Duration::days(30);
         params.not_after = OffsetDateTime::now_utc() + Duration::days(days);
         params.extended_key_usages = match purpose {
-            For::Server => vec![ExtendedKeyUsagePurpose::ServerAuth],
             For::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
-            For::Peer => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+            // etcd's gateway dials its own member with the server's certificate.
+            For::Server | For::Peer => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
         };
         params.distinguished_name.push(DnType::CommonName, name);
         let leaf = params.signed_by(&key, &self.issuer)?.pem();

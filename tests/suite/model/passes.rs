@@ -93,7 +93,12 @@ fn earlier() -> Time {
 }
 
 fn settings() -> Settings {
-    Settings { agent_image: "agent:1".to_owned(), etcd_repository: "etcd".to_owned(), proxies: Proxies::default() }
+    Settings {
+        agent_image: "agent:1".to_owned(),
+        etcd_repository: "etcd".to_owned(),
+        proxies: Proxies::default(),
+        cluster_domain: None,
+    }
 }
 
 fn named(n: u8) -> String {

@@ -4,14 +4,15 @@
 //! `contract::IDENTITY_NETWORKS`. An endpoint is written by whoever may write a snapshot, which is less than to run a Pod
 //! with the node's identity in reach. Loopback is allowed: in a Pod that is the Pod itself, and by hand it is a tunnel.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::{fmt, io};
 
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use crate::contract::IDENTITY_NETWORKS;
 use crate::error::{Error, Result};
+use crate::net::dns;
 
 /// Names that clouds give to that service inside a node (Google: "Access Compute Engine metadata").
 const NAMES: [&str; 2] = ["metadata", "google.internal"];
@@ -54,7 +55,7 @@ impl fmt::Display for NoStore {
 
 impl std::error::Error for NoStore {}
 
-/// Looks names up, as the system does, and gives no such address to whoever asked.
+/// Looks names up, and gives no such address to whoever asked.
 #[derive(Debug)]
 pub(super) struct Resolver {
     /// A name that may lead there: the provider's own way to an identity, never part of an endpoint ([`check`]).
@@ -65,13 +66,11 @@ impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
         let trusted = self.identity == Some(name.as_str());
         Box::pin(async move {
-            // With the name: the bucket may be a part of it, which the endpoint does not show.
-            let unknown = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", name.as_str()));
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await.map_err(unknown)?.collect();
-            match found.iter().find(|at| !trusted && is_identity(at.ip())) {
+            let found = dns::look_up(name.as_str()).await?;
+            match found.iter().find(|ip| !trusted && is_identity(**ip)) {
                 // All of them: who can add one address to a name can exchange the others.
-                Some(at) => Err(NoStore(format!("{} leads to {}, and that", name.as_str(), at.ip())).into()),
-                None => Ok(Box::new(found.into_iter()) as Addrs),
+                Some(ip) => Err(NoStore(format!("{} leads to {ip}, and that", name.as_str())).into()),
+                None => Ok(Box::new(found.into_iter().map(|ip| SocketAddr::new(ip, 0))) as Addrs),
             }
         })
     }

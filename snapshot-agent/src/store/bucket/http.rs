@@ -25,13 +25,16 @@ use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
 use reqwest::header::{CONTENT_TYPE, HeaderName};
-use reqwest::{Certificate, StatusCode, Url};
+use reqwest::{StatusCode, Url};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use tokio::time::timeout;
 
 use super::address::{self, NoStore, Resolver};
 use super::listing::{self, CutListing, NoListing, WebPage};
 use super::proxy;
 use crate::error::{Error, Result, io_error, of_request};
+use crate::net::trust;
 use crate::store::error_class::{beneath, tls};
 use crate::util::crypto::install_crypto;
 
@@ -127,7 +130,7 @@ pub(super) fn late(limit: Duration) -> HttpError {
 /// redirects to other hosts, and ask a store again whose certificate it has just refused.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Connector {
-    certificates: Option<Vec<Certificate>>,
+    certificates: Option<Vec<CertificateDer<'static>>>,
     identity: Option<&'static str>,
     /// With TLS alone, and without.
     made: Arc<[OnceLock<HttpClient>; 2]>,
@@ -152,7 +155,7 @@ impl Connector {
 /// What a connection to a store is made of.
 #[derive(Clone, Debug)]
 struct Wire {
-    certificates: Option<Vec<Certificate>>,
+    certificates: Option<Vec<CertificateDer<'static>>>,
     identity: Option<&'static str>,
     plain: bool,
 }
@@ -170,7 +173,10 @@ impl Wire {
             .dns_resolver(Arc::new(Resolver { identity: self.identity }))
             .redirect(reqwest::redirect::Policy::none());
         if let Some(certificates) = &self.certificates {
-            builder = builder.tls_certs_only(certificates.iter().cloned());
+            let config = trust::client(certificates.clone(), None);
+            let config =
+                config.map_err(|error| object_store::Error::Generic { store: "store", source: error.into() })?;
+            builder = builder.tls_backend_preconfigured(config);
         }
         proxy::apply(builder)
             .and_then(reqwest::ClientBuilder::build)
@@ -464,13 +470,14 @@ pub(in crate::store) fn plain(endpoint: Option<&String>) -> bool {
 }
 
 /// The CA certificates to trust instead of the public ones.
-fn certificates(file: Option<&FilePath>) -> Result<Option<Vec<Certificate>>> {
+fn certificates(file: Option<&FilePath>) -> Result<Option<Vec<CertificateDer<'static>>>> {
     let Some(file) = file else { return Ok(None) };
     let pem = fs::read(file).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Error::config(format!("there is no CA file {}: {OF_A_SECRET}", file.display())),
         _ => of_request(io_error(format!("reading the CA file {}", file.display()))(error)),
     })?;
-    let certificates = Certificate::from_pem_bundle(&pem).ok().filter(|certificates| !certificates.is_empty());
+    let certificates = CertificateDer::pem_slice_iter(&pem).collect::<std::result::Result<Vec<_>, _>>().ok();
+    let certificates = certificates.filter(|certificates| !certificates.is_empty());
     let none = || Error::config(format!("{} holds no PEM certificate", file.display()));
     certificates.map(Some).ok_or_else(none)
 }

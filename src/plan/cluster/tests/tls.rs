@@ -43,7 +43,7 @@ fn kept(name: &str, owner: &str, leaves: Vec<(Files, Known)>) -> Kept {
 
 fn of_member(seen: &Observed, n: usize) -> Kept {
     let name = named(n);
-    let wanted = super::super::tls::of_member(&seen.cluster, &name);
+    let wanted = super::super::tls::of_member(&seen.cluster, &name, None);
     let leaf = |files: Files| {
         let leaf = wanted.iter().find(|leaf| leaf.files == files).unwrap();
         let ca = if leaf.plane == Plane::Peer { PEER_CA } else { CLIENT_CA };
@@ -293,9 +293,30 @@ fn addresses_are_spelt_as_in_certificates() {
     let names = ["2001:DB8:0:0::1", "etcd.example.org"].map(str::to_owned);
     let client = crate::api::tls::ClientPlane { additional_names: names.into(), ..Default::default() };
     seen.cluster.spec.tls = Some(crate::api::tls::Tls { client: Some(client), ..Default::default() });
-    let server = super::super::tls::of_member(&seen.cluster, &named(0)).remove(1);
+    let server = super::super::tls::of_member(&seen.cluster, &named(0), None).remove(1);
     assert!(server.names.contains(&"2001:db8::1".to_owned()), "{:?}", server.names);
     assert!(server.names.contains(&"etcd.example.org".to_owned()));
+}
+
+#[test]
+fn servers_are_known_by_their_whole_names_where_the_domain_is_known() {
+    let seen = secured(1, 1);
+    let domain = "example.org".to_owned();
+    let leaves = super::super::tls::of_member(&seen.cluster, &named(0), Some(&domain));
+    for name in ["a-client.ns.svc.example.org".to_owned(), format!("{}.a.ns.svc.example.org", named(0))] {
+        assert!(leaves[1].names.contains(&name), "{name}: {:?}", leaves[1].names);
+    }
+}
+
+#[test]
+fn other_names_reach_one_member_after_the_other() {
+    let mut seen = secured(3, 3);
+    let client = ClientPlane { additional_names: vec!["etcd.example.org".to_owned()], ..Default::default() };
+    seen.cluster.spec.tls = Some(Tls { client: Some(client), ..Tls::default() });
+    let first = issued(&seen);
+    assert_eq!(first.metadata.name, Some(format!("{}-tls", named(0))));
+    certificates(&mut seen).unserved.push(named(0));
+    assert_eq!(act(&seen), None, "until a member shows its new certificate");
 }
 
 #[test]
@@ -380,7 +401,7 @@ fn a_newer_own_certificate_is_copied_to_one_member_after_the_other() {
 #[test]
 fn one_flaw_of_a_source_at_a_time() {
     type Flaw = fn(&mut Observed);
-    let flaws: [(&str, Flaw); 12] = [
+    let flaws: [(&str, Flaw); 13] = [
         ("holds no PEM private key", |s| {
             let read = Err("tls.key holds no PEM private key, or an encrypted key".to_owned());
             certificates(s).sources.insert("server".to_owned(), read);
@@ -393,6 +414,7 @@ fn one_flaw_of_a_source_at_a_time() {
         ("lacks serverAuth", |s| source(s, "server", |k| k.for_servers = false)),
         ("lacks clientAuth", |s| source(s, "operator", |k| k.for_clients = false)),
         ("lacks clientAuth", |s| source(s, "peer", |k| k.for_clients = false)),
+        ("lacks clientAuth, and etcd's gateway (/v3) shows it", |s| source(s, "server", |k| k.for_clients = false)),
         ("another CA", |s| source(s, "operator", |k| k.anchor = "other".to_owned())),
         ("another CA", |s| source(s, "peer", |k| k.anchor = "other".to_owned())),
         ("does not exist", |s| drop(certificates(s).sources.remove("server"))),
@@ -438,7 +460,7 @@ fn a_bad_own_certificate_of_one_plane_does_not_hold_up_the_renewal_of_the_other(
     all.cas.insert(Plane::Peer, kept("a-peer-ca", "u-a", vec![(files::CA, known(PEER_CA, PEER_CA, None, &[]))]));
     all.sources.remove("server");
     for n in 0..3 {
-        let names = super::super::tls::of_member(&seen.cluster, &named(n))[0].names.clone();
+        let names = super::super::tls::of_member(&seen.cluster, &named(n), None)[0].names.clone();
         let kept = certificates(&mut seen).members.get_mut(&named(n)).unwrap();
         flaw(kept, files::PEER, |known| known.names = names);
     }

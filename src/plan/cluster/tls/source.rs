@@ -80,18 +80,23 @@ fn flaw(seen: &Observed, certificates: &Certificates, known: &Known, leaf: &Leaf
             "the DNS name {name} is missing among its subject alternative names. One certificate for all members needs {every}"
         ));
     }
-    let (server, client) = match (leaf.files == files::CLIENT || leaf.files == files::ETCDCTL, leaf.plane) {
-        (true, _) => (false, true),
-        (false, Plane::Client) => (true, false),
-        (false, Plane::Peer) => (true, true),
-    };
+    let server = leaf.files != files::CLIENT && leaf.files != files::ETCDCTL;
     if server && !known.for_servers {
-        return Some("its extended key usage lacks serverAuth".to_owned());
+        return Some("its extended key usage lacks serverAuth. Issue it with serverAuth and clientAuth".to_owned());
     }
-    if client && !known.for_clients {
-        return Some("its extended key usage lacks clientAuth".to_owned());
+    if !known.for_clients {
+        let why = match (server, leaf.plane) {
+            (true, Plane::Client) => {
+                ", and etcd's gateway (/v3) shows it to its own member. Issue it with serverAuth and clientAuth"
+            }
+            (true, Plane::Peer) => {
+                ", and members show it when they dial each other. Issue it with serverAuth and clientAuth"
+            }
+            (false, _) => ". Issue it with clientAuth",
+        };
+        return Some(format!("its extended key usage lacks clientAuth{why}"));
     }
-    if client && !server && speaks_as_a_peer(seen, certificates, known) {
+    if !server && speaks_as_a_peer(seen, certificates, known) {
         return Some(
             "the CA of the peers has signed it, and it holds the name by which members know each other: a client could speak as \
              a member. Issue it without the names of members"

@@ -74,7 +74,7 @@ fn refused(seen: &Observed, certificates: &Certificates, plane: Plane, now: Time
 /// Why a member has no certificates yet, where the reason lies with somebody else.
 pub(in crate::plan::cluster) fn hindrance(seen: &Observed, member: &str, now: Timestamp) -> Option<(Reason, String)> {
     let certificates = seen.certificates.as_ref()?;
-    of_member(&seen.cluster, member).iter().find_map(|leaf| {
+    of_member(&seen.cluster, member, seen.settings.cluster_domain.as_ref()).iter().find_map(|leaf| {
         source::supply(seen, certificates, leaf, leaf.copied_from()?, now).err().map(|it| (it.reason, it.message))
     })
 }

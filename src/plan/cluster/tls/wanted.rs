@@ -67,7 +67,7 @@ pub fn is_auto(cluster: &EtcdCluster, plane: Plane) -> bool {
 }
 
 /// What a member needs.
-pub(in crate::plan::cluster) fn of_member(cluster: &EtcdCluster, member: &str) -> Vec<Leaf> {
+pub(in crate::plan::cluster) fn of_member(cluster: &EtcdCluster, member: &str, domain: Option<&String>) -> Vec<Leaf> {
     let (named, namespace) = (cluster_name(cluster), cluster.metadata.namespace.as_deref().unwrap_or_default());
     let host = name::host(member, named, namespace);
     let service = name::client_service(named);
@@ -77,6 +77,9 @@ pub(in crate::plan::cluster) fn of_member(cluster: &EtcdCluster, member: &str) -
         let more = [service.clone(), format!("{service}.{namespace}"), "localhost".to_owned()];
         server.extend(more);
         server.extend(["127.0.0.1".to_owned(), "::1".to_owned()]);
+        // Some clients write names out to the end.
+        let whole = |domain| [format!("{host}.{domain}"), format!("{service}.{namespace}.svc.{domain}")];
+        server.extend(domain.into_iter().flat_map(whole));
         server.extend(cluster.spec.client_tls().into_iter().flat_map(ClientPlane::spelt_names));
     }
     let origin = |plane, request: String| match (own_secret(cluster, plane), provider(cluster, plane)) {
@@ -115,12 +118,16 @@ pub(super) fn of_applications(cluster: &EtcdCluster) -> Option<Leaf> {
 /// The Secrets that certificates are copied from.
 pub fn sources<'a>(cluster: &EtcdCluster, members: impl Iterator<Item = &'a EtcdMember>) -> BTreeSet<String> {
     let members = members.filter(|member| member.spec.scheme() == Scheme::Https);
-    let leaves = members.flat_map(|member| of_member(cluster, meta::name(&member.metadata)));
+    let leaves = members.flat_map(|member| of_member(cluster, meta::name(&member.metadata), None));
     leaves.chain([of_operator(cluster)]).filter_map(|leaf| leaf.copied_from().map(str::to_owned)).collect()
 }
 
 /// The Certificates that cert-manager is asked for: metadata and spec. Their Secrets bear the same names.
-pub fn requests<'a>(cluster: &EtcdCluster, members: impl Iterator<Item = &'a EtcdMember>) -> Vec<(ObjectMeta, Value)> {
+pub fn requests<'a>(
+    cluster: &EtcdCluster,
+    members: impl Iterator<Item = &'a EtcdMember>,
+    domain: Option<&String>,
+) -> Vec<(ObjectMeta, Value)> {
     let request = |leaf: &Leaf, owned: ObjectMeta| {
         let (Provider::CertManager(issuer), Origin::Copied(name)) = (provider(cluster, leaf.plane), &leaf.origin)
         else {
@@ -132,7 +139,7 @@ pub fn requests<'a>(cluster: &EtcdCluster, members: impl Iterator<Item = &'a Etc
     let mut all: Vec<_> = request(&of_operator(cluster), of_cluster.clone()).into_iter().collect();
     for member in members.filter(|member| member.spec.scheme() == Scheme::Https) {
         let owned = ObjectMeta { owner_references: Some(vec![build::owner(member)]), ..of_cluster.clone() };
-        let leaves = of_member(cluster, meta::name(&member.metadata));
+        let leaves = of_member(cluster, meta::name(&member.metadata), domain);
         let of_member = leaves.iter().filter(|leaf| leaf.files != files::ETCDCTL);
         all.extend(of_member.filter_map(|leaf| request(leaf, owned.clone())));
     }

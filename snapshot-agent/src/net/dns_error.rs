@@ -1,0 +1,121 @@
+//! What a DNS server's answer means when no address comes of it: cause and remedy, for people.
+//!
+//! Decides the words, and which of two answers says more. Which server is asked for which name is decided in `dns.rs`.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use hickory_resolver::net::{DnsError, NetError, NoRecords};
+use hickory_resolver::proto::op::ResponseCode;
+
+use crate::contract::Origin;
+use crate::error::Error;
+
+/// An answer without an address. The later ones say more: the first two say that there is none, the others leave that open.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Answer {
+    /// NXDOMAIN.
+    NoSuchName,
+    /// NOERROR, and no A and no AAAA record.
+    NoAddress,
+    /// No answer in time.
+    Silent,
+    /// The question could not be sent, or the answer could not be read.
+    Unreachable(String),
+    /// SERVFAIL, REFUSED and the like.
+    Code(String),
+}
+
+impl Answer {
+    pub(super) fn of(error: &NetError) -> Self {
+        match error {
+            NetError::Dns(DnsError::NoRecordsFound(NoRecords { response_code: ResponseCode::NXDomain, .. })) => {
+                Self::NoSuchName
+            }
+            NetError::Dns(DnsError::NoRecordsFound(_)) => Self::NoAddress,
+            NetError::Dns(DnsError::ResponseCode(code)) => Self::Code(match code {
+                ResponseCode::ServFail => "SERVFAIL".to_owned(),
+                ResponseCode::Refused => "REFUSED".to_owned(),
+                ResponseCode::FormErr => "FORMERR".to_owned(),
+                ResponseCode::NotImp => "NOTIMP".to_owned(),
+                other => format!("{other:?}"),
+            }),
+            NetError::Timeout | NetError::Busy => Self::Silent,
+            other => Self::Unreachable(other.to_string()),
+        }
+    }
+
+    /// Whether the answer proves that this name has no address.
+    pub(super) const fn is_no(&self) -> bool {
+        matches!(self, Self::NoSuchName | Self::NoAddress)
+    }
+}
+
+/// What one server answers for one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) server: IpAddr,
+    pub(super) name: String,
+    pub(super) answer: Answer,
+}
+
+/// Why a name has no address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameError {
+    /// The name that was looked up.
+    host: String,
+    /// The answer that says most; `None`: DNS has no such names.
+    said: Option<Said>,
+    /// The names that were asked for beside it, by the search list.
+    searched: bool,
+}
+
+impl NameError {
+    pub(super) fn new(host: &str, said: Option<Said>, searched: bool) -> Self {
+        Self { host: host.to_owned(), said, searched }
+    }
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = &self.host;
+        let Some(Said { server, name, answer }) = &self.said else {
+            return write!(f, "{host:?} is no name that DNS can hold: correct the host");
+        };
+        let also = if self.searched { ", and for the name with each search domain of /etc/resolv.conf" } else { "" };
+        match answer {
+            Answer::NoSuchName => write!(
+                f,
+                "DNS server {server} answers NXDOMAIN for {host}{also}: correct the name, or create its DNS record"
+            ),
+            Answer::NoAddress => write!(
+                f,
+                "DNS server {server} knows {host} and has neither an A nor an AAAA record for it{also}: create one of them"
+            ),
+            Answer::Silent => write!(
+                f,
+                "DNS server {server} does not answer for {name}: check the DNS server, and that network policies allow \
+                 port 53 with UDP and TCP"
+            ),
+            Answer::Unreachable(why) => write!(
+                f,
+                "DNS server {server} cannot be asked for {name} ({why}): check the nameserver lines of /etc/resolv.conf, \
+                 and the DNS server"
+            ),
+            Answer::Code(code) => write!(
+                f,
+                "DNS server {server} answers {code} for {name}: look at the log of that DNS server (in Kubernetes CoreDNS), \
+                 and at the servers to which it forwards"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for NameError {}
+
+impl NameError {
+    /// For the run: a DNS server may answer otherwise at the next try.
+    pub(crate) fn to_error(&self) -> Error {
+        Error::transient(self.to_string()).with_origin(Origin::Dns)
+    }
+}
