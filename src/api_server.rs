@@ -21,6 +21,7 @@ use kube::client::{Body, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use snapshot_agent::net::connector;
+use snapshot_agent::store::exceptions;
 use tonic::transport::Uri;
 use tower::retry::RetryLayer;
 use tower::{BoxError, Service, ServiceBuilder};
@@ -46,14 +47,23 @@ impl Way {
         match kubeconfig {
             Ok(kubeconfig) => {
                 let proxy_url = proxy_url(&kubeconfig);
-                let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-                let proxy = proxy(proxy_url.as_deref(), &Matcher::from_env(), &config.cluster_url)?;
-                Ok(Self { config, proxy })
+                match Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await {
+                    Ok(config) => {
+                        let proxy = proxy(proxy_url.as_deref(), &environment(), &config.cluster_url)?;
+                        Ok(Self { config, proxy })
+                    }
+                    Err(why) => Self::of_pod(&why),
+                }
             }
-            Err(why) => match Config::incluster() {
-                Ok(config) => Ok(Self { config, proxy: None }),
-                Err(also) => bail!("no kubeconfig ({why}), and no service account of a Pod ({also})"),
-            },
+            Err(why) => Self::of_pod(&why),
+        }
+    }
+
+    /// By the service account of this Pod.
+    fn of_pod(why: &KubeconfigError) -> anyhow::Result<Self> {
+        match Config::incluster() {
+            Ok(config) => Ok(Self { config, proxy: None }),
+            Err(also) => bail!("no kubeconfig ({why}), and no service account of a Pod ({also})"),
         }
     }
 
@@ -115,6 +125,18 @@ fn logged_in<C>(tunnel: Tunnel<C>, proxy: &Intercept) -> Tunnel<C> {
         Some(login) => tunnel.with_auth(login.clone()),
         None => tunnel,
     }
+}
+
+/// The proxies of the environment, as kubectl reads them: without `ALL_PROXY`, and with addresses among the exceptions.
+fn environment() -> Matcher {
+    let read = |name: &str| std::env::var_os(name)?.into_string().ok().filter(|value| !value.is_empty());
+    let of = |names: [&str; 2]| names.into_iter().find_map(read).unwrap_or_default();
+    let except = exceptions(&of(["NO_PROXY", "no_proxy"]));
+    Matcher::builder()
+        .http(of(["HTTP_PROXY", "http_proxy"]))
+        .https(of(["HTTPS_PROXY", "https_proxy"]))
+        .no(except)
+        .build()
 }
 
 /// The files of a list that exist; `None` where none does.

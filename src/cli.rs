@@ -15,6 +15,7 @@ use snapshot_agent::contract::{
 };
 use snapshot_agent::format::crypt::Recipients;
 use snapshot_agent::store::{no_proxy, proxy};
+use snapshot_agent::util::private::is_shared;
 
 use crate::api::cluster::is_repository;
 use crate::api::name::LocalRef;
@@ -414,22 +415,23 @@ pub enum Agent {
 
 impl Agent {
     /// Whether the group may read what this verb writes to a folder.
-    pub const fn is_for_group(&self) -> bool {
-        match self {
-            Self::Save(request) => request.store.group_access,
-            Self::Inspect(request) => request.store.group_access,
-            Self::List(request) => request.store.group_access,
-            Self::Latest(request) => request.store.group_access,
-            Self::Recall(request) => request.store.group_access,
-            Self::Verify(request) => matches!(&request.snapshot.store, Some(store) if store.group_access),
-            Self::Contents(request) => matches!(&request.snapshot.store, Some(store) if store.group_access),
-            Self::Copy(request) => request.to.0.group_access,
-            Self::Prune(request) => request.store.group_access,
-            Self::Remove(request) => request.store.group_access,
-            Self::Probe(request) => request.store.group_access,
-            Self::RenderRestore(flags) => flags.store.group_access,
-            Self::Restore(request) => request.store.group_access,
-        }
+    pub fn is_for_group(&self) -> bool {
+        let store = match self {
+            Self::Save(request) => Some(&request.store),
+            Self::Inspect(request) => Some(&request.store),
+            Self::List(request) => Some(&request.store),
+            Self::Latest(request) => Some(&request.store),
+            Self::Recall(request) => Some(&request.store),
+            Self::Verify(request) => request.snapshot.store.as_ref(),
+            Self::Contents(request) => request.snapshot.store.as_ref(),
+            Self::Copy(request) => Some(&request.to.0),
+            Self::Prune(request) => Some(&request.store),
+            Self::Remove(request) => Some(&request.store),
+            Self::Probe(request) => Some(&request.store),
+            // These write a member's data, and only read the store.
+            Self::RenderRestore(_) | Self::Restore(_) => None,
+        };
+        store.is_some_and(is_shared)
     }
 }
 

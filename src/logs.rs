@@ -27,8 +27,9 @@ pub fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
 
 /// A level that says more than usual is meant for us: below it, every frame of HTTP/2 is a line of its own, and a save
 /// takes a fifth longer to tell them. object_store's lines about what it asks again name no host; the agent has its own.
+/// hickory warns of each odd line of resolv.conf at each look-up.
 fn ours(level: &str) -> String {
-    let silent = "object_store::client::retry=warn";
+    let silent = "object_store::client::retry=warn,hickory_resolver=error";
     match level.parse::<LevelFilter>() {
         Ok(level) if level > LevelFilter::INFO => format!("info,holdfast={level},snapshot_agent={level},{silent}"),
         Ok(LevelFilter::INFO) => format!("info,{silent}"),
@@ -42,7 +43,7 @@ mod tests {
 
     #[test]
     fn more_is_told_of_us_alone() {
-        let silent = "object_store::client::retry=warn";
+        let silent = "object_store::client::retry=warn,hickory_resolver=error";
         assert_eq!(ours("debug"), format!("info,holdfast=debug,snapshot_agent=debug,{silent}"));
         assert_eq!(ours("TRACE"), format!("info,holdfast=trace,snapshot_agent=trace,{silent}"));
         assert_eq!(ours("info"), format!("info,{silent}"));

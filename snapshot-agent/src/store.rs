@@ -32,7 +32,7 @@ use location::Location;
 use locked::Locked;
 
 pub(crate) use bucket::NO_LOCK;
-pub use bucket::{no_proxy, proxy};
+pub use bucket::{exceptions, no_proxy, proxy};
 
 /// Clocks of two nodes differ by less than this, or nothing else works either: so much longer than its own time a dead
 /// attempt's garbage is left alone.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::api::core::v1::{LocalObjectReference, ResourceRequirements, Toleration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,18 @@ pub struct Agent {
     /// precedence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_metadata: Option<PodMetadata>,
+    /// Tolerations of a Job's Pod; at most 64. Default: those of the EtcdCluster, none for the probe of a store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub tolerations: Option<Vec<Toleration>>,
+    /// Labels that a node needs for a Job's Pod. Default: those of the EtcdCluster, none for the probe of a store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// Secrets in this namespace to pull Holdfast's image for a Job's Pod; at most 16. Default: those of the EtcdCluster, for the
+    /// probe of a store those of the ServiceAccount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
 }
 
 /// Labels and annotations for a Pod.

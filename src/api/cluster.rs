@@ -380,7 +380,7 @@ pub struct Placement {
     #[schemars(length(max = 16))]
     pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
     /// Tolerations of the members' Pods and of this cluster's agents (Jobs that save the cluster or search for the
-    /// snapshot to restore, not probes of a store); at most 64. Default: none. Changes apply to Pods created
+    /// snapshot to restore, unless their own spec.agent has some; not probes of a store); at most 64. Default: none. Changes apply to Pods created
     /// afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use futures::FutureExt as _;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
@@ -108,6 +109,11 @@ impl<K: Cached> Cache<K> {
     /// The object of this name.
     pub(super) fn named(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         self.store.get(&ObjectRef::new(name).within(namespace))
+    }
+
+    /// Whether the first list is complete.
+    pub(super) fn is_filled(&self) -> bool {
+        self.store.wait_until_ready().now_or_never().is_some_and(|ready| ready.is_ok())
     }
 
     /// The objects of a namespace that `wanted` accepts.

@@ -278,7 +278,7 @@ async fn write<K: Kind>(
     }
     // What is refused holds no act up, and a pass without an act reports it.
     match refused {
-        Some(error) if !matches!(outcome, Outcome::Applied | Outcome::NotYet(_)) => return Err(error),
+        Some(error) if outcome != Outcome::Applied && !is_soon(outcome) => return Err(error),
         Some(error) => tracing::warn!(%error, "the API server refused a write beside the act"),
         None => {}
     }
@@ -289,6 +289,11 @@ async fn write<K: Kind>(
         }
     }
     Ok((wake, outcome))
+}
+
+/// Whether an act is tried again at once: etcd is typically ready within a second.
+fn is_soon(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::NotYet(wait) if wait < Duration::from_millis(300))
 }
 
 /// Applies an object, unless equal applies were taken back.

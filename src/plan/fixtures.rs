@@ -226,7 +226,7 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
     let mut seen = cluster::Observed {
         peer_service: Some(service(&build::service::peer(&object))),
         client_service: Some(service(&build::service::client(&object))),
-        client_endpoints: (0..there).map(|n| format!("u-pod-{}", named(n))).collect(),
+        client_endpoints: Some((0..there).map(|n| format!("u-pod-{}", named(n))).collect()),
         budget: build::budget::budget(&object, there, replicas).map(|b| applied(&b, |b| &mut b.metadata)),
         answers: (0..there).map(|n| (named(n), Seen::Known(answer(n)))).collect(),
         etcd: Seen::Known(etcd),

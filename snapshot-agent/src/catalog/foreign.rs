@@ -1,7 +1,7 @@
 //! What a key names: a snapshot of ours, or a file without a manifest (etcdctl's, another operator's).
 //!
-//! It decides by what is in the store: a folder with a manifest, or an object of this very name. What such a file has to prove is
-//! for whoever reads it.
+//! It decides by what is in the store: a folder with a manifest, or an object of this very name. The data object of a snapshot
+//! of ours is such a file where its manifest is lost or broken. What such a file has to prove is for whoever reads it.
 
 use std::fs::File;
 use std::io;
@@ -39,8 +39,7 @@ pub(crate) async fn find(store: &Store, key: &str) -> Result<Named> {
     let file = Key::of_object(key).map_err(|error| store::layout(&error))?;
     let is_of_ours = file.name() == MANIFEST || Format::all().any(|format| format.name() == file.name());
     if is_of_ours && attempt_time(file.folder().name()).is_some() {
-        // It says which folder is meant.
-        return stored::folder(key).map(Named::Folder);
+        return data_of_ours(store, file).await;
     }
     let folder = Folder::parse("key", key).ok().filter(|_| !key.ends_with(SUFFIX));
     let Some(folder) = folder else { return store.stat(&file).await.map(|stat| Named::File(file, stat)) };
@@ -60,6 +59,33 @@ pub(crate) async fn find(store: &Store, key: &str) -> Result<Named> {
         Err(_) => Err(none.context(format!(
             "the key {key} names neither a folder with {MANIFEST} nor an object: `agent list` shows the folders"
         ))),
+    }
+}
+
+/// A snapshot's own object: its manifest says more than its data, so the folder is to be named. Where there is no manifest, or
+/// one that cannot be read, the data is all that is left of the snapshot. A plain database is what etcdctl makes, with etcd's own
+/// hash in it, and is read as that in each case.
+async fn data_of_ours(store: &Store, file: Key) -> Result<Named> {
+    let name_the_folder = || stored::folder(&file.to_string()).map(Named::Folder);
+    if file.name() == MANIFEST {
+        return name_the_folder();
+    }
+    if file.name().ends_with(SUFFIX) {
+        return store.stat(&file).await.map(|stat| Named::File(file, stat));
+    }
+    let lost = match stored::manifest_of(store, file.folder()).await {
+        Err(lost) if matches!(lost.class(), ExitClass::NotFound | ExitClass::Corrupt) => lost,
+        // A later version of this program reads such a manifest.
+        Err(error) if error.class() != ExitClass::Config => return Err(error),
+        Ok(_) | Err(_) => return name_the_folder(),
+    };
+    match store.stat(&file).await {
+        Ok(stat) => {
+            tracing::warn!(why = %lost, uri = store.uri(&file), "no manifest: the data is read as a file of another tool");
+            Ok(Named::File(file, stat))
+        }
+        Err(error) if error.class() == ExitClass::NotFound => Err(lost),
+        Err(error) => Err(error),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::util::sha256::Sha256;
 pub(crate) enum Looked {
     /// Manifest and data are there, and fit each other; with the sha256 of the manifest's file.
     Complete(Box<Manifest>, [u8; 32]),
-    /// A save that has not ended, or never will.
+    /// A save that has not ended, or never will; or a removal that has begun.
     WithoutManifest,
     /// The manifest is not one that was asked for.
     Unwanted,
@@ -29,20 +29,25 @@ pub(crate) async fn look(store: &Store, folder: &Folder, wanted: impl Fn(&Manife
     let json = match store.get_small(&at, manifest::MAX_BYTES).await {
         Ok(json) => json,
         Err(error) if error.class() == ExitClass::NotFound => return Ok(Looked::WithoutManifest),
-        Err(error) => return broken(second_look::of_unreadable(store, &at, manifest::MAX_BYTES, error).await),
+        Err(error) => {
+            let error = second_look::of_unreadable_unless_gone(store, &at, manifest::MAX_BYTES, error).await;
+            return judged(error);
+        }
     };
     let manifest = match Manifest::parse(&json) {
         Ok(manifest) => manifest,
         Err(error) => {
-            return broken(second_look::of_manifest(store, folder, &json, error.context(store.uri(&at))).await);
+            let error = error.context(store.uri(&at));
+            return judged(second_look::of_manifest_unless_gone(store, folder, &json, error).await);
         }
     };
     if !wanted(&manifest) {
         // One bit of a UID makes it another object's, and "not found" may be the last word on it.
         let other = Error::corrupt(format!("{}: the manifest is another snapshot's", store.uri(&at)));
-        return match second_look::of_manifest(store, folder, &json, other).await {
-            confirmed if confirmed.class() == ExitClass::Corrupt => Ok(Looked::Unwanted),
-            unread => Err(unread),
+        return match second_look::of_manifest_unless_gone(store, folder, &json, other).await {
+            None => Ok(Looked::WithoutManifest),
+            Some(confirmed) if confirmed.class() == ExitClass::Corrupt => Ok(Looked::Unwanted),
+            Some(unread) => Err(unread),
         };
     }
     let data = folder.data(manifest.format());
@@ -61,12 +66,16 @@ pub(crate) async fn look(store: &Store, folder: &Folder, wanted: impl Fn(&Manife
         }
         Err(error) => return Err(error),
     };
-    let error = second_look::of_length(store, &data, length, error).await;
-    broken(second_look::of_manifest(store, folder, &json, error).await)
+    match second_look::of_manifest_unless_gone(store, folder, &json, error).await {
+        None => Ok(Looked::WithoutManifest),
+        Some(error) => judged(Some(second_look::of_length(store, &data, length, error).await)),
+    }
 }
 
-/// What two readings have found says something of the snapshot; anything else says nothing.
-fn broken(error: Error) -> Result<Looked> {
+/// What two readings have found says something of the snapshot; anything else says nothing. `None`: a removal has begun, and
+/// removed the manifest first.
+fn judged(error: Option<Error>) -> Result<Looked> {
+    let Some(error) = error else { return Ok(Looked::WithoutManifest) };
     match error.class() {
         ExitClass::Corrupt | ExitClass::Config | ExitClass::NotFound => Ok(Looked::Broken(error)),
         _ => Err(error),

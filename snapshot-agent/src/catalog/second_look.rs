@@ -24,8 +24,25 @@ pub(crate) async fn of_manifest(store: &Store, folder: &Folder, first: &Bytes, e
     if !is_verdict(&error) {
         return error;
     }
-    let again = store.anew().get_small(&folder.manifest(), manifest::MAX_BYTES).await;
-    judge(error, again.map(|again| again == *first))
+    judge(error, is_same_manifest(store, folder, first).await)
+}
+
+/// The same where another run may remove the snapshot meanwhile. `None`: there is no manifest any more.
+pub(crate) async fn of_manifest_unless_gone(
+    store: &Store,
+    folder: &Folder,
+    first: &Bytes,
+    error: Error,
+) -> Option<Error> {
+    if !is_verdict(&error) {
+        return Some(error);
+    }
+    unless_gone(error, is_same_manifest(store, folder, first).await)
+}
+
+async fn is_same_manifest(store: &Store, folder: &Folder, first: &Bytes) -> Result<bool> {
+    let again = store.anew().get_small(&folder.manifest(), manifest::MAX_BYTES).await?;
+    Ok(again == *first)
 }
 
 /// The error of a small object that could not be read at all, if a second reading ends the same way.
@@ -33,12 +50,31 @@ pub(crate) async fn of_unreadable(store: &Store, key: &Key, limit: u64, error: E
     if error.class() != ExitClass::Corrupt {
         return error;
     }
-    let same = match store.anew().get_small(key, limit).await {
+    judge(error, is_unreadable_again(store, key, limit).await)
+}
+
+/// The same where another run may remove the object meanwhile. `None`: there is none any more.
+pub(crate) async fn of_unreadable_unless_gone(store: &Store, key: &Key, limit: u64, error: Error) -> Option<Error> {
+    if error.class() != ExitClass::Corrupt {
+        return Some(error);
+    }
+    unless_gone(error, is_unreadable_again(store, key, limit).await)
+}
+
+async fn is_unreadable_again(store: &Store, key: &Key, limit: u64) -> Result<bool> {
+    match store.anew().get_small(key, limit).await {
         Ok(_) => Ok(false),
         Err(again) if again.class() == ExitClass::Corrupt => Ok(true),
         Err(again) => Err(again),
-    };
-    judge(error, same)
+    }
+}
+
+/// What a second reading makes of an error; `None`: the store has no such object any more.
+fn unless_gone(error: Error, same: Result<bool>) -> Option<Error> {
+    match same {
+        Err(gone) if gone.class() == ExitClass::NotFound => None,
+        same => Some(judge(error, same)),
+    }
 }
 
 /// The error of an object of the wrong length (`None`: it is missing), if a second look finds the same.
@@ -82,13 +118,26 @@ async fn read(store: &Store, key: &Key, stall: Duration) -> Result<Reading> {
     store.forget(key).await?;
     let stat = store.stat(key).await?;
     let progress = Progress::new("reading again", stat.bytes);
-    let stream = store.read(key, &stat, Ahead::LITTLE, &progress);
+    // Nothing is unpacked here, so there is memory for it; and each range takes a connection of its own.
+    let stream = store.read(key, &stat, Ahead::FAR, &progress);
     progress.watch(stall, digest(stream)).await
 }
 
 /// Whether this would stand for good.
 fn is_verdict(error: &Error) -> bool {
     !matches!(error.class(), ExitClass::Transient | ExitClass::Deadline)
+}
+
+/// The error where a second reading was ended from outside: by its deadline, or a signal.
+pub(crate) fn unfinished(error: &Error, ended: &Error) -> Error {
+    Error::new(
+        ended.class(),
+        format!(
+            "a bad reading could not be repeated ({}), so nothing is recorded of the object. Try again with a longer \
+             deadline (--deadline-seconds). The bad reading: {error}",
+            ended.message()
+        ),
+    )
 }
 
 /// What a second reading makes of an error.

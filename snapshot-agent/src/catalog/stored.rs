@@ -123,18 +123,12 @@ impl Stored {
         store.read(&self.data, &self.stat, ahead, progress)
     }
 
-    /// Reads the stored bytes and compares their hash alone.
-    pub(crate) async fn digest(&self, store: &Store, stall: Duration) -> Result<()> {
+    /// Reads the stored bytes and compares their hash alone. What is wrong has to be confirmed.
+    pub(crate) async fn digest_once(&self, store: &Store, stall: Duration) -> Result<()> {
         let progress = Progress::new("reading the snapshot", self.manifest.stored_bytes);
         let stream = self.read(store, Ahead::FAR, &progress);
-        let agreed = match progress.watch(stall, digest(stream)).await {
-            Ok(found) => self.agrees_with(store, found),
-            Err(error) => Err(error),
-        };
-        match agreed {
-            Err(error) => Err(self.confirm(store, error, stall).await),
-            agreed => agreed,
-        }
+        let found = progress.watch(stall, digest(stream)).await?;
+        self.agrees_with(store, found)
     }
 
     /// Whether this reading of the data is what is recorded.
@@ -163,7 +157,8 @@ impl Stored {
         }
     }
 
-    async fn unpack_once<S: Sink>(
+    /// The same with one reading: what is wrong has to be confirmed.
+    pub(crate) async fn unpack_once<S: Sink>(
         &self,
         store: &Store,
         identities: Option<Identities>,

@@ -1,7 +1,7 @@
 //! A snapshot file as people have it: plain, compressed or encrypted, which its first bytes tell, whatever its name says.
 //!
-//! Decides what it is, and unpacks it into a scratch folder where that can be done. What came out proves itself: a file has no
-//! manifest to be compared with.
+//! Decides what it is, and unpacks it into a scratch folder where that can be done, up to a limit: a small file may unpack to more
+//! than a disk holds. What came out proves itself: a file has no manifest to be compared with.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek as _, Write};
@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
 
-use crate::error::{Error, Result, io_error, of_request, task_error};
+use crate::error::{Error, Result, beneath, io_error, of_request, task_error};
 use crate::format::crypt::{CryptError, Decryptor, Identities};
+use crate::util::files::free_bytes;
 use crate::util::scratch::Scratch;
 
 /// Bytes that are read at once, and enough to know a file by.
@@ -81,18 +82,55 @@ pub(crate) fn refuse_archive(what: &str, head: &[u8]) -> Result<()> {
     }
 }
 
+/// How many bytes may come out of a packed file.
+#[derive(Clone, Debug)]
+pub(crate) struct Limit {
+    pub(crate) bytes: u64,
+    /// The error where more do.
+    pub(crate) beyond: Error,
+}
+
 /// Decrypts and decompresses into a file. `what`: the packed file, for people.
 pub(crate) fn unpack_file(
     what: &str,
     packed: Packed,
     from: &File,
     identities: &Identities,
-    to: &mut File,
+    (to, limit): (&mut File, &Limit),
 ) -> Result<()> {
     let mut begin = from;
     begin.rewind().map_err(io_error(what))?;
-    unpack(from, identities, to).map_err(|error| broken(what, packed, error))?;
-    refuse_archive(what, &head_of(to).map_err(io_error(what))?)
+    let mut bounded = Bounded { to, left: limit.bytes };
+    unpack(from, identities, &mut bounded).map_err(|error| broken(what, packed, error, limit))
+}
+
+/// Refuses what came out and is an archive, as a tar in a gzip file is. `what`: the packed file, for people.
+pub(crate) fn refuse_packed_archive(what: &str, unpacked: &File) -> Result<()> {
+    refuse_archive(what, &head_of(unpacked).map_err(io_error(what))?)
+}
+
+/// Writes so many bytes, and no more.
+struct Bounded<'a> {
+    to: &'a mut File,
+    left: u64,
+}
+
+/// More came out than may.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the file unpacks to more than it may")]
+struct TooMuch;
+
+impl Write for Bounded<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let left = self.left.checked_sub(bytes.len() as u64).ok_or_else(|| io::Error::other(TooMuch))?;
+        let written = self.to.write(bytes)?;
+        self.left = left + (bytes.len() - written) as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
 }
 
 /// The first bytes of a file, wherever it was read or written last.
@@ -131,12 +169,30 @@ impl Plain {
         let identities = Identities::read_files(identities)?;
         let bytes = file.metadata().map_err(io_error(&reading))?.len();
         // At least: how much comes out is not known before.
-        let scratch = Scratch::new(scratch, bytes)?;
-        let (unpacked, mut to) = scratch.file("snapshot.db")?;
-        let unpacking = tokio::task::spawn_blocking(move || unpack_file(&reading, packed, &file, &identities, &mut to));
+        let room = Scratch::new(scratch, bytes)?;
+        let limit = limit_below(scratch, &reading)?;
+        let (unpacked, mut to) = room.file("snapshot.db")?;
+        let unpacking = tokio::task::spawn_blocking(move || {
+            unpack_file(&reading, packed, &file, &identities, (&mut to, &limit))?;
+            refuse_packed_archive(&reading, &to)
+        });
         unpacking.await.map_err(|error| task_error(&error))??;
-        Ok(Self { path: unpacked, packed: Some(packed), _scratch: Some(scratch) })
+        Ok(Self { path: unpacked, packed: Some(packed), _scratch: Some(room) })
     }
+}
+
+/// Others write to the disk of a scratch folder too: a tenth of the free space is left to them.
+fn limit_below(scratch: &Path, reading: &str) -> Result<Limit> {
+    let free = free_bytes(scratch).map_err(io_error(format!("looking at --scratch={}", scratch.display())))?;
+    let bytes = free - free / 10;
+    let beyond = Error::full(format!(
+        "{reading}: the file unpacks to more than {} MiB, and {} has {} MiB of free space, a tenth of which stays free. Name \
+         another folder with --scratch",
+        bytes >> 20,
+        scratch.display(),
+        free >> 20
+    ));
+    Ok(Limit { bytes, beyond })
 }
 
 /// Decrypts, and decompresses what is compressed beneath.
@@ -158,8 +214,9 @@ fn inflate(mut from: impl BufRead, to: &mut impl Write) -> std::result::Result<(
 }
 
 /// What the system says is the system's: a disk that is full, or that cannot be read.
-fn broken(reading: &str, packed: Packed, error: CryptError) -> Error {
+fn broken(reading: &str, packed: Packed, error: CryptError, limit: &Limit) -> Error {
     match error {
+        CryptError::Io(error) if beneath::<TooMuch>(&error).is_some() => limit.beyond.clone(),
         CryptError::NoMatch => Error::config(format!("{reading}: none of the identities given with --identity fits")),
         CryptError::Io(error) if error.raw_os_error().is_some() => {
             io_error(format!("unpacking the file, {reading}"))(error)
@@ -202,6 +259,28 @@ mod tests {
             fs::write(&path, bytes).unwrap();
             let error = Plain::of(&path, &[], folder.path()).await.err().unwrap();
             assert!(error.class() == ExitClass::Config && error.message().contains(command), "{error}");
+        }
+    }
+
+    /// A megabyte of zeros has a kilobyte in it.
+    #[test]
+    fn no_more_comes_out_than_may() {
+        let folder = tempfile::tempdir().unwrap();
+        let zeros = vec![0; 1 << 20];
+        for how in [Compression::Zstd, Compression::Gzip] {
+            let (stored, out) = (folder.path().join("stored"), folder.path().join("out"));
+            fs::write(&stored, packed(how, &zeros)).unwrap();
+            let unpack = |bytes: u64| {
+                let from = File::open(&stored).unwrap();
+                let kind = Packed::of(&head_of(&from).unwrap()).unwrap();
+                let mut to = File::create(&out).unwrap();
+                let limit = Limit { bytes, beyond: Error::full("too much") };
+                unpack_file("x", kind, &from, &Identities::default(), (&mut to, &limit))
+            };
+            assert_eq!(unpack(1 << 20), Ok(()), "{how:?}");
+            assert_eq!(fs::read(&out).unwrap(), zeros, "{how:?}");
+            assert_eq!(unpack((1 << 20) - 1), Err(Error::full("too much")), "{how:?}");
+            assert!(fs::metadata(&out).unwrap().len() < 1 << 20, "{how:?}");
         }
     }
 

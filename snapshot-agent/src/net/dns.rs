@@ -29,7 +29,8 @@ const WITHIN: Duration = Duration::from_secs(4);
 /// How long a server is waited for before the next one is asked as well.
 const NEXT_AFTER: Duration = Duration::from_secs(1);
 
-/// How long the other family may take once one has an address: a server that drops questions for AAAA is not waited for.
+/// How long the other family may take once one has an address, or once the name has no A record because there is no such name: a
+/// server that drops questions for AAAA is not waited for.
 const OTHER_FAMILY: Duration = Duration::from_millis(300);
 
 /// As many as glibc asks (resolv.conf(5): MAXNS).
@@ -89,7 +90,7 @@ impl System {
     fn of(resolv_conf: &[u8], hosts_file: &[u8]) -> Self {
         let mut hosts = Hosts::default();
         // Lines that cannot be read are passed over.
-        drop(hosts.read_hosts_conf(hosts_file));
+        drop(hosts.read_hosts_conf(String::from_utf8_lossy(hosts_file).as_bytes()));
         let (config, options) = parse(resolv_conf);
         let servers = config.name_servers.iter().take(SERVERS).filter_map(|server| {
             let alone = ResolverConfig::from_parts(None, vec![], vec![server.clone()]);
@@ -111,22 +112,25 @@ impl System {
         }
         let names = self.names(&name);
         let searched = names.len() > 1;
+        // A server that was silent once is asked last for the other names: each search domain would wait for it again.
+        let mut silent: Vec<IpAddr> = vec![];
         let asked = async {
             let mut most: Option<Said> = None;
             for name in &names {
-                match self.ask(name).await {
+                match self.ask(name, &mut silent).await {
                     Ok(found) => return Ok(found),
                     Err(said) => most = Some(more(most, said)),
                 }
             }
             Err(NameError::new(host, most, searched))
         };
-        let silent = || {
-            let server = self.servers.first().map_or(IpAddr::from(Ipv4Addr::LOCALHOST), |server| server.ip);
-            let said = Said { server, name: host.to_owned(), answer: Answer::Silent };
-            Err(NameError::new(host, Some(said), searched))
-        };
-        timeout(WITHIN, asked).await.unwrap_or_else(|_| silent())
+        if let Ok(answer) = timeout(WITHIN, asked).await {
+            return answer;
+        }
+        let first = self.servers.first().map(|server| server.ip);
+        let server = silent.first().copied().or(first).unwrap_or(Ipv4Addr::LOCALHOST.into());
+        let said = Said { server, name: host.to_owned(), answer: Answer::Silent };
+        Err(NameError::new(host, Some(said), searched))
     }
 
     /// What needs no server: the file of hosts, and localhost (RFC 6761).
@@ -169,11 +173,14 @@ impl System {
 
     /// The first answer that counts, of the servers in their order. One that is silent, or answers neither yes nor no, does
     /// not keep the next from being asked.
-    async fn ask(&self, name: &Name) -> Result<Vec<IpAddr>, Said> {
-        let mut turns = (0..self.attempts).flat_map(|_| &self.servers);
+    async fn ask(&self, name: &Name, silent: &mut Vec<IpAddr>) -> Result<Vec<IpAddr>, Said> {
+        let mut order: Vec<&Server> = self.servers.iter().collect();
+        order.sort_by_key(|server| silent.contains(&server.ip));
+        let mut turns = order.repeat(self.attempts).into_iter();
         let (mut asked, mut most) = (FuturesUnordered::new(), None);
         loop {
-            match turns.next() {
+            let turn = turns.next();
+            match turn {
                 Some(server) => asked.push(server.ask(name)),
                 None if asked.is_empty() => {
                     let nobody = || Said {
@@ -189,7 +196,8 @@ impl System {
                 Ok(Some(Ok(found))) => return Ok(found),
                 Ok(Some(Err(said))) if said.answer.is_no() => return Err(said),
                 Ok(Some(Err(said))) => most = Some(more(most, said)),
-                Ok(None) | Err(_) => {}
+                Ok(None) => {}
+                Err(_) => silent.extend(turn.map(|server| server.ip)),
             }
         }
     }
@@ -199,11 +207,14 @@ impl Server {
     /// Asks for both families at once.
     async fn ask(&self, name: &Name) -> Result<Vec<IpAddr>, Said> {
         let (v4, v6) = (self.query(name, RecordType::A).boxed(), self.query(name, RecordType::AAAA).boxed());
-        let (first, other) = match select(v4, v6).await {
-            future::Either::Left(both) | future::Either::Right(both) => both,
+        let (first, other, is_v4) = match select(v4, v6).await {
+            future::Either::Left((first, other)) => (first, other, true),
+            future::Either::Right((first, other)) => (first, other, false),
         };
         let second = match &first {
             Ok(_) => timeout(OTHER_FAMILY, other).await.unwrap_or(Err(Answer::Silent)),
+            // What is missing for IPv4 alone is no name; for AAAA some servers say so of names that they have.
+            Err(Answer::NoSuchName) if is_v4 => timeout(OTHER_FAMILY, other).await.unwrap_or(Err(Answer::NoSuchName)),
             Err(_) => other.await,
         };
         let mut found = match (first, second) {

@@ -185,9 +185,6 @@ fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitCl
     if let Some(judged) = identity(error, text, code) {
         return judged;
     }
-    if wants_checksum(text) {
-        return (ExitClass::Config, WANTS_CHECKSUM.to_owned());
-    }
     if matches!(
         code,
         Some(
@@ -201,6 +198,10 @@ fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitCl
     }
     if let Some(judged) = code.and_then(by_code) {
         return judged;
+    }
+    // A code that is known says more: where a checksum does not match, the store names the same headers.
+    if wants_checksum(text) {
+        return (ExitClass::Config, WANTS_CHECKSUM.to_owned());
     }
     match error {
         E::NotFound { .. } => (ExitClass::NotFound, "the store has no such object".to_owned()),
@@ -354,7 +355,8 @@ fn by_code(code: &str) -> Option<(ExitClass, String)> {
         "BlobImmutableDueToPolicy" | "ObjectLocked" | "RetentionPolicyNotMet" => {
             (ExitClass::Denied, "the object is held by a retention rule")
         }
-        "BadDigest" | "XAmzContentSHA256Mismatch" | "Md5Mismatch" | "Crc64Mismatch" => {
+        // The third is MinIO's.
+        "BadDigest" | "XAmzContentSHA256Mismatch" | "XAmzContentChecksumMismatch" | "Md5Mismatch" | "Crc64Mismatch" => {
             (ExitClass::Transient, "bytes were changed on their way to the store")
         }
         // Both with status 400.

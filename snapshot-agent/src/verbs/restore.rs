@@ -41,7 +41,7 @@ use crate::util::process::{IMAGES_BIN, find_program};
 use from_file::FileSnapshot;
 use from_manifest::{Ends, ManifestSnapshot};
 use refused::Found;
-use volume::{Room, Staging, State, Volume, ran_out};
+use volume::{Room, Staging, State, Volume};
 
 /// Rebuilds the data directory, or finds it complete.
 pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
@@ -156,6 +156,14 @@ struct Rebuilt {
 /// A reason is for one sentence in a report.
 const MAX_REASON: usize = 300;
 
+/// The largest database that so much room is enough for.
+const fn largest(engine: Engine, room: u64) -> u64 {
+    match engine {
+        Engine::Etcdutl => room.saturating_sub(BESIDE_DATABASE) / COPIES,
+        Engine::Graft => room.saturating_sub(BESIDE_DATABASE + graft::ADDED),
+    }
+}
+
 impl RestoreRun<'_> {
     /// The steps that write: all in the staging folder.
     async fn run(&self) -> Result<Rebuilt> {
@@ -181,7 +189,7 @@ impl RestoreRun<'_> {
         };
         let data = staging.data();
         let written = identity(self.request, &data, restored.clone())?.write(&data);
-        written.map_err(|error| ran_out(self.needs(engine), error))?;
+        written.map_err(|error| self.ran_out(engine, error))?;
         Ok(Rebuilt { staging, restored, engine, fell_back })
     }
 
@@ -199,10 +207,15 @@ impl RestoreRun<'_> {
         }
     }
 
+    /// A failure for want of space, with the space that is needed; of a packed file the error says that.
+    fn ran_out(&self, engine: Engine, error: Error) -> Error {
+        if self.found.short.get().is_some() { error } else { volume::ran_out(self.needs(engine), error) }
+    }
+
     /// An empty staging folder, where there is room for all that this engine makes.
     fn stage(&self, engine: Engine) -> Result<Staging> {
         let staging = self.volume.stage()?;
-        self.volume.check_space(self.needs(engine))?;
+        self.volume.check_space(self.needs(engine), 0)?;
         Ok(staging)
     }
 
@@ -210,7 +223,7 @@ impl RestoreRun<'_> {
     async fn copy(&self) -> Result<(Staging, Restored)> {
         let staging = self.stage(Engine::Etcdutl)?;
         let copied = self.copy_to(&staging).await;
-        copied.map(|restored| (staging, restored)).map_err(|error| ran_out(self.needs(Engine::Etcdutl), error))
+        copied.map(|restored| (staging, restored)).map_err(|error| self.ran_out(Engine::Etcdutl, error))
     }
 
     async fn copy_to(&self, staging: &Staging) -> Result<Restored> {

@@ -8,13 +8,14 @@ mod compare;
 mod drill;
 mod etcd;
 mod file;
+mod second_reading;
 mod stored;
 
 use serde::Serialize;
 
 use crate::catalog::foreign::{self, Named};
-use crate::contract::VerifyRequest;
-use crate::error::Result;
+use crate::contract::{ProofLevel, VerifyRequest};
+use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::util::interrupt::Interrupt;
 use crate::verbs::common::neither;
@@ -60,9 +61,13 @@ pub async fn run(request: VerifyRequest) -> Result<Verified> {
                     let found = stored::run(&request, &store, &folder, interrupt).await;
                     found.map(Box::new).map(Verified::Stored)
                 }
+                Named::File(key, _) if request.level == ProofLevel::Drill => Err(Error::config(format!(
+                    "{} is a file without a manifest, and a drill compares the restored data with a manifest. Name the \
+                     folder of a snapshot, or verify the file without --level drill",
+                    store.uri(&key)
+                ))),
                 Named::File(key, stat) => {
-                    let (of, keys) = ((&key, &stat), &snapshot.identities);
-                    interrupt.unless(file::run_stored(&store, of, keys, &request.scratch)).await.map(Verified::File)
+                    file::run_stored(&request, &store, (&key, &stat), interrupt).await.map(Verified::File)
                 }
             }
         }
@@ -80,5 +85,17 @@ mod tests {
         let snapshot = SnapshotFlags { store: Some(StoreFlags::default()), ..SnapshotFlags::default() };
         let error = run(VerifyRequest { snapshot, ..VerifyRequest::default() }).await.unwrap_err();
         assert!(error.class() == ExitClass::Config && error.message().contains("--key"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_drill_of_a_file_without_a_manifest_is_refused() {
+        let mount = tempfile::tempdir().unwrap();
+        std::fs::write(mount.path().join("x.db"), "not read").unwrap();
+        let store = StoreFlags { url: format!("file://{}", mount.path().display()), ..StoreFlags::default() };
+        let snapshot = SnapshotFlags { store: Some(store), key: Some("x.db".to_owned()), ..SnapshotFlags::default() };
+        let asked =
+            VerifyRequest { snapshot, level: ProofLevel::Drill, deadline_seconds: 20, ..VerifyRequest::default() };
+        let error = run(asked).await.unwrap_err();
+        assert!(error.class() == ExitClass::Config && error.message().contains("without --level drill"), "{error}");
     }
 }

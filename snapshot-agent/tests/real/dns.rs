@@ -163,6 +163,7 @@ fn awkward(name: &str, kind: u16) -> Answer {
         "single.good" | "both.test" => Answer::Loopback,
         _ if domain == "empty" => Answer::Empty,
         _ if domain == "broken" => SERVFAIL,
+        _ if domain == "dropping" && v6 => Answer::Silence,
         _ if domain == "good" => NXDOMAIN,
         "nodata.test" if v6 => Answer::Empty,
         "nx.test" if v6 => NXDOMAIN,
@@ -181,7 +182,7 @@ fn awkward(name: &str, kind: u16) -> Answer {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_address_is_enough_whatever_else_is_answered() {
     let (server, setup) = (Server::start(awkward), Setup::new().await);
-    let pod = format!("search empty broken good\nnameserver {}\noptions ndots:5\n", server.ip);
+    let pod = format!("search empty broken dropping good\nnameserver {}\noptions ndots:5\n", server.ip);
     for host in
         ["both.test", "nodata.test", "nx.test", "servfail.test", "refused.test", "silent.test", "single", "nx.test."]
     {
@@ -199,6 +200,11 @@ async fn a_second_server_is_asked_where_the_first_does_not_say() {
         let told = setup.save(&two, "both.test").await;
         assert!(told.starts_with(SAVED), "{what}: {told}");
     }
+    // Not once for each search domain.
+    let mute = Server::start(|_, _| Answer::Silence);
+    let pod = format!("search a b c d\nnameserver {}\nnameserver {}\noptions ndots:5\n", mute.ip, good.ip);
+    let told = setup.save(&pod, "both.test").await;
+    assert!(told.starts_with(SAVED), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

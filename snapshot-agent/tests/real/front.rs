@@ -5,7 +5,7 @@
 use std::io::Result;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -78,6 +78,9 @@ impl Mischief {
     }
 }
 
+/// Counts connections, so that each spoils another bit than the one before it: two readings that find the same are a verdict.
+static SPOILT: AtomicU8 = AtomicU8::new(0);
+
 async fn pass(client: TcpStream, server: TcpStream, mischief: Mischief) -> Result<()> {
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
@@ -86,6 +89,7 @@ async fn pass(client: TcpStream, server: TcpStream, mischief: Mischief) -> Resul
         Mischief::Cut(limit) | Mischief::Freeze(limit) | Mischief::Slow(_, limit) => limit,
         Mischief::Spoil => u64::MAX,
     };
+    let spoil = 1_u8 << (SPOILT.fetch_add(1, Ordering::Relaxed) % 8);
     let (mut passed, mut buffer) = (0_u64, vec![0; 16 << 10]);
     while passed < limit {
         let got = from_server.read(&mut buffer).await?;
@@ -94,7 +98,7 @@ async fn pass(client: TcpStream, server: TcpStream, mischief: Mischief) -> Resul
         }
         passed += got as u64;
         if matches!(mischief, Mischief::Spoil) && got == buffer.len() {
-            buffer[got / 2] ^= 1;
+            buffer[got / 2] ^= spoil;
         }
         to_client.write_all(&buffer[..got]).await?;
         if let Mischief::Slow(rate, _) = mischief {

@@ -9,12 +9,14 @@ use crate::age::{PAIRS, secret};
 use crate::graft::ENGINES;
 use crate::s3_proxy::{Fault, Op, S3Proxy};
 use crate::server::bolt::{self, Bolt, Entry};
-use crate::support::{Etcd, NOTE, S3, bin, etcd_of, file_store, files, restore_request};
+use crate::support::{Etcd, NOTE, S3, Small, bin, etcd_of, file_store, files, restore_request, save_request};
 use sha2::{Digest as _, Sha256};
 use snapshot_agent::Error;
-use snapshot_agent::contract::{DATA_DIR, ExitClass, RestoreRequest, SnapshotFlags, StoreFlags, VerifyRequest};
+use snapshot_agent::contract::{
+    Compression, DATA_DIR, Engine, ExitClass, RestoreRequest, SnapshotFlags, StoreFlags, VerifyRequest,
+};
 use snapshot_agent::verbs::verify::Verified;
-use snapshot_agent::verbs::{restore, verify};
+use snapshot_agent::verbs::{restore, save, verify};
 
 /// A snapshot as etcdctl takes it.
 fn etcdctl(etcd: &Etcd, to: &Path) {
@@ -130,6 +132,153 @@ fn sealed(recipient: &str, bytes: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
+fn gzipped(bytes: &[u8]) -> Vec<u8> {
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut gzip, bytes).unwrap();
+    gzip.finish().unwrap()
+}
+
+/// The manifest says more than the data, and the data alone is better than nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_whose_manifest_is_lost_or_broken_is_restored_as_a_file() {
+    let etcd = Etcd::start().await;
+    etcd.fill(50, 4000).await;
+    let expected = etcd.content().await;
+    for (compression, name) in [(Compression::None, "snapshot.db"), (Compression::Zstd, "snapshot.db.zst")] {
+        let (s3, mount) = (S3::start().await, tempfile::tempdir().unwrap());
+        for store in [s3.flags(), file_store(mount.path())] {
+            let saved = save::run(save_request(etcd.flags(), store.clone(), compression)).await.unwrap();
+            let folder =
+                if store.url.starts_with("s3") { s3.file(&saved.key, "") } else { mount.path().join(&saved.key) };
+            let (data, manifest) = (format!("{}/{name}", saved.key), folder.join("manifest.json"));
+            // A plain database is what etcdctl makes, with or without a manifest beside it.
+            let whole = restored(store.clone(), &data, |_| ()).await;
+            if compression == Compression::None {
+                assert_eq!(whole.unwrap().etcd.content().await, expected, "{data}");
+            } else {
+                let error = whole.err().unwrap();
+                let says = format!("give the folder that holds manifest.json ({})", saved.key);
+                assert!(error.class() == ExitClass::Config && error.message().contains(&says), "{error}");
+            }
+            fs::write(&manifest, "{").unwrap();
+            let broken = restored(store.clone(), &data, |_| ()).await.unwrap_or_else(|error| panic!("{data}: {error}"));
+            assert_eq!(broken.etcd.content().await, expected, "{data}");
+            fs::remove_file(&manifest).unwrap();
+            let lost = restored(store.clone(), &data, |_| ()).await.unwrap_or_else(|error| panic!("{data}: {error}"));
+            assert_eq!((lost.etcd.content().await, lost.sha256), (expected.clone(), saved.sha256.clone()), "{data}");
+            let manifest = format!("{}/manifest.json", saved.key);
+            let error = restored(store.clone(), &manifest, |_| ()).await.err().unwrap();
+            assert_eq!(error.class(), ExitClass::Config, "{error}");
+            fs::remove_file(folder.join(name)).unwrap();
+            let error = restored(store, &data, |_| ()).await.err().unwrap();
+            assert_eq!(error.class(), ExitClass::NotFound, "{error}");
+        }
+    }
+}
+
+/// Each start would download and unpack it again, to find the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_out_of_a_packed_file_is_refused_once() {
+    let etcd = Etcd::start().await;
+    etcd.fill(50, 4000).await;
+    let mount = tempfile::tempdir().unwrap();
+    let plain = mount.path().join("plain.db");
+    etcdctl(&etcd, &plain);
+    let bytes = fs::read(&plain).unwrap();
+    let tar = [&[b'x'; 257][..], b"ustar\0", &bytes[..]].concat();
+    for (content, says) in [(&bytes[..bytes.len() - 32], "no sha256 at its end"), (&tar[..], "(tar -xf FILE)")] {
+        for packed in [gzipped(content), zstd::encode_all(content, 1).unwrap()] {
+            fs::write(mount.path().join("x"), packed).unwrap();
+            let error = ended(file_store(mount.path()), "x", |_| (), &[NOTE]).await.err().unwrap();
+            assert!(error.class() == ExitClass::Config && error.message().contains(says), "{error}");
+        }
+    }
+    // Of what was not unpacked nothing is known: the right key may be in the Secret in a moment.
+    fs::write(mount.path().join("x"), sealed(PAIRS[0].0, &bytes)).unwrap();
+    let wrong = secret(&[1]);
+    let opened = |r: &mut RestoreRequest| r.age_identity_dirs = vec![wrong.path().to_owned()];
+    let error = restored(file_store(mount.path()), "x", opened).await.err().unwrap();
+    assert!(error.class() == ExitClass::Config && error.message().contains("none of the identities"), "{error}");
+}
+
+/// What a restore of a database of so many bytes needs.
+fn needed(engine: Engine, bytes: u64) -> u64 {
+    match engine {
+        Engine::Etcdutl => 2 * bytes + (128 << 20),
+        Engine::Graft => bytes + (144 << 20),
+    }
+}
+
+/// A volume with this much room, and some for what a file system has beside files.
+fn room(bytes: u64) -> String {
+    format!("{}k", (bytes >> 10) + (6 << 10))
+}
+
+/// A packed file that is as large as its database: while it is unpacked both are on the volume, and then the room is the
+/// database's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_packed_file_needs_no_more_room_than_a_plain_one() {
+    let etcd = Etcd::start().await;
+    etcd.fill(20, 1 << 20).await;
+    let mount = tempfile::tempdir().unwrap();
+    etcdctl(&etcd, &mount.path().join("plain.db"));
+    let bytes = fs::read(mount.path().join("plain.db")).unwrap();
+    let packed = gzipped(&bytes);
+    assert!(packed.len() > 16 << 20, "{}", packed.len());
+    fs::write(mount.path().join("x"), packed).unwrap();
+    for engine in ENGINES {
+        let volume = Small::of(&room(needed(engine, bytes.len() as u64)));
+        let request = RestoreRequest { engine, ..restore_request(file_store(mount.path()), "x", volume.path()) };
+        let report = restore::run(request).await.unwrap_or_else(|error| panic!("{engine:?}: {error}"));
+        assert_eq!((report.engine, report.fell_back), (Some(engine), None));
+    }
+}
+
+/// A few kilobytes may unpack to more than a disk holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_packed_file_fills_no_disk() {
+    let etcd = Etcd::start().await;
+    let mut client = etcd.client().await;
+    for key in 0..30 {
+        client.put(format!("k{key}"), vec![0; 1 << 20], None).await.unwrap();
+    }
+    let mount = tempfile::tempdir().unwrap();
+    let (plain, at) = (mount.path().join("plain.db"), mount.path().join("x"));
+    etcdctl(&etcd, &plain);
+    let bytes = fs::read(&plain).unwrap();
+    let packed = gzipped(&bytes);
+    assert!(packed.len() < 2 << 20, "{}", packed.len());
+    for engine in ENGINES {
+        fs::write(&at, &packed).unwrap();
+        // Room for a database of half the size.
+        let volume = Small::of(&room(needed(engine, bytes.len() as u64 / 2)));
+        let request = RestoreRequest { engine, ..restore_request(file_store(mount.path()), "x", volume.path()) };
+        let error = restore::run(request.clone()).await.unwrap_err();
+        assert!(error.class() == ExitClass::Full && error.message().contains("unpacks to more than"), "{error}");
+        assert!(!error.message().contains("used up"), "there was never room for it: {error}");
+        assert_eq!(files(volume.path()), [NOTE], "{error}");
+        // Nobody reads it again for that.
+        fs::remove_file(&at).unwrap();
+        assert_eq!(restore::run(request.clone()).await.unwrap_err(), error);
+        fs::write(&at, &packed).unwrap();
+        volume.grow(&room(needed(engine, bytes.len() as u64)));
+        assert_eq!(restore::run(request).await.unwrap().engine, Some(engine));
+    }
+
+    // etcd's quota is a limit too, whatever the volume's size; and bbolt's file may be ahead of what is in use of it.
+    fs::write(&at, gzipped(&vec![0; 80 << 20])).unwrap();
+    let small = |r: &mut RestoreRequest| r.quota_backend_bytes = Some(1 << 20);
+    let error = ended(file_store(mount.path()), "x", small, &[NOTE]).await.err().unwrap();
+    assert!(error.class() == ExitClass::Config && error.message().contains("etcd's quota is 1048576"), "{error}");
+
+    let scratch = Small::of("16m");
+    let snapshot = SnapshotFlags { file: Some(at), ..SnapshotFlags::default() };
+    let asked = VerifyRequest { snapshot, scratch: scratch.path().to_owned(), ..VerifyRequest::default() };
+    let error = verify::run(asked).await.unwrap_err();
+    assert!(error.class() == ExitClass::Full && error.message().contains("unpacks to more than 14 MiB"), "{error}");
+    assert_eq!(files(scratch.path()), [] as [&str; 0]);
+}
+
 /// Whatever people and other programs call it, and however it is packed: the first bytes decide.
 #[tokio::test(flavor = "multi_thread")]
 async fn any_object_is_restored_and_verified_by_its_key() {
@@ -142,8 +291,6 @@ async fn any_object_is_restored_and_verified_by_its_key() {
     etcdctl(&etcd, &plain);
     let bytes = fs::read(&plain).unwrap();
     let zstd = zstd::encode_all(&bytes[..], 1).unwrap();
-    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    std::io::Write::write_all(&mut gzip, &bytes).unwrap();
     let (public, _) = PAIRS[0];
     let keys = secret(&[0]);
     let identity = keys.path().join("key-0.txt");
@@ -151,7 +298,7 @@ async fn any_object_is_restored_and_verified_by_its_key() {
         ("etcd-snapshot-node1-1700000000", bytes.clone()),
         ("a b/2026-11-21T10:00:00 (etcd).zip", bytes.clone()),
         ("x.db", zstd.clone()),
-        ("etcd.db.gz", gzip.finish().unwrap()),
+        ("etcd.db.gz", gzipped(&bytes)),
         ("etcd.age", sealed(public, &zstd)),
     ] {
         fs::write(bucket.join(name), content).unwrap();

@@ -43,7 +43,11 @@ pub(super) async fn member(ctx: &Context, actor: &Actor, target: &Target) -> Res
 
 /// A Job of the actor, or the run that the actor records: the run's owner is the `CronJob`, and its label is the operator's.
 pub(super) async fn job(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
-    delete::<Job>(ctx, actor, target, |job| owned_by(job, &actor.uid) || has(job, key::MANAGED_BY, FIELD_MANAGER)).await
+    delete::<Job>(ctx, actor, target, |job| {
+        let run = has(job, key::MANAGED_BY, FIELD_MANAGER) && job.labels().contains_key(key::SCHEDULE);
+        owned_by(job, &actor.uid) || run
+    })
+    .await
 }
 
 /// The record of a run of the actor of which nothing is stored: it failed, or this snapshot of it was removed.

@@ -1,9 +1,10 @@
 //! What is known of a cluster's certificates: its Secrets are read by name and never by list.
 //!
-//! A pass that would write looks live; others take what was read within five minutes.
+//! A pass that would write takes what was read within three seconds; others what was read within five minutes.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -15,6 +16,7 @@ use serde_json::Value;
 
 use crate::api::tls::SECRET_TYPE;
 use crate::api::{EtcdCluster, key, name};
+use crate::operator::aged::FRESH;
 use crate::operator::error::Error;
 use crate::operator::reader::{Reader, View};
 use crate::operator::tls::{Bundle, Login, Read, parse, served};
@@ -72,12 +74,22 @@ pub(super) async fn certificates(
     Ok(Some((all, login)))
 }
 
+/// How old a reading of an object of ours may be. The passes of a cluster that forms follow each other within milliseconds, and what
+/// they write is forgotten; each write is guarded by the version that was read, and a CA that signs is read again (I15).
+const fn remembered(view: View) -> Duration {
+    match view {
+        View::Cached => FRESH,
+        View::Live => JUST_READ,
+    }
+}
+
+/// See [`remembered`].
+const JUST_READ: Duration = Duration::from_secs(3);
+
 /// `owner`: UID of the object that it should belong to.
 async fn secret(reader: Reader<'_>, name: &str, owner: &str, wanted: &[Files]) -> Result<Option<Read>, Error> {
     let memory = &reader.ctx.tls;
-    if reader.view == View::Cached
-        && let Some(read) = memory.secret(reader.namespace, name, owner)
-    {
+    if let Some(read) = memory.secret(reader.namespace, name, owner, remembered(reader.view)) {
         return Ok(Some(read));
     }
     let found: Option<Secret> = live(reader, name).await?;
@@ -186,9 +198,7 @@ fn request(found: DynamicObject) -> Request {
 
 async fn bundle(reader: Reader<'_>, name: &str) -> Result<Option<Bundle>, Error> {
     let memory = &reader.ctx.tls;
-    if reader.view == View::Cached
-        && let Some(bundle) = memory.bundle(reader.namespace, name)
-    {
+    if let Some(bundle) = memory.bundle(reader.namespace, name, remembered(reader.view)) {
         return Ok(Some(bundle));
     }
     let found: Option<ConfigMap> = live(reader, name).await?;

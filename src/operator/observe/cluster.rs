@@ -95,7 +95,11 @@ pub(in crate::operator) async fn observe(
     // Without its Secrets a cluster with TLS cannot be asked; its Pods, claims and clients need no Secret of the operator's.
     let (read, unread_certificates) = match certificates::certificates(reader, &cluster, &members).await {
         Ok(read) => (read, None),
-        Err(error) if error.is_forbidden() => (None, Some(error.to_string())),
+        // Not the error: which of the reads fails first, and so the text, changes from pass to pass (I17).
+        Err(error) if error.is_forbidden() => {
+            tracing::debug!(%error, "certificates cannot be read");
+            (None, Some("the API server forbids it".to_owned()))
+        }
         Err(error) => return Err(error),
     };
     let (certificates, login) = read.unzip();
@@ -166,13 +170,17 @@ fn backups(reader: Reader<'_>, named: &str) -> Wanted {
 }
 
 /// From the cache in both views: endpoints guard no act.
-fn client_endpoints(reader: Reader<'_>, named: &str) -> Vec<String> {
+fn client_endpoints(reader: Reader<'_>, named: &str) -> Option<Vec<String>> {
+    let cache = &reader.ctx.caches.endpoints;
+    if !cache.is_filled() {
+        return None;
+    }
     let service = name::client_service(named);
     let of_service = |slice: &EndpointSlice| labelled(slice, SERVICE_NAME, &service);
-    let slices = reader.ctx.caches.endpoints.within(reader.namespace, of_service);
+    let slices = cache.within(reader.namespace, of_service);
     let ready = |endpoint: &&Endpoint| endpoint.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true);
     let endpoints = slices.iter().flat_map(|slice| slice.endpoints.iter().filter(ready));
-    endpoints.filter_map(|endpoint| endpoint.target_ref.as_ref()?.uid.clone()).collect()
+    Some(endpoints.filter_map(|endpoint| endpoint.target_ref.as_ref()?.uid.clone()).collect())
 }
 
 /// Kubernetes' label of an EndpointSlice.

@@ -51,10 +51,16 @@ fn key(namespace: &str, name: &str) -> Key {
 }
 
 impl Memory {
-    /// A Secret as it was read within five minutes, where it belongs to this owner: anything else is expected to change.
-    pub(in crate::operator) fn secret(&self, namespace: &str, name: &str, owner: &str) -> Option<Read> {
+    /// A Secret as it was read within this time, where it belongs to this owner: anything else is expected to change.
+    pub(in crate::operator) fn secret(
+        &self,
+        namespace: &str,
+        name: &str,
+        owner: &str,
+        within: Duration,
+    ) -> Option<Read> {
         let ours = |read: &Read| read.kept.typed && read.kept.owner.as_deref() == Some(owner);
-        self.lock().secrets.get(&key(namespace, name), FRESH).filter(ours)
+        self.lock().secrets.get(&key(namespace, name), within).filter(ours)
     }
 
     /// Remembers a Secret, or that there is none.
@@ -62,9 +68,9 @@ impl Memory {
         self.lock().secrets.put(key(namespace, name), read);
     }
 
-    /// A `ConfigMap` as it was read within five minutes.
-    pub(in crate::operator) fn bundle(&self, namespace: &str, name: &str) -> Option<Bundle> {
-        self.lock().bundles.get(&key(namespace, name), FRESH)
+    /// A `ConfigMap` as it was read within this time.
+    pub(in crate::operator) fn bundle(&self, namespace: &str, name: &str, within: Duration) -> Option<Bundle> {
+        self.lock().bundles.get(&key(namespace, name), within)
     }
 
     /// Remembers a `ConfigMap`, or that there is none.

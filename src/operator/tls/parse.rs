@@ -17,7 +17,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey;
 use x509_parser::time::ASN1Time;
-use x509_parser::x509::AlgorithmIdentifier;
+use x509_parser::x509::{AlgorithmIdentifier, X509Version};
 
 use super::{Data, entry};
 use crate::plan::certificate::{Files, Known};
@@ -124,10 +124,28 @@ fn verify(signed: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> Result<
         ));
     }
     if judged.any(|judged| judged.is_ok()) {
-        return Ok(());
+        return if may_sign(issuer) { Ok(()) } else { Err(Some(NO_CA.to_owned())) };
     }
     let short = matches!(key.parsed(), Ok(PublicKey::RSA(key)) if key.key_size() < 2048);
     Err(short.then(|| "the RSA key of a CA in its chain is shorter than 2048 bits. Issue with a longer key".to_owned()))
+}
+
+const NO_CA: &str = "a CA in its chain may not sign certificates: its basic constraints lack CA:TRUE, or its key usage lacks \
+                     keyCertSign. Issue the CA's certificate again with both";
+
+/// Whether Go, and so etcd, takes a certificate for one that signs others (crypto/x509, `CheckSignatureFrom`).
+fn may_sign(issuer: &X509Certificate<'_>) -> bool {
+    let is_ca = match issuer.basic_constraints() {
+        Ok(Some(constraints)) => constraints.value.ca,
+        Ok(None) => issuer.version() != X509Version::V3,
+        Err(_) => false,
+    };
+    let signs = match issuer.key_usage() {
+        Ok(Some(usage)) => usage.value.key_cert_sign(),
+        Ok(None) => true,
+        Err(_) => false,
+    };
+    is_ca && signs
 }
 
 /// Whether an algorithm is this one, of which rustls has the contents without their frame.
@@ -296,5 +314,21 @@ mod tests {
         openssl(folder.path(), &[&["x509", "-req", "-in", "server.csr"], &by[..]].concat());
         let flaw = judged(folder.path(), "ca.crt", "server.crt").unwrap_err();
         assert!(flaw.contains("version 3"), "{flaw}");
+    }
+
+    #[test]
+    fn a_ca_that_may_sign_nothing_is_refused() {
+        let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+        for (extension, good) in
+            [("keyUsage=keyCertSign", true), ("keyUsage=digitalSignature", false), ("basicConstraints=CA:FALSE", false)]
+        {
+            let folder = tempfile::tempdir().unwrap();
+            made(folder.path(), &[&key[..], &["-addext", extension]].concat(), &key, &["-sha256"]);
+            let known = judged(folder.path(), "ca.crt", "server.crt");
+            assert_eq!(known.is_ok(), good, "{extension}: {known:?}");
+            if let Err(flaw) = known {
+                assert!(flaw.contains("may not sign certificates"), "{flaw}");
+            }
+        }
     }
 }

@@ -415,10 +415,11 @@ fn pod(want: &AgentJob) -> PodSpec {
         enable_service_links: Some(false),
         security_context: Some(pod_security()),
         termination_grace_period_seconds: Some(GRACE_SECONDS),
-        tolerations,
-        node_selector,
+        // The agent's own before those of the cluster's members.
+        tolerations: want.agent.tolerations.clone().or(tolerations),
+        node_selector: want.agent.node_selector.clone().or(node_selector),
         priority_class_name,
-        image_pull_secrets,
+        image_pull_secrets: want.agent.image_pull_secrets.clone().or(image_pull_secrets),
         containers: vec![Container {
             name: CONTAINER.to_owned(),
             image: Some(want.image.clone()),

@@ -20,6 +20,8 @@ const READ_CREDENTIALS: &str = "/etc/holdfast/read-credentials";
 const CA: &str = "/etc/holdfast/ca";
 /// Below this the Secrets with identities are mounted, each in a folder of its own: their keys may have the same names.
 const IDENTITIES: &str = "/etc/holdfast/identities";
+/// Where `s3.region` is absent.
+const DEFAULT_REGION: &str = "us-east-1";
 /// Where a backup volume is mounted.
 const BACKUP: &str = "/backup";
 
@@ -99,7 +101,8 @@ pub fn open(store: &Location, used: Use) -> Opened {
             let flags = StoreFlags {
                 url: url("s3", &s3.bucket, s3.prefix.as_deref()),
                 s3_endpoint: s3.endpoint.clone(),
-                s3_region: s3.region.clone(),
+                // Named in each case: a workload identity's webhook sets AWS_REGION to the region of the nodes.
+                s3_region: Some(s3.region.clone().unwrap_or_else(|| DEFAULT_REGION.to_owned())),
                 s3_force_path_style: s3.force_path_style,
                 s3_ca_file: ca_file(s3.ca_ref.as_ref()),
                 s3_sse: sse.map(Into::into),

@@ -377,6 +377,7 @@ fn a_restore_runs_under_its_own_account_and_takes_nothing_of_ours_away() {
             limits: Some([("memory".to_owned(), Quantity("2Gi".to_owned()))].into()),
             ..ResourceRequirements::default()
         }),
+        ..Agent::default()
     };
     let (plain, pod) = (restoring_pod(), pod_that_restores(&[], Some(agent)));
     let mut expected = plain.metadata.labels.unwrap();

@@ -24,8 +24,9 @@ pub struct Observed {
     pub peer_service: Option<Service>,
     /// What stands where the client Service belongs.
     pub client_service: Option<Service>,
-    /// UIDs of the Pods that are ready endpoints of the client Service, by the cached EndpointSlices.
-    pub client_endpoints: Vec<String>,
+    /// UIDs of the Pods that are ready endpoints of the client Service, by the cached EndpointSlices; `None` where the operator has not
+    /// read them (yet).
+    pub client_endpoints: Option<Vec<String>>,
     /// What stands where the disruption budget belongs.
     pub budget: Option<PodDisruptionBudget>,
     /// etcd's own membership, read linearizably. `Unknown` also when there is no Pod to ask.

@@ -1,7 +1,7 @@
 //! The order of decisions about one cluster.
 //!
 //! Services and budget first, since they are harmless; then at most one consequential act: certificates and finalizer of a cluster
-//! that forms, form, park or wake, admit, promote, copy the retention, clear an alarm, shrink, replace, grow, end the Pod that
+//! that forms, form, park or wake, admit, promote, clear an alarm, shrink, replace, grow, end the Pod that
 //! restored. A formed cluster's certificates are written beside that act, or in its place where there is none. While there is none of these, silent members are
 //! released (`release.rs`); the status tells what is waited for all the same.
 
@@ -26,6 +26,8 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdClusterStatus> {
     let Decision { mut ensures, next, certificates } = decide(seen, wanted.as_ref(), now);
     let mut status = status::whole(seen, wanted.as_ref().ok(), &next, now);
     let (act, waiting, mut wake) = next.into_parts();
+    // The copy of the retention waits for everything else: the finalizer keeps a deleted cluster until each member has it.
+    let act = act.or_else(|| release::next(seen, now)).or_else(|| retention::beside(seen));
     let act = match (act, certificates) {
         // A Secret that the API server refuses must not hold up a member (a quota, a policy).
         (Some(act), Some(issue)) => {
@@ -36,7 +38,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdClusterStatus> {
             wake = Wake::Now;
             Some(Act::Issue(issue))
         }
-        (act, None) => act.or_else(|| release::next(seen, now)),
+        (act, None) => act,
     };
     if matches!(act, Some(Act::CommitEntry { .. })) {
         status.last_empty_entry = Some(now.to_string());
@@ -127,7 +129,7 @@ fn formed_next(seen: &Observed, wanted: Result<&Wanted, Next>, formed: &Formed, 
     if park::wakes(seen) {
         return park::wake(seen, etcd, now);
     }
-    if let Some(next) = admit::next(seen, etcd).or_else(|| retention::copy(seen)) {
+    if let Some(next) = admit::next(seen, etcd) {
         return next;
     }
     match wanted {
@@ -144,7 +146,6 @@ fn formed_next(seen: &Observed, wanted: Result<&Wanted, Next>, formed: &Formed, 
             .or_else(|| grow::next(seen, wanted, etcd, now))
             .or_else(|| replace::waiting(seen, etcd, now))
             .or_else(|| seed::next(seen, wanted, etcd))
-            .or_else(|| retention::hold(seen))
             .unwrap_or_else(|| seen.rest(etcd, now)),
         Err(hindered) => hindered,
     }

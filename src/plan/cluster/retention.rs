@@ -15,6 +15,14 @@ pub(super) fn hold(seen: &Observed) -> Option<Next> {
     (!is_held(seen)).then(|| Next::act(Act::HoldCluster { cluster: Target::of(&seen.cluster.metadata) }))
 }
 
+/// What a formed cluster does where nothing else is to be done, also without a quorum and while it waits: first the finalizer, with
+/// which an edit holds at once.
+pub(super) fn beside(seen: &Observed) -> Option<Act> {
+    let idle = seen.cluster.spec.paused || meta::deleting(&seen.cluster.metadata) || seen.latches().formed.is_none();
+    let next = if idle { None } else { hold(seen).or_else(|| copy(seen)) };
+    next.and_then(|next| next.into_parts().0)
+}
+
 /// Copies the value of the spec to the next member that has another one.
 pub(super) fn copy(seen: &Observed) -> Option<Next> {
     let retention = wanted(seen);

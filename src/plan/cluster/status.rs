@@ -100,7 +100,8 @@ fn summary(
     let answer = seen.answers.get(member.name());
     let known = answer.and_then(Seen::known);
     let healthy = known.is_some_and(|a| etcd.is_none_or(|e| e.cluster_id == a.cluster_id));
-    let reason = if healthy { None } else { Some(why_silent(member, answer.is_some(), now)) };
+    let unasked = seen.unread_certificates.is_some();
+    let reason = if healthy { None } else { Some(why_silent(member, (answer.is_some(), unasked), now)) };
     MemberSummary {
         name: member.name().to_owned(),
         member_id: listed
@@ -119,7 +120,7 @@ fn summary(
     }
 }
 
-fn why_silent(member: &Member, asked: bool, now: Timestamp) -> String {
+fn why_silent(member: &Member, (asked, unasked): (bool, bool), now: Timestamp) -> String {
     if member.removed() {
         return "etcd does not list the member any more".to_owned();
     }
@@ -130,6 +131,7 @@ fn why_silent(member: &Member, asked: bool, now: Timestamp) -> String {
         None => "there is no Pod",
         Some(pod) if failure::of(pod).is_some() => "its Pod fails",
         Some(_) if asked => "etcd does not answer",
+        Some(pod) if unasked && pods::runs(pod) => "Holdfast cannot ask etcd",
         Some(_) => "its Pod does not run yet",
     };
     why.to_owned()
@@ -215,8 +217,9 @@ impl Facts<'_> {
 
     /// Whether clients reach a member of this cluster through the client Service.
     fn is_reached(&self) -> bool {
+        let Some(endpoints) = &self.seen.client_endpoints else { return true };
         let mut pods = self.seen.members.iter().filter_map(Member::live_pod);
-        pods.any(|pod| self.seen.client_endpoints.iter().any(|uid| uid == meta::uid(&pod.metadata)))
+        pods.any(|pod| endpoints.iter().any(|uid| uid == meta::uid(&pod.metadata)))
     }
 
     fn unreached(&self) -> Verdict {

@@ -241,7 +241,7 @@ impl Supplied<'_> {
     fn fits(&self, seen: &Observed, certificates: &Certificates, kept: &Kept) -> bool {
         self.leaves.iter().all(|leaf| {
             kept.leaf(leaf.files).is_some_and(|known| match leaf.origin {
-                Origin::Copied(_) => leaf.names.iter().all(|name| source::covers(known, name)),
+                Origin::Copied(_) => wanted::needed(leaf).iter().all(|name| source::covers(known, name)),
                 Origin::Issued => {
                     let ca = ca(seen, certificates, leaf.plane);
                     known.common_name == leaf.common_name && ca.is_none_or(|ca| ca.fingerprint == known.ca)

@@ -4,11 +4,11 @@
 
 use jiff::Timestamp;
 
-use super::facts::cluster;
+use super::facts::{cluster, own_pod};
 use super::{Observed, end, fence, memory, park, pod, status, volume};
 use crate::api::EtcdMemberStatus;
 use crate::api::condition::Reason;
-use crate::plan::{Next, Plan, Seen, Wake, meta, valid};
+use crate::plan::{Act, Next, Plan, Seen, Target, Wake, meta, valid};
 
 /// What to do next.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdMemberStatus> {
@@ -28,6 +28,12 @@ fn decide(seen: &Observed, now: Timestamp) -> Next {
         return end::next(seen, now);
     }
     if member.spec.removed.is_some() {
+        // At once: etcd ends by itself when it is removed, and kubelet would start it again.
+        let paused = cluster(seen).is_some_and(|cluster| cluster.spec.paused);
+        if let Some(pod) = own_pod(seen).filter(|pod| !paused && !meta::deleting(&pod.metadata)) {
+            let why = "etcd does not list the member any more".to_owned();
+            return Next::act(Act::DeletePod { pod: Target::of(&pod.metadata), why });
+        }
         let message = "etcd does not list this member any more; Holdfast deletes the member";
         return Next::wait(Reason::Deleting, message, Wake::OnChange);
     }

@@ -247,7 +247,7 @@ fn delete_pod(seen: &Observed, target: &Target) -> Verdict {
         matches!(known, [only] if only.pod_uid == meta::uid(&pod.metadata)) && !pods::runs(pod) && !pods::ready(pod)
     };
     let still = own.is_some_and(|pod| pods::ended(pod) || pods::restore_held_since(pod).is_some() || refused(pod));
-    let expendable = if going(seen) { expendable(seen) } else { !joined(seen) };
+    let expendable = if going(seen) { expendable(seen) } else { !joined(seen) || removed(seen) };
     rule(
         "I1",
         still || expendable || parked(seen) || seen.member.spec.is_lost(),

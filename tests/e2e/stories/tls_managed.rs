@@ -2,6 +2,7 @@
 //! and starts in plaintext at no time; a copy grows; both are told apart by their CA.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -34,6 +35,18 @@ pub async fn tell(w: &World) -> Result<()> {
     // No issuer yet: cert-manager's own words reach the cluster's condition.
     let unready = |c: &Value| c["status"]["conditions"].to_string().contains("a-operator-cert");
     w.wait("EtcdCluster", "a", "told which Certificate is missing", unready).await?;
+    // cert-manager's caches lag behind its own writes: at times it issues a new CA twice, and signs with both.
+    w.env.apply(Some(&w.ns), &authority().to_string())?;
+    let issued = |certificate: &Value| {
+        let holds = |kind: &str, status: &str| {
+            let conditions = certificate["status"]["conditions"].as_array().into_iter().flatten();
+            conditions.into_iter().any(|c| c["type"] == json!(kind) && c["status"] == json!(status))
+        };
+        holds("Ready", "True") && !holds("Issuing", "True")
+    };
+    w.wait("Certificate", "pki-ca", "issued", issued).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    w.wait("Certificate", "pki-ca", "issued for good", issued).await?;
     w.env.apply(Some(&w.ns), &issuers().to_string())?;
     let object = ready(w, "a", 1).await?;
     ensure!(object["status"]["tls"]["client"]["provider"] == json!("CertManager"), "{}", object["status"]["tls"]);
@@ -75,15 +88,27 @@ fn controllers(w: &World, folder: &Path) -> Result<Program> {
     Program::start(command(&folder.join("cert-manager")).arg(&w.ns).env("KUBECONFIG", &w.env.kubeconfig), &log)
 }
 
-/// A CA of the namespace, an issuer of it, and a certificate for an application.
-fn issuers() -> Value {
-    let certificate = |name: &str, spec: Value| json!({"apiVersion": "cert-manager.io/v1", "kind": "Certificate", "metadata": {"name": name}, "spec": spec});
-    let issuer = |name: &str, spec: Value| json!({"apiVersion": "cert-manager.io/v1", "kind": "Issuer", "metadata": {"name": name}, "spec": spec});
+fn named(kind: &str, name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "cert-manager.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+/// A CA of the namespace.
+fn authority() -> Value {
+    let certificate = |name: &str, spec: Value| named("Certificate", name, &spec);
+    let issuer = |name: &str, spec: Value| named("Issuer", name, &spec);
     json!({"apiVersion": "v1", "kind": "List", "items": [
         issuer("self-signed", json!({"selfSigned": {}})),
         certificate("pki-ca", json!({
             "isCA": true, "commonName": "pki", "secretName": "pki-ca", "duration": "87600h", "issuerRef": {"name": "self-signed"},
         })),
+    ]})
+}
+
+/// An issuer of that CA, and a certificate for an application.
+fn issuers() -> Value {
+    let certificate = |name: &str, spec: Value| named("Certificate", name, &spec);
+    let issuer = |name: &str, spec: Value| named("Issuer", name, &spec);
+    json!({"apiVersion": "v1", "kind": "List", "items": [
         issuer("pki", json!({"ca": {"secretName": "pki-ca"}})),
         certificate("app", json!({
             "secretName": "app-cert", "commonName": "app", "usages": ["client auth"], "issuerRef": {"name": "pki"},

@@ -17,6 +17,7 @@ pub fn api(client: &Client, namespace: &str, kind: &str) -> Api<DynamicObject> {
         "Deployment" => ("apps", "v1"),
         "PodDisruptionBudget" => ("policy", "v1"),
         "EndpointSlice" => ("discovery.k8s.io", "v1"),
+        "Certificate" => ("cert-manager.io", "v1"),
         _ => ("", "v1"),
     };
     Api::namespaced_with(

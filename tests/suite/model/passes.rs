@@ -342,7 +342,7 @@ impl Planner {
             // The Services and the budget are applied beside any act, and no part of the model.
             peer_service: None,
             client_service: None,
-            client_endpoints: vec![],
+            client_endpoints: None,
             budget: None,
             etcd,
             answers,

@@ -45,7 +45,7 @@ impl World {
             hashes: self.hashes(),
             searches: self.seen_searches(),
             refusal: None,
-            client_endpoints: self.client_endpoints(),
+            client_endpoints: Some(self.client_endpoints()),
             certificates: self.seen_certificates(),
             unread_certificates: None,
             last_snapshot: cluster::newest(meta::uid(&object.metadata), self.snapshots.values()),

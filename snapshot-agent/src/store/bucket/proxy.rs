@@ -76,12 +76,12 @@ fn is_one(name: &str, value: &str) -> Result<Url> {
 }
 
 /// What is reached without a proxy, as the environment says.
-fn exceptions() -> Option<String> {
+fn except() -> Option<String> {
     ["NO_PROXY", "no_proxy"].into_iter().find_map(|name| std::env::var_os(name)?.into_string().ok())
 }
 
-/// The list in reqwest's words: there `*` stands for names alone, and an address never has a port.
-fn spelled_out(list: &str) -> String {
+/// A list of exceptions in the words of reqwest and hyper: there `*` stands for names alone, and an address never has a port.
+pub fn exceptions(list: &str) -> String {
     let entries = list.split(',').map(str::trim).map(|entry| match entry.parse::<SocketAddr>() {
         Ok(at) => at.ip().to_string(),
         Err(_) if entry == "*" => "*,0.0.0.0/0,::/0".to_owned(),
@@ -103,8 +103,8 @@ fn named_ones() -> [Option<String>; 2] {
 
 /// A client that goes through the environment's proxies, but for its exceptions.
 pub(super) fn apply(builder: ClientBuilder) -> reqwest::Result<ClientBuilder> {
-    let Some(list) = exceptions() else { return Ok(builder) };
-    let except = NoProxy::from_string(&spelled_out(&list));
+    let Some(list) = except() else { return Ok(builder) };
+    let except = NoProxy::from_string(&exceptions(&list));
     let [http, https] = named_ones();
     let mut builder = builder.no_proxy();
     if let Some(proxy) = http {
@@ -131,7 +131,7 @@ fn bare(host: &str) -> String {
 /// Of an endpoint that is asked through a proxy: which, for people.
 pub(in crate::store) fn through(endpoint: &str) -> String {
     let [http, https] = named_ones().map(Option::unwrap_or_default);
-    let except = spelled_out(&exceptions().unwrap_or_default());
+    let except = exceptions(&except().unwrap_or_default());
     named(&Matcher::builder().http(http).https(https).no(except).build(), endpoint)
 }
 
@@ -204,7 +204,7 @@ mod tests {
             ("10.0.0.6,.svc", "http://10.0.0.5:9000", false),
             ("", "http://10.0.0.5:9000", false),
         ] {
-            let proxies = Matcher::builder().all("http://proxy:3128").no(spelled_out(list)).build();
+            let proxies = Matcher::builder().all("http://proxy:3128").no(exceptions(list)).build();
             assert_eq!(named(&proxies, endpoint).is_empty(), direct, "{list}: {endpoint}");
         }
     }

@@ -225,6 +225,21 @@ fn the_stores_own_sentence_is_told_in_one_line_and_without_keys() {
     }
 }
 
+/// A checksum that does not match is no missing one, though the store names the same headers.
+#[test]
+fn a_checksum_that_does_not_match_is_the_networks_doing() {
+    for (code, said) in [
+        ("XAmzContentChecksumMismatch", "The provided 'x-amz-checksum' header does not match what was computed."),
+        ("BadDigest", "The Content-MD5 you specified did not match what we received."),
+    ] {
+        let text = format!("status code: 400 Bad Request: <Error><Code>{code}</Code><Message>{said}</Message></Error>");
+        let error = generic(&text);
+        assert!(error.class() == ExitClass::Transient && !error.message().contains("SHA256"), "{error}");
+        let error = object_store::Error::Generic { store: "S3", source: text.into() };
+        assert_eq!(with_options("putting", &error, &["--s3-checksum"]).class(), ExitClass::Transient, "{code}");
+    }
+}
+
 #[test]
 fn a_refusal_that_names_the_region_is_told_with_it() {
     for (text, class, says) in [

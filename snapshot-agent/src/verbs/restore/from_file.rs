@@ -15,16 +15,16 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt as _};
 
 use super::volume::trouble;
-use super::{RestoreRun, bump, contents, disk_of, quota};
+use super::{RestoreRun, bump, contents, disk_of, largest, quota};
 use crate::catalog::foreign::digest_of;
 use crate::catalog::second_look;
-use crate::contract::RestoreRequest;
+use crate::contract::{Engine, ExitClass, RestoreRequest};
 use crate::error::{Error, Result, task_error};
 use crate::etcd::etcdutl::disk::OnDisk;
 use crate::etcd::volume_identity::Restored;
 use crate::format::crypt::Identities;
 use crate::format::layout::Key;
-use crate::format::packed::{Packed, refuse_archive, unpack_file};
+use crate::format::packed::{Limit, Packed, refuse_archive, refuse_packed_archive, unpack_file};
 use crate::format::trailer::{Hasher, database_of};
 use crate::format::unpack;
 use crate::scan::{Proven, Reader};
@@ -32,6 +32,9 @@ use crate::store::{Ahead, Stat};
 use crate::util::memory::file_budget;
 use crate::util::progress::Progress;
 use crate::verbs::common::unsound;
+
+/// A volume has grown when it has so much more room; a few blocks more or less are the file system's.
+const NO_LESS: u64 = 1 << 20;
 
 /// A file that was looked at and not read yet.
 pub(super) struct FileSnapshot {
@@ -104,22 +107,59 @@ impl FileSnapshot {
         }
         let (_, from) = self.write(&uri, stream, (nameless(path)?, &progress), stall).await?;
         let (what, again) = (uri.clone(), from.try_clone().map_err(trouble("reading the packed file"))?);
+        let room = run.volume.free_bytes()?.saturating_add(self.stat.bytes);
+        let limit = self.limit(run, &uri, room);
+        let beyond = limit.beyond.clone();
         let unpacking = tokio::task::spawn_blocking(move || {
             let mut file = file;
-            unpack_file(&what, packed, &from, &identities, &mut file).map(|()| file)
+            unpack_file(&what, packed, &from, &identities, (&mut file, &limit)).map(|()| file)
         });
         let file = match unpacking.await.map_err(|error| task_error(&error))? {
             Ok(file) => file,
-            Err(error) => {
+            Err(error) if error.class() == ExitClass::Corrupt => {
                 let first = digest_of(again).await?;
                 return Err(second_look::of_data(store, &self.key, (Some(first), None), error, stall).await);
             }
+            Err(error) => {
+                if error == beyond {
+                    run.found.whole.get_or_init(|| ());
+                    run.found.short.get_or_init(|| room.saturating_add(NO_LESS));
+                }
+                return Err(error);
+            }
         };
+        // Its space is needed now.
+        drop(again);
+        // What is refused from here on is refused for what came out.
+        run.found.whole.get_or_init(|| ());
+        refuse_packed_archive(&uri, &file)?;
         let bytes = file.metadata().map_err(trouble("looking at the snapshot's file"))?.len();
         self.note(&uri, bytes, request)?;
-        run.volume.check_space(run.needs(request.engine))?;
+        let needs = run.needs(request.engine);
+        run.volume.check_space(needs, bytes).inspect_err(|_| _ = run.found.short.get_or_init(|| needs.bytes))?;
         let hashing = tokio::task::spawn_blocking(move || hashed(&file).map(|hasher| (hasher, file)));
         hashing.await.map_err(|error| task_error(&error))?.map_err(trouble("reading the snapshot's file"))
+    }
+
+    /// How much may come out of it: what etcd's quota takes, and what this much room, the packed file's own with it, is enough
+    /// for.
+    fn limit(&self, run: &RestoreRun<'_>, uri: &str, room: u64) -> Limit {
+        let RestoreRun { request, .. } = run;
+        let fits = largest(request.engine, room).min(room.saturating_sub(self.stat.bytes));
+        if let Some((bytes, beyond)) = quota::longest(request).filter(|(longest, _)| *longest < fits) {
+            return Limit { bytes, beyond: beyond.context(uri) };
+        }
+        let or = match request.engine {
+            Engine::Etcdutl => ", or engine: graft (--engine=graft), which needs less",
+            Engine::Graft => "",
+        };
+        let beyond = Error::full(format!(
+            "{uri} unpacks to more than {} MiB, and a restore of that needs more than the {} MiB of free space on the volume: \
+             use a larger volume{or}",
+            fits >> 20,
+            room >> 20
+        ));
+        Limit { bytes: fits, beyond }
     }
 
     /// Writes the stored bytes as they are.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 use super::from_manifest::{Ends, Placed, WRITING};
-use super::volume::{Staging, ran_out, trouble};
+use super::volume::{Staging, trouble};
 use super::{RestoreRun, Source};
 use crate::contract::{Engine, ExitClass};
 use crate::error::{Error, task_error};
@@ -48,7 +48,7 @@ pub(super) async fn rebuild(run: &RestoreRun<'_>) -> Result<(Staging, Restored),
     let staging = run.stage(Engine::Graft)?;
     match rebuild_in(run, &staging).await {
         Ok(restored) => Ok((staging, restored)),
-        Err(Failed::Run(error)) => Err(Failed::Run(ran_out(run.needs(Engine::Graft), error))),
+        Err(Failed::Run(error)) => Err(Failed::Run(run.ran_out(Engine::Graft, error))),
         Err(unfit @ Failed::Unfit(_)) => Err(unfit),
     }
 }

@@ -10,17 +10,35 @@ use crate::error::{Error, Result};
 
 /// Refuses a database whose first write would be refused. `used`: its bytes up to the high-water mark.
 pub(super) fn check(request: &RestoreRequest, used: u64) -> Result<()> {
-    // 0 is etcd's word for its own default, which is etcd's to know.
-    let Some(quota) = request.quota_backend_bytes.filter(|quota| *quota != 0) else { return Ok(()) };
-    // Of what is below it nothing is certain: a small write may fit.
-    if used < quota {
-        return Ok(());
+    match quota_of(request) {
+        Some(quota) if used >= quota => Err(refusal(&format!("has {used} bytes"), quota)),
+        // Of what is below it nothing is certain: a small write may fit.
+        Some(_) | None => Ok(()),
     }
-    Err(Error::config(format!(
-        "the database has {used} bytes and etcd's quota is {quota}: etcd would refuse every write. Restore into a \
-         cluster with a larger spec.storage.size (the quota is half of the size above 1 GiB), or with a larger \
+}
+
+/// The longest file whose database may be below the quota, and the refusal of a longer one: bbolt makes its file longer by
+/// 16 MiB at a time (bbolt: `DB.AllocSize`), so a member's own one is longer than what is in use of it.
+pub(super) fn longest(request: &RestoreRequest) -> Option<(u64, Error)> {
+    let quota = quota_of(request)?;
+    let longest = quota.saturating_add(GROWTH);
+    Some((longest, refusal(&format!("has more than {longest} bytes"), quota)))
+}
+
+/// More than bbolt's file is ahead of what is in use of it.
+const GROWTH: u64 = 64 << 20;
+
+/// 0 is etcd's word for its own default, which is etcd's to know.
+fn quota_of(request: &RestoreRequest) -> Option<u64> {
+    request.quota_backend_bytes.filter(|quota| *quota != 0)
+}
+
+fn refusal(has: &str, quota: u64) -> Error {
+    Error::config(format!(
+        "the database {has} and etcd's quota is {quota}: etcd would refuse every write. Restore into a cluster with a \
+         larger spec.storage.size (the quota is half of the size above 1 GiB), or with a larger \
          spec.options.quotaBackendBytes (by hand: --quota-backend-bytes)"
-    )))
+    ))
 }
 
 #[cfg(test)]

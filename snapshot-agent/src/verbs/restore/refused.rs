@@ -2,8 +2,8 @@
 //! Pod anew, and each time the whole snapshot would be downloaded to find the same.
 //!
 //! It decides which refusals stand without another download, for how long, and for which request: users that nobody can log
-//! in as, a file that does not fit what was asked, a graft that was not made where there is no room for etcdutl, and a disk
-//! that gives other bytes back.
+//! in as, a file that does not fit what was asked, a graft that was not made where there is no room for etcdutl, a packed file
+//! that unpacks to more than there is room for, and a disk that gives other bytes back.
 //! Bytes that came broken are none: they may have broken on the way. The note lies in the staging folder: nothing there
 //! can be started, and it goes with the next attempt that is another one.
 
@@ -46,6 +46,8 @@ pub(super) struct Found {
     pub(super) file: OnceLock<Stat>,
     /// Bytes that etcdutl's way takes, when the graft was not made.
     pub(super) needs: OnceLock<u64>,
+    /// Bytes that a restore takes of what was packed, where the volume has too few: the error says so itself.
+    pub(super) short: OnceLock<u64>,
 }
 
 /// What was refused. No secret is in it: an error's message has none, nor has a request.
@@ -68,7 +70,8 @@ struct Note {
 impl Note {
     /// `None`: another attempt may end otherwise.
     fn of(request: &RestoreRequest, found: &Found, error: &Error, at: Timestamp) -> Option<Self> {
-        let needs = found.needs.get().copied().filter(|_| error.class() == ExitClass::Full);
+        let needs = found.short.get().or_else(|| found.needs.get());
+        let needs = needs.copied().filter(|_| error.class() == ExitClass::Full);
         let stands = match error.class() {
             ExitClass::AuthRequired => request.refuse_auth,
             // Before, it may be a key or a store's setting: a corrected Secret has to show at once.
@@ -240,6 +243,10 @@ mod tests {
             assert_eq!(kept(&unasked, &whole).is_some(), content, "{class:?}");
             assert_eq!(kept(&unasked, &grafted).is_some(), class == ExitClass::Full, "{class:?}");
         }
+        let unpacked = Found::default();
+        unpacked.short.set(200).unwrap();
+        let short = Note::of(&request, &unpacked, &Error::full("x"), clock::now()).unwrap();
+        assert!(short.is_of(&request, 199) && !short.is_of(&request, 200), "the volume has grown");
         let full = Note::of(&request, &grafted, &Error::full("x"), clock::now()).unwrap();
         assert!(full.is_of(&request, 99) && !full.is_of(&request, 100), "room was made");
         whole.needs.set(100).unwrap();

@@ -165,9 +165,14 @@ impl Volume {
         tidy(&self.root);
     }
 
-    /// Whether all that it needs fits, before the first byte is written.
-    pub(super) fn check_space(&self, room: Room) -> Result<()> {
-        let free = files::free_bytes(&self.root).map_err(trouble("asking for the volume's free space"))?;
+    /// Bytes that can still be written.
+    pub(super) fn free_bytes(&self) -> Result<u64> {
+        files::free_bytes(&self.root).map_err(trouble("asking for the volume's free space"))
+    }
+
+    /// Whether all that it needs fits, so many bytes of which are written already.
+    pub(super) fn check_space(&self, room: Room, written: u64) -> Result<()> {
+        let free = self.free_bytes()?.saturating_add(written);
         if free >= room.bytes {
             return Ok(());
         }
@@ -491,7 +496,7 @@ mod tests {
     #[test]
     fn space_is_asked_for_before_anything_is_written() {
         let (_folder, volume) = volume();
-        let room = |bytes, grafted| volume.check_space(Room { bytes, grafted });
+        let room = |bytes, grafted| volume.check_space(Room { bytes, grafted }, 0);
         assert_eq!(room(0, None), Ok(()));
         let error = room(u64::MAX, None).unwrap_err();
         assert_eq!(error.class(), ExitClass::Full);

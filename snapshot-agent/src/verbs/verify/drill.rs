@@ -78,7 +78,7 @@ impl Drill {
         proof: &mut Proof,
     ) -> Result<()> {
         let (snapshot, file) = self.scratch.file("snapshot.db")?;
-        stored.unpack(store, identities, file, STALL).await?;
+        stored.unpack_once(store, identities, file, STALL).await?;
         proof.proven.extend([Step::StoredSha256, Step::Trailer]);
         let data = self.scratch.join("data");
         let (found, hash_kv) = match self.restored(store, stored, (&snapshot, &data), proof).await {

@@ -7,17 +7,20 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use serde::Serialize;
 
+use super::second_reading;
 use crate::catalog::{foreign, second_look};
-use crate::contract::hex_id;
+use crate::contract::{ExitClass, VerifyRequest, hex_id};
 use crate::error::{Error, Result, io_error, of_request, task_error};
 use crate::format::layout::Key;
 use crate::format::packed::{Packed, Plain};
 use crate::format::trailer::{Hasher, database_of};
 use crate::scan::{NoHashKv, Reader};
 use crate::store::{Stat, Store};
+use crate::util::interrupt::Interrupt;
 use crate::util::memory::file_budget;
 use crate::util::progress::STALL;
 use crate::util::scratch::Scratch;
@@ -107,31 +110,35 @@ pub(super) async fn run(path: &Path, identities: &[PathBuf], scratch: &Path) -> 
 
 /// The same of a file in a store: there is no manifest to compare it with, and no place for a proof.
 pub(super) async fn run_stored(
+    request: &VerifyRequest,
     store: &Store,
     (key, stat): (&Key, &Stat),
-    identities: &[PathBuf],
-    scratch: &Path,
+    mut interrupt: Interrupt,
 ) -> Result<FileVerified> {
+    let VerifyRequest { scratch, snapshot, .. } = request;
+    let since = Instant::now();
     let room = Scratch::new(scratch, stat.bytes)?;
     let (path, to) = room.file("stored")?;
-    let file = foreign::download(store, (key, stat), to, STALL).await?;
+    let file = interrupt.unless(foreign::download(store, (key, stat), to, STALL)).await?;
     let named = PathBuf::from(store.uri(key));
     let verified = async {
-        let plain = Plain::of(&path, identities, scratch).await?;
+        let plain = Plain::of(&path, &snapshot.identities, scratch).await?;
         let (named, unpacked, packed) = (named.clone(), plain.path.clone(), plain.packed.map(Packed::as_str));
         let found = tokio::task::spawn_blocking(move || verify(&named, &unpacked)).await;
         drop(plain);
         found.map_err(|error| task_error(&error))?.map(|found| FileVerified { packed, ..found })
     };
-    match verified.await {
-        Err(error) => {
-            let first = foreign::digest_of(file).await?;
-            let error =
-                Error::new(error.class(), error.message().replace(&path.display().to_string(), &store.uri(key)));
-            Err(second_look::of_data(store, key, (Some(first), None), error, STALL).await)
-        }
-        found => found,
+    let error = match interrupt.unless(verified).await {
+        Err(error) => Error::new(error.class(), error.message().replace(&path.display().to_string(), &store.uri(key))),
+        found => return found,
+    };
+    if error.class() != ExitClass::Corrupt {
+        return Err(error);
     }
+    let first = foreign::digest_of(file).await?;
+    let seconds = second_reading::seconds(request.deadline_seconds, since);
+    let confirming = second_look::of_data(store, key, (Some(first), None), error.clone(), STALL);
+    Err(second_reading::confirm(&mut interrupt, seconds, &error, confirming).await)
 }
 
 /// Proves the database in a file that is known by another name.
@@ -178,7 +185,6 @@ fn hashed(file: &mut File, reading: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::ExitClass;
 
     #[test]
     fn what_is_no_database_is_refused_in_its_own_words() {

@@ -1,16 +1,18 @@
 //! A stored snapshot, read once from its store and proven on the way, in memory that does not depend on its size.
 //!
 //! It decides what is compared with the manifest, and that a proof is kept: also when the snapshot was found broken, and
-//! never where nothing was found out about it. A store that takes no proof does not make the snapshot worse.
+//! never where nothing was found out about it. What was found wrong is confirmed here, by a second reading that has time of its
+//! own. A store that takes no proof does not make the snapshot worse.
 
 use std::fmt::Write as _;
 use std::io;
+use std::time::Instant;
 
 use bytes::Bytes;
 use serde::Serialize;
 
 use super::compare::compare;
-use super::drill;
+use super::{drill, second_reading};
 use crate::catalog::proof::{Proof, Step};
 use crate::catalog::second_look;
 use crate::catalog::stored::{self, Stored};
@@ -91,6 +93,7 @@ pub(super) async fn run(
     folder: &Folder,
     mut interrupt: Interrupt,
 ) -> Result<StoredVerified> {
+    let since = Instant::now();
     let (manifest, json) = interrupt.unless(stored::manifest_in_its_place(store, folder)).await?;
     let lock = lock(&manifest, request)?;
     let mut drill = match (request.level, &lock) {
@@ -121,8 +124,12 @@ pub(super) async fn run(
             }
             Err(error) => Err(error),
             Ok(stored) => match interrupt.unless(prove(store, &stored, lock, drill.as_mut(), &mut proof)).await {
-                Err(error) => interrupt.unless(async { Err(stored.confirm(store, error, STALL).await) }).await,
-                proven => proven,
+                Err(error) if error.class() == ExitClass::Corrupt => {
+                    let seconds = second_reading::seconds(request.deadline_seconds, since);
+                    let confirming = stored.confirm(store, error.clone(), STALL);
+                    Err(second_reading::confirm(&mut interrupt, seconds, &error, confirming).await)
+                }
+                ended => ended,
             },
         }
     };
@@ -169,7 +176,7 @@ async fn prove(
 ) -> Result<()> {
     match (lock, drill) {
         (Lock::Closed(recipients), _) => {
-            stored.digest(store, STALL).await?;
+            stored.digest_once(store, STALL).await?;
             proof.proven.push(Step::StoredSha256);
             proof
                 .left_out
@@ -183,7 +190,7 @@ async fn prove(
 
 /// Reads it in one pass.
 async fn read(store: &Store, stored: &Stored, identities: Option<Identities>, proof: &mut Proof) -> Result<()> {
-    let scan = stored.unpack(store, identities, SnapshotScan::new(stored.scan_options()), STALL).await?;
+    let scan = stored.unpack_once(store, identities, SnapshotScan::new(stored.scan_options()), STALL).await?;
     proof.proven.extend([Step::StoredSha256, Step::Trailer]);
     match scan.finish() {
         Ok(found) => compare(store, stored, &found, proof),

@@ -1,11 +1,12 @@
 //! One bit that changes on the way from the store: nobody blames the stored object before a second reading, over another
 //! connection, has given the same.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::{STREAM, request, rotten};
 use crate::faults::{messages, save_stream};
-use crate::s3_proxy::{Asked, Fault, Op, S3Proxy};
+use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
 use crate::support::S3;
 use futures::stream;
 use snapshot_agent::Error;
@@ -71,6 +72,92 @@ async fn a_transfer_error_writes_no_proof_and_two_equal_readings_do() {
     let error = verify::run(verification(proxy.flags(&s3), &saved.key)).await.unwrap_err();
     assert_eq!(error.class(), ExitClass::Corrupt, "{error}");
     assert!(matches!(proofs(&s3).as_slice(), [one] if one.ends_with("-failed.json")), "{:?}", proofs(&s3));
+}
+
+/// As a large one: the first reading has used up the deadline, and each range of the second takes a connection of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_broken_is_recorded_though_the_deadline_is_over_by_then() {
+    const DEADLINE: u32 = 12;
+    let s3 = S3::start().await;
+    let saved = save_stream(request(s3.flags()), stream::iter(messages(&STREAM))).await.unwrap();
+    let data = s3.file(&saved.key, "snapshot.db");
+    let mut bytes = std::fs::read(&data).unwrap();
+    bytes[5_000_300] ^= 1;
+    std::fs::write(&data, &bytes).unwrap();
+
+    let (over, is_over) = tokio::sync::watch::channel(false);
+    let begun = AtomicUsize::new(0);
+    let range = |a: &Asked| a.headers.get("range").map(|range| range.to_str().unwrap().to_owned()).unwrap_or_default();
+    let begins = move |a: &Asked| of_data(a) && range(a).starts_with("bytes=0-");
+    let rule = move |a: &Asked| {
+        let second = begins(a) && begun.fetch_add(1, Ordering::Relaxed) > 0;
+        if second { Fault::When(is_over.clone()) } else { Fault::Pass }
+    };
+    let proxy = S3Proxy::before(&s3, rule).await;
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(u64::from(DEADLINE) + 1)).await;
+        over.send_replace(true);
+    });
+    let asked = VerifyRequest { deadline_seconds: DEADLINE, ..verification(proxy.flags(&s3), &saved.key) };
+    let error = verify::run(asked).await.unwrap_err();
+    assert_eq!(error.class(), ExitClass::Corrupt, "{error}");
+    assert!(matches!(proofs(&s3).as_slice(), [one] if one.ends_with("-failed.json")), "{:?}", proofs(&s3));
+    let readings: Vec<_> = proxy.asked().iter().filter(|a| begins(a)).map(range).collect();
+    let [first, .., second] = readings.as_slice() else { panic!("two readings: {readings:?}") };
+    assert_eq!((first.as_str(), second.as_str()), ("bytes=0-4194303", "bytes=0-8388607"));
+}
+
+/// Whoever lists a store while another run removes a snapshot of it: the manifest goes first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_that_is_removed_meanwhile_hides_no_other() {
+    let s3 = S3::start().await;
+    let older = save_stream(request(s3.flags()), stream::iter(messages(&STREAM))).await.unwrap();
+    let saved = save_stream(request(s3.flags()), stream::iter(messages(&STREAM))).await.unwrap();
+    // One that stands in a foreign place, and one that cannot be read.
+    let (lineage, name) = saved.key.rsplit_once('/').unwrap();
+    let json = std::fs::read(s3.file(&saved.key, "manifest.json")).unwrap();
+    let (long, mut going) = (vec![b' '; 2 << 20], vec![saved.key.clone()]);
+    for (year, content) in [("2091", &json[..]), ("2092", &b"{"[..]), ("2093", &long[..])] {
+        let key = format!("{lineage}/{}", name.replacen(&name[..4], year, 1));
+        let manifest = s3.file(&key, "manifest.json");
+        std::fs::create_dir_all(manifest.parent().unwrap()).unwrap();
+        std::fs::write(&manifest, content).unwrap();
+        going.push(key);
+    }
+    let proxy = async || {
+        let (going, seen) = (going.clone(), std::sync::Mutex::new(std::collections::HashSet::new()));
+        S3Proxy::before(&s3, move |a| {
+            let Some(key) = going.iter().find(|key| a.uri.contains(key.as_str())) else { return Fault::Pass };
+            // Its first reading succeeds.
+            let gone = (of_manifest(a) && !seen.lock().unwrap().insert(key.clone()))
+                || (a.op == Op::Head && a.uri.contains("snapshot.db"));
+            if gone { Fault::Answer(404, error("NoSuchKey")) } else { Fault::Pass }
+        })
+        .await
+    };
+    let before = proxy().await;
+    let all = ListRequest { store: before.flags(&s3), deadline_seconds: 60, ..ListRequest::default() };
+    let mut listed: Vec<_> = list::run(all).await.unwrap().into_iter().map(|one| (one.key, one.state)).collect();
+    listed.sort_by(|a, b| a.0.cmp(&b.0));
+    let gone = going.iter().map(|key| (key.clone(), State::Incomplete));
+    let mut expected: Vec<_> = gone.chain([(older.key.clone(), State::Complete)]).collect();
+    expected.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(listed, expected);
+
+    let before = proxy().await;
+    let found = latest::run(of_cluster(before.flags(&s3))).await.unwrap();
+    assert_eq!(found.key, older.key);
+
+    let before = proxy().await;
+    let find = InspectRequest {
+        store: before.flags(&s3),
+        namespace: "shop".to_owned(),
+        cluster: "orders".to_owned(),
+        owner_uid: request(s3.flags()).owner_uid.unwrap_or_default(),
+        deadline_seconds: 60,
+        ..InspectRequest::default()
+    };
+    assert_eq!(inspect::run(find).await.unwrap().key, older.key);
 }
 
 fn of_cluster(store: StoreFlags) -> LatestRequest {

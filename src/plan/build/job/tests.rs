@@ -237,6 +237,16 @@ fn placement_goes_along_without_the_members_affinity() {
     assert_eq!(pod.node_selector, want.placement.node_selector);
     assert_eq!(pod.priority_class_name, want.placement.priority_class_name);
     assert_eq!(pod.image_pull_secrets, want.placement.image_pull_secrets);
+    // A probe has no cluster, and a snapshot may need other nodes than the members.
+    want.agent.tolerations = Some(vec![]);
+    want.agent.node_selector = Some(BTreeMap::from([("pool".to_owned(), "backup".to_owned())]));
+    want.agent.image_pull_secrets = Some(vec![]);
+    for placement in [want.placement.clone(), Placement::default()] {
+        let (_, pod, ..) = parts(&job(&AgentJob { placement, ..want.clone() }));
+        let own = &want.agent;
+        let of_pod = (&pod.tolerations, &pod.node_selector, &pod.image_pull_secrets);
+        assert_eq!(of_pod, (&own.tolerations, &own.node_selector, &own.image_pull_secrets));
+    }
 }
 
 #[test]
@@ -406,6 +416,7 @@ fn what_s3_is_asked_for_is_handed_on() {
     let (args, mounts) = rendered(Location::S3(s3));
     let expected = [
         "--store=s3://backups",
+        "--s3-region=us-east-1",
         "--s3-sse=aws:kms",
         "--s3-sse-kms-key-id=alias/etcd",
         "--s3-storage-class=STANDARD_IA",

@@ -71,6 +71,27 @@ fn a_cluster_has_the_finalizer_before_its_first_member_and_gets_one_that_is_lost
     assert!(matches!(act(&grows), Some(Act::Latch(_))));
 }
 
+/// When a quorum is lost a person saves the volumes: `Retain`, and then the cluster is deleted.
+#[test]
+fn a_cluster_gets_the_finalizer_and_its_members_the_value_whatever_it_waits_for() {
+    type Change = fn(&mut Observed);
+    let waits: [Change; 4] = [
+        |s| s.etcd = Seen::unknown("timed out"),
+        |s| s.cluster.spec.version = "4.0.0".to_owned(),
+        |s| s.client_service.as_mut().unwrap().metadata.owner_references = None,
+        |s| drop(s.answers.remove(&named(1))),
+    ];
+    for (n, wait) in waits.into_iter().enumerate() {
+        let mut seen = retained(formed(3, 3));
+        wait(&mut seen);
+        assert_eq!(act(&seen), copies(&seen, 0), "{n}");
+        seen.cluster.metadata.finalizers = None;
+        assert!(matches!(act(&seen), Some(Act::HoldCluster { .. })), "{n}: {:?}", act(&seen));
+        seen.cluster.spec.paused = true;
+        assert_eq!(act(&seen), None, "{n}");
+    }
+}
+
 /// The same edit while the first member is rebuilt from a snapshot.
 #[test]
 fn an_edit_discards_no_seed() {

@@ -401,7 +401,7 @@ fn a_newer_own_certificate_is_copied_to_one_member_after_the_other() {
 #[test]
 fn one_flaw_of_a_source_at_a_time() {
     type Flaw = fn(&mut Observed);
-    let flaws: [(&str, Flaw); 13] = [
+    let flaws: [(&str, Flaw); 12] = [
         ("holds no PEM private key", |s| {
             let read = Err("tls.key holds no PEM private key, or an encrypted key".to_owned());
             certificates(s).sources.insert("server".to_owned(), read);
@@ -414,7 +414,6 @@ fn one_flaw_of_a_source_at_a_time() {
         ("lacks serverAuth", |s| source(s, "server", |k| k.for_servers = false)),
         ("lacks clientAuth", |s| source(s, "operator", |k| k.for_clients = false)),
         ("lacks clientAuth", |s| source(s, "peer", |k| k.for_clients = false)),
-        ("lacks clientAuth, and etcd's gateway (/v3) shows it", |s| source(s, "server", |k| k.for_clients = false)),
         ("another CA", |s| source(s, "operator", |k| k.anchor = "other".to_owned())),
         ("another CA", |s| source(s, "peer", |k| k.anchor = "other".to_owned())),
         ("does not exist", |s| drop(certificates(s).sources.remove("server"))),
@@ -449,6 +448,46 @@ fn one_flaw_of_a_source_at_a_time() {
             assert!(!leaves.iter().any(copied), "{told}: {leaves:?}");
         }
     }
+}
+
+/// etcd's gateway shows the server's certificate to its own member. A cluster that has formed with such certificates renews them:
+/// at their end it would lose all its clients.
+#[test]
+fn a_server_certificate_without_client_auth_founds_no_cluster_and_ends_none() {
+    let newer = |mut seen: Observed| {
+        source(&mut seen, "server", |k| (k.for_clients, k.fingerprint) = (false, "newer".to_owned()));
+        seen
+    };
+    let formed = newer(own(1, 1));
+    assert_eq!(issued(&formed).metadata.name, Some(format!("{}-tls", named(0))));
+    assert_eq!(condition(&formed, "Degraded"), pair("False", "NothingWrong"));
+    let mut forming = newer(own(1, 1));
+    latches(&mut forming).formed = None;
+    let (reason, message) = degraded(&forming);
+    assert_eq!(reason, "CertificateRejected");
+    assert!(message.contains("lacks clientAuth, and etcd's gateway (/v3) shows it"), "{message}");
+}
+
+/// cert-manager's issuer may refuse names that clients alone need, and takes a while for the others.
+#[test]
+fn a_certificate_of_others_is_taken_with_the_names_that_etcd_needs() {
+    let seen = own(1, 1);
+    for leaf in super::super::tls::of_member(&seen.cluster, &named(0), None) {
+        assert!(leaf.names.len() <= 2, "{leaf:?}");
+    }
+    let mut managed = secured(1, 1);
+    let issuer = || Some(CertManager { issuer_ref: IssuerRef { name: "pki".to_owned(), kind: None, group: None } });
+    let client = ClientPlane {
+        cert_manager: issuer(),
+        additional_names: vec!["x.example.org".to_owned()],
+        ..ClientPlane::default()
+    };
+    managed.cluster.spec.tls = Some(Tls { client: Some(client), ..Tls::default() });
+    let domain = "example.org".to_owned();
+    let server = super::super::tls::of_member(&managed.cluster, &named(0), Some(&domain)).remove(1);
+    assert!(server.names.contains(&"x.example.org".to_owned()));
+    assert!(!server.names.iter().any(|name| name.ends_with(".svc.example.org")), "{:?}", server.names);
+    assert_eq!(server.names[..2], [format!("{}.a.ns.svc", named(0)), "a-client.ns.svc".to_owned()]);
 }
 
 #[test]

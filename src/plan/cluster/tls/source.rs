@@ -73,7 +73,7 @@ fn flaw(seen: &Observed, certificates: &Certificates, known: &Known, leaf: &Leaf
     if now < known.not_before {
         return Some(format!("it is valid from {} on", known.not_before));
     }
-    if let Some(name) = leaf.names.iter().find(|name| !covers(known, name)) {
+    if let Some(name) = wanted::needed(leaf).iter().find(|name| !covers(known, name)) {
         let namespace = seen.cluster.metadata.namespace.as_deref().unwrap_or_default();
         let every = format!("*.{}.{namespace}.svc", name::peer_service(cluster_name(seen)));
         return Some(format!(
@@ -84,7 +84,9 @@ fn flaw(seen: &Observed, certificates: &Certificates, known: &Known, leaf: &Leaf
     if server && !known.for_servers {
         return Some("its extended key usage lacks serverAuth. Issue it with serverAuth and clientAuth".to_owned());
     }
-    if !known.for_clients {
+    // A cluster that serves with such certificates goes on: only etcd's gateway needs the usage.
+    let gateway_alone = server && leaf.plane == Plane::Client && seen.latches().formed.is_some();
+    if !known.for_clients && !gateway_alone {
         let why = match (server, leaf.plane) {
             (true, Plane::Client) => {
                 ", and etcd's gateway (/v3) shows it to its own member. Issue it with serverAuth and clientAuth"

@@ -66,7 +66,13 @@ pub fn is_auto(cluster: &EtcdCluster, plane: Plane) -> bool {
     provider(cluster, plane) == Provider::Auto
 }
 
-/// What a member needs.
+/// The names without which etcd or the operator refuses a certificate: the first two of a server or peer. The others are for
+/// clients, which a certificate of others may lack until its issuer has issued another one.
+pub(super) fn needed(leaf: &Leaf) -> &[String] {
+    leaf.names.get(..2).unwrap_or(&leaf.names)
+}
+
+/// What a member needs, the names in the order of [`needed`].
 pub(in crate::plan::cluster) fn of_member(cluster: &EtcdCluster, member: &str, domain: Option<&String>) -> Vec<Leaf> {
     let (named, namespace) = (cluster_name(cluster), cluster.metadata.namespace.as_deref().unwrap_or_default());
     let host = name::host(member, named, namespace);
@@ -77,7 +83,8 @@ pub(in crate::plan::cluster) fn of_member(cluster: &EtcdCluster, member: &str, d
         let more = [service.clone(), format!("{service}.{namespace}"), "localhost".to_owned()];
         server.extend(more);
         server.extend(["127.0.0.1".to_owned(), "::1".to_owned()]);
-        // Some clients write names out to the end.
+        // Some clients write names out to the end. Others' issuers may not sign for the cluster's domain.
+        let domain = domain.filter(|_| is_auto(cluster, Plane::Client));
         let whole = |domain| [format!("{host}.{domain}"), format!("{service}.{namespace}.svc.{domain}")];
         server.extend(domain.into_iter().flat_map(whole));
         server.extend(cluster.spec.client_tls().into_iter().flat_map(ClientPlane::spelt_names));

@@ -1,6 +1,7 @@
 //! Members that are deleted: the order in which their parts go, and what is never touched.
 
 use super::*;
+use crate::api::member::Removed;
 
 fn deleted(mut seen: Observed) -> Observed {
     seen.member.metadata.deletion_timestamp = Some(earlier());
@@ -100,4 +101,20 @@ fn a_parked_member_whose_claim_is_gone_has_lost_its_data() {
     assert_eq!(planned(&seen).waiting, None, "its claim holds the data");
     seen.claim = None;
     assert_eq!(waits(&seen), Some(Reason::ClaimLost));
+}
+
+/// Else kubelet starts the etcd of a removed member again and again, and then waits between two starts.
+#[test]
+fn the_pod_of_a_removed_member_ends_before_the_member_is_deleted() {
+    let mut seen = serving();
+    seen.member.spec.removed = Some(Removed { at: "2026-01-01T11:59:00Z".to_owned(), ..Removed::default() });
+    let pod = Target::of(&seen.pod.as_ref().unwrap().metadata);
+    assert!(matches!(act(&seen), Some(Act::DeletePod { pod: target, .. }) if target == pod), "{:?}", act(&seen));
+    let mut paused = seen.clone();
+    cluster(&mut paused).spec.paused = true;
+    assert_eq!(act(&paused), None);
+    seen.pod.as_mut().unwrap().metadata.deletion_timestamp = Some(earlier());
+    assert_eq!(act(&seen), None);
+    seen.pod = None;
+    assert_eq!(act(&seen), None, "no Pod is made for a removed member");
 }

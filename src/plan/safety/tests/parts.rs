@@ -99,7 +99,6 @@ fn a_pod_ends_when_its_member_is_removed_or_parked() {
         &good,
         &act,
         &[
-            ("the object stays", "I1", |s| s.member.metadata.deletion_timestamp = None),
             ("there is no proof", "I1", |s| s.member.spec.removed = None),
             ("the cluster is unknown", "I1", |s| s.cluster = Seen::unknown("no")),
             ("the cluster is paused", "I13", |s| its_cluster(s).spec.paused = true),
@@ -107,6 +106,9 @@ fn a_pod_ends_when_its_member_is_removed_or_parked() {
             ("it is another's", "I13", |s| s.pod.as_mut().unwrap().metadata.owner_references = None),
         ],
     );
+    let mut early = good.clone();
+    early.member.metadata.deletion_timestamp = None;
+    assert_eq!(wrong(&early, act.clone()), None, "its object stays until the operator deletes the object");
     let mut good = serving();
     good.member.spec.parked = parked();
     its_cluster(&mut good).spec.replicas = 0;

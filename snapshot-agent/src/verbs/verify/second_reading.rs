@@ -1,0 +1,63 @@
+//! How long a second reading may take.
+//!
+//! It decides that the first reading does not use up the time of the second: of a large snapshot that is broken nothing would
+//! be recorded otherwise, however often it is verified. What two readings say is decided in `catalog/second_look.rs`.
+
+use std::time::{Duration, Instant};
+
+use crate::catalog::second_look;
+use crate::error::Error;
+use crate::util::interrupt::Interrupt;
+
+/// Seconds for a second reading, and for what is recorded of both, when the first one began at `since`: what is left of the
+/// deadline, and not less than twice what the first reading took and a minute, as each range takes a connection of its own.
+pub(super) fn seconds(deadline_seconds: u32, since: Instant) -> u64 {
+    after(deadline_seconds, since.elapsed())
+}
+
+fn after(deadline_seconds: u32, took: Duration) -> u64 {
+    let took = took.as_secs();
+    let left = u64::from(deadline_seconds).saturating_sub(took);
+    left.max(took.saturating_mul(2).saturating_add(60))
+}
+
+/// What a second reading makes of an error, within so many seconds from now on; where it does not end, the error is told
+/// with that.
+pub(super) async fn confirm(
+    interrupt: &mut Interrupt,
+    seconds: u64,
+    error: &Error,
+    confirming: impl Future<Output = Error>,
+) -> Error {
+    match Interrupt::after(seconds) {
+        Ok(more) => *interrupt = more,
+        Err(unheard) => return unheard,
+    }
+    let confirmed = interrupt.unless(async { Ok(confirming.await) }).await;
+    confirmed.unwrap_or_else(|ended| second_look::unfinished(error, &ended))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::ExitClass;
+
+    #[test]
+    fn a_second_reading_has_time_of_its_own() {
+        for (deadline, took, seconds_for_it) in [(3600, 10, 3590), (3600, 3599, 7258), (60, 60, 180), (0, 0, 60)] {
+            assert_eq!(after(deadline, Duration::from_secs(took)), seconds_for_it, "{deadline}, {took}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_second_reading_that_does_not_end_hides_no_first_one() {
+        let first = Error::corrupt("s3://b/k: its sha256 is 1");
+        let mut interrupt = Interrupt::after(0).unwrap();
+        let error = confirm(&mut interrupt, 0, &first, std::future::pending()).await;
+        assert_eq!(error.class(), ExitClass::Deadline);
+        for part in ["s3://b/k: its sha256 is 1", "the deadline of 0 s passed", "--deadline-seconds"] {
+            assert!(error.message().contains(part), "no {part:?} in {error}");
+        }
+        assert_eq!(confirm(&mut interrupt, 60, &first, async { first.clone() }).await, first);
+    }
+}
