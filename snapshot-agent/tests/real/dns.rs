@@ -11,26 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use clap::Parser as _;
-use snapshot_agent::contract::{Compression, EtcdFlags, SaveRequest};
-use snapshot_agent::verbs::save;
+use snapshot_agent::contract::{Compression, EtcdFlags};
 
-use crate::support::{Cli, Etcd, S3, child, child_input, save_request};
-
-const SAVED: &str = "saved ";
-const FAILED: &str = "failed ";
-
-/// The child half: the process that saves.
-#[ignore = "the child half of a test"]
-#[tokio::test(flavor = "multi_thread")]
-async fn saves() {
-    let input = child_input();
-    let args = std::iter::once("save").chain(input.lines());
-    match save::run(Cli::<SaveRequest>::parse_from(args).request).await {
-        Ok(saved) => println!("{SAVED}{}", saved.key),
-        Err(error) => println!("{FAILED}{} {:?} {error}", error.failure().reason, error.class()),
-    }
-}
+use crate::saving::{SAVED, line_of, saving};
+use crate::support::{Etcd, S3, save_request};
 
 const A: u16 = 1;
 const AAAA: u16 = 28;
@@ -140,7 +124,7 @@ impl Setup {
 
     async fn save_from(&self, etcd: EtcdFlags, resolv_conf: &str, store: String) -> String {
         let request = save_request(etcd, self.s3.through(store), Compression::None);
-        let plain = child("dns::saves", &request.to_args().join("\n"));
+        let plain = saving(&request);
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("resolv.conf");
         fs::write(&file, resolv_conf).unwrap();
@@ -148,11 +132,7 @@ impl Setup {
         command.args(["--mount", "sh", "-c", "mount --bind \"$0\" /etc/resolv.conf && exec \"$@\""]);
         command.arg(&file).arg(plain.get_program()).args(plain.get_args());
         command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-        let [out, log] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
-        assert!(output.status.success(), "{out}{log}");
-        let told = out.lines().find(|line| line.starts_with(SAVED) || line.starts_with(FAILED));
-        told.unwrap_or_else(|| panic!("{out}{log}")).to_owned()
+        line_of(&tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap())
     }
 }
 

@@ -53,6 +53,7 @@ mod restore;
 mod round_trip;
 mod s3_faults;
 mod s3_proxy;
+mod saving;
 mod scan;
 mod siblings;
 mod signal;

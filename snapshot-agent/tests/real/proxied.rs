@@ -4,43 +4,25 @@
 
 use std::process::{Command, Output};
 
-use clap::Parser as _;
 use snapshot_agent::contract::{Compression, SaveRequest, StoreFlags};
-use snapshot_agent::verbs::save;
 
 use crate::ports;
 use crate::s3_proxy::{Fault, S3Proxy};
-use crate::support::{Cli, Etcd, S3, child, child_input, save_request};
+use crate::saving::{FAILED, SAVED, line_of, saving};
+use crate::support::{Etcd, S3, save_request};
 
 /// A name that leads nowhere (RFC 2606).
 const STORE: &str = "http://store.invalid";
 
-const SAVED: &str = "saved ";
-const FAILED: &str = "failed ";
-
-/// The child half: the process that saves.
-#[ignore = "the child half of a test"]
-#[tokio::test(flavor = "multi_thread")]
-async fn saves() {
-    let input = child_input();
-    let args = std::iter::once("save").chain(input.lines());
-    match save::run(Cli::<SaveRequest>::parse_from(args).request).await {
-        Ok(saved) => println!("{SAVED}{}", saved.key),
-        Err(error) => println!("{FAILED}{:?} {error}", error.class()),
-    }
-}
-
 fn said(output: &Output) -> String {
-    let logged = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{logged}");
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(!told.contains("canary") && !logged.contains("canary"), "{told}{logged}");
-    told.lines().find(|line| line.starts_with(SAVED) || line.starts_with(FAILED)).unwrap().to_owned()
+    let [out, log] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    assert!(!out.contains("canary") && !log.contains("canary"), "{out}{log}");
+    line_of(output)
 }
 
 /// As what is asked for, in an environment with these variables and with no other word of proxies.
 fn in_environment(request: &SaveRequest, variables: &[(&str, &str)]) -> Command {
-    let mut command = child("proxied::saves", &request.to_args().join("\n"));
+    let mut command = saving(request);
     for name in ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"] {
         command.env_remove(name).env_remove(name.to_lowercase());
     }
@@ -80,7 +62,10 @@ async fn a_store_behind_a_proxy_is_reached_and_told_with_it() {
         (vec![("https_proxy", "socks5://canary-of-the-proxy:1080".to_owned())], "Config", "https_proxy names no proxy"),
     ] {
         let told = save(variables.clone()).await;
-        assert!(told.starts_with(&format!("{FAILED}{class}")) && told.contains(says), "{variables:?}: {told}");
+        assert!(
+            told.starts_with(FAILED) && told.split(' ').nth(2) == Some(class) && told.contains(says),
+            "{variables:?}: {told}"
+        );
     }
     let before = proxy.asked().len();
     let told = save(vec![("HTTP_PROXY", address), ("NO_PROXY", ".invalid".to_owned())]).await;

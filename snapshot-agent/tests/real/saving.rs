@@ -1,0 +1,39 @@
+//! A save in a child of this program, for tests whose saves need surroundings of their own: variables, a resolv.conf.
+//!
+//! It decides how the child gets its request and how the child's line is read; the surroundings are for each test.
+
+use std::process::{Command, Output};
+
+use clap::Parser as _;
+use snapshot_agent::contract::SaveRequest;
+use snapshot_agent::verbs::save;
+
+use crate::support::{Cli, child, child_input};
+
+pub(crate) const SAVED: &str = "saved ";
+pub(crate) const FAILED: &str = "failed ";
+
+/// The child half: the process that saves. A failure is told with its reason and its class.
+#[ignore = "the child half of a test"]
+#[tokio::test(flavor = "multi_thread")]
+async fn saves() {
+    let input = child_input();
+    let args = std::iter::once("save").chain(input.lines());
+    match save::run(Cli::<SaveRequest>::parse_from(args).request).await {
+        Ok(saved) => println!("{SAVED}{}", saved.key),
+        Err(error) => println!("{FAILED}{} {:?} {error}", error.failure().reason, error.class()),
+    }
+}
+
+/// The child that makes this save.
+pub(crate) fn saving(request: &SaveRequest) -> Command {
+    child("saving::saves", &request.to_args().join("\n"))
+}
+
+/// The child's line. The exit code alone proves nothing: a name that matches no test ends with 0 too.
+pub(crate) fn line_of(output: &Output) -> String {
+    let [out, log] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    assert!(output.status.success(), "{out}{log}");
+    let told = out.lines().find(|line| line.starts_with(SAVED) || line.starts_with(FAILED));
+    told.unwrap_or_else(|| panic!("{out}{log}")).to_owned()
+}
