@@ -1,7 +1,7 @@
-//! What a key names: a snapshot of ours, or a file without a manifest (etcdctl's, another operator's).
+//! Resolves a key of the store to a snapshot of Holdfast, or to a snapshot file without a manifest (etcdctl's, another operator's).
 //!
-//! It decides by what is in the store: a folder with a manifest, or an object of this very name. The data object of a snapshot
-//! of ours is such a file where its manifest is lost or broken. What such a file has to prove is for whoever reads it.
+//! It decides by the store's contents: a folder with a manifest, or an object of exactly this name. The data object of a
+//! snapshot counts as such a file when its manifest is lost or broken. Which proofs a file needs, the verbs decide.
 
 use std::fs::File;
 use std::io;
@@ -18,10 +18,10 @@ use crate::store::{self, Ahead, Stat, Store};
 use crate::util::progress::Progress;
 use crate::util::sha256::Sha256;
 
-/// What etcdctl calls them, and everybody who calls etcdctl.
+/// Usual ending of a file that etcdctl writes.
 const SUFFIX: &str = ".db";
 
-/// What a key names.
+/// A key's snapshot or file.
 pub(crate) enum Named {
     /// A snapshot of ours, or what is to be one.
     Folder(Folder),
@@ -43,13 +43,13 @@ pub(crate) async fn find(store: &Store, key: &str) -> Result<Named> {
     }
     let folder = Folder::parse("key", key).ok().filter(|_| !key.ends_with(SUFFIX));
     let Some(folder) = folder else { return store.stat(&file).await.map(|stat| Named::File(file, stat)) };
-    // Whoever opens it says what is missing in it.
+    // The verb that opens the folder reports a missing object.
     if attempt_time(folder.name()).is_some() {
         return Ok(Named::Folder(folder));
     }
     let none = match store.stat(&folder.manifest()).await {
         Ok(_) => return Ok(Named::Folder(folder)),
-        // Credentials that may not list are told this of what is missing.
+        // S3 denies a missing object to credentials that may not list.
         Err(none) if matches!(none.class(), ExitClass::NotFound | ExitClass::Denied) => none,
         Err(error) => return Err(error),
     };

@@ -72,8 +72,8 @@ pub(crate) async fn look(store: &Store, folder: &Folder, wanted: impl Fn(&Manife
     }
 }
 
-/// What two readings have found says something of the snapshot; anything else says nothing. `None`: a removal has begun, and
-/// removed the manifest first.
+/// Two equal readings condemn the snapshot; any other error says nothing of the snapshot. `None`: a removal has begun, and has
+/// deleted the manifest first.
 fn judged(error: Option<Error>) -> Result<Looked> {
     let Some(error) = error else { return Ok(Looked::WithoutManifest) };
     match error.class() {
