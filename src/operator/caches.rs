@@ -1,7 +1,7 @@
 //! The watch caches of every kind, with an index by namespace and cluster, so that a pass does not walk the objects of all
 //! others. How they are read, and read past, is in `reader.rs`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -34,6 +34,17 @@ pub(super) struct Caches {
     pub(super) budgets: Cache<PodDisruptionBudget>,
     pub(super) jobs: Cache<Job>,
     pub(super) cron_jobs: Cache<CronJob>,
+}
+
+impl Caches {
+    /// Whether the caches hold every object of our kinds in a namespace. What they lack is unknown, not absent.
+    pub(super) fn are_whole(&self, namespace: &str) -> bool {
+        self.clusters.is_whole(namespace)
+            && self.members.is_whole(namespace)
+            && self.snapshots.is_whole(namespace)
+            && self.backup_stores.is_whole(namespace)
+            && self.schedules.is_whole(namespace)
+    }
 }
 
 /// A kind we read: namespaced, known at compile time.
@@ -89,11 +100,16 @@ type Index<K> = HashMap<String, HashMap<String, HashMap<String, Arc<K>>>>;
 pub(super) struct Cache<K: Cached> {
     store: Store<K>,
     index: Arc<RwLock<Index<K>>>,
+    unreadable: Arc<RwLock<Unreadable>>,
 }
+
+/// Namespace and name of objects that the operator cannot read: the cache lacks them, or holds an older version.
+type Unreadable = HashSet<(String, String)>;
 
 impl<K: Cached> Clone for Cache<K> {
     fn clone(&self) -> Self {
-        Self { store: self.store.clone(), index: Arc::clone(&self.index) }
+        let Self { store, index, unreadable } = self;
+        Self { store: store.clone(), index: Arc::clone(index), unreadable: Arc::clone(unreadable) }
     }
 }
 
@@ -116,6 +132,12 @@ impl<K: Cached> Cache<K> {
         self.store.wait_until_ready().now_or_never().is_some_and(|ready| ready.is_ok())
     }
 
+    /// Whether the cache holds every object of a namespace as the watch reported it.
+    fn is_whole(&self, namespace: &str) -> bool {
+        let unreadable = self.unreadable.read().unwrap_or_else(PoisonError::into_inner);
+        unreadable.iter().all(|(place, _)| place != namespace)
+    }
+
     /// The objects of a namespace that `wanted` accepts.
     pub(super) fn within(&self, namespace: &str, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
@@ -135,18 +157,35 @@ impl<K: Cached> Cache<K> {
 pub(super) struct CacheWriter<K: Cached> {
     writer: Writer<K>,
     index: Arc<RwLock<Index<K>>>,
+    unreadable: Arc<RwLock<Unreadable>>,
 }
 
 impl<K: Cached> Default for CacheWriter<K> {
     fn default() -> Self {
-        Self { writer: Writer::default(), index: Arc::default() }
+        Self { writer: Writer::default(), index: Arc::default(), unreadable: Arc::default() }
     }
 }
 
 impl<K: Cached> CacheWriter<K> {
     /// The reading end.
     pub(super) fn cache(&self) -> Cache<K> {
-        Cache { store: self.writer.as_reader(), index: Arc::clone(&self.index) }
+        let (index, unreadable) = (Arc::clone(&self.index), Arc::clone(&self.unreadable));
+        Cache { store: self.writer.as_reader(), index, unreadable }
+    }
+
+    /// Notes an object that the watch reports and the operator cannot read.
+    pub(super) fn note_unreadable(&self, namespace: &str, name: &str) {
+        let mut unreadable = self.unreadable.write().unwrap_or_else(PoisonError::into_inner);
+        unreadable.insert((namespace.to_owned(), name.to_owned()));
+    }
+
+    /// Forgets objects that can be read since: this one, or all where none is named.
+    fn forget_unreadable(&self, place: Option<&(String, String)>) {
+        let mut unreadable = self.unreadable.write().unwrap_or_else(PoisonError::into_inner);
+        match place {
+            Some(place) => drop(unreadable.remove(place)),
+            None => unreadable.clear(),
+        }
     }
 
     /// Takes what a watch reports.
@@ -156,6 +195,7 @@ impl<K: Cached> CacheWriter<K> {
         match event {
             Event::Apply(object) | Event::Delete(object) => {
                 let (namespace, name) = place(object);
+                self.forget_unreadable(Some(&(namespace.clone(), name.clone())));
                 let before = cache.named(&namespace, &name);
                 self.writer.apply_watcher_event(event);
                 let now = cache.named(&namespace, &name);
@@ -176,7 +216,11 @@ impl<K: Cached> CacheWriter<K> {
                 }
                 *self.index.write().unwrap_or_else(PoisonError::into_inner) = all;
             }
-            Event::Init | Event::InitApply(_) => self.writer.apply_watcher_event(event),
+            Event::Init => {
+                self.forget_unreadable(None);
+                self.writer.apply_watcher_event(event);
+            }
+            Event::InitApply(_) => self.writer.apply_watcher_event(event),
         }
     }
 }
@@ -240,5 +284,20 @@ mod tests {
         writer.apply(&Event::Init);
         writer.apply(&Event::InitDone);
         assert!(cache.index.read().unwrap().is_empty() && cache.is_empty());
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_makes_its_namespace_unknown_until_it_can() {
+        let mut writer = CacheWriter::default();
+        let cache = writer.cache();
+        writer.note_unreadable("ns", "s-1");
+        assert!(!cache.is_whole("ns") && cache.is_whole("other"));
+        writer.apply(&Event::Apply(snapshot("ns", "s-2", "a")));
+        assert!(!cache.is_whole("ns"), "another object says nothing of it");
+        writer.apply(&Event::Apply(snapshot("ns", "s-1", "a")));
+        assert!(cache.is_whole("ns"));
+        writer.note_unreadable("ns", "s-1");
+        writer.apply(&Event::Init);
+        assert!(cache.is_whole("ns"), "a new list reports it again");
     }
 }

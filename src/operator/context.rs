@@ -17,6 +17,7 @@ use super::error::Error;
 use super::etcd::Pool;
 use super::events::Events;
 use super::metrics::Metrics;
+use super::own_writes::OwnWrites;
 use super::repeats::Repeats;
 use super::skew::Skew;
 use super::tls::Memory;
@@ -53,6 +54,8 @@ pub(super) struct Context {
     pub(super) skew: Skew,
     /// Writes whose effect does not stay.
     pub(super) repeats: Repeats,
+    /// Writes that the caches do not show yet.
+    pub(super) own: OwnWrites,
     /// Whether this process holds the lease.
     pub(super) leading: watch::Receiver<bool>,
     /// Which namespaces other installs work in.

@@ -18,11 +18,15 @@ use super::clock::Instant;
 /// A Lease that stood unchanged for so long is nobody's. It is renewed every two seconds.
 pub(super) const GIVEN_UP: Duration = Duration::from_mins(1);
 
+/// A judgement holds so long: half of the time in which an operator that starts waits for its Lease and fills its caches.
+const RECENT: Duration = Duration::from_secs(2);
+
 /// What was last seen of the Leases of other namespaces.
 #[derive(Debug, Default)]
 pub(super) struct Elsewhere {
     own: Option<(String, String)>,
     seen: Mutex<HashMap<String, Sight>>,
+    judged: Mutex<HashMap<String, (Instant, bool)>>,
 }
 
 /// A Lease's version, and since when it stands so.
@@ -35,7 +39,7 @@ struct Sight {
 impl Elsewhere {
     /// `own`: namespace and name of our own Lease where all namespaces are watched.
     pub(super) fn new(own: Option<(String, String)>) -> Self {
-        Self { own, seen: Mutex::default() }
+        Self { own, seen: Mutex::default(), judged: Mutex::default() }
     }
 
     /// Name of the Lease that tells of another install in this namespace; `None` where no other is looked for.
@@ -43,8 +47,22 @@ impl Elsewhere {
         self.own.as_ref().filter(|(home, _)| home != namespace).map(|(_, name)| name.as_str())
     }
 
+    /// The judgement of the last seconds, if there is one.
+    pub(super) fn recent(&self, namespace: &str, now: Instant) -> Option<bool> {
+        let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
+        judged.retain(|_, (at, _)| now.duration_since(*at) < RECENT);
+        judged.get(namespace).map(|(_, elsewhere)| *elsewhere)
+    }
+
     /// Whether another install works in this namespace, which has this Lease.
     pub(super) fn judge(&self, namespace: &str, lease: Option<&Lease>, now: Instant) -> bool {
+        let elsewhere = self.judge_lease(namespace, lease, now);
+        let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
+        judged.insert(namespace.to_owned(), (now, elsewhere));
+        elsewhere
+    }
+
+    fn judge_lease(&self, namespace: &str, lease: Option<&Lease>, now: Instant) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(lease) = lease else {
             seen.remove(namespace);
@@ -84,6 +102,16 @@ mod tests {
     fn lease(version: &str) -> Lease {
         serde_json::from_value(json!({"metadata": {"name": "holdfast", "uid": "l", "resourceVersion": version}}))
             .unwrap()
+    }
+
+    #[test]
+    fn a_judgement_holds_for_two_seconds() {
+        let (wide, now) = (wide(), clock::instant());
+        assert_eq!(wide.recent("ns", now), None);
+        assert!(wide.judge("ns", Some(&lease("1")), now));
+        assert_eq!(wide.recent("ns", now + Duration::from_millis(1900)), Some(true));
+        assert_eq!(wide.recent("other", now), None);
+        assert_eq!(wide.recent("ns", now + RECENT), None);
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::elsewhere::Elsewhere;
 use super::etcd::Pool;
 use super::events::Events;
 use super::metrics::Metrics;
+use super::own_writes::OwnWrites;
 use super::repeats::Repeats;
 use super::skew::Skew;
 use super::tls::Memory;
@@ -103,6 +104,7 @@ impl Fake {
             backoff: Backoff::default(),
             repeats: Repeats::default(),
             skew: Skew::default(),
+            own: OwnWrites::default(),
             leading: led,
             elsewhere: Elsewhere::new(Some(("home".to_owned(), "holdfast".to_owned()))),
             writes: Writes::new(None),
@@ -114,6 +116,17 @@ impl Fake {
     pub(super) fn writes(&self) -> Vec<Asked> {
         let all = self.log.lock().unwrap();
         all.iter().filter(|a| a.method != "GET" && !a.path.contains("/events")).cloned().collect()
+    }
+
+    /// Everything it was asked, in order, without Events.
+    pub(super) fn log(&self) -> Vec<Asked> {
+        self.log.lock().unwrap().iter().filter(|asked| !asked.path.contains("/events")).cloned().collect()
+    }
+
+    /// How often it was asked to write at a path that contains this.
+    pub(super) fn count_writes(&self, part: &str) -> usize {
+        let all = self.log.lock().unwrap();
+        all.iter().filter(|asked| asked.method != "GET" && asked.path.contains(part)).count()
     }
 
     /// Puts this Date on each answer.

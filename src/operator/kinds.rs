@@ -61,6 +61,15 @@ pub(super) trait Kind: Send + Sync + 'static {
         let _ = (ctx, seen);
         None
     }
+    /// Whether the objects that guard an act are still of the version that was seen ([`LiveReads::Guards`](crate::plan::live_reads::LiveReads)).
+    fn are_guards_current(
+        reader: Reader<'_>,
+        seen: &Self::Seen,
+        act: &Act,
+    ) -> impl Future<Output = Result<bool, Error>> + Send {
+        let _ = act;
+        async move { reader.is_current(Self::object(seen)).await }
+    }
     /// A shorter wait than the plan's, while something that no watch tells of is about to happen.
     fn hurry(seen: &Self::Seen, now: Timestamp) -> Option<Duration> {
         let _ = (seen, now);
@@ -122,6 +131,23 @@ impl Kind for Clusters {
     }
     fn leader(ctx: &Context, seen: &Self::Seen) -> Option<Address> {
         observe::cluster::leader(ctx, seen)
+    }
+    async fn are_guards_current(reader: Reader<'_>, seen: &Self::Seen, act: &Act) -> Result<bool, Error> {
+        let named = |name: &str| seen.members.iter().find(|member| member.name() == name);
+        let member = match act.member_by_name() {
+            Some(name) => match named(name) {
+                Some(member) => Some(&member.object),
+                None => return Ok(false),
+            },
+            None => None,
+        };
+        let (cluster, member) = futures::try_join!(reader.is_current(&seen.cluster), async {
+            match member {
+                Some(member) => reader.is_current(member).await,
+                None => Ok(true),
+            }
+        })?;
+        Ok(cluster && member)
     }
     fn hurry(seen: &Self::Seen, now: Timestamp) -> Option<Duration> {
         observe::cluster::hurry(seen, now)

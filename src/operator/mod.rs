@@ -32,6 +32,7 @@ mod malformed;
 mod metrics;
 mod object_metrics;
 mod observe;
+mod own_writes;
 mod queues;
 mod reader;
 mod reconcile;
@@ -120,6 +121,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         backoff: backoff::Backoff::default(),
         repeats: repeats::Repeats::default(),
         skew: skew::Skew::default(),
+        own: own_writes::OwnWrites::default(),
         leading: leading.clone(),
         elsewhere: elsewhere::Elsewhere::new(own_lease),
         writes: Writes::new(config.die_after_writes),

@@ -1,7 +1,7 @@
 //! Reads objects of one namespace: from the caches, or past them from the API server.
 //!
-//! A cache may be old and may still hold what is gone: it is good for noticing, and for deciding that nothing is to be
-//! done. Before anything is written the same question goes to the API server (I26). Decides nothing.
+//! A cache may be old and may still hold an object that is gone. Which view a pass takes is decided in `reconcile.rs` (I26).
+//! Decides nothing.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
@@ -77,10 +77,22 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether another install of Holdfast works in the namespace. Asked for live in both views.
+    /// Whether the API server still has this version of an object. Asked for live in both views.
+    pub(super) async fn is_current<K: Cached>(&self, object: &K) -> Result<bool, Error> {
+        let name = object.name_any();
+        let api: Api<K> = Api::namespaced(self.ctx.read.0.clone(), self.namespace);
+        let found = async { absent(api.get_metadata(&name).await, &name) };
+        let found = self.ctx.reading(|| format!("look at {} {name}", K::kind(&())), found).await?;
+        Ok(found.is_some_and(|now| (now.uid(), now.resource_version()) == (object.uid(), object.resource_version())))
+    }
+
+    /// Whether another install of Holdfast works in the namespace. Asked for live in both views, every few seconds.
     pub(super) async fn is_led_elsewhere(&self) -> Result<bool, Error> {
         let elsewhere = &self.ctx.elsewhere;
         let Some(name) = elsewhere.lease(self.namespace) else { return Ok(false) };
+        if let Some(recent) = elsewhere.recent(self.namespace, clock::instant()) {
+            return Ok(recent);
+        }
         let api: Api<Lease> = Api::namespaced(self.ctx.read.0.clone(), self.namespace);
         let found = async { absent(api.get(name).await, name) };
         match self.ctx.reading(|| format!("get Lease {name}"), found).await {

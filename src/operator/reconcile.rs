@@ -1,7 +1,9 @@
 //! The generic pass, the same for every kind: observe → plan → safety → status → ensures → act → when to look again.
 //!
-//! The first look goes into the caches. Only when its plan would write anything the world is looked at live and planned
-//! again, and what is then said is done (I26). After an act that leaves more to do the next pass follows at once, live.
+//! Decides which view a pass takes (I26). It plans on the caches, once they show this process's own writes. Where its act
+//! destroys or cannot be taken back, the pass reads everything from the API server and plans again; where the act depends on
+//! one object, the pass reads that object's version first (`plan/live_reads.rs`). After an act that leaves more to do the next
+//! pass follows at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +18,7 @@ use super::backoff::jitter;
 use super::clock;
 use super::context::Context;
 use super::elsewhere::GIVEN_UP;
-use super::error::Error;
+use super::error::{Class, Error};
 use super::etcd::Address;
 use super::events;
 use super::kinds::Kind;
@@ -24,6 +26,7 @@ use super::reader::{Reader, View};
 use super::repeats::{self, Write};
 use super::status;
 use crate::api::condition::{self, Reason};
+use crate::plan::live_reads::LiveReads;
 use crate::plan::safety::{Checked, Violation};
 use crate::plan::{Act, Ensure, Note, Plan, Wake};
 
@@ -95,7 +98,6 @@ struct Passed {
 /// Passes over one object until it is settled, waits, or others should have their turn.
 pub(super) async fn reconcile<K: Kind>(object: Arc<K::Object>, ctx: Arc<Context>) -> Result<Action, Error> {
     let id = identify::<K>(&object);
-    let mut view = View::Cached;
     for _ in 0..ROUNDS {
         let begun = clock::instant();
         let span = tracing::info_span!(
@@ -106,7 +108,7 @@ pub(super) async fn reconcile<K: Kind>(object: Arc<K::Object>, ctx: Arc<Context>
             act = field::Empty,
             outcome = field::Empty,
         );
-        let passed = pass::<K>(&ctx, &id, view).instrument(span).await;
+        let passed = pass::<K>(&ctx, &id).instrument(span).await;
         let label = passed.as_ref().map_or("failed", |p| p.outcome.as_str());
         ctx.metrics.pass(K::NAME, label, begun.elapsed());
         let passed = passed?;
@@ -118,7 +120,6 @@ pub(super) async fn reconcile<K: Kind>(object: Arc<K::Object>, ctx: Arc<Context>
         if !more || !*ctx.leading.borrow() {
             return Ok(next(passed, rand::random()));
         }
-        view = View::Live;
     }
     Ok(Action::requeue(Duration::ZERO))
 }
@@ -149,34 +150,69 @@ fn identify<K: Kind>(object: &K::Object) -> Id {
     }
 }
 
-async fn pass<K: Kind>(ctx: &Context, id: &Id, view: View) -> Result<Passed, Error> {
-    let look = |view| K::observe(Reader { ctx, namespace: &id.namespace, view }, &id.name, &id.uid);
+async fn pass<K: Kind>(ctx: &Context, id: &Id) -> Result<Passed, Error> {
+    let reader = |view| Reader { ctx, namespace: &id.namespace, view };
+    let look = |view| K::observe(reader(view), &id.name, &id.uid);
     let gone = Passed { outcome: Outcome::Gone, wake: Wake::OnChange, hurry: None };
     let now = clock::now();
-    if view == View::Cached {
-        let Some(seen) = look(View::Cached).await? else { return Ok(gone) };
-        let plan = decide::<K>(ctx, id, &seen, now);
-        if plan.act.is_none() && plan.ensures.is_empty() && !status::differs::<K>(K::object(&seen), &plan.status) {
+    // A cache that lags behind our own writes, or lacks an object that cannot be read, decides nothing.
+    let cached = ctx.caches.are_whole(&id.namespace) && ctx.own.are_shown(&ctx.caches, &id.namespace).await;
+    let mut seen = None;
+    if cached {
+        let Some(found) = look(View::Cached).await? else { return Ok(gone) };
+        let plan = decide::<K>(ctx, id, &found, now);
+        if plan.act.is_none() && plan.ensures.is_empty() && !status::differs::<K>(K::object(&found), &plan.status) {
             let outcome = if plan.waiting.is_some() { Outcome::Waiting } else { Outcome::Settled };
             Span::current().record("outcome", outcome.as_str());
             tracing::debug!(wake = ?plan.wake, "nothing to write");
-            return Ok(Passed { outcome, wake: plan.wake, hurry: K::hurry(&seen, now) });
+            return Ok(Passed { outcome, wake: plan.wake, hurry: K::hurry(&found, now) });
         }
+        seen = Some((found, plan));
     }
-    if (Reader { ctx, namespace: &id.namespace, view: View::Live }).is_led_elsewhere().await? {
+    if reader(View::Live).is_led_elsewhere().await? {
         Span::current().record("outcome", Outcome::Elsewhere.as_str());
         return Ok(Passed { outcome: Outcome::Elsewhere, ..gone });
     }
-    // The caches would write: look at what is there now, and do only what that calls for (I26).
+    if let Some((seen, plan)) = seen
+        && is_view_enough::<K>(reader(View::Live), &seen, plan.act.as_ref()).await?
+    {
+        match carry_out::<K>(ctx, id, &seen, plan, now).await {
+            // An object has changed since the caches showed it.
+            Err(error) if error.class() == Class::Conflict => {}
+            done => return done,
+        }
+    }
     let Some(seen) = look(View::Live).await? else { return Ok(gone) };
-    let (checked, stopped) = match K::check(&seen, decide::<K>(ctx, id, &seen, now)) {
+    let plan = decide::<K>(ctx, id, &seen, now);
+    carry_out::<K>(ctx, id, &seen, plan, now).await
+}
+
+/// Whether the view of the caches is enough for an act (I26).
+async fn is_view_enough<K: Kind>(reader: Reader<'_>, seen: &K::Seen, act: Option<&Act>) -> Result<bool, Error> {
+    let Some(act) = act else { return Ok(true) };
+    match act.live_reads() {
+        LiveReads::None => Ok(true),
+        LiveReads::Guards => K::are_guards_current(reader, seen, act).await,
+        LiveReads::Everything => Ok(false),
+    }
+}
+
+/// Carries out a plan that keeps the rules; of another one only the status is written.
+async fn carry_out<K: Kind>(
+    ctx: &Context,
+    id: &Id,
+    seen: &K::Seen,
+    plan: Plan<K::Status>,
+    now: jiff::Timestamp,
+) -> Result<Passed, Error> {
+    let (checked, stopped) = match K::check(seen, plan) {
         Ok(checked) => (checked, false),
-        Err((plan, violation)) => (stop::<K>(ctx, &seen, *plan, &violation, now), true),
+        Err((plan, violation)) => (stop::<K>(ctx, seen, *plan, &violation, now), true),
     };
-    let (wake, outcome) = write::<K>(ctx, id, &seen, checked).await?;
+    let (wake, outcome) = write::<K>(ctx, id, seen, checked).await?;
     let outcome = if stopped { Outcome::Stopped } else { outcome };
     Span::current().record("outcome", outcome.as_str());
-    Ok(Passed { outcome, wake, hurry: K::hurry(&seen, now) })
+    Ok(Passed { outcome, wake, hurry: K::hurry(seen, now) })
 }
 
 /// The plan, with what keeps failing told in its conditions: a plan cannot know what the API server refuses (I20).
@@ -353,191 +389,4 @@ fn rebase(act: &mut Act, uid: &str, version: &str) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::api::EtcdCluster;
-    use crate::operator::error::Class;
-    use crate::operator::fake::{Answer, Fake, refusal};
-    use crate::operator::kinds::Clusters;
-    use crate::plan::Target;
-
-    fn after(outcome: Outcome, wake: Wake, hurry: Option<u64>) -> Action {
-        next(Passed { outcome, wake, hurry: hurry.map(Duration::from_millis) }, 0.5)
-    }
-
-    #[test]
-    fn outcomes_say_when_to_look_again() {
-        let millis = |n| Action::requeue(Duration::from_millis(n));
-        assert_eq!(after(Outcome::Applied, Wake::Now, None), millis(0));
-        assert_eq!(after(Outcome::Applied, Wake::AfterMillis(100), None), millis(100));
-        assert_eq!(after(Outcome::Settled, Wake::AfterMillis(10_000), None), millis(10_000));
-        assert_eq!(after(Outcome::Settled, Wake::OnChange, None), millis(300_000));
-        let not_yet = Outcome::NotYet(Duration::from_millis(100));
-        assert_eq!(after(not_yet, Wake::AfterMillis(10_000), None), millis(100));
-        assert_eq!(after(Outcome::Gone, Wake::Now, None), Action::await_change());
-        assert_eq!(after(Outcome::Elsewhere, Wake::OnChange, None), millis(60_000));
-    }
-
-    #[test]
-    fn haste_without_an_act_does_not_spin() {
-        assert_eq!(after(Outcome::Waiting, Wake::Now, None), Action::requeue(NO_SPIN));
-        assert_eq!(after(Outcome::Stopped, Wake::Now, None), Action::requeue(NO_SPIN));
-        assert_eq!(after(Outcome::Already, Wake::Now, None), Action::requeue(NO_SPIN));
-    }
-
-    /// Else what is there and is not seen would be made again and again, as fast as the API server says that it is there.
-    #[tokio::test]
-    async fn what_is_there_already_is_not_asked_for_again_at_once() {
-        let mut there = cluster();
-        there["status"] = serde_json::json!({"latches": {"pendingMember": "a-x"}});
-        let owner: EtcdCluster = serde_json::from_value(there.clone()).unwrap();
-        let mut member = crate::plan::build::member::seed(&owner, "a-x", None);
-        member.metadata.uid = Some("m1".to_owned());
-        let list = |kind: &str| serde_json::json!({"apiVersion": "v1", "kind": kind, "metadata": {}, "items": []});
-        let applied = |kind: &str| serde_json::json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a"}});
-        let (result, fake) = pass_over(
-            there.clone(),
-            vec![
-                ("GET", CLUSTERS, 200, there.clone()),
-                ("GET", "/etcdmembers?", 200, list("EtcdMemberList")),
-                ("GET", "/pods?", 200, list("PodList")),
-                ("GET", "/persistentvolumeclaims?", 200, list("PersistentVolumeClaimList")),
-                ("PUT", "/etcdclusters/a/status", 200, serde_json::Value::Null),
-                ("PATCH", "/services/", 200, applied("Service")),
-                ("PATCH", "/poddisruptionbudgets/", 200, applied("PodDisruptionBudget")),
-                ("POST", "/etcdmembers", 409, refusal(409, "AlreadyExists")),
-                ("GET", "/etcdmembers/a-x", 200, serde_json::to_value(member).unwrap()),
-            ],
-        )
-        .await;
-        assert_eq!(fake.writes().iter().filter(|asked| asked.method == "POST").count(), 1, "{:?}", fake.writes());
-        assert!(result.is_ok_and(|action| action != Action::requeue(Duration::ZERO)));
-    }
-
-    /// Else a snapshot that is final with that very write would be called degraded for ever.
-    #[tokio::test]
-    async fn trouble_with_writes_is_told_only_while_something_is_to_be_written() {
-        use crate::plan::fixtures::{formed, noon, seeding};
-        let fake = Fake::start(vec![]).await;
-        let told = |seen: &crate::plan::cluster::Observed| {
-            let id = identify::<Clusters>(&seen.cluster);
-            let status = kube::core::Status { code: 403, message: "quota".to_owned(), ..Default::default() };
-            let error = Error::write("create Pod a", kube::Error::Api(Box::new(status)));
-            fake.ctx.backoff.failed(&id.key, &error, clock::instant(), 0.5);
-            let plan = decide::<Clusters>(&fake.ctx, &id, seen, noon());
-            let degraded = plan.status.conditions.into_iter().find(|c| c.type_ == "Degraded").unwrap();
-            (plan.act.is_some(), degraded.reason)
-        };
-        assert_eq!(told(&seeding(1)), (true, "WriteRefused".to_owned()));
-        assert_eq!(told(&formed(1, 1)), (false, "NothingWrong".to_owned()));
-        let mut front = formed(1, 1);
-        front.client_service = None;
-        assert_eq!(told(&front), (false, "WriteRefused".to_owned()));
-    }
-
-    #[test]
-    fn a_member_that_is_about_to_serve_shortens_the_wait_and_never_lengthens_it() {
-        let millis = |n| Action::requeue(Duration::from_millis(n));
-        assert_eq!(after(Outcome::Waiting, Wake::AfterMillis(10_000), Some(150)), millis(150));
-        assert_eq!(after(Outcome::Waiting, Wake::AfterMillis(50), Some(150)), millis(50));
-        assert_eq!(after(Outcome::Applied, Wake::Now, Some(150)), millis(0));
-    }
-
-    fn cluster() -> serde_json::Value {
-        serde_json::json!({"apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdCluster",
-            "metadata": {"name": "a", "namespace": "ns", "uid": "c1", "resourceVersion": "5", "generation": 1,
-                "finalizers": ["holdfast.dev/cluster"]},
-            "spec": {"replicas": 1, "version": "3.6.16", "tls": {"insecure": true}}})
-    }
-
-    const CLUSTERS: &str = "/etcdclusters/a";
-
-    async fn pass_over(cached: serde_json::Value, answers: Vec<Answer>) -> (Result<Action, Class>, Fake) {
-        let cached: EtcdCluster = serde_json::from_value(cached).unwrap();
-        let fake = Fake::with(vec![cached.clone()], answers).await;
-        let result = reconcile::<Clusters>(Arc::new(cached), Arc::clone(&fake.ctx)).await.map_err(|e| e.class());
-        (result, fake)
-    }
-
-    #[tokio::test]
-    async fn what_the_cache_asks_for_is_not_done_when_it_is_gone() {
-        let (result, fake) = pass_over(cluster(), vec![]).await;
-        assert_eq!((result, fake.writes()), (Ok(Action::await_change()), vec![]));
-        // Asked of a quorum: no resourceVersion in the question.
-        assert!(fake.reads().iter().any(|path| path.ends_with(CLUSTERS)), "{:?}", fake.reads());
-        let mut another = cluster();
-        another["metadata"]["uid"] = "c2".into();
-        let (result, fake) = pass_over(cluster(), vec![("GET", CLUSTERS, 200, another)]).await;
-        assert_eq!((result, fake.writes()), (Ok(Action::await_change()), vec![]));
-    }
-
-    #[tokio::test]
-    async fn nothing_is_written_where_another_install_has_its_lease() {
-        let lease = serde_json::json!({"metadata": {"name": "holdfast", "uid": "l", "resourceVersion": "1"}});
-        let answers = vec![("GET", "/ns/leases/holdfast", 200, lease), ("GET", CLUSTERS, 200, cluster())];
-        let (result, fake) = pass_over(cluster(), answers).await;
-        assert!(result.is_ok_and(|action| action != Action::await_change()));
-        assert_eq!((fake.writes(), fake.reads().len()), (vec![], 1), "{:?}", fake.reads());
-    }
-
-    #[tokio::test]
-    async fn a_stale_writer_loses_and_does_nothing_else() {
-        let list = |kind: &str| serde_json::json!({"apiVersion": "v1", "kind": kind, "metadata": {}, "items": []});
-        let (result, fake) = pass_over(
-            cluster(),
-            vec![
-                ("GET", CLUSTERS, 200, cluster()),
-                ("GET", "/etcdmembers?", 200, list("EtcdMemberList")),
-                ("GET", "/pods?", 200, list("PodList")),
-                ("GET", "/persistentvolumeclaims?", 200, list("PersistentVolumeClaimList")),
-                ("PUT", "/etcdclusters/a/status", 409, refusal(409, "Conflict")),
-            ],
-        )
-        .await;
-        assert_eq!(result, Err(Class::Conflict));
-        let writes = fake.writes();
-        assert_eq!(writes.len(), 1, "{writes:?}");
-        assert_eq!(writes[0].body["metadata"]["resourceVersion"], "5");
-        // The first member's name is latched in that very write, before anything of it exists.
-        assert!(writes[0].body["status"]["latches"]["pendingMember"].is_string(), "{}", writes[0].body);
-    }
-
-    /// A latch that an older definition drops protects nothing: not even the member of its name is made.
-    #[tokio::test]
-    async fn nothing_is_done_while_the_definition_drops_fields_of_the_status() {
-        let list = |kind: &str| serde_json::json!({"apiVersion": "v1", "kind": kind, "metadata": {}, "items": []});
-        let mut pruned = cluster();
-        pruned["status"] = serde_json::json!({"observedGeneration": 1});
-        let answers = vec![
-            ("GET", CLUSTERS, 200, cluster()),
-            ("GET", "/etcdmembers?", 200, list("EtcdMemberList")),
-            ("GET", "/pods?", 200, list("PodList")),
-            ("GET", "/persistentvolumeclaims?", 200, list("PersistentVolumeClaimList")),
-            ("PUT", "/etcdclusters/a/status", 200, pruned),
-        ];
-        let (result, fake) = pass_over(cluster(), answers).await;
-        assert_eq!((result, fake.writes().len()), (Err(Class::Outdated), 1));
-        let error = Error::DefinitionOutdated("EtcdCluster");
-        fake.ctx.backoff.failed("EtcdCluster/ns/a", &error, clock::instant(), 0.5);
-        let id = identify::<Clusters>(&serde_json::from_value(cluster()).unwrap());
-        let told = decide::<Clusters>(&fake.ctx, &id, &crate::plan::fixtures::formed(1, 1), clock::now());
-        let degraded = told.status.conditions.iter().find(|c| c.type_ == "Degraded").unwrap();
-        assert_eq!(degraded.reason, "DefinitionsOutdated");
-        assert!(degraded.message.contains("holdfast manifests --only crds"), "{}", degraded.message);
-    }
-
-    #[test]
-    fn only_a_target_that_was_just_written_gets_the_new_version() {
-        let target = |uid: &str| Target { name: "a".into(), uid: uid.into(), resource_version: "1".into() };
-        let version = |act: &Act| match act {
-            Act::ReleaseMember { member } => member.resource_version.clone(),
-            other => panic!("{other:?}"),
-        };
-        let mut mine = Act::ReleaseMember { member: target("u") };
-        rebase(&mut mine, "u", "2");
-        assert_eq!(version(&mine), "2");
-        let mut other = Act::ReleaseMember { member: target("v") };
-        rebase(&mut other, "u", "2");
-        assert_eq!(version(&other), "1");
-    }
-}
+mod tests;

@@ -30,6 +30,7 @@ pub(super) async fn write<K: Kind>(ctx: &Context, object: &K::Object, status: K:
     K::put_status(&mut object, status);
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     let written = ctx.writing(K::NAME, "status", &name, api.replace_status(&name, &params, &object)).await?;
+    ctx.own.note_changed(&written);
     if K::status(&written).and_then(|stored| serde_json::to_value(stored).ok()) == sent {
         Ok(written)
     } else {

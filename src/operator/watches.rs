@@ -262,8 +262,9 @@ where
                 }
                 None => anyhow::bail!("the watch of {} ended", K::KIND),
             };
-            let Some(event) = readable(event, open, &ctx) else { continue };
+            let Some(event) = readable(event, open, &cache, &ctx) else { continue };
             cache.apply(&event);
+            ctx.own.wake();
             match &event {
                 watcher::Event::Apply(object) => wakers.wake(|| object.concerns(&roots)),
                 watcher::Event::Delete(object) => {
@@ -285,10 +286,11 @@ fn is_refused(error: &watcher::Error) -> bool {
 }
 
 /// The event with the object unwrapped and its metadata slim; one that cannot be read is told of and left out, so that it does not hold up the
-/// others. The cache keeps what it said before: passes over it fail at their live look and write nothing.
+/// others. The cache notes it: passes over its namespace read the API server, fail there and write nothing.
 fn readable<K: Watched, W>(
     event: watcher::Event<W>,
     open: fn(W) -> Result<K, InvalidObject>,
+    cache: &CacheWriter<K>,
     ctx: &Arc<Context>,
 ) -> Option<watcher::Event<K>> {
     let read = |wrapped: W| match open(wrapped) {
@@ -305,6 +307,7 @@ fn readable<K: Watched, W>(
             let name = invalid.metadata.name.as_deref().unwrap_or_default();
             let namespace = invalid.metadata.namespace.as_deref().unwrap_or_default();
             tracing::error!(kind = K::KIND, namespace, name, error = invalid.error, "an object cannot be read");
+            cache.note_unreadable(namespace, name);
             let ctx = Arc::clone(ctx);
             tokio::spawn(async move { K::unreadable(&ctx, &invalid).await });
             None
@@ -376,7 +379,7 @@ mod tests {
         for n in 0..400 {
             let line = store(&format!("s-{n}")).to_string();
             let wrapped = serde_json::from_str::<DeserializeGuard<EtcdBackupStore>>(&line).unwrap();
-            let event = readable(watcher::Event::Apply(wrapped), unguard, &fake.ctx).unwrap();
+            let event = readable(watcher::Event::Apply(wrapped), unguard, &writer, &fake.ctx).unwrap();
             writer.apply(&event);
         }
         assert_eq!((cache.len(), is_slim(&cache.state())), (400, true));
@@ -389,7 +392,10 @@ mod tests {
         broken["kind"] = json!("EtcdCluster");
         broken["spec"] = json!({"version": "3.6.16", "replicas": 1, "storage": {"medium": "x".repeat(1 << 20)}});
         let wrapped: DeserializeGuard<EtcdCluster> = serde_json::from_value(broken).unwrap();
-        assert!(readable(watcher::Event::Apply(wrapped), unguard, &fake.ctx).is_none());
+        let writer = CacheWriter::<EtcdCluster>::default();
+        let caches = Caches { clusters: writer.cache(), ..CacheWriters::default().caches() };
+        assert!(readable(watcher::Event::Apply(wrapped), unguard, &writer, &fake.ctx).is_none());
+        assert!(!caches.are_whole("ns"), "what is unknown is not absent");
         for _ in 0..500 {
             if let Some(told) = fake.writes().first() {
                 assert!(told.path.contains("/etcdclusters/a/status"), "{told:?}");

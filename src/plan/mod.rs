@@ -34,6 +34,7 @@ pub mod fingerprint;
 pub mod fixtures;
 mod held;
 pub mod jobs;
+pub mod live_reads;
 pub mod member;
 pub mod meta;
 pub mod pods;

@@ -1,17 +1,20 @@
 //! POSTs an object. One of the same name that is already ours counts as done; a stranger's is left alone (I13).
 
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::PostParams;
 use kube::{Api, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Actor, Done};
-use crate::api::{EtcdSnapshot, FIELD_MANAGER, key};
+use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot, FIELD_MANAGER, key};
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::observe::owned_by;
+use crate::operator::own_writes::OwnWrites;
 
 /// An object that the actor owns.
 pub(super) async fn owned<K>(ctx: &Context, actor: &Actor, object: &K) -> Result<Done, Error>
@@ -52,7 +55,10 @@ where
     let name = object.name_any();
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     match ctx.writing(K::KIND, "create", &name, api.create(&params, object)).await {
-        Ok(_) => Ok(Done::Applied),
+        Ok(created) => {
+            K::note_created(&ctx.own, &created);
+            Ok(Done::Applied)
+        }
         Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_already_exists()) =>
         {
             let there = ctx.reading(|| format!("get {} {name}", K::KIND), api.get_opt(&name)).await?;
@@ -69,48 +75,51 @@ where
     }
 }
 
-/// The kind's name as a constant, for metrics and messages.
-pub(super) trait Named {
+/// A kind that is written: its name as a constant, for metrics and messages, and the cache that shows the write.
+pub(super) trait Named: Sized {
     /// The kind.
     const KIND: &'static str;
+    /// The next pass waits for an object that was created.
+    fn note_created(own: &OwnWrites, written: &Self);
+    /// The next pass waits for a change.
+    fn note_changed(own: &OwnWrites, written: &Self);
+    /// The next pass waits for the end of an object.
+    fn note_gone(own: &OwnWrites, namespace: &str, name: &str, uid: &str);
 }
 
-impl Named for crate::api::EtcdMember {
-    const KIND: &'static str = "EtcdMember";
+macro_rules! named {
+    ($($kind:ty => $name:literal),* $(,)?) => {
+        $(impl Named for $kind {
+            const KIND: &'static str = $name;
+            fn note_created(own: &OwnWrites, written: &Self) {
+                own.note_created(written);
+            }
+            fn note_changed(own: &OwnWrites, written: &Self) {
+                own.note_changed(written);
+            }
+            fn note_gone(own: &OwnWrites, namespace: &str, name: &str, uid: &str) {
+                own.note_gone::<Self>(namespace, name, uid);
+            }
+        })*
+    };
 }
 
-impl Named for crate::api::EtcdCluster {
-    const KIND: &'static str = "EtcdCluster";
+named! {
+    EtcdCluster => "EtcdCluster",
+    EtcdMember => "EtcdMember",
+    EtcdSnapshot => "EtcdSnapshot",
+    CronJob => "CronJob",
+    Pod => "Pod",
+    PersistentVolumeClaim => "PersistentVolumeClaim",
+    Job => "Job",
+    Service => "Service",
+    PodDisruptionBudget => "PodDisruptionBudget",
 }
 
-impl Named for EtcdSnapshot {
-    const KIND: &'static str = "EtcdSnapshot";
-}
-
-impl Named for k8s_openapi::api::batch::v1::CronJob {
-    const KIND: &'static str = "CronJob";
-}
-
-impl Named for k8s_openapi::api::core::v1::Pod {
-    const KIND: &'static str = "Pod";
-}
-
-impl Named for PersistentVolumeClaim {
-    const KIND: &'static str = "PersistentVolumeClaim";
-}
-
-impl Named for k8s_openapi::api::batch::v1::Job {
-    const KIND: &'static str = "Job";
-}
-
-impl Named for k8s_openapi::api::core::v1::ConfigMap {
+/// No cache: it is read live in each pass that needs it.
+impl Named for ConfigMap {
     const KIND: &'static str = "ConfigMap";
-}
-
-impl Named for k8s_openapi::api::core::v1::Service {
-    const KIND: &'static str = "Service";
-}
-
-impl Named for k8s_openapi::api::policy::v1::PodDisruptionBudget {
-    const KIND: &'static str = "PodDisruptionBudget";
+    fn note_created(_: &OwnWrites, _: &Self) {}
+    fn note_changed(_: &OwnWrites, _: &Self) {}
+    fn note_gone(_: &OwnWrites, _: &str, _: &str, _: &str) {}
 }

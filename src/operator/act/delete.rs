@@ -91,7 +91,13 @@ where
         resource_version: Some(target.resource_version.clone()),
     });
     match ctx.writing(K::KIND, "delete", name, api.delete(name, &params)).await {
-        Ok(_) => Ok(Done::Applied),
+        Ok(answer) => {
+            answer.either(
+                |going| K::note_changed(&ctx.own, &going),
+                |_| K::note_gone(&ctx.own, &actor.namespace, name, &target.uid),
+            );
+            Ok(Done::Applied)
+        }
         Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_not_found()) => {
             Ok(Done::Already)
         }

@@ -56,7 +56,13 @@ where
         // Not by force: should a stranger's object appear at this moment, its fields stay its own.
         None => PatchParams::apply(FIELD_MANAGER),
     };
-    ctx.writing(K::KIND, "apply", &name, api.patch(&name, &params, &Patch::Apply(&wanted))).await?;
+    let is_new = wanted.uid().is_none();
+    let written = ctx.writing(K::KIND, "apply", &name, api.patch(&name, &params, &Patch::Apply(&wanted))).await?;
+    if is_new {
+        K::note_created(&ctx.own, &written);
+    } else {
+        K::note_changed(&ctx.own, &written);
+    }
     Ok(())
 }
 

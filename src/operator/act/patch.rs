@@ -120,6 +120,7 @@ where
     let change = guarded(change, target);
     let written =
         ctx.writing(K::KIND, "patch", &target.name, api.patch(&target.name, &params, &Patch::Merge(&change))).await?;
+    K::note_changed(&ctx.own, &written);
     // The API server stores nothing where a patch changes nothing, also where an admission policy has taken the change out.
     let changed = written.resource_version().as_ref() != Some(&target.resource_version);
     Ok(if changed { Done::Applied } else { Done::Already })
