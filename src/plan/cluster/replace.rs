@@ -1,7 +1,7 @@
 //! Which member another one replaces, on which evidence, and when.
 //!
-//! Decides the limits: the quorum first (I1), then one member an hour, and nobody while two members show the same evidence at the
-//! same time. A request of a person waits for the quorum alone. A member that is slow, restarts, or is silent is never replaced.
+//! Decides the limits: the quorum first (I1), then one member an hour, and no member while two members show the same evidence at the
+//! same time (I29). A request of a person waits for the quorum alone. A member that is slow, restarts, or is silent is never replaced.
 //! `shrink.rs` removes the member, and `grow.rs` makes the next one. Evidence is collected in `member/evidence.rs`.
 
 use jiff::{SignedDuration, Timestamp};

@@ -100,7 +100,7 @@ pub(super) const STOPPED: Table = Table {
     ],
 };
 
-/// Rules of a cluster without a latched cluster ID.
+/// Rules of a cluster without a latched cluster ID. No other table founds or restores (I2, I9).
 pub(super) const FOUNDING: Table = Table {
     title: "A cluster that has not formed",
     steps: &[
@@ -108,7 +108,7 @@ pub(super) const FOUNDING: Table = Table {
         CONFLICT,
         Step {
             name: "write or announce certificates, or wait for their source",
-            when: "TLS is on, and a Secret is missing, due, foreign or unreadable, or a member does not know its newest certificates",
+            when: "a Secret is missing, due, foreign or unreadable, or a certificate is not announced",
             file: "cluster/tls.rs",
             rule: |pass| pass.certificates.clone(),
         },
@@ -152,8 +152,8 @@ pub(super) const FOUNDING: Table = Table {
             rule: |pass| bootstrap::beside_foreign_volumes(pass.seen),
         },
         Step {
-            name: "found or restore: delete the seed of another attempt, latch a name and the restore, create the seed, latch that it joined",
-            when: "always",
+            name: "found or restore, in steps: latch a name, create the seed, latch `spec.joined`",
+            when: "no member has joined",
             file: "cluster/bootstrap.rs",
             rule: |pass| Some(bootstrap::seed(pass.seen, pass.now)),
         },
