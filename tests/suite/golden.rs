@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
+use holdfast::api::pod_security::RunAs;
 use holdfast::cli::Cli;
 use holdfast::manifests::{self, IMAGE, Options, Part, Scope, jobs};
 use holdfast::plan::cluster::{Step, TABLES, Table};
@@ -22,7 +23,8 @@ fn printed(scope: &Scope, parts: &[Part]) -> String {
     let objects: Vec<_> = parts
         .iter()
         .flat_map(|part| {
-            let options = Options { image: IMAGE.to_owned(), scope: scope.clone(), only: Some(*part) };
+            let pod_run_as = RunAs::Fixed;
+            let options = Options { image: IMAGE.to_owned(), scope: scope.clone(), pod_run_as, only: Some(*part) };
             manifests::objects(&options).unwrap()
         })
         .collect();
