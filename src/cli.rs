@@ -19,6 +19,7 @@ use snapshot_agent::util::private::is_shared;
 
 use crate::api::cluster::is_repository;
 use crate::api::name::LocalRef;
+use crate::api::pod_security::RunAs;
 use crate::api::snapshot::{Age, Encryption, EtcdSnapshotSpec, SnapshotTemplate};
 use crate::api::store::{Destination, Location, PvcLocation, S3Location};
 use crate::manifests::jobs::Sample;
@@ -109,6 +110,9 @@ pub struct OperatorFlags {
     /// Domain of the Kubernetes cluster, for names in the certificates of servers. Default: out of /etc/resolv.conf.
     #[arg(long, env = "HOLDFAST_CLUSTER_DOMAIN", value_name = "DOMAIN", value_parser = domain)]
     pub cluster_domain: Option<String>,
+    /// User of the Pods of members and agents, where no spec chooses.
+    #[arg(long, env = "HOLDFAST_POD_RUN_AS", value_enum, default_value_t)]
+    pub pod_run_as: RunAs,
     /// Namespace of the Lease that elects the active operator.
     #[arg(long, env = "HOLDFAST_NAMESPACE", default_value = NAMESPACE, value_name = "NS", value_parser = namespace)]
     pub leader_election_namespace: String,
@@ -142,6 +146,7 @@ impl TryFrom<OperatorFlags> for Config {
             agent_http_proxy,
             agent_no_proxy,
             cluster_domain,
+            pod_run_as,
             leader_election_namespace,
             leader_election_name,
             identity,
@@ -167,6 +172,7 @@ impl TryFrom<OperatorFlags> for Config {
             etcd_repository: etcd_image_repository,
             proxies,
             cluster_domain,
+            pod_run_as,
             listen,
             die_after_writes,
         })
@@ -182,14 +188,17 @@ pub struct ManifestsFlags {
     /// Install the operator into this namespace, and watch only this namespace.
     #[arg(long, value_name = "NS", value_parser = namespace)]
     pub namespace: Option<String>,
+    /// User of the Pods of the operator, of members and of agents.
+    #[arg(long, value_enum, default_value_t)]
+    pub pod_run_as: RunAs,
     /// Print only this part.
     #[arg(long, value_enum, value_name = "PART")]
     pub only: Option<Part>,
 }
 
 impl From<ManifestsFlags> for Options {
-    fn from(ManifestsFlags { image, namespace, only }: ManifestsFlags) -> Self {
-        Self { image, scope: namespace.map_or(Scope::Cluster, Scope::Namespace), only }
+    fn from(ManifestsFlags { image, namespace, pod_run_as, only }: ManifestsFlags) -> Self {
+        Self { image, scope: namespace.map_or(Scope::Cluster, Scope::Namespace), pod_run_as, only }
     }
 }
 

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::name::OBJECT_NAME;
+use crate::api::pod_security::PodSecurity;
 
 /// Settings of the agent's Pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -37,6 +38,9 @@ pub struct Agent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
+    /// User of a Job's Pod. Default: that of the EtcdCluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_security: Option<PodSecurity>,
 }
 
 /// Labels and annotations for a Pod.

@@ -17,6 +17,7 @@ use snapshot_agent::contract::Level;
 use crate::api::family::IpFamilyPolicy;
 use crate::api::held::HeldUp;
 use crate::api::name::Scheme;
+use crate::api::pod_security::PodSecurity;
 use crate::api::repair::{Evidence, GivenUp, Repair, RepairMode, Replaced};
 use crate::api::restore::{Bootstrap, RestoreStatus, Restoring};
 use crate::api::tls::{ClientPlane, PeerPlane, Tls, TlsStatus};
@@ -142,6 +143,8 @@ fn size(whose: &str) -> String {
     .message("the cluster has formed: spec.options is immutable, rolling changes are not supported yet"),
     validation = once_formed(&same("resources"))
     .message("the cluster has formed: spec.resources is immutable, rolling changes are not supported yet"),
+    validation = once_formed(&same("podSecurity"))
+    .message("the cluster has formed: spec.podSecurity is immutable, the files of the volumes belong to the user of the Pods"),
     validation = once_formed(&same_below("tls.insecure"))
     .message("the cluster has formed: spec.tls.insecure is immutable, turning TLS on or off is not supported yet"),
     validation = once_formed(&SOURCES.map(same_below).join(" && "))
@@ -399,6 +402,10 @@ pub struct Placement {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
+    /// User of the members' Pods and of this cluster's agents. On an EtcdCluster immutable after the cluster has formed,
+    /// because the files of a volume belong to the user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_security: Option<PodSecurity>,
 }
 
 /// State that the operator last observed.

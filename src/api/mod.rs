@@ -13,6 +13,7 @@ pub mod family;
 pub mod held;
 pub mod member;
 pub mod name;
+pub mod pod_security;
 pub mod repair;
 pub mod restore;
 pub mod schedule;

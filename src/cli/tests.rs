@@ -1,6 +1,7 @@
 //! What people and manifests type.
 
 use clap::{CommandFactory, Parser};
+use serde_json::Value;
 use snapshot_agent::contract::{DATA_DIR, EtcdFlags, FAILURES, StoreFlags};
 
 use super::*;
@@ -403,8 +404,10 @@ fn a_snapshot_is_asked_for_in_one_line() {
 /// What is printed is what is read back: a flag that is renamed here and not there would only show in a cluster.
 #[test]
 fn the_deployment_starts_the_operator_it_means() {
-    for (scope, namespace) in [(Scope::Cluster, None), (Scope::Namespace("etcd".to_owned()), Some("etcd"))] {
-        let options = Options { image: "r/h:1".to_owned(), scope, only: Some(Part::Deployment) };
+    for (scope, namespace, pod_run_as) in
+        [(Scope::Cluster, None, RunAs::Fixed), (Scope::Namespace("etcd".to_owned()), Some("etcd"), RunAs::Unset)]
+    {
+        let options = Options { image: "r/h:1".to_owned(), scope, pod_run_as, only: Some(Part::Deployment) };
         let deployment = crate::manifests::objects(&options).unwrap().pop().unwrap();
         let container = &deployment["spec"]["template"]["spec"]["containers"][0];
         let args: Vec<&str> = container["args"].as_array().unwrap().iter().map(|a| a.as_str().unwrap()).collect();
@@ -413,6 +416,10 @@ fn the_deployment_starts_the_operator_it_means() {
         let Command::Operator(flags) = parse(&[&args[..], &more].concat()).unwrap() else { panic!("{args:?}") };
         let config = Config::try_from(*flags).unwrap();
         assert_eq!(config.watch_namespace.as_deref(), namespace);
+        assert_eq!(config.pod_run_as, pod_run_as);
+        let security = &deployment["spec"]["template"]["spec"]["securityContext"];
+        let named = ["runAsUser", "runAsGroup"].map(|field| security.get(field).is_some());
+        assert_eq!((&security["runAsNonRoot"], named), (&Value::Bool(true), [pod_run_as == RunAs::Fixed; 2]));
         assert_eq!(config.lease_namespace, namespace.unwrap_or("holdfast-system"));
         let port = container["ports"][0]["containerPort"].as_u64().unwrap();
         assert_eq!(u64::from(config.listen.port()), port);

@@ -6,6 +6,8 @@
 use serde_json::{Value, json};
 
 use super::{NAME, Options, Scope, labels, metadata};
+use crate::api::pod_security::RunAs;
+use crate::plan::build::USER;
 
 /// Where `/healthz`, `/readyz` and `/metrics` are served.
 pub(super) const PORT: u16 = 8080;
@@ -28,6 +30,14 @@ pub(super) fn object(options: &Options) -> Value {
     if let Scope::Namespace(name) = &options.scope {
         args.push(format!("--watch-namespace={name}"));
     }
+    let mut security = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
+    match options.pod_run_as {
+        RunAs::Fixed => {
+            security["runAsUser"] = json!(USER);
+            security["runAsGroup"] = json!(USER);
+        }
+        RunAs::Unset => args.push("--pod-run-as=unset".to_owned()),
+    }
     let probe = |path: &str, seconds: u32| json!({"httpGet": {"path": path, "port": "http"}, "periodSeconds": seconds, "timeoutSeconds": 3});
     json!({
         "apiVersion": "apps/v1",
@@ -45,12 +55,7 @@ pub(super) fn object(options: &Options) -> Value {
                     "automountServiceAccountToken": true,
                     "enableServiceLinks": false,
                     "terminationGracePeriodSeconds": GRACE_SECONDS,
-                    "securityContext": {
-                        "runAsNonRoot": true,
-                        "runAsUser": 65532,
-                        "runAsGroup": 65532,
-                        "seccompProfile": {"type": "RuntimeDefault"},
-                    },
+                    "securityContext": security,
                     "containers": [{
                         "name": "operator",
                         "image": options.image,

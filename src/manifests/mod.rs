@@ -8,6 +8,7 @@
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
 
+use crate::api::pod_security::RunAs;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
 
 pub mod jobs;
@@ -73,6 +74,8 @@ pub struct Options {
     pub image: String,
     /// Where it works.
     pub scope: Scope,
+    /// The user of the Pods of operator, members and agents.
+    pub pod_run_as: RunAs,
     /// One part only.
     pub only: Option<Part>,
 }

@@ -123,6 +123,7 @@ fn seen(image: &str) -> Observed {
             etcd_repository: String::new(),
             proxies: Proxies::default(),
             cluster_domain: None,
+            pod_run_as: crate::api::pod_security::RunAs::default(),
         },
     }
 }

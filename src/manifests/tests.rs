@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::*;
 
 fn options(scope: Scope) -> Options {
-    Options { image: "r/holdfast:1".to_owned(), scope, only: None }
+    Options { image: "r/holdfast:1".to_owned(), scope, pod_run_as: RunAs::Fixed, only: None }
 }
 
 fn namespaced() -> Options {

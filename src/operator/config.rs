@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use crate::api::pod_security::RunAs;
 use crate::plan::{Proxies, Settings};
 
 /// What the operator was started with.
@@ -23,6 +24,8 @@ pub struct Config {
     pub proxies: Proxies,
     /// The domain of the Kubernetes cluster, where it is known.
     pub cluster_domain: Option<String>,
+    /// The user of Pods, where no spec chooses.
+    pub pod_run_as: RunAs,
     /// Where `/healthz`, `/readyz` and `/metrics` are served.
     pub listen: SocketAddr,
     /// For crash tests: the process ends hard right after this many successful writes.
@@ -52,6 +55,7 @@ impl Config {
             etcd_repository: self.etcd_repository.clone(),
             proxies: self.proxies.clone(),
             cluster_domain: self.cluster_domain.clone(),
+            pod_run_as: self.pod_run_as,
         }
     }
 }

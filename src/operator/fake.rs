@@ -100,6 +100,7 @@ impl Fake {
                 etcd_repository: "etcd".to_owned(),
                 proxies: Proxies::default(),
                 cluster_domain: None,
+                pod_run_as: crate::api::pod_security::RunAs::default(),
             },
             backoff: Backoff::default(),
             repeats: Repeats::default(),

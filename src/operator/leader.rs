@@ -280,6 +280,7 @@ mod tests {
             etcd_repository: String::new(),
             proxies: Proxies::default(),
             cluster_domain: None,
+            pod_run_as: crate::api::pod_security::RunAs::default(),
             listen: "127.0.0.1:0".parse().unwrap(),
             die_after_writes: None,
         };

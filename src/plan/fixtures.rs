@@ -39,6 +39,7 @@ pub fn settings() -> Settings {
         etcd_repository: "example.org/etcd".to_owned(),
         proxies: Proxies::default(),
         cluster_domain: None,
+        pod_run_as: crate::api::pod_security::RunAs::default(),
     }
 }
 

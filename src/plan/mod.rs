@@ -16,6 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::api::cluster::{Latches, Retention};
 use crate::api::condition::Reason;
 use crate::api::member::{Joined, Leaving, Parked, Removed};
+use crate::api::pod_security::RunAs;
 use crate::api::schedule::PruneRun;
 use crate::api::snapshot::Removal;
 use crate::api::tls::Trusts;
@@ -483,6 +484,8 @@ pub struct Settings {
     pub proxies: Proxies,
     /// The domain of the Kubernetes cluster: `cluster.local`; `None`: not known.
     pub cluster_domain: Option<String>,
+    /// The user of Pods, where no spec chooses.
+    pub pod_run_as: RunAs,
 }
 
 /// What stands between Pods and stores, for those that speak to one.

@@ -1,13 +1,15 @@
-//! What the binary prints is checked in: `crds/`, `charts/manifests/`, `jobs/`; and the shape of what it stores,
-//! `docs/schemas/`. A change of the code shows as a change of these files, where people read it.
+//! What the binary prints is checked in: `crds/`, `charts/manifests/`, `jobs/`; the shape of what it stores, `docs/schemas/`; and
+//! the tables of documents. A change of the code shows as a change of these files, where people read it.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
+use holdfast::api::pod_security::RunAs;
 use holdfast::cli::Cli;
 use holdfast::manifests::{self, IMAGE, Options, Part, Scope, jobs};
+use holdfast::plan::cluster::{Step, TABLES, Table};
 use snapshot_agent::contract::{Failure, Origin, Retry};
 
 /// Folders that hold nothing but what is printed.
@@ -21,7 +23,8 @@ fn printed(scope: &Scope, parts: &[Part]) -> String {
     let objects: Vec<_> = parts
         .iter()
         .flat_map(|part| {
-            let options = Options { image: IMAGE.to_owned(), scope: scope.clone(), only: Some(*part) };
+            let pod_run_as = RunAs::Fixed;
+            let options = Options { image: IMAGE.to_owned(), scope: scope.clone(), pod_run_as, only: Some(*part) };
             manifests::objects(&options).unwrap()
         })
         .collect();
@@ -88,18 +91,27 @@ fn wanted() -> BTreeMap<String, String> {
     files.insert("docs/schemas/manifest.json".to_owned(), schema + "\n");
     files.insert(
         "docs/exit-codes.md".to_owned(),
-        with_exit_codes(&fs::read_to_string(root().join("docs/exit-codes.md")).unwrap()),
+        between_marks("docs/exit-codes.md", "the table of failures", &exit_codes()),
+    );
+    files.insert(
+        "docs/architecture.md".to_owned(),
+        between_marks("docs/architecture.md", "the rules of a cluster", &rules_of_a_cluster()),
     );
     let schema = serde_json::to_string_pretty(&snapshot_agent::catalog::proof::schema()).unwrap();
     files.insert("docs/schemas/proof.json".to_owned(), schema + "\n");
     files
 }
 
-/// The document with the table of failures between its marks as the code has the table.
-fn with_exit_codes(document: &str) -> String {
-    let (begin, end) = ("<!-- begin: the table of failures -->\n", "<!-- end -->");
-    let (head, rest) = document.split_once(begin).unwrap();
+/// The document with another text between its marks.
+fn between_marks(document: &str, about: &str, text: &str) -> String {
+    let document = fs::read_to_string(root().join(document)).unwrap();
+    let (begin, end) = (format!("<!-- begin: {about} -->\n"), "<!-- end -->");
+    let (head, rest) = document.split_once(&begin).unwrap();
     let (_, tail) = rest.split_once(end).unwrap();
+    format!("{head}{begin}{text}{end}{tail}")
+}
+
+fn exit_codes() -> String {
     let mut table =
         "| code | class | origin | cause | retry | reason, and runbook |\n|---|---|---|---|---|---|\n".to_owned();
     for Failure { class, origin, code, retry, reason, cause } in Failure::by_code() {
@@ -113,7 +125,19 @@ fn with_exit_codes(document: &str) -> String {
         table +=
             &format!("| {code} | `{class}` | {origin} | {cause} | {retry} | [{reason}](../runbooks/{reason}.md) |\n");
     }
-    format!("{head}{begin}{table}{end}{tail}")
+    table
+}
+
+fn rules_of_a_cluster() -> String {
+    let table = |Table { title, steps }: &Table| {
+        let row = |(at, Step { name, when, file, .. }): (usize, &Step)| {
+            let path = format!("src/plan/{file}");
+            format!("| {} | {name} | {when} | [`{file}`](../{path}) |\n", at + 1)
+        };
+        let rows: String = steps.iter().enumerate().map(row).collect();
+        format!("\n{title}:\n\n| | act or wait | when | rule |\n|---|---|---|---|\n{rows}")
+    };
+    TABLES.iter().map(|it| table(it)).collect::<String>() + "\n"
 }
 
 /// The lines that differ, with a few around them.

@@ -17,6 +17,7 @@
 
 mod columns;
 mod command_line;
+mod documents;
 mod golden;
 mod imports;
 mod interrupted;

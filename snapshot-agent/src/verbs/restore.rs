@@ -301,7 +301,7 @@ fn find_difference(restored: &Restored, request: &RestoreRequest) -> Result<Opti
     })
 }
 
-/// Whether the operator (still) wants this empty volume filled.
+/// Whether the operator (still) wants this empty volume filled (I3, I9).
 fn check_permit(request: &RestoreRequest) -> Result<()> {
     let Some(annotations) = &request.annotations else { return Ok(()) };
     let claim = &request.identity.claim_uid;

@@ -1,5 +1,5 @@
 //! Small changes to one object each. Every patch carries the UID and the resourceVersion of the decision, so that it
-//! fails with a conflict when the object has changed since.
+//! fails with a conflict when the object has changed since (I12).
 
 use std::collections::BTreeMap;
 

@@ -22,11 +22,12 @@ use snapshot_agent::contract::{
 };
 
 use super::store::{self, Use};
-use super::{container_security, external, literal, pod_security, spool};
+use super::{container_security, external, literal, pod_security_as, spool};
 use crate::api::agent::{Agent, PodMetadata};
 use crate::api::backup_store::StoreRecord;
 use crate::api::cluster::Placement;
 use crate::api::name::{LocalRef, label_value};
+use crate::api::pod_security::RunAs;
 use crate::api::snapshot::{External, Spool};
 use crate::api::store::Location;
 use crate::api::{component, key};
@@ -292,6 +293,8 @@ pub struct AgentJob {
     pub attempts_before: i32,
     /// The most bytes that the database can have; absent: the most that etcd is meant for.
     pub most_bytes: Option<u64>,
+    /// The user of the Pod, where neither agent nor cluster choose.
+    pub run_as: RunAs,
 }
 
 impl AgentJob {
@@ -318,6 +321,7 @@ impl AgentJob {
             placement: Placement::default(),
             attempts_before: 0,
             most_bytes: None,
+            run_as: RunAs::default(),
         }
     }
 }
@@ -407,13 +411,16 @@ fn pod(want: &AgentJob) -> PodSpec {
         node_selector,
         priority_class_name,
         image_pull_secrets,
+        pod_security,
     } = want.placement.clone();
+    let chosen = [want.agent.pod_security, pod_security].into_iter().flatten().find_map(|pods| pods.run_as);
+    let run_as = chosen.unwrap_or(want.run_as);
     PodSpec {
         restart_policy: Some("Never".to_owned()),
         service_account_name: want.agent.service_account_name.clone(),
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
-        security_context: Some(pod_security()),
+        security_context: Some(pod_security_as(run_as)),
         termination_grace_period_seconds: Some(GRACE_SECONDS),
         // The agent's own before those of the cluster's members.
         tolerations: want.agent.tolerations.clone().or(tolerations),

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::Resource;
 
 use crate::api::cluster::Image;
+use crate::api::pod_security::RunAs;
 use crate::api::{EtcdCluster, component, key};
 use crate::plan::meta;
 
@@ -128,6 +129,16 @@ pub fn pod_security() -> PodSecurityContext {
         fs_group_change_policy: Some("OnRootMismatch".to_owned()),
         seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
         ..PodSecurityContext::default()
+    }
+}
+
+/// The same, with the user and the groups that are chosen.
+pub fn pod_security_as(run_as: RunAs) -> PodSecurityContext {
+    let fixed = pod_security();
+    match run_as {
+        RunAs::Fixed => fixed,
+        // OpenShift refuses a Pod that names a user outside of its namespace's range, and fills in what is absent.
+        RunAs::Unset => PodSecurityContext { run_as_user: None, run_as_group: None, fs_group: None, ..fixed },
     }
 }
 

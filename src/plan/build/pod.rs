@@ -75,6 +75,7 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
         ..base()
     };
     let agent = start.restore.and_then(|(restoring, _)| restoring.agent.as_ref());
+    let run_as = placement.pod_security.and_then(|pods| pods.run_as).unwrap_or(settings.pod_run_as);
     let mut init = vec![install(member, settings)];
     let mut volumes = volumes(member);
     if let Some((restoring, opened, proxies)) = &restore {
@@ -92,7 +93,7 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
             restart_policy: Some("Always".to_owned()),
             // etcd hands leadership over and closes its files in well under a second; a slow disk may need longer.
             termination_grace_period_seconds: Some(30),
-            security_context: Some(super::pod_security()),
+            security_context: Some(super::pod_security_as(run_as)),
             // A store that takes a workload's identity: a role of the cloud's, never a token of the Kubernetes API.
             service_account_name: agent.and_then(|agent| agent.service_account_name.clone()),
             automount_service_account_token: Some(false),

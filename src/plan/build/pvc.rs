@@ -1,7 +1,7 @@
 //! A member's claim.
 //!
 //! Decides its labels and size. It has no owner reference: garbage collection would delete the data whenever the owner
-//! comes back under another UID (a restored management cluster). The member pass deletes it, by label and UID.
+//! comes back under another UID (a restored management cluster; I4). The member pass deletes it, by label and UID.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

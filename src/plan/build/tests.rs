@@ -11,6 +11,7 @@ use crate::api::EtcdMember;
 use crate::api::agent::{Agent, PodMetadata};
 use crate::api::cluster::{CompactionMode, Image, Options, Placement};
 use crate::api::name::LocalRef;
+use crate::api::pod_security::PodSecurity;
 
 use crate::api::store::{Location, PvcLocation, S3Location};
 use crate::plan::fixtures::{etcd_cluster, joined_member, restoring, settings, stored};
@@ -420,5 +421,25 @@ fn certificates_in_arguments_for_each_minor() {
         }
         let plain = args(&newcomer(version));
         assert!(!plain.iter().any(|arg| arg.contains("cert") || arg.contains("https")), "{plain:?}");
+    }
+}
+
+#[test]
+fn the_user_of_a_member_is_the_clusters_else_the_operators() {
+    let member = newcomer("3.6.16");
+    let start = Start { claim_uid: "u", initial_cluster: "x", may_start_empty: true, found: false, restore: None };
+    let named = |run_as| Placement { pod_security: Some(PodSecurity { run_as }), ..Placement::default() };
+    for (cluster, operator, user) in [
+        (Placement::default(), RunAs::Fixed, Some(USER)),
+        (Placement::default(), RunAs::Unset, None),
+        (named(None), RunAs::Unset, None),
+        (named(Some(RunAs::Unset)), RunAs::Fixed, None),
+        (named(Some(RunAs::Fixed)), RunAs::Unset, Some(USER)),
+    ] {
+        let settings = Settings { pod_run_as: operator, ..settings() };
+        let pod = pod(&member, &valid::member(&member).unwrap(), &cluster, &start, &settings);
+        let security = spec(&pod).security_context.as_ref().unwrap();
+        let users = [security.run_as_user, security.run_as_group, security.fs_group];
+        assert_eq!((security.run_as_non_root, users), (Some(true), [user; 3]), "{cluster:?} {operator:?}");
     }
 }

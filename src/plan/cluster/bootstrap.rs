@@ -16,16 +16,8 @@ use crate::plan::schedule::endangers;
 use crate::plan::{Act, Next, Seen, Target, Wake, build, meta, pods};
 use snapshot_agent::contract::hex_id;
 
-/// What to do while no cluster ID has been latched.
-pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
-    // A member that has served is past the point of no return: whatever the spec says now, the cluster has formed, and
-    // only the latch is missing (or was lost with the status).
-    if let Some(joined) = seen.members.iter().find_map(|m| m.object.spec.joined.as_ref()) {
-        return form(seen, joined, now);
-    }
-    if let Some(next) = beside_foreign_volumes(seen) {
-        return next;
-    }
+/// The next step towards a seed that serves, while no member has joined.
+pub(super) fn seed(seen: &Observed, now: Timestamp) -> Next {
     let wanted = match restore::wanted(seen, now) {
         Ok(wanted) => wanted,
         Err(next) => return *next,
@@ -63,7 +55,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
 /// Volumes of an earlier cluster of this name may hold the only copy of its data: a new one is founded, or restored,
 /// only when they are gone or a person has taken their label off. A cluster that came back from a backup of the
 /// Kubernetes objects has another UID and no status, and looks exactly like this (I2).
-fn beside_foreign_volumes(seen: &Observed) -> Option<Next> {
+pub(super) fn beside_foreign_volumes(seen: &Observed) -> Option<Next> {
     let (going, staying): (Vec<_>, Vec<_>) = seen.foreign.iter().partition(|f| f.going);
     let names = |of: &[&super::ForeignVolume]| of.iter().map(|f| f.claim.as_str()).collect::<Vec<_>>().join(", ");
     if !staying.is_empty() {
@@ -159,8 +151,15 @@ fn serves_alone(seen: &Observed, etcd: &Membership, seed: &Member) -> Option<Joi
     Some(Joined { member_id: hex_id(listed.id), cluster_id: hex_id(etcd.cluster_id) })
 }
 
-/// A member has joined: no start on an empty volume any more, then the latch, and only later clients (I3).
-fn form(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
+/// The step to the latch that the cluster has formed. A member that has joined is past the point of no return: whatever the spec says
+/// now, only the latch is missing (or was lost with the status). Before it the Pod loses its permission to start on an empty
+/// volume, and only after it clients come (I3).
+pub(super) fn form(seen: &Observed, now: Timestamp) -> Option<Next> {
+    let joined = seen.members.iter().find_map(|m| m.object.spec.joined.as_ref())?;
+    Some(latch_formed(seen, joined, now))
+}
+
+fn latch_formed(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
     if let Some(next) = super::admit::forbid_empty_starts(seen) {
         return next;
     }

@@ -110,8 +110,8 @@ impl Observed {
         (answer.cluster_id == etcd.cluster_id && answer.member_id == listed.id).then_some(answer)
     }
 
-    /// Nothing is left to decide: all serve, or some are on their way back.
-    pub(super) fn rest(&self, etcd: &Membership, now: Timestamp) -> Next {
+    /// The wait for listed members whose Pod is not ready.
+    pub(super) fn restarting(&self, etcd: &Membership, now: Timestamp) -> Option<Next> {
         let back: Vec<&str> = etcd
             .members
             .iter()
@@ -120,10 +120,10 @@ impl Observed {
             .map(Member::name)
             .collect();
         if back.is_empty() {
-            return Next::Settled(POLL);
+            return None;
         }
         let starting = self.members.iter().any(|m| pods::starting(m.live_pod(), now));
         let message = format!("not ready: {}", back.join(", "));
-        Next::wait(Reason::MemberRestarting, message, if starting { Wake::AfterMillis(1_000) } else { POLL })
+        Some(Next::wait(Reason::MemberRestarting, message, if starting { Wake::AfterMillis(1_000) } else { POLL }))
     }
 }

@@ -213,6 +213,7 @@ fn start(seen: &Observed, asked: &Latest, (store, id): (&Location, Option<&str>)
         placement: seen.cluster.spec.placement.clone(),
         attempts_before: number,
         proxies: seen.settings.proxies.clone(),
+        run_as: seen.settings.pod_run_as,
         ..AgentJob::of(
             named(seen, question, number),
             Work::Latest(request),

@@ -1,4 +1,4 @@
-//! Decides what to do about one `EtcdCluster`. See `plan.rs` for the order of decisions.
+//! Decides what to do about one `EtcdCluster`. See `steps.rs` for the order of decisions.
 
 #![allow(clippy::similar_names, reason = "`seen` and `seed` are words of this house")]
 
@@ -11,6 +11,7 @@ mod facts;
 mod front;
 mod grow;
 mod health;
+mod identity;
 mod latest;
 mod lineage;
 mod memberless;
@@ -30,6 +31,7 @@ mod seed;
 mod shrink;
 mod silent;
 mod status;
+mod steps;
 mod stuck;
 #[cfg(test)]
 mod tests;
@@ -40,4 +42,5 @@ pub use backups::newest;
 pub use observed::*;
 pub use plan::plan;
 pub use restore::{How, Of, restore_uid};
+pub use steps::{Step, TABLES, Table};
 pub use tls::{is_auto, requests, sources, written_at};

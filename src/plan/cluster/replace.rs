@@ -1,7 +1,7 @@
 //! Which member another one replaces, on which evidence, and when.
 //!
-//! Decides the limits: the quorum first (I1), then one member an hour, and nobody while two members show the same evidence at the
-//! same time. A request of a person waits for the quorum alone. A member that is slow, restarts, or is silent is never replaced.
+//! Decides the limits: the quorum first (I1), then one member an hour, and no member while two members show the same evidence at the
+//! same time (I29). A request of a person waits for the quorum alone. A member that is slow, restarts, or is silent is never replaced.
 //! `shrink.rs` removes the member, and `grow.rs` makes the next one. Evidence is collected in `member/evidence.rs`.
 
 use jiff::{SignedDuration, Timestamp};
@@ -60,8 +60,17 @@ pub(super) fn told(member: &Member) -> Option<&Evidence> {
     holds.then_some(told)
 }
 
-/// The next step towards a replacement; `None` when there is none to take now.
-pub(super) fn next(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
+/// The next step towards a replacement, or its wait; `None` when no member is to be replaced. `beside`: another member waits to
+/// leave, and may wait for this.
+pub(super) fn next(seen: &Observed, etcd: &Membership, beside: bool, now: Timestamp) -> Option<Next> {
+    if beside {
+        return next_beside(seen, etcd, now);
+    }
+    start(seen, etcd, now).or_else(|| waiting(seen, etcd, now))
+}
+
+/// The replacement of a member that nothing holds up.
+fn start(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
     let (member, cause) =
         causes(seen, etcd, now).into_iter().find(|(m, cause)| hold(seen, etcd, (m, cause), now).is_none())?;
     let latches = seen.latches();
@@ -83,8 +92,8 @@ pub(super) fn next(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option
     Some(Next::act(Act::LatchLeaving { member: Target::of(&member.object.metadata), leaving }))
 }
 
-/// The replacement of a lost voter while another member waits to leave: that may wait for this.
-pub(super) fn beside(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
+/// The replacement of a lost voter while another member waits to leave.
+fn next_beside(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
     let causes = causes(seen, etcd, now);
     let (member, Cause::Lost(evidence)) = causes.first().filter(|_| leaves(seen))? else { return None };
     let listed = seen.listed(etcd, member.name()).filter(|_| !seen.cluster.spec.repairs_itself());
@@ -98,7 +107,7 @@ pub(super) fn beside(seen: &Observed, etcd: &Membership, now: Timestamp) -> Opti
         );
         return Some(Next::wait(Reason::Replacing, message, POLL));
     }
-    next(seen, etcd, now).or_else(|| waiting(seen, etcd, now))
+    start(seen, etcd, now).or_else(|| waiting(seen, etcd, now))
 }
 
 /// Whether a member is on its way out.
@@ -107,7 +116,7 @@ fn leaves(seen: &Observed) -> bool {
 }
 
 /// What a replacement that does not come yet waits for.
-pub(super) fn waiting(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
+fn waiting(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
     let causes = causes(seen, etcd, now);
     causes.iter().find_map(|(member, cause)| hold(seen, etcd, (member, cause), now))
 }

@@ -1,4 +1,4 @@
-//! Evidence that a member's data are lost.
+//! Evidence that a member's data are lost (I29).
 //!
 //! Decides what counts as evidence, and when a refused volume is tried in a second Pod. A member that is slow, killed for its
 //! memory, or silent shows no evidence. Whether and when the member is replaced is

@@ -77,6 +77,7 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
             return Next::wait(Reason::InvalidSpec, message, Wake::OnChange);
         }
     };
+    // I3: the permission to start empty is for a member that has not joined.
     let start = Start { claim_uid, initial_cluster, may_start_empty: joined.is_none(), found: founds, restore };
     let placement = cluster(seen).map_or(&member.spec.placement, |c| &c.spec.placement);
     let want = pod(member, server, placement, &start, &seen.settings);

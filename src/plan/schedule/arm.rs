@@ -138,6 +138,7 @@ pub(super) fn agent_job(seen: &Observed) -> AgentJob {
         placement: cluster.map(|c| c.spec.placement.clone()).unwrap_or_default(),
         most_bytes: cluster.and_then(valid::most_bytes),
         proxies: seen.settings.proxies.clone(),
+        run_as: seen.settings.pod_run_as,
         ..AgentJob::of(name, work, nowhere, seen.settings.agent_image.clone())
     }
 }

@@ -1,4 +1,4 @@
-//! Which stored snapshots are being restored.
+//! Which stored snapshots are being restored, and so stay (I25).
 //!
 //! Decides by what clusters that have not formed, and their first members, name: what is latched, and what the spec says
 //! where nothing is latched yet. A `source` may name a file, or the folder from another prefix of the bucket on: all are cut

@@ -110,6 +110,7 @@ fn of(
         attempts_before,
         most_bytes: cluster.and_then(valid::most_bytes),
         proxies: seen.settings.proxies.clone(),
+        run_as: seen.settings.pod_run_as,
         ..AgentJob::of(name, work, destination, seen.settings.agent_image.clone())
     })
 }

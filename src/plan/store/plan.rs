@@ -116,6 +116,7 @@ fn start(seen: &Observed, inputs: &str, location: Location) -> Job {
         readers: readers(store, &location),
         agent: store.spec.agent.clone().unwrap_or_default(),
         proxies: seen.settings.proxies.clone(),
+        run_as: seen.settings.pod_run_as,
         ..AgentJob::of(job_name(store, inputs), Work::Probe(request), location, image)
     })
 }

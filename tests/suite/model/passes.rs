@@ -98,6 +98,7 @@ fn settings() -> Settings {
         etcd_repository: "etcd".to_owned(),
         proxies: Proxies::default(),
         cluster_domain: None,
+        pod_run_as: holdfast::api::pod_security::RunAs::default(),
     }
 }
 

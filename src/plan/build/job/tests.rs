@@ -6,6 +6,7 @@ use snapshot_agent::contract::{EtcdFlags, FAILURES, LockMode, Retry};
 use super::super::{budget, service};
 use super::*;
 use crate::api::name::LocalRef;
+use crate::api::pod_security::PodSecurity;
 use crate::api::store::{
     AzureLocation, GcsLocation, PvcLocation, S3Checksum, S3Encryption, S3Location, S3ObjectLock, S3Sse, S3Tag,
 };
@@ -229,6 +230,7 @@ fn placement_goes_along_without_the_members_affinity() {
         node_selector: Some(BTreeMap::from([("disk".to_owned(), "ssd".to_owned())])),
         priority_class_name: Some("high".to_owned()),
         image_pull_secrets: Some(vec![LocalObjectReference { name: "pull".to_owned() }]),
+        pod_security: None,
     };
     let (_, pod, ..) = parts(&job(&want));
     assert_eq!(pod.affinity, None);
@@ -463,4 +465,25 @@ fn azure_and_google_are_stores_like_the_others() {
         "--credentials-dir=/etc/holdfast/credentials",
     ];
     assert_eq!(rendered(Location::Gcs(gcs)), (expected.map(str::to_owned).to_vec(), files.to_vec()));
+}
+
+#[test]
+fn the_user_of_a_pod_is_the_agents_else_the_clusters_else_the_operators() {
+    let named = |run_as| Some(PodSecurity { run_as: Some(run_as) });
+    let (fixed, unset) = (named(RunAs::Fixed), named(RunAs::Unset));
+    for (agent, cluster, operator, user) in [
+        (None, None, RunAs::Fixed, Some(65532)),
+        (None, None, RunAs::Unset, None),
+        (None, unset, RunAs::Fixed, None),
+        (None, fixed, RunAs::Unset, Some(65532)),
+        (fixed, unset, RunAs::Unset, Some(65532)),
+        (unset, fixed, RunAs::Fixed, None),
+        (Some(PodSecurity::default()), unset, RunAs::Fixed, None),
+    ] {
+        let mut want = AgentJob { run_as: operator, ..to_s3() };
+        (want.agent.pod_security, want.placement.pod_security) = (agent, cluster);
+        let security = parts(&job(&want)).1.security_context.unwrap();
+        let users = [security.run_as_user, security.run_as_group, security.fs_group];
+        assert_eq!((security.run_as_non_root, users), (Some(true), [user; 3]), "{agent:?} {cluster:?} {operator:?}");
+    }
 }

@@ -76,6 +76,7 @@ pub(super) fn fresh() -> Observed {
             etcd_repository: "r/etcd".to_owned(),
             proxies: Proxies::default(),
             cluster_domain: None,
+            pod_run_as: crate::api::pod_security::RunAs::default(),
         },
     }
 }
