@@ -91,7 +91,7 @@ pub async fn sidecar(w: &World) -> Result<()> {
         let cron =
             w.wait("EtcdSnapshotSchedule", "nightly", "its CronJob", |s| !s["status"]["cronJob"]["name"].is_null());
         let cron = cron.await?["status"]["cronJob"]["name"].as_str().context("a CronJob")?.to_owned();
-        w.env.kubectl(&["create", "job", "-n", &w.ns, "by-hand", &format!("--from=cronjob/{cron}")])?;
+        w.run_now(&cron, "by-hand").await?;
         w.step("the run is recorded", w.wait_complete("by-hand")).await?;
         let gone = until("its Job to go", PATIENCE, async || {
             let jobs = w.names("Job").await?;
@@ -124,7 +124,7 @@ async fn under(w: &World, name: &str, mut spec: Value, story: impl Future<Output
         "apiVersion": version, "kind": "MutatingAdmissionPolicyBinding", "metadata": metadata, "spec": {"policyName": name},
     });
     for object in [&policy, &binding] {
-        w.env.apply(None, &object.to_string())?;
+        w.apply(&object.to_string()).await?;
     }
     let told = story.await;
     for kind in ["mutatingadmissionpolicybinding", "mutatingadmissionpolicy"] {
@@ -135,9 +135,8 @@ async fn under(w: &World, name: &str, mut spec: Value, story: impl Future<Output
 
 /// Waits until a policy holds, which takes some seconds: a Pod that is created for a trial is as it makes it.
 async fn holds(w: &World, pod: &Value, changed: impl Fn(&Value) -> bool) -> Result<()> {
-    let create = ["-n", &w.ns, "create", "--dry-run=server", "-o", "json", "-f", "-"];
     until("the policy to hold", PATIENCE, async || {
-        let made: Value = serde_json::from_str(&w.env.kubectl_with(&create, Some(&pod.to_string()))?)?;
+        let made = w.try_create(pod).await?;
         Ok(if changed(&made) { Ok(()) } else { Err(made["metadata"].to_string()) })
     })
     .await
