@@ -1,6 +1,6 @@
 //! End-to-end stories on a real Kubernetes with real etcd and a real S3 server.
 //!
-//! Every story owns a namespace, with Pod security `restricted` and an operator limited to it; four run at a time. What
+//! Every story owns a namespace, with Pod security `restricted` and an operator limited to it; five run at a time. What
 //! is asserted is read through etcd's own client and from the store, never through our status alone.
 //!
 //! Some stories start their operators on this machine, to kill, freeze and starve them; on a cluster whose Pods cannot
@@ -39,8 +39,8 @@ fn main() -> ExitCode {
         let stories = stories::all().into_iter().map(|s| Trial::test(s.name, || Ok(())));
         return libtest_mimic::run(&args, checks().into_iter().chain(stories).collect()).exit_code();
     }
-    // Four operators and their etcds fit the smallest machine this runs on; more only makes deadlines longer.
-    args.test_threads = args.test_threads.or(Some(4));
+    // Two of the first wait for minutes, and three busy ones keep two processors busy; more only makes deadlines longer.
+    args.test_threads = args.test_threads.or(Some(5));
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let env = match prepare() {
         Ok(env) => Arc::new(env),

@@ -146,8 +146,10 @@ fn fires(cron: &Value) -> Result<bool> {
 
 /// Makes the last success older than it is. Its Job goes first: Kubernetes would read the time there again.
 async fn set_back(w: &World, cron: &str) -> Result<()> {
-    let last: Timestamp =
-        w.get("CronJob", cron).await?["status"]["lastSuccessfulTime"].as_str().context("it succeeded once")?.parse()?;
+    let succeeded = |cron: &Value| cron["status"]["lastSuccessfulTime"].is_string();
+    let last =
+        w.wait("CronJob", cron, "a run that succeeded", succeeded).await?["status"]["lastSuccessfulTime"].clone();
+    let last: Timestamp = serde_json::from_value(last)?;
     let jobs = w.api("Job");
     patiently(async |_| jobs.delete_collection(&DeleteParams::background(), &ListParams::default()).await).await?;
     until("the Jobs that succeeded to go", PATIENCE, async || {

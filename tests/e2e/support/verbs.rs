@@ -26,8 +26,9 @@ impl World {
         let mut metadata = json!(template.metadata.unwrap_or_default());
         metadata["name"] = json!(name);
         metadata["annotations"]["cronjob.kubernetes.io/instantiate"] = json!("manual");
-        metadata["ownerReferences"] =
-            json!([{"apiVersion": "batch/v1", "kind": "CronJob", "name": cron.name_any(), "uid": cron.uid()}]);
+        metadata["ownerReferences"] = json!([{
+            "apiVersion": "batch/v1", "kind": "CronJob", "name": cron.name_any(), "uid": cron.uid(), "controller": true,
+        }]);
         self.create(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": template.spec}))
             .await
             .map(drop)
