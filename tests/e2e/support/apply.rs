@@ -20,10 +20,14 @@ const CLUSTERED: [&str; 8] = [
     "ValidatingAdmissionPolicyBinding",
 ];
 
-/// Applies each object of a YAML or JSON text. `namespace` is for objects that name none.
+/// Applies each object of a YAML or JSON text, also those of a List. `namespace` is for objects that name none.
 pub async fn apply(client: &Client, namespace: &str, text: &str) -> Result<()> {
-    let objects: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|why| anyhow!("{why}: {text}"))?;
-    let (first, rest): (Vec<Value>, Vec<Value>) = objects.into_iter().partition(|it| it["kind"] == "Namespace");
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|why| anyhow!("{why}: {text}"))?;
+    let objects = documents.into_iter().flat_map(|document| match &document["items"] {
+        Value::Array(items) if document["kind"] == "List" => items.clone(),
+        _ => vec![document],
+    });
+    let (first, rest): (Vec<Value>, Vec<Value>) = objects.partition(|it| it["kind"] == "Namespace");
     for objects in [first, rest] {
         try_join_all(objects.into_iter().map(|object| apply_one(client, namespace, object))).await?;
     }
