@@ -1,5 +1,5 @@
-//! What ends a run: namespaces are taken away beside the next stories, and after the last one two checks look at what all stories
-//! have left. A story that fails is not its concern.
+//! Ends a run: takes namespaces away beside the next stories, and checks after the last story that no namespace is left and that
+//! no Secret stands in the collected files. It does not judge a story.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -21,7 +21,7 @@ use super::world::{PATIENCE, World};
 /// Between two looks at a namespace that nothing waits for.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What the stories have handed over.
+/// The namespaces and collected files of the stories so far.
 #[derive(Debug, Default)]
 pub struct Closing {
     sweeps: Mutex<Vec<Sweep>>,
@@ -36,7 +36,7 @@ struct Sweep {
 }
 
 impl Closing {
-    /// Takes what a story has left for the search.
+    /// Keeps the Secrets and files of a story for the search.
     pub fn search(&self, collected: Collected) {
         self.collected.lock().unwrap_or_else(PoisonError::into_inner).push(collected);
     }

@@ -1,5 +1,5 @@
-//! Collects what a story's namespace says at the story's end, for the search for Secrets after the last story: objects, Events and
-//! the logs of each container go to files, the Secrets stay in memory. It searches nothing.
+//! Collects a story's namespace at the story's end, for the search for Secrets after the last story: objects, Events and the logs
+//! of each container go to files, Secrets stay in memory. It searches nothing.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -30,14 +30,14 @@ const KINDS: [&str; 12] = [
     "PersistentVolumeClaim",
 ];
 
-/// What one story leaves for the search.
+/// The Secrets and the files of one story.
 #[derive(Debug)]
 pub struct Collected {
     /// The story.
     pub story: &'static str,
     /// Its Secrets, as the API server has them.
     pub secrets: Vec<Value>,
-    /// What was collected, and the logs of operators that the story started itself.
+    /// Objects and logs, and the logs of operators that the story started itself.
     pub files: Vec<PathBuf>,
 }
 

@@ -1,8 +1,8 @@
 //! No value of a Secret is anywhere but in that Secret, in no spelling: objects, Events, logs of every container and
 //! operator (I14).
 //!
-//! Searched after the last story, in what each story has left (`collect`). A store's access key ID is a name, and a
-//! certificate is meant to be seen.
+//! The search follows the last story and reads the files that `collect` made at the end of each. A store's access key ID is a
+//! name, and a certificate is meant to be seen.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -1,4 +1,4 @@
-//! What a user does with objects, and how a story looks at them, by the story's client. It decides nothing about the objects.
+//! A user's operations on objects, and a story's looks at them, by the story's client. It decides nothing about the objects.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::batch::v1::CronJob;
