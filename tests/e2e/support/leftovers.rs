@@ -29,10 +29,15 @@ pub async fn sweep(client: &Client) -> Result<()> {
         }
         eprintln!("e2e: taking away {name}, left by an earlier run");
         // Its operator may be gone, and nothing else removes the finalizers.
-        let members = api(client, &name, "EtcdMember");
-        for member in names(&members, "").await? {
-            let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-            members.patch(&member, &PatchParams::default(), &none).await?;
+        for kind in ["EtcdSnapshot", "EtcdCluster", "EtcdMember"] {
+            let objects = api(client, &name, kind);
+            for object in names(&objects, "").await? {
+                let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+                match objects.patch(&object, &PatchParams::default(), &none).await {
+                    Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                    answer => drop(answer?),
+                }
+            }
         }
         namespaces.delete(&name, &DeleteParams::background()).await?;
     }
