@@ -1,6 +1,6 @@
 //! End-to-end stories on a real Kubernetes with real etcd and a real S3 server.
 //!
-//! Every story owns a namespace, with Pod security `restricted` and an operator limited to it; four run at a time. What
+//! Every story owns a namespace, with Pod security `restricted` and an operator limited to it; five run at a time. What
 //! is asserted is read through etcd's own client and from the store, never through our status alone.
 //!
 //! Some stories start their operators on this machine, to kill, freeze and starve them; on a cluster whose Pods cannot
@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
+use support::closing::Closing;
 use support::env::Env;
 use support::world::World;
 
@@ -38,22 +39,41 @@ fn main() -> ExitCode {
         let stories = stories::all().into_iter().map(|s| Trial::test(s.name, || Ok(())));
         return libtest_mimic::run(&args, checks().into_iter().chain(stories).collect()).exit_code();
     }
-    // Four operators and their etcds fit the smallest machine this runs on; more only makes deadlines longer.
-    args.test_threads = args.test_threads.or(Some(4));
+    // Two of the first wait for minutes, and three busy ones keep two processors busy; more only makes deadlines longer.
+    args.test_threads = args.test_threads.or(Some(5));
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let env = match Env::prepare() {
+    let env = match prepare() {
         Ok(env) => Arc::new(env),
         Err(why) => {
             eprintln!("e2e: {why:#}");
             return ExitCode::FAILURE;
         }
     };
+    let closing = Arc::new(Closing::default());
     let stories = stories::all().into_iter().map(|story| {
         // An operator on this machine speaks to Pods by their addresses, and those of other clusters are elsewhere.
         let elsewhere = story.on_host && !env.throwaway;
-        let env = Arc::clone(&env);
-        Trial::test(story.name, move || World::tell(&env, &story).map_err(|why| Failed::from(format!("{why:#}"))))
-            .with_ignored_flag(elsewhere)
+        let (env, closing) = (Arc::clone(&env), Arc::clone(&closing));
+        let name = story.name;
+        let tell = move || World::tell(&env, &story, &closing).map_err(|why| Failed::from(format!("{why:#}")));
+        Trial::test(name, tell).with_ignored_flag(elsewhere)
     });
-    libtest_mimic::run(&args, checks().into_iter().chain(stories).collect()).exit_code()
+    let told = libtest_mimic::run(&args, checks().into_iter().chain(stories).collect());
+    // Of every run, also of a single story.
+    let all = Arguments { filter: None, exact: false, skip: vec![], ..args };
+    let (left, searched) = (Arc::clone(&closing), closing);
+    let closed = libtest_mimic::run(
+        &all,
+        vec![
+            Trial::test("nothing is left", move || left.nothing_is_left(&env).map_err(|why| format!("{why:#}").into())),
+            Trial::test("no Secret is told", move || {
+                searched.no_secret_is_told().map_err(|why| format!("{why:#}").into())
+            }),
+        ],
+    );
+    if told.has_failed() { told.exit_code() } else { closed.exit_code() }
+}
+
+fn prepare() -> anyhow::Result<Env> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(Env::prepare())
 }

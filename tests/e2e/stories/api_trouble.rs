@@ -32,7 +32,7 @@ const STORMY: &str = "a fifth of all calls fails";
 pub async fn tell(w: &World) -> Result<()> {
     let ledger = Ledger::start(w).await?;
     let proxy = Kfault::start(&w.env).await?;
-    let seat = Seat::new(w, "host", Some(&proxy.url))?;
+    let seat = Seat::new(w, "host", Some(&proxy.url)).await?;
     let mut operator = seat.start(&[])?;
     let ground = w.step("a source", Workload::Save.prepare(w)).await?;
     let run = async |workload: Workload, name: &'static str| play(w, &ledger, workload, name, &ground).await;

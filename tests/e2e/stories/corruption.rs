@@ -69,7 +69,7 @@ async fn emptied(w: &World, digest: &Digest) -> Result<()> {
     let first = first.context("the first member")?;
     w.toolbox("hands", &[&format!("data-{first}")]).await?;
     w.exec("hands", "probe", &["holdfast-probe", "rm", &format!("/mnt/data-{first}/data")]).await?;
-    w.patch_status("EtcdCluster", "copy", Value::Null)?;
+    w.patch_status("EtcdCluster", "copy", Value::Null).await?;
     w.delete("Pod", &first).await?;
     w.step("an emptied seed is a lost member", gate::refused(w, &first, "has lost its data")).await?;
     let pod = w.get("Pod", &first).await?;

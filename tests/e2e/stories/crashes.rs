@@ -1,8 +1,9 @@
 //! The operator is killed after its n-th write, for every n, and started again: it always ends like an undisturbed run,
 //! and nothing is made twice on the way.
 //!
-//! A run with `make test` takes three n by chance, `make soak` all of them, or those from `HOLDFAST_FROM` on. Three crashes are told apart: after the
-//! answer was heard, after the write was carried out and before anybody heard of it, and before it was sent.
+//! With `make test` a sweep takes one n by chance, with `make soak` all of them, or those from `HOLDFAST_FROM` on. There are three
+//! sorts of crashes: after the answer arrived, after the API server carried out the write and before its answer, and before the
+//! request. The sweeps of one run take the sorts in turn.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
@@ -17,6 +18,18 @@ use crate::support::luck::Luck;
 use crate::support::oracle::End;
 use crate::support::workload::{Ground, Workload};
 use crate::support::world::{PATIENCE, World};
+
+/// The sweeps, in the order in which they take the sorts of crashes.
+const SWEEPS: [&str; 8] = [
+    "crashes_while_growing",
+    "crashes_while_scaling",
+    "crashes_while_parking",
+    "crashes_while_replacing",
+    "crashes_while_losing",
+    "crashes_while_saving",
+    "crashes_while_recording",
+    "crashes_while_restoring",
+];
 
 /// A cluster grows from nothing to three members.
 pub async fn growing(w: &World) -> Result<()> {
@@ -111,8 +124,8 @@ struct Sweep<'a> {
 async fn sweep(w: &World, workload: Workload) -> Result<()> {
     let ledger = Ledger::start(w).await?;
     let proxy = Kfault::start(&w.env).await?;
-    let direct = Seat::new(w, "host", None)?;
-    let proxied = Seat::new(w, "host", Some(&proxy.url))?;
+    let direct = Seat::new(w, "host", None).await?;
+    let proxied = Seat::new(w, "host", Some(&proxy.url)).await?;
     let mut operator = direct.keep(&[])?;
     let ground = w.step("what it needs", workload.prepare(w)).await?;
 
@@ -155,21 +168,19 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// One crash of each sort: early, in the middle and late, by chance.
+    /// One crash, at a write by chance.
     async fn sample(&self, writes: u64) -> Result<()> {
-        let mut luck = Luck::of(self.w.story);
-        let third = (writes / 3).max(1);
-        let mut at: Vec<u64> = (0..3).map(|part| (1 + part * third + luck.below(third)).min(writes)).collect();
-        let turn = usize::try_from(luck.below(3))?;
-        at.rotate_left(turn);
-        let &[a, b, c] = at.as_slice() else { anyhow::bail!("three of {at:?}") };
-        for crash in [Crash::AfterAnswer(a), Crash::BeforeAnswer(b), Crash::BeforeWrite(c)] {
-            // How many writes a run makes varies a little: a crash that was set too late is set earlier.
-            let mut crash = crash;
-            while !self.crash(crash).await? {
-                ensure!(crash.n() > 1, "a run without a single write: {crash:?}");
-                crash = crash.earlier();
-            }
+        let n = 1 + Luck::of(self.w.story).below(writes);
+        let sweep = SWEEPS.iter().position(|story| *story == self.w.story).context("a sweep in the list")?;
+        let mut crash = match (Luck::turn() + sweep as u64) % 3 {
+            0 => Crash::AfterAnswer(n),
+            1 => Crash::BeforeAnswer(n),
+            _ => Crash::BeforeWrite(n),
+        };
+        // How many writes a run makes varies a little: a crash that was set too late is set earlier.
+        while !self.crash(crash).await? {
+            ensure!(crash.n() > 1, "a run without a single write: {crash:?}");
+            crash = crash.earlier();
         }
         Ok(())
     }

@@ -88,7 +88,7 @@ async fn rendered(w: &World, key: &str, digest: &Digest) -> Result<()> {
     for value in data.values() {
         ensure!(!yaml.contains(str::from_utf8(&value.0)?), "a secret is printed: {yaml}");
     }
-    w.env.apply(None, &yaml)?;
+    w.env.kubectl_with(&["apply", "-f", "-"], Some(&yaml))?;
     w.wait_ready("rendered", 1).await?;
     ensure!(w.digest("rendered").await? == *digest, "rendered holds what was saved");
     Ok(())

@@ -25,7 +25,8 @@ pub async fn tell(w: &World) -> Result<()> {
         "EtcdSnapshot",
         "first",
         json!({"phase": "Running", "completedAt": null, "artifact": null, "source": null}),
-    )?;
+    )
+    .await?;
     w.operator(1).await?;
     let again = w.step("job, Pod and report gone: the store is asked", w.wait_complete("first")).await?;
     same_artifact(&first, &again)?;
@@ -41,7 +42,7 @@ pub async fn tell(w: &World) -> Result<()> {
     })
     .await?;
     delete_jobs(w, "first").await?;
-    w.patch_status("EtcdSnapshot", "first", Value::Null)?;
+    w.patch_status("EtcdSnapshot", "first", Value::Null).await?;
     let again = w.step("a lost status is read back from the store", w.wait_complete("first")).await?;
     same_artifact(&first, &again)?;
     ensure!(manifests(w).await?.len() == 1, "nothing was saved again");
@@ -54,7 +55,7 @@ pub async fn tell(w: &World) -> Result<()> {
 
     let before = w.members("kept").await?;
     let objects = w.names("EtcdMember").await?;
-    w.patch_status("EtcdCluster", "kept", Value::Null)?;
+    w.patch_status("EtcdCluster", "kept", Value::Null).await?;
     w.step("the cluster's status is read back", w.wait_ready("kept", 1)).await?;
     ensure!(w.members("kept").await? == before && w.names("EtcdMember").await? == objects, "nothing was made anew");
     let status = w.get("EtcdCluster", "kept").await?["status"].clone();
@@ -103,7 +104,7 @@ pub async fn beside_volumes(w: &World) -> Result<()> {
 
 /// A tool writes the status of the cluster that was into the one that is.
 async fn brought_back(w: &World, formed: &Value, claim: &str) -> Result<()> {
-    w.patch_status("EtcdCluster", "house", formed["status"].clone())?;
+    w.patch_status("EtcdCluster", "house", formed["status"].clone()).await?;
     let told = |c: &Value| condition(c, "Ready").is_some_and(|(_, reason, _)| reason == "ForeignStatusFound");
     let told = w.wait("EtcdCluster", "house", "ForeignStatusFound", told).await?;
     let uid = formed["metadata"]["uid"].as_str().context("a UID")?;
@@ -145,13 +146,6 @@ async fn delete_jobs(w: &World, snapshot: &str) -> Result<()> {
 }
 
 impl World {
-    /// Merge-patches an object's status, as a careless tool would.
-    pub fn patch_status(&self, kind: &str, name: &str, status: Value) -> Result<()> {
-        let patch = json!({ "status": status }).to_string();
-        let args = ["patch", "-n", &self.ns, kind, name, "--subresource=status", "--type=merge", "-p", &patch];
-        self.env.kubectl(&args).map(drop)
-    }
-
     /// Scales the operator, and waits until it is so.
     pub async fn operator(&self, replicas: u32) -> Result<()> {
         self.patch("Deployment", "holdfast", json!({"spec": {"replicas": replicas}})).await?;

@@ -11,7 +11,7 @@ use crate::support::probe::service;
 use crate::support::world::{PATIENCE, World};
 
 pub async fn tell(w: &World) -> Result<()> {
-    w.env.apply(Some(&w.ns), &PROXY.replace("localhost/holdfast-probe:1", &w.env.probe_image))?;
+    w.apply(&PROXY.replace("localhost/holdfast-probe:1", &w.env.probe_image)).await?;
     let mut source = make::cluster("source", 1);
     source["spec"]["options"] = json!({"quotaBackendBytes": 16_777_216});
     w.create(source).await?;
@@ -32,7 +32,7 @@ pub async fn tell(w: &World) -> Result<()> {
     w.wait("Deployment", "s3-fault", "ready", |d| d["status"]["readyReplicas"] == 1).await?;
 
     // Slow enough to be met in the middle of it.
-    w.fault("slow:20000")?;
+    w.fault("slow:20000").await?;
     let key = w.get("EtcdSnapshot", "full").await?["status"]["artifact"]["key"].clone();
     for (name, replicas) in [("grows", 1), ("goes", 3)] {
         w.create(make::restored(name, replicas, json!({"source": {"s3": through(), "key": key}}))).await?;
@@ -55,7 +55,7 @@ pub async fn tell(w: &World) -> Result<()> {
     ensure!(under_way["status"]["latches"].get("formed").is_none(), "{}", under_way["status"]);
     let first = w.names_with("EtcdMember", "holdfast.dev/cluster=grows").await?;
     ensure!(first.len() == 1, "nobody joins what is not there yet: {first:?}");
-    w.fault("ok")?;
+    w.fault("ok").await?;
 
     w.step("then it grows", w.wait_ready("grows", 3)).await?;
     let members = w.names_with("EtcdMember", "holdfast.dev/cluster=grows").await?;

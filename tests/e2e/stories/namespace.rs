@@ -11,6 +11,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams};
 use serde_json::{Value, json};
 
+use crate::support::apply::apply;
 use crate::support::kube_helpers::{api, condition, until, wait_for};
 use crate::support::leftovers;
 use crate::support::make;
@@ -34,26 +35,26 @@ async fn furnish(w: &World, doomed: &str) -> Result<()> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": doomed, "labels": {
         "holdfast.dev/test": "e2e", leftovers::RUN: std::process::id().to_string(),
     }}});
-    w.env.apply(None, &namespace.to_string())?;
-    w.env.apply(None, &w.env.manifests(&["--only", "rbac"])?)?;
+    w.apply(&namespace.to_string()).await?;
+    w.apply(&w.env.manifests(&["--only", "rbac"])?).await?;
     let only_here = format!("- operator\n        - --watch-namespace={doomed}\n");
     let deployment = w.env.manifests(&["--only", "deployment"])?.replacen("- operator\n", &only_here, 1);
     ensure!(deployment.contains("--watch-namespace"), "{deployment}");
-    w.env.apply(None, &deployment)?;
-    w.env.apply(Some(doomed), &std::fs::read_to_string(&w.env.s3_manifest)?)?;
+    w.apply(&deployment).await?;
+    apply(&w.client, doomed, &std::fs::read_to_string(&w.env.s3_manifest)?).await?;
 
-    let put = |object: Value| w.env.apply(Some(doomed), &object.to_string());
-    put(make::cluster("alpha", 3))?;
+    let put = async |object: Value| apply(&w.client, doomed, &object.to_string()).await;
+    put(make::cluster("alpha", 3)).await?;
     let clusters = api(&w.client, doomed, "EtcdCluster");
     let ready = |c: &Value| condition(c, "Ready").is_some_and(|(status, ..)| status == "True");
     wait_for(&clusters, "alpha", "Ready", PATIENCE, ready).await?;
     let mut done = make::snapshot("done", "alpha", json!({ "s3": make::s3() }));
     done["spec"]["deletionPolicy"] = json!("Delete");
-    put(done)?;
+    put(done).await?;
     let snapshots = api(&w.client, doomed, "EtcdSnapshot");
     wait_for(&snapshots, "done", "Complete", PATIENCE, |s| s["status"]["phase"] == "Complete").await?;
-    put(make::restored("beta", 3, json!({"snapshotRef": {"name": "done"}})))?;
-    put(make::snapshot("in-flight", "alpha", json!({ "s3": make::s3() })))?;
+    put(make::restored("beta", 3, json!({"snapshotRef": {"name": "done"}}))).await?;
+    put(make::snapshot("in-flight", "alpha", json!({ "s3": make::s3() }))).await?;
     let begun = |s: &Value| s["status"]["phase"].as_str().is_some_and(|phase| phase != "Pending");
     wait_for(&snapshots, "in-flight", "begun", PATIENCE, begun).await.map(drop)
 }

@@ -91,7 +91,7 @@ pub async fn sidecar(w: &World) -> Result<()> {
         let cron =
             w.wait("EtcdSnapshotSchedule", "nightly", "its CronJob", |s| !s["status"]["cronJob"]["name"].is_null());
         let cron = cron.await?["status"]["cronJob"]["name"].as_str().context("a CronJob")?.to_owned();
-        w.env.kubectl(&["create", "job", "-n", &w.ns, "by-hand", &format!("--from=cronjob/{cron}")])?;
+        w.run_now(&cron, "by-hand").await?;
         w.step("the run is recorded", w.wait_complete("by-hand")).await?;
         let gone = until("its Job to go", PATIENCE, async || {
             let jobs = w.names("Job").await?;
@@ -124,7 +124,7 @@ async fn under(w: &World, name: &str, mut spec: Value, story: impl Future<Output
         "apiVersion": version, "kind": "MutatingAdmissionPolicyBinding", "metadata": metadata, "spec": {"policyName": name},
     });
     for object in [&policy, &binding] {
-        w.env.apply(None, &object.to_string())?;
+        w.apply(&object.to_string()).await?;
     }
     let told = story.await;
     for kind in ["mutatingadmissionpolicybinding", "mutatingadmissionpolicy"] {
@@ -135,9 +135,8 @@ async fn under(w: &World, name: &str, mut spec: Value, story: impl Future<Output
 
 /// Waits until a policy holds, which takes some seconds: a Pod that is created for a trial is as it makes it.
 async fn holds(w: &World, pod: &Value, changed: impl Fn(&Value) -> bool) -> Result<()> {
-    let create = ["-n", &w.ns, "create", "--dry-run=server", "-o", "json", "-f", "-"];
     until("the policy to hold", PATIENCE, async || {
-        let made: Value = serde_json::from_str(&w.env.kubectl_with(&create, Some(&pod.to_string()))?)?;
+        let made = w.try_create(pod).await?;
         Ok(if changed(&made) { Ok(()) } else { Err(made["metadata"].to_string()) })
     })
     .await
@@ -192,8 +191,10 @@ fn writes_of_pods(w: &World) -> Result<usize> {
     let log = std::env::var("HOLDFAST_TESTBED_AUDIT").context("HOLDFAST_TESTBED_AUDIT")?;
     let log = std::fs::read_to_string(log)?;
     let of_pod = format!("/api/v1/namespaces/{}/pods/", w.ns);
+    // The log is long, and parsing is not compiled with optimisation here.
+    let of_pods = log.lines().filter(|line| memchr::memmem::find(line.as_bytes(), of_pod.as_bytes()).is_some());
     let patches =
-        log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).filter(|it| it["verb"] == "patch");
+        of_pods.filter_map(|line| serde_json::from_str::<Value>(line).ok()).filter(|it| it["verb"] == "patch");
     let paths = patches.filter_map(|it| it["requestURI"].as_str().map(str::to_owned));
     Ok(paths.filter(|path| path.starts_with(&of_pod) && !path.contains("/status")).count())
 }

@@ -11,8 +11,8 @@ use crate::support::stored::manifests;
 use crate::support::world::World;
 
 pub async fn tell(w: &World) -> Result<()> {
-    w.env.apply(Some(&w.ns), &PROXY.replace("localhost/holdfast-probe:1", &w.env.probe_image))?;
-    let seat = Seat::new(w, "behind-a-proxy", None)?;
+    w.apply(&PROXY.replace("localhost/holdfast-probe:1", &w.env.probe_image)).await?;
+    let seat = Seat::new(w, "behind-a-proxy", None).await?;
     let mut operator = seat.keep(&[
         ("HOLDFAST_AGENT_HTTP_PROXY", "http://s3-fault:7070".to_owned()),
         ("HOLDFAST_AGENT_NO_PROXY", ".svc".to_owned()),
@@ -24,7 +24,7 @@ pub async fn tell(w: &World) -> Result<()> {
     let digest = w.digest("orders").await?;
     w.wait("Deployment", "s3-fault", "ready", |d| d["status"]["readyReplicas"] == 1).await?;
 
-    w.fault("ok")?;
+    w.fault("ok").await?;
     let mut vault = at("http://store.invalid");
     let secret = vault.as_object_mut().and_then(|s3| s3.remove("credentialsSecretRef"));
     let keys = secret.map(|secret| secret["name"].clone());
@@ -42,15 +42,15 @@ pub async fn tell(w: &World) -> Result<()> {
     w.create(make::restored("again", 1, latest)).await?;
     w.step("the newest is found and restored through it", w.wait_ready("again", 1)).await?;
     ensure!(w.digest("again").await? == digest, "what was restored is what was saved");
-    let through = w.fault("")?["requests"].as_u64();
+    let through = w.fault("").await?["requests"].as_u64();
     ensure!(through > Some(20), "{through:?} requests");
 
     // What is meant to be reached without it is.
-    w.fault("down")?;
+    w.fault("down").await?;
     let near = json!({ "s3": at(&format!("http://s3.{}.svc:7070", w.ns)) });
     w.create(make::snapshot("beside", "orders", near)).await?;
     w.step("a store nearby is reached without it", w.wait_complete("beside")).await?;
-    ensure!(w.fault("")?["requests"] == 0, "nobody asked the proxy");
+    ensure!(w.fault("").await?["requests"] == 0, "nobody asked the proxy");
     w.create(make::snapshot("cut-off", "orders", json!({"s3": at("http://store.invalid")}))).await?;
     let told = |s: &Value| {
         condition(s, "Ready").is_some_and(|(.., words)| words.contains("through the proxy http://s3-fault"))

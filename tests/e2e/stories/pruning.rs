@@ -98,7 +98,7 @@ pub async fn stopped(w: &World) -> Result<()> {
     let probed = json!({"metadata": {"annotations": {"holdfast.dev/accept-store": "again"}}});
     w.patch("EtcdBackupStore", "vault", probed).await?;
     w.step("the store is back", ready(w, "vault")).await?;
-    hurry(w)?;
+    hurry(w).await?;
     w.step("and the rest goes", emptied(w, &lineage, &kept)).await
 }
 
@@ -150,7 +150,7 @@ async fn history(w: &World, lock: Option<(usize, Timestamp)>) -> Result<String> 
     w.exec(&w.s3_pod().await?, "versitygw", &past).await?;
     // As after a week without an operator.
     let since = Timestamp::now() - SignedDuration::from_hours(8 * 24);
-    w.patch_status(SCHEDULE, "nightly", json!({"recalledThrough": since.to_string()}))?;
+    w.patch_status(SCHEDULE, "nightly", json!({"recalledThrough": since.to_string()})).await?;
     let all = until("all backups to be recorded", PATIENCE + RECALL, async || {
         let there = complete(w).await?;
         Ok(if there.len() > PAST { Ok(()) } else { Err(format!("{} of {}", there.len(), PAST + 1)) })
@@ -162,8 +162,7 @@ async fn history(w: &World, lock: Option<(usize, Timestamp)>) -> Result<String> 
 /// A run of the schedule, by hand.
 async fn run(w: &World, name: &str) -> Result<Value> {
     let cron = w.get(SCHEDULE, "nightly").await?["status"]["cronJob"]["name"].clone();
-    let cron = format!("--from=cronjob/{}", cron.as_str().context("a CronJob")?);
-    w.env.kubectl(&["create", "job", "-n", &w.ns, &cron, name])?;
+    w.run_now(cron.as_str().context("a CronJob")?, name).await?;
     w.wait_complete(name).await
 }
 
@@ -230,14 +229,14 @@ async fn ripen(w: &World, lineage: &str) -> Result<()> {
     let folder = format!("{ROOT}/{lineage}/prunes");
     let ripen = ["holdfast-probe", "ripen", "--folder", &folder, "--by", "2h"];
     w.exec(&w.s3_pod().await?, "versitygw", &ripen).await?;
-    hurry(w)
+    hurry(w).await
 }
 
 /// And for what the operator has noted of them.
-fn hurry(w: &World) -> Result<()> {
+async fn hurry(w: &World) -> Result<()> {
     let ago = |hours| (Timestamp::now() - SignedDuration::from_hours(hours)).to_string();
     let noted = json!({"announced": {"notBefore": ago(1)}, "lastPrune": {"at": ago(1)}, "policy": {"since": ago(3)}});
-    w.patch_status(SCHEDULE, "nightly", noted)
+    w.patch_status(SCHEDULE, "nightly", noted).await
 }
 
 /// Waits until the bucket and the records hold this and nothing else.

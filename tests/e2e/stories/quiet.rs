@@ -81,7 +81,7 @@ async fn writes(w: &World) -> Result<Vec<String>> {
     let operators = w.names_with("Pod", "app.kubernetes.io/name=holdfast").await?;
     ensure!(operators.len() == 1, "{operators:?}");
     let path = format!("/api/v1/namespaces/{}/pods/{}:8080/proxy/metrics", w.ns, operators[0]);
-    let metrics = w.env.kubectl(&["get", "--raw", &path])?;
+    let metrics = w.get_raw(&path).await?;
     ensure!(metrics.contains("holdfast_passes_total"), "no metrics of the operator: {metrics}");
     let series = format!("holdfast_cluster_ready{{namespace=\"{}\",name=\"calm\"}} ", w.ns);
     ensure!(metrics.contains(&series), "no {series}in {metrics}");

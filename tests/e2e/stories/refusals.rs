@@ -125,15 +125,13 @@ async fn policy_on_pods(w: &World, to: &Value) -> Result<()> {
         "spec": {"policyName": name, "validationActions": ["Deny"]},
     });
     for object in [&policy, &binding] {
-        w.env.apply(None, &object.to_string())?;
+        w.apply(&object.to_string()).await?;
     }
     let told = async {
         // It holds some seconds after it was made.
         let pod = make::toolbox("unlabelled", &w.env.probe_image, &[]);
         until("the policy to hold", SOON, async || {
-            let tried =
-                w.env.kubectl_with(&["-n", &w.ns, "create", "--dry-run=server", "-f", "-"], Some(&pod.to_string()));
-            Ok(match tried {
+            Ok(match w.try_create(&pod).await {
                 Err(why) if format!("{why:#}").contains("every Pod names its team") => Ok(()),
                 other => Err(format!("Pods without a team: {other:?}")),
             })

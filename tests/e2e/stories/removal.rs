@@ -50,7 +50,8 @@ pub async fn tell(w: &World) -> Result<()> {
     w.delete("EtcdSnapshot", "third").await?;
     w.step("the last proven one stays", told(w, "third", "holdfast.dev/remove-last=true")).await?;
     ensure!(stored(w, third).await? == 1, "the last proven snapshot went");
-    w.env.kubectl(&["annotate", "-n", &w.ns, "etcdsnapshot", "third", "holdfast.dev/remove-last=true"])?;
+    w.patch("EtcdSnapshot", "third", json!({"metadata": {"annotations": {"holdfast.dev/remove-last": "true"}}}))
+        .await?;
     w.step("until a person says so", gone(w, "third")).await?;
     left_nothing(w, third).await?;
     let events =

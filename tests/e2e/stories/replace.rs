@@ -178,13 +178,9 @@ pub async fn many_restarts(w: &World) -> Result<()> {
         if round % 2 == 0 {
             w.delete("Pod", member).await?;
         } else {
-            let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": member}});
-            let path = format!("/api/v1/namespaces/{}/pods/{member}/eviction", w.ns);
-            let file = tempfile_with(&eviction)?;
             // As `kubectl drain` does: the budget is counted again a moment after a Pod is ready.
             until("the budget allows the eviction", PATIENCE, async || {
-                let said = w.env.kubectl(&["create", "--raw", &path, "-f", &file.path().to_string_lossy()]);
-                Ok(said.map(drop).map_err(|error| format!("{error:#}")))
+                Ok(w.evict(member).await.map_err(|error| format!("{error:#}")))
             })
             .await?;
         }
@@ -195,12 +191,6 @@ pub async fn many_restarts(w: &World) -> Result<()> {
     let status = w.get("EtcdCluster", "firm").await?["status"].clone();
     ensure!(status["latches"]["replaced"].is_null() && status["brokenMembers"].is_null(), "{status}");
     Ok(())
-}
-
-fn tempfile_with(object: &Value) -> Result<tempfile::NamedTempFile> {
-    let file = tempfile::NamedTempFile::new()?;
-    std::fs::write(file.path(), object.to_string())?;
-    Ok(file)
 }
 
 /// Two volumes of three are gone: the status names each voter, and nothing is removed.

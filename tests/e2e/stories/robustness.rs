@@ -43,7 +43,7 @@ pub async fn tell(w: &World) -> Result<()> {
     let rounds = if soak() { 10 } else { 1 };
     let mut luck = Luck::of(w.story);
     let first = usize::try_from(luck.below(2))?;
-    let seat = Seat::new(w, "host", None)?;
+    let seat = Seat::new(w, "host", None).await?;
     let mut operator = seat.keep(&[])?;
     let mut reports = vec![];
     let mut undecided = 0;

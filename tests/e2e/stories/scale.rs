@@ -172,7 +172,7 @@ const DELAYS: [u64; 10] = [0, 100, 300, 700, 1200, 2000, 3000, 4500, 6500, 9000]
 
 /// The operator is killed at ten moments of 3 → 5 and 5 → 3, and started again: every time the cluster arrives, with its data.
 pub async fn killed(w: &World) -> Result<()> {
-    let seat = Seat::new(w, "host", None)?;
+    let seat = Seat::new(w, "host", None).await?;
     let mut operator = seat.keep(&[])?;
     w.create(make::cluster("k", 3)).await?;
     w.step("three voters", w.wait_ready("k", 3)).await?;

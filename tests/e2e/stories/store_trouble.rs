@@ -20,7 +20,7 @@ const TOLD: i64 = 30;
 pub(super) const PROXY: &str = include_str!("../../testbed/manifests/s3fault.yaml");
 
 pub async fn tell(w: &World) -> Result<()> {
-    w.env.apply(Some(&w.ns), &PROXY.replace("localhost/holdfast-probe:1", &w.env.probe_image))?;
+    w.apply(&PROXY.replace("localhost/holdfast-probe:1", &w.env.probe_image)).await?;
     w.create(make::cluster("source", 1)).await?;
     w.step("a source", w.wait_ready("source", 1)).await?;
     w.fill("source", 500).await?;
@@ -33,7 +33,7 @@ pub async fn tell(w: &World) -> Result<()> {
 }
 
 async fn saving(w: &World) -> Result<()> {
-    w.fault("down")?;
+    w.fault("down").await?;
     w.create(make::snapshot("patient", "source", json!({ "s3": through() }))).await?;
     let said = |s: &Value| condition(s, "Ready").is_some_and(|(.., words)| words.contains("the previous attempt"));
     let told = w.wait("EtcdSnapshot", "patient", "a reason", said);
@@ -41,22 +41,22 @@ async fn saving(w: &World) -> Result<()> {
     w.step("soon", soon(w, "holdfast.dev/snapshot=patient", "agent")).await?;
     ensure!(told["status"]["phase"] == "Running", "{}", told["status"]);
     ensure!(condition(&told, "Ready").is_some_and(|(.., words)| words.contains("s3-fault:7070")), "{}", told["status"]);
-    w.fault("ok")?;
+    w.fault("ok").await?;
     w.step("it goes on by itself", w.wait_complete("patient")).await?;
 
     for (name, how) in [("deleted", Way::Delete), ("evicted", Way::Evict)] {
         // Slow enough to be caught in the middle of an upload, and each part fast enough for the agent's patience.
-        w.fault("slow:300000")?;
+        w.fault("slow:300000").await?;
         w.create(make::snapshot(name, "source", json!({ "s3": through() }))).await?;
         let pod = w.step("its Pod uploads", uploading(w, name)).await?;
         until("bytes on their way", PATIENCE, async || {
-            let seen = w.fault("")?;
+            let seen = w.fault("").await?;
             Ok(if seen["up"].as_u64() > Some(2_000_000) { Ok(()) } else { Err(seen.to_string()) })
         })
         .await?;
         match how {
             Way::Delete => w.delete("Pod", &pod).await?,
-            Way::Evict => evict(w, &pod)?,
+            Way::Evict => w.evict(&pod).await?,
         }
         until("the Pod to go", PATIENCE, async || {
             let there = w.names_with("Pod", &format!("holdfast.dev/snapshot={name}")).await?;
@@ -64,7 +64,7 @@ async fn saving(w: &World) -> Result<()> {
             Ok(if ended { Ok(()) } else { Err(format!("{there:?}")) })
         })
         .await?;
-        w.fault("ok")?;
+        w.fault("ok").await?;
         let done = w.step("another Pod saves it", w.wait_complete(name)).await?;
         let files = w.bucket().await?;
         ensure!(manifests(&files, &done)?.len() == 1, "{name}: one artifact, and nothing half published: {files:?}");
@@ -82,16 +82,16 @@ async fn restoring(w: &World, digest: &crate::support::probe::Digest) -> Result<
     let key = snapshot["status"]["artifact"]["key"].clone();
     let source = |s3: Value| json!({"source": {"s3": s3, "key": key}});
 
-    w.fault("down")?;
+    w.fault("down").await?;
     w.create(make::restored("cut-off", 1, json!({"snapshotRef": {"name": "patient"}}))).await?;
     w.step("a store that is down is told of the cluster", degraded(w, "cut-off", "StoreUnavailable")).await?;
-    w.fault("cut:100000")?;
+    w.fault("cut:100000").await?;
     until("a download to be cut", PATIENCE, async || {
-        let seen = w.fault("")?;
+        let seen = w.fault("").await?;
         Ok(if seen["broken"].as_u64() > Some(0) { Ok(()) } else { Err(seen.to_string()) })
     })
     .await?;
-    w.fault("ok")?;
+    w.fault("ok").await?;
     w.step("it goes on by itself", w.wait_ready("cut-off", 1)).await?;
     ensure!(w.digest("cut-off").await? == *digest, "what was restored is what was saved");
     w.delete("EtcdCluster", "cut-off").await?;
@@ -204,19 +204,11 @@ async fn uploading(w: &World, snapshot: &str) -> Result<String> {
     .await
 }
 
-fn evict(w: &World, pod: &str) -> Result<()> {
-    let eviction = json!({
-        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": w.ns},
-    });
-    let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", w.ns);
-    w.env.kubectl_with(&["create", "--raw", &path, "-f", "-"], Some(&eviction.to_string())).map(drop)
-}
-
 impl World {
     /// Sets how connections to the S3 server break, or with an empty mode tells what has met the present one.
-    pub(super) fn fault(&self, mode: &str) -> Result<Value> {
+    pub(super) async fn fault(&self, mode: &str) -> Result<Value> {
         let query = if mode.is_empty() { String::new() } else { format!("?mode={mode}") };
         let path = format!("/api/v1/namespaces/{}/services/s3-fault:control/proxy/_fault{query}", self.ns);
-        Ok(serde_json::from_str(&self.env.kubectl(&["get", "--raw", &path])?)?)
+        Ok(serde_json::from_str(&self.get_raw(&path).await?)?)
     }
 }

@@ -22,7 +22,7 @@ pub async fn tell(w: &World) -> Result<()> {
     for crd in &crds {
         w.env.kubectl(&["delete", "--ignore-not-found", "-f", crd])?;
     }
-    let operator = Seat::new(w, "host", None)?.keep(&[])?;
+    let operator = Seat::new(w, "host", None).await?.keep(&[])?;
     operator.until_leading().await?;
     w.create(managed("a", 1)).await?;
     let missing = |c: &Value| c["status"]["conditions"].to_string().contains("CertManagerMissing");
@@ -36,7 +36,7 @@ pub async fn tell(w: &World) -> Result<()> {
     let unready = |c: &Value| c["status"]["conditions"].to_string().contains("a-operator-cert");
     w.wait("EtcdCluster", "a", "told which Certificate is missing", unready).await?;
     // cert-manager's caches lag behind its own writes: at times it issues a new CA twice, and signs with both.
-    w.env.apply(Some(&w.ns), &authority().to_string())?;
+    w.apply(&authority().to_string()).await?;
     let issued = |certificate: &Value| {
         let holds = |kind: &str, status: &str| {
             let conditions = certificate["status"]["conditions"].as_array().into_iter().flatten();
@@ -47,7 +47,7 @@ pub async fn tell(w: &World) -> Result<()> {
     w.wait("Certificate", "pki-ca", "issued", issued).await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
     w.wait("Certificate", "pki-ca", "issued for good", issued).await?;
-    w.env.apply(Some(&w.ns), &issuers().to_string())?;
+    w.apply(&issuers().to_string()).await?;
     let object = ready(w, "a", 1).await?;
     ensure!(object["status"]["tls"]["client"]["provider"] == json!("CertManager"), "{}", object["status"]["tls"]);
     application(w, "app", "app-cert").await?;

@@ -18,8 +18,8 @@ const ARRIVES: Duration = Duration::from_mins(2);
 pub async fn tell(w: &World) -> Result<()> {
     let ledger = Ledger::start(w).await?;
     let proxy = Kfault::start(&w.env).await?;
-    let first = Seat::new(w, "first", Some(&proxy.url))?;
-    let second = Seat::new(w, "second", None)?;
+    let first = Seat::new(w, "first", Some(&proxy.url)).await?;
+    let second = Seat::new(w, "second", None).await?;
     let mask = Workload::Restore.mask("z");
     let counted = || ledger.counts(|name| mask.owns(name).then(|| mask.text(name)));
 

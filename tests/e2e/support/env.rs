@@ -7,6 +7,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ListParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+use super::apply::apply;
+use super::exec::not_begun;
+use super::kube_helpers::until;
 
 /// The cluster under test and what to install in it.
 #[derive(Clone, Debug)]
@@ -42,7 +50,7 @@ pub fn soak_from() -> u64 {
 
 impl Env {
     /// Reads the environment and installs the custom resource definitions.
-    pub fn prepare() -> Result<Self> {
+    pub async fn prepare() -> Result<Self> {
         let var = |name: &str| {
             std::env::var(name).ok().filter(|v| !v.is_empty()).with_context(|| {
                 format!("{name} is not set: run the end-to-end stories with `make test` or `make e2e`, which set it")
@@ -61,21 +69,21 @@ impl Env {
             throwaway,
         };
         std::fs::create_dir_all(&env.logs)?;
-        eprintln!("e2e: context {}", env.kubectl(&["config", "current-context"])?.trim());
-        let crds = env.manifests(&["--only", "crds"])?;
-        env.apply(None, &crds)?;
-        env.kubectl(&[
-            "wait",
-            "--for=condition=Established",
-            "--timeout=60s",
-            "crd/etcdclusters.holdfast.dev",
-            "crd/etcdmembers.holdfast.dev",
-            "crd/etcdsnapshots.holdfast.dev",
-        ])?;
+        let context = Kubeconfig::read_from(&env.kubeconfig)?.current_context;
+        eprintln!("e2e: context {}", context.unwrap_or_default());
+        let client = env.client().await?;
+        apply(&client, "", &env.manifests(&["--only", "crds"])?).await?;
+        established(&client).await?;
         if throwaway {
-            super::leftovers::sweep(&env)?;
+            super::leftovers::sweep(&client).await?;
         }
         Ok(env)
+    }
+
+    /// A client with full rights, for the runtime of this thread.
+    pub async fn client(&self) -> Result<Client> {
+        let kubeconfig = Kubeconfig::read_from(&self.kubeconfig)?;
+        Ok(Client::try_from(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)?)
     }
 
     /// `holdfast manifests` for our image.
@@ -94,15 +102,6 @@ impl Env {
     /// Runs kubectl; its standard output, or an error with what it said.
     pub fn kubectl(&self, args: &[&str]) -> Result<String> {
         self.kubectl_with(args, None)
-    }
-
-    /// Applies YAML.
-    pub fn apply(&self, namespace: Option<&str>, yaml: &str) -> Result<()> {
-        let mut args = vec!["apply", "--server-side", "--force-conflicts", "-f", "-"];
-        if let Some(namespace) = namespace {
-            args.extend(["-n", namespace]);
-        }
-        self.kubectl_with(&args, Some(yaml)).map(drop)
     }
 
     /// Runs kubectl with something on its standard input, and for a minute again while nothing has come of it.
@@ -144,18 +143,20 @@ impl Env {
     }
 }
 
-/// Whether kubectl failed on its way: what it was to do has not begun.
-fn not_begun(said: &str) -> bool {
-    let on_the_way = [
-        "error dialing backend",
-        "unable to upgrade connection",
-        "container not found",
-        "TLS handshake timeout",
-        "connection refused",
-        "etcdserver:",
-    ];
-    // A command that did run may have said the like before it ended or its connection broke.
-    let under_way = ["command terminated with exit code", "EOF", "connection reset", "lost connection"];
-    let says = |words: &[&str]| words.iter().any(|words| said.contains(words));
-    says(&on_the_way) && !says(&under_way)
+/// Waits until the API server serves our kinds.
+async fn established(client: &Client) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    until("the custom resource definitions to be served", Duration::from_mins(1), async || {
+        let ours = crds.list(&ListParams::default()).await?.items.into_iter();
+        let waiting: Vec<_> = ours
+            .filter(|crd| crd.spec.group == "holdfast.dev")
+            .filter(|crd| {
+                let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
+                !conditions.into_iter().any(|it| it.type_ == "Established" && it.status == "True")
+            })
+            .map(|crd| crd.spec.names.kind)
+            .collect();
+        Ok(if waiting.is_empty() { Ok(()) } else { Err(format!("{waiting:?}")) })
+    })
+    .await
 }

@@ -15,12 +15,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::{Api, PostParams};
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::kube_helpers::until;
+use super::kube_helpers::{patiently, until};
 use super::program::command;
 use super::world::{PATIENCE, World};
 
@@ -41,7 +44,7 @@ pub struct Seat {
 
 impl Seat {
     /// A seat under this identity. `server` is asked in place of the API server.
-    pub fn new(w: &World, identity: &str, server: Option<&str>) -> Result<Self> {
+    pub async fn new(w: &World, identity: &str, server: Option<&str>) -> Result<Self> {
         let seat = Self {
             holdfast: w.env.holdfast.clone(),
             image: w.env.image.clone(),
@@ -50,7 +53,7 @@ impl Seat {
             folder: Arc::new(tempfile::tempdir()?),
             log: w.env.logs.join(format!("{}.{identity}.log", w.story)),
         };
-        let token = w.env.kubectl(&["create", "token", "holdfast", "-n", &w.ns, "--duration=3h"])?;
+        let token = token(w).await?;
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(seat.kubeconfig())?;
         let cluster = match server {
             Some(url) => json!({ "server": url }),
@@ -59,7 +62,7 @@ impl Seat {
         let kubeconfig = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "here",
             "clusters": [{"name": "here", "cluster": cluster}],
-            "users": [{"name": "holdfast", "user": {"token": token.trim()}}],
+            "users": [{"name": "holdfast", "user": {"token": token}}],
             "contexts": [{"name": "here", "context": {"cluster": "here", "user": "holdfast"}}],
         });
         file.write_all(kubeconfig.to_string().as_bytes())?;
@@ -141,6 +144,16 @@ impl Seat {
     fn kubeconfig(&self) -> PathBuf {
         self.folder.path().join("kubeconfig")
     }
+}
+
+/// A token of the installed ServiceAccount.
+async fn token(w: &World) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(w.client.clone(), &w.ns);
+    let spec = TokenRequestSpec { expiration_seconds: Some(3 * 60 * 60), ..TokenRequestSpec::default() };
+    let wish = TokenRequest { spec, ..TokenRequest::default() };
+    let answer =
+        patiently(async |_| accounts.create_token_request("holdfast", &PostParams::default(), &wish).await).await?;
+    Ok(answer.status.context("a token")?.token)
 }
 
 /// The API server and its certificate authority, and no credentials.

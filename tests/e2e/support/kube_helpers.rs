@@ -58,11 +58,20 @@ pub fn is_ready(cluster: &Value, voters: usize) -> bool {
 /// The most that one look costs of the patience: while the machine stands still, nothing else gets on either.
 const DEAREST: Duration = Duration::from_secs(2);
 
-/// Asks four times a second until `good` answers, or fails with what was last seen. It waits three times as long when
-/// the looks themselves are slow.
+/// Asks four times a second until `good` answers, or fails with what was last seen.
 pub async fn until<T>(
     what: &str,
     patience: Duration,
+    good: impl AsyncFnMut() -> Result<Result<T, String>>,
+) -> Result<T> {
+    until_within(what, patience, Duration::from_millis(250), good).await
+}
+
+/// Asks with this pause between two looks. It waits three times as long when the looks themselves are slow.
+pub async fn until_within<T>(
+    what: &str,
+    patience: Duration,
+    pause: Duration,
     mut good: impl AsyncFnMut() -> Result<Result<T, String>>,
 ) -> Result<T> {
     let begun = Instant::now();
@@ -77,7 +86,7 @@ pub async fn until<T>(
         if waited > patience || begun.elapsed() > 3 * patience {
             bail!("waited {} s for {what}; last seen: {last}", begun.elapsed().as_secs());
         }
-        tokio::time::sleep(Duration::from_millis(250)).await;
+        tokio::time::sleep(pause).await;
         waited += round.elapsed().min(DEAREST);
     }
 }

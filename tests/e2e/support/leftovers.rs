@@ -3,31 +3,43 @@
 //! Only on the testbed, never on somebody's own cluster, and never what a run that still lives is using.
 
 use anyhow::Result;
-use serde_json::Value;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt as _};
+use serde_json::json;
 
-use super::env::Env;
+use super::kube_helpers::{api, names};
 
 /// Label of our namespaces: the process that made them.
 pub const RUN: &str = "holdfast.dev/run";
 
-/// Sweeps.
-pub fn sweep(env: &Env) -> Result<()> {
+/// Deletes the demo's operator and the namespaces of runs that have ended.
+pub async fn sweep(client: &Client) -> Result<()> {
     // The demo's operator watches every namespace: two operators on one object would only fight.
-    env.kubectl(&["-n", "holdfast-system", "delete", "deployment", "holdfast", "--ignore-not-found"])?;
-    let namespaces: Value =
-        serde_json::from_str(&env.kubectl(&["get", "namespaces", "-l", "holdfast.dev/test=e2e", "-o", "json"])?)?;
-    for namespace in namespaces["items"].as_array().into_iter().flatten() {
-        let run = namespace["metadata"]["labels"][RUN].as_str().unwrap_or_default();
-        let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
-        if name.is_empty() || lives(run) {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), "holdfast-system");
+    if deployments.get_opt("holdfast").await?.is_some() {
+        deployments.delete("holdfast", &DeleteParams::background()).await?;
+    }
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    for namespace in namespaces.list(&ListParams::default().labels("holdfast.dev/test=e2e")).await?.items {
+        let name = namespace.name_any();
+        if namespace.labels().get(RUN).is_some_and(|run| lives(run)) {
             continue;
         }
         eprintln!("e2e: taking away {name}, left by an earlier run");
-        // Its operator may be gone, and with it whoever would remove the finalizers.
-        for member in env.kubectl(&["-n", name, "get", "etcdmembers", "-o", "name"])?.lines() {
-            env.kubectl(&["-n", name, "patch", member, "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])?;
+        // Its operator may be gone, and nothing else removes the finalizers.
+        for kind in ["EtcdSnapshot", "EtcdCluster", "EtcdMember"] {
+            let objects = api(client, &name, kind);
+            for object in names(&objects, "").await? {
+                let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+                match objects.patch(&object, &PatchParams::default(), &none).await {
+                    Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                    answer => drop(answer?),
+                }
+            }
         }
-        env.kubectl(&["delete", "namespace", name, "--wait=false"])?;
+        namespaces.delete(&name, &DeleteParams::background()).await?;
     }
     Ok(())
 }

@@ -19,6 +19,12 @@ impl Luck {
         Self(story.bytes().fold(seed, |all, byte| all.wrapping_mul(31).wrapping_add(u64::from(byte))))
     }
 
+    /// A number that all stories of a run share: `HOLDFAST_SEED`, or else another one in each run.
+    pub fn turn() -> u64 {
+        let given = std::env::var("HOLDFAST_SEED").ok().and_then(|s| s.parse().ok());
+        given.unwrap_or_else(|| u64::from(std::process::id()))
+    }
+
     /// Another source, whose numbers have nothing to do with this one's.
     pub fn fork(&mut self) -> Self {
         Self(self.below(u64::MAX))

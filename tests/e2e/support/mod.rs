@@ -1,6 +1,10 @@
 //! What stories are told with.
 
+pub mod apply;
+pub mod closing;
+pub mod collect;
 pub mod env;
+pub mod exec;
 pub mod host_operator;
 pub mod kfault;
 pub mod kube_helpers;
@@ -16,6 +20,7 @@ pub mod program;
 pub mod secrets;
 pub mod steps;
 pub mod stored;
+pub mod verbs;
 pub mod workload;
 pub mod world;
 
@@ -23,8 +28,9 @@ pub mod world;
 pub type Check = fn() -> Result<(), String>;
 
 /// Whether the tools that judge do so rightly: without a cluster, and named as tests.
-pub const CHECKS: [(&str, Check); 3] = [
+pub const CHECKS: [(&str, Check); 4] = [
     ("tools: requests are read", kfault::call::check),
+    ("tools: messages of a command are read", exec::check),
     ("tools: what is random is masked", mask::check),
     ("tools: Secrets are found", secrets::check),
 ];

@@ -1,75 +1,35 @@
-//! No value of a Secret is anywhere but in that Secret, in no spelling: objects, events, logs of every container and
+//! No value of a Secret is anywhere but in that Secret, in no spelling: objects, Events, logs of every container and
 //! operator (I14).
 //!
-//! Asked at the end of every story, whatever it is about. A store's access key ID is a name, and a
-//! certificate is meant to be seen.
+//! The search follows the last story and reads the files that `collect` made at the end of each. A store's access key ID is a
+//! name, and a certificate is meant to be seen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use anyhow::ensure;
+use anyhow::{Result, ensure};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
-use super::world::World;
-
-/// Kinds whose objects are read whole.
-const KINDS: [&str; 12] = [
-    "EtcdCluster",
-    "EtcdMember",
-    "EtcdSnapshot",
-    "EtcdBackupStore",
-    "Pod",
-    "Job",
-    "CronJob",
-    "Deployment",
-    "ConfigMap",
-    "Service",
-    "Event",
-    "PersistentVolumeClaim",
-];
+use super::collect::Collected;
+use super::exec::percent_encoded;
 
 /// What is too short is found by chance.
 const SHORTEST: usize = 8;
 
-impl World {
-    /// Fails with the places where a Secret's value stands.
-    pub async fn no_secret_is_told(&self) -> anyhow::Result<()> {
-        let secrets = self.secrets().await?;
-        let mut found = vec![];
-        let mut look = |place: &str, text: &str| {
-            found.extend(told(&secrets, text).map(|name| format!("{name} in {place}")));
-        };
-        for kind in KINDS {
-            for object in self.everything(kind).await? {
-                look(&format!("{kind} {}", object["metadata"]["name"]), &object.to_string());
-            }
+/// Fails with the places where a Secret's value stands.
+pub fn no_secret_is_told(all: &[Collected]) -> Result<()> {
+    let mut found = vec![];
+    for collected in all {
+        let values = all_values(&collected.secrets);
+        let needles = Needles::new(&values);
+        for file in &collected.files {
+            let names = needles.found_in(&std::fs::read(file)?);
+            let place = format!("{}: {}", collected.story, file.display());
+            found.extend(names.iter().map(|name| format!("{name} in {place}")));
         }
-        for pod in self.names("Pod").await? {
-            for previous in [false, true] {
-                let mut command =
-                    vec!["logs", "-n", &self.ns, &pod, "--all-containers", "--tail=-1", "--ignore-errors"];
-                command.extend(previous.then_some("--previous"));
-                // A container that has not started has none, and those after it may have some.
-                look(&format!("the logs of {pod}"), &self.env.kubectl(&command).unwrap_or_default());
-            }
-        }
-        for log in self.operator_logs()? {
-            look(&format!("{}", log.display()), &std::fs::read_to_string(&log)?);
-        }
-        ensure!(found.is_empty(), "Secrets are told: {found:?}");
-        Ok(())
     }
-
-    /// By `secret/key`, what is secret of them, as it stands and as Kubernetes encodes it.
-    async fn secrets(&self) -> anyhow::Result<BTreeMap<String, String>> {
-        Ok(all_values(&self.everything("Secret").await?))
-    }
-
-    async fn everything(&self, kind: &str) -> anyhow::Result<Vec<Value>> {
-        let api = self.api(kind);
-        let all = super::kube_helpers::patiently(async |_| api.list(&kube::api::ListParams::default()).await).await?;
-        Ok(all.items.iter().map(super::kube_helpers::json).collect())
-    }
+    ensure!(found.is_empty(), "Secrets are told: {found:?}");
+    Ok(())
 }
 
 /// Of all Secrets, without the lines that stand in a certificate: a private key holds its public key too.
@@ -110,9 +70,7 @@ fn disguised(line: &str) -> Vec<(&'static str, String)> {
     let mut all: Vec<_> =
         phases.into_iter().zip(0..).map(|(how, skip)| (how, inner_base64(&line.as_bytes()[skip..]))).collect();
     all.push(("hex", hex::encode(line)));
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
-    let percent = |b: u8| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") };
-    all.push(("URL", line.bytes().map(percent).collect()));
+    all.push(("URL", line.bytes().map(percent_encoded).collect()));
     let json = json!(line).to_string();
     all.push(("JSON", json[1..json.len() - 1].to_owned()));
     all.retain(|(_, spelt)| spelt.len() >= SHORTEST && spelt != line);
@@ -125,11 +83,44 @@ fn inner_base64(bytes: &[u8]) -> String {
     json!(ByteString(whole)).as_str().unwrap_or_default().to_owned()
 }
 
-/// The names of those that stand in this text.
-fn told<'a>(secrets: &'a BTreeMap<String, String>, text: &str) -> impl Iterator<Item = &'a String> {
-    // Logs are long, and the standard library's own search is not compiled with optimisation here.
-    let there = move |value: &str| memchr::memmem::find(text.as_bytes(), value.as_bytes()).is_some();
-    secrets.iter().filter(move |(_, value)| there(value)).map(|(name, _)| name)
+/// Values by their first bytes, so that a long text is read once for all of them.
+struct Needles<'a> {
+    by_start: HashMap<u64, Vec<(&'a str, &'a [u8])>>,
+    /// For each hash of eight bytes, whether a value starts so: cheaper to ask than the map.
+    starts: Vec<bool>,
+}
+
+impl<'a> Needles<'a> {
+    fn new(values: &'a BTreeMap<String, String>) -> Self {
+        let mut needles = Self { by_start: HashMap::new(), starts: vec![false; 1 << 16] };
+        for (name, value) in values {
+            let start = value.bytes().take(SHORTEST).fold(0, |start, byte| start << 8 | u64::from(byte));
+            needles.starts[hash(start)] = true;
+            needles.by_start.entry(start).or_default().push((name, value.as_bytes()));
+        }
+        needles
+    }
+
+    /// The names of the values that stand in this text.
+    fn found_in(&self, text: &[u8]) -> BTreeSet<&'a str> {
+        let mut found = BTreeSet::new();
+        let mut last = 0;
+        for (at, byte) in text.iter().enumerate() {
+            last = last << 8 | u64::from(*byte);
+            if !self.starts[hash(last)] || at + 1 < SHORTEST {
+                continue;
+            }
+            let rest = &text[at + 1 - SHORTEST..];
+            let here = self.by_start.get(&last).into_iter().flatten();
+            found.extend(here.filter(|(_, value)| rest.starts_with(value)).map(|(name, _)| *name));
+        }
+        found
+    }
+}
+
+/// Sixteen bits of a multiplicative hash.
+fn hash(start: u64) -> usize {
+    (start.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize
 }
 
 /// Whether what is told is found.
@@ -142,8 +133,9 @@ pub fn check() -> Result<(), String> {
         },
     });
     let public = json!({"metadata": {"name": "p"}, "data": {"tls.crt": "cHVibGljLXBhcnQK", "tls.key": "cHJpdmF0ZS1wYXJ0CnB1YmxpYy1wYXJ0Cg=="}});
-    let values = all_values(&[secret, public]);
-    let told = |text: &str| told(&values, text).cloned().collect::<Vec<_>>();
+    let values = all_values(&[secret.clone(), public]);
+    let needles = Needles::new(&values);
+    let told = |text: &str| needles.found_in(text.as_bytes()).into_iter().collect::<Vec<_>>();
     for (text, wanted) in [
         ("--access-key not-secret", vec![]),
         ("-----BEGIN", vec![]),
@@ -161,6 +153,22 @@ pub fn check() -> Result<(), String> {
             return Err(format!("of {text:?} this is told: {:?}, and not {wanted:?}", told(text)));
         }
     }
+    planted(secret).map_err(|why| format!("{why:#}"))
+}
+
+/// Whether a value that a story leaves in a file is found, and the file named.
+fn planted(secret: Value) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let [clean, dirty] = ["clean.log", "dirty.log"].map(|name| folder.path().join(name));
+    std::fs::write(&clean, "nothing to see")?;
+    std::fs::write(&dirty, "x".repeat(100_000) + "line-two-is-too")?;
+    let mut left = vec![Collected { story: "s", secrets: vec![secret], files: vec![clean] }];
+    no_secret_is_told(&left)?;
+    left[0].files.push(dirty);
+    let why = no_secret_is_told(&left).err().map(|why| format!("{why:#}")).unwrap_or_default();
+    ensure!(why.contains("s/key:2 in ") && why.contains("dirty.log"), "a planted value is not found: {why:?}");
+    left[0].files = vec![folder.path().join("gone.log")];
+    ensure!(no_secret_is_told(&left).is_err(), "a file that is not there counts as clean");
     Ok(())
 }
 

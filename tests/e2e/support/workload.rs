@@ -182,7 +182,7 @@ async fn begun(w: &World, run: &str) -> Result<bool> {
     let schedule = w.get("EtcdSnapshotSchedule", run).await?;
     let Some(cron) = schedule["status"]["cronJob"]["name"].as_str() else { return Ok(false) };
     if !w.names("Job").await?.iter().any(|job| job == run) {
-        w.env.kubectl(&["create", "job", "-n", &w.ns, &format!("--from=cronjob/{cron}"), run])?;
+        w.run_now(cron, run).await?;
     }
     if !w.names("EtcdSnapshot").await?.iter().any(|snapshot| snapshot == run) {
         return Ok(false);

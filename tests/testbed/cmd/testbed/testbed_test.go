@@ -180,10 +180,27 @@ func TestOneMinorAloneOnRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("HOLDFAST_TESTBED_ETCD", v["CONTROL_PLANE_ETCD"])
+	apart := func(s *partSet) (names []string) {
+		for _, p := range s.parts {
+			if p.apart {
+				names = append(names, p.name)
+			}
+		}
+		return names
+	}
 	s, err := newPartSet(layout{source: source(t)}, v)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if got := apart(s); !slices.Equal(got, []string{"prometheus"}) {
+		t.Errorf("%v are built on request only, wanted prometheus alone", got)
+	}
+	t.Setenv("HOLDFAST_TESTBED_ETCD", v["CONTROL_PLANE_ETCD"])
+	if s, err = newPartSet(layout{source: source(t)}, v); err != nil {
+		t.Fatal(err)
+	}
+	if got := apart(s); !slices.Equal(got, []string{"cert-manager", "robustness", "prometheus"}) {
+		t.Errorf("%v are built on request only, wanted what the stories use as well", got)
 	}
 	if len(s.minors) != 1 || s.minors[0] != v["CONTROL_PLANE_ETCD"] {
 		t.Fatalf("%v, wanted %s alone", s.minors, v["CONTROL_PLANE_ETCD"])
