@@ -38,7 +38,7 @@ check: ## formatting, lints, unit and golden tests; no cluster (2 min; 10 min co
 fuzz: ## a minute of libFuzzer for the page scan and one for manifests, with the stable compiler (2.5 min; 4 min cold); TIME=600 for longer
 	@tests/bin/deps && tests/bin/fuzz $(TIME)
 
-golden: ## rewrite crds/, charts/manifests/, jobs/, docs/schemas/ and scenario transcripts from the code (1 min)
+golden: ## rewrite crds/, charts/manifests/, docs/schemas/ and scenario transcripts from the code (1 min)
 	@tests/bin/deps
 	UPDATE_GOLDEN=1 cargo test --profile bench --test suite -- golden:: scenarios::
 	@git status --short crds charts jobs docs/schemas tests/scenarios

@@ -1,4 +1,4 @@
-//! What the binary prints is checked in: `crds/`, `charts/manifests/`, `jobs/`; and the shape of what it stores,
+//! What the binary prints is checked in: `crds/`, `charts/manifests/`; and the shape of what it stores,
 //! `docs/schemas/`. A change of the code shows as a change of these files, where people read it.
 
 use std::collections::BTreeMap;
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
 use holdfast::cli::Cli;
-use holdfast::manifests::{self, IMAGE, Options, Part, Scope, jobs};
+use holdfast::manifests::{self, IMAGE, Options, Part, Scope};
 use snapshot_agent::contract::{Failure, Origin, Retry};
 
 /// Folders that hold nothing but what is printed.
-const FOLDERS: [&str; 4] = ["crds", "charts/manifests", "jobs", "docs/schemas"];
+const FOLDERS: [&str; 3] = ["crds", "charts/manifests", "docs/schemas"];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -80,9 +80,6 @@ fn wanted() -> BTreeMap<String, String> {
     ] {
         let head = format!("# What `holdfast manifests` {command} prints.\n");
         files.insert(format!("charts/manifests/{file}.yaml"), head + &text);
-    }
-    for sample in jobs::Sample::ALL {
-        files.insert(format!("jobs/{}", sample.file()), sample.text(IMAGE).unwrap());
     }
     let schema = serde_json::to_string_pretty(&snapshot_agent::format::manifest::schema()).unwrap();
     files.insert("docs/schemas/manifest.json".to_owned(), schema + "\n");

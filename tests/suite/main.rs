@@ -24,6 +24,7 @@ mod layering;
 mod lockfile;
 mod model;
 mod plan_props;
+mod samples;
 mod scenarios;
 mod schedule_props;
 mod world;
