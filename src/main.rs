@@ -50,7 +50,7 @@ fn runtime(command: &Command) -> Builder {
 async fn run(command: Command) -> anyhow::Result<u8> {
     match command {
         Command::Manifests(flags) => show(&manifests::yaml(&manifests::objects(&flags.into())?)?),
-        Command::Jobs(flags) => show(&manifests::jobs::samples(flags.only, &flags.image)?),
+        Command::Jobs(flags) => show(&manifests::jobs::samples(flags.only, &flags.image)),
         Command::Snapshot(Snapshot::Create(flags)) => snapshot::create((*flags).request()).await,
         Command::Version => show(concat!("holdfast ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Operator(flags) => {

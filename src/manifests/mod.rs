@@ -15,13 +15,10 @@ pub mod jobs;
 pub mod restore;
 
 mod admission;
-mod cronjob;
 mod deployment;
 mod monitoring;
 mod network;
 mod rbac;
-mod recurring;
-mod sample;
 
 /// Name of everything we install.
 pub const NAME: &str = "holdfast";

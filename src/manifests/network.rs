@@ -90,7 +90,8 @@ fn agents(namespace: &str) -> Value {
 /// Nobody comes in to who asks for snapshots in turn (`jobs/cronjob-snapshot.yaml`); the API server is spoken to.
 fn creators(namespace: &str) -> Value {
     let egress = json!([names(), {"ports": ports(&API)}]);
-    policy("holdfast-creators", namespace, &super::cronjob::labels(), &json!([]), &egress)
+    let creator = json!({(key::NAME): NAME, (key::COMPONENT): component::SNAPSHOT_CREATOR});
+    policy("holdfast-creators", namespace, &creator, &json!([]), &egress)
 }
 
 fn policy(name: &str, namespace: &str, whose: &Value, ingress: &Value, egress: &Value) -> Value {
@@ -147,7 +148,7 @@ mod tests {
     use k8s_openapi::api::networking::v1::NetworkPolicy;
 
     use super::*;
-    use crate::manifests::jobs;
+    use crate::manifests::{IMAGE, jobs};
 
     fn policies() -> BTreeMap<String, NetworkPolicy> {
         let all = objects(&Scope::Namespace("shop".to_owned())).into_iter();
@@ -169,10 +170,10 @@ mod tests {
     #[test]
     fn each_pod_of_ours_is_selected_by_its_own() {
         let member = crate::plan::build::labels("orders", "1a2b");
-        let job: Value = serde_saphyr::from_str(&jobs::Sample::SaveToS3.text("r/h:1").unwrap()).unwrap();
+        let job: Value = serde_saphyr::from_str(&jobs::samples(Some(jobs::Sample::SaveToS3), IMAGE)).unwrap();
         let agent = serde_json::from_value(job["spec"]["template"]["metadata"]["labels"].clone()).unwrap();
         let operator: BTreeMap<String, String> = serde_json::from_value(labels()).unwrap();
-        let text = jobs::Sample::CronjobSnapshot.text("r/h:1").unwrap();
+        let text = jobs::samples(Some(jobs::Sample::CronjobSnapshot), IMAGE);
         let cron: Value = serde_saphyr::from_str(text.rsplit("---\n").next().unwrap()).unwrap();
         let creator = &cron["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"];
         let creator = serde_json::from_value(creator.clone()).unwrap();

@@ -1,5 +1,5 @@
-//! What the binary prints is checked in: `crds/`, `charts/manifests/`, `jobs/`; the shape of what it stores, `docs/schemas/`; and
-//! the tables of documents. A change of the code shows as a change of these files, where people read it.
+//! What the binary prints is checked in: `crds/`, `charts/manifests/`; the shape of what it stores, `docs/schemas/`; and the
+//! tables of documents. A change of the code shows as a change of these files, where people read it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory;
 use holdfast::api::pod_security::RunAs;
 use holdfast::cli::Cli;
-use holdfast::manifests::{self, IMAGE, Options, Part, Scope, jobs};
+use holdfast::manifests::{self, IMAGE, Options, Part, Scope};
 use holdfast::plan::cluster::{Step, TABLES, Table};
 use snapshot_agent::contract::{Failure, Origin, Retry};
 
 /// Folders that hold nothing but what is printed.
-const FOLDERS: [&str; 4] = ["crds", "charts/manifests", "jobs", "docs/schemas"];
+const FOLDERS: [&str; 3] = ["crds", "charts/manifests", "docs/schemas"];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -83,9 +83,6 @@ fn wanted() -> BTreeMap<String, String> {
     ] {
         let head = format!("# What `holdfast manifests` {command} prints.\n");
         files.insert(format!("charts/manifests/{file}.yaml"), head + &text);
-    }
-    for sample in jobs::Sample::ALL {
-        files.insert(format!("jobs/{}", sample.file()), sample.text(IMAGE).unwrap());
     }
     let schema = serde_json::to_string_pretty(&snapshot_agent::format::manifest::schema()).unwrap();
     files.insert("docs/schemas/manifest.json".to_owned(), schema + "\n");

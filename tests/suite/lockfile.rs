@@ -14,7 +14,7 @@ const BANNED: &[(&str, &str, &str)] = &[
     ("rustls-pemfile", "", "no longer maintained; rustls-pki-types reads PEM"),
     ("serde_yaml", "", "no longer maintained; YAML is serde-saphyr's, as in kube"),
     ("serde_yml", "", "unsound; YAML is serde-saphyr's, as in kube"),
-    ("cron", "", "schedules are Kubernetes' to keep"),
+    ("cron", "", "it misreads lines of five fields; due times are croner's"),
     ("backoff", "", "no longer maintained"),
     ("instant", "", "no longer maintained"),
     ("async-std", "", "the runtime is tokio"),

@@ -25,6 +25,7 @@ mod layering;
 mod lockfile;
 mod model;
 mod plan_props;
+mod samples;
 mod scenarios;
 mod schedule_props;
 mod world;

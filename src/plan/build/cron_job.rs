@@ -22,8 +22,8 @@ const FAILURES: usize = 3;
 pub struct Recurring {
     /// The Job of each run; its name is the `CronJob`'s, and its owner too.
     pub job: AgentJob,
-    /// What each run records: the template, as JSON. Absent where nothing records it.
-    pub template: Option<String>,
+    /// What each run records: the template, as JSON.
+    pub template: String,
     /// Due times.
     pub schedule: String,
     /// Their time zone.
@@ -40,7 +40,7 @@ pub struct Recurring {
 pub fn cron_job(want: &Recurring) -> CronJob {
     let run = job::job(&AgentJob { owner: None, namespace: None, recurring: true, ..want.job.clone() });
     let mut annotations = run.metadata.annotations.unwrap_or_default();
-    annotations.extend(want.template.clone().map(|template| (key::SNAPSHOT_TEMPLATE.to_owned(), template)));
+    annotations.insert(key::SNAPSHOT_TEMPLATE.to_owned(), want.template.clone());
     let limit = |most: usize| i32::try_from(most).ok();
     let spec = CronJobSpec {
         schedule: want.schedule.clone(),
@@ -54,7 +54,7 @@ pub fn cron_job(want: &Recurring) -> CronJob {
         job_template: JobTemplateSpec {
             metadata: Some(ObjectMeta {
                 labels: run.metadata.labels,
-                annotations: (!annotations.is_empty()).then_some(annotations),
+                annotations: Some(annotations),
                 ..ObjectMeta::default()
             }),
             spec: run.spec,

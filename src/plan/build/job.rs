@@ -258,7 +258,7 @@ pub struct AgentJob {
     pub namespace: Option<String>,
     /// Whether it is the template of a `CronJob`.
     pub recurring: bool,
-    /// Its controller; absent in Jobs for people to apply by hand.
+    /// Its controller; absent in the template of a `CronJob`.
     pub owner: Option<OwnerReference>,
     /// Name of the `EtcdCluster` that the Job is for, for the label; absent: the one whose snapshot it is.
     pub cluster: Option<String>,

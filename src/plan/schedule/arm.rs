@@ -107,7 +107,7 @@ fn rendered(seen: &Observed, suspend: bool) -> Result<CronJob, (Reason, String)>
             ..agent_job(seen)
         },
         // JSON of our own types cannot fail.
-        template: serde_json::to_string(template).ok(),
+        template: serde_json::to_string(template).unwrap_or_default(),
         schedule: spec.schedule.clone(),
         time_zone: spec.time_zone.clone().unwrap_or_else(|| UTC.to_owned()),
         suspend,

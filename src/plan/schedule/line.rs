@@ -2,17 +2,14 @@
 //!
 //! Decides what Kubernetes' CronJob controller would (github.com/robfig/cron/v3, `ParseStandard`): which lines it takes, and
 //! that a local time which a clock change leaves out has no run, and one which it repeats has two. Kubernetes does not tell
-//! its next due time, so it is worked out here.
+//! its next due time, so it is worked out here. croner reads the fields and searches the calendar.
 
-use jiff::civil::{Date, DateTime};
-use jiff::tz::{AmbiguousOffset, TimeZone};
-use jiff::{SignedDuration, Timestamp, ToSpan};
+use croner::{Cron, CronComponent};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 
 /// Where `spec.timeZone` is absent.
 pub const UTC: &str = "Etc/UTC";
-
-/// Days in which a due time has to come: five years, as the controller looks ahead.
-const LOOK_AHEAD: usize = 5 * 366;
 
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
@@ -20,26 +17,8 @@ const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 /// Due times.
 #[derive(Clone, Debug)]
 pub struct Line {
-    minutes: Field,
-    hours: Field,
-    days: Field,
-    months: Field,
-    weekdays: Field,
+    cron: Cron,
     zone: TimeZone,
-}
-
-/// Values of one field.
-#[derive(Clone, Copy, Debug)]
-struct Field {
-    bits: u64,
-    /// Whether it is `*`: then days of the month and of the week both have to fit, else one of them.
-    any: bool,
-}
-
-impl Field {
-    const fn has(self, value: i8) -> bool {
-        self.bits & (1 << value) != 0
-    }
 }
 
 impl Line {
@@ -65,24 +44,32 @@ impl Line {
         let [minute, hour, day, month, weekday] = fields[..] else {
             return Err(format!("spec.schedule: {line:?} has {} fields instead of five", fields.len()));
         };
-        Ok(Self {
-            minutes: field("minute", minute, (0, 59), &[])?,
-            hours: field("hour", hour, (0, 23), &[])?,
-            days: field("day of month", day, (1, 31), &[])?,
-            months: field("month", month, (1, 12), &MONTHS)?,
-            weekdays: field("day of week", weekday, (0, 6), &DAYS)?,
-            zone,
-        })
+        // Which days fit depends on whether one of these two fields is `*`; croner keeps that from the text it parses.
+        let star = |field| if is_star(field) { "*" } else { "1" };
+        let cron: Result<Cron, _> = format!("* * {} * {}", star(day), star(weekday)).parse();
+        let mut cron = cron.map_err(|error| format!("spec.schedule: {error}"))?;
+        cron.pattern.minutes = field("minute", minute, (0, 59), &[])?;
+        cron.pattern.hours = field("hour", hour, (0, 23), &[])?;
+        cron.pattern.days = field("day of month", day, (1, 31), &[])?;
+        cron.pattern.months = field("month", month, (1, 12), &MONTHS)?;
+        cron.pattern.days_of_week = field("day of week", weekday, (0, 6), &DAYS)?;
+        Ok(Self { cron, zone })
     }
 
     /// The first due time after this one; `None`: there is none.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
-        let now = self.zone.to_datetime(after);
-        let days = now.date().series(1.day()).take(LOOK_AHEAD).filter(|day| self.on(*day));
-        days.into_iter().find_map(|day| {
-            let from = if day == now.date() { now.hour() } else { 0 };
-            (from..24).filter(|hour| self.hours.has(*hour)).find_map(|hour| self.within(day, hour, after))
-        })
+        // At a clock change croner moves runs as Vixie cron does, and the CronJob controller does not. So croner searches
+        // without a zone, from one change of the offset to the next.
+        let mut changes = self.zone.following(after);
+        let (mut from, mut offset) = (after, self.zone.to_offset(after));
+        loop {
+            let local = self.cron.find_next_occurrence(&offset.to_datetime(from), from > after).ok()?;
+            let due = offset.to_timestamp(local).ok()?;
+            match changes.next() {
+                Some(change) if change.timestamp() <= due => (from, offset) = (change.timestamp(), change.offset()),
+                Some(_) | None => return Some(due),
+            }
+        }
     }
 
     /// The due time before the last one; `None`: there were not two in five years.
@@ -96,57 +83,28 @@ impl Line {
             before
         })
     }
-
-    fn on(&self, day: Date) -> bool {
-        let (of_month, of_week) = (self.days.has(day.day()), self.weekdays.has(day.weekday().to_sunday_zero_offset()));
-        let fits = if self.days.any || self.weekdays.any { of_month && of_week } else { of_month || of_week };
-        fits && self.months.has(day.month())
-    }
-
-    /// The first due time of an hour after this time. An hour that clocks show twice is both of them.
-    fn within(&self, day: Date, hour: i8, after: Timestamp) -> Option<Timestamp> {
-        let times = (0..60).filter(|minute| self.minutes.has(*minute)).map(|minute| day.at(hour, minute, 0, 0));
-        times.flat_map(|time| self.instants(time)).flatten().filter(|at| *at > after).min()
-    }
-
-    /// When clocks show this time: mostly once.
-    fn instants(&self, time: DateTime) -> [Option<Timestamp>; 2] {
-        let at = |offset: jiff::tz::Offset| offset.to_timestamp(time).ok();
-        match self.zone.to_ambiguous_timestamp(time).offset() {
-            AmbiguousOffset::Unambiguous { offset } => [at(offset), None],
-            AmbiguousOffset::Gap { .. } => [None, None],
-            AmbiguousOffset::Fold { before, after } => [at(before), at(after)],
-        }
-    }
 }
 
-/// Reads one field: a list of `*`, values and ranges, each with a step or without.
-fn field(what: &str, text: &str, bounds: (u8, u8), names: &[&str]) -> Result<Field, String> {
-    let wrong = || format!("spec.schedule: {text:?} is no {what} ({} to {})", bounds.0, bounds.1);
-    let mut field = Field { bits: 0, any: false };
-    for part in text.split(',') {
-        let (range, step) = part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
-        let step: u8 = step.map_or(Some(1), |step| step.parse().ok()).filter(|step| *step > 0).ok_or_else(wrong)?;
-        let value = |text: &str| value(text, bounds.0, names).filter(|v| (bounds.0..=bounds.1).contains(v));
-        let (from, to) = match range.split_once('-') {
-            None if matches!(range, "*" | "?") => bounds,
-            None => {
-                let one = value(range).ok_or_else(wrong)?;
-                // `5/10` is 5 and every ten after it.
-                (one, if part.contains('/') { bounds.1 } else { one })
-            }
-            Some((from, to)) => value(from).zip(value(to)).filter(|(from, to)| from <= to).ok_or_else(wrong)?,
-        };
-        field.any |= matches!(range, "*" | "?") && step == 1;
-        field.bits |= (from..=to).step_by(step.into()).fold(0_u64, |bits, value| bits | 1 << value);
+/// Whether Kubernetes reads a field as `*`: then days of the month and of the week both have to fit, else one of them.
+fn is_star(field: &str) -> bool {
+    field.split(',').any(|part| matches!(part, "*" | "?" | "*/1" | "?/1"))
+}
+
+/// Reads one field. croner takes more than Kubernetes (`L`, `#`, `7` for Sunday, a missing value), and names in each field.
+fn field(what: &str, text: &str, (least, most): (u16, u16), names: &[&str]) -> Result<CronComponent, String> {
+    let wrong = || format!("spec.schedule: {text:?} is no {what} ({least} to {most})");
+    let lower = text.to_ascii_lowercase();
+    let is_number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    if !lower.split([',', '-', '/']).all(|word| matches!(word, "*" | "?") || is_number(word) || names.contains(&word)) {
+        return Err(wrong());
     }
+    let numbers = names.iter().zip(least..).fold(lower, |text, (name, value)| text.replace(name, &value.to_string()));
+    // With the bits for `L`, `W` and `#`, which croner asks of each day.
+    let mut field = CronComponent::new(least, most, u8::MAX, 0);
+    // `5/10` is 5 and every ten after it.
+    field.set_sloppy_ranges(true);
+    field.parse(&numbers.replace(['*', '?'], &format!("{least}-{most}"))).map_err(|_| wrong())?;
     Ok(field)
-}
-
-/// A number, or a name in its place.
-fn value(text: &str, least: u8, names: &[&str]) -> Option<u8> {
-    let named = names.iter().zip(least..).find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, value)| value);
-    named.or_else(|| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?)
 }
 
 #[cfg(test)]

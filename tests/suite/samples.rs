@@ -1,0 +1,117 @@
+//! The samples of `jobs/` are written by hand: Kubernetes knows their fields, and this binary takes their commands.
+
+use std::fs;
+use std::path::Path;
+
+use clap::{Parser as _, ValueEnum as _};
+use holdfast::cli::{Agent, Cli, Command, Snapshot};
+use holdfast::manifests::IMAGE;
+use holdfast::manifests::jobs::{Sample, samples};
+use holdfast::snapshot::FAILED;
+use k8s_openapi::api::batch::v1::{CronJob, Job, JobSpec};
+use k8s_openapi::api::core::v1::{Container, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use snapshot_agent::contract::{Failure, Retry, SaveRequest};
+use snapshot_agent::store::Store;
+
+/// How a program ends that does not know its flags (clap's code).
+const USAGE: i32 = 2;
+
+/// A misspelt field is lost on the way through the typed object.
+fn typed<T: DeserializeOwned + Serialize>(object: &Value) -> T {
+    let typed: T = serde_json::from_value(object.clone()).unwrap();
+    assert_eq!(&serde_json::to_value(&typed).unwrap(), object);
+    typed
+}
+
+fn words(words: &Option<Vec<String>>) -> Vec<String> {
+    words.clone().unwrap()
+}
+
+/// The Job of a sample is one that runs here as it stands, and ends where no repetition helps.
+fn check_job(spec: &JobSpec, image: &str) {
+    let pod = spec.template.spec.as_ref().unwrap();
+    let [container] = &pod.containers[..] else { panic!("one container: {pod:?}") };
+    assert_eq!(container.image.as_deref(), Some(image));
+    let cli = Cli::try_parse_from([words(&container.command), words(&container.args)].concat()).unwrap();
+    let final_codes: Vec<i32> = match cli.command {
+        Command::Agent(Agent::Save(request)) => {
+            assert!(i64::from(request.deadline_seconds) < spec.active_deadline_seconds.unwrap());
+            check_store(*request);
+            let ends = Failure::by_code().into_iter().filter(|failure| failure.retry != Retry::Again);
+            std::iter::once(USAGE).chain(ends.map(|failure| failure.code.into())).collect()
+        }
+        Command::Snapshot(Snapshot::Create(flags)) => {
+            let request = flags.request().unwrap();
+            assert!(request.wait.is_some() && request.namespace.is_none());
+            vec![USAGE, FAILED.into()]
+        }
+        other => panic!("{other:?}"),
+    };
+    let rules = &spec.pod_failure_policy.as_ref().unwrap().rules;
+    let codes = rules.iter().find(|rule| rule.action == "FailJob").unwrap().on_exit_codes.as_ref().unwrap();
+    assert_eq!((&codes.container_name, &codes.values), (&Some(container.name.clone()), &final_codes));
+    let security = pod.security_context.as_ref().unwrap();
+    assert_eq!(security.run_as_non_root, Some(true));
+    assert_eq!(security.seccomp_profile.as_ref().unwrap().type_, "RuntimeDefault");
+    check_restricted(container);
+}
+
+fn check_restricted(container: &Container) {
+    let security = container.security_context.as_ref().unwrap();
+    assert_eq!((security.allow_privilege_escalation, security.read_only_root_filesystem), (Some(false), Some(true)));
+    assert_eq!(security.capabilities.as_ref().unwrap().drop, Some(vec!["ALL".to_owned()]));
+}
+
+/// The flags of the store go together; credentials and volume are the Pod's.
+fn check_store(request: SaveRequest) {
+    let volume = tempfile::tempdir().unwrap();
+    let mut store = request.store;
+    store.credentials_dir = None;
+    if let Some(mount) = &store.mount {
+        store.url = store.url.replace(mount.to_str().unwrap(), volume.path().to_str().unwrap());
+        store.mount = Some(volume.path().to_owned());
+    }
+    if store.url.starts_with("azure://") {
+        store.azure_account = Some("account".to_owned());
+    }
+    Store::open(&store).unwrap();
+}
+
+#[test]
+fn kubernetes_and_this_binary_take_each_sample() {
+    let mut files: Vec<_> = Sample::value_variants().iter().map(|sample| file(*sample)).collect();
+    files.sort();
+    let folder = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs")).unwrap();
+    let mut there: Vec<_> = folder.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    there.sort();
+    assert_eq!(there, files, "each file is one of `holdfast jobs`");
+    for sample in Sample::value_variants() {
+        let text = samples(Some(*sample), "r/h:1");
+        assert!(text.contains(&format!(" -f jobs/{}\n", file(*sample))) && !text.contains(IMAGE), "{text}");
+        for word in ["ownerReferences", "--owner-uid", "--cluster-uid", "--expect-cluster-id", "resourceVersion"] {
+            assert!(!text.contains(word), "{}: only the operator knows {word}", file(*sample));
+        }
+        for document in text.split("\n---\n") {
+            let object: Value = serde_saphyr::from_str(document).unwrap();
+            assert_eq!(object["metadata"].get("namespace"), None, "kubectl names the namespace");
+            match object["kind"].as_str().unwrap() {
+                "Job" => check_job(&typed::<Job>(&object).spec.unwrap(), "r/h:1"),
+                "CronJob" => {
+                    check_job(&typed::<CronJob>(&object).spec.unwrap().job_template.spec.unwrap(), "r/h:1");
+                }
+                "ServiceAccount" => drop(typed::<ServiceAccount>(&object)),
+                "Role" => drop(typed::<Role>(&object)),
+                "RoleBinding" => drop(typed::<RoleBinding>(&object)),
+                other => panic!("{other}"),
+            }
+        }
+    }
+}
+
+fn file(sample: Sample) -> String {
+    format!("{}.yaml", sample.to_possible_value().unwrap().get_name())
+}
