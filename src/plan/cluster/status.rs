@@ -279,7 +279,8 @@ impl Facts<'_> {
 
     /// What the creation of Pods waits for, where no member that stays has a Pod and a member's own pass names the cause.
     fn podless(&self) -> Option<Verdict> {
-        let (reason, why) = self.failing_member().filter(|_| self.seen.staying().all(|m| m.pod.is_none()))?;
+        let staying = || self.seen.staying().filter(|m| !m.deleting());
+        let (reason, why) = staying().find_map(failed).filter(|_| staying().all(|m| m.pod.is_none()))?;
         Some((reason, format!("no member has a Pod: {why}")))
     }
 
