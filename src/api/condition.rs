@@ -248,6 +248,8 @@ reasons! {
     BackupOverdue => runbook,
     /// The newest run of a schedule failed.
     BackupFailing => runbook,
+    /// No run of a schedule began at its due time, because the run before has not ended.
+    RunSkipped => runbook,
     /// What the retention of a schedule does not keep could not be removed.
     RetentionBlocked => runbook,
     /// The stored snapshot of an object that is being deleted could not be removed.

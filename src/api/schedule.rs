@@ -210,6 +210,9 @@ pub struct EtcdSnapshotScheduleStatus {
     /// EtcdSnapshots of runs that have not ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub active: Vec<String>,
+    /// The run that did not begin because an earlier run has not ended. Absent when that run has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<SkippedRun>,
     /// The newest complete backup. Stays when its `EtcdSnapshot` is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_successful: Option<LastSuccessful>,
@@ -291,6 +294,18 @@ pub struct LastSuccessful {
     pub stored_bytes: u64,
     /// Seconds from the start of the run to its end.
     pub seconds: i64,
+}
+
+/// A run that did not begin because an earlier run has not ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SkippedRun {
+    /// Due time of the run (RFC 3339, UTC): the first one after the start of the earlier run.
+    pub at: String,
+    /// Name of the Job of the earlier run.
+    pub job: String,
+    /// Since when that Job is active (RFC 3339).
+    pub active_since: String,
 }
 
 /// The newest failed run of a schedule.

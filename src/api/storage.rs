@@ -25,7 +25,8 @@ pub struct Storage {
     #[serde(default)]
     pub medium: Medium,
     /// Size of each member's volume; default 8Gi, at least 256Mi (an idle etcd needs about 170 MiB). With `medium:
-    /// Memory` it is added to the memory of `resources`. Immutable after the cluster has formed.
+    /// Memory` it is added to the memory of `resources`, and members without a memory limit get one. Immutable after the
+    /// cluster has formed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("quantity(string(self)).compareTo(quantity('256Mi')) >= 0").message("storage.size must be at least 256Mi: etcd preallocates its log"))]
     pub size: Option<Quantity>,

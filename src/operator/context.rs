@@ -21,6 +21,7 @@ use super::own_writes::OwnWrites;
 use super::repeats::Repeats;
 use super::skew::Skew;
 use super::tls::Memory;
+use super::unstarted::UnstartedPods;
 use super::wake::Wakers;
 use crate::plan::Settings;
 
@@ -40,6 +41,8 @@ pub(super) struct Context {
     pub(super) wakers: Wakers,
     /// Connections to etcd members.
     pub(super) etcd: Pool,
+    /// Pods of Jobs that were deleted before their agent ran.
+    pub(super) unstarted: UnstartedPods,
     /// What was read of certificates.
     pub(super) tls: Memory,
     /// Where Events go.

@@ -23,6 +23,7 @@ use super::own_writes::OwnWrites;
 use super::repeats::Repeats;
 use super::skew::Skew;
 use super::tls::Memory;
+use super::unstarted::UnstartedPods;
 use super::wake::Wakers;
 use super::watches::CacheWriters;
 use crate::api::EtcdCluster;
@@ -92,6 +93,7 @@ impl Fake {
             caches,
             wakers: Wakers::new().0,
             etcd: Pool::default(),
+            unstarted: UnstartedPods::default(),
             tls: Memory::default(),
             events: Events::start(client, "test".to_owned(), Arc::clone(&metrics)),
             metrics,

@@ -42,6 +42,7 @@ mod skew;
 mod slim;
 mod status;
 mod tls;
+mod unstarted;
 mod wake;
 mod watches;
 
@@ -114,6 +115,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         caches: caches.clone(),
         wakers: wakers.clone(),
         etcd: etcd::Pool::default(),
+        unstarted: unstarted::UnstartedPods::default(),
         tls: tls::Memory::default(),
         events: events::Events::start(write, config.identity.clone(), Arc::clone(&metrics)),
         metrics: Arc::clone(&metrics),

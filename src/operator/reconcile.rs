@@ -174,6 +174,7 @@ async fn pass<K: Kind>(ctx: &Context, id: &Id) -> Result<Passed, Error> {
         return Ok(Passed { outcome: Outcome::Elsewhere, ..gone });
     }
     if let Some((seen, plan)) = seen
+        && !is_edited::<K>(&seen)
         && is_view_enough::<K>(reader(View::Live), &seen, plan.act.as_ref()).await?
     {
         match carry_out::<K>(ctx, id, &seen, plan, now).await {
@@ -185,6 +186,14 @@ async fn pass<K: Kind>(ctx: &Context, id: &Id) -> Result<Passed, Error> {
     let Some(seen) = look(View::Live).await? else { return Ok(gone) };
     let plan = decide::<K>(ctx, id, &seen, now);
     carry_out::<K>(ctx, id, &seen, plan, now).await
+}
+
+/// Whether the spec has changed since the status was written. A person who edits an object waits for an answer that counts
+/// what is there now, certificates in Secrets included, which no watch tells of.
+fn is_edited<K: Kind>(seen: &K::Seen) -> bool {
+    let object = K::object(seen);
+    let generation = object.meta().generation;
+    status::conditions::<K>(object).iter().any(|condition| condition.observed_generation != generation)
 }
 
 /// Whether the view of the caches is enough for an act (I26).

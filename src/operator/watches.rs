@@ -24,6 +24,7 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
 use super::caches::{CacheWriter, Cached, Caches};
+use super::clock;
 use super::context::Context;
 use super::malformed;
 use super::slim::{BY_HAND, slim};
@@ -132,6 +133,7 @@ impl Watched for Pod {
         if let Some(uid) = self.uid() {
             ctx.etcd.forget(&uid);
         }
+        ctx.unstarted.note(self, clock::now());
     }
 }
 
@@ -328,7 +330,6 @@ mod tests {
 
     use super::*;
     use crate::api::key;
-    use crate::operator::clock;
     use crate::operator::fake::{Fake, refusal};
 
     fn store(name: &str) -> Value {

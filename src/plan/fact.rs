@@ -34,12 +34,25 @@ pub(in crate::plan) enum Fact {
         message: String,
         /// When.
         at: Option<Timestamp>,
+        /// What kept every Pod from running, where it is certain that none ran.
+        held: Option<HeldUp>,
     },
 }
 
 /// The reason of a failure; without a row, the agent crashed.
 pub(in crate::plan) fn reason_of(failure: Option<&Failure>) -> Reason {
     failure.map_or(Reason::AgentCrashed, Reason::from)
+}
+
+/// The reason of a failure where this kept every Pod from running.
+pub(in crate::plan) fn reason_of_unstarted(failure: Option<&Failure>, held: &HeldUp) -> Reason {
+    match (held.reason, &held.pod) {
+        (Reason::WriteRefused, _) => Reason::WriteRefused,
+        // It has waited to the end of the Job's time, whatever kubelet expected.
+        (_, Some(_)) => Reason::PodHeldUp,
+        // Why there was no Pod is not known.
+        (_, None) => reason_of(failure),
+    }
 }
 
 /// The names by which a status records a failure: class and origin.

@@ -65,6 +65,28 @@ impl HeldUp {
         }
     }
 
+    /// Names the Pods that keep this one from a claim that both mount: a claim with the access mode ReadWriteOncePod has one
+    /// Pod, and one with ReadWriteOnce has one node. `all`: Pods of the Job, oldest first. `others`: Pods that mount a claim of
+    /// the last one.
+    pub(in crate::plan) fn with_claim_users(self, all: &[Pod], others: &[Pod]) -> Self {
+        let Some(pod) = all.last().filter(|pod| self.pod.as_deref() == Some(meta::name(&pod.metadata))) else {
+            return self;
+        };
+        let node = |pod: &Pod| pod.spec.as_ref()?.node_name.clone().filter(|name| !name.is_empty());
+        let (own, one_pod) = (node(pod), self.message.contains("ReadWriteOncePod"));
+        let users = others.iter().filter_map(|other| {
+            let at = node(other)?;
+            let claim = pods::shared_claim(pod, other)?;
+            let keeps = if one_pod { own.is_none() } else { own.as_ref().is_some_and(|own| *own != at) };
+            keeps.then(|| format!("Pod {} on node {at} uses claim {claim}", meta::name(&other.metadata)))
+        });
+        let users = users.collect::<Vec<_>>().join(", ");
+        if users.is_empty() {
+            return self;
+        }
+        Self { message: format!("{}; {users}", self.message), ..self }
+    }
+
     /// For a condition: the object and the cause.
     pub(in crate::plan) fn words(&self) -> String {
         let Self { reason, job, pod, message } = self;

@@ -26,12 +26,6 @@ const LATER: SignedDuration = SignedDuration::from_secs(120);
 /// Why a Job was given up whose time was over (Kubernetes: `JobReasonDeadlineExceeded`).
 const DEADLINE: &str = "DeadlineExceeded";
 
-/// How kubelet says that it knows nothing of a container, one that it never started among them.
-const UNKNOWN_END: &str = "ContainerStatusUnknown";
-
-/// In its message where the container had run (Kubernetes: `convertStatusToAPIStatus` in kubelet_pods.go).
-const USED_TO_RUN: &str = "used to be Running";
-
 /// Reads a Job of ours and its Pods, oldest first. `refusal`: why the API server takes no Pod of it. `before`: what the
 /// status keeps of a Pod that did not run; when the Job's time is over, kubelet has removed the Pod.
 pub(in crate::plan) fn read(
@@ -82,6 +76,12 @@ pub(in crate::plan) fn ended(job: &Job) -> Option<Timestamp> {
     condition(job, "Failed")?.last_transition_time.as_ref().map(|t| t.0)
 }
 
+/// When the Job controller gave a Job up: it deletes the Pods then, and the Job has failed when they have ended.
+pub(in crate::plan) fn given_up(job: &Job) -> Option<Timestamp> {
+    let word = condition(job, "FailureTarget").or_else(|| condition(job, "Failed"))?;
+    word.last_transition_time.as_ref().map(|t| t.0)
+}
+
 /// When a Job and its Pods ended, as far as that is known. The Job's own word comes after its last Pod's end; a Pod's is of
 /// its node's clock, which may be wrong.
 pub(in crate::plan) fn last_end(job: &Job, all: &[Pod]) -> Option<Timestamp> {
@@ -93,12 +93,7 @@ pub(in crate::plan) fn last_end(job: &Job, all: &[Pod]) -> Option<Timestamp> {
 /// Whether the agent has run in one of these Pods.
 pub(in crate::plan) fn ran(all: &[Pod]) -> bool {
     let runs = |pod| pods::status(pod, CONTAINER).and_then(|s| s.state.as_ref()).is_some_and(|s| s.running.is_some());
-    let began = |end: &ContainerStateTerminated| {
-        end.started_at.is_some()
-            || end.reason.as_deref() != Some(UNKNOWN_END)
-            || end.message.as_ref().is_some_and(|message| message.contains(USED_TO_RUN))
-    };
-    all.iter().any(|pod| runs(pod) || end(pod).is_some_and(began))
+    all.iter().any(|pod| runs(pod) || end(pod).is_some_and(pods::had_begun))
 }
 
 /// From when on the last of these Pods has been waited for too long: its node does not say that it has ended. Where it only
@@ -163,6 +158,11 @@ fn late(end: &JobCondition, now: Timestamp) -> bool {
     end.last_transition_time.as_ref().is_none_or(|t| now >= t.0 + patience)
 }
 
+/// How a Job failed, if it did, by what is known of its Pods now.
+pub(in crate::plan) fn failure(job: &Job, all: &[Pod], before: Option<&HeldUp>) -> Option<Fact> {
+    Some(failed(job, condition(job, "Failed")?, all, before))
+}
+
 fn failed(job: &Job, end: &JobCondition, all: &[Pod], before: Option<&HeldUp>) -> Fact {
     let at = end.last_transition_time.as_ref().map(|t| t.0);
     let last = all.iter().rev().find_map(|pod| explain(pod, job));
@@ -181,13 +181,13 @@ fn failed(job: &Job, end: &JobCondition, all: &[Pod], before: Option<&HeldUp>) -
             format!("{last}. {}", does.late())
         };
         let message = format!("the Job passed its deadline of {seconds} s{why}");
-        return Fact::Failed { failure: Some(Failure::of(ExitClass::Deadline, None)), message, at };
+        return Fact::Failed { failure: Some(Failure::of(ExitClass::Deadline, None)), message, at, held: None };
     }
     let (failure, message) = last.unwrap_or_else(|| {
         let said = end.message.as_deref().unwrap_or("no Pod is left that names the cause");
         (None, format!("the Job failed: {said}"))
     });
-    Fact::Failed { failure, message, at }
+    Fact::Failed { failure, message, at, held: None }
 }
 
 /// How a Pod failed, in words; `None` while it has not.

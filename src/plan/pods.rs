@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use snapshot_agent::contract::{PruneReport, RemovalReport, RemovedReport, Report};
 
 use super::meta;
@@ -84,6 +85,12 @@ pub fn restores(pod: &Pod) -> bool {
 pub fn claims(pod: &Pod) -> impl Iterator<Item = &str> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     volumes.filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.as_str()))
+}
+
+/// A claim that both Pods mount, while the other one has not ended.
+pub fn shared_claim<'a>(pod: &'a Pod, other: &Pod) -> Option<&'a str> {
+    let another = meta::uid(&pod.metadata) != meta::uid(&other.metadata) && !ended(other);
+    claims(pod).find(|claim| another && claims(other).any(|used| used == *claim))
 }
 
 /// [`unprepared_since`], of a Pod with a restore step.
@@ -169,6 +176,59 @@ pub fn last_end(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
         state?.terminated.as_ref()
     }
     ended(status.state.as_ref()).or_else(|| ended(status.last_state.as_ref()))
+}
+
+/// How kubelet reports a container of which kubelet knows no end, also one that it never started.
+const UNKNOWN_END: &str = "ContainerStatusUnknown";
+
+/// In its message where the container had run (Kubernetes: `convertStatusToAPIStatus` in kubelet_pods.go).
+const USED_TO_RUN: &str = "used to be Running";
+
+/// Whether a container that has ended had begun.
+pub(super) fn had_begun(end: &ContainerStateTerminated) -> bool {
+    end.started_at.is_some()
+        || end.reason.as_deref() != Some(UNKNOWN_END)
+        || end.message.as_ref().is_some_and(|message| message.contains(USED_TO_RUN))
+}
+
+/// A Pod that the API server deletes, or has deleted, before its agent ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unstarted {
+    /// Name of the Pod.
+    pub name: String,
+    /// When the Pod was created.
+    pub created: Timestamp,
+    /// When its deletion was asked for.
+    pub deleted: Timestamp,
+}
+
+impl Unstarted {
+    /// The Pod in its last state, where that state proves that this container never ran and never will.
+    pub fn of(pod: &Pod, container: &str, now: Timestamp) -> Option<Self> {
+        let ObjectMeta { creation_timestamp, deletion_timestamp, deletion_grace_period_seconds, .. } = &pod.metadata;
+        let grace = SignedDuration::from_secs(deletion_grace_period_seconds.unwrap_or_default());
+        let (created, deleted) = (creation_timestamp.as_ref()?.0, deletion_timestamp.as_ref()?.0 - grace);
+        let name = meta::name(&pod.metadata).to_owned();
+        never_runs(pod, container, now).then_some(Self { name, created, deleted })
+    }
+}
+
+/// Whether it is certain that this container of a deleted Pod never ran and never will. Unknown is not certain.
+fn never_runs(pod: &Pod, container: &str, now: Timestamp) -> bool {
+    let began = status(pod, container).is_some_and(|status| {
+        let created = status.container_id.as_ref().is_some_and(|id| !id.is_empty());
+        let state = status.state.as_ref();
+        let runs = state.is_some_and(|state| state.running.is_some());
+        let ended = state.and_then(|state| state.terminated.as_ref()).is_some_and(had_begun);
+        let before = status.last_state.as_ref().is_some_and(|last| last.terminated.is_some());
+        created || runs || ended || before || status.restart_count > 0
+    });
+    // The API server binds no Pod that is being deleted to a node.
+    let unbound = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_none_or(str::is_empty);
+    // In time: kubelet answered, and had lost no container in a restart of its node. A disrupted Pod may have been ended by
+    // the API server alone, while its node was not heard.
+    let by_kubelet = || ended(pod) && !lingers(pod, now) && condition(pod, "DisruptionTarget", "True").is_none();
+    !began && (unbound || by_kubelet())
 }
 
 /// What a container reported, where it reported anything.

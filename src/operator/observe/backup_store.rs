@@ -3,7 +3,7 @@
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 
-use super::snapshot::{pods_of, refusal};
+use super::snapshot::{claim_users, pods_of, refusal};
 use crate::api::EtcdBackupStore;
 use crate::operator::error::Error;
 use crate::operator::reader::Reader;
@@ -26,6 +26,7 @@ pub(in crate::operator) async fn observe(
     let job = reader.get::<Job>(&job_name(&store, &inputs(&store, &secrets))).await?;
     let pods = pods_of(reader, job.as_ref()).await?;
     let refusal = refusal(reader, job.as_ref(), &pods).await;
+    let claim_users = claim_users(reader, &pods);
     let settings = reader.ctx.settings.clone();
-    Ok(Some(Observed { store, secrets, job, pods, refusal, settings }))
+    Ok(Some(Observed { store, secrets, job, pods, claim_users, refusal, settings }))
 }

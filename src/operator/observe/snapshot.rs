@@ -13,6 +13,7 @@ use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, key, name};
 use crate::operator::clock;
 use crate::operator::error::Error;
 use crate::operator::reader::{Only, Reader};
+use crate::operator::unstarted::JOB_UID;
 use crate::plan::build::job::{CONTAINER, saves};
 use crate::plan::jobs::over;
 use crate::plan::snapshot::{Deletion, Inspection, Observed, holds, inspection, secrets};
@@ -20,9 +21,6 @@ use crate::plan::{Seen, meta, pods, row};
 
 /// The Job controller makes a Job's first Pod within a second; a busy one within a few.
 const HAS_MADE_ITS_POD: SignedDuration = SignedDuration::from_secs(5);
-
-/// The label that the Job controller puts on its Pods.
-const JOB_UID: &str = "batch.kubernetes.io/controller-uid";
 
 /// The snapshot of this name and UID with its Job; `None` when it is gone.
 pub(in crate::operator) async fn observe(
@@ -66,6 +64,9 @@ pub(in crate::operator) async fn observe(
         None => strays(reader, named, uid).await?,
     };
     let refusal = refusal(reader, job.as_ref(), &pods).await;
+    let unstarted = job.as_ref().and_then(ResourceExt::uid).map(|uid| reader.ctx.unstarted.of_job(&uid));
+    let asking = inspections.iter().flat_map(|one| claim_users(reader, &one.pods));
+    let claim_users = claim_users(reader, &pods).into_iter().chain(asking).collect();
     let deletion = if meta::deleting(&snapshot.metadata) && holds(&snapshot) {
         Some(deletion(reader, &snapshot).await?)
     } else {
@@ -80,6 +81,8 @@ pub(in crate::operator) async fn observe(
         job,
         cron_job,
         pods,
+        unstarted: unstarted.unwrap_or_default(),
+        claim_users,
         refusal,
         strays,
         inspections,
@@ -165,6 +168,16 @@ pub(super) async fn pods_of(reader: Reader<'_>, job: Option<&Job>) -> Result<Vec
     let mut pods = reader.list::<Pod>(Only::Label(JOB_UID, &uid), made).await?;
     pods.sort_by_key(|pod| pod.creation_timestamp().map(|at| at.0));
     Ok(pods)
+}
+
+/// Other Pods of ours that mount a claim of the last of these Pods, while that one waits. For messages the cache is enough.
+pub(super) fn claim_users(reader: Reader<'_>, pods: &[Pod]) -> Vec<Pod> {
+    let waits = |pod: &&Pod| pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Pending");
+    let Some(pod) = pods.last().filter(waits) else { return vec![] };
+    let found = reader.ctx.caches.pods.within(reader.namespace, |other| pods::shared_claim(pod, other).is_some());
+    let mut found: Vec<Pod> = found.into_iter().map(|other| (*other).clone()).collect();
+    found.sort_by_key(ResourceExt::name_any);
+    found
 }
 
 /// Pods that save this very snapshot and have not ended. Its name may have been another object's before, and a Job that

@@ -15,13 +15,39 @@ pub(super) fn of_member(member: &EtcdMember) -> ResourceRequirements {
     let own = member.spec.resources.clone().filter(|r| {
         r.requests.as_ref().is_some_and(|m| !m.is_empty()) || r.limits.as_ref().is_some_and(|m| !m.is_empty())
     });
-    let mut all = own.unwrap_or_else(|| requests("100m", "256Mi"));
+    let mut all = own.unwrap_or_else(|| requests("100m", REQUESTED));
     let storage = &member.spec.storage;
     if let Some(size) = bytes(&storage.size()).filter(|_| storage.in_memory()) {
         add_memory(&mut all.requests, size);
         add_memory(&mut all.limits, size);
+        limit_memory(&mut all, size);
     }
     all
+}
+
+/// Without wishes of its own: an idle etcd, and a small index.
+const REQUESTED: &str = "256Mi";
+
+/// The least that etcd's heap gets beyond its request, in bytes.
+const LEAST_HEAP: u64 = 256 << 20;
+
+/// A volume in memory without a limit gets one: the default limit of a LimitRange knows nothing of the volume, and the API server
+/// refuses the Pod, or the kernel ends etcd. The request covers a full volume and an idle etcd. Half of the volume more is for
+/// the heap: the index of the keys and the log entries that slow followers need are copies of what is in the volume, and the
+/// database has half of it at most.
+fn limit_memory(all: &mut ResourceRequirements, size: u64) {
+    const MEMORY: &str = "memory";
+    if all.limits.as_ref().is_some_and(|limits| limits.contains_key(MEMORY)) {
+        return;
+    }
+    let least = bytes(&Quantity(REQUESTED.to_owned())).unwrap_or_default().saturating_add(size);
+    let least = Quantity(least.to_string());
+    // Kubernetes requests the whole limit where nothing is requested.
+    let requested = all.requests.get_or_insert_default().entry(MEMORY.to_owned()).or_insert(least);
+    let limit = bytes(requested).map(|requested| requested.saturating_add(LEAST_HEAP.max(size / 2)));
+    if let Some(limit) = limit {
+        all.limits.get_or_insert_default().insert(MEMORY.to_owned(), Quantity(limit.to_string()));
+    }
 }
 
 /// These requests, and no limits.
@@ -53,7 +79,30 @@ mod tests {
             |all: Option<BTreeMap<String, Quantity>>| all.and_then(|mut all| all.remove("memory")).map(|q| q.0);
         let of = |member: &EtcdMember| (memory(of_member(member).requests), memory(of_member(member).limits));
         let mib = |n: u64| Some((n << 20).to_string());
-        assert_eq!(of(&member), (mib(1280), None));
+        assert_eq!(of(&member), (mib(1280), mib(1280 + 512)), "its own limit");
+        let only = |requests: &[(&str, &str)], limits: &[(&str, &str)]| {
+            let map = |all: &[(&str, &str)]| {
+                let all = all.iter().map(|(name, value)| ((*name).to_owned(), Quantity((*value).to_owned())));
+                Some(all.collect()).filter(|all: &BTreeMap<_, _>| !all.is_empty())
+            };
+            Some(ResourceRequirements {
+                requests: map(requests),
+                limits: map(limits),
+                ..ResourceRequirements::default()
+            })
+        };
+        for (size, resources, requested, limit) in [
+            ("256Mi", None, 512, 768),
+            ("4Gi", None, 4352, 6400),
+            ("1Gi", only(&[("memory", "2Gi")], &[]), 3072, 3584),
+            ("1Gi", only(&[("cpu", "1")], &[]), 1280, 1792),
+            ("1Gi", only(&[], &[("cpu", "1")]), 1280, 1792),
+        ] {
+            member.spec.storage.size = Some(Quantity(size.to_owned()));
+            member.spec.resources = resources;
+            assert_eq!(of(&member), (mib(requested), mib(limit)), "{size}");
+        }
+        assert_eq!(of_member(&member).limits.unwrap()["cpu"].0, "1", "its other wishes stay");
         let both = |memory: &str| Some([("memory".to_owned(), Quantity(memory.to_owned()))].into());
         member.spec.resources = Some(ResourceRequirements {
             requests: both("512Mi"),

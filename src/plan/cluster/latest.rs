@@ -141,7 +141,7 @@ impl Failure {
     /// What a Job that has ended says of it; `None` where it has not, or said something else.
     fn of(fact: Fact, search: &Search, now: Timestamp) -> Option<Self> {
         match fact {
-            Fact::Failed { failure, message, at } => {
+            Fact::Failed { failure, message, at, held: _ } => {
                 Some(Self { reason: fact::reason_of(failure), message, at: at.unwrap_or(now) })
             }
             Fact::Lost => Some(Self::silent(jobs::created(&search.job).unwrap_or(now))),

@@ -245,7 +245,13 @@ impl Facts<'_> {
             _ if self.parked() => Condition::no(Type::Available, Reason::Parked, "spec.replicas is 0"),
             _ if !self.formed() => {
                 let reason = if self.restoring() { Reason::Restoring } else { Reason::Seeding };
-                Condition::no(Type::Available, reason, "the cluster has not formed yet")
+                match self.podless() {
+                    Some((cause, why)) => {
+                        let message = format!("the cluster has not formed yet, and {why}");
+                        Condition::no(Type::Available, cause, message)
+                    }
+                    None => Condition::no(Type::Available, reason, "the cluster has not formed yet"),
+                }
             }
             (Seen::Known(_), _) if self.etcd.is_some() && !self.is_reached() => {
                 let (reason, message) = self.unreached();
@@ -258,11 +264,24 @@ impl Facts<'_> {
             (_, Next::Wait(waiting, _)) if waiting.reason == Reason::AuthRequiredNotConfigured => {
                 Condition::unknown(Type::Available, waiting.reason, waiting.message.clone())
             }
-            (_, Next::Wait(waiting, _)) if waiting.reason != Reason::Paused => {
-                Condition::no(Type::Available, waiting.reason, waiting.message.clone())
-            }
+            (_, Next::Wait(waiting, _)) if waiting.reason != Reason::Paused => match self.podless() {
+                Some((cause, why)) if waiting.reason == Reason::WaitingForEtcd => {
+                    Condition::no(Type::Available, cause, why)
+                }
+                Some((_, why)) if waiting.reason == Reason::QuorumLost => {
+                    Condition::no(Type::Available, waiting.reason, format!("{}; {why}", waiting.message))
+                }
+                Some(_) | None => Condition::no(Type::Available, waiting.reason, waiting.message.clone()),
+            },
             (_, _) => Condition::no(Type::Available, Reason::WaitingForEtcd, "no linearizable read succeeds"),
         }
+    }
+
+    /// What the creation of Pods waits for, where no member that stays has a Pod and a member's own pass names the cause.
+    fn podless(&self) -> Option<Verdict> {
+        let staying = || self.seen.staying().filter(|m| !m.deleting());
+        let (reason, why) = staying().find_map(failed).filter(|_| staying().all(|m| m.pod.is_none()))?;
+        Some((reason, format!("no member has a Pod: {why}")))
     }
 
     fn restoring(&self) -> bool {

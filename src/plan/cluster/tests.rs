@@ -378,6 +378,54 @@ mod silence {
         assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd), "the first may still come");
     }
 
+    /// What the members' own passes say: the API server refuses their Pods.
+    fn refused(seen: &mut Observed) {
+        let why = "the API server refuses the Pod: memory limit 512Mi is less than the request";
+        let unready = Wanted::no(Type::Ready, Reason::WriteRefused, why);
+        let degraded = Wanted::yes(Type::Degraded, Reason::WriteRefused, why);
+        for member in &mut seen.members {
+            let since = noon() + SignedDuration::from_secs(-10);
+            let wanted = [unready.clone(), degraded.clone()];
+            member.object.status.get_or_insert_default().conditions = merge(&[], &wanted, None, since);
+        }
+    }
+
+    fn available(seen: &Observed) -> (String, String) {
+        let all = planned(seen).status.conditions;
+        let one = all.into_iter().find(|c| c.type_ == "Available").unwrap();
+        assert_eq!(one.status, "False");
+        (one.reason, one.message)
+    }
+
+    /// Without a Pod no etcd starts: what the Pods wait for is the reason.
+    #[test]
+    fn members_without_a_pod_are_not_called_starting() {
+        let mut seen = silent();
+        seen.members.iter_mut().for_each(|member| member.pod = None);
+        let (reason, message) = available(&seen);
+        assert_eq!(reason, "WaitingForEtcd");
+        assert!(message.contains("has no Pod yet") && !message.contains("starting"), "{message}");
+        refused(&mut seen);
+        let (reason, message) = available(&seen);
+        assert_eq!(reason, "WriteRefused");
+        assert!(
+            message.starts_with("no member has a Pod: a-m0: the API server refuses the Pod: memory limit"),
+            "{message}"
+        );
+        // Not of members with Pods.
+        let mut beside = silent();
+        refused(&mut beside);
+        assert_ne!(available(&beside).0, "WriteRefused");
+
+        let mut new = seeding(1);
+        assert_eq!(available(&new), ("Seeding".to_owned(), "the cluster has not formed yet".to_owned()));
+        new.members.iter_mut().for_each(|member| member.pod = None);
+        refused(&mut new);
+        let (reason, message) = available(&new);
+        assert_eq!(reason, "WriteRefused");
+        assert!(message.starts_with("the cluster has not formed yet, and no member has a Pod: "), "{message}");
+    }
+
     #[test]
     fn a_lost_quorum_is_told_of_a_paused_cluster_too() {
         let mut seen = silent();

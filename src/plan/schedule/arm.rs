@@ -5,17 +5,23 @@
 //! does. What cannot be rendered now, because no voter is listed or the store was changed, is left as it stands.
 
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec};
-use snapshot_agent::contract::SaveRequest;
+use snapshot_agent::contract::{DEFAULT_SAVE_DEADLINE_SECONDS, SaveRequest};
 
-use super::{Observed, UTC};
+use super::{Line, Observed, UTC};
 use crate::api::backup_store::{Right, StoreRecord};
 use crate::api::condition::Reason;
 use crate::api::store::Location;
 use crate::api::{key, name};
 use crate::plan::build::cron_job::{Recurring, cron_job, with_spec};
-use crate::plan::build::job::{AgentJob, Work};
+use crate::plan::build::job::{AgentJob, DEADLINE_SLACK_SECONDS, Work};
 use crate::plan::saving::{self, Source};
 use crate::plan::{build, fingerprint, meta, store, valid};
+
+/// Between the end of a Job's time and the next due time: kubelet gives the Pod 30 s to end.
+const ENDS_BEFORE_SECONDS: i64 = 30;
+
+/// No save of a schedule gets less time, however short its period is: enough for some GiB.
+const LEAST_DEADLINE: u32 = 120;
 
 /// What should stand.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,12 +40,11 @@ pub(super) struct Place {
     pub(super) record: Option<StoreRecord>,
 }
 
-/// `undue`: the due times cannot be worked out, so that nothing but whether it starts runs is changed.
-pub(super) fn arm(seen: &Observed, undue: bool) -> Arm {
+/// Without a line the due times cannot be worked out, so that nothing but whether it starts runs is changed.
+pub(super) fn arm(seen: &Observed, line: Option<&Line>) -> Arm {
     let halted = halted(seen);
     let suspend = halted.is_some();
-    let rendered = if undue { Err((Reason::InvalidSpec, String::new())) } else { rendered(seen, suspend) };
-    match rendered {
+    match line.ok_or((Reason::InvalidSpec, String::new())).and_then(|line| rendered(seen, line, suspend)) {
         Ok(rendered) => Arm { cron_job: Some(rendered), halted, behind: None },
         Err(why) => {
             let stands = seen.own_cron_job().and_then(|live| live.spec.clone());
@@ -75,7 +80,7 @@ fn halted(seen: &Observed) -> Option<(Reason, String)> {
     None
 }
 
-fn rendered(seen: &Observed, suspend: bool) -> Result<CronJob, (Reason, String)> {
+fn rendered(seen: &Observed, line: &Line, suspend: bool) -> Result<CronJob, (Reason, String)> {
     let spec = &seen.schedule.spec;
     let Place { location, record } = place(seen, Right::Write)?;
     let source = match (&spec.cluster_ref, &seen.cluster) {
@@ -91,10 +96,12 @@ fn rendered(seen: &Observed, suspend: bool) -> Result<CronJob, (Reason, String)>
     let place = (namespace, saving::filed_under(spec.cluster_ref.as_ref()));
     let store_id = record.as_ref().and_then(|record| record.id.clone());
     let endpoints = source.endpoints.clone();
+    let delay_seconds = delay(seen.uid(), spec.spread());
     let request = SaveRequest {
         schedule_name: Some(meta::name(&seen.schedule.metadata).to_owned()),
         schedule_uid: Some(seen.uid().to_owned()),
-        delay_seconds: delay(seen.uid(), spec.spread()),
+        delay_seconds,
+        deadline_seconds: template.deadline_seconds.unwrap_or_else(|| deadline(line, delay_seconds)),
         ..saving::request(template, place, seen.cluster.as_ref(), source, store_id)
     };
     Ok(cron_job(&Recurring {
@@ -114,6 +121,16 @@ fn rendered(seen: &Observed, suspend: bool) -> Result<CronJob, (Reason, String)>
         starting_deadline: spec.starting_deadline(),
         failed_limit: spec.failed_limit(),
     }))
+}
+
+/// The agent's deadline where the template has none: the Job, which has some time more, ends before the next run is due, because
+/// Kubernetes skips a run while the one before is active. A deadline that a user has set stands: that database may need it.
+fn deadline(line: &Line, delay: u32) -> u32 {
+    let period = line.period().map_or(i64::MAX, |period| period.as_secs());
+    let fits = period.saturating_sub(DEADLINE_SLACK_SECONDS + ENDS_BEFORE_SECONDS + i64::from(delay));
+    u32::try_from(fits)
+        .unwrap_or(if fits < 0 { 0 } else { u32::MAX })
+        .clamp(LEAST_DEADLINE, DEFAULT_SAVE_DEADLINE_SECONDS)
 }
 
 /// The same for each run of a schedule, and spread over all schedules.

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{Line, facts};
 use crate::api::EtcdSnapshotSchedule;
 use crate::api::condition::{Reason, Type, Wanted};
-use crate::api::schedule::{EtcdSnapshotScheduleSpec, EtcdSnapshotScheduleStatus};
+use crate::api::schedule::{EtcdSnapshotScheduleSpec, EtcdSnapshotScheduleStatus, SkippedRun};
 use crate::plan::meta;
 
 /// Whether the newest backup is fresh.
@@ -50,6 +50,7 @@ pub fn fresh(
         Some(last) => format!("the newest complete backup was taken at {} (EtcdSnapshot {})", last.taken_at, last.name),
         None => "there is no complete backup yet".to_owned(),
     };
+    let skipped = status.skipped.as_ref().map(no_run_began);
     if let Some(failed) = status.last_failed.as_ref().filter(|_| status.consecutive_failures > 0) {
         let runs = match status.consecutive_failures {
             1 => "the last run failed".to_owned(),
@@ -59,14 +60,19 @@ pub fn fresh(
             "{runs}, and {newest}. EtcdSnapshot {} of {}: {}: {}",
             failed.name, failed.at, failed.class, failed.message
         );
+        let message = skipped.map_or(message.clone(), |skipped| format!("{message}. {skipped}"));
         return of(Some(false), Reason::BackupFailing, message);
     }
     if let Some(due) = overdue_at(spec, status, line).filter(|due| now >= *due) {
-        let message = format!(
-            "no run completed by {due}, and {newest}. Check the CronJob and its Jobs: kubectl describe cronjob {}",
-            status.cron_job.as_ref().map(|cron| cron.name.as_str()).unwrap_or_default()
-        );
+        let check = || {
+            let cron_job = status.cron_job.as_ref().map(|cron| cron.name.as_str()).unwrap_or_default();
+            format!("Check the CronJob and its Jobs: kubectl describe cronjob {cron_job}")
+        };
+        let message = format!("no run completed by {due}, and {newest}. {}", skipped.unwrap_or_else(check));
         return of(Some(false), Reason::BackupOverdue, message);
+    }
+    if let Some(skipped) = skipped {
+        return of(Some(false), Reason::RunSkipped, format!("{skipped}. Meanwhile {newest}"));
     }
     let Some(taken) = facts::time(status.last_successful.as_ref().map(|last| &last.taken_at)) else {
         return of(None, Reason::NoBackupYet, newest);
@@ -76,6 +82,16 @@ pub fn fresh(
         return of(None, Reason::NoBackupYet, format!("no run completed since the schedule resumed, and {newest}"));
     }
     of(Some(true), Reason::BackupRecent, newest)
+}
+
+/// A skipped run in words, and the remedy.
+fn no_run_began(skipped: &SkippedRun) -> String {
+    let SkippedRun { at, job, active_since } = skipped;
+    format!(
+        "No run began at {at}, because Job {job} of an earlier run is active since {active_since}. `kubectl describe etcdsnap \
+         {job}` names what the Job waits for; `kubectl delete job {job}` ends it. Where saves take longer than the period, \
+         choose a longer period"
+    )
 }
 
 /// `BackupHealthy` of a cluster: the worst of its schedules.

@@ -11,6 +11,12 @@ use jiff::{SignedDuration, Timestamp};
 /// Where `spec.timeZone` is absent.
 pub const UTC: &str = "Etc/UTC";
 
+/// Due times that are looked at for the period: the days of a season, or the minutes of some hours.
+const FOR_PERIOD: usize = 100;
+
+/// 2026-01-01T00:00:00Z.
+const YEAR_FOR_PERIOD: Timestamp = Timestamp::constant(1_767_225_600, 0);
+
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
@@ -83,6 +89,14 @@ impl Line {
             before
         })
     }
+
+    /// The shortest time between a due time and the next one, as far as the first [`FOR_PERIOD`] of a certain year tell. The same
+    /// at all times, because the `CronJob` depends on it.
+    pub fn period(&self) -> Option<SignedDuration> {
+        let first = self.next(YEAR_FOR_PERIOD);
+        let due: Vec<Timestamp> = std::iter::successors(first, |at| self.next(*at)).take(FOR_PERIOD).collect();
+        due.windows(2).map(|pair| pair[1].duration_since(pair[0])).min()
+    }
 }
 
 /// Whether Kubernetes reads a field as `*`: then days of the month and of the week both have to fit, else one of them.
@@ -152,6 +166,25 @@ mod tests {
             times("0 * * * *", zone, "2026-10-25T00:00:00Z", 2),
             ["2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z"]
         );
+    }
+
+    #[test]
+    fn the_period_is_the_shortest_time_between_due_times() {
+        for (line, zone, minutes) in [
+            ("* * * * *", "Etc/UTC", 1),
+            ("*/5 * * * *", "Etc/UTC", 5),
+            ("*/7 * * * *", "Etc/UTC", 4),
+            ("7 * * * *", "Etc/UTC", 60),
+            ("0 9-17 * * mon-fri", "Etc/UTC", 60),
+            ("0 0,20 * * *", "Etc/UTC", 4 * 60),
+            ("30 2 * * *", "Etc/UTC", 24 * 60),
+            ("30 3 * * *", "Europe/Berlin", 23 * 60),
+            ("0 0 1 * *", "Etc/UTC", 28 * 24 * 60),
+        ] {
+            let period = Line::parse(line, Some(zone)).unwrap().period();
+            assert_eq!(period, Some(SignedDuration::from_mins(minutes)), "{line}");
+        }
+        assert_eq!(Line::parse("0 0 30 2 *", None).unwrap().period(), None);
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod recall;
 mod record;
 mod removal;
 mod restores;
+mod skipped;
 mod status;
 
 pub use health::{Fresh, fresh, healthy, overdue_at};

@@ -13,7 +13,7 @@ use super::facts::{self, Run};
 use super::prune;
 use super::recall::{self, Answer, Reach};
 use super::status::{self, Standing};
-use super::{Line, Observed, health, record};
+use super::{Line, Observed, health, record, skipped};
 use crate::api::condition::{Reason, Type};
 use crate::api::snapshot::Phase;
 use crate::api::{EtcdSnapshotScheduleStatus, key};
@@ -49,7 +49,8 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotScheduleStatus>
         let overdue = health::overdue_at(spec, &status, line).filter(|at| *at > now);
         next.into_iter().chain(overdue).chain(retention_due).filter_map(|at| Wake::at(at, now)).min_by_key(millis)
     });
-    let wake = due.into_iter().chain([wake]).min_by_key(millis).unwrap_or(wake);
+    let skips = line.as_ref().filter(|_| status.next_time.is_some()).and_then(|line| skipped::wake(seen, line, now));
+    let wake = due.into_iter().chain(skips).chain([wake]).min_by_key(millis).unwrap_or(wake);
     Plan { ensures, act, status, notes, waiting, wake }
 }
 
@@ -80,7 +81,7 @@ fn stand(seen: &Observed, line: &Result<Line, (Reason, String)>) -> (Standing, V
         );
         return (Standing::Wrong(Reason::NameConflict, why), vec![]);
     }
-    let Arm { cron_job, halted, behind } = arm(seen, line.is_err());
+    let Arm { cron_job, halted, behind } = arm(seen, line.as_ref().ok());
     let stands = seen.own_cron_job();
     let missing = cron_job.is_none();
     let apply = cron_job.filter(|want| stands.is_none_or(|live| drift::differs_by_name(want, live)));

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::applied::Pruning;
 use super::facts::{self, Run};
 use super::health::{self, Fresh};
-use super::{Line, Observed};
+use super::{Line, Observed, skipped};
 use crate::api::EtcdSnapshotScheduleStatus;
 use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::schedule::{CronJobRef, LastFailed, LastSuccessful};
@@ -53,6 +53,7 @@ pub(super) fn whole(
         next_time: next.map(|at| at.to_string()),
         last_time: runs.last().map(|run| run.job.started_at.clone()).or(old.last_time),
         active: runs.iter().filter(|run| !run.phase().is_final()).map(|run| run.name().to_owned()).collect(),
+        skipped: line.filter(|_| starts).and_then(|line| skipped::skipped(seen, line, now)),
         last_successful,
         last_failed,
         consecutive_failures,

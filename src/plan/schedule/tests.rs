@@ -21,6 +21,7 @@ use crate::plan::fixtures::{etcd_cluster, noon, settings, stored};
 use crate::plan::{Act, Ensure, Note, Plan, Wake, safety};
 
 mod pruning;
+mod skipped;
 
 fn minutes(count: i64) -> SignedDuration {
     SignedDuration::from_mins(count)

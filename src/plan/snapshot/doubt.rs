@@ -15,7 +15,7 @@ use crate::plan::pods;
 
 /// A Pod that takes another one's place is made this long after that one's end at the earliest: so long a Job pauses after
 /// a failure, also after one that its policy ignores (Kubernetes: `DefaultJobPodFailureBackOff`).
-const PAUSE: SignedDuration = SignedDuration::from_secs(10);
+pub(super) const PAUSE: SignedDuration = SignedDuration::from_secs(10);
 
 /// Whether the snapshot may be stored although no report says so: the Job ended well, or a Pod of it is gone or may be, or
 /// ended in a way that leaves open how far it had come.

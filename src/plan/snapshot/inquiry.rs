@@ -44,7 +44,10 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
     }
     let Some((last, before)) = all.split_last() else { return Answer::Open(ask(seen, 0, None)) };
     let kept = kept(seen);
-    let fact = jobs::read(&last.job, &last.pods, None, kept.as_ref(), now);
+    let fact = match jobs::read(&last.job, &last.pods, None, kept.as_ref(), now) {
+        Fact::HeldUp(held) => Fact::HeldUp(held.with_claim_users(&last.pods, &seen.claim_users)),
+        fact => fact,
+    };
     let held = jobs::still_held_up(kept.clone(), &fact, jobs::ran(&last.pods), before.is_empty());
     let stuck = held.clone().filter(HeldUp::needs_a_person);
     let open = |inquiry| Answer::Open(Inquiry { held: held.clone(), ..inquiry });
@@ -80,13 +83,13 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
             };
             open(match stuck {
                 // The store was not even asked.
-                Some(stuck) => Inquiry { words: stuck.words(), silent: None, ..inquiry },
+                Some(stuck) => Inquiry { words: stuck.words(), silent: None, trouble: Some(stuck.reason), ..inquiry },
                 None => Inquiry { denied, ..inquiry },
             })
         }
         // A Pod that cannot run is told of, whatever was wrong before.
         Fact::HeldUp(_) | Fact::Pending(_) | Fact::Settling if let Some(stuck) = &stuck => {
-            open(Inquiry::waits(stuck.words()))
+            open(Inquiry { trouble: Some(stuck.reason), ..Inquiry::waits(stuck.words()) })
         }
         Fact::HeldUp(next) => open(still(seen, before, next.words(), kept.as_ref(), now)),
         Fact::Pending(words) => open(still(seen, before, words, kept.as_ref(), now)),

@@ -11,6 +11,7 @@ mod removal;
 mod sidecar;
 mod stage;
 mod status;
+mod unstarted;
 
 pub use job::inspection;
 pub(in crate::plan) use latch::PATIENCE;

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, key};
 use crate::plan::held::HeldUp;
+use crate::plan::pods::Unstarted;
 use crate::plan::{Settings, jobs, meta};
 
 /// Everything a decision about a snapshot may depend on.
@@ -24,6 +25,10 @@ pub struct Observed {
     pub cron_job: Option<CronJob>,
     /// The Pods of its Job (by owner UID), oldest first.
     pub pods: Vec<Pod>,
+    /// Pods of its Job that are gone, and whose agent never ran. Those that are gone unseen are not among them.
+    pub unstarted: Vec<Unstarted>,
+    /// Other Pods of ours that mount a claim which a Pod of its Jobs mounts and waits for. Only messages depend on them.
+    pub claim_users: Vec<Pod>,
     /// Why the API server takes no Pod of its Job, where it has made none for a while.
     pub refusal: Option<String>,
     /// Pods that save this snapshot for a Job that is gone, and have not ended.

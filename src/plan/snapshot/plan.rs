@@ -13,7 +13,7 @@ use super::inquiry::{self, Answer};
 use super::latch::{goes_along, holds};
 use super::removal;
 use super::stage::{Doubt, Inquiry, SETTLING, SLOW, Stage, witnessed};
-use super::{Observed, job, place, sidecar, status};
+use super::{Observed, job, place, sidecar, status, unstarted};
 use crate::api::backup_store::Right;
 use crate::api::condition::{Reason, Type};
 use crate::api::snapshot::{Failure, Phase};
@@ -30,6 +30,10 @@ const FIRST_STATUS: SignedDuration = SignedDuration::from_secs(60);
 /// A finished Job is kept for an hour. So where its start was latched less than this ago and it is not there, it was never
 /// made; where that is longer ago it may have run and been removed.
 const COME_AND_GONE: SignedDuration = SignedDuration::from_mins(10);
+
+/// A Job without a Pod is looked at again after this time: the operator asks the API server for the reason 5 s after the
+/// Job's creation, and the status shows within the first pause of the Job controller that there was no Pod.
+const FIRST_POD: Wake = Wake::AfterMillis(6_000);
 
 /// What to do next.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotStatus> {
@@ -125,7 +129,11 @@ fn start(seen: &Observed) -> Stage {
 /// Its Job stands: what it says, or where it leaves that open, what the store says.
 fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
     let before = seen.held_up().filter(|held| held.job == meta::name(&job.metadata));
+    if let Some(failed) = unstarted::failure(seen, job, before.as_ref(), now) {
+        return Stage::Job(failed);
+    }
     let fact = match jobs::read(job, &seen.pods, seen.refusal.as_deref(), before.as_ref(), now) {
+        Fact::HeldUp(held) => Fact::HeldUp(held.with_claim_users(&seen.pods, &seen.claim_users)),
         // What held the Pod up is told until it is known what came of it.
         Fact::Settling if jobs::never_ran(job, &seen.pods) => before.map_or(Fact::Settling, Fact::HeldUp),
         fact => fact,
@@ -191,6 +199,7 @@ fn not_stored(what: &str, why: &str) -> Fact {
         failure: Some(agent::Failure::of(ExitClass::NotFound, None)),
         message: format!("{what}, but the store does not hold this snapshot: {why}"),
         at: None,
+        held: None,
     }
 }
 
@@ -202,7 +211,7 @@ fn failed_before(seen: &Observed) -> Option<Failure> {
 /// The store has nothing: what was told of the failure is the end.
 fn given_up(failed: Failure, at: Option<Timestamp>) -> Fact {
     let failure = fact::recorded(&failed.class, failed.origin.as_deref());
-    Fact::Failed { failure, message: failed.message, at }
+    Fact::Failed { failure, message: failed.message, at, held: None }
 }
 
 /// Whether a Job was made for this snapshot, by all that is known.
@@ -230,6 +239,9 @@ fn next(stage: Stage) -> Next {
     match stage {
         Stage::Rest | Stage::Job(Fact::Stored { .. } | Fact::Failed { .. }) => Next::Settled(Wake::OnChange),
         Stage::Blocked(reason, message) => Next::wait(reason, message, SLOW),
+        Stage::Job(Fact::HeldUp(held)) if held.pod.is_none() && held.reason == Reason::JobPending => {
+            Next::wait(held.reason, held.words(), FIRST_POD)
+        }
         Stage::Job(Fact::HeldUp(held)) => Next::wait(held.reason, held.words(), SLOW),
         Stage::Start(job) => Next::act(Act::StartJob(job)),
         Stage::Doubt(doubt) => {

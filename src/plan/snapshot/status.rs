@@ -125,7 +125,7 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
             verification: verification(report),
             ..base
         },
-        Stage::Job(Fact::Failed { failure: failed, message, at }) => EtcdSnapshotStatus {
+        Stage::Job(Fact::Failed { failure: failed, message, at, held: _ }) => EtcdSnapshotStatus {
             completed_at: Some(at.unwrap_or(now).to_string()),
             error: Some(failure(*failed, message)),
             ..base
@@ -169,10 +169,11 @@ fn held_up(seen: &Observed, stage: &Stage) -> Option<HeldUp> {
         Stage::Job(Fact::HeldUp(held)) => Some(held.clone()),
         Stage::Job(Fact::Pending(_) | Fact::Settling) => seen.held_up(),
         Stage::Doubt(doubt) => doubt.inquiry.held.clone(),
+        Stage::Job(Fact::Failed { held, .. }) => held.clone(),
         Stage::Rest
         | Stage::Blocked(..)
         | Stage::Start(_)
-        | Stage::Job(Fact::Running(_) | Fact::Lost | Fact::Stored { .. } | Fact::Failed { .. }) => None,
+        | Stage::Job(Fact::Running(_) | Fact::Lost | Fact::Stored { .. }) => None,
     }
 }
 
@@ -223,7 +224,10 @@ fn ready(stage: &Stage) -> Wanted {
             ((reason, message), Some(_)) => Wanted::unknown(Type::Ready, reason, message),
         },
         Stage::Job(Fact::Stored { report, .. }) => Wanted::yes(Type::Ready, Reason::Stored, stored_words(report)),
-        Stage::Job(Fact::Failed { failure, message, .. }) => no(fact::reason_of(*failure), message),
+        Stage::Job(Fact::Failed { failure, message, held, .. }) => {
+            let unstarted = held.as_ref().map(|held| fact::reason_of_unstarted(*failure, held));
+            no(unstarted.unwrap_or_else(|| fact::reason_of(*failure)), message)
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod outage;
 mod recorded;
 mod removal;
 mod stored;
+mod unstarted;
 mod world;
 
 use jiff::SignedDuration;

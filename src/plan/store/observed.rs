@@ -21,6 +21,8 @@ pub struct Observed {
     pub job: Option<Job>,
     /// The Pods of its Job (by owner UID), oldest first.
     pub pods: Vec<Pod>,
+    /// Other Pods of ours that mount a claim which the Pod of its Job mounts and waits for. Only messages depend on them.
+    pub claim_users: Vec<Pod>,
     /// Why the API server takes no Pod of its Job, where it has made none for a while.
     pub refusal: Option<String>,
     /// What the operator was started with.

@@ -35,14 +35,14 @@ pub(super) fn read(seen: &Observed, job: &Job, inputs: &str, now: Timestamp) -> 
     match jobs::read(job, &seen.pods, seen.refusal.as_deref(), kept.as_ref(), now) {
         Fact::Pending(words) | Fact::Running(words) => Progress::Running(words),
         Fact::Settling => Progress::Running("the probe has ended; its report is on its way".to_owned()),
-        Fact::HeldUp(held) => Progress::HeldUp(held),
+        Fact::HeldUp(held) => Progress::HeldUp(held.with_claim_users(&seen.pods, &seen.claim_users)),
         // A report of something else, or none at all.
         Fact::Stored { at, .. } => {
             let at = at.map_or(now, |at| within(job, at));
             failed(inputs, None, "the probe's report is of another kind", at)
         }
         Fact::Lost => failed(inputs, None, "the probe succeeded, but its report is gone", now),
-        Fact::Failed { failure, message, at } => failed(inputs, failure, &message, at.unwrap_or(now)),
+        Fact::Failed { failure, message, at, held: _ } => failed(inputs, failure, &message, at.unwrap_or(now)),
     }
 }
 

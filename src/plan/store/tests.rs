@@ -64,6 +64,7 @@ fn fresh() -> Observed {
         secrets,
         job: None,
         pods: vec![],
+        claim_users: vec![],
         refusal: None,
         settings: Settings {
             agent_image: "r/holdfast:1".to_owned(),

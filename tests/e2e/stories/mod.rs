@@ -13,6 +13,7 @@ mod lost;
 mod meanwhile;
 mod memory;
 mod mistakes;
+mod names;
 mod namespace;
 mod pods;
 mod policies;
@@ -103,6 +104,8 @@ pub fn all() -> Vec<Story> {
         story!("volumes_that_are_too_small", space::tell),
         story!("a_deleted_pod_comes_back_as_itself", pods::one),
         story!("labels_taken_from_a_pod_are_put_back", pods::relabelled),
+        story!("a_store_whose_name_has_no_ipv6", names::tell),
+        story!(on host "a_save_that_never_ran", snapshots::never_ran),
         story!("volumes_of_an_earlier_cluster", lost::beside_volumes),
         story!("clients_are_served_during_snapshots", traffic::tell),
         story!("deletion_leaves_nothing", deletion::tell),

@@ -106,7 +106,7 @@ pub async fn sidecar(w: &World) -> Result<()> {
 }
 
 /// Pods of this story's namespace.
-fn pods(w: &World, operations: &[&str]) -> Value {
+pub(super) fn pods(w: &World, operations: &[&str]) -> Value {
     json!({
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": w.ns}},
         "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": operations, "resources": ["pods"]}],
@@ -114,7 +114,12 @@ fn pods(w: &World, operations: &[&str]) -> Value {
 }
 
 /// Does something under a policy, which goes afterwards however that ends.
-async fn under(w: &World, name: &str, mut spec: Value, story: impl Future<Output = Result<()>>) -> Result<()> {
+pub(super) async fn under(
+    w: &World,
+    name: &str,
+    mut spec: Value,
+    story: impl Future<Output = Result<()>>,
+) -> Result<()> {
     spec["reinvocationPolicy"] = json!("Never");
     spec["failurePolicy"] = json!("Fail");
     let version = "admissionregistration.k8s.io/v1";
@@ -134,7 +139,7 @@ async fn under(w: &World, name: &str, mut spec: Value, story: impl Future<Output
 }
 
 /// Waits until a policy holds, which takes some seconds: a Pod that is created for a trial is as it makes it.
-async fn holds(w: &World, pod: &Value, changed: impl Fn(&Value) -> bool) -> Result<()> {
+pub(super) async fn holds(w: &World, pod: &Value, changed: impl Fn(&Value) -> bool) -> Result<()> {
     until("the policy to hold", PATIENCE, async || {
         let made = w.try_create(pod).await?;
         Ok(if changed(&made) { Ok(()) } else { Err(made["metadata"].to_string()) })

@@ -3,6 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use super::policies::{holds, pods, under};
+use crate::support::host_operator::Seat;
 use crate::support::kube_helpers::condition;
 use crate::support::make;
 use crate::support::world::World;
@@ -42,6 +44,50 @@ pub async fn tell(w: &World) -> Result<()> {
     let edited = w.patch("EtcdSnapshot", "early", edit).await.err().context("a snapshot's spec was changed")?;
     ensure!(format!("{edited:#}").contains("immutable"), "{edited:#}");
     Ok(())
+}
+
+/// A Job whose Pod never runs, for want of a node or of an image, has stored nothing: the snapshot fails when the Job's time is over,
+/// with the cause, and no Job asks the store.
+pub async fn never_ran(w: &World) -> Result<()> {
+    let seat = Seat::new(w, "never-ran", None)?;
+    let mut operator = seat.keep(&[])?;
+    operator.until_leading().await?;
+    w.create(make::cluster("orders", 1)).await?;
+    w.step("a source", w.wait_ready("orders", 1)).await?;
+    let policy = json!({
+        "matchConstraints": pods(w, &["CREATE"]),
+        "matchConditions": [{
+            "name": "agent",
+            "expression": "has(object.metadata.labels) && 'app.kubernetes.io/component' in object.metadata.labels && \
+                           object.metadata.labels['app.kubernetes.io/component'] == 'snapshot-agent'",
+        }],
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {
+            "expression": "[JSONPatch{op: 'replace', path: '/spec/containers/0/image', value: 'localhost/no-such-image:1'}]",
+        }}],
+    });
+    under(w, &format!("{}-exchanges-images", w.ns), policy, async {
+        let mut pod = make::toolbox("agent", &w.env.probe_image, &[]);
+        pod["metadata"]["labels"]["app.kubernetes.io/component"] = json!("snapshot-agent");
+        holds(w, &pod, |made| made["spec"]["containers"][0]["image"] == "localhost/no-such-image:1").await?;
+        for (name, selector) in [("no-node", json!({"example.com/none": "x"})), ("no-image", json!({}))] {
+            let mut snapshot = make::snapshot(name, "orders", json!({ "s3": make::s3() }));
+            snapshot["spec"]["deadlineSeconds"] = json!(10);
+            snapshot["spec"]["agent"] = json!({"nodeSelector": selector});
+            w.create(snapshot).await?;
+        }
+        for (name, cause) in [("no-node", "Unschedulable"), ("no-image", "no-such-image")] {
+            let failed = w.step(&format!("{name}: told at the end"), w.wait_failed(name)).await?;
+            ensure!(reason(&failed) == Some("PodHeldUp"), "{}", failed["status"]);
+            let message = failed["status"]["error"]["message"].as_str().unwrap_or_default();
+            ensure!(message.contains(cause) && message.contains("does not run"), "{message}");
+        }
+        let jobs = w.names("Job").await?;
+        ensure!(jobs.len() == 2, "no Job asks the store: {jobs:?}");
+        Ok(())
+    })
+    .await?;
+    operator.retire().await?;
+    seat.no_defects()
 }
 
 fn reason(object: &Value) -> Option<&str> {

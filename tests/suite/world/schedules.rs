@@ -412,6 +412,8 @@ impl World {
             cron_job: self.cron.clone().filter(|_| task.is_some()),
             pods: task.map(|task| self.pods_of(task)).unwrap_or_default(),
             refusal: None,
+            unstarted: vec![],
+            claim_users: vec![],
             strays: vec![],
             inspections: asks
                 .map(|task| snapshot::Inspection {

@@ -69,6 +69,7 @@ impl World {
         Some(store::Observed {
             job: probe.map(|(job, ..)| job.clone()),
             pods: probe.and_then(|(_, _, pod)| pod.clone()).into_iter().collect(),
+            claim_users: vec![],
             refusal: None,
             settings: settings(),
             store: object,

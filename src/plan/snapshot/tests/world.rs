@@ -66,6 +66,8 @@ pub(super) fn fresh() -> Observed {
         job: None,
         cron_job: None,
         pods: vec![],
+        unstarted: vec![],
+        claim_users: vec![],
         refusal: None,
         missing_secrets: vec![],
         strays: vec![],
