@@ -342,6 +342,11 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldU
             "the Job controller creates the next Pod of Job {name} after a pause ({attempt} is over){earlier}"
         ));
     }
+    // kubelet reports a container that it never started as being prepared when the Pod is deleted: the cause before stands.
+    let same = |held: &&HeldUp| meta::deleting(&pod.metadata) && held.pod.as_deref() == Some(meta::name(&pod.metadata));
+    if let Some(stands) = before.filter(same) {
+        return Fact::HeldUp(stands.clone());
+    }
     let (reason, cause) = match failure::hold_up(pod, None) {
         Some(failure::HoldUp { message, stuck: true }) => (Reason::PodHeldUp, message),
         Some(failure::HoldUp { message, stuck: false }) => (Reason::JobPending, message),

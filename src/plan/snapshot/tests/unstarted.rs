@@ -164,6 +164,14 @@ fn all_that_leaves_room_for_a_run_is_asked_of_the_store() {
     }
 }
 
+/// When the Job's time is over, kubelet reports the container as being prepared for a moment.
+#[test]
+fn a_deleted_pod_keeps_the_cause_that_held_it_up() {
+    let held = written(with(vec![waiting("ErrImagePull", Some("no such image"))]));
+    let ending = Observed { pods: vec![deleted(waiting("ContainerCreating", None))], ..held.clone() };
+    assert_eq!(planned(&ending).status, held.snapshot.status.unwrap());
+}
+
 /// Of one whose asking Pod waits for the same claim, the reason says so.
 #[test]
 fn a_held_up_pod_that_asks_the_store_is_the_reason() {
