@@ -60,8 +60,7 @@ async fn server(w: &World) -> Result<String> {
         "spec": {"selector": {"app": "odd-dns"}, "ports": ports},
     }));
     let address = address(&service.await?)?;
-    let ready = |pod: &Value| condition(pod, "Ready").is_some_and(|(status, ..)| status == "True");
-    w.wait("Pod", "odd-dns", "ready", ready).await?;
+    w.wait("Pod", "odd-dns", "ready", |pod| pod["status"]["containerStatuses"][0]["ready"] == true).await?;
     Ok(address)
 }
 
