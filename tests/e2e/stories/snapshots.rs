@@ -49,7 +49,7 @@ pub async fn tell(w: &World) -> Result<()> {
 /// A Job whose Pod never runs, for want of a node or of an image, has stored nothing: the snapshot fails when the Job's time is over,
 /// with the cause, and no Job asks the store.
 pub async fn never_ran(w: &World) -> Result<()> {
-    let seat = Seat::new(w, "never-ran", None)?;
+    let seat = Seat::new(w, "never-ran", None).await?;
     let mut operator = seat.keep(&[])?;
     operator.until_leading().await?;
     w.create(make::cluster("orders", 1)).await?;
