@@ -89,7 +89,8 @@ async fn saves_half_a_gibibyte() {
 }
 
 /// What a graft may take above what the process has at its start: the ranges of a download, the page scan, the queues.
-const GRAFT_MIB: u64 = 96;
+/// Measured: 92 to 100 MiB from S3, 53 MiB from a folder. A member requests 256 MiB.
+const GRAFT_MIB: u64 = 112;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_graft_of_300_mebibytes_stays_within_the_budget() {
