@@ -95,8 +95,9 @@ pub struct Latest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = OBJECT_NAME))]
     pub cluster: Option<String>,
-    /// Lineage to search: a cluster's UID, or the third part of the snapshots' keys. Required when the store holds
-    /// snapshots of several lineages of this name: the newest may be an empty cluster, created by mistake.
+    /// Lineage to search: a cluster's UID, or the third part of the snapshots' keys. Set this field only when the store
+    /// holds snapshots of several clusters of this name that are not one line of restores: the newest may be an empty
+    /// cluster, created by mistake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 8, max = 64), regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$"))]
     pub lineage: Option<String>,

@@ -160,7 +160,7 @@ pub const FAILURES: [Failure; 18] = [
     row(Refused, Some(Store), 73, AfterChange, "StoreExchanged",
         "the store has another store ID than the expected one"),
     row(Refused, Some(Request), 74, AfterChange, "LineageUnclear",
-        "several lineages of this name have snapshots, and the request does not name one"),
+        "several clusters of this name have snapshots, and the request does not name the lineage"),
     row(Refused, None, 71, AfterChange, "VolumeRefused",
         "the volume holds data of another member or restore, or its disk returns other bytes than were written"),
     row(AuthRequired, None, 72, AfterChange, "AuthRequiredNotConfigured",

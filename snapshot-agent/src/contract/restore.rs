@@ -22,8 +22,7 @@ pub struct LatestRequest {
     #[arg(long)]
     pub cluster: String,
     /// Lineage to search: the cluster's UID, its first 8 characters, or the third part of the key (`etcd-...` for
-    /// snapshots that were saved by hand). Default: the only lineage; of several the search lists the candidates and
-    /// fails.
+    /// snapshots that were saved by hand). Default: all; the search fails when the lineage is not clear.
     #[arg(long)]
     pub lineage: Option<String>,
     /// Store ID that the store must have, as `agent probe` prints; the agent searches no other store. Default: any

@@ -75,7 +75,8 @@ pub struct SaveRequest {
     /// to create the cluster again. In a Pod, set by the environment.
     #[arg(long, value_name = "JSON", env = "HOLDFAST_CLUSTER_SPEC", hide_env_values = true, help_heading = FILED)]
     pub cluster_spec: Option<String>,
-    /// Key of the snapshot that this etcd was restored from, for the manifest.
+    /// Key of the snapshot that this etcd was restored from. Searches then count the earlier snapshots of that cluster
+    /// as the past of this etcd.
     #[arg(long, value_name = "KEY", help_heading = FILED)]
     pub restored_from: Option<String>,
     /// etcd cluster ID (hex) that the source must have; the agent refuses every other etcd.

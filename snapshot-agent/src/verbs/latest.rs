@@ -1,10 +1,11 @@
 //! `agent latest`: which snapshot "the newest one of this cluster" is.
 //!
 //! It decides by what manifests say. A cluster that was made anew under the same name begins at revision 1 again, and its
-//! first, empty snapshot must not take the place of the data that somebody wants back: so where a store holds several
-//! lineages, the search refuses and lists them, and reads the one that a person names. In a lineage the time counts, as
-//! long as no revision speaks against it. A manifest that this version cannot read is never a reason to take an older
-//! snapshot (I2). It changes nothing; a restore then gets the key and the hash.
+//! first, empty snapshot must not take the place of the data that somebody wants back: so one lineage is chosen first, and
+//! in it the time counts, as long as no revision speaks against it. A save by hand belongs to the lineage of the same etcd
+//! cluster ID. A manifest that this version cannot read is never a reason to take an older snapshot. Where a lineage is
+//! named, only its snapshots count. In doubt it stops and says so (I2). It changes nothing; a restore is then told the key
+//! and the hash.
 
 mod lineage;
 
@@ -17,7 +18,7 @@ use crate::store::{self, Store};
 use crate::util::interrupt::Interrupt;
 use lineage::Lineage;
 
-/// Lineages, or other clusters, that a message lists.
+/// Clusters that are told where there is a doubt.
 const MAX_CLUSTERS: usize = 8;
 
 /// Finds the newest complete snapshot.
@@ -35,15 +36,13 @@ pub async fn run(request: LatestRequest) -> Result<LatestReport> {
 async fn find(store: &Store, request: &LatestRequest) -> Result<LatestReport> {
     let LatestRequest { namespace, cluster, lineage, .. } = request;
     let place = Folder::of_cluster(namespace, cluster, None).map_err(|error| store::layout(&error))?;
-    let folders = lineages(store, namespace, cluster, None).await?;
-    if folders.is_empty() {
-        return Err(nothing_of(store, request, &place).await?);
-    }
     let mut found = Vec::new();
-    for folder in folders {
-        if lineage.as_deref().is_none_or(|wanted| lineage::is_called(&folder, wanted)) {
-            found.push(Lineage::of(store, folder, request).await?);
-        }
+    // All of them, whichever is named: only what is in a folder says whether it belongs to another one.
+    for folder in lineages(store, namespace, cluster, None).await? {
+        found.push(Lineage::of(store, folder, request).await?);
+    }
+    if found.is_empty() {
+        return Err(nothing_of(store, request, &place).await?);
     }
     let place = store.uri(&place);
     the_one(found, &place, lineage.as_deref())?.newest(store, &place).await
@@ -67,23 +66,31 @@ async fn nothing_of(store: &Store, request: &LatestRequest, place: &Folder) -> R
     )))
 }
 
-/// The only lineage that holds a snapshot. Of several, a person chooses one (I2).
-fn the_one(mut found: Vec<Lineage>, place: &str, wanted: Option<&str>) -> Result<Lineage> {
-    found.retain(Lineage::holds_something);
-    if found.len() > 1 {
-        found.sort_by_key(|lineage| std::cmp::Reverse(lineage.newest_at()));
-        let names: Vec<_> = found.iter().map(Lineage::describe).take(MAX_CLUSTERS).collect();
-        return Err(Error::unclear(format!(
-            "below {place} are snapshots of {} lineages, the newest first: {}. Name a lineage (--lineage; \
-             bootstrap.restore.latest.lineage)",
-            found.len(),
-            names.join(", ")
-        )));
+/// The lineage that is meant: the only one that is nobody's past. Else nobody but a person knows (I2).
+fn the_one(found: Vec<Lineage>, place: &str, wanted: Option<&str>) -> Result<Lineage> {
+    let is_meant = |one: &Lineage| wanted.is_none_or(|wanted| one.is_called(wanted));
+    let (found, others): (Vec<_>, Vec<_>) = lineage::joined(found).into_iter().partition(is_meant);
+    if let Some(error) = found.iter().find_map(|one| one.unread(&others)) {
+        return Err(error);
     }
-    found.pop().ok_or_else(|| {
-        let of = wanted.map(|wanted| format!(" of {wanted}")).unwrap_or_default();
-        Error::not_found(format!("no complete snapshot{of} is below {place}"))
-    })
+    let is_past = |one: &&Lineage| found.iter().any(|other| one.is_past_of(other));
+    let mut tips: Vec<&Lineage> = found.iter().filter(|one| one.holds_something() && !is_past(one)).collect();
+    match tips.as_slice() {
+        [] => {
+            let of = wanted.map(|wanted| format!(" of {wanted}")).unwrap_or_default();
+            return Err(Error::not_found(format!("no complete snapshot{of} is below {place}")));
+        }
+        [one] => return Ok((*one).clone()),
+        _ => {}
+    }
+    tips.sort_by_key(|lineage| std::cmp::Reverse(lineage.newest_at()));
+    let names: Vec<_> = tips.iter().map(|lineage| lineage.describe()).take(MAX_CLUSTERS).collect();
+    Err(Error::unclear(format!(
+        "below {place} are snapshots of {} clusters of this name, and no cluster continues another: {}. Name a lineage \
+         (--lineage; bootstrap.restore.latest.lineage)",
+        tips.len(),
+        names.join(", ")
+    )))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The snapshots of one incarnation of a cluster, and the newest of them.
+//! The snapshots of one incarnation of a cluster, the newest of them, and what was there before.
 //!
 //! It decides the order of snapshots that one cluster has made, and when that order is in doubt; that is where some of
-//! them can be read by a later version of this program alone, too. Which lineage is read, `latest.rs` decides.
+//! them can be read by a later version of this program alone, too.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::{SignedDuration, Timestamp};
@@ -42,6 +42,7 @@ struct Taken {
     sha256: String,
     revision: Option<i64>,
     cluster_id: String,
+    restored_from: Option<String>,
     without_quorum: bool,
 }
 
@@ -55,7 +56,8 @@ struct Unfit {
 /// The snapshots of one incarnation of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Lineage {
-    folder: Folder,
+    /// Where they are; more than one where snapshots by hand were joined.
+    folders: Vec<Folder>,
     /// All that were begun.
     attempts: usize,
     /// Complete ones, the newest first, [`NEIGHBOURS`] or a few more.
@@ -78,15 +80,16 @@ impl Lineage {
     /// The same, keeping so many names at a time.
     pub(super) async fn seen_by(store: &Store, folder: Folder, request: &LatestRequest, names: usize) -> Result<Self> {
         let (attempts, mut begun) = last_attempts(store, &folder, names, None).await?;
+        let folders = vec![folder.clone()];
         let mut lineage =
-            Self { folder, attempts, complete: vec![], broken: vec![], others: vec![], unread: None, sound: false };
+            Self { folders, attempts, complete: vec![], broken: vec![], others: vec![], unread: None, sound: false };
         let mut left = attempts;
         loop {
             lineage.look_at(store, &begun, request).await?;
             let enough = lineage.sound || lineage.unread.is_some();
             let older = begun.first().filter(|_| left > begun.len() && !enough);
             let Some(oldest) = older else { break };
-            (left, begun) = last_attempts(store, &lineage.folder, names, Some(oldest)).await?;
+            (left, begun) = last_attempts(store, &folder, names, Some(oldest)).await?;
         }
         lineage.sort();
         Ok(lineage)
@@ -135,7 +138,40 @@ impl Lineage {
 
     /// Whether anything here was a snapshot once.
     pub(super) const fn holds_something(&self) -> bool {
-        !self.complete.is_empty() || !self.broken.is_empty() || self.unread.is_some()
+        !self.complete.is_empty() || !self.broken.is_empty()
+    }
+
+    /// Whether it is what somebody calls so: one of its folders is.
+    pub(super) fn is_called(&self, wanted: &str) -> bool {
+        self.folders.iter().any(|folder| is_called(folder, wanted))
+    }
+
+    /// Why one of these may not be taken for the newest: another one of them cannot be read here, or one of another lineage
+    /// that may be of the same etcd.
+    pub(super) fn unread(&self, others: &[Self]) -> Option<Error> {
+        if let Some(own) = &self.unread {
+            return Some(own.clone());
+        }
+        // Two clusters never share an etcd. Of what was saved by hand only the manifests of a cluster tell that it is its.
+        let mut clusters = others.iter().filter(|other| self.is_by_hand() && !other.is_by_hand());
+        let (other, error) = clusters.find_map(|other| Some((other, other.unread.clone()?)))?;
+        let names: Vec<_> = other.folders.iter().map(Folder::as_str).collect();
+        Some(error.context(format!(
+            "{} may hold newer snapshots of the same etcd (name the snapshot by its key: bootstrap.restore.source)",
+            names.join(" with ")
+        )))
+    }
+
+    /// Whether all of it was saved by hand.
+    fn is_by_hand(&self) -> bool {
+        self.folders.iter().all(|folder| etcd_of(folder).is_some())
+    }
+
+    /// The ID of its etcd, as the newest says; where none can be read, its folder's name may say it.
+    fn etcd(&self) -> Option<&str> {
+        let said = self.complete.first().map(|taken| taken.cluster_id.as_str());
+        let named = || self.folders.iter().filter(|_| self.unread.is_some()).find_map(etcd_of);
+        said.or_else(named).map(|id| id.trim_start_matches('0'))
     }
 
     fn newest_one(&self) -> Option<&Taken> {
@@ -147,13 +183,34 @@ impl Lineage {
         self.newest_one().map(|taken| taken.at)
     }
 
-    /// For people who have to choose.
+    /// Whether this is the past of the other one: that was restored from one of these, and from the last of them. A cluster
+    /// that has saved more since lives on, or what it wrote after that was lost by the restore; both are a doubt.
+    pub(super) fn is_past_of(&self, other: &Self) -> bool {
+        let from = other.complete.iter().find_map(|taken| taken.restored_from.as_deref());
+        let Some(from) = from.and_then(|key| Folder::parse("key", key).ok()) else { return false };
+        let ours = from.parent().is_some_and(|parent| self.folders.contains(&parent));
+        self.folders != other.folders && ours && self.ends_with(&from)
+    }
+
+    /// Whether nothing was saved after this one, nor beside it with more in it.
+    fn ends_with(&self, last: &Folder) -> bool {
+        let Some(newest) = self.newest_one() else { return true };
+        let there = self.complete.iter().find(|taken| taken.folder == *last);
+        // Of one that is gone the name is left.
+        let began = there.map(|taken| taken.at).or_else(|| attempt_time(last.name()));
+        let after = |taken: &Taken| Some(taken.at) > began;
+        let less = |taken: &Taken| taken.folder == *last && taken.revision < newest.revision;
+        newest.folder == *last || !self.complete.iter().any(|taken| after(taken) || less(taken))
+    }
+
+    /// For people who have to choose. Whichever of the folders they name, they get what is told here.
     pub(super) fn describe(&self) -> String {
-        let (name, count) = (self.folder.name(), self.attempts);
+        let (names, count) = (self.folders.iter().map(Folder::name).collect::<Vec<_>>(), self.attempts);
+        let name = names.join(" with ");
         match self.newest_one() {
-            _ if self.unread.is_some() => format!("{name} ({count} saved, the newest by a later version of Holdfast)"),
             Some(newest) => {
-                format!("{name} ({count} saved, the newest on {})", newest.when())
+                let revision = newest.revision.map(|revision| format!(" at revision {revision}")).unwrap_or_default();
+                format!("{name} ({count} saved, the newest on {}{revision})", newest.at)
             }
             None => format!("{name} ({count} saved, none of which can be restored)"),
         }
@@ -161,9 +218,6 @@ impl Lineage {
 
     /// The newest that nothing speaks against, and what is newer.
     pub(super) async fn newest(self, store: &Store, place: &str) -> Result<LatestReport> {
-        if let Some(later_version) = self.unread {
-            return Err(later_version);
-        }
         let Self { complete, broken, others, .. } = self;
         let (mut left, mut failed) = (complete.iter().collect::<Vec<_>>(), Vec::new());
         let chosen = loop {
@@ -182,20 +236,18 @@ impl Lineage {
             } else {
                 ""
             };
-            let why = format!(
-                "{} was taken after {}, and has a lower revision: {alone}an etcd was created again under the same \
-                 identity, or a clock was wrong",
+            return Err(Error::unclear(format!(
+                "below {place}, {} was taken after {}, and has a lower revision: {alone}an etcd was created again \
+                 under the same identity, or a clock was wrong. Name the snapshot by its key (bootstrap.restore.source)",
                 newer.folder, higher.folder
-            );
-            return Err(unclear_order(place, &why, &complete));
+            )));
         }
         if let Some(ahead) = ahead(&complete, clock::now()) {
-            let why = format!(
-                "{} was taken at {}, which is in the future: a clock was wrong, and later snapshots may have earlier \
-                 names",
+            return Err(Error::unclear(format!(
+                "below {place}, {} was taken at {}, which is in the future: a clock was wrong, and later snapshots may \
+                 have earlier names. Name the snapshot by its key (bootstrap.restore.source)",
                 ahead.folder, ahead.at
-            );
-            return Err(unclear_order(place, &why, &complete));
+            )));
         }
         Ok(chosen.report(failed, broken.into_iter().chain(others)))
     }
@@ -210,15 +262,6 @@ fn newest_of<'a>(mut sorted: impl Iterator<Item = &'a Taken>) -> Option<&'a Take
         |taken: &&Taken| last.revision.is_some() && taken.cluster_id == last.cluster_id && taken.ended > last.at;
     let higher = |most: &'a Taken, taken: &'a Taken| if taken.revision > most.revision { taken } else { most };
     Some(sorted.filter(beside).fold(last, higher))
-}
-
-/// A person has to name the snapshot: some that may be meant, the last one first.
-fn unclear_order(place: &str, why: &str, complete: &[Taken]) -> Error {
-    let some: Vec<_> = complete.iter().take(MAX_TOLD).map(|one| format!("{} ({})", one.folder, one.when())).collect();
-    Error::unclear(format!(
-        "below {place}, {why}. Name a snapshot by its key (--key; bootstrap.restore.source), the last first: {}",
-        some.join(", ")
-    ))
 }
 
 /// One that was taken later than it is now, of these, the last one first: so many of them may hide all that was saved since
@@ -237,8 +280,36 @@ fn find_lower_revision<'a>(chosen: &Taken, complete: &'a [Taken]) -> Option<(&'a
     })
 }
 
+/// Lineages of one and the same etcd are one: what was saved of it by hand lies under its own ID.
+pub(super) fn joined(found: Vec<Lineage>) -> Vec<Lineage> {
+    let mut joined: Vec<Lineage> = Vec::new();
+    for lineage in found {
+        let id = lineage.etcd();
+        let same = |there: &&mut Lineage| id.is_some() && there.etcd() == id;
+        match joined.iter_mut().find(same) {
+            Some(there) => {
+                there.folders.extend(lineage.folders);
+                there.folders.sort();
+                there.attempts += lineage.attempts;
+                there.complete.extend(lineage.complete);
+                there.broken.extend(lineage.broken);
+                there.others.extend(lineage.others);
+                there.unread = there.unread.take().or(lineage.unread);
+                there.sort();
+            }
+            None => joined.push(lineage),
+        }
+    }
+    joined
+}
+
+/// The etcd whose snapshots by hand a lineage's folder holds.
+fn etcd_of(lineage: &Folder) -> Option<&str> {
+    lineage.name().strip_prefix("etcd-")
+}
+
 /// Whether a lineage's folder is the one of this UID, of its first characters, or called so.
-pub(super) fn is_called(lineage: &Folder, wanted: &str) -> bool {
+fn is_called(lineage: &Folder, wanted: &str) -> bool {
     let name = lineage.name();
     name == wanted || first8("lineage", wanted).is_ok_and(|short| short == name)
 }
@@ -246,7 +317,8 @@ pub(super) fn is_called(lineage: &Folder, wanted: &str) -> bool {
 /// Whether a manifest stands in its place, and is of the cluster that is meant: eight characters prove nothing.
 fn is_wanted(manifest: &Manifest, folder: &Folder, request: &LatestRequest) -> bool {
     let is_cut = |wanted: &str| folder.parent().is_some_and(|it| it.name() != wanted && is_called(&it, wanted));
-    // A whole UID, not just the part of it that stands in the key.
+    // A whole UID, not just the part of it that stands in the key. It says nothing of other folders: what was saved by hand
+    // has no UID, and is told by its etcd.
     let uid = request.lineage.as_ref().filter(|wanted| wanted.len() > 8 && is_cut(wanted));
     manifest.key == folder.as_str()
         && (&manifest.namespace, &manifest.cluster) == (&request.namespace, &request.cluster)
@@ -263,14 +335,9 @@ impl Taken {
             sha256: manifest.sha256,
             revision: manifest.contents.map(|contents| contents.revision),
             cluster_id: manifest.cluster_id,
+            restored_from: manifest.restored_from,
             without_quorum: manifest.without_quorum,
         }
-    }
-
-    /// Time and revision, for people.
-    fn when(&self) -> String {
-        let revision = self.revision.map(|revision| format!(" at revision {revision}")).unwrap_or_default();
-        format!("{}{revision}", self.at)
     }
 
     /// What is told of it: with all that was passed over for it, and of the rest with what is newer.

@@ -105,8 +105,7 @@ async fn what_was_taken_in_a_time_to_come_is_a_doubt() {
     let ahead = bucket.saved_on("2190-01-01", OLD, "10:00:00", 20, &Value::Null);
     let (class, said) = bucket.refused(None).await;
     assert_eq!(class, ExitClass::Refused, "{said}");
-    let candidates = format!("{ahead} (2190-01-01T10:00:00Z at revision 20), shop/orders/11111111/");
-    for part in [candidates.as_str(), "in the future", "bootstrap.restore.source"] {
+    for part in [ahead.as_str(), "in the future", "bootstrap.restore.source"] {
         assert!(said.contains(part), "no {part:?} in {said}");
     }
 }
@@ -136,6 +135,21 @@ async fn the_time_in_the_manifest_decides_and_not_the_folders_name() {
     assert_eq!(bucket.latest(None).await.unwrap().key, middle, "nor does it when that one is passed over");
 }
 
+/// Nobody wrote to it between the two saves, so no revision tells which was the last.
+#[tokio::test]
+async fn what_was_saved_since_is_told_by_its_manifest_and_not_by_its_folders_name() {
+    for (from_the_last, times) in [(false, ["12:00:00", "10:00:00"]), (true, ["10:00:00", "12:00:00"])] {
+        let bucket = Bucket::new();
+        bucket.saved(OLD, "10:00:00", 901, &taken_at(times[0]));
+        let from = bucket.saved(OLD, "12:00:00", 901, &taken_at(times[1]));
+        let copy = bucket.saved(NEW, "13:00:00", 902, &json!({"restoredFrom": from, "clusterId": "beef"}));
+        match bucket.latest(None).await {
+            Ok(found) => assert!(from_the_last && found.key == copy, "{found:?}"),
+            Err(error) => assert!(!from_the_last && error.class() == ExitClass::Refused, "{error:?}"),
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_revision_that_falls_is_a_doubt() {
     let bucket = Bucket::new();
@@ -154,6 +168,19 @@ async fn of_saves_that_overlap_the_higher_revision_is_the_newer_one() {
     let higher = bucket.saved(OLD, "10:00:00", 901, &until("10:00:09"));
     let lower = bucket.saved(OLD, "10:00:01", 900, &until("10:00:08"));
     assert_eq!(bucket.latest(None).await.unwrap().key, higher);
+
+    // What a cluster was restored from is its past only if that was the last.
+    for (from, lost) in [(&higher, false), (&lower, true)] {
+        let restored = bucket.saved(NEW, "12:00:00", 902, &json!({"restoredFrom": from, "clusterId": "beef"}));
+        match bucket.latest(None).await {
+            Ok(found) => assert!(found.key == restored && !lost, "{found:?}"),
+            Err(error) => {
+                let newest = "11111111 (2 saved, the newest on 2026-11-21T10:00:00Z at revision 901)";
+                assert!(lost && error.message().contains(newest), "{error:?}");
+            }
+        }
+    }
+    fs::remove_dir_all(bucket.0.path().join("shop/orders/22222222")).unwrap();
 
     // It is told although it began before the one that is taken in its place.
     bucket.proved(&higher, "20261121T110000.000Z-stored-failed");
@@ -280,13 +307,30 @@ async fn who_names_a_lineage_is_not_stopped_by_what_a_later_version_wrote_of_ano
     for lineage in [OLD, &OLD[..8]] {
         assert_eq!(bucket.latest(Some(lineage)).await.unwrap().key, mine, "{lineage}");
     }
-    for lineage in [NEW, other.as_str()] {
-        let (class, message) = bucket.refused(Some(lineage)).await;
-        assert!(class == ExitClass::Config && message.contains("has format 2"), "{lineage}: {message}");
+    // It may be the newest of all, and where it is named it is.
+    for lineage in [None, Some(NEW), Some(other.as_str())] {
+        let (class, message) = bucket.refused(lineage).await;
+        assert!(class == ExitClass::Config && message.contains("has format 2"), "{lineage:?}: {message}");
     }
-    let (class, message) = bucket.refused(None).await;
-    let told = "22222222 (1 saved, the newest by a later version of Holdfast)";
-    assert!(class == ExitClass::Refused && message.contains(told), "{message}");
+    // Saved by hand, and of the very etcd: the name of its folder says so.
+    let (same, _) = bucket.by_hand("cafe", "13:00:00", 12, &of_a_later_version());
+    for lineage in [OLD, same.as_str()] {
+        let (class, message) = bucket.refused(Some(lineage)).await;
+        assert!(class == ExitClass::Config && message.contains(&same), "{lineage}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn an_older_one_by_hand_is_not_taken_where_a_cluster_that_cannot_be_read_may_be_of_its_etcd() {
+    let bucket = Bucket::new();
+    let (name, key) = bucket.by_hand("cafe", "10:00:00", 9, &Value::Null);
+    bucket.by_hand("feed", "12:00:00", 11, &of_a_later_version());
+    assert_eq!(bucket.latest(Some(&name)).await.unwrap().key, key, "another etcd's, as its folder says");
+    bucket.saved(OLD, "11:00:00", 10, &of_a_later_version());
+    let (class, message) = bucket.refused(Some(&name)).await;
+    assert_eq!(class, ExitClass::Config);
+    let told = ["shop/orders/11111111 may hold newer snapshots", "bootstrap.restore.source", "has format 2"];
+    assert!(told.iter().all(|words| message.contains(words)), "{message}");
 }
 
 #[tokio::test]
@@ -297,7 +341,7 @@ async fn a_cluster_that_was_made_anew_hides_nothing() {
     let (class, message) = bucket.refused(None).await;
     assert_eq!(class, ExitClass::Refused);
     let newest = "22222222 (1 saved, the newest on 2026-11-21T11:00:00Z at revision 1)";
-    for told in ["2 lineages", newest, "11111111 (1 saved,", "latest.lineage"] {
+    for told in ["2 clusters", newest, "11111111 (1 saved,", "latest.lineage"] {
         assert!(message.contains(told), "{message}");
     }
     for (lineage, key) in [(&OLD[..8], &lost), (OLD, &lost), (NEW, &empty), ("22222222", &empty)] {
@@ -318,17 +362,24 @@ async fn what_is_lost_is_no_reason_to_take_what_is_there() {
     assert!(message.contains("11111111 (1 saved, none of which can be restored)"), "{message}");
 }
 
-/// A restore makes a new lineage; the one that it came from stays in the store.
 #[tokio::test]
-async fn a_person_chooses_between_a_restored_cluster_and_its_source() {
+async fn what_a_cluster_was_restored_from_is_its_own_past() {
     let bucket = Bucket::new();
     let first = bucket.saved(OLD, "10:00:00", 900, &Value::Null);
     let second = bucket.saved(NEW, "12:00:00", 901, &json!({"restoredFrom": first, "clusterId": "beef"}));
-    let (class, message) = bucket.refused(None).await;
-    let told = "22222222 (1 saved, the newest on 2026-11-21T12:00:00Z at revision 901), 11111111 (1 saved,";
-    assert!(class == ExitClass::Refused && message.contains(told), "{message}");
-    assert_eq!(bucket.latest(Some(NEW)).await.unwrap().key, second);
+    assert_eq!(bucket.latest(None).await.unwrap().key, second);
+    // And its past in turn.
+    let third_uid = "33333333-0000-4000-8000-000000000003";
+    let third = bucket.saved(third_uid, "14:00:00", 902, &json!({"restoredFrom": second, "clusterId": "feed"}));
+    assert_eq!(bucket.latest(None).await.unwrap().key, third);
     assert_eq!(bucket.latest(Some(OLD)).await.unwrap().key, first);
+
+    // The first one had saved more before it was gone, or lives on: neither is the other one's past.
+    bucket.saved(OLD, "11:30:00", 950, &Value::Null);
+    let (class, message) = bucket.refused(None).await;
+    assert_eq!(class, ExitClass::Refused);
+    let told = |words: &str| message.contains(words);
+    assert!(told("33333333 (1 ") && told("11111111 (2 ") && !told("22222222"), "{message}");
 }
 
 #[tokio::test]
@@ -377,14 +428,37 @@ async fn what_was_saved_before_many_that_died_is_found() {
 }
 
 #[tokio::test]
-async fn snapshots_by_hand_are_a_lineage_of_their_own() {
+async fn what_was_saved_by_hand_is_of_the_same_etcd_or_named_by_its_folder() {
+    let bucket = Bucket::new();
+    bucket.saved(OLD, "10:00:00", 9, &Value::Null);
+    let (_, key) = bucket.by_hand("cafe", "12:00:00", 70, &Value::Null);
+    assert_eq!(bucket.latest(None).await.unwrap().key, key, "the same etcd");
+
     let bucket = Bucket::new();
     let scheduled = bucket.saved(OLD, "10:00:00", 9, &Value::Null);
-    let (name, key) = bucket.by_hand("cafe", "12:00:00", 70, &Value::Null);
-    let (class, message) = bucket.refused(None).await;
-    assert!(class == ExitClass::Refused && message.contains(&format!("{name} (1 saved,")), "{message}");
+    let (name, key) = bucket.by_hand("beef", "12:00:00", 70, &Value::Null);
+    assert_eq!(bucket.refused(None).await.0, ExitClass::Refused);
     assert_eq!(bucket.latest(Some(&name)).await.unwrap().key, key);
     assert_eq!(bucket.latest(Some(OLD)).await.unwrap().key, scheduled);
+}
+
+#[tokio::test]
+async fn who_names_a_lineage_gets_what_was_told_of_it() {
+    let bucket = Bucket::new();
+    bucket.saved(OLD, "10:00:00", 9, &Value::Null);
+    let (name, last) = bucket.by_hand("cafe", "12:00:00", 70, &Value::Null);
+    let empty = bucket.saved(NEW, "13:00:00", 1, &of_etcd("beef"));
+    let (class, message) = bucket.refused(None).await;
+    let told = format!("11111111 with {name} (2 saved, the newest on 2026-11-21T12:00:00Z at revision 70)");
+    assert!(class == ExitClass::Refused && message.contains(&told), "{message}");
+    for lineage in ["11111111", OLD, name.as_str()] {
+        let found = bucket.latest(Some(lineage)).await.unwrap();
+        assert_eq!((found.key, found.revision), (last.clone(), Some(70)), "{lineage}");
+    }
+    assert_eq!(bucket.latest(Some(NEW)).await.unwrap().key, empty);
+    // The same eight characters, and another cluster: what was saved by hand is none of its.
+    let stranger = format!("{}-ffff-4000-8000-000000000001", &OLD[..8]);
+    assert_eq!(bucket.refused(Some(&stranger)).await.0, ExitClass::NotFound);
 }
 
 /// A member that no quorum stood behind may lack what had been saved before.
@@ -392,7 +466,7 @@ async fn snapshots_by_hand_are_a_lineage_of_their_own() {
 async fn what_was_saved_without_a_quorum_and_is_lower_is_a_doubt() {
     let bucket = Bucket::new();
     let more = bucket.saved(OLD, "10:00:00", 9, &Value::Null);
-    let less = bucket.saved(OLD, "12:00:00", 8, &json!({"withoutQuorum": true}));
+    let (_, less) = bucket.by_hand("cafe", "12:00:00", 8, &json!({"withoutQuorum": true}));
     for lineage in [None, Some(OLD)] {
         let (class, message) = bucket.refused(lineage).await;
         assert_eq!(class, ExitClass::Refused);

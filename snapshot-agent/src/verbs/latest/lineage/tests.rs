@@ -19,6 +19,7 @@ fn taken(began: i64, ended: i64, revision: i64) -> Taken {
         sha256: String::new(),
         revision: Some(revision),
         cluster_id: "cafe".to_owned(),
+        restored_from: None,
         without_quorum: false,
     }
 }
@@ -33,15 +34,8 @@ fn lineage(mut complete: Vec<Taken>) -> Lineage {
         taken.folder = taken.folder.child(&format!("20261121T100000Z-byhand-{number:08x}")).unwrap();
     }
     let attempts = complete.len();
-    let mut lineage = Lineage {
-        folder: Folder::top(),
-        attempts,
-        complete,
-        broken: vec![],
-        others: vec![],
-        unread: None,
-        sound: true,
-    };
+    let mut lineage =
+        Lineage { folders: vec![], attempts, complete, broken: vec![], others: vec![], unread: None, sound: true };
     lineage.sort();
     lineage
 }
