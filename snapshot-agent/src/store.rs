@@ -159,6 +159,25 @@ pub enum Upload {
     Nowhere,
 }
 
+/// What a dead run has left, and this one goes on with.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// In a bucket.
+    Bucket(Box<bucket::Taken>),
+    /// In a folder.
+    Folder(folder::Taken),
+}
+
+impl Taken {
+    /// Leaves it as the dead run's again, or as nobody's since it is a snapshot now; best effort.
+    pub(crate) async fn let_go(self, published: bool) {
+        match self {
+            Self::Bucket(taken) => taken.let_go(published).await,
+            Self::Folder(taken) => taken.let_go(published).await,
+        }
+    }
+}
+
 /// No more names than anybody looks at.
 fn within(names: usize, limit: usize) -> Result<()> {
     if names > limit { Err(Error::config(format!("the folder holds more than {limit} files"))) } else { Ok(()) }
@@ -235,6 +254,15 @@ impl Store {
             Self::Bucket(store) => store.held(attempt, now).await,
             Self::Folder(store) => store.held(attempt, now).await,
         }
+    }
+
+    /// Goes on with data that a dead run has left: it is this run's until then, so nobody takes it back meanwhile. `None`:
+    /// these credentials may remove nothing.
+    pub(crate) async fn take_over(&self, data: &Key, at: Timestamp, until: Timestamp) -> Result<Option<Taken>> {
+        Ok(match self {
+            Self::Bucket(store) => store.take_over(data, at, until).await?.map(|taken| Taken::Bucket(Box::new(taken))),
+            Self::Folder(store) => Some(Taken::Folder(store.take_over(data, at, until).await?)),
+        })
     }
 
     /// Writes a small object, only if there is none under this name. Our own, found after a lost answer, is fine. Any class

@@ -11,10 +11,10 @@ use crate::format::layout::Key;
 use crate::store::{Store, Upload};
 use crate::util::interrupt::Interrupt;
 
-/// Writes the manifest of this data, which this upload has stored.
+/// Writes the manifest of this data, whose upload this run began, or an earlier one.
 pub(crate) async fn run(
     store: &Store,
-    upload: &mut Upload,
+    upload: Option<&mut Upload>,
     data: &Key,
     manifest: Bytes,
     interrupt: &mut Interrupt,
@@ -22,11 +22,17 @@ pub(crate) async fn run(
     let key = data.folder().manifest();
     // A class that is final says that it is not there: `put_new` has looked, wherever it may have been written unseen.
     if let Err(error) = unless(store, interrupt, store.put_new(&key, manifest)).await {
-        upload.unpublished(store, &key).await;
+        if let Some(upload) = upload {
+            upload.unpublished(store, &key).await;
+        }
         return Err(error.context("the manifest could not be written, and there is no snapshot without a manifest"));
     }
     // What says that it is under way has served: beside a manifest nobody takes data back for it.
-    let told = upload.published();
+    let told = async {
+        if let Some(upload) = upload {
+            upload.published().await;
+        }
+    };
     // A run that stood still past its time may have been cleaned up after meanwhile (I6).
     let (seen, ()) = tokio::join!(unless(store, interrupt, store.stat(data)), told);
     match seen {
@@ -82,7 +88,7 @@ mod tests {
             upload.write(Bytes::from_static(b"data")).await.unwrap();
             upload.complete().await.unwrap();
             let mut over = Interrupt::after(0).unwrap();
-            run(&store, &mut upload, &data, Bytes::from_static(b"{}"), &mut over).await.unwrap();
+            run(&store, Some(&mut upload), &data, Bytes::from_static(b"{}"), &mut over).await.unwrap();
             let left = std::fs::read_dir(mount.path().join(folder.to_string())).unwrap();
             let mut left: Vec<_> = left.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
             left.sort();

@@ -11,10 +11,11 @@ use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
 use futures::{Stream, StreamExt};
 
+use crate::catalog::digest::digest;
 use crate::catalog::second_look;
 use crate::error::{Error, Result};
 use crate::format::layout::Key;
-use crate::store::fingerprint::Fingerprint;
+use crate::store::fingerprint::{Fingerprint, Sum};
 use crate::store::{Ahead, Stat, Store, Upload};
 use crate::util::progress::Progress;
 
@@ -27,49 +28,90 @@ pub(crate) async fn uploaded(
     given: Fingerprint,
     stall: Duration,
 ) -> Result<()> {
-    let found = match (upload.given_back(), upload.seen()) {
-        (Some(found), _) => found,
-        // The object was looked at when it was complete, and that very one is read.
-        (None, Some(stat)) => read(store, key, stat, given, stall).await?,
-        (None, None) => read_now(store, key, given, stall).await?,
+    match upload.given_back() {
+        Some(found) => match judge(store, key, given.parts(), found.parts()) {
+            Ok(()) => Ok(()),
+            Err(error) => again(store, key, given.parts(), (found.parts(), error), stall).await,
+        },
+        None => match upload.seen() {
+            // The object was looked at when it was complete, and that very one is read.
+            Some(stat) => compare_seen(store, key, stat, given.parts(), stall).await,
+            None => compare(store, key, given.bytes, Sum::Crc64(given.crc64), stall).await,
+        },
+    }
+}
+
+/// Fails unless the store gives these bytes back.
+pub(crate) async fn compare(store: &Store, key: &Key, bytes: u64, sum: Sum, stall: Duration) -> Result<()> {
+    store.forget(key).await?;
+    let stat = store.stat(key).await?;
+    compare_seen(store, key, &stat, (bytes, sum), stall).await
+}
+
+/// The same of an object of which it is known which one it is.
+async fn compare_seen(store: &Store, key: &Key, stat: &Stat, (bytes, sum): (u64, Sum), stall: Duration) -> Result<()> {
+    let found = read(store, key, stat, (bytes, sum), stall).await?;
+    match judge(store, key, (bytes, sum), found) {
+        Ok(()) => Ok(()),
+        Err(error) => again(store, key, (bytes, sum), (found, error), stall).await,
+    }
+}
+
+async fn read(store: &Store, key: &Key, stat: &Stat, (bytes, sum): (u64, Sum), stall: Duration) -> Result<(u64, Sum)> {
+    let progress = Progress::new("reading back", bytes);
+    let stream = store.read(key, stat, Ahead::LITTLE, &progress);
+    Ok(match sum {
+        Sum::Crc64(_) => progress.watch(stall, crc64(stream)).await?,
+        Sum::Sha256(_) => {
+            let (bytes, sha256) = progress.watch(stall, digest(stream)).await?;
+            (bytes, Sum::Sha256(sha256))
+        }
+    })
+}
+
+/// Reads it once more, by new connections, before the store is blamed: what is right then was changed on the way back.
+async fn again(
+    store: &Store,
+    key: &Key,
+    given: (u64, Sum),
+    (first, error): ((u64, Sum), Error),
+    stall: Duration,
+) -> Result<()> {
+    tracing::warn!(%error, "reading the object back a second time, by new connections");
+    let store = store.anew();
+    let reading = async {
+        store.forget(key).await?;
+        let stat = store.stat(key).await?;
+        read(&store, key, &stat, given, stall).await
     };
+    match reading.await {
+        Ok(found) if found == given => Ok(()),
+        found => Err(second_look::judge(error, found.map(|found| found == first))),
+    }
+}
+
+fn judge(store: &Store, key: &Key, given: (u64, Sum), found: (u64, Sum)) -> Result<()> {
     if found == given {
         return Ok(());
     }
-    let error = Error::corrupt(format!(
-        "{}: the store returns {found}, the agent sent {given}; nothing was published",
-        store.uri(key)
-    ));
-    // Once more, by new connections, before the store is blamed: what is right then was changed on the way back.
-    tracing::warn!(%error, "reading the object back a second time, by new connections");
-    match read_now(&store.anew(), key, given, stall).await {
-        Ok(again) if again == given => Ok(()),
-        again => Err(second_look::judge(error, again.map(|again| again == found))),
-    }
-}
-
-/// Reads what is stored by now.
-async fn read_now(store: &Store, key: &Key, given: Fingerprint, stall: Duration) -> Result<Fingerprint> {
-    store.forget(key).await?;
-    let stat = store.stat(key).await?;
-    read(store, key, &stat, given, stall).await
-}
-
-async fn read(store: &Store, key: &Key, stat: &Stat, given: Fingerprint, stall: Duration) -> Result<Fingerprint> {
-    let progress = Progress::new("reading back", given.bytes);
-    let stream = store.read(key, stat, Ahead::LITTLE, &progress);
-    progress.watch(stall, fingerprint(stream)).await
+    let (bytes, sum) = given;
+    Err(Error::corrupt(format!(
+        "{}: the store returns {} bytes with {}, the agent sent {bytes} bytes with {sum}; nothing was published",
+        store.uri(key),
+        found.0,
+        found.1,
+    )))
 }
 
 /// Length and checksum of a stream. It is faster than what brings the bytes, so it needs no thread of its own.
-async fn fingerprint(mut stream: impl Stream<Item = Result<Bytes>> + Unpin) -> Result<Fingerprint> {
-    let (mut crc, mut bytes) = (crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme), 0_u64);
+async fn crc64(mut stream: impl Stream<Item = Result<Bytes>> + Unpin) -> Result<(u64, Sum)> {
+    let (mut crc, mut total) = (crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme), 0_u64);
     while let Some(piece) = stream.next().await {
         let piece = piece?;
         crc.update(&piece);
-        bytes += piece.len() as u64;
+        total += piece.len() as u64;
     }
-    Ok(Fingerprint { bytes, crc64: crc.finalize() })
+    Ok((total, Sum::Crc64(crc.finalize())))
 }
 
 #[cfg(test)]
@@ -106,8 +148,8 @@ mod tests {
             upload.complete().await.unwrap();
             let compared = uploaded(&store, &upload, &key, given, Duration::from_mins(1)).await;
             // Later, and with nobody who remembers: the same.
-            let again = read_now(&store, &key, given, Duration::from_mins(1)).await.unwrap();
-            assert_eq!(compared.is_ok(), again == given, "{flipped:?}");
+            let again = compare(&store, &key, given.bytes, Sum::Crc64(given.crc64), Duration::from_mins(1)).await;
+            assert_eq!(compared, again, "{flipped:?}");
             assert_eq!(compared.err().map(|error| error.class()), flipped.map(|_| ExitClass::Corrupt), "{flipped:?}");
         }
     }

@@ -30,12 +30,14 @@ use crate::util::files::{LOST_AND_FOUND, ignore_missing};
 use crate::util::pool::Pool;
 use crate::util::progress::Progress;
 use attempts::{claim, clean_up, mark_name, small_name, temporary_name};
+pub(super) use takeover::Taken;
 use write::Written;
 
 mod attempts;
 mod mark;
 mod once;
 mod removal;
+mod takeover;
 mod write;
 
 /// Pieces on their way to or from the disk.

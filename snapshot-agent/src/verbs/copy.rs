@@ -3,7 +3,7 @@
 //! It decides what may stand at the destination, and the order: the stored bytes go through with their hash compared
 //! with the manifest, they are read back from the destination, and only then the manifest follows, byte for byte. What
 //! differs is never published and never overwritten; what is there already is left as it is, and is no copy if it is not
-//! locked as was asked for. A copy that was interrupted starts the object again. Nothing is decrypted or unpacked, so no key is needed. Proofs stay where they are: they speak of
+//! locked as was asked for. Nothing is decrypted or unpacked, so no key is needed. Proofs stay where they are: they speak of
 //! the store that they lie in.
 
 use bytes::Bytes;
@@ -21,13 +21,15 @@ use crate::error::{Error, Result};
 use crate::format::layout::{Folder, Key, attempt_time};
 use crate::format::manifest::{self, Manifest};
 use crate::store;
-use crate::store::fingerprint::Fingerprint;
+use crate::store::fingerprint::{Fingerprint, Sum};
 use crate::store::{Ahead, Plan, Store, Upload};
 use crate::util::clock;
 use crate::util::interrupt::Interrupt;
 use crate::util::progress::{Progress, STALL};
 use crate::util::sha256::Sha256;
 use crate::util::table::align_columns;
+
+mod left;
 
 /// How one snapshot ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -157,7 +159,7 @@ impl CopyRun<'_> {
         let there = interrupt.unless(self.look_at_destination(&manifest, &json)).await?;
         if there == Destination::Complete {
             for key in [self.folder.data(manifest.format()), self.folder.manifest()] {
-                interrupt.unless(self.locked(&key)).await?;
+                interrupt.unless(self.locked(&key, there)).await?;
             }
             return Ok((Ended::Already, bytes));
         }
@@ -166,20 +168,17 @@ impl CopyRun<'_> {
             return Err(Error::transient(format!("{}: {}", self.to.uri(self.folder), store::busy_until(until))).into());
         }
         let stored = interrupt.unless(Stored::of(self.from, self.folder, manifest)).await?;
+        if there == Destination::Data {
+            self.publish_left(&stored, json, interrupt).await?;
+            return Ok((Ended::Copied, bytes));
+        }
         let plan = Plan { estimate: bytes, at: self.at, until: self.until, read_back: true, patient: true };
-        let begun = self.to.begin_unless(&self.folder.data(stored.manifest.format()), plan, interrupt).await;
-        let mut upload = begun.map_err(|error| match there {
-            Destination::Data => error.context(
-                "the destination holds data without a manifest, and the agent could not begin the copy again (to \
-                 remove the data of an interrupted copy, the agent needs the right to delete)",
-            ),
-            Destination::Complete | Destination::Nothing => error,
-        })?;
+        let mut upload = self.to.begin_unless(&self.folder.data(stored.manifest.format()), plan, interrupt).await?;
         if let Err(error) = self.data(&stored, &json, &mut upload, interrupt).await {
             upload.abort().await;
             return Err(error.into());
         }
-        publish::run(self.to, &mut upload, &stored.data, json, interrupt).await?;
+        publish::run(self.to, Some(&mut upload), &stored.data, json, interrupt).await?;
         tracing::info!(uri = self.to.uri(&stored.data), bytes, "copied");
         Ok((Ended::Copied, bytes))
     }
@@ -208,7 +207,7 @@ impl CopyRun<'_> {
             Err(error) => return Err(error),
         };
         match (size, published) {
-            (Some(bytes), true) if bytes != manifest.stored_bytes => {
+            (Some(bytes), _) if bytes != manifest.stored_bytes => {
                 let said = manifest.stored_bytes;
                 Err(refused(&format!("the destination holds data of {bytes} bytes, and the manifest records {said}")))
             }
@@ -219,10 +218,12 @@ impl CopyRun<'_> {
         }
     }
 
-    /// Whether the copy that stands at the destination is locked as this one would be: it cannot be locked any more.
-    async fn locked(&self, key: &Key) -> Result<()> {
+    /// Whether what stands at the destination is locked as what this copy stores there: it cannot be locked any more.
+    async fn locked(&self, key: &Key, there: Destination) -> Result<()> {
         let Some(lock) = self.to.lock_of(key).await? else { return Ok(()) };
-        if lock.lasts(lock.stored, self.at) {
+        // A copy that is whole was to be kept since it was made; data that becomes one now has all of its time before it.
+        let from = if there == Destination::Complete { lock.stored } else { self.at };
+        if lock.lasts(from, self.at) {
             return Ok(());
         }
         let kept = lock.kept.map_or_else(
@@ -238,20 +239,12 @@ impl CopyRun<'_> {
 
     /// Sends the data, and has it read back.
     async fn data(&self, stored: &Stored, json: &Bytes, upload: &mut Upload, interrupt: &mut Interrupt) -> Result<()> {
-        let uri = self.to.uri(self.folder);
-        match interrupt.unless(self.look_at_destination(&stored.manifest, json)).await? {
-            Destination::Nothing => {}
-            // Another copy has ended between the look at what is there and this one's beginning.
-            Destination::Complete => {
-                return Err(Error::transient(format!("{uri}: another run has just copied this snapshot")));
-            }
-            // The beginning has removed the data of interrupted copies.
-            Destination::Data => {
-                return Err(Error::refused(format!(
-                    "{uri}: the destination holds data without a manifest, and no interrupted copy announced the data. \
-                     The agent never overwrites stored data: check the data, remove the data, and try again"
-                )));
-            }
+        // Another copy may have ended between the look at what is there and this one's beginning.
+        if interrupt.unless(self.look_at_destination(&stored.manifest, json)).await? != Destination::Nothing {
+            return Err(Error::transient(format!(
+                "{}: another run has just copied this snapshot",
+                self.to.uri(self.folder)
+            )));
         }
         let progress = Progress::new("copying", stored.manifest.stored_bytes);
         let sending = async {
@@ -280,6 +273,15 @@ impl CopyRun<'_> {
         interrupt.unless(upload.complete()).await?;
         interrupt.unless(read_back::uploaded(self.to, upload, &stored.data, given, STALL)).await
     }
+
+    /// Whether the destination gives back what its manifest is going to say: of data that an earlier copy has left.
+    async fn read_back(&self, stored: &Stored) -> Result<()> {
+        let Manifest { stored_bytes, ref stored_sha256, .. } = stored.manifest;
+        let mut sha256 = [0; 32];
+        hex::decode_to_slice(stored_sha256, &mut sha256)
+            .map_err(|_| Error::corrupt("the manifest's storedSha256 is no sha256"))?;
+        read_back::compare(self.to, &stored.data, stored_bytes, Sum::Sha256(sha256), STALL).await
+    }
 }
 
 /// What stands at the destination, and is no reason to stop.
@@ -287,7 +289,7 @@ impl CopyRun<'_> {
 enum Destination {
     /// This snapshot.
     Complete,
-    /// Data, and no manifest.
+    /// Data of its size, and no manifest.
     Data,
     /// Neither.
     Nothing,

@@ -213,7 +213,7 @@ impl<'a> Saving<'a> {
         let content = manifest.render()?;
         let sha256 = hex::encode(Sha256::digest(&content));
         let data = self.folder.data(manifest.format());
-        publish::run(self.store, &mut self.upload, &data, content.into(), interrupt).await?;
+        publish::run(self.store, Some(&mut self.upload), &data, content.into(), interrupt).await?;
         Ok(self.report(manifest, sha256))
     }
 

@@ -160,23 +160,17 @@ async fn what_is_there_already_is_left_as_it_is() {
     let (class, message) = refused(&store, to.path(), &saved.key).await;
     assert!(class == ExitClass::Refused && message.contains("data of 5 bytes"), "{message}");
 
-    // Data without a manifest that no copy announced, whatever the data is.
+    // A copy that died before its manifest: published only if it is what it has to be.
     fs::remove_file(there.join("manifest.json")).unwrap();
-    for data in [b"short", &good[..]] {
-        fs::write(there.join("snapshot.db.zst"), data).unwrap();
-        let (class, message) = refused(&store, to.path(), &saved.key).await;
-        let named = message.contains("data without a manifest") && message.contains("remove the folder");
-        assert!(class == ExitClass::Config && named, "{message}");
-    }
-    let s3 = S3::start().await;
-    let data = s3.file(&saved.key, "snapshot.db.zst");
-    fs::create_dir_all(data.parent().unwrap()).unwrap();
-    fs::write(&data, b"short").unwrap();
-    let copies = copy::run(request(store, s3.flags(), Some(&saved.key))).await.unwrap();
-    let error = copies.failed.unwrap();
-    assert!(error.class() == ExitClass::Refused && error.message().contains("remove the data"), "{error}");
-    assert_eq!(fs::read(&data).unwrap(), b"short");
-    assert_eq!(s3.files().len(), 1, "{:?}", s3.files());
+    let mut flipped = good.clone();
+    flipped[3] ^= 1;
+    fs::write(there.join("snapshot.db.zst"), &flipped).unwrap();
+    let (class, message) = refused(&store, to.path(), &saved.key).await;
+    assert!(class == ExitClass::Corrupt && message.contains("returns"), "{message}");
+    fs::write(there.join("snapshot.db.zst"), &good).unwrap();
+    let done = copied(request(store.clone(), file_store(to.path()), Some(&saved.key))).await;
+    assert_eq!(done[0].ended, Ended::Copied);
+    assert_eq!(fs::read(there.join("manifest.json")).unwrap(), manifest);
 }
 
 /// Copies of one snapshot share their keys: who is at it is not disturbed, and takes nothing back that counts.
@@ -245,16 +239,16 @@ async fn begun(store: &Store, folder: &Folder, data: Bytes, until: Timestamp) ->
     upload
 }
 
-/// Whole data under this key, of a copy that died before its manifest, and whose deadline has passed.
+/// Whole data under this key, of a copy that died before its manifest and is dead for certain.
 async fn die(store: &StoreFlags, key: &str, data: Bytes) {
     let folder = Folder::parse("key", key).unwrap();
     let long_ago = Timestamp::now() - SignedDuration::from_hours(1);
     begun(&Store::open(store).unwrap(), &folder, data, long_ago).await.complete().await.unwrap();
 }
 
-/// One run cleans up after a dead copy while another one copies the same snapshot: never a manifest without its data.
+/// One run cleans up after a dead copy, and one publishes what that has left: never a manifest without its data.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_copy_stores_again_is_not_cleaned_up_under_it() {
+async fn what_a_copy_goes_on_with_is_not_cleaned_up_under_it() {
     let etcd = Etcd::start().await;
     etcd.fill(5, 1000).await;
     let (from, s3) = (tempfile::tempdir().unwrap(), S3::start().await);
@@ -299,28 +293,27 @@ async fn what_a_copy_stores_again_is_not_cleaned_up_under_it() {
     assert!(!s3.files().iter().any(|file| file.contains("/uploads/")), "{:?}", s3.files());
 }
 
-/// The data that a dead copy left is never published: the object starts again.
+/// What a dead copy has left and is not the snapshot stays a dead one's, and goes as such.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_interrupted_copy_starts_the_object_again() {
+async fn what_a_copy_does_not_publish_is_left_to_who_cleans_up() {
     let etcd = Etcd::start().await;
     etcd.fill(5, 1000).await;
     let (from, s3, mount) = (tempfile::tempdir().unwrap(), S3::start().await, tempfile::tempdir().unwrap());
     let saved = saved(&etcd, file_store(from.path()), false).await;
-    let good = fs::read(from.path().join(&saved.key).join("snapshot.db.zst")).unwrap();
-    let mut flipped = good.clone();
-    flipped[3] ^= 1;
+    let mut other = fs::read(from.path().join(&saved.key).join("snapshot.db.zst")).unwrap();
+    other[3] ^= 1;
     for (flags, root, data) in [
         (s3.flags(), s3.bucket(), s3.file(&saved.key, "snapshot.db.zst")),
         (file_store(mount.path()), mount.path().to_owned(), mount.path().join(&saved.key).join("snapshot.db.zst")),
     ] {
-        for left in [&flipped[..], b"short"] {
-            die(&flags, &saved.key, Bytes::copy_from_slice(left)).await;
-            let done = copied(request(file_store(from.path()), flags.clone(), Some(&saved.key))).await;
-            assert_eq!(done[0].ended, Ended::Copied);
-            assert_eq!(fs::read(&data).unwrap(), good);
-            assert_eq!(files(&root).len(), 2, "{:?}", files(&root));
-            fs::remove_dir_all(data.parent().unwrap()).unwrap();
-        }
+        die(&flags, &saved.key, Bytes::from(other.clone())).await;
+        let content = || -> Vec<_> { files(&root).iter().map(|file| fs::read(root.join(file)).unwrap()).collect() };
+        let before = (files(&root), content());
+        let copies = copy::run(request(file_store(from.path()), flags.clone(), Some(&saved.key))).await.unwrap();
+        assert_eq!(copies.failed.unwrap().class(), ExitClass::Corrupt);
+        assert!((files(&root), content()) == before, "{:?}", files(&root));
+        save::run(save_request(etcd.flags(), flags, Compression::Zstd)).await.unwrap();
+        assert!(!data.exists(), "{:?}", files(&root));
     }
 }
 

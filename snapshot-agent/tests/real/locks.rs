@@ -10,11 +10,14 @@ use crate::support::{Etcd, S3, files, restore_request, save_request};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures::stream;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use snapshot_agent::Error;
 use snapshot_agent::contract::{
     Compression, CopyRequest, EtcdFlags, ExitClass, LockMode, S3Checksum, S3Sse, SavedReport, StoreFlags, ToStore,
 };
+use snapshot_agent::format::layout::Folder;
+use snapshot_agent::store::{Plan, Store};
 use snapshot_agent::verbs::copy::Ended;
 use snapshot_agent::verbs::probe::{Outcome, Trial};
 use snapshot_agent::verbs::{copy, restore, save};
@@ -170,6 +173,18 @@ async fn a_copy_is_locked_as_asked_or_it_is_none() {
     assert_eq!(copied(&key, &plain).await, (Ended::Copied, None));
     refused(&key, &locked, "this object, not locked").await;
     assert_eq!(copied(&key, &plain).await, (Ended::Already, None));
+
+    // The same, and it died before its manifest.
+    let key = save_small(s3.flags()).await.unwrap().key;
+    let data = Folder::parse("key", &key).unwrap().data(Compression::None);
+    let until = Timestamp::now() - SignedDuration::from_hours(1);
+    let plan = Plan { estimate: 1, at: until, until, read_back: true, patient: false };
+    let mut died = Store::open(&plain).unwrap().begin(&data, plan).await.unwrap();
+    died.write(fs::read(s3.file(&key, "snapshot.db")).unwrap().into()).await.unwrap();
+    died.complete().await.unwrap();
+    refused(&key, &locked, "this object, not locked").await;
+    let manifest = s3.folder.path().join("buckets/locked/pre/fix").join(&key).join("manifest.json");
+    assert!(!manifest.exists(), "published without its lock");
 
     // Locked, and asked for again, and for longer.
     let key = save_small(s3.flags()).await.unwrap().key;

@@ -12,8 +12,9 @@ use jiff::Timestamp;
 use object_store::list::PaginatedListOptions;
 use serde::{Deserialize, Serialize};
 
-use super::super::GRACE_SECONDS;
+use super::super::{GRACE_SECONDS, busy_until};
 use super::{Bucket, PAGE, Plan};
+use crate::contract::ExitClass;
 use crate::error::{Error, Result};
 use crate::format::layout::{Folder, Format, Key};
 use crate::format::manifest;
@@ -172,7 +173,7 @@ async fn take_back(store: &Bucket, attempt: &Folder, intent: &Intent) -> Result<
     remove(store, attempt).await
 }
 
-/// Fails when an attempt's intent is not this one any more: another run has cleaned up, and may have begun again.
+/// Fails when an attempt's intent is not this one any more: another run has cleaned up, or goes on with what is there.
 async fn stands(store: &Bucket, attempt: &Folder, intent: &Intent) -> Result<()> {
     let json = store.find_small(&attempt.intent(), MAX_BYTES).await?;
     let there = json.map(|json| Intent::parse(store, attempt, &json)).transpose()?;
@@ -180,6 +181,63 @@ async fn stands(store: &Bucket, attempt: &Folder, intent: &Intent) -> Result<()>
         return Ok(());
     }
     Err(Error::transient(format!("{}: another run writes this snapshot", store.uri(attempt))))
+}
+
+/// An intent that is in a dead one's place.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    store: Bucket,
+    attempt: Folder,
+    own: Intent,
+    before: Option<Bytes>,
+}
+
+impl Bucket {
+    /// Goes on with data that a dead run has left: an intent of this run's takes the place of the dead one's, so that nobody
+    /// takes the data back meanwhile. Where there is none, this run's names no data: it says that somebody is at it, and when
+    /// it is over nothing is taken back. `None`: these credentials may remove nothing.
+    pub(crate) async fn take_over(&self, data: &Key, at: Timestamp, until: Timestamp) -> Result<Option<Taken>> {
+        let attempt = data.folder();
+        let Some(before) = self.find_small(&attempt.intent(), MAX_BYTES).await? else {
+            let own = Intent { name: String::new(), upload_id: String::new(), until };
+            self.put_by(&self.clients.usual, &attempt.intent(), own.json()?).await?;
+            return Ok(Some(Taken { store: self.clone(), attempt: attempt.clone(), own, before: None }));
+        };
+        let dead = Intent::parse(self, attempt, &before)?;
+        let over = dead.over()?;
+        if over >= at {
+            return Err(Error::transient(format!("{}: {}", self.uri(attempt), busy_until(over))));
+        }
+        // The dead one's upload stays named: whatever there may be of it goes with this run's data.
+        let own = Intent { until, ..dead };
+        match remove(self, attempt).await {
+            // Who may remove nothing takes nothing back either.
+            Err(denied) if denied.class() == ExitClass::Denied => return Ok(None),
+            removed => removed?,
+        }
+        self.put_by(&self.clients.usual, &attempt.intent(), own.json()?).await?;
+        Ok(Some(Taken { store: self.clone(), attempt: attempt.clone(), own, before: Some(before) }))
+    }
+}
+
+impl Taken {
+    /// What is a snapshot now needs no intent, and what is none has the dead one's again, best effort.
+    pub(crate) async fn let_go(self, published: bool) {
+        let Self { store, attempt, own, before } = self;
+        let let_go = async {
+            stands(&store, &attempt, &own).await?;
+            remove(&store, &attempt).await?;
+            match before.filter(|_| !published) {
+                None => Ok(()),
+                Some(before) => store.put_by(&store.clients.usual, &attempt.intent(), before).await,
+            }
+        };
+        match tokio::time::timeout(CLEAN_WITHIN, let_go).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "the intent stays behind"),
+            Err(_) => tracing::debug!("the intent stays behind: the store is slow"),
+        }
+    }
 }
 
 /// Removes an attempt's intent.

@@ -16,6 +16,8 @@ const TEMPORARY_PREFIX: &str = ".upload-until-";
 const TEMPORARY_SUFFIX: &str = ".tmp";
 /// Of an empty file beside data that has no manifest yet.
 const MARK_PREFIX: &str = ".stored-until-";
+/// Of an empty file beside data without a manifest that no dead run claims: somebody is at it, and nobody removes the data.
+const TAKEN_PREFIX: &str = ".taken-until-";
 /// Of a small object that is being written.
 const SMALL_PREFIX: &str = ".small";
 
@@ -27,6 +29,11 @@ pub(super) fn temporary_name(until: i64) -> String {
 /// The file that stands beside data until its manifest does.
 pub(super) fn mark_name(until: i64) -> String {
     format!("{MARK_PREFIX}{until}{TEMPORARY_SUFFIX}")
+}
+
+/// The file that stands beside data that no run claims.
+pub(super) fn taken_name(until: i64) -> String {
+    format!("{TAKEN_PREFIX}{until}{TEMPORARY_SUFFIX}")
 }
 
 /// A file that becomes a small object; several writers may be at it.
@@ -45,8 +52,18 @@ pub(super) fn is_own(name: &str) -> bool {
 
 /// Until when the writer of this file may live, if it is a temporary file or a mark of ours.
 pub(super) fn lives_until(name: &str) -> Option<i64> {
-    let rest = [TEMPORARY_PREFIX, MARK_PREFIX].iter().find_map(|prefix| name.strip_prefix(prefix))?;
+    let rest = [TEMPORARY_PREFIX, MARK_PREFIX, TAKEN_PREFIX].iter().find_map(|prefix| name.strip_prefix(prefix))?;
     rest.strip_suffix(TEMPORARY_SUFFIX)?.parse().ok()
+}
+
+/// Whether this file stands beside data that has no manifest yet.
+pub(super) fn is_mark(name: &str) -> bool {
+    name.starts_with(MARK_PREFIX) && lives_until(name).is_some()
+}
+
+/// Whether this file stands beside data that no run claims.
+pub(super) fn is_taken(name: &str) -> bool {
+    name.starts_with(TAKEN_PREFIX) && lives_until(name).is_some()
 }
 
 /// Until when the writers of these files may live, and so much longer that they are dead for certain.
@@ -139,7 +156,7 @@ pub(super) fn clean_up(root: &Dir, lineage: &Folder, now: i64) {
 }
 
 /// Removes what is ours of an attempt whose writer is dead by its file's name; with a manifest no more than that file, and
-/// small ones that were not named. Nothing where another one lives.
+/// small ones that were not named. Nothing where another one lives: it may go on with what the dead one has left.
 fn bury(attempt: &Dir, lineage: &Folder, now: i64) -> io::Result<bool> {
     let (mut dead, mut lives) = (Vec::new(), false);
     for file in attempt.entries()? {
@@ -157,7 +174,8 @@ fn bury(attempt: &Dir, lineage: &Folder, now: i64) -> io::Result<bool> {
     let manifest = attempt.symlink_metadata(lineage.manifest().name());
     let is_snapshot = !manifest.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     let small = names(attempt)?.into_iter().filter(|name| is_small(name));
-    for name in Format::all().map(Format::name).filter(|_| !is_snapshot).chain(small) {
+    let claimed = dead.iter().any(|name| !name.to_str().is_some_and(is_taken));
+    for name in Format::all().map(Format::name).filter(|_| claimed && !is_snapshot).chain(small) {
         ignore_missing(attempt.remove_file(name))?;
     }
     for name in dead {
@@ -205,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_buried_where_another_run_lives() {
+    fn what_a_living_run_goes_on_with_is_not_buried() {
         let volume = tempfile::tempdir().unwrap();
         let (root, lineage) = (open(volume.path()), Folder::parse("key", "c").unwrap());
         let attempt = volume.path().join("c/a");
@@ -221,5 +239,13 @@ mod tests {
         fs::remove_file(attempt.join(&own)).unwrap();
         clean_up(&root, &lineage, now);
         assert!(!attempt.exists());
+
+        // Of data that no run claimed before, only the mark goes with who took it.
+        fs::create_dir_all(&attempt).unwrap();
+        for name in [&data, &taken_name(now - GRACE_SECONDS - 1)] {
+            fs::write(attempt.join(name), "x").unwrap();
+        }
+        clean_up(&root, &lineage, now);
+        assert_eq!(names(&open(&attempt)).unwrap(), [data]);
     }
 }

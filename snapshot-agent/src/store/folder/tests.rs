@@ -232,6 +232,26 @@ async fn only_what_a_dead_attempt_left_is_removed() {
     assert_eq!(fs::read_dir(lineage.join("foreign")).unwrap().count(), 1);
 }
 
+#[tokio::test]
+async fn data_without_a_mark_is_marked_while_a_copy_is_at_it() {
+    let volume = tempfile::tempdir().unwrap();
+    let store = FolderStore::open(volume.path().to_owned(), None).unwrap();
+    let attempt = folder("a/b/c/20261121T162233Z-1-2");
+    let data = attempt.data(crate::contract::Compression::Zstd);
+    let path = volume.path().join(data.to_string());
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, "12345").unwrap();
+    let (at, until) = (plan().at, plan().until);
+    for published in [false, true] {
+        let taken = store.take_over(&data, at, until).await.unwrap();
+        assert!(store.held(&attempt, at).await.unwrap().is_some());
+        store.take_over(&data, at, until).await.expect_err("two at once");
+        taken.let_go(published).await;
+        assert_eq!(store.held(&attempt, at).await.unwrap(), None);
+        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+}
+
 /// Whoever mounts a volume may keep things of his own on it.
 #[tokio::test]
 async fn an_odd_name_keeps_nobody_from_the_snapshots() {
