@@ -58,7 +58,12 @@ fn main() -> ExitCode {
         let tell = move || World::tell(&env, &story, &closing).map_err(|why| Failed::from(format!("{why:#}")));
         Trial::test(name, tell).with_ignored_flag(elsewhere)
     });
-    let told = libtest_mimic::run(&args, checks().into_iter().chain(stories).collect());
+    let all: Vec<Trial> = checks().into_iter().chain(stories).collect();
+    let told = libtest_mimic::run(&args, all);
+    if told.num_passed + told.num_failed + told.num_ignored == 0 {
+        eprintln!("e2e: no story has {:?} in its name. `--list` prints the names", args.filter);
+        return ExitCode::FAILURE;
+    }
     // Of every run, also of a single story.
     let all = Arguments { filter: None, exact: false, skip: vec![], ..args };
     let (left, searched) = (Arc::clone(&closing), closing);

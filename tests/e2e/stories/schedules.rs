@@ -158,7 +158,12 @@ async fn set_back(w: &World, cron: &str) -> Result<()> {
         Ok(if succeeded == 0 { Ok(()) } else { Err(format!("{succeeded} are there")) })
     })
     .await?;
-    w.patch_status("CronJob", cron, json!({"lastSuccessfulTime": last.checked_sub(DEADLINE)?.to_string()})).await
+    // Not further than so that both due times have yet to be missed.
+    let earliest = Timestamp::now().checked_sub(DEADLINE)?;
+    let back = last.checked_sub(DEADLINE)?.max(earliest);
+    w.patch_status("CronJob", cron, json!({"lastSuccessfulTime": back.to_string()})).await?;
+    ensure!(!fires(&w.get("CronJob", cron).await?)?, "the alert fires before a due time was missed");
+    Ok(())
 }
 
 async fn lead(seat: &Seat) -> Result<HostOperator> {

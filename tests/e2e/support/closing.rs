@@ -58,11 +58,14 @@ impl Closing {
     /// Fails when a namespace is not taken away, or not on its way.
     pub fn nothing_is_left(&self, env: &Env) -> Result<()> {
         let sweeps = std::mem::take(&mut *self.sweeps.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut swept = vec![];
+        let (mut swept, mut failed) = (vec![], vec![]);
         for Sweep { ns, thread } in sweeps {
-            thread.join().map_err(|_| anyhow!("the sweep panicked"))?.with_context(|| ns.clone())?;
-            swept.push(ns);
+            match thread.join().map_err(|_| anyhow!("the sweep panicked")).flatten() {
+                Ok(()) => swept.push(ns),
+                Err(error) => failed.push(format!("{ns}: {error:#}")),
+            }
         }
+        ensure!(failed.is_empty(), "{}", failed.join("; "));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let namespaces: Api<Namespace> = Api::all(env.client().await?);

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt as _;
@@ -15,10 +15,11 @@ use super::kube_helpers::{json, patiently};
 use super::world::World;
 
 /// Kinds whose objects are kept whole.
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 13] = [
     "EtcdCluster",
     "EtcdMember",
     "EtcdSnapshot",
+    "EtcdSnapshotSchedule",
     "EtcdBackupStore",
     "Pod",
     "Job",
@@ -85,8 +86,12 @@ impl World {
         let pods = &pods;
         try_join_all(wanted.into_iter().map(|(pod, container, previous)| async move {
             let params = LogParams { container: Some(container.clone()), previous, ..LogParams::default() };
-            // A Pod that goes meanwhile has no log any more.
-            let log = pods.logs(&pod, &params).await.unwrap_or_default();
+            let log = patiently(async |_| match pods.logs(&pod, &params).await {
+                // A Pod that goes meanwhile has no log any more.
+                Err(kube::Error::Api(status)) if matches!(status.code, 400 | 404) => Ok(String::new()),
+                answer => answer,
+            });
+            let log = log.await.with_context(|| format!("the log of {pod} {container}"))?;
             let which = if previous { ".previous" } else { "" };
             Ok(std::fs::write(folder.join(format!("{pod}.{container}{which}.log")), log)?)
         }))

@@ -3,26 +3,28 @@
 //! `HOLDFAST_SEED` sets the seed. The order in which requests come is not ours, so a seed repeats the choices and not
 //! every interleaving.
 
+use std::sync::OnceLock;
+
 /// A source of numbers (splitmix64: the same on every machine and with every version of everything).
 #[derive(Clone, Debug)]
 pub struct Luck(u64);
 
 impl Luck {
-    /// From `HOLDFAST_SEED` or else from the clock; told on standard error. Each story has its own sequence.
+    /// From the run's seed. Each story has its own sequence.
     pub fn of(story: &str) -> Self {
-        let given = std::env::var("HOLDFAST_SEED").ok().and_then(|s| s.parse().ok());
-        let seed = given.unwrap_or_else(|| {
-            let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            since.map_or(1, |t| u64::from(t.subsec_nanos()))
-        });
+        let seed = Self::turn();
         eprintln!("e2e: {story}: HOLDFAST_SEED={seed}");
         Self(story.bytes().fold(seed, |all, byte| all.wrapping_mul(31).wrapping_add(u64::from(byte))))
     }
 
-    /// A number that all stories of a run share: `HOLDFAST_SEED`, or else another one in each run.
+    /// The seed that all stories of a run share: `HOLDFAST_SEED`, or else the clock when the first story asks.
     pub fn turn() -> u64 {
-        let given = std::env::var("HOLDFAST_SEED").ok().and_then(|s| s.parse().ok());
-        given.unwrap_or_else(|| u64::from(std::process::id()))
+        static SEED: OnceLock<u64> = OnceLock::new();
+        *SEED.get_or_init(|| {
+            let given = std::env::var("HOLDFAST_SEED").ok().and_then(|s| s.parse().ok());
+            let since = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            given.unwrap_or_else(|| since().map_or(1, |t| u64::from(t.subsec_nanos())))
+        })
     }
 
     /// Another source, whose numbers have nothing to do with this one's.
