@@ -143,8 +143,8 @@ fn size(whose: &str) -> String {
     .message("the cluster has formed: spec.options is immutable, rolling changes are not supported yet"),
     validation = once_formed(&same("resources"))
     .message("the cluster has formed: spec.resources is immutable, rolling changes are not supported yet"),
-    validation = once_formed(&same("podSecurity"))
-    .message("the cluster has formed: spec.podSecurity is immutable, the files of the volumes belong to the user of the Pods"),
+    validation = once_formed(&format!("!has(oldSelf.spec.podSecurity) || ({})", same("podSecurity")))
+    .message("the cluster has formed: spec.podSecurity can be set, not changed, the files of the volumes belong to the user of the Pods"),
     validation = once_formed(&same_below("tls.insecure"))
     .message("the cluster has formed: spec.tls.insecure is immutable, turning TLS on or off is not supported yet"),
     validation = once_formed(&SOURCES.map(same_below).join(" && "))

@@ -151,8 +151,8 @@ pub struct SnapshotTemplate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("quantity(string(self)).compareTo(quantity('0')) >= 0").message("minimumThroughput must not be negative"))]
     pub minimum_throughput: Option<Quantity>,
-    /// Time limit of the Job in seconds, 10 to 86400; default 3600. The default of a schedule is less where its period is
-    /// shorter: Kubernetes skips a run while the one before is active.
+    /// Time limit of the Job in seconds, 10 to 86400; default 3600. In a schedule with a period of 30 to 65 minutes
+    /// the default ends a run before the next one is due: Kubernetes skips a run while the one before is active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 86400))]
     pub deadline_seconds: Option<u32>,

@@ -37,13 +37,20 @@ pub(super) struct Caches {
 }
 
 impl Caches {
-    /// Whether the caches hold every object of our kinds in a namespace. What they lack is unknown, not absent.
+    /// Whether the caches hold every object of a namespace as the watches report them. What they lack is unknown, not absent.
+    /// EndpointSlices guard no act.
     pub(super) fn are_whole(&self, namespace: &str) -> bool {
         self.clusters.is_whole(namespace)
             && self.members.is_whole(namespace)
             && self.snapshots.is_whole(namespace)
             && self.backup_stores.is_whole(namespace)
             && self.schedules.is_whole(namespace)
+            && self.pods.is_whole(namespace)
+            && self.claims.is_whole(namespace)
+            && self.services.is_whole(namespace)
+            && self.budgets.is_whole(namespace)
+            && self.jobs.is_whole(namespace)
+            && self.cron_jobs.is_whole(namespace)
     }
 }
 
@@ -103,8 +110,16 @@ pub(super) struct Cache<K: Cached> {
     unreadable: Arc<RwLock<Unreadable>>,
 }
 
-/// Namespace and name of objects that the operator cannot read: the cache lacks them, or holds an older version.
-type Unreadable = HashSet<(String, String)>;
+/// What the cache lacks.
+#[derive(Debug, Default)]
+struct Unreadable {
+    /// Namespace and name of objects that the operator cannot read: the cache lacks them, or holds an older version.
+    objects: HashSet<(String, String)>,
+    /// Those of a list that is under way, which replaces the others when it is complete.
+    listed: Option<HashSet<(String, String)>>,
+    /// The watch has failed, and has reported nothing since.
+    broken: bool,
+}
 
 impl<K: Cached> Clone for Cache<K> {
     fn clone(&self) -> Self {
@@ -135,7 +150,7 @@ impl<K: Cached> Cache<K> {
     /// Whether the cache holds every object of a namespace as the watch reported it.
     fn is_whole(&self, namespace: &str) -> bool {
         let unreadable = self.unreadable.read().unwrap_or_else(PoisonError::into_inner);
-        unreadable.iter().all(|(place, _)| place != namespace)
+        !unreadable.broken && unreadable.objects.iter().all(|(place, _)| place != namespace)
     }
 
     /// The objects of a namespace that `wanted` accepts.
@@ -175,27 +190,41 @@ impl<K: Cached> CacheWriter<K> {
 
     /// Notes an object that the watch reports and the operator cannot read.
     pub(super) fn note_unreadable(&self, namespace: &str, name: &str) {
-        let mut unreadable = self.unreadable.write().unwrap_or_else(PoisonError::into_inner);
-        unreadable.insert((namespace.to_owned(), name.to_owned()));
+        let place = (namespace.to_owned(), name.to_owned());
+        self.change_unreadable(|unreadable| {
+            if let Some(listed) = &mut unreadable.listed {
+                listed.insert(place.clone());
+            }
+            unreadable.objects.insert(place);
+        });
     }
 
-    /// Forgets objects that can be read since: this one, or all where none is named.
-    fn forget_unreadable(&self, place: Option<&(String, String)>) {
-        let mut unreadable = self.unreadable.write().unwrap_or_else(PoisonError::into_inner);
-        match place {
-            Some(place) => drop(unreadable.remove(place)),
-            None => unreadable.clear(),
-        }
+    /// Notes an object that can be read, or is gone.
+    pub(super) fn note_readable(&self, namespace: &str, name: &str) {
+        let place = (namespace.to_owned(), name.to_owned());
+        self.change_unreadable(|unreadable| {
+            unreadable.objects.remove(&place);
+        });
+    }
+
+    /// Notes that the watch has failed. The next event ends that.
+    pub(super) fn note_broken(&self) {
+        self.change_unreadable(|unreadable| unreadable.broken = true);
+    }
+
+    fn change_unreadable(&self, change: impl FnOnce(&mut Unreadable)) {
+        change(&mut self.unreadable.write().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Takes what a watch reports.
     pub(super) fn apply(&mut self, event: &Event<K>) {
         let cache = self.cache();
+        self.change_unreadable(|unreadable| unreadable.broken = false);
         let place = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
         match event {
             Event::Apply(object) | Event::Delete(object) => {
                 let (namespace, name) = place(object);
-                self.forget_unreadable(Some(&(namespace.clone(), name.clone())));
+                self.note_readable(&namespace, &name);
                 let before = cache.named(&namespace, &name);
                 self.writer.apply_watcher_event(event);
                 let now = cache.named(&namespace, &name);
@@ -209,6 +238,7 @@ impl<K: Cached> CacheWriter<K> {
             }
             Event::InitDone => {
                 self.writer.apply_watcher_event(event);
+                self.change_unreadable(|unreadable| unreadable.objects = unreadable.listed.take().unwrap_or_default());
                 let mut all = Index::new();
                 for object in cache.state() {
                     let (namespace, name) = place(&object);
@@ -217,7 +247,7 @@ impl<K: Cached> CacheWriter<K> {
                 *self.index.write().unwrap_or_else(PoisonError::into_inner) = all;
             }
             Event::Init => {
-                self.forget_unreadable(None);
+                self.change_unreadable(|unreadable| unreadable.listed = Some(HashSet::new()));
                 self.writer.apply_watcher_event(event);
             }
             Event::InitApply(_) => self.writer.apply_watcher_event(event),
@@ -298,6 +328,15 @@ mod tests {
         assert!(cache.is_whole("ns"));
         writer.note_unreadable("ns", "s-1");
         writer.apply(&Event::Init);
-        assert!(cache.is_whole("ns"), "a new list reports it again");
+        assert!(!cache.is_whole("ns"), "until the new list is complete");
+        writer.note_unreadable("ns", "s-3");
+        writer.apply(&Event::InitDone);
+        assert!(!cache.is_whole("ns"), "the new list reports another one");
+        writer.note_readable("ns", "s-3");
+        assert!(cache.is_whole("ns"), "it is gone");
+        writer.note_broken();
+        assert!(!cache.is_whole("other"));
+        writer.apply(&Event::Apply(snapshot("ns", "s-4", "a")));
+        assert!(cache.is_whole("other"), "the watch works again");
     }
 }

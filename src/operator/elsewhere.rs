@@ -18,7 +18,8 @@ use super::clock::Instant;
 /// A Lease that stood unchanged for so long is nobody's. It is renewed every two seconds.
 pub(super) const GIVEN_UP: Duration = Duration::from_mins(1);
 
-/// A judgement holds so long: half of the time in which an operator that starts waits for its Lease and fills its caches.
+/// So long a judgement holds for acts that the caches are enough for. Two installs may both act for this time: the guards of
+/// each act keep them apart (I12).
 const RECENT: Duration = Duration::from_secs(2);
 
 /// What was last seen of the Leases of other namespaces.

@@ -13,10 +13,12 @@ use super::error::Error;
 use super::etcd::Address;
 use super::observe;
 use super::reader::Reader;
+use crate::api::snapshot::Phase;
 use crate::api::{
     EtcdBackupStore, EtcdBackupStoreStatus, EtcdCluster, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, EtcdSnapshot,
     EtcdSnapshotSchedule, EtcdSnapshotScheduleStatus, EtcdSnapshotStatus,
 };
+use crate::plan::live_reads::lacks_parts;
 use crate::plan::safety::{Broken, Checked};
 use crate::plan::{Act, Plan, cluster, member, schedule, snapshot, store};
 
@@ -69,6 +71,16 @@ pub(super) trait Kind: Send + Sync + 'static {
     ) -> impl Future<Output = Result<bool, Error>> + Send {
         let _ = act;
         async move { reader.is_current(Self::object(seen)).await }
+    }
+    /// Whether the view lacks something that should be there: a cache may not hold it, and what it lacks is unknown.
+    fn is_incomplete(seen: &Self::Seen, now: Timestamp) -> bool {
+        let _ = (seen, now);
+        false
+    }
+    /// Whether a status stays for ever (I18).
+    fn is_final(status: &Self::Status) -> bool {
+        let _ = status;
+        false
     }
     /// A shorter wait than the plan's, while something that no watch tells of is about to happen.
     fn hurry(seen: &Self::Seen, now: Timestamp) -> Option<Duration> {
@@ -132,6 +144,11 @@ impl Kind for Clusters {
     fn leader(ctx: &Context, seen: &Self::Seen) -> Option<Address> {
         observe::cluster::leader(ctx, seen)
     }
+    fn is_incomplete(seen: &Self::Seen, now: Timestamp) -> bool {
+        let lacks =
+            |member: &cluster::Member| lacks_parts(&member.object, member.pod.is_some(), member.claim.is_some(), now);
+        seen.peer_service.is_none() || seen.client_service.is_none() || seen.members.iter().any(lacks)
+    }
     async fn are_guards_current(reader: Reader<'_>, seen: &Self::Seen, act: &Act) -> Result<bool, Error> {
         let named = |name: &str| seen.members.iter().find(|member| member.name() == name);
         let member = match act.member_by_name() {
@@ -169,6 +186,9 @@ impl Kind for Members {
     fn check(seen: &Self::Seen, plan: Plan<Self::Status>) -> Result<Checked<Self::Status>, Broken<Self::Status>> {
         Checked::member(seen, plan)
     }
+    fn is_incomplete(seen: &Self::Seen, now: Timestamp) -> bool {
+        lacks_parts(&seen.member, seen.pod.is_some(), seen.claim.is_some(), now)
+    }
     fn object(seen: &Self::Seen) -> &EtcdMember {
         &seen.member
     }
@@ -200,6 +220,9 @@ impl Kind for Snapshots {
     }
     fn check(seen: &Self::Seen, plan: Plan<Self::Status>) -> Result<Checked<Self::Status>, Broken<Self::Status>> {
         Checked::snapshot(seen, plan, clock::now())
+    }
+    fn is_final(status: &Self::Status) -> bool {
+        matches!(status.phase, Phase::Complete | Phase::Failed)
     }
     fn latch(status: &mut Self::Status, act: &Act) -> bool {
         let Act::LatchRemoval(removal) = act else { return false };

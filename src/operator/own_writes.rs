@@ -17,8 +17,9 @@ use super::clock::{self, Instant};
 /// A watch event comes within milliseconds; past this time reading the API server is quicker.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A write that no cache has shown for so long never will: the object was deleted before the watch told of it.
-const FORGOTTEN: Duration = Duration::from_mins(1);
+/// A write that no cache has shown for so long never will: the object was deleted before the watch reported it, or has lost
+/// the label that the watch selects. Longer than a watch can hang: kube renews each watch within five minutes.
+const FORGOTTEN: Duration = Duration::from_mins(10);
 
 /// What a cache has to show.
 struct Pending {
@@ -69,11 +70,12 @@ impl OwnWrites {
 
     fn note<K: Cached>(&self, written: &K, or_absent: bool) {
         let (namespace, name) = (written.namespace().unwrap_or_default(), written.name_any());
-        let (uid, version) = (written.uid(), written.resource_version().unwrap_or_default());
+        let version = written.resource_version().unwrap_or_default();
         let place = namespace.clone();
         self.push(&namespace, move |caches| match K::cache(caches).named(&place, &name) {
             None => or_absent,
-            Some(there) => there.uid() != uid || reaches(&there.resource_version().unwrap_or_default(), &version),
+            // Also of another object of this name: an earlier one is older than the write.
+            Some(there) => reaches(&there.resource_version().unwrap_or_default(), &version),
         });
     }
 
@@ -161,8 +163,12 @@ mod tests {
         assert_eq!(at_once(&own, &caches, "ns").await, None);
         writer.apply(&Event::Apply(cluster("v", "12")));
         assert_eq!(at_once(&own, &caches, "ns").await, Some(true), "another object has the name");
-        own.note_changed(&cluster("v", "13"));
-        writer.apply(&Event::Delete(cluster("v", "14")));
+        own.note_created(&cluster("w", "13"));
+        assert_eq!(at_once(&own, &caches, "ns").await, None, "an earlier object of the name");
+        writer.apply(&Event::Apply(cluster("w", "13")));
+        assert_eq!(at_once(&own, &caches, "ns").await, Some(true));
+        own.note_changed(&cluster("w", "14"));
+        writer.apply(&Event::Delete(cluster("w", "15")));
         assert_eq!(at_once(&own, &caches, "ns").await, Some(true), "gone is newer than changed");
     }
 

@@ -86,11 +86,13 @@ impl Reader<'_> {
         Ok(found.is_some_and(|now| (now.uid(), now.resource_version()) == (object.uid(), object.resource_version())))
     }
 
-    /// Whether another install of Holdfast works in the namespace. Asked for live in both views, every few seconds.
+    /// Whether another install of Holdfast works in the namespace. The live view asks each time, the other every few seconds.
     pub(super) async fn is_led_elsewhere(&self) -> Result<bool, Error> {
         let elsewhere = &self.ctx.elsewhere;
         let Some(name) = elsewhere.lease(self.namespace) else { return Ok(false) };
-        if let Some(recent) = elsewhere.recent(self.namespace, clock::instant()) {
+        if self.view == View::Cached
+            && let Some(recent) = elsewhere.recent(self.namespace, clock::instant())
+        {
             return Ok(recent);
         }
         let api: Api<Lease> = Api::namespaced(self.ctx.read.0.clone(), self.namespace);

@@ -157,52 +157,71 @@ async fn pass<K: Kind>(ctx: &Context, id: &Id) -> Result<Passed, Error> {
     let now = clock::now();
     // A cache that lags behind our own writes, or lacks an object that cannot be read, decides nothing.
     let cached = ctx.caches.are_whole(&id.namespace) && ctx.own.are_shown(&ctx.caches, &id.namespace).await;
-    let mut seen = None;
-    if cached {
+    let found = if cached {
         let Some(found) = look(View::Cached).await? else { return Ok(gone) };
-        let plan = decide::<K>(ctx, id, &found, now);
-        if plan.act.is_none() && plan.ensures.is_empty() && !status::differs::<K>(K::object(&found), &plan.status) {
-            let outcome = if plan.waiting.is_some() { Outcome::Waiting } else { Outcome::Settled };
-            Span::current().record("outcome", outcome.as_str());
-            tracing::debug!(wake = ?plan.wake, "nothing to write");
-            return Ok(Passed { outcome, wake: plan.wake, hurry: K::hurry(&found, now) });
-        }
-        seen = Some((found, plan));
+        Some(found).filter(|found| !K::is_incomplete(found, now))
+    } else {
+        None
+    };
+    let planned = found.map(|seen| (decide::<K>(ctx, id, &seen, now), seen));
+    if let Some((plan, seen)) = &planned
+        && plan.act.is_none()
+        && plan.ensures.is_empty()
+        && !status::differs::<K>(K::object(seen), &plan.status)
+    {
+        let outcome = if plan.waiting.is_some() { Outcome::Waiting } else { Outcome::Settled };
+        Span::current().record("outcome", outcome.as_str());
+        tracing::debug!(wake = ?plan.wake, "nothing to write");
+        return Ok(Passed { outcome, wake: plan.wake, hurry: K::hurry(seen, now) });
     }
-    if reader(View::Live).is_led_elsewhere().await? {
-        Span::current().record("outcome", Outcome::Elsewhere.as_str());
+    let view = if planned.is_some() { View::Cached } else { View::Live };
+    if is_elsewhere(ctx, id, view).await? {
         return Ok(Passed { outcome: Outcome::Elsewhere, ..gone });
     }
-    if let Some((seen, plan)) = seen
-        && !is_edited::<K>(&seen)
-        && is_view_enough::<K>(reader(View::Live), &seen, plan.act.as_ref()).await?
+    if let Some((plan, seen)) = planned
+        && is_view_enough::<K>(reader(View::Live), &seen, &plan).await?
     {
         match carry_out::<K>(ctx, id, &seen, plan, now).await {
-            // An object has changed since the caches showed it.
-            Err(error) if error.class() == Class::Conflict => {}
+            // An object has changed since the caches showed it, or is there and the caches lack it.
+            Err(error) if matches!(error.class(), Class::Conflict | Class::Gone) => {}
+            Ok(passed) if passed.outcome == Outcome::Already => {}
             done => return done,
         }
+    }
+    if is_elsewhere(ctx, id, View::Live).await? {
+        return Ok(Passed { outcome: Outcome::Elsewhere, ..gone });
     }
     let Some(seen) = look(View::Live).await? else { return Ok(gone) };
     let plan = decide::<K>(ctx, id, &seen, now);
     carry_out::<K>(ctx, id, &seen, plan, now).await
 }
 
-/// Whether the spec has changed since the status was written. A person who edits an object waits for an answer that counts
-/// what is there now, certificates in Secrets included, which no watch tells of.
-fn is_edited<K: Kind>(seen: &K::Seen) -> bool {
-    let object = K::object(seen);
-    let generation = object.meta().generation;
-    status::conditions::<K>(object).iter().any(|condition| condition.observed_generation != generation)
+/// Whether another install works in the object's namespace.
+async fn is_elsewhere(ctx: &Context, id: &Id, view: View) -> Result<bool, Error> {
+    let elsewhere = (Reader { ctx, namespace: &id.namespace, view }).is_led_elsewhere().await?;
+    if elsewhere {
+        Span::current().record("outcome", Outcome::Elsewhere.as_str());
+    }
+    Ok(elsewhere)
 }
 
-/// Whether the view of the caches is enough for an act (I26).
-async fn is_view_enough<K: Kind>(reader: Reader<'_>, seen: &K::Seen, act: Option<&Act>) -> Result<bool, Error> {
-    let Some(act) = act else { return Ok(true) };
-    match act.live_reads() {
-        LiveReads::None => Ok(true),
-        LiveReads::Guards => K::are_guards_current(reader, seen, act).await,
-        LiveReads::Everything => Ok(false),
+/// Whether the view of the caches is enough for a plan (I26).
+async fn is_view_enough<K: Kind>(reader: Reader<'_>, seen: &K::Seen, plan: &Plan<K::Status>) -> Result<bool, Error> {
+    let object = K::object(seen);
+    // A person who edits an object waits for an answer that counts what is there now, certificates in Secrets included, which
+    // no watch reports.
+    let generation = object.meta().generation;
+    let edited = status::conditions::<K>(object).iter().any(|condition| condition.observed_generation != generation);
+    if edited || K::is_final(&plan.status) {
+        return Ok(false);
+    }
+    match &plan.act {
+        None => Ok(true),
+        Some(act) => match act.live_reads() {
+            LiveReads::None => Ok(true),
+            LiveReads::Guards => K::are_guards_current(reader, seen, act).await,
+            LiveReads::Everything => Ok(false),
+        },
     }
 }
 

@@ -1,8 +1,7 @@
 //! What of an object's metadata is kept in memory: the labels and annotations that plans read. Everybody who may write an
 //! object may add labels and annotations of any kind, 256 KiB and more, and field managers add their own records.
 //!
-//! Decides the keys. Nothing that is written is made of slim metadata: writes name single keys, or are of objects that were
-//! read for the write.
+//! Decides the keys. Writes name single keys, or are of a status: there the API server keeps the metadata that it has.
 
 use kube::Resource;
 

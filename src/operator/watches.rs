@@ -259,6 +259,7 @@ where
                 Some(Err(error)) if streams && is_refused(&error) => break,
                 Some(Err(error)) => {
                     ctx.metrics.watch_failed(K::KIND);
+                    cache.note_broken();
                     tracing::warn!(kind = K::KIND, %error, "a watch broke and is begun again");
                     continue;
                 }
@@ -289,7 +290,7 @@ fn is_refused(error: &watcher::Error) -> bool {
 
 /// The event with the object unwrapped and its metadata slim; one that cannot be read is told of and left out, so that it does not hold up the
 /// others. The cache notes it: passes over its namespace read the API server, fail there and write nothing.
-fn readable<K: Watched, W>(
+fn readable<K: Watched, W: Resource>(
     event: watcher::Event<W>,
     open: fn(W) -> Result<K, InvalidObject>,
     cache: &CacheWriter<K>,
@@ -320,7 +321,16 @@ fn readable<K: Watched, W>(
         watcher::Event::InitDone => watcher::Event::InitDone,
         watcher::Event::InitApply(wrapped) => watcher::Event::InitApply(read(wrapped)?),
         watcher::Event::Apply(wrapped) => watcher::Event::Apply(read(wrapped)?),
-        watcher::Event::Delete(wrapped) => watcher::Event::Delete(read(wrapped)?),
+        watcher::Event::Delete(wrapped) => {
+            let (namespace, name) = (wrapped.meta().namespace.clone(), wrapped.meta().name.clone());
+            let read = read(wrapped);
+            let (namespace, name) = (namespace.unwrap_or_default(), name.unwrap_or_default());
+            // Of one that the cache holds, an older version stays until the next list.
+            if read.is_none() && cache.cache().named(&namespace, &name).is_none() {
+                cache.note_readable(&namespace, &name);
+            }
+            watcher::Event::Delete(read?)
+        }
     })
 }
 

@@ -5,7 +5,25 @@
 //! write carries the UID and the resourceVersion of the object it changes (I12), and each change of etcd's membership
 //! follows a linearizable read.
 
+use jiff::{SignedDuration, Timestamp};
+
 use super::Act;
+use crate::api::EtcdMember;
+use crate::api::member::Birth;
+
+/// A member that has not joined gets its claim and its Pod within this time, where nothing holds them up.
+const YOUNG: SignedDuration = SignedDuration::from_secs(30);
+
+/// Whether a view lacks the Pod or the claim of a member that should have both. The caches hold only objects with Holdfast's
+/// labels: a label that a policy has changed hides an object that is there, and a hidden volume is not a lost one (I29).
+pub fn lacks_parts(member: &EtcdMember, has_pod: bool, has_claim: bool, now: Timestamp) -> bool {
+    let spec = &member.spec;
+    let goes = member.metadata.deletion_timestamp.is_some() || spec.removed.is_some();
+    let made = member.metadata.creation_timestamp.as_ref().map(|at| at.0);
+    let is_young = spec.joined.is_none() && made.is_some_and(|at| now.duration_since(at) < YOUNG);
+    let (wants_pod, wants_claim) = (spec.parked.is_none(), !spec.storage.in_memory());
+    !goes && !is_young && (wants_pod && !has_pod || wants_claim && !has_claim)
+}
 
 /// What the operator reads from the API server before an act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +48,7 @@ impl Act {
                 let removes = latches.replaced.is_some() || latches.orphan.is_some();
                 if latches.formed.is_none() || removes { LiveReads::Everything } else { LiveReads::None }
             }
-            Self::CreateMember(member) if member.spec.restore.is_some() => LiveReads::Everything,
+            Self::CreateMember(member) if member.spec.role == Birth::Seed => LiveReads::Everything,
             // Whether a Pod may start on an empty volume depends on what else is there under its name (I3, I5).
             Self::CreatePod(_)
             // A Job that saves, probes or removes has no undo.
@@ -115,13 +133,41 @@ mod tests {
         assert_eq!(latch(orphan), LiveReads::Everything);
     }
 
-    /// A restored seed starts from a stored snapshot that a retention run must not remove meanwhile.
+    /// A seed founds: volumes of an earlier cluster may have come since its name was latched.
     #[test]
-    fn a_restored_seed_needs_everything() {
-        let mut seed = crate::api::EtcdMember::default();
-        assert_eq!(Act::CreateMember(Box::new(seed.clone())).live_reads(), LiveReads::Guards);
-        seed.spec.restore = Some(crate::api::restore::Restoring::default());
-        assert_eq!(Act::CreateMember(Box::new(seed)).live_reads(), LiveReads::Everything);
+    fn a_seed_needs_everything_and_a_joiner_its_cluster() {
+        let member = |role| {
+            let mut member = crate::api::EtcdMember::default();
+            member.spec.role = role;
+            Act::CreateMember(Box::new(member)).live_reads()
+        };
+        assert_eq!((member(Birth::Seed), member(Birth::Joiner)), (LiveReads::Everything, LiveReads::Guards));
+    }
+
+    #[test]
+    fn a_member_without_its_pod_or_claim_is_looked_at_live() {
+        let now: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
+        let member = |seconds: i64| {
+            let mut member = EtcdMember::default();
+            let made = now - SignedDuration::from_secs(seconds);
+            member.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(made));
+            member
+        };
+        assert!(!lacks_parts(&member(29), false, false, now), "they are about to be made");
+        assert!(lacks_parts(&member(31), false, true, now) && lacks_parts(&member(31), true, false, now));
+        assert!(!lacks_parts(&member(31), true, true, now));
+        let mut joined = member(1);
+        joined.spec.joined = Some(crate::api::member::Joined::default());
+        assert!(lacks_parts(&joined, false, true, now));
+        let mut parked = member(31);
+        parked.spec.parked = Some(crate::api::member::Parked::default());
+        assert!(!lacks_parts(&parked, false, true, now) && lacks_parts(&parked, false, false, now));
+        let mut memory = member(31);
+        memory.spec.storage.medium = crate::api::storage::Medium::Memory;
+        assert!(!lacks_parts(&memory, true, false, now) && lacks_parts(&memory, false, false, now));
+        let mut removed = member(31);
+        removed.spec.removed = Some(crate::api::member::Removed::default());
+        assert!(!lacks_parts(&removed, false, false, now));
     }
 
     #[test]

@@ -162,7 +162,9 @@ async fn a_change_of_the_membership_needs_current_guards() {
         }
         let fake = Fake::start(answers).await;
         let reader = Reader { ctx: &fake.ctx, namespace: "ns", view: View::Live };
-        is_view_enough::<Clusters>(reader, &seen, Some(act)).await.unwrap()
+        let mut plan = crate::plan::cluster::plan(&seen, crate::plan::fixtures::noon());
+        plan.act = Some(act.clone());
+        is_view_enough::<Clusters>(reader, &seen, &plan).await.unwrap()
     };
     assert!(ask("5", Some("7"), &promote).await);
     assert!(!ask("6", Some("7"), &promote).await, "the cluster has changed");

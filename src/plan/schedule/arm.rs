@@ -20,8 +20,8 @@ use crate::plan::{build, fingerprint, meta, store, valid};
 /// Between the end of a Job's time and the next due time: kubelet gives the Pod 30 s to end.
 const ENDS_BEFORE_SECONDS: i64 = 30;
 
-/// No save of a schedule gets less time, however short its period is: enough for some GiB.
-const LEAST_DEADLINE: u32 = 120;
+/// From this period on, in seconds, a run ends before the next one is due.
+const SHORTEST_PERIOD: i64 = 30 * 60;
 
 /// What should stand.
 #[derive(Clone, Debug, PartialEq)]
@@ -124,13 +124,15 @@ fn rendered(seen: &Observed, line: &Line, suspend: bool) -> Result<CronJob, (Rea
 }
 
 /// The agent's deadline where the template has none: the Job, which has some time more, ends before the next run is due, because
-/// Kubernetes skips a run while the one before is active. A deadline that a user has set stands: that database may need it.
+/// Kubernetes skips a run while the one before is active. A deadline that a user has set stands: that database may need it. So
+/// does the usual one where runs are due within half an hour: a save that takes longer than the period skips a run, and with a
+/// shorter deadline none of them would ever end well.
 fn deadline(line: &Line, delay: u32) -> u32 {
-    let period = line.period().map_or(i64::MAX, |period| period.as_secs());
-    let fits = period.saturating_sub(DEADLINE_SLACK_SECONDS + ENDS_BEFORE_SECONDS + i64::from(delay));
-    u32::try_from(fits)
-        .unwrap_or(if fits < 0 { 0 } else { u32::MAX })
-        .clamp(LEAST_DEADLINE, DEFAULT_SAVE_DEADLINE_SECONDS)
+    let Some(period) = line.period().map(|period| period.as_secs()).filter(|period| *period >= SHORTEST_PERIOD) else {
+        return DEFAULT_SAVE_DEADLINE_SECONDS;
+    };
+    let fits = period - (DEADLINE_SLACK_SECONDS + ENDS_BEFORE_SECONDS + i64::from(delay));
+    u32::try_from(fits).map_or(DEFAULT_SAVE_DEADLINE_SECONDS, |fits| fits.min(DEFAULT_SAVE_DEADLINE_SECONDS))
 }
 
 /// The same for each run of a schedule, and spread over all schedules.

@@ -101,7 +101,12 @@ impl Line {
 
 /// Whether Kubernetes reads a field as `*`: then days of the month and of the week both have to fit, else one of them.
 fn is_star(field: &str) -> bool {
-    field.split(',').any(|part| matches!(part, "*" | "?" | "*/1" | "?/1"))
+    let is_one = |step: &str| step.parse() == Ok(1);
+    field.split(',').any(|part| match part.split_once('/') {
+        Some(("*" | "?", step)) => is_one(step),
+        Some(_) => false,
+        None => matches!(part, "*" | "?"),
+    })
 }
 
 /// Reads one field. croner takes more than Kubernetes (`L`, `#`, `7` for Sunday, a missing value), and names in each field.

@@ -31,10 +31,6 @@ const FIRST_STATUS: SignedDuration = SignedDuration::from_secs(60);
 /// made; where that is longer ago it may have run and been removed.
 const COME_AND_GONE: SignedDuration = SignedDuration::from_mins(10);
 
-/// A Job without a Pod is looked at again after this time: the operator asks the API server for the reason 5 s after the
-/// Job's creation, and the status shows within the first pause of the Job controller that there was no Pod.
-const FIRST_POD: Wake = Wake::AfterMillis(6_000);
-
 /// What to do next.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotStatus> {
     let stage = stage(seen, now);
@@ -239,9 +235,6 @@ fn next(stage: Stage) -> Next {
     match stage {
         Stage::Rest | Stage::Job(Fact::Stored { .. } | Fact::Failed { .. }) => Next::Settled(Wake::OnChange),
         Stage::Blocked(reason, message) => Next::wait(reason, message, SLOW),
-        Stage::Job(Fact::HeldUp(held)) if held.pod.is_none() && held.reason == Reason::JobPending => {
-            Next::wait(held.reason, held.words(), FIRST_POD)
-        }
         Stage::Job(Fact::HeldUp(held)) => Next::wait(held.reason, held.words(), SLOW),
         Stage::Start(job) => Next::act(Act::StartJob(job)),
         Stage::Doubt(doubt) => {

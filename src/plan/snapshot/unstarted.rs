@@ -1,7 +1,8 @@
 //! Jobs of which it is certain that no agent ran: its claim, its image or a node was missing until the Job's time was over.
 //!
 //! Decides when such a Job has stored nothing, so that the snapshot fails without a question to the store. A Pod that is gone
-//! may have run, unless its last state was seen; everything that is not certain is `doubt.rs`'s.
+//! may have run, unless its last state was seen; so may a Pod of a Job that counts none, while the operator was away. All that
+//! is not certain is `doubt.rs`'s.
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -17,7 +18,7 @@ use crate::plan::{jobs, meta, row};
 /// How a Job failed of which no agent ran. `before`: what held its Pod up, by the status.
 pub(super) fn failure(seen: &Observed, job: &Job, before: Option<&HeldUp>, now: Timestamp) -> Option<Fact> {
     let fact = jobs::failure(job, &seen.pods, before)?;
-    if !no_pod_ran(seen, job, now) && !had_no_pod(seen, job) {
+    if !no_pod_ran(seen, job, now) {
         return None;
     }
     Some(match fact {
@@ -36,17 +37,6 @@ fn no_pod_ran(seen: &Observed, job: &Job, now: Timestamp) -> bool {
     let first = jobs::created(job).is_some_and(|job| pod.created < job + PAUSE);
     let last = jobs::given_up(job).is_some_and(|job| job < pod.deleted + PAUSE);
     first && last && ended_pods(job).is_some_and(|counted| counted <= 1)
-}
-
-/// Whether the Job never had a Pod: it counts none, no pass has seen one, and before a Pod could have been replaced the status
-/// says that there is none.
-fn had_no_pod(seen: &Observed, job: &Job) -> bool {
-    let held = seen.snapshot.status.as_ref().and_then(|status| status.held_up.as_ref());
-    let none = held.filter(|held| held.job == meta::name(&job.metadata) && held.pod.is_none());
-    let since = none.and_then(|held| held.since.parse::<Timestamp>().ok());
-    let early = since.zip(jobs::created(job)).is_some_and(|(since, made)| since < made + PAUSE);
-    let unseen = seen.pods.is_empty() && seen.unstarted.is_empty() && asks::attempts(seen) == row::said(job);
-    early && unseen && ended_pods(job) == Some(0)
 }
 
 /// How many ended Pods the Job counts; `None`: one of them succeeded.
