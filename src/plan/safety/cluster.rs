@@ -15,7 +15,7 @@ use crate::plan::cluster::{Alarm, AlarmKind, Listed, Member, Membership, Observe
 use crate::plan::schedule::attempt_of;
 use crate::plan::{Act, Ensure, Plan, Seen, Target, build, meta, pods, store};
 
-/// The largest number of members, and of learners that the operator lets servers have.
+/// The largest number of members, and of learners (`--max-learners` of every server).
 const MOST: usize = 9;
 
 /// Whether a plan keeps the rules.
