@@ -23,12 +23,12 @@ use crate::plan::{Proxies, Seen, Settings, build, cluster, member, meta, valid};
 /// etcd's cluster ID.
 pub const CLUSTER_ID: u64 = 0xc1;
 
-/// Noon.
+/// Returns noon.
 pub fn noon() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
 }
 
-/// Two minutes before noon: no Pod counts as starting any more.
+/// Returns two minutes before noon: no Pod counts as starting any more.
 pub fn earlier() -> Time {
     Time("2026-01-01T11:58:00Z".parse().unwrap())
 }
@@ -84,7 +84,7 @@ pub fn restoring(key: &str) -> Restoring {
     }
 }
 
-/// Names of members: `a-m0`, `a-m1`, …
+/// Returns the nth member's name: `a-m0`, `a-m1`, …
 pub fn named(n: usize) -> String {
     name::member("a", &format!("m{n}"))
 }

@@ -113,7 +113,7 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Raised alarms of one kind.
+    /// Returns the raised alarms of one kind.
     pub fn alarms_of(&self, kind: AlarmKind) -> impl Iterator<Item = &Alarm> {
         self.alarms.iter().filter(move |alarm| alarm.kind == kind)
     }

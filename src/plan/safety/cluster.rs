@@ -527,8 +527,7 @@ fn admit(seen: &Observed, target: &Target) -> Verdict {
     rule("I3", listed.is_some_and(|l| answers(seen, etcd, l)), "no client reaches a member that another answers for")
 }
 
-/// Checks the only Pod that the operator deletes while its member serves: a Pod with a restore step, while no other member is
-/// missing.
+/// Checks the only Pod that the operator deletes while its member serves: with a restore step, while no other member is missing.
 fn spare(seen: &Observed, target: &Target) -> Verdict {
     let etcd = known(seen)?;
     let formed = latches(seen).formed;
