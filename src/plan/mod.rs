@@ -380,7 +380,7 @@ pub enum Act {
         /// The snapshot.
         snapshot: Target,
     },
-    /// POST a Job. An existing one of the same name and owner counts as done.
+    /// POST a Job. An existing Job of the same name and owner counts as done.
     StartJob(Box<Job>),
 }
 

@@ -61,7 +61,7 @@ impl<S> Checked<S> {
     /// Checks the plan of a kind that only starts Jobs, each under a name that is used once.
     ///
     /// # Errors
-    /// The plan does anything else.
+    /// The plan has another act, or an object to apply.
     pub fn starts_jobs(plan: Plan<S>) -> Result<Self, Broken<S>> {
         let holds = plan.ensures.is_empty() && matches!(plan.act, None | Some(Act::StartJob(_)));
         Self::of(plan, rule("I12", holds, "a store does nothing but start Jobs"))

@@ -48,7 +48,7 @@ pub(super) fn proceeds(seen: &Observed, etcd: &Membership, now: Timestamp) -> bo
 
 /// Returns the act or the wait for a membership that Holdfast must not grow.
 fn strange(seen: &Observed, etcd: &Membership) -> Option<Next> {
-    // A seed that the API server created late, after the cluster formed. It can never serve, since no cluster is founded twice
+    // A seed that the API server created late, after the cluster formed. The seed never serves, since no cluster is founded twice
     // (I2).
     let late = |m: &&Member| m.object.spec.role == Birth::Seed && !m.joined() && seen.listed(etcd, m.name()).is_none();
     if let Some(seed) = seen.members.iter().find(late) {

@@ -1,4 +1,4 @@
-//! Decides the next act for one `EtcdCluster`. `steps.rs` has the order of the rules.
+//! Decides the next act for an `EtcdCluster`. `steps.rs` has the order of the rules.
 
 #![allow(clippy::similar_names, reason = "`seen` and `seed` are words of this house")]
 

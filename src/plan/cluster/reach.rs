@@ -1,8 +1,8 @@
 //! Place and Secrets with which the agent reads an `EtcdSnapshot` after its `EtcdBackupStore` was edited.
 //!
-//! Decides the Secrets. The place is the one in the snapshot's status, and never changes (I7). While the store is still at that
+//! Decides the Secrets. The place stands in the snapshot's status, and never changes (I7). While the store is still at that
 //! place, the agent uses the Secrets that the store names now, so that a renamed Secret does not cost the backup. A store that was
-//! moved or deleted has no Secrets for that place, and Holdfast never sends the credentials of another place to it. Then the agent
+//! moved or deleted has no Secrets for that place, and Holdfast sends no credentials of another place. Then the agent
 //! uses the Secrets in the snapshot's status, or those of the attempt that is under way.
 
 use super::Observed;

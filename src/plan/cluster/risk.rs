@@ -42,7 +42,7 @@ fn colocated(seen: &Observed, voters: i32) -> Option<(Reason, String)> {
     Some((Reason::MembersColocated, format!("a majority of the voters runs on node {crowded}")))
 }
 
-/// Returns the risk of one or two members in memory: the cluster survives the loss of none.
+/// Returns the risk of one or two members in memory: the loss of one member loses the cluster.
 fn no_spare(seen: &Observed, wanted: Option<&Wanted>) -> Option<(Reason, String)> {
     let replicas = wanted?.replicas;
     let message = "spec.storage.medium is Memory, and fewer than three members: the loss of one Pod, also by a drained node, is \

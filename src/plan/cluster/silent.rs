@@ -163,7 +163,7 @@ impl Observed {
         Next::wait(Reason::QuorumLost, message, Wake::AfterMillis(2_000))
     }
 
-    /// Returns whether a snapshot without a quorum can be saved now, and from which member: the one with the longest log.
+    /// Returns whether a snapshot without a quorum can be saved now, and from which member: the longest log wins.
     fn savable(&self, voters: &[&Member]) -> String {
         let said = |m: &&Member| Some((self.answers.get(m.name())?.known()?.applied_index, m.name().to_owned()));
         match voters.iter().filter_map(said).max() {
