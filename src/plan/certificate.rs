@@ -1,4 +1,4 @@
-//! Certificates as plans speak of them: what is wanted of one, and what is known of one that is there.
+//! Certificates in plans: those that the cluster needs, and facts of those that exist.
 //!
 //! Holds names, dates and fingerprints. No key and no certificate is ever in these types: `operator::tls` alone reads and
 //! writes them.
@@ -19,15 +19,15 @@ pub mod files {
     pub const CA: Files = Files { ca: "tls.crt", certificate: "tls.crt", key: "tls.key" };
     /// A client's certificate, in the Secrets for the operator and for applications.
     pub const CLIENT: Files = Files { ca: "ca.crt", certificate: "tls.crt", key: "tls.key" };
-    /// What a member shows to its peers.
+    /// The certificate that a member shows to its peers.
     pub const PEER: Files = Files { ca: "peer-ca.crt", certificate: "peer.crt", key: "peer.key" };
-    /// What a member shows to its clients.
+    /// The certificate that a member shows to its clients.
     pub const SERVER: Files = Files { ca: "client-ca.crt", certificate: "server.crt", key: "server.key" };
-    /// What etcdctl in a member's container shows.
+    /// The certificate that etcdctl in a member's container shows.
     pub const ETCDCTL: Files = Files { ca: "client-ca.crt", certificate: "etcdctl.crt", key: "etcdctl.key" };
 }
 
-/// Where a certificate, its key and its CA are in a Secret.
+/// File names of a certificate, its key and its CA in a Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Files {
     /// The CA that signed the certificate.
@@ -38,7 +38,7 @@ pub struct Files {
     pub key: &'static str,
 }
 
-/// Who uses a certificate towards whom.
+/// Users of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Plane {
     /// Clients and servers.
@@ -48,10 +48,10 @@ pub enum Plane {
 }
 
 impl Plane {
-    /// Both.
+    /// Both planes.
     pub const ALL: [Self; 2] = [Self::Client, Self::Peer];
 
-    /// What a member shows on this plane.
+    /// Returns the files that a member shows on this plane.
     pub const fn shown(self) -> Files {
         match self {
             Self::Client => files::SERVER,
@@ -59,7 +59,7 @@ impl Plane {
         }
     }
 
-    /// The CA of this plane among those that a member trusts.
+    /// Returns the CA of this plane that a member trusts.
     pub const fn trusted(self, trusts: &Trusts) -> Option<&String> {
         match self {
             Self::Client => trusts.client.as_ref(),
@@ -67,7 +67,7 @@ impl Plane {
         }
     }
 
-    /// As in field names.
+    /// Returns the plane's name in field names.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Client => "client",
@@ -76,7 +76,7 @@ impl Plane {
     }
 }
 
-/// Where a certificate comes from.
+/// Source of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Holdfast makes a key, and the plane's CA signs.
@@ -88,20 +88,20 @@ pub enum Origin {
 /// A certificate that a Secret has to hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
-    /// Where it is put.
+    /// The files in the Secret.
     pub files: Files,
-    /// Whose CA signs it.
+    /// The plane, whose CA signs the certificate.
     pub plane: Plane,
-    /// Where it comes from.
+    /// The source.
     pub origin: Origin,
-    /// The subject's common name: etcd takes it for a user's.
+    /// The subject's common name, which etcd uses as the user's name.
     pub common_name: Option<String>,
     /// DNS names and IP addresses.
     pub names: Vec<String>,
 }
 
 impl Leaf {
-    /// The Secret that the certificate is copied from.
+    /// Returns the Secret that the certificate is copied from.
     pub fn copied_from(&self) -> Option<&str> {
         match &self.origin {
             Origin::Issued => None,
@@ -110,18 +110,18 @@ impl Leaf {
     }
 }
 
-/// What a Secret has to hold.
+/// Contents that a Secret has to hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// A new CA of its own.
+    /// A new CA of this plane.
     Ca(Plane),
     /// Certificates, and the CAs that signed them.
     Leaves {
         /// The certificates.
         leaves: Vec<Leaf>,
-        /// Name of the CA's Secret and fingerprint of the CA that is to sign, for each plane.
+        /// Name of the CA's Secret and fingerprint of the CA that has to sign, for each plane.
         cas: BTreeMap<Plane, (String, String)>,
-        /// Digest of the files that are to be copied, by the Secret they are copied from.
+        /// Digest of the files to copy, by the Secret that they are copied from.
         copies: BTreeMap<String, String>,
     },
 }
@@ -131,43 +131,43 @@ pub enum Contents {
 pub struct Issue {
     /// Name, namespace, labels and owner of the Secret.
     pub metadata: ObjectMeta,
-    /// What it has to hold.
+    /// Contents that the Secret has to hold.
     pub contents: Contents,
-    /// The Secret that this replaces the data of; `None` where there must not be one.
+    /// The Secret whose data Holdfast replaces; `None` if the Secret must not exist yet.
     pub replaces: Option<Target>,
 }
 
-/// A Secret of certificates as it is, without what is secret.
+/// An existing Secret of certificates, without its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The Secret.
     pub target: Target,
     /// UID of its controlling owner.
     pub owner: Option<String>,
-    /// Whether it has our type.
+    /// Whether the Secret has Holdfast's type.
     pub typed: bool,
-    /// When Holdfast wrote it, as it says itself.
+    /// When Holdfast wrote the Secret, from its annotation.
     pub written: Option<Timestamp>,
-    /// Digest of all certificates in it.
+    /// Digest of all certificates in the Secret.
     pub digest: String,
-    /// Its certificates by the name of their file; with the flaw where one cannot be used.
+    /// The certificates by the name of their file; with the flaw of an unusable certificate.
     pub leaves: BTreeMap<&'static str, Result<Known, String>>,
 }
 
-/// A certificate whose key fits and that leads to the CA beside it.
+/// A certificate with a matching key, signed by the CA beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     /// SHA-256 of the certificate.
     pub fingerprint: String,
     /// SHA-256 of the certificate of the CA.
     pub ca: String,
-    /// Digest of name and key of the CA: a CA that is renewed with its key stays the same.
+    /// Digest of name and key of the CA: a CA that is renewed with the same key keeps its anchor.
     pub anchor: String,
     /// Digest of the files with the certificate and with the CA.
     pub contents: String,
-    /// Whether a server may show it.
+    /// Whether a server may show the certificate.
     pub for_servers: bool,
-    /// Whether a client may show it.
+    /// Whether a client may show the certificate.
     pub for_clients: bool,
     /// The subject's common name.
     pub common_name: Option<String>,
@@ -180,42 +180,43 @@ pub struct Known {
 }
 
 impl Kept {
-    /// A certificate of it, if it can be used.
+    /// Returns a certificate of the Secret, if usable.
     pub fn leaf(&self, files: Files) -> Option<&Known> {
         self.leaves.get(files.certificate)?.as_ref().ok()
     }
 }
 
-/// A Certificate of cert-manager's as it is.
+/// An existing Certificate of cert-manager.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Request {
     /// Its metadata.
     pub metadata: ObjectMeta,
     /// Its spec.
     pub spec: serde_json::Value,
-    /// Why it is not ready, in cert-manager's words.
+    /// Why the Certificate is not ready, in cert-manager's words.
     pub unready: Option<String>,
 }
 
-/// All that is known of the certificates of a cluster.
+/// Facts about the certificates of a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Certificates {
-    /// The CAs of Holdfast.
+    /// Holdfast's CAs.
     pub cas: BTreeMap<Plane, Kept>,
-    /// The Secrets that certificates are copied from, by name; with the flaw where one cannot be used. Absent ones are not there.
+    /// The Secrets that certificates are copied from, by name; with the flaw of an unusable certificate. Missing Secrets are
+    /// absent.
     pub sources: BTreeMap<String, Result<Known, String>>,
-    /// What cert-manager was asked for, by name of the Certificate.
+    /// The Certificates for cert-manager, by name.
     pub requests: BTreeMap<String, Request>,
-    /// Whether the API server serves cert-manager's kinds; `true` where nobody asks for them.
+    /// Whether the API server serves cert-manager's kinds; `true` where no cluster needs them.
     pub cert_manager: bool,
-    /// What stands where the operator's Secret belongs.
+    /// The Secret under the name of the operator's Secret, of any owner.
     pub operator: Option<Kept>,
-    /// What stands where the applications' Secret belongs.
+    /// The Secret under the name of the applications' Secret, of any owner.
     pub client: Option<Kept>,
-    /// What stands where the CA's `ConfigMap` belongs: metadata, and fingerprint of the CA in it.
+    /// The object under the name of the CA's `ConfigMap`, of any owner: metadata, and fingerprint of the CA.
     pub bundle: Option<(ObjectMeta, Option<String>)>,
     /// The members' Secrets, by name of the member.
     pub members: BTreeMap<String, Kept>,
-    /// Members that were given new certificates while their Pod ran, and that do not show them yet.
+    /// Members that got new certificates while their Pod ran, and that do not show them yet.
     pub unserved: Vec<String>,
 }

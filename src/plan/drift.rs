@@ -1,7 +1,7 @@
 //! Whether applying an object would change anything, so that a settled cluster costs no writes (I17).
 //!
-//! Decides by value: what we want is compared with what stands there, and only the fields we write count. Fields that
-//! the API server or others added are not ours to judge (I13).
+//! Decides by value: compares the wanted object with the live object, and only fields that Holdfast writes count. Fields that
+//! the API server or other writers added do not count (I13).
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Serialize;
@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use super::valid;
 
-/// Whether `live` lacks anything of `want`. An object that cannot be written as JSON counts as different.
+/// Whether `live` lacks a field of `want`. An object that cannot be written as JSON counts as different.
 pub fn differs<T: Serialize, U: Serialize>(want: &T, live: &U) -> bool {
     differ(want, live, false)
 }
 
-/// The same for an object with a fingerprint of what was rendered: in lists whose elements have names, elements of others (an
-/// admission webhook's variable or volume) do not count. A server-side apply never removes them.
+/// Whether `live` lacks a field of `want`, for an object with a fingerprint of its rendered form: in lists of named elements,
+/// elements of other writers (an admission webhook's variable or volume) do not count. A server-side apply never removes them.
 pub fn differs_by_name<T: Serialize, U: Serialize>(want: &T, live: &U) -> bool {
     differ(want, live, true)
 }
@@ -27,7 +27,7 @@ fn differ<T: Serialize, U: Serialize>(want: &T, live: &U, by_name: bool) -> bool
     }
 }
 
-/// Whether every field of `want` stands in `live` with the same value. Lists are compared whole, element by element.
+/// Whether `live` has every field of `want` with the same value. Lists are compared whole, element by element.
 fn covers(live: &Value, want: &Value, by_name: bool) -> bool {
     match (live, want) {
         (Value::Object(live), Value::Object(want)) => want
@@ -40,7 +40,7 @@ fn covers(live: &Value, want: &Value, by_name: bool) -> bool {
         (Value::Array(live), Value::Array(want)) => {
             live.len() == want.len() && live.iter().zip(want).all(|(live, want)| covers(live, want, by_name))
         }
-        // The API server writes quantities its own way: what was sent as `0.5` stands there as `500m`.
+        // The API server normalizes quantities: a written `0.5` reads as `500m`.
         (Value::String(live), Value::String(want)) => live == want || same_quantity(live, want),
         (live, want) => live == want,
     }
@@ -55,7 +55,7 @@ fn same_quantity(one: &str, other: &str) -> bool {
     value(one).is_some_and(|one| Some(one) == value(other))
 }
 
-/// The API server drops empty maps and lists; they are the same as absent.
+/// Whether a value is empty. The API server drops empty maps and lists, so an empty value equals an absent one.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

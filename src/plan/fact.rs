@@ -1,4 +1,4 @@
-//! What is known of a Job of ours. How it is read from the Job and its Pods is decided in `jobs.rs`.
+//! State of a Job of Holdfast's. `jobs.rs` decides how to read the state from the Job and its Pods.
 
 use jiff::Timestamp;
 use snapshot_agent::contract::{ExitClass, Failure, Origin, SavedReport};
@@ -6,63 +6,63 @@ use snapshot_agent::contract::{ExitClass, Failure, Origin, SavedReport};
 use super::held::HeldUp;
 use crate::api::condition::Reason;
 
-/// What is known of a Job.
+/// State of a Job.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::plan) enum Fact {
     /// The Job is suspended or being deleted.
     Pending(String),
-    /// It works.
+    /// The Job works.
     Running(String),
-    /// No Pod of the Job runs, or the last one is not seen to end.
+    /// No Pod of the Job runs, or kubelet does not report the end of the last Pod.
     HeldUp(HeldUp),
-    /// It ended, and the last words of a Pod may still be on their way.
+    /// The Job ended, and the report of a Pod may still arrive.
     Settling,
-    /// It ended well, and nobody knows with what.
+    /// The Job ended well, but its report is lost.
     Lost,
     /// A Pod stored the snapshot.
     Stored {
-        /// What it said.
+        /// The agent's report.
         report: Box<SavedReport>,
-        /// When it ended.
+        /// When the agent ended.
         at: Option<Timestamp>,
     },
-    /// It was given up.
+    /// The Job failed.
     Failed {
         /// The row of the table of failures, where the agent or the Job gave a class.
         failure: Option<&'static Failure>,
         /// What happened.
         message: String,
-        /// When.
+        /// When the Job failed.
         at: Option<Timestamp>,
-        /// What kept every Pod from running, where it is certain that none ran.
+        /// The cause that kept every Pod from running, where it is certain that none ran.
         held: Option<HeldUp>,
     },
 }
 
-/// The reason of a failure; without a row, the agent crashed.
+/// Returns the reason of a failure; without a row, the agent crashed.
 pub(in crate::plan) fn reason_of(failure: Option<&Failure>) -> Reason {
     failure.map_or(Reason::AgentCrashed, Reason::from)
 }
 
-/// The reason of a failure where this kept every Pod from running.
+/// Returns the reason of a failure where this cause kept every Pod from running.
 pub(in crate::plan) fn reason_of_unstarted(failure: Option<&Failure>, held: &HeldUp) -> Reason {
     match (held.reason, &held.pod) {
         (Reason::WriteRefused, _) => Reason::WriteRefused,
-        // It has waited to the end of the Job's time, whatever kubelet expected.
+        // The Pod did not start until the Job's deadline, so the cause is no delay.
         (_, Some(_)) => Reason::PodHeldUp,
-        // Why there was no Pod is not known.
+        // The reason for the missing Pod is unknown.
         (_, None) => reason_of(failure),
     }
 }
 
-/// The names by which a status records a failure: class and origin.
+/// Returns the names by which a status records a failure: class and origin.
 pub(in crate::plan) fn names_of(failure: Option<&Failure>) -> (String, Option<String>) {
     let class = failure.map_or("Crashed", |row| row.class.as_str());
     let origin = failure.and_then(|row| row.origin).map(Origin::as_str);
     (class.to_owned(), origin.map(str::to_owned))
 }
 
-/// The row of a failure that a status records by the names of its class and origin.
+/// Returns the row of a failure that a status records by the names of its class and origin.
 pub(in crate::plan) fn recorded(class: &str, origin: Option<&str>) -> Option<&'static Failure> {
     let class = ExitClass::ALL.into_iter().find(|known| known.as_str() == class)?;
     Some(Failure::of(class, Origin::ALL.into_iter().find(|known| Some(known.as_str()) == origin)))

@@ -1,6 +1,6 @@
-//! Why a container failed and why a Pod does not run, in words that say what to do.
+//! Why a container failed and why a Pod does not run, in words with the remedy.
 //!
-//! Decides the reason and the remedy. What a Pod's status says is read in `pods.rs`.
+//! Decides the reason and the remedy. `pods.rs` reads a Pod's status.
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, PersistentVolumeClaim, Pod};
 use snapshot_agent::contract::{ExitClass, Failure, Origin, Report};
@@ -10,14 +10,14 @@ use crate::api::condition::Reason;
 use crate::api::member::LastFailure;
 use crate::plan::build::container;
 
-/// Longest piece of a container's last words that goes into a status.
+/// Longest part of a container's termination message that goes into a status.
 const MAX_WORDS: usize = 500;
 
-/// How the Pod's latest container to fail did so: init containers first, since etcd cannot have run before them.
+/// Returns the failure of the Pod's latest container to fail: init containers first, since etcd cannot have run before them.
 pub(super) fn of(pod: &Pod) -> Option<LastFailure> {
     container::ALL.into_iter().find_map(|name| {
         let status = pods::status(pod, name)?;
-        // An init container that has succeeded since is no trouble any more.
+        // An init container that has succeeded since is no failure any more.
         if status.state.as_ref().and_then(|s| s.terminated.as_ref()).is_some_and(|t| t.exit_code == 0) {
             return None;
         }
@@ -39,16 +39,16 @@ pub(super) const CORRUPT_LOG: &str = "CorruptLog";
 /// etcd's database is corrupt.
 pub(super) const CORRUPT_DATABASE: &str = "CorruptDatabase";
 
-/// What etcd says before it ends over a corrupt log (server/storage/wal: `ErrCRCMismatch`, `ErrSnapshotMismatch`;
+/// etcd's messages before it exits over a corrupt log (server/storage/wal: `ErrCRCMismatch`, `ErrSnapshotMismatch`;
 /// server/storage: `readWAL`).
 const LOG_WORDS: [&str; 4] =
     ["crc mismatch", "cannot be repaired", "wal: snapshot mismatch", "wal: slice bounds out of range"];
-/// What bbolt says before it ends over a corrupt file (db.go, page.go, freelist.go).
+/// bbolt's messages before it exits over a corrupt file (db.go, page.go, freelist.go).
 const DATABASE_WORDS: [&str; 5] =
     ["invalid database", "Page expected to be", "freepages: failed", "unexpected page type", "checksum error"];
 
-/// Why a Pod's gate or etcd refuses the member's data: the gate's verdict, or etcd's own words with the code of an error or a
-/// panic. A container that was killed says nothing.
+/// Returns why a Pod's gate or etcd refuses the member's data: the gate's verdict, or etcd's own words with the exit code of an
+/// error or a panic. A container that was killed gives no verdict.
 pub(super) fn verdict(pod: &Pod) -> Option<String> {
     let status = pods::status(pod, container::ETCD)?;
     let end = pods::last_end(status)?;
@@ -65,10 +65,10 @@ pub(super) fn verdict(pod: &Pod) -> Option<String> {
     }
 }
 
-/// A container that was killed for its memory, and what it needs. Its own words say nothing of it: they are the last lines
-/// of its log, since there is no report (`FallbackToLogsOnError`).
+/// Returns the failure and the remedy of a container that was killed for its memory. Its termination message does not name the
+/// cause: the message has the last lines of the log, since there is no report (`FallbackToLogsOnError`).
 fn out_of_memory(pod: &Pod, name: &str, end: &ContainerStateTerminated) -> Option<(Option<Reason>, String)> {
-    // The kernel may have ended etcdutl alone (cgroup v1). The agent lives on, and calls that something that may pass.
+    // The kernel may have ended etcdutl alone (cgroup v1). The agent lives on, and reports a transient failure.
     let killed = Failure::of_code(end.exit_code).is_none_or(|failure| failure.class == ExitClass::Transient);
     if !killed || end.reason.as_deref() != Some("OOMKilled") {
         return None;
@@ -93,7 +93,7 @@ fn memory_limit<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
     Some(limits.get("memory")?.0.as_str())
 }
 
-/// A container's last words, cut.
+/// Returns a container's termination message, cut.
 fn words(end: &ContainerStateTerminated, report: Option<&Report>) -> String {
     let said = match report {
         Some(Report::Failed(failed)) => &failed.message,
@@ -105,7 +105,7 @@ fn words(end: &ContainerStateTerminated, report: Option<&Report>) -> String {
     cut(said)
 }
 
-/// Somebody else's words, not more than fit a condition.
+/// Returns a text of another program, cut to the size of a condition.
 fn cut(said: &str) -> String {
     match said.char_indices().nth(MAX_WORDS) {
         Some((end, _)) => format!("{}…", &said[..end]),
@@ -113,13 +113,13 @@ fn cut(said: &str) -> String {
     }
 }
 
-/// The reason of a failure that was found earlier.
+/// Returns the reason of a recorded failure.
 pub(super) fn reason(failure: &LastFailure) -> Reason {
     let told = failure.reason.as_deref().and_then(Reason::named);
     told.or_else(|| Failure::of_code(failure.exit_code).map(Reason::from)).unwrap_or(Reason::MemberRestarting)
 }
 
-/// A failure in words, with what to do about it.
+/// Returns a failure in words, with the remedy.
 pub(super) fn explain(failure: &LastFailure) -> String {
     let LastFailure { container: name, exit_code, reason, message, verdict: _ } = failure;
     let restores = name == container::RESTORE;
@@ -151,23 +151,24 @@ pub(super) fn explain(failure: &LastFailure) -> String {
             "Holdfast does not run clusters with authentication yet: name a snapshot without authentication, or \
              restore by hand"
         }
-        // What is wrong is known although no code says it.
+        // The reason is known although no exit code names it.
         None if reason.is_some() => "kubelet starts the container again",
         None => "Check the container's log. kubelet starts the container again",
     };
     format!("container {name} ended with code {exit_code}: {message}. {remedy}")
 }
 
-/// What keeps a Pod from running.
+/// The cause that keeps a Pod from running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HoldUp {
-    /// In the words of kubelet or the scheduler.
+    /// The cause in the words of kubelet or the scheduler.
     pub message: String,
-    /// Whether it lasts until somebody does something.
+    /// Whether the cause lasts until a person acts.
     pub stuck: bool,
 }
 
-/// What keeps a Pod from running, where kubelet or the scheduler has said so. `claim`: the Pod's own claim, where it is known.
+/// Returns the cause that keeps a Pod from running, if kubelet or the scheduler names a cause. `claim`: the Pod's own claim, if
+/// known.
 pub(super) fn hold_up(pod: &Pod, claim: Option<&PersistentVolumeClaim>) -> Option<HoldUp> {
     let status = pod.status.as_ref()?;
     let all = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
@@ -177,9 +178,9 @@ pub(super) fn hold_up(pod: &Pod, claim: Option<&PersistentVolumeClaim>) -> Optio
         let reason = held.reason.as_deref().unwrap_or_default();
         match reason {
             "" | "ContainerCreating" | "PodInitializing" => quiet = Some(preparing(pod)),
-            // How it failed is told by its last end.
+            // The container's last end explains the failure.
             "CrashLoopBackOff" => {}
-            // kubelet's own list of what it cannot mend by itself (pkg/kubelet/images, pkg/kubelet/kuberuntime).
+            // kubelet's own list of causes that it cannot correct by itself (pkg/kubelet/images, pkg/kubelet/kuberuntime).
             "ErrImagePull"
             | "ImagePullBackOff"
             | "ErrImageNeverPull"
@@ -196,7 +197,7 @@ pub(super) fn hold_up(pod: &Pod, claim: Option<&PersistentVolumeClaim>) -> Optio
     quiet.or_else(|| unscheduled(pod, claim))
 }
 
-/// kubelet says no more than that it is at it; what it may be waiting for stands in the Pod.
+/// Returns the objects that kubelet may wait for: kubelet reports only that it prepares the Pod, so the names come from the spec.
 fn preparing(pod: &Pod) -> HoldUp {
     let volumes = || pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
     let secrets: Vec<&str> = volumes().filter_map(|v| v.secret.as_ref()?.secret_name.as_deref()).collect();
@@ -222,15 +223,15 @@ fn unscheduled(pod: &Pod, claim: Option<&PersistentVolumeClaim>) -> Option<HoldU
     let scheduled = pods::condition(pod, "PodScheduled", "False")?;
     let reason = scheduled.reason.as_deref().unwrap_or("not scheduled");
     let said = scheduled.message.as_deref().unwrap_or("the scheduler gives no reason");
-    // The scheduler waits for the claim, and does not say for what the claim waits.
+    // The scheduler waits for the claim, and does not name the object that the claim waits for.
     let cause = claim.filter(|_| said.contains("unbound immediate PersistentVolumeClaims")).and_then(unprovisioned);
     let said = cause.as_deref().unwrap_or(said);
     Some(HoldUp { message: cut(&format!("{reason}: {said}")), stuck: reason == "Unschedulable" })
 }
 
-/// Why Kubernetes provisions no volume for a claim. Its controller names the provisioner of the claim's class in an annotation
-/// before anything else (`setClaimProvisioner`), so a claim without the annotation has no class that provisions. The operator
-/// has no right to read StorageClasses or Events.
+/// Returns why Kubernetes provisions no volume for a claim. Its controller writes the provisioner of the claim's class into an
+/// annotation before any other step (`setClaimProvisioner`), so a claim without the annotation has no class that provisions. The
+/// operator has no right to read StorageClasses or Events.
 fn unprovisioned(claim: &PersistentVolumeClaim) -> Option<String> {
     const PROVISIONER: [&str; 2] =
         ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"];

@@ -1,15 +1,15 @@
-//! Short names for what something was made of.
+//! Short names made from the parts of a value.
 //!
-//! Decides how parts become one: 16 hex digits that stand in objects, so they stay the same in every version of Holdfast.
+//! Decides the hash: 16 hex digits. Objects hold these names, so the hash stays the same in every version of Holdfast.
 
 use sha2::{Digest, Sha256};
 
-/// Of these parts, in this order.
+/// Returns the fingerprint of these parts, in this order.
 pub fn of<P: AsRef<str>>(parts: impl IntoIterator<Item = P>) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         let part = part.as_ref();
-        // Lengths keep two different lists from reading the same.
+        // The lengths keep two different lists from the same hash.
         hash.update(part.len().to_be_bytes());
         hash.update(part);
     }

@@ -1,4 +1,4 @@
-//! Good values for tests of plans: each test takes one, changes one thing, and expects one exact answer.
+//! Good values for tests of plans: each test takes one value, changes one field, and expects one exact result.
 
 use std::collections::BTreeMap;
 
@@ -23,12 +23,12 @@ use crate::plan::{Proxies, Seen, Settings, build, cluster, member, meta, valid};
 /// etcd's cluster ID.
 pub const CLUSTER_ID: u64 = 0xc1;
 
-/// Noon of a good day.
+/// Returns noon.
 pub fn noon() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
 }
 
-/// A minute before noon: nothing is starting any more.
+/// Returns two minutes before noon: no Pod counts as starting any more.
 pub fn earlier() -> Time {
     Time("2026-01-01T11:58:00Z".parse().unwrap())
 }
@@ -43,7 +43,7 @@ pub fn settings() -> Settings {
     }
 }
 
-/// Gives an object what the API server gives it.
+/// Fills in the fields that the API server sets.
 pub fn stored(meta: &mut ObjectMeta, uid: &str) {
     meta.namespace = Some("ns".to_owned());
     meta.uid = Some(uid.to_owned());
@@ -65,7 +65,7 @@ pub fn etcd_cluster(replicas: i32) -> EtcdCluster {
     cluster
 }
 
-/// What a spec that says nothing means.
+/// The default bump.
 const BUMP: i64 = 1_000_000_000;
 
 pub fn restoring(key: &str) -> Restoring {
@@ -84,7 +84,7 @@ pub fn restoring(key: &str) -> Restoring {
     }
 }
 
-/// Names of members: `a-m0`, `a-m1`, …
+/// Returns the nth member's name: `a-m0`, `a-m1`, …
 pub fn named(n: usize) -> String {
     name::member("a", &format!("m{n}"))
 }
@@ -93,7 +93,7 @@ fn id(n: usize) -> u64 {
     0x10 + u64::try_from(n).unwrap()
 }
 
-/// A member that has joined (the first one as seed).
+/// Returns a member that has joined (the first member as seed).
 pub fn joined_member(cluster: &EtcdCluster, n: usize) -> EtcdMember {
     let mut member = match n {
         0 => build::member::seed(cluster, &named(0), None),
@@ -114,12 +114,12 @@ pub fn claim_of(member: &EtcdMember) -> PersistentVolumeClaim {
     claim
 }
 
-/// The Pod of a member, running and ready; a voter if it has joined.
+/// Returns the Pod of a member, running and ready, with the voter label if the member has joined.
 pub fn pod_of(member: &EtcdMember) -> Pod {
     let joined = member.spec.joined.is_some();
     let mut member = member.clone();
     let started = std::mem::take(&mut member.spec.start_count);
-    // It was made when one Pod fewer had served.
+    // The Pod was created when one Pod fewer had served.
     member.spec.start_count = started.saturating_sub(1);
     let member = &member;
     let server = valid::member(member).unwrap();
@@ -144,7 +144,7 @@ pub fn pod_of(member: &EtcdMember) -> Pod {
     pod
 }
 
-/// etcd's container runs since a while.
+/// Sets the status of a Pod with an etcd container that has run for a while.
 pub fn running(pod: &mut Pod, ready: bool) {
     let state = ContainerState {
         running: Some(ContainerStateRunning { started_at: Some(earlier()) }),
@@ -163,7 +163,7 @@ pub fn running(pod: &mut Pod, ready: bool) {
     });
 }
 
-/// A container has failed and kubelet waits before the next start.
+/// Sets the status of a Pod with a failed container, while kubelet waits before the next start.
 pub fn failed(pod: &mut Pod, container: &str, code: i32, message: &str, at: Time) {
     let end = ContainerStateTerminated {
         exit_code: code,
@@ -185,7 +185,7 @@ pub fn failed(pod: &mut Pod, container: &str, code: i32, message: &str, at: Time
     });
 }
 
-/// What the API server makes of an applied object.
+/// Returns an applied object with the fields that the API server sets.
 fn applied<T: Clone>(object: &T, meta: impl FnOnce(&mut T) -> &mut ObjectMeta) -> T {
     let mut object = object.clone();
     stored(meta(&mut object), "u-front");
@@ -196,7 +196,7 @@ fn service(object: &Service) -> Service {
     applied(object, |s| &mut s.metadata)
 }
 
-/// A cluster that has formed and has `there` voters of `wanted`, all of them well; its status as a pass leaves it.
+/// Returns a formed cluster with `there` voters of `wanted`, all of them well, and the status that a pass computes.
 pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
     let mut object = etcd_cluster(wanted);
     object.status = Some(EtcdClusterStatus {
@@ -266,7 +266,7 @@ pub fn answer(n: usize) -> Answer {
     }
 }
 
-/// [`formed`] with one more member that etcd lists as a learner and that serves, not latched as joined yet.
+/// Returns [`formed`] with one more member, which etcd lists as a learner and which serves, but is not latched as joined yet.
 pub fn with_learner(there: usize, wanted: i32) -> cluster::Observed {
     let mut seen = formed(there, wanted);
     let mut object = joined_member(&seen.cluster, there);
@@ -281,7 +281,7 @@ pub fn with_learner(there: usize, wanted: i32) -> cluster::Observed {
     seen
 }
 
-/// etcd's membership, to change.
+/// Returns etcd's membership, to change.
 pub fn etcd(seen: &mut cluster::Observed) -> &mut Membership {
     match &mut seen.etcd {
         Seen::Known(etcd) => etcd,
@@ -289,12 +289,12 @@ pub fn etcd(seen: &mut cluster::Observed) -> &mut Membership {
     }
 }
 
-/// The latches, to change.
+/// Returns the latches, to change.
 pub fn latches(seen: &mut cluster::Observed) -> &mut Latches {
     &mut seen.cluster.status.get_or_insert_default().latches
 }
 
-/// A cluster with its Services and nothing else.
+/// Returns a cluster with its Services and no other object.
 pub fn bare(wanted: i32) -> cluster::Observed {
     let mut seen = formed(0, wanted);
     seen.etcd = Seen::unknown("there is no Pod to ask");
@@ -302,7 +302,7 @@ pub fn bare(wanted: i32) -> cluster::Observed {
     seen
 }
 
-/// A cluster whose seed is made and serves, with nothing latched but its name.
+/// Returns a cluster with a seed that serves, where only the seed's name is latched.
 pub fn seeding(wanted: i32) -> cluster::Observed {
     let mut seen = formed(1, wanted);
     *latches(&mut seen) = Latches { pending_member: Some(named(0)), ..Latches::default() };
@@ -313,7 +313,7 @@ pub fn seeding(wanted: i32) -> cluster::Observed {
     seen
 }
 
-/// A member that has joined and serves.
+/// Returns a member that has joined and serves.
 pub fn serving() -> member::Observed {
     let seen = formed(1, 1);
     let one = &seen.members[0];
@@ -326,7 +326,7 @@ pub fn serving() -> member::Observed {
     }
 }
 
-/// The same, with its data in the memory of its Pod.
+/// Returns [`serving`] with its data in the memory of its Pod.
 pub fn serving_in_memory() -> member::Observed {
     let mut seen = serving();
     keep_in_memory(&mut seen.member.spec.storage);
@@ -338,7 +338,7 @@ pub fn serving_in_memory() -> member::Observed {
     seen
 }
 
-/// [`formed`], with the members' data in the memory of their Pods.
+/// Returns [`formed`] with the members' data in the memory of their Pods.
 pub fn formed_in_memory(there: usize, wanted: i32) -> cluster::Observed {
     let mut seen = formed(there, wanted);
     keep_in_memory(&mut seen.cluster.spec.storage);
@@ -353,7 +353,7 @@ pub fn keep_in_memory(storage: &mut Storage) {
     (storage.medium, storage.size) = (Medium::Memory, Some(Quantity("1Gi".to_owned())));
 }
 
-/// A seed that has not joined, whose cluster has not formed; with a restore if asked for.
+/// Returns a seed that has not joined, in a cluster that has not formed; with a restore if given.
 pub fn unborn(restore: Option<Restoring>) -> member::Observed {
     let mut seen = serving();
     if let Seen::Known(Some(cluster)) = &mut seen.cluster {
@@ -366,7 +366,7 @@ pub fn unborn(restore: Option<Restoring>) -> member::Observed {
     seen
 }
 
-/// Nobody's labels.
+/// Returns a map of labels.
 pub fn labels(pairs: &[(&str, &str)]) -> Option<BTreeMap<String, String>> {
     Some(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
 }

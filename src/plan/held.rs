@@ -1,7 +1,7 @@
-//! What keeps the Pods of a Job from running, as a value, and how `status.heldUp` keeps it.
+//! The cause that keeps the Pods of a Job from running, and its record in `status.heldUp`.
 //!
-//! Decides the words, and when an earlier cause stands: kubelet removes a Pod when its Job's time is over, and the cause
-//! with it. What follows from a cause is decided by each kind.
+//! Decides the words, and when an earlier cause stays: after a Job's deadline kubelet removes the Pod, and the cause with the
+//! Pod. Each kind decides the consequence of a cause.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -10,7 +10,7 @@ use super::{meta, pods};
 use crate::api::condition::Reason;
 use crate::api::held;
 
-/// What keeps a Pod of a Job from running, or from ending.
+/// The cause that keeps a Pod of a Job from running, or from ending.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::plan) struct HeldUp {
     /// `PodHeldUp`, `WriteRefused`, `NodeSilent` or `JobPending`.
@@ -24,23 +24,23 @@ pub(in crate::plan) struct HeldUp {
 }
 
 impl HeldUp {
-    /// A Pod of this Job is held up.
+    /// Returns the cause of a Pod of this Job.
     pub(super) fn pod(reason: Reason, job: &str, pod: &Pod, message: String) -> Self {
         Self { reason, job: job.to_owned(), pod: Some(meta::name(&pod.metadata).to_owned()), message }
     }
 
-    /// This Job has no Pod.
+    /// Returns the cause of a Job without a Pod.
     pub(super) fn job(reason: Reason, job: &str, message: String) -> Self {
         Self { reason, job: job.to_owned(), pod: None, message }
     }
 
-    /// The cause that a status keeps.
+    /// Returns the cause in a status.
     pub(in crate::plan) fn kept(status: Option<&held::HeldUp>) -> Option<Self> {
         let held::HeldUp { reason, job, pod, message, since: _ } = status?.clone();
         Some(Self { reason: Reason::named(&reason)?, job, pod, message })
     }
 
-    /// For the status; `since` stands while the cause does.
+    /// Returns the record for the status; `since` stays while the cause does.
     pub(in crate::plan) fn recorded(self, before: Option<&held::HeldUp>, now: Timestamp) -> held::HeldUp {
         let stands = before.filter(|old| Self::kept(Some(old)).is_some_and(|old| old.same_cause(&self)));
         let since = stands.map_or_else(|| now.to_string(), |old| old.since.clone());
@@ -48,12 +48,12 @@ impl HeldUp {
         held::HeldUp { reason: reason.as_str().to_owned(), job, pod, message, since }
     }
 
-    /// Whether only a person can end this.
+    /// Whether only a person can end this cause.
     pub(in crate::plan) const fn needs_a_person(&self) -> bool {
         matches!(self.reason, Reason::PodHeldUp | Reason::WriteRefused)
     }
 
-    /// The cause after `next` was seen. `first`: whether the wait for a Pod is all there is to tell.
+    /// Returns the cause after `next` was observed. `first`: whether no earlier Job had a cause to report.
     pub(in crate::plan) fn after(before: Option<Self>, next: &Self, first: bool) -> Option<Self> {
         let stands = before.as_ref().is_some_and(|old| old.outlasts(next));
         if stands {
@@ -65,9 +65,9 @@ impl HeldUp {
         }
     }
 
-    /// Names the Pods that keep this one from a claim that both mount: a claim with the access mode ReadWriteOncePod has one
-    /// Pod, and one with ReadWriteOnce has one node. `all`: Pods of the Job, oldest first. `others`: Pods that mount a claim of
-    /// the last one.
+    /// Adds the names of the Pods that keep this Pod from a claim that both mount: a claim with the access mode ReadWriteOncePod
+    /// serves one Pod, and a claim with ReadWriteOnce serves one node. `all`: Pods of the Job, oldest first. `others`: Pods that
+    /// mount a claim of the last Pod.
     pub(in crate::plan) fn with_claim_users(self, all: &[Pod], others: &[Pod]) -> Self {
         let Some(pod) = all.last().filter(|pod| self.pod.as_deref() == Some(meta::name(&pod.metadata))) else {
             return self;
@@ -87,7 +87,7 @@ impl HeldUp {
         Self { message: format!("{}; {users}", self.message), ..self }
     }
 
-    /// For a condition: the object and the cause.
+    /// Returns object and cause, for a condition.
     pub(in crate::plan) fn words(&self) -> String {
         let Self { reason, job, pod, message } = self;
         match (reason, pod) {
@@ -99,19 +99,19 @@ impl HeldUp {
         }
     }
 
-    /// The words after the end of the Job: the Pod is gone, and nobody has to release it from its node.
+    /// Returns the words after the end of the Job: the Pod is gone, so the remedy for its node does not apply.
     pub(super) fn last_words(&self) -> String {
         let words = self.words();
         words.split(pods::IF_OFF).next().unwrap_or_default().to_owned()
     }
 
-    /// Whether both have one cause: each Job and each Pod has a name of its own.
+    /// Whether both have one cause. The names of Jobs and Pods differ and do not count.
     fn same_cause(&self, other: &Self) -> bool {
         let unnamed = |held: &Self| held.message.replace(held.pod.as_deref().unwrap_or(&held.job), "");
         self.reason == other.reason && unnamed(self) == unnamed(other)
     }
 
-    /// Whether this stands although the next Pod reports another cause: that Pod may only not have come as far yet.
+    /// Whether this cause stays although the next Pod reports another cause: that Pod may not have reached the same point yet.
     fn outlasts(&self, next: &Self) -> bool {
         self.same_cause(next) || (self.needs_a_person() && next.reason == Reason::JobPending && self.job != next.job)
     }

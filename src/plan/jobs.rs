@@ -1,7 +1,7 @@
-//! What a Job of ours and its Pods say: for snapshots, probes of stores and searches for the latest snapshot alike.
+//! State of a Job of Holdfast's and its Pods: for snapshots, probes of stores and searches for the latest snapshot.
 //!
-//! Decides how far a Job is and how it ended. A report of its work that got through wins over everything the Job says.
-//! Causes that keep a Pod from running are values of `held.rs`.
+//! Decides how far a Job is and how it ended. A report of the agent wins over the Job's own conditions. `held.rs` holds the
+//! causes that keep a Pod from running.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
@@ -15,19 +15,19 @@ use crate::api::condition::Reason;
 use crate::api::key;
 use crate::plan::build::job::{self, BACKOFF_LIMIT, CONTAINER};
 
-/// The watch of Jobs may be ahead of the watch of Pods: so long after a Job's end a Pod's last words may still come.
+/// The watch of Jobs may be ahead of the watch of Pods: for this long after a Job's end the report of a Pod may still arrive.
 pub(in crate::plan) const PATIENCE_MILLIS: u64 = 10_000;
 
-/// A store that gave no answer is asked again: soon at first.
+/// The shortest pause before Holdfast asks a store again that gave no answer.
 const SOON: SignedDuration = SignedDuration::from_secs(15);
-/// And later not less often than this.
+/// The longest pause.
 const LATER: SignedDuration = SignedDuration::from_secs(120);
 
-/// Why a Job was given up whose time was over (Kubernetes: `JobReasonDeadlineExceeded`).
+/// The reason of a Job that passed its deadline (Kubernetes: `JobReasonDeadlineExceeded`).
 const DEADLINE: &str = "DeadlineExceeded";
 
-/// Reads a Job of ours and its Pods, oldest first. `refusal`: why the API server takes no Pod of it. `before`: what the
-/// status keeps of a Pod that did not run; when the Job's time is over, kubelet has removed the Pod.
+/// Returns the state of a Job from the Job and its Pods, oldest first. `refusal`: why the API server refuses its Pod. `before`: the
+/// cause in the status for a Pod that did not run; after the Job's deadline kubelet has removed the Pod.
 pub(in crate::plan) fn read(
     job: &Job,
     all: &[Pod],
@@ -51,62 +51,62 @@ pub(in crate::plan) fn read(
     progress(job, all, refusal, before, now)
 }
 
-/// Whether a Job has ended, well or not.
+/// Whether a Job has succeeded or failed.
 pub fn over(job: &Job) -> bool {
     last_word(job).is_some()
 }
 
-/// The condition that says that a Job has ended.
+/// Returns the condition that reports a Job's end.
 fn last_word(job: &Job) -> Option<&JobCondition> {
     condition(job, "Complete").or_else(|| condition(job, "Failed"))
 }
 
-/// The pause before a store is asked again: as long as it has been failing already, between [`SOON`] and [`LATER`].
+/// Returns the pause before a store is asked again: as long as the store has been failing, between [`SOON`] and [`LATER`].
 pub(in crate::plan) fn pause(since: Timestamp, failed_at: Timestamp) -> SignedDuration {
     failed_at.duration_since(since).clamp(SOON, LATER)
 }
 
-/// When a Job was made.
+/// Returns when a Job was created.
 pub(in crate::plan) fn created(job: &Job) -> Option<Timestamp> {
     job.metadata.creation_timestamp.as_ref().map(|at| at.0)
 }
 
-/// When a Job failed, if it did.
+/// Returns when a Job failed.
 pub(in crate::plan) fn ended(job: &Job) -> Option<Timestamp> {
     condition(job, "Failed")?.last_transition_time.as_ref().map(|t| t.0)
 }
 
-/// When the Job controller gave a Job up: it deletes the Pods then, and the Job has failed when they have ended.
+/// Returns when the Job controller gave a Job up. The controller then deletes the Pods; the Job has failed when they have ended.
 pub(in crate::plan) fn given_up(job: &Job) -> Option<Timestamp> {
     let word = condition(job, "FailureTarget").or_else(|| condition(job, "Failed"))?;
     word.last_transition_time.as_ref().map(|t| t.0)
 }
 
-/// When a Job and its Pods ended, as far as that is known. The Job's own word comes after its last Pod's end; a Pod's is of
-/// its node's clock, which may be wrong.
+/// Returns when a Job and its Pods ended, as far as known. The Job's condition comes after the end of its last Pod. A Pod's time
+/// comes from its node's clock, which may be wrong.
 pub(in crate::plan) fn last_end(job: &Job, all: &[Pod]) -> Option<Timestamp> {
     let over = last_word(job).and_then(|over| over.last_transition_time.as_ref());
     let pods = || all.iter().filter_map(|pod| end(pod)?.finished_at.as_ref()).max();
     over.or_else(pods).map(|t| t.0)
 }
 
-/// Whether the agent has run in one of these Pods.
+/// Whether the agent has run in any of these Pods.
 pub(in crate::plan) fn ran(all: &[Pod]) -> bool {
     let runs = |pod| pods::status(pod, CONTAINER).and_then(|s| s.state.as_ref()).is_some_and(|s| s.running.is_some());
     all.iter().any(|pod| runs(pod) || end(pod).is_some_and(pods::had_begun))
 }
 
-/// From when on the last of these Pods has been waited for too long: its node does not say that it has ended. Where it only
-/// asks, another one may ask beside it.
+/// Returns from when on the last of these Pods counts as silent: kubelet does not report its end. Beside a Job that only reads,
+/// another Job may start.
 pub(in crate::plan) fn silent_since(all: &[Pod]) -> Option<Timestamp> {
     pods::lingers_from(all.last()?)
 }
 
-/// The cause that a status keeps after this fact. `ran`: whether a Pod of the Job has run. `first`: whether no Job asked
-/// before; later, a Pod that merely waits changes nothing that a person reads.
+/// Returns the cause that a status keeps after this fact. `ran`: whether a Pod of the Job has run. `first`: whether the Job is the
+/// first one; later, a Pod that only waits does not replace the cause in the status.
 pub(in crate::plan) fn still_held_up(before: Option<HeldUp>, fact: &Fact, ran: bool, first: bool) -> Option<HeldUp> {
     match fact {
-        // In the same words, so that nothing is written while nothing changes (I17).
+        // The same words, so that Holdfast writes nothing while nothing changes (I17).
         Fact::HeldUp(next) => HeldUp::after(before, next, first),
         _ if ran => None,
         Fact::Failed { failure, .. } => before.filter(|_| failure.is_some_and(|row| row.class == ExitClass::Deadline)),
@@ -115,13 +115,13 @@ pub(in crate::plan) fn still_held_up(before: Option<HeldUp>, fact: &Fact, ran: b
     }
 }
 
-/// Whether a Job's time was over and nobody has seen a Pod of it run: that says nothing of a store, and what held the Pod up
-/// is still what a person has to know.
+/// Whether a Job passed its deadline without a Pod that ran: such a Job proves nothing about the store, and the cause that held its
+/// Pod up stays in the status.
 pub(in crate::plan) fn never_ran(job: &Job, all: &[Pod]) -> bool {
     condition(job, "Failed").is_some_and(|end| end.reason.as_deref() == Some(DEADLINE)) && !ran(all)
 }
 
-/// A snapshot's Pod that stored it.
+/// Returns the report of a Pod that stored its snapshot.
 fn stored(pod: &Pod) -> Option<Fact> {
     let end = end(pod)?;
     match pods::report(pod, CONTAINER)? {
@@ -138,12 +138,12 @@ fn stored(pod: &Pod) -> Option<Fact> {
     }
 }
 
-/// How the agent's container ended, if it did.
+/// Returns the end of the agent's container.
 pub(in crate::plan) fn end(pod: &Pod) -> Option<&ContainerStateTerminated> {
     pods::last_end(pods::status(pod, CONTAINER)?)
 }
 
-/// The condition of this type, if it holds.
+/// Returns the condition of this type, if its status is True.
 fn condition<'a>(job: &'a Job, kind: &str) -> Option<&'a JobCondition> {
     job.status.as_ref()?.conditions.iter().flatten().find(|c| c.type_ == kind && c.status == "True")
 }
@@ -152,13 +152,13 @@ fn phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.phase.as_deref()
 }
 
-/// Whether a Pod that has not been seen to end will not be: it is gone.
+/// Whether the report of a Pod does not arrive any more: the Pod is gone.
 fn late(end: &JobCondition, now: Timestamp) -> bool {
     let patience = SignedDuration::from_millis(PATIENCE_MILLIS.cast_signed());
     end.last_transition_time.as_ref().is_none_or(|t| now >= t.0 + patience)
 }
 
-/// How a Job failed, if it did, by what is known of its Pods now.
+/// Returns how a Job failed, from its present Pods.
 pub(in crate::plan) fn failure(job: &Job, all: &[Pod], before: Option<&HeldUp>) -> Option<Fact> {
     Some(failed(job, condition(job, "Failed")?, all, before))
 }
@@ -166,7 +166,7 @@ pub(in crate::plan) fn failure(job: &Job, all: &[Pod], before: Option<&HeldUp>) 
 fn failed(job: &Job, end: &JobCondition, all: &[Pod], before: Option<&HeldUp>) -> Fact {
     let at = end.last_transition_time.as_ref().map(|t| t.0);
     let last = all.iter().rev().find_map(|pod| explain(pod, job));
-    // The Job's own deadline says more than how its Pod took being killed.
+    // The Job's deadline explains more than the exit of a killed Pod.
     if end.reason.as_deref() == Some(DEADLINE) {
         let seconds = job.spec.as_ref().and_then(|s| s.active_deadline_seconds).unwrap_or_default();
         let does = Does::of(job);
@@ -190,11 +190,11 @@ fn failed(job: &Job, end: &JobCondition, all: &[Pod], before: Option<&HeldUp>) -
     Fact::Failed { failure, message, at, held: None }
 }
 
-/// How a Pod failed, in words; `None` while it has not.
+/// Returns a Pod's failure in words; `None` while the Pod has not failed.
 fn explain(pod: &Pod, job: &Job) -> Option<(Option<&'static Failure>, String)> {
     let name = meta::name(&pod.metadata);
     let Some(end) = end(pod) else {
-        // Evicted before the agent ran, for example.
+        // For example, kubelet evicted the Pod before the agent ran.
         let why = pod
             .status
             .as_ref()
@@ -229,21 +229,21 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<&'static Failure>, String)> {
     })
 }
 
-/// What a Job is for.
+/// Purpose of a Job.
 enum Does {
-    /// It saves a snapshot.
+    /// Saves a snapshot.
     Save,
-    /// It is a run of a schedule, and saves a snapshot.
+    /// Saves a snapshot as a run of a schedule.
     Run,
-    /// It looks whether one is saved.
+    /// Searches a store for a saved snapshot.
     Inspect,
-    /// It looks for the latest snapshot, for a cluster.
+    /// Searches for the latest snapshot, for a cluster.
     Search,
-    /// It removes snapshots that a schedule does not keep.
+    /// Removes snapshots that a schedule does not keep.
     Prune,
-    /// It removes the snapshot of an object that is being deleted.
+    /// Removes the snapshot of an object that is being deleted.
     Remove,
-    /// It tries a store.
+    /// Probes a store.
     Probe,
 }
 
@@ -271,7 +271,7 @@ impl Does {
         }
     }
 
-    /// What comes after what held it up is mended.
+    /// Returns the words for the step after the correction of the cause.
     const fn then(&self) -> &'static str {
         match self {
             Self::Save => ", and create another EtcdSnapshot",
@@ -281,7 +281,7 @@ impl Does {
         }
     }
 
-    /// What helps where nothing is known that held it up. Only who saves may be given more time.
+    /// Returns the remedy where no cause of the delay is known. Only a save has a deadline that a user can raise.
     const fn late(&self) -> &'static str {
         match self {
             Self::Save => "Raise spec.deadlineSeconds in a new EtcdSnapshot, or correct the cause of the delay",
@@ -298,7 +298,8 @@ fn memory_limit(job: &Job) -> Option<&str> {
     agent.resources.as_ref()?.limits.as_ref()?.get("memory").map(|quantity| quantity.0.as_str())
 }
 
-/// How far a Job is that has not ended. Times, never ages: the message must not change while nothing does (I17).
+/// Returns the progress of a Job that has not ended. The message has times, never ages, and stays the same while nothing changes
+/// (I17).
 fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldUp>, now: Timestamp) -> Fact {
     let name = meta::name(&job.metadata);
     if meta::deleting(&job.metadata) {
@@ -313,7 +314,7 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldU
         if let Some(why) = refusal {
             return Fact::HeldUp(HeldUp::job(Reason::WriteRefused, name, why.to_owned()));
         }
-        // When a Job's time is over kubelet removes its Pod a moment before the Job reports its end.
+        // After the Job's deadline kubelet removes its Pod a moment before the Job reports its end.
         if let Some(last) =
             before.filter(|held| held.pod.is_some() && (held.job == name || held.reason != Reason::NodeSilent))
         {
@@ -324,7 +325,7 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldU
     };
     let earlier = all.iter().rev().find_map(|pod| explain(pod, job));
     let earlier = earlier.map(|(_, words)| format!("; the previous attempt: {words}")).unwrap_or_default();
-    // On a node that is gone it is neither ended nor replaced, and its Job's own deadline waits for it too (Kubernetes since
+    // A Pod on a dead node neither ends nor gets a successor, and its Job's own deadline waits for the Pod too (Kubernetes since
     // 1.31: a Job has failed when all of its Pods have ended).
     if pods::lingers(pod, now) && !pods::ended(pod) {
         return Fact::HeldUp(HeldUp::pod(Reason::NodeSilent, name, pod, pods::who_holds(pod)));
@@ -342,7 +343,7 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldU
             "the Job controller creates the next Pod of Job {name} after a pause ({attempt} is over){earlier}"
         ));
     }
-    // kubelet reports a container that it never started as being prepared when the Pod is deleted: the cause before stands.
+    // During a deletion kubelet reports a container that it never started as being prepared: the earlier cause stays.
     let same = |held: &&HeldUp| meta::deleting(&pod.metadata) && held.pod.as_deref() == Some(meta::name(&pod.metadata));
     if let Some(stands) = before.filter(same) {
         return Fact::HeldUp(stands.clone());

@@ -1,9 +1,8 @@
-//! What the operator reads from the API server before an act (I26).
+//! The objects that the operator reads from the API server before an act (I26).
 //!
-//! Decides for each act between three answers. The operator plans on its watch caches, after they show its own writes; a
-//! cache may still lag behind the writes of others. It does not decide what an act is guarded by when it happens: every
-//! write carries the UID and the resourceVersion of the object it changes (I12), and each change of etcd's membership
-//! follows a linearizable read.
+//! Decides one of three classes for each act. The operator plans on its watch caches, after they show its own writes; a
+//! cache may still lag behind other writers. Does not decide the preconditions of the act: every write carries the UID and the
+//! resourceVersion of the object (I12), and each change of etcd's membership follows a linearizable read.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -25,21 +24,21 @@ pub fn lacks_parts(member: &EtcdMember, has_pod: bool, has_claim: bool, now: Tim
     !goes && !is_young && (wants_pod && !has_pod || wants_claim && !has_claim)
 }
 
-/// What the operator reads from the API server before an act.
+/// Live reads before an act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LiveReads {
-    /// Nothing: a decision on an old view ends in a conflict, or writes what a later pass corrects.
+    /// No read: a decision on an old view ends in a conflict, or in a write that a later pass corrects.
     None,
-    /// The version of the object of the pass, and of the member that the act names. Where one has changed, the operator
-    /// reads everything and plans again.
+    /// The version of the object of the pass, and of the member that the act names. After a change the operator reads
+    /// everything and plans again.
     Guards,
-    /// Everything, and the operator plans again: the act destroys, or cannot be taken back, or depends on the absence of
-    /// something.
+    /// Everything, and the operator plans again: the act destroys data, or cannot be taken back, or depends on the absence of
+    /// an object.
     Everything,
 }
 
 impl Act {
-    /// What is read before it.
+    /// Returns the live reads before this act.
     pub fn live_reads(&self) -> LiveReads {
         match self {
             // Founding depends on the absence of volumes, a restore on the absence of removals (I2, I25). A replacement and
@@ -49,7 +48,7 @@ impl Act {
                 if latches.formed.is_none() || removes { LiveReads::Everything } else { LiveReads::None }
             }
             Self::CreateMember(member) if member.spec.role == Birth::Seed => LiveReads::Everything,
-            // Whether a Pod may start on an empty volume depends on what else is there under its name (I3, I5).
+            // Whether a Pod may start on an empty volume depends on the other objects under its name (I3, I5).
             Self::CreatePod(_)
             // A Job that saves, probes or removes has no undo.
             | Self::StartJob(_)
@@ -77,7 +76,7 @@ impl Act {
             | Self::MoveLeader { .. }
             | Self::LatchStart { .. }
             | Self::MarkStarted { .. }
-            // A CA is made only for a cluster that has not formed (I15).
+            // Holdfast creates a CA only for a cluster that has not formed (I15).
             | Self::Issue(_) => LiveReads::Guards,
             Self::HoldCluster { .. }
             | Self::KeepArtifact { .. }
@@ -94,7 +93,7 @@ impl Act {
         }
     }
 
-    /// Name of the member that an act on a cluster is about, where the act has no resourceVersion of it.
+    /// Returns the name of the member that an act on a cluster concerns, if the act has no resourceVersion of the member.
     pub fn member_by_name(&self) -> Option<&str> {
         match self {
             Self::AddLearner { name, .. }

@@ -1,13 +1,13 @@
-//! What every object says of itself: its name, its UID, its owner.
+//! Facts in every object's metadata: name, UID, owner.
 //!
-//! Decides nothing, so that all plans read it the same way.
+//! Decides nothing, so that all plans read these facts the same way.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Target;
 
 impl Target {
-    /// The object with this metadata, as it was seen.
+    /// Returns the target for the object with this metadata.
     pub fn of(meta: &ObjectMeta) -> Self {
         Self {
             name: meta.name.clone().unwrap_or_default(),
@@ -17,38 +17,38 @@ impl Target {
     }
 }
 
-/// An object's name.
+/// Returns an object's name.
 pub fn name(meta: &ObjectMeta) -> &str {
     meta.name.as_deref().unwrap_or_default()
 }
 
-/// An object's UID.
+/// Returns an object's UID.
 pub fn uid(meta: &ObjectMeta) -> &str {
     meta.uid.as_deref().unwrap_or_default()
 }
 
-/// Whether the object is on its way out.
+/// Whether the object is being deleted.
 pub const fn deleting(meta: &ObjectMeta) -> bool {
     meta.deletion_timestamp.is_some()
 }
 
-/// Whether the object's controller is the one with this UID. Names never make an owner (I13).
+/// Whether the object's controller has this UID. A name never proves an owner (I13).
 pub fn controlled_by(meta: &ObjectMeta, owner: &str) -> bool {
     !owner.is_empty()
         && meta.owner_references.iter().flatten().any(|r| r.controller == Some(true) && r.uid.as_str() == owner)
 }
 
-/// Whether a finalizer is on the object.
+/// Whether the object has a finalizer.
 pub fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
     meta.finalizers.iter().flatten().any(|there| there == finalizer)
 }
 
-/// The value of an annotation.
+/// Returns the value of an annotation.
 pub fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     meta.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// The value of a label.
+/// Returns the value of a label.
 pub fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     meta.labels.as_ref()?.get(key).map(String::as_str)
 }

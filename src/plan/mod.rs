@@ -1,8 +1,8 @@
 //! PURE: decides, and does nothing. No client, no tokio, no clock, no randomness, no environment.
 //!
 //! Read this file first: it is the vocabulary. `observe` (in `operator`) fills an `Observed`, the `plan` function of a
-//! kind turns it into a [`Plan`], [`safety`] checks the plan, and `act` (in `operator`) carries it out without making a
-//! choice of its own. Nothing is remembered between passes.
+//! kind turns the `Observed` into a [`Plan`], [`safety`] checks the plan, and `act` (in `operator`) carries the plan out
+//! without a choice of its own. The operator remembers nothing between passes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -47,17 +47,17 @@ pub mod snapshot;
 pub mod store;
 pub mod valid;
 
-/// What was looked at: known, or not known and why. *Absent* is `Known(None)`. `Unknown` never satisfies a condition for
-/// something destructive.
+/// A value that the operator tried to read. *Absent* is `Known(None)`. `Unknown` never satisfies a condition for something
+/// destructive.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Seen<T> {
-    /// It was read.
+    /// The operator read the value.
     Known(T),
-    /// It could not be read, and why.
+    /// The operator could not read the value, for this cause.
     Unknown(Unread),
 }
 
-/// Why something could not be read. Displays as a text for people.
+/// Why the operator could not read a value. Displays as a text for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unread {
     /// etcd answers, and requires a login.
@@ -67,7 +67,7 @@ pub enum Unread {
 }
 
 impl Unread {
-    /// A cause with this text.
+    /// Returns the cause with this text.
     pub const fn new(login_required: bool, text: String) -> Self {
         if login_required { Self::LoginRequired(text) } else { Self::Other(text) }
     }
@@ -81,12 +81,12 @@ impl fmt::Display for Unread {
 }
 
 impl<T> Seen<T> {
-    /// Not known, for this cause.
+    /// Returns `Unknown` with this cause.
     pub fn unknown(cause: impl Into<String>) -> Self {
         Self::Unknown(Unread::Other(cause.into()))
     }
 
-    /// The value, if it is known.
+    /// Returns the value, if the operator knows the value.
     pub const fn known(&self) -> Option<&T> {
         match self {
             Self::Known(value) => Some(value),
@@ -95,24 +95,24 @@ impl<T> Seen<T> {
     }
 }
 
-/// What one pass wants done.
+/// The decisions of one pass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan<S> {
-    /// Idempotent server-side applies, any number; only those that would change something.
+    /// Idempotent server-side applies; only those that would change an object.
     pub ensures: Vec<Ensure>,
-    /// At most one consequential step, guarded by what must still be true when it happens.
+    /// At most one consequential step, guarded by the facts that must still hold when the operator carries out the step.
     pub act: Option<Act>,
-    /// The whole status as it is now, before the act; written only when it differs.
+    /// The whole status before the act. The operator writes the status only when it differs.
     pub status: S,
-    /// What people should hear about: log line and Event.
+    /// Log lines and Events.
     pub notes: Vec<Note>,
-    /// Why there is no act although not all is as desired.
+    /// Why there is no act although the object is not as desired.
     pub waiting: Option<Waiting>,
-    /// When to look again, if nothing changes before.
+    /// When the operator plans again, if no watch event comes before.
     pub wake: Wake,
 }
 
-/// An object that is ours alone and may be applied at any time.
+/// An object that Holdfast owns alone and may apply at any time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ensure {
     /// A Service.
@@ -128,7 +128,7 @@ pub enum Ensure {
         /// Fingerprint of the certificate.
         ca: String,
     },
-    /// A Certificate that cert-manager is asked for.
+    /// A Certificate for cert-manager.
     Certificate {
         /// Name, namespace, labels and owner.
         metadata: Box<ObjectMeta>,
@@ -139,16 +139,16 @@ pub enum Ensure {
     Secret(Box<Issue>),
     /// The `CronJob` of a schedule.
     CronJob(Box<CronJob>),
-    /// The disruption budget of a cluster that has one voter left goes: it would block every drain.
+    /// The disruption budget of a cluster with one voter left. Holdfast deletes the budget, which would block every drain.
     DropBudget(Target),
 }
 
-/// One consequential step. `act` does it with a live check of what it carries, and nothing else.
+/// One consequential step. `act` re-checks with a live read the facts that the step carries, and makes no other choice.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Act {
-    /// Write the cluster's latches (with the status, under its resourceVersion).
+    /// Write the cluster's latches with the status, under its resourceVersion.
     Latch(Box<Latches>),
-    /// Put our finalizer on the `EtcdCluster`, before it has a member.
+    /// Put Holdfast's finalizer on the `EtcdCluster`, before the cluster has a member.
     HoldCluster {
         /// The cluster.
         cluster: Target,
@@ -160,14 +160,14 @@ pub enum Act {
         /// The value.
         retention: Retention,
     },
-    /// Remove our finalizer from an `EtcdCluster` whose members have the newest `spec.storage.retention`.
+    /// Remove Holdfast's finalizer from an `EtcdCluster` whose members have the newest `spec.storage.retention`.
     ReleaseCluster {
         /// The cluster.
         cluster: Target,
     },
-    /// POST a member. An existing one of the same name and owner counts as done; another's is a conflict.
+    /// POST an `EtcdMember`. An existing member of the same name and owner counts as done. A member of another owner is a conflict.
     CreateMember(Box<EtcdMember>),
-    /// Tell etcd of a new learner. A member that already has this peer URL counts as done.
+    /// Add a learner to etcd's membership. A listed member with this peer URL counts as done.
     AddLearner {
         /// Name of the member.
         name: String,
@@ -176,7 +176,7 @@ pub enum Act {
         /// The etcd cluster that must answer.
         cluster_id: u64,
     },
-    /// Latch `spec.initialCluster` of a member that etcd now knows, so that its Pod may be made.
+    /// Latch `spec.initialCluster` of a member that etcd lists, so that the member's pass may create the Pod.
     SetInitialCluster {
         /// The member.
         member: Target,
@@ -187,14 +187,14 @@ pub enum Act {
     LatchJoined {
         /// The member.
         member: Target,
-        /// Under which identity it serves.
+        /// Member ID and cluster ID under which the member serves.
         joined: Joined,
     },
-    /// Remove the `may-start-empty` annotation from a Pod, and tell it whom its member has joined as.
+    /// Remove the `may-start-empty` annotation from a Pod, and write the member's `spec.joined` on the Pod.
     ForbidEmptyStart {
         /// The Pod.
         pod: Target,
-        /// Whom it has joined as.
+        /// Member ID and cluster ID of the member.
         joined: Joined,
     },
     /// Latch `spec.startCount` of a member: its Pod of this number serves.
@@ -204,16 +204,16 @@ pub enum Act {
         /// The number.
         count: u64,
     },
-    /// Tell a Pod of its member's `spec.startCount` and `spec.joined`, for the gate at the next start of the container.
+    /// Write the member's `spec.startCount` and `spec.joined` on the Pod, for the gate at the next start of the container.
     MarkStarted {
         /// The Pod.
         pod: Target,
         /// The number.
         count: u64,
-        /// Whom the member has joined as.
+        /// Member ID and cluster ID of the member.
         joined: Joined,
     },
-    /// Give a learner its vote. etcd itself judges whether it has caught up.
+    /// Promote a learner to a voter. etcd itself checks whether the learner has caught up.
     Promote {
         /// Name of the member.
         name: String,
@@ -229,12 +229,12 @@ pub enum Act {
         /// Why and since when.
         leaving: Leaving,
     },
-    /// Label the Pod of a member that leaves as no voter's: no new client reaches it.
+    /// Label the Pod of a member that leaves as the Pod of a learner, so that no new client reaches the Pod.
     DismissClients {
         /// The Pod.
         pod: Target,
     },
-    /// Ask the leader, which is to be removed, to hand the leadership to another voter.
+    /// Ask the leader, which etcd is to remove, to hand the leadership to another voter.
     MoveLeader {
         /// Name of the member that leads.
         name: String,
@@ -245,13 +245,13 @@ pub enum Act {
         /// The etcd cluster that must answer.
         cluster_id: u64,
     },
-    /// Remove a member from etcd's list. A member that is not listed counts as done.
+    /// Remove a member from etcd's membership. A member that etcd does not list counts as done.
     RemoveMember {
         /// Name of the member.
         name: String,
         /// Its ID.
         member_id: u64,
-        /// Whether it has no vote.
+        /// Whether the member is a learner.
         learner: bool,
         /// The etcd cluster that must answer.
         cluster_id: u64,
@@ -260,24 +260,24 @@ pub enum Act {
     LatchRemoved {
         /// The member.
         member: Target,
-        /// The proof.
+        /// The proof that etcd does not list the member.
         removed: Removed,
     },
-    /// Latch `spec.parked` of a member; its own pass then ends its Pod.
+    /// Latch `spec.parked` of a member. The member's own pass then deletes the Pod.
     Park {
         /// The member.
         member: Target,
-        /// State of its log.
+        /// Term and index of the member's log.
         parked: Parked,
     },
-    /// Remove `spec.parked` of a member: its cluster has caught up with the log it was parked with.
+    /// Remove `spec.parked` of a member: the leader has applied the index at which the member was parked.
     Unpark {
         /// The member.
         member: Target,
     },
     /// Write a Secret with a new CA or new certificates.
     Issue(Box<Issue>),
-    /// Write `spec.tls.staged` of a member: its Secret holds these certificates.
+    /// Write `spec.tls.staged` of a member: the member's Secret holds these certificates.
     AnnounceCertificates {
         /// The member.
         member: Target,
@@ -293,29 +293,29 @@ pub enum Act {
         /// Digest of the certificates.
         digest: String,
     },
-    /// Clear an alarm that nobody can have any more.
+    /// Clear an alarm that no member can hold any more.
     Disarm {
         /// The alarm; etcd does not list the member that it names.
         alarm: Alarm,
         /// The etcd cluster that must answer.
         cluster_id: u64,
     },
-    /// Commit an entry that changes nothing in etcd's log: a member that received a snapshot serves after the next entry.
+    /// Commit an entry that changes nothing. A member that received a snapshot from the leader serves after the next entry.
     CommitEntry {
         /// The etcd cluster that must answer.
         cluster_id: u64,
     },
-    /// Label a Pod as a voter's: clients reach it from now on.
+    /// Put the voter label on a Pod, so that clients reach the Pod.
     AdmitClients {
         /// The Pod.
         pod: Target,
     },
-    /// Put labels of ours back that somebody took from a Pod: Services, budgets and our own watch select by them. Never
-    /// the role, which is [`Act::AdmitClients`]'s.
+    /// Restore Holdfast's labels that another writer removed from a Pod or changed: Services, budgets and Holdfast's watch
+    /// select by these labels. Never the role, which [`Act::AdmitClients`] writes.
     Relabel {
         /// The Pod.
         pod: Target,
-        /// Those that are missing, or another's.
+        /// The labels that are missing or have another value.
         labels: BTreeMap<String, String>,
     },
     /// POST a member's claim.
@@ -336,23 +336,23 @@ pub enum Act {
         /// Why, for the log and the Event.
         why: String,
     },
-    /// Delete an `EtcdMember`; its finalizer holds it until its Pod and claim are gone.
+    /// Delete an `EtcdMember`. Its finalizer keeps the object until the Pod and the claim are gone.
     DeleteMember {
         /// The member.
         member: Target,
         /// Why, for the log and the Event.
         why: String,
     },
-    /// Remove our finalizer from an `EtcdMember` whose parts are gone.
+    /// Remove Holdfast's finalizer from an `EtcdMember` whose Pod and claim are gone.
     ReleaseMember {
         /// The member.
         member: Target,
     },
-    /// POST the record of a schedule's run. An existing one of the same name that records the same run counts as done.
+    /// POST the record of a schedule's run. An existing record of the same name and run counts as done.
     RecordRun(Box<EtcdSnapshot>),
-    /// Latch `status.pruneRun` of a schedule (with the status, under its resourceVersion), before the clusters are read.
+    /// Latch `status.pruneRun` of a schedule with the status, under its resourceVersion, before the pass reads the clusters.
     LatchPrune(Box<PruneRun>),
-    /// Delete the record of a run of which nothing is stored: it failed, or its snapshot was removed.
+    /// Delete the record of a run without a stored snapshot: the run failed, or Holdfast removed the snapshot.
     DeleteRecord {
         /// The `EtcdSnapshot`.
         snapshot: Target,
@@ -361,59 +361,59 @@ pub enum Act {
         /// Why, for the log and the Event.
         why: String,
     },
-    /// Delete the Job of a snapshot whose agent has ended, and whose Pod another container keeps running.
+    /// Delete the Job of a snapshot whose agent has ended while another container keeps the Pod running.
     DeleteJob {
         /// The Job.
         job: Target,
         /// Why, for the log and the Event.
         why: String,
     },
-    /// Put our finalizer on an `EtcdSnapshot` whose stored snapshot is to go along.
+    /// Put Holdfast's finalizer on an `EtcdSnapshot` whose deletion also removes the stored snapshot.
     KeepArtifact {
         /// The snapshot.
         snapshot: Target,
     },
-    /// Latch `status.removal` of a snapshot (with the status, under its resourceVersion), before the restores are read.
+    /// Latch `status.removal` of a snapshot with the status, under its resourceVersion, before the pass reads the restores.
     LatchRemoval(Removal),
-    /// Remove our finalizer from an `EtcdSnapshot`.
+    /// Remove Holdfast's finalizer from an `EtcdSnapshot`.
     ReleaseArtifact {
         /// The snapshot.
         snapshot: Target,
     },
-    /// POST a Job. An existing one of the same name and owner counts as done.
+    /// POST a Job. An existing Job of the same name and owner counts as done.
     StartJob(Box<Job>),
 }
 
 impl Act {
-    /// Whether it is written with the status.
+    /// Whether the operator writes the act with the status.
     pub const fn is_latch(&self) -> bool {
         matches!(self, Self::Latch(_) | Self::LatchPrune(_) | Self::LatchRemoval(_))
     }
 }
 
-/// What a pass decided to do next. `Settled` means that nothing is left to do.
+/// The decision of a pass. `Settled` means that nothing is left to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
-    /// Do this, and look again then.
+    /// Do this act, and plan again at the wake.
     Do(Act, Wake),
-    /// Do nothing, because of this, and look again then.
+    /// Do nothing for this reason, and plan again at the wake.
     Wait(Waiting, Wake),
-    /// All is as desired; look again then.
+    /// The object is as desired; plan again at the wake.
     Settled(Wake),
 }
 
 impl Next {
-    /// An act, with the next look right after it.
+    /// Returns an act, with the next pass right after it.
     pub const fn act(act: Act) -> Self {
         Self::Do(act, Wake::Now)
     }
 
-    /// Nothing, because of this.
+    /// Returns a wait for this reason.
     pub fn wait(reason: Reason, message: impl Into<String>, wake: Wake) -> Self {
         Self::Wait(Waiting { reason, message: message.into() }, wake)
     }
 
-    /// The parts of a plan.
+    /// Returns the parts of a plan.
     pub fn into_parts(self) -> (Option<Act>, Option<Waiting>, Wake) {
         match self {
             Self::Do(act, wake) => (Some(act), None, wake),
@@ -423,78 +423,78 @@ impl Next {
     }
 }
 
-/// The one object an act is about. UID and resourceVersion become preconditions: a newer object is never touched (I12).
+/// The object of an act. UID and resourceVersion become preconditions: Holdfast never touches a newer object (I12).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Name, in the namespace of the pass.
     pub name: String,
     /// UID.
     pub uid: String,
-    /// The version the decision was made on.
+    /// The version that the pass decided on.
     pub resource_version: String,
 }
 
 /// One sentence for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Whether it is bad news (Event type `Warning`).
+    /// Whether the Event has the type `Warning`.
     pub warning: bool,
     /// Event reason, CamelCase.
     pub reason: String,
-    /// What happened and what to do.
+    /// What happened, and what a person can do.
     pub message: String,
 }
 
-/// Why nothing is done although not all is as desired: a value that becomes a condition, never an error.
+/// Why the pass has no act although the object is not as desired: a value that becomes a condition, never an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// The condition's reason.
     pub reason: Reason,
-    /// The condition's message: what is waited for, and what a person can do.
+    /// The condition's message: the missing fact, and what a person can do.
     pub message: String,
 }
 
-/// When to look again, if no watch event comes before.
+/// When the operator plans again, if no watch event comes before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// Right after this pass's act: there is more to do.
+    /// Right after this pass's act.
     Now,
-    /// In this many milliseconds (jittered by the operator).
+    /// After this many milliseconds (the operator adds jitter).
     AfterMillis(u64),
-    /// Only when something changes (the operator still looks every few minutes, against missed events).
+    /// Only after a change. The operator still plans every few minutes, against missed events.
     OnChange,
 }
 
 impl Wake {
-    /// At this time; `None` where it is not ahead any more.
+    /// Returns the wake at this time; `None` when the time is past.
     pub fn at(time: Timestamp, now: Timestamp) -> Option<Self> {
         let left = u64::try_from(time.duration_since(now).as_millis()).ok();
         left.filter(|left| *left > 0).map(Self::AfterMillis)
     }
 }
 
-/// What the operator was started with.
+/// The settings of the operator's process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Image of this very binary, for gate and agent.
+    /// Image of this binary, for gate and agent.
     pub agent_image: String,
     /// Repository of etcd's image.
     pub etcd_repository: String,
-    /// What stands between Pods and stores.
+    /// Proxies between Pods and stores.
     pub proxies: Proxies,
-    /// The domain of the Kubernetes cluster: `cluster.local`; `None`: not known.
+    /// The domain of the Kubernetes cluster, such as `cluster.local`; `None` if unknown.
     pub cluster_domain: Option<String>,
-    /// The user of Pods, where no spec chooses.
+    /// The user of Pods, where the spec does not choose.
     pub pod_run_as: RunAs,
 }
 
-/// What stands between Pods and stores, for those that speak to one.
+/// Proxies between Pods and stores, for the Pods that connect to a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proxies {
     /// For stores with TLS.
     pub https: Option<String>,
-    /// For stores without.
+    /// For stores without TLS.
     pub http: Option<String>,
-    /// Names, domains and networks that are reached without, separated by commas.
+    /// Names, domains and networks that Pods reach without a proxy, separated by commas.
     pub except: Option<String>,
 }

@@ -1,6 +1,6 @@
-//! Facts about Pods, read from what the API server says.
+//! Facts about Pods, read from their objects.
 //!
-//! Decides nothing but how a fact is read, so that the cluster pass and the member pass read it the same way.
+//! Decides only how a fact is read, so that the cluster pass and the member pass read it the same way.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
@@ -14,30 +14,30 @@ use crate::api::key;
 use crate::api::member::Joined;
 use crate::plan::build::container;
 
-/// Whether a member may still start on an empty volume.
+/// Whether the Pod permits a start on an empty volume.
 pub fn may_start_empty(pod: &Pod) -> bool {
     pod.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(key::MAY_START_EMPTY))
 }
 
-/// The number of this Pod among its member's, as its gate was told; `None` for Pods made before there was one.
+/// Returns the number of this Pod among its member's Pods, from the gate's arguments; `None` for a Pod of an earlier version.
 pub fn start_number(pod: &Pod) -> Option<u64> {
     let gate = arguments(pod, container::ETCD)?.iter().take_while(|arg| *arg != "--exec");
     gate.filter_map(|arg| arg.strip_prefix("--start=")).find_map(|number| number.parse().ok())
 }
 
-/// The number of the latest Pod of its member that this Pod knows to have served.
+/// Returns the number of its member's latest Pod that served, from this Pod's annotation.
 pub fn knows_started(pod: &Pod) -> u64 {
     let said = pod.metadata.annotations.as_ref().and_then(|a| a.get(key::STARTED));
     said.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// Whether the Pod knows that its member has joined as this one.
+/// Whether the Pod's annotation has these joined IDs of its member.
 pub fn knows_joined(pod: &Pod, joined: &Joined) -> bool {
     let said = pod.metadata.annotations.as_ref().and_then(|a| a.get(key::JOINED));
     said.is_some_and(|said| *said == joined.annotation())
 }
 
-/// Whether the Pod answers its readiness probe.
+/// Whether the Pod is ready and not being deleted.
 pub fn ready(pod: &Pod) -> bool {
     condition(pod, "Ready", "True").is_some() && !meta::deleting(&pod.metadata)
 }
@@ -51,7 +51,7 @@ pub fn ended(pod: &Pod) -> bool {
     matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Failed" | "Succeeded"))
 }
 
-/// Why the Pod as a whole has ended, in kubelet's words and in brackets: `Evicted`, `OutOfpods` and the like.
+/// Returns why the Pod as a whole has ended, in kubelet's words and in brackets: `Evicted`, `OutOfpods` and the like.
 pub fn why_ended(pod: &Pod) -> String {
     let status = pod.status.as_ref();
     let words = status.map(|s| [s.reason.as_deref(), s.message.as_deref()]).unwrap_or_default();
@@ -69,37 +69,37 @@ pub(super) fn running_since(pod: &Pod) -> Option<Timestamp> {
     Some(running.started_at.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0))
 }
 
-/// The image of ours that the Pod was asked for with. What stands in it may be a webhook's; only of one that an earlier
-/// version made nothing else is known.
+/// Returns the agent image that the operator created the Pod with. A webhook may have changed the image in the spec, which only
+/// counts for a Pod of an earlier version without the annotation.
 pub fn agent_image(pod: &Pod) -> Option<&str> {
     let said = pod.metadata.annotations.as_ref().and_then(|all| all.get(key::AGENT_IMAGE)).map(String::as_str);
     said.or_else(|| container_of(pod, container::INSTALL)?.image.as_deref())
 }
 
-/// Whether the Pod has a restore step, and so keeps what that needs mounted, also when it is long done.
+/// Whether the Pod has a restore step, and so mounts the step's volumes, also after the restore.
 pub fn restores(pod: &Pod) -> bool {
     container_of(pod, container::RESTORE).is_some()
 }
 
-/// Names of the claims that the Pod mounts.
+/// Returns the names of the claims that the Pod mounts.
 pub fn claims(pod: &Pod) -> impl Iterator<Item = &str> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     volumes.filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.as_str()))
 }
 
-/// A claim that both Pods mount, while the other one has not ended.
+/// Returns a claim that both Pods mount, while the other Pod has not ended.
 pub fn shared_claim<'a>(pod: &'a Pod, other: &Pod) -> Option<&'a str> {
     let another = meta::uid(&pod.metadata) != meta::uid(&other.metadata) && !ended(other);
     claims(pod).find(|claim| another && claims(other).any(|used| used == *claim))
 }
 
-/// [`unprepared_since`], of a Pod with a restore step.
+/// Returns [`unprepared_since`] of a Pod with a restore step.
 pub fn restore_held_since(pod: &Pod) -> Option<Timestamp> {
     if restores(pod) { unprepared_since(pod) } else { None }
 }
 
-/// Since when a Pod cannot start, where kubelet says so: it has no sandbox, or a volume is not mounted (Kubernetes:
-/// `PodReadyToStartContainers`, KEP 3085). `None` while etcd runs, whatever else is said.
+/// Returns since when a Pod cannot start by kubelet's condition: the Pod has no sandbox, or a volume is not mounted (Kubernetes:
+/// `PodReadyToStartContainers`, KEP 3085). `None` while etcd runs.
 pub fn unprepared_since(pod: &Pod) -> Option<Timestamp> {
     if runs(pod) {
         return None;
@@ -108,8 +108,8 @@ pub fn unprepared_since(pod: &Pod) -> Option<Timestamp> {
     unprepared.last_transition_time.as_ref().map(|t| t.0)
 }
 
-/// A Pod that is not there yet, or not long enough for its silence to mean anything: 60 s to be scheduled, pulled and
-/// mounted; 30 s for etcd to read its log and find a leader.
+/// Whether a Pod does not exist yet, or is too young for its silence to matter: 60 s to schedule the Pod, pull the image and mount
+/// the volume; 30 s for etcd to read its log and find a leader.
 pub fn starting(pod: Option<&Pod>, now: Timestamp) -> bool {
     let Some(pod) = pod else { return true };
     if let Some(since) = running_since(pod) {
@@ -118,28 +118,28 @@ pub fn starting(pod: Option<&Pod>, now: Timestamp) -> bool {
     pod.metadata.creation_timestamp.as_ref().is_none_or(|t| now < t.0 + SignedDuration::from_secs(60))
 }
 
-/// So long a member may take to join with each of two Pods: the member's pass makes the second one (`member/pod.rs`), and the
+/// How long a member may take to join with each of two Pods: the member's pass creates the second Pod (`member/pod.rs`), and the
 /// cluster's pass gives the member up (`cluster/stuck.rs`).
 pub const JOINS_WITHIN: SignedDuration = SignedDuration::from_mins(10);
 
-/// Longer than this after its time to end a Pod is still there: its node does not say that it has ended. The API server
-/// sets that time to the end of the grace period (metadata.deletionTimestamp).
+/// How long after its deletionTimestamp a Pod may exist before its node counts as silent. The API server sets that time to the
+/// end of the grace period (metadata.deletionTimestamp).
 const LINGERS_AFTER: SignedDuration = SignedDuration::from_secs(30);
 
-/// From when on a Pod that goes is there too long.
+/// Returns from when on a Pod that is being deleted lingers.
 pub fn lingers_from(pod: &Pod) -> Option<Timestamp> {
     pod.metadata.deletion_timestamp.as_ref().map(|t| t.0 + LINGERS_AFTER)
 }
 
-/// Whether a Pod that goes is there too long.
+/// Whether a Pod that is being deleted lingers.
 pub fn lingers(pod: &Pod, now: Timestamp) -> bool {
     lingers_from(pod).is_some_and(|from| now >= from)
 }
 
-/// Between what is wrong with the node of such a Pod and what a person may do.
+/// The words between the problem with such a Pod's node and the remedy.
 pub(super) const IF_OFF: &str = ". If that node never returns, and only then: ";
 
-/// What a person has to know of a Pod that goes and is there too long.
+/// Returns cause and remedy for a Pod that lingers.
 pub fn who_holds(pod: &Pod) -> String {
     let held = pod.metadata.finalizers.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(", ");
     match pod.spec.as_ref().and_then(|s| s.node_name.as_deref()) {
@@ -153,7 +153,7 @@ pub fn who_holds(pod: &Pod) -> String {
     }
 }
 
-/// The arguments of a container of a Pod.
+/// Returns the arguments of a container of a Pod.
 pub fn arguments<'a>(pod: &'a Pod, name: &str) -> Option<&'a [String]> {
     container_of(pod, name)?.args.as_deref()
 }
@@ -163,14 +163,14 @@ pub(super) fn container_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container
     spec.containers.iter().chain(spec.init_containers.iter().flatten()).find(|c| c.name == name)
 }
 
-/// The status of a container of a Pod.
+/// Returns the status of a container of a Pod.
 pub fn status<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
     let status = pod.status.as_ref()?;
     let all = status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten());
     all.into_iter().find(|c| c.name == name)
 }
 
-/// How a container last ended.
+/// Returns a container's last end.
 pub fn last_end(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     fn ended(state: Option<&ContainerState>) -> Option<&ContainerStateTerminated> {
         state?.terminated.as_ref()
@@ -178,13 +178,13 @@ pub fn last_end(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     ended(status.state.as_ref()).or_else(|| ended(status.last_state.as_ref()))
 }
 
-/// How kubelet reports a container of which kubelet knows no end, also one that it never started.
+/// Reason that kubelet gives for a container without a known end, also for a container that never started.
 const UNKNOWN_END: &str = "ContainerStatusUnknown";
 
-/// In its message where the container had run (Kubernetes: `convertStatusToAPIStatus` in kubelet_pods.go).
+/// Part of that message if the container had run (Kubernetes: `convertStatusToAPIStatus` in kubelet_pods.go).
 const USED_TO_RUN: &str = "used to be Running";
 
-/// Whether a container that has ended had begun.
+/// Whether a container that has ended had started.
 pub(super) fn had_begun(end: &ContainerStateTerminated) -> bool {
     end.started_at.is_some()
         || end.reason.as_deref() != Some(UNKNOWN_END)
@@ -198,12 +198,12 @@ pub struct Unstarted {
     pub name: String,
     /// When the Pod was created.
     pub created: Timestamp,
-    /// When its deletion was asked for.
+    /// When the deletion was requested.
     pub deleted: Timestamp,
 }
 
 impl Unstarted {
-    /// The Pod in its last state, where that state proves that this container never ran and never will.
+    /// Returns the Pod, where its last state proves that this container never ran and never will.
     pub fn of(pod: &Pod, container: &str, now: Timestamp) -> Option<Self> {
         let ObjectMeta { creation_timestamp, deletion_timestamp, deletion_grace_period_seconds, .. } = &pod.metadata;
         let grace = SignedDuration::from_secs(deletion_grace_period_seconds.unwrap_or_default());
@@ -225,18 +225,18 @@ fn never_runs(pod: &Pod, container: &str, now: Timestamp) -> bool {
     });
     // The API server binds no Pod that is being deleted to a node.
     let unbound = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_none_or(str::is_empty);
-    // In time: kubelet answered, and had lost no container in a restart of its node. A disrupted Pod may have been ended by
-    // the API server alone, while its node was not heard.
+    // In time: kubelet answered, and had lost no container in a restart of its node. The API server alone may have ended a
+    // disrupted Pod while its node was silent.
     let by_kubelet = || ended(pod) && !lingers(pod, now) && condition(pod, "DisruptionTarget", "True").is_none();
     !began && (unbound || by_kubelet())
 }
 
-/// What a container reported, where it reported anything.
+/// Returns the report of a container.
 pub fn report(pod: &Pod, name: &str) -> Option<Report> {
     report_of(last_end(status(pod, name)?)?)
 }
 
-/// What a container reported of the snapshots of a schedule that it judged.
+/// Returns the report of a container that pruned a schedule's snapshots.
 pub fn prune_report(pod: &Pod, name: &str) -> Option<PruneReport> {
     match removal_report(pod, name)? {
         RemovalReport::Pruned(report) => Some(*report),
@@ -244,7 +244,7 @@ pub fn prune_report(pod: &Pod, name: &str) -> Option<PruneReport> {
     }
 }
 
-/// What a container reported of the one snapshot that it removed, or refused to remove.
+/// Returns the report of a container that removed a snapshot, or refused to remove it.
 pub fn removed_report(pod: &Pod, name: &str) -> Option<RemovedReport> {
     match removal_report(pod, name)? {
         RemovalReport::Removed(report) => Some(report),
@@ -256,7 +256,7 @@ fn removal_report(pod: &Pod, name: &str) -> Option<RemovalReport> {
     serde_json::from_str(last_end(status(pod, name)?)?.message.as_deref()?.trim()).ok()
 }
 
-/// The report in a container's last words.
+/// Returns the report in a container's termination message.
 pub(super) fn report_of(end: &ContainerStateTerminated) -> Option<Report> {
     serde_json::from_str(end.message.as_deref()?.trim()).ok()
 }

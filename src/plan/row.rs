@@ -1,7 +1,7 @@
-//! Jobs that ask the same, one after the other.
+//! Consecutive Jobs with the same request.
 //!
-//! Decides which they are, and which of them each is: by their names, which are made of the question and the number, and
-//! which nobody can take away. What a Job says of its number is a hint. When the next one asks is decided elsewhere.
+//! Decides which Jobs belong to a request, and the number of each: by the Job's name, which is made from the request and the
+//! number and which no writer can change. The number in the Job's annotation is a hint. Does not decide when the next Job starts.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use k8s_openapi::api::batch::v1::Job;
 use super::meta;
 use crate::api::key;
 
-/// Those of `all` whose Jobs have one of these names, each with its number, in order.
+/// Returns the elements of `all` with one of these Job names, each with its number, in order.
 pub fn of<T>(all: Vec<T>, job: impl Fn(&T) -> &Job, name: impl Fn(i32) -> String) -> Vec<(i32, T)> {
     let numbered = all.into_iter().map(|one| (said(job(&one)), one));
     let (mut row, others): (Vec<_>, Vec<_>) =
         numbered.partition(|(number, one)| meta::name(&job(one).metadata) == name(*number));
     if !others.is_empty() {
-        // Each was made after one that was there, so no number is further away.
+        // Each Job was created after an existing Job, so no number is larger.
         let more = i32::try_from(others.len()).unwrap_or(i32::MAX);
         let most = row.iter().map(|(number, _)| *number).max().unwrap_or(0).saturating_add(more);
         let names: BTreeMap<String, i32> = (0..=most).map(|number| (name(number), number)).collect();
@@ -27,7 +27,7 @@ pub fn of<T>(all: Vec<T>, job: impl Fn(&T) -> &Job, name: impl Fn(i32) -> String
     row
 }
 
-/// How many there were before, as a Job says it of itself.
+/// Returns the number of earlier Jobs, from the Job's annotation.
 pub fn said(job: &Job) -> i32 {
     let annotations = job.metadata.annotations.as_ref();
     annotations.and_then(|all| all.get(key::ATTEMPTS_BEFORE)?.parse().ok()).unwrap_or(0)

@@ -1,8 +1,8 @@
-//! Rules that hold for every plan about a cluster, a member, a snapshot or a schedule. Tests check them, and the operator checks each plan
-//! before it acts. Stores only start Jobs, each under a name that is taken once.
+//! Rules that hold for every plan about a cluster, a member, a snapshot or a schedule. Tests check them, and the operator checks
+//! each plan before it acts. A store only starts Jobs, each under a name that is used once.
 //!
-//! Decides only yes or no, from what was seen and what is about to be done, with reasoning of its own: it shares no
-//! decision with the plans it judges. A violation means that nothing is done and a person looks.
+//! Decides only yes or no, from the observed facts and the intended act, with reasoning of its own: this file shares no decision
+//! with the plans that it checks. After a violation the operator does nothing, and a person has to look.
 
 mod cluster;
 mod facts;
@@ -29,9 +29,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 /// A rule that a plan broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which invariant (`I1` to `I29`).
+    /// The invariant (`I1` to `I29`).
     pub invariant: &'static str,
-    /// What the plan wanted, and why not.
+    /// The intended act, and the rule that forbids it.
     pub message: String,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Violation {
 
 type Verdict = Result<(), Violation>;
 
-/// A plan that keeps the rules. Only this file makes one, and the operator writes nothing else.
+/// A plan that keeps the rules. Only this file creates this type, and the operator carries out no other plan.
 #[derive(Clone, Debug)]
 pub struct Checked<S>(Plan<S>);
 
@@ -58,29 +58,29 @@ impl<S> Checked<S> {
         }
     }
 
-    /// The plan of a kind that only starts Jobs, each under a name that is taken once.
+    /// Checks the plan of a kind that only starts Jobs, each under a name that is used once.
     ///
     /// # Errors
-    /// The plan wants something else.
+    /// The plan has another act, or an object to apply.
     pub fn starts_jobs(plan: Plan<S>) -> Result<Self, Broken<S>> {
         let holds = plan.ensures.is_empty() && matches!(plan.act, None | Some(Act::StartJob(_)));
         Self::of(plan, rule("I12", holds, "a store does nothing but start Jobs"))
     }
 
-    /// The status of a plan, without its act and its ensures.
+    /// Returns the status of a plan, without its act and its ensures.
     #[must_use]
     pub fn status_only(plan: Plan<S>) -> Self {
         Self(Plan { ensures: vec![], act: None, wake: Wake::OnChange, ..plan })
     }
 
-    /// The plan.
+    /// Returns the plan.
     pub fn into_plan(self) -> Plan<S> {
         self.0
     }
 }
 
 impl Checked<EtcdClusterStatus> {
-    /// The plan of a cluster.
+    /// Checks the plan of a cluster.
     ///
     /// # Errors
     /// The plan breaks a rule.
@@ -94,7 +94,7 @@ impl Checked<EtcdClusterStatus> {
 }
 
 impl Checked<EtcdMemberStatus> {
-    /// The plan of a member.
+    /// Checks the plan of a member.
     ///
     /// # Errors
     /// The plan breaks a rule.
@@ -108,7 +108,7 @@ impl Checked<EtcdMemberStatus> {
 }
 
 impl Checked<EtcdSnapshotStatus> {
-    /// The plan of a snapshot.
+    /// Checks the plan of a snapshot.
     ///
     /// # Errors
     /// The plan breaks a rule.
@@ -123,7 +123,7 @@ impl Checked<EtcdSnapshotStatus> {
 }
 
 impl Checked<EtcdSnapshotScheduleStatus> {
-    /// The plan of a schedule.
+    /// Checks the plan of a schedule.
     ///
     /// # Errors
     /// The plan breaks a rule.
@@ -136,12 +136,12 @@ impl Checked<EtcdSnapshotScheduleStatus> {
     }
 }
 
-/// `holds`, or a violation of `invariant`.
+/// Returns a violation of `invariant` unless `holds`.
 fn rule(invariant: &'static str, holds: bool, message: &str) -> Verdict {
     if holds { Ok(()) } else { Err(Violation { invariant, message: message.to_owned() }) }
 }
 
-/// Whether a target is exactly the object that was seen, with all that a precondition needs (I12).
+/// Whether a target is exactly the object of the pass, with all fields that a precondition needs (I12).
 fn is(target: &Target, seen: &ObjectMeta) -> bool {
     !target.uid.is_empty() && !target.resource_version.is_empty() && *target == Target::of(seen)
 }

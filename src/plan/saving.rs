@@ -1,6 +1,6 @@
-//! What an agent that saves is asked, for one snapshot and for every run of a schedule alike.
+//! The request to an agent that saves, for one snapshot and for every run of a schedule.
 //!
-//! Decides the request from a template and what is known of the etcd. Who asks, and the Job's shape, are decided elsewhere.
+//! Decides the request from a template and the facts about etcd. `build/job.rs` decides the Job's shape.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use snapshot_agent::contract::{
@@ -14,20 +14,20 @@ use crate::api::name::{LocalRef, Scheme};
 use crate::api::snapshot::{EXTERNAL, External, SnapshotTemplate};
 use crate::api::{EtcdCluster, name};
 
-/// What a Job needs to know of the cluster; empty for an etcd that is not ours.
+/// Facts about the cluster for a Job; empty for an external etcd.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Source {
-    /// Client URLs of the members with a vote.
+    /// Client URLs of the voters.
     pub(super) endpoints: Vec<String>,
     /// UID of the cluster.
     pub(super) cluster_uid: Option<String>,
     /// etcd's cluster ID, hexadecimal.
     pub(super) cluster_id: Option<String>,
-    /// Key of the snapshot that its own data came from.
+    /// Key of the snapshot that the cluster was restored from.
     pub(super) restored_from: Option<String>,
 }
 
-/// A cluster that has formed and its members with a vote, or what is missing.
+/// Returns the facts about a formed cluster with voters, or the missing condition.
 pub(super) fn source(cluster: &EtcdCluster) -> Result<Source, (Reason, String)> {
     let name = meta::name(&cluster.metadata);
     let status = cluster.status.as_ref();
@@ -51,7 +51,7 @@ pub(super) fn source(cluster: &EtcdCluster) -> Result<Source, (Reason, String)> 
     Ok(Source { endpoints, cluster_uid, cluster_id: Some(formed.cluster_id.clone()), restored_from })
 }
 
-/// The request, without whoever asks.
+/// Returns the request, without the owner of the Job.
 pub(super) fn request(
     template: &SnapshotTemplate,
     (namespace, filed_under): (String, String),
@@ -61,14 +61,14 @@ pub(super) fn request(
 ) -> SaveRequest {
     SaveRequest {
         etcd: EtcdFlags { endpoints: source.endpoints, ..EtcdFlags::default() },
-        // Whatever its names lead to now has to be the store that was meant (I25).
+        // The store behind these names must be the intended store (I25).
         expect_store_id: store_id,
         namespace,
         cluster: filed_under,
         cluster_uid: source.cluster_uid,
         cluster_spec: cluster.and_then(|cluster| recorded(&cluster.spec)),
         restored_from: source.restored_from,
-        // Whatever answers at these names now has to be the etcd that was meant.
+        // The etcd behind these names must be the intended etcd.
         expect_cluster_id: source.cluster_id,
         compression: template.compression,
         verify: template.verify,
@@ -80,28 +80,28 @@ pub(super) fn request(
     }
 }
 
-/// The name that stands for the etcd in the key.
+/// Returns the folder name of the etcd in the key.
 pub(super) fn filed_under(cluster: Option<&LocalRef>) -> String {
     cluster.map_or(EXTERNAL, |cluster| &cluster.name).to_owned()
 }
 
-/// A cluster of ours that demands certificates: the agent shows the operator's.
+/// Returns the connection to an EtcdCluster with TLS: the agent uses the operator's certificate.
 pub(super) fn with_certificates(cluster: Option<&EtcdCluster>, endpoints: Vec<String>) -> Option<External> {
     let cluster = cluster.filter(|c| c.spec.scheme() == Scheme::Https)?;
     let tls_secret_ref = Some(LocalRef { name: name::operator_tls(meta::name(&cluster.metadata)) });
     Some(External { endpoints, tls_secret_ref, ..External::default() })
 }
 
-/// KiB a second, rounded up: what is asked for is not turned off. What is no size is refused at admission.
+/// Returns KiB a second, rounded up, so that a small value does not turn the limit off. Admission refuses an invalid quantity.
 fn least(throughput: Option<&Quantity>) -> u64 {
     throughput.and_then(valid::bytes).map_or(DEFAULT_MIN_THROUGHPUT_KIB, |bytes| bytes.div_ceil(1 << 10))
 }
 
-/// What a manifest records of the cluster, so that the store alone is enough to make it again: all but where its own first
-/// data came from, and whether somebody has paused it.
+/// Returns the spec for the manifest, so that the store alone is enough to create the cluster again: without `bootstrap` and
+/// `paused`.
 fn recorded(spec: &EtcdClusterSpec) -> Option<String> {
     let spec = EtcdClusterSpec { bootstrap: None, paused: false, ..spec.clone() };
-    // One variable of a process takes 128 KiB at most: a longer spec is not worth a failed backup.
+    // One environment variable takes 128 KiB at most, and a longer spec must not fail the backup.
     serde_json::to_string(&spec).ok().filter(|json| json.len() <= MAX_CLUSTER_SPEC)
 }
 

@@ -1,7 +1,7 @@
 //! Members that serve: from first answer to vote to clients.
 //!
-//! Decides the order joined → no empty start → vote → clients, member by member. In that order nobody can acknowledge a
-//! write through a member whose emptied volume the gate would still accept (I3).
+//! Decides the order joined → no empty start → vote → clients, member by member. In this order no client can write through a
+//! member that the gate would still start on an emptied volume (I3).
 
 use super::health::{CLOSE_ENOUGH, voters};
 use super::pace::SOON;
@@ -13,7 +13,7 @@ use crate::plan::build::budget::quorum;
 use crate::plan::{Act, Next, Target, meta, pods};
 use snapshot_agent::contract::hex_id;
 
-/// The next step of a member that serves, if one has any.
+/// Returns the next step of a member that serves.
 pub(super) fn next(seen: &Observed, etcd: &Membership) -> Option<Next> {
     forbid_empty_starts(seen)
         .or_else(|| clients(seen, etcd))
@@ -21,7 +21,7 @@ pub(super) fn next(seen: &Observed, etcd: &Membership) -> Option<Next> {
         .or_else(|| votes(seen, etcd))
 }
 
-/// A member that has joined may never again start on an empty volume (I3, I5).
+/// Removes the permission of a member that has joined to start on an empty volume (I3, I5).
 pub(super) fn forbid_empty_starts(seen: &Observed) -> Option<Next> {
     let own = |m: &Member| {
         let pod = m.live_pod().filter(|p| pods::may_start_empty(p))?;
@@ -30,8 +30,8 @@ pub(super) fn forbid_empty_starts(seen: &Observed) -> Option<Next> {
     seen.members.iter().find_map(own).map(Next::act)
 }
 
-/// Voters that have joined are reachable by clients, when it is they who answer: another etcd on a member's volume would
-/// acknowledge what its cluster never sees (I3).
+/// Admits clients to a voter that has joined and answers with its own IDs: another etcd on a member's volume would acknowledge
+/// writes that the cluster never sees (I3).
 fn clients(seen: &Observed, etcd: &Membership) -> Option<Next> {
     let serves = |l: &Listed, m: &Member| seen.serving(etcd, l, m.name()).is_some();
     let voters = present(seen, etcd).filter(|(l, m)| !l.learner && m.joined() && m.stays() && serves(l, m));
@@ -40,7 +40,7 @@ fn clients(seen: &Observed, etcd: &Membership) -> Option<Next> {
     Some(Next::act(Act::AdmitClients { pod: Target::of(&pod.metadata) }))
 }
 
-/// Members that serve for the first time are latched.
+/// Latches that a member has joined when the member serves for the first time.
 fn newcomers(seen: &Observed, etcd: &Membership) -> Option<Next> {
     let (listed, member) = present(seen, etcd).find(|(l, m)| {
         !m.joined() && !m.deleting() && m.stays() && m.live_pod().is_some() && seen.serving(etcd, l, m.name()).is_some()
@@ -51,28 +51,28 @@ fn newcomers(seen: &Observed, etcd: &Membership) -> Option<Next> {
     }))
 }
 
-/// Learners that have caught up get their vote.
+/// Promotes a learner that has caught up.
 fn votes(seen: &Observed, etcd: &Membership) -> Option<Next> {
     let leader = etcd.leader.and_then(|id| etcd.members.iter().find(|l| l.id == id))?;
     let ahead = seen.serving(etcd, leader, seen.standing_for(leader)?.name())?.applied_index;
     let learners = present(seen, etcd).filter(|(l, m)| l.learner && m.joined() && m.stays() && m.live_pod().is_some());
     let ready = learners
         .filter_map(|(l, m)| Some((l, m, seen.serving(etcd, l, m.name())?)))
-        // etcd itself is content with a tenth of the whole log, and then every write waits for the rest. A learner that is
-        // cut off from the leader would be a vote that is missing.
+        // etcd itself promotes a learner with nine tenths of the log, and then every write waits for the rest. A learner without a
+        // connection to the leader would be a missing vote.
         .find(|(_, _, said)| said.leader == leader.id && ahead.saturating_sub(said.applied_index) <= CLOSE_ENOUGH);
     let (listed, member, _) = ready?;
-    // I1: with the new vote there is still a quorum of members that answer.
+    // I1: with the new vote a quorum of the members still answers.
     if seen.healthy(etcd).len() + 1 < quorum(voters(etcd) + 1) {
         let message = format!("Holdfast promotes {} when more of the voters answer", member.name());
         return Some(Next::wait(Reason::WaitingForEtcd, message, SOON));
     }
     let act = Act::Promote { name: member.name().to_owned(), member_id: listed.id, cluster_id: etcd.cluster_id };
-    // etcd refuses until it agrees that the learner is in sync, typically 50 ms after it serves.
+    // etcd refuses until the learner is in sync, typically 50 ms after the learner serves.
     Some(Next::Do(act, SOON))
 }
 
-/// What etcd lists, with the member that stands for it.
+/// Returns the entries of etcd's membership with their members.
 fn present<'a>(seen: &'a Observed, etcd: &'a Membership) -> impl Iterator<Item = (&'a Listed, &'a Member)> {
     etcd.members.iter().filter_map(|l| Some((l, seen.standing_for(l)?)))
 }

@@ -1,11 +1,11 @@
-//! Alarms that came along with restored data, or that a member left when it was removed.
+//! Alarms that came along with restored data, or that a removed member left.
 //!
-//! Decides which of them nobody can hold any more. etcd refuses all writes while one is raised, whosever it is (etcd:
-//! server/etcdserver/apply, `restoreAlarms`). Three are cleared: a `NOSPACE` of somebody whom etcd does not list, while every
-//! member has room; and a `CORRUPT` that was raised already when the restored cluster formed, of somebody who was no member
-//! then and is none now: it speaks of another cluster's data; and the `CORRUPT` of a member that was replaced for it, when all
-//! that are left have the same data (`diverged.rs`). Every other `CORRUPT` stays: etcd does not forget the alarm of
-//! a member that is removed, and whose data are right is for a person to say.
+//! Decides which alarms no member can hold any more. etcd refuses all writes while an alarm of any member is raised (etcd:
+//! server/etcdserver/apply, `restoreAlarms`). Holdfast clears three: a `NOSPACE` of a member that etcd does not list, while every
+//! member has room; a `CORRUPT` of another cluster's member, which was raised when the restored cluster formed and whose ID etcd
+//! did not list then and does not list now; and the `CORRUPT` of a member that was replaced for it, when all remaining members
+//! have the same data (`diverged.rs`). Every other `CORRUPT` stays: etcd keeps the alarm of a removed member, and a person decides
+//! which data is right.
 
 use super::{Alarm, AlarmKind, Member, Membership, Observed, diverged};
 use crate::api::cluster::Formed;
@@ -14,19 +14,19 @@ use crate::plan::valid::Wanted;
 use crate::plan::{Act, Next, Wake};
 use snapshot_agent::contract::hex_id;
 
-/// Between two alarms that are cleared.
+/// Pause between two alarms that Holdfast clears.
 const NEXT_ONE: Wake = Wake::AfterMillis(1_000);
 
-/// The alarm to clear, if there is one.
+/// Returns the act that clears an alarm, if an alarm can be cleared.
 pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Option<Next> {
     let mut answers = etcd.members.iter().map(|l| seen.serving(etcd, l, seen.standing_for(l)?.name()));
     let (clear, stay): (Vec<&Alarm>, Vec<&Alarm>) =
         etcd.alarms_of(AlarmKind::Corrupt).partition(|a| foreign(seen, etcd, a) || diverged::is_over(seen, etcd, a));
-    // etcd 3.5 lets writes through again when the last alarm of either kind is cleared, whatever the other kind says.
+    // etcd 3.5 accepts writes again when the last alarm of either kind is cleared, even if an alarm of the other kind is raised.
     if !stay.is_empty() {
         return None;
     }
-    // Not at once again: a member that lags behind the others still tells of an alarm that is cleared.
+    // With a pause: a member that lags behind the others still reports an alarm that is cleared.
     let disarm = |alarm: &Alarm| Next::Do(Act::Disarm { alarm: alarm.clone(), cluster_id: etcd.cluster_id }, NEXT_ONE);
     if let Some(corrupt) = clear.first() {
         return answers.all(|answer| answer.is_some()).then(|| disarm(corrupt));
@@ -36,9 +36,9 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Optio
     answers.all(|answer| answer.is_some_and(|answer| has_room(answer.db_bytes))).then(|| disarm(left))
 }
 
-/// Whose `CORRUPT` alarms came along with the data: they were raised when the restored seed had just begun to serve, alone, and
-/// are not its own. Nobody else had been a member by then, and an ID never comes back. Where it is not certain that this is
-/// that moment (the status was lost), nothing is known of them.
+/// Returns the member IDs of the `CORRUPT` alarms in the restored data: alarms that are raised when the restored seed starts to
+/// serve, alone, and that do not name the seed. No other member existed by then, and etcd never uses an ID twice. Where the
+/// status was lost, this moment is unknown, and the result is empty.
 pub(super) fn came_along(seen: &Observed, etcd: &Membership, restored_from: Option<&Restoring>) -> Vec<String> {
     let first = restored_from.is_some() && seen.latches().restoring.as_ref() == restored_from;
     if !first || seen.members.len() != 1 || etcd.members.len() != 1 {
@@ -50,7 +50,7 @@ pub(super) fn came_along(seen: &Observed, etcd: &Membership, restored_from: Opti
     ids
 }
 
-/// An alarm in words, and what a person can do where the operator does not clear it.
+/// Returns an alarm in words, with the remedy where Holdfast does not clear the alarm.
 pub(super) fn told(seen: &Observed, etcd: &Membership, alarm: &Alarm) -> String {
     let whose = format!("{} on member {}", alarm.kind.as_str(), hex_id(alarm.member_id));
     if alarm.kind == AlarmKind::NoSpace && alarm.member_id != 0 && !listed(etcd, alarm) {
@@ -86,7 +86,7 @@ pub(super) fn told(seen: &Observed, etcd: &Membership, alarm: &Alarm) -> String 
     )
 }
 
-/// Whether an alarm speaks of another cluster's member.
+/// Whether an alarm names another cluster's member.
 fn foreign(seen: &Observed, etcd: &Membership, alarm: &Alarm) -> bool {
     let formed = seen.latches().formed.filter(|formed| formed.restored_from.is_some());
     alarm.member_id != 0 && !listed(etcd, alarm) && formed.is_some_and(|formed| known(&formed, alarm))

@@ -1,7 +1,7 @@
 //! The newest complete snapshot of a cluster, for `status.lastSnapshot`.
 //!
-//! Decides which `EtcdSnapshot` counts: by the cluster's UID, never by its name. The newest one stays in the status when its
-//! object is deleted, since the stored snapshot stays, too.
+//! Decides which `EtcdSnapshot` counts: by the cluster's UID, never by its name. The newest snapshot stays in the status when its
+//! object is deleted, since the stored snapshot stays too.
 
 use jiff::Timestamp;
 
@@ -10,12 +10,12 @@ use crate::api::cluster::LastSnapshot;
 use crate::api::snapshot::Phase;
 use crate::plan::meta;
 
-/// The newest complete snapshot of the cluster with this UID.
+/// Returns the newest complete snapshot of the cluster with this UID.
 pub fn newest<'a>(cluster_uid: &str, all: impl IntoIterator<Item = &'a EtcdSnapshot>) -> Option<LastSnapshot> {
     all.into_iter().filter_map(|snapshot| complete(cluster_uid, snapshot)).reduce(later)
 }
 
-/// The newest one that was ever seen.
+/// Returns the newer of the recorded snapshot and the snapshot of this pass.
 pub(super) fn last(recorded: Option<LastSnapshot>, seen: Option<LastSnapshot>) -> Option<LastSnapshot> {
     recorded.into_iter().chain(seen).reduce(later)
 }
@@ -32,7 +32,7 @@ fn complete(cluster_uid: &str, snapshot: &EtcdSnapshot) -> Option<LastSnapshot> 
     })
 }
 
-/// The later of two. Names break ties, so that the answer does not depend on the order.
+/// Returns the later of two snapshots. Names break ties, so that the result does not depend on the order.
 fn later(one: LastSnapshot, other: LastSnapshot) -> LastSnapshot {
     let at = |last: &LastSnapshot| (last.completed_at.parse::<Timestamp>().ok(), last.name.clone());
     if at(&other) > at(&one) { other } else { one }

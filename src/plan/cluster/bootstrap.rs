@@ -1,7 +1,7 @@
-//! From nothing to a cluster that has formed: one seed, empty or restored.
+//! From no member to a cluster that has formed: one seed, empty or restored.
 //!
-//! Decides when the seed is made, when a failed restore attempt is cleared for a corrected one, and when the cluster
-//! counts as formed. After that latch no member is ever seeded or restored again (I2, I9).
+//! Decides when the seed is created, when a failed restore attempt is cleared for a corrected one, and when the cluster
+//! counts as formed. After that latch Holdfast never seeds or restores a member again (I2, I9).
 
 use jiff::Timestamp;
 
@@ -16,7 +16,7 @@ use crate::plan::schedule::endangers;
 use crate::plan::{Act, Next, Seen, Target, Wake, build, meta, pods};
 use snapshot_agent::contract::hex_id;
 
-/// The next step towards a seed that serves, while no member has joined.
+/// Returns the next step towards a seed that serves, while no member has joined.
 pub(super) fn seed(seen: &Observed, now: Timestamp) -> Next {
     let wanted = match restore::wanted(seen, now) {
         Ok(wanted) => wanted,
@@ -52,9 +52,9 @@ pub(super) fn seed(seen: &Observed, now: Timestamp) -> Next {
     }
 }
 
-/// Volumes of an earlier cluster of this name may hold the only copy of its data: a new one is founded, or restored,
-/// only when they are gone or a person has taken their label off. A cluster that came back from a backup of the
-/// Kubernetes objects has another UID and no status, and looks exactly like this (I2).
+/// Returns the wait for volumes of an earlier cluster of this name, which may hold the only copy of its data. Holdfast founds
+/// or restores a new cluster only when the volumes are gone or a person has removed their label. A cluster that came back
+/// from a backup of the Kubernetes objects has another UID and no status, and looks exactly like this (I2).
 pub(super) fn beside_foreign_volumes(seen: &Observed) -> Option<Next> {
     let (going, staying): (Vec<_>, Vec<_>) = seen.foreign.iter().partition(|f| f.going);
     let names = |of: &[&super::ForeignVolume]| of.iter().map(|f| f.claim.as_str()).collect::<Vec<_>>().join(", ");
@@ -65,7 +65,7 @@ pub(super) fn beside_foreign_volumes(seen: &Observed) -> Option<Next> {
             names(&staying),
             key::CLUSTER
         );
-        // Without its label a claim no longer tells whom it concerns, so nothing wakes this pass.
+        // A claim without its label does not name its cluster, so no watch event wakes this pass.
         return Some(Next::wait(Reason::ForeignVolumesFound, message, Wake::AfterMillis(5_000)));
     }
     (!going.is_empty()).then(|| {
@@ -80,8 +80,8 @@ pub(super) fn beside_foreign_volumes(seen: &Observed) -> Option<Next> {
     })
 }
 
-/// A Job that removes snapshots and does not know of this restore ends first. The restore is latched by now, so that the
-/// next one knows (I25).
+/// Returns the wait for a Job that removes snapshots and does not know of this restore. The restore is latched before, so that
+/// the next Job knows of it (I25).
 fn until_pruned(seen: &Observed, wanted: Option<&Restoring>) -> Option<Next> {
     let key = &wanted?.source.key;
     let run = seen.prunes.iter().find(|run| endangers(run, key))?;
@@ -101,9 +101,9 @@ fn latch(pending: &str, restoring: Option<Restoring>) -> Next {
     })))
 }
 
-/// Members of another attempt than the wanted one go first, and whatever is on its way out is waited for.
+/// Deletes members of another attempt than the wanted one, and waits for members that are being deleted.
 ///
-/// I4: their claims may go with them only because no cluster ID was ever read and none of them was ever seen serving.
+/// I4: their claims may go with them only because Holdfast has read no cluster ID and has seen none of them serve.
 fn clear(seen: &Observed, wanted: Option<&Restoring>, now: Timestamp) -> Option<Next> {
     let wrong = |m: &&Member| {
         let spec = &m.object.spec;
@@ -118,14 +118,14 @@ fn clear(seen: &Observed, wanted: Option<&Restoring>, now: Timestamp) -> Option<
         }));
     }
     let going = seen.members.iter().find(|m| m.deleting())?;
-    // A name is never used twice, so one that is going must not be the next one.
+    // No name is used twice, so the pending name must not be that of a member that is being deleted.
     if seen.latches().pending_member.as_deref() == Some(going.name()) {
         return Some(latch(&seen.fresh_name(), wanted.cloned()));
     }
     let message = format!("Holdfast deletes the member {} of the earlier attempt", going.name());
     let leaving = going.pod.as_ref().filter(|pod| meta::deleting(&pod.metadata));
     Some(match leaving.and_then(|pod| Some((pod, Wake::at(pods::lingers_from(pod)?, now)))) {
-        // As its own pass tells it: that one does not come any further.
+        // The member's own pass reports the same and does not come any further.
         Some((pod, None)) => {
             Next::wait(Reason::NodeSilent, format!("{message}: {}", pods::who_holds(pod)), Wake::OnChange)
         }
@@ -134,7 +134,7 @@ fn clear(seen: &Observed, wanted: Option<&Restoring>, now: Timestamp) -> Option<
     })
 }
 
-/// The seed is there: wait until it serves, then latch that it has joined.
+/// Waits until the seed serves, then latches that the seed has joined.
 fn serve(seen: &Observed, seed: &Member, now: Timestamp) -> Next {
     let Seen::Known(etcd) = &seen.etcd else {
         return seen.locked_out().unwrap_or_else(|| until_it_serves(seed, now));
@@ -143,7 +143,7 @@ fn serve(seen: &Observed, seed: &Member, now: Timestamp) -> Next {
     Next::act(Act::LatchJoined { member: Target::of(&seed.object.metadata), joined })
 }
 
-/// The identity of a seed that serves, is the only member, and is the member we made.
+/// Returns the identity of a seed that serves, is the only member, and is the member that Holdfast created.
 fn serves_alone(seen: &Observed, etcd: &Membership, seed: &Member) -> Option<Joined> {
     let listed = seen.listed(etcd, seed.name()).filter(|l| etcd.members.len() == 1 && !l.learner)?;
     seen.serving(etcd, listed, seed.name())?;
@@ -151,9 +151,9 @@ fn serves_alone(seen: &Observed, etcd: &Membership, seed: &Member) -> Option<Joi
     Some(Joined { member_id: hex_id(listed.id), cluster_id: hex_id(etcd.cluster_id) })
 }
 
-/// The step to the latch that the cluster has formed. A member that has joined is past the point of no return: whatever the spec says
-/// now, only the latch is missing (or was lost with the status). Before it the Pod loses its permission to start on an empty
-/// volume, and only after it clients come (I3).
+/// Returns the step to the latch that the cluster has formed. A member that has joined is past the point of no return: for any
+/// spec, only the latch is missing (or was lost with the status). Before the latch the Pod loses its permission to start on an
+/// empty volume, and only after the latch clients come (I3).
 pub(super) fn form(seen: &Observed, now: Timestamp) -> Option<Next> {
     let joined = seen.members.iter().find_map(|m| m.object.spec.joined.as_ref())?;
     Some(latch_formed(seen, joined, now))
@@ -177,15 +177,15 @@ fn latch_formed(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
         return Next::wait(Reason::SafetyStop, message, Wake::AfterMillis(10_000));
     }
     let seed = seen.members.iter().find(|m| m.object.spec.role == Birth::Seed);
-    // Where the seed was removed since and the status was lost, the others remember.
+    // Where the seed was removed and the status was lost, the other members remember the restore.
     let remembered = || seen.members.iter().find_map(|m| m.object.spec.restored_from.clone());
     let restored_from = seed.map_or_else(remembered, |m| m.object.spec.restore.clone());
-    // A member whose starts are counted, that was parked, or whose Pod is a voter's, has had clients: then the latch was lost, and what the
-    // spec says by now means nothing.
+    // A member with counted starts, a parked member, or a member whose Pod has the voter label has had clients: then the latch was
+    // lost, and a changed spec does not matter.
     let learner =
         |m: &&Member| m.pod.as_ref().is_some_and(|p| meta::label(&p.metadata, key::ROLE) == Some(role::LEARNER));
     let first = |m: &&Member| seen.members.len() == 1 && m.object.spec.start_count == 0;
-    // Only a cluster that has formed is parked.
+    // Only a formed cluster is parked.
     let fresh = seed.filter(|m| first(m) && m.object.spec.parked.is_none()).filter(learner);
     if let Some(message) = fresh.and_then(|_| restore::corrected_too_late(seen, restored_from.as_ref())) {
         return Next::wait(Reason::InvalidSpec, message, Wake::OnChange);
@@ -219,7 +219,7 @@ fn until_it_serves(seed: &Member, now: Timestamp) -> Next {
         return Next::wait(Reason::WaitingForPod, "the first member has no Pod yet", Wake::AfterMillis(1_000));
     };
     if pods::runs(pod) {
-        // etcd serves about a second after it starts; long after that a look now and then is enough.
+        // etcd serves about a second after its start; later a check each second is enough.
         let wake = if pods::starting(Some(pod), now) { SOON } else { Wake::AfterMillis(1_000) };
         return Next::wait(Reason::WaitingForEtcd, "the first member starts and does not serve yet", wake);
     }
@@ -231,7 +231,7 @@ fn until_it_serves(seed: &Member, now: Timestamp) -> Next {
 }
 
 impl Observed {
-    /// The next member's name.
+    /// Returns the next member's name.
     pub(super) fn fresh_name(&self) -> String {
         name::member(meta::name(&self.cluster.metadata), &self.fresh_suffix)
     }

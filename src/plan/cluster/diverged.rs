@@ -1,8 +1,8 @@
-//! Members whose data etcd itself calls corrupt (alarm `CORRUPT`), while a majority of the voters has other data.
+//! Members that etcd's alarm `CORRUPT` names, while a majority of the voters has other data.
 //!
 //! Decides when such an alarm is evidence: it names one member, no other `CORRUPT` alarm is raised, and a quorum of the voters
-//! without this one has the same hash at one revision and compact revision. An alarm for member 0 names nobody, and whose
-//! data are right is then for a person to say. Also decides when the alarm of the replaced member may be cleared.
+//! without this member has the same hash at one revision and compact revision. An alarm for member 0 names no member, and a person
+//! decides which data is right. Also decides when Holdfast may clear the alarm of the replaced member.
 
 use jiff::Timestamp;
 
@@ -12,14 +12,14 @@ use crate::api::repair::{Evidence, Loss, Replaced};
 use crate::plan::build::budget::quorum;
 use snapshot_agent::contract::hex_id;
 
-/// The evidence; since when the cluster's status has it.
+/// Returns the evidence, dated by its first record in the cluster's status.
 pub(super) fn evidence(seen: &Observed, member: &Member, now: Timestamp) -> Option<Evidence> {
     let listed = seen.listed(seen.own_etcd()?, member.name()).filter(|_| is_diverged(seen, member))?;
     let new = || Evidence { kind: Loss::Diverged, detail: Some(hex_id(listed.id)), at: now.to_string() };
     Some(known(seen, member).cloned().unwrap_or_else(new))
 }
 
-/// What the cluster's status said before, while hashes are missing.
+/// Returns the evidence in the cluster's status, while hashes are missing.
 pub(super) fn kept(seen: &Observed, member: &Member) -> Option<Evidence> {
     let etcd = seen.own_etcd()?;
     let listed = seen.listed(etcd, member.name())?;
@@ -27,20 +27,20 @@ pub(super) fn kept(seen: &Observed, member: &Member) -> Option<Evidence> {
     known(seen, member).filter(|_| silent && is_named(etcd, listed)).cloned()
 }
 
-/// What the cluster's status says.
+/// Returns the evidence in the cluster's status.
 pub(super) fn known<'a>(seen: &'a Observed, member: &Member) -> Option<&'a Evidence> {
     let told = &seen.cluster.status.as_ref()?.members;
     let known = told.iter().find(|known| known.name == member.name())?.evidence.as_ref();
     known.filter(|known| known.kind == Loss::Diverged)
 }
 
-/// Whether a member leaves for the only `CORRUPT` alarm that is raised.
+/// Whether a member leaves because of the only `CORRUPT` alarm that is raised.
 pub(super) fn leaves(seen: &Observed, member: &Member) -> bool {
     let why = member.object.spec.leaving.as_ref().and_then(|leaving| leaving.evidence.as_ref());
     why.is_some_and(|why| why.kind == Loss::Diverged) && is_diverged(seen, member)
 }
 
-/// Whether the only `CORRUPT` alarms are those of this member, and a quorum of the other voters agrees.
+/// Whether all `CORRUPT` alarms name this member, and a quorum of the other voters has one hash, which this member lacks.
 pub(super) fn is_diverged(seen: &Observed, member: &Member) -> bool {
     let Some(etcd) = seen.own_etcd() else { return false };
     let Some(listed) = seen.listed(etcd, member.name()).filter(|_| member.joined()) else { return false };
@@ -55,7 +55,7 @@ fn is_named(etcd: &Membership, listed: &Listed) -> bool {
     corrupt.peek().is_some() && corrupt.all(|alarm| alarm.member_id == listed.id)
 }
 
-/// Whether this is the alarm of a member that was replaced for it, and everybody left has the same data.
+/// Whether the alarm names a member that was replaced for it, and all remaining voters have the same data.
 pub(super) fn is_over(seen: &Observed, etcd: &Membership, alarm: &Alarm) -> bool {
     let replaced = seen.latches().replaced.map(|last| last.evidence).filter(|known| known.kind == Loss::Diverged);
     let own = replaced.and_then(|known| known.detail).is_some_and(|id| id == hex_id(alarm.member_id));
@@ -66,7 +66,7 @@ pub(super) fn is_over(seen: &Observed, etcd: &Membership, alarm: &Alarm) -> bool
     own && agree && etcd.members.iter().all(|l| l.id != alarm.member_id)
 }
 
-/// The hashes of the other voters, and how many have each.
+/// Returns the hashes of the other voters, each with the number of voters that have it.
 fn others(seen: &Observed, etcd: &Membership, except: &Listed) -> Vec<(KeyHash, usize)> {
     let rest = etcd.members.iter().filter(|l| !l.learner && l.id != except.id);
     let hashes: Vec<KeyHash> = rest.filter_map(|l| seen.hashes.get(seen.standing_for(l)?.name()).copied()).collect();
@@ -74,8 +74,8 @@ fn others(seen: &Observed, etcd: &Membership, except: &Listed) -> Vec<(KeyHash, 
 }
 
 impl Membership {
-    /// The `CORRUPT` alarms, where the members' hashes say whose data are right: one names a voter that two others can
-    /// outvote, or the member that was replaced for it.
+    /// Returns the member IDs of the `CORRUPT` alarms, where hashes can decide which data is right: an alarm names a voter that
+    /// two others can outvote, or the member that was replaced for the alarm.
     pub fn asks_for_hashes(&self, replaced: Option<&Replaced>) -> Option<String> {
         let replaced = replaced.map(|last| &last.evidence).filter(|known| known.kind == Loss::Diverged);
         let gone = |id: u64| replaced.and_then(|known| known.detail.as_ref()).is_some_and(|known| *known == hex_id(id));

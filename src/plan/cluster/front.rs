@@ -1,7 +1,7 @@
-//! What stands in front of the members: two Services and a disruption budget.
+//! The objects that clients and drains meet: two Services and a disruption budget.
 //!
-//! Decides which of them have to be applied, and that an object of somebody else under our name is never touched (I13). What
-//! an earlier cluster of the name has left goes with it, and is waited for first.
+//! Decides which of these objects Holdfast applies, and that Holdfast never touches an object of another owner (I13). Kubernetes'
+//! garbage collector deletes the objects of an earlier cluster of the name, and Holdfast waits for that first.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -16,7 +16,7 @@ use crate::plan::drift::differs;
 use crate::plan::valid::Wanted;
 use crate::plan::{Ensure, Next, Target, Wake, build, meta};
 
-/// What has to be applied, and what stands where something of ours belongs.
+/// Returns the objects to apply, and the wait for objects of other owners under Holdfast's names.
 pub(super) fn ensures(seen: &Observed, wanted: &Wanted, now: Timestamp) -> (Vec<Ensure>, Option<Next>) {
     let meta = &seen.cluster.metadata;
     let mut ensures = vec![];
@@ -63,13 +63,13 @@ pub(super) fn ensures(seen: &Observed, wanted: &Wanted, now: Timestamp) -> (Vec<
     (ensures, conflict)
 }
 
-/// Whether a budget that one voter does not need is ours to delete. That one voter is left is known by etcd's word alone.
+/// Whether Holdfast may delete its budget because one voter is left. Only etcd's answer proves the number of voters.
 fn may_go(seen: &Observed, budget: &ObjectMeta) -> bool {
     let ours = meta::controlled_by(budget, meta::uid(&seen.cluster.metadata)) && !meta::deleting(budget);
     ours && seen.etcd.known().is_some()
 }
 
-/// Voters, also while etcd is silent: the budget must not fall with it.
+/// Returns the number of voters; while etcd is silent, the last known number, so that the budget does not fall.
 fn voters(seen: &Observed) -> usize {
     let before = || seen.cluster.status.as_ref().map_or(0, |s| usize::try_from(s.voters).unwrap_or_default());
     seen.etcd.known().map_or_else(before, health::voters)
@@ -79,7 +79,7 @@ enum Verdict {
     Apply,
     Same,
     Foreign,
-    /// Of a cluster that had this name before.
+    /// The object of an earlier cluster of this name.
     Leftover,
 }
 
@@ -89,15 +89,15 @@ fn judge<T: Serialize>(want: &T, live: Option<(&T, &ObjectMeta)>, cluster: &Obje
         Some((_, meta)) if !meta::controlled_by(meta, meta::uid(cluster)) => {
             if of_an_earlier(meta, meta::name(cluster)) { Verdict::Leftover } else { Verdict::Foreign }
         }
-        // One of ours that is going away is made again when it is gone.
+        // Holdfast applies its object again after the deletion.
         Some((_, meta)) if meta::deleting(meta) => Verdict::Same,
         Some((live, _)) if differs(want, live) => Verdict::Apply,
         Some(_) => Verdict::Same,
     }
 }
 
-/// Whether a cluster of this name controls it; that it is another one than ours is known. What was deleted with `--cascade=orphan`
-/// has no controller any more, and nobody collects it.
+/// Whether another cluster of this name controls the object. An object that was deleted with `--cascade=orphan` has no controller,
+/// and no garbage collector deletes it.
 fn of_an_earlier(meta: &ObjectMeta, name: &str) -> bool {
     let cluster =
         |r: &&OwnerReference| r.controller == Some(true) && r.kind == EtcdCluster::kind(&()) && r.name == name;

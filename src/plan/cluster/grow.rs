@@ -1,7 +1,7 @@
-//! From the members there are to the members that are wanted.
+//! From the present members to more members.
 //!
 //! Decides whether members are added back to back or one by one, and the order name → object → learner → initial cluster.
-//! It never adds what it cannot account for: everything etcd lists must have its `EtcdMember`.
+//! Adds no member while etcd lists a member without an `EtcdMember`.
 
 use jiff::Timestamp;
 
@@ -16,13 +16,13 @@ use crate::plan::build::budget::quorum;
 use crate::plan::valid::{self, Wanted};
 use crate::plan::{Act, Next, Seen, Target, Wake, build, meta, pods};
 
-/// Below this a learner's first snapshot takes well under a second, so several at once do not weigh on the leader.
+/// Below this size the leader sends a learner's first snapshot in well under a second, so several learners do not slow the leader.
 const SMALL_DATABASE: i64 = 256 << 20;
 
-/// A restored log begins at index 1: one below this has seen few writes since.
+/// A restored log starts at index 1: below this index the log has few writes since the restore.
 const SHORT_LOG: u64 = 1_000;
 
-/// The next step towards the wanted number of members; `None` when there is none to take.
+/// Returns the next step towards the wanted number of members; `None` when there is no step left.
 pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Timestamp) -> Option<Next> {
     if let Some(next) = strange(seen, etcd) {
         return Some(next);
@@ -38,7 +38,7 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
         .or(held)
 }
 
-/// Whether a member is to come and nothing hinders it.
+/// Whether a member is to be added and no rule blocks the addition.
 pub(super) fn proceeds(seen: &Observed, etcd: &Membership, now: Timestamp) -> bool {
     let Ok(wanted) = valid::cluster(&seen.cluster) else { return false };
     let growth = Growth::of(seen, &wanted, etcd);
@@ -46,9 +46,10 @@ pub(super) fn proceeds(seen: &Observed, etcd: &Membership, now: Timestamp) -> bo
     comes && growth.unhealthy().is_none() && strange(seen, etcd).is_none() && stuck::paused(seen, now).is_none()
 }
 
-/// A membership that is not ours to grow.
+/// Returns the act or the wait for a membership that Holdfast must not grow.
 fn strange(seen: &Observed, etcd: &Membership) -> Option<Next> {
-    // A create of the forming days that arrived late: it can never serve here, since nothing is founded twice (I2).
+    // A seed that the API server created late, after the cluster formed. The seed never serves, since no cluster is founded twice
+    // (I2).
     let late = |m: &&Member| m.object.spec.role == Birth::Seed && !m.joined() && seen.listed(etcd, m.name()).is_none();
     if let Some(seed) = seen.members.iter().find(late) {
         if seed.deleting() {
@@ -87,13 +88,13 @@ struct Growth<'a> {
     seen: &'a Observed,
     etcd: &'a Membership,
     latches: Latches,
-    /// Members that still have no object.
+    /// Number of members without an object.
     missing: usize,
-    /// Members that etcd does not know yet, by name.
+    /// Members that etcd does not list yet, by name.
     unadded: Vec<&'a Member>,
-    /// Whether etcd adds a member while a quorum of the grown cluster answers; otherwise every voter has to.
+    /// Whether etcd adds a member while a quorum of the grown cluster answers; otherwise every voter has to answer.
     adds_beside_silent: bool,
-    /// Whether all newcomers may be added before any of them starts.
+    /// Whether etcd may list all newcomers before any of them starts.
     together: bool,
 }
 
@@ -105,10 +106,10 @@ impl<'a> Growth<'a> {
             .filter(|m| !m.joined() && !m.deleting() && m.stays() && seen.listed(etcd, m.name()).is_none())
             .collect();
         unadded.sort_by_key(|m| m.name());
-        // A voter that does not answer just now is waited for below; it must not split the newcomers.
+        // `unhealthy` waits for a voter that does not answer now; such a voter must not split the newcomers.
         let small = |answer: &super::Answer| answer.db_bytes < SMALL_DATABASE;
         let all_small = seen.answers.values().filter_map(Seen::known).all(small);
-        // A cluster that was restored a moment ago: nobody waits for its leader.
+        // In a cluster that was restored a moment ago no client waits for the leader.
         let fresh = |answer: &super::Answer| answer.applied_index < SHORT_LOG;
         let restored = seen.latches().formed.is_some_and(|formed| formed.restored_from.is_some());
         let all_fresh = restored && seen.answers.values().filter_map(Seen::known).all(fresh);
@@ -119,7 +120,7 @@ impl<'a> Growth<'a> {
             missing: wanted.replicas.saturating_sub(seen.staying().count()),
             unadded,
             adds_beside_silent: wanted.server.version.adds_beside_silent(),
-            // 3.5 knows one learner at a time; of a large database one snapshot at a time is enough.
+            // etcd 3.5 accepts one learner at a time; the leader sends one snapshot of a large database at a time.
             together: wanted.server.version.many_learners() && (all_small || all_fresh),
         }
     }
@@ -128,7 +129,7 @@ impl<'a> Growth<'a> {
         self.etcd.members.iter().filter(|l| l.learner).count()
     }
 
-    /// Name first, then the object: a lost answer or a crash between the two never makes two members (I11).
+    /// Latches a name first, then creates the object: a lost answer or a crash between the two never makes two members (I11).
     fn create(&self) -> Option<Next> {
         if self.missing == 0 || (!self.together && (self.learners() > 0 || !self.unadded.is_empty())) {
             return None;
@@ -168,7 +169,7 @@ impl<'a> Growth<'a> {
                         format!("{name} has no certificates yet; Holdfast adds it to etcd afterwards"),
                     )
                 }
-                // Holdfast writes them beside this step, in milliseconds: the same words as of the other steps.
+                // Holdfast writes the certificates beside this step, in milliseconds: the same words as for the other steps.
                 None => (Reason::Growing, format!("growing to {} members", self.seen.cluster.spec.replicas)),
             };
             return Some(Next::wait(reason, message, Wake::AfterMillis(1_000)));
@@ -180,7 +181,7 @@ impl<'a> Growth<'a> {
         }))
     }
 
-    /// Members are added while a quorum of the grown cluster is healthy (I1).
+    /// Returns the wait for healthy voters: Holdfast adds members while a quorum of the grown cluster is healthy (I1).
     fn unhealthy(&self) -> Option<Next> {
         let corrupt: Vec<_> = self.etcd.alarms_of(AlarmKind::Corrupt).collect();
         if !corrupt.is_empty() {
@@ -197,7 +198,7 @@ impl<'a> Growth<'a> {
         })
     }
 
-    /// Tells each newcomer, before its first start, of everybody etcd lists: one too few or too many and it exits.
+    /// Gives each newcomer, before its first start, the full member list: etcd exits if the list has a member too few or too many.
     fn introduce(&self) -> Option<Next> {
         if self.together && !self.unadded.is_empty() {
             return None;
@@ -217,7 +218,7 @@ impl<'a> Growth<'a> {
         Some(Next::act(Act::SetInitialCluster { member: Target::of(&member.object.metadata), initial_cluster }))
     }
 
-    /// `name=url` of everybody etcd lists, sorted; a member without a name yet has the one of its object.
+    /// Returns `name=url` of every member that etcd lists, sorted. A member without a name in etcd has the name of its object.
     fn everybody(&self) -> String {
         let mut all: Vec<String> = self
             .etcd
@@ -234,7 +235,7 @@ impl<'a> Growth<'a> {
 
     fn tidy(&self) -> Option<Next> {
         let finished = self.missing == 0 && self.latches.pending_member.is_some();
-        // Every member has its vote.
+        // Every member is a voter.
         let arrived = self.missing == 0 && !self.seen.staying().any(|m| stuck::joins(self.seen, self.etcd, m));
         let given_up = self.latches.given_up.clone().filter(|_| !arrived);
         let over = given_up != self.latches.given_up;
@@ -242,7 +243,7 @@ impl<'a> Growth<'a> {
         (finished || over).then(|| Next::act(Act::Latch(Box::new(latches()))))
     }
 
-    /// What the members that are on their way wait for.
+    /// Returns the wait for members that have no vote yet.
     fn outstanding(&self, now: Timestamp) -> Option<Next> {
         let learners: Vec<&Member> =
             self.etcd.members.iter().filter(|l| l.learner).filter_map(|l| self.seen.standing_for(l)).collect();

@@ -1,7 +1,8 @@
-//! Which voters count when a vote is added or taken away (I1).
+//! Which voters count when a vote is added or removed (I1).
 //!
-//! Decides what healthy means: a voter answers for itself, names the leader that the linearizable list names, and lags at
-//! most [`CLOSE_ENOUGH`] entries behind that leader, and its Pod stays. A voter that answers while it is cut off from its peers is not healthy.
+//! Decides the meaning of healthy: a voter answers for itself, follows the leader that the linearizable list names, lags at most
+//! [`CLOSE_ENOUGH`] entries behind that leader, and its Pod is not being deleted. A voter that answers while it is cut off from its
+//! peers is not healthy.
 
 use super::pace::POLL;
 use super::{AlarmKind, Listed, Member, Membership, Observed};
@@ -13,7 +14,7 @@ use crate::plan::build::budget::quorum;
 pub(super) const CLOSE_ENOUGH: u64 = 1_000;
 
 impl Observed {
-    /// The voters that are healthy.
+    /// Returns the healthy voters.
     pub(super) fn healthy<'a>(&'a self, etcd: &'a Membership) -> Vec<(&'a Listed, &'a Member)> {
         let answer = |listed: &Listed| {
             let member = self.standing_for(listed)?;
@@ -32,25 +33,25 @@ impl Observed {
         etcd.members.iter().filter(|l| !l.learner).filter_map(healthy).collect()
     }
 
-    /// Number of the other voters that are healthy, and number of the other voters.
+    /// Returns the number of healthy voters, and the number of voters, both without this voter.
     pub(super) fn without(&self, etcd: &Membership, voter: &Listed) -> (usize, usize) {
         let healthy = self.healthy(etcd).into_iter().filter(|(l, _)| l.id != voter.id).count();
         (healthy, voters(etcd).saturating_sub(1))
     }
 
-    /// Whether a quorum of the rest is healthy when this voter goes.
+    /// Whether a quorum of the remaining voters is healthy after the removal of this voter.
     pub(super) fn can_spare(&self, etcd: &Membership, voter: &Listed) -> bool {
         let (healthy, rest) = self.without(etcd, voter);
         rest > 0 && healthy >= quorum(rest)
     }
 }
 
-/// Number of voters that etcd lists.
+/// Returns the number of voters that etcd lists.
 pub(super) fn voters(etcd: &Membership) -> usize {
     etcd.members.iter().filter(|l| !l.learner).count()
 }
 
-/// The wait while it is unknown which members are corrupt (I3).
+/// Returns the wait while Holdfast does not know which members are corrupt (I3).
 pub(super) fn in_doubt(etcd: &Membership) -> Option<Next> {
     let message = "Holdfast removes no voter while a CORRUPT alarm is raised: the members that are left may be the corrupt \
                    ones";

@@ -1,4 +1,4 @@
-//! Whether the etcd that answers is the etcd that the cluster formed with.
+//! Whether the answering etcd has the cluster ID that the cluster formed with.
 //!
 //! Decides that a formed cluster changes nothing while another cluster ID answers (I2). Before the cluster has formed,
 //! `bootstrap.rs` compares the IDs.
@@ -9,7 +9,7 @@ use crate::api::condition::Reason;
 use crate::plan::Next;
 use snapshot_agent::contract::hex_id;
 
-/// The stop, while another etcd answers.
+/// Returns the stop while another etcd answers.
 pub(super) fn another_etcd(seen: &Observed) -> Option<Next> {
     let (etcd, formed) = (seen.etcd.known()?, seen.latches().formed?);
     (hex_id(etcd.cluster_id) != formed.cluster_id).then(|| {

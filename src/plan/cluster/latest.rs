@@ -1,8 +1,8 @@
-//! Which snapshot is the newest of a store, where that is what a restore asks for.
+//! The search for the newest snapshot of a store, where a restore asks for the latest.
 //!
-//! Decides when the store is asked, by one Job after the other, and what the answer means for the cluster. The answer is
-//! latched at once and never asked for again, so that no retry picks another snapshot; nothing is ever founded empty
-//! because no answer came (I2). Which snapshot it is, the agent decides (`snapshot_agent::verbs::latest`).
+//! Decides when a Job searches the store, and the effect of its report on the cluster. Holdfast latches the report at once and
+//! never searches again, so that no retry picks another snapshot. Without a report Holdfast never founds an empty cluster (I2).
+//! The agent decides which snapshot is the newest (`snapshot_agent::verbs::latest`).
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
@@ -21,14 +21,14 @@ use crate::plan::held::HeldUp;
 use crate::plan::jobs::{self, Fact};
 use crate::plan::{Act, Next, Wake, build, fact, meta, pods, row};
 
-/// Between two questions where the answer was a doubt: only an edit of the spec (which is another question) or a person at
-/// the store can resolve it. Jobs are kept for much longer, so the last answer stays visible while the next one asks.
+/// Pause between two searches after a doubtful result: only an edit of the spec (which starts another search) or a person at the
+/// store can resolve the doubt. Kubernetes keeps Jobs for much longer, so the last result stays visible during the next search.
 pub(super) const RARELY: SignedDuration = SignedDuration::from_mins(10);
 
-/// Against a missed event, while a Job is waited for.
+/// Against a missed event, while a Job runs.
 const WAITED_FOR: Wake = Wake::AfterMillis(15_000);
 
-/// The answer; `Err`: what is done or waited for until there is one.
+/// Returns the report; `Err` has the act or the wait until there is a report.
 pub(super) fn find(
     seen: &Observed,
     asked: &Latest,
@@ -62,7 +62,7 @@ pub(super) fn find(
             (Some(stuck), _) => (stuck.reason, stuck.words(), WAITED_FOR),
             (None, Fact::HeldUp(held)) => still(&searches, kept.as_ref(), now, held.words()),
             (None, Fact::Pending(words)) => still(&searches, kept.as_ref(), now, words),
-            // What held up the one before does so no more.
+            // The cause that held up the earlier Job is over.
             (None, Fact::Running(words)) => still(&searches, None, now, words),
             (None, _) => {
                 let words = "the Job that searches the store has ended; its report is on its way".to_owned();
@@ -73,7 +73,7 @@ pub(super) fn find(
     Err(Box::new(Next::wait(reason, message, wake)))
 }
 
-/// What is told while a Job is made: as [`find`] tells it before and after.
+/// Returns reason and message while Holdfast creates a Job: the same as [`find`] gives before and after.
 pub(super) fn asking(seen: &Observed, now: Timestamp) -> (Reason, String) {
     let kept = kept(seen);
     let searches: Vec<&Search> = seen.searches.iter().collect();
@@ -87,16 +87,16 @@ pub(super) fn asking(seen: &Observed, now: Timestamp) -> (Reason, String) {
     (reason, message)
 }
 
-/// What keeps the Pods that ask from running, for the status.
+/// Returns the cause that keeps the search Pods from running, for the status.
 pub(super) fn held_up(seen: &Observed, next: &Next, now: Timestamp) -> Option<HeldUp> {
-    // The first Job of a new question: what held up the Pods of the question before is over.
+    // The first Job of a new search: the cause that held up the earlier search is over.
     if matches!(next, Next::Do(Act::StartJob(job), _) if row::said(job) == 0) {
         return None;
     }
     read(seen, seen.searches.last()?, kept(seen).as_ref(), now).1
 }
 
-/// What is known of the last Job, and what keeps its Pods from running.
+/// Returns the state of the last Job, and the cause that keeps its Pods from running.
 fn read(seen: &Observed, last: &Search, kept: Option<&HeldUp>, now: Timestamp) -> (Fact, Option<HeldUp>) {
     let fact = jobs::read(&last.job, &last.pods, seen.refusal.as_deref(), kept, now);
     let held = jobs::still_held_up(kept.cloned(), &fact, jobs::ran(&last.pods), seen.searches.len() == 1);
@@ -111,8 +111,8 @@ fn never_ran(search: &Search) -> bool {
     jobs::never_ran(&search.job, &search.pods)
 }
 
-/// While the store is asked again, what was wrong before is still what a person has to know; and in the same words, so
-/// that nothing is written while nothing changes (I17).
+/// Returns reason, message and interval during a further search: the last failure stays in the message, in the same words, so that
+/// Holdfast writes nothing while nothing changes (I17).
 fn still(searches: &[&Search], kept: Option<&HeldUp>, now: Timestamp, words: String) -> (Reason, String, Wake) {
     let failure = |search: &&Search| {
         let fact = jobs::read(&search.job, &search.pods, None, kept, now);
@@ -124,7 +124,7 @@ fn still(searches: &[&Search], kept: Option<&HeldUp>, now: Timestamp, words: Str
     }
 }
 
-/// How a Job ended without an answer; or that nobody says that its Pod has. That one only reads, so it is not waited for.
+/// End of a Job without a report, or a Pod on a silent node. Such a Pod only reads, so Holdfast does not wait for its end.
 struct Failure {
     reason: Reason,
     message: String,
@@ -138,7 +138,7 @@ impl Failure {
         Self { reason: Reason::AskingStore, message, at }
     }
 
-    /// What a Job that has ended says of it; `None` where it has not, or said something else.
+    /// Returns the failure of a Job; `None` where the Job has not failed.
     fn of(fact: Fact, search: &Search, now: Timestamp) -> Option<Self> {
         match fact {
             Fact::Failed { failure, message, at, held: _ } => {
@@ -155,7 +155,7 @@ impl Failure {
     }
 }
 
-/// When the store is asked again. A corrected Secret or store tells nobody here.
+/// Returns the time of the next search. No watch event reports a corrected Secret or store here.
 fn due(searches: &[&Search], failure: &Failure) -> Timestamp {
     let first = searches.first().and_then(|search| jobs::created(&search.job)).unwrap_or(failure.at);
     let left_alone = match failure.reason {
@@ -172,14 +172,14 @@ fn told(search: &Search) -> Option<LatestReport> {
     })
 }
 
-/// Name of the Job that asks this, after so many others.
+/// Returns the name of the Job for this search with this number.
 fn named(seen: &Observed, question: &str, number: i32) -> String {
     let meta = &seen.cluster.metadata;
     name::search(meta::name(meta), meta::uid(meta), question, number)
 }
 
-/// What is asked, where, and by what kind of Pod: a corrected one is another question, and so is another store in its place;
-/// how the store is written to is not.
+/// Returns the hash of the search: its spec, the place, the Pod's settings and the store ID. A change of any of these starts
+/// another search. The options for writing to the store are not part of the hash.
 fn question(seen: &Observed, asked: &Latest, (store, id): (&Location, Option<&str>)) -> String {
     let (place, agent) = (Place::from(readers(store.clone())), super::reading::agent(seen));
     match id {
@@ -188,9 +188,9 @@ fn question(seen: &Observed, asked: &Latest, (store, id): (&Location, Option<&st
     }
 }
 
-/// Short for a value of ours.
+/// Returns a short hash of a value.
 pub(super) fn hash(value: &impl Serialize) -> String {
-    // JSON of our own types cannot fail.
+    // Serializing Holdfast's own types to JSON cannot fail.
     hex::encode(Sha256::digest(serde_json::to_string(value).unwrap_or_default()))[..16].to_owned()
 }
 

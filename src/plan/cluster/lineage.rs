@@ -1,7 +1,7 @@
-//! Where a cluster's first data came from, and how far its restore has come.
+//! Source and progress of a cluster's restore: `status.restore`.
 //!
-//! Decides what `status.restore` says: what the restore step has reported, and where that is not known (yet, or any more)
-//! what was written down before it ran. Which snapshot is restored is decided in `restore.rs`.
+//! Decides the status: the report of the restore step, and where that report is missing, the latched source. `restore.rs` decides
+//! which snapshot is restored.
 
 use snapshot_agent::contract::{Report, RestoredReport};
 use snapshot_agent::format::layout;
@@ -12,7 +12,7 @@ use crate::api::restore::{RestorePhase, RestoreStatus, Restoring};
 use crate::plan::build::{self, container};
 use crate::plan::pods;
 
-/// Lineage of the restored data, and how far it has come.
+/// Returns source and phase of the restore.
 pub(super) fn status(seen: &Observed, old: Option<RestoreStatus>) -> Option<RestoreStatus> {
     let latches = seen.latches();
     let seed = seen.members.iter().find(|m| m.object.spec.role == Birth::Seed && m.object.spec.restore.is_some());
@@ -24,9 +24,9 @@ pub(super) fn status(seen: &Observed, old: Option<RestoreStatus>) -> Option<Rest
     } else {
         None
     };
-    // What an earlier attempt has said is not of this one.
+    // A report of an earlier attempt does not describe this attempt.
     let old = old.filter(|old| latches.restoring.as_ref().is_none_or(|restoring| is_of(old, restoring)));
-    // A step that runs again finds the work done, and knows less of it.
+    // A restore step that runs again finds the data complete, and reports less.
     let known = |report: &RestoredReport| {
         old.as_ref().is_some_and(|old| reported(old) && old.uri.as_ref() == Some(&report.uri))
     };
@@ -36,7 +36,7 @@ pub(super) fn status(seen: &Observed, old: Option<RestoreStatus>) -> Option<Rest
         (status, phase) => RestoreStatus { phase, ..status.unwrap_or_default() },
     };
     let begun = latches.formed.and_then(|formed| formed.restored_from).or(latches.restoring);
-    // Where the latches are lost too, the first member knows.
+    // Where the latches are lost too, the first member has the source.
     let begun = begun.or_else(|| seed.and_then(|seed| seed.object.spec.restore.clone()));
     Some(match begun {
         Some(restoring) => filled(status, restoring),
@@ -44,23 +44,23 @@ pub(super) fn status(seen: &Observed, old: Option<RestoreStatus>) -> Option<Rest
     })
 }
 
-/// Whether the restore step has said this, rather than what was written down before it.
+/// Whether the status holds the report of the restore step, not only the latched source.
 const fn reported(status: &RestoreStatus) -> bool {
     status.db_bytes.is_some()
 }
 
-/// Whether this was said of an attempt to restore the same.
+/// Whether the status describes an attempt to restore the same source.
 fn is_of(old: &RestoreStatus, restoring: &Restoring) -> bool {
     let place = build::store::uri(&restoring.source);
     let same = |uri: &String| {
-        // What was written down beforehand is the folder, what is reported is an object in it.
+        // The latched source is the folder; the report names an object in that folder.
         let below = place.as_ref().and_then(|place| uri.strip_prefix(place.as_str()));
         below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     old.uri.as_ref().is_none_or(same)
 }
 
-/// What was written down before the step ran, in place of what it has not reported yet or of a report that is lost.
+/// Returns the status with facts of the latched source in place of those that the restore step has not reported.
 fn filled(status: RestoreStatus, restoring: Restoring) -> RestoreStatus {
     let Restoring { source, sha256, snapshot, revision_bump, newest, .. } = restoring;
     let by_name = layout::whose(&source.key);
@@ -95,7 +95,7 @@ fn phase(seed: &Member, rebuilt: bool) -> RestorePhase {
     }
 }
 
-/// What the seed's restore step has reported.
+/// Returns the report of the seed's restore step.
 fn told(seed: &Member) -> Option<RestoredReport> {
     match pods::report(seed.live_pod()?, container::RESTORE)? {
         Report::Restored(report) => Some(report),

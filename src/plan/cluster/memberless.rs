@@ -1,7 +1,7 @@
 //! A cluster that has formed by its own status, and has no member.
 //!
-//! Decides what that means and what is told; it never leads to an act. A status outlives its object where a tool brings the
-//! object back with it: then it speaks of another life, and a latch that a cluster has formed holds all the same (I2, I9).
+//! Decides the wait and its message, never an act. A backup tool can restore an object with its status: then the status describes
+//! an earlier cluster, and the latch that the cluster has formed holds in that case too (I2, I9).
 
 use super::pace::POLL;
 use super::{ForeignVolume, Observed};
@@ -10,7 +10,7 @@ use crate::api::condition::Reason;
 use crate::api::key;
 use crate::plan::{Next, build, meta};
 
-/// What is told while there is no member.
+/// Returns the wait while there is no member.
 pub(super) fn next(seen: &Observed) -> Next {
     let formed = seen.latches().formed.map(|formed| formed.cluster_id).unwrap_or_default();
     let uid = meta::uid(&seen.cluster.metadata);
@@ -33,8 +33,8 @@ pub(super) fn next(seen: &Observed) -> Next {
     Next::wait(Reason::ForeignStatusFound, message, POLL)
 }
 
-/// Whose the status is, in brackets, if it is not this object's: by the token that was written down with it, else by what is
-/// left of another one.
+/// Returns the UID of the earlier object in brackets, if the status belongs to an earlier object: by the token in the status,
+/// else by the objects that an earlier cluster left.
 fn another_life(seen: &Observed) -> Option<String> {
     let own = build::member::token(&seen.cluster);
     let before = own.strip_suffix(meta::uid(&seen.cluster.metadata)).unwrap_or(&own);
@@ -44,13 +44,13 @@ fn another_life(seen: &Observed) -> Option<String> {
     uid.or_else(|| (told.is_some() || is_there).then(String::new))
 }
 
-/// The token as the status has it, which says whose it is: as long as there is no member nothing else does.
+/// Returns the token in the status: without members only the token identifies the object that the status belongs to.
 pub(super) fn token(seen: &Observed) -> Option<String> {
     let status = seen.cluster.status.as_ref().filter(|_| is_memberless(seen))?;
     status.cluster_token.clone()
 }
 
-/// Those who had the data, as the status has them: their names lead to volumes, and to nobody who could be asked.
+/// Returns the members in the status: their names lead to their volumes. Holdfast can ask none of them.
 pub(super) fn summaries(seen: &Observed, old: &[MemberSummary]) -> Option<Vec<MemberSummary>> {
     let gone = |member: &MemberSummary| MemberSummary {
         healthy: false,

@@ -1,4 +1,4 @@
-//! Decides what to do about one `EtcdCluster`. See `steps.rs` for the order of decisions.
+//! Decides the next act for an `EtcdCluster`. `steps.rs` has the order of the rules.
 
 #![allow(clippy::similar_names, reason = "`seen` and `seed` are words of this house")]
 

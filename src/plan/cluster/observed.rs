@@ -1,4 +1,4 @@
-//! What one pass over an `EtcdCluster` has seen: plain values, filled by `operator::observe::cluster`.
+//! Facts of one pass over an `EtcdCluster`: plain values, filled by `operator::observe::cluster`. Decides nothing.
 
 use std::collections::BTreeMap;
 
@@ -13,47 +13,50 @@ use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot};
 use crate::plan::certificate::Certificates;
 use crate::plan::{Seen, Settings};
 
-/// Everything a decision about a cluster may depend on.
+/// All facts that a decision about a cluster may depend on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
     /// The object, with UID, resourceVersion and status.
     pub cluster: EtcdCluster,
-    /// Its members (found by owner UID), by name.
+    /// The cluster's members (found by owner UID), by name.
     pub members: Vec<Member>,
-    /// What stands where the peer Service belongs, whoever owns it.
+    /// The Service under the peer Service's name, of any owner.
     pub peer_service: Option<Service>,
-    /// What stands where the client Service belongs.
+    /// The Service under the client Service's name, of any owner.
     pub client_service: Option<Service>,
-    /// UIDs of the Pods that are ready endpoints of the client Service, by the cached EndpointSlices; `None` where the operator has not
-    /// read them (yet).
+    /// UIDs of the Pods that are ready endpoints of the client Service, by the cached EndpointSlices; `None` until the operator has
+    /// read them.
     pub client_endpoints: Option<Vec<String>>,
-    /// What stands where the disruption budget belongs.
+    /// The disruption budget under this cluster's budget name, of any owner.
     pub budget: Option<PodDisruptionBudget>,
-    /// etcd's own membership, read linearizably. `Unknown` also when there is no Pod to ask.
+    /// etcd's own membership, read linearizably. `Unknown` also when no Pod runs that could answer.
     pub etcd: Seen<Membership>,
-    /// What each member's own server said, by member name; a member without a Pod that runs is not in it.
+    /// Answer of each member's own server, by member name; a member without a running Pod is absent.
     pub answers: BTreeMap<String, Seen<Answer>>,
-    /// The `EtcdSnapshot` that `bootstrap.restore.snapshotRef` names; `None` when none is named.
+    /// The `EtcdSnapshot` that `bootstrap.restore.snapshotRef` names; `None` without a `snapshotRef`.
     pub snapshot: Option<Seen<Option<EtcdSnapshot>>>,
-    /// The `EtcdBackupStore` that `bootstrap.restore` names by a `storeRef`, or that the `EtcdSnapshot` it names was saved to;
-    /// `None` when none is named.
+    /// The `EtcdBackupStore` that `bootstrap.restore` names by a `storeRef`, or that the named `EtcdSnapshot` was saved to; `None`
+    /// without such a store.
     pub store: Option<Seen<Option<EtcdBackupStore>>>,
-    /// Volumes of an earlier cluster of this name; looked for only while this one has not formed, or has no member.
+    /// Volumes of an earlier cluster of this name. The operator reads them only while this cluster has not formed,
+    /// or has no member.
     pub foreign: Vec<ForeignVolume>,
-    /// Names of members of an earlier cluster of this name; looked for only where this one has formed and has none.
+    /// Names of members of an earlier cluster of this name. The operator reads them only while this cluster has formed and
+    /// has no member.
     pub foreign_members: Vec<String>,
-    /// Runs of schedules of this namespace that may remove snapshots, looked at after the cluster itself; looked for only
-    /// while it restores and has not formed.
+    /// Runs of schedules of this namespace that may remove snapshots, read after the cluster itself. The operator reads them only
+    /// while the cluster restores and has not formed.
     pub prunes: Vec<PruneRun>,
-    /// Jobs of this cluster that look for the latest snapshot, oldest first; looked for only while it has not formed.
+    /// Jobs of this cluster that search for the latest snapshot, oldest first. The operator reads them only until the cluster has
+    /// formed.
     pub searches: Vec<Search>,
-    /// Why the API server refused the Pod of the last of these, if it did.
+    /// Why the API server refused the Pod of the last search, if it did.
     pub refusal: Option<String>,
     /// Names of Pods of this cluster that belong to no member.
     pub stray_pods: Vec<String>,
-    /// Hashes of the members' key spaces, by member name; asked for only while a `CORRUPT` alarm names a member.
+    /// Hashes of the members' key spaces, by member name. The operator reads them only while a `CORRUPT` alarm names a member.
     pub hashes: BTreeMap<String, KeyHash>,
-    /// The cluster's certificates; `None` in plaintext, and where the Secrets cannot be read.
+    /// The cluster's certificates; `None` in plaintext, and where the operator cannot read the Secrets.
     pub certificates: Option<Certificates>,
     /// Why the operator may not read the Secrets of the certificates.
     pub unread_certificates: Option<String>,
@@ -61,9 +64,9 @@ pub struct Observed {
     pub last_snapshot: Option<LastSnapshot>,
     /// The condition `BackupHealthy`, by the cached schedules that name this cluster.
     pub backups: Wanted,
-    /// Five characters of luck for the next member's name.
+    /// Five random characters for the next member's name.
     pub fresh_suffix: String,
-    /// What the operator was started with.
+    /// The settings of the operator's process.
     pub settings: Settings,
 }
 
@@ -78,7 +81,7 @@ pub struct Member {
     pub claim: Option<PersistentVolumeClaim>,
 }
 
-/// A Job that looks for the latest snapshot.
+/// A Job that searches a store for the latest snapshot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Search {
     /// The Job.
@@ -87,12 +90,12 @@ pub struct Search {
     pub pods: Vec<Pod>,
 }
 
-/// A volume that names this cluster, and belongs to another one that had this name.
+/// A volume with this cluster's name that belongs to an earlier cluster of the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignVolume {
     /// Name of the claim.
     pub claim: String,
-    /// Whether it, or the member it belongs to, is on its way out.
+    /// Whether the claim or its member is being deleted.
     pub going: bool,
 }
 
@@ -103,14 +106,14 @@ pub struct Membership {
     pub cluster_id: u64,
     /// ID of the leader, if there is one.
     pub leader: Option<u64>,
-    /// The members.
+    /// The members that etcd lists.
     pub members: Vec<Listed>,
     /// Raised alarms.
     pub alarms: Vec<Alarm>,
 }
 
 impl Membership {
-    /// Raised alarms of one kind.
+    /// Returns the raised alarms of one kind.
     pub fn alarms_of(&self, kind: AlarmKind) -> impl Iterator<Item = &Alarm> {
         self.alarms.iter().filter(move |alarm| alarm.kind == kind)
     }
@@ -121,37 +124,37 @@ impl Membership {
 pub struct Listed {
     /// ID.
     pub id: u64,
-    /// Name; empty until it has started once.
+    /// Name; empty until the member has started once.
     pub name: String,
     /// Peer URLs.
     pub peer_urls: Vec<String>,
-    /// No vote yet.
+    /// Whether the member is a learner.
     pub learner: bool,
 }
 
 /// One raised alarm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alarm {
-    /// Member ID; 0 where etcd does not know which member is wrong.
+    /// Member ID; 0 where etcd does not know which member is corrupt.
     pub member_id: u64,
-    /// What it says.
+    /// The kind.
     pub kind: AlarmKind,
 }
 
-/// What an alarm says.
+/// The kind of an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlarmKind {
     /// A member's database has reached its quota.
     NoSpace,
-    /// A member's data are not those of the others.
+    /// A member's data differs from the data of the other members.
     Corrupt,
 }
 
 impl AlarmKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 2] = [Self::NoSpace, Self::Corrupt];
 
-    /// As etcd calls it.
+    /// Returns etcd's name of the kind.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NoSpace => "NOSPACE",
@@ -160,10 +163,10 @@ impl AlarmKind {
     }
 }
 
-/// Hash of a member's key space (Maintenance.HashKV). Two are comparable at the same revision and compact revision.
+/// Hash of a member's key space (Maintenance.HashKV). Two hashes are comparable at the same revision and compact revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyHash {
-    /// Revision up to which it was taken.
+    /// Revision of the hash.
     pub revision: i64,
     /// Revision up to which the member had compacted.
     pub compact_revision: i64,
@@ -171,23 +174,23 @@ pub struct KeyHash {
     pub hash: u32,
 }
 
-/// What one member's server said of itself (Maintenance.Status).
+/// Answer of one member's server about itself (Maintenance.Status).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// Its ID.
+    /// Member ID.
     pub member_id: u64,
-    /// Its cluster's ID.
+    /// Cluster ID.
     pub cluster_id: u64,
-    /// Its version.
+    /// Version of etcd.
     pub version: String,
-    /// Bytes of its database file.
+    /// Bytes of the database file.
     pub db_bytes: i64,
     /// Raft term.
     pub term: u64,
     /// Applied raft index.
     pub applied_index: u64,
-    /// Whether it is a learner.
+    /// Whether the member is a learner.
     pub learner: bool,
-    /// ID of the leader it knows.
+    /// ID of the leader that the member follows.
     pub leader: u64,
 }

@@ -1,8 +1,8 @@
-//! Members that etcd lists, and for which nothing stands in Kubernetes any more.
+//! Members that etcd lists, and that have no object in Kubernetes.
 //!
 //! Decides that such a member goes: it has a peer URL of this cluster, and neither an `EtcdMember` nor a Pod. No name is used
-//! twice, so nothing runs under its ID again. What Kubernetes has may have been read before etcd's list, and then the object of
-//! a new member is not seen yet; so the ID is latched first, and the pass that removes the member has read Kubernetes after that.
+//! twice, so no etcd runs under its ID again. The pass may have read Kubernetes before etcd's list, and then misses the object of a
+//! new member. So the ID is latched first, and the pass that removes the member has read Kubernetes after the latch.
 
 use super::health::in_doubt;
 use super::{Listed, Membership, Observed};
@@ -10,7 +10,7 @@ use crate::api::cluster::Latches;
 use crate::plan::{Act, Next, build};
 use snapshot_agent::contract::hex_id;
 
-/// The next step of such a member; `None` where there is none that may go.
+/// Returns the next step for such a member; `None` where no member may go.
 pub(super) fn next(seen: &Observed, etcd: &Membership) -> Option<Next> {
     let latches = seen.latches();
     let known = latches.orphan.as_deref();
@@ -28,7 +28,7 @@ pub(super) fn next(seen: &Observed, etcd: &Membership) -> Option<Next> {
     over.then(|| Next::act(Act::Latch(Box::new(Latches { orphan: None, ..latches }))))
 }
 
-/// A voter goes while a quorum of the others is healthy (I1), and no member joins or is corrupt.
+/// Whether the member may go: a voter only while a quorum of the others is healthy (I1), no member joins and none is corrupt.
 fn may_go(seen: &Observed, etcd: &Membership, listed: &Listed) -> bool {
     let pending = seen.latches().pending_member;
     let gone = |url: &String| {
@@ -42,7 +42,7 @@ fn may_go(seen: &Observed, etcd: &Membership, listed: &Listed) -> bool {
     ours && spared && seen.standing_for(listed).is_none() && seen.cluster.spec.repairs_itself()
 }
 
-/// The removal of what etcd lists.
+/// Returns the removal of a listed member.
 pub(super) fn remove(etcd: &Membership, name: &str, listed: &Listed) -> Next {
     Next::act(Act::RemoveMember {
         name: name.to_owned(),

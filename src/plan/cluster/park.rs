@@ -1,8 +1,7 @@
 //! To zero members and back.
 //!
-//! Decides that no membership changes on the way: every member keeps its identity and its volume, and only the Pods end.
-//! Each member's log index is latched before, and clients come back only when the leader has applied as much. A parked
-//! cluster does not need a quorum to be parked.
+//! Decides that the membership stays as it is: every member keeps its identity and its volume, and only the Pods end. Each member's
+//! log index is latched before, and clients come back only when the leader has applied that index. Parking needs no quorum.
 
 use jiff::Timestamp;
 
@@ -12,13 +11,13 @@ use crate::api::condition::Reason;
 use crate::api::member::Parked;
 use crate::plan::{Act, Next, Seen, Target, Unread, Wake, pods};
 
-/// The next step towards a parked cluster.
+/// Returns the next step towards a parked cluster.
 pub(super) fn park(seen: &Observed, now: Timestamp) -> Next {
-    // A waking cluster leads clients to its members after a linearizable read, which needs a login then.
+    // A waking cluster admits clients after a linearizable read, which needs a login then.
     if let Some(next) = seen.locked_out().filter(|_| !wakes(seen)) {
         return next;
     }
-    // Nobody parks a member that etcd does not list, and its Pod ends with its object.
+    // A member that etcd does not list is not parked: its Pod ends with its object.
     if let Some(next) = shrink::delete_removed(seen) {
         return next;
     }
@@ -39,12 +38,12 @@ pub(super) fn park(seen: &Observed, now: Timestamp) -> Next {
     Next::Settled(Wake::OnChange)
 }
 
-/// Whether a cluster that has been parked is not back yet.
+/// Whether a parked cluster has members that are still parked.
 pub(super) fn wakes(seen: &Observed) -> bool {
     seen.members.iter().any(|m| m.object.spec.parked.is_some())
 }
 
-/// The wait of a waking cluster whose etcd does not answer yet.
+/// Returns the wait of a waking cluster while etcd does not answer.
 pub(super) fn silent(seen: &Observed, why: &Unread, now: Timestamp) -> Next {
     match seen.silent(why, now) {
         Next::Wait(waiting, wake) if !waiting.reason.needs_a_person() => {
@@ -54,7 +53,7 @@ pub(super) fn silent(seen: &Observed, why: &Unread, now: Timestamp) -> Next {
     }
 }
 
-/// The next step of a cluster that answers again: first the check that nothing is lost, then `parked` goes.
+/// Returns the next step of a waking cluster that answers: the check that no entry is lost, then the removal of `parked`.
 pub(super) fn wake(seen: &Observed, etcd: &Membership, now: Timestamp) -> Next {
     let latched = seen.members.iter().filter_map(|m| Some((m.object.spec.parked.as_ref()?.index.unwrap_or(0), m)));
     let mut latched: Vec<(u64, &Member)> = latched.collect();
@@ -68,7 +67,7 @@ pub(super) fn wake(seen: &Observed, etcd: &Membership, now: Timestamp) -> Next {
         return Next::wait(Reason::Waking, "the leader does not answer yet", SOON);
     };
     if applied >= *index {
-        // The largest index last: until then it holds for all.
+        // The largest index goes last: until then the check covers every member.
         return Next::act(Act::Unpark { member: Target::of(&least.object.metadata) });
     }
     let all = etcd.members.iter().filter(|l| !l.learner).all(|l| {

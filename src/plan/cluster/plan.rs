@@ -1,8 +1,8 @@
 //! One pass over one cluster.
 //!
-//! Decides what goes beside the one act that `steps.rs` chooses: Services and the budget, since they are harmless; a formed
-//! cluster's certificates, beside that act or in its place where there is none; and, while there is none of these, an act of the
-//! last table. The status tells the wait of the earlier tables all the same.
+//! Decides the parts of the plan beside the one act that `steps.rs` chooses: Services and the budget, which are harmless; a formed
+//! cluster's certificates, beside that act or in its place; and, without any of these, an act of the last table. The status
+//! reports the wait of the earlier tables in each case.
 
 use jiff::Timestamp;
 
@@ -15,16 +15,16 @@ use crate::plan::certificate::Issue;
 use crate::plan::valid::{self, Wanted};
 use crate::plan::{Act, Ensure, Next, Plan, Wake};
 
-/// What to do next.
+/// Returns the plan of one pass.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdClusterStatus> {
     let wanted = valid::cluster(&seen.cluster);
     let Decision { mut ensures, next, certificates } = decide(seen, wanted.as_ref(), now);
     let mut status = status::whole(seen, wanted.as_ref().ok(), &next, now);
     let (act, waiting, mut wake) = next.into_parts();
-    // The copy of the retention waits for everything else: the finalizer keeps a deleted cluster until each member has it.
+    // The copy of the retention comes last: the finalizer keeps a deleted cluster until each member has the copy.
     let act = act.or_else(|| steps::IDLE.choose(&Pass::new(seen, now))?.into_parts().0);
     let act = match (act, certificates) {
-        // A Secret that the API server refuses must not hold up a member (a quota, a policy).
+        // A Secret that the API server refuses (a quota, a policy) must not block a member.
         (Some(act), Some(issue)) => {
             ensures.push(Ensure::Secret(issue));
             Some(act)
@@ -41,11 +41,11 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdClusterStatus> {
     Plan { ensures, act, status, notes: vec![], waiting, wake }
 }
 
-/// What one pass decides, before its status is known.
+/// The decisions of one pass, before the status is computed.
 struct Decision {
     ensures: Vec<Ensure>,
     next: Next,
-    /// Certificates of a formed cluster, which wait for nothing and hold nothing up.
+    /// Certificates of a formed cluster, which wait for no other act and block none.
     certificates: Option<Box<Issue>>,
 }
 
@@ -62,12 +62,12 @@ fn decide(seen: &Observed, wanted: Result<&Wanted, &valid::Refusal>, now: Timest
         }
         Err(refusal) => pass.refused = Some(Next::wait(Reason::InvalidSpec, refusal.to_string(), POLL)),
     }
-    // Without the operator's certificate etcd cannot be asked, and without its own no member starts.
+    // Without the operator's certificate Holdfast cannot ask etcd, and without its own certificate no member starts.
     pass.certificates = tls::next(seen, now);
     let formed = seen.latches().formed.is_some();
     let rules = if formed { &steps::FORMED } else { &steps::FOUNDING };
     let next = rules.choose(&pass).unwrap_or(Next::Settled(POLL));
-    // A cluster that has formed renews its certificates whatever hinders it otherwise.
+    // A formed cluster renews its certificates although another rule waits.
     let certificates = match pass.certificates {
         Some(Next::Do(Act::Issue(issue), _)) if formed => Some(issue),
         Some(_) | None => None,

@@ -1,9 +1,9 @@
-//! How an `EtcdSnapshot` is read whose `EtcdBackupStore` may have been edited since.
+//! Place and Secrets with which the agent reads an `EtcdSnapshot` after its `EtcdBackupStore` was edited.
 //!
-//! Decides with which Secrets; the place is where it was saved, and never changes (I7). The Secrets are those that the store
-//! names now, as long as it is at that place: one that was renamed must not cost the backup. A store that was moved, or is
-//! gone, says nothing of that place, and the credentials of another place are never shown to it. There the Secrets are those
-//! of then, or of the attempt that is under way.
+//! Decides the Secrets. The place stands in the snapshot's status, and never changes (I7). While the store is still at that
+//! place, the agent uses the Secrets that the store names now, so that a renamed Secret does not cost the backup. A store that was
+//! moved or deleted has no Secrets for that place, and Holdfast sends no credentials of another place. Then the agent
+//! uses the Secrets in the snapshot's status, or those of the attempt that is under way.
 
 use super::Observed;
 use crate::api::backup_store::{Right, StoreRecord};
@@ -12,7 +12,7 @@ use crate::api::restore::Restoring;
 use crate::api::store::{AzureLocation, GcsLocation, Location, S3Location};
 use crate::plan::{Seen, Waiting, store};
 
-/// Where it was saved, with those Secrets. Whether a probe has found them good does not matter: a hash says what is meant.
+/// Returns the place with these Secrets. The result of a probe does not matter: the sha256 identifies the snapshot.
 pub(super) fn saved_at(
     seen: &Observed,
     record: &StoreRecord,
@@ -36,7 +36,7 @@ pub(super) fn saved_at(
     Ok(begun.or(Some(was)))
 }
 
-/// The place with other Secrets. How what is stored there was written stays.
+/// Returns the place with the Secrets of `now`. The options that describe the stored data stay.
 fn reached_as(place: Location, now: Location) -> Location {
     match (place, now) {
         (Location::S3(place), Location::S3(S3Location { ca_ref, credentials_secret_ref, .. })) => {

@@ -1,17 +1,17 @@
-//! With which options and as which Pod stored data is read: for the search of the latest snapshot and for the restore.
+//! Options and Pod with which the agent reads stored data: for the search of the latest snapshot and for the restore.
 
 use super::Observed;
 use crate::api::agent::Agent;
 use crate::api::restore::Restore;
 use crate::api::store::{Location, S3Location, S3Sse};
 
-/// The location without the options that matter only for writing: storage class, tags, locks, checksums and the store's
-/// own encryption.
+/// Returns the location without the options that matter only for writing: storage class, tags, locks, checksums and the
+/// store's own encryption.
 pub(super) fn readers(location: Location) -> Location {
     match location {
         Location::S3(s3) => {
             let sse = s3.sse.filter(|sse| sse.kind == S3Sse::Customer);
-            // With a customer's key the agent takes no checksum, whatever it does.
+            // With a customer's key the agent takes no checksum in any case.
             let checksum = s3.checksum.filter(|_| sse.is_some());
             Location::S3(S3Location { sse, checksum, storage_class: None, tags: vec![], object_lock: None, ..s3 })
         }
@@ -19,12 +19,12 @@ pub(super) fn readers(location: Location) -> Location {
     }
 }
 
-/// What the spec says of the Pods that look for a snapshot and restore it.
+/// Returns the spec's settings of the Pods that search for a snapshot and restore it.
 pub(super) fn agent(seen: &Observed) -> Option<&Agent> {
     asked(seen)?.agent.as_ref().filter(|agent| **agent != Agent::default())
 }
 
-/// What the spec says of it.
+/// Returns `spec.bootstrap.restore`.
 pub(super) fn asked(seen: &Observed) -> Option<&Restore> {
     seen.cluster.spec.bootstrap.as_ref()?.restore.as_ref()
 }

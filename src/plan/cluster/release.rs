@@ -1,9 +1,10 @@
-//! Members that received the leader's snapshot, and serve nobody until the next entry.
+//! Members that received the leader's snapshot, and do not serve until the next entry.
 //!
-//! Decides when an entry that changes nothing is committed for a member whose etcd runs and gives no answer. etcd 3.5 to 3.7 do not
-//! count a snapshot that they install as applied (`applySnapshot` leaves `appliedIndex`). After a snapshot of more than 5,000 entries
-//! etcd therefore refuses its own request to publish itself, thousands of times a second, until the next entry is committed. A cluster
-//! without writes commits none. Nobody can see whether a silent member waits for that, so the entries get rarer the longer it is silent.
+//! Decides when Holdfast commits an entry that changes nothing, for a member whose etcd runs and gives no answer. etcd 3.5 to 3.7
+//! do not count a snapshot that they install as applied (`applySnapshot` leaves `appliedIndex`). After a snapshot of more than
+//! 5,000 entries etcd therefore refuses its own request to publish itself, thousands of times a second, until the next entry is
+//! committed. A cluster without writes commits none. Holdfast cannot see whether a silent member waits for that, so the entries
+//! get rarer the longer the member is silent.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -11,16 +12,16 @@ use super::{Member, Observed};
 use crate::plan::build::container;
 use crate::plan::{Act, Seen, meta, pods};
 
-/// From the start of etcd to the first entry, and between two of them at least: etcd serves within a second.
+/// Shortest pause from the start of etcd to the first entry, and between two entries: etcd serves within a second.
 const EVERY: SignedDuration = SignedDuration::from_secs(2);
 
-/// The same where a container starts again and again: none of them lives for so long.
+/// Shortest pause for a container that restarts again and again: none of its runs lives that long.
 const EVERY_OF_A_CRASHER: SignedDuration = SignedDuration::from_secs(60);
 
-/// Starts after which a container counts as one of these.
+/// Restarts after which a container counts as one of these.
 const CRASHES: i32 = 3;
 
-/// The entry that is due, where the leader answers.
+/// Returns the entry that is due, where the leader answers.
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Act> {
     let etcd = seen.own_etcd().filter(|_| seen.latches().formed.is_some())?;
     if seen.cluster.spec.paused || meta::deleting(&seen.cluster.metadata) {

@@ -1,8 +1,8 @@
-//! Which member another one replaces, on which evidence, and when.
+//! Which member Holdfast replaces, on which evidence, and when.
 //!
-//! Decides the limits: the quorum first (I1), then one member an hour, and no member while two members show the same evidence at the
-//! same time (I29). A request of a person waits for the quorum alone. A member that is slow, restarts, or is silent is never replaced.
-//! `shrink.rs` removes the member, and `grow.rs` makes the next one. Evidence is collected in `member/evidence.rs`.
+//! Decides the limits: the quorum first (I1), then one member an hour, and no member while two members show the same evidence at
+//! the same time (I29). A person's request waits for the quorum alone. A member that is slow, restarts, or is silent is never
+//! replaced. `shrink.rs` removes the member, and `grow.rs` adds the next one. `member/evidence.rs` collects the evidence.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -17,35 +17,36 @@ use crate::api::repair::{Evidence, Loss, Replaced};
 use crate::plan::build::budget::quorum;
 use crate::plan::{Act, Next, Target, Wake, meta, pods};
 
-/// Between two members that are replaced on evidence: what destroys volumes one after the other is stopped by a person.
+/// Pause between two members that are replaced on evidence, so that a person can stop a fault that destroys one volume after
+/// another.
 const ONE_IN: SignedDuration = SignedDuration::from_hours(1);
 
 /// The same evidence on two members within this time has one cause, such as a bad image or storage class.
 const COMMON_WITHIN: SignedDuration = SignedDuration::from_mins(10);
 
-/// Why a member is to be replaced.
+/// Reason to replace a member.
 #[derive(Clone, Debug, PartialEq)]
 enum Cause {
-    /// etcd lists the member no more, for good: nothing is removed.
+    /// etcd does not list the member any more, so Holdfast removes nothing from etcd.
     NotListed,
-    /// A person asks for it.
+    /// A person requests the replacement.
     Requested,
-    /// Its data are lost.
+    /// The member's data is lost.
     Lost(Evidence),
 }
 
-/// The evidence that a member's data are lost, where nothing that is there speaks against it: etcd's, or its own. While its
-/// alarm stands no other evidence lets it go (I3).
+/// Returns the evidence that a member's data is lost: etcd's CORRUPT alarm, else the evidence in the member's status. While the
+/// member's alarm is raised no other evidence lets the member go (I3).
 pub(super) fn evidence(seen: &Observed, member: &Member, now: Timestamp) -> Option<Evidence> {
     diverged::evidence(seen, member, now).or_else(|| told(member).cloned())
 }
 
-/// Whether there is such evidence.
+/// Whether there is evidence that the member's data is lost.
 pub(super) fn is_lost(seen: &Observed, member: &Member) -> bool {
     told(member).is_some() || diverged::is_diverged(seen, member)
 }
 
-/// The evidence that a member's own pass has written down.
+/// Returns the evidence in the member's status, while the claim and the Pod do not contradict it.
 pub(super) fn told(member: &Member) -> Option<&Evidence> {
     let told = member.object.status.as_ref()?.evidence.as_ref()?;
     if !member.joined() && told.kind != Loss::MemoryGone {
@@ -60,8 +61,8 @@ pub(super) fn told(member: &Member) -> Option<&Evidence> {
     holds.then_some(told)
 }
 
-/// The next step towards a replacement, or its wait; `None` when no member is to be replaced. `beside`: another member waits to
-/// leave, and may wait for this.
+/// Returns the next step towards a replacement, or its wait; `None` when there is no member to replace. `beside`: another member
+/// waits to leave, and may wait for this replacement.
 pub(super) fn next(seen: &Observed, etcd: &Membership, beside: bool, now: Timestamp) -> Option<Next> {
     if beside {
         return next_beside(seen, etcd, now);
@@ -69,7 +70,7 @@ pub(super) fn next(seen: &Observed, etcd: &Membership, beside: bool, now: Timest
     start(seen, etcd, now).or_else(|| waiting(seen, etcd, now))
 }
 
-/// The replacement of a member that nothing holds up.
+/// Returns the replacement of the first member without a wait.
 fn start(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
     let (member, cause) =
         causes(seen, etcd, now).into_iter().find(|(m, cause)| hold(seen, etcd, (m, cause), now).is_none())?;
@@ -92,7 +93,7 @@ fn start(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
     Some(Next::act(Act::LatchLeaving { member: Target::of(&member.object.metadata), leaving }))
 }
 
-/// The replacement of a lost voter while another member waits to leave.
+/// Returns the replacement of a lost voter while another member waits to leave.
 fn next_beside(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
     let causes = causes(seen, etcd, now);
     let (member, Cause::Lost(evidence)) = causes.first().filter(|_| leaves(seen))? else { return None };
@@ -110,21 +111,21 @@ fn next_beside(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Nex
     start(seen, etcd, now).or_else(|| waiting(seen, etcd, now))
 }
 
-/// Whether a member is on its way out.
+/// Whether a member leaves and etcd has not removed that member yet.
 fn leaves(seen: &Observed) -> bool {
     seen.members.iter().any(|m| !m.stays() && !m.removed())
 }
 
-/// What a replacement that does not come yet waits for.
+/// Returns the wait of a replacement that may not start yet.
 fn waiting(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
     let causes = causes(seen, etcd, now);
     causes.iter().find_map(|(member, cause)| hold(seen, etcd, (member, cause), now))
 }
 
-/// Members that are to be replaced, the most certain first.
+/// Returns the members to replace, the most certain first.
 fn causes<'a>(seen: &'a Observed, etcd: &Membership, now: Timestamp) -> Vec<(&'a Member, Cause)> {
     let asked = meta::annotation(&seen.cluster.metadata, key::REPLACE);
-    // I11: beside a member that leaves only a lost one goes, and beside a lost one none.
+    // I11: beside a member that leaves, only a lost member goes, and beside a lost member none goes.
     let beside = leaves(seen);
     if seen.members.iter().any(|m| !m.stays() && !m.removed() && m.object.spec.is_lost()) {
         return vec![];
@@ -144,7 +145,7 @@ fn causes<'a>(seen: &'a Observed, etcd: &Membership, now: Timestamp) -> Vec<(&'a
     let decided = seen.latches().replaced.map(|last| last.member);
     let order = |(member, cause): &(&Member, Cause)| match cause {
         Cause::NotListed => (0, None),
-        // What is decided comes before what a person asks for meanwhile.
+        // A latched replacement comes before a request that a person makes meanwhile.
         Cause::Lost(_) if decided.as_deref() == Some(member.name()) => (1, None),
         Cause::Requested => (2, None),
         Cause::Lost(evidence) => (3, evidence.since()),
@@ -153,14 +154,14 @@ fn causes<'a>(seen: &'a Observed, etcd: &Membership, now: Timestamp) -> Vec<(&'a
     all
 }
 
-/// Whether a replacement is in flight already: a member is on its way to its vote, or is wanted and can be made now (I11).
+/// Whether a replacement is in flight: a learner waits for its promotion, or a missing member can be created now (I11).
 fn in_flight(seen: &Observed, etcd: &Membership, now: Timestamp) -> bool {
-    // A learner whose data are lost never gets its vote.
+    // A learner whose data is lost is never promoted.
     let comes = |l: &Listed| l.learner && !seen.standing_for(l).is_some_and(|m| is_lost(seen, m));
     etcd.members.iter().any(comes) || grow::proceeds(seen, etcd, now)
 }
 
-/// Why a member is not replaced now.
+/// Returns the wait of a replacement that may not start now.
 fn hold(seen: &Observed, etcd: &Membership, (member, cause): (&Member, &Cause), now: Timestamp) -> Option<Next> {
     let voter = seen.listed(etcd, member.name()).filter(|l| !l.learner);
     if let Cause::Lost(evidence) = cause
@@ -168,13 +169,13 @@ fn hold(seen: &Observed, etcd: &Membership, (member, cause): (&Member, &Cause), 
     {
         return Some(held);
     }
-    // I3: the members that are left may be the corrupt ones, unless the alarm speaks of this one, or it never had a vote.
+    // I3: the remaining members may be the corrupt ones, unless the alarm names this member, or this member is a learner.
     let sure =
         matches!(cause, Cause::Lost(evidence) if evidence.kind == Loss::Diverged) || stuck::joins(seen, etcd, member);
     if let Some(doubt) = in_doubt(etcd).filter(|_| !sure) {
         return Some(doubt);
     }
-    // A learner takes no vote with it, and may be what the others wait for.
+    // Removing a learner costs no vote, and the other members may wait for its removal.
     if voter.is_some() && in_flight(seen, etcd, now) {
         let message = format!("Holdfast replaces {} when no other member joins", member.name());
         return Some(Next::wait(Reason::Replacing, message, Wake::AfterMillis(1_000)));
@@ -182,7 +183,7 @@ fn hold(seen: &Observed, etcd: &Membership, (member, cause): (&Member, &Cause), 
     voter.and_then(|voter| beside_too_few(seen, etcd, (member, cause), voter))
 }
 
-/// The limits of replacements that nobody has asked for.
+/// Returns the limit of a replacement on evidence alone.
 fn limited(
     seen: &Observed,
     etcd: &Membership,
@@ -192,7 +193,7 @@ fn limited(
     let latched = seen.latches().replaced;
     let name = member.name();
     let replacing = |message: String, wake| Some(Next::wait(Reason::Replacing, message, wake));
-    // The status has it first.
+    // The status records new evidence first.
     let new = evidence.kind == Loss::Diverged && diverged::known(seen, member).is_none();
     if latched.as_ref().is_some_and(|known| known.member == name) {
         return if new { replacing(format!("{name}: {}", evidence.told()), Wake::AfterMillis(1_000)) } else { None };
@@ -202,7 +203,7 @@ fn limited(
         // The EtcdMember's condition names the remedy.
         return replacing(format!("{name}: {}", evidence.told()), POLL);
     }
-    // The data in a Pod's memory are gone for certain, and with nothing to be saved.
+    // The data in a Pod's memory is gone for certain, and there is no volume to save.
     if evidence.kind == Loss::MemoryGone {
         return None;
     }
@@ -218,7 +219,7 @@ fn limited(
         return Some(Next::wait(Reason::ReplacementHeld, message, POLL));
     }
     let due = since + seen.cluster.spec.repair().after();
-    // A drained node's Pod is no reason to wait for an hour.
+    // A Pod that ended because of a drained node does not cost an hour.
     let paced = latched.filter(|known| known.evidence.kind != Loss::MemoryGone);
     let next = paced.and_then(|known| known.at.parse::<Timestamp>().ok()).map(|at| at + ONE_IN);
     let from = next.map_or(due, |next| next.max(due));
@@ -228,13 +229,13 @@ fn limited(
     None
 }
 
-/// Another member that shows the same evidence at the same time, or was just replaced for it.
+/// Returns another member that shows the same evidence at the same time, or was just replaced for it.
 fn common(seen: &Observed, (member, own): (&Member, &Evidence), since: Timestamp, now: Timestamp) -> Option<String> {
     let same = |other: &Evidence| {
         let apart = other.since().map(|at| at.duration_since(since).abs());
         other.kind == own.kind && apart.is_some_and(|apart| apart <= COMMON_WITHIN)
     };
-    // One that was replaced on request tells the same for as long as its claim is kept.
+    // A member that was replaced on request shows its evidence for as long as its claim is kept.
     let told = |m: &&Member| {
         let gone = || m.object.status.as_ref().and_then(|status| status.evidence.clone());
         if m.stays() { evidence(seen, m, now) } else { gone() }.is_some_and(|other| same(&other))
@@ -244,7 +245,8 @@ fn common(seen: &Observed, (member, own): (&Member, &Evidence), since: Timestamp
     found.or_else(|| seen.latches().replaced.filter(|known| same(&known.evidence)).map(|known| known.member))
 }
 
-/// The wait for a quorum (I1). Of a voter that serves the whole rest has to be well: the next member comes afterwards.
+/// Returns the wait for a quorum (I1). To replace a voter that serves, all other members have to be well: the next member
+/// comes afterwards.
 fn beside_too_few(
     seen: &Observed,
     etcd: &Membership,
@@ -256,10 +258,10 @@ fn beside_too_few(
     let staying = seen.staying().count();
     let whole = healthy == rest && etcd.members.iter().all(|l| !l.learner) && seen.wanted_at_most(staying);
     let spared = match cause {
-        // Another voter comes first.
+        // Another voter has to come first.
         Cause::Requested if rest == 0 => serves,
         Cause::Requested if serves => whole && seen.can_spare(etcd, voter),
-        // Its Pod ends while it still counts.
+        // The Pod ends while etcd still counts its vote.
         Cause::Lost(_) if serves => healthy >= quorum(rest + 1),
         _ => seen.can_spare(etcd, voter),
     };
@@ -271,13 +273,13 @@ fn beside_too_few(
 }
 
 impl Observed {
-    /// The name of the member that comes next: the latched one, where no member has it.
+    /// Returns the name of the next member: the latched name, unless a member has that name.
     pub(super) fn next_name(&self) -> String {
         let free = |name: &String| self.members.iter().all(|m| m.name() != name);
         self.latches().pending_member.filter(free).unwrap_or_else(|| self.fresh_name())
     }
 
-    /// Whether no more members are wanted than these.
+    /// Whether the spec asks for at most this many members.
     fn wanted_at_most(&self, there: usize) -> bool {
         usize::try_from(self.cluster.spec.replicas).is_ok_and(|wanted| wanted <= there)
     }

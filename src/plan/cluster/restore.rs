@@ -1,6 +1,6 @@
-//! Which snapshot the first member is to be restored from.
+//! Which snapshot the first member is restored from.
 //!
-//! Decides the wanted restore, exactly: the same source always gives the same attempt, so no retry can pick another.
+//! Decides the wanted restore: the same source always gives the same attempt, so no retry can pick another snapshot.
 
 use jiff::Timestamp;
 use snapshot_agent::contract::{DEFAULT_REVISION_BUMP, Engine, LatestReport};
@@ -16,13 +16,13 @@ use crate::api::snapshot::Phase;
 use crate::api::store::{Location, StoredSnapshot};
 use crate::plan::{Next, Seen, Waiting, Wake, build, fingerprint, meta, store};
 
-/// Whatever is named is watched; this is against a missed event.
+/// A watch covers every named object; this interval is against a missed event.
 const WAITED_FOR: Wake = Wake::AfterMillis(5_000);
 
-/// The restore that the spec asks for; `Err`: what is done or waited for until it is known.
+/// Returns the restore that the spec asks for; `Err` has the act or the wait until the restore is known.
 pub(super) fn wanted(seen: &Observed, now: Timestamp) -> Result<Option<Restoring>, Box<Next>> {
     match asked_for(seen, now)? {
-        // I2: the API server refuses this too. Nobody who gave a snapshot to begin with is given an empty cluster for it.
+        // I2: the API server refuses this too. A cluster with a restore in its spec is never founded empty instead.
         None if seen.under_way().is_some() => {
             let message = "spec.bootstrap.restore was removed before this cluster formed. Holdfast founds no empty \
                            cluster instead. Set spec.bootstrap.restore again, or delete this cluster and create an \
@@ -33,9 +33,9 @@ pub(super) fn wanted(seen: &Observed, now: Timestamp) -> Result<Option<Restoring
     }
 }
 
-/// The attempt that was begun, where the new one differs from it by no more than: a bump that did not exist yet when it was
-/// begun and that the spec does not set; a store's mark that was not known then or is not known now; or options that
-/// matter only for writing to the store.
+/// Returns the attempt that is under way, where the new attempt differs from it at most by: a bump that the old attempt does not
+/// record and the spec does not set; a store ID that only one of the two attempts knows; or options that matter only for
+/// writing to the store.
 fn as_begun(seen: &Observed, new: Restoring) -> Restoring {
     let asked = asked(seen).and_then(|r| r.revision_bump).is_some_and(|bump| bump != 0);
     let Some(old) = seen.under_way() else { return new };
@@ -43,7 +43,7 @@ fn as_begun(seen: &Observed, new: Restoring) -> Restoring {
     if !asked && old.revision_bump.is_none() {
         like_new.revision_bump = new.revision_bump;
     }
-    // A probe whose credentials may not read the mark knows none.
+    // A probe with credentials that may not read the store ID finds none.
     if old.store_id.is_none() || new.store_id.is_none() {
         like_new.store_id.clone_from(&new.store_id);
     }
@@ -53,7 +53,7 @@ fn as_begun(seen: &Observed, new: Restoring) -> Restoring {
     if like_new == new { old } else { new }
 }
 
-/// A source as far as who reads it has to know it.
+/// Returns the source with only the options that a reader needs.
 fn to_read(source: &StoredSnapshot) -> StoredSnapshot {
     match source.place.location() {
         Some(location) => StoredSnapshot { place: readers(location).into(), ..source.clone() },
@@ -61,8 +61,8 @@ fn to_read(source: &StoredSnapshot) -> StoredSnapshot {
     }
 }
 
-/// What a person has to put right where the spec asks for other data than those that a first member was made with: it serves
-/// them, and nothing is restored over them. Where the data are the same it does not matter how they were read.
+/// Returns the remedy where the spec asks for other data than the first member was created with: the first member serves its data,
+/// and Holdfast restores nothing over that data. Where the data is the same, the way to read it does not matter.
 pub(super) fn corrected_too_late(seen: &Observed, made: Option<&Restoring>) -> Option<String> {
     let (made, asked) = match (made, asked(seen)) {
         (None, None) => return None,
@@ -92,7 +92,7 @@ pub(super) fn corrected_too_late(seen: &Observed, made: Option<&Restoring>) -> O
     ))
 }
 
-/// Whether the spec names the data of this attempt. Where a store is now, or who may read it, does not change what was read.
+/// Whether the spec names the data of this attempt. The store's present place and credentials do not change the restored data.
 fn asks_for(asked: &Restore, made: &Restoring) -> bool {
     let source = match (&asked.snapshot_ref, &asked.source, &asked.latest) {
         (Some(named), _, _) => made.snapshot.as_ref() == Some(&named.name),
@@ -130,8 +130,8 @@ fn asked_for(seen: &Observed, now: Timestamp) -> Result<Option<Restoring>, Box<N
     }
 }
 
-/// The newest one: looked for once. What was found is kept while the question is the same, and the place: credentials may be
-/// corrected, but another bucket is another question.
+/// Returns the restore of the newest snapshot. Holdfast searches once. The result stays while the spec asks for the same search at
+/// the same place: credentials may be corrected, but another bucket is another search.
 fn newest(seen: &Observed, asked: &Latest, now: Timestamp) -> Result<Restoring, Box<Next>> {
     let question = latest::hash(asked);
     let under_way = seen.under_way().filter(|r| r.newest.as_ref().is_some_and(|newest| newest.question == question));
@@ -164,7 +164,7 @@ fn newest(seen: &Observed, asked: &Latest, now: Timestamp) -> Result<Restoring, 
 fn of_snapshot(seen: &Observed, named: &LocalRef) -> Result<Restoring, Waiting> {
     let name = &named.name;
     let wait = |message: String| Err(Waiting { reason: Reason::WaitingForReference, message });
-    // The latch holds all that is needed: an EtcdSnapshot that goes away under way stops nothing.
+    // The latch holds all facts: an EtcdSnapshot that is deleted during the restore stops nothing.
     let under_way = seen.under_way().filter(|r| r.snapshot.as_ref() == Some(name));
     let latched = under_way.clone().map(|latched| again(seen, latched));
     let snapshot = match &seen.snapshot {
@@ -181,7 +181,7 @@ fn of_snapshot(seen: &Observed, named: &LocalRef) -> Result<Restoring, Waiting> 
         None => return latched.map_or_else(|| wait(format!("the EtcdSnapshot {name} has not been read yet")), Ok),
     };
     let uid = snapshot.metadata.uid.clone();
-    // Another object under the same name is another snapshot: no retry picks that one.
+    // Another object under the same name is another snapshot: no retry picks that snapshot.
     let known = under_way.as_ref().and_then(|r| r.snapshot_uid.as_ref());
     if let (Some(latched), true) = (&latched, known.is_some_and(|known| uid.as_ref() != Some(known))) {
         return Ok(latched.clone());
@@ -201,7 +201,7 @@ fn of_snapshot(seen: &Observed, named: &LocalRef) -> Result<Restoring, Waiting> 
             };
             let source = StoredSnapshot::at(location, artifact.key);
             let sha256 = Some(artifact.sha256).filter(|s| !s.is_empty());
-            // An attempt at the same from before UIDs were written down is ended as it was begun.
+            // An attempt without a UID at the same source keeps its identity: versions before `snapshotUid` wrote no UID.
             let snapshot_uid = match &under_way {
                 Some(old) if old.snapshot_uid.is_none() && old.source == source && old.sha256 == sha256 => None,
                 Some(_) | None => uid,
@@ -218,8 +218,8 @@ fn of_snapshot(seen: &Observed, named: &LocalRef) -> Result<Restoring, Waiting> 
     }
 }
 
-/// A snapshot by its key in a store that an `EtcdBackupStore` names. A store that is corrected is another attempt; one
-/// that is not there, or not ready, any more stops nothing that is under way.
+/// Returns the restore of a snapshot by its key in the store of an `EtcdBackupStore`. A corrected store is another attempt. A store
+/// that was deleted or is not ready any more stops no attempt that is under way.
 fn in_store(seen: &Observed, named: &LocalRef, key: &str) -> Result<Restoring, Waiting> {
     let name = &named.name;
     let under_way = seen.under_way().filter(|r| r.store.as_ref() == Some(name) && r.source.key == key);
@@ -234,7 +234,7 @@ fn in_store(seen: &Observed, named: &LocalRef, key: &str) -> Result<Restoring, W
     }
 }
 
-/// Where a store is that is named, and that a probe has found usable; and its mark, as far as it is known.
+/// Returns the place of a named store that a probe has found usable, and the store ID if known.
 fn of_store(seen: &Observed, named: &LocalRef) -> Result<(Location, Option<String>), Waiting> {
     let name = &named.name;
     let wait = |reason, message| Err(Waiting { reason, message });
@@ -260,14 +260,14 @@ fn names_no_place(who: &str) -> Waiting {
     Waiting { reason: Reason::InvalidSpec, message: format!("{who} names no store, or more than one store") }
 }
 
-/// The attempt that is under way, with the options that the spec has now. Where one of them has changed it is a new
-/// attempt, even if what the spec names is gone.
+/// Returns the attempt that is under way, with the options of the present spec. A changed option makes a new attempt, even if
+/// the named object is gone.
 fn again(seen: &Observed, latched: Restoring) -> Restoring {
     let Restoring { source, sha256, snapshot, snapshot_uid, store, store_id, newest, .. } = latched;
     attempt(seen, source, sha256, Named { snapshot, snapshot_uid, store, store_id, newest })
 }
 
-/// What a source was named by.
+/// References to a source: the names in the spec, and the UID and store ID behind them.
 #[derive(Default)]
 struct Named {
     snapshot: Option<String>,
@@ -278,7 +278,7 @@ struct Named {
 }
 
 impl Observed {
-    /// The attempt that is under way: as the seed carries it, which no lost status can take away, else as latched.
+    /// Returns the attempt that is under way: from the seed, which no lost status can take away, else from the latch.
     pub(super) fn under_way(&self) -> Option<Restoring> {
         let carried = self.members.iter().filter(|m| !m.deleting()).find_map(|m| m.object.spec.restore.clone());
         carried.or_else(|| self.latches().restoring)
@@ -317,39 +317,39 @@ fn attempt(seen: &Observed, source: StoredSnapshot, sha256: Option<String>, name
     }
 }
 
-/// What is done with a source, whichever it is.
+/// Options of a restore, for any source.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct How<'a> {
-    /// How far the revision is moved on.
+    /// How far the restore raises the revision.
     pub revision_bump: i64,
-    /// Whether a raw file without etcd's sha256 is taken.
+    /// Whether the restore accepts a raw file without etcd's sha256.
     pub allow_unverified: bool,
-    /// How the data directory is made.
+    /// How the agent makes the data directory.
     pub engine: Engine,
     /// Seconds that an attempt may take.
     pub deadline_seconds: Option<u32>,
-    /// How the Pod differs from the usual one.
+    /// Settings of the Pod that differ from the default.
     pub agent: Option<&'a Agent>,
 }
 
-/// What is restored.
+/// The source of a restore.
 #[derive(Clone, Copy, Debug)]
 pub struct Of<'a> {
-    /// Its place.
+    /// Place and key of the snapshot.
     pub source: &'a StoredSnapshot,
     /// sha256 of the database, where it is known.
     pub sha256: Option<&'a str>,
-    /// The mark of its store, where that is all that tells one from another.
+    /// The store ID, where only the store ID distinguishes two stores.
     pub store_id: Option<&'a str>,
 }
 
-/// UID of the attempt to restore this source into this cluster: the same for a retry, another for a corrected source, done
-/// in another way, or with other identities.
+/// Returns the UID of the attempt to restore this source into this cluster: the same UID for a retry, another UID for a corrected
+/// source, other options or other identities.
 pub fn restore_uid(cluster_uid: &str, of: Of<'_>, how: How<'_>, identities: &[LocalRef]) -> String {
-    // JSON of our own types cannot fail.
+    // Serializing Holdfast's own types to JSON cannot fail.
     let source = serde_json::to_string(of.source).unwrap_or_default();
     let secrets = identities.iter().map(|secret| secret.name.as_str());
-    // No Secret can have such a name. An option at its default adds nothing, so attempts from before it existed keep
+    // No Secret can have such a name. An option at its default adds nothing, so that attempts of earlier versions keep
     // their UID.
     let bump = (how.revision_bump != 0).then(|| format!("bump={}", how.revision_bump));
     let unverified = how.allow_unverified.then_some("unverified=");

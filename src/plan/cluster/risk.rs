@@ -1,12 +1,12 @@
-//! Risks of a cluster that works as asked: the condition `AtRisk`.
+//! Risks of a cluster that works as the spec asks: the condition `AtRisk`.
 //!
-//! Decides which foreseeable faults the spec and the nodes make worse, the most dangerous first. Faults are in `status.rs`.
+//! Decides which foreseeable faults the spec and the nodes make worse, the most dangerous first. `status.rs` reports faults.
 
 use super::{Member, Observed};
 use crate::api::condition::{Reason, Type, Wanted as Condition};
 use crate::plan::valid::Wanted;
 
-/// `AtRisk`. The reason is that of the first risk, and the message names every risk.
+/// Returns `AtRisk`. The reason is that of the first risk, and the message names every risk.
 pub(super) fn condition(seen: &Observed, wanted: Option<&Wanted>, voters: i32) -> Condition {
     let of_spec = |check: fn(&Wanted) -> Option<(Reason, String)>| wanted.and_then(check);
     let found = [
@@ -32,7 +32,7 @@ fn unsafe_version(wanted: &Wanted) -> Option<(Reason, String)> {
     Some((Reason::UnsafeVersion, format!("etcd {version} has known defects: {defect}. Use {floor} or later")))
 }
 
-/// A majority on one node goes with that node. While etcd is silent, the labels of the Pods name the voters.
+/// Returns the node that runs a majority of the voters. While etcd is silent, the labels of the Pods name the voters.
 fn colocated(seen: &Observed, voters: i32) -> Option<(Reason, String)> {
     let voters = usize::try_from(voters).ok().filter(|voters| *voters >= 3)?;
     let etcd = seen.own_etcd();
@@ -42,7 +42,7 @@ fn colocated(seen: &Observed, voters: i32) -> Option<(Reason, String)> {
     Some((Reason::MembersColocated, format!("a majority of the voters runs on node {crowded}")))
 }
 
-/// Of one or two members in memory none can be lost.
+/// Returns the risk of one or two members in memory: the loss of one member loses the cluster.
 fn no_spare(seen: &Observed, wanted: Option<&Wanted>) -> Option<(Reason, String)> {
     let replicas = wanted?.replicas;
     let message = "spec.storage.medium is Memory, and fewer than three members: the loss of one Pod, also by a drained node, is \

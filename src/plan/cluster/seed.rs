@@ -1,10 +1,10 @@
-//! The first member of a restored cluster, when the others can spare it for a moment.
+//! The Pod of the first member of a restored cluster, when the other members can spare it.
 //!
-//! Decides when its Pod is deleted, once, where the Pod mounts the claim of the store that it was restored from: as long as it does,
-//! no Job on another node can use a ReadWriteOnce claim. Every other Pod stays: its restore step does nothing on a complete volume,
-//! and refuses any other without the permission that the Pod had until its member joined. The member's own pass makes the next
-//! Pod, without the restore step. In a cluster of one or two there is no quorum meanwhile, so there it is left to a person; and so is a Pod that another
-//! version of the operator made, by its own word: an upgrade ends no Pod.
+//! Decides when Holdfast deletes that Pod, once, where the Pod mounts the claim of the store that it was restored from: while the
+//! Pod runs, no Job on another node can use a ReadWriteOnce claim. Every other Pod stays: its restore step does nothing on a
+//! complete volume, and refuses any other volume without the permission that the Pod had until its member joined. The member's
+//! own pass creates the next Pod, without the restore step. In a cluster of one or two members no quorum would remain, so there a
+//! person deletes the Pod. A Pod of another version of the operator stays too (by its annotation): an upgrade deletes no Pod.
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -15,16 +15,16 @@ use crate::plan::build::budget::quorum;
 use crate::plan::valid::Wanted;
 use crate::plan::{Act, Next, Target, pods};
 
-/// The end of the Pod that restored; `None` where there is none, or somebody would miss it.
+/// Returns the deletion of the Pod that restored; `None` where there is no such Pod, or the other members cannot spare it.
 pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Option<Next> {
     let pod = seen.members.iter().find_map(restored_in)?;
     if pods::agent_image(pod) != Some(&seen.settings.agent_image) {
         return None;
     }
     let size = wanted.replicas;
-    // I1: without it there still is a quorum, and nobody comes or goes.
+    // I1: a quorum remains without the Pod, and no member joins or leaves.
     let whole = seen.members.len() == size && etcd.members.len() == size && quorum(size) < size;
-    // Restarts are no help while data are in doubt, or no write is taken.
+    // A restart does not help while data is in doubt, or etcd takes no write.
     if !whole || !etcd.alarms.is_empty() {
         return None;
     }
@@ -36,8 +36,8 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Optio
     })
 }
 
-/// Its Pod, if that is the one that restored. It was the member's first, and has been counted (I27): whatever else puts
-/// a step of that name into Pods here, a later one is never ended for it.
+/// Returns the member's Pod, if this Pod restored. The Pod was the member's first, and the member counted its start (I27): a
+/// webhook may put a step of that name into later Pods, and Holdfast deletes none of these.
 fn restored_in(member: &Member) -> Option<&Pod> {
     let counted = member.joined() && member.object.spec.start_count == 1;
     let own = name::claim(member.name());
@@ -46,7 +46,7 @@ fn restored_in(member: &Member) -> Option<&Pod> {
     member.live_pod().filter(restored).filter(mounts_store)
 }
 
-/// Whether a member votes, serves, stays, keeps up, and would find its volume again.
+/// Whether a member is a voter, serves, stays, keeps up, and still has its volume.
 fn is_well(seen: &Observed, etcd: &Membership, listed: &Listed, ahead: u64) -> bool {
     let Some(member) = seen.standing_for(listed) else { return false };
     let answer = seen.serving(etcd, listed, member.name());

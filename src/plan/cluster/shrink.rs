@@ -1,8 +1,9 @@
-//! From the members there are to fewer.
+//! From the present members to fewer.
 //!
-//! A voter goes only while a quorum of the rest is healthy (I1). Decides the order for one member at a time (I11): `leaving` is latched, clients and leadership go elsewhere, etcd removes
-//! the member, `removed` is latched, the `EtcdMember` is deleted. Its own pass then deletes the Pod and the claim. Which
-//! member goes is decided in `victim.rs`; of members that are replaced, in `replace.rs`.
+//! Decides the order for one member at a time (I11): `leaving` is latched, clients and leadership go elsewhere, etcd removes the
+//! member, `removed` is latched, the `EtcdMember` is deleted. A voter goes only while a quorum of the rest is healthy (I1). The
+//! member's own pass then deletes the Pod and the claim. `victim.rs` decides which member goes; `replace.rs` decides which member
+//! is replaced.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -18,15 +19,15 @@ use crate::plan::valid::Wanted;
 use crate::plan::{Act, Next, Target, Wake, build, meta, pods};
 use snapshot_agent::contract::hex_id;
 
-/// How soon a voter that cannot go yet is looked at again.
+/// Interval while a voter may not go yet.
 const RETRY: Wake = Wake::AfterMillis(500);
 
-/// The next step towards fewer members; `None` when there is none to take.
+/// Returns the next step towards fewer members; `None` when there is no step left.
 pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Timestamp) -> Option<Next> {
     if let Some((member, listed)) = listed_again(seen, etcd) {
         return Some(remove(etcd, member.name(), listed));
     }
-    // A healthy voter waits for those that take its place, which are added meanwhile.
+    // A healthy voter waits for the members that take its place, which `grow.rs` adds meanwhile.
     let member = leaving(seen, etcd);
     let alone = member.is_some_and(|member| is_needed(seen, wanted, etcd, member));
     if let Some(member) = member.filter(|_| !alone) {
@@ -48,7 +49,7 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
         return Some(doubt);
     }
     let member = victim::choose(seen, etcd)?;
-    // Before the latch: a member that leaves never stays, and the user may still change the size.
+    // Before the latch: a member that leaves never stays, and a user may still change the size.
     let voter = seen.listed(etcd, member.name()).filter(|l| !l.learner);
     if let Some(voter) = voter.filter(|voter| !seen.can_spare(etcd, voter)) {
         return Some(unspared(seen, etcd, voter, member.name()));
@@ -57,8 +58,8 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
     Some(Next::act(Act::LatchLeaving { member: Target::of(&member.object.metadata), leaving }))
 }
 
-/// The object of a member that etcd does not list any more goes, also where etcd is silent: the proof is latched.
-/// A learner that etcd lists again is removed first.
+/// Deletes the object of a member that etcd has removed, also while etcd is silent: the proof is latched. A learner that etcd
+/// lists again is removed first.
 pub(super) fn delete_removed(seen: &Observed) -> Option<Next> {
     let again = |m: &Member| seen.own_etcd().is_some_and(|etcd| seen.listed(etcd, m.name()).is_some());
     let member = seen.members.iter().find(|m| m.removed() && !m.deleting() && !again(m))?;
@@ -66,8 +67,8 @@ pub(super) fn delete_removed(seen: &Observed) -> Option<Next> {
     Some(Next::act(Act::DeleteMember { member: Target::of(&member.object.metadata), why }))
 }
 
-/// The member that leaves next. There is one (I11), unless another one was lost or never got its vote meanwhile, which goes first, or
-/// the request of an operator that crashed was carried out late; then the leader is the last of them.
+/// Returns the member that leaves next. Only one member leaves (I11), except in two cases: another member was lost or never got its
+/// vote meanwhile, and goes first; or the request of a crashed operator took effect late, and then the leader goes last.
 fn leaving<'a>(seen: &'a Observed, etcd: &Membership) -> Option<&'a Member> {
     let listed = |m: &Member| seen.listed(etcd, m.name());
     let last = |m: &&Member| {
@@ -77,7 +78,8 @@ fn leaving<'a>(seen: &'a Observed, etcd: &Membership) -> Option<&'a Member> {
     seen.members.iter().filter(|m| !m.stays() && !m.removed()).min_by_key(last)
 }
 
-/// Whether a healthy voter that leaves is one of the last two, and two are wanted: with one alone the next loss is the last.
+/// Whether a healthy voter that leaves is one of the last two, and the spec asks for two or more: with one voter the next loss is
+/// total.
 fn is_needed(seen: &Observed, wanted: &Wanted, etcd: &Membership, member: &Member) -> bool {
     let Some(voter) = seen.listed(etcd, member.name()).filter(|l| !l.learner) else { return false };
     let healthy = seen.healthy(etcd);
@@ -87,7 +89,7 @@ fn is_needed(seen: &Observed, wanted: &Wanted, etcd: &Membership, member: &Membe
     voters(etcd) == 1 || (goes && wanted.replicas > 1 && others < 2)
 }
 
-/// The next step of a member that leaves.
+/// Returns the next step of a member that leaves.
 fn depart(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> Next {
     let Some(listed) = seen.listed(etcd, member.name()) else {
         let removed = Removed {
@@ -103,7 +105,7 @@ fn depart(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -
     if let Some(wait) = fenced(member, now) {
         return wait;
     }
-    // It serves its clients until it may go.
+    // The member serves its clients until etcd may remove the member.
     if !listed.learner && !seen.can_spare(etcd, listed) {
         return unspared(seen, etcd, listed, member.name());
     }
@@ -117,7 +119,8 @@ fn depart(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -
     remove(etcd, member.name(), listed)
 }
 
-/// The wait for the Pod of a lost member, which ends before etcd removes the member: nothing serves from such a volume again.
+/// Returns the wait for the Pod of a lost member. The Pod ends before etcd removes the member, so that no etcd serves from such a
+/// volume again.
 fn fenced(member: &Member, now: Timestamp) -> Option<Next> {
     let pod = member.pod.as_ref().filter(|_| member.object.spec.is_lost())?;
     let name = member.name();
@@ -127,7 +130,7 @@ fn fenced(member: &Member, now: Timestamp) -> Option<Next> {
     Some(Next::wait(Reason::Replacing, format!("the Pod of {name} ends before etcd removes the member"), RETRY))
 }
 
-/// The leader goes last, and never while it leads: the healthy voter with the longest log leads next.
+/// Moves the leadership to the healthy voter with the longest log. etcd never removes a member that leads.
 fn hand_over(seen: &Observed, etcd: &Membership, leader: &Listed, name: &str) -> Next {
     let others = seen.healthy(etcd).into_iter().filter(|(l, m)| l.id != leader.id && m.stays());
     let index = |m: &Member| seen.answers.get(m.name()).and_then(|said| said.known()).map(|said| said.applied_index);
@@ -150,19 +153,19 @@ fn unspared(seen: &Observed, etcd: &Membership, voter: &Listed, name: &str) -> N
     Next::wait(reason, message, if healthy == 0 { POLL } else { RETRY })
 }
 
-/// Whether no other member takes this one's place.
+/// Whether no other member takes this member's place.
 pub(super) fn is_scaled_in(member: &Member) -> bool {
     member.object.spec.leaving.as_ref().is_none_or(|leaving| leaving.why == Departure::ScaledIn)
 }
 
-/// A removed member that etcd lists as a learner: a request to add it was carried out after the proof was latched.
+/// Returns a removed member that etcd lists as a learner: a request to add the member took effect after the proof was latched.
 fn listed_again<'a>(seen: &'a Observed, etcd: &'a Membership) -> Option<(&'a Member, &'a Listed)> {
     let learner = |m: &'a Member| Some((m, seen.listed(etcd, m.name()).filter(|l| l.learner)?));
     seen.members.iter().filter(|m| m.removed()).find_map(learner)
 }
 
-/// A learner under a peer URL of this cluster that has never started and has no `EtcdMember`: a request to add the learner
-/// was carried out after the member was given up. It holds no data and no vote.
+/// Whether etcd lists a learner under a peer URL of this cluster that has never started and has no `EtcdMember`: a request to add
+/// the learner took effect after Holdfast gave the member up. The learner holds no data and no vote.
 fn never_booted_without_member(seen: &Observed, listed: &Listed) -> bool {
     listed.learner
         && listed.name.is_empty()

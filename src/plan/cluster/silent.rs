@@ -1,8 +1,8 @@
 //! Why no linearizable read succeeds in a cluster that has formed.
 //!
-//! Decides between three: etcd wants a login, members are still starting, or the quorum is lost; and names each voter's own
-//! reason. A member that cannot come back by itself (its claim is gone, or the gate refuses its volume) does not count as
-//! starting, however often kubelet starts its container. It never leads to an act (I1).
+//! Decides between three causes: etcd requires a login, members are still starting, or the quorum is lost; and names each voter's
+//! own cause. A member that cannot come back by itself (its claim is gone, or the gate refuses its volume) does not count as
+//! starting, however often kubelet starts its container. No cause leads to an act (I1).
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -16,28 +16,28 @@ use crate::plan::build::budget::quorum;
 use crate::plan::build::container;
 use crate::plan::{Next, Seen, Unread, Wake, failure, meta, pods};
 
-/// A member that has not served for longer than this does not count as starting, however young its Pod is: a Pod that is
-/// rejected, or ends, again and again is always young.
+/// A member that has not served for longer than this does not count as starting, even if its Pod is young: a Pod that is
+/// rejected or ends again and again is always young.
 const STARTS_WITHIN: SignedDuration = SignedDuration::from_mins(5);
 
-/// The gate refuses a volume within a second; a container that has run for longer runs etcd.
+/// The gate refuses a volume within a second, so a container that has run for longer than this runs etcd.
 const GATE_DECIDES_WITHIN: SignedDuration = SignedDuration::from_secs(10);
 
-/// Since when a member has not served, as its own pass tells it.
+/// Returns since when a member has not served, from the member's own status.
 fn unready_since(member: &Member) -> Option<Timestamp> {
     let told = &member.object.status.as_ref()?.conditions;
     let ready = told.iter().find(|c| c.type_ == Type::Ready.as_str() && c.status != "True")?;
-    // An EtcdMember that a person deleted keeps serving.
+    // An EtcdMember that a user deleted keeps serving.
     (ready.reason != Reason::MemberStillListed.as_str()).then_some(ready.last_transition_time.0)
 }
 
-/// Whether its etcd runs in this Pod and was never restarted there: it may have been admitted only just now.
+/// Whether etcd runs in this Pod and never restarted there: Holdfast may have admitted the member only now.
 fn runs_from_its_first(member: &Member) -> bool {
     let status = member.pod.as_ref().filter(|pod| pods::runs(pod)).and_then(|pod| pods::status(pod, container::ETCD));
     status.is_some_and(|status| status.restart_count == 0)
 }
 
-/// Why a member that has joined cannot come back by itself; `None`: it can, as far as is known.
+/// Returns why a member that has joined cannot come back by itself; `None` if no obstacle is known.
 pub(super) fn lost(member: &Member, now: Timestamp) -> Option<String> {
     if !member.joined() {
         return None;
@@ -49,7 +49,7 @@ pub(super) fn lost(member: &Member, now: Timestamp) -> Option<String> {
     if pod.and_then(pods::running_since).is_some_and(|since| now >= since + GATE_DECIDES_WITHIN) {
         return None;
     }
-    // The member's own status remembers a refusal while the Pod is made anew.
+    // The member's own status keeps a refusal while the Pod is created again.
     let told = || member.object.status.as_ref()?.last_failure.clone();
     let failure = pod.and_then(failure::of).or_else(told)?;
     (failure::reason(&failure) == Reason::VolumeRefused).then(|| refused(&failure))
@@ -68,7 +68,7 @@ fn refused(failure: &LastFailure) -> String {
 }
 
 impl Observed {
-    /// The wait where etcd asks for a login: etcd answers, so the quorum is not lost.
+    /// Returns the wait while etcd requires a login: etcd answers, so the quorum is not lost.
     pub(super) fn locked_out(&self) -> Option<Next> {
         let Seen::Unknown(Unread::LoginRequired(_)) = &self.etcd else { return None };
         let message = "etcd has authentication enabled, and this version of Holdfast cannot log in. Members serve clients, but \
@@ -77,7 +77,7 @@ impl Observed {
         Some(Next::wait(Reason::AuthRequiredNotConfigured, message, POLL))
     }
 
-    /// Why etcd is silent: it wants a login, members start, or a quorum is lost.
+    /// Returns why etcd is silent: etcd requires a login, members start, or the quorum is lost.
     pub(super) fn silent(&self, why: &Unread, now: Timestamp) -> Next {
         if let Some(next) = self.locked_out() {
             return next;
@@ -97,8 +97,8 @@ impl Observed {
         if whole < quorum(voters.len()) {
             return self.without_a_majority(&voters, &lost, whole, now);
         }
-        // A missing Pod is made again at once, unless the member's claim is lost. A deleted one is soon gone, unless its node
-        // is dead.
+        // The member's pass creates a missing Pod at once, unless the member's claim is lost. A Pod that is being deleted is soon
+        // gone, unless its node is dead.
         let starts = |m: &&Member| match &m.pod {
             _ if lost_or_late(m, now) => false,
             Some(pod) if meta::deleting(&pod.metadata) => !pods::lingers(pod, now),
@@ -121,11 +121,12 @@ impl Observed {
             quorum(voters.len()),
             voters.len()
         );
-        // A quorum comes back when a Pod does, which is watched; an election is not.
+        // A watch reports a Pod that comes back, but no watch reports an election.
         Next::wait(Reason::QuorumLost, message, Wake::AfterMillis(2_000))
     }
 
-    /// Nobody has the data of a cluster in memory any more. No other cluster is founded in its place (I2).
+    /// Returns the wait of a cluster in memory that has lost every copy of its data. Holdfast founds no other cluster in its
+    /// place (I2).
     pub(super) fn data_lost(&self) -> Option<Next> {
         let mut had = self.members.iter().filter(|m| m.joined() && !m.removed()).peekable();
         let first = had.peek()?.object.spec.joined.as_ref()?;
@@ -137,13 +138,13 @@ impl Observed {
         );
         let all = self.cluster.spec.storage.in_memory()
             && had.all(|member| {
-                // Its own pass reads the Pod by its name; a list of Pods by label may lack one that runs.
+                // The member's pass reads the Pod by name; a list of Pods by label may lack a running Pod.
                 replace::told(member).is_some_and(|evidence| evidence.kind == Loss::MemoryGone)
             });
         all.then(|| Next::wait(Reason::DataLost, message, Wake::AfterMillis(10_000)))
     }
 
-    /// Too few voters can come back by themselves. The message holds nothing that changes from one look to the next.
+    /// Returns the wait while too few voters can come back by themselves. The message stays the same from pass to pass.
     fn without_a_majority(&self, voters: &[&Member], lost: &[Option<String>], whole: usize, now: Timestamp) -> Next {
         let said = voters.iter().zip(lost).map(|(member, lost)| self.told_of(member, lost.as_deref(), false, now));
         let remedy = if self.cluster.spec.storage.in_memory() {
@@ -162,7 +163,7 @@ impl Observed {
         Next::wait(Reason::QuorumLost, message, Wake::AfterMillis(2_000))
     }
 
-    /// Whether a snapshot without a quorum can be saved now, and of whom: the longest log first.
+    /// Returns whether a snapshot without a quorum can be saved now, and from which member: the longest log wins.
     fn savable(&self, voters: &[&Member]) -> String {
         let said = |m: &&Member| Some((self.answers.get(m.name())?.known()?.applied_index, m.name().to_owned()));
         match voters.iter().filter_map(said).max() {
@@ -171,7 +172,7 @@ impl Observed {
         }
     }
 
-    /// One voter with its own reason; with the cause for which it is silent where that does not change all the time.
+    /// Returns a voter with its own cause; with the error of its silence only where that error is stable.
     fn told_of(&self, member: &Member, lost: Option<&str>, cause: bool, now: Timestamp) -> String {
         let name = member.name();
         match (lost, self.answers.get(name)) {
@@ -188,7 +189,7 @@ impl Observed {
         }
     }
 
-    /// The voters that etcd listed when it was last read; without such a reading all members.
+    /// Returns the voters that etcd listed at the last read; all members if there was no read.
     fn last_voters(&self) -> Vec<&Member> {
         let told = self.cluster.status.as_ref().map(|status| status.members.as_slice()).unwrap_or_default();
         let votes =
@@ -198,7 +199,7 @@ impl Observed {
     }
 }
 
-/// Whether a member cannot come back by itself, or has had its time to.
+/// Whether a member cannot come back by itself, or had enough time to come back.
 fn lost_or_late(member: &Member, now: Timestamp) -> bool {
     let late = unready_since(member).is_some_and(|since| now >= since + STARTS_WITHIN) && !runs_from_its_first(member);
     late || lost(member, now).is_some()

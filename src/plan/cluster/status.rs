@@ -1,7 +1,7 @@
 //! A cluster's whole status, on every pass, also while etcd is silent.
 //!
-//! Decides what is reported, never what is done. Latches are carried over: only their own act changes them. Messages
-//! hold times, never ages, so that nothing is written while nothing happens (I17).
+//! Decides the report, never an act. The status keeps the latches: only their own act changes them. Messages hold times, never
+//! ages, so that Holdfast writes nothing while nothing happens (I17).
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -18,10 +18,10 @@ use crate::plan::valid::{Version, Wanted};
 use crate::plan::{Act, Next, Seen, failure, meta, pods};
 use snapshot_agent::contract::hex_id;
 
-/// Where `spec.progressDeadlineSeconds` is absent; as a Deployment has it.
+/// The default of `spec.progressDeadlineSeconds`, as in a Deployment.
 const DEFAULT_PROGRESS_DEADLINE_SECONDS: u32 = 600;
 
-/// The status as it is now, before what comes next.
+/// Returns the whole status before the next act.
 pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: Timestamp) -> EtcdClusterStatus {
     let meta = &seen.cluster.metadata;
     let old = seen.cluster.status.clone().unwrap_or_default();
@@ -107,7 +107,7 @@ fn summary(
         member_id: listed
             .map(|l| hex_id(l.id))
             .or_else(|| member.object.spec.joined.as_ref().map(|j| j.member_id.clone())),
-        // While etcd is silent the last known role stands.
+        // While etcd is silent, the member keeps the last known role.
         role: match etcd {
             Some(_) => listed.map(role),
             None => before.and_then(|s| s.role.clone()),
@@ -137,7 +137,7 @@ fn why_silent(member: &Member, (asked, unasked): (bool, bool), now: Timestamp) -
     why.to_owned()
 }
 
-/// What the conditions are made from.
+/// The facts from which the conditions are made.
 struct Facts<'a> {
     seen: &'a Observed,
     wanted: Option<&'a Wanted>,
@@ -173,7 +173,7 @@ impl Facts<'_> {
             },
             self.available(),
             match doing {
-                // Nothing moves until a person does something.
+                // Nothing progresses until a person acts.
                 Some((reason, message)) if reason == Reason::Paused || reason.needs_a_person() => {
                     Condition::no(Type::Progressing, reason, message)
                 }
@@ -193,23 +193,23 @@ impl Facts<'_> {
         (Reason::MemberRestarting, message)
     }
 
-    /// No Pod runs, as is asked for.
+    /// Whether no Pod runs, as `spec.replicas: 0` asks.
     fn parked(&self) -> bool {
         self.seen.cluster.spec.replicas == 0 && matches!(self.next, Next::Settled(_))
     }
 
-    /// All that is asked for is so. While an alarm stands etcd takes no write.
+    /// Whether the cluster is as the spec asks. While an alarm is raised etcd takes no write.
     fn complete(&self) -> bool {
         let settled = match self.next {
             Next::Settled(_) => true,
             Next::Wait(waiting, _) => waiting.reason == Reason::Paused,
-            // A renewal restarts nothing.
+            // A renewal restarts no member.
             Next::Do(act, _) => is_upkeep(act),
         };
         settled && self.formed() && self.all_serve() && self.alarm().is_none() && self.is_reached()
     }
 
-    /// As many voters as are wanted have a ready Pod.
+    /// Whether etcd has `spec.replicas` voters, each with a ready Pod.
     fn all_serve(&self) -> bool {
         let replicas = self.seen.cluster.spec.replicas;
         self.etcd.is_some() && self.voters == replicas && self.ready == replicas && replicas > 0
@@ -260,7 +260,7 @@ impl Facts<'_> {
             (Seen::Known(_), _) if self.etcd.is_some() => {
                 Condition::yes(Type::Available, Reason::ReadSucceeded, "a linearizable read succeeded")
             }
-            // Those who log in may be served.
+            // etcd may serve clients that log in.
             (_, Next::Wait(waiting, _)) if waiting.reason == Reason::AuthRequiredNotConfigured => {
                 Condition::unknown(Type::Available, waiting.reason, waiting.message.clone())
             }
@@ -277,7 +277,7 @@ impl Facts<'_> {
         }
     }
 
-    /// What the creation of Pods waits for, where no member that stays has a Pod and a member's own pass names the cause.
+    /// Returns the cause where no staying member has a Pod, as a member's own status names it.
     fn podless(&self) -> Option<Verdict> {
         let staying = || self.seen.staying().filter(|m| !m.deleting());
         let (reason, why) = staying().find_map(failed).filter(|_| staying().all(|m| m.pod.is_none()))?;
@@ -290,8 +290,8 @@ impl Facts<'_> {
             || self.seen.members.iter().any(|m| m.object.spec.restore.is_some())
     }
 
-    /// What is being done or waited for; in the same words while one thing after the other of it is done, so that the
-    /// status is not written again for each.
+    /// Returns the act or the wait in words. Consecutive acts of one change share their words, so that the operator does not write
+    /// the status again for each act.
     fn doing(&self) -> Option<Verdict> {
         match self.next {
             Next::Settled(_) => None,
@@ -309,14 +309,14 @@ impl Facts<'_> {
             ) if self.formed() => Some(self.shrinking(&member.name)),
             Next::Do(Act::DismissClients { pod }, _) => Some(self.shrinking(&pod.name)),
             Next::Do(Act::MoveLeader { name, .. } | Act::RemoveMember { name, .. }, _) => Some(self.shrinking(name)),
-            // The same is told when it goes, and while it comes back.
+            // The same words as while the Pod comes back.
             Next::Do(Act::DeletePod { pod, .. }, _) => {
                 Some((Reason::MemberRestarting, format!("not ready: {}", pod.name)))
             }
             Next::Do(..) if meta::deleting(&self.seen.cluster.metadata) => {
                 Some((Reason::Deleting, "the cluster is being deleted".to_owned()))
             }
-            // A renewal is no progress towards anything.
+            // A renewal is no progress towards the spec.
             Next::Do(act, _) if is_upkeep(act) && self.formed() && self.voters == self.seen.cluster.spec.replicas => {
                 None
             }
@@ -331,12 +331,12 @@ impl Facts<'_> {
         }
     }
 
-    /// A member goes, and where another one takes its place, says so.
+    /// Returns the words for a member that leaves, with its replacement if another member takes its place.
     fn shrinking(&self, name: &str) -> Verdict {
         let decided =
             matches!(self.next, Next::Do(Act::LatchLeaving { leaving, .. }, _) if leaving.why != Departure::ScaledIn);
         let own = || self.seen.members.iter().find(|m| m.name() == name);
-        // One without an object makes place.
+        // A listed member without an EtcdMember makes room for another.
         let makes_place = matches!(self.next, Next::Do(Act::RemoveMember { .. }, _)) && own().is_none();
         if decided || makes_place || own().is_some_and(|m| !shrink::is_scaled_in(m)) {
             return (Reason::Replacing, format!("another member takes the place of {name}"));
@@ -344,7 +344,7 @@ impl Facts<'_> {
         (Reason::Shrinking, format!("shrinking to {} members", self.seen.cluster.spec.replicas))
     }
 
-    /// What has been in progress for longer than the spec allows. It is only told.
+    /// Returns the wait that has lasted longer than `spec.progressDeadlineSeconds`. Only the status reports it.
     fn overdue(&self) -> Option<Verdict> {
         let Next::Wait(waiting, _) = self.next else { return None };
         if matches!(waiting.reason, Reason::Restoring | Reason::Paused | Reason::Deleting) {
@@ -359,13 +359,13 @@ impl Facts<'_> {
         over.then_some((Reason::DeadlineExceeded, message))
     }
 
-    /// What is wrong, the most pressing first.
+    /// Returns the most pressing fault.
     fn trouble(&self) -> Option<Verdict> {
         let wrong = || self.failing_member().or_else(|| tls::trouble(self.seen, self.now)).or_else(|| self.overdue());
         self.stuck().or_else(|| self.failed_seed()).or_else(|| self.alarm()).or_else(wrong)
     }
 
-    /// What is waited for and never comes by itself.
+    /// Returns the wait that ends only when a person acts.
     fn stuck(&self) -> Option<Verdict> {
         match self.next {
             Next::Wait(waiting, _) if waiting.reason.needs_a_person() => {
@@ -374,7 +374,7 @@ impl Facts<'_> {
             Next::Do(Act::StartJob(_), _) => {
                 Some(latest::asking(self.seen, self.now)).filter(|(reason, _)| reason.needs_a_person())
             }
-            // Nothing is done about it then, but told it is.
+            // A paused cluster gets no act, but the status reports the loss.
             Next::Wait(waiting, _) if waiting.reason == Reason::Paused => self.lost(),
             Next::Wait(..) | Next::Do(..) | Next::Settled(_) => None,
         }
@@ -390,7 +390,7 @@ impl Facts<'_> {
         }
     }
 
-    /// The first member's Pod fails before anything has formed: its reason is the cluster's.
+    /// Returns the failure of the first member's Pod before the cluster has formed: the cluster reports the same reason.
     fn failed_seed(&self) -> Option<Verdict> {
         if self.formed() {
             return None;
@@ -410,7 +410,7 @@ impl Facts<'_> {
     }
 }
 
-/// Whether an act restarts nothing and changes no member that serves.
+/// Whether an act restarts no member and changes no serving member.
 const fn is_upkeep(act: &Act) -> bool {
     matches!(
         act,
@@ -418,8 +418,8 @@ const fn is_upkeep(act: &Act) -> bool {
     )
 }
 
-/// What is wrong with a member, in words: how its Pod fails, else what the member's own pass says. That one remembers a
-/// failure while the Pod is made anew, and knows what never gets as far as a Pod.
+/// Returns a member's failure in words: from its Pod, else from the member's own status, which keeps a failure while the Pod is
+/// created again, and knows the failures without a Pod.
 fn failed(member: &Member) -> Option<Verdict> {
     let failure: Option<LastFailure> = member.live_pod().filter(|p| !pods::ready(p)).and_then(failure::of);
     let (reason, message) = if let Some(failure) = failure {

@@ -1,7 +1,7 @@
 //! The order in which the planner asks the rules about one cluster.
 //!
-//! Decides which rule comes first: the first rule of a table that has an act or a wait ends the search. When a rule applies, and
-//! its act, is decided in the file that its step names. docs/architecture.md prints the tables.
+//! Decides which rule comes first: the first rule of a table with an act or a wait ends the search. The file that a step names
+//! decides when the rule applies, and its act. docs/architecture.md prints the tables.
 
 use jiff::Timestamp;
 
@@ -17,7 +17,7 @@ use crate::plan::{Act, Next, Seen, Wake, meta};
 /// One rule and its place in the order.
 #[derive(Debug)]
 pub struct Step {
-    /// The act or the wait.
+    /// The act or the wait, in words.
     pub name: &'static str,
     /// When the rule applies, in words.
     pub when: &'static str,
@@ -29,14 +29,14 @@ pub struct Step {
 /// Rules in their order.
 #[derive(Debug)]
 pub struct Table {
-    /// Which clusters the rules are for.
+    /// The clusters that the rules are for.
     pub title: &'static str,
     /// The rules.
     pub steps: &'static [Step],
 }
 
 impl Table {
-    /// The act or the wait of the first rule that has one.
+    /// Returns the act or the wait of the first rule that has one.
     pub(super) fn choose(&self, pass: &Pass<'_>) -> Option<Next> {
         self.steps.iter().find_map(|step| (step.rule)(pass))
     }
@@ -52,7 +52,7 @@ pub(super) struct Pass<'a> {
     pub wanted: Option<&'a Wanted>,
     /// The wait for another spec.
     pub refused: Option<Next>,
-    /// The wait for names that objects of other owners have.
+    /// The wait for names that objects of other owners occupy.
     pub conflict: Option<Next>,
     /// The next step about certificates.
     pub certificates: Option<Next>,
@@ -60,12 +60,12 @@ pub(super) struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// The facts that are known before the spec is checked.
+    /// Returns the facts that are known before the spec is checked.
     pub(super) fn new(seen: &'a Observed, now: Timestamp) -> Self {
         Self { seen, etcd: seen.own_etcd(), wanted: None, refused: None, conflict: None, certificates: None, now }
     }
 
-    /// The first of the two waits that keep a cluster from its spec.
+    /// Returns the first of the two waits that block a change to the spec.
     fn hindrance(&self) -> Option<Next> {
         self.refused.clone().or_else(|| self.conflict.clone())
     }
@@ -160,7 +160,7 @@ pub(super) const FOUNDING: Table = Table {
     ],
 };
 
-/// Rules of a cluster with a latched cluster ID. Such a cluster keeps its clients also while its spec is refused.
+/// Rules of a cluster with a latched cluster ID. The cluster keeps its clients also while Holdfast refuses its spec.
 pub(super) const FORMED: Table = Table {
     title: "A cluster that has formed",
     steps: &[
@@ -168,14 +168,14 @@ pub(super) const FORMED: Table = Table {
             name: "forbid a start on an empty volume, admit clients, latch that a member joined, promote a learner",
             when: "a member serves and lacks one of these, and the cluster is neither parked nor waking",
             file: "cluster/admit.rs",
-            // Clients come before everything that only renews.
+            // Clients come before a renewal.
             rule: |pass| admit(pass).filter(is_act),
         },
         Step {
             name: "announce certificates to a member",
             when: "the member's Secret holds certificates that its EtcdMember does not name",
             file: "cluster/tls.rs",
-            // A Secret is written beside the act: see `plan.rs`.
+            // `plan.rs` writes a Secret beside the act.
             rule: |pass| pass.certificates.clone().filter(|next| !matches!(next, Next::Do(Act::Issue(_), _))),
         },
         Step {
@@ -318,7 +318,7 @@ fn shrink(pass: &Pass<'_>) -> Option<Next> {
 }
 
 fn replace(pass: &Pass<'_>) -> Option<Next> {
-    // A voter that cannot go may wait for the place of a lost one.
+    // A voter that cannot leave may wait for the replacement of a lost member.
     let beside = shrink(pass).is_some();
     replace::next(pass.seen, pass.etcd?, beside, pass.now)
 }

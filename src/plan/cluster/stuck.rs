@@ -1,7 +1,7 @@
 //! Members that join and do not get their vote.
 //!
-//! Decides when such a member is given up, and how much later the next one is made: twice as long each time, at most an hour.
-//! Voters are not touched. After half of the time the member's own pass makes its Pod anew, once (`member/pod.rs`).
+//! Decides when Holdfast gives up such a member, and the pause before the next one: twice as long each time, at most an hour.
+//! Voters stay. After half of the time the member's own pass creates its Pod again, once (`member/pod.rs`).
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -14,10 +14,10 @@ use crate::api::repair::GivenUp;
 use crate::plan::pods::JOINS_WITHIN;
 use crate::plan::{Act, Next, Target, Wake};
 
-/// The longest time until the next member is made.
+/// The longest pause before the next member.
 const LONGEST: SignedDuration = SignedDuration::from_hours(1);
 
-/// The end of a member that joins for too long, also while an alarm is raised: it has no vote (I3).
+/// Returns the removal of a member that has joined for too long, also while an alarm is raised: the member has no vote (I3).
 pub(super) fn next(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
     let member = seen.staying().find(|m| joins(seen, etcd, m) && is_late(m, now))?;
     let latches = seen.latches();
@@ -36,13 +36,13 @@ fn given_up(member: &Member, count: u32, now: Timestamp) -> GivenUp {
     GivenUp { member: member.name().to_owned(), count, at: now.to_string() }
 }
 
-/// The same of a learner that lost what its Pod had in memory. The first is replaced at once; where one follows the other, as with
-/// a Pod that is evicted each time, the next waits.
+/// Returns the latch for a learner that lost the data in its Pod's memory. Holdfast replaces the first such learner at once. After
+/// several in a row, as with a Pod that is evicted each time, the next learner waits.
 pub(super) fn lost_again(seen: &Observed, member: &Member, now: Timestamp) -> GivenUp {
     given_up(member, seen.latches().given_up.map_or(0, |last| last.count.saturating_add(1)), now)
 }
 
-/// The wait before the next member is made.
+/// Returns the wait before the next member is created.
 pub(super) fn paused(seen: &Observed, now: Timestamp) -> Option<Next> {
     let last = seen.latches().given_up.filter(|last| last.count > 0)?;
     let at: Timestamp = last.at.parse().ok()?;
@@ -56,13 +56,14 @@ pub(super) fn paused(seen: &Observed, now: Timestamp) -> Option<Next> {
     Some(Next::wait(Reason::JoinerStuck, message, later))
 }
 
-/// Whether a member is on its way to its vote.
+/// Whether a member has no vote yet.
 pub(super) fn joins(seen: &Observed, etcd: &Membership, member: &Member) -> bool {
     let listed = seen.listed(etcd, member.name());
     member.object.spec.role == Birth::Joiner && listed.map_or(!member.joined(), |listed| listed.learner)
 }
 
-/// Whether it has had its time twice, and its latest Pod once: what waits for others is not stuck.
+/// Whether the member has had its time twice, and its latest Pod once. A member without a Pod waits for another act, and is not
+/// late.
 fn is_late(member: &Member, now: Timestamp) -> bool {
     let older = |meta: &ObjectMeta, than| meta.creation_timestamp.as_ref().is_some_and(|at| now >= at.0 + than);
     older(&member.object.metadata, JOINS_WITHIN * 2)

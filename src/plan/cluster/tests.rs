@@ -1,4 +1,4 @@
-//! Table tests of the plans of a cluster: a good value, one thing changed, the exact answer.
+//! Table tests of the plans of a cluster: a good value, one changed field, the exact result.
 
 mod admitting;
 mod alarms;
@@ -40,14 +40,14 @@ use crate::plan::fixtures::{
 };
 use crate::plan::{Act, Plan, Seen, Target, Unread, Wake, build, safety};
 
-/// The plan, which keeps the rules.
+/// Returns the plan, after the check that the plan keeps the rules.
 fn planned(seen: &Observed) -> Plan<crate::api::EtcdClusterStatus> {
     let plan = plan(seen, noon());
     safety::cluster(seen, &plan).unwrap();
     plan
 }
 
-/// Its act. The entries for silent members have their own tests (`release.rs`).
+/// Returns the plan's act. The entries for silent members have their own tests (`release.rs`).
 fn act(seen: &Observed) -> Option<Act> {
     planned(seen).act.filter(|act| !matches!(act, Act::CommitEntry { .. }))
 }
@@ -58,7 +58,7 @@ fn waits(seen: &Observed) -> Option<Reason> {
     plan.waiting.map(|w| w.reason)
 }
 
-/// `True`, `False` or `Unknown`, and the reason.
+/// Returns status and reason of a condition.
 fn condition(seen: &Observed, kind: &str) -> (String, String) {
     let all = planned(seen).status.conditions;
     let one = all.into_iter().find(|c| c.type_ == kind).unwrap();
@@ -73,7 +73,7 @@ fn member_target(seen: &Observed, n: usize) -> Target {
     Target::of(&seen.members[n].object.metadata)
 }
 
-/// Its Pod is as it was made: no client reaches it.
+/// Gives the member's Pod the label of a new Pod: no client reaches the Pod.
 fn not_admitted(member: &mut Member) {
     let labels = member.pod.as_mut().unwrap().metadata.labels.as_mut().unwrap();
     labels.insert(key::ROLE.to_owned(), role::LEARNER.to_owned());
@@ -83,7 +83,7 @@ fn pod_target(seen: &Observed, n: usize) -> Target {
     Target::of(&seen.members[n].pod.as_ref().unwrap().metadata)
 }
 
-/// That its Pod may not start empty any more, and whom as it has joined.
+/// Returns the act that forbids the nth Pod to start empty, with the member's joined IDs.
 fn forbidden(seen: &Observed, n: usize) -> Act {
     Act::ForbidEmptyStart { pod: pod_target(seen, n), joined: seen.members[n].object.spec.joined.clone().unwrap() }
 }
@@ -249,7 +249,7 @@ mod silence {
         let status = planned(&seen).status;
         assert_eq!((status.voters, status.leader), (3, None));
         assert_eq!(status.members[0].role.as_deref(), Some("voter"));
-        // The budget stays.
+        // The disruption budget stays.
         assert_eq!(planned(&seen).ensures, vec![]);
     }
 
@@ -267,7 +267,7 @@ mod silence {
         assert_eq!(waits(&seen), Some(Reason::QuorumLost), "it has been pending for two minutes");
     }
 
-    /// A volume was emptied under a cluster of one: kubelet starts the container again and again, and the gate refuses.
+    /// The volume of a cluster of one is empty: kubelet starts the container again and again, and the gate refuses.
     #[test]
     fn a_lost_quorum_says_the_same_at_every_look() {
         let mut seen = formed(1, 1);
@@ -308,7 +308,7 @@ mod silence {
         );
         assert_eq!(reason.as_deref(), Some("its volume has lost its data (EmptiedVolume)"));
         assert!(said.iter().all(|other| *other == said[0]), "{said:?}");
-        // The right volume came back: the gate let etcd start.
+        // The right volume is back: the gate let etcd start.
         let statuses = starts.status.as_mut().unwrap().init_container_statuses.as_mut().unwrap();
         let running = statuses[0].state.as_mut().unwrap().running.as_mut().unwrap();
         running.started_at = Some(Time(noon() + SignedDuration::from_secs(-11)));
@@ -316,7 +316,7 @@ mod silence {
         assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd));
     }
 
-    /// Of three voters one lost its volume, one its claim; a learner does not count.
+    /// Of three voters one has lost its volume and one its claim; a learner does not count.
     #[test]
     fn each_voter_is_named_with_its_own_reason() {
         let mut seen = silent();
@@ -344,7 +344,7 @@ mod silence {
         assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd), "the one voter starts");
     }
 
-    /// Two of three nodes are dead: after some minutes Kubernetes marks their Pods, and nobody ever says that they have ended.
+    /// Two of three nodes are dead: after some minutes Kubernetes marks their Pods, and kubelet never reports their end.
     #[test]
     fn pods_that_never_end_do_not_hide_a_lost_quorum() {
         let mut seen = silent();
@@ -359,7 +359,7 @@ mod silence {
         assert_eq!(condition(&seen, "Degraded"), pair("True", "QuorumLost"));
     }
 
-    /// kubelet rejects each new Pod at once, or etcd ends soon after each start: there is always a young one.
+    /// kubelet rejects each new Pod at once, or etcd ends soon after each start: the Pod is always young.
     #[test]
     fn pods_that_are_made_again_and_again_do_not_hide_a_lost_quorum() {
         let mut seen = silent();
@@ -378,7 +378,7 @@ mod silence {
         assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd), "the first may still come");
     }
 
-    /// What the members' own passes say: the API server refuses their Pods.
+    /// Sets the members' own statuses: the API server refuses their Pods.
     fn refused(seen: &mut Observed) {
         let why = "the API server refuses the Pod: memory limit 512Mi is less than the request";
         let unready = Wanted::no(Type::Ready, Reason::WriteRefused, why);
@@ -397,7 +397,7 @@ mod silence {
         (one.reason, one.message)
     }
 
-    /// Without a Pod no etcd starts: what the Pods wait for is the reason.
+    /// No etcd starts without a Pod: the reason is the cause that keeps the Pods from existing.
     #[test]
     fn members_without_a_pod_are_not_called_starting() {
         let mut seen = silent();
@@ -412,7 +412,7 @@ mod silence {
             message.starts_with("no member has a Pod: a-m0: the API server refuses the Pod: memory limit"),
             "{message}"
         );
-        // Not of members with Pods.
+        // The cause does not count for members with Pods.
         let mut beside = silent();
         refused(&mut beside);
         assert_ne!(available(&beside).0, "WriteRefused");
@@ -441,7 +441,7 @@ mod silence {
         assert_eq!(condition(&seen, "Degraded"), pair("True", "QuorumLost"), "nobody makes their Pods now");
     }
 
-    /// The quorum is there: only the operator is not let in.
+    /// The quorum exists, but etcd refuses the operator.
     #[test]
     fn an_etcd_that_wants_a_login_has_not_lost_its_quorum() {
         let login = || Unread::LoginRequired("no linearizable read succeeded (a-m0: user name is empty)".to_owned());
@@ -455,7 +455,7 @@ mod silence {
         assert!(message.contains("etcdctl --user root auth disable"), "{message}");
         assert!(!message.contains("a-m0"), "who said so is chance: {message}");
         assert_eq!((planned(&seen).status.voters, planned(&seen).ensures), (3, vec![]));
-        // Also where a Pod has just been made anew, and where somebody has paused it.
+        // Also where a Pod was just deleted, and where a user paused the cluster.
         seen.members[1].pod = None;
         assert_eq!(waits(&seen), Some(Reason::AuthRequiredNotConfigured));
         seen.cluster.spec.paused = true;
@@ -466,7 +466,7 @@ mod silence {
         assert_eq!(waits(&seed), Some(Reason::AuthRequiredNotConfigured), "nor is a first member still starting");
     }
 
-    /// Members that restart meanwhile keep their clients (I16).
+    /// Members that restart keep their clients (I16).
     #[test]
     fn what_hinders_a_formed_cluster_does_not_cost_it_its_clients() {
         let admitted = |seen: &mut Observed| {

@@ -1,8 +1,8 @@
 //! The certificates of a cluster: which Secret is written next.
 //!
-//! Decides what is issued or copied, when it is renewed, and whose turn it is. Sees fingerprints, names and dates, never a key.
-//! Which certificates there are to be is decided in `wanted`, whose CA signs in `ca`, and what of others' can be used in
-//! `source` (I15).
+//! Decides which certificates are issued or copied, when they are renewed, and in which order. Sees fingerprints, names and dates,
+//! never a key. `wanted` decides which certificates the cluster needs, `ca` which CA signs, and `source` which certificates of a
+//! user or of cert-manager are usable (I15).
 
 mod ca;
 mod source;
@@ -27,14 +27,14 @@ pub(super) use told::{hindrance, status, trouble};
 pub(super) use wanted::of_member;
 pub use wanted::{is_auto, requests, sources};
 
-/// The next step about certificates; `None` in plaintext and where nothing is to be done.
+/// Returns the next step about certificates; `None` in plaintext and when no step is left.
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     let forming = seen.latches().formed.is_none();
     if let Some(why) = seen.unread_certificates.as_ref().filter(|_| forming) {
         return Some(Next::wait(Reason::RightsMissing, unreadable(why), POLL));
     }
     let certificates = seen.certificates.as_ref()?;
-    // A cluster that has formed goes on with its other Secrets; `trouble` tells.
+    // A formed cluster continues with its other Secrets; `trouble` reports the conflict.
     if let Some(wait) = conflict(seen, certificates, now).filter(|_| forming) {
         return Some(wait);
     }
@@ -46,10 +46,10 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
         }
     }
     let ours = |wanted: &Wanted<'_>| wanted.kept(certificates).is_none_or(|kept| !is_foreign(kept, &wanted.metadata));
-    // With a lost CA or a flawed source everything goes on with the certificates that there are.
+    // With a lost CA or a flawed source the cluster continues with the present certificates.
     let able: Vec<_> =
         wanted(seen).into_iter().filter(ours).filter_map(|wanted| supply(seen, certificates, wanted, now)).collect();
-    // What is missing first: it holds others up. Then renewals, one member after the other, unless there is no time left.
+    // Missing certificates come first: other acts wait for them. Then renewals, one member after the other, unless time runs out.
     let missing = able.iter().find(|it| it.kept.is_none_or(|kept| !it.fits(seen, certificates, kept)));
     let due = || {
         let turn = |it: &Supplied<'_>, kept: &Kept| {
@@ -65,7 +65,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     announce(seen, certificates).or_else(|| forming.then(|| await_sources(seen, certificates, now)).flatten())
 }
 
-/// What a person does about Secrets that the operator may not read.
+/// Returns the remedy for Secrets that the operator may not read.
 pub(super) fn unreadable(why: &str) -> String {
     format!(
         "the operator may not read the Secrets of this cluster's certificates, so it cannot ask etcd: {why}. Give the operator its \
@@ -73,7 +73,7 @@ pub(super) fn unreadable(why: &str) -> String {
     )
 }
 
-/// Waits for certificates of others, without which the first member is not made.
+/// Waits for the certificates of a user or of cert-manager, without which Holdfast creates no first member.
 fn await_sources(seen: &Observed, certificates: &Certificates, now: Timestamp) -> Option<Next> {
     let absent = wanted(seen).into_iter().filter(|wanted| wanted.kept(certificates).is_none());
     let hindered = absent.flat_map(|wanted| wanted.leaves).filter_map(|leaf| {
@@ -87,7 +87,7 @@ fn await_sources(seen: &Observed, certificates: &Certificates, now: Timestamp) -
     Some(Next::wait(hindered.reason, hindered.message, wake))
 }
 
-/// Tells each member of the digest of its newest certificates; its own pass tells its Pod.
+/// Writes the digest of its newest certificates to each member; the member's own pass annotates the Pod.
 fn announce(seen: &Observed, certificates: &Certificates) -> Option<Next> {
     let stale = |m: &&Member| {
         let staged = m.object.spec.tls.as_ref().and_then(|tls| tls.staged.as_ref());
@@ -96,7 +96,7 @@ fn announce(seen: &Observed, certificates: &Certificates) -> Option<Next> {
     };
     let member = holders(seen).find(stale)?;
     let kept = certificates.members.get(member.name())?;
-    // Once etcd runs it trusts what it has loaded.
+    // A running etcd trusts the CAs that it has loaded.
     let known = member.object.spec.tls.as_ref().map(|tls| &tls.trusts).filter(|_| runs(member));
     let trust = |plane: Plane| {
         let anchor = || kept.leaf(plane.shown()).map(|known| known.anchor.clone());
@@ -107,12 +107,12 @@ fn announce(seen: &Observed, certificates: &Certificates) -> Option<Next> {
     Some(Next::act(Act::AnnounceCertificates { member, digest, trusts }))
 }
 
-/// Whether a member's etcd may run, or has run, with the CAs that it was given.
+/// Whether a member's etcd may run, or has run, with the CAs that the member was given.
 fn runs(member: &Member) -> bool {
     member.joined() || member.pod.is_some()
 }
 
-/// The CAs that members trust, of one plane.
+/// Returns the CAs that members trust on a plane.
 fn trusts<'a>(seen: &'a Observed, certificates: &'a Certificates, plane: Plane) -> impl Iterator<Item = &'a String> {
     holders(seen).filter(|member| runs(member)).filter_map(move |member| {
         let told = member.object.spec.tls.as_ref().and_then(|tls| plane.trusted(&tls.trusts));
@@ -120,7 +120,7 @@ fn trusts<'a>(seen: &'a Observed, certificates: &'a Certificates, plane: Plane) 
     })
 }
 
-/// The `ConfigMap` with the CA for clients, where it has to be applied. Its contents are filled in from the CA's Secret.
+/// Returns the `ConfigMap` with the CA for clients, if it differs. The operator fills in its contents from the CA's Secret.
 pub(super) fn bundle(seen: &Observed) -> Option<Ensure> {
     let certificates = seen.certificates.as_ref()?;
     let ca = ca(seen, certificates, Plane::Client)?.fingerprint.clone();
@@ -131,7 +131,7 @@ pub(super) fn bundle(seen: &Observed) -> Option<Ensure> {
     (!stands).then(|| Ensure::CaBundle { metadata: Box::new(own), secret: ca_name(seen, Plane::Client), ca })
 }
 
-/// The Certificates that cert-manager has to be asked for.
+/// Returns the Certificates that differ from those in the API server.
 pub(super) fn asks(seen: &Observed) -> Vec<Ensure> {
     let Some(certificates) = seen.certificates.as_ref().filter(|all| all.cert_manager) else { return vec![] };
     let members = holders(seen).map(|member| &member.object);
@@ -150,7 +150,7 @@ pub(super) fn asks(seen: &Observed) -> Vec<Ensure> {
     wanted.collect()
 }
 
-/// A Secret that has to be there.
+/// A Secret that the cluster needs.
 struct Wanted<'a> {
     of: Of<'a>,
     metadata: ObjectMeta,
@@ -165,7 +165,7 @@ enum Of<'a> {
 }
 
 impl Wanted<'_> {
-    /// The Secret that there is.
+    /// Returns the existing Secret.
     fn kept<'k>(&self, certificates: &'k Certificates) -> Option<&'k Kept> {
         match self.of {
             Of::Operator => certificates.operator.as_ref(),
@@ -195,13 +195,13 @@ fn wanted(seen: &Observed) -> Vec<Wanted<'_>> {
     [operator].into_iter().chain(applications).chain(members).collect()
 }
 
-/// Members whose Pods need certificates.
+/// Returns the members whose Pods need certificates.
 fn holders(seen: &Observed) -> impl Iterator<Item = &Member> {
     let stays = |m: &&Member| m.object.spec.removed.is_none() && (!m.deleting() || m.joined());
     seen.members.iter().filter(|m| m.object.spec.scheme() == Scheme::Https).filter(stays)
 }
 
-/// A Secret with those of its certificates that can be had now.
+/// A Secret with the certificates that are available now.
 struct Supplied<'a> {
     of: Of<'a>,
     metadata: ObjectMeta,
@@ -211,8 +211,8 @@ struct Supplied<'a> {
     copies: BTreeMap<String, String>,
 }
 
-/// A new Secret is written with all its certificates or not at all. Of a Secret that exists those are written that can be
-/// had, and the others stay; `None` where none can be had.
+/// Returns the Secret with the certificates that are available; `None` where none is available. Holdfast writes a new Secret with
+/// all its certificates or not at all. In an existing Secret the unavailable certificates stay as they are.
 fn supply<'a>(
     seen: &'a Observed,
     certificates: &'a Certificates,
@@ -237,7 +237,7 @@ fn supply<'a>(
 }
 
 impl Supplied<'_> {
-    /// Whether a Secret holds all that is wanted, signed by the CAs that there are.
+    /// Whether a Secret holds all wanted certificates, signed by the present CAs.
     fn fits(&self, seen: &Observed, certificates: &Certificates, kept: &Kept) -> bool {
         self.leaves.iter().all(|leaf| {
             kept.leaf(leaf.files).is_some_and(|known| match leaf.origin {
@@ -250,8 +250,8 @@ impl Supplied<'_> {
         })
     }
 
-    /// Whether one of its certificates is renewed now: at two thirds of the life of one that Holdfast issues, members of
-    /// one age not all at once; when it is to have other names; or when its source holds another.
+    /// Whether a certificate is due for renewal: at two thirds of the life of a certificate that Holdfast issues, spread over the
+    /// members; when its names change; or when its source holds another certificate.
     fn is_due(&self, certificates: &Certificates, kept: &Kept, now: Timestamp) -> bool {
         let sum = |sum: u32, byte: u8| sum.wrapping_mul(31).wrapping_add(byte.into());
         let spread = kept.target.uid.bytes().fold(0_u32, sum) % 100;
@@ -269,14 +269,14 @@ impl Supplied<'_> {
                     let jitter = life / 2_000 * i32::try_from(spread).unwrap_or(0);
                     let same_names =
                         known.names.len() == leaf.names.len() && leaf.names.iter().all(|n| known.names.contains(n));
-                    // One that is not valid yet was dated by a clock that was ahead.
+                    // A certificate that is not valid yet was issued by a clock that was ahead.
                     !same_names || now < known.not_before || now >= known.not_before + life / 3 * 2 - jitter
                 }
             })
         })
     }
 
-    /// What is left of a certificate's life when a renewal waits for no other any more: a sixth.
+    /// Whether a certificate has less than a sixth of its life left: such a renewal does not wait for other members.
     fn is_urgent(&self, kept: &Kept, now: Timestamp) -> bool {
         let left = |known: &Known| known.not_after.duration_since(now);
         let urgent = |known: &Known| {
@@ -286,17 +286,17 @@ impl Supplied<'_> {
     }
 }
 
-/// When a certificate was issued: Holdfast dates it back by an hour, for clocks that are behind.
+/// Returns when a certificate was issued: Holdfast dates a certificate back by an hour, for clocks that are behind.
 fn issued_at(known: &Known) -> Timestamp {
     known.not_before + SignedDuration::from_hours(1)
 }
 
-/// When the certificates of a member were written, as far as is known.
+/// Returns when the certificates of a member were written, as far as known.
 pub fn written_at(kept: &Kept) -> Option<Timestamp> {
     kept.written.or_else(|| kept.leaf(files::PEER).map(issued_at))
 }
 
-/// Something of somebody else's where a Secret of ours belongs. What an earlier cluster of the name has left goes with it.
+/// Returns the wait for a Secret of another owner under a name of Holdfast's. Kubernetes deletes the Secrets of an earlier cluster.
 fn conflict(seen: &Observed, certificates: &Certificates, now: Timestamp) -> Option<Next> {
     let of_cluster = certificates.cas.values().chain(&certificates.operator).chain(&certificates.client);
     let own = secret(seen, String::new());

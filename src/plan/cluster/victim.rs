@@ -1,8 +1,8 @@
-//! Which member goes next when a cluster is scaled in.
+//! Which member leaves next when a cluster is scaled in.
 //!
-//! Decides an order: a member that never joined, a learner, a voter whose data are lost, a silent voter, a member that a person deleted, then the voter
-//! whose zone and node hold the most others, a follower before the leader, and the newest. It does not decide when the
-//! member may go.
+//! Decides an order: a member that never joined, a learner, a voter whose data is lost, a silent voter, a member that a user
+//! deleted, then the voter with the most other members in its zone and on its node, a follower before the leader, and the newest.
+//! Does not decide when the member may leave.
 
 use std::cmp::Reverse;
 
@@ -12,7 +12,7 @@ use crate::plan::meta;
 /// Label of the zone, which Kubernetes copies from the node to the Pod (`PodTopologyLabelsAdmission`, on since 1.35).
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// The member to remove next, of those that stay.
+/// Returns the next member to remove, of those that stay.
 pub(super) fn choose<'a>(seen: &'a Observed, etcd: &Membership) -> Option<&'a Member> {
     let healthy: Vec<u64> = seen.healthy(etcd).into_iter().map(|(l, _)| l.id).collect();
     let staying: Vec<&Member> = seen.staying().collect();
@@ -32,7 +32,7 @@ pub(super) fn choose<'a>(seen: &'a Observed, etcd: &Membership) -> Option<&'a Me
             crowd(node, member),
             voter.map(|l| l.id) != etcd.leader,
             member.object.metadata.creation_timestamp.as_ref().map(|at| at.0),
-            // One answer for the same facts.
+            // The name makes the order total: the same facts give the same member.
             Reverse(member.name()),
         )
     })

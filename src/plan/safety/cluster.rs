@@ -1,4 +1,4 @@
-//! Rules for plans about a cluster.
+//! Rules for plans about a cluster. Decides only whether a plan keeps them.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
@@ -15,7 +15,7 @@ use crate::plan::cluster::{Alarm, AlarmKind, Listed, Member, Membership, Observe
 use crate::plan::schedule::attempt_of;
 use crate::plan::{Act, Ensure, Plan, Seen, Target, build, meta, pods, store};
 
-/// The largest number of members, and of learners our servers agree on.
+/// The largest number of members, and of learners (`--max-learners` of every server).
 const MOST: usize = 9;
 
 /// Whether a plan keeps the rules.
@@ -156,7 +156,7 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
     }
 }
 
-/// Certificates are written for a cluster with TLS, to Secrets of its own; a CA is never replaced (I15).
+/// Checks a Secret of certificates: it belongs to a cluster with TLS or its member, and no CA is replaced (I15).
 fn certify(seen: &Observed, issue: &Issue) -> Verdict {
     let all = seen.certificates.as_ref();
     rule("I15", all.is_some(), "a cluster in plaintext has no certificates")?;
@@ -203,7 +203,7 @@ fn certify(seen: &Observed, issue: &Issue) -> Verdict {
     }
 }
 
-/// The only Job of a cluster asks a store for the latest snapshot, before anything has formed.
+/// Checks a cluster's only Job: the search for the latest snapshot, before the cluster has formed.
 fn search(seen: &Observed, job: &Job) -> Verdict {
     let unformed = latches(seen).formed.is_none() && seen.members.iter().all(|m| m.object.spec.joined.is_none());
     rule("I9", unformed, "a cluster that has formed is not restored again")?;
@@ -247,7 +247,7 @@ fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
         "an alarm is latched as restored only while the restored seed is alone, and never for the seed's own ID",
     )?;
     let seed = seen.members.iter().find(|m| m.object.spec.role == Birth::Seed);
-    // Where the seed was removed since, the others remember.
+    // Where the seed was removed, the other members remember the restore.
     let remembered = || seen.members.iter().find_map(|m| m.object.spec.restored_from.as_ref());
     let made_from = seed.map_or_else(remembered, |seed| seed.object.spec.restore.as_ref());
     let told = formed.restored_from.as_ref() == made_from;
@@ -311,7 +311,7 @@ fn add(seen: &Observed, name: &str, peer_url: &str, cluster_id: u64) -> Verdict 
     rule("I11", learners < if one { 1 } else { MOST }, "3.5 knows one learner at a time")
 }
 
-/// Whether the quorum of the rest is healthy without this voter (I1).
+/// Whether a quorum of the remaining voters is healthy without this voter (I1).
 fn spared(seen: &Observed, etcd: &Membership, voter: &Listed) -> bool {
     let rest: Vec<&Listed> = voters(etcd).into_iter().filter(|l| l.id != voter.id).collect();
     let healthy = rest.iter().filter(|l| is_healthy(seen, etcd, l)).count();
@@ -328,7 +328,7 @@ fn leave(seen: &Observed, target: &Target, leaving: &Leaving) -> Verdict {
     let lost = |leaving: &Leaving| leaving.why == Departure::Lost;
     let listed = listed_as(seen, etcd, member.name());
     let joins = listed.map_or(member.object.spec.joined.is_none(), |l| l.learner);
-    // No vote goes with it.
+    // No vote goes with such a member.
     let free = match leaving.why {
         Departure::NeverPromoted => joins,
         Departure::NotListed => listed.is_none(),
@@ -389,7 +389,7 @@ fn remove(seen: &Observed, name: &str, (member_id, learner): (u64, bool), cluste
     rule("I1", spared(seen, etcd, listed), "a quorum of the rest is healthy without the voter")
 }
 
-/// A member without an `EtcdMember`: a learner that never booted, or one of this cluster's names whose Pod is gone.
+/// Checks a member without an `EtcdMember`: a learner that never booted, or a member of this cluster whose Pod is gone.
 fn remove_orphan(seen: &Observed, etcd: &Membership, listed: &Listed) -> Verdict {
     if listed.learner && listed.name.is_empty() {
         return Ok(());
@@ -409,7 +409,7 @@ fn remove_orphan(seen: &Observed, etcd: &Membership, listed: &Listed) -> Verdict
     rule("I1", spared(seen, etcd, listed), "a quorum of the rest is healthy without the voter")
 }
 
-/// Whether no `CORRUPT` alarm is raised, or only that of the member that leaves for it, and a majority agrees without it.
+/// Whether no `CORRUPT` alarm is raised, or only that of the member that leaves for it while a majority has the same other data.
 fn is_sure(seen: &Observed, etcd: &Membership, member: &Member, leaving: &Leaving) -> bool {
     let for_it = leaving.evidence.as_ref().is_some_and(|why| why.kind == Loss::Diverged);
     etcd.alarms.iter().all(|a| a.kind != AlarmKind::Corrupt) || (for_it && replace::is_outvoted(seen, member))
@@ -430,7 +430,7 @@ fn forget(seen: &Observed, target: &Target, removed: &Removed) -> Verdict {
     rule("I4", !etcd.members.iter().any(listed), "etcd lists the member still")
 }
 
-/// The largest index of all, so that the answer holds for each.
+/// Checks that the leader has applied the largest parked index, which covers every member.
 fn unpark(seen: &Observed, target: &Target) -> Verdict {
     let etcd = known(seen)?;
     formed_as(seen, etcd.cluster_id)?;
@@ -443,7 +443,7 @@ fn unpark(seen: &Observed, target: &Target) -> Verdict {
     rule("I3", level, "the leader has applied as much as every member had when it was parked")
 }
 
-/// An alarm is a member's own word; only what nobody can hold any more is cleared.
+/// Checks that no member can hold the alarm any more: the alarm of a listed member stays.
 fn disarm(seen: &Observed, alarm: &Alarm, cluster_id: u64) -> Verdict {
     let etcd = formed_as(seen, cluster_id)?;
     rule("I12", etcd.alarms.contains(alarm) && alarm.member_id != 0, "a cleared alarm is raised and names a member")?;
@@ -527,7 +527,7 @@ fn admit(seen: &Observed, target: &Target) -> Verdict {
     rule("I3", listed.is_some_and(|l| answers(seen, etcd, l)), "no client reaches a member that another answers for")
 }
 
-/// The only Pod that ends while its member serves: one with a restore step, when nobody else is missing.
+/// Checks the only Pod that the operator deletes while its member serves: with a restore step, while no other member is missing.
 fn spare(seen: &Observed, target: &Target) -> Verdict {
     let etcd = known(seen)?;
     let formed = latches(seen).formed;
@@ -535,10 +535,10 @@ fn spare(seen: &Observed, target: &Target) -> Verdict {
     rule("I2", same, "only the formed cluster ends the Pod that still mounts the restore's source")?;
     let member = owner_of(seen, target)?;
     rule("I1", member.pod.as_ref().is_some_and(pods::restores), "no Pod but one with a restore step is ended")?;
-    // Else it might be restored again, or started empty.
+    // Without the latch the member might be restored again, or started empty.
     rule("I9", member.object.spec.joined.is_some(), "a member that has not joined may need its restore step")?;
     rule("I3", !may_start_empty(member), "a first start is forbidden before its Pod ends")?;
-    // A claim that is being deleted goes with the Pod that uses it, and the data with the claim.
+    // A claim that is being deleted goes with the Pod that uses it, and the data goes with the claim.
     rule("I4", seen.members.iter().all(|m| m.live_claim().is_some()), "every member has its claim, and none is going")?;
     let serves = |m: &Member| !m.deleting() && m.live_pod().is_some_and(pods::ready);
     let mut others = seen.members.iter().filter(|m| m.name() != member.name());
@@ -553,8 +553,8 @@ fn spare(seen: &Observed, target: &Target) -> Verdict {
     rule("I1", 2 * left.count() > voters.len(), "a quorum is healthy without this member")
 }
 
-/// The only members that go: those that etcd does not list any more, by a latched proof; those of an attempt that never
-/// formed anything; and a seed that etcd does not know beside a cluster that formed without it.
+/// Checks the only members that the operator deletes: a member that etcd does not list any more, by a latched proof; a member of
+/// an attempt that never formed; and a seed that etcd does not list, beside a cluster that formed without it.
 fn delete(seen: &Observed, target: &Target) -> Verdict {
     let member = target_member(seen, target)?;
     let listed =

@@ -1,6 +1,6 @@
-//! Facts about a cluster that several rules ask for, read in the rules' own way.
+//! Facts about a cluster for several rules, read with code of their own.
 //!
-//! Decides nothing but how a fact is read (I1).
+//! Decides only how a rule reads a fact (I1).
 
 use super::{Violation, rule};
 use crate::api::cluster::Latches;
@@ -46,12 +46,12 @@ pub(super) fn answers(seen: &Observed, etcd: &Membership, listed: &Listed) -> bo
     said.is_some_and(|a| a.cluster_id == etcd.cluster_id && a.member_id == listed.id)
 }
 
-/// What etcd lists for a member.
+/// Returns etcd's entry for a member.
 pub(super) fn listed_as<'a>(seen: &Observed, etcd: &'a Membership, name: &str) -> Option<&'a Listed> {
     etcd.members.iter().find(|l| stands_for(seen, l).is_some_and(|m| m.name() == name))
 }
 
-/// Whether a voter counts (I1): it answers for itself, names the leader that etcd's list names, and is close behind.
+/// Whether a voter is healthy (I1): it answers for itself, follows the leader that etcd lists, and lags little.
 pub(super) fn is_healthy(seen: &Observed, etcd: &Membership, listed: &Listed) -> bool {
     let said = |listed: &Listed| {
         let member = stands_for(seen, listed)?;

@@ -1,4 +1,4 @@
-//! Rules for plans about a member.
+//! Rules for plans about a member. Decides only whether a plan keeps them.
 
 use std::collections::BTreeMap;
 
@@ -77,7 +77,7 @@ fn uid(seen: &Observed) -> &str {
     meta::uid(&seen.member.metadata)
 }
 
-/// The cluster is known to be there, to stay, and not to have formed.
+/// Whether the cluster exists and has not formed. An unread cluster does not count.
 fn unformed(seen: &Observed) -> bool {
     matches!(&seen.cluster, Seen::Known(Some(c)) if c.status.as_ref().is_none_or(|s| s.latches.formed.is_none()))
 }
@@ -87,19 +87,19 @@ fn removed(seen: &Observed) -> bool {
     seen.member.spec.removed.is_some()
 }
 
-/// Whether the cluster wants no member, and this one's log index is latched.
+/// Whether the spec asks for no member, and this member's log index is latched.
 fn parked(seen: &Observed) -> bool {
     let zero = matches!(&seen.cluster, Seen::Known(Some(c)) if c.spec.replicas == 0);
     zero && seen.member.spec.parked.is_some()
 }
 
-/// Whether the member's data end with its Pod.
+/// Whether the member's data ends with its Pod.
 fn in_memory(seen: &Observed) -> bool {
     seen.member.spec.storage.in_memory()
 }
 
-/// Whether nobody counts on this member any more: its cluster is known to be gone or going, etcd does not list it, or
-/// nothing ever formed with it.
+/// Whether no cluster needs this member any more: the cluster is gone or being deleted, etcd has removed the member, or no cluster
+/// ever formed with it.
 fn expendable(seen: &Observed) -> bool {
     match &seen.cluster {
         Seen::Unknown(_) => false,
@@ -111,7 +111,7 @@ fn expendable(seen: &Observed) -> bool {
     }
 }
 
-/// Whether a cluster that lives counts on its vote, whatever a person wants of the member.
+/// Whether a living cluster needs the member's vote, even if a user deleted the member.
 fn counted_on(seen: &Observed) -> bool {
     joined(seen)
         && !removed(seen)
@@ -198,7 +198,7 @@ fn mark_started(seen: &Observed, target: &Target, count: u64, joined: &Joined) -
     let pod = own_pod(seen);
     rule("I12", pod.is_some_and(|p| is(target, &p.metadata)), "the Pod is the one that was seen")?;
     rule("I27", count == seen.member.spec.start_count, "a Pod's annotation holds the latched start count")?;
-    // A Pod whose own number is smaller would be refused at its next start.
+    // The gate would refuse a Pod with a smaller number at its next start.
     let own = pod.and_then(pods::start_number).is_some_and(|number| number >= count);
     rule("I27", own, "no Pod's annotation holds a higher number than the Pod's own")?;
     rule(
@@ -215,12 +215,12 @@ fn relabel(seen: &Observed, target: &Target, labels: &BTreeMap<String, String>) 
     rule("I16", !labels.contains_key(key::ROLE), "only the cluster's pass lets clients in")
 }
 
-/// What stands where its Pod belongs, if it is its own.
+/// Returns the Pod under the member's name, if the member owns it.
 fn own_pod(seen: &Observed) -> Option<&Pod> {
     seen.pod.as_ref().filter(|p| meta::controlled_by(&p.metadata, uid(seen)))
 }
 
-/// What stands where its claim belongs, if it is its own.
+/// Returns the claim under the member's name, if it has the member's UID.
 fn own_claim(seen: &Observed) -> Option<&PersistentVolumeClaim> {
     seen.claim.as_ref().filter(|c| meta::label(&c.metadata, key::MEMBER_UID) == Some(uid(seen)))
 }
@@ -230,7 +230,7 @@ fn restores(pod: &Pod) -> bool {
     init.into_iter().any(|c| c.name != container::INSTALL)
 }
 
-/// The gate's own flags end at `--exec`; what follows is etcd's.
+/// Whether the gate has the flag `--seed`. The gate's own flags end at `--exec`; etcd's flags follow.
 fn founds(pod: &Pod) -> bool {
     let args = pods::arguments(pod, container::ETCD).unwrap_or_default();
     args.iter().take_while(|a| *a != "--exec").any(|a| a == "--seed")
@@ -241,7 +241,7 @@ fn delete_pod(seen: &Observed, target: &Target) -> Verdict {
     let own = own_pod(seen);
     rule("I13", own.is_some(), "only the member's own Pod is deleted")?;
     rule("I12", own.is_some_and(|p| is(target, &p.metadata)), "the Pod is the one that was seen")?;
-    // The first Pod that refused the member's data, while nothing runs in it.
+    // The first Pod that refused the member's data, while no container of the Pod runs.
     let known = seen.member.status.as_ref().map(|status| status.refusals.as_slice()).unwrap_or_default();
     let refused = |pod: &Pod| {
         matches!(known, [only] if only.pod_uid == meta::uid(&pod.metadata)) && !pods::runs(pod) && !pods::ready(pod)

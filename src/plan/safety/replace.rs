@@ -11,12 +11,12 @@ use crate::api::repair::{Evidence, Loss, RepairMode, Replaced};
 use crate::plan::cluster::{AlarmKind, KeyHash, Listed, Member, Membership, Observed};
 use crate::plan::{Seen, meta, pods};
 
-/// Between two members that are replaced on evidence.
+/// Pause between two members that are replaced on evidence.
 const ONE_IN: SignedDuration = SignedDuration::from_hours(1);
 /// The same evidence within this time has one cause.
 const COMMON_WITHIN: SignedDuration = SignedDuration::from_mins(10);
 
-/// The evidence that the cluster's status has written down, or the member itself, where nothing speaks against it.
+/// Returns the evidence in the cluster's status or in the member's status, while the present facts do not contradict it.
 fn evidence<'a>(seen: &'a Observed, member: &'a Member) -> Option<&'a Evidence> {
     let status = seen.cluster.status.as_ref();
     let known = || status?.members.iter().find(|m| m.name == member.name())?.evidence.as_ref();
@@ -24,7 +24,7 @@ fn evidence<'a>(seen: &'a Observed, member: &'a Member) -> Option<&'a Evidence> 
     corrupt().or_else(|| own_evidence(member))
 }
 
-/// Whether no `CORRUPT` alarm is raised but this member's, and a majority of all voters has the same data without it.
+/// Whether all `CORRUPT` alarms name this member, and a majority of all voters has the same data without it.
 pub(super) fn is_outvoted(seen: &Observed, member: &Member) -> bool {
     let Seen::Known(etcd) = &seen.etcd else { return false };
     let Some(own) = listed_as(seen, etcd, member.name()).map(|l| l.id) else { return false };
@@ -39,7 +39,7 @@ pub(super) fn is_outvoted(seen: &Observed, member: &Member) -> bool {
     !corrupt.is_empty() && corrupt.iter().all(|id| *id == own) && all.iter().filter_map(|l| hash(l.id)).any(outvoted)
 }
 
-/// The ID of the member that was replaced for its `CORRUPT` alarm, where all that are left have the same data.
+/// Returns the ID of the member that was replaced for its `CORRUPT` alarm, where all remaining voters have the same data.
 pub(super) fn outvoted(seen: &Observed, etcd: &Membership) -> Option<String> {
     let last = latches(seen).replaced.map(|last| last.evidence).filter(|e| e.kind == Loss::Diverged)?;
     let hash = |l: &Listed| Some(*seen.hashes.get(stands_for(seen, l)?.name())?);
@@ -52,7 +52,7 @@ fn own_evidence(member: &Member) -> Option<&Evidence> {
     let joined = member.object.spec.joined.is_some();
     let told = member.object.status.as_ref().and_then(|s| s.evidence.as_ref())?;
     let there = match told.kind {
-        // Of a member that joins only what it had in memory can be lost.
+        // A member that joins can lose only the data in its Pod's memory.
         Loss::ClaimGone | Loss::VolumeRefused | Loss::DataCorrupt if !joined => false,
         Loss::ClaimGone => member.claim.is_none(),
         Loss::VolumeRefused | Loss::DataCorrupt => !member.live_pod().is_some_and(pods::ready),
@@ -64,7 +64,7 @@ fn own_evidence(member: &Member) -> Option<&Evidence> {
     there.then_some(told)
 }
 
-/// The latch of a replacement on evidence.
+/// Checks the latch of a replacement on evidence.
 pub(super) fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
     if new.replaced == old.replaced {
         return Ok(());
@@ -82,7 +82,7 @@ pub(super) fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
         own == Some(&replaced.evidence),
         "a member is replaced on the evidence that the member has written down",
     )?;
-    // What was in memory is gone for certain, whoever else has lost the same.
+    // Data in memory is lost for certain, even if other members have lost theirs.
     if replaced.evidence.kind == Loss::MemoryGone {
         return Ok(());
     }
@@ -102,7 +102,7 @@ pub(super) fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
     rule("I29", alone, "no member is replaced while another one shows the same evidence")
 }
 
-/// Whether its data end with its Pod.
+/// Whether the member's data ends with its Pod.
 fn in_memory(member: &Member) -> bool {
     member.object.spec.storage.in_memory()
 }
@@ -111,7 +111,7 @@ fn time(at: &str) -> Option<Timestamp> {
     at.parse().ok()
 }
 
-/// The decision that a member leaves for another one. Whether the last voter may be meant, whose successor comes first.
+/// Checks the decision to replace a member. Returns whether the member may be the last voter: then its successor comes first.
 pub(super) fn leave(
     seen: &Observed,
     etcd: &Membership,
@@ -138,7 +138,7 @@ pub(super) fn leave(
             rule("I29", latched, "a replacement on evidence is latched first")?;
             let own = evidence(seen, member);
             rule("I29", own.is_some() && own == leaving.evidence.as_ref(), "the member shows no such evidence")?;
-            // Its Pod ends while etcd counts its vote.
+            // The Pod ends while etcd still counts its vote.
             let own = listed.filter(|l| !l.learner && answers(seen, etcd, l));
             let rest = voters(etcd).into_iter().filter(|l| Some(l.id) != own.map(|own| own.id));
             let healthy = rest.filter(|l| is_healthy(seen, etcd, l)).count();
@@ -148,7 +148,7 @@ pub(super) fn leave(
     }
 }
 
-/// The Pod of a lost member has ended before etcd removes the member.
+/// Checks that the Pod of a lost member has ended before etcd removes the member.
 pub(super) fn remove(member: &Member) -> Verdict {
     rule("I29", !member.object.spec.is_lost() || member.pod.is_none(), "the Pod of a lost member ends first")
 }

@@ -1,5 +1,5 @@
-//! Rules for plans about a schedule: it records what has run. What is stored it touches in one way alone, by a Job that was
-//! latched before the restores were looked at (I25), and a record goes only when nothing is stored of its run (I18).
+//! Rules for plans about a schedule: it records its runs. Stored snapshots are removed in one way only: by a Job that was latched
+//! before the pass reads the restores (I25). A record is deleted only when nothing of its run is stored (I18).
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -61,7 +61,8 @@ fn latched(seen: &Observed) -> Option<&PruneRun> {
     seen.schedule.status.as_ref()?.prune_run.as_ref()
 }
 
-/// What restores read is written down once, after the run itself: a restore that comes later sees that it is not named.
+/// Checks that the snapshots of restores are latched once, after the run itself: a later restore sees that its snapshot is
+/// missing there.
 fn latch(seen: &Observed, run: &PruneRun) -> Verdict {
     rule("I25", run.ended_at.is_none(), "a latch is of a run that comes")?;
     match latched(seen) {
@@ -79,7 +80,7 @@ fn latch(seen: &Observed, run: &PruneRun) -> Verdict {
     }
 }
 
-/// A Job removes only what it was latched for: of this cluster and schedule, beside what is restored or held.
+/// Checks that a Job removes only snapshots of the latched cluster and schedule, and protects those that are restored or held.
 fn start(seen: &Observed, job: &Job) -> Verdict {
     let spec = &seen.schedule.spec;
     rule("I25", spec.retention.is_some() && !spec.suspend_pruning, "only a policy that stands removes snapshots")?;
@@ -104,8 +105,8 @@ fn start(seen: &Observed, job: &Job) -> Verdict {
     rule("I25", !named || known, "nothing is removed from a store whose ID is not known")
 }
 
-/// A record goes when its run failed; or when a Job of this schedule has removed snapshots, the store was asked after its end
-/// and does not name the run, and a later backup that is proven stands.
+/// Checks that the record's run failed; or that a Job of this schedule has removed snapshots, the store was asked after the Job's
+/// end and does not name the run, and a later proven backup exists.
 fn delete(seen: &Observed, target: &Target, removed: Option<&str>) -> Verdict {
     let uid = meta::uid(&seen.schedule.metadata);
     let there = seen.snapshots.iter().find(|there| is(target, &there.metadata));
@@ -141,19 +142,19 @@ fn delete(seen: &Observed, target: &Target, removed: Option<&str>) -> Verdict {
     rule("I25", later, "a later snapshot that is proven stays")
 }
 
-/// Whether an answer that came after the end of the run leaves the snapshot out.
+/// Whether a search of the store after the end of the run does not find the snapshot.
 fn is_gone(seen: &Observed, record: &EtcdSnapshot, key: &str) -> bool {
     let status = seen.schedule.status.as_ref();
     let run = status.and_then(|status| status.prune_run.as_ref());
     let Some(prune) = run.and_then(|run| seen.recalls.iter().find(|one| meta::name(&one.job.metadata) == run.job))
     else {
-        // Its Job is cleaned away after an hour; the status says when it ended.
+        // Kubernetes deletes the Job after an hour; the status keeps the time of its end.
         return run.and_then(|run| run.ended_at.as_ref()).is_some_and(|_| told(seen, record, key, None));
     };
     jobs::over(&prune.job) && told(seen, record, key, jobs::created(&prune.job))
 }
 
-/// Whether a Job that was made after this time has read past the snapshot, and does not name its run.
+/// Whether a Job that was created after this time has read past the snapshot, and does not name its run.
 fn told(seen: &Observed, record: &EtcdSnapshot, key: &str, after: Option<Timestamp>) -> bool {
     let (Some((_, at)), Some(run)) = (whose(key), record.spec.run.as_ref()) else { return false };
     seen.recalls.iter().filter(|one| !removes(&one.job)).any(|one| {

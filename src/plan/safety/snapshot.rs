@@ -1,5 +1,5 @@
-//! Rules for plans about a snapshot: it starts Jobs, each under a name that is taken once, and what is stored goes in one way
-//! alone: by a Job of an object that is being deleted, latched before the restores were looked at (I25).
+//! Rules for plans about a snapshot: it starts Jobs, each under a name that is used once. A stored snapshot is removed in one way
+//! only: by a Job of an object that is being deleted, latched before the pass reads the restores (I25).
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -67,7 +67,7 @@ fn stored(seen: &Observed) -> Option<(&str, &str)> {
     Some((&artifact.key, artifact.manifest_sha256.as_deref()?))
 }
 
-/// What is removed belongs to an object that goes, and nobody has asked to keep it.
+/// Checks that the snapshot's object is being deleted with the policy Delete, and that no hold keeps the stored snapshot.
 fn wanted(seen: &Observed) -> Verdict {
     let deleting = meta::deleting(&seen.snapshot.metadata);
     rule(
@@ -104,7 +104,7 @@ fn start(seen: &Observed, job: &Job) -> Verdict {
     rule("I25", !named || known, "nothing is removed from a store whose ID is not known")
 }
 
-/// Whether the deletion may go on: nothing is stored, or it is gone, or it could not be removed in time.
+/// Whether the deletion may complete: nothing is stored, or the snapshot is removed, or its removal took too long.
 fn may_end(seen: &Observed, now: Timestamp) -> bool {
     let status = seen.snapshot.status.as_ref();
     let nothing_stored = status.is_none_or(|status| status.artifact.is_none());

@@ -1,4 +1,4 @@
-//! The checkers on trial: each rule refuses a plan that breaks it, and lets the plan pass that does not.
+//! The safety rules: each rule refuses a plan that breaks it, and accepts a plan that keeps it.
 
 mod parts;
 mod replacing;
@@ -22,13 +22,13 @@ fn plan_of<S>(act: Option<Act>, status: S) -> Plan<S> {
     Plan { ensures: vec![], act, status, notes: vec![], waiting: None, wake: Wake::Now }
 }
 
-/// The invariant that an act of the cluster's pass breaks.
+/// Returns the invariant that an act of the cluster's pass breaks.
 fn broken(seen: &Cluster, act: Act) -> Option<&'static str> {
     let status = seen.cluster.status.clone().unwrap_or_default();
     cluster(seen, &plan_of(Some(act), status)).err().map(|v| v.invariant)
 }
 
-/// The invariant that an act of the member's pass breaks.
+/// Returns the invariant that an act of the member's pass breaks.
 fn wrong(seen: &Member, act: Act) -> Option<&'static str> {
     member(seen, &plan_of(Some(act), EtcdMemberStatus::default())).err().map(|v| v.invariant)
 }
@@ -122,7 +122,7 @@ fn members_are_made_under_a_latched_name() {
     assert_eq!(broken(&full, create(joiner)), Some("I1"));
 }
 
-/// Voters, and one member more that etcd does not know.
+/// Returns voters, and one more member that etcd does not list.
 fn unlisted(voters: usize) -> Cluster {
     let mut seen = with_learner(voters, 9);
     etcd(&mut seen).members.pop();
@@ -159,7 +159,7 @@ fn learners_are_added_to_healthy_clusters_one_at_a_time() {
         change(&mut seen);
         assert_eq!(broken(&seen, add(&seen, 3)), Some(invariant));
     }
-    // A second one only in 3.6 or later.
+    // A second learner only in 3.6 or later.
     let two = |voters: usize, version: &str| {
         let mut seen = with_learner(voters, 9);
         let mut object = joined_member(&seen.cluster, voters + 1);
@@ -198,7 +198,7 @@ fn an_entry_is_committed_only_for_a_member_that_runs_and_is_silent() {
 
 use crate::plan::cluster::{Alarm, AlarmKind, Answer};
 
-/// What of another cluster's members is cleared; never what a member of this one, or nobody, is said to have wrong.
+/// Holdfast clears an alarm of another cluster's member, never an alarm of a listed member or without a member.
 #[test]
 fn an_alarm_is_cleared_only_where_nobody_can_hold_it() {
     let raised = |kind, member_id| Alarm { member_id, kind };
@@ -230,7 +230,7 @@ fn an_alarm_is_cleared_only_where_nobody_can_hold_it() {
     }
 }
 
-/// That an alarm came along is known only at the moment when the restored seed is alone.
+/// An alarm provably came along only at the moment when the restored seed is alone.
 #[test]
 fn what_came_along_is_latched_with_a_restored_seed_alone() {
     let latch = |seen: &Cluster, restored: bool, ids: &[&str]| {
@@ -401,7 +401,7 @@ fn members_that_count_are_never_deleted() {
     assert_eq!(broken(&seen, delete(&seen, 1)), Some("I1"));
 }
 
-/// A quorum answers without it, and it is the one Pod that restored.
+/// A quorum answers without the member, and its Pod is the only Pod that restored.
 #[test]
 fn only_a_pod_with_a_restore_step_ends_while_its_member_serves() {
     use k8s_openapi::api::core::v1::Container;
@@ -480,7 +480,7 @@ fn pods_start_on_their_own_claim_with_no_more_than_they_may() {
         change(&mut seen);
         assert_eq!(wrong(&seen, create(first.clone())), Some(invariant));
     }
-    // Without restore steps a second founding is what is wrong.
+    // Without a restore step the breach is the second founding.
     let mut late = unborn(None);
     let founding = late.pod.take().unwrap();
     assert_eq!(wrong(&late, create(founding.clone())), None);
@@ -492,13 +492,13 @@ fn pods_start_on_their_own_claim_with_no_more_than_they_may() {
     let mut unowned = first.clone();
     unowned.metadata.owner_references = None;
     assert_eq!(wrong(&seen, create(unowned)), Some("I13"));
-    // The mark of the store it is restored from.
+    // The store ID of the store that the member is restored from.
     let marked = Restoring { store_id: Some("store-one".to_owned()), ..restoring("k") };
     let mut from_marked = unborn(Some(marked));
     let expects = from_marked.pod.take().unwrap();
     assert_eq!(wrong(&from_marked, create(expects)), None);
     assert_eq!(wrong(&from_marked, create(first.clone())), Some("I25"));
-    // Whom it has joined as.
+    // The IDs under which the member has joined.
     let mut again = serving();
     again.pod = None;
     let Some(Act::CreatePod(knows)) = crate::plan::member::plan(&again, earlier().0).act else { panic!() };
@@ -540,7 +540,7 @@ fn nothing_of_a_member_that_counts_is_deleted() {
     assert_eq!(wrong(&seen, pod(&seen)), Some("I1"));
     assert_eq!(wrong(&seen, claim(&seen)), Some("I4"));
     assert_eq!(wrong(&seen, release(&seen)), Some("I4"));
-    // Deleted by hand while its cluster lives, or nobody knows.
+    // A user deleted the member while its cluster lives, or the cluster is unknown.
     seen.member.metadata.deletion_timestamp = Some(earlier());
     assert_eq!(wrong(&seen, pod(&seen)), Some("I1"));
     seen.pod = None;
@@ -548,7 +548,7 @@ fn nothing_of_a_member_that_counts_is_deleted() {
     assert_eq!(wrong(&seen, release(&seen)), Some("I4"));
     seen.cluster = Seen::unknown("no");
     assert_eq!(wrong(&seen, claim(&seen)), Some("I4"));
-    // Its cluster is gone: the claim goes after the Pod, and only as policy and label say.
+    // The cluster is gone: the claim goes after the Pod, and only with the policy Delete and the right label.
     seen.cluster = Seen::Known(None);
     assert_eq!(wrong(&seen, claim(&seen)), None);
     assert_eq!(wrong(&seen, release(&seen)), Some("I21"));

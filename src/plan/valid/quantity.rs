@@ -5,18 +5,18 @@
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// A quantity as whole bytes, rounded up; `None` when it is not one.
+/// Returns a quantity as whole bytes, rounded up; `None` for an invalid quantity.
 pub fn bytes(quantity: &Quantity) -> Option<u64> {
     counted(quantity, 1).and_then(|b| u64::try_from(b).ok())
 }
 
-/// A quantity in thousandths (the finest unit that Kubernetes keeps for CPU and memory), rounded up; `None` when it is not
-/// one.
+/// Returns a quantity in thousandths (the finest unit that Kubernetes keeps for CPU and memory), rounded up; `None` for an invalid
+/// quantity.
 pub fn thousandths(quantity: &Quantity) -> Option<u128> {
     counted(quantity, 1000)
 }
 
-/// A quantity in parts of this size, of which there are so many in one.
+/// Returns a quantity in parts of a unit, with `in_one` parts per unit.
 fn counted(quantity: &Quantity, in_one: u128) -> Option<u128> {
     let text = quantity.0.as_str();
     let text = text.strip_prefix('+').unwrap_or(text);
@@ -32,7 +32,7 @@ fn counted(quantity: &Quantity, in_one: u128) -> Option<u128> {
     Some(digits.checked_mul(multiplier)?.checked_mul(in_one)?.div_ceil(scale))
 }
 
-/// Multiplier and divisor of a suffix.
+/// Returns multiplier and divisor of a suffix.
 fn unit(suffix: &str) -> Option<(u128, u128)> {
     let power = |base: u128, n: u32| base.checked_pow(n).map(|m| (m, 1));
     match suffix {
@@ -74,7 +74,7 @@ mod tests {
             ("2E", 2_000_000_000_000_000_000),
             (".5k", 500),
             ("3000m", 3),
-            // As Kubernetes' own `Value()`.
+            // Kubernetes' `Value()` gives the same.
             ("1.1Gi", 1_181_116_007),
             ("0.1Mi", 104_858),
             ("1.0001Gi", 1_073_849_199),

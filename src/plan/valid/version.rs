@@ -1,13 +1,13 @@
 //! etcd versions: the minor decides how options are written, the patch which defects are known.
 //!
-//! Decides parsing and the floors. It does not decide whether a version may follow another.
+//! Decides parsing and the floors. Does not decide whether a version may follow another.
 
 use std::fmt;
 
 /// A version 3.5.Z, 3.6.Z or 3.7.Z.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// 5, 6 or 7.
+    /// The minor: 5, 6 or 7.
     pub minor: u32,
     /// The patch.
     pub patch: u32,
@@ -20,7 +20,7 @@ impl fmt::Display for Version {
 }
 
 impl Version {
-    /// A version we know how to run.
+    /// Returns a version that Holdfast supports.
     pub fn parse(text: &str) -> Option<Self> {
         let (minor, patch) = text.strip_prefix("3.")?.split_once('.')?;
         let number = |part: &str| {
@@ -30,13 +30,13 @@ impl Version {
         (5..=7).contains(&version.minor).then_some(version)
     }
 
-    /// Whether the server allows several learners at a time and we always ask for it.
+    /// Whether the server allows several learners at a time, which Holdfast always uses.
     pub const fn many_learners(self) -> bool {
         self.minor >= 6
     }
 
-    /// Whether etcd adds a member while a quorum of the grown cluster is connected; older patches want every voter connected
-    /// (etcd PR 21667 and 21669).
+    /// Whether etcd adds a member while a quorum of the grown cluster is connected; older patches require every voter to be
+    /// connected (etcd PR 21667 and 21669).
     pub const fn adds_beside_silent(self) -> bool {
         match self.minor {
             5 => self.patch >= 30,
@@ -45,7 +45,7 @@ impl Version {
         }
     }
 
-    /// The known defects of a version below the floor of its minor, and the floor.
+    /// Returns the known defects of a version below the floor of its minor, and the floor.
     pub const fn known_defect(self) -> Option<(&'static str, &'static str)> {
         match self.minor {
             5 if self.patch < 26 => {

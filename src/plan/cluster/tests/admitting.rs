@@ -1,4 +1,4 @@
-//! When a learner gets its vote, and clients their way to it.
+//! Promotion of learners, and admission of clients.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn joined_then_no_empty_start_then_vote_then_clients() {
     assert_eq!(act(&seen), Some(Act::AdmitClients { pod: pod_target(&seen, 1) }));
 }
 
-/// I3: the Pod that stands on a member's volume may be another etcd's.
+/// I3: the Pod on a member's volume may belong to another etcd.
 #[test]
 fn clients_reach_nobody_for_whom_another_answers() {
     let mut seen = candidate();
@@ -32,7 +32,7 @@ fn clients_reach_nobody_for_whom_another_answers() {
     }
 }
 
-/// A learner that has joined and may not start empty any more.
+/// Returns a learner that has joined and may not start empty any more.
 fn candidate() -> Observed {
     let mut seen = with_learner(1, 2);
     seen.members[1].object.spec.joined = joined_member(&seen.cluster, 1).spec.joined;
@@ -79,7 +79,7 @@ fn a_pod_made_anew_is_admitted_again() {
     let mut seen = formed(3, 3);
     not_admitted(&mut seen.members[2]);
     assert_eq!(act(&seen), Some(Act::AdmitClients { pod: pod_target(&seen, 2) }));
-    // A permission that came back is taken first.
+    // Holdfast first removes a permission that came back.
     let pod = seen.members[0].pod.as_mut().unwrap();
     pod.metadata.annotations = labels(&[(key::MAY_START_EMPTY, "x")]);
     assert_eq!(act(&seen), Some(forbidden(&seen, 0)));
@@ -98,7 +98,7 @@ fn pods_that_go_or_belong_to_others_are_left_alone() {
     assert_eq!(act(&seen), None);
 }
 
-/// A policy that takes the label from the Pod, or a controller manager that does not run.
+/// A policy removes the label from the Pod, or kube-controller-manager does not run.
 #[test]
 fn a_cluster_that_clients_cannot_reach_is_neither_ready_nor_available() {
     let mut seen = formed(3, 3);
@@ -110,7 +110,7 @@ fn a_cluster_that_clients_cannot_reach_is_neither_ready_nor_available() {
     for (kind, reason) in [("Ready", "AsDesired"), ("Available", "ReadSucceeded")] {
         assert_eq!(condition(&seen, kind), pair("True", reason), "one endpoint serves clients");
     }
-    // Without the right to read EndpointSlices nothing is known of them.
+    // Without the right to read EndpointSlices the operator knows no endpoints.
     seen.client_endpoints = None;
     assert_eq!(condition(&seen, "Available"), pair("True", "ReadSucceeded"));
     let mut lags = formed(1, 1);

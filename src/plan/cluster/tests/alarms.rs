@@ -1,4 +1,4 @@
-//! Alarms of somebody who is no member: which are cleared, and what is told of the others.
+//! Alarms of members that etcd does not list: which are cleared, and the message for the others.
 
 use super::*;
 
@@ -18,14 +18,14 @@ fn clears(seen: &Observed) -> Option<Alarm> {
     }
 }
 
-/// The message of `Degraded`.
+/// Returns the message of `Degraded`.
 fn degraded(seen: &Observed) -> String {
     assert_eq!(condition(seen, "Degraded"), pair("True", "AlarmRaised"));
     let all = planned(seen).status.conditions;
     all.into_iter().find(|c| c.type_ == "Degraded").unwrap().message
 }
 
-/// What came along with restored data, or was left by a member that is gone, refuses every write.
+/// An alarm that came along with restored data, or that a removed member left, makes etcd refuse every write.
 #[test]
 fn an_alarm_that_nobody_holds_is_cleared_while_all_have_room() {
     let full = raised(AlarmKind::NoSpace, 0xdead);
@@ -44,7 +44,7 @@ fn an_alarm_that_nobody_holds_is_cleared_while_all_have_room() {
     let mut silent = seen.clone();
     silent.answers.remove(&named(1));
     assert_eq!(clears(&silent), None);
-    // With the last NOSPACE etcd 3.5 forgets until its next start that a CORRUPT stands.
+    // etcd 3.5 forgets a raised CORRUPT alarm until its next start when the last NOSPACE alarm is cleared.
     etcd(&mut seen).alarms.push(corrupt(0x11));
     assert_eq!(clears(&seen), None);
     for alarm in [raised(AlarmKind::NoSpace, 0x11), raised(AlarmKind::NoSpace, 0), corrupt(0xdead)] {
@@ -54,7 +54,7 @@ fn an_alarm_that_nobody_holds_is_cleared_while_all_have_room() {
     }
 }
 
-/// A seed that was restored, serves alone, and whose data carry these alarms.
+/// Returns a seed that was restored and serves alone, with these alarms in its data.
 fn restored(alarms: Vec<Alarm>) -> Observed {
     let mut seen = formed(1, 3);
     restore(&mut seen, Some("k"));
@@ -65,7 +65,7 @@ fn restored(alarms: Vec<Alarm>) -> Observed {
     seen
 }
 
-/// What is written down of it when it has formed.
+/// Returns the latches after the cluster has formed.
 fn forms(seen: &Observed) -> Latches {
     match act(seen) {
         Some(Act::Latch(latches)) if latches.formed.is_some() => *latches,
@@ -73,7 +73,7 @@ fn forms(seen: &Observed) -> Latches {
     }
 }
 
-/// Alarms are replicated: a snapshot of a member that is right says of another one that it is not.
+/// Alarms are replicated: the snapshot of a good member contains the alarm of a corrupt member.
 #[test]
 fn a_corrupt_alarm_that_came_along_is_cleared_before_the_cluster_grows() {
     let mut seen = restored(vec![corrupt(0xdead), corrupt(0x10), corrupt(0), raised(AlarmKind::NoSpace, 0xf)]);
@@ -89,13 +89,13 @@ fn a_corrupt_alarm_that_came_along_is_cleared_before_the_cluster_grows() {
     assert!(matches!(act(&seen), Some(Act::Latch(grows)) if grows.pending_member.is_some()));
 }
 
-/// Only then is it certain that nobody else has been a member yet.
+/// Only at that moment is it certain that no other member existed yet.
 #[test]
 fn what_came_along_is_known_only_of_a_seed_that_has_just_been_restored() {
     let came_along = |seen: &Observed| forms(seen).formed.unwrap().corrupt_came_along;
     let mut lost = restored(vec![corrupt(0xdead)]);
     assert_eq!(came_along(&lost), ["dead"]);
-    // The status was lost: this cluster may have had members that it has no more.
+    // The status was lost: this cluster may have had other members.
     latches(&mut lost).restoring = None;
     assert_eq!(came_along(&lost), [] as [String; 0]);
     let mut empty = restored(vec![corrupt(0xdead)]);
@@ -104,7 +104,7 @@ fn what_came_along_is_known_only_of_a_seed_that_has_just_been_restored() {
     assert_eq!(came_along(&empty), [] as [String; 0]);
 }
 
-/// etcd keeps the alarm of a member that is removed. Whose data were right then is not for the operator to say.
+/// etcd keeps the alarm of a removed member. The operator cannot decide which data was right.
 #[test]
 fn a_corrupt_alarm_that_may_be_this_clusters_own_stays_and_is_explained() {
     let with = |alarms: &[Alarm]| {
@@ -126,7 +126,7 @@ fn a_corrupt_alarm_that_may_be_this_clusters_own_stays_and_is_explained() {
         "{message}"
     );
 
-    // A member's own, one that names nobody, and one that was not there when the cluster formed.
+    // A member's own alarm, an alarm without a member, and an alarm that was not raised when the cluster formed.
     for (alarm, says) in [
         (corrupt(0x11), "CORRUPT on member 11"),
         (corrupt(0), "was raised before this cluster formed"),
@@ -143,7 +143,7 @@ fn a_corrupt_alarm_that_may_be_this_clusters_own_stays_and_is_explained() {
     etcd(&mut listed).members[1].id = 0xdead;
     assert_eq!(clears(&listed), None);
 
-    // Nobody knows what came along: formed by an earlier version, or from nothing.
+    // Unknown origin: the cluster was formed by an earlier version, or not restored.
     let mut earlier = good.clone();
     latches(&mut earlier).formed.as_mut().unwrap().corrupt_came_along.clear();
     assert_eq!(clears(&earlier), None);
@@ -151,7 +151,7 @@ fn a_corrupt_alarm_that_may_be_this_clusters_own_stays_and_is_explained() {
     latches(&mut earlier).formed.as_mut().unwrap().restored_from = None;
     assert_eq!(degraded(&earlier), "CORRUPT on member dead");
 
-    // Who waits for members is told as much.
+    // The wait for members has the same message.
     let mut short = formed(1, 3);
     latches(&mut short).formed.as_mut().unwrap().restored_from = Some(restoring("k"));
     etcd(&mut short).alarms = vec![corrupt(0xbeef)];

@@ -1,4 +1,4 @@
-//! How a cluster begins: seeds and restores, and what is latched before which step.
+//! Founding of a cluster: seeds and restores, and the latch before each step.
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateRunning};
 use snapshot_agent::contract::{CameAlong, Engine, Report, RestoredReport};
@@ -73,7 +73,7 @@ mod from_a_store {
         assert_ne!(latched(&corrected).restore_uid, restoring.restore_uid);
     }
 
-    /// [`seen`], after the operator has latched this restore.
+    /// Returns [`seen`] after the operator has latched this restore.
     fn under_way(restoring: &Restoring, store: Option<EtcdBackupStore>) -> Observed {
         let mut seen = seen(store);
         seen.cluster.status.get_or_insert_default().latches = Latches {
@@ -84,7 +84,7 @@ mod from_a_store {
         seen
     }
 
-    /// A store that a probe has marked.
+    /// Returns a store with this store ID.
     fn marked(id: &str) -> EtcdBackupStore {
         let mut store = store("b", true);
         let place = crate::plan::store::place(&store).unwrap();
@@ -100,7 +100,7 @@ mod from_a_store {
         let two = latched(&seen(Some(marked("store-two"))));
         assert_eq!((plain.store_id.as_deref(), one.store_id.as_deref()), (None, Some("store-one")));
         assert!(plain.restore_uid != one.restore_uid && one.restore_uid != two.restore_uid);
-        // Begun before the mark was known, or while it is not, or with a store that has gone since: as it was.
+        // Latched without the store ID, or the ID is unknown now, or the store is deleted: the attempt stays.
         let unmarked = || Some(store("b", true));
         for (begun, there) in
             [(&plain, Some(marked("store-one"))), (&one, Some(marked("store-one"))), (&one, unmarked()), (&one, None)]
@@ -165,7 +165,7 @@ fn a_restore_is_latched_with_the_name() {
     *latches(&mut seen) = first;
     let Some(Act::CreateMember(member)) = act(&seen) else { panic!() };
     assert_eq!(member.spec.restore, Some(restoring("k1")));
-    // Corrected before the member was made: latched anew, under another name.
+    // Corrected before the member existed: Holdfast latches again, with another name.
     seen.fresh_suffix = "other".to_owned();
     restore(&mut seen, Some("k2"));
     let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
@@ -186,14 +186,14 @@ fn a_snapshot_has_to_be_complete() {
     let attempt = latched.restoring.clone().unwrap();
     assert_eq!((attempt.sha256.as_deref(), attempt.snapshot.as_deref()), (Some("5a"), Some("s")));
     assert_eq!(attempt.source, restoring("k").source);
-    // Once latched the object is not needed any more.
+    // After the latch the restore does not need the object.
     *latches(&mut seen) = *latched;
     named_snapshot(&mut seen, None);
     assert!(matches!(act(&seen), Some(Act::CreateMember(m)) if m.spec.restore == Some(attempt)));
 }
 
-/// Deleted and made again under its name, an `EtcdSnapshot` is another snapshot: the data that is being restored stays the
-/// same until somebody names another.
+/// A deleted `EtcdSnapshot` and a new one of the same name are different snapshots: the restore keeps its data until the spec names
+/// another snapshot.
 #[test]
 fn a_snapshot_that_is_made_again_under_its_name_is_not_taken_while_another_is_restored() {
     let named = |uid: Option<&str>, key: &str, phase| {
@@ -223,7 +223,7 @@ fn a_snapshot_that_is_made_again_under_its_name_is_not_taken_while_another_is_re
         named_snapshot(&mut seen, Some(again));
         goes_on(&seen, &begun);
     }
-    // Another name in the spec is another question.
+    // Another name in the spec is another source.
     let mut corrected = seen.clone();
     let restore = corrected.cluster.spec.bootstrap.as_mut().unwrap().restore.as_mut().unwrap();
     restore.snapshot_ref = Some(LocalRef { name: "t".to_owned() });
@@ -232,7 +232,7 @@ fn a_snapshot_that_is_made_again_under_its_name_is_not_taken_while_another_is_re
     let other = latched.restoring.unwrap();
     assert_eq!((other.source.key.as_str(), other.snapshot_uid.as_deref()), ("other", Some("u-second")));
 
-    // An attempt of an earlier version says no UID: it is ended as it was begun, and another source is another attempt.
+    // An attempt of an earlier version has no UID: it goes on unchanged, and another source is another attempt.
     let old = Restoring { snapshot_uid: None, ..begun };
     latches(&mut seen).restoring = Some(old.clone());
     named_snapshot(&mut seen, Some(of("u-first")));
@@ -264,7 +264,7 @@ fn a_restore_from_before_there_was_a_bump_is_ended_as_it_was_begun() {
             assert!(matches!(&next, Some(Act::CreateMember(m)) if m.spec.restore.as_ref() == Some(&begun)), "{next:?}");
         }
     }
-    // A person's word is another attempt.
+    // A bump in the spec makes another attempt.
     named_snapshot(&mut seen, Some(snapshot(Phase::Complete)));
     seen.cluster.spec.bootstrap.as_mut().unwrap().restore.as_mut().unwrap().revision_bump = Some(7);
     let Some(Act::Latch(asked)) = act(&seen) else { panic!() };
@@ -330,7 +330,7 @@ fn the_attempt_is_the_same_for_a_retry_and_another_for_another_source() {
     uids.dedup();
     assert_eq!(uids.len(), ways.len());
     assert_eq!(a.restore_uid.len(), 16);
-    // What was written once must never read as another attempt.
+    // A recorded attempt must keep its UID in every version.
     assert_eq!(restore_uid("u-a", plain, how(0), &[]), "0a109469e9f0e523");
     assert_eq!(a.restore_uid, "4073f710eff2e30d");
 }
@@ -382,7 +382,7 @@ fn a_seed_counts_only_alone_and_as_itself() {
     }
 }
 
-/// A seed that is restored from `k1`, and has not served yet.
+/// Returns a seed that is restored from `k1`, and has not served yet.
 fn rebuilding() -> Observed {
     let mut seen = seeding(3);
     seen.etcd = Seen::unknown("no");
@@ -402,13 +402,13 @@ fn a_restore_that_is_taken_out_of_the_spec_founds_no_empty_cluster_instead() {
         assert_eq!(waits(seen), Some(Reason::InvalidSpec));
     };
     stops(&seen);
-    // As the latch alone has it, and as the seed alone has it after a lost status.
+    // With the latch alone, and with the seed alone after a lost status.
     let mut latched = seen.clone();
     latched.members.clear();
     stops(&latched);
     latches(&mut seen).restoring = None;
     stops(&seen);
-    // Put back, the same attempt goes on.
+    // With the field back, the same attempt goes on.
     latches(&mut seen).restoring = Some(restoring("k1"));
     restore(&mut seen, Some("k1"));
     assert_eq!((act(&seen), waits(&seen)), (None, Some(Reason::WaitingForEtcd)));
@@ -420,7 +420,7 @@ fn a_corrected_restore_clears_the_failed_attempt_first() {
     assert_eq!(act(&seen), None);
     restore(&mut seen, Some("k2"));
     assert!(matches!(act(&seen), Some(Act::DeleteMember { member, .. }) if member == member_target(&seen, 0)));
-    // On its way out: its name is given up first, then it is waited for.
+    // While the member is being deleted: Holdfast first latches another name, then waits for the deletion.
     seen.members[0].object.metadata.deletion_timestamp = Some(earlier());
     let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
     assert_eq!(latched.pending_member.as_deref(), Some("a-fresh"));
@@ -430,7 +430,7 @@ fn a_corrected_restore_clears_the_failed_attempt_first() {
     assert!(matches!(act(&seen), Some(Act::CreateMember(m)) if m.spec.restore == Some(restoring("k2"))));
 }
 
-/// The failed attempt ran on a node that has died: nobody says that its Pod has ended, and nothing goes on before.
+/// The failed attempt ran on a dead node: kubelet does not report the end of its Pod, and Holdfast waits for that.
 #[test]
 fn an_attempt_that_cannot_be_cleared_for_its_node_says_so() {
     let mut seen = rebuilding();
@@ -456,7 +456,7 @@ fn an_attempt_that_cannot_be_cleared_for_its_node_says_so() {
     assert_eq!(condition(&seen, "Ready"), pair("False", "NodeSilent"));
 }
 
-/// How far a restore has come stands in the status, whatever was there before.
+/// The status reports the phase of a restore, for any earlier status.
 #[test]
 fn a_restore_says_how_far_it_is() {
     let mut seen = seeding(3);
@@ -497,7 +497,7 @@ fn a_restore_says_how_far_it_is() {
     let running = Some(ContainerState { running: Some(ContainerStateRunning::default()), ..ContainerState::default() });
 
     seen.members[0].pod = None;
-    // Before the step has said anything: what was written down.
+    // Before the step has reported: the latched source.
     let begun = RestoreStatus {
         phase: Some(RestorePhase::Pending),
         uri: Some("file:///backup/k1".to_owned()),
@@ -512,7 +512,7 @@ fn a_restore_says_how_far_it_is() {
     seen.members[0].pod = Some(pod);
     assert_eq!(told(&seen).phase, Some(RestorePhase::Failed));
     assert_eq!(condition(&seen, "Degraded"), pair("True", "AuthRequiredNotConfigured"));
-    // Again, after a failure.
+    // A second run, after a failure.
     let mut pod = step(running, Some("x".to_owned()));
     pod.metadata.uid = Some("u-again".to_owned());
     seen.members[0].pod = Some(pod);
@@ -522,11 +522,11 @@ fn a_restore_says_how_far_it_is() {
     let known = told(&seen);
     assert_eq!(known.phase, Some(RestorePhase::Starting));
     assert_eq!((known.engine, known.came_along.as_ref().unwrap().users), (Some(Engine::Graft), 2));
-    // A step that runs again finds all there; how it was made is not forgotten.
+    // A step that runs again finds complete data; the status keeps the first report.
     seen.cluster.status.as_mut().unwrap().restore = Some(known.clone());
     seen.members[0].pod = Some(step(None, Some(report(true, None))));
     assert_eq!(told(&seen), known);
-    // A Pod without the step, of a cluster that has formed.
+    // A Pod without the step, in a formed cluster.
     let mut seen = formed(1, 1);
     seen.cluster.status.as_mut().unwrap().restore = Some(known.clone());
     latches(&mut seen).formed.as_mut().unwrap().restored_from = Some(restoring("k1"));
@@ -579,7 +579,7 @@ fn two_seeds_are_a_matter_for_a_person() {
 
 #[test]
 fn a_lost_status_is_read_back() {
-    // A seed that restores: its own spec says from what.
+    // A seed that restores: its own spec has the source.
     let mut seen = seeding(1);
     seen.etcd = Seen::unknown("no");
     seen.members[0].object.spec.restore = Some(restoring("k"));
@@ -587,7 +587,7 @@ fn a_lost_status_is_read_back() {
     seen.cluster.status = None;
     let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
     assert_eq!((latched.pending_member, latched.restoring), (Some(named(0)), Some(restoring("k"))));
-    // A cluster of three: it has formed, whatever the status forgot.
+    // A cluster of three has formed, also when the status is lost.
     let mut seen = formed(3, 3);
     seen.cluster.status = None;
     assert!(matches!(act(&seen), Some(Act::Latch(l)) if l.formed.as_ref().unwrap().cluster_id == "c1"));

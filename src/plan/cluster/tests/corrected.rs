@@ -1,4 +1,4 @@
-//! Corrections of a restore, or of the spec, while the first member is being made or when it serves already.
+//! Corrections of a restore, or of the spec, before the first member serves and after.
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use snapshot_agent::contract::LockMode;
@@ -12,7 +12,7 @@ use crate::api::store::{Location, S3Checksum, S3Encryption, S3Location, S3Object
 
 type Change = fn(&mut S3Location);
 
-/// A usable store, so changed.
+/// Returns a usable store with this change.
 fn store(change: Change) -> EtcdBackupStore {
     let mut s3 = S3Location { bucket: "b".to_owned(), ..S3Location::default() };
     change(&mut s3);
@@ -47,7 +47,7 @@ fn customer(s3: &mut S3Location) {
     s3.sse = Some(S3Encryption { kind: S3Sse::Customer, kms_key_id: None });
 }
 
-/// Hours of a restore are not thrown away for a tag.
+/// A changed tag must not discard hours of a restore.
 #[test]
 fn how_a_store_is_written_to_concerns_no_restore_that_runs() {
     let begun = |change: Change| {
@@ -83,7 +83,7 @@ fn how_a_store_is_written_to_concerns_no_restore_that_runs() {
     }
 }
 
-/// Its first member serves, and has had no clients yet.
+/// Returns a cluster with a first member that serves, and has had no clients yet.
 fn serves(made: Option<Restoring>, asked: Option<Restore>) -> Observed {
     let mut seen = seeding(3);
     seen.members[0].object.spec.joined = joined_member(&seen.cluster, 0).spec.joined;
@@ -98,7 +98,7 @@ fn by_key(key: &str) -> Restore {
     Restore { source: Some(restoring(key).source), ..Restore::default() }
 }
 
-/// Else it would be accepted, ignored, and from then on refused to be corrected.
+/// Otherwise the API server would accept the change, Holdfast would ignore it, and the API server would refuse a correction later.
 #[test]
 fn a_correction_that_comes_too_late_is_told_before_the_spec_is_frozen() {
     let named = |name: &str| Restore { snapshot_ref: Some(LocalRef { name: name.to_owned() }), ..Restore::default() };
@@ -169,7 +169,7 @@ fn a_correction_that_comes_too_late_is_told_before_the_spec_is_frozen() {
     }
 }
 
-/// A status that was lost, of a cluster that has had clients: nothing may keep it from its members.
+/// A lost status, of a cluster that has had clients: the cluster forms again with its members.
 #[test]
 fn a_cluster_that_had_formed_is_recognized_whatever_its_spec_says() {
     let mut seen = serves(None, Some(by_key("k1")));
@@ -181,7 +181,7 @@ fn a_cluster_that_had_formed_is_recognized_whatever_its_spec_says() {
     assert!(matches!(act(&seen), Some(Act::Latch(latched)) if latched.formed.is_some()));
 }
 
-/// A wrong version, class or size is corrected in place, as long as the first member has not served.
+/// A user can correct a wrong version, class or size in place until the first member has served.
 #[test]
 fn a_corrected_spec_makes_the_first_member_anew_until_it_serves() {
     let changes: [fn(&mut crate::api::EtcdClusterSpec); 4] = [
@@ -196,7 +196,7 @@ fn a_corrected_spec_makes_the_first_member_anew_until_it_serves() {
         assert_eq!(act(&seen), None);
         change(&mut seen.cluster.spec);
         assert!(matches!(act(&seen), Some(Act::DeleteMember { member, .. }) if member == member_target(&seen, 0)));
-        // It serves by now: nothing of it is deleted, and the change is refused in a condition.
+        // The member serves now: Holdfast deletes no object of the member, and refuses the change in a condition.
         let mut seen = seeding(1);
         change(&mut seen.cluster.spec);
         seen.members[0].object.spec.joined = joined_member(&seen.cluster, 0).spec.joined;
@@ -204,7 +204,7 @@ fn a_corrected_spec_makes_the_first_member_anew_until_it_serves() {
         seen.members[0].object.spec.start_count = 0;
         assert_eq!(waits(&seen), Some(Reason::InvalidSpec));
         assert!(planned(&seen).waiting.unwrap().message.contains("put back the earlier value"));
-        // It has had clients: then the latch was lost with the status.
+        // The member has had clients: the latch was lost with the status.
         seen.members[0].object.spec.start_count = 1;
         assert!(matches!(act(&seen), Some(Act::Latch(latched)) if latched.formed.is_some()));
     }

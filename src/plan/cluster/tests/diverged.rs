@@ -1,4 +1,4 @@
-//! Alarms `CORRUPT` that are evidence: whom they name, who agrees, and how they end.
+//! `CORRUPT` alarms that are evidence: the named member, the other voters' hashes, and the end of the alarm.
 
 use super::*;
 use crate::api::member::{Departure, Leaving};
@@ -12,7 +12,7 @@ fn evidence(minutes: i64) -> Evidence {
     Evidence { kind: Loss::Diverged, detail: Some("12".to_owned()), at }
 }
 
-/// So many voters, with these hashes, of which the third one has this alarm.
+/// Returns voters with these hashes, and `CORRUPT` alarms for these member IDs.
 fn alarmed(hashes: &[Option<KeyHash>], ids: &[u64]) -> Observed {
     let mut seen = formed(hashes.len(), i32::try_from(hashes.len()).unwrap());
     seen.hashes = (0..).zip(hashes).filter_map(|(n, hash)| Some((named(n), (*hash)?))).collect();
@@ -20,12 +20,12 @@ fn alarmed(hashes: &[Option<KeyHash>], ids: &[u64]) -> Observed {
     seen
 }
 
-/// What the status says of the third one.
+/// Returns the third member's evidence in the status.
 fn told(seen: &Observed) -> Option<Evidence> {
     planned(seen).status.members[2].evidence.clone()
 }
 
-/// A cluster whose status has told it for as long as it takes.
+/// Returns a cluster with evidence in its status for long enough.
 fn waited() -> Observed {
     let mut seen = alarmed(&[Some(RIGHT), Some(RIGHT), Some(WRONG)], &[0x12]);
     seen.cluster.status.as_mut().unwrap().members = planned(&seen).status.members;
@@ -80,7 +80,7 @@ fn it_waits_and_keeps_its_time_while_hashes_are_missing() {
     assert_eq!((told(&agrees), act(&agrees)), (None, None));
 }
 
-/// Latched, decided, fenced, removed while the alarm stands; then the alarm goes, and the next member comes.
+/// Latched, decided, fenced, removed while the alarm is raised; then Holdfast clears the alarm, and the next member comes.
 #[test]
 fn the_member_leaves_and_its_alarm_after_it() {
     let mut seen = waited();
@@ -124,7 +124,7 @@ fn the_member_leaves_and_its_alarm_after_it() {
     assert!(matches!(act(&seen), Some(Act::LatchRemoved { .. })));
 }
 
-/// Its Pod or claim is lost too: that alone is no evidence that lets a member go while an alarm stands.
+/// The Pod or the claim is lost too: while an alarm is raised, that alone is no evidence.
 #[test]
 fn a_corrupt_member_that_is_lost_too_is_replaced_for_its_alarm() {
     let told = |kind| {
@@ -170,7 +170,7 @@ fn hashes_are_asked_for_where_they_decide_something() {
     for (hashes, ids) in [(3, vec![]), (3, vec![0]), (3, vec![0x99]), (2, vec![0x11]), (1, vec![0x10])] {
         assert_eq!(asks(&alarmed(&vec![right; hashes], &ids)), None, "{hashes} voters, {ids:?}");
     }
-    // The alarm of the member that was replaced; the voters that are left agree.
+    // The alarm of the replaced member, while the remaining voters have one hash.
     let mut gone = alarmed(&[right, right], &[0x12]);
     latches(&mut gone).replaced = Some(Replaced { member: named(2), evidence: evidence(5), at: evidence(5).at });
     assert_eq!(asks(&gone).as_deref(), Some("12"));
@@ -187,7 +187,7 @@ fn a_drained_pod_before_it_costs_no_hour() {
     assert!(matches!(act(&seen), Some(Act::Latch(latched)) if latched.replaced.as_ref().unwrap().member == named(2)));
 }
 
-/// The members that are left may be the corrupt ones.
+/// The remaining members may be the corrupt ones.
 #[test]
 fn nothing_else_leaves_while_an_alarm_is_raised() {
     for ids in [[0], [0x12], [0x99]] {

@@ -1,11 +1,11 @@
-//! What stands in the way of a cluster that was made anew under the name of another.
+//! Objects of an earlier cluster in the way of a new cluster of the same name.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::*;
 
-/// A new cluster of this age, and what its predecessor has left.
+/// Returns a new cluster of this age, with the objects that its predecessor left.
 fn anew(age: i64) -> Observed {
     let mut seen = bare(3);
     seen.cluster.metadata.creation_timestamp = Some(Time(noon() - SignedDuration::from_secs(age)));
@@ -35,7 +35,7 @@ fn what_the_garbage_collector_takes_is_waited_for() {
     assert_eq!((reason, wake), (Reason::WaitingForReference, Wake::AfterMillis(119_000)));
     assert_eq!(message, "Kubernetes deletes objects of the earlier cluster of this name: Service a, Service a-client");
     assert_eq!(condition(&seen, "Degraded"), pair("False", "NothingWrong"));
-    // What stays is told in the end.
+    // Objects that stay become a conflict.
     let (reason, message, _) = after(&seen, noon() + SignedDuration::from_secs(119));
     assert_eq!(reason, Reason::NameConflict);
     assert!(message.contains("Service a, Service a-client. Holdfast does not change"), "{message}");

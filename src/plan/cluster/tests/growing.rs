@@ -1,9 +1,9 @@
-//! One learner after the other, until there are as many members as were asked for.
+//! Learners are added one after the other, up to `spec.replicas` members.
 
 use super::*;
 use crate::api::repair::{Repair, RepairMode};
 
-/// Two more members are made; etcd knows none of them.
+/// Returns a cluster with two more members that etcd does not list.
 fn two_made() -> Observed {
     let mut seen = formed(1, 3);
     for n in [1, 2] {
@@ -67,19 +67,19 @@ fn otherwise_one_by_one() {
         let mut seen = two_made();
         change(&mut seen);
         list(&mut seen, 1);
-        // The second one waits until the first one has its vote.
+        // The second member waits until the first is promoted.
         assert!(
             matches!(act(&seen), Some(Act::SetInitialCluster { member, .. }) if member == member_target(&seen, 1)),
             "{what}"
         );
     }
-    // A large database that was restored a moment ago has no clients to wait for its leader.
+    // A large database that was restored a moment ago has no clients that wait for the leader.
     let mut seen = two_made();
     latches(&mut seen).formed.as_mut().unwrap().restored_from = Some(restoring("x"));
     seen.answers.insert(named(0), Seen::Known(Answer { db_bytes: 1 << 30, applied_index: 999, ..answer(0) }));
     list(&mut seen, 1);
     assert!(matches!(act(&seen), Some(Act::AddLearner { .. })), "{:?}", act(&seen));
-    // Beside several voters too; 3.5 waits until the learner has its vote.
+    // Beside several voters too; with 3.5 the next learner waits for the promotion.
     let seen = with_learner(2, 5);
     assert!(matches!(act(&seen), Some(Act::LatchJoined { .. })));
     let mut seen = with_learner(2, 5);
@@ -101,7 +101,7 @@ fn nobody_is_added_to_what_is_not_well() {
     let mut seen = formed(3, 5);
     seen.answers.remove(&named(2));
     assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd));
-    // Four of five are one of six. Older patches want every voter.
+    // Four of five are a quorum of six. Older patches require every voter.
     for (version, adds) in [("3.6.16", true), ("3.6.10", false), ("3.5.30", true), ("3.5.29", false)] {
         let mut seen = formed(5, 6);
         seen.answers.remove(&named(4));
@@ -128,7 +128,7 @@ fn a_newcomer_that_never_started_is_told_again_when_the_list_changes() {
 fn strangers_stop_growth() {
     let mut seen = formed(1, 3);
     list(&mut seen, 7);
-    // A learner of ours that never booted, and nobody wants it any more: a request to add it came late.
+    // A learner of this cluster that never booted, without an EtcdMember: a request to add it took effect late.
     assert!(matches!(act(&seen), Some(Act::RemoveMember { learner: true, member_id: 0x17, .. })));
     etcd(&mut seen).members[1].name = "stranger".to_owned();
     etcd(&mut seen).members[1].peer_urls = vec!["http://elsewhere:2380".to_owned()];

@@ -1,4 +1,4 @@
-//! The newest snapshot: looked for once, written down, and never taken for an empty cluster.
+//! The newest snapshot: one search, one latch, and no empty cluster in its place.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
@@ -29,7 +29,7 @@ fn latest(bucket_name: &str) -> Latest {
     Latest { place: bucket(bucket_name).into(), ..Latest::default() }
 }
 
-/// A cluster that asks for the newest snapshot of its own name, and has nothing yet.
+/// Returns a cluster that asks for the newest snapshot, and has no member.
 fn asking(of: Latest) -> Observed {
     let mut seen = bare(1);
     seen.cluster.spec.bootstrap = Some(Bootstrap { restore: Some(Restore { latest: Some(of), ..Restore::default() }) });
@@ -43,7 +43,7 @@ fn started(seen: &Observed) -> Job {
     }
 }
 
-/// The Job that the plan wants now, as the API server keeps it, with these last words of its Pod, so many seconds ago.
+/// Returns the Job of the plan as the API server stores it, with a Pod that reported this, this many seconds ago.
 fn search(seen: &Observed, ended: Option<(i64, &Report)>) -> Search {
     let mut job = started(seen);
     job.metadata.uid = Some("job-uid".to_owned());
@@ -95,7 +95,7 @@ fn failed_with(class: ExitClass) -> Report {
     Report::Failed(FailedReport { class, origin, message: "the store said so".to_owned() })
 }
 
-/// What is latched when the store has answered.
+/// Returns the cluster and its restore after a Job has reported.
 fn answered(mut seen: Observed) -> (Observed, Restoring) {
     seen.searches = vec![search(&seen, Some((1, &found())))];
     let Some(Act::Latch(latches)) = act(&seen) else { panic!("{:?}", act(&seen)) };
@@ -116,7 +116,7 @@ fn the_store_is_asked_by_a_job_of_the_clusters_own() {
     for arg in ["--store=s3://b", "--namespace=ns", "--cluster=orders", "--lineage=1a2b3c4d"] {
         assert!(args.iter().any(|there| there == arg), "{arg} in {args:?}");
     }
-    // Whoever's snapshots they are, the Pod is this cluster's: its end wakes this one.
+    // The Pod has this cluster's label, also for snapshots of another cluster: its end wakes this cluster.
     assert_eq!(meta::label(&pod.metadata.unwrap(), key::CLUSTER), Some("a"));
     assert_eq!(condition(&seen, "Available"), pair("False", "Restoring"));
     assert_eq!(condition(&seen, "Progressing"), pair("True", "AskingStore"));
@@ -142,7 +142,7 @@ fn what_is_found_is_latched_with_its_hash_and_not_looked_for_again() {
     let (mut seen, restoring) = answered(asking(latest("b")));
     assert_eq!((restoring.source.key.as_str(), restoring.sha256), (KEY, Some("5a".repeat(32))));
     assert_eq!(restoring.source.place, bucket("b").into());
-    // The Job is cleaned away, or says something else now.
+    // The Job is deleted, or has another report now.
     for searches in [vec![], vec![search(&asking(latest("b")), Some((1, &failed_with(ExitClass::NotFound))))]] {
         seen.searches = searches;
         let Some(Act::CreateMember(member)) = act(&seen) else { panic!("{:?}", act(&seen)) };
@@ -172,7 +172,7 @@ fn a_store_that_gave_no_answer_is_asked_again_and_the_reason_stays() {
     assert_eq!(waits(&seen), Some(Reason::ArtifactNotFound), "it is what a person has to know");
     assert_eq!(planned(&seen).status.conditions, before.conditions);
 
-    // After ten minutes in vain it is asked every two minutes.
+    // After ten minutes of failures Holdfast searches every two minutes.
     seen.searches = vec![];
     seen.searches = vec![search(&seen, Some((600, &failed_with(ExitClass::NotFound))))];
     let late = search(&seen, Some((100, &failed_with(ExitClass::Denied))));
@@ -180,7 +180,7 @@ fn a_store_that_gave_no_answer_is_asked_again_and_the_reason_stays() {
     assert_eq!(waits(&seen), Some(Reason::StoreAccessDenied));
 }
 
-/// Else `Degraded` would go and come back with every Job that asks.
+/// Otherwise `Degraded` would go and come back with every Job.
 #[test]
 fn what_is_unclear_is_told_until_the_store_has_said_otherwise() {
     let mut seen = asking(latest("b"));
@@ -199,7 +199,7 @@ fn what_is_unclear_is_told_until_the_store_has_said_otherwise() {
     assert_eq!(waits(&seen), Some(Reason::LineageUnclear));
     assert_eq!(planned(&seen).status.conditions, before);
 
-    // For that the Job has to be there as long as the next one works, however late that begins.
+    // For that the Job has to exist while the next Job works, however late that Job starts.
     let kept = SignedDuration::from_secs(again.ttl_seconds_after_finished.unwrap().into());
     let works = SignedDuration::from_secs(again.active_deadline_seconds.unwrap());
     assert!(kept >= RARELY * 2 + works, "{kept:?}");
@@ -213,7 +213,7 @@ fn an_answer_that_is_lost_is_asked_for_again() {
     started(&seen);
 }
 
-/// A person or a tool takes them away: it has asked all the same, and is not asked for again and again.
+/// A person or a tool removes the annotations: the Job still counts, and Holdfast does not start it again.
 #[test]
 fn a_job_without_its_annotations_is_known_by_its_name() {
     let bare = |mut search: Search| {
@@ -254,7 +254,7 @@ fn another_question_is_asked_anew_and_a_moved_store_is_the_same_snapshot() {
     let other = started(&seen);
     asked(&mut seen, Latest { lineage: Some("1a2b3c4d".to_owned()), ..latest("b") });
     assert_ne!(started(&seen).metadata.name, other.metadata.name);
-    // The answer to the earlier question is none to this one.
+    // The report of the earlier search does not answer this search.
     assert!(seen.searches.iter().all(|s| s.job.metadata.name != other.metadata.name));
 
     asked(&mut seen, latest("b"));
@@ -262,7 +262,7 @@ fn another_question_is_asked_anew_and_a_moved_store_is_the_same_snapshot() {
     assert_eq!(member.spec.restore, Some(restoring));
 }
 
-/// As when the cluster came back from a backup of its objects, and its spec still says what it was founded with.
+/// As when a cluster came back from a backup of its objects, with the spec that it was founded with.
 #[test]
 fn beside_volumes_of_an_earlier_cluster_nobody_is_asked_and_nothing_restored() {
     for (going, reason) in [(false, Reason::ForeignVolumesFound), (true, Reason::WaitingForReference)] {
@@ -270,11 +270,11 @@ fn beside_volumes_of_an_earlier_cluster_nobody_is_asked_and_nothing_restored() {
         let mut seen = asking(latest("b"));
         seen.foreign = vec![foreign.clone()];
         assert_eq!(waits(&seen), Some(reason));
-        // Nor what was found before they came.
+        // A latched restore waits too.
         let (mut seen, _) = answered(asking(latest("b")));
         seen.foreign = vec![foreign.clone()];
         assert_eq!(waits(&seen), Some(reason));
-        // Nor what a key names.
+        // A restore by key waits too.
         let mut seen = bare(1);
         restore(&mut seen, Some("k"));
         seen.foreign = vec![foreign];
@@ -292,7 +292,7 @@ fn a_cluster_that_has_formed_asks_nobody() {
     plan.act = Some(Act::StartJob(Box::new(started(&asking(latest("b"))))));
     assert_eq!(safety::cluster(&seen, &plan).unwrap_err().invariant, "I9");
 
-    // Nor is any other work given to a cluster's Job, or anybody else's Job made.
+    // Safety refuses any other Job of the cluster, and a Job of another owner.
     let seen = asking(latest("b"));
     let with = |change: &dyn Fn(&mut Job)| {
         let mut plan = planned(&seen);
@@ -331,7 +331,7 @@ mod of_a_named_store {
     use crate::api::condition::{Type, Wanted, merge};
     use crate::api::{EtcdBackupStore, EtcdBackupStoreSpec};
 
-    /// The store `vault`, whose snapshots this Secret reads.
+    /// Returns the store `vault` with this Secret for reads.
     fn vault(bucket_name: &str, reads: &str, ready: bool) -> EtcdBackupStore {
         let credentials = Credentials { write: "writes".to_owned(), read: Some(reads.to_owned()), prune: None };
         let place = bucket(bucket_name).into();
@@ -349,14 +349,14 @@ mod of_a_named_store {
         seen
     }
 
-    /// What the agent is told, and the Secrets it is given.
+    /// Returns the arguments of the agent, and its Secrets.
     fn asked(job: &Job) -> (Vec<String>, Vec<String>) {
         let pod = job.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
         let secrets = pod.volumes.iter().flatten().filter_map(|v| v.secret.as_ref()?.secret_name.clone());
         (pod.containers[0].args.clone().unwrap(), secrets.collect())
     }
 
-    /// Where a restore reads, and with which Secret.
+    /// Returns bucket and Secret of a restore.
     fn reads(restoring: &Restoring) -> (String, Option<String>) {
         let s3 = restoring.source.place.s3.clone().unwrap();
         (s3.bucket, s3.credentials_secret_ref.map(|secret| secret.name))
@@ -375,7 +375,7 @@ mod of_a_named_store {
         }
         assert_eq!(secrets, ["reads"]);
         assert_eq!(condition(&seen, "Progressing"), pair("True", "AskingStore"));
-        // What is latched is the place itself: the store may be edited, or go.
+        // The latch has the place itself: the store may be edited or deleted.
         let (_, restoring) = answered(seen);
         assert_eq!((restoring.store.as_deref(), restoring.source.store_ref.as_ref()), (Some("vault"), None));
         assert_eq!((restoring.source.key.as_str(), reads(&restoring)), (KEY, place("b", "reads")));
@@ -396,12 +396,12 @@ mod of_a_named_store {
         };
         assert_eq!([&plain, &one, &two].map(told), [None, Some("one".to_owned()), Some("two".to_owned())]);
         assert!(plain.metadata.name != one.metadata.name && one.metadata.name != two.metadata.name);
-        // I25: safety asks for it too.
+        // I25: the safety rules require this too.
         let seen = marked("one");
         let mut plan = planned(&seen);
         plan.act = Some(Act::StartJob(Box::new(two)));
         assert_eq!(safety::cluster(&seen, &plan).unwrap_err().invariant, "I25");
-        // What was answered is a key and a hash: it needs no mark, and stays when the store gets another.
+        // A report has a key and a hash: it needs no store ID, and stays when the store gets another ID.
         let (latched, restoring) = answered(seen);
         assert_eq!((restoring.store_id.as_deref(), restoring.sha256.is_some()), (None, true));
         let mut moved = latched;
@@ -427,7 +427,7 @@ mod of_a_named_store {
         ];
         let answer = search(&seen(Some(good())), Some((1, &found())));
         for (what, store, reason) in cases {
-            // Before anybody was asked, and while an answer is there that is not latched yet.
+            // Before the first search, and with a report that is not latched yet.
             for searches in [vec![], vec![answer.clone()]] {
                 let mut seen = seen(None);
                 (seen.store, seen.searches) = (store.clone(), searches);
@@ -435,7 +435,7 @@ mod of_a_named_store {
                 assert_eq!(condition(&seen, "Ready"), pair("False", reason.as_str()), "{what}");
                 assert_eq!(condition(&seen, "Available"), pair("False", "Restoring"), "{what}");
                 assert_eq!(planned(&seen).status.restore.unwrap().phase, Some(RestorePhase::Pending), "{what}");
-                // It is back: what was answered there still holds.
+                // The store is back: the report still counts.
                 let asked_before = !seen.searches.is_empty();
                 seen.store = known(Some(good()));
                 assert_eq!(matches!(act(&seen), Some(Act::Latch(_))), asked_before, "{what}");

@@ -1,4 +1,4 @@
-//! Where a cluster's first data came from, as far as it can be told.
+//! The source of a cluster's first data in the status.
 
 use snapshot_agent::contract::{Report, RestoredReport};
 
@@ -6,8 +6,8 @@ use super::*;
 use crate::api::restore::{RestorePhase, RestoreStatus, Restoring};
 use crate::api::store::{Location, PvcLocation, S3Location, StoredSnapshot};
 
-/// Where the data came from is known also when the status was lost, and with it what the step reported: from what was
-/// written down before it ran.
+/// The source is known also when the status was lost, and with the status the report of the step: Holdfast latched the source
+/// before the step ran.
 #[test]
 fn lineage_outlives_a_lost_status() {
     let key = "shop/orders/1a2b3c4d/20261121T162233Z-99887766-abcdef01";
@@ -25,7 +25,7 @@ fn lineage_outlives_a_lost_status() {
     let mut seen = formed(1, 1);
     latches(&mut seen).formed.as_mut().unwrap().restored_from = Some(named.clone());
     assert_eq!(told(&seen), Some(expected.clone()));
-    // What the step has reported is more, and stays.
+    // The report of the step has more facts, and stays.
     let reported = RestoreStatus {
         uri: Some(format!("file:///backup/{key}/snapshot.db.zst")),
         taken_at: Some("2026-11-21T16:22:33.5Z".to_owned()),
@@ -34,13 +34,13 @@ fn lineage_outlives_a_lost_status() {
     };
     seen.cluster.status.as_mut().unwrap().restore = Some(reported.clone());
     assert_eq!(told(&seen), Some(reported));
-    // Everything is lost, the latches too: the seed knows.
+    // Status and latches are lost: the seed has the source.
     let mut lost = seen.clone();
     lost.members[0].object.spec.role = Birth::Seed;
     lost.members[0].object.spec.restore = Some(named);
     lost.cluster.status = None;
     assert_eq!(told(&lost).map(|restore| RestoreStatus { phase: expected.phase, ..restore }), Some(expected));
-    // A file of somebody else's says no more than where it is, one in a bucket too.
+    // For a file that Holdfast did not write, only the place is known, also in a bucket.
     let raw = |source| RestoreStatus { uri: source, ..RestoreStatus::default() };
     for (place, uri) in [
         (
@@ -65,7 +65,7 @@ fn lineage_outlives_a_lost_status() {
     }
 }
 
-/// Else the lineage is lost for good, or is another's.
+/// Otherwise the lineage would be lost for good, or would name another source.
 #[test]
 fn a_cluster_never_forms_without_the_lineage_of_its_seed() {
     let mut seen = seeding(3);
@@ -88,8 +88,8 @@ fn a_cluster_never_forms_without_the_lineage_of_its_seed() {
     }
 }
 
-/// A key says where the data was, and no more. Which bytes they were stands beside it: as the step has reported, before that
-/// and without it as it was written down.
+/// A key gives the place of the data alone. The sha256 comes from the report of the step, and before that or without a report from
+/// the latch.
 #[test]
 fn which_bytes_were_restored_is_told_and_stays() {
     let words = || "its keys: the manifest does not say how many there were".to_owned();
@@ -119,7 +119,7 @@ fn which_bytes_were_restored_is_told_and_stays() {
         let told = planned(&seen).status.restore.unwrap();
         assert_eq!(told.sha256.as_deref(), expected, "{latched:?}, {reported:?}");
         assert_eq!(told.not_compared, reported.map(|_| words()));
-        // The Pod goes, with all that it said.
+        // The Pod is deleted, and its report with it.
         seen.cluster.status.as_mut().unwrap().restore = Some(told.clone());
         seen.members[0].pod = None;
         let later = planned(&seen).status.restore.unwrap();

@@ -1,8 +1,8 @@
-//! A cluster whose status says that it has formed, and that has no member: brought back with its status, for example.
+//! A cluster that has formed by its status, and that has no member: for example, restored with its status.
 
 use super::*;
 
-/// A cluster of three that has formed by its own word, and has no member.
+/// Returns a cluster of three that has formed by its status, and has no member.
 fn memberless(token: Option<&str>) -> Observed {
     let mut seen = formed(3, 3);
     seen.members.clear();
@@ -29,7 +29,7 @@ fn a_status_of_another_life_is_told_as_such_and_nothing_is_made_of_it() {
     for said in ["u-old", "u-a", "etcd cluster c1", "none of its members and claims is here"] {
         assert!(message.contains(said), "{said}: {message}");
     }
-    // What it says of whose it is stays, and so do the names of those who had the data.
+    // The status keeps the token and the names of the earlier members.
     let before = seen.cluster.status.clone();
     let status = planned(&seen).status;
     assert_eq!(status.cluster_token.as_deref(), Some("ns-a-u-old"));
@@ -38,12 +38,12 @@ fn a_status_of_another_life_is_told_as_such_and_nothing_is_made_of_it() {
     assert_eq!(status.latches, before.unwrap().latches);
     seen.cluster.status = Some(status.clone());
     assert_eq!(planned(&seen).status, status, "and nothing is written again");
-    // Nor is anything restored over what may be left of it.
+    // Holdfast does not restore over the remaining data either.
     restore(&mut seen, Some("k1"));
     assert_eq!((act(&seen), condition(&seen, "Ready")), (None, pair("False", "ForeignStatusFound")));
 }
 
-/// Where an earlier version has written the token anew, only what is left of the other one tells.
+/// Where an earlier version has overwritten the token, only the remaining objects prove the earlier cluster.
 #[test]
 fn what_is_left_of_another_life_is_told() {
     let volume = || vec![ForeignVolume { claim: "data-a-old".to_owned(), going: false }];
@@ -61,7 +61,7 @@ fn what_is_left_of_another_life_is_told() {
     }
 }
 
-/// Only lost members are no other life: a status that is its own, or was written by an earlier version.
+/// Lost members alone do not prove an earlier cluster: the status is the object's own, or an earlier version wrote it.
 #[test]
 fn a_cluster_that_lost_its_members_has_lost_its_quorum() {
     for token in [Some("ns-a-u-a"), None] {

@@ -1,4 +1,4 @@
-//! Members in memory: what of a loss is waited for, and what the loss of all means.
+//! Members in memory: the limits of a replacement, and the loss of all members.
 
 use super::*;
 use crate::api::EtcdMemberStatus;
@@ -10,7 +10,7 @@ fn evidence() -> Evidence {
     Evidence { kind: Loss::MemoryGone, detail: None, at: noon().to_string() }
 }
 
-/// The nth member's Pod is gone.
+/// Removes the nth member's Pod.
 fn lose(seen: &mut Observed, n: usize) {
     seen.answers.remove(&named(n));
     seen.members[n].pod = None;
@@ -31,17 +31,17 @@ fn a_lost_pod_is_replaced_at_once() {
     assert_eq!(act(&seen), None);
     lose(&mut seen, 2);
     assert_eq!(latched(&seen), Some(named(2)));
-    // Neither within the hour nor beside another one with the same evidence is it waited for.
+    // The replacement waits neither for the hour nor for another member with the same evidence.
     let mut again = formed_in_memory(5, 5);
     lose(&mut again, 3);
     lose(&mut again, 4);
     let before = Replaced { member: named(9), evidence: evidence(), at: noon().to_string() };
     latches(&mut again).replaced = Some(before);
     assert_eq!(latched(&again), Some(named(3)));
-    // In its turn: one leaves, then the next one joins.
+    // One member after the other: the first leaves, then the next joins.
     seen.cluster.spec.repair = Some(Repair { mode: RepairMode::Manual, ..Repair::default() });
     assert_eq!(waits(&seen), Some(Reason::Replacing), "a person decides");
-    // Etcd lists it until it is removed, and its Pod is gone already.
+    // etcd lists the member until the removal, and the Pod is gone before.
     let mut leaves = formed_in_memory(3, 3);
     lose(&mut leaves, 2);
     let lost = Leaving { why: Departure::Lost, evidence: Some(evidence()), at: noon().to_string() };
@@ -71,7 +71,7 @@ fn a_lost_learner_of_the_first_member_is_made_anew() {
     lose(&mut voter, 3);
     etcd(&mut voter).members[3].learner = true;
     assert_eq!(latched(&voter), Some(named(2)));
-    // It had no vote: whose data are corrupt does not matter.
+    // The learner had no vote: a CORRUPT alarm does not matter.
     etcd(&mut seen).alarms.push(Alarm { member_id: 0, kind: AlarmKind::Corrupt });
     seen.members[1].object.spec.role = Birth::Joiner;
     assert_eq!(latched(&seen), Some(named(1)));
@@ -79,7 +79,7 @@ fn a_lost_learner_of_the_first_member_is_made_anew() {
     assert!(matches!(act(&seen), Some(Act::LatchLeaving { .. })));
 }
 
-/// Of a learner that etcd lists and that had not joined: it is removed, and no other evidence counts of it.
+/// Holdfast removes a listed learner that had not joined, and counts no other evidence for it.
 #[test]
 fn a_learner_that_loses_its_pod_before_it_joins_is_made_anew() {
     let mut seen = formed_in_memory(4, 4);
@@ -90,7 +90,7 @@ fn a_learner_that_loses_its_pod_before_it_joins_is_made_anew() {
     assert_eq!(latched(&seen), Some(named(3)));
     latches(&mut seen).replaced = Some(Replaced { member: named(3), evidence: evidence(), at: noon().to_string() });
     assert!(matches!(act(&seen), Some(Act::LatchLeaving { .. })));
-    // The first is replaced at once; where one follows the other the next waits.
+    // Holdfast replaces the first learner at once; after several in a row the next one waits.
     let count = |seen: &Observed| match act(seen) {
         Some(Act::Latch(latched)) => latched.given_up.map(|last| last.count),
         other => panic!("{other:?}"),
@@ -135,7 +135,7 @@ fn the_loss_of_all_is_told_and_nothing_is_made_anew() {
             status.members.iter().all(|m| m.reason.as_deref() == Some("its Pod is gone, and the data in its memory"))
         );
     }
-    // As long as one of them is there its data can be saved.
+    // While one of the members runs, its data can be saved.
     let mut seen = formed_in_memory(3, 3);
     seen.etcd = Seen::unknown("timed out");
     lose(&mut seen, 1);
@@ -144,7 +144,7 @@ fn the_loss_of_all_is_told_and_nothing_is_made_anew() {
     let message = planned(&seen).waiting.unwrap().message;
     assert!(message.contains("save the survivor before its Pod ends"), "{message}");
     assert!(!message.contains("Bring the data"), "{message}");
-    // Nor is it told before each member's own pass has looked for its Pod, whatever the list of Pods lacks.
+    // The loss also waits until each member's own pass has looked for its Pod: the list of Pods may lack a running Pod.
     let mut unseen = formed_in_memory(3, 3);
     unseen.etcd = Seen::unknown("no member has a Pod with an address");
     unseen.answers.clear();
@@ -152,19 +152,19 @@ fn the_loss_of_all_is_told_and_nothing_is_made_anew() {
         member.pod = None;
     }
     assert_eq!(waits(&unseen), Some(Reason::QuorumLost));
-    // A gate's refusal that says nothing of the data is no loss.
+    // A refusal of the gate that does not concern the data is no loss.
     let mut refused = seen.clone();
     let report = r#"{"kind":"gate","verdict":"UnreadableAnnotations","message":"m"}"#;
     failed(refused.members[0].pod.as_mut().unwrap(), "etcd", 71, report, earlier());
     assert_eq!(waits(&refused), Some(Reason::QuorumLost));
-    // Evidence that its Pod contradicts since.
+    // Evidence that the Pod contradicts.
     let mut runs = seen.clone();
     let pod = runs.members[0].pod.clone();
     lose(&mut runs, 0);
     runs.members[0].pod = pod;
     running(runs.members[0].pod.as_mut().unwrap(), false);
     assert_ne!(waits(&runs), Some(Reason::DataLost));
-    // A status that was lost too founds nothing.
+    // A lost status founds no cluster either.
     lose(&mut seen, 0);
     seen.cluster.status = None;
     assert_eq!(waits(&seen), Some(Reason::DataLost));

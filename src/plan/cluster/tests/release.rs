@@ -1,10 +1,10 @@
-//! When an entry is committed for a member that runs and gives no answer.
+//! The entry for a member that runs and gives no answer.
 
 use jiff::Timestamp;
 
 use super::*;
 
-/// The third member's etcd has run for some seconds and does not answer; an entry was committed some seconds ago.
+/// Returns a cluster with a silent third member that has run for `runs` seconds, and an entry committed `last` seconds ago.
 fn silent(runs: i64, last: Option<i64>) -> Observed {
     let mut seen = formed(3, 3);
     seen.answers.insert(named(2), Seen::unknown("connection refused"));
@@ -30,7 +30,7 @@ fn the_longer_a_member_is_silent_the_rarer_are_the_entries() {
         // A quarter of the silence.
         (100, Some(19), false),
         (100, Some(20), true),
-        // It was started again since.
+        // The container started again after the entry.
         (1, Some(60), false),
         (2, Some(60), true),
     ] {
@@ -44,7 +44,7 @@ fn the_longer_a_member_is_silent_the_rarer_are_the_entries() {
     }
 }
 
-/// Each start would begin the pace anew.
+/// Otherwise each start would reset the interval.
 #[test]
 fn a_container_that_ends_again_and_again_gets_few_entries() {
     for (restarts, runs, due) in [(2, 2, true), (3, 2, false), (3, 59, false), (3, 60, true)] {
@@ -53,7 +53,7 @@ fn a_container_that_ends_again_and_again_gets_few_entries() {
         pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0].restart_count = restarts;
         assert_eq!(planned(&seen).act.is_some(), due, "{restarts} {runs}");
     }
-    // Nor does another silent one wait for that.
+    // Another silent member does not wait for that interval.
     let mut two = silent(2, Some(90));
     let pod = two.members[2].pod.as_mut().unwrap();
     pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0].restart_count = 3;
@@ -82,7 +82,7 @@ fn an_entry_is_committed_only_where_it_can_help() {
         let committed = planned(&seen).act.is_some_and(|act| matches!(act, Act::CommitEntry { .. }));
         assert!(!committed, "{why}");
     }
-    // Everything else comes first.
+    // Every other act comes first.
     let mut fewer = good;
     fewer.cluster.spec.replicas = 2;
     assert!(matches!(act(&fewer), Some(Act::LatchLeaving { .. })));

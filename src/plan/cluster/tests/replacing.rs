@@ -1,4 +1,4 @@
-//! Members that another one replaces: evidence, quorum and size in one table; then limits, requests, and what is no evidence.
+//! Replaced members: evidence, quorum and size in one table; then limits, requests, and insufficient evidence.
 
 use super::*;
 use crate::api::EtcdMemberStatus;
@@ -17,7 +17,7 @@ fn evidence(kind: Loss, minutes: i64) -> Evidence {
     Evidence { kind, detail: None, at: (noon() - SignedDuration::from_mins(minutes)).to_string() }
 }
 
-/// The nth member's data are lost, and its own pass has written that down so many minutes ago.
+/// Makes the nth member lost, with evidence in its status that is `minutes` old.
 fn lose(seen: &mut Observed, n: usize, kind: Loss, minutes: i64) {
     silence(seen, n);
     let member = &mut seen.members[n];
@@ -28,7 +28,7 @@ fn lose(seen: &mut Observed, n: usize, kind: Loss, minutes: i64) {
     }
 }
 
-/// Three voters of which the third is lost for as long as it takes.
+/// Returns three voters; the third has been lost for long enough.
 fn one_lost() -> Observed {
     let mut seen = formed(3, 3);
     lose(&mut seen, 2, Loss::ClaimGone, 5);
@@ -39,7 +39,7 @@ fn asked(seen: &mut Observed, n: usize) {
     seen.cluster.metadata.annotations = labels(&[(key::REPLACE, &named(n))]);
 }
 
-/// The member for which a replacement is decided, by evidence.
+/// Returns the member of a latched replacement on evidence.
 fn latched(seen: &Observed) -> Option<String> {
     match act(seen)? {
         Act::Latch(latches) => latches.replaced.map(|replaced| replaced.member),
@@ -158,7 +158,7 @@ fn the_same_evidence_on_two_members_is_held() {
         assert_eq!(latched(&two((kind, 16), (kind, 5))), Some(named(3)), "the earlier one first");
     }
     assert_eq!(latched(&two((Loss::ClaimGone, 15), (Loss::VolumeRefused, 15))), Some(named(3)));
-    // Also where the first one was replaced for it.
+    // Also where the first member was replaced for the same evidence.
     let mut seen = one_lost();
     let at = (noon() - SignedDuration::from_mins(61)).to_string();
     let before =
@@ -167,12 +167,12 @@ fn the_same_evidence_on_two_members_is_held() {
     assert_eq!(waits(&seen), Some(Reason::ReplacementHeld));
     latches(&mut seen).replaced = before(16);
     assert_eq!(latched(&seen), Some(named(2)));
-    // A person decides otherwise.
+    // A person's request wins.
     let mut seen = two((Loss::ClaimGone, 5), (Loss::ClaimGone, 5));
     asked(&mut seen, 4);
     let Some(Act::LatchLeaving { member, leaving }) = act(&seen) else { panic!() };
     assert_eq!(member.name, named(4));
-    // The other one does not follow by itself.
+    // The other member does not follow without a request.
     seen.members[4].object.spec.leaving = Some(leaving);
     seen.members[4].object.spec.removed = Some(Removed::default());
     seen.members[4].object.metadata.deletion_timestamp = Some(earlier());
@@ -181,7 +181,7 @@ fn the_same_evidence_on_two_members_is_held() {
     assert_eq!(waits(&seen), Some(Reason::ReplacementHeld));
 }
 
-/// Latched, then decided, then fenced, then removed; and a crash in between changes nothing.
+/// Latched, decided, fenced, removed; a crash between two steps changes nothing.
 #[test]
 fn wait_fence_remove_and_grow() {
     let mut seen = one_lost();
@@ -211,7 +211,7 @@ fn wait_fence_remove_and_grow() {
     assert!(
         matches!(act(&seen), Some(Act::CreateMember(member)) if member.metadata.name.as_deref() == Some("a-fresh"))
     );
-    // Two are left, and the next loss of one of them waits for its hour.
+    // Two members remain, and the next replacement waits for its hour.
     lose(&mut seen, 1, Loss::ClaimGone, 30);
     etcd(&mut seen).leader = Some(0x10);
     assert!(!matches!(act(&seen), Some(Act::LatchLeaving { .. } | Act::RemoveMember { .. })));
@@ -242,26 +242,26 @@ fn a_person_asks_for_a_member() {
         seen.cluster.spec.repair = Some(Repair { mode: RepairMode::Manual, ..Repair::default() });
         latches(&mut seen).replaced = Some(Replaced { at: noon().to_string(), ..Replaced::default() });
         assert_eq!(leaves(&seen), requested, "neither mode nor hour matters");
-        // Beside a silent one no voter that serves goes, and a silent one goes.
+        // Beside a silent voter no serving voter goes, but the silent voter may go.
         silence(&mut seen, 2);
         assert_eq!(waits(&seen), Some(Reason::Replacing));
         let mut seen = formed(3, 3);
         silence(&mut seen, 1);
         ask(&mut seen);
         assert_eq!(leaves(&seen), requested);
-        // Nor while others are missing.
+        // No voter goes while other members are missing.
         let mut seen = formed(3, 4);
         ask(&mut seen);
         assert!(matches!(act(&seen), Some(Act::Latch(_))), "growth first");
     }
-    // The last voter: another one comes first.
+    // The last voter: another voter comes first.
     let mut seen = formed(1, 1);
     asked(&mut seen, 0);
     assert_eq!(leaves(&seen), Some((named(0), Departure::Requested)));
     seen.members[0].object.spec.leaving =
         Some(Leaving { why: Departure::Requested, evidence: None, at: noon().to_string() });
     assert!(matches!(act(&seen), Some(Act::Latch(_))));
-    // A learner that does not come up goes at once, also while another member is wanted.
+    // A learner that does not start goes at once, also while another member is wanted.
     let mut seen = with_learner(3, 5);
     silence(&mut seen, 3);
     let learner = &mut seen.members[3];
@@ -269,11 +269,11 @@ fn a_person_asks_for_a_member() {
     learner.pod = None;
     asked(&mut seen, 3);
     assert_eq!(leaves(&seen), Some((named(3), Departure::Requested)));
-    // A name that no member has.
+    // A name without a member.
     let mut seen = formed(3, 3);
     asked(&mut seen, 7);
     assert_eq!(act(&seen), None);
-    // A joiner that never came up, and was deleted by hand.
+    // A joiner that never started, and that a user deleted.
     let mut seen = with_learner(3, 4);
     silence(&mut seen, 3);
     seen.members[3].object.metadata.deletion_timestamp = Some(earlier());
@@ -290,7 +290,7 @@ fn a_member_that_etcd_lost_is_replaced_without_a_removal() {
     assert_eq!(waits(&seen), Some(Reason::MemberNotListed));
 }
 
-/// Of those that go because fewer are wanted, one whose data are lost goes first.
+/// Of the members that scaling in removes, a lost member goes first.
 #[test]
 fn a_lost_member_goes_first_when_fewer_are_wanted() {
     let mut seen = formed(5, 3);
@@ -300,7 +300,7 @@ fn a_lost_member_goes_first_when_fewer_are_wanted() {
     assert_eq!((member.name, leaving.why), (named(4), Departure::ScaledIn));
 }
 
-/// etcd lists a voter under a peer URL of ours, and there is neither an `EtcdMember` nor a Pod.
+/// Returns a cluster with a listed voter that has neither an `EtcdMember` nor a Pod.
 fn orphan() -> Observed {
     let mut seen = formed(3, 3);
     seen.members.pop();
@@ -310,7 +310,7 @@ fn orphan() -> Observed {
 
 #[test]
 fn a_member_without_an_object_and_a_pod_is_removed() {
-    // What Kubernetes has is read again after the latch.
+    // The operator reads Kubernetes again after the latch.
     let latch = |orphan| move |s: &Observed| Some(Act::Latch(Box::new(Latches { orphan, ..s.latches() })));
     let mut seen = orphan();
     assert_eq!(act(&seen), latch(Some("12".to_owned()))(&seen));
@@ -346,14 +346,14 @@ fn a_member_without_an_object_and_a_pod_is_removed() {
     }
 }
 
-/// A request beside a replacement that is under way waits until the next member has its vote.
+/// A request during a replacement waits until the next member is promoted.
 #[test]
 fn one_replacement_is_in_flight() {
     let leaves = |seen: &Observed| match act(seen) {
         Some(Act::LatchLeaving { member, leaving }) => Some((member.name, leaving.why)),
         _ => None,
     };
-    // Decided on evidence: that one goes first.
+    // The replacement on evidence is latched: that member goes first.
     let mut seen = formed(5, 5);
     lose(&mut seen, 4, Loss::ClaimGone, 5);
     silence(&mut seen, 3);
@@ -361,13 +361,13 @@ fn one_replacement_is_in_flight() {
     let decided = Replaced { member: named(4), evidence: evidence(Loss::ClaimGone, 5), at: noon().to_string() };
     latches(&mut seen).replaced = Some(decided.clone());
     assert_eq!(leaves(&seen), Some((named(4), Departure::Lost)));
-    // It is gone, and the next one is still to be made: growth first.
+    // The member is gone, and the next member is missing: growth first.
     let mut seen = formed(4, 5);
     silence(&mut seen, 3);
     asked(&mut seen, 3);
     latches(&mut seen).replaced = Some(decided);
     assert!(matches!(act(&seen), Some(Act::Latch(latches)) if latches.pending_member.is_some()));
-    // The next one joins.
+    // The next member joins.
     let mut seen = with_learner(4, 5);
     silence(&mut seen, 3);
     asked(&mut seen, 3);
@@ -381,13 +381,13 @@ fn one_replacement_is_in_flight() {
     silence(&mut seen, 2);
     asked(&mut seen, 2);
     assert_eq!(leaves(&seen), Some((named(2), Departure::Requested)));
-    // The other way round: evidence waits for what a person has asked for.
+    // The reverse case: evidence waits for the replacement that a person requested.
     let mut seen = formed(4, 5);
     lose(&mut seen, 3, Loss::ClaimGone, 5);
     assert!(matches!(act(&seen), Some(Act::Latch(latches)) if latches.replaced.is_none()));
 }
 
-/// Else nobody could go: the first waits for a quorum of the rest, and the lost one for the first.
+/// Otherwise no member could go: the first waits for a quorum of the rest, and the lost member for the first.
 #[test]
 fn a_lost_member_goes_beside_one_that_waits_to_leave() {
     let leaving = |why| Some(Leaving { why, evidence: None, at: noon().to_string() });
@@ -409,7 +409,7 @@ fn a_lost_member_goes_beside_one_that_waits_to_leave() {
         assert!(matches!(act(&seen), Some(Act::RemoveMember { member_id: 0x12, .. })), "the lost one goes first");
         etcd(&mut seen).members.pop();
         seen.members.pop();
-        // With one voter alone the next loss would be the last: others come before the healthy one goes.
+        // With one voter the next loss would be total: other members come before the healthy voter goes.
         assert!(matches!(act(&seen), Some(Act::CreateMember(_))), "{why:?}: {:?}", act(&seen));
     }
     // In mode Manual a person cannot ask for a second member: the message names etcdctl.
@@ -419,7 +419,7 @@ fn a_lost_member_goes_beside_one_that_waits_to_leave() {
     seen.cluster.spec.repair = Some(Repair { mode: RepairMode::Manual, ..Repair::default() });
     let message = planned(&seen).waiting.unwrap().message;
     assert!(message.contains("etcdctl member remove 12"), "{message}");
-    // Nobody else goes beside.
+    // No other member goes beside.
     let mut seen = formed(3, 3);
     seen.members[1].object.spec.leaving = leaving(Departure::Requested);
     silence(&mut seen, 2);
@@ -427,7 +427,7 @@ fn a_lost_member_goes_beside_one_that_waits_to_leave() {
     assert_eq!(act(&seen), None);
 }
 
-/// Of two voters the healthy one that is replaced goes when another one has its vote.
+/// Of two voters the healthy one that is replaced goes after the promotion of another member.
 #[test]
 fn one_of_two_waits_for_the_next_one() {
     let mut seen = formed(2, 2);
@@ -441,7 +441,7 @@ fn one_of_two_waits_for_the_next_one() {
     assert!(matches!(act(&seen), Some(Act::DismissClients { .. })), "no other is wanted: {:?}", act(&seen));
 }
 
-/// Else a member that cannot join would hold up everything: the one that leaves waits for it.
+/// Otherwise a member that cannot join would block every act: the member that leaves waits for it.
 #[test]
 fn a_learner_that_is_stuck_goes_beside_one_that_waits_to_leave() {
     let mut seen = with_learner(2, 2);

@@ -35,7 +35,7 @@ fn an_edit_is_copied_member_by_member_and_acknowledged_at_the_end() {
     assert_eq!((act(&seen), planned(&seen).status.retention), (None, Some(Retention::Retain)));
 }
 
-/// A member is asked after its cluster is gone, and then has nothing but its copy.
+/// The member's pass reads the member's copy after the cluster is gone.
 #[test]
 fn a_cluster_that_is_deleted_right_after_the_edit_goes_after_its_members_know() {
     let mut seen = deleted(retained(formed(2, 2)));
@@ -46,7 +46,7 @@ fn a_cluster_that_is_deleted_right_after_the_edit_goes_after_its_members_know() 
     }
     let cluster = Target::of(&seen.cluster.metadata);
     assert_eq!(act(&seen), Some(Act::ReleaseCluster { cluster }));
-    // Not even a pause holds up a deletion.
+    // A pause does not block a deletion.
     seen.cluster.spec.paused = true;
     assert!(matches!(act(&seen), Some(Act::ReleaseCluster { .. })));
     seen.cluster.metadata.finalizers = Some(vec!["example.com/other".to_owned()]);
@@ -65,13 +65,13 @@ fn a_cluster_has_the_finalizer_before_its_first_member_and_gets_one_that_is_lost
     seen.cluster.metadata.finalizers = None;
     assert_eq!(act(&seen), held);
     assert_eq!(condition(&seen, "Ready"), pair("True", "AsDesired"));
-    // Clients come first, and so does everything that keeps the cluster whole.
+    // Clients and every act that keeps the cluster whole come first.
     let mut grows = formed(1, 3);
     grows.cluster.metadata.finalizers = None;
     assert!(matches!(act(&grows), Some(Act::Latch(_))));
 }
 
-/// When a quorum is lost a person saves the volumes: `Retain`, and then the cluster is deleted.
+/// After a lost quorum a person keeps the volumes: `Retain`, and then deletes the cluster.
 #[test]
 fn a_cluster_gets_the_finalizer_and_its_members_the_value_whatever_it_waits_for() {
     type Change = fn(&mut Observed);
@@ -92,7 +92,7 @@ fn a_cluster_gets_the_finalizer_and_its_members_the_value_whatever_it_waits_for(
     }
 }
 
-/// The same edit while the first member is rebuilt from a snapshot.
+/// The same edit during the restore of the first member.
 #[test]
 fn an_edit_discards_no_seed() {
     let mut seen = retained(seeding(1));

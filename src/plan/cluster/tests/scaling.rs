@@ -1,4 +1,4 @@
-//! Fewer members, none, and back: which one goes, in which order, and what has to hold before.
+//! Fewer members, zero members, and back: which member goes, in which order, and under which conditions.
 
 use super::*;
 use crate::api::member::{Departure, Leaving, Parked, Removed};
@@ -7,7 +7,7 @@ fn leaving() -> Option<Leaving> {
     Some(Leaving { why: Departure::ScaledIn, evidence: None, at: noon().to_string() })
 }
 
-/// Three voters of which the second one leaves.
+/// Returns three voters; the second leaves.
 fn one_leaves() -> Observed {
     let mut seen = formed(3, 2);
     seen.members[1].object.spec.leaving = leaving();
@@ -27,7 +27,7 @@ fn silence(seen: &mut Observed, n: usize) {
 
 #[test]
 fn the_victim_is_the_one_that_is_missed_least() {
-    // All voters the same: a follower, never the leader; of equals the first by name.
+    // All voters equal: a follower, never the leader; the first by name.
     assert_eq!(victim(&formed(3, 2)), Some(named(1)));
     type Change = fn(&mut Observed);
     let node = |s: &mut Observed, n: usize, node: &str| {
@@ -38,7 +38,7 @@ fn the_victim_is_the_one_that_is_missed_least() {
         (2, |s| silence(s, 2)),
         (2, |s| s.members[2].object.metadata.deletion_timestamp = Some(earlier())),
         (2, |s| s.members[2].object.metadata.creation_timestamp = Some(Time(noon()))),
-        // A learner before all.
+        // A learner goes before voters.
         (3, |s| {
             *s = with_learner(3, 2);
             s.members[3].object.spec.joined = joined_member(&s.cluster, 3).spec.joined;
@@ -54,7 +54,7 @@ fn the_victim_is_the_one_that_is_missed_least() {
     let mut seen = formed(3, 2);
     crowded(&mut seen);
     assert_eq!(victim(&seen), Some(named(2)), "the node with two voters loses one, and not the leader");
-    // A member that etcd does not know goes before everybody.
+    // A member that etcd does not list goes first.
     let mut seen = formed(3, 3);
     let mut object = build::member::joiner(&seen.cluster, &named(8));
     stored(&mut object.metadata, "u-8");
@@ -112,11 +112,11 @@ fn clients_then_leadership_then_etcd_then_the_proof_then_the_object() {
     }
     let over = Act::MoveLeader { name: named(1), from: 0x11, to: 0x12, cluster_id: CLUSTER_ID };
     assert_eq!(act(&seen), Some(over));
-    // Its quorum is checked again.
+    // Holdfast checks the quorum again.
     silence(&mut seen, 0);
     silence(&mut seen, 2);
     assert_eq!(waits(&seen), Some(Reason::Shrinking));
-    // etcd has it no more: also where the answer was lost.
+    // etcd does not list the member: also where the operator missed the answer.
     let mut seen = one_leaves();
     etcd(&mut seen).members.remove(1);
     let Some(Act::LatchRemoved { removed, .. }) = act(&seen) else { panic!() };
@@ -135,7 +135,7 @@ fn a_member_that_leaves_goes_although_more_are_wanted_again() {
     assert!(matches!(act(&seen), Some(Act::DismissClients { .. })));
     etcd(&mut seen).members.remove(1);
     assert!(matches!(act(&seen), Some(Act::LatchRemoved { .. })));
-    // Nobody is led back to it, and it gets no vote.
+    // No client gets back to the member, and Holdfast does not promote it.
     let mut seen = with_learner(3, 3);
     seen.members[3].object.spec.leaving = leaving();
     assert!(matches!(act(&seen), Some(Act::RemoveMember { learner: true, .. })));
@@ -145,7 +145,7 @@ fn parked(index: u64) -> Option<Parked> {
     Some(Parked { term: Some(3), index: Some(index), at: noon().to_string() })
 }
 
-/// Two leave where the request of an operator that crashed was carried out late. `leaving` is never undone.
+/// Two members leave where the request of a crashed operator took effect late. Holdfast never takes `leaving` back.
 #[test]
 fn the_last_voter_leaves_after_another_one_has_come() {
     let mut seen = formed(2, 1);
@@ -161,7 +161,7 @@ fn the_last_voter_leaves_after_another_one_has_come() {
     assert!(matches!(act(&seen), Some(Act::Latch(_))), "clients stay, and a name is latched");
     latches(&mut seen).pending_member = Some("a-x".to_owned());
     assert!(matches!(act(&seen), Some(Act::CreateMember(_))));
-    // It is added, and then the last voter goes.
+    // Holdfast adds a member, and then the last voter goes.
     let mut seen = with_learner(1, 1);
     seen.members[0].object.spec.leaving = leaving();
     assert!(matches!(act(&seen), Some(Act::LatchJoined { .. })));
@@ -172,7 +172,7 @@ fn the_last_voter_leaves_after_another_one_has_come() {
     assert_eq!(act(&seen), Some(Act::DismissClients { pod: pod(0) }));
 }
 
-/// Clients are not led away from a voter that cannot go.
+/// A voter that cannot go keeps its clients.
 #[test]
 fn a_voter_that_cannot_be_spared_keeps_its_clients() {
     let mut seen = one_leaves();
@@ -180,7 +180,7 @@ fn a_voter_that_cannot_be_spared_keeps_its_clients() {
     assert_eq!(waits(&seen), Some(Reason::Shrinking));
 }
 
-/// The request of an operator that crashed is carried out late: the ID is a new one, which has no data.
+/// The request of a crashed operator takes effect late: the member ID is new, and has no data.
 #[test]
 fn a_removed_member_that_is_added_late_is_removed_again() {
     let mut seen = with_learner(3, 3);
@@ -202,7 +202,7 @@ fn a_removed_member_that_is_added_late_is_removed_again() {
     assert!(matches!(act(&seen), Some(Act::DeleteMember { .. })));
 }
 
-/// Nobody else ends its Pod, and the cluster would be parked for ever so.
+/// No other act ends its Pod, and the cluster would stay in `Parking`.
 #[test]
 fn a_removed_member_goes_before_the_others_are_parked() {
     let mut seen = one_leaves();
@@ -238,11 +238,11 @@ fn zero_members_are_a_parked_cluster() {
     assert_eq!(condition(&seen, "Ready"), pair("True", "Parked"));
     assert_eq!(condition(&seen, "Available"), pair("False", "Parked"));
     assert_eq!(condition(&seen, "Degraded"), pair("False", "NothingWrong"));
-    // Of a member that does not answer no index is latched, and parking does not wait for the answer.
+    // A silent member gets no latched index, and parking does not wait for its answer.
     let mut seen = formed(3, 0);
     silence(&mut seen, 0);
     assert!(matches!(act(&seen), Some(Act::Park { parked, .. }) if parked.index.is_none()));
-    // Nothing is founded for nobody.
+    // No cluster is founded with zero members.
     assert_eq!(act(&bare(0)), None);
     assert_eq!(condition(&bare(0), "Ready"), pair("True", "Parked"));
 }
@@ -260,12 +260,12 @@ fn clients_come_back_when_the_log_is_as_long_as_it_was() {
     let mut seen = waking(1_000_000);
     assert!(matches!(act(&seen), Some(Act::Unpark { .. })));
     assert_eq!(condition(&seen, "Available"), pair("False", "Waking"));
-    // The largest index is the last to go: it holds for all.
+    // The largest index goes last: until then the check covers every member.
     seen.members[0].object.spec.parked = parked(999);
     assert_eq!(act(&seen), Some(Act::Unpark { member: member_target(&seen, 0) }));
     seen.members.iter_mut().for_each(|m| m.object.spec.parked = None);
     assert!(matches!(act(&seen), Some(Act::AdmitClients { .. })));
-    // Older volumes: nobody is let in, and a person looks.
+    // Older volumes: no client gets access, and a person has to look.
     let mut older = waking(1_000_001);
     assert_eq!(waits(&older), Some(Reason::VolumeRolledBack));
     silence(&mut older, 2);
@@ -293,14 +293,14 @@ fn what_takes_too_long_is_told_and_goes_on() {
 
 #[test]
 fn a_leaver_that_cannot_go_serves_on_and_does_not_block_newcomers() {
-    // The other voter is silent: the leaver keeps its clients.
+    // The other voter is silent: the leaving member keeps its clients.
     let mut seen = formed(2, 1);
     seen.members[1].object.spec.leaving = leaving();
     silence(&mut seen, 0);
     etcd(&mut seen).leader = Some(0x11);
     seen.answers.insert(named(1), Seen::Known(Answer { leader: 0x11, ..answer(1) }));
     assert_eq!(waits(&seen), Some(Reason::Shrinking));
-    // The last voter was latched by a late write: a newcomer first, or it could never go.
+    // A late write latched the last voter: a newcomer comes first, or the voter could never go.
     let mut seen = formed(1, 1);
     seen.members[0].object.spec.leaving = leaving();
     let Some(Act::Latch(latches)) = act(&seen) else { panic!("{:?}", act(&seen)) };
@@ -326,7 +326,7 @@ fn nothing_is_parked_that_would_come_back_locked() {
     let mut seen = formed(3, 0);
     seen.etcd = Seen::Unknown(Unread::LoginRequired("etcd says no".to_owned()));
     assert_eq!(waits(&seen), Some(Reason::AuthRequiredNotConfigured));
-    // A member that was on its way out goes before the others are parked, whether etcd answers or not.
+    // A member that leaves goes before the others are parked, also while etcd is silent.
     let mut seen = formed(3, 0);
     seen.etcd = Seen::unknown("no");
     seen.members[1].object.spec.leaving = leaving();

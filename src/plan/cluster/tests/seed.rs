@@ -1,11 +1,11 @@
-//! When the Pod that restored is made anew, so that it lets go what it was restored from.
+//! Deletion of the Pod that restored, so that the claim of the restore's source is free.
 
 use k8s_openapi::api::core::v1::{Container, PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, Volume};
 
 use super::*;
 use crate::plan::build::container;
 
-/// Voters, all of them well; the Pod of the first one still has the step that restored it.
+/// Returns healthy voters; the Pod of the first still has its restore step.
 fn restored(voters: usize) -> Observed {
     let mut seen = formed(voters, i32::try_from(voters).unwrap());
     add_step(&mut seen);
@@ -28,7 +28,7 @@ fn add_step(seen: &mut Observed) {
     made_with(pod, "agent:1");
 }
 
-/// What the Pod says it was asked for with.
+/// Sets the annotation with the agent image of the Pod.
 fn made_with(pod: &mut Pod, image: &str) {
     pod.metadata.annotations.get_or_insert_default().insert(key::AGENT_IMAGE.to_owned(), image.to_owned());
 }
@@ -53,11 +53,11 @@ fn it_ends_once_where_the_others_are_a_quorum() {
         };
         assert_eq!(ended, spared.then(|| pod_target(&seen, 0)), "{voters}");
     }
-    // From a bucket: the Pod holds nothing that another Pod needs.
+    // Restored from a bucket: the Pod mounts no claim that another Pod needs.
     let mut seen = restored(3);
     seen.members[0].pod.as_mut().unwrap().spec.as_mut().unwrap().volumes.as_mut().unwrap().pop();
     assert_eq!((act(&seen), waits(&seen)), (None, None));
-    // Until it is back the cluster is not as it has to be, and is served all the same.
+    // Until the Pod is back the cluster is not ready, but available.
     let mut seen = restored(3);
     assert_eq!(condition(&seen, "Ready"), pair("False", "MemberRestarting"));
     assert_eq!(condition(&seen, "Available"), pair("True", "ReadSucceeded"));
@@ -69,7 +69,7 @@ fn it_ends_once_where_the_others_are_a_quorum() {
     assert_eq!(act(&seen), None);
     seen.members[0].pod = None;
     assert_eq!((act(&seen), told(&seen)), (None, before));
-    // The next one is the member's second.
+    // The next Pod is the member's second.
     let object = &mut seen.members[0].object;
     object.spec.start_count = 2;
     seen.members[0].pod = Some(pod_of(&seen.members[0].object));
@@ -123,7 +123,7 @@ fn it_stays_while_somebody_may_miss_it() {
     assert!(ends_a_pod(&close), "nearly as far as the others");
 }
 
-/// A webhook has Pods pull from a mirror, or by a digest: what stands in them then is nobody's version.
+/// A webhook makes Pods pull from a mirror, or by a digest: the image in the spec then proves no version.
 #[test]
 fn whose_version_a_pod_is_does_not_depend_on_what_became_of_its_image() {
     let with = |asked_for: Option<&str>, image: &str| {
@@ -139,7 +139,7 @@ fn whose_version_a_pod_is_does_not_depend_on_what_became_of_its_image() {
     };
     assert!(with(Some("agent:1"), "mirror.example.org/agent@sha256:5a"));
     assert!(!with(Some("agent:0"), "agent:1"), "another version's, whatever runs in it by now");
-    // Earlier versions did not say.
+    // Earlier versions wrote no annotation.
     assert!(with(None, "agent:1"));
     assert!(!with(None, "agent:0"));
 }

@@ -1,4 +1,4 @@
-//! An `EtcdSnapshot` in a store that has been edited since: the same place, reached as it is reached now.
+//! An `EtcdSnapshot` in a store that was edited since: the same place, with the present Secrets.
 
 use super::bootstrap::{named_snapshot, snapshot};
 use super::*;
@@ -7,7 +7,7 @@ use crate::api::restore::Restoring;
 use crate::api::store::{Location, S3Location};
 use crate::api::{EtcdBackupStore, EtcdBackupStoreSpec};
 
-/// A store in this bucket, with a Secret of each of these names to read with and for its CA.
+/// Returns a store in this bucket, with Secrets of this name for reads and for the CA.
 fn vault(bucket: &str, secret: &str) -> EtcdBackupStore {
     let s3 = S3Location {
         bucket: bucket.to_owned(),
@@ -19,7 +19,7 @@ fn vault(bucket: &str, secret: &str) -> EtcdBackupStore {
     EtcdBackupStore::new("vault", spec)
 }
 
-/// A cluster that asks for a snapshot that was saved to bucket `b` when the Secret was `old`.
+/// Returns a cluster that asks for a snapshot, saved to bucket `b` when the Secret was `old`.
 fn asking(store: Seen<Option<EtcdBackupStore>>) -> Observed {
     let mut one = snapshot(Phase::Complete);
     let record = StoreRecord { name: "vault".to_owned(), ..vault("b", "old").record() };
@@ -41,7 +41,7 @@ fn latched(seen: &Observed) -> Restoring {
     latches.restoring.unwrap()
 }
 
-/// Bucket, Secret, and that of the CA.
+/// Returns bucket, Secret for reads and Secret of the CA.
 fn reads(restoring: &Restoring) -> (String, String, String) {
     let s3 = restoring.source.place.s3.clone().unwrap();
     (s3.bucket, s3.credentials_secret_ref.unwrap().name, s3.ca_ref.unwrap().name)
@@ -56,10 +56,10 @@ fn a_snapshot_is_read_with_what_its_store_names_now_and_from_where_it_was_saved(
     let mut going = vault("b", "new");
     going.metadata.deletion_timestamp = Some(earlier());
     for (store, expected) in [
-        // Not even probed with it yet: a hash says what is meant.
+        // No probe has used the new Secret yet: the sha256 identifies the snapshot.
         (known(vault("b", "new")), from("b", "new")),
         (known(going), from("b", "new")),
-        // Credentials of another place are not shown to this one.
+        // Holdfast sends no credentials of another place.
         (known(vault("moved", "new")), from("b", "old")),
         (Seen::Known(None), from("b", "old")),
     ] {

@@ -8,7 +8,7 @@ fn ago(minutes: i64) -> Time {
     Time(noon() - SignedDuration::from_mins(minutes))
 }
 
-/// Three voters, and a learner that does not answer; object and Pod were made so many minutes ago.
+/// Returns three voters and a silent learner, with object and Pod of these ages in minutes.
 fn joining(object: i64, pod: i64) -> Observed {
     let mut seen = with_learner(3, 4);
     seen.answers.insert(named(3), Seen::unknown("no"));
@@ -35,17 +35,17 @@ fn a_joiner_has_two_pods_of_ten_minutes() {
     seen.members[3].object.spec.leaving =
         Some(Leaving { why: Departure::NeverPromoted, evidence: None, at: noon().to_string() });
     assert!(matches!(act(&seen), Some(Act::RemoveMember { learner: true, member_id: 0x13, .. })));
-    // Also beside the alarm of a voter: it has no vote, and that voter's replacement waits for its end.
+    // Also during the alarm of a voter: the learner has no vote, and the voter's replacement waits for the learner's end.
     let mut alarmed = joining(20, 10);
     etcd(&mut alarmed).alarms.push(Alarm { member_id: 0x12, kind: AlarmKind::Corrupt });
     let Some(Act::Latch(latched)) = act(&alarmed) else { panic!() };
     *latches(&mut alarmed) = *latched;
     assert!(matches!(act(&alarmed), Some(Act::LatchLeaving { .. })));
-    // A second one in a row.
+    // A second learner in a row.
     let mut seen = joining(20, 10);
     latches(&mut seen).given_up = given_up(8, 1, 40);
     assert!(matches!(act(&seen), Some(Act::Latch(latched)) if latched.given_up == given_up(3, 2, 0)));
-    // A voter is never meant, however long it is silent.
+    // A silent voter is never given up.
     let mut seen = formed(3, 3);
     seen.members[2].object.metadata.creation_timestamp = Some(ago(600));
     seen.answers.insert(named(2), Seen::unknown("no"));
@@ -63,7 +63,7 @@ fn the_next_one_comes_later_each_time() {
         latches(&mut seen).given_up = given_up(8, count, minutes);
         assert!(matches!(act(&seen), Some(Act::Latch(latched)) if latched.pending_member.is_some()), "{count}");
     }
-    // It is forgotten when every member has its vote, and not before.
+    // The latch goes when every member is a voter, and not before.
     let mut seen = formed(3, 3);
     latches(&mut seen).given_up = given_up(8, 1, 1);
     assert!(matches!(act(&seen), Some(Act::Latch(latched)) if latched.given_up.is_none()));

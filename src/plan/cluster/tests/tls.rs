@@ -1,4 +1,4 @@
-//! Certificates: what is issued, in which order, and what is only reported.
+//! Certificates: which are issued, in which order, and which faults are only reported.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ fn of_member(seen: &Observed, n: usize) -> Kept {
     kept(&format!("{name}-tls"), &format!("u-{name}"), leaves.into())
 }
 
-/// [`formed`], with certificates that nothing is to be done about.
+/// Returns [`formed`] with good certificates.
 fn secured(there: usize, wanted: i32) -> Observed {
     let mut seen = formed(there, wanted);
     seen.cluster.spec.tls = None;
@@ -104,7 +104,7 @@ fn a_cluster_whose_certificates_are_good_costs_nothing() {
     let told = plan.status.tls.unwrap();
     assert!(told.client.mutual && Some(&told.earliest_expiry) == told.peer.ca_not_after.as_ref(), "{told:?}");
     assert_eq!(plan.status.endpoint.unwrap(), "https://a-client.ns.svc:2379");
-    // Nothing of this is there in plaintext.
+    // A cluster in plaintext has no such status.
     assert_eq!(planned(&formed(3, 3)).status.tls, None);
 }
 
@@ -139,7 +139,7 @@ fn the_order_is_cas_then_the_operator_then_applications_then_members() {
     assert_eq!(cas[&Plane::Peer], ("a-peer-ca".to_owned(), PEER_CA.to_owned()));
 }
 
-/// Good material plus one flaw: that Secret is written again, and nothing else.
+/// Good certificates plus one flaw: Holdfast writes that Secret again, and no other.
 #[test]
 fn one_flaw_at_a_time() {
     type Flaw = fn(&mut Kept);
@@ -197,7 +197,7 @@ fn a_lost_ca_is_reported_and_never_replaced() {
         assert_eq!(act(&seen), None);
         assert_eq!(condition(&seen, "Degraded"), pair("True", "CaLost"));
         assert_eq!(condition(&seen, "Available"), pair("True", "ReadSucceeded"));
-        // A broken one is lost too.
+        // A broken CA counts as lost too.
         let mut seen = secured(3, 3);
         let broken = Err("the key in tls.key does not belong to tls.crt".to_owned());
         certificates(&mut seen).cas.get_mut(&plane).unwrap().leaves.insert("tls.crt", broken);
@@ -218,7 +218,7 @@ fn a_secret_of_somebody_else_is_left_alone() {
     }
 }
 
-/// I15: what a safety rule refuses, one breach at a time.
+/// I15: the safety rules refuse each breach.
 #[test]
 fn safety_refuses_certificates_that_nobody_trusts() {
     let mut seen = secured(3, 3);
@@ -243,7 +243,7 @@ fn safety_refuses_certificates_that_nobody_trusts() {
     refused(foreign, "I13");
 }
 
-/// Whoever may write Secrets can exchange a CA: members that run trust the old one until they restart.
+/// A user with the right to write Secrets can exchange a CA: running members trust the old CA until they restart.
 #[test]
 fn an_exchanged_ca_signs_nothing() {
     for (plane, name) in [(Plane::Client, "tls.crt"), (Plane::Peer, "tls.crt")] {
@@ -277,7 +277,7 @@ fn renewals_go_on_whatever_hinders_the_cluster_otherwise() {
         old(&mut seen, 1, 70);
         assert_eq!(issued(&seen).metadata.name, Some(format!("{}-tls", named(1))));
     }
-    // One that never shows its new certificate holds the others up only while there is time.
+    // A member that does not show its new certificate blocks other renewals only while there is time.
     let mut seen = secured(3, 3);
     certificates(&mut seen).unserved = vec![named(0)];
     old(&mut seen, 1, 70);
@@ -330,7 +330,7 @@ fn no_learner_is_added_before_its_certificates_are_there() {
     assert_eq!(condition(&seen, "Degraded"), pair("True", "CaLost"));
 }
 
-/// [`secured`], with a person's own certificates on both planes.
+/// Returns [`secured`] with a user's own certificates on both planes.
 fn own(there: usize, wanted: i32) -> Observed {
     let mut seen = secured(there, wanted);
     let named = |name: &str| Some(LocalRef { name: name.to_owned() });
@@ -397,7 +397,7 @@ fn a_newer_own_certificate_is_copied_to_one_member_after_the_other() {
     assert_eq!(issued(&seen).metadata.name, Some(format!("{}-tls", named(1))));
 }
 
-/// Good material plus one flaw: the exact flaw is reported, and nothing is copied.
+/// Good certificates plus one flaw: the status reports the exact flaw, and Holdfast copies nothing.
 #[test]
 fn one_flaw_of_a_source_at_a_time() {
     type Flaw = fn(&mut Observed);
@@ -420,7 +420,7 @@ fn one_flaw_of_a_source_at_a_time() {
     ];
     for (told, break_it) in flaws {
         let mut seen = own(3, 3);
-        // A newer one, so that there is something to copy.
+        // A newer certificate, so that there is a certificate to copy.
         for name in ["server", "operator", "peer"] {
             source(&mut seen, name, |known| known.fingerprint = format!("newer-{name}"));
         }
@@ -450,8 +450,8 @@ fn one_flaw_of_a_source_at_a_time() {
     }
 }
 
-/// etcd's gateway shows the server's certificate to its own member. A cluster that has formed with such certificates renews them:
-/// at their end it would lose all its clients.
+/// etcd's gateway shows the server's certificate to its own member. A formed cluster with such certificates renews them: at
+/// their end the cluster would lose all its clients.
 #[test]
 fn a_server_certificate_without_client_auth_founds_no_cluster_and_ends_none() {
     let newer = |mut seen: Observed| {
@@ -468,7 +468,7 @@ fn a_server_certificate_without_client_auth_founds_no_cluster_and_ends_none() {
     assert!(message.contains("lacks clientAuth, and etcd's gateway (/v3) shows it"), "{message}");
 }
 
-/// cert-manager's issuer may refuse names that clients alone need, and takes a while for the others.
+/// cert-manager's issuer may refuse names that only clients need, and takes time for the other names.
 #[test]
 fn a_certificate_of_others_is_taken_with_the_names_that_etcd_needs() {
     let seen = own(1, 1);
@@ -513,7 +513,7 @@ fn a_bad_own_certificate_of_one_plane_does_not_hold_up_the_renewal_of_the_other(
     assert_eq!(degraded(&seen).0, "CertificateRejected");
 }
 
-/// [`secured`] by cert-manager, which has not answered yet.
+/// Returns [`secured`] by cert-manager, which has not issued yet.
 fn managed(there: usize) -> Observed {
     let mut seen = secured(there, 3);
     let issuer_ref = IssuerRef { name: "pki".to_owned(), kind: None, group: None };
@@ -537,7 +537,7 @@ fn cert_manager_is_asked_before_anything_is_made() {
     assert_eq!(waits(&seen), Some(Reason::CertificatePending));
     let Some(Ensure::Certificate { metadata, spec }) = planned(&seen).ensures.pop() else { panic!() };
     assert_eq!((meta::name(&metadata), &spec["issuerRef"]["kind"]), ("a-operator-cert", &serde_json::json!("Issuer")));
-    // Holdfast asks once, and passes cert-manager's message on.
+    // Holdfast applies the Certificate once, and passes cert-manager's message on.
     let unready = Some("Issuer pki not found".to_owned());
     let mut more = spec.clone();
     more["revisionHistoryLimit"] = 1.into();
@@ -546,7 +546,7 @@ fn cert_manager_is_asked_before_anything_is_made() {
     let plan = planned(&seen);
     assert!(plan.ensures.is_empty());
     assert!(plan.waiting.unwrap().message.contains("Issuer pki not found"));
-    // Somebody else's is not changed.
+    // Holdfast changes no Certificate of another owner.
     let other = ObjectMeta { owner_references: None, ..*metadata.clone() };
     let request = certificates(&mut seen).requests.get_mut("a-operator-cert").unwrap();
     (request.metadata, request.spec) = (other, serde_json::Value::Null);
@@ -556,7 +556,7 @@ fn cert_manager_is_asked_before_anything_is_made() {
     assert_eq!(safety::cluster(&seen, &plan).unwrap_err().invariant, "I13");
 }
 
-/// An end that nobody has to think of: without Secrets of members the running trust is still known.
+/// Without the members' Secrets Holdfast still knows the CAs that members trust.
 #[test]
 fn deleted_secrets_of_members_do_not_open_the_door_for_another_ca() {
     let mut seen = own(3, 3);
@@ -570,7 +570,7 @@ fn deleted_secrets_of_members_do_not_open_the_door_for_another_ca() {
     assert_eq!(act(&seen), None, "a Secret is written whole or not at all");
     source(&mut seen, "peer", |known| known.anchor = format!("anchor of {PEER_CA}"));
     assert!(matches!(act(&seen), Some(Act::Issue(_))));
-    // Nor of the own CA, exchanged at the same time.
+    // Neither a Secret of Holdfast's own CA, exchanged at the same time.
     let mut seen = secured(3, 3);
     for n in 0..3 {
         let tls = seen.members[n].object.spec.tls.as_mut().unwrap();
@@ -616,7 +616,7 @@ fn another_source_before_the_cluster_has_formed_makes_the_seed_anew() {
     let mut seen = managed(0);
     certificates(&mut seen).operator =
         Some(kept("a-operator-tls", "u-a", vec![(files::CLIENT, known("o", "x", Some("root"), &[]))]));
-    // cert-manager issued for the operator alone, and a person changes to Holdfast's own CA.
+    // cert-manager issued for the operator alone, and a user changes to Holdfast's own CA.
     seen.cluster.spec.tls = None;
     assert_eq!(issued(&seen).contents, Contents::Ca(Plane::Client));
     let seed = build::member::seed(&seen.cluster, "a-m0", None);
@@ -626,20 +626,20 @@ fn another_source_before_the_cluster_has_formed_makes_the_seed_anew() {
     assert!(build::member::is_outdated(&seed, &seen.cluster));
 }
 
-/// An operator whose clock was ahead has dated them. Nobody accepts them, and they are not near their end either.
+/// An operator with a clock that was ahead has issued them. No peer accepts them, and their end is far away.
 #[test]
 fn certificates_that_are_not_valid_yet_are_made_again_at_once() {
     for member in [0, 1] {
         let mut seen = secured(2, 2);
         let kept = certificates(&mut seen).members.get_mut(&named(member)).unwrap();
         flaw(kept, files::SERVER, |l| l.not_before = noon() + SignedDuration::from_secs(1));
-        // A renewal that another member does not show yet holds up only what has time.
+        // A renewal that another member does not show yet blocks only a renewal that has time.
         certificates(&mut seen).unserved = vec![named(1 - member)];
         assert_eq!(issued(&seen).metadata.name.as_deref(), Some(format!("{}-tls", named(member)).as_str()));
     }
 }
 
-/// A refused Secret (a quota) must not keep clients from a member that serves, nor hold up anything else.
+/// A refused Secret (a quota) must not keep clients from a serving member, nor block another act.
 #[test]
 fn a_missing_secret_holds_up_no_act_of_a_formed_cluster() {
     let lacking = |mut seen: Observed| {
@@ -664,8 +664,8 @@ fn a_missing_secret_holds_up_no_act_of_a_formed_cluster() {
     }
 }
 
-/// Without the right to read Secrets (docs/security.md) etcd cannot be asked. That is no loss of a quorum, and nothing is issued
-/// in the place of what could not be read.
+/// Without the right to read Secrets (docs/security.md) the operator cannot ask etcd. The quorum is not lost, and Holdfast issues
+/// no certificate in place of an unread one.
 #[test]
 fn secrets_that_cannot_be_read_are_a_reason() {
     let unread = |mut seen: Observed| {

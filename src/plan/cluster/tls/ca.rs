@@ -1,17 +1,18 @@
-//! The CAs of a cluster: which one signs, and when one counts as lost.
+//! The CAs of a cluster: which CA signs, and when a CA counts as lost.
 //!
-//! A CA is made once. A lost one is reported and never replaced, since members and clients trust the old one (I15).
+//! Decides that Holdfast creates a CA once. Holdfast reports a lost CA and never replaces it, since members and clients trust the
+//! old CA (I15).
 
 use super::{Observed, cluster_name, is_foreign, secret, trusts, wanted};
 use crate::api::name;
 use crate::plan::certificate::{Certificates, Kept, Known, Plane, files};
 
-/// A CA that signs.
+/// Returns the CA that signs on a plane.
 pub(super) fn ca<'a>(seen: &Observed, certificates: &'a Certificates, plane: Plane) -> Option<&'a Known> {
     certificates.cas.get(&plane).filter(|_| !lost(seen, certificates, plane))?.leaf(files::CA)
 }
 
-/// A CA that is gone or exchanged although certificates of it are in use: those who trust it would trust no other.
+/// Whether a CA is gone or exchanged while its certificates are in use: members and clients would trust no other CA.
 pub(super) fn lost(seen: &Observed, certificates: &Certificates, plane: Plane) -> bool {
     if !wanted::is_auto(&seen.cluster, plane) {
         return false;
@@ -33,7 +34,7 @@ pub(super) fn ca_lost(seen: &Observed, plane: Plane) -> String {
     )
 }
 
-/// Name of the Secret with a CA.
+/// Returns the name of the CA's Secret.
 pub(super) fn ca_name(seen: &Observed, plane: Plane) -> String {
     match plane {
         Plane::Client => name::client_ca(cluster_name(seen)),

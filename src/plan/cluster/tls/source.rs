@@ -1,7 +1,7 @@
-//! Certificates of a person's or of cert-manager's: whether one can be used.
+//! Certificates of a user or of cert-manager: whether Holdfast can use one.
 //!
-//! Decides what is copied to members, and why something is not. etcd reads its files at each handshake: a certificate that
-//! is copied by mistake cuts a member off at its next restart, so each is judged before (I15).
+//! Decides which certificates are copied to members, and why a certificate is not. etcd reads its files at each handshake: a wrong
+//! certificate cuts a member off at its next restart, so Holdfast checks each certificate before the copy (I15).
 
 use jiff::Timestamp;
 
@@ -12,18 +12,18 @@ use crate::api::name;
 use crate::api::tls::is_address;
 use crate::plan::certificate::{Certificates, Known, Leaf, Plane, files};
 
-/// What a person reads where cert-manager is not installed.
+/// The message where cert-manager is not installed.
 pub(super) const MISSING: &str = "the API server does not serve Certificates of cert-manager.io/v1, and nobody issues or renews \
                                    certificates. Install cert-manager; Holdfast goes on by itself";
 
-/// Why a certificate cannot be had.
+/// Why a certificate is not available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hindrance {
     pub(super) reason: Reason,
     pub(super) message: String,
 }
 
-/// The certificate that a leaf is copied from, or why there is none that can be used.
+/// Returns the certificate that a leaf is copied from, or why there is no usable certificate.
 pub(super) fn supply<'a>(
     seen: &Observed,
     certificates: &'a Certificates,
@@ -65,7 +65,7 @@ fn missing(seen: &Observed, certificates: &Certificates, leaf: &Leaf, secret: &s
     hindered(Reason::CertificatePending, message)
 }
 
-/// The first thing that is wrong with a certificate.
+/// Returns the first flaw of a certificate.
 fn flaw(seen: &Observed, certificates: &Certificates, known: &Known, leaf: &Leaf, now: Timestamp) -> Option<String> {
     if now >= known.not_after {
         return Some(format!("it ended at {}", known.not_after));
@@ -84,7 +84,7 @@ fn flaw(seen: &Observed, certificates: &Certificates, known: &Known, leaf: &Leaf
     if server && !known.for_servers {
         return Some("its extended key usage lacks serverAuth. Issue it with serverAuth and clientAuth".to_owned());
     }
-    // A cluster that serves with such certificates goes on: only etcd's gateway needs the usage.
+    // A formed cluster with such certificates continues: only etcd's gateway needs the usage.
     let gateway_alone = server && leaf.plane == Plane::Client && seen.latches().formed.is_some();
     if !known.for_clients && !gateway_alone {
         let why = match (server, leaf.plane) {
@@ -123,32 +123,33 @@ fn flaw(seen: &Observed, certificates: &Certificates, known: &Known, leaf: &Leaf
     ))
 }
 
-/// Whether members would take the client for one of them.
+/// Whether members would accept the client as a peer.
 fn speaks_as_a_peer(seen: &Observed, certificates: &Certificates, known: &Known) -> bool {
     let own = own_anchor(seen, certificates, Plane::Peer);
     let peers = trusts(seen, certificates, Plane::Peer).next().or(own);
     covers(known, &wanted::peer_marker(&seen.cluster)) && peers == Some(&known.anchor)
 }
 
-/// The CA that members trust; before there are any, that of the servers, or of the operator where cert-manager issues.
+/// Returns the CA that members trust; before there are members, the CA of the servers, or of the operator where cert-manager
+/// issues.
 fn trusted<'a>(seen: &'a Observed, certificates: &'a Certificates, leaf: &Leaf) -> Option<&'a String> {
     let running = trusts(seen, certificates, leaf.plane).next();
     let client = leaf.plane == Plane::Client;
     let servers = || own_anchor(seen, certificates, Plane::Client).filter(|_| client);
-    // What was read of the operator's Secret is what the operator connects with; of its own source it is the older state.
-    // In a cluster that has formed both are of the CA that members trust.
+    // The operator connects with the certificate that it has read from its Secret, which may be older than the Secret's source.
+    // In a formed cluster both come from the CA that members trust.
     let counts = client && (leaf.files != files::CLIENT || seen.latches().formed.is_some());
     let operators = || Some(&certificates.operator.as_ref().filter(|_| counts)?.leaf(files::CLIENT)?.anchor);
     running.or_else(servers).or_else(operators)
 }
 
-/// The CA of a person's own certificates on a plane.
+/// Returns the CA of a user's own certificates on a plane.
 fn own_anchor<'a>(seen: &Observed, certificates: &'a Certificates, plane: Plane) -> Option<&'a String> {
     let secret = &wanted::own_secret(&seen.cluster, plane)?.name;
     Some(&certificates.sources.get(secret)?.as_ref().ok()?.anchor)
 }
 
-/// Whether a certificate is for this host.
+/// Whether a certificate is valid for this host.
 pub(super) fn covers(known: &Known, host: &str) -> bool {
     let matches = |name: &String| {
         name.eq_ignore_ascii_case(host)

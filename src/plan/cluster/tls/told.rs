@@ -1,7 +1,7 @@
-//! Certificates as the status and the conditions speak of them.
+//! Certificates in the status and the conditions.
 //!
-//! Decides what a person has to know: a lost CA, a source that cannot be used, a certificate that ends, and a member that goes
-//! on showing an old one.
+//! Decides which faults are reported: a lost CA, an unusable source, a certificate that expires soon, and a member that still
+//! shows an old certificate.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -12,14 +12,14 @@ use crate::api::tls::{PlaneStatus, TlsStatus};
 use crate::plan::Next;
 use crate::plan::certificate::{Certificates, Known, Leaf, Origin, Plane, files};
 
-/// How long after a renewal a member may take to show its new certificate: kubelet refreshes the files, etcd reads them at
+/// How long after a renewal a member may take to show its new certificate: kubelet refreshes the files, and etcd reads them at
 /// each handshake.
 const SERVED_WITHIN: SignedDuration = SignedDuration::from_mins(3);
 
-/// How long before its end a certificate counts as not renewed, at most.
+/// The longest time before its end at which a certificate counts as not renewed.
 const TOLD_BEFORE: SignedDuration = SignedDuration::from_hours(24 * 30);
 
-/// What a person has to know.
+/// Returns the most pressing fault.
 pub(in crate::plan::cluster) fn trouble(seen: &Observed, now: Timestamp) -> Option<(Reason, String)> {
     if let Some(why) = &seen.unread_certificates {
         return Some((Reason::RightsMissing, unreadable(why)));
@@ -52,7 +52,7 @@ pub(in crate::plan::cluster) fn trouble(seen: &Observed, now: Timestamp) -> Opti
     Some((Reason::CertificateNotServed, message))
 }
 
-/// Why a source's newest certificate is not used while the cluster goes on with what it has.
+/// Returns why Holdfast does not use a source's newest certificate while the cluster continues with its present certificate.
 fn refused(seen: &Observed, certificates: &Certificates, plane: Plane, now: Timestamp) -> Option<(Reason, String)> {
     all_wanted(seen).iter().find_map(|wanted| {
         let kept = wanted.kept(certificates)?;
@@ -60,7 +60,7 @@ fn refused(seen: &Observed, certificates: &Certificates, plane: Plane, now: Time
             let hindered = source::supply(seen, certificates, leaf, leaf.copied_from()?, now).err()?;
             let own = wanted::provider(&seen.cluster, plane) == Provider::Own;
             let reason = match hindered.reason {
-                // cert-manager writes a deleted Secret again by itself.
+                // cert-manager writes a deleted Secret again.
                 Reason::CertificatePending if own => Reason::CertificateRejected,
                 reason => reason,
             };
@@ -71,7 +71,7 @@ fn refused(seen: &Observed, certificates: &Certificates, plane: Plane, now: Time
     })
 }
 
-/// Why a member has no certificates yet, where the reason lies with somebody else.
+/// Returns why a member has no certificates yet, where the cause is a source of a user or of cert-manager.
 pub(in crate::plan::cluster) fn hindrance(seen: &Observed, member: &str, now: Timestamp) -> Option<(Reason, String)> {
     let certificates = seen.certificates.as_ref()?;
     of_member(&seen.cluster, member, seen.settings.cluster_domain.as_ref()).iter().find_map(|leaf| {
@@ -79,7 +79,7 @@ pub(in crate::plan::cluster) fn hindrance(seen: &Observed, member: &str, now: Ti
     })
 }
 
-/// A certificate that should have been renewed long ago: that of 90 days 20 days before its end.
+/// Returns a certificate that missed its renewal: a certificate of 90 days counts 20 days before its end.
 fn ending(seen: &Observed, certificates: &Certificates, now: Timestamp) -> Option<(Reason, String)> {
     let ends = |known: &Known| {
         let life = known.not_after.duration_since(known.not_before);
@@ -107,7 +107,7 @@ fn ending(seen: &Observed, certificates: &Certificates, now: Timestamp) -> Optio
     })
 }
 
-/// What is reported.
+/// Returns `status.tls`.
 pub(in crate::plan::cluster) fn status(seen: &Observed, now: Timestamp) -> Option<TlsStatus> {
     let certificates = seen.certificates.as_ref()?;
     let plane = |plane: Plane| {
@@ -132,7 +132,7 @@ pub(in crate::plan::cluster) fn status(seen: &Observed, now: Timestamp) -> Optio
     Some(TlsStatus { earliest_expiry: client_ends.min(peer_ends).to_string(), client, peer })
 }
 
-/// The plane of a file with a certificate.
+/// Returns the plane of a certificate file.
 fn plane_of(certificate: &str) -> Plane {
     if certificate == files::PEER.certificate { Plane::Peer } else { Plane::Client }
 }

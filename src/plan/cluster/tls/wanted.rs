@@ -1,6 +1,6 @@
-//! The certificates that a cluster needs, and where each comes from.
+//! The certificates that a cluster needs, and the source of each.
 //!
-//! Decides names, users and origins from the spec alone. Whether a certificate can be had is decided in `source` and `ca`.
+//! Decides names, users and sources from the spec alone. `source` and `ca` decide whether a certificate is available.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use crate::api::{EtcdCluster, EtcdMember};
 use crate::plan::certificate::{Files, Leaf, Origin, Plane, files};
 use crate::plan::{build, meta};
 
-/// The user that etcd takes the operator for.
+/// The etcd user in the operator's certificate.
 const ROOT: &str = "root";
 
-/// Where the certificates of a plane come from.
+/// Source of the certificates of a plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Provider<'a> {
     Auto,
@@ -25,7 +25,7 @@ pub(super) enum Provider<'a> {
 }
 
 impl Provider<'_> {
-    /// As the status says it.
+    /// Returns the provider's name in the status.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "Auto",
@@ -35,7 +35,7 @@ impl Provider<'_> {
     }
 }
 
-/// The Secret with a person's own certificate that members show on a plane.
+/// Returns the Secret with the user's own certificate that members show on a plane.
 pub(super) fn own_secret(cluster: &EtcdCluster, plane: Plane) -> Option<&LocalRef> {
     match plane {
         Plane::Client => cluster.spec.client_tls()?.server_secret_ref.as_ref(),
@@ -55,7 +55,7 @@ pub(super) fn provider(cluster: &EtcdCluster, plane: Plane) -> Provider<'_> {
     }
 }
 
-/// The name without which members accept no peer.
+/// Returns the DNS name that members require of a peer.
 pub(super) fn peer_marker(cluster: &EtcdCluster) -> String {
     let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
     build::member::peer_name(cluster).unwrap_or_else(|| name::peer_marker(cluster_name(cluster), namespace))
@@ -66,13 +66,13 @@ pub fn is_auto(cluster: &EtcdCluster, plane: Plane) -> bool {
     provider(cluster, plane) == Provider::Auto
 }
 
-/// The names without which etcd or the operator refuses a certificate: the first two of a server or peer. The others are for
-/// clients, which a certificate of others may lack until its issuer has issued another one.
+/// Returns the names that etcd or the operator requires of a certificate: the first two of a server or peer. The other names are
+/// for clients. A certificate of a user or of cert-manager may lack them until its issuer has issued another certificate.
 pub(super) fn needed(leaf: &Leaf) -> &[String] {
     leaf.names.get(..2).unwrap_or(&leaf.names)
 }
 
-/// What a member needs, the names in the order of [`needed`].
+/// Returns the certificates that a member needs, with names in the order of [`needed`].
 pub(in crate::plan::cluster) fn of_member(cluster: &EtcdCluster, member: &str, domain: Option<&String>) -> Vec<Leaf> {
     let (named, namespace) = (cluster_name(cluster), cluster.metadata.namespace.as_deref().unwrap_or_default());
     let host = name::host(member, named, namespace);
@@ -83,7 +83,7 @@ pub(in crate::plan::cluster) fn of_member(cluster: &EtcdCluster, member: &str, d
         let more = [service.clone(), format!("{service}.{namespace}"), "localhost".to_owned()];
         server.extend(more);
         server.extend(["127.0.0.1".to_owned(), "::1".to_owned()]);
-        // Some clients write names out to the end. Others' issuers may not sign for the cluster's domain.
+        // Some clients use fully qualified names. The issuer of a user may not sign for the cluster's domain.
         let domain = domain.filter(|_| is_auto(cluster, Plane::Client));
         let whole = |domain| [format!("{host}.{domain}"), format!("{service}.{namespace}.svc.{domain}")];
         server.extend(domain.into_iter().flat_map(whole));
@@ -104,7 +104,7 @@ pub(in crate::plan::cluster) fn of_member(cluster: &EtcdCluster, member: &str, d
     ]
 }
 
-/// The operator's own, for its Jobs and for etcdctl in members too.
+/// Returns the operator's own certificate, which its Jobs and etcdctl in members use too.
 pub(super) fn of_operator(cluster: &EtcdCluster) -> Leaf {
     let origin = match provider(cluster, Plane::Client) {
         Provider::Auto => Origin::Issued,
@@ -117,19 +117,19 @@ pub(super) fn of_operator(cluster: &EtcdCluster) -> Leaf {
     leaf(files::CLIENT, Plane::Client, origin, Some(ROOT), vec![])
 }
 
-/// The certificate for applications, where Holdfast's CA signs. With another CA its owner issues the certificates of applications.
+/// Returns the certificate for applications, where Holdfast's CA signs. Another CA's owner issues the certificates of applications.
 pub(super) fn of_applications(cluster: &EtcdCluster) -> Option<Leaf> {
     is_auto(cluster, Plane::Client).then(|| leaf(files::CLIENT, Plane::Client, Origin::Issued, None, vec![]))
 }
 
-/// The Secrets that certificates are copied from.
+/// Returns the Secrets that certificates are copied from.
 pub fn sources<'a>(cluster: &EtcdCluster, members: impl Iterator<Item = &'a EtcdMember>) -> BTreeSet<String> {
     let members = members.filter(|member| member.spec.scheme() == Scheme::Https);
     let leaves = members.flat_map(|member| of_member(cluster, meta::name(&member.metadata), None));
     leaves.chain([of_operator(cluster)]).filter_map(|leaf| leaf.copied_from().map(str::to_owned)).collect()
 }
 
-/// The Certificates that cert-manager is asked for: metadata and spec. Their Secrets bear the same names.
+/// Returns the Certificates for cert-manager: metadata and spec. Each names its Secret after itself.
 pub fn requests<'a>(
     cluster: &EtcdCluster,
     members: impl Iterator<Item = &'a EtcdMember>,

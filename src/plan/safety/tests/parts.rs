@@ -1,4 +1,5 @@
-//! Breach tables of scaling, a member's pass: when its Pod, its claim and its object go, and when nothing is made any more.
+//! Breach tables of scaling, a member's pass: when its Pod, its claim and its object are deleted, and when no object is created
+//! any more.
 
 use super::*;
 use crate::api::member::{Departure, Leaving, Parked, Removed};
@@ -31,7 +32,7 @@ fn refused(good: &Member, act: &Act, changes: &[(&str, &'static str, Twist)]) {
     }
 }
 
-/// The cluster of a member, to change.
+/// Returns the cluster of a member, to change.
 fn its_cluster(seen: &mut Member) -> &mut crate::api::EtcdCluster {
     match &mut seen.cluster {
         Seen::Known(Some(cluster)) => cluster,
@@ -39,7 +40,7 @@ fn its_cluster(seen: &mut Member) -> &mut crate::api::EtcdCluster {
     }
 }
 
-/// A member that etcd does not list any more, and that is deleted.
+/// Returns a member that etcd does not list any more, and that is being deleted.
 fn going() -> Member {
     let mut seen = serving();
     seen.member.metadata.deletion_timestamp = Some(earlier());
@@ -48,7 +49,7 @@ fn going() -> Member {
     seen
 }
 
-/// That nobody counts on the member is not known.
+/// Changes after which a cluster may still need the member.
 const COUNTED_ON: [(&str, Twist); 5] = [
     ("there is no proof", |s| s.member.spec.removed = None),
     ("the cluster is unknown", |s| s.cluster = Seen::unknown("no")),
@@ -67,7 +68,7 @@ const COUNTED_ON: [(&str, Twist); 5] = [
     }),
 ];
 
-/// Ways in which nobody counts on the member, other than by the proof.
+/// Changes after which no cluster needs the member, also without the proof.
 const EXPENDABLE: [Twist; 3] = [
     |s| s.cluster = Seen::Known(None),
     |s| its_cluster(s).metadata.deletion_timestamp = Some(earlier()),

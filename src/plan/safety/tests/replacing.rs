@@ -1,4 +1,4 @@
-//! Breach tables of replacements: what is permitted, then one fact changed at a time, and the rule that refuses.
+//! Breach tables of replacements: a permitted act, then one changed fact at a time, and the rule that refuses.
 
 use jiff::SignedDuration;
 
@@ -10,7 +10,7 @@ use crate::api::repair::{Evidence, Loss, Repair, RepairMode, Replaced};
 use crate::plan::cluster::{Alarm, AlarmKind, KeyHash};
 use crate::plan::fixtures::{formed_in_memory, keep_in_memory, noon, serving_in_memory};
 
-/// What is wrong, and the change that makes it so.
+/// A fault, and the change that causes it.
 type Fact<'a> = (&'static str, &'a dyn Fn(&mut Cluster));
 
 fn ago(minutes: i64) -> String {
@@ -29,7 +29,7 @@ fn lose(seen: &mut Cluster, n: usize, evidence: Evidence) {
     seen.answers.insert(named(n), Seen::unknown("no"));
 }
 
-/// Five voters of which the second is lost.
+/// Returns five voters; the second is lost.
 fn lost() -> Cluster {
     let mut seen = formed(5, 5);
     lose(&mut seen, 1, evidence(Loss::ClaimGone, 5));
@@ -110,7 +110,7 @@ fn a_lost_member_leaves_when_that_is_latched_and_the_others_are_a_quorum() {
     let mut beside = good.clone();
     leave(&mut beside.members[2]);
     assert_eq!(broken(&beside, act), None, "another one waits to leave");
-    // Its Pod ends while its vote counts: of four others that are enough three are needed, and of three three.
+    // The Pod ends while etcd counts its vote: with four others three have to be healthy, and with three others three.
     let mut serves = formed(4, 4);
     lose(&mut serves, 1, evidence(Loss::ClaimGone, 5));
     serves.answers.insert(named(1), Seen::Known(answer(1)));
@@ -173,7 +173,7 @@ fn a_lost_members_pod_ends_and_one_that_refused_is_made_anew() {
     let create = Act::CreatePod(Box::new(pod_of(&good.member)));
     lost.pod = None;
     assert_eq!(wrong(&lost, create), Some("I29"));
-    // Refused once, in this Pod, in which nothing runs.
+    // Refused once, in this Pod, where no container runs.
     let mut refused = good.clone();
     let refusal = |pod: &str| crate::api::repair::Refusal {
         pod_uid: pod.to_owned(),
@@ -192,7 +192,7 @@ fn a_lost_members_pod_ends_and_one_that_refused_is_made_anew() {
     }
 }
 
-/// Neither wait nor hour nor another one's loss matters to what is gone with a Pod's memory.
+/// For data in a Pod's memory neither the wait nor the hour nor another member's loss matters.
 #[test]
 fn what_was_in_memory_is_replaced_at_once() {
     let mut good = formed_in_memory(5, 5);
@@ -241,7 +241,7 @@ fn a_joined_member_in_memory_gets_neither_claim_nor_second_pod() {
     assert_eq!(wrong(&new, Act::CreatePod(other)), Some("I3"));
 }
 
-/// A voter that etcd calls corrupt: the others agree, and nobody else is meant.
+/// Returns a voter that etcd's alarm names, while the other voters have one hash.
 fn outvoted() -> Cluster {
     let mut seen = formed(3, 3);
     let hash = |hash| KeyHash { revision: 9, compact_revision: 5, hash };

@@ -1,4 +1,4 @@
-//! Breaches of the rules for what the end of a cluster depends on.
+//! Breaches of the rules for the end of a cluster.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Breach tables of scaling, the cluster's pass: an act that is permitted, then one fact changed at a time, and the rule that
+//! Breach tables of scaling, the cluster's pass: a permitted act, then one changed fact at a time, and the rule that
 //! refuses.
 
 use super::*;
@@ -10,14 +10,14 @@ use crate::plan::fixtures::noon;
 pub(super) type Change = fn(&mut Cluster);
 pub(super) type Breach = (&'static str, &'static str, Change);
 
-/// Facts without which no act on the membership is permitted.
+/// Changes after which no act on the membership is permitted.
 const FORMED: [Breach; 3] = [
     ("the membership is unknown", "I1", |s| s.etcd = Seen::unknown("no")),
     ("another etcd cluster answers", "I2", |s| etcd(s).cluster_id = 9),
     ("the cluster has not formed", "I2", |s| latches(s).formed = None),
 ];
 
-/// The act is permitted, and each change alone forbids it.
+/// Checks that the act is permitted, and that each change alone forbids it.
 pub(super) fn breached(good: &Cluster, act: &Act, changes: &[Breach]) {
     assert_eq!(broken(good, act.clone()), None, "the good value");
     for (what, invariant, change) in changes {
@@ -27,7 +27,7 @@ pub(super) fn breached(good: &Cluster, act: &Act, changes: &[Breach]) {
     }
 }
 
-/// The same facts, but this server is not healthy: each way of it.
+/// Returns the same facts with this server unhealthy, in each way.
 fn ill(good: &Cluster, n: usize) -> Vec<(&'static str, Cluster)> {
     let with = |said: Option<Seen<Answer>>| {
         let mut seen = good.clone();
@@ -39,7 +39,7 @@ fn ill(good: &Cluster, n: usize) -> Vec<(&'static str, Cluster)> {
     };
     let own = good.answers[&named(n)].known().cloned().unwrap();
     let known = |said: Answer| with(Some(Seen::Known(said)));
-    // A leader is behind nobody.
+    // A leader never lags.
     let leads = good.etcd.known().and_then(|etcd| etcd.leader) == Some(own.member_id);
     let lags = Answer { applied_index: own.applied_index - 1_001, ..own.clone() };
     let mut all = vec![
@@ -54,7 +54,7 @@ fn ill(good: &Cluster, n: usize) -> Vec<(&'static str, Cluster)> {
     all
 }
 
-/// The act is refused for I1 when this server is ill in any way, and not for a thousand entries.
+/// Checks that the act breaks I1 when this server is unhealthy in any way, but not when it lags a thousand entries.
 pub(super) fn needs_the_health_of(good: &Cluster, act: &Act, n: usize) {
     for (what, seen) in ill(good, n) {
         assert_eq!(broken(&seen, act.clone()), Some("I1"), "{what}");
@@ -83,7 +83,7 @@ fn remove(m: &mut Part) {
     m.object.spec.removed = Some(removed());
 }
 
-/// The proof for the second member.
+/// Returns the proof for the second member.
 fn removed() -> Removed {
     Removed { cluster_id: "c1".to_owned(), member_id: Some("11".to_owned()), at: noon().to_string() }
 }
@@ -104,7 +104,7 @@ fn label(seen: &mut Cluster, n: usize, role: &str) {
     seen.members[n].pod.as_mut().unwrap().metadata.labels = labels(&[(key::ROLE, role)]);
 }
 
-/// Three voters, of which the second one leaves and has no clients any more.
+/// Returns three voters; the second leaves and has no clients any more.
 fn one_leaves() -> Cluster {
     let mut seen = formed(3, 2);
     leave(&mut seen.members[1]);
@@ -112,7 +112,7 @@ fn one_leaves() -> Cluster {
     seen
 }
 
-/// The same, and the one that leaves leads.
+/// Returns the same cluster, with the leaving member as leader.
 fn leader_leaves() -> Cluster {
     let mut seen = one_leaves();
     etcd(&mut seen).leader = Some(0x11);
@@ -145,7 +145,7 @@ fn a_learner_is_added_beside_a_healthy_quorum_of_the_grown_cluster() {
             ("nobody leads", "I1", |s| etcd(s).leader = None),
         ],
     );
-    // Three of four are a quorum; with four voters one may be ill, with five two may not.
+    // Three of four are a quorum; with four voters one may be unhealthy, with five two may not.
     for n in 0..3 {
         needs_the_health_of(&good, &add(&good, 3), n);
     }
@@ -260,14 +260,14 @@ fn a_voter_is_removed_latched_without_clients_and_beside_a_healthy_quorum() {
     let mut last = one_leaves();
     etcd(&mut last).members = vec![etcd(&mut last).members[1].clone()];
     assert_eq!(broken(&last, act(1, false)), Some("I1"), "the last voter");
-    // A learner has no vote that could be missed.
+    // A learner has no vote.
     let mut seen = with_learner(3, 3);
     leave(&mut seen.members[3]);
     seen.answers.clear();
     assert_eq!(broken(&seen, act(3, true)), None);
     seen.members[3].object.spec.leaving = None;
     assert_eq!(broken(&seen, act(3, true)), Some("I11"));
-    // Nor has one without an EtcdMember, if it has never started.
+    // A member without an EtcdMember has no vote either, if it has never started.
     seen.members.pop();
     seen.stray_pods = vec![named(3)];
     assert_eq!(broken(&seen, act(3, true)), Some("I4"), "it has a name, so it may have data");
@@ -301,7 +301,7 @@ fn one_member_leaves_at_a_time_and_only_where_fewer_are_wanted() {
         needs_the_health_of(&good, &act, n);
     }
     assert!(ill(&good, 1).into_iter().all(|(_, seen)| broken(&seen, act.clone()).is_none()), "itself it may be ill");
-    // Whoever has no vote is not missed.
+    // A member without a vote does not count.
     let mut seen = with_learner(3, 3);
     seen.answers.clear();
     let leaving = Leaving { why: Departure::ScaledIn, evidence: None, at: noon().to_string() };
@@ -341,7 +341,7 @@ fn removed_is_latched_by_a_list_of_the_same_cluster_without_the_member() {
     assert_eq!(broken(&good, latch(other)), Some("I4"), "another cluster's list");
     let nobody = Removed { member_id: None, ..removed() };
     assert_eq!(broken(&good, latch(nobody.clone())), Some("I5"));
-    // Of a member that never joined no ID is known.
+    // A member that never joined has no known ID.
     let mut stranger = good.clone();
     stranger.members[1].object.spec.joined = None;
     assert_eq!(broken(&stranger, latch(nobody)), None);

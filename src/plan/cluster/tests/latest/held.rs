@@ -1,4 +1,4 @@
-//! Searches whose Pods cannot run: one Job after the other is given up, and what is told stays the same.
+//! Searches with Pods that cannot run: Holdfast gives up one Job after the other, and the message stays the same.
 
 use k8s_openapi::api::core::v1::{ContainerStateRunning, ContainerStateWaiting};
 
@@ -21,7 +21,7 @@ fn creating(name: &str) -> Pod {
     pod(name, ContainerState { waiting: Some(waiting), ..ContainerState::default() })
 }
 
-/// The last Job's time was over so many seconds ago, and its Pod went with it.
+/// Ends the last Job by its deadline, this many seconds ago, and removes its Pod.
 fn give_up(seen: &mut Observed, seconds: i64) {
     let last = seen.searches.last_mut().unwrap();
     let end = JobCondition {
@@ -68,7 +68,7 @@ fn what_holds_up_the_pods_that_ask_is_told_until_one_runs() {
     assert_ne!(with(pod("p-9", running)).reason, Reason::PodHeldUp);
 }
 
-/// A volume that is not attached, for example: kubelet says nothing that only a person can mend.
+/// For example, a volume is not attached: kubelet reports no cause that needs a person.
 #[test]
 fn what_a_search_has_waited_for_is_told_when_its_time_is_over() {
     let mut seen = asking(latest("b"));
@@ -98,7 +98,7 @@ fn what_a_search_has_waited_for_is_told_when_its_time_is_over() {
     }
 }
 
-/// It reads, and nothing else: whatever it does on that node, another one may ask beside it.
+/// The Job only reads, so another Job may search beside it.
 #[test]
 fn who_asks_on_a_silent_node_is_not_waited_for() {
     let mut seen = asking(latest("b"));
