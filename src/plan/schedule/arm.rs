@@ -1,8 +1,9 @@
-//! The `CronJob` that should stand, and whether it starts runs.
+//! The wanted `CronJob`, and whether the `CronJob` starts runs.
 //!
-//! Decides when there is one: from the moment when the cluster has formed and the store was usable once. From then on it
-//! stays. A store that fails never suspends it: the run fails, and says why. A cluster that is parked, missing or going
-//! does. What cannot be rendered now, because no voter is listed or the store was changed, is left as it stands.
+//! Decides when the `CronJob` exists: after the cluster has formed and the store was usable once. From then on the `CronJob`
+//! stays. A failing store never suspends the `CronJob`: the run fails and reports the cause. A cluster that is parked, missing
+//! or being deleted suspends the `CronJob`. If the operator cannot render the `CronJob` now, because no voter is listed or the
+//! store was changed, the `CronJob` stays as it stands.
 
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec};
 use snapshot_agent::contract::{DEFAULT_SAVE_DEADLINE_SECONDS, SaveRequest};
@@ -17,30 +18,30 @@ use crate::plan::build::job::{AgentJob, DEADLINE_SLACK_SECONDS, Work};
 use crate::plan::saving::{self, Source};
 use crate::plan::{build, fingerprint, meta, store, valid};
 
-/// Between the end of a Job's time and the next due time: kubelet gives the Pod 30 s to end.
+/// Time between a Job's deadline and the next due time: kubelet gives the Pod 30 s to end.
 const ENDS_BEFORE_SECONDS: i64 = 30;
 
-/// No save of a schedule gets less time, however short its period is: enough for some GiB.
+/// Least deadline of a schedule's save, however short the period: enough for some GiB.
 const LEAST_DEADLINE: u32 = 120;
 
-/// What should stand.
+/// The wanted state of the `CronJob`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Arm {
-    /// The `CronJob`; `None`: there is none yet.
+    /// The `CronJob`; `None`: the time for a `CronJob` has not come.
     pub(super) cron_job: Option<CronJob>,
-    /// Why it starts no run, although all is well or only the cluster is missing.
+    /// Why the `CronJob` starts no run, although only a cluster is missing or nothing is wrong.
     pub(super) halted: Option<(Reason, String)>,
-    /// Why it is not what the spec asks for.
+    /// Why the `CronJob` differs from the spec.
     pub(super) behind: Option<(Reason, String)>,
 }
 
-/// A place, and where it was taken from.
+/// A place and its origin.
 pub(super) struct Place {
     pub(super) location: Location,
     pub(super) record: Option<StoreRecord>,
 }
 
-/// Without a line the due times cannot be worked out, so that nothing but whether it starts runs is changed.
+/// Returns the wanted state. Without a valid line there are no due times, so the operator changes nothing but `suspend`.
 pub(super) fn arm(seen: &Observed, line: Option<&Line>) -> Arm {
     let halted = halted(seen);
     let suspend = halted.is_some();
@@ -72,7 +73,7 @@ fn halted(seen: &Observed) -> Option<(Reason, String)> {
         let why = format!("EtcdCluster {wanted} is parked: spec.replicas is 0. Backups go on when it is larger");
         return Some((Reason::Parked, why));
     }
-    // Another one of the same name: the Jobs would look for the one before.
+    // Another cluster with the same name: the Jobs would look for the earlier cluster.
     if cluster.status.as_ref().is_none_or(|s| s.latches.formed.is_none()) {
         let why = format!("EtcdCluster {wanted} has not formed yet; its conditions name the cause");
         return Some((Reason::WaitingForCluster, why));
@@ -123,8 +124,8 @@ fn rendered(seen: &Observed, line: &Line, suspend: bool) -> Result<CronJob, (Rea
     }))
 }
 
-/// The agent's deadline where the template has none: the Job, which has some time more, ends before the next run is due, because
-/// Kubernetes skips a run while the one before is active. A deadline that a user has set stands: that database may need it.
+/// Default of the agent's deadline. The Job, which has some slack, ends before the next run is due, because Kubernetes skips a
+/// run while the previous run is active. A deadline in the template stands: that database may need the time.
 fn deadline(line: &Line, delay: u32) -> u32 {
     let period = line.period().map_or(i64::MAX, |period| period.as_secs());
     let fits = period.saturating_sub(DEADLINE_SLACK_SECONDS + ENDS_BEFORE_SECONDS + i64::from(delay));
@@ -133,13 +134,13 @@ fn deadline(line: &Line, delay: u32) -> u32 {
         .clamp(LEAST_DEADLINE, DEFAULT_SAVE_DEADLINE_SECONDS)
 }
 
-/// The same for each run of a schedule, and spread over all schedules.
+/// Returns the delay of a schedule's runs: the same for each run, and spread over all schedules.
 fn delay(uid: &str, spread: u32) -> u32 {
     let luck = u32::from_str_radix(&fingerprint::of([uid])[..8], 16).unwrap_or_default();
     luck % spread.saturating_add(1)
 }
 
-/// What all Jobs of a schedule have in common, with nothing asked of them.
+/// Returns the common part of all Jobs of a schedule, with an empty request.
 pub(super) fn agent_job(seen: &Observed) -> AgentJob {
     let (meta, spec) = (&seen.schedule.metadata, &seen.schedule.spec);
     let cluster = seen.cluster.as_ref();
@@ -160,7 +161,7 @@ pub(super) fn agent_job(seen: &Observed) -> AgentJob {
     }
 }
 
-/// The place of the template; while the `EtcdBackupStore` is not usable, as the `CronJob` has it.
+/// Returns the template's place; while the `EtcdBackupStore` is not usable, the place in the `CronJob`.
 pub(super) fn place(seen: &Observed, right: Right) -> Result<Place, (Reason, String)> {
     let destination = &seen.schedule.spec.snapshot_template.destination;
     let wrong = || {
@@ -179,7 +180,7 @@ pub(super) fn place(seen: &Observed, right: Right) -> Result<Place, (Reason, Str
     Ok(Place { location, record: Some(record) })
 }
 
-/// The store that the standing `CronJob` saves to.
+/// Returns the store in the annotation of the existing `CronJob`.
 fn standing(seen: &Observed) -> Option<StoreRecord> {
     let template = seen.own_cron_job()?.spec.as_ref()?.job_template.metadata.as_ref()?;
     serde_json::from_str(meta::annotation(template, key::STORE_RECORD)?).ok()

@@ -1,8 +1,8 @@
 //! The order of decisions about one snapshot.
 //!
-//! A snapshot is one Job, made once; its Pod's report is what becomes the status. Where the report is lost, or leaves it
-//! open, other Jobs ask the store until it answers: what is published there is the truth (I6). It decides nothing about
-//! where the bytes come from: the agent picks the member.
+//! A snapshot is one Job, created once; the report of the Job's Pod becomes the status. If the report is lost or inconclusive,
+//! other Jobs ask the store until the store answers: the manifest in the store is the truth (I6). The agent, not this plan,
+//! picks the member to save from.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
@@ -23,19 +23,19 @@ use crate::plan::jobs::{self, Fact};
 use crate::plan::saving::{self, Source};
 use crate::plan::{Act, Next, Plan, Waiting, Wake, fact, meta, pods};
 
-/// A fresh object gets its first status within seconds. An older one without any has lost it, and the snapshot may be
-/// stored all the same.
+/// A new object gets its first status within seconds. An older object without a status has lost its status, and its snapshot
+/// may be stored.
 const FIRST_STATUS: SignedDuration = SignedDuration::from_secs(60);
 
-/// A finished Job is kept for an hour. So where its start was latched less than this ago and it is not there, it was never
-/// made; where that is longer ago it may have run and been removed.
+/// Kubernetes keeps a finished Job for an hour. So a missing Job whose start was latched less than this ago was never created;
+/// after a longer time the Job may have run and may have been removed.
 const COME_AND_GONE: SignedDuration = SignedDuration::from_mins(10);
 
-/// A Job without a Pod is looked at again after this time: the operator asks the API server for the reason 5 s after the
-/// Job's creation, and the status shows within the first pause of the Job controller that there was no Pod.
+/// When to check a Job without a Pod again: the operator asks the API server for the reason 5 s after the Job's creation, and
+/// the status records the missing Pod within the first pause of the Job controller.
 const FIRST_POD: Wake = Wake::AfterMillis(6_000);
 
-/// What to do next.
+/// Returns the plan for one snapshot.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotStatus> {
     let stage = stage(seen, now);
     if let Some(end) = removal::end(seen, &stage, now) {
@@ -56,7 +56,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotStatus> {
 fn stage(seen: &Observed, now: Timestamp) -> Stage {
     let meta = &seen.snapshot.metadata;
     let final_already = seen.snapshot.status.as_ref().is_some_and(|s| s.phase.is_final());
-    // The save goes on to its end where what it stores is to be removed.
+    // The save runs to its end even if the deletion then removes the stored snapshot.
     if final_already || (meta::deleting(meta) && !(goes_along(&seen.snapshot) && holds(&seen.snapshot))) {
         return Stage::Rest;
     }
@@ -105,7 +105,7 @@ fn start(seen: &Observed) -> Stage {
     let spec = &seen.snapshot.spec;
     let source = match (&spec.cluster_ref, &spec.external) {
         (Some(cluster), None) => ready_cluster(seen, &cluster.name),
-        // It is asked for what it is when it is saved; nothing of it is watched here.
+        // The agent asks the external etcd during the save; the operator watches no external etcd.
         (None, Some(_)) => Ok(Source::default()),
         (Some(_), Some(_)) | (None, None) => {
             let why = "spec: needs exactly one of clusterRef and external";
@@ -126,7 +126,7 @@ fn start(seen: &Observed) -> Stage {
     }
 }
 
-/// Its Job stands: what it says, or where it leaves that open, what the store says.
+/// Returns the stage from the Job's result, or from the store's answer if the Job's result is inconclusive.
 fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
     let before = seen.held_up().filter(|held| held.job == meta::name(&job.metadata));
     if let Some(failed) = unstarted::failure(seen, job, before.as_ref(), now) {
@@ -134,14 +134,14 @@ fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
     }
     let fact = match jobs::read(job, &seen.pods, seen.refusal.as_deref(), before.as_ref(), now) {
         Fact::HeldUp(held) => Fact::HeldUp(held.with_claim_users(&seen.pods, &seen.claim_users)),
-        // What held the Pod up is told until it is known what came of it.
+        // The hold-up stays in the message until the Job's result is known.
         Fact::Settling if jobs::never_ran(job, &seen.pods) => before.map_or(Fact::Settling, Fact::HeldUp),
         fact => fact,
     };
     if !doubtful(&fact, job, &seen.pods) {
         return Stage::Job(fact);
     }
-    // The first word stands: when the Pods are gone, the Job itself says less.
+    // The first failure stands: after the Pods are gone, the Job itself reports less.
     let told = match &fact {
         Fact::Failed { failure, message, .. } => Some(status::failure(*failure, message)),
         _ => None,
@@ -158,14 +158,14 @@ fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
     }
 }
 
-/// A Job has stood, or may have, and is gone: cleaned away, deleted, or lost with the whole cluster's state. If it has
-/// published, that is the snapshot (I6); only else, and where it is not known to have failed, another one is taken.
+/// Returns the stage of a snapshot whose Job is gone: removed, deleted, or lost with the state of Kubernetes. If the Job
+/// published a snapshot, that snapshot counts (I6). Otherwise, and if no failure is known, the operator starts another save.
 fn without_job(seen: &Observed, now: Timestamp) -> Stage {
     let (failed, witnessed) = (failed_before(seen), witnessed(seen));
     let recorded = seen.snapshot.spec.run.is_some();
     if let Some(pod) = seen.strays.first() {
-        // It may publish yet, on a node that says nothing too: what the store shows meanwhile is no end, and another Job
-        // might save a second time.
+        // The Pod may still publish, even on a silent node: the store's answer until then is not final, and another Job might
+        // save a second time.
         let inquiry = if pods::lingers(pod, now) {
             let silent = HeldUp::pod(Reason::NodeSilent, "", pod, pods::who_holds(pod));
             let words = format!("the Job is gone, and {}", silent.words());
@@ -183,17 +183,17 @@ fn without_job(seen: &Observed, now: Timestamp) -> Stage {
         (Answer::Stored(stored), _) => Stage::Job(stored),
         (Answer::Taken(job), _) => taken(&job),
         (Answer::Nothing(_), Some(failed)) => Stage::Job(given_up(failed, None)),
-        // A run is recorded, never started.
+        // The operator records runs and never starts runs.
         (Answer::Nothing(why), None) if recorded => Stage::Job(not_stored("the Job of this run is gone", &why)),
         (Answer::Nothing(_), None) => start(seen),
-        // Credentials that may only write are never told what is there. Nobody has seen a Job; should there have been one
-        // all the same, the next one's Pod writes beside what it stored, never over it (I7).
+        // Write-only credentials never get an answer. No Job was seen; if a Job did run, the Pod of the next Job writes beside
+        // the stored objects and overwrites none (I7).
         (Answer::Open(inquiry), None) if inquiry.denied && !witnessed && !recorded => start(seen),
         (Answer::Open(inquiry), failed) => Stage::Doubt(Doubt { witnessed, failed, inquiry }),
     }
 }
 
-/// The store says that it does not hold what a run is said to have saved.
+/// Failure of a run that reports a saved snapshot which the store does not hold.
 fn not_stored(what: &str, why: &str) -> Fact {
     Fact::Failed {
         failure: Some(agent::Failure::of(ExitClass::NotFound, None)),
@@ -203,24 +203,24 @@ fn not_stored(what: &str, why: &str) -> Fact {
     }
 }
 
-/// How saving failed, as it was told when the store was first asked what came of it.
+/// Returns the failure of the save, as recorded when the operator first asked the store.
 fn failed_before(seen: &Observed) -> Option<Failure> {
     seen.snapshot.status.as_ref().filter(|s| s.phase == Phase::Running)?.error.clone()
 }
 
-/// The store has nothing: what was told of the failure is the end.
+/// Failure for a snapshot that the store does not hold: the recorded failure is final.
 fn given_up(failed: Failure, at: Option<Timestamp>) -> Fact {
     let failure = fact::recorded(&failed.class, failed.origin.as_deref());
     Fact::Failed { failure, message: failed.message, at, held: None }
 }
 
-/// Whether a Job was made for this snapshot, by all that is known.
+/// Whether a Job for this snapshot may exist or have existed.
 fn began(seen: &Observed, now: Timestamp) -> bool {
     match &seen.snapshot.status {
         _ if witnessed(seen) => true,
-        // `Running` without a start: the store is being asked, since the status was lost.
+        // `Running` without a start: the operator is asking the store, since the status was lost.
         Some(status) if status.phase == Phase::Running => true,
-        // Its name is written before it is made, and nobody has looked since.
+        // The operator writes the Job's name before the Job, and no pass has recorded anything since.
         Some(status) if status.job.is_some() => ready_since(status).is_none_or(|since| now >= since + COME_AND_GONE),
         Some(status) if !status.conditions.is_empty() => false,
         Some(_) | None => {
@@ -230,7 +230,7 @@ fn began(seen: &Observed, now: Timestamp) -> bool {
     }
 }
 
-/// Since when `Ready` has been what it is: the Job was named then or later.
+/// Time of the last transition of `Ready`: the operator named the Job then or later.
 fn ready_since(status: &EtcdSnapshotStatus) -> Option<Timestamp> {
     status.conditions.iter().find(|c| c.type_ == Type::Ready.as_str()).map(|c| c.last_transition_time.0)
 }
@@ -250,15 +250,15 @@ fn next(stage: Stage) -> Next {
         }
         Stage::Job(Fact::Pending(message)) => Next::wait(Reason::JobPending, message, SLOW),
         Stage::Job(Fact::Running(message)) => Next::wait(Reason::JobRunning, message, SLOW),
-        // What is lost is asked of the store and does not come so far.
+        // A lost report leads to a question to the store and does not reach this branch.
         Stage::Job(Fact::Settling | Fact::Lost) => {
             Next::wait(Reason::JobRunning, SETTLING, Wake::AfterMillis(jobs::PATIENCE_MILLIS))
         }
     }
 }
 
-/// The cluster and its members with a vote, or what is missing. Something missing is waited for: that a snapshot was
-/// applied before its cluster is no failure.
+/// Returns the cluster's voters, or the missing reference. The operator waits for a missing reference: a snapshot may be
+/// applied before its cluster.
 fn ready_cluster(seen: &Observed, wanted: &str) -> Result<Source, (Reason, String)> {
     let missing = |why: String| Err((Reason::WaitingForReference, why));
     let Some(cluster) = &seen.cluster else {
@@ -267,7 +267,7 @@ fn ready_cluster(seen: &Observed, wanted: &str) -> Result<Source, (Reason, Strin
     if meta::deleting(&cluster.metadata) {
         return missing(format!("EtcdCluster {wanted} is being deleted"));
     }
-    // I25: what is stored under this snapshot's name is of the cluster that a person meant.
+    // I25: data stored under this snapshot's name comes from the cluster that the user meant.
     let begun = seen.snapshot.status.as_ref().filter(|_| witnessed(seen)).and_then(|s| s.cluster_uid.as_deref());
     if let Some(gone) = begun.filter(|uid| *uid != meta::uid(&cluster.metadata)) {
         return missing(format!(

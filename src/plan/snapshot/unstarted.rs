@@ -1,7 +1,7 @@
-//! Jobs of which it is certain that no agent ran: its claim, its image or a node was missing until the Job's time was over.
+//! Jobs whose agent certainly never ran: the claim, the image or a node was missing until the Job's deadline.
 //!
-//! Decides when such a Job has stored nothing, so that the snapshot fails without a question to the store. A Pod that is gone
-//! may have run, unless its last state was seen; everything that is not certain is `doubt.rs`'s.
+//! Decides when such a Job has stored nothing, so that the snapshot fails without a question to the store. A deleted Pod may
+//! have run, unless a pass saw its last state; `doubt.rs` handles every uncertain case.
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -14,7 +14,7 @@ use crate::plan::held::HeldUp;
 use crate::plan::pods::Unstarted;
 use crate::plan::{jobs, meta, row};
 
-/// How a Job failed of which no agent ran. `before`: what held its Pod up, by the status.
+/// Returns the failure of a Job whose agent never ran. `before`: the status's hold-up of its Pod.
 pub(super) fn failure(seen: &Observed, job: &Job, before: Option<&HeldUp>, now: Timestamp) -> Option<Fact> {
     let fact = jobs::failure(job, &seen.pods, before)?;
     if !no_pod_ran(seen, job, now) && !had_no_pod(seen, job) {
@@ -26,8 +26,8 @@ pub(super) fn failure(seen: &Observed, job: &Job, before: Option<&HeldUp>, now: 
     })
 }
 
-/// Whether the Job had one Pod from its beginning to its end, which never ran. Pods that a drain has ended are counted nowhere:
-/// there was no Pod before this one where it has taken no place, and none after where no place was left for one.
+/// Whether the Job had a single Pod from its start to its end, and the Pod never ran. The Job counts no Pod that a drain ended:
+/// no Pod came before this Pod if this Pod replaced none, and none came after if the Job ended before a replacement.
 fn no_pod_ran(seen: &Observed, job: &Job, now: Timestamp) -> bool {
     let gone = seen.unstarted.iter().filter(|gone| seen.pods.iter().all(|pod| meta::name(&pod.metadata) != gone.name));
     let there = seen.pods.iter().map(|pod| Unstarted::of(pod, CONTAINER, now));
@@ -38,8 +38,8 @@ fn no_pod_ran(seen: &Observed, job: &Job, now: Timestamp) -> bool {
     first && last && ended_pods(job).is_some_and(|counted| counted <= 1)
 }
 
-/// Whether the Job never had a Pod: it counts none, no pass has seen one, and before a Pod could have been replaced the status
-/// says that there is none.
+/// Whether the Job never had a Pod: the Job counts none, no pass has seen one, and the status recorded the missing Pod before a
+/// replacement was possible.
 fn had_no_pod(seen: &Observed, job: &Job) -> bool {
     let held = seen.snapshot.status.as_ref().and_then(|status| status.held_up.as_ref());
     let none = held.filter(|held| held.job == meta::name(&job.metadata) && held.pod.is_none());
@@ -49,7 +49,7 @@ fn had_no_pod(seen: &Observed, job: &Job) -> bool {
     early && unseen && ended_pods(job) == Some(0)
 }
 
-/// How many ended Pods the Job counts; `None`: one of them succeeded.
+/// Returns the number of ended Pods that the Job counts; `None`: one Pod succeeded.
 fn ended_pods(job: &Job) -> Option<usize> {
     let status = job.status.as_ref()?;
     let uncounted = status.uncounted_terminated_pods.as_ref();
