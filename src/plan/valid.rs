@@ -1,7 +1,7 @@
-//! Spec to validated values, or a refusal that names the field and the remedy.
+//! Converts a spec into validated values, or returns a refusal that names the field and the remedy.
 //!
-//! Decides what CEL cannot see: quantities, and fields that only make sense together. After it there are no raw strings
-//! left to judge, so the builders cannot fail. It does not decide what is done about a refusal.
+//! Decides the rules that CEL cannot check: quantities, and dependencies between fields. Later code gets no raw strings, so the
+//! builders cannot fail. The plans decide the step after a refusal.
 
 mod quantity;
 mod version;
@@ -21,7 +21,7 @@ const MIB: u64 = 1 << 20;
 /// 1 GiB.
 const GIB: u64 = 1 << 30;
 
-/// etcd's suggested maximum for a database; larger ones work, start slowly and are warned about.
+/// etcd's suggested maximum for a database; larger databases work, start slowly and cause a warning.
 const LARGEST_DEFAULT_QUOTA: u64 = 8 * GIB;
 
 /// Room on the volume for the write-ahead log and raft snapshots: etcd keeps up to five segments of 64 MB of each.
@@ -31,12 +31,12 @@ const LOG_RESERVE: u64 = GIB;
 const DEFAULT_HEARTBEAT: i64 = 100;
 const DEFAULT_ELECTION: i64 = 1000;
 
-/// A field that asks for what cannot be.
+/// A field with an impossible value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Path of the field.
     pub field: &'static str,
-    /// What is wrong and what to write instead.
+    /// The mistake and the remedy.
     pub remedy: String,
 }
 
@@ -50,16 +50,16 @@ fn refuse<T>(field: &'static str, remedy: impl Into<String>) -> Result<T, Refusa
     Err(Refusal { field, remedy: remedy.into() })
 }
 
-/// What a user wants of a cluster, checked.
+/// The checked spec of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Members.
+    /// Number of members.
     pub replicas: usize,
-    /// Each member's server.
+    /// The server of each member.
     pub server: Server,
 }
 
-/// What a server is started with, checked.
+/// The checked settings of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// etcd's version.
@@ -77,7 +77,7 @@ impl Server {
     }
 }
 
-/// The checked wishes of a cluster.
+/// Checks the spec of a cluster.
 pub fn cluster(cluster: &EtcdCluster) -> Result<Wanted, Refusal> {
     let spec = &cluster.spec;
     let Some(replicas) = usize::try_from(spec.replicas).ok().filter(|n| (0..=9).contains(n)) else {
@@ -103,7 +103,7 @@ pub fn cluster(cluster: &EtcdCluster) -> Result<Wanted, Refusal> {
     Ok(Wanted { replicas, server })
 }
 
-/// Data in memory do not outlive their Pods, so there is nothing to park and no volume to restore into.
+/// Data in memory does not survive its Pods, so parking is impossible, and a restore has no volume.
 fn check_medium(cluster: &EtcdCluster) -> Result<(), Refusal> {
     let spec = &cluster.spec;
     if !spec.storage.in_memory() {
@@ -123,7 +123,7 @@ fn check_medium(cluster: &EtcdCluster) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Certificates of a person's do not stand where Holdfast writes its own.
+/// A user's certificates must not be in a Secret that Holdfast writes.
 fn check_secrets(cluster: &EtcdCluster) -> Result<(), Refusal> {
     let named = cluster.metadata.name.as_deref().unwrap_or_default();
     let written = [name::client_ca(named), name::peer_ca(named), name::operator_tls(named), name::client_tls(named)];
@@ -144,13 +144,13 @@ fn check_secrets(cluster: &EtcdCluster) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The checked server of a member: its spec was copied from a checked cluster, but nothing is taken on trust.
+/// Checks a member's server: the member's spec is a copy of a checked cluster, and this function still checks each field.
 pub fn member(member: &EtcdMember) -> Result<Server, Refusal> {
     let spec = &member.spec;
     server(&spec.version, &spec.storage, spec.options.as_ref())
 }
 
-/// The most that a cluster's database may have in bytes, also where something else in its spec makes no sense.
+/// Returns the largest size of the cluster's database in bytes, even if another field of the spec is invalid.
 pub fn most_bytes(cluster: &EtcdCluster) -> Option<u64> {
     let spec = &cluster.spec;
     quota(bytes(&spec.storage.size())?, spec.options.as_ref()).ok()
@@ -177,8 +177,8 @@ fn server(version: &str, storage: &Storage, options: Option<&Options>) -> Result
     Ok(Server { version, volume, quota })
 }
 
-/// Half of what the log leaves: a follower that lags far behind writes the received snapshot beside its own database.
-/// Volumes too small for the whole reserve keep half for the log.
+/// Returns half of the volume without the log's reserve: a follower that lags far behind writes the received snapshot beside
+/// its own database. A volume too small for the whole reserve keeps half for the log.
 const fn half(volume: u64) -> u64 {
     let reserve = if volume / 2 < LOG_RESERVE { volume / 2 } else { LOG_RESERVE };
     (volume - reserve) / 2
@@ -240,7 +240,7 @@ fn check_times(options: &Options) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The API server would refuse every Pod, for ever, with nobody looking.
+/// The API server would refuse every Pod, and only the operator's log would show the refusal.
 fn check_resources(resources: &ResourceRequirements) -> Result<(), Refusal> {
     let limits = resources.limits.iter().flatten();
     for (name, value) in limits {
@@ -391,7 +391,7 @@ mod tests {
             assert_eq!(default_quota(volume), quota, "{volume}");
         }
         let server = |volume, quota| Server { version: Version::parse("3.6.16").unwrap(), volume, quota };
-        // Larger than etcd suggests, and with room enough all the same.
+        // Larger than etcd's suggestion, with enough room.
         assert!(server(100 * GIB, 10 * GIB).leaves_room());
         assert!(server(21 * GIB, 10 * GIB).leaves_room());
         assert!(!server(20 * GIB, 10 * GIB).leaves_room());

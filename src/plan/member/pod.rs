@@ -25,9 +25,9 @@ use crate::plan::{Act, Next, Target, Wake, failure, meta, pods};
 /// corrected Secret or source must take effect sooner.
 const RETRY_RESTORE: SignedDuration = SignedDuration::from_secs(30);
 
-/// Failure classes of a restore step that a new Pod of the same attempt does not fix: restored users without a user that can
-/// log in, and stored bytes that differ from the saved bytes. A corrected spec is another attempt with its own Pod; until then
-/// each retry may download the whole snapshot.
+/// Failure classes of a restore step that a new Pod of the same attempt does not fix: a snapshot with authentication enabled,
+/// for which a cluster has no credentials, and stored bytes that differ from the saved bytes. A corrected spec is another
+/// attempt with its own Pod; until then each retry may download the whole snapshot.
 const FINAL: [ExitClass; 2] = [ExitClass::AuthRequired, ExitClass::Corrupt];
 
 /// How long a member that has served waits for the restore's source. After a node's restart kubelet needs some seconds to mount

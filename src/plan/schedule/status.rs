@@ -142,8 +142,8 @@ fn latest_success(seen: &Observed, old: Option<&LastSuccessful>, runs: &[Run<'_>
         .reduce(|one, other| if at(&other) >= at(&one) { other } else { one })
 }
 
-/// The newest failed run, and how many have failed since the newest complete one. Records of failed runs are deleted beyond
-/// the limit, so those that were counted before still count.
+/// Returns the newest failed run, and the number of failed runs since the newest complete run. The count includes runs whose
+/// records were deleted beyond the limit.
 fn failures(
     old: &EtcdSnapshotScheduleStatus,
     success: Option<&LastSuccessful>,

@@ -1,22 +1,21 @@
 //! Kubernetes quantities (`8Gi`, `500m`, `1e3`) as whole numbers.
 //!
-//! Decides the value, with Kubernetes' own grammar. Fractions are rounded up, as Kubernetes does: `1.1Gi` has no whole
-//! number of bytes, and a volume of that size has one byte more.
+//! Decides the value, with Kubernetes' own grammar. Rounds fractions up, like Kubernetes: `1.1Gi` is not a whole number of
+//! bytes, and a volume of that size has one byte more.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// A quantity as whole bytes, rounded up; `None` when it is not one.
+/// Returns whole bytes, rounded up; `None`: not a quantity.
 pub fn bytes(quantity: &Quantity) -> Option<u64> {
     counted(quantity, 1).and_then(|b| u64::try_from(b).ok())
 }
 
-/// A quantity in thousandths (the finest unit that Kubernetes keeps for CPU and memory), rounded up; `None` when it is not
-/// one.
+/// Returns thousandths (the finest unit that Kubernetes keeps for CPU and memory), rounded up; `None`: not a quantity.
 pub fn thousandths(quantity: &Quantity) -> Option<u128> {
     counted(quantity, 1000)
 }
 
-/// A quantity in parts of this size, of which there are so many in one.
+/// Returns the quantity in parts, of which `in_one` make a unit.
 fn counted(quantity: &Quantity, in_one: u128) -> Option<u128> {
     let text = quantity.0.as_str();
     let text = text.strip_prefix('+').unwrap_or(text);
@@ -32,7 +31,7 @@ fn counted(quantity: &Quantity, in_one: u128) -> Option<u128> {
     Some(digits.checked_mul(multiplier)?.checked_mul(in_one)?.div_ceil(scale))
 }
 
-/// Multiplier and divisor of a suffix.
+/// Returns multiplier and divisor of a suffix.
 fn unit(suffix: &str) -> Option<(u128, u128)> {
     let power = |base: u128, n: u32| base.checked_pow(n).map(|m| (m, 1));
     match suffix {
@@ -74,7 +73,7 @@ mod tests {
             ("2E", 2_000_000_000_000_000_000),
             (".5k", 500),
             ("3000m", 3),
-            // As Kubernetes' own `Value()`.
+            // Same as Kubernetes' own `Value()`.
             ("1.1Gi", 1_181_116_007),
             ("0.1Mi", 104_858),
             ("1.0001Gi", 1_073_849_199),

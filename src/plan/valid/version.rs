@@ -1,6 +1,6 @@
-//! etcd versions: the minor decides how options are written, the patch which defects are known.
+//! etcd versions: the minor decides the names of options, the patch decides the known defects.
 //!
-//! Decides parsing and the floors. It does not decide whether a version may follow another.
+//! Decides parsing and the least versions, not whether a version may follow another.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ impl fmt::Display for Version {
 }
 
 impl Version {
-    /// A version we know how to run.
+    /// Parses a version that Holdfast can run.
     pub fn parse(text: &str) -> Option<Self> {
         let (minor, patch) = text.strip_prefix("3.")?.split_once('.')?;
         let number = |part: &str| {
@@ -30,13 +30,13 @@ impl Version {
         (5..=7).contains(&version.minor).then_some(version)
     }
 
-    /// Whether the server allows several learners at a time and we always ask for it.
+    /// Whether the server allows several learners at a time; Holdfast then always enables this.
     pub const fn many_learners(self) -> bool {
         self.minor >= 6
     }
 
-    /// Whether etcd adds a member while a quorum of the grown cluster is connected; older patches want every voter connected
-    /// (etcd PR 21667 and 21669).
+    /// Whether etcd adds a member while a quorum of the grown cluster is connected; older patches require every voter to be
+    /// connected (etcd PR 21667 and 21669).
     pub const fn adds_beside_silent(self) -> bool {
         match self.minor {
             5 => self.patch >= 30,
@@ -45,7 +45,7 @@ impl Version {
         }
     }
 
-    /// The known defects of a version below the floor of its minor, and the floor.
+    /// Returns the known defect of a version below the least patch of its minor, and the least version.
     pub const fn known_defect(self) -> Option<(&'static str, &'static str)> {
         match self.minor {
             5 if self.patch < 26 => {
