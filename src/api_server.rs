@@ -37,7 +37,8 @@ pub(crate) struct Way {
 impl Way {
     /// Reads the kubeconfig, or else the service account of this Pod.
     ///
-    /// # Errors Neither exists, or one of them is unreadable.
+    /// # Errors
+    /// Neither exists, or one of them is unreadable.
     pub(crate) async fn find() -> anyhow::Result<Self> {
         let kubeconfig = match std::env::var_os("KUBECONFIG").and_then(|list| existing(&list)) {
             Some(files) => merged(&files),
@@ -68,7 +69,8 @@ impl Way {
 
     /// Builds a client without contacting a server.
     ///
-    /// # Errors Unusable certificates or logins.
+    /// # Errors
+    /// Unusable certificates or logins.
     pub(crate) fn client(&self) -> anyhow::Result<Client> {
         // With a proxy, the client dials the proxy.
         let tcp = connector::tcp(self.config.connect_timeout.unwrap_or(connector::CONNECT_WITHIN));

@@ -1,9 +1,9 @@
 //! A member's Pod: one Pod on the member's own volume.
 //!
-//! Decides when the operator creates the Pod, and when it replaces the Pod: after the Pod has ended; while the member has not
-//! joined and the Pod has outdated arguments or a failed restore; or when the restore's source is missing and kubelet cannot
-//! start the restored member. This file never deletes the Pod of a member that runs (I1): only the cluster's pass knows whether
-//! the other members can spare a restored member. The operator restores missing labels that select the Pod.
+//! Decides when the operator creates the Pod, and when the operator replaces the Pod: after the Pod has ended; while the member
+//! has not joined and the Pod has outdated arguments or a failed restore; or when the restore's source is missing and kubelet
+//! cannot start the restored member. This file never deletes the Pod of a member that runs (I1): only the cluster's pass knows
+//! whether the other members can spare a restored member. The operator restores missing labels that select the Pod.
 
 use std::collections::BTreeMap;
 

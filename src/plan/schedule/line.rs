@@ -30,7 +30,8 @@ pub struct Line {
 impl Line {
     /// Parses a line and a zone.
     ///
-    /// # Errors The mistake, and the field of the spec that contains the mistake.
+    /// # Errors
+    /// The mistake, and the field of the spec that contains the mistake.
     pub fn parse(line: &str, zone: Option<&str>) -> Result<Self, String> {
         let zone = zone.unwrap_or(UTC);
         // Kubernetes compares zone names case-sensitively.

@@ -1,4 +1,4 @@
-//! A Job of which no agent ran has stored nothing; all that leaves room for doubt is asked of the store.
+//! A Job whose agent never ran has stored nothing; in doubt the operator asks the store.
 
 use k8s_openapi::api::batch::v1::UncountedTerminatedPods;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, PodCondition, PodSpec};
@@ -6,14 +6,14 @@ use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, PodC
 use super::*;
 use crate::plan::pods::Unstarted;
 
-/// The Job's time was over a second ago, and it counts so many Pods as failed.
+/// The Job's deadline passed a second ago, and the Job counts `failed` failed Pods.
 fn over(seen: Observed, failed: i32) -> Observed {
     let mut seen = written(seen);
     seen.job.as_mut().unwrap().status = Some(ended("Failed", "DeadlineExceeded", 1, failed));
     seen
 }
 
-/// Deleted on a node: kubelet reports the end of a container that it never had.
+/// Deleted on a node: kubelet reports the end of a container that never existed.
 fn ended_on_a_node(pod: Pod) -> Pod {
     let lost = "The container could not be located when the pod was terminated".to_owned();
     let mut last = terminated("p-1", 137, "ContainerStatusUnknown", Some(lost));
@@ -82,9 +82,9 @@ fn a_job_that_never_had_a_pod_fails_at_once_with_the_refusal() {
         (Phase::Failed, "False", "WriteRefused", told(&planned(&early).status).3)
     );
     assert!(told(&planned(&early).status).3.contains("the API server refuses the Pod of Job"));
-    // A Pod may have come, run and been drained before the status says that there is none.
+    // A Pod may have come, run and been drained before the status recorded the missing Pod.
     let late = over(young(refused(), 11), 0);
-    // A Pod was counted, is about to be, or was seen.
+    // The Job has counted a Pod, is about to count a Pod, or a pass has seen a Pod.
     let counted = over(young(refused(), 6), 1);
     let mut counts = early.clone();
     let uncounted = UncountedTerminatedPods { failed: Some(vec!["uid".to_owned()]), succeeded: None };
@@ -146,7 +146,7 @@ fn all_that_leaves_room_for_a_run_is_asked_of_the_store() {
         let seen = Observed { pods: vec![pod], ..over(held(), 1) };
         assert_ne!(told(&planned(&seen).status).0, Phase::Failed, "{why}");
     }
-    // The sound case, and what else of the Job leaves room.
+    // The certain case, and other facts of the Job that leave doubt.
     let sound = || Observed { pods: vec![], unstarted: gone(&[deleted(unschedulable())]), ..over(held(), 1) };
     assert_eq!(told(&planned(&sound()).status).0, Phase::Failed);
     let unseen = Observed { unstarted: vec![], ..sound() };
@@ -164,7 +164,7 @@ fn all_that_leaves_room_for_a_run_is_asked_of_the_store() {
     }
 }
 
-/// When the Job's time is over, kubelet reports the container as being prepared for a moment.
+/// At the Job's deadline kubelet reports the container as `ContainerCreating` for a moment.
 #[test]
 fn a_deleted_pod_keeps_the_cause_that_held_it_up() {
     let held = written(with(vec![waiting("ErrImagePull", Some("no such image"))]));
@@ -172,7 +172,7 @@ fn a_deleted_pod_keeps_the_cause_that_held_it_up() {
     assert_eq!(planned(&ending).status, held.snapshot.status.unwrap());
 }
 
-/// Of one whose asking Pod waits for the same claim, the reason says so.
+/// If the asking Pod waits for the same claim, its hold-up is the reason.
 #[test]
 fn a_held_up_pod_that_asks_the_store_is_the_reason() {
     let mut lost = with(vec![]);
