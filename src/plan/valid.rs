@@ -240,7 +240,7 @@ fn check_times(options: &Options) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The API server would refuse every Pod, and only the operator's log would show the refusal.
+/// Otherwise the API server would refuse every Pod of the cluster.
 fn check_resources(resources: &ResourceRequirements) -> Result<(), Refusal> {
     let limits = resources.limits.iter().flatten();
     for (name, value) in limits {
