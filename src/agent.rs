@@ -1,6 +1,6 @@
-//! The thin door to the agent: a request in, an exit code out.
+//! The door to the agent: a request in, an exit code out.
 //!
-//! Decides nothing: the work is `snapshot_agent`'s, the report and the code are what its `report` makes of the outcome.
+//! Decides nothing: `snapshot_agent` does the work, and its `report` turns the outcome into the report and the exit code.
 
 use std::io::Write;
 use std::path::Path;
@@ -85,7 +85,7 @@ pub async fn contents(request: ContentsRequest) -> anyhow::Result<u8> {
     }
 }
 
-/// `agent copy`: what was copied is told also when not all of it could be.
+/// `agent copy`: prints the copied snapshots even if some copies failed.
 pub async fn copy(request: CopyRequest) -> anyhow::Result<u8> {
     let json = request.json;
     let copies = match copy::run(request).await {
@@ -108,7 +108,7 @@ pub async fn render_restore(flags: RenderFlags) -> anyhow::Result<u8> {
     }
 }
 
-/// `agent probe`: what was found is printed also when it is not enough.
+/// `agent probe`: prints the trials even if the store is not usable.
 pub async fn probe(request: ProbeRequest) -> anyhow::Result<u8> {
     let json = request.json;
     let ended = match probe::run(request).await {
@@ -123,7 +123,7 @@ pub async fn probe(request: ProbeRequest) -> anyhow::Result<u8> {
     put(text.as_bytes()).map(|()| code)
 }
 
-/// `agent prune`: what was judged and removed is printed also when the run ended early.
+/// `agent prune`: prints the judged and removed snapshots even if the run ended early.
 pub async fn prune(request: PruneRequest) -> anyhow::Result<u8> {
     let json = request.json;
     let pruned = match prune::run(request).await {
@@ -138,7 +138,7 @@ pub async fn prune(request: PruneRequest) -> anyhow::Result<u8> {
     put(text.as_bytes()).map(|()| code)
 }
 
-/// `agent remove`: the report, or why nothing was removed.
+/// `agent remove`: prints the report, or why the agent removed nothing.
 pub async fn remove(request: RemoveRequest) -> anyhow::Result<u8> {
     let removed = match remove::run(request).await {
         Ok(removed) => RemovalReport::Removed(removed),
@@ -161,12 +161,12 @@ pub async fn list(request: ListRequest) -> anyhow::Result<u8> {
     }
 }
 
-/// `gate`: comes back only when etcd may not start.
+/// `gate`: returns only if etcd may not start.
 pub async fn gate(request: GateRequest) -> u8 {
     end(&gate::run(request).await.map(|never| match never {}))
 }
 
-/// `install`: there is nothing to report but trouble.
+/// `install`: reports only a failure.
 pub async fn install(target: &Path) -> u8 {
     match install::run(target).await {
         Ok(()) => 0,
@@ -174,18 +174,18 @@ pub async fn install(target: &Path) -> u8 {
     }
 }
 
-/// What was found, for people.
+/// Prints a result for people.
 fn show(text: &str) -> anyhow::Result<u8> {
     put(text.as_bytes()).map(|()| 0)
 }
 
-/// Writes a result to standard output. One that is lost, on a full disk or in a pipe that nobody reads, is no success.
+/// Writes a result to standard output. A lost result, on a full disk or in a closed pipe, is a failure.
 fn put(result: &[u8]) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(result).and_then(|()| out.flush()).context("the result cannot be written to standard output")
 }
 
-/// What was found, as JSON on standard output; it is no report, and goes nowhere else.
+/// Prints a result as JSON on standard output. The result is no report and goes to no termination message.
 fn print(found: Result<impl Serialize>) -> anyhow::Result<u8> {
     match found {
         Ok(found) => show(&(serde_json::to_string_pretty(&found)? + "\n")),
@@ -193,12 +193,12 @@ fn print(found: Result<impl Serialize>) -> anyhow::Result<u8> {
     }
 }
 
-/// The report goes to kubelet, to the log, and, for people and scripts, to standard output.
+/// Sends the report to kubelet, to the log, and, for people and scripts, to standard output.
 fn end(outcome: &Result<Report>) -> u8 {
     finish(outcome, None)
 }
 
-/// The same, with a text on standard output in place of the JSON. kubelet gets the JSON in any case.
+/// Same as [`end`], with a text on standard output instead of the JSON. kubelet gets the JSON in each case.
 fn finish(outcome: &Result<Report>, text: Option<String>) -> u8 {
     let code = report::finish(outcome);
     match outcome {
@@ -214,5 +214,5 @@ fn finish(outcome: &Result<Report>, text: Option<String>) -> u8 {
     code
 }
 
-/// How a run ends whose result is not known to whoever asked.
+/// Exit code of a run whose result did not reach standard output.
 const LOST: u8 = 1;

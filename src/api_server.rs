@@ -1,9 +1,9 @@
-//! The way to the API server: which kubeconfig, through which proxy, and whose addresses.
+//! The connection to the API server: the kubeconfig, the proxy, and the addresses.
 //!
-//! Decides as kubectl does: files of `KUBECONFIG` that do not exist are passed over, a cluster's `proxy-url` goes before
-//! the environment, and `NO_PROXY` speaks of the API server. kube's own client has musl's resolver, which gives names up
-//! that others find (`snapshot_agent::net::dns`), and takes `NO_PROXY` for the proxy's name; so its layers are put
-//! together here, in kube's own order.
+//! Decides like kubectl: skips missing files in `KUBECONFIG`, prefers a cluster's `proxy-url` to the environment, and compares
+//! `NO_PROXY` with the API server's name. kube's own client uses musl's resolver, which fails for names that other resolvers
+//! find (`snapshot_agent::net::dns`), and compares `NO_PROXY` with the proxy's name; so this file assembles the client's
+//! layers, in kube's own order.
 
 #![allow(clippy::disallowed_types, reason = "makes the client for the operator and for commands")]
 
@@ -26,7 +26,7 @@ use tonic::transport::Uri;
 use tower::retry::RetryLayer;
 use tower::{BoxError, Service, ServiceBuilder};
 
-/// Where the API server is, and how to reach it.
+/// Address of the API server, and the proxy to use.
 #[derive(Clone, Debug)]
 pub(crate) struct Way {
     /// Address, certificates, login, and time limits.
@@ -35,10 +35,10 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// By the kubeconfig, or else by the service account of this Pod.
+    /// Reads the kubeconfig, or else the service account of this Pod.
     ///
     /// # Errors
-    /// Neither is there, or one of them cannot be read.
+    /// Neither exists, or one of them is unreadable.
     pub(crate) async fn find() -> anyhow::Result<Self> {
         let kubeconfig = match std::env::var_os("KUBECONFIG").and_then(|list| existing(&list)) {
             Some(files) => merged(&files),
@@ -59,7 +59,7 @@ impl Way {
         }
     }
 
-    /// By the service account of this Pod.
+    /// Reads the service account of this Pod.
     fn of_pod(why: &KubeconfigError) -> anyhow::Result<Self> {
         match Config::incluster() {
             Ok(config) => Ok(Self { config, proxy: None }),
@@ -67,12 +67,12 @@ impl Way {
         }
     }
 
-    /// A client. Nobody is contacted.
+    /// Builds a client without contacting a server.
     ///
     /// # Errors
-    /// Certificates or logins that cannot be used.
+    /// Unusable certificates or logins.
     pub(crate) fn client(&self) -> anyhow::Result<Client> {
-        // What is dialled is the proxy, where there is one.
+        // With a proxy, the client dials the proxy.
         let tcp = connector::tcp(self.config.connect_timeout.unwrap_or(connector::CONNECT_WITHIN));
         let Some(proxy) = &self.proxy else { return self.over(tcp) };
         let at = proxy.uri().clone();
@@ -127,7 +127,7 @@ fn logged_in<C>(tunnel: Tunnel<C>, proxy: &Intercept) -> Tunnel<C> {
     }
 }
 
-/// The proxies of the environment, as kubectl reads them: without `ALL_PROXY`, and with addresses among the exceptions.
+/// Reads the proxies of the environment like kubectl: without `ALL_PROXY`, and with addresses among the exceptions.
 fn environment() -> Matcher {
     let read = |name: &str| std::env::var_os(name)?.into_string().ok().filter(|value| !value.is_empty());
     let of = |names: [&str; 2]| names.into_iter().find_map(read).unwrap_or_default();
@@ -139,7 +139,7 @@ fn environment() -> Matcher {
         .build()
 }
 
-/// The files of a list that exist; `None` where none does.
+/// Returns the existing files of a list; `None`: no file exists.
 fn existing(list: &OsStr) -> Option<Vec<PathBuf>> {
     let files: Vec<_> = std::env::split_paths(list).filter(|file| file.exists()).collect();
     (!files.is_empty()).then_some(files)
@@ -149,7 +149,7 @@ fn merged(files: &[PathBuf]) -> Result<Kubeconfig, KubeconfigError> {
     files.iter().try_fold(Kubeconfig::default(), |all, file| all.merge(Kubeconfig::read_from(file)?))
 }
 
-/// The `proxy-url` of the cluster that the current context names.
+/// Returns the `proxy-url` of the current context's cluster.
 fn proxy_url(kubeconfig: &Kubeconfig) -> Option<String> {
     let named = kubeconfig.current_context.as_ref()?;
     let context = kubeconfig.contexts.iter().find(|context| context.name == *named)?.context.as_ref()?;
@@ -157,7 +157,8 @@ fn proxy_url(kubeconfig: &Kubeconfig) -> Option<String> {
     cluster.proxy_url.clone().filter(|url| !url.is_empty())
 }
 
-/// The proxy for this API server. The environment's is for no address of this machine itself (Go: `http.ProxyFromEnvironment`).
+/// Returns the proxy for this API server. The environment's proxy is never used for an address of this machine (Go:
+/// `http.ProxyFromEnvironment`).
 fn proxy(proxy_url: Option<&str>, environment: &Matcher, api_server: &Uri) -> anyhow::Result<Option<Intercept>> {
     let Some(url) = proxy_url else {
         let host = api_server.host().unwrap_or_default().trim_matches(['[', ']']);
@@ -165,7 +166,7 @@ fn proxy(proxy_url: Option<&str>, environment: &Matcher, api_server: &Uri) -> an
         return Ok(environment.intercept(api_server).filter(|_| !own));
     };
     let found = Matcher::builder().all(url).build().intercept(api_server);
-    // Not repeated: it may hold a password.
+    // The error omits the URL, which may contain a password.
     found
         .map(Some)
         .context("proxy-url in the kubeconfig is no proxy: http://, https:// or socks5://host:port is expected")
@@ -196,7 +197,7 @@ mod tests {
             let named = chosen(Some("socks5://other:1080"), &of(no), api);
             assert_eq!(named.as_deref(), Some("socks5://other:1080"), "NO_PROXY is not for proxy-url");
         }
-        // kube would ask whether the proxy itself is in the list.
+        // kube would compare the list with the proxy's own name.
         assert_eq!(chosen(None, &of("proxy"), api).as_deref(), Some("http://proxy:3128"));
         for own in ["https://127.0.0.1:6443", "https://[::1]:6443", "https://localhost:6443"] {
             assert_eq!(chosen(None, &of(""), own), None);
@@ -230,7 +231,7 @@ mod tests {
         assert_eq!(existing(folder.path().join("gone").as_os_str()), None);
     }
 
-    /// A proxy that notes what it is asked to connect to, and then answers as the API server.
+    /// A proxy that records the requested address, and then answers like the API server.
     async fn proxied(scheme: &str) -> (String, String) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
@@ -255,7 +256,7 @@ mod tests {
             note(&mut socket, answer.as_bytes()).await;
         });
         let url = format!("{scheme}://{at}");
-        // Without TLS a client would ask the proxy itself; the tunnel is the same.
+        // Without TLS a client would send its request to the proxy itself; the tunnel is the same.
         let config = Config::new("http://api.nowhere.invalid:6443".parse().unwrap());
         let proxy = proxy(Some(&url), &Matcher::builder().build(), &config.cluster_url).unwrap();
         snapshot_agent::util::crypto::install_crypto();

@@ -1,7 +1,6 @@
 //! The command line: flags to plain structs.
 //!
-//! Decides names, defaults and help texts. Values that name objects of Kubernetes are checked here; what is done with
-//! them is decided elsewhere.
+//! Decides names, defaults and help texts. Checks the names of Kubernetes objects; the commands decide the use of the values.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -130,13 +129,13 @@ pub struct OperatorFlags {
     pub die_after_writes: Option<u64>,
 }
 
-/// Where etcd's own releases are published.
+/// Repository of etcd's own releases.
 const ETCD_REPOSITORY: &str = "gcr.io/etcd-development/etcd";
 
 impl TryFrom<OperatorFlags> for Config {
     type Error = String;
 
-    /// What can be no proxy is told with its flag, and without its value: a password may be in it.
+    /// Reports an invalid proxy with its flag, without the value: the URL may contain a password.
     fn try_from(flags: OperatorFlags) -> Result<Self, String> {
         let OperatorFlags {
             agent_image,
@@ -154,7 +153,7 @@ impl TryFrom<OperatorFlags> for Config {
             die_after_writes,
         } = flags;
         let said = |names: &str, value: Option<String>, check: fn(&str) -> Result<(), String>| {
-            // An empty variable is how one is taken back.
+            // An empty variable means that the flag is not set.
             let value = value.filter(|value| !value.is_empty());
             value.as_deref().map_or(Ok(()), check).map_err(|why| format!("{names}: {why}")).map(|()| value)
         };
@@ -272,7 +271,7 @@ pub struct CreateFlags {
     pub timeout_seconds: u64,
 }
 
-/// The place in `--to`.
+/// Destination in `--to`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// An `EtcdBackupStore`.
@@ -284,14 +283,14 @@ pub enum Place {
 }
 
 impl CreateFlags {
-    /// What is asked for, or which flags do not go together.
+    /// Returns the request, or names the flags that exclude each other.
     pub fn request(self) -> anyhow::Result<snapshot::Request> {
         let s3_flags = self.s3_endpoint.is_some()
             || self.s3_region.is_some()
             || self.s3_force_path_style.is_some()
             || self.s3_credentials.is_some()
             || self.s3_ca.is_some();
-        // A private key that was given by mistake must not reach the API server.
+        // A private key given by mistake must not reach the API server.
         let recipients: Vec<_> = Recipients::parse(&self.age_recipients)?.iter().map(ToString::to_string).collect();
         let named = |name: String| LocalRef { name };
         let destination = match self.to {
@@ -331,7 +330,7 @@ impl CreateFlags {
     }
 }
 
-/// A place for backups. The API server judges the names in it.
+/// Parses a place for backups. The API server checks the names.
 fn place(text: &str) -> Result<Place, String> {
     let split = |rest: &str| match rest.trim_end_matches('/').split_once('/') {
         Some((name, below)) => (name.to_owned(), Some(below.to_owned())),
@@ -355,7 +354,7 @@ fn place(text: &str) -> Result<Place, String> {
     place.ok_or_else(|| "expected store://NAME, s3://BUCKET[/PREFIX] or pvc://CLAIM[/FOLDER]".to_owned())
 }
 
-/// An object's name: a DNS name.
+/// Parses an object's name: a DNS name.
 fn object(text: &str) -> Result<String, String> {
     dns(text, "-.", 253, "a name has at most 253 characters: a-z, 0-9, '-' and '.'")
 }
@@ -369,7 +368,7 @@ pub enum Agent {
         after_help = SAVE_EXAMPLES,
         mut_arg("url", |url| {
             let url = url.visible_alias("to").required(false);
-            // A dry run without a store asks none: the empty URL stands for that.
+            // A dry run without a store connects to no store: the empty URL means no store.
             url.required_unless_present("dry_run").default_value_if("dry_run", "true", "")
         })
     )]
@@ -423,7 +422,7 @@ pub enum Agent {
 }
 
 impl Agent {
-    /// Whether the group may read what this verb writes to a folder.
+    /// Whether the group may read the files that this verb writes to a folder.
     pub fn is_for_group(&self) -> bool {
         let store = match self {
             Self::Save(request) => Some(&request.store),
@@ -437,25 +436,24 @@ impl Agent {
             Self::Prune(request) => Some(&request.store),
             Self::Remove(request) => Some(&request.store),
             Self::Probe(request) => Some(&request.store),
-            // These write a member's data, and only read the store.
+            // These verbs write a member's data, and only read the store.
             Self::RenderRestore(_) | Self::Restore(_) => None,
         };
         store.is_some_and(is_shared)
     }
 }
 
-/// A UID that only the operator knows. By hand it is the same for every command, so that a command can be repeated.
+/// A UID that only the operator knows. By hand the default is constant, so that a user can repeat a command.
 fn of_the_operator(uid: Arg) -> Arg {
     uid.required(false).default_value("by-hand").hide(true)
 }
 
-/// `--json` of a verb whose report is JSON anyway: taken from those who give it to every verb, and in no request.
+/// `--json` of a verb whose report is always JSON: accepted from users who set the flag for every verb, and part of no request.
 fn json() -> Arg {
     Arg::new("json").long("json").action(ArgAction::SetTrue).help("No effect: the report is always JSON")
 }
 
-/// Of every verb.
-/// The table of failures, for the help of `agent`.
+/// Returns the table of failures, for the help of `agent`.
 fn exit_codes() -> String {
     let own = Failure::by_code().map(|row| format!("{}  {}", row.code, row.cause));
     let all: Vec<_> = ["1   any other error: see the output", "2   a flag is unknown, missing or invalid"]
@@ -474,7 +472,7 @@ pub struct InstallFlags {
     pub to: PathBuf,
 }
 
-/// An image's name. Kubelet judges the rest.
+/// Parses an image's name. kubelet checks the rest.
 fn image(text: &str) -> Result<String, String> {
     if text.is_empty() || text.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return Err("name the image that holds this binary, for example registry.example.com/holdfast:0.1.0".to_owned());
@@ -482,7 +480,7 @@ fn image(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A repository of images, which gets its tag later.
+/// Parses a repository of images, without a tag.
 fn repository(text: &str) -> Result<String, String> {
     if !is_repository(text) || text.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return Err(
@@ -494,7 +492,7 @@ fn repository(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A namespace's name: a DNS label.
+/// Parses a namespace's name: a DNS label.
 fn namespace(text: &str) -> Result<String, String> {
     let remedy = "a namespace is a DNS label: a-z, 0-9 and '-', at most 63 characters";
     dns(text, "-", crate::api::name::MAX_LABEL, remedy)
@@ -504,7 +502,7 @@ fn domain(text: &str) -> Result<String, String> {
     dns(text, "-.", 253, "a domain is of a-z, 0-9, '-' and '.', without a dot at its end: cluster.local")
 }
 
-/// A name of lower-case letters and digits, with `between` allowed inside.
+/// Parses a name of lower-case letters and digits, with `between` allowed inside.
 fn dns(text: &str, between: &str, most: usize, remedy: &str) -> Result<String, String> {
     let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let fits = (1..=most).contains(&text.len())

@@ -9,11 +9,11 @@
 //! ```
 //!
 //! * [`api`]: the wire contract, one file per kind.
-//! * [`operator`]: effects, and nothing but effects: watches, reads, writes, etcd, the lease.
+//! * [`operator`]: effects only: watches, reads, writes, etcd, the lease.
 //! * [`plan`]: pure decisions. A decision is a value; tests compare values. Start reading at `plan/mod.rs`.
-//! * [`cli`]: flags to plain structs; [`agent`]: the door to the data mover; [`logs`]: where log lines go.
-//! * [`snapshot`]: the command that asks the operator for one, for people and `CronJob`s.
-//! * [`manifests`]: what has to be applied for the operator to run.
+//! * [`cli`]: flags to plain structs; [`agent`]: the door to the data mover; [`logs`]: format and destination of log lines.
+//! * [`snapshot`]: the command that requests a snapshot from the operator, for people and `CronJob`s.
+//! * [`manifests`]: the objects that the operator needs to run.
 //!
 //! The dependency rule: `main`, `cli` → `operator` → `plan` → `api` → `snapshot_agent`'s pure part. Never the other way.
 

@@ -1,4 +1,4 @@
-//! Logs to standard error, for people or for machines. Standard output is for what was asked for.
+//! Log lines to standard error, for people or for machines. Standard output is reserved for results.
 
 use std::io::IsTerminal as _;
 
@@ -8,14 +8,14 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::cli::LogFormat;
 
-/// Starts logging. `level` is a level, or a filter as `tracing` knows it: `info`, or `info,holdfast=debug`.
+/// Starts logging. `level` is a level, or a `tracing` filter: `info`, or `info,holdfast=debug`.
 pub fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(ours(level)).with_context(|| {
         format!("--log-level {level:?} is not understood; write for example info, or info,holdfast=debug")
     });
-    // A wrong filter has to be told, too.
+    // An invalid filter is logged, too.
     let (filter, outcome) = filter.map_or_else(|e| (EnvFilter::new("info"), Err(e)), |filter| (filter, Ok(())));
-    // A file and a collector take no colours, and a person may not want any (no-color.org).
+    // No colours for a file or a log collector, or for a user who disables colours (no-color.org).
     let coloured = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(coloured);
     match format {
@@ -25,9 +25,9 @@ pub fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
     outcome
 }
 
-/// A level that says more than usual is meant for us: below it, every frame of HTTP/2 is a line of its own, and a save
-/// takes a fifth longer to tell them. object_store's lines about what it asks again name no host; the agent has its own.
-/// hickory warns of each odd line of resolv.conf at each look-up.
+/// Returns the filter for a level. A level below `info` applies only to Holdfast's own crates: HTTP/2 logs each frame at
+/// `debug`, and a save takes a fifth longer. object_store's lines about retries name no host, and the agent logs retries
+/// itself. hickory warns of each invalid line of resolv.conf at each look-up.
 fn ours(level: &str) -> String {
     let silent = "object_store::client::retry=warn,hickory_resolver=error";
     match level.parse::<LevelFilter>() {

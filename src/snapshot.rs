@@ -1,7 +1,7 @@
-//! `holdfast snapshot create`: makes an `EtcdSnapshot` as a person would, and waits for it where that is asked.
+//! `holdfast snapshot create`: creates an `EtcdSnapshot` with the user's rights, and optionally waits for its end.
 //!
-//! Decides what the object says, what is told meanwhile, and when waiting on is useless. Saving is the operator's business: this needs the right to
-//! create and to watch `EtcdSnapshot`s, and nothing else. It works from a laptop and from a `CronJob`.
+//! Decides the spec of the object, the progress lines, and when to stop waiting. The operator saves: this command needs only
+//! the right to create and to watch `EtcdSnapshot`s. The command works from a laptop and from a `CronJob`.
 
 #![allow(clippy::disallowed_types, reason = "a command for people talks to Kubernetes with their own rights")]
 
@@ -22,24 +22,25 @@ use crate::api::snapshot::{EXTERNAL, EtcdSnapshotSpec, Phase};
 use crate::api::{EtcdSnapshot, EtcdSnapshotStatus, key};
 use crate::api_server::Way;
 
-/// How often a line says that it is still so.
+/// Interval of a repeated progress line while the status does not change.
 const SILENCE: Duration = Duration::from_secs(15);
 
-/// How long a fault stands that time does not heal, before the wait ends: a cluster or a store that was applied just before
-/// is seen by then.
+/// How long a fault that time does not fix must last before the wait ends: the operator sees a cluster or a store that was
+/// applied just before within this time.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How often the time is looked at while the object does not change.
+/// Interval of checks while the object does not change.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The exit code when the snapshot has failed: making the same one again changes nothing. 1 is whatever may pass.
+/// Exit code of a failed snapshot: repeating the command with the same name changes nothing. Exit code 1 is a failure that may
+/// pass.
 pub const FAILED: u8 = 3;
 
-/// The exit code when what was asked for cannot be, or is not wanted any more: asking again changes nothing. It is clap's
-/// own for a flag that makes no sense.
+/// Exit code of an impossible or unwanted request: repeating the command changes nothing. clap uses the same code for an
+/// invalid flag.
 pub const REFUSED: u8 = 2;
 
-/// What asking again does not change.
+/// A failure that a repetition does not fix.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Refused(String);
@@ -48,22 +49,22 @@ fn refused<T>(why: String) -> anyhow::Result<T> {
     Err(Refused(why).into())
 }
 
-/// One snapshot to make.
+/// One snapshot to create.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// Namespace; absent: the one of the kubeconfig's context, or of the Pod this runs in.
+    /// Namespace; absent: the namespace of the kubeconfig's context, or of the Pod that runs this command.
     pub namespace: Option<String>,
-    /// Name of the object; absent: the cluster's name and five characters of the API server's choice. With a name the
-    /// command may be repeated: the snapshot is made once.
+    /// Name of the object; absent: the cluster's name and five characters from the API server. A command with a name may be
+    /// repeated: the snapshot is created once.
     pub name: Option<String>,
-    /// What it says.
+    /// The spec of the object.
     pub spec: EtcdSnapshotSpec,
-    /// Wait until it is complete, at most so long.
+    /// Longest wait until the snapshot is complete; absent: no wait.
     pub wait: Option<Duration>,
 }
 
-/// Makes the snapshot, if the flags go together. The exit code is 0 when it is made, or with `wait` when it is complete,
-/// [`FAILED`] when it has failed, and [`REFUSED`] where nothing is made of it.
+/// Creates the snapshot, if the flags are valid together. Returns 0 for a created snapshot, or with `wait` for a complete
+/// snapshot, [`FAILED`] for a failed snapshot, and [`REFUSED`] if the API server or this command refuses the request.
 pub async fn create(request: anyhow::Result<Request>) -> anyhow::Result<u8> {
     let ended = match request {
         Ok(request) => make(request).await,
@@ -108,7 +109,7 @@ async fn post(api: &Api<EtcdSnapshot>, request: &Request) -> anyhow::Result<Etcd
             say(&mut io::stdout(), &format!("etcdsnapshot.holdfast.dev/{} created", made.name_any()))?;
             Ok(made)
         }
-        // The answer to an earlier try was lost, or this is a Job's second Pod.
+        // The answer to an earlier attempt was lost, or this is a Job's second Pod.
         Err(kube::Error::Api(status)) if status.code == 409 => {
             let name = request.name.as_deref().unwrap_or_default();
             let there = api.get(name).await?;
@@ -121,13 +122,14 @@ async fn post(api: &Api<EtcdSnapshot>, request: &Request) -> anyhow::Result<Etcd
             Ok(there)
         }
         Err(kube::Error::Api(status)) if status.code == 404 => refused(missing(&status)),
-        // A spec that makes no sense, and a name that is none. What somebody may allow or make room for may pass.
+        // An invalid spec or name. A missing right or an exhausted quota may be fixed later.
         Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => refused(status.message),
         Err(error) => Err(error).context("creating the EtcdSnapshot"),
     }
 }
 
-/// What is not there. Only a namespace is told of by name: of a kind that nobody serves the path alone is unknown.
+/// Returns the sentence about a missing object. Only a missing namespace has a name in the answer: for an unknown kind the API
+/// server reports only the path.
 fn missing(status: &Status) -> String {
     match status.details.as_ref().filter(|about| about.kind == "namespaces") {
         Some(namespace) => {
@@ -138,7 +140,7 @@ fn missing(status: &Status) -> String {
     }
 }
 
-/// Tells what happens until it is over.
+/// Prints the progress until the wait is over.
 async fn follow(
     mut watch: impl Stream<Item = watcher::Result<Option<EtcdSnapshot>>> + Unpin,
     namespace: &str,
@@ -152,7 +154,7 @@ async fn follow(
             Ok(Some(Err(error))) if is_forbidden(&error) => {
                 return refused(format!("the API server does not allow to watch EtcdSnapshot {name}: {error}"));
             }
-            // The watch begins anew by itself.
+            // The watch restarts by itself.
             Ok(Some(Err(error))) => tracing::debug!(%error, "watching"),
             Ok(None) => bail!("the watch of EtcdSnapshot {name} has ended"),
             Err(_) => {}
@@ -179,7 +181,7 @@ async fn follow(
     }
 }
 
-/// Whether the rights to look are missing: nothing would ever be told.
+/// Whether the user may not watch the object: then no status would ever arrive.
 fn is_forbidden(error: &watcher::Error) -> bool {
     use watcher::Error::{InitialListFailed, WatchStartFailed};
     matches!(error, InitialListFailed(kube::Error::Api(s)) | WatchStartFailed(kube::Error::Api(s)) if s.code == 403)
@@ -190,11 +192,11 @@ fn is_forbidden(error: &watcher::Error) -> bool {
 enum End {
     Complete,
     Failed,
-    /// Nothing happens before somebody changes something.
+    /// Nothing happens until a person changes something.
     Stuck(String),
 }
 
-/// What was told so far, and since when something stands that time does not heal.
+/// The last progress line, and since when a fault has lasted that time does not fix.
 #[derive(Default)]
 struct Wait {
     words: String,
@@ -203,7 +205,7 @@ struct Wait {
 }
 
 impl Wait {
-    /// The line for this status at this time of the wait, if there is something new, and whether the wait is over.
+    /// Returns the progress line for this status at this time, if the line is new or due, and whether the wait is over.
     fn step(&mut self, status: &EtcdSnapshotStatus, at: Duration) -> (Option<String>, Option<End>) {
         let words = words(status);
         let still = if words == self.words { "still: " } else { "" };
@@ -231,7 +233,7 @@ impl Wait {
     }
 }
 
-/// Whether this stands until somebody changes something.
+/// Whether this reason persists until a person changes something.
 const fn stands(reason: Reason) -> bool {
     use Reason::{InvalidSpec, NameConflict, Parked, SafetyStop, WaitingForReference, WriteRefused};
     matches!(reason, InvalidSpec | NameConflict | Parked | SafetyStop | WaitingForReference | WriteRefused)
@@ -241,7 +243,7 @@ fn ready(status: &EtcdSnapshotStatus) -> Option<&Condition> {
     status.conditions.iter().find(|c| c.type_ == Type::Ready.as_str())
 }
 
-/// A status in one line, with the page that says what a person has to do.
+/// Returns the status in one line, with the runbook for the user.
 fn words(status: &EtcdSnapshotStatus) -> String {
     let phase = status.phase.as_str();
     let Some(ready) = ready(status) else {
@@ -255,7 +257,7 @@ fn words(status: &EtcdSnapshotStatus) -> String {
     format!("{phase:<8}  {reason}: {message}{page}")
 }
 
-/// A reader that has seen enough (`| head`) is no error.
+/// Prints a line; a reader that closes the pipe (`| head`) is no error.
 fn say(to: &mut impl Write, line: &str) -> io::Result<()> {
     match writeln!(to, "{line}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
@@ -329,7 +331,7 @@ mod tests {
             let why = format!("{}: this is why", reason.as_str());
             assert_eq!(end, stuck.then_some(End::Stuck(why)), "{reason:?}");
         }
-        // The cluster appears in time, and then its store is missing: each has its own time.
+        // The cluster appears in time, and then its store is missing: each fault has its own time limit.
         let mut wait = Wait::default();
         for (at, reason) in
             [(0, Reason::WaitingForReference), (9, WaitingForCluster), (12, Reason::WaitingForReference)]

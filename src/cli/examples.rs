@@ -1,7 +1,7 @@
-//! Examples below the help of the agent's verbs. No line of a command is longer than a terminal of 80 columns shows: a shell
-//! takes what is broken there for another command.
+//! Examples below the help of the agent's verbs. Each line of a command fits a terminal of 80 columns: a shell would run a
+//! broken line as another command.
 
-/// By hand, against any etcd.
+/// Saves by hand, from any etcd.
 pub(super) const SAVE_EXAMPLES: &str = "\
 Examples:
   An etcd without TLS, to a folder:
@@ -27,7 +27,7 @@ Examples:
       --s3-force-path-style --credentials-dir keys --namespace site-a \\
       --cluster orders";
 
-/// From the cheapest to the dearest.
+/// Verifies at rising cost.
 pub(super) const VERIFY_EXAMPLES: &str = "\
 Examples:
   A local file:
@@ -42,7 +42,7 @@ Examples:
       --key NAMESPACE/CLUSTER/LINEAGE/FOLDER --identity key.txt --level drill \\
       --bin-dir /usr/local/bin";
 
-/// From all keys to one value.
+/// Shows contents, from all keys to a single value.
 pub(super) const CONTENTS_EXAMPLES: &str = "\
 Examples:
   The prefixes that take the most space in a local file:
@@ -56,7 +56,7 @@ Examples:
   One value, unchanged:
     holdfast agent contents snapshot.db --value /registry/namespaces/default";
 
-/// One, and all.
+/// Copies one snapshot, or all snapshots.
 pub(super) const COPY_EXAMPLES: &str = "\
 Examples:
   One snapshot, from a folder to a bucket:
@@ -68,7 +68,7 @@ Examples:
       --store s3://BUCKET --credentials-dir keys --to-store s3://OTHER \\
       --to-s3-endpoint https://s3.example.com --to-credentials-dir other-keys";
 
-/// Looking, and then doing.
+/// Shows the effect of a policy, without a change.
 pub(super) const PRUNE_EXAMPLES: &str = "\
 Example:
   Show what a policy keeps and why, and change nothing:
@@ -77,7 +77,7 @@ Example:
       --schedule-uid UID --keep-last 6 --keep-within 48h --keep-daily 7 \\
       --keep-weekly 5 --time-zone Europe/Berlin --dry-run";
 
-/// One Secret, and two.
+/// Probes with one Secret, or with two.
 pub(super) const PROBE_EXAMPLES: &str = "\
 Examples:
   A bucket, with credentials that have all rights below the prefix:
@@ -87,14 +87,14 @@ Examples:
     holdfast agent probe --store s3://BUCKET/etcd \\
       --credentials-dir write-keys --read-credentials-dir read-keys";
 
-/// After everything but the bucket is lost.
+/// Renders a restore after the loss of everything but the store.
 pub(super) const RENDER_EXAMPLES: &str = "\
 Example:
   holdfast agent render-restore --store s3://BUCKET \\
     --key NAMESPACE/CLUSTER/LINEAGE/FOLDER -n prod > cluster.yaml
   kubectl apply -f cluster.yaml";
 
-/// Without an operator.
+/// Restores without an operator.
 pub(super) const RESTORE_EXAMPLES: &str = "\
 Examples:
   A cluster of one member, from a bucket into an empty folder. etcdutl has to be of the etcd version that will run. The

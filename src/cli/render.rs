@@ -1,4 +1,4 @@
-//! Flags of `agent render-restore`: a snapshot in, names of what the new cluster is to have.
+//! Flags of `agent render-restore`: the snapshot, and the names in the new cluster.
 
 use clap::Args;
 use snapshot_agent::contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, StoreFlags};
@@ -7,7 +7,7 @@ use snapshot_agent::format::manifest::Manifest;
 use super::{namespace, object};
 use crate::manifests::restore::Wanted;
 
-/// Heading of what the new cluster is called and needs.
+/// Help heading of the flags about the new cluster.
 const NEW: &str = "New cluster";
 
 /// Flags of `agent render-restore`.
@@ -45,7 +45,8 @@ pub struct RenderFlags {
 }
 
 impl RenderFlags {
-    /// With what the manifest says, and the names of the files in the folder of credentials; none is opened.
+    /// Returns the input of the YAML: the flags, the manifest's values, and the names of the files in the folder of
+    /// credentials, without opening these files.
     pub fn wanted(self, manifest: Manifest) -> Wanted {
         let folder = self.store.credentials_dir.iter().filter_map(|folder| std::fs::read_dir(folder).ok());
         let files = folder.flatten().filter_map(|file| file.ok()?.file_name().into_string().ok());

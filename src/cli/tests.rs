@@ -1,4 +1,4 @@
-//! What people and manifests type.
+//! Command lines of people and of manifests.
 
 use clap::{CommandFactory, Parser};
 use serde_json::Value;
@@ -178,7 +178,7 @@ fn the_agent_and_the_gate_read_what_the_contract_renders() {
         exec: ["etcd", "--log-level=debug", "--name=x"].map(str::to_owned).to_vec(),
         ..GateRequest::default()
     };
-    // What follows --exec is etcd's, also where it looks like a flag of ours.
+    // All arguments after --exec belong to etcd, also an argument that looks like a Holdfast flag.
     assert_eq!(parse(words(&["gate"], gate.to_args())), Command::Gate(Box::new(gate)));
     assert_eq!(
         parse(words(&["install", "--to=/bin/holdfast"], vec![])),
@@ -201,7 +201,7 @@ fn the_examples_of_save_are_commands() {
     }
 }
 
-/// Every verb that has examples in its help has them in the test of all examples too.
+/// The test of all examples contains each verb with examples in its help.
 #[test]
 fn no_example_is_left_unread() {
     let command = Cli::command();
@@ -254,7 +254,7 @@ fn where_to_save_is_said_with_to_as_well() {
     assert!(request.to_args().contains(&"--store=s3://b/etcd".to_owned()), "Jobs keep the one name");
     let twice = save(&["--store=s3://a", "--to=s3://b"]).unwrap_err();
     assert!(twice.contains("cannot be used multiple times"), "{twice}");
-    // Elsewhere it would be where from, or half of another flag's name.
+    // For other verbs `--to` would mean the source, or abbreviate another flag.
     for words in [
         &["agent", "list", "--to=s3://b"][..],
         &["agent", "probe", "--to=s3://b"],
@@ -284,7 +284,7 @@ fn a_report_that_is_json_anyway_may_be_asked_for_as_json() {
     }
 }
 
-/// What only the operator knows a person need not invent, and a repeated command names the same.
+/// A person need not invent values that only the operator knows, and a repeated command has the same values.
 #[test]
 fn a_restore_by_hand_needs_no_uid_and_the_gate_does() {
     let identity = ["--cluster-token=t", "--member-name=m"];
@@ -319,7 +319,7 @@ fn a_dry_run_needs_no_store() {
     }
 }
 
-/// An object of Kubernetes' never gets less than a quorum's word.
+/// A save for a Kubernetes object always reads with a quorum.
 #[test]
 fn a_save_without_a_quorum_is_by_hand() {
     let words =
@@ -401,7 +401,7 @@ fn a_snapshot_is_asked_for_in_one_line() {
     }
 }
 
-/// What is printed is what is read back: a flag that is renamed here and not there would only show in a cluster.
+/// The manifests' flags parse: a flag renamed only here would fail first in a cluster.
 #[test]
 fn the_deployment_starts_the_operator_it_means() {
     for (scope, namespace, pod_run_as) in
@@ -411,7 +411,7 @@ fn the_deployment_starts_the_operator_it_means() {
         let deployment = crate::manifests::objects(&options).unwrap().pop().unwrap();
         let container = &deployment["spec"]["template"]["spec"]["containers"][0];
         let args: Vec<&str> = container["args"].as_array().unwrap().iter().map(|a| a.as_str().unwrap()).collect();
-        // These two come by environment.
+        // The environment sets these two.
         let more = ["--identity=pod", "--agent-image=r/h:1"];
         let Command::Operator(flags) = parse(&[&args[..], &more].concat()).unwrap() else { panic!("{args:?}") };
         let config = Config::try_from(*flags).unwrap();

@@ -1,8 +1,8 @@
-//! Which requests the API server refuses before the operator sees them.
+//! Requests that the API server refuses before the operator sees them.
 //!
 //! Decides who may delete an `EtcdMember`, and which Secrets the operator may write. An `EtcdMember` is the operator's record
-//! of one etcd member: deleting it shrinks nothing, the object stays `Terminating` while etcd lists the member. RBAC cannot
-//! say this to cluster administrators, and it cannot narrow the right to write Secrets to a type.
+//! of one etcd member: deleting the record removes no member, and the object stays `Terminating` while etcd lists the member.
+//! RBAC cannot restrict cluster administrators, and cannot restrict writes of Secrets to a type.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ const MEMBERS: &str = "holdfast-members";
 /// Name of the policy about Secrets and of its binding.
 const SECRETS: &str = "holdfast-secrets";
 
-/// The Kubernetes controllers that delete the objects of an owner or a namespace that is gone.
+/// The Kubernetes controllers that delete the objects of a deleted owner or namespace.
 const DELETERS: [&str; 3] = [
     "system:serviceaccount:kube-system:generic-garbage-collector",
     "system:serviceaccount:kube-system:namespace-controller",
@@ -24,14 +24,14 @@ const DELETERS: [&str; 3] = [
     "system:kube-controller-manager",
 ];
 
-/// Each policy, and the binding that turns it on.
+/// Returns each policy, and the binding that enables the policy.
 pub(super) fn objects() -> [Value; 4] {
     let [members, members_binding] = members();
     let [secrets, secrets_binding] = secrets();
     [members, members_binding, secrets, secrets_binding]
 }
 
-/// The operator writes Secrets of its own type, owned by its own kinds, and no others. A Secret's type is immutable.
+/// Restricts the operator to Secrets of its own type, owned by its own kinds. A Secret's type is immutable.
 fn secrets() -> [Value; 2] {
     let condition = format!("request.userInfo.username.matches('^system:serviceaccount:[^:]+:{NAME}$')");
     let owned = format!(

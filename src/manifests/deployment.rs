@@ -1,7 +1,7 @@
 //! The operator's Deployment.
 //!
-//! Decides how the operator runs. One replica, and the old Pod goes before the new one comes: nothing is gained by two
-//! that wait for one lease, and clusters need no operator to serve.
+//! Decides how the operator runs. One replica, and Kubernetes stops the old Pod before the new Pod starts: two Pods that wait
+//! for a single lease gain nothing, and clusters serve without an operator.
 
 use serde_json::{Value, json};
 
@@ -9,13 +9,13 @@ use super::{NAME, Options, Scope, labels, metadata};
 use crate::api::pod_security::RunAs;
 use crate::plan::build::USER;
 
-/// Where `/healthz`, `/readyz` and `/metrics` are served.
+/// Port of `/healthz`, `/readyz` and `/metrics`.
 pub(super) const PORT: u16 = 8080;
 
-/// Enough to finish one act and give the lease back.
+/// Enough to finish an act and release the lease.
 const GRACE_SECONDS: u32 = 15;
 
-/// Room for a fleet of the size in docs/operations.md, and for what one tenant can put into it.
+/// Memory for a fleet of the size in docs/operations.md, and for the largest load that a single tenant can create.
 const MEMORY: &str = "512Mi";
 
 pub(super) fn object(options: &Options) -> Value {

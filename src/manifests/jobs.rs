@@ -1,7 +1,7 @@
-//! Samples for people to edit: Jobs that save without the operator, and `CronJob`s. `holdfast jobs` prints the files of
-//! `jobs/` with another image.
+//! Samples for people to edit: Jobs that save without the operator, and `CronJob`s. `holdfast jobs` prints the files of `jobs/`
+//! with another image.
 //!
-//! Decides nothing: what stands in a file is written by hand, and `tests/suite/samples.rs` holds that the binary takes it.
+//! Decides nothing: people write the files by hand, and `tests/suite/samples.rs` checks that the binary accepts each file.
 
 use super::IMAGE;
 
@@ -23,7 +23,7 @@ pub enum Sample {
 }
 
 impl Sample {
-    /// The file, with the default image.
+    /// Returns the file, with the default image.
     const fn text(self) -> &'static str {
         match self {
             Self::SaveToS3 => include_str!("../../jobs/save-to-s3.yaml"),
@@ -36,7 +36,7 @@ impl Sample {
     }
 }
 
-/// One sample, or all.
+/// Returns one sample, or all samples.
 pub fn samples(only: Option<Sample>, image: &str) -> String {
     let wanted = only.map_or_else(|| <Sample as clap::ValueEnum>::value_variants().to_vec(), |sample| vec![sample]);
     let text = wanted.into_iter().map(Sample::text).collect::<Vec<_>>().join("---\n");

@@ -1,9 +1,8 @@
-//! What has to stand in a Kubernetes cluster for the operator to run: definitions, rights, a Deployment, and what may.
+//! The manifests that the operator needs: definitions, rights, a Deployment, and optional objects.
 //!
-//! PURE: values in, YAML out; nothing here talks to a cluster. Two scopes: the whole cluster, or one namespace, whose
-//! objects all live in it. The definitions, and the roles by which people read and write them, stand for everybody and are
-//! printed apart from a namespace's objects. Either takes a cluster administrator: Kubernetes lets nobody give away rights
-//! that they do not have. Rights are in `rbac.rs` and nowhere else.
+//! PURE: values in, YAML out; no connection to a cluster. Two scopes: the whole cluster, or one namespace that contains all
+//! objects. The definitions, and the roles for people, serve every install, and are printed apart from a namespace's objects.
+//! Both need a cluster administrator: Kubernetes lets users grant only rights that they have. `rbac.rs` alone holds the rights.
 
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
@@ -20,14 +19,14 @@ mod monitoring;
 mod network;
 mod rbac;
 
-/// Name of everything we install.
+/// Name of all installed objects.
 pub const NAME: &str = "holdfast";
 /// Namespace of an install for the whole cluster.
 pub const NAMESPACE: &str = "holdfast-system";
-/// Image where none is named: this version, under the name it is built by.
+/// Default image: this version, under its build name.
 pub const IMAGE: &str = concat!("holdfast:", env!("CARGO_PKG_VERSION"));
 
-/// Which objects.
+/// Part of the manifests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
     /// The custom resource definitions, the admission policy that protects members, and the roles for people that
@@ -45,17 +44,17 @@ pub enum Part {
     PodMonitor,
 }
 
-/// Where the operator works.
+/// Scope of an install.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// In every namespace, from [`NAMESPACE`].
+    /// All namespaces, from [`NAMESPACE`].
     Cluster,
-    /// In this one only, and with rights in this one only.
+    /// One namespace, with rights in this namespace only.
     Namespace(String),
 }
 
 impl Scope {
-    /// The namespace the operator itself runs in.
+    /// The namespace of the operator's Pod.
     fn home(&self) -> &str {
         match self {
             Self::Cluster => NAMESPACE,
@@ -64,30 +63,30 @@ impl Scope {
     }
 }
 
-/// What to print.
+/// Options of the printed manifests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The operator's image, which is also the agent's.
+    /// The operator's image, which is also the agent's image.
     pub image: String,
-    /// Where it works.
+    /// Scope of the install.
     pub scope: Scope,
     /// The user of the Pods of operator, members and agents.
     pub pod_run_as: RunAs,
-    /// One part only.
+    /// Print only this part; absent: the default parts.
     pub only: Option<Part>,
 }
 
-/// The objects, in the order in which they can be applied.
+/// Returns the objects, in an order in which kubectl can apply them.
 pub fn objects(options: &Options) -> Result<Vec<Value>, serde_json::Error> {
     let mut all = vec![];
     let parts = match (options.only, &options.scope) {
         (Some(part), _) => vec![part],
         (None, Scope::Cluster) => {
             all.extend(crds()?);
-            // The roles for people are among the rights.
+            // `Rbac` contains the roles for people.
             vec![Part::Rbac, Part::Deployment]
         }
-        // Definitions are not a namespace's to bring along.
+        // The definitions are not part of an install for a namespace.
         (None, Scope::Namespace(_)) => vec![Part::Rbac, Part::Deployment],
     };
     for part in parts {
@@ -111,7 +110,7 @@ pub fn objects(options: &Options) -> Result<Vec<Value>, serde_json::Error> {
     Ok(all)
 }
 
-/// The custom resource definitions, by file name: the plural of the kind.
+/// Returns the custom resource definitions, by file name: the plural of the kind.
 pub fn crds() -> Result<Vec<Value>, serde_json::Error> {
     let all = [
         EtcdBackupStore::crd(),
@@ -125,7 +124,8 @@ pub fn crds() -> Result<Vec<Value>, serde_json::Error> {
     Ok(all)
 }
 
-/// Kubernetes knows signed formats only, and warns of each other one on every apply. `minimum: 0` says the same.
+/// Removes unsigned formats: Kubernetes knows only signed formats, and warns about others at each apply. `minimum: 0` has the
+/// same effect.
 fn drop_unsigned_formats(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
@@ -139,7 +139,8 @@ fn drop_unsigned_formats(schema: &mut Value) {
     }
 }
 
-/// Objects as one YAML stream that kubectl reads. Values, not types: YAML code for each type of a Pod is slow to compile.
+/// Returns the objects as one YAML stream for kubectl. `Value`s instead of types: YAML code for each type of a Pod is slow to
+/// compile.
 pub fn yaml(objects: &[Value]) -> Result<String, serde_saphyr::ser::Error> {
     let mut out = String::new();
     for (i, object) in objects.iter().enumerate() {
@@ -151,7 +152,7 @@ pub fn yaml(objects: &[Value]) -> Result<String, serde_saphyr::ser::Error> {
     Ok(out)
 }
 
-/// Metadata of an object of ours; `namespace` is absent for what stands above namespaces.
+/// Returns the metadata of a Holdfast object; `namespace` is absent for a cluster-scoped object.
 fn metadata(name: &str, namespace: Option<&str>) -> Value {
     let mut metadata = json!({"name": name, "labels": labels()});
     if let Some(namespace) = namespace {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::deployment::PORT;
 use super::{NAME, Scope, labels, metadata};
 
-/// Not the operator's plain name: an `EtcdCluster` of that name has a Service of that name.
+/// Differs from the operator's plain name: an `EtcdCluster` with that name has a Service with that name.
 const SERVICE: &str = "holdfast-metrics";
 
 pub(super) fn service(scope: &Scope) -> Value {
@@ -22,7 +22,8 @@ pub(super) fn service(scope: &Scope) -> Value {
     })
 }
 
-/// The labels `namespace` and `name` are those of the user's object, so Prometheus must not replace them by its target's.
+/// The labels `namespace` and `name` belong to the user's object, so Prometheus must not replace the labels by those of its
+/// target.
 pub(super) fn pod_monitor(scope: &Scope) -> Value {
     json!({
         "apiVersion": "monitoring.coreos.com/v1",

@@ -1,8 +1,8 @@
-//! Who may speak to whom, as NetworkPolicies: a template for namespaces in which nothing else is let through.
+//! NetworkPolicies for Holdfast's Pods: a template for namespaces that deny all other traffic.
 //!
-//! Decides the ways our own Pods need. They are printed only when asked for, because a policy that selects a Pod closes
-//! every way that it does not name: whose store listens on another port adds it. Which Pods keep these labels is decided
-//! in `plan/build`.
+//! Decides the connections that Holdfast's Pods need. Printed only on request, because a policy that selects a Pod denies every
+//! connection that the policy does not name: for a store on another port the user adds the port. `plan/build` decides the Pods'
+//! labels.
 
 use std::net::IpAddr;
 
@@ -13,14 +13,14 @@ use super::{NAME, NAMESPACE, Scope, labels, metadata};
 use crate::api::{component, key};
 use crate::plan::build::port;
 
-/// Ports of an API server: of its Service, and of what stands behind it in clusters of all sorts. Egress is judged by the
-/// latter.
+/// Ports of an API server: of its Service, and of the servers behind the Service in various distributions. Egress rules apply
+/// to the latter.
 const API: [i32; 4] = [443, 6443, 8443, 16443];
 
-/// Ports of name servers: OpenShift's listen on the second one behind their Service.
+/// Ports of name servers: OpenShift's name servers listen on the second port behind their Service.
 const NAMES: [i32; 2] = [53, 5353];
 
-/// Where a store listens.
+/// Port of a store.
 const STORE: i32 = 443;
 
 pub(super) fn objects(scope: &Scope) -> Vec<Value> {
@@ -29,11 +29,12 @@ pub(super) fn objects(scope: &Scope) -> Vec<Value> {
         NAME,
         home,
         &labels(),
-        // Metrics and kubelet's probes.
+        // For metrics and kubelet's probes.
         &json!([{"ports": ports(&[super::deployment::PORT.into()])}]),
         &json!([
             names(),
-            // Without an address: an API server may be on a node, which an ipBlock does not mean everywhere (Cilium).
+            // Without an address: an API server may run on a node, and in some networks (Cilium) an ipBlock does not contain
+            // nodes.
             {"ports": ports(&API)},
             {"to": [{"namespaceSelector": {}, "podSelector": selector(component::MEMBER)}], "ports": ports(&[port::CLIENT, port::PEER])},
         ]),
@@ -44,7 +45,7 @@ pub(super) fn objects(scope: &Scope) -> Vec<Value> {
     }
 }
 
-/// Clients of the same namespace and the operator come in; a first member may have to fetch its data from a store.
+/// Clients of the same namespace and the operator connect to members; a first member may fetch its data from a store.
 fn members(namespace: &str) -> Value {
     let each_other = json!([{"podSelector": selector(component::MEMBER)}]);
     let operator = json!({
@@ -52,7 +53,7 @@ fn members(namespace: &str) -> Value {
         "podSelector": {"matchLabels": labels()},
     });
     let clients = json!([{"podSelector": {}}, operator]);
-    // The operator looks which certificate a member shows to its peers. It may be in the members' namespace, too.
+    // The operator reads the certificate that a member shows to its peers. The operator may run in the members' namespace, too.
     let peers =
         json!([{"podSelector": selector(component::MEMBER)}, operator, {"podSelector": {"matchLabels": labels()}}]);
     policy(
@@ -72,7 +73,7 @@ fn members(namespace: &str) -> Value {
     )
 }
 
-/// Nobody comes in; members, external etcds and stores are spoken to.
+/// No connection to agents; agents connect to members, external etcds and stores.
 fn agents(namespace: &str) -> Value {
     policy(
         "holdfast-agents",
@@ -87,7 +88,8 @@ fn agents(namespace: &str) -> Value {
     )
 }
 
-/// Nobody comes in to who asks for snapshots in turn (`jobs/cronjob-snapshot.yaml`); the API server is spoken to.
+/// No connection to Pods that request snapshots periodically (`jobs/cronjob-snapshot.yaml`); these Pods connect to the API
+/// server.
 fn creators(namespace: &str) -> Value {
     let egress = json!([names(), {"ports": ports(&API)}]);
     let creator = json!({(key::NAME): NAME, (key::COMPONENT): component::SNAPSHOT_CREATOR});
@@ -108,7 +110,7 @@ fn policy(name: &str, namespace: &str, whose: &Value, ingress: &Value, egress: &
     })
 }
 
-/// What our Pods of this sort have in common.
+/// Labels of the Holdfast Pods with this component.
 fn of(component: &str) -> Value {
     json!({(key::COMPONENT): component, (key::MANAGED_BY): NAME})
 }
@@ -117,7 +119,7 @@ fn selector(component: &str) -> Value {
     json!({"matchLabels": of(component)})
 }
 
-/// Name servers, wherever they are: one on each node has a link-local address.
+/// Name servers at any address: a name server on each node has a link-local address.
 fn names() -> Value {
     let each = NAMES.iter().flat_map(|port| ["UDP", "TCP"].map(|protocol| json!({"port": port, "protocol": protocol})));
     json!({"ports": each.collect::<Vec<_>>()})
@@ -127,8 +129,8 @@ fn ports(ports: &[i32]) -> Value {
     ports.iter().map(|port| json!({"port": port, "protocol": "TCP"})).collect()
 }
 
-/// Every Pod, which some networks do not count among addresses (Cilium), and every address but those at which a node's
-/// identity is handed out.
+/// Every Pod, since some networks (Cilium) do not count Pods among addresses, and every address except the metadata servers
+/// that hand out a node's identity.
 fn outside() -> Value {
     let without = |all: &str, six: bool| {
         let networks = IDENTITY_NETWORKS.into_iter().filter(|(ip, _)| ip.is_ipv6() == six);
@@ -166,7 +168,7 @@ mod tests {
         !selector.is_empty() && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
     }
 
-    /// Each of our Pods is one policy's, and no two policies widen each other.
+    /// Exactly one policy selects each Holdfast Pod, and no two policies widen each other.
     #[test]
     fn each_pod_of_ours_is_selected_by_its_own() {
         let member = crate::plan::build::labels("orders", "1a2b");
@@ -188,8 +190,8 @@ mod tests {
         }
     }
 
-    /// S6: whatever a name resolves to in the end, the network does not lead there: not at all where stores are spoken to, and
-    /// at the port where identities are handed out (80) never.
+    /// S6: the network leads to no metadata server, for any name resolution: policies with stores exclude the addresses, and no
+    /// policy opens the metadata port (80).
     #[test]
     fn no_way_leads_to_a_nodes_identity() {
         let closed: Vec<_> = IDENTITY_NETWORKS.map(network).into();

@@ -1,7 +1,7 @@
-//! Rights: what the operator may do, and what people may do with our kinds.
+//! Rights of the operator, and rights of people on Holdfast's kinds.
 //!
-//! Decides every verb, each with its use. Not asked for, on purpose: lists of Secrets, exec, logs, nodes, and anything
-//! that could hand out more rights.
+//! Decides every verb, each with its use. Deliberately absent: lists of Secrets, exec, logs, nodes, and every right that could
+//! grant further rights.
 
 use serde_json::{Value, json};
 
@@ -14,16 +14,17 @@ struct Rule {
     verbs: &'static [&'static str],
 }
 
-/// What the operator does, and so may do, in every namespace it works in. `get`, `list` and `watch` are its caches and
-/// the live read before an act.
+/// Rights of the operator in every namespace of its scope. `get`, `list` and `watch` serve its caches and the live read before
+/// an act.
 const OPERATOR: &[Rule] = &[
-    // People's wishes: read only.
+    // Specs of people: read only.
     Rule { group: GROUP, resources: &["etcdbackupstores", "etcdsnapshotschedules"], verbs: &["get", "list", "watch"] },
-    // Patched: the finalizer alone.
+    // `patch` only for the finalizer.
     Rule { group: GROUP, resources: &["etcdclusters"], verbs: &["get", "list", "watch", "patch"] },
-    // Made as records of a schedule's runs, and deleted where nothing is stored of them. Patched: the finalizer alone.
+    // The operator creates records of a schedule's runs, and deletes a record whose snapshot is gone. `patch` only for the
+    // finalizer.
     Rule { group: GROUP, resources: &["etcdsnapshots"], verbs: &["get", "list", "watch", "create", "patch", "delete"] },
-    // Ours alone: made, latched, released, deleted.
+    // The operator's own objects: created, latched, released, deleted.
     Rule { group: GROUP, resources: &["etcdmembers"], verbs: &["get", "list", "watch", "create", "patch", "delete"] },
     Rule {
         group: GROUP,
@@ -35,9 +36,9 @@ const OPERATOR: &[Rule] = &[
         ],
         verbs: &["update"],
     },
-    // Patched where the cluster cannot be read.
+    // `patch` if the cluster is unreadable.
     Rule { group: GROUP, resources: &["etcdclusters/status"], verbs: &["update", "patch"] },
-    // Owner references that block the owner's deletion, where the API server asks for this.
+    // Owner references that block the owner's deletion, if the API server checks this right.
     Rule {
         group: GROUP,
         resources: &[
@@ -49,34 +50,36 @@ const OPERATOR: &[Rule] = &[
         ],
         verbs: &["update"],
     },
-    // Patched: the voter's label, the leave to start on an empty volume.
+    // `patch` for the voter's label and the permission to start on an empty volume.
     Rule { group: "", resources: &["pods"], verbs: &["get", "list", "watch", "create", "patch", "delete"] },
     Rule { group: "", resources: &["persistentvolumeclaims"], verbs: &["get", "list", "watch", "create", "delete"] },
-    // Applied; what is applied goes with its cluster, by the owner reference.
+    // Applied; the garbage collector deletes the Services with their cluster, by the owner reference.
     Rule { group: "", resources: &["services"], verbs: &["get", "list", "watch", "create", "patch"] },
-    // Of the client Services: whether clients reach a member.
+    // For the client Services: whether clients reach a member.
     Rule { group: "discovery.k8s.io", resources: &["endpointslices"], verbs: &["get", "list", "watch"] },
-    // Deleted where one voter is left: the budget would block every drain.
+    // Deleted when one voter is left: the budget would block every drain.
     Rule {
         group: "policy",
         resources: &["poddisruptionbudgets"],
         verbs: &["get", "list", "watch", "create", "patch", "delete"],
     },
-    // Made once for each snapshot and each probe; they go with it. Deleted where a sidecar keeps the Pod of a recorded run alive.
+    // One for each snapshot and each probe, deleted with its owner. `delete` if a sidecar keeps the Pod of a recorded run
+    // alive.
     Rule { group: "batch", resources: &["jobs"], verbs: &["get", "list", "watch", "create", "delete"] },
-    // Applied; they go with their schedules.
+    // Applied; deleted with their schedules.
     Rule { group: "batch", resources: &["cronjobs"], verbs: &["get", "list", "watch", "create", "patch"] },
-    // Secrets of certificates are read and written by name; of those that a store names only the version is read, so that a
-    // corrected one is probed at once. The admission policy narrows writes to the Secrets of the operator's own type.
+    // The operator reads and writes Secrets of certificates by name; from a store's Secret the operator reads only the version,
+    // so that a corrected Secret causes a probe at once. The admission policy restricts writes to Secrets of the operator's own
+    // type.
     Rule { group: "", resources: &["secrets"], verbs: &["get", "create", "patch"] },
-    // One for each member and plane, where cert-manager issues.
+    // One for each member and plane, if cert-manager issues the certificates.
     Rule { group: "cert-manager.io", resources: &["certificates"], verbs: &["get", "create", "patch"] },
-    // The certificate of a cluster's CA.
+    // For the certificate of a cluster's CA.
     Rule { group: "", resources: &["configmaps"], verbs: &["get", "create", "patch"] },
     Rule { group: "events.k8s.io", resources: &["events"], verbs: &["create", "patch"] },
 ];
 
-/// Leader election, in the operator's own namespace. `create` cannot be narrowed to a name.
+/// Rights for leader election, in the operator's own namespace. RBAC cannot restrict `create` to a name.
 fn lease_rules() -> Vec<Value> {
     let group = json!(["coordination.k8s.io"]);
     vec![
@@ -85,7 +88,7 @@ fn lease_rules() -> Vec<Value> {
     ]
 }
 
-/// Whether another install works in a namespace: its Lease says it.
+/// Right to read the Lease of another install in a namespace.
 fn other_leases() -> Value {
     json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [NAME], "verbs": ["get"]})
 }
@@ -102,7 +105,7 @@ pub(super) fn objects(scope: &Scope) -> Vec<Value> {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
         "metadata": metadata(NAME, Some(scope.home())),
-        // The operator's Pod asks for its token itself; nothing else gets one.
+        // The operator's Pod mounts its token itself; no other Pod gets a token.
         "automountServiceAccountToken": false,
     });
     match scope {
@@ -125,7 +128,7 @@ pub(super) fn objects(scope: &Scope) -> Vec<Value> {
     }
 }
 
-/// A Role, which holds in its namespace alone (I23), or a `ClusterRole` where no namespace is given.
+/// Returns a Role, which holds only in its namespace (I23), or without a namespace a `ClusterRole`.
 fn role(namespace: Option<&str>, rules: &[Value]) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -149,8 +152,8 @@ fn binding(namespace: Option<&str>, account_namespace: &str) -> Value {
     })
 }
 
-/// What people get through Kubernetes' own `view` and `edit` (and so `admin`) roles, in whichever namespace they have them.
-/// Members are the operator's: to look at, not to touch.
+/// Rights of people through Kubernetes' own `view` and `edit` (and thus `admin`) roles, in the namespaces of those roles.
+/// Members belong to the operator: people may only read them.
 pub(super) fn people() -> [Value; 2] {
     let role = |name: &str, into: &str, rules: Value| {
         json!({

@@ -1,7 +1,7 @@
-//! An EtcdCluster that restores a stored snapshot, made from its manifest alone.
+//! An EtcdCluster that restores a stored snapshot, built from the snapshot's manifest alone.
 //!
-//! PURE: values in, YAML out. It decides what the new cluster takes over from the recorded one, and what stands in where
-//! nothing was recorded. Secrets are named, never made: what they have to hold stands in a comment.
+//! PURE: values in, YAML out. Decides which fields the new cluster takes from the recorded spec, and the defaults without a
+//! recorded spec. Names Secrets and never creates Secrets: a comment lists the contents of each Secret.
 
 use std::path::{Path, PathBuf};
 
@@ -15,51 +15,51 @@ use crate::api::store::{
     AzureLocation, GcsLocation, Location, PvcLocation, S3Encryption, S3Location, S3Sse, StoredSnapshot,
 };
 
-/// What is known of the snapshot, and what was asked for.
+/// Facts about the snapshot, and the user's flags.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     /// Name of the new cluster.
     pub name: String,
-    /// Its namespace; absent: whichever it is applied to.
+    /// Namespace of the new cluster; absent: the namespace of `kubectl apply`.
     pub namespace: Option<String>,
-    /// The `spec` that the manifest records.
+    /// The `spec` in the manifest.
     pub spec: Option<Map<String, Value>>,
-    /// etcd's version when it was saved.
+    /// etcd's version at the time of the save.
     pub etcd_version: String,
     /// Bytes of the database.
     pub db_bytes: u64,
-    /// Whether it was saved without a quorum.
+    /// Whether the agent saved the snapshot without a quorum.
     pub without_quorum: bool,
     /// The snapshot's folder below the store's prefix.
     pub key: String,
-    /// Where it is.
+    /// The snapshot's store.
     pub store: StoreFlags,
-    /// For whom it is encrypted.
+    /// Recipients of the encryption.
     pub recipients: Vec<String>,
-    /// Claim of the volume, where it lies on one.
+    /// Claim of the volume, for a snapshot on a volume.
     pub claim: Option<String>,
-    /// Secret with the bucket's credentials, where the store is read with a folder of them; absent: one named after the kind
+    /// Secret with the bucket's credentials, if the flags have a folder of credentials; absent: a Secret named after the kind
     /// of store.
     pub credentials_secret: Option<String>,
     /// Names of the files in that folder.
     pub credential_files: Vec<String>,
-    /// Secret with the CA of the bucket's endpoint; absent: one named after the kind of store.
+    /// Secret with the CA of the bucket's endpoint; absent: a Secret named after the kind of store.
     pub ca_secret: Option<String>,
-    /// Secret with the identities to decrypt with.
+    /// Secret with the identities for decryption.
     pub identity_secret: String,
 }
 
-/// Each member's volume holds at least this; the custom resource's own default.
+/// Least size of each member's volume: the default of the custom resource.
 const LEAST_GIB: u64 = 8;
 
-/// The YAML, with a comment that says what is to be made before.
+/// Returns the YAML, with a comment that lists the objects to create first.
 pub fn yaml(wanted: &Wanted) -> anyhow::Result<String> {
     let source = source(wanted)?;
     let mut spec = match &wanted.spec {
         Some(spec) => spec.clone(),
         None => minimal(wanted),
     };
-    // A cluster in memory refuses a restore: it comes back with claims.
+    // A cluster in memory refuses a restore, so the new cluster has claims.
     if let Some(storage) = spec.get_mut("storage").and_then(Value::as_object_mut) {
         storage.remove("medium");
     }
@@ -79,7 +79,7 @@ pub fn yaml(wanted: &Wanted) -> anyhow::Result<String> {
     Ok(format!("{}{}", heading(wanted), super::yaml(&[object])?))
 }
 
-/// What stands in where no spec was recorded: a snapshot that was saved by hand.
+/// Returns a minimal spec for a snapshot without a recorded spec, saved by hand.
 fn minimal(wanted: &Wanted) -> Map<String, Value> {
     let version = wanted.etcd_version.trim_start_matches('v');
     let spec = json!({
@@ -90,8 +90,8 @@ fn minimal(wanted: &Wanted) -> Map<String, Value> {
     spec.as_object().cloned().unwrap_or_default()
 }
 
-/// The default quota is half of what a volume leaves above 1 GiB: twice the database has to fit that, so that it can grow
-/// to twice its size.
+/// Returns a volume size. The default quota is half of the volume beyond 1 GiB, and must be twice the database's size, so that
+/// the database can double.
 fn size_gib(db_bytes: u64) -> u64 {
     db_bytes.saturating_mul(4).div_ceil(1 << 30).saturating_add(1).max(LEAST_GIB)
 }
@@ -100,13 +100,13 @@ fn source(wanted: &Wanted) -> anyhow::Result<StoredSnapshot> {
     let StoreFlags { url, s3_endpoint, s3_region, s3_force_path_style, .. } = &wanted.store;
     let StoreFlags { azure_account, azure_endpoint, gcs_endpoint, .. } = &wanted.store;
     let ca_ref = ca_file(&wanted.store).map(|_| LocalRef { name: ca_secret(wanted) });
-    // Read without a folder of them, the bucket opens itself to a role: a Secret that nobody has would be missed.
+    // Without a folder of credentials a role opens the bucket: the new cluster must not wait for a Secret that does not exist.
     let credentials = wanted.store.credentials_dir.as_ref();
     let credentials_secret_ref = credentials.map(|_| LocalRef { name: credentials_secret(wanted) });
     let location = match url.split_once("://") {
         Some(("s3", place)) => {
             let (bucket, prefix) = parts(place);
-            // All else that the store does with it is its own business; this key has to come with every read.
+            // The bucket applies its other settings itself; each read must carry this key.
             let sse = (wanted.store.s3_sse == Some(contract::S3Sse::Customer)).then_some(S3Sse::Customer);
             Location::S3(S3Location {
                 bucket,
@@ -145,7 +145,7 @@ fn source(wanted: &Wanted) -> anyhow::Result<StoredSnapshot> {
     Ok(StoredSnapshot::at(location, wanted.key.trim_matches('/').to_owned()))
 }
 
-/// Bucket and prefix.
+/// Returns bucket and prefix.
 fn parts(place: &str) -> (String, Option<String>) {
     match place.trim_end_matches('/').split_once('/') {
         Some((bucket, prefix)) => (bucket.to_owned(), Some(prefix.trim_matches('/').to_owned())),
@@ -153,12 +153,12 @@ fn parts(place: &str) -> (String, Option<String>) {
     }
 }
 
-/// The CA that was given for the store's endpoint.
+/// Returns the CA file of the store's endpoint.
 fn ca_file(store: &StoreFlags) -> Option<&PathBuf> {
     [&store.s3_ca_file, &store.azure_ca_file, &store.gcs_ca_file].into_iter().find_map(Option::as_ref)
 }
 
-/// What a Secret is named after: the kind of store, as a custom resource says it.
+/// Returns the kind of store in the names of Secrets, spelled as in a custom resource.
 fn kind(wanted: &Wanted) -> &'static str {
     match wanted.store.url.split_once("://") {
         Some(("azure", _)) => "azure",
@@ -175,7 +175,7 @@ fn ca_secret(wanted: &Wanted) -> String {
     wanted.ca_secret.clone().unwrap_or_else(|| format!("{}-ca", kind(wanted)))
 }
 
-/// The keys that the credentials' Secret has to have: those whose files the snapshot was read with.
+/// Returns the keys of the credentials' Secret: the keys whose files the user's command read.
 fn credential_keys(wanted: &Wanted) -> impl Iterator<Item = &'static str> {
     let known: &[&'static str] = match wanted.store.url.split_once("://") {
         Some(("s3", _)) if wanted.store.s3_sse == Some(contract::S3Sse::Customer) => {
@@ -189,7 +189,7 @@ fn credential_keys(wanted: &Wanted) -> impl Iterator<Item = &'static str> {
     known.iter().copied().filter(|key| wanted.credential_files.iter().any(|file| file == key))
 }
 
-/// What opens the store to the new cluster: a volume's claim, the Secrets of a bucket, or what its Pods have.
+/// Returns the lines about access to the store: a volume's claim, the Secrets of a bucket, or the identity of the Pods.
 fn opening(wanted: &Wanted, to: &str) -> Vec<String> {
     if wanted.store.url.starts_with("file://") {
         let needs =
@@ -213,12 +213,12 @@ fn opening(wanted: &Wanted, to: &str) -> Vec<String> {
     std::iter::once(credentials).chain(ca_file(&wanted.store).map(ca)).collect()
 }
 
-/// The flag by which kubectl takes this file under this key, also where the file has another name or stands elsewhere.
+/// Returns kubectl's flag for this file under this key, even if the file has another name or folder.
 fn from_file(key: &str, file: &Path) -> String {
     quoted(&format!("--from-file={key}={}", file.display()))
 }
 
-/// One word of a shell's.
+/// Returns a single word for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:@%+".contains(c);
     if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
@@ -230,7 +230,7 @@ fn kept_in_memory(wanted: &Wanted) -> bool {
     medium.is_some_and(|medium| !medium.is_empty())
 }
 
-/// What is to be made before, as commands; a shell reads them as they are.
+/// Returns the commands to run first, which a shell accepts unchanged.
 fn heading(wanted: &Wanted) -> String {
     let to = wanted.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
     let mut lines =
@@ -265,7 +265,8 @@ fn heading(wanted: &Wanted) -> String {
     lines.iter().map(|line| format!("# {}", on_one_line(line))).fold(String::new(), |text, line| text + &line + "\n")
 }
 
-/// Names and keys of the manifest stand there, which whoever may write to the store has chosen: none of them ends the comment.
+/// Removes line breaks from names and keys of the manifest, which any writer of the store can choose: no value ends the YAML
+/// comment.
 fn on_one_line(text: &str) -> String {
     text.replace(|c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'), " ")
 }

@@ -1,4 +1,4 @@
-//! What is installed is well formed, small in its rights, and what the command line reads back.
+//! The manifests are well formed, grant few rights, and contain valid command lines.
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -57,14 +57,14 @@ fn a_namespaced_install_stays_in_its_namespace() {
     }
 }
 
-/// Nobody's cloud, and no store, can be reached with what the operator's own Pod has: it speaks to none, and whoever names
-/// a bucket uses the identity of a service account of their own namespace.
+/// The operator's Pod has no identity for a cloud or a store: the operator connects to no store, and a user who names a bucket
+/// uses the identity of a service account of the user's namespace.
 #[test]
 fn the_operator_has_no_identity_outside_of_kubernetes() {
     for options in [options(Scope::Cluster), namespaced()] {
         let all = objects(&options).unwrap();
         let of = |kind: &str| all.iter().find(|o| o["kind"] == kind).unwrap();
-        // Where a cloud's webhook would look for a role to hand in.
+        // A cloud's webhook would look here for a role.
         assert_eq!(of("ServiceAccount")["metadata"].get("annotations"), None);
         let template = &of("Deployment")["spec"]["template"];
         assert_eq!(template["metadata"].get("annotations"), None);
@@ -95,7 +95,7 @@ fn the_whole_cluster_gets_definitions_first() {
     assert_eq!(one(Part::PodMonitor), ["PodMonitor"]);
 }
 
-/// Else Prometheus finds nothing, and nobody hears of it.
+/// Otherwise Prometheus finds no target, without an error.
 #[test]
 fn the_metrics_are_found_by_label_and_port() {
     let deployment = deployment::object(&namespaced());
@@ -112,7 +112,7 @@ fn the_metrics_are_found_by_label_and_port() {
     }
 }
 
-/// Whoever has `view` or `edit` in a namespace may use our kinds there, whichever way Holdfast was installed.
+/// A user with `view` or `edit` in a namespace may use Holdfast's kinds there, for each kind of install.
 #[test]
 fn people_get_their_rights_once_with_every_install() {
     let people = |options: &Options| -> Vec<String> {
@@ -146,7 +146,7 @@ fn rights_are_few() {
                 assert!(!forbidden.contains(&resource.as_str()), "{resource}");
                 assert!(!resource.contains('*'), "{resource}");
             }
-            // By name, one at a time: never a list, which would hold what is in all of them. Never a deletion.
+            // By name, one at a time: never a list, which would contain the data of all objects, and never a deletion.
             if resources.iter().any(|r| r == "secrets" || r == "configmaps") {
                 assert_eq!((resources.len(), rule.verbs.join(" ").as_str()), (1, "get create patch"));
             }
@@ -159,7 +159,7 @@ fn rights_are_few() {
     }
 }
 
-/// I4, I12: nothing of the operator deletes by selector, and people's wishes are not its to write.
+/// I4, I12: no right of the operator deletes by selector or writes the specs of people.
 #[test]
 fn the_operator_deletes_one_by_one_and_only_what_it_makes() {
     for rule in rules(&namespaced()) {
@@ -173,7 +173,7 @@ fn the_operator_deletes_one_by_one_and_only_what_it_makes() {
         }
         for wish in ["etcdbackupstores", "etcdclusters", "etcdsnapshotschedules"] {
             if resources.contains(&wish.to_owned()) {
-                // Patched is the finalizer alone.
+                // `patch` only for the finalizer.
                 let verbs: Vec<_> = rule.verbs.iter().filter(|v| wish != "etcdclusters" || *v != "patch").collect();
                 assert_eq!(verbs, ["get", "list", "watch"], "{wish}");
             }

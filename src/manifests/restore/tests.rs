@@ -1,12 +1,12 @@
-//! What is printed, word for word, and that our own types take it whole.
+//! The printed YAML, word for word, and a check that Holdfast's own types accept each field.
 
 use super::*;
 use crate::api::cluster::EtcdClusterSpec;
 
-/// The keys of one who has been given them for good.
+/// The keys of permanent credentials.
 const KEYS: [&str; 2] = ["accessKeyID", "secretAccessKey"];
 
-/// The same, read with a folder of credentials that has these files.
+/// The same, read with a folder of credentials that contains these files.
 fn read_with(files: &[&str], wanted: Wanted) -> Wanted {
     let store = StoreFlags { credentials_dir: Some("keys".into()), ..wanted.store };
     let credential_files = files.iter().map(|file| (*file).to_owned()).collect();
@@ -47,7 +47,7 @@ fn recorded() -> Wanted {
     }
 }
 
-/// That every field is one that the operator knows: none is lost on the way through its types.
+/// Parses the YAML, and checks that the types keep every field.
 fn taken(text: &str) -> EtcdCluster {
     let value: Value = serde_saphyr::from_str(text).unwrap();
     let cluster: EtcdCluster = serde_json::from_value(value.clone()).unwrap();
@@ -128,7 +128,7 @@ fn a_recorded_cluster_comes_back_as_it_was() {
     assert!(!text.contains("records no spec"), "{text}");
 }
 
-/// Memory refuses `bootstrap.restore`.
+/// A cluster in memory refuses `bootstrap.restore`.
 #[test]
 fn a_cluster_in_memory_comes_back_with_claims() {
     let mut wanted = recorded();
@@ -197,7 +197,7 @@ fn a_bucket_that_was_read_by_a_role_is_read_by_a_role_again() {
     }
 }
 
-/// The command makes the Secret that the snapshot was read with, and no key that has no file.
+/// The command creates the Secret with which the user read the snapshot, without a key that has no file.
 #[test]
 fn the_secret_is_made_of_the_files_that_there_are() {
     let customer = contract::S3Sse::Customer;
@@ -205,7 +205,7 @@ fn the_secret_is_made_of_the_files_that_there_are() {
     for (url, sse, there, listed) in [
         ("s3://bkt", None, &KEYS[..], &KEYS[..]),
         ("s3://bkt", None, &all[..3], &all[..3]),
-        // The store was not asked with that key: nobody needs it.
+        // The store was read without that key, so the restore needs no such key.
         ("s3://bkt", None, &all[..], &all[..3]),
         ("s3://bkt", Some(customer), &all[..], &all[..4]),
         (
@@ -233,7 +233,7 @@ fn the_secret_is_made_of_the_files_that_there_are() {
     }
 }
 
-/// The commands are there to be copied: a shell takes each path as one word, wherever it is.
+/// The commands can be copied: a shell accepts each path as a single word, in any folder.
 #[test]
 fn a_path_is_one_word_of_a_shell() {
     let mut wanted = read_with(&["accessKeyID"], recorded());
@@ -273,7 +273,7 @@ fn a_volume_needs_its_claim() {
     }
 }
 
-/// Whoever may write to a store writes its manifests; what is printed is applied by somebody who may do more.
+/// A writer of the store writes its manifests; a user with more rights applies the printed YAML.
 #[test]
 fn nothing_that_a_manifest_says_leaves_the_comment() {
     for end in ["\n", "\r", "\r\n", "\u{85}", "\u{2028}", "\u{2029}"] {

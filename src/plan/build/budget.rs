@@ -1,6 +1,6 @@
 //! The disruption budget of a cluster.
 //!
-//! Decides how many voters have to stay when Pods are evicted (I1, I16).
+//! Decides how many voters must stay during evictions (I1, I16).
 
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -10,27 +10,27 @@ use super::{owned_by_cluster, voters};
 use crate::api::{EtcdCluster, name};
 use crate::plan::meta;
 
-/// Members that make a decision.
+/// Number of members that make a quorum.
 pub const fn quorum(members: usize) -> usize {
     members / 2 + 1
 }
 
-/// How many voters have to stay: the quorum of the size that is meant, but never so many that a cluster which can lose
-/// a member could not lose one.
+/// Number of voters that must stay: the quorum of the wanted size, but at least one voter may go if the present cluster can
+/// lose a voter.
 pub fn min_available(count: usize, replicas: usize) -> usize {
     quorum(count.max(replicas)).min(count.saturating_sub(1)).max(quorum(count))
 }
 
-/// The budget; `None` below two voters: a single member can never be evicted without an outage, and a budget would
-/// only make the drain of its node hang for ever.
+/// Returns the budget; `None` below two voters: evicting a single member always causes an outage, and a budget would block the
+/// drain of its node for ever.
 pub fn budget(cluster: &EtcdCluster, count: usize, replicas: usize) -> Option<PodDisruptionBudget> {
     (count >= 2).then(|| PodDisruptionBudget {
         metadata: owned_by_cluster(name::budget(meta::name(&cluster.metadata)), cluster),
         spec: Some(PodDisruptionBudgetSpec {
             min_available: Some(IntOrString::Int(i32::try_from(min_available(count, replicas)).unwrap_or(i32::MAX))),
             selector: Some(LabelSelector { match_labels: Some(voters(cluster)), match_expressions: None }),
-            // A member that is not ready may be the one that is catching up. While a quorum is ready it may be evicted
-            // all the same; without one, `AlwaysAllow` would let several drains take what is coming back.
+            // An unready member may be catching up. While a quorum is ready, Kubernetes may evict an unready member; without a
+            // quorum, `AlwaysAllow` would let several drains evict the members that are coming back.
             unhealthy_pod_eviction_policy: Some("IfHealthyBudget".to_owned()),
             max_unavailable: None,
         }),

@@ -1,7 +1,6 @@
-//! The `CronJob` of a schedule: its Jobs run the agent themselves, whether the operator runs or not.
+//! The `CronJob` of a schedule: its Jobs run the agent, with or without the operator.
 //!
-//! Decides the shape. The Job is `job.rs`'s; what is asked of the agent, and when the `CronJob` is suspended, is decided
-//! before (`plan::schedule`).
+//! Decides the shape. `job.rs` decides the Job; `plan::schedule` decides the request, and when the `CronJob` is suspended.
 
 use std::collections::BTreeMap;
 
@@ -12,31 +11,31 @@ use super::job::{self, AgentJob};
 use crate::api::key;
 use crate::plan::fingerprint;
 
-/// Jobs that have ended well and stay: by them the operator sees what has run while it was down.
+/// Number of succeeded Jobs that Kubernetes keeps: from these Jobs the operator sees the runs of its own downtime.
 pub const SUCCESSES: usize = 3;
-/// Jobs that have failed and stay, at most.
+/// Largest number of failed Jobs that Kubernetes keeps.
 const FAILURES: usize = 3;
 
-/// What the builder needs; all of it has been judged before.
+/// Input of the builder, already validated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recurring {
-    /// The Job of each run; its name is the `CronJob`'s, and its owner too.
+    /// The Job of each run, with the name and the owner of the `CronJob`.
     pub job: AgentJob,
-    /// What each run records: the template, as JSON.
+    /// The snapshot template that each run records, as JSON.
     pub template: String,
-    /// Due times.
+    /// The cron line.
     pub schedule: String,
-    /// Their time zone.
+    /// The time zone of the cron line.
     pub time_zone: String,
-    /// Whether no run is started.
+    /// Whether the `CronJob` starts no run.
     pub suspend: bool,
-    /// Seconds that a run may start late.
+    /// How many seconds late a run may start.
     pub starting_deadline: u32,
-    /// Records of failed runs that are kept.
+    /// Number of records of failed runs to keep.
     pub failed_limit: usize,
 }
 
-/// The `CronJob`.
+/// Returns the `CronJob`.
 pub fn cron_job(want: &Recurring) -> CronJob {
     let run = job::job(&AgentJob { owner: None, namespace: None, recurring: true, ..want.job.clone() });
     let mut annotations = run.metadata.annotations.unwrap_or_default();
@@ -46,7 +45,7 @@ pub fn cron_job(want: &Recurring) -> CronJob {
         schedule: want.schedule.clone(),
         time_zone: Some(want.time_zone.clone()),
         suspend: Some(want.suspend),
-        // A run that takes longer than the pause is not joined by a second one.
+        // No second run joins a run that takes longer than the period.
         concurrency_policy: Some("Forbid".to_owned()),
         starting_deadline_seconds: Some(want.starting_deadline.into()),
         successful_jobs_history_limit: limit(SUCCESSES),
@@ -63,7 +62,7 @@ pub fn cron_job(want: &Recurring) -> CronJob {
     with_spec(want.job.clone(), spec)
 }
 
-/// The metadata of a `CronJob` of ours around this spec.
+/// Returns a Holdfast `CronJob` with this spec.
 pub fn with_spec(owner: AgentJob, spec: CronJobSpec) -> CronJob {
     // JSON of Kubernetes' own types cannot fail.
     let rendered = fingerprint::of([serde_json::to_string(&spec).unwrap_or_default()]);

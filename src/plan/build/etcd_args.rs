@@ -1,7 +1,7 @@
-//! etcd's command line for one member.
+//! etcd's command line for a member.
 //!
-//! Decides flags for each minor (3.6 renamed some, 3.7 removed the old names: an unknown flag is a crash loop).
-//! `--initial-cluster-state` is not here: the gate alone appends it, at every start (I2).
+//! Decides the flags for each minor version (3.6 renamed some, 3.7 removed the old names: an unknown flag is a crash loop).
+//! `--initial-cluster-state` is absent: the gate alone appends this flag, at every start (I2).
 
 use std::fmt::Display;
 
@@ -12,16 +12,16 @@ use crate::plan::certificate::files;
 use crate::plan::meta;
 use crate::plan::valid::{Server, Version};
 
-/// Where a member's volume is mounted.
+/// Mount path of a member's volume.
 pub const VOLUME: &str = "/var/lib/etcd";
 
-/// Where a member's certificates are mounted.
+/// Mount path of a member's certificates.
 pub const CERTIFICATES: &str = "/etc/holdfast/tls";
 
-/// One value for every member of all time: members that differ in it disagree about who is in the cluster.
+/// Constant for all members of all versions: members with different values disagree about the membership.
 const MAX_LEARNERS: usize = 9;
 
-/// The arguments after `/usr/local/bin/etcd`.
+/// Returns the arguments after `/usr/local/bin/etcd`.
 pub fn etcd_args(member: &EtcdMember, server: &Server, initial_cluster: &str) -> Vec<String> {
     let meta = &member.metadata;
     let (name, cluster) = (meta::name(meta), member.spec.cluster_ref.name.as_str());
@@ -40,8 +40,8 @@ pub fn etcd_args(member: &EtcdMember, server: &Server, initial_cluster: &str) ->
         flag("initial-cluster-token", &member.spec.cluster_token),
         flag("quota-backend-bytes", server.quota),
     ];
-    // The compaction hash check finds diverged members. The initial check stays off: it makes every start ask all
-    // peers, 7 s for each that does not answer yet.
+    // The compaction hash check finds diverged members. The initial check stays off: at every start this check asks all peers,
+    // and waits 7 s for each peer that does not answer yet.
     match (server.version.minor, server.version.patch) {
         (5, ..5) => {}
         (5, _) => args.push(flag("experimental-compact-hash-check-enabled", true)),
@@ -60,8 +60,8 @@ pub fn etcd_args(member: &EtcdMember, server: &Server, initial_cluster: &str) ->
     args
 }
 
-/// Both planes demand a certificate from the other side, a peer's with this name in it. Its address is not
-/// compared with the certificate: DNS knows a new Pod only seconds after the Pod dials.
+/// Both ports demand a certificate from the other side, and the peer port demands this name in a peer's certificate. etcd does
+/// not compare the peer's address with its certificate: DNS knows a new Pod only seconds after the Pod dials.
 fn certificates(version: Version, peer_name: &str) -> Vec<String> {
     let file = |name: &str| format!("{CERTIFICATES}/{name}");
     let skip = if version.minor == 5 {
@@ -83,7 +83,7 @@ fn certificates(version: Version, peer_name: &str) -> Vec<String> {
     ]
 }
 
-/// The user's settings; the quota is among the validated values already.
+/// Returns the user's settings; the validated values already contain the quota.
 fn chosen(options: &Options) -> Vec<String> {
     let Options {
         quota_backend_bytes: _,

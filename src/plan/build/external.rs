@@ -1,6 +1,7 @@
-//! An etcd of somebody else's as an agent's container sees it: flags, volumes and mounts.
+//! An external etcd as an agent's container sees the etcd: flags, volumes and mounts.
 //!
-//! Decides paths. Secrets are mounted as files, never read here and never in arguments or the environment (I14).
+//! Decides paths. kubelet mounts Secrets as files; this file never reads Secrets, and never puts Secrets into arguments or the
+//! environment (I14).
 
 use std::path::PathBuf;
 
@@ -10,12 +11,12 @@ use snapshot_agent::contract::EtcdFlags;
 use super::store::{mount, secret_volume};
 use crate::api::snapshot::External;
 
-/// Where the Secret with certificates is mounted.
+/// Mount path of the Secret with certificates.
 const TLS: &str = "/etc/holdfast/etcd-tls";
-/// Where the Secret with user and password is mounted.
+/// Mount path of the Secret with user and password.
 const AUTH: &str = "/etc/holdfast/etcd-auth";
 
-/// An etcd, ready to be put into a Pod.
+/// An etcd's flags, volumes and mounts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reached {
     /// The agent's flags.
@@ -26,7 +27,8 @@ pub struct Reached {
     pub mounts: Vec<VolumeMount>,
 }
 
-/// Flags, volumes and mounts for an etcd. Its Secrets have to be there, or the Pod waits: never without them (I15).
+/// Returns flags, volumes and mounts for an etcd. The Pod waits for missing Secrets, and never connects without the Secrets
+/// (I15).
 pub fn reach(etcd: &External) -> Reached {
     let secrets = [("etcd-tls", etcd.tls_secret_ref.as_ref(), TLS), ("etcd-auth", etcd.auth_secret_ref.as_ref(), AUTH)];
     let named: Vec<_> =

@@ -1,8 +1,8 @@
-//! The Jobs that run the agent: to save one snapshot, to look for one in its store, or for the latest, or for a schedule's
-//! runs, to remove those that a schedule does not keep, or one whose object goes, or to probe a store.
+//! The Jobs that run the agent: to save a snapshot, to look for a snapshot, for the latest snapshot or for a schedule's runs,
+//! to remove the snapshots that a schedule drops or the snapshot of a deleted object, or to probe a store.
 //!
-//! Decides the shape of the Job and its Pod. What is asked of the agent is decided before (`plan::snapshot`); what
-//! happens in the Pod is the agent's business. The agent needs no Kubernetes API and gets no token for it.
+//! Decides the shape of the Job and its Pod. `plan::snapshot` and its siblings decide the request; the agent decides its own
+//! steps. The agent needs no Kubernetes API and gets no token.
 
 use std::collections::BTreeMap;
 
@@ -36,74 +36,74 @@ use crate::plan::Proxies;
 /// Name of the agent's container: its termination message holds the report.
 pub const CONTAINER: &str = "agent";
 
-/// Environment variable in which the agent finds its Pod's UID.
+/// Environment variable with the UID of the agent's Pod.
 const POD_UID: &str = "HOLDFAST_POD_UID";
 
-/// Environment variables in which the agent of a `CronJob` finds its own Job, and the labels that say so.
+/// Environment variables with the Job's name and UID for the agent of a `CronJob`, and the labels that hold the values.
 const OWNER: [(&str, &str); 2] = [
     ("HOLDFAST_OWNER_NAME", "batch.kubernetes.io/job-name"),
     ("HOLDFAST_OWNER_UID", "batch.kubernetes.io/controller-uid"),
 ];
 
-/// Environment variable in which the agent finds the cluster's spec: too long for people who read arguments.
+/// Environment variable with the cluster's spec, which is too long for readable arguments.
 const CLUSTER_SPEC: &str = "HOLDFAST_CLUSTER_SPEC";
 
-/// Pods of a save that may fail before the Job gives up. The Job controller's pauses of 10 s to 320 s, each twice the
-/// last, add up to ten minutes of trouble at a store or in etcd.
+/// Number of failed Pods before the Job of a save gives up. The Job controller's pauses of 10 s to 320 s, each twice the last,
+/// cover ten minutes of failures of a store or of etcd.
 pub const BACKOFF_LIMIT: i32 = 6;
 
-/// The same for a question to the store, which the snapshot's plan repeats.
+/// Number of failed Pods before a question to the store gives up; the snapshot's plan repeats the question.
 const INSPECT_BACKOFF_LIMIT: i32 = 3;
 
-/// What the Job gets beyond the agent's own deadline: scheduling, pulling the image, attaching a volume. The agent gives
-/// up first and leaves a report; the Job's deadline is for a Pod that never ran (I22).
+/// Slack of the Job beyond the agent's own deadline: scheduling, pulling the image, attaching a volume. The agent gives up
+/// first and leaves a report; the Job's deadline is for a Pod that never ran (I22).
 pub const DEADLINE_SLACK_SECONDS: i64 = 120;
 
 /// Time between SIGTERM and SIGKILL: enough to abort a multipart upload.
 const GRACE_SECONDS: i64 = 30;
 
-/// How long a Job that has ended, and its Pod with the log, stay to be looked at. What matters is in the snapshot's status
-/// by then; where it is not, the store is asked.
+/// How long an ended Job stays, with its Pod and the log. The snapshot's status has the result by then; otherwise the operator
+/// asks the store.
 pub const KEPT_SECONDS: i32 = 3600;
 
-/// The same for what may be repeated every minute, and has its result in its owner's status.
+/// How long an ended Job stays that may repeat every minute, and whose owner's status has the result.
 const REPEATED_KEPT_SECONDS: i32 = 600;
 
-/// Memory that is reserved for the agent: about what it takes for a database of a GiB.
+/// Memory request of the agent: about the need for a database of 1 GiB.
 const REQUESTED_MIB: u64 = 128;
 
-/// The memory that the agent is held to: so much, and so much for each GiB of the database, which is what its parts grow
-/// with. It is measured to need about half (docs/bench.md).
+/// Memory limit of the agent: a base, and an addition for each GiB of the database, with which the number of parts grows.
+/// Measurements show a need of about half (docs/bench.md).
 const OWN_MIB: u64 = 128;
 const MIB_FOR_EACH_GIB: u64 = 16;
 
-/// Never less, since nothing is gained by it.
+/// Least memory limit: a lower limit gains nothing.
 const LEAST_MIB: u64 = 256;
 
-/// The largest database that etcd warns nobody of (etcd: "System limits").
+/// Largest database without a warning of etcd (etcd: "System limits").
 const SUGGESTED_MOST: u64 = 8 << 30;
 
-/// What the agent is asked. The store is filled in by the builder, from the Job's `destination`.
+/// Request of the agent. The builder fills in the store, from the Job's `destination`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "made once for each Job, and moved once")]
 pub enum Work {
-    /// To save a snapshot.
+    /// Saves a snapshot.
     Save(SaveRequest),
-    /// To say whether a snapshot was saved.
+    /// Reports whether a snapshot was saved.
     Inspect(InspectRequest),
-    /// To say which snapshot is the latest.
+    /// Reports the latest snapshot.
     Latest(LatestRequest),
-    /// To say which runs of a schedule are stored.
+    /// Reports the stored runs of a schedule.
     Recall(RecallRequest),
-    /// To announce and remove snapshots of a schedule.
+    /// Announces and removes snapshots of a schedule.
     Prune(PruneRequest),
-    /// To remove one snapshot.
+    /// Removes one snapshot.
     Remove(RemoveRequest),
-    /// To try a store.
+    /// Probes a store.
     Probe(ProbeRequest),
 }
 
-/// The verbs of `agent`, as they stand in a Pod's command.
+/// Verbs of `agent` in a Pod's command.
 const SAVE: &str = "save";
 const INSPECT: &str = "inspect";
 const LATEST: &str = "latest";
@@ -112,32 +112,32 @@ const PRUNE: &str = "prune";
 const REMOVE: &str = "remove";
 const PROBE: &str = "probe";
 
-/// Whether a Pod of ours saves.
+/// Whether a Holdfast Pod saves.
 pub fn saves(pod: &PodSpec) -> bool {
     runs(pod, SAVE)
 }
 
-/// Whether a Pod of ours only asks the store.
+/// Whether a Holdfast Pod only asks the store about a snapshot.
 pub fn inspects(pod: &PodSpec) -> bool {
     runs(pod, INSPECT)
 }
 
-/// Whether a Pod of ours looks for the latest snapshot.
+/// Whether a Holdfast Pod looks for the latest snapshot.
 pub fn searches(pod: &PodSpec) -> bool {
     runs(pod, LATEST)
 }
 
-/// Whether a Pod of ours removes snapshots of a schedule.
+/// Whether a Holdfast Pod removes snapshots of a schedule.
 pub fn prunes(pod: &PodSpec) -> bool {
     runs(pod, PRUNE)
 }
 
-/// Whether a Pod of ours removes one snapshot.
+/// Whether a Holdfast Pod removes one snapshot.
 pub fn removes(pod: &PodSpec) -> bool {
     runs(pod, REMOVE)
 }
 
-/// Whether a Pod of ours tries a store.
+/// Whether a Holdfast Pod probes a store.
 pub fn probes(pod: &PodSpec) -> bool {
     runs(pod, PROBE)
 }
@@ -146,12 +146,12 @@ fn runs(pod: &PodSpec, verb: &str) -> bool {
     pod.containers.iter().flat_map(|c| c.command.iter().flatten()).any(|word| word == verb)
 }
 
-/// The Pod that a Job makes.
+/// Returns the spec of a Job's Pod.
 pub fn pod_spec(job: &Job) -> Option<&PodSpec> {
     job.spec.as_ref()?.template.spec.as_ref()
 }
 
-/// The arguments of the agent of a Job.
+/// Returns the arguments of a Job's agent.
 pub fn arguments(job: &Job) -> &[String] {
     let agent = pod_spec(job).and_then(|pod| pod.containers.iter().find(|c| c.name == CONTAINER));
     agent.and_then(|agent| agent.args.as_deref()).unwrap_or_default()
@@ -162,7 +162,7 @@ pub fn allows_last(job: &Job) -> bool {
     arguments(job).iter().any(|arg| arg == "--allow-last")
 }
 
-/// Whether the agent of this Job is told that the store has to have this mark.
+/// Whether the agent of this Job expects this store ID.
 pub fn expects(job: &Job, mark: &str) -> bool {
     super::expects_store(arguments(job), mark)
 }
@@ -186,12 +186,12 @@ impl Work {
             Self::Inspect(request) => Some(&request.cluster),
             Self::Recall(request) => Some(&request.cluster),
             Self::Prune(request) => Some(&request.cluster),
-            // Its own, which need not be the one whose snapshots these are.
+            // The Job's own cluster, which may differ from the snapshots' cluster.
             Self::Latest(_) | Self::Remove(_) | Self::Probe(_) => None,
         }
     }
 
-    /// A probe, a search and a prune are repeated by their owner's own plan, which knows when.
+    /// Returns the number of retries. The owner's plan repeats a probe, a search, a recall, a prune and a removal.
     const fn backoff_limit(&self) -> i32 {
         match self {
             Self::Save(_) => BACKOFF_LIMIT,
@@ -202,7 +202,8 @@ impl Work {
 
     const fn kept_seconds(&self) -> i32 {
         match self {
-            // Of a search too: why it found nothing is told until the next one has ended, ten minutes later and more.
+            // A search too: the reason for an empty result stays visible until the next search has ended, ten or more minutes
+            // later.
             Self::Save(_) | Self::Inspect(_) | Self::Latest(_) | Self::Recall(_) | Self::Prune(_) | Self::Remove(_) => {
                 KEPT_SECONDS
             }
@@ -227,8 +228,8 @@ impl Work {
             Self::Save(_) | Self::Probe(_) => Use::Save,
             Self::Inspect(_) | Self::Recall(_) => Use::Inspect,
             Self::Prune(_) | Self::Remove(_) => Use::Prune,
-            // As the restore that comes after it: the agent says which Secret is missing, kubelet would wait for it in
-            // silence until the Job's time is over.
+            // As in the following restore: the agent reports a missing Secret, whereas kubelet would wait in silence until the
+            // Job's deadline.
             Self::Latest(_) => Use::Restore,
         }
     }
@@ -249,56 +250,55 @@ impl Work {
     }
 }
 
-/// What the builder needs; all of it has been judged before.
+/// Input of the builder, already validated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentJob {
     /// Name of the Job.
     pub name: String,
-    /// Namespace of the Job; absent: whichever it is applied to.
+    /// Namespace of the Job; absent: the namespace of `kubectl apply`.
     pub namespace: Option<String>,
-    /// Whether it is the template of a `CronJob`.
+    /// Whether the Job is the template of a `CronJob`.
     pub recurring: bool,
-    /// Its controller; absent in the template of a `CronJob`.
+    /// The Job's controller; absent in the template of a `CronJob`.
     pub owner: Option<OwnerReference>,
-    /// Name of the `EtcdCluster` that the Job is for, for the label; absent: the one whose snapshot it is.
+    /// Name of the `EtcdCluster` for the label; absent: the cluster of the snapshot.
     pub cluster: Option<String>,
     /// Name of the `EtcdSnapshot`, for the label.
     pub snapshot: Option<String>,
     /// Name of the `EtcdSnapshotSchedule`, for the label.
     pub schedule: Option<String>,
-    /// Name of the `EtcdBackupStore` that is probed, for the label.
+    /// Name of the probed `EtcdBackupStore`, for the label.
     pub store: Option<String>,
-    /// The `EtcdBackupStore` that `destination` was taken from.
+    /// The `EtcdBackupStore` of `destination`.
     pub record: Option<StoreRecord>,
-    /// The etcd that is saved, where it is not a cluster of ours: its flags and Secrets are filled in by the builder, where
-    /// the work is to save.
+    /// The etcd to save from, if not a plaintext cluster of Holdfast: for a save the builder fills in its flags and Secrets.
     pub external: Option<External>,
-    /// Where the snapshot waits for a slow store.
+    /// The spool, in which the snapshot waits for a slow store.
     pub spool: Option<Spool>,
-    /// The Secret of those who read, where it is another one than the `destination`'s: a probe tries both.
+    /// The Secret for reading, if this Secret differs from the `destination`'s: a probe tries both.
     pub readers: Option<LocalRef>,
-    /// What the agent is asked.
+    /// The agent's request.
     pub work: Work,
-    /// Where the backup goes, or is.
+    /// The place of the backup.
     pub destination: Location,
     /// Image of the agent.
     pub image: String,
-    /// What stands between the Pod and the store.
+    /// Proxies between the Pod and the store.
     pub proxies: Proxies,
-    /// What the snapshot says about the Pod.
+    /// The snapshot's settings for the Pod.
     pub agent: Agent,
-    /// Where the cluster's Pods may run.
+    /// The cluster's placement of Pods.
     pub placement: Placement,
-    /// Pods that were tried by earlier Jobs of the same snapshot.
+    /// Number of Pods that earlier Jobs of the same snapshot tried.
     pub attempts_before: i32,
-    /// The most bytes that the database can have; absent: the most that etcd is meant for.
+    /// Largest size of the database in bytes; absent: etcd's suggested maximum.
     pub most_bytes: Option<u64>,
-    /// The user of the Pod, where neither agent nor cluster choose.
+    /// The user of the Pod, if neither agent nor cluster choose a user.
     pub run_as: RunAs,
 }
 
 impl AgentJob {
-    /// The least that a Job is: for nobody, of nobody, in whichever namespace it is applied to.
+    /// Returns a minimal Job: without an owner, a namespace and labels of a cluster or snapshot.
     pub fn of(name: String, work: Work, destination: Location, image: String) -> Self {
         Self {
             name,
@@ -326,13 +326,13 @@ impl AgentJob {
     }
 }
 
-/// The Job.
+/// Returns the Job.
 pub fn job(want: &AgentJob) -> Job {
     let labels = labels(want);
     let attempts = (want.attempts_before > 0).then(|| (key::ATTEMPTS_BEFORE, want.attempts_before.to_string()));
     // JSON of our own types cannot fail.
     let record = want.record.as_ref().and_then(|r| Some((key::STORE_RECORD, serde_json::to_string(r).ok()?)));
-    // Of a `CronJob`: each run is recorded by what stands on its Job.
+    // For a `CronJob`: the operator records each run from the annotations of its Job.
     let cluster = match &want.work {
         Work::Save(request) if want.recurring => request.cluster_uid.clone(),
         _ => None,
@@ -354,7 +354,7 @@ pub fn job(want: &AgentJob) -> Job {
             active_deadline_seconds: Some(i64::from(want.work.deadline_seconds()) + DEADLINE_SLACK_SECONDS),
             pod_failure_policy: Some(failure_policy()),
             ttl_seconds_after_finished: want.owner.is_some().then_some(want.work.kept_seconds()),
-            // Never two Pods at once on one volume.
+            // At most one Pod at a time on a volume.
             pod_replacement_policy: Some("Failed".to_owned()),
             template: PodTemplateSpec { metadata: Some(pod_metadata(want, labels)), spec: Some(pod(want)) },
             ..JobSpec::default()
@@ -363,8 +363,8 @@ pub fn job(want: &AgentJob) -> Job {
     }
 }
 
-/// Our labels: of the snapshot's Job and its Pod. The component is never a member's, so no Service, budget or affinity of
-/// the cluster ever selects this Pod.
+/// Labels of the Job and its Pod. The component is never a member's, so no Service, budget or affinity of the cluster selects
+/// this Pod.
 pub(super) fn labels(want: &AgentJob) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::from([
         (key::NAME.to_owned(), "etcd".to_owned()),
@@ -381,7 +381,7 @@ pub(super) fn labels(want: &AgentJob) -> BTreeMap<String, String> {
     labels
 }
 
-/// The Pod's metadata: what the user adds, and ours on top.
+/// Returns the Pod's metadata: the user's labels and annotations, overridden by Holdfast's labels.
 fn pod_metadata(want: &AgentJob, ours: BTreeMap<String, String>) -> ObjectMeta {
     let PodMetadata { labels: mut all, annotations } = want.agent.pod_metadata.clone().unwrap_or_default().foreign();
     all.extend(ours);
@@ -394,7 +394,7 @@ fn pod_metadata(want: &AgentJob, ours: BTreeMap<String, String>) -> ObjectMeta {
 
 fn pod(want: &AgentJob) -> PodSpec {
     let opened = store::open(&want.destination, want.work.uses());
-    // Of a save alone: an etcd's Secrets may be gone when only the store is asked.
+    // Only for a save: an etcd's Secrets may be gone when a Job asks the store.
     let etcd = want.external.as_ref().filter(|_| matches!(want.work, Work::Save(_))).map(external::reach);
     let (work, beside) = beside(want);
     let args = work.to_args(opened.flags, etcd.as_ref().map(|etcd| etcd.flags.clone()));
@@ -403,7 +403,7 @@ fn pod(want: &AgentJob) -> PodSpec {
         volumes.push(volume);
         mounts.push(mount);
     }
-    // Never the affinity or the spread: a rule that keeps members apart must not keep a backup from running.
+    // Without affinity and spread: a rule that separates members must not block a backup.
     let Placement {
         affinity: _,
         topology_spread_constraints: _,
@@ -422,7 +422,7 @@ fn pod(want: &AgentJob) -> PodSpec {
         enable_service_links: Some(false),
         security_context: Some(pod_security_as(run_as)),
         termination_grace_period_seconds: Some(GRACE_SECONDS),
-        // The agent's own before those of the cluster's members.
+        // The agent's own settings override the settings of the cluster's members.
         tolerations: want.agent.tolerations.clone().or(tolerations),
         node_selector: want.agent.node_selector.clone().or(node_selector),
         priority_class_name,
@@ -436,7 +436,7 @@ fn pod(want: &AgentJob) -> PodSpec {
             env: Some(env(want)),
             resources: Some(want.agent.resources.clone().unwrap_or_else(|| default_resources(want))),
             security_context: Some(container_security()),
-            // The report only: log lines never become a status.
+            // Only the report: log lines never become a status.
             termination_message_policy: Some("File".to_owned()),
             volume_mounts: Some(opened.mounts.into_iter().chain(mounts).collect()),
             ..Container::default()
@@ -446,8 +446,8 @@ fn pod(want: &AgentJob) -> PodSpec {
     }
 }
 
-/// The work with the flags of what it has beside its store, and that volume: a save's spool, and credentials of those who
-/// read, which a probe tries too.
+/// Returns the work with the flags of an additional volume, and the volume: a save's spool, or the credentials for reading that
+/// a probe tries too.
 fn beside(want: &AgentJob) -> (Work, Option<(Volume, VolumeMount)>) {
     if let (Work::Save(request), Some(wanted)) = (&want.work, &want.spool)
         && let Some(request) = spool::flags(request.clone(), wanted)
@@ -469,16 +469,16 @@ fn env(want: &AgentJob) -> Vec<EnvVar> {
             None
         }
     };
-    // Of a `CronJob`, whose Jobs have names and UIDs that nobody knows before.
+    // For a `CronJob`, whose Jobs have unpredictable names and UIDs.
     let owner = want.recurring.then_some(OWNER);
     let owner = owner.into_iter().flatten().map(|(name, label)| field(name, format!("metadata.labels['{label}']")));
     let spec = spec.map(|spec| EnvVar { name: CLUSTER_SPEC.to_owned(), value: Some(literal(spec)), value_from: None });
-    // Two Pods of one Job never share a key (I7).
+    // The UID gives each Pod of a Job its own key (I7).
     let pod_uid = field(POD_UID, "metadata.uid".to_owned());
     std::iter::once(pod_uid).chain(owner).chain(spec).chain(store::proxies(&want.destination, &want.proxies)).collect()
 }
 
-/// A variable with a field of the Pod.
+/// Returns a variable with a field of the Pod.
 fn field(name: &str, path: String) -> EnvVar {
     EnvVar {
         name: name.to_owned(),
@@ -490,7 +490,8 @@ fn field(name: &str, path: String) -> EnvVar {
     }
 }
 
-/// What is asked for, and as much memory as a save promises to stay below with the largest database; other work takes less.
+/// Returns the default resources: the request, and the memory limit that a save keeps with the largest database; other work
+/// needs less.
 fn default_resources(want: &AgentJob) -> ResourceRequirements {
     let quantity = |name: &str, value: String| (name.to_owned(), Quantity(value));
     let gibs = want.most_bytes.unwrap_or(SUGGESTED_MOST).div_ceil(1 << 30);
@@ -505,11 +506,11 @@ fn default_resources(want: &AgentJob) -> ResourceRequirements {
     }
 }
 
-/// How a program of ours ends that does not know its flags (clap's code).
+/// Exit code of a Holdfast program with an unknown flag (clap's code).
 pub(crate) const USAGE: i32 = 2;
 
-/// Evictions and drains do not count; what no repetition can mend ends the Job at once. The first rule that fits wins,
-/// so an agent that was cut short by a drain is not taken at its exit code.
+/// Evictions and drains do not count; a failure that no retry can fix ends the Job at once. The first matching rule wins, so
+/// the exit code of an agent that a drain interrupted does not count.
 fn failure_policy() -> PodFailurePolicy {
     // The API server refuses an unsorted list.
     let ends = Failure::by_code().into_iter().filter(|failure| failure.retry != Retry::Again);

@@ -1,6 +1,7 @@
-//! An `EtcdMember`, as the cluster pass makes it.
+//! An `EtcdMember`, built by the cluster's pass.
 //!
-//! Decides what is copied from the cluster at birth. Which member is made, and when, is decided by the cluster pass.
+//! Decides the fields that the member copies from the cluster at birth. The cluster's pass decides which member to create, and
+//! when.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -11,13 +12,13 @@ use crate::api::tls::MemberTls;
 use crate::api::{EtcdCluster, EtcdMember, EtcdMemberSpec, MEMBER_FINALIZER, key, name};
 use crate::plan::{fingerprint, meta};
 
-/// The first member: it founds the cluster, or carries the restored data.
+/// Returns the first member, which founds the cluster or carries the restored data.
 pub fn seed(cluster: &EtcdCluster, member: &str, restore: Option<Restoring>) -> EtcdMember {
     let url = peer_url(cluster, member);
     born(cluster, member, Birth::Seed, Some(format!("{member}={url}")), restore)
 }
 
-/// A member that joins. It gets its initial cluster, and with it a Pod, once etcd knows it.
+/// Returns a member that joins. After etcd lists the member, the member gets its initial cluster, and then a Pod.
 pub fn joiner(cluster: &EtcdCluster, member: &str) -> EtcdMember {
     let mut joiner = born(cluster, member, Birth::Joiner, None, None);
     let formed = cluster.status.as_ref().and_then(|status| status.latches.formed.as_ref());
@@ -25,8 +26,8 @@ pub fn joiner(cluster: &EtcdCluster, member: &str) -> EtcdMember {
     joiner
 }
 
-/// Whether a member was made for an earlier spec of its cluster: another version, image, volume, transport
-/// security, or other settings.
+/// Whether a member was created for an earlier spec of its cluster: another version, image, volume, transport security, or
+/// other settings.
 pub fn is_outdated(member: &EtcdMember, cluster: &EtcdCluster) -> bool {
     let (is, wanted) = (&member.spec, &cluster.spec);
     is.version != wanted.version
@@ -38,19 +39,19 @@ pub fn is_outdated(member: &EtcdMember, cluster: &EtcdCluster) -> bool {
         || is.tls.as_ref().is_some_and(|tls| tls.made_for != made_for(cluster))
 }
 
-/// The peer URL of a member of this cluster.
+/// Returns the peer URL of a member of this cluster.
 pub fn peer_url(cluster: &EtcdCluster, member: &str) -> String {
     let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
     name::peer_url(cluster.spec.scheme(), member, meta::name(&cluster.metadata), namespace)
 }
 
-/// Whether a peer URL is of this cluster, whichever member it names.
+/// Whether a peer URL belongs to a member of this cluster.
 pub fn is_peer_url(cluster: &EtcdCluster, url: &str) -> bool {
     let name = url.split_once("://").and_then(|(_, rest)| rest.split_once('.')).map(|(name, _)| name);
     name.is_some_and(|name| !name.is_empty() && url == peer_url(cluster, name))
 }
 
-/// etcd's cluster token: the UID is in it, so that members of two incarnations never speak to each other.
+/// Returns etcd's cluster token. The token contains the UID, so that members of two incarnations never talk to each other.
 pub fn token(cluster: &EtcdCluster) -> String {
     let meta = &cluster.metadata;
     name::cluster_token(meta.namespace.as_deref().unwrap_or_default(), meta::name(meta), meta::uid(meta))
@@ -104,12 +105,12 @@ fn born(
     }
 }
 
-/// The name without which members accept no peer, where the spec gives one.
+/// Returns the name that members require in a peer's certificate, if the spec has a name.
 pub fn peer_name(cluster: &EtcdCluster) -> Option<String> {
     cluster.spec.peer_tls()?.allowed_hostname.clone()
 }
 
-/// Fingerprint of the sources of certificates, where the spec gives any.
+/// Returns the fingerprint of the certificate sources, if the spec has any.
 fn made_for(cluster: &EtcdCluster) -> Option<String> {
     let tls = cluster.spec.tls.as_ref().and_then(|tls| serde_json::to_string(tls).ok())?;
     Some(fingerprint::of([tls]))

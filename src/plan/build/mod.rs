@@ -1,7 +1,6 @@
-//! Validated values to Kubernetes objects; infallible.
+//! Builds Kubernetes objects from validated values; infallible.
 //!
-//! Decides what every object of ours has in common: labels, owners, security settings. What is in an object stands in
-//! the file of its kind.
+//! Decides the common parts of all Holdfast objects: labels, owners, security settings. The file of each kind decides the rest.
 
 use std::collections::BTreeMap;
 
@@ -29,34 +28,34 @@ pub mod store;
 #[cfg(test)]
 mod tests;
 
-/// Whether an agent with these arguments is told that its store has to have this mark.
+/// Whether these arguments make the agent expect this store ID.
 pub fn expects_store(args: &[String], mark: &str) -> bool {
     args.iter().any(|arg| arg.strip_prefix("--expect-store-id=") == Some(mark))
 }
 
 /// Containers of a member's Pod.
 pub mod container {
-    /// Copies our static binary onto a scratch volume.
+    /// Copies Holdfast's static binary onto a scratch volume.
     pub const INSTALL: &str = "install";
     /// Rebuilds the seed's data.
     pub const RESTORE: &str = "restore";
-    /// The gate, and then etcd.
+    /// Runs the gate, and then etcd.
     pub const ETCD: &str = "etcd";
-    /// In the order they run.
+    /// All containers, in the order in which they run.
     pub const ALL: [&str; 3] = [INSTALL, RESTORE, ETCD];
 }
 
 /// Ports of a member.
 pub mod port {
-    /// Clients.
+    /// Port for clients.
     pub const CLIENT: i32 = 2379;
-    /// Other members.
+    /// Port for other members.
     pub const PEER: i32 = 2380;
-    /// Probes and metrics, without a certificate: they have to work when those are broken.
+    /// Port for probes and metrics, without a certificate: both must work while certificates are broken.
     pub const METRICS: i32 = 2381;
 }
 
-/// The user and group everything runs as: the one of distroless images.
+/// User and group of all Holdfast Pods: the user of distroless images.
 pub const USER: i64 = 65532;
 
 /// Labels of every child of a cluster.
@@ -72,8 +71,8 @@ pub fn labels(cluster: &str, cluster_uid: &str) -> BTreeMap<String, String> {
     .into()
 }
 
-/// Labels that find the members' Pods of one cluster: of this very one, since a new cluster of the same name must not
-/// send its clients to Pods of the old one that are still going (I3). No Job or agent carries this component.
+/// Labels that select the members' Pods of this cluster, by its UID: a new cluster with the same name must not send clients to
+/// Pods of the old cluster that still run (I3). No Job and no agent has this component.
 pub fn selector(cluster: &EtcdCluster) -> BTreeMap<String, String> {
     [
         (key::COMPONENT, component::MEMBER),
@@ -84,7 +83,7 @@ pub fn selector(cluster: &EtcdCluster) -> BTreeMap<String, String> {
     .into()
 }
 
-/// [`selector`], narrowed to the members with a vote.
+/// [`selector`], narrowed to the voters.
 pub fn voters(cluster: &EtcdCluster) -> BTreeMap<String, String> {
     let mut selector = selector(cluster);
     selector.insert(key::ROLE.to_owned(), crate::api::role::VOTER.to_owned());
@@ -107,7 +106,7 @@ pub fn owned_by_cluster(name: String, cluster: &EtcdCluster) -> ObjectMeta {
     }
 }
 
-/// A reference to the controlling owner.
+/// Returns an owner reference with `controller: true`.
 pub fn owner<K: Resource<DynamicType = ()>>(of: &K) -> OwnerReference {
     OwnerReference {
         api_version: K::api_version(&()).into_owned(),
@@ -119,7 +118,7 @@ pub fn owner<K: Resource<DynamicType = ()>>(of: &K) -> OwnerReference {
     }
 }
 
-/// A Pod's security settings: Kubernetes' `restricted` level, and a volume group so that a fresh volume is writable.
+/// Security settings of a Pod: Kubernetes' `restricted` level, and a volume group so that a fresh volume is writable.
 pub fn pod_security() -> PodSecurityContext {
     PodSecurityContext {
         run_as_non_root: Some(true),
@@ -132,17 +131,17 @@ pub fn pod_security() -> PodSecurityContext {
     }
 }
 
-/// The same, with the user and the groups that are chosen.
+/// [`pod_security`] with the chosen user and groups.
 pub fn pod_security_as(run_as: RunAs) -> PodSecurityContext {
     let fixed = pod_security();
     match run_as {
         RunAs::Fixed => fixed,
-        // OpenShift refuses a Pod that names a user outside of its namespace's range, and fills in what is absent.
+        // OpenShift refuses a Pod with a user outside its namespace's range, and fills in an absent user.
         RunAs::Unset => PodSecurityContext { run_as_user: None, run_as_group: None, fs_group: None, ..fixed },
     }
 }
 
-/// A container's security settings: Kubernetes' `restricted` level, and a root file system nobody writes to.
+/// Security settings of a container: Kubernetes' `restricted` level, and a read-only root file system.
 pub fn container_security() -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),
@@ -152,7 +151,7 @@ pub fn container_security() -> SecurityContext {
     }
 }
 
-/// etcd's image: a digest wins over the version's tag.
+/// Returns etcd's image: a digest wins over the version's tag.
 pub fn etcd_image(image: Option<&Image>, version: &str, default_repository: &str) -> String {
     let repository = image.and_then(|i| i.repository.as_deref()).unwrap_or(default_repository);
     match image.and_then(|i| i.digest.as_deref()) {
@@ -161,8 +160,8 @@ pub fn etcd_image(image: Option<&Image>, version: &str, default_repository: &str
     }
 }
 
-/// An argument that kubelet hands on as it is: `$(NAME)` in arguments would be replaced by a variable's value, and `$$`
-/// stands for one dollar (I28).
+/// Escapes `$`, so that kubelet passes the argument on unchanged: kubelet replaces `$(NAME)` by a variable's value, and `$$` by
+/// a dollar (I28).
 pub fn literal(argument: &str) -> String {
     argument.replace('$', "$$")
 }

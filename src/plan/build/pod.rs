@@ -1,7 +1,7 @@
 //! A member's Pod.
 //!
-//! Decides what runs and how it is probed. Whether a Pod is made, and whether it may start on an empty volume or
-//! restore, is decided by the member pass and given in [`Start`].
+//! Decides the containers and their probes. The member's pass decides whether the operator creates a Pod, and whether the Pod
+//! may start on an empty volume or restore, and passes both in [`Start`].
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -30,9 +30,9 @@ use crate::plan::certificate::{Files, files};
 use crate::plan::valid::{Server, Version};
 use crate::plan::{Settings, meta};
 
-/// Where our binary is copied to.
+/// Folder for the copy of Holdfast's binary.
 const BIN_FOLDER: &str = "/holdfast-bin";
-/// Our binary, inside etcd's own image.
+/// Holdfast's binary, inside etcd's image.
 const BIN: &str = "/holdfast-bin/holdfast";
 /// etcd, inside its image.
 const ETCD: &str = "/usr/local/bin/etcd";
@@ -45,22 +45,23 @@ const TLS: &str = "tls";
 /// The file with the Pod's annotations.
 const ANNOTATIONS: &str = "/etc/holdfast/podinfo/annotations";
 
-/// What the Pod may do besides running etcd on the member's own data.
+/// Permissions of the Pod beyond running etcd on the member's own data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Start<'a> {
-    /// UID of the member's claim; of a member in memory its own.
+    /// UID of the member's claim; for a member in memory the member's own UID.
     pub claim_uid: &'a str,
     /// etcd's `--initial-cluster`.
     pub initial_cluster: &'a str,
-    /// An empty volume may be started on, or restored into: only before the member has joined (I3).
+    /// Whether the gate may start on an empty volume, or the restore may fill an empty volume: only before the member has
+    /// joined (I3).
     pub may_start_empty: bool,
-    /// An empty volume founds a new cluster: only a seed's, before the cluster has formed (I2).
+    /// Whether an empty volume founds a new cluster: only for a seed, before the cluster has formed (I2).
     pub found: bool,
-    /// Rebuild the data first: only a seed's, before the cluster has formed (I9).
+    /// The restore that rebuilds the data first: only for a seed, before the cluster has formed (I9).
     pub restore: Option<(&'a Restoring, &'a Location)>,
 }
 
-/// The Pod.
+/// Returns the Pod.
 pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &Start<'_>, settings: &Settings) -> Pod {
     let restore = start.restore.map(|(restoring, store)| {
         let opened = open(store, Use::Restore).with_identities(&restoring.identity_secret_refs);
@@ -91,10 +92,10 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
             containers: vec![etcd_container(member, server, start, in_etcds_image)],
             volumes: Some(volumes),
             restart_policy: Some("Always".to_owned()),
-            // etcd hands leadership over and closes its files in well under a second; a slow disk may need longer.
+            // etcd transfers leadership and closes its files in well under a second; a slow disk may need longer.
             termination_grace_period_seconds: Some(30),
             security_context: Some(super::pod_security_as(run_as)),
-            // A store that takes a workload's identity: a role of the cloud's, never a token of the Kubernetes API.
+            // For a store that accepts a workload identity: a cloud role, never a token for the Kubernetes API.
             service_account_name: agent.and_then(|agent| agent.service_account_name.clone()),
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
@@ -110,7 +111,7 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
     }
 }
 
-/// The labels by which a member's Pod is found, whatever it does just now.
+/// Labels that select a member's Pod in each of its states.
 pub fn selected_by(member: &EtcdMember) -> BTreeMap<String, String> {
     let cluster = &member.spec.cluster_ref;
     let mut labels = super::labels(&cluster.name, &cluster.uid);
@@ -122,17 +123,17 @@ fn metadata(member: &EtcdMember, start: &Start<'_>, agent: Option<&Agent>, setti
     let added = agent.and_then(|agent| agent.pod_metadata.clone()).unwrap_or_default().foreign();
     let PodMetadata { mut labels, mut annotations } = added;
     labels.extend(selected_by(member));
-    // Clients reach nobody who has not been admitted by the cluster pass.
+    // The cluster's pass sets the voter's label, so clients reach only admitted members.
     labels.insert(key::ROLE.to_owned(), role::LEARNER.to_owned());
     let permission = start.may_start_empty.then(|| (key::MAY_START_EMPTY.to_owned(), start.claim_uid.to_owned()));
     let count = member.spec.start_count;
     let started = (count > 0).then(|| (key::STARTED.to_owned(), count.to_string()));
     let joined = member.spec.joined.as_ref().map(|joined| (key::JOINED.to_owned(), joined.annotation()));
-    // It is made anew later, by the version that has made it.
+    // The operator version that created the Pod is the version that replaces the Pod later.
     let made_with = start.restore.map(|_| (key::AGENT_IMAGE.to_owned(), settings.agent_image.clone()));
     let staged = member.spec.tls.as_ref().and_then(|tls| Some((key::TLS.to_owned(), tls.staged.clone()?)));
     annotations.extend(permission.into_iter().chain(started).chain(joined).chain(made_with).chain(staged));
-    // `kubectl logs` and `kubectl exec` say nothing of the other containers then.
+    // So that `kubectl logs` and `kubectl exec` do not list the other containers.
     annotations.insert("kubectl.kubernetes.io/default-container".to_owned(), container::ETCD.to_owned());
     ObjectMeta {
         name: member.metadata.name.clone(),
@@ -144,18 +145,18 @@ fn metadata(member: &EtcdMember, start: &Start<'_>, agent: Option<&Agent>, setti
     }
 }
 
-/// Everything our containers share.
+/// The common part of all Holdfast containers.
 fn base() -> Container {
     Container {
         security_context: Some(super::container_security()),
-        // A gate or an agent that dies before its report still leaves its last lines.
+        // A gate or an agent that dies before its report leaves the last lines of its log.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         ..Container::default()
     }
 }
 
-/// With etcd's own resources: Kubernetes counts the larger of both, and quotas, limit ranges and the quality of service of a Pod
-/// look at each container.
+/// Has etcd's resources: Kubernetes counts the larger of both containers, and quotas, limit ranges and the quality of service
+/// of a Pod depend on each container.
 fn install(member: &EtcdMember, settings: &Settings) -> Container {
     Container {
         name: container::INSTALL.to_owned(),
@@ -178,7 +179,7 @@ fn identity(member: &EtcdMember, start: &Start<'_>) -> IdentityFlags {
     }
 }
 
-/// Runs in etcd's own image of the target version, so that etcdutl matches the server.
+/// Runs in the etcd image of the target version, so that etcdutl matches the server.
 fn restore_container(
     member: &EtcdMember,
     server: &Server,
@@ -193,7 +194,7 @@ fn restore_container(
         expect_store_id: restoring.store_id.clone(),
         age_identity_dirs: opened.identity_dirs.clone(),
         allow_unverified: restoring.allow_unverified,
-        // Latched before there was such a thing: it stays as it was decided.
+        // An early latch has no revision bump, and the restore keeps its decision.
         revision_bump: restoring.revision_bump.and_then(|bump| u64::try_from(bump).ok()).unwrap_or(0),
         volume: PathBuf::from(VOLUME),
         etcdutl: PathBuf::from(ETCDUTL),
@@ -202,9 +203,9 @@ fn restore_container(
         restore_uid: restoring.restore_uid.clone(),
         initial_cluster: start.initial_cluster.to_owned(),
         annotations: Some(PathBuf::from(ANNOTATIONS)),
-        // Nothing can be logged in with: clusters have no credentials yet.
+        // Clusters have no credentials yet, so no client could log in.
         refuse_auth: true,
-        // The same that etcd gets: a database that fills it would be served and take no write.
+        // etcd's own quota: etcd would serve a database that fills the quota, and refuse each write.
         quota_backend_bytes: Some(server.quota),
         json: false,
         deadline_seconds: restoring.deadline_seconds,
@@ -221,7 +222,7 @@ fn restore_container(
     }
 }
 
-/// etcd's image need not hold any CA certificates; without some no HTTP client can be made.
+/// etcd's image may have no CA certificates, and without certificates no HTTP client starts.
 fn certificates() -> EnvVar {
     let value = Some(format!("{BIN_FOLDER}/ca-certificates.crt"));
     EnvVar { name: "SSL_CERT_FILE".to_owned(), value, value_from: None }
@@ -234,7 +235,7 @@ fn etcd_container(member: &EtcdMember, server: &Server, start: &Start<'_>, in_et
         seed: start.found,
         restore_uid: member.spec.restore.as_ref().map(|r| r.restore_uid.clone()),
         annotations: PathBuf::from(ANNOTATIONS),
-        // I27: the Pod after the latest one that was seen serving.
+        // I27: the number after the latest Pod seen serving.
         start: member.spec.start_count.saturating_add(1),
         after: if start.may_start_empty { after(member, start.initial_cluster) } else { vec![] },
         exec: std::iter::once(ETCD.to_owned()).chain(etcd_args(member, server, start.initial_cluster)).collect(),
@@ -243,7 +244,7 @@ fn etcd_container(member: &EtcdMember, server: &Server, start: &Start<'_>, in_et
         name: container::ETCD.to_owned(),
         command: Some(vec![BIN.to_owned()]),
         args: Some(arguments(&["gate"], request.to_args())),
-        // No ETCDCTL_ENDPOINTS: etcdctl's default is the right one, and etcdctl panics where a flag shadows a variable.
+        // Without ETCDCTL_ENDPOINTS: etcdctl's default is right, and etcdctl panics if a flag shadows a variable.
         env: member.spec.tls.as_ref().map(|_| etcdctl_certificates()),
         ports: Some(vec![
             container_port("client", port::CLIENT),
@@ -258,7 +259,7 @@ fn etcd_container(member: &EtcdMember, server: &Server, start: &Start<'_>, in_et
     }
 }
 
-/// `kubectl exec MEMBER -- etcdctl` works without a flag.
+/// Environment with which `kubectl exec MEMBER -- etcdctl` works without a flag.
 fn etcdctl_certificates() -> Vec<EnvVar> {
     let Files { ca, certificate, key } = files::ETCDCTL;
     let variables = [("ETCDCTL_CACERT", ca), ("ETCDCTL_CERT", certificate), ("ETCDCTL_KEY", key)];
@@ -278,8 +279,8 @@ fn arguments(verb: &[&str], flags: Vec<String>) -> Vec<String> {
     verb.iter().map(|v| (*v).to_owned()).chain(flags.into_iter().map(|f| literal(&f))).collect()
 }
 
-/// The peer URLs of those who start before this member: of joiners that boot at the same moment each would wait 7 s for
-/// the other's answers. A member that runs already answers at once and costs nothing.
+/// Peer URLs of the members that start before this member: two joiners that boot at the same moment would wait 7 s for each
+/// other's answers. A running member answers at once.
 fn after(member: &EtcdMember, initial_cluster: &str) -> Vec<String> {
     let own = meta::name(&member.metadata);
     let before = initial_cluster.split(',').filter_map(|entry| entry.split_once('=')).filter(|(name, _)| *name < own);
@@ -288,7 +289,7 @@ fn after(member: &EtcdMember, initial_cluster: &str) -> Vec<String> {
     before
         .map(|(name, url)| match member.spec.scheme() {
             Scheme::Http => url.to_owned(),
-            // The gate has no certificate that a peer would accept.
+            // The gate has no certificate that a peer accepts.
             Scheme::Https => format!("http://{}:{}", name::host(name, cluster, namespace), port::METRICS),
         })
         .collect()
@@ -342,15 +343,16 @@ fn get(path: &str) -> HTTPGetAction {
     HTTPGetAction { path: Some(path.to_owned()), port: IntOrString::Int(port::METRICS), ..HTTPGetAction::default() }
 }
 
-/// `/livez` and `/readyz` exist from 3.5.11 on. `/health` fails for every alarm that it is not told to leave out (etcd:
-/// server/etcdserver/api/etcdhttp, `checkAlarms`), and an alarm is no reason to restart all members or to send nobody to them.
+/// Returns the request of a probe. `/livez` and `/readyz` exist since 3.5.11. `/health` fails for every alarm that its query
+/// does not exclude (etcd: server/etcdserver/api/etcdhttp, `checkAlarms`), and an alarm must neither restart all members nor
+/// remove them from the Service.
 fn path(version: Version, modern: &'static str, old: &'static str) -> HTTPGetAction {
     get(if version >= (Version { minor: 5, patch: 11 }) { modern } else { old })
 }
 
 const OLD_LIVEZ: &str = "/health?serializable=true&exclude=NOSPACE&exclude=CORRUPT";
 
-/// An hour: reading a long log back, and waiting for earlier joiners, must never end in a restart that begins anew.
+/// An hour: reading a long log, and waiting for earlier joiners, must not end in a restart from the beginning.
 fn startup(version: Version) -> Probe {
     Probe {
         http_get: Some(path(version, "/livez", OLD_LIVEZ)),
@@ -361,7 +363,7 @@ fn startup(version: Version) -> Probe {
     }
 }
 
-/// Whether the process is alive: a lost quorum or an alarm is no reason to restart it.
+/// Whether the process is alive: a lost quorum or an alarm does not restart the process.
 fn liveness(version: Version) -> Probe {
     Probe {
         http_get: Some(path(version, "/livez", OLD_LIVEZ)),
@@ -372,7 +374,7 @@ fn liveness(version: Version) -> Probe {
     }
 }
 
-/// Whether clients may be sent here: a linearizable read works. Soon seen, and soon taken back.
+/// Whether the Service may send clients here: a linearizable read works. Fast in both directions.
 fn readiness(version: Version) -> Probe {
     Probe {
         http_get: Some(path(version, "/readyz", "/health?exclude=NOSPACE")),
@@ -383,7 +385,7 @@ fn readiness(version: Version) -> Probe {
     }
 }
 
-/// Members prefer other nodes and zones than each other's; they run all the same where there is only one.
+/// Members prefer nodes and zones without another member, and share a node if only one exists.
 fn apart(member: &EtcdMember) -> Affinity {
     let cluster = &member.spec.cluster_ref;
     let labels = [(key::COMPONENT, component::MEMBER), (key::CLUSTER_UID, cluster.uid.as_str())];

@@ -1,7 +1,7 @@
 //! A member's claim.
 //!
-//! Decides its labels and size. It has no owner reference: garbage collection would delete the data whenever the owner
-//! comes back under another UID (a restored management cluster; I4). The member pass deletes it, by label and UID.
+//! Decides its labels and size. The claim has no owner reference: garbage collection would delete the data if the owner came
+//! back under another UID (a restored management cluster; I4). The member's pass deletes the claim, by label and UID.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::api::{EtcdMember, key, name};
 use crate::plan::meta;
 
-/// The claim.
+/// Returns the claim.
 pub fn claim(member: &EtcdMember) -> PersistentVolumeClaim {
     let spec = &member.spec;
     let mut labels = super::labels(&spec.cluster_ref.name, &spec.cluster_ref.uid);

@@ -1,6 +1,7 @@
 //! CPU and memory of containers.
 //!
-//! Decides defaults, and what a volume in memory adds: kubelet counts its files as memory of the container that wrote them.
+//! Decides defaults, and the addition for a volume in memory: kubelet counts its files as memory of the container that wrote
+//! the files.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use crate::api::EtcdMember;
 use crate::plan::valid::bytes;
 
-/// Of the containers that run in etcd's image. Without wishes of its own a member is never the first to be evicted.
+/// Resources of the containers that run in etcd's image. The defaults keep a member from being evicted first.
 pub(super) fn of_member(member: &EtcdMember) -> ResourceRequirements {
     let own = member.spec.resources.clone().filter(|r| {
         r.requests.as_ref().is_some_and(|m| !m.is_empty()) || r.limits.as_ref().is_some_and(|m| !m.is_empty())
@@ -25,16 +26,16 @@ pub(super) fn of_member(member: &EtcdMember) -> ResourceRequirements {
     all
 }
 
-/// Without wishes of its own: an idle etcd, and a small index.
+/// Default memory request: an idle etcd, and a small index.
 const REQUESTED: &str = "256Mi";
 
-/// The least that etcd's heap gets beyond its request, in bytes.
+/// Least memory for etcd's heap beyond the request, in bytes.
 const LEAST_HEAP: u64 = 256 << 20;
 
-/// A volume in memory without a limit gets one: the default limit of a LimitRange knows nothing of the volume, and the API server
-/// refuses the Pod, or the kernel ends etcd. The request covers a full volume and an idle etcd. Half of the volume more is for
-/// the heap: the index of the keys and the log entries that slow followers need are copies of what is in the volume, and the
-/// database has half of it at most.
+/// Sets a memory limit for a volume in memory: the default limit of a LimitRange ignores the volume, and the API server refuses
+/// the Pod, or the kernel kills etcd. The request covers a full volume and an idle etcd. Another half of the volume is for the
+/// heap: the key index and the log entries for slow followers are copies of data on the volume, and the database has at most
+/// half of the volume.
 fn limit_memory(all: &mut ResourceRequirements, size: u64) {
     const MEMORY: &str = "memory";
     if all.limits.as_ref().is_some_and(|limits| limits.contains_key(MEMORY)) {
@@ -42,7 +43,7 @@ fn limit_memory(all: &mut ResourceRequirements, size: u64) {
     }
     let least = bytes(&Quantity(REQUESTED.to_owned())).unwrap_or_default().saturating_add(size);
     let least = Quantity(least.to_string());
-    // Kubernetes requests the whole limit where nothing is requested.
+    // Kubernetes requests the whole limit if the request is absent.
     let requested = all.requests.get_or_insert_default().entry(MEMORY.to_owned()).or_insert(least);
     let limit = bytes(requested).map(|requested| requested.saturating_add(LEAST_HEAP.max(size / 2)));
     if let Some(limit) = limit {
@@ -50,13 +51,13 @@ fn limit_memory(all: &mut ResourceRequirements, size: u64) {
     }
 }
 
-/// These requests, and no limits.
+/// Returns these requests without limits.
 pub(super) fn requests(cpu: &str, memory: &str) -> ResourceRequirements {
     let quantities = [("cpu", cpu), ("memory", memory)].map(|(k, v)| (k.to_owned(), Quantity(v.to_owned())));
     ResourceRequirements { requests: Some(quantities.into()), ..ResourceRequirements::default() }
 }
 
-/// Where nothing is asked for, or nothing limited, it stays so.
+/// Adds the volume to the memory; an absent request or limit stays absent.
 fn add_memory(all: &mut Option<BTreeMap<String, Quantity>>, size: u64) {
     let Some(memory) = all.as_mut().and_then(|all| all.get_mut("memory")) else { return };
     if let Some(sum) = bytes(memory).and_then(|own| own.checked_add(size)) {

@@ -1,7 +1,7 @@
 //! The two Services of a cluster.
 //!
-//! Decides names, ports and selectors: members find each other through the headless one before they are ready, clients
-//! reach members with a vote only.
+//! Decides names, ports and selectors: members find each other through the headless Service before readiness, and clients reach
+//! only voters.
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 
@@ -9,7 +9,7 @@ use super::{owned_by_cluster, port, selector, voters};
 use crate::api::{EtcdCluster, name};
 use crate::plan::meta;
 
-/// The headless Service. Names resolve before a Pod is ready: etcd needs its peers to become ready.
+/// Returns the headless Service. Names resolve before a Pod is ready: etcd needs its peers to become ready.
 pub fn peer(cluster: &EtcdCluster) -> Service {
     Service {
         metadata: owned_by_cluster(name::peer_service(meta::name(&cluster.metadata)), cluster),
@@ -25,7 +25,7 @@ pub fn peer(cluster: &EtcdCluster) -> Service {
     }
 }
 
-/// The Service for clients: voters only, since learners refuse reads and writes (I16).
+/// Returns the Service for clients: voters only, since learners refuse reads and writes (I16).
 pub fn client(cluster: &EtcdCluster) -> Service {
     Service {
         metadata: owned_by_cluster(name::client_service(meta::name(&cluster.metadata)), cluster),
@@ -39,12 +39,12 @@ pub fn client(cluster: &EtcdCluster) -> Service {
     }
 }
 
-/// Where the spec is silent the API server decides.
+/// Returns the IP family policy; `None`: the API server decides.
 fn families(cluster: &EtcdCluster) -> Option<String> {
     cluster.spec.ip_family_policy.map(|policy| policy.as_str().to_owned())
 }
 
-/// Protocol and target are written out: what the API server adds by itself must not look like a difference (I17).
+/// Returns a port with protocol and target: a default that the API server adds must not look like a difference (I17).
 fn service_port(name: &str, port: i32) -> ServicePort {
     ServicePort { name: Some(name.to_owned()), port, protocol: Some("TCP".to_owned()), ..ServicePort::default() }
 }

@@ -1,6 +1,6 @@
-//! Where a snapshot waits for a slow store, as an agent's container sees it: flags, volume and mount.
+//! The spool, in which a snapshot waits for a slow store: flags, volume and mount of an agent's container.
 //!
-//! Decides the volume: of the node's disk, or of a storage class; never one of etcd's.
+//! Decides the volume: of the node's disk, or of a storage class; never a volume of etcd.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,22 +16,22 @@ use super::store::mount;
 use crate::api::snapshot::Spool;
 use crate::plan::valid;
 
-/// Where it is mounted.
+/// Mount path of the spool.
 const FOLDER: &str = "/spool";
 const VOLUME: &str = "spool";
 
-/// A file system's own share: ext4 has tables and a journal, and keeps a twentieth for root alone. The agent takes the rest.
+/// The file system's share: ext4 has tables and a journal, and reserves a twentieth for root. The agent gets the rest.
 const SHARE: u64 = 8;
 const JOURNAL: u64 = 16 << 20;
 
-/// The request with the spool's flags; `None` where its size is no size (CEL refuses that at admission).
+/// Adds the spool's flags to the request; `None`: the size is not valid (CEL refuses such a size at admission).
 pub fn flags(request: SaveRequest, spool: &Spool) -> Option<SaveRequest> {
     let bytes = valid::bytes(&spool.size)?;
     let mib = (bytes - bytes / SHARE).saturating_sub(JOURNAL) >> 20;
     (mib > 0).then(|| SaveRequest { spool_dir: Some(PathBuf::from(FOLDER)), spool_mib: Some(mib), ..request })
 }
 
-/// Volume and mount for that. Both go with the Pod.
+/// Returns volume and mount of the spool. Both disappear with the Pod.
 pub fn volume(spool: &Spool) -> (Volume, VolumeMount) {
     let volume = Volume { name: VOLUME.to_owned(), ..Volume::default() };
     let volume = match &spool.storage_class_name {

@@ -1,7 +1,7 @@
-//! A store as an agent's container sees it: flags, volumes and mounts.
+//! A store as an agent's container sees the store: flags, volumes and mounts.
 //!
-//! Decides paths, once for the restore step and for the Job that saves. Secrets are mounted as files, never read here
-//! and never in arguments or the environment (I14).
+//! Decides paths, for the restore step and for the agent's Jobs. kubelet mounts Secrets as files; this file never reads
+//! Secrets, and never puts Secrets into arguments or the environment (I14).
 
 use std::path::PathBuf;
 
@@ -12,23 +12,23 @@ use crate::api::name::LocalRef;
 use crate::api::store::{Location, PvcLocation, StoredSnapshot};
 use crate::plan::Proxies;
 
-/// Where the credentials' Secret is mounted.
+/// Mount path of the credentials' Secret.
 const CREDENTIALS: &str = "/etc/holdfast/credentials";
-/// Where the Secret of those who read is mounted, where it is tried beside the other.
+/// Mount path of the Secret for reading, if a probe tries this Secret beside the other.
 const READ_CREDENTIALS: &str = "/etc/holdfast/read-credentials";
-/// Where the CA's Secret is mounted.
+/// Mount path of the CA's Secret.
 const CA: &str = "/etc/holdfast/ca";
-/// Below this the Secrets with identities are mounted, each in a folder of its own: their keys may have the same names.
+/// Parent folder of the Secrets with identities, each in its own folder: their keys may have the same names.
 const IDENTITIES: &str = "/etc/holdfast/identities";
-/// Where `s3.region` is absent.
+/// The region if `s3.region` is absent.
 const DEFAULT_REGION: &str = "us-east-1";
-/// Where a backup volume is mounted.
+/// Mount path of a backup volume.
 const BACKUP: &str = "/backup";
 
 /// `r--------`; kubelet adds the volume group's bit.
 const OWNER_READS: i32 = 0o400;
 
-/// A store, ready to be put into a Pod.
+/// A store's flags, volumes and mounts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Opened {
     /// The agent's flags.
@@ -42,8 +42,8 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// With these Secrets to decrypt with. They are optional like the store's: the agent tells which is missing, and only
-    /// if the snapshot is encrypted.
+    /// Adds Secrets with identities. The Secrets are optional like the store's: the agent reports a missing Secret, and only if
+    /// the snapshot is encrypted.
     #[must_use]
     pub fn with_identities(mut self, secrets: &[LocalRef]) -> Self {
         for (number, secret) in secrets.iter().enumerate() {
@@ -59,23 +59,23 @@ impl Opened {
 /// How the Pod uses the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// It writes a snapshot: the Secrets have to be there, or the Pod waits for them.
+    /// The agent writes a snapshot: the Pod waits for missing Secrets.
     Save,
-    /// It looks for one: the Secrets have to be there, and nothing is written.
+    /// The agent looks for a snapshot and writes nothing: the Pod waits for missing Secrets.
     Inspect,
-    /// It removes snapshots, and writes down which: the Secrets have to be there, and nothing is locked.
+    /// The agent removes snapshots, and records the removals; no lock is set, and the Pod waits for missing Secrets.
     Prune,
-    /// It reads one, for a cluster that has no data yet. Its Secrets are optional: what is missing is told by the agent at
-    /// once, and a member that reboots years later does not hang on a deleted one.
+    /// The agent reads a snapshot for a cluster without data. The Secrets are optional: the agent reports a missing Secret at
+    /// once, and a member that reboots years later does not wait for a deleted Secret.
     Restore,
 }
 
-/// Where Google hands out an identity, by its name.
+/// Name of Google's metadata server, which hands out identities.
 const IDENTITY: &str = "metadata.google.internal";
 
-/// What the environment of whoever speaks to this store says of proxies, under the names that programs know. No password
-/// stands there: the command line takes none. Where a cloud hands out a Pod's identity is asked without: a proxy would be
-/// shown it, or be given its own.
+/// Proxy variables for a container that connects to this store, under the names that programs know. The URLs contain no
+/// password: the command line accepts none. The metadata servers of clouds bypass the proxy: a proxy would see the Pod's
+/// identity, or receive its own.
 pub fn proxies(store: &Location, Proxies { https, http, except }: &Proxies) -> Vec<EnvVar> {
     if matches!(store, Location::Pvc(_)) || (https.is_none() && http.is_none()) {
         return vec![];
@@ -91,17 +91,17 @@ pub fn proxies(store: &Location, Proxies { https, http, except }: &Proxies) -> V
         .collect()
 }
 
-/// Flags, volumes and mounts for a store.
+/// Returns flags, volumes and mounts for a store.
 pub fn open(store: &Location, used: Use) -> Opened {
     match store {
         Location::S3(s3) => {
-            // Who only reads locks nothing.
+            // Only a save sets locks.
             let lock = s3.object_lock.as_ref().filter(|_| used == Use::Save);
             let (sse, kms_key_id) = s3.sse.clone().map(|sse| (sse.kind, sse.kms_key_id)).unzip();
             let flags = StoreFlags {
                 url: url("s3", &s3.bucket, s3.prefix.as_deref()),
                 s3_endpoint: s3.endpoint.clone(),
-                // Named in each case: a workload identity's webhook sets AWS_REGION to the region of the nodes.
+                // Always set: a workload identity's webhook sets AWS_REGION to the region of the nodes.
                 s3_region: Some(s3.region.clone().unwrap_or_else(|| DEFAULT_REGION.to_owned())),
                 s3_force_path_style: s3.force_path_style,
                 s3_ca_file: ca_file(s3.ca_ref.as_ref()),
@@ -139,22 +139,22 @@ pub fn open(store: &Location, used: Use) -> Opened {
     }
 }
 
-/// Where a stored snapshot is, for people: its folder, or its file. Holds no credentials.
+/// Returns the address of a stored snapshot for people: its folder, or its file. Contains no credentials.
 pub fn uri(source: &StoredSnapshot) -> Option<String> {
     Some(format!("{}/{}", open(&source.place.location()?, Use::Restore).flags.url, source.key))
 }
 
-/// A place below a bucket, a container or a volume.
+/// Returns the URL of a place below a bucket, a container or a volume.
 pub fn url(scheme: &str, name: &str, prefix: Option<&str>) -> String {
     prefix.map_or_else(|| format!("{scheme}://{name}"), |prefix| format!("{scheme}://{name}/{prefix}"))
 }
 
-/// The file that a CA's Secret is to hold.
+/// Returns the path of the file in a CA's Secret.
 fn ca_file(ca: Option<&LocalRef>) -> Option<PathBuf> {
     ca.map(|_| PathBuf::from(CA).join("ca.crt"))
 }
 
-/// A bucket, of whichever provider: its credentials and its CA are mounted.
+/// Opens a bucket of any provider: mounts its credentials and its CA.
 fn bucket(flags: StoreFlags, credentials: Option<&LocalRef>, ca: Option<&LocalRef>, used: Use) -> Opened {
     let optional = (used == Use::Restore).then_some(true);
     let secrets: Vec<_> = credentials
@@ -170,8 +170,8 @@ fn bucket(flags: StoreFlags, credentials: Option<&LocalRef>, ca: Option<&LocalRe
     }
 }
 
-/// Credentials of those who read, beside a store that is opened to save: their folder, volume and mount. Like the other
-/// Secret this one has to be there, or the Pod waits for it.
+/// Returns folder, volume and mount of the credentials for reading, beside a store opened to save. The Pod waits for this
+/// Secret too.
 pub fn readers(secret: &LocalRef) -> (PathBuf, Volume, VolumeMount) {
     let name = "read-credentials";
     (PathBuf::from(READ_CREDENTIALS), secret_volume(name, &secret.name, None), mount(name, READ_CREDENTIALS, true))
@@ -179,11 +179,11 @@ pub fn readers(secret: &LocalRef) -> (PathBuf, Volume, VolumeMount) {
 
 fn volume(pvc: &PvcLocation, used: Use) -> Opened {
     let read_only = !matches!(used, Use::Save | Use::Prune);
-    // The folder is opened beneath the mount by the agent: Kubernetes' own subPath would follow links.
+    // The agent opens the folder beneath the mount: Kubernetes' own subPath would follow links.
     let url =
         pvc.sub_path.as_ref().map_or_else(|| format!("file://{BACKUP}"), |folder| format!("file://{BACKUP}/{folder}"));
     Opened {
-        // Whatever UID a Pod has: kubelet gives the volume to its fsGroup.
+        // For any UID of a Pod: kubelet gives the volume to the Pod's fsGroup.
         flags: StoreFlags {
             url,
             mount: Some(PathBuf::from(BACKUP)),
@@ -203,7 +203,7 @@ fn volume(pvc: &PvcLocation, used: Use) -> Opened {
     }
 }
 
-/// A Secret as files that only the agent reads.
+/// Returns a Secret as files that only the agent reads.
 pub(super) fn secret_volume(volume: &str, secret: &str, optional: Option<bool>) -> Volume {
     Volume {
         name: volume.to_owned(),
@@ -217,7 +217,7 @@ pub(super) fn secret_volume(volume: &str, secret: &str, optional: Option<bool>) 
     }
 }
 
-/// A mount.
+/// Returns a mount.
 pub fn mount(volume: &str, path: &str, read_only: bool) -> VolumeMount {
     VolumeMount {
         name: volume.to_owned(),

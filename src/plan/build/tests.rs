@@ -1,4 +1,4 @@
-//! What the objects of a cluster look like, where it matters.
+//! Objects of a cluster: the fields that matter.
 
 use k8s_openapi::api::core::v1::{Affinity, Container, Pod, PodSpec, ResourceRequirements, Toleration};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -45,7 +45,7 @@ fn restoring_pod() -> Pod {
     decrypting_pod(&[])
 }
 
-/// The same, with these Secrets to decrypt with.
+/// The same, with these Secrets for decryption.
 fn decrypting_pod(identities: &[&str]) -> Pod {
     pod_that_restores(identities, None)
 }
@@ -107,7 +107,7 @@ fn a_member_says_who_and_where_it_is() {
     ] {
         assert!(args.iter().any(|a| a == flag), "{flag} in {args:?}");
     }
-    // I2: the gate alone says whether a cluster is new.
+    // I2: the gate alone decides whether a cluster is new.
     assert!(!args.iter().any(|a| a.contains("initial-cluster-state")));
 }
 
@@ -204,7 +204,7 @@ fn secrets_are_files_that_may_be_missing_when_a_member_reboots() {
     assert!(!mounts(etcd).contains(&"credentials".to_owned()), "etcd never sees them");
     assert!(restore.args.as_ref().unwrap().contains(&"--store=s3://backups/team/a".to_owned()));
     assert!(restore.args.as_ref().unwrap().contains(&"--s3-ca-file=/etc/holdfast/ca/ca.crt".to_owned()));
-    // A Job that saves waits for its Secrets instead.
+    // The Pod of a save waits for its Secrets instead.
     assert_eq!(open(&s3(), Use::Save).volumes[0].secret.as_ref().unwrap().optional, None);
 }
 
@@ -296,7 +296,7 @@ fn a_digest_wins_over_the_tag() {
     assert_eq!(etcd_image(Some(&image(None, Some("sha256:0"))), "3.6.16", "r"), "r@sha256:0");
 }
 
-/// Whether a selector picks a Pod.
+/// Whether a selector selects a Pod.
 fn picks(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
     selector.iter().all(|(k, v)| labels.get(k) == Some(v))
 }
@@ -333,7 +333,7 @@ fn services_pick_members_of_this_very_cluster() {
     let mut voter = learner;
     voter.insert(key::ROLE.to_owned(), crate::api::role::VOTER.to_owned());
     assert!(picks(&clients.selector.clone().unwrap(), &voter));
-    // A Pod of an earlier cluster of the same name, still going.
+    // A Pod of an earlier cluster with the same name, still running.
     voter.insert(key::CLUSTER_UID.to_owned(), "older".to_owned());
     assert!(!picks(&clients.selector.unwrap(), &voter));
     assert!(!picks(&peers.selector.unwrap(), &voter));
@@ -393,7 +393,7 @@ fn a_restore_runs_under_its_own_account_and_takes_nothing_of_ours_away() {
     assert_eq!((limit(&steps[0]), limit(&spec.containers[0])), (None, None));
 }
 
-/// 3.5 calls the skipped comparison by another name; an unknown flag is a crash loop.
+/// 3.5 uses another flag name for the skipped comparison; an unknown flag is a crash loop.
 #[test]
 fn certificates_in_arguments_for_each_minor() {
     for (version, skip) in [

@@ -1,7 +1,7 @@
 //! A member that is being deleted.
 //!
-//! Decides the order Pod → claim → let go, and whether any of it may be touched: never while a living cluster counts on
-//! this member, and never a claim that is not labelled with this member's UID (I4).
+//! Decides the order Pod → claim → finalizer, and whether the operator may delete each: never while a living cluster counts on
+//! this member, and never a claim without this member's UID in its label (I4).
 
 use jiff::Timestamp;
 
@@ -13,8 +13,8 @@ use crate::api::member::Birth;
 use crate::api::{MEMBER_FINALIZER, key};
 use crate::plan::{Act, Next, Seen, Target, Wake, meta};
 
-/// Whether a member that was deleted by hand goes on as if it was not: it has joined, and its cluster lives. Where Kubernetes'
-/// garbage collector was told to delete its parts first, it deletes whatever is made.
+/// Whether a member that a user deleted keeps running: the member has joined, and its cluster lives. With foreground deletion
+/// Kubernetes' garbage collector deletes each new part, so the member ends.
 pub(super) fn stays(seen: &Observed) -> bool {
     let meta = &seen.member.metadata;
     let lives = cluster(seen).is_some_and(|c| !meta::deleting(&c.metadata));
@@ -26,14 +26,15 @@ pub(super) fn stays(seen: &Observed) -> bool {
         && !meta::has_finalizer(meta, FOREGROUND)
 }
 
-/// What the API server adds for `kubectl delete --cascade=foreground` (Kubernetes: "Garbage Collection").
+/// Finalizer that the API server adds for `kubectl delete --cascade=foreground` (Kubernetes: "Garbage Collection").
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// What is told of a member that stays.
+/// Message for a deleted member that keeps running.
 pub(super) const STAYS: &str = "the EtcdMember was deleted by hand, and its cluster counts on this member. Holdfast keeps its \
                                 claim and its Pod until another member can take its place";
 
-/// Until when the claim of a replaced member stays: its data may be the last copy of something. Only a living cluster keeps it.
+/// When the operator may delete the claim of a replaced member: the claim may hold the last copy of some data. Only a living
+/// cluster keeps the claim.
 fn kept_until(seen: &Observed) -> Option<Timestamp> {
     let spec = &seen.member.spec;
     spec.leaving.as_ref().filter(|leaving| leaving.why.replaces())?;
@@ -42,7 +43,7 @@ fn kept_until(seen: &Observed) -> Option<Timestamp> {
     Some(removed + cluster.spec.repair().keep_claim())
 }
 
-/// What to do about a member with a deletion timestamp. It is let go last, when what has to go with it is gone (I21).
+/// Returns the next step for a member with a deletion timestamp. The finalizer goes last, after the Pod and the claim (I21).
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
     let member = &seen.member;
     let uid = meta::uid(&member.metadata);
@@ -59,7 +60,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
             return Next::wait(Reason::WaitingForReference, message, Wake::AfterMillis(1_000));
         }
         Seen::Known(Some(alive)) if !meta::deleting(&alive.metadata) => {
-            // A seed that never joined is nobody's, whether the cluster has formed without it or not at all.
+            // No cluster counts on a seed that never joined, whether the cluster has formed without the seed or has not formed.
             let counted_on = member.spec.role != Birth::Seed && !unformed(seen);
             if (counted_on || member.spec.joined.is_some()) && member.spec.removed.is_none() {
                 let message = "the EtcdMember was deleted by hand, but its cluster counts on this member. Holdfast \
@@ -81,7 +82,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
             why: "its member is being deleted".to_owned(),
         });
     }
-    // The cluster's word is newer than the copy that the member was born with.
+    // The cluster's retention is newer than the member's copy.
     let retention = cluster(seen).map_or(member.spec.storage.retention, |c| c.spec.storage.retention);
     let claim = seen.claim.as_ref().filter(|c| meta::label(&c.metadata, key::MEMBER_UID) == Some(uid));
     if let Some(claim) = claim.filter(|_| retention == Retention::Delete) {

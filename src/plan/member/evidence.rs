@@ -1,8 +1,8 @@
-//! Evidence that a member's data are lost (I29).
+//! Evidence that a member's data is lost (I29).
 //!
-//! Decides what counts as evidence, and when a refused volume is tried in a second Pod. A member that is slow, killed for its
-//! memory, or silent shows no evidence. Whether and when the member is replaced is
-//! decided by the cluster's pass (`cluster/replace.rs`).
+//! Decides which facts are evidence, and when a second Pod tries a refused volume. A member that is slow, killed for its
+//! memory, or silent shows no evidence. The cluster's pass (`cluster/replace.rs`) decides whether and when Holdfast replaces
+//! the member.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
@@ -14,18 +14,18 @@ use crate::api::member::Birth;
 use crate::api::repair::{Evidence, Loss, Refusal};
 use crate::plan::{Act, Next, Target, Wake, failure, meta, pods};
 
-/// Verdicts of the gate after which no later start succeeds: the data are gone, or not the member's. A lost identity file, or
-/// an unreadable annotation, says nothing about the data.
+/// Verdicts of the gate after which no later start succeeds: the data is lost, or belongs to another member. A lost identity
+/// file or an unreadable annotation is no evidence about the data.
 const LOST: [&str; 7] =
     ["EmptyVolume", "EmptiedVolume", "ForeignVolume", "OlderVolume", "WrongClaim", "WrongMember", "WrongWal"];
 
-/// Words for data that etcd, or the gate on behalf of etcd, cannot read.
+/// Verdicts for data that etcd, or the gate on behalf of etcd, cannot read.
 const CORRUPT: [&str; 3] = [failure::CORRUPT_LOG, failure::CORRUPT_DATABASE, "UnreadableWal"];
 
-/// How long a Pod that refuses its volume stays before a second one mounts the volume anew.
+/// How long a Pod that refuses its volume stays before a second Pod mounts the volume again.
 const SECOND_POD: SignedDuration = SignedDuration::from_secs(60);
 
-/// The refusals of the member's latest Pods.
+/// Returns the refusals of the member's latest two Pods.
 pub(super) fn refusals(seen: &Observed, pod: Option<&Pod>, now: Timestamp) -> Vec<Refusal> {
     if pod.is_some_and(pods::ready) {
         return vec![];
@@ -42,10 +42,10 @@ pub(super) fn refusals(seen: &Observed, pod: Option<&Pod>, now: Timestamp) -> Ve
     all.split_off(old)
 }
 
-/// The evidence that the member's data are lost.
+/// Returns the evidence that the member's data is lost.
 pub(super) fn evidence(seen: &Observed, refusals: &[Refusal], now: Timestamp) -> Option<Evidence> {
     let known = seen.member.status.as_ref().and_then(|old| old.evidence.clone());
-    // What follows on the decision is no news of the data.
+    // Effects of a decided replacement are no evidence.
     if seen.member.spec.leaving.is_some() {
         return known;
     }
@@ -72,8 +72,8 @@ pub(super) fn evidence(seen: &Observed, refusals: &[Refusal], now: Timestamp) ->
     all.then(|| Evidence { kind, detail: Some(detail), at: second.at.clone() })
 }
 
-/// UID of the Pod in which etcd runs, or has run, for a member in memory that joins. What it has received ends with this Pod, and
-/// the leader never sends again what the member confirmed.
+/// UID of the Pod in which etcd runs, or has run, for a member in memory that joins. Its data ends with this Pod, and the
+/// leader never resends entries that the member confirmed.
 pub(super) fn received(seen: &Observed) -> Option<String> {
     let known = seen.member.status.as_ref().and_then(|old| old.received_pod_uid.clone());
     let joins = seen.member.spec.joined.is_none() && seen.member.spec.role == Birth::Joiner;
@@ -81,7 +81,7 @@ pub(super) fn received(seen: &Observed) -> Option<String> {
     if joins && seen.member.spec.storage.in_memory() { known.or_else(runs) } else { None }
 }
 
-/// That the Pod of such a member goes, or is gone.
+/// Evidence that the Pod of a joining member in memory is gone, or is going.
 fn learner_gone(seen: &Observed, now: Timestamp) -> Option<Evidence> {
     let received = received(seen)?;
     let goes = |pod: &Pod| meta::uid(&pod.metadata) != received || pods::ended(pod) || meta::deleting(&pod.metadata);
@@ -92,20 +92,20 @@ fn found(detail: Option<String>, now: Timestamp) -> Evidence {
     Evidence { kind: Loss::MemoryGone, detail, at: now.to_string() }
 }
 
-/// That the data in a member's memory are gone: with its Pod, or in a Pod that goes on after its node was restarted.
+/// Evidence that a member's memory data is gone: with its Pod, or in a Pod that runs on after a restart of its node.
 fn memory_gone(seen: &Observed, now: Timestamp) -> Option<Evidence> {
     let Some(there) = own_pod(seen).filter(|pod| !pods::ended(pod)) else { return Some(found(None, now)) };
-    // How an earlier container of the Pod ended says nothing of data on which etcd runs, or has run since.
+    // The exit of an earlier container is no evidence about data on which etcd runs, or has run since.
     let refused = if pods::runs(there) { None } else { failure::verdict(there) };
     refused.filter(|verdict| counts(verdict)).map(|verdict| found(Some(verdict), now))
 }
 
-/// Whether a refusal says that the data are lost.
+/// Whether a verdict shows that the data is lost.
 fn counts(verdict: &str) -> bool {
     LOST.contains(&verdict) || CORRUPT.contains(&verdict)
 }
 
-/// The end of the first Pod that refused: another mount may show another volume.
+/// Deletes the first Pod that refused its volume: another mount may show another volume.
 pub(super) fn second_pod(seen: &Observed, there: &Pod, now: Timestamp) -> Option<Next> {
     let refusals = refusals(seen, Some(there), now);
     let [first] = refusals.as_slice() else { return None };

@@ -1,4 +1,4 @@
-//! Facts about a member and its cluster that several decisions ask for.
+//! Facts about a member and its cluster that several decisions use.
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -6,17 +6,17 @@ use super::Observed;
 use crate::api::EtcdCluster;
 use crate::plan::meta;
 
-/// The cluster, where it is known to be there.
+/// Returns the cluster if its existence is known.
 pub(super) fn cluster(seen: &Observed) -> Option<&EtcdCluster> {
     seen.cluster.known()?.as_ref()
 }
 
-/// Whether the cluster is known to be there and not to have formed.
+/// Whether the cluster is known to exist and not to have formed.
 pub(super) fn unformed(seen: &Observed) -> bool {
     cluster(seen).is_some_and(|c| c.status.as_ref().is_none_or(|s| s.latches.formed.is_none()))
 }
 
-/// The Pod of the member's name, where the Pod is the member's own.
+/// Returns the Pod with the member's name if the member controls the Pod.
 pub(super) fn own_pod(seen: &Observed) -> Option<&Pod> {
     seen.pod.as_ref().filter(|pod| meta::controlled_by(&pod.metadata, meta::uid(&seen.member.metadata)))
 }

@@ -1,7 +1,7 @@
-//! A member that leaves because its data are lost.
+//! A member that leaves because its data is lost.
 //!
-//! Decides that its Pod ends, and that no other Pod is made: nothing serves from such a volume again (I29). The cluster's pass
-//! removes the member from etcd afterwards.
+//! Decides that its Pod ends, and that the operator creates no other Pod: no etcd serves from such a volume again (I29). The
+//! cluster's pass removes the member from etcd afterwards.
 
 use jiff::Timestamp;
 
@@ -10,7 +10,7 @@ use super::{Observed, pod};
 use crate::api::condition::Reason;
 use crate::plan::{Act, Next, Target, Wake, meta};
 
-/// What to do about the Pod of a lost member that leaves; `None` where the member is not lost.
+/// Returns the next step for the Pod of a lost member that leaves; `None`: the member is not lost.
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     if !seen.member.spec.is_lost() {
         return None;

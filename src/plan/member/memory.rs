@@ -1,8 +1,8 @@
 //! A member that keeps its data in the memory of its Pod.
 //!
-//! Decides that it has no claim, and one Pod from the moment when its etcd has run: a second one would begin empty under an
-//! identity that others count on (I3, I5). A container that starts again in the same Pod finds its data. When the Pod is
-//! gone the member is lost, and another one takes its place (`cluster/replace.rs`).
+//! Decides that the member has no claim, and gets no second Pod after its etcd has run: a second Pod would start empty under an
+//! identity that other members count on (I3, I5). A container that restarts in the same Pod finds its data. When the Pod is
+//! gone, the member is lost, and another member takes its place (`cluster/replace.rs`).
 
 use jiff::Timestamp;
 
@@ -12,11 +12,11 @@ use super::{Observed, evidence, pod};
 use crate::api::condition::Reason;
 use crate::plan::{Next, Wake, meta, pods};
 
-/// What stands for the UID of a claim, or what to wait for.
+/// Returns the UID that replaces a claim's UID, or the step that comes first.
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>> {
     let uid = meta::uid(&seen.member.metadata);
     let joined = seen.member.spec.joined.is_some();
-    // Also of a member that leaves, whose evidence is not written down any more.
+    // Includes a leaving member, for which the operator records no new evidence.
     let lost = evidence::received(seen).is_some() && own_pod(seen).is_none_or(pods::ended);
     if !joined && !lost && evidence::evidence(seen, &[], now).is_none() {
         return Ok(uid.to_owned());

@@ -1,4 +1,4 @@
-//! Decides what to do about one `EtcdMember`. See `plan.rs` for the order of decisions.
+//! Decides the next step for one `EtcdMember`. `plan.rs` holds the order of decisions.
 
 mod end;
 mod evidence;

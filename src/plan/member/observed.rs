@@ -1,21 +1,21 @@
-//! What one pass over an `EtcdMember` has seen: plain values, filled by `operator::observe::member`.
+//! Facts of one pass over an `EtcdMember`: plain values, filled by `operator::observe::member`.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
 use crate::api::{EtcdCluster, EtcdMember};
 use crate::plan::{Seen, Settings};
 
-/// Everything a decision about a member may depend on.
+/// All values that a decision about a member depends on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
-    /// The object.
+    /// The `EtcdMember`.
     pub member: EtcdMember,
-    /// The cluster it belongs to: `Known(None)` when no cluster of this name *and UID* exists.
+    /// The member's cluster; `Known(None)`: no cluster with this name *and UID* exists.
     pub cluster: Seen<Option<EtcdCluster>>,
-    /// What stands where its Pod belongs, whoever owns it.
+    /// The Pod with the member's name, of any owner.
     pub pod: Option<Pod>,
-    /// What stands where its claim belongs, whoever it is labelled for.
+    /// The claim with the member's name, labelled for any member.
     pub claim: Option<PersistentVolumeClaim>,
-    /// What the operator was started with.
+    /// Settings from the operator's command line.
     pub settings: Settings,
 }

@@ -1,6 +1,6 @@
 //! A member of a cluster with `spec.replicas: 0`.
 //!
-//! Decides that its Pod ends once the cluster's pass has latched `spec.parked`, and that no other Pod is made until the
+//! Decides that the Pod ends after the cluster's pass latched `spec.parked`, and that the operator creates no Pod until the
 //! cluster wants members again. The claim stays.
 
 use jiff::Timestamp;
@@ -10,18 +10,18 @@ use super::{Observed, pod, volume};
 use crate::api::condition::Reason;
 use crate::plan::{Act, Next, Target, Wake, meta};
 
-/// Whether the member is parked and stays so.
+/// Whether the member is parked and stays parked.
 pub(super) fn is_parked(seen: &Observed) -> bool {
     seen.member.spec.parked.is_some() && cluster(seen).is_some_and(|c| c.spec.replicas == 0)
 }
 
-/// What to do about the Pod of a parked member; `None` where the member is not parked.
+/// Returns the next step for the Pod of a parked member; `None`: the member is not parked.
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     if !is_parked(seen) {
         return None;
     }
     let Some(there) = own_pod(seen) else {
-        // No Pod holds the claim: a person may have deleted it, and with it the data.
+        // No Pod protects the claim: a person may have deleted the claim, and the data with it.
         let lost = volume::next(seen, now).err().filter(|_| seen.member.spec.joined.is_some());
         return Some(lost.map_or(Next::Settled(Wake::OnChange), |lost| *lost));
     };

@@ -1,6 +1,6 @@
 //! The order of decisions about one member.
 //!
-//! A member keeps one claim and one Pod. It decides nothing about membership: that is the cluster's pass.
+//! A member keeps one claim and one Pod. The cluster's pass decides about membership.
 
 use jiff::Timestamp;
 
@@ -10,7 +10,7 @@ use crate::api::EtcdMemberStatus;
 use crate::api::condition::Reason;
 use crate::plan::{Act, Next, Plan, Seen, Target, Wake, meta, valid};
 
-/// What to do next.
+/// Returns the plan for one member.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdMemberStatus> {
     let next = decide(seen, now);
     let status = status::whole(seen, &next, now);
@@ -28,7 +28,7 @@ fn decide(seen: &Observed, now: Timestamp) -> Next {
         return end::next(seen, now);
     }
     if member.spec.removed.is_some() {
-        // At once: etcd ends by itself when it is removed, and kubelet would start it again.
+        // Immediately: etcd exits when etcd removes the member, and kubelet would restart the container.
         let paused = cluster(seen).is_some_and(|cluster| cluster.spec.paused);
         if let Some(pod) = own_pod(seen).filter(|pod| !paused && !meta::deleting(&pod.metadata)) {
             let why = "etcd does not list the member any more".to_owned();
@@ -54,7 +54,7 @@ fn decide(seen: &Observed, now: Timestamp) -> Next {
         Seen::Known(Some(cluster)) if cluster.spec.paused => {
             return Next::wait(Reason::Paused, "spec.paused of its EtcdCluster is set", Wake::OnChange);
         }
-        // Only a cluster that is known not to have formed may be founded or restored (I2, I9).
+        // The operator founds or restores only a cluster that is known not to have formed (I2, I9).
         Seen::Unknown(why) if !joined => {
             let message = format!("its EtcdCluster cannot be read: {why}");
             return Next::wait(Reason::WaitingForReference, message, Wake::AfterMillis(1_000));
@@ -64,7 +64,7 @@ fn decide(seen: &Observed, now: Timestamp) -> Next {
     upkeep(seen, now)
 }
 
-/// A claim, and a Pod on it; of a parked member the claim alone.
+/// Keeps one claim and one Pod on the claim; for a parked member the claim alone.
 fn upkeep(seen: &Observed, now: Timestamp) -> Next {
     if let Some(next) = park::next(seen, now).or_else(|| fence::next(seen, now)) {
         return next;
@@ -80,8 +80,8 @@ fn upkeep(seen: &Observed, now: Timestamp) -> Next {
     }
 }
 
-/// A voter that a person has deleted by mistake: without its Pod the cluster loses a vote, and one after the other its quorum
-/// (I1). What is told is the mistake, unless something worse is.
+/// Keeps the Pod of a voter whose EtcdMember a user deleted by mistake: without its Pod the cluster loses a vote, and after
+/// more such deletions its quorum (I1). The condition names the mistake, unless a worse problem needs a person.
 fn kept(seen: &Observed, now: Timestamp) -> Next {
     let paused = cluster(seen).is_some_and(|c| c.spec.paused);
     let next = if paused { Next::Settled(Wake::OnChange) } else { upkeep(seen, now) };

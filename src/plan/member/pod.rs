@@ -1,9 +1,9 @@
-//! A member's Pod: there is one, on the member's own volume.
+//! A member's Pod: one Pod on the member's own volume.
 //!
-//! Decides when it is made, and when it is made anew: after it has ended, or while the member has never joined and the
-//! Pod is not what it has to be; or when it cannot start for want of what the member was restored from. The Pod of a
-//! member that runs is never deleted here (I1): only the cluster's pass sees whether the others can spare one that
-//! restored. Labels by which it is found are put back.
+//! Decides when the operator creates the Pod, and when the operator replaces the Pod: after the Pod has ended; while the member
+//! has not joined and the Pod has outdated arguments or a failed restore; or when the restore's source is missing and kubelet
+//! cannot start the restored member. This file never deletes the Pod of a member that runs (I1): only the cluster's pass knows
+//! whether the other members can spare a restored member. The operator restores missing labels that select the Pod.
 
 use std::collections::BTreeMap;
 
@@ -21,33 +21,33 @@ use crate::plan::build::pod::{Start, pod, selected_by};
 use crate::plan::valid::Server;
 use crate::plan::{Act, Next, Target, Wake, failure, meta, pods};
 
-/// How long a failed restore step is left alone before its Pod is made anew. kubelet's own back-off grows to five
-/// minutes, and a corrected Secret or source must show sooner.
+/// How long a failed restore step rests before the operator replaces its Pod. kubelet's back-off grows to five minutes, and a
+/// corrected Secret or source must take effect sooner.
 const RETRY_RESTORE: SignedDuration = SignedDuration::from_secs(30);
 
-/// Classes of a restore step's failure that a new Pod of the same attempt does not mend: users that nobody can log in as, and
-/// bytes that are not those that were saved. A corrected spec is another attempt with a Pod of its own; until then each try
-/// may download all of it.
+/// Failure classes of a restore step that a new Pod of the same attempt does not fix: a snapshot with authentication enabled,
+/// for which a cluster has no credentials, and stored bytes that differ from the saved bytes. A corrected spec is another
+/// attempt with its own Pod; until then each retry may download the whole snapshot.
 const FINAL: [ExitClass; 2] = [ExitClass::AuthRequired, ExitClass::Corrupt];
 
-/// How long a member that has served waits for what it was restored from. After a node's restart kubelet needs some seconds
-/// for what is there.
+/// How long a member that has served waits for the restore's source. After a node's restart kubelet needs some seconds to mount
+/// existing objects.
 const FORGET_RESTORE: SignedDuration = SignedDuration::from_secs(60);
 
-/// Until then nobody is told that a Pod is held up (I22): a claim is bound, and a node found, within a few seconds.
+/// Delay before a Pod that does not start becomes a condition (I22): binding a claim and finding a node take a few seconds.
 const HELD_UP_AFTER: SignedDuration = SignedDuration::from_secs(15);
 
-/// So long a volume may take that was on another node before: Kubernetes waits six minutes for a node that does not answer,
-/// and only then attaches it elsewhere (kube-controller-manager: `maxWaitForUnmountDuration`).
+/// Delay for a volume that another node held before: Kubernetes waits six minutes for a node that does not answer before it
+/// attaches the volume elsewhere (kube-controller-manager: `maxWaitForUnmountDuration`).
 const UNPREPARED_FOR: SignedDuration = SignedDuration::from_mins(8);
 
-/// Between two times that labels are put back.
+/// Pause between two writes of missing labels.
 const RELABELLED: Wake = Wake::AfterMillis(10_000);
 
-/// A Pod that has ended sooner than this after it was made is not followed by another at once.
+/// Minimum age of a Pod before the operator replaces the Pod at its end.
 const REJECTED: SignedDuration = SignedDuration::from_secs(10);
 
-/// What to do about the Pod of a member whose claim is there.
+/// Returns the next step for the Pod of a member with a claim.
 pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Timestamp) -> Next {
     let member = &seen.member;
     let joined = member.spec.joined.as_ref();
@@ -57,17 +57,17 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
     };
     let staged = member.spec.tls.as_ref().map(|tls| tls.staged.as_deref());
     if staged == Some(None) && seen.pod.is_none() {
-        // I15: kubelet would hold the Pod back for minutes, and nothing starts without its certificates.
+        // I15: without the certificates kubelet holds the Pod back for minutes.
         let message = "Holdfast has not written the member's certificates yet";
         return Next::wait(Reason::CertificatePending, message, Wake::OnChange);
     }
     let founds = joined.is_none() && member.spec.role == Birth::Seed;
     if founds && !unformed(seen) {
-        // I2: a second seed, or the seed of a cluster that has formed without it.
+        // I2: this is a second seed, or the seed of a cluster that formed without it.
         let message = "the cluster has formed, and this seed never joined. Holdfast does not start the seed";
         return Next::wait(Reason::SafetyStop, message, Wake::AfterMillis(10_000));
     }
-    // I9: restore steps only while the cluster is known not to have formed, and never for a member that has served.
+    // I9: a seed gets restore steps only while the cluster is known not to have formed, and never after the seed has served.
     let stored = member.spec.restore.as_ref().filter(|_| founds).map(|r| (r, r.source.place.location()));
     let restore = match &stored {
         None => None,
@@ -77,7 +77,7 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
             return Next::wait(Reason::InvalidSpec, message, Wake::OnChange);
         }
     };
-    // I3: the permission to start empty is for a member that has not joined.
+    // I3: only a member that has not joined may start empty.
     let start = Start { claim_uid, initial_cluster, may_start_empty: joined.is_none(), found: founds, restore };
     let placement = cluster(seen).map_or(&member.spec.placement, |c| &c.spec.placement);
     let want = pod(member, server, placement, &start, &seen.settings);
@@ -93,7 +93,7 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
         return going(there, (Reason::MemberRestarting, message), now);
     }
     if pods::ended(there) {
-        // Not in a row: kubelet may reject at once what the scheduler puts onto its node again and again.
+        // Not immediately: kubelet may reject each new Pod that the scheduler binds to the same node.
         let made = there.metadata.creation_timestamp.as_ref().map_or(now, |t| t.0);
         return anew_at(
             seen,
@@ -109,14 +109,14 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
     }
     let next = own(seen, there, &want, now);
     let lost = missing_labels(there, member);
-    // After everything else, and not at once again: a policy of somebody's may take them each time.
+    // After all other steps, and with a pause: an admission policy may remove the labels each time.
     if lost.is_empty() || matches!(next, Next::Do(..)) {
         return next;
     }
     Next::Do(Act::Relabel { pod: Target::of(&there.metadata), labels: lost }, RELABELLED)
 }
 
-/// What to do about the member's own Pod, which has not ended.
+/// Returns the next step for the member's own Pod that has not ended.
 fn own(seen: &Observed, there: &Pod, want: &Pod, now: Timestamp) -> Next {
     if let Some(joined) = &seen.member.spec.joined {
         return match pods::restore_held_since(there) {
@@ -150,18 +150,18 @@ fn own(seen: &Observed, there: &Pod, want: &Pod, now: Timestamp) -> Next {
     }
 }
 
-/// Labels by which the Pod is selected, and which it lacks.
+/// Returns the labels that select the Pod and that the Pod lacks.
 fn missing_labels(pod: &Pod, member: &EtcdMember) -> BTreeMap<String, String> {
     let mut labels = selected_by(member);
-    // Nothing selects by this one, and others may have their own word for it.
+    // No selector uses this label, and users may set another value.
     labels.remove(key::NAME);
     labels.retain(|key, value| meta::label(&pod.metadata, key) != Some(value));
     labels
 }
 
-/// Counts the start of a Pod that serves, and then tells the Pod the count. Its gate wrote this number onto the volume before
-/// etcd started, so an older copy of the volume is recognized from now on (I27), and another member's log too (I5). It waits
-/// for the voter's label, which the cluster's pass sets.
+/// Latches the start count of a Pod that serves, and then writes the count onto the Pod. The gate wrote this number onto the
+/// volume before etcd started, so from now on the gate detects an older copy of the volume (I27) and the log of another member
+/// (I5). The count waits for the voter's label, which the cluster's pass sets.
 fn count_start(seen: &Observed, joined: &Joined, pod: &Pod) -> Option<Next> {
     let counted = seen.member.spec.start_count;
     let admitted = meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER) && !pods::may_start_empty(pod);
@@ -178,8 +178,7 @@ fn count_start(seen: &Observed, joined: &Joined, pod: &Pod) -> Option<Next> {
     (counts && !told).then(|| Next::act(mark()))
 }
 
-/// A Pod on its way out, and what is told of that meanwhile. Where its node never says that it has ended, only a person can
-/// know that it has (I1).
+/// Waits for a Pod that is being deleted. If its node never reports the Pod's end, only a person can confirm the end (I1).
 pub(super) fn going(pod: &Pod, (reason, message): (Reason, &str), now: Timestamp) -> Next {
     match pods::lingers_from(pod).map(|from| Wake::at(from, now)) {
         Some(None) => Next::wait(Reason::NodeSilent, pods::who_holds(pod), Wake::OnChange),
@@ -192,7 +191,7 @@ fn anew(pod: &Pod, why: &str) -> Next {
     Next::act(Act::DeletePod { pod: Target::of(&pod.metadata), why: why.to_owned() })
 }
 
-/// Has the Pod made anew at that time; until then it is judged as it stands, and looked at again then.
+/// Replaces the Pod at that time; until then returns the step for the Pod as it stands, and wakes at that time.
 fn anew_at(seen: &Observed, at: Timestamp, pod: &Pod, why: &str, now: Timestamp) -> Next {
     match (Wake::at(at, now), standing(seen, pod, now)) {
         (None, _) => anew(pod, why),
@@ -201,7 +200,7 @@ fn anew_at(seen: &Observed, at: Timestamp, pod: &Pod, why: &str, now: Timestamp)
     }
 }
 
-/// A Pod that is as it has to be: serving, or on its way.
+/// Returns the wait for an acceptable Pod that serves or starts.
 fn standing(seen: &Observed, pod: &Pod, now: Timestamp) -> Next {
     if pods::ready(pod) {
         return Next::Settled(Wake::OnChange);
@@ -220,7 +219,7 @@ fn standing(seen: &Observed, pod: &Pod, now: Timestamp) -> Next {
     let told_from = if held.stuck {
         pod.metadata.creation_timestamp.as_ref().map_or(now, |made| made.0) + HELD_UP_AFTER
     } else {
-        // A restore step that runs for hours is nothing of the kind: that Pod is prepared.
+        // A restore step that runs for hours is no hold-up: kubelet has prepared that Pod.
         match pods::unprepared_since(pod) {
             Some(since) => since + UNPREPARED_FOR,
             None => return Next::wait(Reason::WaitingForPod, message, Wake::OnChange),
@@ -232,7 +231,7 @@ fn standing(seen: &Observed, pod: &Pod, now: Timestamp) -> Next {
     }
 }
 
-/// When the first Pod of a member that does not join is made anew; a Pod that was made later is not.
+/// When the operator replaces the first Pod of a member that does not join; `None` for a later Pod.
 fn second_pod_at(seen: &Observed, pod: &Pod) -> Option<Timestamp> {
     let born = seen.member.metadata.creation_timestamp.as_ref()?.0;
     let made = pod.metadata.creation_timestamp.as_ref()?.0;
@@ -240,7 +239,7 @@ fn second_pod_at(seen: &Observed, pod: &Pod) -> Option<Timestamp> {
     first.then(|| made.max(born) + pods::JOINS_WITHIN)
 }
 
-/// Whether a container that decides about data would run with other arguments than it has to.
+/// Whether a container that decides about data would run with outdated arguments.
 fn outdated(there: &Pod, want: &Pod) -> bool {
     [container::RESTORE, container::ETCD]
         .into_iter()
@@ -251,14 +250,14 @@ fn is_final(code: i32) -> bool {
     Failure::of_code(code).is_some_and(|failure| FINAL.contains(&failure.class))
 }
 
-/// When a restore step that has failed, and that kubelet holds back, is tried again; one of [`FINAL`] is left to kubelet's
-/// own back-off.
+/// When the operator retries a failed restore step that kubelet holds back; `None` for a class in [`FINAL`], which kubelet's
+/// back-off retries.
 fn retry_at(pod: &Pod) -> Option<Timestamp> {
     let status = pods::status(pod, container::RESTORE)?;
     status.state.as_ref()?.waiting.as_ref()?;
     let ended =
         pods::last_end(status).filter(|end| end.exit_code != 0 && !is_final(end.exit_code))?.finished_at.as_ref()?;
-    // By its node's clock, which may be behind: never before the Pod itself, which the API server has dated.
+    // The node's clock may be behind, so the result is never earlier than the Pod's creation by the API server's clock.
     let made = pod.metadata.creation_timestamp.as_ref().map_or(ended.0, |made| made.0);
     Some(ended.0.max(made) + RETRY_RESTORE)
 }

@@ -1,6 +1,6 @@
-//! A member's whole status, on every pass.
+//! The member's whole status, computed on every pass.
 //!
-//! Decides what is reported, never what is done.
+//! Decides what the status reports; `plan.rs` decides the step.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -14,7 +14,7 @@ use crate::api::member::{LastFailure, ObjectIdentity};
 use crate::plan::build::budget::quorum;
 use crate::plan::{Next, failure, meta, pods};
 
-/// The status as it is now, before what comes next.
+/// Returns the status before the next step.
 pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdMemberStatus {
     let meta = &seen.member.metadata;
     let old = seen.member.status.clone().unwrap_or_default();
@@ -34,7 +34,7 @@ pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdMemberS
         (Reason::AsDesired, serves(seen, pod))
     };
     let refusals = evidence::refusals(seen, pod, now);
-    // What a member was replaced for is no trouble any more.
+    // The failure of a removed member needs no attention any more.
     let fails = failure.as_ref().filter(|_| seen.member.spec.removed.is_none());
     let conditions = conditions(next, ready || rests, good, fails, end::stays(seen));
     EtcdMemberStatus {
@@ -51,13 +51,13 @@ pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdMemberS
     }
 }
 
-/// Its role by the cluster's status.
+/// Returns the member's role from the cluster's status.
 fn role(seen: &Observed) -> Option<String> {
     let told = &cluster(seen)?.status.as_ref()?.members;
     told.iter().find(|m| m.name == meta::name(&seen.member.metadata))?.role.clone()
 }
 
-/// One word for where the member stands.
+/// Returns the member's state in a single word.
 fn state(seen: &Observed, ready: bool) -> &'static str {
     let spec = &seen.member.spec;
     match () {
@@ -74,8 +74,8 @@ fn identity(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -
     ObjectIdentity { name: meta::name(meta).to_owned(), uid: meta::uid(meta).to_owned() }
 }
 
-/// What is told of a Pod that serves. One that restored keeps what it restored from until it ends; where the cluster's pass
-/// never ends it, only a person can say when it may.
+/// Message for a Pod that serves. A restored member's Pod keeps the restore's source mounted until the Pod ends. If the
+/// cluster's pass never ends the Pod, the message names the command.
 fn serves(seen: &Observed, pod: Option<&Pod>) -> String {
     let few = |replicas: i32| usize::try_from(replicas).is_ok_and(|size| quorum(size) >= size);
     let restored = seen.member.spec.joined.is_some() && pod.is_some_and(pods::restores);
@@ -110,7 +110,7 @@ fn conditions(
         Next::Do(..) => Some((Reason::WaitingForPod, "Holdfast creates its claim and its Pod".to_owned())),
         Next::Settled(_) => None,
     };
-    // Also while something is done about its Pod.
+    // Also while an act on its Pod is planned.
     let mistake = || stays.then(|| (Reason::MemberStillListed, end::STAYS.to_owned()));
     let trouble = trouble(waiting.as_ref(), ready, failure).or_else(mistake);
     let (reason, message) = trouble.clone().or_else(|| waiting.clone()).unwrap_or_else(|| good.clone());
@@ -132,7 +132,7 @@ fn conditions(
     ]
 }
 
-/// What is wrong: what is waited for in vain, else how its Pod failed and has not recovered.
+/// Returns the fault: the wait that needs a person, else the Pod's failure that persists.
 fn trouble(waiting: Option<&(Reason, String)>, ready: bool, failure: Option<&LastFailure>) -> Option<(Reason, String)> {
     if let Some((reason, message)) = waiting.filter(|(reason, _)| reason.needs_a_person()) {
         return Some((*reason, message.clone()));

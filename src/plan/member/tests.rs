@@ -1,4 +1,4 @@
-//! Table tests of the plans of a member: a good value, one thing changed, the exact answer.
+//! Table tests of a member's plan: a good value, one mutation, the exact answer.
 
 mod end;
 mod evidence;
@@ -121,12 +121,12 @@ mod standing {
         }
         seen.pod.as_mut().unwrap().metadata.annotations = labels(&[(key::STARTED, "1"), (key::JOINED, &ids)]);
         assert_eq!(act(&seen), None);
-        // The next one, and what its gate is told.
+        // The next Pod, and the arguments of its gate.
         seen.pod = None;
         let Some(Act::CreatePod(made)) = act(&seen) else { panic!() };
         assert_eq!((pods::start_number(&made), pods::knows_started(&made)), (Some(2), 1));
         assert!(pods::knows_joined(&made, &joined));
-        // Made before starts were counted: it is left alone.
+        // A Pod from before start counts: the operator does not count this Pod.
         let mut old = serving();
         old.member.spec.start_count = 0;
         let pod = old.pod.as_mut().unwrap();
@@ -152,14 +152,14 @@ mod standing {
                 assert_eq!(act(&seen), None);
             }
         }
-        // Whether clients may come is not this pass's, and what others add is theirs.
+        // The cluster's pass decides about clients, and labels of other owners stay.
         let mut seen = serving();
         let there = seen.pod.as_mut().unwrap().metadata.labels.as_mut().unwrap();
         there.remove(key::ROLE);
         there.remove(key::NAME);
         there.insert("team".to_owned(), "blue".to_owned());
         assert_eq!(act(&seen), None);
-        // One that has ended, or goes, needs none.
+        // A Pod that has ended, or is being deleted, needs no label.
         let mut seen = serving();
         let pod = seen.pod.as_mut().unwrap();
         pod.metadata.labels = None;
@@ -198,7 +198,7 @@ mod standing {
         assert_eq!(waits(&preparing), Some(Reason::WaitingForPod));
         let message = planned(&preparing).waiting.unwrap().message;
         assert!(message.contains("volumes (data-a-m0)") && message.contains("kubectl describe pod a-m0"), "{message}");
-        // A volume that stays attached elsewhere is waited for without another word from kubelet.
+        // A volume that stays attached elsewhere delays the Pod without a message from kubelet.
         let unprepared = |seconds: i64| {
             let mut seen = preparing.clone();
             seen.pod.as_mut().unwrap().status.as_mut().unwrap().conditions = Some(vec![PodCondition {
@@ -235,7 +235,7 @@ mod standing {
         let Some(Act::CreatePod(made)) = act(&seen) else { panic!() };
         assert!(!pods::may_start_empty(&made));
         assert!(!pods::arguments(&made, "etcd").unwrap().iter().any(|a| a == "--seed" || a.starts_with("--after")));
-        // Also while the cluster cannot be read.
+        // Also while the cluster is unreadable.
         seen.cluster = Seen::unknown("timeout");
         assert_eq!(act(&seen), Some(Act::CreatePod(made)));
     }
@@ -255,7 +255,7 @@ mod standing {
             Seen::Known(None) | Seen::Unknown(_) => panic!(),
         };
         assert_eq!(waits(&seen), Some(Reason::SafetyStop));
-        // Joined: the volume must hold this restore's data, and nothing is read again.
+        // Joined: the volume must hold this restore's data, and no container reads the store again.
         seen.member.spec.joined = serving().member.spec.joined;
         let Some(Act::CreatePod(made)) = act(&seen) else { panic!() };
         assert_eq!(pods::arguments(&made, "restore"), None);
@@ -297,7 +297,7 @@ mod standing {
         assert_eq!(act(&restored()), None, "etcd runs");
     }
 
-    /// With too few others it is nobody's but a person's to say when its Pod may end.
+    /// With too few other members, only a person can decide when the Pod may end.
     #[test]
     fn a_member_without_which_there_is_no_quorum_says_what_its_pod_keeps() {
         let ready = |replicas: i32, with_step: bool| {
@@ -324,7 +324,7 @@ mod standing {
         assert_eq!(ready(1, false), "its Pod serves");
     }
 
-    /// An upgrade ends no Pod, so the cluster's pass leaves it; what stands in the Pod by then may be a webhook's.
+    /// An upgrade ends no Pod, so the cluster's pass keeps the Pod; a webhook may have added other images to the Pod.
     #[test]
     fn a_pod_that_another_version_made_says_what_it_keeps() {
         let mut seen = unborn(Some(restoring("k")));
@@ -402,7 +402,8 @@ mod standing {
         assert_eq!(waits(&seen), Some(Reason::MemberRestarting));
     }
 
-    /// kubelet may reject at once what the scheduler puts onto its node again and again: a full disk, no room for one more Pod.
+    /// kubelet may immediately reject each Pod that the scheduler binds to the same node: a full disk, or no room for another
+    /// Pod.
     #[test]
     fn a_pod_that_was_rejected_is_not_followed_by_another_at_once() {
         let mut seen = serving();
@@ -419,7 +420,7 @@ mod standing {
         assert!(matches!(planned_at(&seen, later).act, Some(Act::DeletePod { .. })));
     }
 
-    /// Only a person can know whether the machine is off: nobody else may say that the etcd on it has ended (I1).
+    /// Only a person can confirm that the machine is off, and therefore that its etcd has ended (I1).
     #[test]
     fn a_pod_whose_node_never_says_that_it_has_ended_is_told_and_left_alone() {
         let mut seen = serving();
@@ -456,7 +457,7 @@ mod standing {
         assert_eq!((plan.act, plan.wake), (None, Wake::AfterMillis(1_000)));
         failed(seen.pod.as_mut().unwrap(), "restore", 66, "no such key", at(30));
         assert!(matches!(act(&seen), Some(Act::DeletePod { .. })));
-        // When it ended its node says, whose clock may be behind: no Pod is made anew right after another.
+        // The node reports the end, and its clock may be behind: the operator never replaces a new Pod immediately.
         seen.pod.as_mut().unwrap().metadata.creation_timestamp = Some(at(10));
         let plan = planned(&seen);
         assert_eq!((plan.act, plan.wake), (None, Wake::AfterMillis(20_000)));
@@ -480,7 +481,7 @@ mod standing {
             (told.container.as_str(), told.exit_code, told.reason.as_deref()),
             ("restore", 65, Some("StoreAccessDenied"))
         );
-        // The Pod is gone: what was said stays, until the next one is ready.
+        // The Pod is gone: the failure stays until the next Pod is ready.
         seen.member.status = Some(status);
         seen.pod = None;
         assert_eq!(planned(&seen).status.last_failure, Some(told));
@@ -489,7 +490,7 @@ mod standing {
         assert_eq!(degraded(&seen).0, "NothingWrong");
     }
 
-    /// What cannot be edited is not among what is to be corrected.
+    /// The remedy names no field that a user cannot edit.
     #[test]
     fn what_a_person_can_do_about_a_restore_is_told() {
         let mut seen = unborn(Some(restoring("k")));
@@ -512,7 +513,7 @@ mod standing {
         }
     }
 
-    /// The Pod's container was killed for its memory, which kubelet alone says.
+    /// kubelet reports that the kernel killed the Pod's container for its memory.
     fn killed(seen: &mut Observed, container: &str, code: i32, words: &str) {
         let pod = seen.pod.as_mut().unwrap();
         failed(pod, container, code, words, Time(noon()));
@@ -527,7 +528,7 @@ mod standing {
         let resources = Some(ResourceRequirements { limits, ..ResourceRequirements::default() });
         let agent = Some(Agent { resources, ..Agent::default() });
         let mut seen = unborn(Some(Restoring { agent, ..restoring("k") }));
-        // Where there is no report, kubelet gives the last lines of the log. And etcdutl may be the one that was killed.
+        // Without a report, kubelet has the last lines of the log. The kernel may also have killed etcdutl.
         let log = "INFO reading the snapshot: 812 of about 4096 MiB";
         let report = r#"{"kind":"failed","class":"Transient","message":"etcdutl could not restore (signal: 9)"}"#;
         for (code, words) in [(137, log), (68, report)] {
@@ -539,13 +540,13 @@ mod standing {
             }
             let told = planned(&seen).status.last_failure.unwrap();
             assert_eq!((told.exit_code, told.reason.as_deref()), (code, Some("AgentMisconfigured")));
-            // It is remembered by its reason when the Pod is gone.
+            // After the Pod is gone, the status keeps the reason.
             let mut gone = seen.clone();
             gone.member.status = Some(planned(&seen).status);
             gone.pod = None;
             assert_eq!(degraded(&gone), (reason, message));
         }
-        // What the agent says for certain is not the memory's.
+        // A failure that the agent reports is no lack of memory.
         killed(&mut seen, "restore", 65, r#"{"kind":"failed","class":"Denied","message":"the store says 403"}"#);
         assert_eq!(degraded(&seen).0, "StoreAccessDenied");
     }
@@ -560,7 +561,7 @@ mod standing {
         assert!(message.contains("limit its node's") && !message.contains("restore.agent"), "{message}");
     }
 
-    /// The gate asks no store.
+    /// The gate connects to no store.
     #[test]
     fn trouble_with_the_members_own_volume_is_not_a_stores() {
         for (class, code) in [("Denied", 77), ("NotFound", 78), ("Transient", 79)] {
@@ -582,7 +583,7 @@ mod standing {
         let mut gone = seen.clone();
         gone.cluster = Seen::Known(None);
         assert_eq!(waits(&gone), Some(Reason::Deleting));
-        // No garbage collector comes where nobody owns it.
+        // Without an owner the garbage collector deletes nothing.
         gone.member.metadata.owner_references = None;
         assert_eq!(waits(&gone), Some(Reason::ClusterGone));
         assert_eq!(degraded(&gone).0, "ClusterGone");

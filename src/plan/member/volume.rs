@@ -1,6 +1,6 @@
-//! A member's claim: it is made once, before the member has joined.
+//! A member's claim, created once, before the member joins.
 //!
-//! Decides whether there is a volume to start on. It never replaces the claim of a member that has served: an empty
+//! Decides whether a volume to start on exists. The operator never replaces the claim of a member that has served: an empty
 //! volume under an unchanged member loses acknowledged writes (I3, I5).
 
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use crate::api::condition::Reason;
 use crate::api::{key, name};
 use crate::plan::{Act, Next, Target, Wake, build, meta};
 
-/// The UID of the claim to start on, or what to do first.
+/// Returns the UID of the claim to start on, or the step that comes first.
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>> {
     let member = &seen.member;
     let joined = member.spec.joined.is_some();
@@ -24,7 +24,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>>
         }));
     };
     if meta::label(&claim.metadata, key::MEMBER_UID) != Some(meta::uid(&member.metadata)) {
-        // I13: not ours, so nothing is done to it.
+        // I13: the claim belongs to another owner, so the operator leaves the claim alone.
         let message = format!(
             "the claim {claim_name} does not belong to this member (its label {} names another UID). Move the claim \
              away",
@@ -38,7 +38,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>>
     if joined {
         return Err(Box::new(lost(seen, &claim_name, "is being deleted, and disappears when the Pod stops")));
     }
-    // Nothing was ever acknowledged here: the Pod lets go, the claim goes, and both are made anew.
+    // etcd acknowledged no write here: the operator deletes the Pod, the claim disappears, and the operator creates both again.
     let message = format!("the claim {claim_name} is being deleted; Holdfast creates a new claim afterwards");
     Err(Box::new(match own_pod(seen) {
         Some(there) if meta::deleting(&there.metadata) => pod::going(there, (Reason::WaitingForPod, &message), now),
@@ -59,12 +59,12 @@ fn lost(seen: &Observed, claim: &str, what: &str) -> Next {
     Next::wait(Reason::ClaimLost, message, Wake::AfterMillis(10_000))
 }
 
-/// How another member takes the place of a lost one.
+/// Returns the sentence that names how another member takes the place of a lost member.
 pub(super) fn remedy(seen: &Observed) -> String {
     let name = meta::name(&seen.member.metadata);
     let found = cluster(seen).map(|c| (c.spec.replicas, c.spec.repairs_itself(), meta::name(&c.metadata)));
     match found {
-        // One of two is no quorum, and its data end with its Pod too.
+        // A single member of two is no quorum, and its data ends with its Pod too.
         Some((2, ..)) if seen.member.spec.storage.in_memory() => {
             "The other member has no quorum without this one. Save the \
             data of the other member before its Pod ends (`holdfast agent save --no-quorum`, runbook QuorumLost), and \

@@ -1,6 +1,6 @@
-//! What is told of a schedule's retention.
+//! The status of a schedule's retention.
 //!
-//! Decides the part of the status that tells of it, and since when a policy stands; never what is done.
+//! Decides the retention's part of the status, and since when a policy applies; `prune.rs` decides the step.
 
 use jiff::Timestamp;
 use snapshot_agent::contract::PruneReport;
@@ -14,14 +14,14 @@ use crate::api::condition::{Reason, Type, Wanted};
 use crate::api::schedule::{Announced, AppliedPolicy, LastPrune, Locked, PruneRun};
 use crate::plan::{Next, fingerprint};
 
-/// What comes of a schedule's retention.
+/// Result of a pass over a schedule's retention.
 #[derive(Default)]
 pub(super) struct Pruning {
-    /// What is done, where nothing else is.
+    /// The step, if no other step comes first.
     pub(super) next: Option<Next>,
-    /// When time alone brings something to do.
+    /// When time alone causes a step.
     pub(super) due: Option<Timestamp>,
-    /// What is told.
+    /// The condition `RetentionApplied`.
     pub(super) condition: Option<Wanted>,
     pub(super) kept: Option<u64>,
     pub(super) bytes: Option<u64>,
@@ -32,11 +32,11 @@ pub(super) struct Pruning {
     pub(super) last: Option<LastPrune>,
     pub(super) policy: Option<AppliedPolicy>,
     pub(super) run: Option<PruneRun>,
-    /// Why the store does not say which snapshots it holds.
+    /// Why the store does not answer which snapshots the store holds.
     pub(super) silent: Option<String>,
 }
 
-/// Why no run starts, where a person asked for that.
+/// Why no run starts, if the spec requests that.
 pub(super) type Halted<'a> = Option<(Reason, &'a str)>;
 
 impl Pruning {
@@ -54,7 +54,8 @@ impl Pruning {
         Self { announced, locked, earlier_lineages, pruned, last, policy, run, ..Self::default() }
     }
 
-    /// Notes when the policy changed: what an earlier one announced is announced anew, also where the policy is set back.
+    /// Records when the policy changed: the agent announces again what an earlier policy announced, also after the policy is
+    /// set back.
     pub(super) fn date_policy(&mut self, seen: &Observed, now: Timestamp) {
         let spec = &seen.schedule.spec;
         // JSON of our own types cannot fail.
@@ -66,21 +67,22 @@ impl Pruning {
         }
     }
 
-    /// A store that does not say which runs it holds keeps Jobs from removing any.
+    /// Sets the condition while the store does not answer which runs the store holds: no Job removes any snapshot then.
     pub(super) fn wait_for_store(&mut self, silent: Option<&str>) {
         if let (Some(why), Some(condition)) = (silent, self.condition.as_mut()) {
             *condition = store_is_silent(why);
         }
     }
 
-    /// Whether the last Job left so many, and no other one is due.
+    /// Whether the last Job left this many snapshots, and no other Job is due.
     fn is_left(&self, dropped: usize) -> bool {
         let left = self.last.as_ref().filter(|last| last.class.is_none()).and_then(|last| last.dropped);
         self.run.is_none() && left.is_some_and(|left| u64::try_from(dropped).is_ok_and(|dropped| dropped <= left))
     }
 }
 
-/// Why a Job that reported has removed nothing, or not all. An empty store is no store from which all has gone.
+/// Returns why a Job that reported removed nothing, or not everything. An empty store is a fault, not a removal of all
+/// snapshots.
 pub(super) fn trouble(report: &PruneReport, run: &PruneRun) -> Option<(String, String)> {
     let failed = report.failed.as_ref().map(|failed| (failed.class.as_str().to_owned(), failed.message.clone()));
     let stopped = report.stopped.as_ref().map(|stop| (stop.reason.clone(), stop.message.clone()));
@@ -103,7 +105,7 @@ fn snapshots(count: u64) -> String {
     format!("{count} snapshot{}", if count == 1 { "" } else { "s" })
 }
 
-/// What a person is told.
+/// Returns the condition `RetentionApplied`.
 pub(super) fn condition(pruning: &Pruning, forecast: &Forecast, halted: Halted<'_>) -> Wanted {
     if let Some(why) = &pruning.silent {
         return store_is_silent(why);
@@ -118,7 +120,7 @@ pub(super) fn condition(pruning: &Pruning, forecast: &Forecast, halted: Halted<'
     };
     if let Some(stop) = &forecast.stop {
         let word = stop.reason();
-        // A person has asked for it.
+        // The spec requests the pause.
         if let (Stop::Overdue(..), Some((reason, why))) = (stop, halted) {
             let message = format!("Holdfast removes nothing while no backups run: {why}");
             return Wanted::unknown(Type::RetentionApplied, reason, message);

@@ -1,6 +1,6 @@
-//! What is known of a schedule's runs: which are recorded, and how they ended.
+//! Facts about a schedule's runs: which runs are recorded, and how the runs ended.
 //!
-//! Decides how records are read, never what is done.
+//! Decides how to read records; `plan.rs` decides the step.
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -14,11 +14,11 @@ use crate::plan::meta;
 /// A recorded run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run<'a> {
-    /// Its record.
+    /// The record.
     pub(super) snapshot: &'a EtcdSnapshot,
-    /// What the record says of the Job.
+    /// The Job's identity in the record.
     pub(super) job: &'a snapshot::Run,
-    /// When it began.
+    /// Start of the run.
     pub(super) at: Timestamp,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn records(snapshot: &EtcdSnapshot, schedule_uid: &str) -> bool {
     snapshot.spec.run.is_some() && meta::label(&snapshot.metadata, key::SCHEDULE_UID) == Some(schedule_uid)
 }
 
-/// The recorded runs, oldest first.
+/// Returns the recorded runs, oldest first.
 pub(super) fn runs(seen: &Observed) -> Vec<Run<'_>> {
     let mine = seen.snapshots.iter().filter(|snapshot| records(snapshot, seen.uid()));
     let mut runs: Vec<Run<'_>> = mine
@@ -50,15 +50,15 @@ pub(super) fn runs(seen: &Observed) -> Vec<Run<'_>> {
     runs
 }
 
-/// Jobs without a record, oldest first.
+/// Returns the Jobs without a record, oldest first.
 pub(super) fn unrecorded(seen: &Observed) -> Vec<&Job> {
     let mut jobs: Vec<&Job> = seen.jobs.iter().filter(|job| !recorded(seen, job)).collect();
     jobs.sort_by_key(|job| (created(job), meta::name(&job.metadata)));
     jobs
 }
 
-/// Whether a record names the Job, whatever labels somebody took away; or stands where the record belongs and was stored
-/// without its run, which its own conditions tell.
+/// Whether a record names the Job, with or without its labels; or a snapshot with the record's name was stored without
+/// `spec.run`, which its own conditions report.
 fn recorded(seen: &Observed, job: &Job) -> bool {
     let own = |there: &EtcdSnapshot| meta::label(&there.metadata, key::SCHEDULE_UID) == Some(seen.uid());
     let place = |there: &EtcdSnapshot| meta::name(&there.metadata) == meta::name(&job.metadata);
@@ -66,12 +66,12 @@ fn recorded(seen: &Observed, job: &Job) -> bool {
     seen.snapshots.iter().any(|there| there.spec.run.as_ref().map_or_else(|| own(there) && place(there), named))
 }
 
-/// When a Job was made.
+/// Returns the creation time of a Job.
 pub(super) fn created(job: &Job) -> Option<Timestamp> {
     job.metadata.creation_timestamp.as_ref().map(|at| at.0)
 }
 
-/// What the status tells of a complete run.
+/// Returns the status's entry for a complete run.
 pub(super) fn success(run: &Run<'_>) -> Option<LastSuccessful> {
     let status = run.snapshot.status.as_ref().filter(|status| status.phase == Phase::Complete)?;
     let artifact = status.artifact.as_ref()?;
@@ -88,7 +88,7 @@ pub(super) fn success(run: &Run<'_>) -> Option<LastSuccessful> {
     })
 }
 
-/// What the status tells of a failed run.
+/// Returns the status's entry for a failed run.
 pub(super) fn failure(run: &Run<'_>) -> Option<LastFailed> {
     let status = run.snapshot.status.as_ref().filter(|status| status.phase == Phase::Failed)?;
     let error = status.error.clone().unwrap_or_default();
@@ -100,7 +100,7 @@ pub(super) fn failure(run: &Run<'_>) -> Option<LastFailed> {
     })
 }
 
-/// A time as a status has it.
+/// Parses a time of a status.
 pub(super) fn time(text: Option<&String>) -> Option<Timestamp> {
     text?.parse().ok()
 }

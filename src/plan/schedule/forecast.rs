@@ -1,7 +1,7 @@
-//! What the retention of a schedule keeps of the recorded snapshots.
+//! Forecast: the recorded snapshots that a schedule's retention keeps.
 //!
-//! Decides with the agent's own function (`snapshot_agent::retention::judge`), by what the records say: whether a Job is worth
-//! starting, and what a person is told before. What is removed the agent decides, by what lies in the store.
+//! Decides with the agent's own function (`snapshot_agent::retention::judge`), from the records, whether a Job has something to
+//! do, and what the status announces. The agent decides what to remove, from the contents of the store.
 
 use jiff::{SignedDuration, Timestamp};
 use snapshot_agent::contract::{Level, Policy};
@@ -16,27 +16,27 @@ use crate::api::schedule::Retention;
 use crate::api::store::Location;
 use crate::plan::{meta, store};
 
-/// As the agent has it: no policy removes what is younger.
+/// The agent's limit: no policy removes a younger snapshot.
 const YOUNG: SignedDuration = SignedDuration::from_hours(1);
 
-/// What becomes of the recorded snapshots.
+/// Forecast for the recorded snapshots.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Forecast {
-    /// How many stay.
+    /// Number of the snapshots that stay.
     pub(super) kept: u64,
-    /// Their stored bytes.
+    /// Stored bytes of the snapshots that stay.
     pub(super) bytes: u64,
-    /// Those that no rule keeps and no known lock, oldest first: begin of the save, and key.
+    /// Snapshots that no rule and no known lock keeps, oldest first: start of the save, and key.
     pub(super) dropped: Vec<(Timestamp, String)>,
-    /// The newest one: begin of its save, and the folder that all of them are in.
+    /// The newest snapshot: start of its save, and the common folder of all snapshots.
     pub(super) newest: Option<(Timestamp, String)>,
-    /// Why nothing may be removed.
+    /// Why the agent may remove nothing.
     pub(super) stop: Option<Stop>,
-    /// When time alone changes this.
+    /// When time alone changes the forecast.
     pub(super) changes_at: Option<Timestamp>,
 }
 
-/// The policy as the agent has it, or why it is none.
+/// Converts the retention into the agent's policy, or returns the mistake.
 pub(super) fn policy(retention: &Retention) -> Result<Policy, String> {
     let Retention { keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_yearly, keep_within } =
         retention;
@@ -57,7 +57,7 @@ pub(super) fn policy(retention: &Retention) -> Result<Policy, String> {
     Ok(policy)
 }
 
-/// Days, hours and minutes, each at most once and in this order.
+/// Parses days, hours and minutes, each at most once and in this order.
 fn duration(text: &str) -> Option<SignedDuration> {
     let (mut rest, mut minutes) = (text, 0_i64);
     for (unit, of_unit) in [('d', 24 * 60), ('h', 60), ('m', 1)] {
@@ -69,7 +69,7 @@ fn duration(text: &str) -> Option<SignedDuration> {
     (rest.is_empty() && !text.is_empty()).then(|| SignedDuration::from_mins(minutes))
 }
 
-/// What the policy makes of the snapshots that lie at this place.
+/// Returns the policy's effect on the snapshots at this place.
 pub(super) fn forecast(
     seen: &Observed,
     runs: &[Run<'_>],
@@ -88,7 +88,7 @@ pub(super) fn forecast(
     let cluster = seen.cluster.as_ref().map(|cluster| meta::uid(&cluster.metadata));
     let entries: Vec<Entry> = here.iter().map(|(run, key, at)| entry(seen, run, (key, *at), cluster)).collect();
     let zone = seen.schedule.spec.time_zone.as_deref().unwrap_or(UTC);
-    // A zone that is none has no line either.
+    // An invalid zone has no valid line either.
     let verdicts = time_zone(zone).map(|zone| judge(&entries, policy, &zone, now)).unwrap_or_default();
     let sight = Sight {
         now,
@@ -122,7 +122,7 @@ pub(super) fn forecast(
     forecast
 }
 
-/// Whether a snapshot lies at this place: who moves a store leaves the earlier ones where they are.
+/// Whether a snapshot lies at this place: a moved store leaves the earlier snapshots at the old place.
 fn lies_at(run: &Run<'_>, place: &Location, store_id: Option<&str>) -> bool {
     let record = run.snapshot.status.as_ref().and_then(|status| status.store.as_ref());
     let at = match record {
@@ -137,7 +137,7 @@ fn locked_until(run: &Run<'_>) -> Option<Timestamp> {
     run.snapshot.status.as_ref()?.artifact.as_ref()?.locked_until.as_ref()?.parse().ok()
 }
 
-/// What the agent would find, as far as the record tells.
+/// Returns the agent's entry for a snapshot, as far as the record knows.
 fn entry(seen: &Observed, run: &Run<'_>, (key, at): (&str, Timestamp), cluster: Option<&str>) -> Entry {
     let judged = candidate(run, cluster);
     let spared = if run.snapshot.spec.hold {

@@ -1,7 +1,7 @@
-//! How old the newest backup is, against what the schedule promises.
+//! Age of the newest backup, compared with the schedule.
 //!
-//! Decides when a backup is overdue, and what the backups of a cluster are as a whole. It is read from a schedule's spec and
-//! status alone, so that conditions and metrics say the same.
+//! Decides when a backup is overdue, and the health of all backups of a cluster. Reads only a schedule's spec and status, so
+//! that conditions and metrics agree.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -14,15 +14,16 @@ use crate::plan::meta;
 /// Whether the newest backup is fresh.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fresh {
-    /// `None`: nobody can tell yet.
+    /// `None`: not known yet.
     pub state: Option<bool>,
-    /// Why.
+    /// Reason of the condition.
     pub reason: Reason,
-    /// For people.
+    /// Message of the condition.
     pub message: String,
 }
 
-/// When the newest backup is overdue: two due times and the starting deadline after it, or after the schedule began.
+/// Returns when the newest backup is overdue: two due times and the starting deadline after the backup, or after the schedule's
+/// start.
 pub fn overdue_at(
     spec: &EtcdSnapshotScheduleSpec,
     status: &EtcdSnapshotScheduleStatus,
@@ -38,7 +39,7 @@ fn late_at(spec: &EtcdSnapshotScheduleSpec, line: &Line, since: Timestamp) -> Op
     Some(second + SignedDuration::from_secs(spec.starting_deadline().into()))
 }
 
-/// What the status, whole but for its conditions, says of the newest backup.
+/// Returns the freshness of the newest backup, from a status that is complete except for its conditions.
 pub fn fresh(
     spec: &EtcdSnapshotScheduleSpec,
     status: &EtcdSnapshotScheduleStatus,
@@ -77,14 +78,14 @@ pub fn fresh(
     let Some(taken) = facts::time(status.last_successful.as_ref().map(|last| &last.taken_at)) else {
         return of(None, Reason::NoBackupYet, newest);
     };
-    // After a pause: the newest backup is older than the schedule promises, and the next one is not late yet.
+    // After a pause: the newest backup is older than the schedule allows, and the next backup is not late yet.
     if late_at(spec, line, taken).is_some_and(|late| now >= late) {
         return of(None, Reason::NoBackupYet, format!("no run completed since the schedule resumed, and {newest}"));
     }
     of(Some(true), Reason::BackupRecent, newest)
 }
 
-/// A skipped run in words, and the remedy.
+/// Returns the sentence about a skipped run, with the remedy.
 fn no_run_began(skipped: &SkippedRun) -> String {
     let SkippedRun { at, job, active_since } = skipped;
     format!(
@@ -94,7 +95,7 @@ fn no_run_began(skipped: &SkippedRun) -> String {
     )
 }
 
-/// `BackupHealthy` of a cluster: the worst of its schedules.
+/// Returns `BackupHealthy` of a cluster: the worst of its schedules.
 pub fn healthy<'a>(schedules: impl IntoIterator<Item = &'a EtcdSnapshotSchedule>) -> Wanted {
     let mut all: Vec<_> = schedules.into_iter().map(told).collect();
     all.sort_by_key(|(name, fresh)| (rank(fresh), name.clone()));
@@ -106,7 +107,7 @@ pub fn healthy<'a>(schedules: impl IntoIterator<Item = &'a EtcdSnapshotSchedule>
     Wanted { kind: Type::BackupHealthy, state: fresh.state, reason: fresh.reason, message }
 }
 
-/// The worst first.
+/// Orders the worst first.
 const fn rank(fresh: &Fresh) -> u8 {
     match fresh.state {
         Some(false) => 0,
@@ -115,7 +116,7 @@ const fn rank(fresh: &Fresh) -> u8 {
     }
 }
 
-/// What a schedule's own condition says.
+/// Returns the schedule's name and its own condition.
 fn told(schedule: &EtcdSnapshotSchedule) -> (String, Fresh) {
     let conditions = schedule.status.iter().flat_map(|s| &s.conditions);
     let condition = conditions.into_iter().find(|c| c.type_ == Type::Fresh.as_str());

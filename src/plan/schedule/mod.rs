@@ -1,4 +1,4 @@
-//! Decides what to do about one `EtcdSnapshotSchedule`. See `plan.rs` for the order of decisions.
+//! Decides the next step for one `EtcdSnapshotSchedule`. `plan.rs` holds the order of decisions.
 
 mod applied;
 mod arm;

@@ -1,4 +1,4 @@
-//! What one pass over an `EtcdSnapshotSchedule` has seen: plain values, filled by `operator::observe::schedule`.
+//! Facts of one pass over an `EtcdSnapshotSchedule`: plain values, filled by `operator::observe::schedule`.
 
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::Pod;
@@ -6,30 +6,30 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, EtcdSnapshotSchedule};
 use crate::plan::{Settings, meta};
 
-/// Everything a decision about a schedule may depend on.
+/// All values that a decision about a schedule depends on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
-    /// The object.
+    /// The `EtcdSnapshotSchedule`.
     pub schedule: EtcdSnapshotSchedule,
-    /// The cluster it names, if it exists.
+    /// The cluster in the spec, if the cluster exists.
     pub cluster: Option<EtcdCluster>,
-    /// The store that its template names, if it names one and it exists.
+    /// The `EtcdBackupStore` in the template, if the store exists.
     pub store: Option<EtcdBackupStore>,
-    /// What stands where its `CronJob` belongs, whoever owns it.
+    /// The `CronJob` with the name of the schedule's `CronJob`, of any owner.
     pub cron_job: Option<CronJob>,
     /// Jobs that this `CronJob` controls (by UID).
     pub jobs: Vec<Job>,
-    /// Records of its runs (by the label with its UID), and what else has the name of one of these Jobs.
+    /// Records of the schedule's runs (by the label with its UID), and other snapshots with the name of such a Job.
     pub snapshots: Vec<EtcdSnapshot>,
     /// Jobs of the schedule itself, which ask the store for runs, or remove snapshots.
     pub recalls: Vec<Recall>,
-    /// Keys of the snapshots that restores of this namespace read, looked at after the schedule itself; only where
-    /// something may be removed.
+    /// Keys of the snapshots that restores of this namespace read, looked up after the schedule; filled only if a Job may
+    /// remove snapshots.
     pub restores: Vec<String>,
-    /// Keys of the snapshots of this namespace that people hold, whatever labels their objects have and wherever they lie;
-    /// only where something may be removed.
+    /// Keys of the snapshots of this namespace with `spec.hold`, with any labels and in any store; filled only if a Job may
+    /// remove snapshots.
     pub held: Vec<String>,
-    /// What the operator was started with.
+    /// Settings from the operator's command line.
     pub settings: Settings,
 }
 
@@ -38,7 +38,7 @@ pub struct Observed {
 pub struct Recall {
     /// The Job.
     pub job: Job,
-    /// Its Pods, oldest first.
+    /// The Job's Pods, oldest first.
     pub pods: Vec<Pod>,
 }
 
@@ -48,7 +48,7 @@ impl Observed {
         meta::uid(&self.schedule.metadata)
     }
 
-    /// Its `CronJob`, if it is its own.
+    /// Returns the `CronJob` if the schedule controls the `CronJob`.
     pub(super) fn own_cron_job(&self) -> Option<&CronJob> {
         self.cron_job.as_ref().filter(|cron| meta::controlled_by(&cron.metadata, self.uid()))
     }

@@ -1,8 +1,8 @@
 //! The order of decisions about one schedule.
 //!
-//! The `CronJob` runs the backups, and the operator only keeps it up to date and records what it has run: one
-//! `EtcdSnapshot` for each Job, by the Job's UID. It starts no backup itself. What is stored goes by `prune.rs` alone, after
-//! all runs are recorded.
+//! The `CronJob` starts the backups. The operator keeps the `CronJob` up to date and records its runs: one `EtcdSnapshot` for
+//! each Job, by the Job's UID. The operator starts no backup. `prune.rs` alone removes stored snapshots, after all runs are
+//! recorded.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -19,10 +19,10 @@ use crate::api::snapshot::Phase;
 use crate::api::{EtcdSnapshotScheduleStatus, key};
 use crate::plan::{Act, Ensure, Next, Note, Plan, Target, Wake, drift, meta};
 
-/// After a due time: the controller makes the Job within seconds, and the status names the next due time.
+/// Time after a due time: the CronJob controller creates the Job within seconds, and the status then has the next due time.
 const AFTER_DUE: SignedDuration = SignedDuration::from_secs(5);
 
-/// What to do next.
+/// Returns the plan for one schedule.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotScheduleStatus> {
     let old = seen.schedule.status.clone().unwrap_or_default();
     if meta::deleting(&seen.schedule.metadata) {
@@ -72,7 +72,7 @@ fn line(seen: &Observed, now: Timestamp) -> Result<Line, (Reason, String)> {
     Ok(line)
 }
 
-/// What stands, and the `CronJob` where it has to be applied.
+/// Returns the schedule's standing, and the `CronJob` if the operator must apply the `CronJob`.
 fn stand(seen: &Observed, line: &Result<Line, (Reason, String)>) -> (Standing, Vec<Ensure>) {
     if let Some(foreign) = seen.cron_job.as_ref().filter(|_| seen.own_cron_job().is_none()) {
         let why = format!(
@@ -101,7 +101,7 @@ fn stand(seen: &Observed, line: &Result<Line, (Reason, String)>) -> (Standing, V
     (standing, ensures)
 }
 
-/// One act, up to when all runs are recorded, and why the store did not say it when it was last asked.
+/// Returns the act, the time up to which all runs are recorded, and why the store did not answer the last question.
 fn next(
     seen: &Observed,
     (line, runs): (Option<&Line>, &[Run<'_>]),
@@ -137,12 +137,13 @@ fn next(
         if let Some(missed) = found.runs.iter().find(|run| !known(&run.uid)) {
             return (record(record::of_recalled(seen, missed)), Some(hole.after), None);
         }
-        // The next hole begins there; and never at the same place, whatever the report says.
+        // The next gap begins there, and always later than this gap, whatever time the report has.
         told = Some(found.through.max(hole.after + SignedDuration::from_secs(1)).min(hole.until));
     }
 }
 
-/// The oldest record of a failed run beyond the limit. Its Job has to be gone, else it would be recorded again.
+/// Returns the deletion of the oldest record of a failed run beyond the limit. The run's Job must be gone, or the next pass
+/// would record the run again.
 fn surplus(seen: &Observed, runs: &[Run<'_>]) -> Option<Act> {
     let failed: Vec<&Run<'_>> = runs.iter().filter(|run| run.phase() == Phase::Failed).collect();
     let limit = seen.schedule.spec.failed_limit();
@@ -153,7 +154,7 @@ fn surplus(seen: &Observed, runs: &[Run<'_>]) -> Option<Act> {
     Some(Act::DeleteRecord { snapshot: Target::of(&one.snapshot.metadata), removed: None, why })
 }
 
-/// What people hear: once for each change, so that a pass that repeats says nothing.
+/// Returns the Events of this pass, once for each change, so a repeated pass returns none.
 fn notes(
     seen: &Observed,
     status: &EtcdSnapshotScheduleStatus,

@@ -1,9 +1,10 @@
-//! Removing the snapshots that the retention of a schedule does not keep.
+//! Removal of the snapshots that the retention of a schedule does not keep.
 //!
-//! Decides when a Job announces and removes, every ten minutes at most: `status.pruneRun` is latched, then the clusters that
-//! restore are read and what they read is latched too, then the Job starts. A restore writes its own latch before it reads
-//! this one, so one of both sees the other. After the Job the store is asked which runs it still holds, since a report may be
-//! lost and holds no keys; the records of the others are deleted. Which snapshots go, the agent decides.
+//! Decides when a Job announces and removes, at most every ten minutes. The operator latches `status.pruneRun`, then reads the
+//! restoring clusters and latches the snapshots that they read, then starts the Job. A restore writes its own latch before it
+//! reads this latch, so at least one side sees the other. After the Job the operator asks the store which runs the store still
+//! holds, since the report may be lost and contains no keys, and deletes the records of the other runs. The agent decides which
+//! snapshots go.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
@@ -23,17 +24,17 @@ use crate::plan::build::job::CONTAINER;
 use crate::plan::jobs::{self, Fact};
 use crate::plan::{Act, Next, Target, Wake, fact, meta, pods, store};
 
-/// Between two Jobs, and longest where one fails again and again.
+/// Pause between two Jobs, and the longest pause after repeated failures.
 const PACE: SignedDuration = SignedDuration::from_mins(10);
 const SLOWEST: SignedDuration = SignedDuration::from_hours(1);
 
-/// A latch that is older starts no Job.
+/// A latch older than this starts no Job.
 const STALE: SignedDuration = SignedDuration::from_mins(10);
 
-/// Against a missed event, while a Job is waited for.
+/// Interval of passes while a Job runs, against a missed event.
 const WAITED_FOR: Wake = Wake::AfterMillis(15_000);
 
-/// What to do about the retention, and the part of the status that tells of it.
+/// Returns the next step for the retention, and the retention's part of the status.
 pub(super) fn decide(
     seen: &Observed,
     runs: &[Run<'_>],
@@ -44,7 +45,7 @@ pub(super) fn decide(
     let mut pruning = Pruning::of(old);
     pruning.account(seen, now);
     let Some(known) = premises(seen, line) else {
-        // What runs goes on to its end; without a policy nothing else is told.
+        // A running Job goes on to its end; without a policy the status has no other field of the retention.
         let Pruning { run, last, pruned, .. } = pruning;
         let run = run.filter(|run| run.ended_at.is_none() && job_of(seen, run).is_some());
         return Pruning { pruned, last, run, ..Pruning::default() };
@@ -52,7 +53,7 @@ pub(super) fn decide(
     pruning.date_policy(seen, now);
     let suspended = seen.schedule.spec.suspend_pruning;
     if known.is_err() || suspended {
-        // Without a Job in sight one may run all the same, where it was about to be made.
+        // An invisible Job may still run if the operator was about to create the Job.
         let stands = |run: &PruneRun| job_of(seen, run).is_some() || (run.protects.is_some() && may_remove(run, now));
         pruning.run = pruning.run.take().filter(|run| run.ended_at.is_some() || stands(run));
     }
@@ -67,7 +68,7 @@ pub(super) fn decide(
     if let Some(run) = pruning.run.clone() {
         pruning.go_on(seen, runs, (&run, &forecast), (&policy, line, &place), now);
     }
-    // A latch that was written is taken back before the next one is: a restore reads one or the other.
+    // The operator clears a written latch before it writes the next latch: a restore reads either the one or the other.
     let latched = seen.schedule.status.as_ref().is_some_and(|status| status.prune_run.is_some());
     if !latched && pruning.next.is_none() {
         pruning.begin(seen, &forecast, now);
@@ -81,7 +82,7 @@ pub(super) fn decide(
     pruning
 }
 
-/// What a Job needs; `Err`: what is missing. `None`: everything is kept.
+/// Returns the inputs of a Job; `Err`: the missing input. `None`: the schedule keeps every snapshot.
 fn premises<'a>(seen: &Observed, line: Option<&'a Line>) -> Option<Result<(Policy, &'a Line, Place), Wanted>> {
     let spec = &seen.schedule.spec;
     let retention = spec.retention.as_ref()?;
@@ -99,7 +100,8 @@ fn premises<'a>(seen: &Observed, line: Option<&'a Line>) -> Option<Result<(Polic
     })
 }
 
-/// Only a store that is usable now, with the ID that its probe found: nothing is removed from another one (I25).
+/// Returns the place of a store that is usable now and has the ID that its probe found: Holdfast removes nothing from another
+/// store (I25).
 fn place(seen: &Observed) -> Result<Place, (Reason, String)> {
     let destination = &seen.schedule.spec.snapshot_template.destination;
     let wrong = || {
@@ -121,7 +123,7 @@ fn place(seen: &Observed) -> Result<Place, (Reason, String)> {
     Ok(Place { location, record: Some(record) })
 }
 
-/// The Jobs of the schedule that remove, and their Pods, oldest first.
+/// Returns the schedule's Jobs that remove snapshots, oldest first.
 fn all(seen: &Observed) -> Vec<&Recall> {
     let own = |job: &Job| meta::controlled_by(&job.metadata, seen.uid()) && removes(job);
     let mut all: Vec<_> = seen.recalls.iter().filter(|one| own(&one.job)).collect();
@@ -134,7 +136,7 @@ fn job_of<'a>(seen: &'a Observed, run: &PruneRun) -> Option<&'a Recall> {
 }
 
 impl Pruning {
-    /// Takes over what a Job that has ended says, once.
+    /// Takes over the result of an ended Job, once.
     fn account(&mut self, seen: &Observed, now: Timestamp) {
         let Some(run) = self.run.as_mut().filter(|run| run.ended_at.is_none()) else { return };
         let Some(one) = job_of(seen, run).filter(|one| jobs::over(&one.job)) else { return };
@@ -151,7 +153,7 @@ impl Pruning {
         let at = jobs::last_end(&one.job, &one.pods).unwrap_or(now).to_string();
         run.ended_at = Some(at.clone());
         let before = self.last.as_ref().and_then(|last| last.failing_since.clone());
-        // Where no Pod has run nothing is gone.
+        // Without a Pod that ran the Job removed nothing.
         let nothing = jobs::never_ran(&one.job, &one.pods).then_some(0);
         self.last = Some(LastPrune {
             job: run.job.clone(),
@@ -165,7 +167,7 @@ impl Pruning {
         });
         if let Some(report) = report {
             self.pruned += report.removed;
-            // A run that was denied the listing has seen nothing.
+            // A run without the right to list has seen nothing.
             if report.failed.is_none() || report.newest.is_some() {
                 self.announced = report.announced.map(|told| Announced {
                     count: told.count,
@@ -181,7 +183,7 @@ impl Pruning {
         }
     }
 
-    /// A run is latched: the Job comes next, or its end, or what is gone of the store.
+    /// Continues a latched run: with the Job, its end, or the question which snapshots the store still holds.
     fn go_on(
         &mut self,
         seen: &Observed,
@@ -199,10 +201,10 @@ impl Pruning {
             return;
         }
         let stale = facts::time(Some(&run.latched_at)).is_none_or(|at| now >= at + STALE);
-        // Another cluster of the name has another folder.
+        // Another cluster with the same name has another folder.
         let other = forecast.newest.as_ref().is_none_or(|(_, lineage)| *lineage != run.lineage);
         if stale || other || forecast.stop.is_some() || seen.schedule.spec.suspend_pruning {
-            // Its Job may have been made and be out of sight.
+            // The run's Job may exist although no pass sees the Job.
             self.run = self.run.take().filter(|run| run.protects.is_some() && may_remove(run, now));
             return;
         }
@@ -218,7 +220,7 @@ impl Pruning {
         self.next = Some(Next::act(act));
     }
 
-    /// Asks the store, page by page, and deletes the records of what it does not hold any more.
+    /// Asks the store, page by page, and deletes the records of snapshots that the store does not hold any more.
     fn settle(&mut self, seen: &Observed, runs: &[Run<'_>], (run, forecast): (&PruneRun, &Forecast), now: Timestamp) {
         let second = SignedDuration::from_secs(1);
         let times = [&run.oldest, &run.newest].map(|time| facts::time(Some(time)).unwrap_or(now));
@@ -247,7 +249,7 @@ impl Pruning {
             let through = found.through.max(after + second).min(until);
             let gone = forecast.dropped.iter().filter(|(at, _)| *at > after && *at <= through).find_map(|(_, key)| {
                 let of_key = |run: &&Run<'_>| key_of(run).is_some_and(|there| there == key);
-                // While its Job stands it would be recorded again; the next run finds it.
+                // While the run's Job exists, the next pass would record the run again; the next prune run finds the record.
                 let stands = |run: &&Run<'_>| seen.jobs.iter().any(|job| meta::uid(&job.metadata) == run.job.uid);
                 let record = runs.iter().find(of_key).filter(|run| !stands(run))?;
                 (!found.runs.iter().any(|there| there.uid == record.job.uid)).then_some((record, key))
@@ -267,9 +269,9 @@ impl Pruning {
         self.run = None;
     }
 
-    /// Whether a Job is worth starting, and when.
+    /// Starts a run if a Job has something to do, or sets the time when a Job will.
     fn begin(&mut self, seen: &Observed, forecast: &Forecast, now: Timestamp) {
-        // A status that was lost, or a request that was carried out late: the Job says what was latched for it.
+        // The status was lost, or the API server carried out a request late: the Job's annotation holds the latched run.
         let newest = all(seen).pop();
         let told = self.last.as_ref().map(|last| (last.job.as_str(), facts::time(Some(&last.at))));
         let untold = |one: &&Recall| {

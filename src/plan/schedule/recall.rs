@@ -1,9 +1,9 @@
-//! Runs that nobody recorded: the operator was down, and their Jobs are gone.
+//! Runs without a record: the operator was down, and the runs' Jobs are gone.
 //!
-//! Decides whether there may be any: where more than one due time lies between two recorded runs, and no Job of the first
-//! of them, or of one before it, stands any more (the controller removes the oldest first). Then one Job asks the store, and
-//! the next one where its report names only the first of them. A Job without an answer is repeated. Runs that failed leave
-//! nothing in the store and are not reconstructed.
+//! Decides whether such runs may exist: more than one due time lies between two recorded runs, and no Job remains as old as the
+//! first of the two (the CronJob controller removes the oldest first). Then a Job asks the store, and another Job follows if
+//! the report names only the first runs. The operator repeats a Job without an answer. Failed runs leave nothing in the store,
+//! and the operator does not reconstruct failed runs.
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -17,43 +17,43 @@ use crate::plan::build::job::{AgentJob, CONTAINER, Work, job};
 use crate::plan::jobs::{self, Fact};
 use crate::plan::{Wake, meta, pods, row, saving};
 
-/// Against a missed event, while a Job is waited for.
+/// Interval of passes while a Job runs, against a missed event.
 const WAITED_FOR: Wake = Wake::AfterMillis(15_000);
 
-/// A time between two recorded runs in which others may have run.
+/// A time between two recorded runs that may contain other runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hole {
     pub(super) after: Timestamp,
     pub(super) until: Timestamp,
 }
 
-/// How far the records go.
+/// How far the records reach.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Reach {
-    /// All runs up to then are recorded; `None`: there was none.
+    /// All runs up to this time are recorded; `None`: no run exists.
     Through(Option<Timestamp>),
-    /// The first hole.
+    /// The first gap.
     Hole(Hole),
 }
 
-/// What comes of a hole.
+/// Answer about a gap.
 pub(super) enum Answer {
     /// The store holds these runs.
     Found(RecallReport),
-    /// This Job asks; why the one before did not answer.
+    /// This Job asks; the text is why the previous Job did not answer.
     Ask(Box<Job>, Option<String>),
-    /// A Job asks; or the next one has to wait, and why the one before did not answer.
+    /// A Job is asking, or the next Job must wait; the text is why the previous Job did not answer.
     Wait(Wake, Option<String>),
 }
 
-/// The first hole, or the newest run before which there is none. `told`: up to then all runs are recorded.
+/// Returns the first gap, or the newest run without a gap before. `told`: up to this time all runs are recorded.
 pub(super) fn reach(seen: &Observed, line: Option<&Line>, runs: &[Run<'_>], told: Option<Timestamp>) -> Reach {
     let made = seen.own_cron_job().and_then(|cron| cron.metadata.creation_timestamp.as_ref()).map(|at| at.0);
     let Some(from) = told.or(made) else { return Reach::Through(None) };
     let (mut after, mut reached) = (from, told);
     for run in runs.iter().filter(|run| run.at > from) {
         if !covered(seen, line, after, run.at) {
-            // It begins where it began before a part of it was recorded: the same Job answers for all of it.
+            // The gap keeps its start while a pass records parts of the gap: the same Job answers for the whole gap.
             return Reach::Hole(Hole { after: from, until: run.at });
         }
         after = run.at;
@@ -62,7 +62,7 @@ pub(super) fn reach(seen: &Observed, line: Option<&Line>, runs: &[Run<'_>], told
     Reach::Through(reached)
 }
 
-/// Whether no run is missing between these: the second was the next one due, or a Job as old as the first still stands.
+/// Whether no run is missing between these times: the second was the next due time, or a Job as old as the first still exists.
 fn covered(seen: &Observed, line: Option<&Line>, after: Timestamp, until: Timestamp) -> bool {
     let second_due = line.and_then(|line| line.next(line.next(after)?));
     let ended_well = |job: &&Job| job.status.as_ref().is_some_and(|s| s.succeeded.unwrap_or_default() > 0);
@@ -70,7 +70,8 @@ fn covered(seen: &Observed, line: Option<&Line>, after: Timestamp, until: Timest
     second_due.is_some_and(|second| second > until) || times.any(|at| at <= after)
 }
 
-/// What the store says of a hole. `since`: the Job that may have removed runs before; what the store said earlier says nothing.
+/// Returns the store's answer about a gap. `since`: a Job that may have removed runs; answers from before this Job do not
+/// count.
 pub(super) fn answer(seen: &Observed, hole: Hole, since: Option<&str>, now: Timestamp) -> Answer {
     let own = seen.recalls.iter().filter(|one| meta::controlled_by(&one.job.metadata, seen.uid())).collect();
     let asked = row::of(own, |one: &&Recall| &one.job, |number| named(seen, hole, since, number));
@@ -121,7 +122,7 @@ fn ask(seen: &Observed, (hole, since): (Hole, Option<&str>), number: i32, silent
     Answer::Ask(Box::new(asks), silent)
 }
 
-/// Name of the Job that asks about a hole, after so many others.
+/// Returns the name of the Job that asks about a gap, after `number` earlier Jobs.
 fn named(seen: &Observed, hole: Hole, since: Option<&str>, number: i32) -> String {
     let meta = &seen.schedule.metadata;
     let after = hole.after.to_string();

@@ -1,7 +1,7 @@
 //! The `EtcdSnapshot` that records a run.
 //!
-//! Decides its name and spec. It is the Job's name; where something else has that, the Job's UID makes another one. It has no
-//! owner reference: deleting a schedule or a cluster deletes no backup.
+//! Decides the record's name and spec. The name is the Job's name; if another object has that name, a name from the Job's UID.
+//! The record has no owner reference: deleting a schedule or a cluster deletes no backup.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,17 @@ use crate::api::snapshot::{DeletionPolicy, EtcdSnapshotSpec, Run, SnapshotTempla
 use crate::api::{EtcdSnapshot, key, name};
 use crate::plan::{meta, saving};
 
-/// Of a Job that stands.
+/// Returns the record of an existing Job.
 pub(super) fn of_job(seen: &Observed, job: &Job) -> EtcdSnapshot {
     let asked = meta::annotation(&job.metadata, key::SNAPSHOT_TEMPLATE);
-    // As it was when the run began: a change of the schedule holds from the next run on.
+    // The template at the run's start: a change of the schedule applies from the next run on.
     let template = asked.and_then(|json| serde_json::from_str(json).ok());
     let at = facts::created(job).map(|at| at.to_string()).unwrap_or_default();
     let (name, uid) = (meta::name(&job.metadata), meta::uid(&job.metadata));
     record(seen, Run { job: name.to_owned(), uid: uid.to_owned(), started_at: at }, template)
 }
 
-/// Of a run whose Job is gone, and whose snapshot the store holds.
+/// Returns the record of a run whose Job is gone, and whose snapshot the store holds.
 pub(super) fn of_recalled(seen: &Observed, run: &RecalledRun) -> EtcdSnapshot {
     record(seen, Run { job: run.job.clone(), uid: run.uid.clone(), started_at: run.at.to_string() }, None)
 }

@@ -1,7 +1,7 @@
 //! A run that removes snapshots, and its Job.
 //!
-//! Decides how long a run may remove something, which snapshots that endangers, and what the Job is asked. When one starts,
-//! `prune.rs` decides.
+//! Decides how long a run may remove objects, which snapshots the run endangers, and the Job's request. `prune.rs` decides when
+//! a run starts.
 
 use std::collections::BTreeSet;
 
@@ -19,29 +19,29 @@ use crate::api::store::Location;
 use crate::plan::build::job::{AgentJob, Work, job, pod_spec, prunes};
 use crate::plan::{build, jobs, meta, saving};
 
-/// So long after the latch the agent removes nothing any more, by its clock, however late its Pod starts.
+/// Time after the latch from which the agent removes nothing, by the agent's clock, however late its Pod starts.
 pub(in crate::plan) const REMOVES_FOR: SignedDuration = SignedDuration::from_mins(30);
 
-/// So long after the latch a restore waits: a removal that has begun ends by then, and clocks differ. A Pod of a silent node
-/// holds no restore up for ever.
+/// How long after the latch a restore waits: a removal that has started ends by then, and clocks differ. The limit frees the
+/// restore from a Pod on a silent node.
 const OVER_AFTER: SignedDuration = SignedDuration::from_mins(40);
 
-/// A latch that is further ahead is none of ours.
+/// A latch further in the future does not come from Holdfast.
 const MOST_AHEAD: SignedDuration = SignedDuration::from_mins(15);
 
-/// Where the snapshots lie.
+/// The place of the snapshots.
 pub(super) struct Place {
     pub(super) location: Location,
     pub(super) record: Option<StoreRecord>,
 }
 
-/// The run of a schedule that may remove something yet, for the restores that look.
+/// Returns the schedule's run that may still remove objects, for restores.
 pub fn live_run(schedule: &EtcdSnapshotSchedule, now: Timestamp) -> Option<PruneRun> {
     let run = schedule.status.as_ref()?.prune_run.clone()?;
     Some(run).filter(|run| run.ended_at.is_none() && may_remove(run, now))
 }
 
-/// The run that a Job was made for, while it may remove something: its schedule may be gone.
+/// Returns the run of a Job that may still remove objects: the Job's schedule may be gone.
 pub fn live_job(job: &Job, now: Timestamp) -> Option<PruneRun> {
     let runs = removes(job) && !jobs::over(job);
     latched_on(job).filter(|run| runs && may_remove(run, now))
@@ -63,12 +63,12 @@ pub(super) fn removes(job: &Job) -> bool {
     pod_spec(job).is_some_and(|pod| prunes(pod) || build::job::removes(pod))
 }
 
-/// The run that a Job was made for.
+/// Returns the run in the Job's annotation.
 pub(super) fn latched_on(job: &Job) -> Option<PruneRun> {
     serde_json::from_str(meta::annotation(&job.metadata, key::PRUNE_RUN)?).ok()
 }
 
-/// The Job of a latched run.
+/// Returns the Job of a latched run.
 pub(super) fn start(
     seen: &Observed,
     (run, protects): (&PruneRun, &[String]),

@@ -1,23 +1,23 @@
-//! Which stored snapshots are being restored, and so stay (I25).
+//! Stored snapshots that a restore reads, and that therefore stay (I25).
 //!
-//! Decides by what clusters that have not formed, and their first members, name: what is latched, and what the spec says
-//! where nothing is latched yet. A `source` may name a file, or the folder from another prefix of the bucket on: all are cut
-//! to the folder that agents know, so that they compare.
+//! Decides from clusters that have not formed, and their first members: from the latch, or from the spec without a latch. A
+//! `source` may name a file, or a folder below another prefix of the bucket: each key is cut to the folder that agents know, so
+//! that keys compare.
 
 use std::collections::BTreeSet;
 
 use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot};
 use crate::plan::meta;
 
-/// The last four parts of the key of a snapshot, or of a file in its folder: namespace, cluster, lineage, attempt.
+/// Returns the last four parts of the key of a snapshot, or of a file in its folder: namespace, cluster, lineage, attempt.
 pub(in crate::plan) fn attempt_of(key: &str) -> String {
     let mut parts: Vec<&str> = key.split('/').filter(|part| !part.is_empty()).collect();
-    // An attempt's name has no dot.
+    // The name of an attempt has no dot.
     parts.pop_if(|last| last.contains('.'));
     parts.split_off(parts.len().saturating_sub(4)).join("/")
 }
 
-/// Whether a cluster looks for its latest snapshot, and has not written down which one it takes.
+/// Whether a cluster searches its latest snapshot, and has not latched the result.
 pub fn searches(cluster: &EtcdCluster) -> bool {
     let latches = cluster.status.as_ref().map(|status| &status.latches);
     let open = latches.is_none_or(|latches| latches.formed.is_none() && latches.restoring.is_none());
@@ -25,7 +25,7 @@ pub fn searches(cluster: &EtcdCluster) -> bool {
     open && asked.is_some_and(|asked| asked.latest.is_some())
 }
 
-/// Keys of the snapshots that restores read.
+/// Returns the keys of the snapshots that restores read.
 pub fn restores(clusters: &[EtcdCluster], members: &[EtcdMember], snapshots: &[EtcdSnapshot]) -> Vec<String> {
     let forming = clusters.iter().filter(|c| c.status.as_ref().is_none_or(|s| s.latches.formed.is_none()));
     let of_cluster = forming.flat_map(|cluster| {
@@ -38,7 +38,7 @@ pub fn restores(clusters: &[EtcdCluster], members: &[EtcdMember], snapshots: &[E
         let source = asked.and_then(|asked| asked.source.as_ref()).map(|source| source.key.clone());
         [latched.map(|latched| latched.source.key.clone()), named, source]
     });
-    // A lost status takes no restore away that a member carries.
+    // A member still carries the restore after the cluster's status is lost.
     let carried = members.iter().filter(|member| member.spec.joined.is_none());
     let carried = carried.map(|member| member.spec.restore.as_ref().map(|restoring| restoring.source.key.clone()));
     of_cluster.chain(carried).flatten().map(|key| attempt_of(&key)).collect::<BTreeSet<_>>().into_iter().collect()

@@ -1,7 +1,7 @@
-//! A schedule's whole status, on every pass, and what people hear when it changes.
+//! A schedule's whole status, computed on every pass, and the Events of its changes.
 //!
-//! Decides what is reported, never what is done. What the newest backup was stays when its record is deleted, since the
-//! stored snapshot stays, too.
+//! Decides what the status reports; `plan.rs` decides the step. The entry of the newest backup stays after its record is
+//! deleted, since the stored snapshot stays, too.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -15,20 +15,20 @@ use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::schedule::{CronJobRef, LastFailed, LastSuccessful};
 use crate::plan::meta;
 
-/// What stands of a schedule.
+/// Standing of a schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Standing {
-    /// Its due times cannot be worked out, or a stranger's object is in the way.
+    /// The spec has no valid due times, or an object of another owner has the `CronJob`'s name.
     Wrong(Reason, String),
-    /// There is no `CronJob` yet; why, or it is made now.
+    /// No `CronJob` exists; the reason, or the operator creates the `CronJob` now.
     Waits(Reason, String),
-    /// The `CronJob` stands and starts no run.
+    /// The `CronJob` exists and starts no run.
     Halted(Reason, String),
-    /// The `CronJob` stands; why it is not what the spec asks for.
+    /// The `CronJob` exists; why the `CronJob` differs from the spec.
     Runs(Option<(Reason, String)>),
 }
 
-/// The status as it is now, before what comes next.
+/// Returns the status before the next step.
 pub(super) fn whole(
     seen: &Observed,
     standing: &Standing,
@@ -58,7 +58,7 @@ pub(super) fn whole(
         last_failed,
         consecutive_failures,
         recalled_through: recalled_through.map(|at| at.to_string()).or(old.recalled_through),
-        // A mistake in the spec neither silences what is overdue nor starts its time anew.
+        // A mistake in the spec neither hides an overdue backup nor restarts its time.
         active_since: match standing {
             Standing::Runs(_) => Some(old.active_since.unwrap_or_else(|| now.to_string())),
             Standing::Wrong(..) => old.active_since,
@@ -77,7 +77,7 @@ pub(super) fn whole(
     };
     let fresh = fresh(seen, standing, line, &status, now);
     let fresh = Wanted { kind: Type::Fresh, state: fresh.state, reason: fresh.reason, message: fresh.message };
-    // What the operator told of its own trouble is told again by it, or over.
+    // Drops the old Degraded condition; the operator sets it again if the failure persists.
     let again = [Type::Degraded, Type::RetentionApplied].map(Type::as_str);
     let retention = pruning.condition;
     let told = |c: &Condition| !again.contains(&c.type_.as_str()) || (retention.is_some() && c.type_ == again[1]);
@@ -90,7 +90,7 @@ pub(super) fn whole(
 fn ready(standing: &Standing) -> Wanted {
     let no = |reason: &Reason, message: &String| Wanted::no(Type::Ready, *reason, message);
     match standing {
-        // A person asked for it.
+        // The spec requests the pause.
         Standing::Halted(reason @ (Reason::Suspended | Reason::Parked), message) => {
             Wanted::yes(Type::Ready, *reason, message)
         }
@@ -127,8 +127,8 @@ fn fresh(
     }
 }
 
-/// The newest complete backup that was ever seen, by the start of its run. One of an earlier cluster of the same name is no
-/// backup of this one.
+/// Returns the newest complete backup ever seen, by the start of its run. A backup of an earlier cluster with the same name is
+/// no backup of this cluster.
 fn latest_success(seen: &Observed, old: Option<&LastSuccessful>, runs: &[Run<'_>]) -> Option<LastSuccessful> {
     // The third folder of a key: the first eight characters of the cluster's UID.
     let lineage = seen.cluster.as_ref().and_then(|cluster| meta::uid(&cluster.metadata).get(..8));
@@ -142,8 +142,8 @@ fn latest_success(seen: &Observed, old: Option<&LastSuccessful>, runs: &[Run<'_>
         .reduce(|one, other| if at(&other) >= at(&one) { other } else { one })
 }
 
-/// The newest failed run, and how many have failed since the newest complete one. Records of failed runs are deleted beyond
-/// the limit, so those that were counted before still count.
+/// Returns the newest failed run, and the number of failed runs since the newest complete run. The count includes runs whose
+/// records were deleted beyond the limit.
 fn failures(
     old: &EtcdSnapshotScheduleStatus,
     success: Option<&LastSuccessful>,

@@ -1,4 +1,4 @@
-//! One schedule, one mutation at a time.
+//! Tests of a schedule's plan, one mutation at a time.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{CronJob, Job, JobCondition, JobStatus};
@@ -27,7 +27,7 @@ fn minutes(count: i64) -> SignedDuration {
     SignedDuration::from_mins(count)
 }
 
-/// A formed cluster, a schedule of every hour, no `CronJob`.
+/// A formed cluster, an hourly schedule, no `CronJob`.
 fn fresh_one() -> Observed {
     let spec = EtcdSnapshotScheduleSpec {
         cluster_ref: Some(LocalRef { name: "a".to_owned() }),
@@ -83,7 +83,7 @@ fn applied(plan: &Plan<EtcdSnapshotScheduleStatus>) -> Option<CronJob> {
     })
 }
 
-/// The same, with the `CronJob` that it asks for.
+/// The same, with the wanted `CronJob`.
 fn running() -> Observed {
     let mut seen = fresh_one();
     let mut cron = applied(&planned(&seen)).unwrap();
@@ -105,7 +105,7 @@ fn args(cron: &CronJob) -> Vec<String> {
     pod.containers[0].args.clone().unwrap()
 }
 
-/// A Job of the `CronJob` that began so many minutes ago.
+/// A Job of the `CronJob`, created `ago` minutes ago.
 fn job(seen: &Observed, name: &str, ago: i64, ended: Option<bool>) -> Job {
     let cron = seen.cron_job.as_ref().unwrap();
     let template = cron.spec.clone().unwrap().job_template;
@@ -124,7 +124,7 @@ fn job(seen: &Observed, name: &str, ago: i64, ended: Option<bool>) -> Job {
     job
 }
 
-/// Its record, as the plan makes it, in this phase.
+/// The Job's record in this phase, as the plan creates the record.
 fn record(seen: &Observed, job: &Job, phase: Phase) -> EtcdSnapshot {
     let mut alone = seen.clone();
     alone.jobs = vec![job.clone()];
@@ -155,7 +155,7 @@ fn record(seen: &Observed, job: &Job, phase: Phase) -> EtcdSnapshot {
     record
 }
 
-/// Runs of these ages in minutes, oldest first, recorded, with their Jobs; and the status that follows.
+/// Recorded runs of these ages in minutes, oldest first, with their Jobs, and the resulting status.
 fn with_runs(ages: &[(i64, Phase)]) -> Observed {
     let mut seen = running();
     let oldest = ages.iter().map(|(ago, _)| *ago).max().unwrap();
@@ -332,7 +332,7 @@ fn each_job_is_recorded_once_by_its_uid() {
     let Some(Act::RecordRun(second)) = planned(&seen).act else { panic!() };
     assert_eq!(second.spec.run.unwrap().uid, "u-run-2");
 
-    // Somebody else's snapshot has the name of the Job.
+    // Another owner's snapshot has the name of the Job.
     let mut stranger = EtcdSnapshot { status: None, ..*first };
     stranger.metadata.labels = None;
     seen.snapshots = vec![stranger.clone()];
@@ -343,7 +343,7 @@ fn each_job_is_recorded_once_by_its_uid() {
     let Some(Act::RecordRun(beside)) = planned(&seen).act else { panic!() };
     let name = beside.metadata.name.unwrap();
     assert!(name.starts_with("run-1-") && name.len() > 6, "{name}");
-    // An outdated definition has dropped the run of the record itself: it is not made again and again.
+    // An outdated definition dropped the record's `spec.run`: the operator does not create the record again and again.
     stranger.metadata.labels = Some([(key::SCHEDULE_UID.to_owned(), "u-s".to_owned())].into());
     seen.snapshots = vec![stranger];
     assert_eq!(planned(&seen).act, None);
@@ -359,7 +359,7 @@ fn the_status_tells_of_the_newest_backup_and_of_failures_since() {
     assert_eq!(status.last_failed.unwrap().class, "Denied");
     assert_eq!(told(&planned(&seen), Type::Fresh), ("False", "BackupFailing"));
 
-    // Its record is deleted: what is stored is stored.
+    // A user deletes a record: the stored snapshot stays.
     let mut fewer = seen;
     fewer.snapshots.retain(|s| s.metadata.name.as_deref() != Some("run-120"));
     fewer.jobs.retain(|j| j.metadata.name.as_deref() != Some("run-120"));
@@ -403,15 +403,15 @@ fn only_failed_records_whose_jobs_are_gone_are_deleted_beyond_the_limit() {
 #[test]
 fn overdue_is_after_two_due_times_and_the_deadline() {
     let seen = with_runs(&[(53, Phase::Complete)]);
-    // 11:07, due 12:07 and 13:07; ten minutes more.
+    // 11:07, due at 12:07 and 13:07, and ten minutes more.
     let due: Timestamp = "2026-01-01T13:17:00Z".parse().unwrap();
     assert_eq!(told(&planned_at(&seen, due - SignedDuration::from_secs(1)), Type::Fresh), ("True", "BackupRecent"));
     let late = planned_at(&seen, due);
     assert_eq!(told(&late, Type::Fresh), ("False", "BackupOverdue"));
     assert_eq!(late.notes.iter().map(|n: &Note| n.reason.as_str()).collect::<Vec<_>>(), ["BackupOverdue"]);
-    // It is looked at again when that may change.
+    // The wake is the time when the condition may change.
     assert_eq!(planned(&seen).wake, Wake::AfterMillis((7 * 60 + 5) * 1000));
-    // A schedule that never had a run, and one that was suspended for long.
+    // A schedule without a run, and a schedule that was suspended for long.
     let mut none = running();
     none.schedule.status.as_mut().unwrap().active_since = Some(noon().to_string());
     assert_eq!(told(&planned(&none), Type::Fresh), ("Unknown", "NoBackupYet"));
@@ -419,7 +419,7 @@ fn overdue_is_after_two_due_times_and_the_deadline() {
     let mut resumed = seen;
     resumed.schedule.status.as_mut().unwrap().active_since = None;
     assert_eq!(told(&planned_at(&resumed, due + minutes(1)), Type::Fresh), ("Unknown", "NoBackupYet"));
-    // A mistake in the line does not start the time anew.
+    // A mistake in the line does not restart the time.
     let mut wrong = none;
     wrong.schedule.spec.time_zone = Some("europe/berlin".to_owned());
     let status = planned_at(&wrong, due).status;
@@ -439,14 +439,14 @@ fn answered(job: Job, report: &Report) -> Recall {
 fn a_hole_is_asked_about_once_and_filled() {
     let ages: Vec<(i64, Phase)> = [300, 240, 180, 120, 60].map(|ago| (ago, Phase::Complete)).into();
     let mut seen = with_runs(&ages);
-    // Jobs are kept: all that ended well since the last record are seen.
+    // Jobs still exist: all succeeded Jobs since the last record are visible.
     let first = (noon() - minutes(300)).to_string();
     seen.schedule.status.as_mut().unwrap().recalled_through = Some(first);
     let status = planned(&seen).status;
     assert_eq!(status.recalled_through.as_deref(), Some((noon() - minutes(60)).to_string().as_str()));
     assert_eq!(planned(&seen).act, None);
 
-    // An outage: the records end at 300 minutes ago, and only the newest two Jobs are there.
+    // An outage: the records end 300 minutes ago, and only the newest two Jobs exist.
     seen.snapshots.drain(1..3);
     seen.jobs = seen.jobs.split_off(3);
     let old = (noon() - minutes(300)).to_string();
@@ -473,12 +473,12 @@ fn a_hole_is_asked_about_once_and_filled() {
         assert_eq!(missed.spec.run.as_ref().unwrap().uid, uid, "what is recorded is not recorded again");
         seen.snapshots.push(*missed);
     }
-    // From there on nothing is missing.
+    // From there on no run is missing.
     let plan = planned(&seen);
     let newest = (noon() - minutes(60)).to_string();
     assert_eq!((plan.act, plan.status.recalled_through), (None, Some(newest)));
 
-    // It named only the first: the next Job asks from there on.
+    // The report contains only the first run: the next Job asks from there on.
     seen = hole.clone();
     let cut = noon() - minutes(239);
     seen.recalls = vec![answered(job.clone(), &report(vec![run("run-240", 239)], cut))];
@@ -489,12 +489,12 @@ fn a_hole_is_asked_about_once_and_filled() {
     let Some(Act::StartJob(next)) = plan.act else { panic!() };
     assert_ne!(next.metadata.name, job.metadata.name);
 
-    // Somebody removes all Jobs that have ended: what the records leave open is asked about all the same.
+    // A user deletes all ended Jobs: the operator asks about the gap between the records.
     seen = hole.clone();
     seen.jobs.retain(|job| job.metadata.name.as_deref() == Some("run-60"));
     let Some(Act::StartJob(_)) = planned(&seen).act else { panic!() };
 
-    // One that failed is repeated after a pause, and the reason is told.
+    // The operator repeats a failed question after a pause, and an Event has the cause.
     seen = hole;
     let end = JobCondition {
         type_: "Failed".to_owned(),

@@ -1,7 +1,7 @@
-//! When only the store itself can tell whether a snapshot is there.
+//! Ends of a Job after which only the store knows whether the snapshot is stored.
 //!
-//! Decides which ends of a Job leave that open. A stored snapshot must never be called failed, and `Complete` must never be
-//! said without a report.
+//! Decides which ends these are. The operator must never report a stored snapshot as failed, and never report `Complete`
+//! without a report of the agent.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
@@ -13,20 +13,20 @@ use crate::plan::build::job::CONTAINER;
 use crate::plan::jobs::{Fact, end};
 use crate::plan::pods;
 
-/// A Pod that takes another one's place is made this long after that one's end at the earliest: so long a Job pauses after
-/// a failure, also after one that its policy ignores (Kubernetes: `DefaultJobPodFailureBackOff`).
+/// Least time between a Pod's end and the creation of the next Pod: a Job pauses this long after a failure, also after a
+/// failure that its policy ignores (Kubernetes: `DefaultJobPodFailureBackOff`).
 pub(super) const PAUSE: SignedDuration = SignedDuration::from_secs(10);
 
-/// Whether the snapshot may be stored although no report says so: the Job ended well, or a Pod of it is gone or may be, or
-/// ended in a way that leaves open how far it had come.
+/// Whether the snapshot may be stored although no report confirms the snapshot: the Job succeeded, or one of its Pods is or may
+/// be gone, or ended at an unknown point.
 pub(super) fn doubtful(fact: &Fact, job: &Job, all: &[Pod]) -> bool {
     match fact {
         Fact::Lost => true,
         Fact::Failed { .. } => {
             let counted = job.status.as_ref().and_then(|s| s.failed).unwrap_or_default();
             let there = i32::try_from(all.len()).is_ok_and(|there| there >= counted);
-            // A Pod that a drain has ended is counted nowhere, and soon gone. There was no other only where none of these has
-            // taken a place, and one of them says how it ended.
+            // The Job counts no Pod that a drain ended, and Kubernetes soon removes that Pod. No other Pod existed only if none
+            // of these Pods replaced another, and at least one of these Pods has an exit code.
             let spoke = all.iter().any(|pod| end(pod).is_some());
             let first = all.iter().all(|pod| took_no_place(pod, job));
             !(there && spoke && first && all.iter().all(published_nothing))
@@ -35,14 +35,14 @@ pub(super) fn doubtful(fact: &Fact, job: &Job, all: &[Pod]) -> bool {
     }
 }
 
-/// Whether a Pod was made too soon after its Job to have taken the place of one that had run.
+/// Whether the Pod was created too soon after the Job to have replaced a Pod that ran.
 fn took_no_place(pod: &Pod, job: &Job) -> bool {
     let made = |meta: &ObjectMeta| meta.creation_timestamp.as_ref().map(|t| t.0);
     made(&pod.metadata).zip(made(&job.metadata)).is_some_and(|(pod, job)| pod < job + PAUSE)
 }
 
-/// Whether a Pod has certainly published nothing: it never ran, or the agent itself says so. After trouble with the
-/// network or a deadline not even the agent knows: the answer to its last request may be what was lost.
+/// Whether a Pod certainly published nothing: the Pod never ran, or the agent reports a failure that only a change fixes. After
+/// a network failure or a deadline the agent does not know either: the answer to its last request may be lost.
 fn published_nothing(pod: &Pod) -> bool {
     let status = pods::status(pod, CONTAINER);
     let Some(end) = status.and_then(pods::last_end) else {

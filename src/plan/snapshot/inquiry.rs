@@ -1,8 +1,8 @@
-//! Asking the store about a snapshot, where neither its Job nor its Pods say whether it is there.
+//! Questions to the store, if neither the snapshot's Job nor its Pods report whether the snapshot is stored.
 //!
-//! Decides when the store is asked, by one Job after the other, and what its answer is. One that gives none is asked again:
-//! what is down comes back, and nobody tells the operator. So is one that shows nothing soon after the end: no listing
-//! that may be late has the last word (I18).
+//! Decides when a Job asks the store, and the store's answer. Without an answer the operator asks again: a store that is down
+//! comes back without an event. The operator also asks again if the store shows nothing soon after the save's end: a late
+//! listing is never final (I18).
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
@@ -16,25 +16,24 @@ use crate::plan::held::HeldUp;
 use crate::plan::jobs::{self, Fact};
 use crate::plan::{Wake, meta};
 
-/// A store that shows nothing is believed when it was asked so long after the last Pod's end. What that Pod sent last
-/// may be carried out when nobody waits for it any more, and there are stores whose listings are late: both are a matter
-/// of seconds, seldom of a minute.
+/// Time after the last Pod's end from which an empty answer of the store counts. The store may carry out the Pod's last request
+/// after the Pod is gone, and some stores list late: both take seconds, rarely a minute.
 const SHOWN_WITHIN: SignedDuration = SignedDuration::from_secs(90);
 
-/// What the store says.
+/// The store's answer.
 pub(super) enum Answer {
-    /// It has the snapshot.
+    /// The store holds the snapshot.
     Stored(Fact),
-    /// It is there, it is the one that is meant, and long after the end it has nothing of this snapshot, in these
-    /// words.
+    /// The store with the expected ID, asked long enough after the end, does not hold this snapshot. The text is the agent's
+    /// message.
     Nothing(String),
-    /// Somebody else's Job stands where one belongs that asks it.
+    /// The Job with the name of the asking Job belongs to another owner.
     Taken(Box<Job>),
-    /// Nothing yet.
+    /// No answer yet.
     Open(Inquiry),
 }
 
-/// What the store says; where it has not been asked, or has not answered, a Job is made that asks it.
+/// Returns the store's answer; without an answer, the inquiry holds the Job that asks.
 pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
     let mut all: Vec<&Inspection> = seen.inspections.iter().collect();
     all.sort_by_key(|one| one.number);
@@ -51,7 +50,7 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
     let held = jobs::still_held_up(kept.clone(), &fact, jobs::ran(&last.pods), before.is_empty());
     let stuck = held.clone().filter(HeldUp::needs_a_person);
     let open = |inquiry| Answer::Open(Inquiry { held: held.clone(), ..inquiry });
-    // One that was asked beside another may have ended first.
+    // An earlier Job may still run beside a later Job that has ended.
     let next = |silent| match before.iter().find(|one| !one.is_done()) {
         Some(_) => Inquiry { silent, pause: Some(SLOW), ..Inquiry::default() },
         None => ask(seen, last.number.saturating_add(1), silent),
@@ -65,7 +64,8 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
     }
     match fact {
         stored @ Fact::Stored { .. } => Answer::Stored(stored),
-        // Said of no other store, and of none that is missing: those are silent, and asked again.
+        // `NotFound` without an origin is about this snapshot. A missing or a different store fails otherwise, and the operator
+        // asks again.
         Fact::Failed { failure: Some(Failure { class: ExitClass::NotFound, origin: None, .. }), message, .. } => {
             Answer::Nothing(message)
         }
@@ -82,24 +82,24 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
                 None => next(Some(why)),
             };
             open(match stuck {
-                // The store was not even asked.
+                // The store was not asked: the Pod did not run.
                 Some(stuck) => Inquiry { words: stuck.words(), silent: None, trouble: Some(stuck.reason), ..inquiry },
                 None => Inquiry { denied, ..inquiry },
             })
         }
-        // A Pod that cannot run is told of, whatever was wrong before.
+        // A Pod that cannot run comes first, before an earlier failure.
         Fact::HeldUp(_) | Fact::Pending(_) | Fact::Settling if let Some(stuck) = &stuck => {
             open(Inquiry { trouble: Some(stuck.reason), ..Inquiry::waits(stuck.words()) })
         }
         Fact::HeldUp(next) => open(still(seen, before, next.words(), kept.as_ref(), now)),
         Fact::Pending(words) => open(still(seen, before, words, kept.as_ref(), now)),
-        // What held up the one before does so no more.
+        // The earlier Job's hold-up is over.
         Fact::Running(words) => open(still(seen, before, words, None, now)),
         Fact::Settling => open(still(seen, before, SETTLING.to_owned(), kept.as_ref(), now)),
     }
 }
 
-/// What the status keeps of a Pod that asks the store: of the Job that saves it says nothing here.
+/// Returns the status's hold-up of a Pod that asks the store, without a hold-up of the saving Job.
 fn kept(seen: &Observed) -> Option<HeldUp> {
     let saving = seen.job.as_ref().map(|job| meta::name(&job.metadata));
     seen.held_up().filter(|held| Some(held.job.as_str()) != saving)
@@ -112,8 +112,8 @@ fn ask(seen: &Observed, number: i32, silent: Option<String>) -> Inquiry {
     }
 }
 
-/// While the store is asked again, what it said the last time, or why it said nothing, is still what a person has to
-/// know; and in the same words, so that nothing is written while nothing changes (I17).
+/// While a Job asks again, the user still needs the store's last answer, or the reason for its silence. The words stay the
+/// same, so that the operator writes nothing while nothing changes (I17).
 fn still(seen: &Observed, before: &[&Inspection], words: String, kept: Option<&HeldUp>, now: Timestamp) -> Inquiry {
     let Some(last) = before.last() else { return Inquiry::waits(words) };
     let fact = jobs::read(&last.job, &last.pods, None, kept, now);
@@ -123,8 +123,8 @@ fn still(seen: &Observed, before: &[&Inspection], words: String, kept: Option<&H
     Inquiry { words, silent: silence(fact, last).map(|(why, _)| why), ..Inquiry::default() }
 }
 
-/// When the store is asked again, where the last of these was begun so soon after the end that it says little to have
-/// found nothing. Where nobody knows of an end, the Job was cleaned away since, and what was found is what there is.
+/// Returns when to ask again, if the last Job asked too soon after the save's end for an empty answer to count. If no end is
+/// known, the saving Job was removed since, and the answer counts.
 fn too_soon(seen: &Observed, asked: &[&Inspection], fact: &Fact) -> Option<Timestamp> {
     let Fact::Failed { failure: Some(Failure { class: ExitClass::NotFound, origin: None, .. }), at, .. } = fact else {
         return None;
@@ -132,11 +132,11 @@ fn too_soon(seen: &Observed, asked: &[&Inspection], fact: &Fact) -> Option<Times
     let since = jobs::created(&asked.first()?.job)?;
     let shown = jobs::last_end(seen.job.as_ref()?, &seen.pods)? + SHOWN_WITHIN;
     let soon = jobs::created(&asked.last()?.job)? < shown;
-    // The API server's clock may be behind ours: never again at once.
+    // The API server's clock may be behind the operator's clock: the pause prevents an immediate question.
     soon.then(|| at.map_or(shown, |at| shown.max(at + jobs::pause(since, at))))
 }
 
-/// What is told from then until the store has answered.
+/// Message until the store has answered.
 fn shows_nothing(due: Timestamp) -> String {
     format!(
         "the store shows no such snapshot so far. Holdfast asks again at {due}, because the store may carry out or \
@@ -144,8 +144,8 @@ fn shows_nothing(due: Timestamp) -> String {
     )
 }
 
-/// Why a Job that has ended brought no answer, and when; or that nobody says that its Pod has ended. That one only reads, so
-/// it is not waited for.
+/// Returns why an ended Job brought no answer, and when; or that the Pod's node is silent. That Pod only reads, so the operator
+/// does not wait for the Pod.
 fn silence(fact: Fact, one: &Inspection) -> Option<(String, Option<Timestamp>)> {
     match fact {
         Fact::Failed { message, at, .. } => Some((message, at)),

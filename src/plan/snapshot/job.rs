@@ -1,6 +1,6 @@
-//! What the Jobs of a snapshot are asked to do.
+//! Requests of a snapshot's Jobs.
 //!
-//! Decides the requests; the Jobs' shape is `plan::build::job`'s.
+//! Decides the requests; `plan::build::job` decides the shape of the Jobs.
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -18,7 +18,7 @@ use crate::plan::saving::{self, Source};
 use crate::plan::schedule::REMOVES_FOR;
 use crate::plan::{build, meta, row, valid};
 
-/// The Job that saves what was seen.
+/// Returns the Job that saves the snapshot.
 pub(super) fn save(seen: &Observed, to: Place, source: Source) -> Job {
     let snapshot = &seen.snapshot;
     let (own_name, own_uid) = (meta::name(&snapshot.metadata), meta::uid(&snapshot.metadata));
@@ -36,12 +36,12 @@ pub(super) fn save(seen: &Observed, to: Place, source: Source) -> Job {
     of(seen, to, name::job(own_name, own_uid), Work::Save(request), attempts, etcd)
 }
 
-/// The Job that asks the store whether this snapshot is there. It needs no cluster: that may be gone by now, and its UID
-/// with it, so every lineage of that name is looked through. `number`: how many Jobs have asked before.
+/// Returns the Job that asks the store whether this snapshot exists. The Job needs no cluster: the cluster and its UID may be
+/// gone, so the agent searches every lineage with the cluster's name. `number`: number of the earlier Jobs that asked.
 pub(super) fn inspect(seen: &Observed, at: Place, number: i32) -> Job {
     let snapshot = &seen.snapshot;
     let request = InspectRequest {
-        // Another store says nothing of what was saved in this one.
+        // Another store has no answer about a snapshot saved in this store.
         expect_store_id: at.record.as_ref().and_then(|record| record.id.clone()),
         namespace: snapshot.metadata.namespace.clone().unwrap_or_default(),
         cluster: saving::filed_under(snapshot.spec.cluster_ref.as_ref()),
@@ -52,7 +52,7 @@ pub(super) fn inspect(seen: &Observed, at: Place, number: i32) -> Job {
     of(seen, at, inspection(snapshot, seen.job.as_ref(), number), Work::Inspect(request), number, None)
 }
 
-/// The Job that removes the stored snapshot, which a latch names.
+/// Returns the Job that removes the stored snapshot, named by the latch.
 pub(super) fn remove(
     seen: &Observed,
     at: Place,
@@ -71,14 +71,14 @@ pub(super) fn remove(
         ..RemoveRequest::default()
     };
     let mut job = of(seen, at, latch.job.clone(), Work::Remove(request), 0, None);
-    // For restores: the object may be gone. JSON of our own types cannot fail.
+    // For restores that look after the object is gone. JSON of our own types cannot fail.
     let run = serde_json::to_string(&endangered(latch, key)).unwrap_or_default();
     job.metadata.annotations.get_or_insert_default().insert(key::PRUNE_RUN.to_owned(), run);
     job
 }
 
-/// Name of the Job that asks the store, while this is (or is not) the Job that saves, after so many others: what was
-/// answered before the Job that saves was made says nothing of what came after.
+/// Name of the Job that asks the store. The name depends on the saving Job, or its absence, and on the number of earlier
+/// questions: an answer from before the saving Job tells nothing about the time after.
 pub fn inspection(snapshot: &EtcdSnapshot, saving: Option<&Job>, number: i32) -> String {
     let attempts = snapshot.status.as_ref().map_or(0, |s| s.attempts);
     let question =
@@ -115,8 +115,8 @@ fn of(
     })
 }
 
-/// Pods that were tried: by this Job, and by those before it; without a Job, those that are still ending. Never fewer than
-/// were counted before: Pods of a Job may be cleaned away.
+/// Returns the number of Pods that tried: of this Job and of earlier Jobs; without a Job, the Pods that are still ending. The
+/// number never decreases, although Kubernetes may remove Pods of a Job.
 pub(super) fn attempts(seen: &Observed) -> i32 {
     let counted = seen.snapshot.status.as_ref().map_or(0, |s| s.attempts);
     let many = |pods: usize| i32::try_from(pods).unwrap_or(i32::MAX);

@@ -1,7 +1,7 @@
-//! What a snapshot's own object says of the removal of what it stored.
+//! The latch for the removal of a stored snapshot, in the status of its `EtcdSnapshot`.
 //!
-//! Decides whether the stored snapshot goes along, and until when a restore waits for a latched removal. What is done next is
-//! `removal.rs`'s.
+//! Decides whether the stored snapshot goes with the object, and until when a restore waits for a latched removal. `removal.rs`
+//! decides the next step.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -10,27 +10,27 @@ use crate::api::snapshot::{DeletionPolicy, Removal};
 use crate::api::{ARTIFACT_FINALIZER, EtcdSnapshot};
 use crate::plan::schedule::{attempt_of, may_remove};
 
-/// So long a deletion waits for the removal, from the deletion or the end of the save on.
+/// How long a deletion waits for the removal, counted from the deletion or from the end of the save.
 pub(in crate::plan) const PATIENCE: SignedDuration = SignedDuration::from_mins(10);
 
-/// Whether the deletion of this object waits for something of ours.
+/// Whether the object has Holdfast's finalizer.
 pub fn holds(snapshot: &EtcdSnapshot) -> bool {
     snapshot.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == ARTIFACT_FINALIZER)
 }
 
-/// Whether the stored snapshot is to go with this object.
+/// Whether the stored snapshot goes with this object.
 pub(in crate::plan) fn goes_along(snapshot: &EtcdSnapshot) -> bool {
     snapshot.spec.deletion_policy == DeletionPolicy::Delete && snapshot.spec.run.is_none()
 }
 
-/// The removal that a snapshot is latched for, for the restores that look.
+/// Returns the latched removal that a restore must wait for.
 pub fn live_removal(snapshot: &EtcdSnapshot, now: Timestamp) -> Option<PruneRun> {
     let status = snapshot.status.as_ref()?;
     let run = endangered(status.removal.as_ref()?, &status.artifact.as_ref()?.key);
     may_remove(&run, now).then_some(run)
 }
 
-/// The removal as restores know such runs: of this one folder.
+/// Returns the removal as a prune run of this one folder, the form that restores read.
 pub(super) fn endangered(removal: &Removal, key: &str) -> PruneRun {
     let Removal { job, latched_at } = removal.clone();
     PruneRun { job, latched_at, lineage: attempt_of(key), ..PruneRun::default() }

@@ -1,4 +1,4 @@
-//! Decides what to do about one `EtcdSnapshot`. See `plan.rs` for the order of decisions.
+//! Decides the next step for one `EtcdSnapshot`. `plan.rs` holds the order of decisions.
 
 mod doubt;
 mod inquiry;

@@ -1,4 +1,4 @@
-//! What one pass over an `EtcdSnapshot` has seen: plain values, filled by `operator::observe::snapshot`.
+//! Facts of one pass over an `EtcdSnapshot`: plain values, filled by `operator::observe::snapshot`.
 
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::Pod;
@@ -8,42 +8,42 @@ use crate::plan::held::HeldUp;
 use crate::plan::pods::Unstarted;
 use crate::plan::{Settings, jobs, meta};
 
-/// Everything a decision about a snapshot may depend on.
+/// All values that a decision about a snapshot depends on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
-    /// The object.
+    /// The `EtcdSnapshot`.
     pub snapshot: EtcdSnapshot,
-    /// The cluster it names, if it exists.
+    /// The cluster in the spec, if the cluster exists.
     pub cluster: Option<EtcdCluster>,
-    /// The store that its destination names, if it names one and it exists.
+    /// The `EtcdBackupStore` in the spec's destination, if the store exists.
     pub store: Option<EtcdBackupStore>,
-    /// Secrets that the spec names and the API server does not have; looked up only while no Job has begun.
+    /// Secrets in the spec that the API server does not have; looked up only before the first Job.
     pub missing_secrets: Vec<String>,
-    /// What stands where its Job belongs, whoever owns it; of a recorded run, the Job with its name and UID.
+    /// The Job with the name of the snapshot's Job, of any owner; for a recorded run, the Job with the run's name and UID.
     pub job: Option<Job>,
-    /// The `CronJob` that this Job names as its controller, where the snapshot records a run.
+    /// The `CronJob` that controls this Job, for a recorded run.
     pub cron_job: Option<CronJob>,
-    /// The Pods of its Job (by owner UID), oldest first.
+    /// The Pods of the Job (by owner UID), oldest first.
     pub pods: Vec<Pod>,
-    /// Pods of its Job that are gone, and whose agent never ran. Those that are gone unseen are not among them.
+    /// Deleted Pods of the Job whose agent never ran. A Pod that disappeared between two passes is missing here.
     pub unstarted: Vec<Unstarted>,
-    /// Other Pods of ours that mount a claim which a Pod of its Jobs mounts and waits for. Only messages depend on them.
+    /// Other Holdfast Pods that mount a claim for which a Pod of the snapshot's Jobs waits. Only messages depend on these Pods.
     pub claim_users: Vec<Pod>,
-    /// Why the API server takes no Pod of its Job, where it has made none for a while.
+    /// Why the API server refuses the Job's Pods, if the Job controller has created none for a while.
     pub refusal: Option<String>,
-    /// Pods that save this snapshot for a Job that is gone, and have not ended.
+    /// Pods that save this snapshot for a deleted Job, and have not ended.
     pub strays: Vec<Pod>,
-    /// What stands where the Jobs belong that ask the store, one after the other, whoever owns it.
+    /// The Jobs with the names of the Jobs that ask the store, in order, of any owner.
     pub inspections: Vec<Inspection>,
-    /// What is known for its deletion, where that waits for the removal of the stored snapshot.
+    /// Facts for the deletion, if the deletion waits for the removal of the stored snapshot.
     pub deletion: Option<Deletion>,
-    /// What the operator was started with.
+    /// Settings from the operator's command line.
     pub settings: Settings,
 }
 
 impl Observed {
-    /// Whether a Job saves this snapshot, or is the run that it records: a Job of the `CronJob` of the schedule in its label.
-    /// What was once verified stays so, also when the schedule is deleted before its Jobs are.
+    /// Whether the Job saves this snapshot, or is its recorded run: a Job of the `CronJob` of the schedule in the snapshot's
+    /// label. A verified run stays verified, also when a user deletes the schedule before its Jobs.
     pub(in crate::plan) fn owns(&self, job: &Job) -> bool {
         let Some(run) = &self.snapshot.spec.run else {
             return meta::controlled_by(&job.metadata, meta::uid(&self.snapshot.metadata));
@@ -57,19 +57,19 @@ impl Observed {
         meta::uid(&job.metadata) == run.uid && (verified || of_schedule)
     }
 
-    /// The UID by which the store knows the snapshot: of the Job of a run, else of the snapshot itself.
+    /// UID of the snapshot in the store: the UID of a run's Job, else the UID of the `EtcdSnapshot`.
     pub(in crate::plan) fn owner_uid(&self) -> &str {
         self.snapshot.spec.run.as_ref().map_or(meta::uid(&self.snapshot.metadata), |run| &run.uid)
     }
 
-    /// What the status keeps of a Pod that did not run.
+    /// Returns the status's record of a Pod that did not run.
     pub(in crate::plan) fn held_up(&self) -> Option<HeldUp> {
         HeldUp::kept(self.snapshot.status.as_ref()?.held_up.as_ref())
     }
 }
 
 impl Inspection {
-    /// Whether it is over, or was told to end: another one may ask.
+    /// Whether the Job is over or is being deleted, so that another Job may ask.
     pub(in crate::plan) fn is_done(&self) -> bool {
         jobs::over(&self.job) || self.pods.last().is_some_and(|pod| meta::deleting(&pod.metadata))
     }
@@ -78,23 +78,23 @@ impl Inspection {
 /// A Job that asks the store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inspection {
-    /// How many had asked before.
+    /// Number of the earlier Jobs that asked.
     pub number: i32,
     /// The Job.
     pub job: Job,
-    /// Its Pods, oldest first.
+    /// The Job's Pods, oldest first.
     pub pods: Vec<Pod>,
 }
 
-/// What is known for the deletion of an object whose stored snapshot goes along.
+/// Facts for the deletion of an object together with its stored snapshot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Deletion {
-    /// The Job that `status.removal` names. Another object may own it.
+    /// The Job in `status.removal`. Another object may own the Job.
     pub job: Option<Inspection>,
-    /// Keys of the snapshots that restores read, looked up after the object with its latch.
+    /// Keys of the snapshots that restores read, looked up after the removal's latch.
     pub restores: Vec<String>,
-    /// Whether an `EtcdCluster` looks for its latest snapshot, which may be this one.
+    /// Whether an `EtcdCluster` searches its latest snapshot, which may be this snapshot.
     pub searched: bool,
-    /// Whether the namespace is being deleted: nothing can be made in it.
+    /// Whether the namespace is being deleted: the API server then refuses new objects.
     pub terminating: bool,
 }

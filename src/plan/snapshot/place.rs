@@ -1,7 +1,7 @@
-//! Which store a snapshot goes to, or is in.
+//! The store of a snapshot.
 //!
-//! Decides the place alone; what is done there is `job.rs`'s. A store that is named by an `EtcdBackupStore` is looked up
-//! when the first Job is made, and never again: what stands in the status, or on a Job, is where the snapshot is (I7).
+//! Decides only the place; `job.rs` decides the request. The operator resolves an `EtcdBackupStore` once, at the first Job:
+//! afterwards the record in the status, or on a Job, is the snapshot's place (I7).
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::api::key;
 use crate::api::store::Location;
 use crate::plan::{meta, store};
 
-/// Names of the Secrets in the spec that the agent's Pod mounts; those of an `EtcdBackupStore` are the store's to check.
+/// Names of the Secrets in the spec that the agent's Pod mounts. The store's plan checks the Secrets of an `EtcdBackupStore`.
 pub fn secrets(snapshot: &EtcdSnapshot) -> BTreeSet<String> {
     let location = snapshot.spec.template.destination.place.location();
     let external = snapshot.spec.external.iter().flat_map(|etcd| [&etcd.tls_secret_ref, &etcd.auth_secret_ref]);
@@ -23,15 +23,15 @@ pub fn secrets(snapshot: &EtcdSnapshot) -> BTreeSet<String> {
     location.iter().flat_map(Location::secrets).chain(external).map(str::to_owned).collect()
 }
 
-/// A place, and where it was taken from.
+/// A place and its origin.
 pub(super) struct Place {
     /// The place.
     pub(super) location: Location,
-    /// The `EtcdBackupStore` it was taken from.
+    /// The `EtcdBackupStore` of the place.
     pub(super) record: Option<StoreRecord>,
 }
 
-/// The place, or why it is not known.
+/// Returns the place, or why the place is unknown.
 pub(super) fn of(seen: &Observed, right: Right) -> Result<Place, (Reason, String)> {
     let destination = &seen.snapshot.spec.template.destination;
     let wrong = || {
@@ -50,17 +50,17 @@ pub(super) fn of(seen: &Observed, right: Right) -> Result<Place, (Reason, String
     Ok(Place { location, record: Some(record) })
 }
 
-/// The store as it was when the first Job was made.
+/// Returns the store as recorded at the first Job.
 pub(super) fn recorded(seen: &Observed) -> Option<StoreRecord> {
     let told = seen.snapshot.status.as_ref().and_then(|s| s.store.clone());
-    // A stranger's Job under our name says nothing.
+    // A Job of another owner under the same name is no record.
     let own = |job: &&Job| meta::controlled_by(&job.metadata, meta::uid(&seen.snapshot.metadata));
     let saves = seen.job.iter().filter(|job| seen.owns(job));
     let jobs = saves.chain(seen.inspections.iter().map(|one| &one.job).filter(own));
     told.or_else(|| jobs.into_iter().find_map(on))
 }
 
-/// The store that a Job was made for.
+/// Returns the store in the Job's annotation.
 pub(super) fn on(job: &Job) -> Option<StoreRecord> {
     serde_json::from_str(job.metadata.annotations.as_ref()?.get(key::STORE_RECORD)?).ok()
 }

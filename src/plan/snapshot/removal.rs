@@ -1,7 +1,8 @@
 //! The end of an `EtcdSnapshot` with `deletionPolicy: Delete`.
 //!
-//! Decides when the finalizer is set and taken away, when a Job removes the stored snapshot, and what stands in its way. In doubt
-//! the object goes and the snapshot stays in the store: no deletion waits for ever, and nothing that is needed is removed (I25).
+//! Decides when the operator sets and removes the finalizer, when a Job removes the stored snapshot, and what blocks the
+//! removal. In doubt the object goes and the snapshot stays in the store: each deletion ends, and the operator removes no
+//! snapshot that is needed (I25).
 
 use jiff::{SignedDuration, Timestamp};
 use snapshot_agent::contract::RemovedReport;
@@ -18,25 +19,25 @@ use crate::plan::jobs::{self, Fact};
 use crate::plan::schedule::attempt_of;
 use crate::plan::{Act, Note, Target, Wake, meta, pods};
 
-/// A latch that is older starts no Job any more.
+/// A latch older than this starts no Job.
 const STALE: SignedDuration = SignedDuration::from_mins(5);
 
-/// The next step to the end of an object.
+/// The next step of a deletion.
 #[derive(Debug)]
 pub(super) struct End {
-    /// What is done.
+    /// The act.
     pub(super) act: Option<Act>,
-    /// What `Ready` tells meanwhile.
+    /// Reason and message of `Ready` until then.
     pub(super) told: Option<(Reason, String)>,
     /// The removal that stays latched.
     pub(super) removal: Option<Removal>,
-    /// What people hear.
+    /// The Event.
     pub(super) note: Option<Note>,
-    /// When to look again.
+    /// When to run the next pass.
     pub(super) wake: Wake,
 }
 
-/// The next step, where the finalizer or the deletion calls for one; `None`: all goes on as always.
+/// Returns the next step for the finalizer or the deletion; `None`: the usual plan goes on.
 pub(super) fn end(seen: &Observed, stage: &Stage, now: Timestamp) -> Option<End> {
     let snapshot = &seen.snapshot;
     match (meta::deleting(&snapshot.metadata), goes_along(snapshot), holds(snapshot)) {
@@ -45,7 +46,7 @@ pub(super) fn end(seen: &Observed, stage: &Stage, now: Timestamp) -> Option<End>
             let removal = snapshot.status.as_ref().and_then(|status| status.removal.clone());
             Some(End { act: Some(act), told: None, removal, note: None, wake: Wake::Now })
         }
-        // The object's end would take a Job along that has removed half of it.
+        // Releasing the object would delete a Job that has removed half of the snapshot.
         (true, false, true) if let Some(words) = still_removes(seen, now) => {
             Some(waits(words, snapshot.status.as_ref().and_then(|status| status.removal.clone())))
         }
@@ -55,7 +56,7 @@ pub(super) fn end(seen: &Observed, stage: &Stage, now: Timestamp) -> Option<End>
     }
 }
 
-/// How far the Job is that removes the snapshot already.
+/// Returns the progress of the Job that already removes the snapshot.
 fn still_removes(seen: &Observed, now: Timestamp) -> Option<String> {
     let one = seen.deletion.as_ref()?.job.as_ref().filter(|_| may_remove_yet(seen, now))?;
     match read(one, now) {
@@ -64,7 +65,7 @@ fn still_removes(seen: &Observed, now: Timestamp) -> Option<String> {
     }
 }
 
-/// Whether the latched Job may remove something yet, by its own limit: a restore waits for it as long.
+/// Whether the latched Job may still remove objects, by its own time limit: a restore waits for the same time.
 fn may_remove_yet(seen: &Observed, now: Timestamp) -> bool {
     live_removal(&seen.snapshot, now).is_some()
 }
@@ -84,7 +85,7 @@ fn ending(seen: &Observed, deletion: &Deletion, stage: &Stage, now: Timestamp) -
     match stage {
         Stage::Start(_) => Some(release(seen, None)),
         Stage::Blocked(..) if !witnessed(seen) => Some(release(seen, None)),
-        // The Job has a deadline of its own, after which it is known what became of it.
+        // The Job has its own deadline, after which its result is known.
         Stage::Job(Fact::HeldUp(held)) if held.reason == Reason::NodeSilent && late => {
             Some(leave(seen, "the node of the Pod that saves it does not answer"))
         }
@@ -95,16 +96,16 @@ fn ending(seen: &Observed, deletion: &Deletion, stage: &Stage, now: Timestamp) -
     }
 }
 
-/// When the deletion has waited long enough.
+/// Returns when the deletion stops waiting.
 fn until(seen: &Observed, now: Timestamp) -> Timestamp {
     let deleted = seen.snapshot.metadata.deletion_timestamp.as_ref().map_or(now, |at| at.0);
     let stored = seen.snapshot.status.as_ref().and_then(|status| status.completed_at.as_ref()?.parse().ok());
-    // By the clock of the agent's node, which may be wrong.
+    // The clock of the agent's node may be wrong.
     let stored = stored.filter(|stored: &Timestamp| *stored <= now);
     stored.map_or(deleted, |stored| stored.max(deleted)) + PATIENCE
 }
 
-/// The snapshot is stored: a latch, then the Job, then the end.
+/// Removes a stored snapshot: the latch, then the Job, then the end.
 fn remove(seen: &Observed, deletion: &Deletion, artifact: &Artifact, now: Timestamp) -> End {
     let latched = seen.snapshot.status.as_ref().and_then(|status| status.removal.clone());
     let (until, late) = (until(seen, now), now >= until(seen, now));
@@ -135,14 +136,15 @@ fn remove(seen: &Observed, deletion: &Deletion, artifact: &Artifact, now: Timest
                 return leave(seen, &why);
             }
         }
-        // Its Job's deadline ends it; one that is suspended, or whose node is silent, removes nothing once its latch is over.
+        // The Job's deadline ends the Job; a suspended Job, or a Job on a silent node, removes nothing after its latch has
+        // expired.
         Some(Said::Nothing(words)) if may_remove_yet(seen, now) => return waits(words, latched),
         Some(Said::Nothing(words)) => return leave(seen, &words),
     }
     if seen.snapshot.spec.hold {
         return refuse("spec.hold is true. Set spec.hold to false", None, SLOW);
     }
-    // Unlatched again: the restore does not wait for this.
+    // Without the latch: the restore must not wait for this removal.
     if deletion.restores.contains(&attempt_of(&artifact.key)) {
         return refuse("an EtcdCluster restores this snapshot. Wait for the end of the restore", None, SLOW);
     }
@@ -182,15 +184,15 @@ fn remove(seen: &Observed, deletion: &Deletion, artifact: &Artifact, now: Timest
     }
 }
 
-/// What the Job that removes has said.
+/// Result of the Job that removes.
 enum Said {
-    /// The snapshot is gone.
+    /// The store does not hold the snapshot any more.
     Gone(RemovedReport),
     /// The agent refused.
     Refused(snapshot_agent::contract::Stopped),
-    /// The Job failed; another one may try then.
+    /// The Job failed; another Job may try at `again`.
     Failed { why: String, again: Timestamp },
-    /// Nothing yet, in these words.
+    /// No result yet; the text is the Job's progress.
     Nothing(String),
 }
 
@@ -216,14 +218,14 @@ fn read(one: &Inspection, now: Timestamp) -> Said {
     }
 }
 
-/// The agent's word for a refusal that a person may overrule.
+/// The agent's reason for a refusal that a user may overrule.
 const LAST_PROVEN: &str = "LastProven";
 
 fn allow_last(seen: &Observed) -> bool {
     meta::annotation(&seen.snapshot.metadata, key::REMOVE_LAST) == Some("true")
 }
 
-/// The agent names its own flag; here an annotation does the same.
+/// Returns the message for the user: the agent names its own flag, this message names the annotation with the same effect.
 fn remedy(reason: &str, message: String) -> String {
     if reason != LAST_PROVEN {
         return message;
@@ -244,7 +246,7 @@ fn removed(report: &RemovedReport, artifact: &Artifact) -> Note {
     Note { warning: false, reason: "SnapshotRemoved".to_owned(), message }
 }
 
-/// The object goes, and the stored snapshot stays.
+/// Releases the object and leaves the snapshot in the store.
 fn leave(seen: &Observed, why: &str) -> End {
     let artifact = seen.snapshot.status.as_ref().and_then(|status| status.artifact.as_ref());
     let place = artifact.map_or_else(String::new, |artifact| format!(" at {}", artifact.uri));

@@ -1,7 +1,8 @@
-//! A Job whose agent has ended while another container of its Pod runs on: a service mesh or a policy has added the container.
+//! A Job whose agent has ended while another container of its Pod runs on, added by a service mesh or an admission policy.
 //!
-//! Decides when such a Job is deleted. Its result is recorded by then, and nothing else of the Pod concerns Holdfast. Without this
-//! the Job of a schedule lives to its deadline, and the CronJob starts no other run meanwhile.
+//! Decides when the operator deletes such a Job. The status has the Job's result by then, and the rest of the Pod does not
+//! concern Holdfast. Without the deletion a schedule's Job lives to its deadline, and the CronJob starts no other run until
+//! then.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -9,10 +10,10 @@ use super::Observed;
 use crate::plan::jobs::{self, over};
 use crate::plan::{Act, Next, Target, Wake, meta, pods};
 
-/// A sidecar that ends by itself does so within seconds.
+/// Time for a sidecar to end by itself, which takes seconds.
 const ENDS_WITHIN: SignedDuration = SignedDuration::from_secs(30);
 
-/// What to do about the Job of a snapshot with a final status; `None` where its Pod has ended, or the agent has not.
+/// Returns the next step for the Job of a snapshot with a final status; `None`: the Pod has ended, or the agent has not.
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     seen.snapshot.status.as_ref().filter(|status| status.phase.is_final())?;
     let job = seen.job.as_ref().filter(|job| seen.owns(job) && !over(job) && !meta::deleting(&job.metadata))?;

@@ -1,4 +1,4 @@
-//! What stands of one snapshot: the values between the decision, the Jobs and the status.
+//! Stages of one snapshot: the values between the decision, the Jobs and the status.
 
 use k8s_openapi::api::batch::v1::Job;
 
@@ -10,71 +10,71 @@ use crate::plan::Wake;
 use crate::plan::held::HeldUp;
 use crate::plan::jobs::Fact;
 
-/// While something is waited for that the operator watches anyway: against a missed event.
+/// Interval of passes during a wait that a watch ends, against a missed event.
 pub(super) const SLOW: Wake = Wake::AfterMillis(15_000);
 
-/// What stands, and what follows from it.
+/// Stage of one snapshot.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Stage {
-    /// Nothing is to be done and nothing changes: final (I18), or being deleted.
+    /// No step, no change: the status is final (I18), or the object is being deleted.
     Rest,
-    /// What has to be there first is not, or something stands in the way.
+    /// A reference is missing, or an obstacle exists.
     Blocked(Reason, String),
-    /// No Job stands: this one is made.
+    /// No Job exists: the operator creates this Job.
     Start(Box<Job>),
-    /// Its Job stands, or did, and this is known of it.
+    /// Result or progress of the snapshot's Job, which may be gone.
     Job(Fact),
-    /// Only the store knows whether the snapshot is there, and it has not said.
+    /// Only the store knows whether the snapshot is stored, and the store has not answered.
     Doubt(Doubt),
 }
 
-/// An end that leaves open whether the snapshot is stored.
+/// An end after which the snapshot may be stored or not.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Doubt {
-    /// Whether a Job of the snapshot is known to have been made, or it is merely old enough for one.
+    /// Whether a Job of the snapshot was seen; else the object is only old enough to have had a Job.
     pub(super) witnessed: bool,
-    /// How saving failed, where that is known.
+    /// The known failure of the save.
     pub(super) failed: Option<Failure>,
-    /// How far asking the store has come.
+    /// Progress of the question to the store.
     pub(super) inquiry: Inquiry,
 }
 
-/// How far asking has come.
+/// Progress of the question to the store.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Inquiry {
-    /// The Job that is made now, and asks.
+    /// The Job that asks the store, to create now.
     pub(super) ask: Option<Box<Job>>,
-    /// How far the Job is that asks, where one does; or what the store shows so far.
+    /// Progress of the asking Job, or the store's answer so far.
     pub(super) words: String,
-    /// Why the store did not answer the last time.
+    /// Why the store did not answer the last question.
     pub(super) silent: Option<String>,
-    /// Whether that was because these credentials may not look.
+    /// Whether the credentials may not read the store.
     pub(super) denied: bool,
-    /// When it is asked again, where that is not now.
+    /// When to ask again; absent: the usual interval.
     pub(super) pause: Option<Wake>,
-    /// What keeps the Pod that asks from running.
+    /// The hold-up of the Pod that asks.
     pub(super) held: Option<HeldUp>,
-    /// What a person has to see to first, where the words tell of such a thing.
+    /// Reason that needs a person, if `words` describe such a reason.
     pub(super) trouble: Option<Reason>,
 }
 
 impl Inquiry {
-    /// Something else is waited for.
+    /// Returns an inquiry that waits and asks nothing now.
     pub(super) fn waits(words: String) -> Self {
         Self { words, ..Self::default() }
     }
 
-    /// When to look again.
+    /// When to run the next pass.
     pub(super) fn wake(&self) -> Wake {
         self.pause.unwrap_or(SLOW)
     }
 }
 
-/// Whether a Job of this snapshot, or a Pod of one, was ever seen.
+/// Whether a Job of this snapshot, or a Pod of such a Job, was ever seen.
 pub(super) fn witnessed(seen: &Observed) -> bool {
     let told = |s: &EtcdSnapshotStatus| s.started_at.is_some() || s.attempts > 0 || s.error.is_some();
     !seen.strays.is_empty() || seen.snapshot.status.as_ref().is_some_and(told)
 }
 
-/// What is told of a Job that has just ended.
+/// Message for a Job that has just ended.
 pub(super) const SETTLING: &str = "the Job has ended; its report is on its way";

@@ -1,7 +1,7 @@
-//! A snapshot's whole status, on every pass, and what people hear when it changes.
+//! A snapshot's whole status, computed on every pass, and the Events of its changes.
 //!
-//! Decides what is reported, never what is done. Once final it is handed on as it is (I18); the artifact is written once,
-//! with the phase that makes it final (I7).
+//! Decides what the status reports; `plan.rs` decides the step. A final status stays as it is (I18); the artifact is written
+//! once, together with the final phase (I7).
 
 use jiff::Timestamp;
 use snapshot_agent::contract::{self as agent, Level, SavedReport};
@@ -16,8 +16,8 @@ use crate::plan::held::HeldUp;
 use crate::plan::jobs::Fact;
 use crate::plan::{Note, fact, meta};
 
-/// What is told while neither the Job nor the store has said whether the snapshot is stored: how saving failed, where that is
-/// known, and how far asking the store has come.
+/// Reason and message while neither the Job nor the store has answered whether the snapshot is stored: the known failure of the
+/// save, and the progress of the question to the store.
 pub(super) fn doubt(doubt: &Doubt) -> (Reason, String) {
     let Inquiry { ask, words, silent, trouble, .. } = &doubt.inquiry;
     let asking = trouble.unwrap_or(Reason::AskingStore);
@@ -61,49 +61,49 @@ pub(super) fn doubt(doubt: &Doubt) -> (Reason, String) {
     }
 }
 
-/// A failure as the status has it.
+/// Converts an agent's failure into the status's failure.
 pub(super) fn failure(failure: Option<&agent::Failure>, message: &str) -> Failure {
     let (class, origin) = fact::names_of(failure);
     Failure { class, origin, message: message.to_owned() }
 }
 
-/// The status as it is now, before what comes next.
+/// Returns the status before the next step.
 pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnapshotStatus {
     let old = seen.snapshot.status.clone().unwrap_or_default();
     if *stage == Stage::Rest {
         return at_rest(old);
     }
     let generation = seen.snapshot.metadata.generation;
-    // What the operator told of its own trouble is told again by it, or over.
+    // Drops the old Degraded condition; the operator sets it again if the failure persists.
     let told: Vec<_> = old.conditions.iter().filter(|c| c.type_ != Type::Degraded.as_str()).cloned().collect();
     let ours = matches!(stage, Stage::Job(_) | Stage::Doubt(_)).then_some(seen.job.as_ref()).flatten();
     let made = ours.and_then(|job| job.metadata.creation_timestamp.as_ref()).map(|t| t.0.to_string());
     let base = EtcdSnapshotStatus {
         observed_generation: generation,
         phase: phase(stage),
-        // Of the first Job: what a person waits for began then.
+        // Of the first Job: the user's wait began then.
         started_at: old.started_at.or(made),
         attempts: job::attempts(seen),
         job: match stage {
-            // Before it is made: who comes back after an outage has to know that it may have been.
+            // Before the Job's creation: after an outage the operator must know that the Job may exist.
             Stage::Start(job) => Some(meta::name(&job.metadata).to_owned()),
-            // It was not made, and is not now: nothing is to be asked for on its account.
+            // The Job was not created, and is not created now: the name would only cause a question to the store.
             Stage::Blocked(reason, _) if *reason != Reason::NameConflict && !witnessed(seen) => None,
             Stage::Rest | Stage::Blocked(..) | Stage::Job(_) | Stage::Doubt(_) => {
                 ours.map(|job| meta::name(&job.metadata).to_owned()).or(old.job)
             }
         },
         cluster_uid: match stage {
-            // Before the Job is made, too.
+            // Before the Job's creation, too.
             Stage::Start(_) => seen.cluster.as_ref().map(|cluster| meta::uid(&cluster.metadata).to_owned()),
-            // Nor is it bound to a cluster that nothing was saved of.
+            // Without a save the snapshot is bound to no cluster.
             Stage::Blocked(reason, _) if *reason != Reason::NameConflict && !witnessed(seen) => None,
             Stage::Rest | Stage::Blocked(..) | Stage::Job(_) | Stage::Doubt(_) => {
                 old.cluster_uid.or_else(|| saved_cluster(seen, stage))
             }
         },
         store: place::recorded(seen).or_else(|| match stage {
-            // Before the Job is made: from then on this is where the snapshot may be.
+            // Before the Job's creation: from then on the snapshot may be in this store.
             Stage::Start(job) => place::on(job),
             Stage::Doubt(doubt) => doubt.inquiry.ask.as_deref().and_then(place::on),
             Stage::Rest | Stage::Blocked(..) | Stage::Job(_) => None,
@@ -130,7 +130,7 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
             error: Some(failure(*failed, message)),
             ..base
         },
-        // The Job and its Pods are cleaned away in time; what they said is kept.
+        // Kubernetes removes the Job and its Pods later; the status keeps their failure.
         Stage::Doubt(doubt) => EtcdSnapshotStatus { error: doubt.failed.clone(), ..base },
         Stage::Rest
         | Stage::Blocked(..)
@@ -139,7 +139,7 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
     }
 }
 
-/// The status while the object comes to its end: what is stored is told as it was, and what is waited for.
+/// Returns the status during the deletion: the stored snapshot's fields unchanged, and the wait.
 pub(super) fn ending(seen: &Observed, end: &End, now: Timestamp) -> EtcdSnapshotStatus {
     let mut status = at_rest(seen.snapshot.status.clone().unwrap_or_default());
     status.removal.clone_from(&end.removal);
@@ -150,7 +150,8 @@ pub(super) fn ending(seen: &Observed, end: &End, now: Timestamp) -> EtcdSnapshot
     status
 }
 
-/// The cluster that a recorded run saved: its Job says so, or the key of the snapshot begins with its UID.
+/// Returns the UID of the cluster that a recorded run saved, from the Job's annotation or from the UID prefix in the snapshot's
+/// key.
 fn saved_cluster(seen: &Observed, stage: &Stage) -> Option<String> {
     seen.snapshot.spec.run.as_ref()?;
     let job = seen.job.as_ref().filter(|job| seen.owns(job));
@@ -163,7 +164,7 @@ fn saved_cluster(seen: &Observed, stage: &Stage) -> Option<String> {
     told.or_else(found).map(str::to_owned)
 }
 
-/// What keeps the Pod from running that saves, or asks the store.
+/// Returns the hold-up of the Pod that saves or asks the store.
 fn held_up(seen: &Observed, stage: &Stage) -> Option<HeldUp> {
     match stage {
         Stage::Job(Fact::HeldUp(held)) => Some(held.clone()),
@@ -177,7 +178,7 @@ fn held_up(seen: &Observed, stage: &Stage) -> Option<HeldUp> {
     }
 }
 
-/// A final status as it is. What the operator told of its own trouble was never the snapshot's.
+/// Returns a final status unchanged, except for Degraded: the operator's own failures are no property of the snapshot.
 fn at_rest(mut status: EtcdSnapshotStatus) -> EtcdSnapshotStatus {
     if status.phase.is_final() {
         status.conditions.retain(|c| c.type_ != Type::Degraded.as_str());
@@ -211,7 +212,7 @@ fn wanted(stage: &Stage) -> Vec<Wanted> {
 fn ready(stage: &Stage) -> Wanted {
     let no = |reason, message: &str| Wanted::no(Type::Ready, reason, message);
     match stage {
-        // Not reached: a status at rest is handed on as it is.
+        // Unreachable: a status at rest stays as it is.
         Stage::Rest => no(Reason::Deleting, "the snapshot is being deleted"),
         Stage::Blocked(reason, message) => no(*reason, message),
         Stage::Job(Fact::HeldUp(held)) => no(held.reason, &held.words()),
@@ -240,7 +241,7 @@ fn stored_words(report: &SavedReport) -> String {
     format!("{} of member {}{at} are stored at {}{unlocked}", size(report.db_bytes), report.member, report.uri)
 }
 
-/// What an agent of an earlier version stored says nothing of this.
+/// Returns `None` for a snapshot of an earlier agent, whose report has no verification.
 fn verification(report: &SavedReport) -> Option<Verification> {
     let found = report.verification.as_ref()?;
     let reason = found.reason.as_deref().unwrap_or("the agent gave no reason");
@@ -263,14 +264,14 @@ fn verification(report: &SavedReport) -> Option<Verification> {
     Some(Verification { level: found.level, agreed_by: found.agreed_by.clone(), read_back: found.read_back, message })
 }
 
-/// What people hear: once for each change, so that a pass that repeats says nothing.
+/// Returns the Events of this pass, once for each change, so a repeated pass returns none.
 pub(super) fn notes(seen: &Observed, stage: &Stage) -> Vec<Note> {
     let note = |warning: bool, reason: &str, message: String| Note { warning, reason: reason.to_owned(), message };
     match stage {
         Stage::Start(job) => {
             let name = meta::name(&job.metadata);
             vec![if witnessed(seen) {
-                // Keys are unique for each Pod, so the one before cannot be overwritten, whatever it had stored (I7).
+                // Keys are unique for each Pod, so the next Job overwrites nothing that the earlier Pod stored (I7).
                 note(
                     true,
                     "JobCreated",
@@ -294,7 +295,7 @@ pub(super) fn notes(seen: &Observed, stage: &Stage) -> Vec<Note> {
         }
         Stage::Doubt(open) if open.inquiry.silent.is_some() => {
             let (reason, message) = doubt(open);
-            // While it was asked, the reason may have been the same.
+            // The reason may be the same while the store was being asked.
             if newly(seen, reason) || !unknown(seen) { vec![note(true, reason.as_str(), message)] } else { vec![] }
         }
         Stage::Doubt(open) if open.inquiry.trouble.is_some_and(|reason| newly(seen, reason)) => {
@@ -308,13 +309,13 @@ pub(super) fn notes(seen: &Observed, stage: &Stage) -> Vec<Note> {
     }
 }
 
-/// Whether the reason was another one before.
+/// Whether `Ready` had another reason before.
 fn newly(seen: &Observed, reason: Reason) -> bool {
     let old = seen.snapshot.status.as_ref();
     !old.is_some_and(|s| s.conditions.iter().any(|c| c.type_ == Type::Ready.as_str() && c.reason == reason.as_str()))
 }
 
-/// Whether nobody knew before, either, whether it is stored.
+/// Whether `Ready` was already `Unknown`.
 fn unknown(seen: &Observed) -> bool {
     let old = seen.snapshot.status.as_ref();
     old.is_some_and(|s| s.conditions.iter().any(|c| c.type_ == Type::Ready.as_str() && c.status == "Unknown"))
@@ -345,7 +346,7 @@ fn artifact(report: &SavedReport) -> Artifact {
     }
 }
 
-/// Bytes for people: `812 B`, `1.2 GiB`. One digit after the point, rounded down.
+/// Formats bytes: `812 B`, `1.2 GiB`. One digit after the point, rounded down.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {

@@ -1,4 +1,4 @@
-//! One fact at a time is changed in a good world.
+//! Tests of a snapshot's plan, one mutation of a good world at a time.
 
 mod doubt;
 mod held;
@@ -60,7 +60,7 @@ fn a_snapshot_of_a_formed_cluster_starts_its_job() {
     assert!(!args.iter().any(|a| a.contains("a-2")), "a learner is never asked");
 }
 
-/// Its Job was deleted before it saved anything, and so was the cluster; another one got the name.
+/// A user deleted the Job before the save, and also the cluster; another cluster has the same name.
 #[test]
 fn a_snapshot_is_of_the_cluster_it_was_begun_for() {
     let mut seen = fresh();
@@ -72,7 +72,7 @@ fn a_snapshot_is_of_the_cluster_it_was_begun_for() {
     let plan = planned(&seen);
     assert!(matches!(plan.act, Some(Act::StartJob(_))), "its Job was never made, as with a quota");
     assert_eq!(plan.status.cluster_uid.as_deref(), Some("another"));
-    // A Job has stood, and the store says that nothing came of it.
+    // A Job existed, and the store does not hold its snapshot.
     seen.snapshot.status.as_mut().unwrap().attempts = 1;
     let plan = planned(&asked(seen, nothing()));
     let (phase, ready, reason, message) = told(&plan.status);
@@ -157,7 +157,7 @@ fn a_job_of_somebody_else_is_left_alone() {
         None,
         Some(vec![OwnerReference { uid: "old-uid".to_owned(), controller: Some(true), ..OwnerReference::default() }]),
     ] {
-        // An EtcdSnapshot made again under the same name never takes over what the old one's Job has stored.
+        // An EtcdSnapshot created again under the same name never takes over the snapshot of the old object's Job.
         seen.job.as_mut().unwrap().metadata.owner_references = owners;
         let plan = planned(&seen);
         assert_eq!(told(&plan.status).2, "NameConflict");
@@ -197,7 +197,7 @@ fn a_job_is_pending_until_its_pod_runs() {
     assert!(told(&planned(&suspended).status).3.contains("is suspended"));
 }
 
-/// Neither ended nor replaced: a person has to know where it is, and what may be done.
+/// The operator neither ends nor replaces the Pod: a person needs the node's name and the remedy.
 #[test]
 fn a_pod_whose_node_is_gone_is_told_with_its_node() {
     let gone = |seconds| {
@@ -229,13 +229,13 @@ fn a_running_pod_is_told_with_the_attempt_and_what_went_before() {
     assert!(told(&plan.status).3.ends_with("(attempt 2 of 7); the previous attempt: the store said 503"));
     assert_eq!(plan.status.attempts, 2);
 
-    // Between two Pods nothing has failed yet.
+    // Between two Pods the save has not failed yet.
     let seen = with(vec![failed("p-0", ExitClass::Transient, "the store said 503")]);
     let plan = planned(&seen);
     assert_eq!((plan.status.phase, told(&plan.status).2), (Phase::Running, "JobRunning"));
 }
 
-/// Told without a report: what the store has is the truth (I6).
+/// Without a report the store has the truth (I6).
 #[test]
 fn a_job_that_ended_well_without_a_report_has_the_store_asked() {
     let mut seen = with(vec![terminated("p-1", 0, "Completed", Some("not a report".to_owned()))]);
@@ -268,7 +268,7 @@ fn a_job_that_ended_well_without_a_report_has_the_store_asked() {
     };
     assert!(planned(&again).notes.is_empty(), "told once");
 
-    // The watch of Jobs may be ahead of that of Pods.
+    // The watch of Jobs may be ahead of the watch of Pods.
     let mut seen = with(vec![running()]);
     ends(&mut seen, "Complete", "", 9);
     assert_eq!(told(&planned(&seen).status).2, "JobRunning");
@@ -276,12 +276,12 @@ fn a_job_that_ended_well_without_a_report_has_the_store_asked() {
     assert_eq!(told(&planned(&seen).status).2, "AskingStore");
 }
 
-/// A Job, its Pods and its report were cleaned away while the operator was not there.
+/// Kubernetes removed a Job, its Pods and its report while the operator was down.
 #[test]
 fn without_its_job_a_snapshot_is_what_the_store_says() {
     let mut begun = fresh();
     begun.snapshot.status = Some(planned(&with(vec![running()])).status);
-    // Neither the cluster nor its voters are needed to find what is stored.
+    // Finding the stored snapshot needs neither the cluster nor its voters.
     begun.cluster = None;
     assert_eq!(told(&planned(&begun).status).2, "AskingStore");
     let status = planned(&asked(begun.clone(), vec![saved()])).status;
@@ -301,7 +301,7 @@ fn without_its_job_a_snapshot_is_what_the_store_says() {
         lost.snapshot.metadata.creation_timestamp = Some(ago(60));
         assert_eq!(told(&planned(&lost).status).2, "AskingStore");
         assert_eq!(planned(&asked(lost.clone(), vec![saved()])).status.phase, Phase::Complete);
-        // What the pass that asks writes must not make the next one forget why.
+        // The status written by the asking pass must keep the cause for the next pass.
         let (job, written) = (started(&lost), planned(&lost).status);
         let told_since = Observed {
             snapshot: crate::api::EtcdSnapshot { status: Some(written), ..lost.snapshot.clone() },
@@ -311,7 +311,7 @@ fn without_its_job_a_snapshot_is_what_the_store_says() {
         assert_eq!(planned(&asked(told_since, vec![saved()])).status.phase, Phase::Complete);
         let again = started(&asked(lost.clone(), nothing()));
         assert_eq!(again.metadata.name, started(&fresh()).metadata.name, "nothing is stored: it is taken now");
-        // Its Pod may publish yet.
+        // The Pod may still publish.
         lost.strays = vec![running()];
         assert_eq!((planned(&lost).act, told(&planned(&lost).status).2), (None, "AskingStore"));
     }
@@ -375,7 +375,7 @@ fn a_failure_without_a_report_says_where_to_look() {
     assert!(error.message.contains("3720 s") && error.message.contains("its last Pod: 503"), "{}", error.message);
 }
 
-/// A Job may be known to have failed before the last words of its Pod are: they may say that it stored the snapshot.
+/// A Job may fail visibly before its Pod's report is visible: the report may contain a stored snapshot.
 #[test]
 fn a_failed_job_is_believed_only_when_its_pods_have_spoken() {
     let mut seen = with(vec![running()]);
@@ -385,7 +385,7 @@ fn a_failed_job_is_believed_only_when_its_pods_have_spoken() {
     ends(&mut seen, "Failed", "DeadlineExceeded", 10);
     assert_eq!(planned(&asked(long_over(seen), nothing())).status.phase, Phase::Failed);
 
-    // Two failed by the Job's count, one is seen: the second may have been the one that stored it.
+    // The Job counts two failed Pods and one is visible: the other Pod may have stored the snapshot.
     let mut seen = with(vec![failed("p-1", ExitClass::Transient, "503")]);
     ends(&mut seen, "Failed", "BackoffLimitExceeded", 1);
     seen.job.as_mut().unwrap().status.as_mut().unwrap().failed = Some(2);
@@ -420,7 +420,7 @@ fn a_job_that_was_deleted_is_made_again_and_counted_on() {
     seen.snapshot.status = Some(status);
     assert_eq!(planned(&seen).status.attempts, 3, "never fewer");
 
-    // The answer to the create was lost and the cache is behind: the same Job is asked for again, under the same name.
+    // The answer to the create was lost and the cache is behind: the operator creates the same Job again, under the same name.
     assert_eq!(job.unwrap().metadata.name, started(&Observed { job: None, pods, ..seen }).metadata.name);
 }
 
@@ -454,7 +454,7 @@ fn the_operators_own_trouble_is_not_told_for_ever() {
     let stale = old.conditions.last().cloned().unwrap();
     seen.snapshot.status = Some(old);
     assert!(planned(&seen).status.conditions.iter().all(|c| c.type_ == "Ready"));
-    // Nor of what was final before it could be taken back.
+    // Nor a status that became final before the operator could clear the condition.
     let last = planned(&with(vec![saved()])).status;
     assert_eq!(last.phase, Phase::Complete);
     seen.snapshot.status = Some(last.clone());
@@ -462,7 +462,7 @@ fn the_operators_own_trouble_is_not_told_for_ever() {
     assert_eq!(planned(&seen).status, last);
 }
 
-/// Any Pod that kubelet could show us.
+/// Any Pod that kubelet can report.
 fn any_pod() -> impl Strategy<Value = Pod> {
     let class = proptest::sample::select(ExitClass::ALL.to_vec());
     prop_oneof![
@@ -476,8 +476,8 @@ fn any_pod() -> impl Strategy<Value = Pod> {
 }
 
 proptest! {
-    /// Over any history of a Job and its Pods: the rules hold, a phase once final stays, `Complete` is said exactly when
-    /// some Pod reported it, and a snapshot that some Pod stored is never called failed.
+    /// For each history of a Job and its Pods: the rules hold, a final phase stays, the phase is `Complete` exactly if some Pod
+    /// reported a stored snapshot, and a snapshot that some Pod stored never becomes `Failed`.
     #[test]
     fn any_history_keeps_the_rules(
         steps in proptest::collection::vec(

@@ -1,7 +1,8 @@
-//! Which store this is: the mark that a probe found at its root, latched for the place where it was found (I25).
+//! Identity of a store: the store ID that a probe found at the store's root, latched for its place (I25).
 //!
-//! Decides what is remembered and what is expected next. Credentials are no part of a place: that other ones lead to
-//! another account's bucket of the same name is what a mark is for. What follows from another mark is the agent's to say.
+//! Decides what the status remembers and which store ID the next probe expects. Credentials are no part of a place: the store
+//! ID reveals that other credentials lead to another account's bucket with the same name. The agent decides what follows from
+//! another store ID.
 
 use snapshot_agent::contract::{NEW_STORE, is_store_id};
 
@@ -10,25 +11,25 @@ use crate::api::store::{AzureLocation, GcsLocation, Location, PvcLocation, S3Loc
 use crate::api::{EtcdBackupStore, key};
 use crate::plan::fingerprint;
 
-/// What is known of the store at the place that the spec says now; what was known of another place says nothing.
+/// Returns the identity of the store at the spec's current place; the identity of another place does not count.
 pub fn known(store: &EtcdBackupStore) -> Option<&Identity> {
     let here = place(store);
     store.status.as_ref()?.identity.as_ref().filter(|identity| Some(&identity.place) == here.as_ref())
 }
 
-/// What a person has said that is to be accepted.
+/// Returns the store ID in the user's annotation.
 pub(super) fn said(store: &EtcdBackupStore) -> Option<&String> {
     store.metadata.annotations.as_ref()?.get(key::ACCEPT_STORE)
 }
 
-/// What is accepted in the place of what is known: what a person says now, once. A word that has had its effect would
-/// otherwise accept the next exchange too.
+/// Returns the store ID that the user accepts in place of the known store ID, once. A used annotation would otherwise accept
+/// the next exchange too.
 pub(super) fn accepts(store: &EtcdBackupStore) -> Option<&String> {
     let spent = known(store)?.accepted.as_ref();
     said(store).filter(|said| Some(*said) != spent && (*said == NEW_STORE || is_store_id(said)))
 }
 
-/// What is known after this was found: the mark of a usable store. Everything else changes nothing.
+/// Returns the identity after a probe: the store ID of a usable store. Any other result keeps the known identity.
 pub(super) fn after(store: &EtcdBackupStore, found: Option<&Probe>) -> Option<Identity> {
     let said = said(store).cloned();
     let mark = found.filter(|probe| probe.usable).and_then(|probe| probe.store_id.clone());
@@ -36,16 +37,16 @@ pub(super) fn after(store: &EtcdBackupStore, found: Option<&Probe>) -> Option<Id
         return Some(Identity { id, place, accepted: said });
     }
     let old = store.status.as_ref()?.identity.clone()?;
-    // Taken away, it may be said again.
+    // After the user removed the annotation, the same store ID may be accepted again.
     Some(Identity { accepted: old.accepted.filter(|spent| Some(spent) == said.as_ref()), ..old })
 }
 
-/// Stands for the place that the spec says: what leads there, not how it is spoken to, and no Secret.
+/// Fingerprint of the spec's place: the address, without protocol settings and Secrets.
 pub fn place(store: &EtcdBackupStore) -> Option<String> {
     Some(place_of(&store.spec.place.location()?))
 }
 
-/// The same for a location.
+/// Fingerprint of a location.
 pub fn place_of(location: &Location) -> String {
     let parts = match location {
         Location::S3(S3Location { bucket, prefix, endpoint, region, .. }) => {

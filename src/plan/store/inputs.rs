@@ -1,6 +1,6 @@
-//! What a probe depends on, as one short word: when it changes, what was found before says nothing any more.
+//! Inputs of a probe as a fingerprint: after a change of the inputs earlier results do not count.
 //!
-//! Decides which Secrets count, and the name of the Job that finds out about exactly these inputs.
+//! Decides which Secrets count, and the name of the Job that probes exactly these inputs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::api::store::Location;
 use crate::api::{EtcdBackupStore, name};
 use crate::plan::{Seen, fingerprint, meta};
 
-/// Names of the Secrets that a store names.
+/// Returns the names of the Secrets in a store's spec.
 pub fn secrets(store: &EtcdBackupStore) -> BTreeSet<String> {
     let location = store.spec.place.location();
     let of_location = location.iter().flat_map(Location::secrets).map(str::to_owned);
@@ -17,7 +17,8 @@ pub fn secrets(store: &EtcdBackupStore) -> BTreeSet<String> {
     credentials.into_iter().flat_map(|c| [Some(c.write), c.read, c.prune]).flatten().chain(of_location).collect()
 }
 
-/// The spec, the versions of its Secrets, and what a person accepts. A Secret that may not be looked at counts as one that never changes.
+/// Fingerprint of the spec, the versions of its Secrets, and the accepted store. A Secret that the operator may not read counts
+/// as constant.
 pub fn inputs(store: &EtcdBackupStore, secrets: &BTreeMap<String, Seen<Option<String>>>) -> String {
     // JSON of our own types cannot fail.
     let spec = serde_json::to_string(&store.spec).unwrap_or_default();
@@ -30,7 +31,7 @@ pub fn inputs(store: &EtcdBackupStore, secrets: &BTreeMap<String, Seen<Option<St
     fingerprint::of([meta::uid(&store.metadata).to_owned(), spec].into_iter().chain(versions).chain(accepts))
 }
 
-/// Name of the Job that probes these inputs, after what was found of them before.
+/// Returns the name of the Job that probes these inputs after the last result for the same inputs.
 pub fn job_name(store: &EtcdBackupStore, inputs: &str) -> String {
     let probe = store.status.as_ref().and_then(|s| s.probe.as_ref());
     let before = probe.filter(|p| p.inputs == inputs).map(|p| p.at.as_str()).unwrap_or_default();

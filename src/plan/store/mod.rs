@@ -1,5 +1,5 @@
-//! Decides what to do about one `EtcdBackupStore`: when it is probed, and what its probe means. See `plan.rs` for the
-//! order of decisions, and [`usable`] for those who want to use a store.
+//! Decides the next step for one `EtcdBackupStore`: when a Job probes the store, and the meaning of the probe. `plan.rs` holds
+//! the order of decisions; snapshots and restores call [`usable`].
 
 mod identity;
 mod inputs;

@@ -1,4 +1,4 @@
-//! What one pass over an `EtcdBackupStore` has seen: plain values, filled by `operator::observe::backup_store`.
+//! Facts of one pass over an `EtcdBackupStore`: plain values, filled by `operator::observe::backup_store`.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,28 @@ use crate::api::EtcdBackupStore;
 use crate::plan::held::HeldUp;
 use crate::plan::{Seen, Settings};
 
-/// Everything a decision about a store may depend on.
+/// All values that a decision about a store depends on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
-    /// The object.
+    /// The `EtcdBackupStore`.
     pub store: EtcdBackupStore,
-    /// The Secrets it names, and the version of each: `Known(None)` where there is none of that name, `Unknown` where the
-    /// operator may not look. Never what is in them.
+    /// The version of each Secret in the spec: `Known(None)`: no such Secret exists; `Unknown`: the operator may not read the
+    /// Secret. Never the Secret's contents.
     pub secrets: BTreeMap<String, Seen<Option<String>>>,
-    /// What stands where the Job of the probe belongs that is wanted now, whoever owns it.
+    /// The Job with the name of the wanted probe, of any owner.
     pub job: Option<Job>,
-    /// The Pods of its Job (by owner UID), oldest first.
+    /// The Job's Pods (by owner UID), oldest first.
     pub pods: Vec<Pod>,
-    /// Other Pods of ours that mount a claim which the Pod of its Job mounts and waits for. Only messages depend on them.
+    /// Other Holdfast Pods that mount a claim for which the Job's Pod waits. Only messages depend on these Pods.
     pub claim_users: Vec<Pod>,
-    /// Why the API server takes no Pod of its Job, where it has made none for a while.
+    /// Why the API server refuses the Job's Pods, if the Job controller has created none for a while.
     pub refusal: Option<String>,
-    /// What the operator was started with.
+    /// Settings from the operator's command line.
     pub settings: Settings,
 }
 
 impl Observed {
-    /// What the status keeps of a Pod that did not run.
+    /// Returns the status's record of a Pod that did not run.
     pub(in crate::plan) fn held_up(&self) -> Option<HeldUp> {
         HeldUp::kept(self.store.status.as_ref()?.held_up.as_ref())
     }

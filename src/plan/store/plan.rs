@@ -1,9 +1,9 @@
 //! The order of decisions about one store.
 //!
-//! A store is probed when it is new, when its spec, one of its Secrets or what a person accepts changes, and then once a
-//! day; while it is not usable more often, since a bucket that is made and a right that is given tell nobody here, and
-//! ever more rarely where only a person can mend it. Each probe is one Job, with the credentials of those who save and,
-//! where these are others, of those who read. It decides nothing about who may use the store: that is `usable.rs`.
+//! The operator probes a store when the store is new, when its spec, a Secret or the accepted store ID changes, and then once a
+//! day. The operator probes an unusable store more often, since a created bucket or a granted right causes no event, and ever
+//! more rarely if only a person can fix the fault. Each probe is one Job, with the credentials for writing and, if these
+//! differ, the credentials for reading. `usable.rs` decides who may use the store.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
@@ -20,24 +20,24 @@ use crate::api::{EtcdBackupStore, EtcdBackupStoreStatus};
 use crate::plan::build::job::{AgentJob, Work, job};
 use crate::plan::{Act, Next, Plan, Seen, Wake, build, meta};
 
-/// What has changed in a store that worked shows within a day.
+/// A change behind a working store shows within a day.
 const DAILY: SignedDuration = SignedDuration::from_hours(24);
-/// Trouble with the network, or a crash, may be over soon.
+/// A network failure or a crash may be over soon.
 const SOON: SignedDuration = SignedDuration::from_mins(1);
-/// A bucket or a right that is missing waits for a person.
+/// A missing bucket or right waits for a person.
 const LATER: SignedDuration = SignedDuration::from_mins(5);
-/// What only a person can mend is asked again after as long as it has lasted already, and at the latest after this: each
-/// probe is a Job, and leaves old versions in a bucket that keeps them. A change here asks at once.
+/// Longest pause for a fault that only a person can fix. The pause is as long as the fault has lasted: each probe is a Job, and
+/// leaves old versions in a versioned bucket. A change of the inputs probes at once.
 const AT_LAST: SignedDuration = SignedDuration::from_hours(1);
 
-/// How often Secrets, which are not watched, are looked at while somebody may be correcting them.
+/// How often to read Secrets, which the operator does not watch, while a person may be correcting the Secrets.
 const WAITED_FOR_MILLIS: u64 = 15_000;
-/// How often otherwise.
+/// How often to read Secrets otherwise.
 const POLL_MILLIS: u64 = 300_000;
 
 const WAITED_FOR: Wake = Wake::AfterMillis(WAITED_FOR_MILLIS);
 
-/// What to do next.
+/// Returns the plan for one store.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdBackupStoreStatus> {
     let inputs = inputs(&seen.store, &seen.secrets);
     let stage = stage(seen, &inputs, now);
@@ -82,7 +82,7 @@ fn stage(seen: &Observed, inputs: &str, now: Timestamp) -> Stage {
     }
 }
 
-/// When the store is probed again although nothing has changed here.
+/// Returns when to probe the store again without a change of the inputs.
 fn due(probe: &Probe) -> Option<Timestamp> {
     let at = probe.at.parse::<Timestamp>().ok()?;
     let class = failure(probe).map(|failure| failure.class);
@@ -98,11 +98,11 @@ fn due(probe: &Probe) -> Option<Timestamp> {
     at.checked_add(pause).ok()
 }
 
-/// The Job that probes.
+/// Returns the Job that probes.
 fn start(seen: &Observed, inputs: &str, location: Location) -> Job {
     let store = &seen.store;
     let request = ProbeRequest {
-        // The first probe makes the mark, or takes what is there (I25).
+        // The first probe creates the store ID, or takes the existing store ID (I25).
         expect_store_id: identity::known(store).map(|known| known.id.clone()),
         accept_store_id: identity::accepts(store).cloned(),
         deadline_seconds: DEFAULT_PROBE_DEADLINE_SECONDS,
@@ -121,9 +121,9 @@ fn start(seen: &Observed, inputs: &str, location: Location) -> Job {
     })
 }
 
-/// The Secret of those who read, where it is another one than that of those who write: restores depend on it.
+/// Returns the Secret for reading if it differs from the Secret for writing: restores depend on it.
 fn readers(store: &EtcdBackupStore, location: &Location) -> Option<LocalRef> {
-    // A volume has no credentials, whatever is said.
+    // A volume has no credentials, whatever the spec contains.
     let credentials = store.spec.credentials.as_ref().filter(|_| !matches!(location, Location::Pvc(_)))?;
     let reads = credentials.secret(Right::Read);
     (reads != credentials.secret(Right::Write)).then(|| LocalRef { name: reads.to_owned() })

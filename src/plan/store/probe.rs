@@ -1,7 +1,6 @@
-//! What the Job of a probe says.
+//! Result of a probe's Job.
 //!
-//! Decides how far it is and what it has found. A probe stores nothing that lasts, so a lost report is no riddle: it is
-//! probed again.
+//! Decides the progress and the result. A probe stores nothing permanent, so a lost report only causes another probe.
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -15,18 +14,18 @@ use crate::plan::held::HeldUp;
 use crate::plan::jobs::{self, Fact};
 use crate::plan::{fact, pods};
 
-/// How far a probe is.
+/// Progress of a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Progress {
-    /// It is under way, or waits for its Pod.
+    /// The Job runs, or waits for its Pod.
     Running(String),
-    /// No Pod of the Job runs, or the last one is not seen to end.
+    /// No Pod of the Job runs, or the last Pod has no visible end.
     HeldUp(HeldUp),
-    /// It has ended, with this.
+    /// The Job has ended with this result.
     Ended(Probe),
 }
 
-/// Reads the Job of ours that stands, and its Pods, oldest first.
+/// Reads the probe's own Job and its Pods, oldest first.
 pub(super) fn read(seen: &Observed, job: &Job, inputs: &str, now: Timestamp) -> Progress {
     if let Some(ended) = seen.pods.iter().rev().find_map(|pod| reported(pod, job, inputs, now)) {
         return Progress::Ended(ended);
@@ -36,7 +35,7 @@ pub(super) fn read(seen: &Observed, job: &Job, inputs: &str, now: Timestamp) -> 
         Fact::Pending(words) | Fact::Running(words) => Progress::Running(words),
         Fact::Settling => Progress::Running("the probe has ended; its report is on its way".to_owned()),
         Fact::HeldUp(held) => Progress::HeldUp(held.with_claim_users(&seen.pods, &seen.claim_users)),
-        // A report of something else, or none at all.
+        // A report of another kind, or none.
         Fact::Stored { at, .. } => {
             let at = at.map_or(now, |at| within(job, at));
             failed(inputs, None, "the probe's report is of another kind", at)
@@ -85,8 +84,8 @@ fn reported(pod: &Pod, job: &Job, inputs: &str, now: Timestamp) -> Option<Probe>
     })
 }
 
-/// When a Pod ended is told by its node's clock, which may be wrong: it is between its Job's times, which are the cluster's
-/// and stay the same.
+/// Returns the end of a Pod within its Job's times. The node's clock may be wrong; the Job's times come from the API server and
+/// stay the same.
 fn within(job: &Job, at: Timestamp) -> Timestamp {
     let made = job.metadata.creation_timestamp.as_ref();
     let begun = job.status.as_ref().and_then(|s| s.start_time.as_ref());

@@ -1,4 +1,4 @@
-//! What stands of one store: the value between the decision and its status.
+//! Stages of one store: the value between the decision and its status.
 
 use k8s_openapi::api::batch::v1::Job;
 use snapshot_agent::contract::Failure;
@@ -8,24 +8,24 @@ use crate::api::condition::Reason;
 use crate::plan::fact;
 use crate::plan::held::HeldUp;
 
-/// What stands, and what follows from it.
+/// Stage of one store.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Stage {
-    /// It is being deleted: nothing is done and nothing changes.
+    /// The store is being deleted: no step and no change.
     Rest,
-    /// What has to be there first is not, or something stands in the way.
+    /// A reference is missing, or an obstacle exists.
     Blocked(Reason, String),
-    /// It is probed: this Job is made.
+    /// The operator creates this Job, which probes the store.
     Start(Box<Job>),
-    /// It is being probed.
+    /// A Job is probing the store.
     Probing(String),
-    /// No Pod of the probe's Job runs, or the last one is not seen to end.
+    /// No Pod of the probe's Job runs, or the last Pod has no visible end.
     HeldUp(HeldUp),
-    /// This is what was found of it as it is now.
+    /// Result of a probe of the current inputs.
     Found(Probe),
 }
 
-/// How the probe failed; `None`: the probe's Pod crashed, or the store is usable.
+/// Returns the failure of the probe; `None`: the probe's Pod crashed, or the store is usable.
 pub(super) fn failure(probe: &Probe) -> Option<&'static Failure> {
     fact::recorded(probe.class.as_deref()?, probe.origin.as_deref())
 }

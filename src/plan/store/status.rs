@@ -1,7 +1,7 @@
-//! A store's whole status, on every pass, and what people hear when it changes.
+//! A store's whole status, computed on every pass, and the Events of its changes.
 //!
-//! Decides what is reported, never what is done. While a store is probed again as a matter of routine, what was found
-//! before stands; after a change it says nothing any more.
+//! Decides what the status reports; `plan.rs` decides the step. During a routine probe the last result stands; after a change
+//! of the inputs the last result does not count.
 
 use jiff::Timestamp;
 use snapshot_agent::contract::{ExitClass, NEW_STORE, Trial};
@@ -16,13 +16,13 @@ use crate::plan::build::store::url;
 use crate::plan::held::HeldUp;
 use crate::plan::{Note, Seen, fact, jobs};
 
-/// What was found of the store as it is now, if it was probed since its last change.
+/// Returns the last probe of the current inputs.
 pub(super) fn standing<'a>(seen: &'a Observed, inputs: &str) -> Option<&'a Probe> {
     seen.store.status.as_ref()?.probe.as_ref().filter(|probe| probe.inputs == inputs)
 }
 
-/// What was found now, and since when it has been no better: of the same inputs, so that a change begins anew. A Secret
-/// that may not be looked at may have changed each time.
+/// Returns the probe with the time since when the store has been failing, for the same inputs, so that a change restarts the
+/// time. A Secret that the operator may not read may have changed each time.
 pub(super) fn lasting(seen: &Observed, inputs: &str, mut found: Probe) -> Probe {
     let blind = seen.secrets.values().any(|version| matches!(version, Seen::Unknown(_)));
     if !found.usable && !blind {
@@ -33,14 +33,14 @@ pub(super) fn lasting(seen: &Observed, inputs: &str, mut found: Probe) -> Probe 
     found
 }
 
-/// The status as it is now, before what comes next.
+/// Returns the status before the next step.
 pub(super) fn whole(seen: &Observed, stage: &Stage, inputs: &str, now: Timestamp) -> EtcdBackupStoreStatus {
     let old = seen.store.status.clone().unwrap_or_default();
     if *stage == Stage::Rest {
         return old;
     }
     let generation = seen.store.metadata.generation;
-    // What the operator told of its own trouble is told again by it, or over.
+    // Drops the old Degraded condition; the operator sets it again if the failure persists.
     let told: Vec<_> = old.conditions.iter().filter(|c| c.type_ != Type::Degraded.as_str()).cloned().collect();
     let (kind, uri) = seen.store.spec.place.location().map(|at| place(&at)).unzip();
     EtcdBackupStoreStatus {
@@ -62,7 +62,7 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, inputs: &str, now: Timestamp
     }
 }
 
-/// What keeps the Pods of the probe from running, now or until the next one runs: each Job's end says nothing of the store.
+/// Returns the hold-up of the probe's Pods, until a Pod runs: the end of such a Job is no fact about the store.
 fn held_up(seen: &Observed, stage: &Stage, inputs: &str) -> Option<HeldUp> {
     let before = seen.held_up();
     match stage {
@@ -79,11 +79,12 @@ fn ready(seen: &Observed, stage: &Stage, inputs: &str) -> Wanted {
     let no = |reason, message: &str| Wanted::no(Type::Ready, reason, message);
     let before = standing(seen, inputs);
     let held = held_up(seen, stage, inputs);
-    // A silent Pod has ended when its Job has.
+    // A silent Pod counts as ended after its Job has ended.
     let silent = |held: &HeldUp| held.reason == Reason::NodeSilent && matches!(stage, Stage::HeldUp(_));
     let stuck = held.as_ref().filter(|held| held.needs_a_person() || silent(held));
     match (stage, before, stuck) {
-        // Of this one no end comes that would say so: it may be at it, and make the store's mark, so none is made beside it.
+        // A silent Pod has no visible end: the Pod may still run and create the store ID, so the operator starts no second
+        // probe.
         (Stage::HeldUp(_), Some(probe), Some(held)) if probe.usable && held.reason == Reason::NodeSilent => {
             let usable = found(probe);
             let message = format!("{}; Holdfast does not probe the store meanwhile: {}", usable.message, held.words());
@@ -100,23 +101,22 @@ fn ready(seen: &Observed, stage: &Stage, inputs: &str) -> Wanted {
         (Stage::HeldUp(held), None, None) => no(Reason::Probing, &held.words()),
         (Stage::Start(_), None, None) => no(Reason::Probing, "Holdfast starts a probe of the store"),
         (Stage::Probing(message), None, None) => no(Reason::Probing, message),
-        // Not reached: a status at rest is handed on as it is.
+        // Unreachable: a status at rest stays as it is.
         (Stage::Rest, ..) => no(Reason::Deleting, "the store is being deleted"),
     }
 }
 
-/// What is told of a usable store that keeps versions. The trial's own words say more.
+/// Appendix of the message about a usable store that keeps versions. The trial's own text has more.
 const VERSIONS_STAY: &str =
     "; removed objects stay as old versions until a lifecycle rule of the bucket removes the versions";
 
-/// What a probe means for those who want to use the store. Without its time, and the agent leaves out the name of the folder
-/// that it has tried the store in: a probe that finds the same again changes no condition, and none of those that quote it
-/// (I17).
+/// Returns `Ready` for a probe's result. The message has no time, and the agent leaves out the name of the trial's folder: a
+/// probe with the same result changes no condition, and no condition that quotes this condition (I17).
 pub(super) fn found(probe: &Probe) -> Wanted {
     if probe.usable {
         let weak = weak(probe).map(|tried| format!("; failed trial: {} ({})", tried.name, tried.detail));
         let weak: String = weak.collect();
-        // What is not listed any more, and paid for all the same.
+        // Old versions are not listed, but still cost storage.
         let kept = probe.trials.iter().any(|tried| tried.name == Trial::Versions.name() && tried.outcome == "Yes");
         let versions = if kept { VERSIONS_STAY } else { "" };
         let message = format!("snapshots can be saved to and restored from this store{weak}{versions}");
@@ -142,7 +142,7 @@ pub(super) fn found(probe: &Probe) -> Wanted {
     Wanted::no(Type::Ready, reason, format!("{message}. {}", remedy(class)))
 }
 
-/// What a store does not do, without which less is promised.
+/// Returns the failed optional trials, which weaken Holdfast's promises.
 fn weak(probe: &Probe) -> impl Iterator<Item = &Tried> {
     probe.trials.iter().filter(|tried| tried.outcome == "No" && !tried.needed)
 }
@@ -172,7 +172,7 @@ const fn remedy(class: Option<ExitClass>) -> &'static str {
     }
 }
 
-/// What people hear: once for each change, so that a pass that repeats says nothing.
+/// Returns the Events of this pass, once for each change, so a repeated pass returns none.
 pub(super) fn notes(seen: &Observed, stage: &Stage, new: &EtcdBackupStoreStatus) -> Vec<Note> {
     let Stage::Found(probe) = stage else { return vec![] };
     let old = seen.store.status.as_ref();
@@ -206,7 +206,7 @@ pub(super) fn notes(seen: &Observed, stage: &Stage, new: &EtcdBackupStoreStatus)
     notes
 }
 
-/// The kind of a place and its URI.
+/// Returns the kind of a place and its URI.
 fn place(location: &Location) -> (&'static str, String) {
     match location {
         Location::S3(s3) => ("S3", url("s3", &s3.bucket, s3.prefix.as_deref())),

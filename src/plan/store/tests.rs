@@ -1,4 +1,4 @@
-//! One fact at a time is changed in a good world.
+//! Tests of a store's plan, one mutation of a good world at a time.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
@@ -21,7 +21,7 @@ mod held;
 mod marks;
 mod readers;
 
-/// The store's mark.
+/// The store ID.
 const MARK: &str = "0a1b2c3d-0000-4000-8000-000000000000";
 
 fn now() -> Timestamp {
@@ -113,7 +113,7 @@ fn ended(code: u8, report: Option<&Report>) -> Pod {
     pod(state, if code == 0 { "Succeeded" } else { "Failed" })
 }
 
-/// What a probe says: everything is well, but for these.
+/// A probe's report: all trials succeed, except these.
 fn probed(not: &[Trial], failed: Option<ExitClass>) -> Probed {
     let findings = Trial::ALL.map(|trial| Finding {
         trial,
@@ -135,7 +135,7 @@ fn failed_report(class: ExitClass, message: &str) -> FailedReport {
     FailedReport { class, origin: (class == ExitClass::Refused).then_some(Origin::Store), message: message.to_owned() }
 }
 
-/// The exit code that goes with a report.
+/// Returns the exit code of a report.
 fn code(report: &Probed) -> u8 {
     report.failed.as_ref().map_or(0, |failed| failed.failure().code)
 }
@@ -145,7 +145,7 @@ fn answered(not: &[Trial], failed: Option<ExitClass>) -> Pod {
     ended(code(&report), Some(&Report::Probed(report)))
 }
 
-/// The same world with the Job that its plan wanted, as the API server keeps it, and these Pods.
+/// The same world with the Job of its plan, as the API server keeps the Job, and these Pods.
 fn with(mut seen: Observed, pods: Vec<Pod>) -> Observed {
     let mut job = started(&planned(&seen)).clone();
     job.metadata.uid = Some("job-uid".to_owned());
@@ -170,14 +170,14 @@ fn with(mut seen: Observed, pods: Vec<Pod>) -> Observed {
     seen
 }
 
-/// The world after a plan was written: its status stands, and no Job of the next question does.
+/// The world after the plan's status was written, without a Job for the next probe.
 fn written(seen: Observed, plan: &Plan<EtcdBackupStoreStatus>) -> Observed {
     let mut store = seen.store;
     store.status = Some(plan.status.clone());
     Observed { store, job: None, pods: vec![], ..seen }
 }
 
-/// A store that was found usable this long ago.
+/// A store found usable `seconds` ago.
 fn found(seconds: i64) -> Observed {
     let seen = with(fresh(), vec![answered(&[], None)]);
     let plan = planned(&seen);
@@ -279,7 +279,7 @@ fn each_class_has_its_reason_and_its_remedy() {
         assert_eq!(after.wake, Wake::AfterMillis(15_000), "somebody may be correcting a Secret");
         assert_eq!(after.status, plan.status);
     }
-    // The store could not even be opened.
+    // The agent could not open the store.
     let report = Report::Failed(failed_report(ExitClass::Config, "accessKeyID is missing"));
     let plan = planned(&with(fresh(), vec![ended(64, Some(&report))]));
     assert_eq!(told(&plan), ("False", "AgentMisconfigured"));
@@ -319,7 +319,7 @@ fn a_store_is_probed_again_when_it_is_time() {
     }
 }
 
-/// A store that each probe since then has found not usable, the last of them this long ago.
+/// A store that each probe since `since` found not usable, with the last probe `last` seconds ago.
 fn failing(class: ExitClass, since: i64, last: i64) -> Observed {
     let mut seen = found(last);
     let status = seen.store.status.as_mut().unwrap();
@@ -332,21 +332,21 @@ fn failing(class: ExitClass, since: i64, last: i64) -> Observed {
 #[test]
 fn what_only_a_person_can_mend_is_tried_the_more_rarely_the_longer_it_lasts() {
     for class in [ExitClass::Config, ExitClass::Denied, ExitClass::Corrupt] {
-        // How long it had lasted at the last probe, and the pause after that one.
+        // Duration of the fault at the last probe, and the pause after that probe.
         for (lasted, pause) in [(0, 300), (300, 300), (900, 900), (2400, 2400), (3600, 3600), (90_000, 3600)] {
             let early = planned(&failing(class, lasted + pause - 1, pause - 1));
             assert!(early.act.is_none(), "{class:?}, {lasted}");
             assert!(matches!(early.wake, Wake::AfterMillis(1..=15_000)), "Secrets are looked at all the same");
             started(&planned(&failing(class, lasted + pause, pause)));
         }
-        // It is the same trouble as long as nothing changes here.
+        // The fault is the same while the inputs do not change.
         let first = planned(&with(fresh(), vec![answered(&[], Some(class))]));
         assert_eq!(probe(&first).failing_since, Some(probe(&first).at.clone()));
         let again = planned(&with(failing(class, 90_000, 3600), vec![answered(&[], Some(class))]));
         assert_eq!(probe(&again).failing_since, Some(ago(90_000).to_string()));
         let well = planned(&with(failing(class, 90_000, 3600), vec![answered(&[], None)]));
         assert_eq!(probe(&well).failing_since, None);
-        // What is changed here is tried at once, and is a new trouble.
+        // After a change the operator probes at once, and the time of the fault restarts.
         let mut corrected = failing(class, 90_000, 10);
         corrected.secrets.insert("writes".to_owned(), Seen::Known(Some("u/2".to_owned())));
         let anew = planned(&with(corrected, vec![answered(&[], Some(class))]));
@@ -355,11 +355,11 @@ fn what_only_a_person_can_mend_is_tried_the_more_rarely_the_longer_it_lasts() {
         edited.store.spec.place.s3.as_mut().unwrap().prefix = None;
         started(&planned(&edited));
     }
-    // What may pass by itself, or be made without a word to anybody here.
+    // Faults that may pass, or that an action elsewhere may fix.
     for (class, pause) in [(ExitClass::Transient, 60), (ExitClass::NotFound, 300), (ExitClass::Full, 300)] {
         started(&planned(&failing(class, 90_000, pause)));
     }
-    // A Secret that may not be looked at may have been corrected.
+    // A Secret that the operator may not read may have been corrected.
     let mut blind = fresh();
     blind.secrets.insert("writes".to_owned(), Seen::unknown("the operator may not get Secrets"));
     let plan = planned(&with(blind, vec![answered(&[], Some(ExitClass::Denied))]));

@@ -1,7 +1,7 @@
-//! Whether a store may be used by a snapshot or a restore.
+//! Whether a snapshot or a restore may use a store.
 //!
-//! Decides it from the store's own condition, for the spec as it is now. Everything else is waited for: that a snapshot was
-//! applied before its store, or that a bucket is missing, is no failure of the snapshot.
+//! Decides from the store's own condition, for the current spec. Snapshots and restores wait for an unusable store: a store
+//! applied after its snapshot, or a missing bucket, is no failure of the snapshot.
 
 use super::identity;
 use crate::api::EtcdBackupStore;
@@ -9,7 +9,7 @@ use crate::api::backup_store::StoreRecord;
 use crate::api::condition::{Reason, Type};
 use crate::plan::meta;
 
-/// The store of this name as it is now, or why it cannot be used yet.
+/// Returns the record of the store with this name, or why the store is not usable yet.
 pub fn usable(name: &str, store: Option<&EtcdBackupStore>) -> Result<StoreRecord, (Reason, String)> {
     let wait = |reason, why: String| Err((reason, why));
     let Some(store) = store else {
@@ -21,7 +21,7 @@ pub fn usable(name: &str, store: Option<&EtcdBackupStore>) -> Result<StoreRecord
     let conditions = store.status.iter().flat_map(|s| &s.conditions);
     let ready = conditions.into_iter().find(|c| c.type_ == Type::Ready.as_str());
     match ready {
-        // What was found out about another spec says nothing of this one.
+        // The condition is about an earlier spec.
         Some(ready) if ready.observed_generation != store.metadata.generation => wait(
             Reason::WaitingForStore,
             format!("EtcdBackupStore {name} was changed, and Holdfast has not probed the new spec yet"),

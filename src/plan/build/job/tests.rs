@@ -1,4 +1,4 @@
-//! One mutation of a good Job at a time.
+//! Tests of a Job, one mutation of a good Job at a time.
 
 use k8s_openapi::api::core::v1::{Affinity, LocalObjectReference, PodAntiAffinity, Toleration};
 use snapshot_agent::contract::{EtcdFlags, FAILURES, LockMode, Retry};
@@ -78,8 +78,8 @@ fn a_job_that_removes_writes_to_its_volume_and_locks_nothing() {
     assert!(!args.iter().any(|arg| arg.starts_with("--s3-object-lock")), "{args:?}");
 }
 
-/// A Secret that is missing is told by the agent within a moment. A save waits for it: kubelet starts the Pod then, and what
-/// is missing is told of the Pod.
+/// The agent reports a missing Secret within a moment. A save waits for the Secret: kubelet then starts the Pod, and the Pod's
+/// message names the missing Secret.
 #[test]
 fn who_looks_for_the_latest_starts_without_its_secrets() {
     let secret = |name: &str| Some(LocalRef { name: name.to_owned() });
@@ -111,7 +111,7 @@ fn who_speaks_to_a_bucket_is_told_of_the_proxy_and_who_writes_to_a_volume_is_not
     };
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let want = AgentJob { proxies, ..to_s3() };
-    // Whatever is left out, an identity is asked for without.
+    // The exceptions always contain the metadata servers.
     let except = ".svc,$$(HOME),169.254.0.0/16,100.100.100.200/32,168.63.129.16/32,fe80::/10,fd00:ec2::/32,fd20:ce::/32,\
                   metadata.google.internal";
     let both = [pair("HTTPS_PROXY", "http://proxy:3128"), pair("NO_PROXY", except)];
@@ -172,7 +172,7 @@ fn the_failure_policy_is_the_table_of_exit_classes() {
     }
     assert!(codes.values.contains(&USAGE), "a flag that is unknown stays so");
     assert!(codes.values.is_sorted(), "the API server refuses an unsorted list");
-    // The API server refuses a failure policy without these two.
+    // The API server refuses a failure policy without these two fields.
     assert_eq!(pod.restart_policy.as_deref(), Some("Never"));
     assert_eq!(spec.pod_replacement_policy.as_deref(), Some("Failed"));
     assert_eq!(spec.backoff_limit, Some(6));
@@ -182,7 +182,7 @@ fn the_failure_policy_is_the_table_of_exit_classes() {
 #[test]
 fn no_service_of_a_cluster_selects_the_pod() {
     let mut want = to_s3();
-    // A user who copies the members' labels onto the agent must not make it an endpoint.
+    // A user who copies the members' labels onto the agent must not make the agent's Pod an endpoint.
     want.agent.pod_metadata = Some(PodMetadata {
         labels: BTreeMap::from([
             (key::COMPONENT.to_owned(), component::MEMBER.to_owned()),
@@ -316,7 +316,7 @@ fn a_save_waits_on_its_spool_and_nobody_else_has_one() {
     assert!(pod.volumes.unwrap().iter().all(|volume| volume.name != "spool"));
 }
 
-/// Its Secrets go with an etcd that was left behind, and a Pod would wait for them.
+/// A deleted etcd's Secrets are gone, and a Pod would wait for these Secrets.
 #[test]
 fn only_who_saves_reaches_for_the_etcd() {
     let external = External {
@@ -357,7 +357,7 @@ fn a_claim_is_mounted_whole() {
     assert_eq!((mount.mount_path.as_str(), mount.sub_path), ("/backup", None));
 }
 
-/// Kubelet replaces `$(NAME)` in arguments by the variable's value (I28).
+/// kubelet replaces `$(NAME)` in arguments by the variable's value (I28).
 #[test]
 fn a_dollar_stays_a_dollar() {
     let mut want = to_s3();

@@ -1,4 +1,4 @@
-//! Members that are deleted: the order in which their parts go, and what is never touched.
+//! Members that are deleted: the order in which their parts go, and the parts that stay.
 
 use super::*;
 use crate::api::member::Removed;
@@ -49,7 +49,7 @@ fn the_clusters_word_on_retention_is_the_newer_one() {
     assert!(matches!(act(&seen), Some(Act::ReleaseMember { .. })));
 }
 
-/// One voter's Pod after the other would go with its node, and with the second the quorum (I1).
+/// Otherwise each drain would take a voter's Pod for good, and the second drain the quorum (I1).
 #[test]
 fn a_voter_that_was_deleted_by_mistake_keeps_its_vote() {
     let mut seen = deleted(serving());
@@ -60,14 +60,14 @@ fn a_voter_that_was_deleted_by_mistake_keeps_its_vote() {
     assert_eq!(degraded(&seen).0, "MemberStillListed", "also while something is done");
     let Some(Act::CreatePod(made)) = act(&seen) else { panic!("its Pod is made again") };
     assert!(!pods::may_start_empty(&made));
-    // On its own volume or not at all.
+    // Only on the member's own volume.
     seen.claim = None;
     assert_eq!(waits(&seen), Some(Reason::ClaimLost));
     let without_pod = || Observed { pod: None, ..deleted(serving()) };
     let mut paused = without_pod();
     cluster(&mut paused).spec.paused = true;
     assert_eq!(waits(&paused), Some(Reason::MemberStillListed));
-    // The garbage collector would take every Pod away again.
+    // The garbage collector would delete each new Pod.
     let mut foreground = without_pod();
     foreground.member.metadata.finalizers.get_or_insert_default().push("foregroundDeletion".to_owned());
     assert_eq!(waits(&foreground), Some(Reason::MemberStillListed));
@@ -79,12 +79,12 @@ fn while_its_cluster_lives_nothing_of_a_counted_member_is_touched() {
     let mut seen = deleted(serving());
     seen.cluster = Seen::unknown("timeout");
     assert_eq!(waits(&seen), Some(Reason::WaitingForReference));
-    // A joiner of a formed cluster may be listed already.
+    // etcd may already list a joiner of a formed cluster.
     let mut seen = deleted(serving());
     seen.member.spec.joined = None;
     seen.member.spec.role = Birth::Joiner;
     assert_eq!(waits(&seen), Some(Reason::MemberStillListed));
-    // Another cluster of the same name has another UID and is no reason to keep or to delete anything of this one.
+    // Another cluster with the same name has another UID, and changes nothing for this cluster's members.
     let mut seen = deleted(unborn(None));
     seen.cluster = Seen::Known(Some(etcd_cluster(1)));
     assert!(matches!(act(&seen), Some(Act::DeletePod { .. })));
@@ -103,7 +103,7 @@ fn a_parked_member_whose_claim_is_gone_has_lost_its_data() {
     assert_eq!(waits(&seen), Some(Reason::ClaimLost));
 }
 
-/// Else kubelet starts the etcd of a removed member again and again, and then waits between two starts.
+/// Otherwise kubelet restarts the etcd of a removed member again and again, with growing pauses.
 #[test]
 fn the_pod_of_a_removed_member_ends_before_the_member_is_deleted() {
     let mut seen = serving();

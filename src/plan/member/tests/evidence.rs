@@ -1,4 +1,4 @@
-//! What counts as evidence, and what ends with it.
+//! Facts that are evidence, and acts that end evidence.
 
 use super::*;
 use crate::api::member::{Departure, LastFailure, Leaving, Removed};
@@ -8,7 +8,7 @@ fn later(seconds: i64) -> Timestamp {
     noon() + SignedDuration::from_secs(seconds)
 }
 
-/// The member's etcd container has ended so, in the Pod of this UID, and kubelet waits.
+/// The member's etcd container has ended with this code in the Pod with this UID, and kubelet waits.
 fn ended(seen: &mut Observed, pod: &str, code: i32, words: &str) {
     let there = seen.pod.get_or_insert_with(|| pod_of(&seen.member));
     failed(there, container::ETCD, code, words, earlier());
@@ -21,7 +21,7 @@ fn gate(verdict: &str) -> String {
     format!(r#"{{"kind":"gate","verdict":"{verdict}","message":"m"}}"#)
 }
 
-/// One look, whose status is written.
+/// Runs one pass and writes its status.
 fn look(seen: &mut Observed, now: Timestamp) -> Plan<EtcdMemberStatus> {
     let plan = planned_at(seen, now);
     seen.member.status = Some(plan.status.clone());
@@ -29,7 +29,7 @@ fn look(seen: &mut Observed, now: Timestamp) -> Plan<EtcdMemberStatus> {
     plan
 }
 
-/// The evidence after the member's data were refused in two Pods with these words.
+/// Returns the evidence after two Pods refused the member's data with these messages.
 fn twice(first: (i32, &str), second: (i32, &str)) -> Option<Evidence> {
     let mut seen = serving();
     ended(&mut seen, "u-1", first.0, first.1);
@@ -86,7 +86,7 @@ fn the_first_pod_that_refuses_is_made_anew_once() {
     ended(&mut seen, "u-2", 71, &gate("EmptiedVolume"));
     look(&mut seen, later(70));
     assert_eq!(look(&mut seen, later(700)).act, None, "the second one stays");
-    // Words that are no evidence end no Pod; nor does anything while a container runs.
+    // A message that is no evidence ends no Pod; nor does a message while a container runs.
     let mut seen = serving();
     ended(&mut seen, "u-1", 71, &gate("IdentityLost"));
     look(&mut seen, noon());
@@ -96,7 +96,7 @@ fn the_first_pod_that_refuses_is_made_anew_once() {
     look(&mut seen, noon());
     running(seen.pod.as_mut().unwrap(), false);
     assert_eq!(look(&mut seen, later(700)).act, None);
-    // Who serves again is not lost.
+    // A member that serves again is not lost.
     running(seen.pod.as_mut().unwrap(), true);
     assert_eq!(look(&mut seen, later(800)).status.refusals, vec![]);
 }
@@ -113,7 +113,7 @@ fn a_claim_that_is_gone_is_evidence_from_then_on() {
     let mut never = serving();
     (never.claim, never.member.spec.joined) = (None, None);
     assert_eq!(planned(&never).status.evidence, None, "a member that never served has lost nothing");
-    // What a refusal said before is no news of a claim.
+    // An earlier refusal is no evidence about the claim.
     seen.claim = serving().claim;
     assert_eq!(look(&mut seen, later(600)).status.evidence, None);
 }
@@ -165,7 +165,7 @@ fn the_claim_of_a_replaced_member_is_kept_for_a_while() {
     for why in [Departure::ScaledIn, Departure::NeverPromoted] {
         assert!(deletes(&goes(why), noon()), "{why:?}");
     }
-    // How its Pod failed once is what it is replaced for, and no trouble any more.
+    // The failure for which Holdfast replaced the member is no fault any more.
     let mut seen = goes(Departure::Lost);
     let failure = LastFailure {
         container: container::ETCD.to_owned(),

@@ -1,4 +1,4 @@
-//! A member in memory: no claim, one Pod from the moment when it has joined, and what its loss means.
+//! A member in memory: no claim, one Pod after the member has joined, and the effects of a lost Pod.
 
 use super::*;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateRunning};
@@ -33,7 +33,7 @@ fn a_member_that_has_not_joined_gets_a_pod_and_no_claim() {
         (Some("Memory"), Some("1Gi"))
     );
     assert_eq!(data.persistent_volume_claim, None);
-    // Until it has joined another Pod may begin anew.
+    // Until the member has joined, another Pod may start again.
     seen.pod = Some(pod_of(&seen.member));
     seen.pod.as_mut().unwrap().status.as_mut().unwrap().phase = Some("Failed".to_owned());
     assert!(matches!(act(&seen), Some(Act::DeletePod { .. })));
@@ -54,18 +54,18 @@ fn a_joined_member_never_gets_a_second_pod() {
     cluster(&mut two).spec.replicas = 2;
     let (_, message) = degraded(&two);
     assert!(message.contains("Save the data of the other member before its Pod ends"), "{message}");
-    // A Pod that has ended does not start again, and stays for a look.
+    // An ended Pod does not restart, and stays for inspection.
     let mut seen = serves.clone();
     seen.pod.as_mut().unwrap().status.as_mut().unwrap().phase = Some("Failed".to_owned());
     running(seen.pod.as_mut().unwrap(), false);
     seen.pod.as_mut().unwrap().status.as_mut().unwrap().phase = Some("Failed".to_owned());
     assert_eq!(waits(&seen), Some(Reason::MemoryLost));
     assert_eq!(evidence(&seen), gone(None));
-    // While it ends the data are there.
+    // While the Pod ends, the data exists.
     let mut seen = serves.clone();
     seen.pod.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(noon()));
     assert_eq!((waits(&seen), evidence(&seen)), (Some(Reason::MemberRestarting), None));
-    // Deleted by hand it gets none either.
+    // A member that a user deleted gets no second Pod either.
     let mut seen = serves;
     seen.pod = None;
     seen.member.metadata.deletion_timestamp = Some(earlier());
@@ -86,11 +86,11 @@ fn joining() -> Observed {
 fn a_learner_in_memory_gets_a_second_pod_only_before_its_etcd_runs() {
     let joins = joining();
     assert_eq!((waits(&joins), evidence(&joins)), (Some(Reason::WaitingForEtcd), None));
-    // Its Pod goes.
+    // The Pod is being deleted.
     let mut going = joins.clone();
     going.pod.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(noon()));
     assert_eq!((waits(&going), evidence(&going)), (Some(Reason::MemberRestarting), gone(None)));
-    // It is gone, seen before or not.
+    // The Pod is gone, with or without a pass in between.
     for before in [&joins, &going] {
         let mut seen = before.clone();
         seen.member.status = Some(planned(before).status);
@@ -103,14 +103,14 @@ fn a_learner_in_memory_gets_a_second_pod_only_before_its_etcd_runs() {
     let status = ended.pod.as_mut().unwrap().status.as_mut().unwrap();
     (status.phase, status.container_statuses) = (Some("Failed".to_owned()), None);
     assert_eq!((waits(&ended), evidence(&ended)), (Some(Reason::Replacing), gone(None)));
-    // No etcd ran in it.
+    // No etcd ran in this Pod.
     let mut early = joins.clone();
     early.pod.as_mut().unwrap().status = None;
     early.member.status = Some(planned(&early).status);
     early.pod = None;
     assert_eq!(evidence(&early), None);
     assert!(matches!(act(&early), Some(Act::CreatePod(_))));
-    // On a volume nothing is lost with a Pod.
+    // On a volume the loss of a Pod loses no data.
     let mut on_disk = serving();
     on_disk.member.spec.role = Birth::Joiner;
     (on_disk.member.spec.joined, on_disk.member.spec.start_count) = (None, 0);
@@ -120,11 +120,11 @@ fn a_learner_in_memory_gets_a_second_pod_only_before_its_etcd_runs() {
     on_disk.pod = None;
     assert_eq!(evidence(&on_disk), None);
     assert!(matches!(act(&on_disk), Some(Act::CreatePod(_))));
-    // Nor is its Pod ended for another list of members, or for being late.
+    // Nor does the operator end the Pod for another list of members, or for a late join.
     let mut late = joins.clone();
     late.member.spec.initial_cluster = Some("a-m0=http://x:2380".to_owned());
     assert_eq!(planned_at(&late, noon() + SignedDuration::from_mins(30)).act, None);
-    // Also where its etcd ends again and again, and whatever its conditions tell meanwhile.
+    // Also if etcd ends again and again, with any conditions of the Pod.
     let mut crashes = joins;
     crashes.member.status = Some(planned(&crashes).status);
     failed(crashes.pod.as_mut().unwrap(), container::ETCD, 1, "panic", earlier());
@@ -156,13 +156,13 @@ fn a_restart_in_the_same_pod_is_the_same_member_unless_its_memory_is_empty() {
     };
     let killed = ended(137, "");
     assert_eq!((act(&killed), evidence(&killed)), (None, None));
-    // Its node was restarted: kubelet starts the same Pod on an empty file system, once is enough.
+    // The node was restarted: kubelet starts the same Pod on an empty file system. A single refusal is enough.
     let verdict = |verdict: &str| format!(r#"{{"kind":"gate","verdict":"{verdict}","message":"m"}}"#);
     let emptied = ended(71, &verdict("EmptiedVolume"));
     assert_eq!((act(&emptied), evidence(&emptied)), (None, gone(Some("EmptiedVolume"))));
     let unclear = ended(71, &verdict("UnreadableAnnotations"));
     assert_eq!((act(&unclear), evidence(&unclear)), (None, None));
-    // What an earlier container said is over when etcd runs, and after its next end too.
+    // A verdict of an earlier container ends when etcd runs, also after etcd's next end.
     let mut runs = emptied.clone();
     runs.member.status = Some(planned(&emptied).status);
     let statuses = runs.pod.as_mut().unwrap().status.as_mut().unwrap().container_statuses.as_mut().unwrap();
@@ -172,7 +172,7 @@ fn a_restart_in_the_same_pod_is_the_same_member_unless_its_memory_is_empty() {
     let mut again = ended(137, "");
     again.member.status = Some(planned(&emptied).status);
     assert_eq!(evidence(&again), None);
-    // A minute later no Pod is made anew.
+    // A minute later the operator creates no second Pod.
     let mut later = emptied.clone();
     later.member.status = Some(planned(&emptied).status);
     let plan = planned_at(&later, noon() + SignedDuration::from_mins(5));

@@ -1,8 +1,8 @@
-//! Pods whose nodes never say that they have ended, whatever they are waited for.
+//! Pods on silent nodes, for every wait of a member's plan.
 
 use super::*;
 
-/// The Pod was told to end at noon, on node `n7`.
+/// The Pod is being deleted since noon, on node `n7`.
 fn ending(mut seen: Observed) -> Observed {
     let pod = seen.pod.as_mut().unwrap();
     pod.metadata.deletion_timestamp = Some(Time(noon()));
@@ -17,14 +17,14 @@ fn deleted() -> Observed {
     seen
 }
 
-/// Its claim was deleted before it ever joined.
+/// A user deleted the member's claim before the member joined.
 fn unclaimed() -> Observed {
     let mut seen = unborn(None);
     seen.claim.as_mut().unwrap().metadata.deletion_timestamp = Some(earlier());
     seen
 }
 
-/// Else a cluster that was deleted after its node had died would be going for ever, and nobody would say why.
+/// Otherwise a deleted cluster on a dead node would stay `Deleting` for ever without a cause in its conditions.
 #[test]
 fn a_silent_node_is_told_of_every_pod_that_is_waited_for() {
     let cases =

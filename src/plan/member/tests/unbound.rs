@@ -1,4 +1,4 @@
-//! A claim that gets no volume: its StorageClass is named.
+//! A claim that gets no volume: the message names its StorageClass.
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn a_storage_class_that_does_not_exist_is_named() {
         let message = told(&seen);
         assert!(message.contains(named) && !message.contains("unbound"), "{message}");
     }
-    // A provisioner has the claim in hand: the class exists.
+    // A provisioner works on the claim: the class exists.
     let key = "volume.kubernetes.io/storage-provisioner".to_owned();
     claim(&mut seen).metadata.annotations.get_or_insert_default().insert(key, "csi.example.com".to_owned());
     assert!(told(&seen).contains("unbound immediate"));

@@ -1,4 +1,4 @@
-//! A schedule with a retention: one mutation at a time, and what the rules refuse.
+//! A schedule with a retention: one mutation at a time, and the acts that the rules refuse.
 
 use k8s_openapi::api::batch::v1::Job;
 use snapshot_agent::contract::{Announced, ExitClass, FailedReport, PruneReport, RemovalReport, Stopped};
@@ -40,7 +40,7 @@ fn hold(seen: &mut Observed, ago: i64) {
     seen.held.push(key(ago));
 }
 
-/// The world after a plan: its status, with the latch that it writes.
+/// The world after a plan: its status, with the latch that the act writes.
 fn after(mut seen: Observed, plan: Plan<EtcdSnapshotScheduleStatus>) -> Observed {
     let mut status = plan.status;
     if let Some(Act::LatchPrune(run)) = plan.act {
@@ -50,7 +50,7 @@ fn after(mut seen: Observed, plan: Plan<EtcdSnapshotScheduleStatus>) -> Observed
     seen
 }
 
-/// Latched, and what restores read, too.
+/// The world with a latched run, and the latched snapshots of restores.
 fn latched(seen: Observed) -> Observed {
     let plan = planned(&seen);
     assert!(matches!(&plan.act, Some(Act::LatchPrune(run)) if run.protects.is_none()), "{:?}", plan.act);
@@ -71,7 +71,7 @@ fn arguments(job: &Job) -> Vec<String> {
     job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0].args.clone().unwrap()
 }
 
-/// A Job of the schedule that has ended with these words.
+/// A Job of the schedule that has ended with this report.
 fn ended(mut job: Job, ago: i64, code: i32, words: String) -> Recall {
     stored(&mut job.metadata, &format!("u-{ago}"));
     job.metadata.creation_timestamp = Some(Time(noon() - minutes(ago)));
@@ -108,7 +108,7 @@ fn a_run_is_latched_before_restores_are_read_and_both_before_its_job() {
     seen.restores = vec![key(173), "ns/b/u-b/20260101T000000Z-00000001-x".to_owned()];
     hold(&mut seen, 113);
     let plan = planned(&seen);
-    // One is held and one restored, so the newest two proven ones are others.
+    // One snapshot is held and another is restored, so the newest two proven snapshots are the others.
     assert_eq!((plan.status.kept, plan.status.bytes), (Some(2), Some(6)));
     assert_eq!(told(&plan, Type::RetentionApplied), ("True", "AsDesired"));
 
@@ -119,7 +119,7 @@ fn a_run_is_latched_before_restores_are_read_and_both_before_its_job() {
     seen = after(seen, plan);
     seen.restores = vec![key(233)];
     hold(&mut seen, 53);
-    // Whatever became of its labels, and not elsewhere.
+    // With any labels on the object, and only in this lineage.
     seen.held.extend(["ns/a/u-a/20250101T000000Z-00000001-x".to_owned(), "ns/b/u-b/1".to_owned()]);
     let Some(Act::LatchPrune(run)) = planned(&seen).act else { panic!() };
     assert_eq!((run.lineage.as_str(), run.protects.as_deref()), (LINEAGE, Some(&[key(233)][..])));
@@ -158,7 +158,7 @@ fn a_restore_knows_the_run_by_its_latch_or_its_job() {
     let mut garbled = seen.clone();
     garbled.schedule.status.as_mut().unwrap().prune_run.as_mut().unwrap().latched_at = "soon".to_owned();
     assert_eq!(live_run(&garbled.schedule, noon()), None, "nobody waits for ever");
-    // Without its Job in sight a run that may have one is not forgotten.
+    // The status keeps a run without a visible Job, because the Job may exist.
     let changes: [fn(&mut Observed); 2] =
         [|seen| seen.schedule.spec.suspend_pruning = true, |seen| seen.cluster = None];
     for change in changes {
@@ -201,7 +201,7 @@ fn a_policy_that_was_set_back_announces_anew() {
     assert_eq!(since(&changed), (noon() + minutes(2)).to_string());
 }
 
-/// Of a volume that is not mounted nobody concludes that all has gone.
+/// A volume that is not mounted is no proof that all snapshots are gone.
 #[test]
 fn an_empty_store_leaves_the_records() {
     for newest in [None, Some(key(10_000))] {
@@ -225,7 +225,7 @@ fn a_schedule_that_is_suspended_blocks_nothing() {
     assert_eq!(told(&plan, Type::RetentionApplied), ("Unknown", "Suspended"));
 }
 
-/// A name, and what it changes of a schedule that is about to prune.
+/// A name, and a change to a schedule that is about to prune.
 type Case = (&'static str, fn(&mut Observed));
 
 #[test]
@@ -253,7 +253,7 @@ fn nothing_that_deletes_starts_while_it_must_not() {
         change(&mut seen);
         let act = planned(&seen).act;
         assert!(!matches!(act, Some(Act::LatchPrune(_) | Act::StartJob(_))), "{why}: {act:?}");
-        // A latch that was written before starts nothing either.
+        // Nor does an earlier latch start a Job.
         let mut seen = latched(retained());
         change(&mut seen);
         assert!(!matches!(planned(&seen).act, Some(Act::StartJob(_))), "{why}");
@@ -261,7 +261,7 @@ fn nothing_that_deletes_starts_while_it_must_not() {
     let stopped = planned_at(&retained(), noon() + minutes(180));
     assert_eq!(told(&stopped, Type::RetentionApplied), ("False", "RetentionBlocked"), "two due times without a backup");
     assert!(!matches!(stopped.act, Some(Act::LatchPrune(_))));
-    // What it protects is not written yet: no Job can have been made.
+    // The protected snapshots are not latched yet: no Job can exist.
     let stale = after(retained(), planned(&retained()));
     let back = planned_at(&stale, noon() + minutes(11));
     assert_eq!((back.act.clone(), back.status.prune_run.clone()), (None, None), "a stale latch starts no Job");
@@ -332,14 +332,14 @@ fn stopped(reason: &str) -> Stopped {
     Stopped { reason: reason.to_owned(), message: "why".to_owned() }
 }
 
-/// The Job has removed one, and this is what the store said when it was asked for the rest.
+/// The Job removed one snapshot, and the store's answer about the rest.
 fn asked(left: &[i64]) -> Observed {
     let mut seen = asked_early(left);
     seen.jobs.retain(|job| job.metadata.name.as_deref() == Some("run-53"));
     seen
 }
 
-/// The same while the Jobs of all runs stand.
+/// The same while the Jobs of all runs exist.
 fn asked_early(left: &[i64]) -> Observed {
     let mut seen = reported(&latched(retained()), PruneReport { removed: 1, ..PruneReport::default() });
     seen = after(seen.clone(), planned(&seen));

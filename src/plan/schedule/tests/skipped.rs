@@ -1,4 +1,4 @@
-//! A run that Kubernetes skips because the one before is active, and the deadline that keeps it from that.
+//! A run that Kubernetes skips because the previous run is active, and the deadline that prevents skips.
 
 use k8s_openapi::api::batch::v1::CronJobStatus;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -101,7 +101,7 @@ fn the_due_time_is_waited_for_in_shorter_and_shorter_waits() {
     assert_eq!((left(noon()), left(due(-20))), (340_000, 20_000));
 }
 
-/// The deadline of the Job of a schedule, and that of its agent.
+/// The deadline of a schedule's Job, and the deadline of its agent.
 fn deadlines(schedule: &str, asked: Option<u32>) -> (i64, u32) {
     let mut seen = fresh_one();
     schedule.clone_into(&mut seen.schedule.spec.schedule);
@@ -115,7 +115,7 @@ fn deadlines(schedule: &str, asked: Option<u32>) -> (i64, u32) {
 
 #[test]
 fn a_run_ends_before_the_next_one_is_due() {
-    // The Job has 120 s more than its agent, which waits for 19 s first.
+    // The Job has 120 s more than its agent, which first waits for 19 s.
     for (schedule, period, agent) in [
         ("*/30 * * * *", 1800, 1631),
         ("7 * * * *", 3600, 3431),

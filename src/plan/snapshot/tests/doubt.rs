@@ -1,9 +1,9 @@
-//! Saving has failed, and only the store knows whether the snapshot is there all the same.
+//! The save has failed, and only the store knows whether the snapshot exists.
 
 use super::*;
 use crate::plan::fact;
 
-/// A Job that was given up after these Pods, of the number that it counted.
+/// A Job that gave up after these Pods, with this count of failed Pods.
 fn gave_up(pods: Vec<Pod>, counted: i32) -> Observed {
     let mut seen = with(pods);
     ends(&mut seen, "Failed", "BackoffLimitExceeded", 60);
@@ -11,12 +11,12 @@ fn gave_up(pods: Vec<Pod>, counted: i32) -> Observed {
     seen
 }
 
-/// A store that is as silent to who asks as it was to who saved.
+/// A store that is as silent for the asking Pod as for the saving Pod.
 fn silence() -> Vec<Pod> {
     vec![failed("p-ask", ExitClass::Transient, "the store said 503")]
 }
 
-/// After network trouble, a deadline or a crash nobody knows whether the last request was carried out.
+/// After a network failure, a deadline or a crash the last request may or may not have been carried out.
 #[test]
 fn a_failure_that_leaves_it_open_has_the_store_asked() {
     let deadline = gave_up;
@@ -29,7 +29,7 @@ fn a_failure_that_leaves_it_open_has_the_store_asked() {
         deadline(vec![running()], 1),
         deadline(vec![sure.clone()], 2),
         deadline(vec![], 1),
-        // Whether there was never a Pod, or one that was drained, no count says.
+        // No count shows whether the Job never had a Pod, or had a drained Pod.
         deadline(vec![], 0),
     ];
     for seen in open {
@@ -55,12 +55,12 @@ fn a_failure_that_leaves_it_open_has_the_store_asked() {
     }
 }
 
-/// What a drain ends is counted nowhere, and is soon gone with all it said. The Pod that took its place knows of itself
-/// alone, whatever it says.
+/// The Job counts no Pod that a drain ended, and Kubernetes soon removes that Pod with its report. The report of the replacing
+/// Pod is only about the replacing Pod.
 #[test]
 fn a_pod_that_may_have_taken_anothers_place_does_not_speak_for_it() {
     for class in [ExitClass::Denied, ExitClass::Config, ExitClass::Full, ExitClass::Corrupt] {
-        // So many seconds after its Job it was made.
+        // Seconds from the creation of the Job to the creation of the Pod.
         for (after, first) in [(0, true), (9, true), (10, false), (40, false)] {
             let mut last = failed("p-2", class, "as the second said");
             last.metadata.creation_timestamp = Some(ago(60 - after));
@@ -76,22 +76,22 @@ fn a_pod_that_may_have_taken_anothers_place_does_not_speak_for_it() {
                 };
                 assert_eq!((status.phase, status.error), (Phase::Failed, Some(error)));
             }
-            // One that never ran, and is still there, tells nothing of one between the two.
+            // A Pod that never ran, and still exists, is no evidence about a Pod between the two.
             seen.pods.insert(0, pod("p-0", "Failed", ContainerState::default()));
             assert_eq!(planned(&seen).status.phase == Phase::Failed, first, "{class:?}, {after} s, beside another");
         }
     }
-    // Of a drained Pod that no other has followed before the Job's time was over, nothing is left but one that never ran.
+    // If no Pod followed a drained Pod before the Job's deadline, only a Pod that never ran is left.
     let seen = gave_up(vec![pod("p-0", "Failed", ContainerState::default())], 0);
     assert_eq!(told(&planned(&seen).status).2, "AskingStore");
-    // Nobody knows when it was made.
+    // The creation time is unknown.
     let mut seen = gave_up(vec![failed("p-1", ExitClass::Denied, "no")], 1);
     seen.pods[0].metadata.creation_timestamp = None;
     assert_eq!(told(&planned(&seen).status).2, "AskingStore");
 }
 
-/// A bucket that is gone, another store under its name, credentials that lead nowhere: none of them is a word on what was
-/// saved, so none is the end (I18).
+/// A missing bucket, another store under the same name, or wrong credentials: no such answer is about the saved snapshot, so
+/// none is final (I18).
 #[test]
 fn nothing_but_not_found_is_an_answer() {
     let failing = long_over(gave_up(vec![failed("p-1", ExitClass::Transient, "the store said 502")], 1));
@@ -110,7 +110,7 @@ fn nothing_but_not_found_is_an_answer() {
     }
 }
 
-/// Else what is told would change with each Job that asks and is given up, and never be the image's name for long.
+/// Otherwise the message would change with each asking Job that gives up, and would rarely name the image.
 #[test]
 fn what_holds_up_the_pods_that_ask_is_told_until_one_runs() {
     let saves = [gave_up(vec![failed("p-1", ExitClass::Transient, "the store said 502")], 1), lost()];
@@ -148,15 +148,15 @@ fn what_holds_up_the_pods_that_ask_is_told_until_one_runs() {
     }
 }
 
-/// A Job that ended well, and whose report is gone.
+/// A succeeded Job whose report is gone.
 fn lost() -> Observed {
     let mut seen = with(vec![]);
     ends(&mut seen, "Complete", "", 60);
     seen
 }
 
-/// The store is down for a night. The snapshot failed for it, and so does the question whether it is there all the same: that
-/// one is asked again until it is answered, and the answer is final.
+/// The store is down for a night. The save failed for that reason, and so does the question to the store: the operator repeats
+/// the question until the store answers, and the answer is final.
 #[test]
 fn a_store_that_is_down_is_asked_until_it_answers() {
     let down = written(long_over(gave_up(vec![failed("p-1", ExitClass::Transient, "the store said 502")], 1)));
@@ -166,7 +166,7 @@ fn a_store_that_is_down_is_asked_until_it_answers() {
     assert_eq!(told(&first).2, "StoreUnavailable");
     let error = Failure { class: "Transient".to_owned(), origin: None, message: "the store said 502".to_owned() };
     assert_eq!(first.error, Some(error.clone()));
-    // Always later, and never less often than every two minutes.
+    // With growing pauses, but at least every two minutes.
     for wait in [28, 58, 118, 119, 119] {
         let early = planned(&aged(seen.clone(), wait - 1));
         assert!(matches!((early.act, early.wake), (None, Wake::AfterMillis(1..=2_000))), "{wait} {:?}", early.wake);
@@ -184,7 +184,7 @@ fn a_store_that_is_down_is_asked_until_it_answers() {
     let status = planned(&asked(due, nothing())).status;
     assert_eq!((status.phase, status.error, status.attempts), (Phase::Failed, Some(error.clone()), 1));
 
-    // The Job and its Pods, and those that asked, are cleaned away before the store is back.
+    // Kubernetes removed the Job, the asking Jobs and their Pods before the store is back.
     let gone = Observed { job: None, pods: vec![], inspections: vec![], ..seen };
     assert_eq!(planned(&asked(gone.clone(), vec![saved()])).status.phase, Phase::Complete);
     assert_eq!(planned(&asked(gone.clone(), silence())).status.error, Some(error.clone()));
@@ -192,17 +192,17 @@ fn a_store_that_is_down_is_asked_until_it_answers() {
     assert_eq!((plan.status.phase, plan.status.error, plan.act), (Phase::Failed, Some(error), None));
 }
 
-/// A store that shows nothing, asked with its Job made so many seconds after the last end, which was this long ago.
+/// A store that shows nothing, asked by a Job created `seconds` after the last end, which was `last_end` seconds ago.
 fn nothing_after(saving: &Observed, last_end: i64, seconds: i64) -> Observed {
-    // Who asks was made 30 s ago.
+    // The asking Job was created 30 s ago.
     asked(saved_earlier(saving.clone(), seconds + 30 - last_end), nothing())
 }
 
-/// The last Pod's manifest may be put after nobody waits for it any more, and be listed later still.
+/// The store may carry out the last Pod's upload after the Pod is gone, and list the manifest later still.
 #[test]
 fn a_store_that_shows_nothing_is_believed_only_long_after_the_end() {
     let failing = gave_up(vec![failed("p-1", ExitClass::Transient, "the store said 502")], 1);
-    // The Job has ended 60 s ago. One's Pod says that it was 5 s ago: its node's clock is ahead.
+    // The Job ended 60 s ago. A Pod reports its end 5 s ago: its node's clock is ahead.
     for (saving, last_end) in [(failing, 60), (lost(), 60)] {
         for (seconds, counts) in [(0, false), (2, false), (89, false), (90, true), (3600, true)] {
             let plan = planned(&nothing_after(&saving, last_end, seconds));
@@ -218,14 +218,14 @@ fn a_store_that_shows_nothing_is_believed_only_long_after_the_end() {
             }
         }
     }
-    // Nobody knows when it ended.
+    // The time of the end is unknown.
     let mut seen = gave_up(vec![], 1);
     let job = seen.job.as_mut().unwrap();
     job.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].last_transition_time = None;
     assert_eq!(planned(&asked(seen, nothing())).status.phase, Phase::Failed);
 }
 
-/// It is asked again when that time is over; until it has answered, nothing is written again (I17).
+/// The operator asks again after that time; until the answer, no pass writes anything (I17).
 #[test]
 fn what_a_store_shows_too_soon_is_told_once_and_asked_again() {
     let failing = gave_up(vec![failed("p-1", ExitClass::Transient, "the store said 502")], 1);
@@ -264,7 +264,7 @@ fn what_a_store_shows_too_soon_is_told_once_and_asked_again() {
     let (phase, ready, reason, message) = told(&status);
     assert_eq!((phase, ready, reason), (Phase::Running, "Unknown", "StoreUnavailable"));
     assert!(message.ends_with("the store said 503"), "{message}");
-    // By the API server's clock the second one was too soon, too: it is asked a third time, and not at once.
+    // By the API server's clock the second question was too soon, too: the operator asks a third time, after a pause.
     job.metadata.creation_timestamp = Some(ago(-57));
     job.status = Some(world::ended("Failed", "", -60, 1));
     let mut behind = seen;

@@ -1,9 +1,9 @@
-//! A Job's time is over, and what held its Pod up is still what a person has to know.
+//! A Job's deadline is over, and the user still needs the hold-up of its Pod.
 
 use super::*;
 use crate::api::condition::Reason;
 
-/// What the last pass has written stands, the Job's time was over so many seconds ago, and its Pods went with it.
+/// The world with the status of the last pass, the Job's deadline passed `seconds` ago, and the Pods gone.
 fn over(seen: Observed, seconds: i64) -> Observed {
     let mut seen = written(seen);
     seen.pods.clear();
@@ -11,7 +11,7 @@ fn over(seen: Observed, seconds: i64) -> Observed {
     seen
 }
 
-/// The same of the Job that asks the store.
+/// The same for the Job that asks the store.
 fn asked_in_vain(seen: Observed, seconds: i64) -> Observed {
     let mut seen = written(seen);
     let last = seen.inspections.last_mut().unwrap();
@@ -40,7 +40,7 @@ fn what_held_a_saving_pod_up_is_told_to_the_end() {
     ];
     for (seen, says) in cases {
         let before = planned(&seen).status.conditions;
-        // Its Pod goes a moment before the Job says that its time is over.
+        // The Pod disappears a moment before the Job reports its deadline.
         if !seen.pods.is_empty() {
             let gone = Observed { pods: vec![], ..written(seen.clone()) };
             assert_eq!(planned(&gone).status.conditions, before, "{says}");
@@ -64,16 +64,16 @@ fn what_held_a_saving_pod_up_is_told_to_the_end() {
         );
         assert!(!error.message.contains("deadlineSeconds") && !error.message.contains("taint"), "{}", error.message);
     }
-    // kubelet says of a container that never began that nobody knows how it ended.
+    // kubelet reports an unknown end for a container that never started.
     let mut seen = written(with(vec![waiting("ErrImagePull", Some("no such image"))]));
     seen.pods = vec![terminated("p-1", 137, "ContainerStatusUnknown", Some("could not be located".to_owned()))];
     ends(&mut seen, "Failed", "DeadlineExceeded", 1);
     assert!(told(&planned(&seen).status).3.contains("Pod p-1 does not run: ErrImagePull: no such image"));
-    // Or that it ran, and nobody knows how it ended.
+    // Or kubelet reports that the container ran, with an unknown end.
     let lost = "The container could not be located when the pod was deleted.  The container used to be Running";
     seen.pods = vec![terminated("p-1", 137, "ContainerStatusUnknown", Some(lost.to_owned()))];
     assert!(!told(&planned(&seen).status).3.contains("does not run"));
-    // One that ran needs more time.
+    // A Pod that ran needs more time.
     let seen = over(with(vec![running()]), 10);
     assert!(told(&planned(&seen).status).3.contains("Raise spec.deadlineSeconds in a new EtcdSnapshot"));
 }
@@ -104,7 +104,7 @@ fn who_asks_the_store_is_told_of_as_such_and_needs_no_new_snapshot() {
     assert!(message.contains("limit 256Mi") && message.contains("spec.agent.resources is immutable"), "{message}");
 }
 
-/// What held up the Pod that saved is another matter than what holds up the one that asks.
+/// The hold-up of the saving Pod is independent of the hold-up of the asking Pod.
 #[test]
 fn what_held_one_pod_up_is_not_told_of_another() {
     let seen = over(with(vec![waiting("ErrImagePull", Some("no such image"))]), 10);
@@ -122,7 +122,7 @@ fn what_held_one_pod_up_is_not_told_of_another() {
     assert!(message.ends_with("Pod p-1 does not run: ErrImagePull: no such registry (attempt 1 of 4)"), "{message}");
 }
 
-/// It reads, and nothing else.
+/// The asking Pod only reads.
 #[test]
 fn who_asks_on_a_silent_node_is_asked_beside() {
     let mut lost = with(vec![]);
@@ -138,7 +138,8 @@ fn who_asks_on_a_silent_node_is_asked_beside() {
     let asks = asked(seen.clone(), vec![running()]);
     assert_eq!((planned(&asks).act, planned(&asks).status.conditions), (None, plan.status.conditions));
     assert_eq!(planned(&asked(seen.clone(), vec![saved()])).status.phase, Phase::Complete);
-    // The one beside it fails, and the first one's Pod is gone before its Job says so: it may get another Pod.
+    // The second asking Pod fails, and the first one's Pod is gone before its Job reports that: the first Job may get another
+    // Pod.
     let mut both = aged(asked(seen, vec![failed("p-ask", ExitClass::Transient, "the store is down")]), 1_200);
     assert!(matches!(planned(&both).act, Some(Act::StartJob(_))), "the third asks");
     both.inspections[0].pods.clear();
@@ -149,7 +150,7 @@ fn who_asks_on_a_silent_node_is_asked_beside() {
     assert!(matches!(planned(&both).act, Some(Act::StartJob(_))));
 }
 
-/// It may publish yet: nobody else saves, and a person is told of the node.
+/// The Pod may still publish: no other Job saves, and the message names the node.
 #[test]
 fn a_pod_without_its_job_is_waited_for_and_its_silent_node_is_told() {
     let mut seen = written(with(vec![running()]));

@@ -72,7 +72,7 @@ fn where_it_is_saved_is_recorded_before_and_on_the_job() {
     assert_eq!(secret(&asks).as_deref(), Some("reads"), "who only looks gets what only reads");
     assert_eq!(planned(&later).status.store, Some(usable().record()));
 
-    // With the status lost the Job still knows.
+    // With the status lost, the Job still has the record.
     let mut lost = naming(Some(moved));
     lost.job = Some(Job { metadata: ObjectMeta { uid: Some("j".to_owned()), ..job.metadata.clone() }, ..job });
     lost.pods = vec![saved()];
@@ -82,7 +82,7 @@ fn where_it_is_saved_is_recorded_before_and_on_the_job() {
     assert_eq!(planned(&lost).status.store, None, "a stranger's Job says nothing");
 }
 
-/// The same store, whose mark was found here when it was usable.
+/// The same store, with the store ID that a probe found here.
 fn marked() -> EtcdBackupStore {
     let mut store = usable();
     let identity =
@@ -100,20 +100,20 @@ fn what_is_saved_expects_the_mark_that_the_store_had() {
     assert!(args(&started(&seen)).contains(&expected));
     assert_eq!(plan.status.store.as_ref().unwrap().id.as_deref(), Some("mark-of-vault"));
 
-    // Another one is accepted meanwhile, and the Job is gone: what was meant stays meant.
+    // A user accepts another store ID meanwhile, and the Job is gone: the snapshot's store ID stays.
     let mut store = marked();
     store.status.as_mut().unwrap().identity.as_mut().unwrap().id = "mark-of-another".to_owned();
     let mut again = naming(Some(store));
     again.snapshot.status = Some(plan.status.clone());
     assert!(args(&started(&again)).contains(&expected));
 
-    // What was known of another place says nothing.
+    // The identity of another place does not count.
     let mut moved = marked();
     moved.spec.place.s3.as_mut().unwrap().bucket = "elsewhere".to_owned();
     assert!(!args(&started(&naming(Some(moved)))).iter().any(|arg| arg.starts_with("--expect-store-id")));
 }
 
-/// Credentials that lead to another tenant's bucket of the same name: what is not there was never looked for (I18).
+/// Credentials that lead to another tenant's bucket with the same name: such a listing is no answer about the snapshot (I18).
 #[test]
 fn who_asks_expects_the_mark_too_and_another_store_has_no_say() {
     let begun = |store: EtcdBackupStore| {
@@ -125,7 +125,7 @@ fn who_asks_expects_the_mark_too_and_another_store_has_no_say() {
     assert!(!args(&started(&begun(usable()))).iter().any(|arg| arg.starts_with("--expect-store-id")));
     let mut seen = begun(marked());
     assert!(args(&started(&seen)).contains(&expected));
-    // What was meant stays meant, whatever is accepted meanwhile.
+    // The snapshot's store ID stays, whatever a user accepts meanwhile.
     seen.store.as_mut().unwrap().status.as_mut().unwrap().identity.as_mut().unwrap().id = "another".to_owned();
     assert!(args(&started(&seen)).contains(&expected));
 
@@ -153,7 +153,7 @@ fn a_lost_status_is_not_taken_for_a_new_snapshot_when_the_store_is_gone() {
     let (_, ready, reason, message) = told(&plan.status);
     assert_eq!((ready, reason), ("Unknown", "AskingStore"));
     assert!(message.contains("EtcdBackupStore vault") && !message.contains("report is gone"), "{message}");
-    // Only when it was asked, another one is taken.
+    // The operator saves another snapshot only after the store's answer.
     seen.store = Some(usable());
     seen.snapshot.status = Some(plan.status);
     assert!(args(&started(&seen)).iter().any(|arg| arg.starts_with("--owner-uid")));

@@ -1,26 +1,26 @@
-//! The operator was away: what it had begun, and what it never came to.
+//! The operator was down: snapshots that it had started, and snapshots that it never saw.
 
 use super::*;
 
-/// What the Job is to do that is started.
+/// Verb of the Job that the plan starts.
 fn verb(seen: &Observed) -> String {
     let pod = started(seen).spec.unwrap().template.spec.unwrap();
     pod.containers[0].command.clone().unwrap()[2].clone()
 }
 
-/// A snapshot whose Job was about to be made so many seconds ago, with the status that says so.
+/// A snapshot with a status from `seconds` ago, shortly before the creation of its Job.
 fn about_to_start(seconds: i64) -> Observed {
     told_ago(written(fresh()), seconds)
 }
 
-/// The same, with conditions of so many seconds ago.
+/// The same, with conditions from `seconds` ago.
 fn told_ago(mut seen: Observed, seconds: i64) -> Observed {
     let status = seen.snapshot.status.as_mut().unwrap();
     status.conditions.iter_mut().for_each(|c| c.last_transition_time = ago(seconds));
     seen
 }
 
-/// A snapshot that was created an hour ago, and nobody has looked at since.
+/// A snapshot created an hour ago, without any pass since.
 fn unseen() -> Observed {
     let mut seen = fresh();
     seen.snapshot.metadata.creation_timestamp = Some(ago(3600));
@@ -31,7 +31,7 @@ fn denied() -> Vec<Pod> {
     vec![failed("p-ask", ExitClass::Denied, "only Put is allowed")]
 }
 
-/// Its name is written, it is made, and the operator dies before it has looked again.
+/// The operator writes the Job's name, creates the Job, and dies before the next pass.
 #[test]
 fn a_job_that_may_have_come_and_gone_is_asked_for_before_another_is_made() {
     let named = about_to_start(0).snapshot.status.unwrap();
@@ -44,15 +44,15 @@ fn a_job_that_may_have_come_and_gone_is_asked_for_before_another_is_made() {
             assert_eq!(Some(planned(&seen).status), seen.snapshot.status, "a refusal is no reason to write again");
         }
     }
-    // A Pod of it is still ending.
+    // A Pod of the Job is still ending.
     let seen = Observed { strays: vec![running()], ..about_to_start(30) };
     assert_eq!((planned(&seen).act, told(&planned(&seen).status).2), (None, "AskingStore"));
 
-    // The store has it; the cluster may be gone by now.
+    // The store holds the snapshot; the cluster may be gone.
     let mut seen = about_to_start(7200);
     seen.cluster = None;
     assert_eq!(planned(&asked(seen.clone(), vec![saved()])).status.phase, Phase::Complete);
-    // The store has nothing: it is saved, or what it needs is waited for; and then nobody asks again and again.
+    // The store does not hold the snapshot: the operator saves, or waits for a reference, and does not ask again and again.
     assert_eq!(verb(&asked(about_to_start(7200), nothing())), "save");
     let waits = written(asked(written(seen), nothing()));
     assert_eq!(told(waits.snapshot.status.as_ref().unwrap()).2, "WaitingForReference");
@@ -63,7 +63,7 @@ fn a_job_that_may_have_come_and_gone_is_asked_for_before_another_is_made() {
     }
 }
 
-/// Credentials that may only write are enough for a backup, also for one that was asked for while nobody was there.
+/// Write-only credentials are enough for a backup, also for a snapshot requested while the operator was down.
 #[test]
 fn a_store_that_tells_nothing_is_not_asked_for_ever_on_account_of_an_age() {
     for seen in [unseen(), about_to_start(7200)] {
@@ -77,7 +77,7 @@ fn a_store_that_tells_nothing_is_not_asked_for_ever_on_account_of_an_age() {
         let after = written(answered);
         assert_eq!((verb(&after), Some(planned(&after).status)), ("save".to_owned(), after.snapshot.status));
     }
-    // Those that may tell yet are asked again, and people hear of it once.
+    // The operator repeats a question that may still get an answer, with a single Event.
     for class in ExitClass::ALL.into_iter().filter(|class| !matches!(class, ExitClass::Denied | ExitClass::NotFound)) {
         let silent = asked(written(unseen()), vec![failed("p-ask", class, "as the asker said")]);
         let plan = planned(&silent);
@@ -89,12 +89,12 @@ fn a_store_that_tells_nothing_is_not_asked_for_ever_on_account_of_an_age() {
     }
 }
 
-/// Of what somebody has seen running, only an answer is the end.
+/// For a snapshot whose Job was seen, only an answer is final.
 #[test]
 fn a_store_that_tells_nothing_is_asked_on_where_a_job_was_seen() {
     let mut begun = fresh();
     begun.snapshot.status = Some(planned(&with(vec![running()])).status);
-    // A lost status, and a Pod that was seen to end without a Job.
+    // A lost status, and a Pod that was seen ending without a Job.
     let ending = written(Observed { strays: vec![running()], ..unseen() });
     assert_eq!(ending.snapshot.status.as_ref().unwrap().attempts, 1);
     for seen in [begun, Observed { strays: vec![], ..ending }] {

@@ -1,4 +1,4 @@
-//! Snapshots that record a run of a schedule: they are read, and never started.
+//! Snapshots that record a run of a schedule: the operator reads such a run, and never starts a run.
 
 use k8s_openapi::api::batch::v1::CronJob;
 
@@ -14,7 +14,7 @@ fn controlled(meta: &mut ObjectMeta, kind: &str, uid: &str) {
     }]);
 }
 
-/// A record whose Job stands, with these Pods.
+/// A record whose Job exists, with these Pods.
 fn recorded(pods: Vec<Pod>) -> Observed {
     let mut seen = with(pods);
     let job = seen.job.as_mut().unwrap();
@@ -39,14 +39,14 @@ fn a_run_is_read_like_any_job() {
     let mut seen = recorded(vec![failed("p-1", ExitClass::Denied, "no right")]);
     ends(&mut seen, "Failed", "PodFailurePolicy", 60);
     assert_eq!(planned(&seen).status.phase, Phase::Failed);
-    // The cluster is named by the Job.
+    // The Job names the cluster.
     let mut seen = recorded(vec![saved()]);
     let job = seen.job.as_mut().unwrap();
     job.metadata.annotations = Some([(key::CLUSTER_UID.to_owned(), "cluster-uid".to_owned())].into());
     assert_eq!(planned(&seen).status.cluster_uid.as_deref(), Some("cluster-uid"));
 }
 
-/// Whoever may create snapshots must not have another Job's words taken for a backup.
+/// A user who may create snapshots must not make the operator accept another Job's report as a backup.
 #[test]
 fn nothing_is_taken_from_a_job_that_is_no_run_of_the_schedule() {
     let refused = |change: &dyn Fn(&mut Observed)| {
@@ -66,7 +66,7 @@ fn nothing_is_taken_from_a_job_that_is_no_run_of_the_schedule() {
     refused(&|s| controlled(&mut s.cron_job.as_mut().unwrap().metadata, "EtcdSnapshotSchedule", "another"));
     refused(&|s| s.cron_job.as_mut().unwrap().metadata.uid = Some("another".to_owned()));
     refused(&|s| controlled(&mut s.job.as_mut().unwrap().metadata, "Pod", "x"));
-    // Once it was verified, its schedule may be deleted before its Job is.
+    // After the verification a user may delete the schedule before its Job.
     let mut seen = recorded(vec![running()]);
     seen.snapshot.status = Some(planned(&seen).status);
     seen.cron_job = None;
@@ -89,7 +89,7 @@ fn a_run_whose_job_is_gone_is_asked_for_and_never_started() {
     assert_eq!(nothing_there.status.error.unwrap().class, "NotFound");
     let there = planned(&asked(seen.clone(), vec![saved()]));
     assert_eq!((there.act, there.status.phase), (None, Phase::Complete));
-    // Credentials that may only write: nobody knows, and nothing is started.
+    // Write-only credentials: the answer stays unknown, and the operator starts nothing.
     let denied = planned(&asked(seen, vec![failed("p", ExitClass::Denied, "no right to read")]));
     assert!(
         !matches!(denied.act, Some(Act::StartJob(ref job)) if args(job).iter().any(|a| a.starts_with("--endpoints")))
@@ -97,7 +97,7 @@ fn a_run_whose_job_is_gone_is_asked_for_and_never_started() {
     assert_eq!(denied.status.phase, Phase::Running);
 }
 
-/// A mesh or a policy adds a container that never ends: the Job would live to its deadline, and the CronJob start nothing.
+/// A mesh or a policy adds a container that never ends: the Job would live to its deadline, and the CronJob start no run.
 #[test]
 fn a_job_that_a_sidecar_keeps_alive_is_deleted_after_its_result_is_recorded() {
     let beside_a_sidecar = || {

@@ -1,4 +1,4 @@
-//! An object that takes its stored snapshot along: what is done, what stands in the way, and that no deletion waits for ever.
+//! An object that removes its stored snapshot: the steps, the obstacles, and the bounded duration of each deletion.
 
 use super::*;
 use snapshot_agent::contract::{RemovalReport, RemovedReport, Stopped};
@@ -12,7 +12,7 @@ use crate::plan::{Plan, Target, safety};
 
 const KEY: &str = "prod/a/cluster-/20261121T110000Z-snap-uid-11111111";
 
-/// A complete snapshot with the policy and the finalizer, which nobody deletes.
+/// A complete snapshot with the policy and the finalizer, not deleted.
 fn complete() -> Observed {
     let mut seen = fresh();
     let artifact = Artifact {
@@ -41,7 +41,7 @@ fn deleted(seconds: i64) -> Observed {
     seen
 }
 
-/// The plan, which keeps the rules and says the same again once its status is written.
+/// Returns the plan after checks that the plan keeps the rules and is stable after its status is written.
 fn lawful(seen: &Observed) -> Plan<EtcdSnapshotStatus> {
     let plan = planned(seen);
     safety::snapshot(seen, &plan, now()).unwrap();
@@ -60,7 +60,7 @@ fn latched(mut seen: Observed) -> Observed {
     seen
 }
 
-/// The same, with the Job that removes, and what its Pod says.
+/// The same, with the Job that removes, and these Pods.
 fn tried(seen: Observed, kind: &str, pods: Vec<Pod>) -> Observed {
     let mut seen = if seen.snapshot.status.as_ref().unwrap().removal.is_some() { seen } else { latched(seen) };
     let Some(Act::StartJob(mut job)) = lawful(&seen).act else { panic!("no Job is started") };
@@ -123,7 +123,7 @@ fn the_removal_is_latched_then_started_then_over() {
         assert!(args(&job).contains(&arg.to_owned()), "{arg} is missing in {:?}", args(&job));
     }
     assert!(!args(&job).contains(&"--allow-last".to_owned()));
-    // A restore that comes now waits, whether it finds the object or the Job alone.
+    // A new restore waits, with a view of the object or of the Job alone.
     let run = live_removal(&seen.snapshot, now()).unwrap();
     assert_eq!((run.lineage.as_str(), live_job(&job, now())), (KEY, Some(run.clone())));
     assert!(crate::plan::schedule::endangers(&run, &format!("backups/{KEY}/snapshot.db.zst")));
@@ -142,7 +142,7 @@ fn the_removal_is_latched_then_started_then_over() {
     assert!(plan.notes[0].message.contains("x/y"), "{}", plan.notes[0].message);
 }
 
-/// Each for ten minutes; then the object goes, and the snapshot stays.
+/// Each obstacle lasts ten minutes; then the object goes, and the snapshot stays.
 #[test]
 fn what_stands_in_the_way_is_told_and_nothing_is_removed() {
     type Case = (&'static str, fn(&mut Observed));
@@ -162,7 +162,7 @@ fn what_stands_in_the_way_is_told_and_nothing_is_removed() {
         for seconds in [5, 601] {
             let mut seen = deleted(seconds);
             change(&mut seen);
-            // Whatever was latched before: a restore must not wait for it.
+            // Without the earlier latch: a restore must not wait for this removal.
             seen.snapshot.status.as_mut().unwrap().removal =
                 Some(Removal { job: "j".to_owned(), latched_at: ago(5).0.to_string() });
             let plan = lawful(&seen);
@@ -228,7 +228,7 @@ fn a_job_that_fails_is_tried_again_after_a_pause() {
     assert_eq!(lawful(&silent_node).act, None, "it may remove something yet");
     silent_node.snapshot.status.as_mut().unwrap().removal.as_mut().unwrap().latched_at = ago(2401).0.to_string();
     assert!(releases(&lawful(&silent_node)), "its node may never answer");
-    // A latch whose Job was not made in time is written anew.
+    // The operator renews a latch without a Job.
     let mut stale = latched(deleted(5));
     stale.snapshot.status.as_mut().unwrap().removal.as_mut().unwrap().latched_at = ago(301).0.to_string();
     stale.snapshot.status.as_mut().unwrap().removal.as_mut().unwrap().job = "old".to_owned();
@@ -241,7 +241,7 @@ fn plan_at(seen: &Observed, now: jiff::Timestamp) -> Plan<EtcdSnapshotStatus> {
     plan
 }
 
-/// What is saved while the object goes is removed afterwards; nothing is begun any more.
+/// A save that runs during the deletion is followed by the removal; no save starts any more.
 #[test]
 fn a_save_that_runs_goes_on_and_none_is_begun() {
     let going = |mut seen: Observed, seconds: i64| {
@@ -264,7 +264,7 @@ fn a_save_that_runs_goes_on_and_none_is_begun() {
     let mut fails = seen.clone();
     fails.snapshot.status.as_mut().unwrap().phase = Phase::Failed;
     assert!(releases(&lawful(&fails)));
-    // The Job is gone, and the store is asked; not for ever.
+    // The Job is gone, and the operator asks the store, for a limited time.
     let mut open = going(written(with(vec![running()])), 5);
     (open.job, open.pods) = (None, vec![]);
     open.snapshot.status.as_mut().unwrap().attempts = 1;
@@ -273,7 +273,7 @@ fn a_save_that_runs_goes_on_and_none_is_begun() {
     assert_eq!(note(&lawful(&open)), Some(("SnapshotLeft", true)));
 }
 
-/// Plans that break a rule are refused, whoever made them.
+/// The safety check refuses plans that break a rule.
 #[test]
 fn the_rules_refuse_a_removal_that_is_not_wanted() {
     let ready = latched(deleted(5));

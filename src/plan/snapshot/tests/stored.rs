@@ -1,4 +1,4 @@
-//! What a Pod says it has stored: told as it is, recorded once, and never doubted by what comes after.
+//! Reports of stored snapshots: taken over unchanged, recorded once, and final.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn how_far_it_is_proven_is_told() {
     let agreed = "HashKV 4294967295 at revision 40 equals that of a-3 and a-1; the agent read back the stored bytes";
     let both = ["True", "MembersAgree", agreed, "SnapshotStored"].map(str::to_owned);
     assert_eq!(<[String; 4]>::from(proven(saved())), both);
-    // One member's word is proof; that the other one's is missing is told.
+    // One member's hash is proof; the message names the missing second hash.
     let alone = Verification {
         level: Level::HashKV,
         agreed_by: vec!["a-3".to_owned()],
@@ -65,7 +65,7 @@ fn how_far_it_is_proven_is_told() {
     assert!(plan.status.conditions.iter().all(|c| c.type_ != "Verified"), "nothing is stored yet");
 }
 
-/// I6, I18: whatever the Job says, what a Pod has stored is stored.
+/// I6, I18: a snapshot in a Pod's report is stored, for each state of the Job.
 #[test]
 fn a_stored_snapshot_is_never_called_failed() {
     for (kind, reason) in [("Failed", "DeadlineExceeded"), ("Failed", "BackoffLimitExceeded"), ("Complete", "")] {
@@ -88,7 +88,7 @@ fn only_the_agents_own_success_counts() {
     }
 }
 
-/// Credentials that may only write make a backup all the same, and nobody takes it for one that was read back.
+/// Write-only credentials make a backup, and the status shows that the agent did not read the backup back.
 #[test]
 fn what_could_not_be_read_back_is_stored_and_says_so() {
     let why = Some("the store does not allow this with these credentials".to_owned());
@@ -105,14 +105,14 @@ fn what_could_not_be_read_back_is_stored_and_says_so() {
     assert!(verification.message.ends_with(end), "{}", verification.message);
 }
 
-/// What the artifact is called, what it holds and how it is proven come from one report.
+/// Name, contents and proof of the artifact come from a single report.
 fn whole(status: &EtcdSnapshotStatus) -> (String, String, Option<i64>) {
     let artifact = status.artifact.as_ref().unwrap();
     (artifact.key.clone(), artifact.uri.clone(), artifact.revision)
 }
 
-/// Jobs run their Pods at least once: two may have stored it, each under a key of its own (I7). One of them is recorded,
-/// whole; the other does not show up in it later (I18).
+/// A Job runs its Pods at least once: two Pods may store the snapshot, each under its own key (I7). The status records one
+/// report as a whole, and nothing of the other report later (I18).
 #[test]
 fn of_two_pods_that_stored_it_one_is_recorded_for_good() {
     let stored = |name: &str| {

@@ -1,4 +1,4 @@
-//! A good world, and what Kubernetes shows of Jobs and Pods.
+//! A good world, and Jobs and Pods as Kubernetes shows them.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
@@ -94,7 +94,7 @@ pub(super) fn started(seen: &Observed) -> Job {
     }
 }
 
-/// The same, after the store was asked (once more): by a Job that stands, with these Pods, and has ended if they have.
+/// The same, after another question to the store: by a Job with these Pods, which has ended if the Pods have.
 pub(super) fn asked(mut seen: Observed, answer: Vec<Pod>) -> Observed {
     let mut job = started(&seen);
     assert!(
@@ -115,7 +115,7 @@ pub(super) fn asked(mut seen: Observed, answer: Vec<Pod>) -> Observed {
     seen
 }
 
-/// The same, some seconds earlier: all that a Job that asked the store has said of time is moved back.
+/// The same, with all times of the asking Jobs some seconds earlier.
 pub(super) fn aged(mut seen: Observed, seconds: i64) -> Observed {
     for Inspection { job, .. } in &mut seen.inspections {
         job_back(job, seconds);
@@ -123,7 +123,7 @@ pub(super) fn aged(mut seen: Observed, seconds: i64) -> Observed {
     seen
 }
 
-/// The same, with all that the Job that saves and its Pods have said of time moved back by some seconds.
+/// The same, with all times of the saving Job and its Pods some seconds earlier.
 pub(super) fn saved_earlier(mut seen: Observed, seconds: i64) -> Observed {
     job_back(seen.job.as_mut().unwrap(), seconds);
     for pod in &mut seen.pods {
@@ -135,7 +135,7 @@ pub(super) fn saved_earlier(mut seen: Observed, seconds: i64) -> Observed {
     seen
 }
 
-/// The same, with a Job that has ended so long ago that a store shows all it was sent.
+/// The same, with a Job that ended so long ago that the store lists all its objects.
 pub(super) fn long_over(seen: Observed) -> Observed {
     saved_earlier(seen, 200)
 }
@@ -152,13 +152,13 @@ fn back(time: &mut Option<Time>, seconds: i64) {
     *time = time.take().map(|t| Time(t.0 - SignedDuration::from_secs(seconds)));
 }
 
-/// The same, with the status that the last pass has written.
+/// The same, with the status of the last pass.
 pub(super) fn written(mut seen: Observed) -> Observed {
     seen.snapshot.status = Some(planned(&seen).status);
     seen
 }
 
-/// A Pod that saves, on a node that does not say that it has ended.
+/// A saving Pod on a node that does not report its end.
 pub(super) fn silent() -> Pod {
     let mut pod = running();
     pod.metadata.deletion_timestamp = Some(ago(200));
@@ -166,12 +166,12 @@ pub(super) fn silent() -> Pod {
     pod
 }
 
-/// The answer of a store that has nothing.
+/// The answer of a store without the snapshot.
 pub(super) fn nothing() -> Vec<Pod> {
     vec![failed("p-ask", ExitClass::NotFound, "no folder of this snapshot holds a manifest")]
 }
 
-/// [`fresh`], with its Job as the API server keeps it, and this Pod.
+/// [`fresh`], with its Job as the API server keeps the Job, and these Pods.
 pub(super) fn with(pods: Vec<Pod>) -> Observed {
     let mut seen = fresh();
     let mut job = started(&seen);
@@ -206,7 +206,7 @@ pub(super) fn ended(kind: &str, reason: &str, seconds_ago: i64, failed: i32) -> 
 pub(super) fn pod(name: &str, phase: &str, state: ContainerState) -> Pod {
     let container = ContainerStatus { name: "agent".to_owned(), state: Some(state), ..ContainerStatus::default() };
     Pod {
-        // As soon as its Job.
+        // Created together with its Job.
         metadata: ObjectMeta { creation_timestamp: Some(ago(60)), ..meta(name, name) },
         status: Some(PodStatus {
             phase: Some(phase.to_owned()),
@@ -251,7 +251,7 @@ pub(super) fn saved() -> Pod {
     })
 }
 
-/// Saved, and proven so far.
+/// A saving Pod's report with this verification.
 pub(super) fn saved_and(verification: Verification) -> Pod {
     let report = SavedReport {
         key: "prod/a/cluster/x".to_owned(),
@@ -277,7 +277,7 @@ pub(super) fn failed(name: &str, class: ExitClass, message: &str) -> Pod {
     terminated(name, code, "Error", Some(serde_json::to_string(&report).unwrap()))
 }
 
-/// Phase, and state, reason and message of `Ready`.
+/// Returns the phase, and status, reason and message of `Ready`.
 pub(super) fn told(status: &EtcdSnapshotStatus) -> (Phase, &str, &str, &str) {
     let ready = status.conditions.iter().find(|c| c.type_ == "Ready").expect("Ready is always told");
     (status.phase, ready.status.as_str(), ready.reason.as_str(), ready.message.as_str())
@@ -287,7 +287,7 @@ pub(super) fn args(job: &Job) -> Vec<String> {
     job.spec.clone().unwrap().template.spec.unwrap().containers[0].args.clone().unwrap()
 }
 
-/// No node takes it.
+/// A Pod that fits on no node.
 pub(super) fn unschedulable() -> Pod {
     let mut pod = pod("p-1", "Pending", ContainerState::default());
     let status = pod.status.as_mut().unwrap();

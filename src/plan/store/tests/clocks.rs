@@ -1,8 +1,8 @@
-//! Pauses are the cluster's time, whatever a node's clock says.
+//! Pauses follow the API server's clock, for any clock of a node.
 
 use super::*;
 
-/// A probe whose Pod ended so many seconds ago by its node's clock; its Job was made 30 s ago by the cluster's.
+/// A probe whose Pod ended `seconds` ago by its node's clock; its Job was created 30 s ago by the API server's clock.
 fn ended_by_its_node(class: Option<ExitClass>, seconds: i64) -> Observed {
     let mut pod = answered(&[], class);
     let container = &mut pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0];

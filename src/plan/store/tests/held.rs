@@ -1,10 +1,10 @@
-//! A probe whose Pods cannot run: one Job after the other is given up, and what is told stays the same.
+//! A probe whose Pods cannot run: one Job after the other gives up, and the message stays the same.
 
 use k8s_openapi::api::core::v1::ContainerStateRunning;
 
 use super::*;
 
-/// A Pod of this name that kubelet holds back for this.
+/// A Pod with this name that kubelet holds back for this reason.
 fn held(name: &str, why: &str) -> Pod {
     let waiting = ContainerStateWaiting { reason: Some("ErrImagePull".to_owned()), message: Some(why.to_owned()) };
     let mut pod = pod(ContainerState { waiting: Some(waiting), ..ContainerState::default() }, "Pending");
@@ -12,7 +12,7 @@ fn held(name: &str, why: &str) -> Pod {
     pod
 }
 
-/// A Pod of this name that kubelet has not started yet, for a reason of its own.
+/// A Pod with this name in `ContainerCreating`, without a cause from kubelet.
 fn creating(name: &str) -> Pod {
     let waiting = ContainerStateWaiting { reason: Some("ContainerCreating".to_owned()), message: None };
     let mut pod = pod(ContainerState { waiting: Some(waiting), ..ContainerState::default() }, "Pending");
@@ -27,7 +27,7 @@ fn runs(name: &str) -> Pod {
     pod
 }
 
-/// Its Job's time was over so many seconds ago, and its Pod went with it.
+/// The Job's deadline passed `seconds` ago, and its Pod is gone.
 fn given_up(mut seen: Observed, seconds: i64) -> Observed {
     let end = JobCondition {
         type_: "Failed".to_owned(),
@@ -42,7 +42,7 @@ fn given_up(mut seen: Observed, seconds: i64) -> Observed {
     seen
 }
 
-/// The same object, with the status that the last pass has written, beside the same Job.
+/// The same object, with the status of the last pass, beside the same Job.
 fn next(seen: &Observed) -> Observed {
     let mut next = seen.clone();
     next.store.status = Some(planned(seen).status);
@@ -56,7 +56,7 @@ fn what_holds_up_the_pods_of_a_probe_is_told_until_one_runs() {
     assert_eq!(first.reason, "PodHeldUp");
     assert!(first.message.contains("Pod p-1 does not run: ErrImagePull: no such image"), "{}", first.message);
     for round in 2..5 {
-        // The Job's end may be seen before its Pod's.
+        // The Job's end may be visible before its Pod's end.
         for seconds in [2, 90] {
             seen = given_up(next(&seen), seconds);
             assert_eq!(ready(&planned(&seen)), &first, "round {round}, {seconds} s");
@@ -71,11 +71,11 @@ fn what_holds_up_the_pods_of_a_probe_is_told_until_one_runs() {
         seen.pods = vec![held(&format!("p-{round}"), "no such image")];
         assert_eq!(ready(&planned(&seen)), &first, "a Pod of another name, {round}");
     }
-    // Something else holds it up now.
+    // Another hold-up now.
     let mut other = seen.clone();
     other.pods = vec![held("p-9", "no such registry")];
     assert!(ready(&planned(&other)).message.contains("Pod p-9 does not run: ErrImagePull: no such registry"));
-    // It runs: what holds it up is over, and its own deadline is the store's.
+    // The Pod runs: the hold-up is over, and the agent's deadline is about the store.
     seen.pods = vec![runs("p-4")];
     assert_ne!(ready(&planned(&seen)).reason, "PodHeldUp");
     let late = ended(71, Some(&Report::Failed(failed_report(ExitClass::Deadline, "x"))));
@@ -102,7 +102,7 @@ fn what_a_probe_has_waited_for_is_told_when_its_time_is_over() {
     }
 }
 
-/// Nothing else tells that it is not tried any more.
+/// Only this message shows that Holdfast does not probe the store any more.
 #[test]
 fn a_usable_store_whose_probe_is_on_a_silent_node_says_so() {
     let found = with(fresh(), vec![answered(&[], None)]);
@@ -118,7 +118,7 @@ fn a_usable_store_whose_probe_is_on_a_silent_node_says_so() {
     assert!(ready(&plan).message.contains("kubectl taint nodes n7 "), "{}", ready(&plan).message);
 }
 
-/// Its Pod is gone when its Job has ended: the next probe comes, and the node is no longer the store's trouble.
+/// The Pod is gone after its Job has ended: the next probe starts, and the node is no longer a fault of the store.
 #[test]
 fn a_silent_pod_is_forgotten_with_its_job() {
     let mut silent = runs("p-1");

@@ -1,4 +1,4 @@
-//! A store's mark: latched once, expected from then on, and given up only where a person says so (I25).
+//! A store ID: latched once, expected from then on, and replaced only with a user's permission (I25).
 
 use snapshot_agent::contract::NEW_STORE;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const OTHER: &str = "ffffffff-0000-4000-8000-000000000000";
 
-/// What the probe's Job is told to expect, and to accept.
+/// The store IDs that the probe's Job expects and accepts.
 fn told_to(seen: &Observed) -> (Option<String>, Option<String>) {
     let plan = planned(seen);
     let args = started(&plan).spec.clone().unwrap().template.spec.unwrap().containers[0].args.clone().unwrap();
@@ -14,14 +14,14 @@ fn told_to(seen: &Observed) -> (Option<String>, Option<String>) {
     (flag("expect-store-id"), flag("accept-store-id"))
 }
 
-/// A probe that has found this mark, and refused it or not.
+/// A probe that found this store ID, and refused it or not.
 fn says(found: Option<&str>, refused: bool) -> Pod {
     let failed = refused.then_some(ExitClass::Refused);
     let report = Probed { store_id: found.map(str::to_owned), ..probed(&[], failed) };
     ended(code(&report), Some(&Report::Probed(report)))
 }
 
-/// The world after its next probe has said this.
+/// The world after its next probe reported this.
 fn after(seen: Observed, pod: Pod) -> (Observed, Plan<EtcdBackupStoreStatus>) {
     let seen = with(seen, vec![pod]);
     let plan = planned(&seen);
@@ -41,7 +41,7 @@ fn id(seen: &Observed) -> Option<String> {
     known(&seen.store).map(|known| known.id.clone())
 }
 
-/// A store whose Secret leads to another bucket since.
+/// A store whose Secret now leads to another bucket.
 fn exchanged(found_there: Option<&str>) -> Observed {
     let mut seen = found(10);
     exchange_secret(&mut seen, "u/2");
@@ -59,15 +59,15 @@ fn the_first_usable_probe_latches_the_mark_and_later_ones_expect_it() {
     let mut secret = found(10);
     exchange_secret(&mut secret, "u/2");
     assert_eq!(told_to(&secret).0.as_deref(), Some(MARK), "credentials alone forget nothing");
-    // A probe that fails, and one that may not read the mark, change nothing.
+    // A failed probe, and a probe that may not read the store ID, change nothing.
     for pod in [answered(&[], Some(ExitClass::Denied)), says(None, false)] {
         let (seen, _) = after(found(24 * 3600), pod);
         assert_eq!(id(&seen).as_deref(), Some(MARK));
     }
-    // A store that is not usable is none that is known.
+    // A store that is not usable has no known identity.
     let (seen, _) = after(fresh(), says(Some(OTHER), true));
     assert_eq!(id(&seen), None);
-    // With the status lost, what is there is taken.
+    // With the status lost, the probe takes the existing store ID.
     let mut lost = found(10);
     lost.store.status = None;
     assert_eq!(told_to(&lost), (None, None));
@@ -104,12 +104,12 @@ fn a_person_accepts_another_store_once() {
         let after_that = planned(&seen);
         assert!(after_that.act.is_none() && after_that.notes.is_empty() && after_that.status == plan.status, "settled");
 
-        // The word stays where it is, and is no answer to the next exchange.
+        // The annotation stays, and does not accept the next exchange.
         let mut again = seen;
         exchange_secret(&mut again, "u/4");
         assert_eq!(told_to(&again), (Some(OTHER.to_owned()), None));
         let (mut again, _) = after(again, says(None, true));
-        // Taken away and said again it is.
+        // Removed and set again, the annotation accepts.
         accept(&mut again, None);
         assert_eq!(told_to(&again), (Some(OTHER.to_owned()), None));
         let (mut again, _) = after(again, says(None, true));
@@ -125,7 +125,7 @@ fn what_is_accepted_is_a_mark_and_meant_for_this_place() {
         accept(&mut seen, Some(nonsense));
         assert_eq!(told_to(&seen), (Some(MARK.to_owned()), None), "{nonsense:?}");
     }
-    // Said before anything was known: spent when the store is found usable.
+    // Set before the first probe: used up when the store becomes usable.
     let mut early = fresh();
     accept(&mut early, Some(NEW_STORE));
     assert_eq!(told_to(&early), (None, None));

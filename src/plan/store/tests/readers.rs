@@ -1,11 +1,11 @@
-//! Credentials of their own for those who read: the probe tries them beside those that write.
+//! Separate credentials for reading: the probe tries these beside the credentials for writing.
 
 use snapshot_agent::contract::{ProbeRequest, SaveRequest};
 
 use super::*;
 use crate::plan::build::job::{AgentJob, Work, job};
 
-/// A store with these credentials, all of whose Secrets are there.
+/// A store with these credentials, all of whose Secrets exist.
 fn naming(credentials: Option<Credentials>) -> Observed {
     let mut seen = fresh();
     seen.store.spec.credentials = credentials;
@@ -13,7 +13,7 @@ fn naming(credentials: Option<Credentials>) -> Observed {
     seen
 }
 
-/// The agent's flags that name credentials, and the Secrets by where they are mounted.
+/// The agent's flags that name credentials, and the Secrets by mount path.
 fn mounted(job: &Job) -> (Vec<String>, Vec<(String, String)>) {
     let pod = job.spec.clone().unwrap().template.spec.unwrap();
     let container = pod.containers[0].clone();
@@ -22,7 +22,7 @@ fn mounted(job: &Job) -> (Vec<String>, Vec<(String, String)>) {
     let mounts = container.volume_mounts.unwrap_or_default().into_iter().filter_map(|mount| {
         let volume = volumes.iter().find(|volume| volume.name == mount.name).unwrap();
         let secret = volume.secret.clone()?;
-        // Read alone, by the agent alone, and waited for: a Secret that is missing is told of the Pod.
+        // Readable only, by the agent alone, and required: the Pod's message names a missing Secret.
         assert_eq!((mount.read_only, secret.default_mode, secret.optional), (Some(true), Some(0o400), None));
         Some((mount.mount_path, secret.secret_name.unwrap()))
     });
@@ -56,14 +56,14 @@ fn a_probe_has_both_secrets_where_those_who_read_have_their_own() {
         assert_eq!(args, flags, "{credentials:?}");
         assert_eq!(mounts, pairs(&secrets), "{credentials:?}");
     }
-    // A volume has no credentials, also where the API server let some pass.
+    // A volume has no credentials, also if the API server accepted some.
     let mut seen = naming(Some(with(Some("reads"))));
     seen.store.spec.place = Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None }).into();
     let (args, mounts) = mounted(started(&planned(&seen)));
     assert!(args.is_empty() && mounts.is_empty(), "{args:?} {mounts:?}");
 }
 
-/// Nobody else has a use for them.
+/// Only the probe needs the credentials for reading.
 #[test]
 fn only_a_probe_gets_the_secret_of_those_who_read() {
     let seen = naming(None);
