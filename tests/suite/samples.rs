@@ -9,7 +9,7 @@ use holdfast::manifests::IMAGE;
 use holdfast::manifests::jobs::{Sample, samples};
 use holdfast::snapshot::FAILED;
 use k8s_openapi::api::batch::v1::{CronJob, Job, JobSpec};
-use k8s_openapi::api::core::v1::{Container, ServiceAccount};
+use k8s_openapi::api::core::v1::{Container, PodSpec, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -40,6 +40,7 @@ fn check_job(spec: &JobSpec, image: &str) {
     let final_codes: Vec<i32> = match cli.command {
         Command::Agent(Agent::Save(request)) => {
             assert!(i64::from(request.deadline_seconds) < spec.active_deadline_seconds.unwrap());
+            check_mounts(pod, container, &request);
             check_store(*request);
             let ends = Failure::by_code().into_iter().filter(|failure| failure.retry != Retry::Again);
             std::iter::once(USAGE).chain(ends.map(|failure| failure.code.into())).collect()
@@ -64,6 +65,16 @@ fn check_restricted(container: &Container) {
     let security = container.security_context.as_ref().unwrap();
     assert_eq!((security.allow_privilege_escalation, security.read_only_root_filesystem), (Some(false), Some(true)));
     assert_eq!(security.capabilities.as_ref().unwrap().drop, Some(vec!["ALL".to_owned()]));
+}
+
+/// The agent finds credentials and volume where the Pod mounts them.
+fn check_mounts(pod: &PodSpec, container: &Container, request: &SaveRequest) {
+    let volumes: Vec<&str> = pod.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect();
+    let mounts = container.volume_mounts.as_deref().unwrap_or_default();
+    assert!(mounts.iter().all(|mount| volumes.contains(&mount.name.as_str())), "{mounts:?}, {volumes:?}");
+    for path in [&request.store.credentials_dir, &request.store.mount].into_iter().flatten() {
+        assert!(mounts.iter().any(|mount| path.starts_with(&mount.mount_path)), "{path:?}, {mounts:?}");
+    }
 }
 
 /// The flags of the store go together; credentials and volume are the Pod's.
