@@ -283,7 +283,7 @@ pub(super) fn told(act: &Act) -> (String, String) {
     }
 }
 
-/// How far the latch is that a Job needs before it removes snapshots.
+/// The progress of the latch that a Job needs before it removes snapshots.
 fn latched_prune(run: &PruneRun) -> String {
     match &run.protects {
         None => format!("may remove snapshots of {}", run.lineage),
@@ -293,7 +293,7 @@ fn latched_prune(run: &PruneRun) -> String {
     }
 }
 
-/// Which alarm it was, and why nobody needs it any more.
+/// The cleared alarm, and the reason why the alarm was obsolete.
 fn cleared(alarm: &Alarm) -> String {
     let (kind, member) = (alarm.kind.as_str(), alarm.member_id);
     let why = match alarm.kind {
@@ -306,7 +306,7 @@ fn cleared(alarm: &Alarm) -> String {
     format!("cleared the {kind} alarm of {member:x}, {why}")
 }
 
-/// That it is the newest one, what may be missing in it, and what is newer and cannot be restored.
+/// The snapshot's rank as the newest, the data that may be missing in it, and newer snapshots that cannot be restored.
 fn newest(restoring: &Restoring) -> String {
     let Some(Newest { taken_at, passed_over, without_quorum, .. }) = &restoring.newest else { return String::new() };
     let alone = if *without_quorum { " without a quorum: acknowledged writes may be missing" } else { "" };
