@@ -1,4 +1,4 @@
-//! `kubectl get etcd -o wide` fits a terminal: the widest sensible row of each kind, from the columns of its definition.
+//! `kubectl get etcd -o wide` fits a terminal: the widest sensible row of each kind, by the columns of its CRD.
 
 use holdfast::api::condition::Reason;
 use holdfast::manifests;
