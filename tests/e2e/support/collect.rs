@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::kube_helpers::{json, patiently};
 use super::world::World;
 
-/// Kinds whose objects are kept whole.
+/// Kinds whose objects are stored whole.
 const KINDS: [&str; 12] = [
     "EtcdCluster",
     "EtcdMember",
@@ -37,7 +37,7 @@ pub struct Collected {
     pub story: &'static str,
     /// Its Secrets, as the API server has them.
     pub secrets: Vec<Value>,
-    /// Objects and logs, and the logs of operators that the story started itself.
+    /// Objects and logs, with the logs of operators that the story started.
     pub files: Vec<PathBuf>,
 }
 
@@ -69,7 +69,7 @@ impl World {
         Ok(())
     }
 
-    /// A container's log, and that of the container before it where kubelet has started it again.
+    /// Writes the log of each container, and of the container before a restart.
     async fn logs(&self, folder: &Path) -> Result<()> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.ns);
         let every = ListParams::default();
@@ -85,7 +85,7 @@ impl World {
         let pods = &pods;
         try_join_all(wanted.into_iter().map(|(pod, container, previous)| async move {
             let params = LogParams { container: Some(container.clone()), previous, ..LogParams::default() };
-            // A Pod that goes meanwhile has no log any more.
+            // A Pod that is deleted meanwhile has no log any more.
             let log = pods.logs(&pod, &params).await.unwrap_or_default();
             let which = if previous { ".previous" } else { "" };
             Ok(std::fs::write(folder.join(format!("{pod}.{container}{which}.log")), log)?)

@@ -1,14 +1,14 @@
-//! Chance that can be had again: numbers from a seed that is printed. Decides nothing else.
+//! Reproducible random numbers, from a seed that is printed. Decides nothing else.
 //!
-//! `HOLDFAST_SEED` sets the seed. The order in which requests come is not ours, so a seed repeats the choices and not
-//! every interleaving.
+//! `HOLDFAST_SEED` sets the seed. The order of requests is not under our control, so a seed repeats the choices but not every
+//! interleaving.
 
-/// A source of numbers (splitmix64: the same on every machine and with every version of everything).
+/// A source of numbers (splitmix64: the same numbers on every machine and with every version of the dependencies).
 #[derive(Clone, Debug)]
 pub struct Luck(u64);
 
 impl Luck {
-    /// From `HOLDFAST_SEED` or else from the clock; told on standard error. Each story has its own sequence.
+    /// Creates a source from `HOLDFAST_SEED`, else from the clock, and prints the seed. Each story has its own sequence.
     pub fn of(story: &str) -> Self {
         let given = std::env::var("HOLDFAST_SEED").ok().and_then(|s| s.parse().ok());
         let seed = given.unwrap_or_else(|| {
@@ -19,13 +19,13 @@ impl Luck {
         Self(story.bytes().fold(seed, |all, byte| all.wrapping_mul(31).wrapping_add(u64::from(byte))))
     }
 
-    /// A number that all stories of a run share: `HOLDFAST_SEED`, or else another one in each run.
+    /// A number that all stories of a run share: `HOLDFAST_SEED`, else a different number in each run.
     pub fn turn() -> u64 {
         let given = std::env::var("HOLDFAST_SEED").ok().and_then(|s| s.parse().ok());
         given.unwrap_or_else(|| u64::from(std::process::id()))
     }
 
-    /// Another source, whose numbers have nothing to do with this one's.
+    /// Creates another source with independent numbers.
     pub fn fork(&mut self) -> Self {
         Self(self.below(u64::MAX))
     }
