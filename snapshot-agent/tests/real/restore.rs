@@ -474,8 +474,7 @@ async fn a_forged_snapshot_is_refused_by_what_was_in_it() {
     fs::write(stored.data(), good).unwrap();
 }
 
-/// No hash covers the versions in a manifest, and an older etcd would start on newer bytes: the restore reads the version in the
-/// bytes.
+/// No hash covers the versions in a manifest, and an older etcd would start on newer bytes: the restore reads the bytes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifest_that_lies_about_the_version_is_not_believed() {
     let lies: [fn(&mut Value); 2] = [

@@ -11,8 +11,7 @@ use std::time::Duration;
 use super::{Address, Failure, News, Pool, Said};
 use crate::operator::clock::{self, Instant};
 
-/// A call that fails later than this met silence. A Pod whose etcd does not listen yet refuses at once, and each pass asks it
-/// again.
+/// A call that fails later than this met silence. A Pod whose etcd does not listen yet refuses at once; each pass asks it.
 const REFUSES_WITHIN: Duration = Duration::from_secs(1);
 
 /// Pause between two questions beside the passes: short, so that an answer is noticed as soon as by a pass that waits.

@@ -160,8 +160,7 @@ async fn requests(
         }
         let api: Api<DynamicObject> =
             Api::namespaced_with(reader.ctx.read.0.clone(), reader.namespace, &cert_manager());
-        // A 404 that names the object means that the object is absent. Any other 404 means that the API server does not serve the
-        // path.
+        // A 404 that names the object means that it is absent. Any other 404 means that the API server does not serve the path.
         let get = async {
             match api.get(&name).await {
                 Ok(found) => Ok(Some(Some(found))),

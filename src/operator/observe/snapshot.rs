@@ -170,8 +170,8 @@ pub(super) async fn pods_of(reader: Reader<'_>, job: Option<&Job>) -> Result<Vec
     Ok(pods)
 }
 
-/// Other Pods with Holdfast's label that mount a claim of the last of these Pods, while that Pod waits. The cache suffices for
-/// messages.
+/// Other Pods with Holdfast's label that mount a claim of the last of these Pods, while that Pod waits. Only for messages: from
+/// the cache.
 pub(super) fn claim_users(reader: Reader<'_>, pods: &[Pod]) -> Vec<Pod> {
     let waits = |pod: &&Pod| pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Pending");
     let Some(pod) = pods.last().filter(waits) else { return vec![] };
