@@ -1,5 +1,4 @@
-//! The graft beside etcdutl: from the same snapshot both make the same data directory, in contents and for the etcd that starts on
-//! it.
+//! The graft beside etcdutl: both make the same data directory from the same snapshot, in contents and for etcd.
 //!
 //! Databases of each line, restored by the etcdutl of that line and of the next, with and without a revision bump.
 

@@ -83,8 +83,7 @@ async fn three(w: &World) -> Result<()> {
     w.create(make::claim("spare", "1Gi")).await?;
     w.toolbox("hands", &[&va, &vb, "spare"]).await?;
     let hands = async |args: &[&str]| w.exec("hands", "probe", &[&["holdfast-probe"], args].concat()).await;
-    // Copied beside the folder and renamed: kubelet restarts the refused member again and again, and the gate must not find half
-    // a copy.
+    // Copied beside the folder and renamed: kubelet restarts the refused member, and the gate must not find half a copy.
     let copy = async |from: &str, to: &str| {
         let half = format!("/mnt/{va}/half");
         hands(&["cp", from, &half]).await?;
