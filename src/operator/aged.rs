@@ -1,20 +1,20 @@
-//! What was read, each with the time at which it was read. Losing it costs reads.
+//! Values that were read, each with the time of the read. Losing them costs reads.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use super::clock::{self, Instant};
 
-/// So long most of it counts: nothing tells when it changes.
+/// Longest age of most values: no watch reports their changes.
 pub(super) const FRESH: Duration = Duration::from_mins(5);
 
-/// What was not read again for so long is forgotten.
+/// A value that was not read again for this long is forgotten.
 const KEPT: Duration = FRESH.saturating_mul(4);
 
-/// Namespace and name, or what else tells one from the others.
+/// Namespace and name, or another pair that identifies a value.
 pub(super) type Key = (String, String);
 
-/// What is known, by key.
+/// The values by key.
 pub(super) struct Aged<T>(HashMap<Key, (Instant, T)>);
 
 impl<T> Default for Aged<T> {
@@ -24,13 +24,13 @@ impl<T> Default for Aged<T> {
 }
 
 impl<T: Clone> Aged<T> {
-    /// What was read within this time.
+    /// Returns a value that was read within this time.
     pub(super) fn get(&self, key: &Key, within: Duration) -> Option<T> {
         let (at, known) = self.0.get(key)?;
         (clock::instant().duration_since(*at) < within).then(|| known.clone())
     }
 
-    /// Remembers what was read, or that there is nothing; and forgets what nobody asks for any more.
+    /// Remembers a value, or its absence, and forgets old values.
     pub(super) fn put(&mut self, key: Key, read: Option<&T>) {
         self.0.retain(|_, (at, _)| clock::instant().duration_since(*at) < KEPT);
         match read {
@@ -39,7 +39,7 @@ impl<T: Clone> Aged<T> {
         }
     }
 
-    /// Keeps only what has such a first part of its key.
+    /// Keeps only the values whose key has an accepted first part.
     pub(super) fn retain(&mut self, kept: impl Fn(&str) -> bool) {
         self.0.retain(|(first, _), _| kept(first));
     }

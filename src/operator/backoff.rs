@@ -1,7 +1,6 @@
-//! When a failed pass is made again, and from when on its failure is told.
+//! Retry delays per object, and how long a failure must last before it becomes a condition.
 //!
-//! Decides the waits, and how long a failure may last before a person is told. The classes of failures are `error`'s;
-//! `reconcile` puts into conditions what is told.
+//! Decides both. `error` has the classes of failures; `reconcile` writes the conditions.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,8 +10,8 @@ use super::clock::Instant;
 use super::error::{Class, Error, Verdict};
 use crate::api::condition::Reason;
 
-/// How often each object's passes failed in a row, and of which class: the only memory between passes, and losing it
-/// only makes us try sooner.
+/// Failures in a row of each object's passes, with their class. The only memory between passes of these counts; losing it makes
+/// retries come sooner.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     rows: Mutex<HashMap<String, Row>>,
@@ -23,7 +22,7 @@ struct Failure<'a> {
     class: Class,
     verdict: Verdict,
     words: &'a str,
-    /// How long the other side asked us to wait; zero where it did not.
+    /// Delay that the API server requested; zero without a request.
     asked: Duration,
 }
 
@@ -32,38 +31,38 @@ struct Failure<'a> {
 struct Row {
     class: Class,
     times: u32,
-    /// When the failures of this class began.
+    /// First failure of this class in the row.
     since: Instant,
-    /// When the next try is due.
+    /// Time of the next try.
     due: Instant,
     trouble: Option<Trouble>,
 }
 
-/// What is wrong with an object's writes.
+/// The lasting failure of an object's writes.
 #[derive(Debug)]
 struct Trouble {
     reason: Reason,
     message: String,
     since: Instant,
-    /// Whether it is told: it needs a person, or has lasted [`TOLD`].
+    /// Whether the failure is a condition: a person has to act, or it has lasted [`TOLD`].
     told: bool,
 }
 
-/// For this long etcd is asked again at once: a learner is typically in sync 50 ms after it serves.
+/// For this long etcd is asked again at once: a learner is typically in sync 50 ms after it starts to serve.
 const SOON_READY: Duration = Duration::from_secs(1);
 
-/// For this long a refusal is ordinary, and asked about every half second: etcd calls a peer unhealthy for its first five seconds
-/// (server/etcdserver: HealthInterval).
+/// For this long a refusal is ordinary, and the operator asks every half second: etcd calls a peer unhealthy for its first five
+/// seconds (server/etcdserver: HealthInterval).
 const ORDINARY: Duration = Duration::from_secs(6);
 
-/// A failure that may pass by itself is told once it has lasted this long.
+/// A transient failure becomes a condition once it has lasted this long.
 const TOLD: Duration = Duration::from_secs(15);
 
 /// Longest message of a failure in a condition.
 const MAX_TROUBLE: usize = 600;
 
 impl Backoff {
-    /// Notes a failure and says when to try again. `luck` is in `0.0..1.0`.
+    /// Notes a failure and returns the delay of the next try. `luck` is in `0.0..1.0`.
     pub(super) fn failed(&self, object: &str, error: &Error, now: Instant, luck: f64) -> Duration {
         let words = match error {
             Error::Internal(_) => format!("a defect of the operator keeps it from going on: {error}"),
@@ -73,7 +72,7 @@ impl Backoff {
         self.note(object, &Failure { class: error.class(), verdict: error.verdict(), words: &words, asked }, now, luck)
     }
 
-    /// The same of what etcd was not ready for.
+    /// Notes a step that etcd was not ready for, and returns the delay of the next try.
     pub(super) fn not_yet(&self, object: &str, why: &str, now: Instant, luck: f64) -> Duration {
         let words = format!("etcd is not ready for the next step: {why}");
         let (class, verdict) = (Class::NotYet, Class::NotYet.verdict());
@@ -85,11 +84,11 @@ impl Backoff {
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let row = rows.entry(object.to_owned()).or_insert(Row { class, times: 0, since: now, due: now, trouble: None });
         row.trouble = trouble(row.trouble.take(), failure, now);
-        // Woken by an event before the next try was due: that is no further failure in the row.
+        // An event woke the pass before the next try was due: no further failure in the row.
         if row.class == class && row.times > 0 && now < row.due {
             return row.due - now;
         }
-        // Another class is another row: it starts anew.
+        // Another class starts a new row.
         if row.class != class {
             (row.class, row.times, row.since) = (class, 0, now);
         }
@@ -107,7 +106,7 @@ impl Backoff {
         wait
     }
 
-    /// What keeps an object's passes from getting on, and does not pass by itself soon: told in its conditions.
+    /// The lasting failure of an object's passes, as reason and message of a condition.
     pub(super) fn trouble(&self, object: &str) -> Option<(Reason, String)> {
         let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let trouble = rows.get(object)?.trouble.as_ref().filter(|trouble| trouble.told)?;
@@ -120,7 +119,7 @@ impl Backoff {
     }
 }
 
-/// What is wrong with an object's writes after this failure.
+/// The lasting failure of an object's writes after this failure.
 fn trouble(before: Option<Trouble>, failure: &Failure<'_>, now: Instant) -> Option<Trouble> {
     let (reason, at_once) = match failure.verdict {
         Verdict::Nothing => return before,
@@ -132,20 +131,20 @@ fn trouble(before: Option<Trouble>, failure: &Failure<'_>, now: Instant) -> Opti
     let Some(before) = before.filter(|before| before.reason == reason) else {
         return Some(Trouble { reason, message, since: now, told: at_once });
     };
-    // An API server in trouble finds other words for each try, and each would be written: the first that are told stay.
+    // An API server in trouble words each failure differently, and each text would be a write: the first reported text stays.
     let settled = before.told && !at_once && failure.class != Class::NotYet;
     let told = before.told || at_once || now.saturating_duration_since(before.since) >= TOLD;
     Some(Trouble { message: if settled { before.message } else { message }, told, ..before })
 }
 
-/// The wait after `before` earlier failures in a row: doubled each time, up to the longest of the class.
+/// The delay after `before` earlier failures in a row: doubled each time, up to the longest of the class.
 fn wait(class: Class, before: u32, luck: f64) -> Duration {
     let (first, longest) = class.bounds();
     let grown = first.saturating_mul(2_u32.saturating_pow(before.min(16)));
     jitter(grown.min(longest), luck)
 }
 
-/// A fifth more or less, so that many objects that failed together do not come back together.
+/// Adds or subtracts up to a fifth, so that objects that failed together do not retry together.
 pub(super) fn jitter(wait: Duration, luck: f64) -> Duration {
     wait.mul_f64(0.8 + 0.4 * luck.clamp(0.0, 1.0))
 }
@@ -179,7 +178,7 @@ mod tests {
         let table = Backoff::default();
         let conflict = api(409);
         let start = clock::instant();
-        // Each try happens when it is due, far apart.
+        // Each try comes when it is due; the tries are far apart.
         let at = |n: u64| start + Duration::from_mins(n);
         assert_eq!(table.failed("a", &conflict, at(1), 0.5), Duration::from_millis(100));
         assert_eq!(table.failed("a", &conflict, at(2), 0.5), Duration::from_millis(200));
@@ -257,7 +256,7 @@ mod tests {
                 table.failed("a", &fails(n), at(u64::from(n)), 0.5);
                 assert_eq!(table.trouble("a").as_ref(), Some(&told), "{case}, {n} s: nothing is written anew");
             }
-            // Somebody wrote in between: that mends nothing.
+            // A conflict with another writer mends nothing.
             table.failed("a", &api(409), at(100), 0.5);
             assert_eq!(table.trouble("a"), Some(told), "{case}");
             table.clear("a");
@@ -283,7 +282,7 @@ mod tests {
             table.failed("a", &error, start + TOLD * u32::try_from(n).unwrap(), 0.5);
             assert_eq!(table.trouble("a"), None, "{error}");
         }
-        // Nor does it take away what is wrong with writes.
+        // A failed read does not clear the trouble with writes.
         table.failed("a", &api(403), start, 0.5);
         let told = table.trouble("a");
         table.failed("a", &read(500), start, 0.5);

@@ -1,5 +1,5 @@
 //! The watch caches of every kind, with an index by namespace and cluster, so that a pass does not walk the objects of all
-//! others. How they are read, and read past, is in `reader.rs`.
+//! others. `reader.rs` reads from the caches or from the API server.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
 
-/// One cache for each kind we watch.
+/// One cache for each watched kind.
 #[derive(Clone, Debug)]
 pub(super) struct Caches {
     pub(super) clusters: Cache<EtcdCluster>,
@@ -54,7 +54,7 @@ impl Caches {
     }
 }
 
-/// A kind we read: namespaced, known at compile time.
+/// A cached kind: namespaced, known at compile time.
 pub(super) trait Cached:
     Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + Clone
@@ -64,9 +64,9 @@ pub(super) trait Cached:
     + Sync
     + 'static
 {
-    /// Its cache.
+    /// Returns the cache of the kind.
     fn cache(caches: &Caches) -> &Cache<Self>;
-    /// Name of the cluster that its spec names.
+    /// Name of the cluster in the object's spec.
     fn cluster(&self) -> Option<&str> {
         None
     }
@@ -99,7 +99,7 @@ cached! {
     CronJob => cron_jobs;
 }
 
-/// Objects by namespace, by the cluster that they name (empty: none), and by name.
+/// Objects by namespace, by the cluster in their spec (empty: none), and by name.
 type Index<K> = HashMap<String, HashMap<String, HashMap<String, Arc<K>>>>;
 
 /// The cache of one kind.
@@ -147,7 +147,7 @@ impl<K: Cached> Cache<K> {
         self.store.wait_until_ready().now_or_never().is_some_and(|ready| ready.is_ok())
     }
 
-    /// Whether the cache holds every object of a namespace as the watch reported it.
+    /// Whether the cache holds every object of a namespace that the watch reported.
     fn is_whole(&self, namespace: &str) -> bool {
         let unreadable = self.unreadable.read().unwrap_or_else(PoisonError::into_inner);
         !unreadable.broken && unreadable.objects.iter().all(|(place, _)| place != namespace)
@@ -182,7 +182,7 @@ impl<K: Cached> Default for CacheWriter<K> {
 }
 
 impl<K: Cached> CacheWriter<K> {
-    /// The reading end.
+    /// Returns the reading end.
     pub(super) fn cache(&self) -> Cache<K> {
         let (index, unreadable) = (Arc::clone(&self.index), Arc::clone(&self.unreadable));
         Cache { store: self.writer.as_reader(), index, unreadable }
@@ -216,7 +216,7 @@ impl<K: Cached> CacheWriter<K> {
         change(&mut self.unreadable.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Takes what a watch reports.
+    /// Applies an event of the watch.
     pub(super) fn apply(&mut self, event: &Event<K>) {
         let cache = self.cache();
         self.change_unreadable(|unreadable| unreadable.broken = false);
@@ -260,7 +260,7 @@ fn insert<K: Cached>(index: &mut Index<K>, namespace: String, name: String, obje
     index.entry(namespace).or_default().entry(cluster).or_default().insert(name, object);
 }
 
-/// Nothing stays of namespaces and clusters without objects.
+/// Removes an object, and the maps of its cluster and namespace where they are empty.
 fn remove<K>(index: &mut Index<K>, namespace: &str, cluster: &str, name: &str) {
     let Some(clusters) = index.get_mut(namespace) else { return };
     if let Some(objects) = clusters.get_mut(cluster) {

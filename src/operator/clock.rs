@@ -1,4 +1,4 @@
-//! The one file that reads time and waits. Everything else gets time as an argument.
+//! The one file that reads the clock and sleeps. All other code takes the time as an argument.
 
 #![allow(clippy::disallowed_methods, reason = "this is the file that the ban points to")]
 
@@ -8,22 +8,22 @@ use jiff::Timestamp;
 
 pub(super) use tokio::time::Instant;
 
-/// The time of day.
+/// Returns the wall-clock time.
 pub(super) fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// A time that only goes forward, for measuring.
+/// Returns the monotonic time, for measuring.
 pub(super) fn instant() -> Instant {
     Instant::now()
 }
 
-/// Waits.
+/// Sleeps.
 pub(super) async fn sleep(duration: Duration) {
     tokio::time::sleep(duration).await;
 }
 
-/// What `work` gives within `limit`; `None` when the time was up.
+/// Returns the result of `work` within `limit`; `None` after the limit.
 pub(super) async fn within<F: Future>(limit: Duration, work: F) -> Option<F::Output> {
     tokio::time::timeout(limit, work).await.ok()
 }

@@ -1,34 +1,34 @@
-//! What the operator was started with. Decides nothing: `cli` reads flags and environment, this is the plain result.
+//! The operator's configuration. Decides nothing: `cli` reads flags and environment into it.
 
 use std::net::SocketAddr;
 
 use crate::api::pod_security::RunAs;
 use crate::plan::{Proxies, Settings};
 
-/// What the operator was started with.
+/// The operator's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The one namespace to work in; `None`: all of them.
+    /// The one watched namespace; `None`: all namespaces.
     pub watch_namespace: Option<String>,
     /// Namespace of the leader's Lease.
     pub lease_namespace: String,
     /// Name of the leader's Lease.
     pub lease_name: String,
-    /// Who this process is in the Lease: the Pod's name, so that a restarted container takes its own lease up again.
+    /// Holder identity of this process in the Lease: the Pod's name, so that a restarted container keeps its own lease.
     pub identity: String,
-    /// Image of this very binary, for gate and agent.
+    /// Image of this binary, for gate and agent.
     pub agent_image: String,
     /// Repository of etcd's image.
     pub etcd_repository: String,
-    /// What stands between Pods and stores.
+    /// Proxies between Pods and stores.
     pub proxies: Proxies,
-    /// The domain of the Kubernetes cluster, where it is known.
+    /// Domain of the Kubernetes cluster, if known.
     pub cluster_domain: Option<String>,
-    /// The user of Pods, where no spec chooses.
+    /// User of Pods whose spec names none.
     pub pod_run_as: RunAs,
-    /// Where `/healthz`, `/readyz` and `/metrics` are served.
+    /// Listen address of `/healthz`, `/readyz` and `/metrics`.
     pub listen: SocketAddr,
-    /// For crash tests: the process ends hard right after this many successful writes.
+    /// For crash tests: the process aborts right after this many successful writes.
     pub die_after_writes: Option<u64>,
 }
 
@@ -41,14 +41,14 @@ fn cluster_domain(resolv_conf: &str) -> Option<String> {
 }
 
 impl Config {
-    /// The same, with the domain of the Kubernetes cluster from this /etc/resolv.conf, where no flag names it.
+    /// Sets the domain of the Kubernetes cluster from this /etc/resolv.conf, where no flag names it.
     #[must_use]
     pub fn in_domain_of(mut self, resolv_conf: &str) -> Self {
         self.cluster_domain = self.cluster_domain.or_else(|| cluster_domain(resolv_conf));
         self
     }
 
-    /// The part of it that plans may depend on.
+    /// The part of the configuration that plans may depend on.
     pub(super) fn settings(&self) -> Settings {
         Settings {
             agent_image: self.agent_image.clone(),

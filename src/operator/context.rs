@@ -1,6 +1,6 @@
-//! What every pass may use: clients, caches, connections, clock-free settings, and the one door for writes.
+//! Resources of every pass: clients, caches, connections, settings without a clock, and the single path for writes.
 //!
-//! Decides who may write (only the leader, I19) and how long a call may take. It keeps no facts about objects.
+//! Decides that only the leader writes (I19), and how long a call may take. It keeps no facts about objects.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,35 +25,35 @@ use super::unstarted::UnstartedPods;
 use super::wake::Wakers;
 use crate::plan::Settings;
 
-/// Deadline of one call to the API server: longer than its own storage takes on a bad day, shorter than a lease.
+/// Deadline of one call to the API server: longer than the API server's storage takes when slow, shorter than a lease.
 const CALL: Duration = Duration::from_secs(10);
 
-/// What every pass may use.
+/// Resources of every pass.
 #[derive(Debug)]
 pub(super) struct Context {
-    /// For reads and watches; repeats by itself what the server could not answer.
+    /// Client of reads and watches; it retries calls that the API server could not answer.
     pub(super) read: ReadClient,
-    /// For writes; never repeats by itself: a POST that was carried out and not answered must be looked at first.
+    /// Client of writes; it never retries: a POST that was carried out and not answered has to be read back first.
     pub(super) write: WriteClient,
     /// The watch caches.
     pub(super) caches: Caches,
-    /// The queues, for what no watch tells of.
+    /// The queues, for changes that no watch reports.
     pub(super) wakers: Wakers,
     /// Connections to etcd members.
     pub(super) etcd: Pool,
     /// Pods of Jobs that were deleted before their agent ran.
     pub(super) unstarted: UnstartedPods,
-    /// What was read of certificates.
+    /// Certificates that were read.
     pub(super) tls: Memory,
-    /// Where Events go.
+    /// The sender of Events.
     pub(super) events: Events,
-    /// Numbers.
+    /// The operator's metrics.
     pub(super) metrics: Arc<Metrics>,
-    /// What plans may know of our configuration.
+    /// The part of the configuration that plans may depend on.
     pub(super) settings: Settings,
-    /// How often each object failed in a row.
+    /// Failures in a row of each object.
     pub(super) backoff: Backoff,
-    /// How far this clock is from the API server's.
+    /// Difference between this clock and the API server's.
     pub(super) skew: Skew,
     /// Writes whose effect does not stay.
     pub(super) repeats: Repeats,
@@ -61,17 +61,17 @@ pub(super) struct Context {
     pub(super) own: OwnWrites,
     /// Whether this process holds the lease.
     pub(super) leading: watch::Receiver<bool>,
-    /// Which namespaces other installs work in.
+    /// Namespaces in which other installs work.
     pub(super) elsewhere: Elsewhere,
-    /// Counts writes.
+    /// The count of successful writes.
     pub(super) writes: Writes,
 }
 
-/// A client that repeats reads by itself.
+/// A client that retries reads.
 #[derive(Clone)]
 pub(super) struct ReadClient(pub(super) Client);
 
-/// A client that never repeats anything by itself.
+/// A client that never retries.
 #[derive(Clone)]
 pub(super) struct WriteClient(pub(super) Client);
 
@@ -87,7 +87,7 @@ impl std::fmt::Debug for WriteClient {
     }
 }
 
-/// Counts successful writes, and ends the process after the n-th where a crash test asks for it.
+/// Counts successful writes, and ends the process after the n-th where a crash test requests it.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
     done: AtomicU64,
@@ -103,14 +103,14 @@ impl Writes {
     fn count(&self) {
         let done = self.done.fetch_add(1, Ordering::SeqCst) + 1;
         if self.die_after == Some(done) {
-            // As hard as a crash: nothing is finished, given back or said.
+            // Like a crash: the process finishes nothing, gives nothing back and reports nothing.
             std::process::abort();
         }
     }
 }
 
 impl Context {
-    /// One read of the API server, within its deadline.
+    /// Makes one read of the API server, within its deadline.
     pub(super) async fn reading<T>(
         &self,
         what: impl FnOnce() -> String,
@@ -123,7 +123,7 @@ impl Context {
         }
     }
 
-    /// One write to the API server: by the leader only, within its deadline, counted.
+    /// Makes one write to the API server: only as the leader, within its deadline, counted.
     pub(super) async fn writing<T>(
         &self,
         kind: &'static str,
@@ -147,7 +147,7 @@ impl Context {
         if *self.leading.borrow() { Ok(()) } else { Err(Error::NotLeader) }
     }
 
-    /// A write was carried out.
+    /// Counts a write that was carried out.
     pub(super) fn wrote(&self, kind: &'static str, verb: &'static str) {
         self.metrics.write(kind, verb);
         self.writes.count();

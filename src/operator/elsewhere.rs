@@ -1,10 +1,10 @@
-//! Whether another install of Holdfast works in a namespace: one that is installed for a single namespace keeps its Lease
-//! there. Only an install for all namespaces asks, before each pass that may write.
+//! Whether another install of Holdfast works in a namespace: an install for a single namespace keeps its Lease there. Only an
+//! install for all namespaces asks, before each pass that may write.
 //!
-//! Decides that the namespace belongs to the other install while the Lease exists and changes: it counts as given up only
-//! after it stood unchanged for a minute by our clock, also without a holder, since an operator that is restarted gives it
-//! back for a moment. Losing what is remembered costs that minute. The guards of each act keep two operators from undoing
-//! what the other has done in the moment before the Lease is seen (I12).
+//! Decides that the namespace belongs to the other install while the Lease exists and changes. The Lease counts as abandoned only
+//! after it stood unchanged for a minute by this process's clock, even without a holder, because an operator that restarts gives
+//! it back for a moment. Losing this memory costs that minute. Between the start of the other install and the first read of its
+//! Lease, the guards of each act keep two operators from undoing each other's writes (I12).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,14 +15,14 @@ use kube::ResourceExt;
 
 use super::clock::Instant;
 
-/// A Lease that stood unchanged for so long is nobody's. It is renewed every two seconds.
+/// A Lease that stood unchanged for this long is abandoned. Its holder renews it every two seconds.
 pub(super) const GIVEN_UP: Duration = Duration::from_mins(1);
 
 /// So long a judgement holds for acts that the caches are enough for. Two installs may both act for this time: the guards of
 /// each act keep them apart (I12).
 const RECENT: Duration = Duration::from_secs(2);
 
-/// What was last seen of the Leases of other namespaces.
+/// The Leases of other namespaces as they were read last.
 #[derive(Debug, Default)]
 pub(super) struct Elsewhere {
     own: Option<(String, String)>,
@@ -30,7 +30,7 @@ pub(super) struct Elsewhere {
     judged: Mutex<HashMap<String, (Instant, bool)>>,
 }
 
-/// A Lease's version, and since when it stands so.
+/// A Lease's version, and the first time that this version was read.
 #[derive(Debug)]
 struct Sight {
     version: String,
@@ -38,24 +38,24 @@ struct Sight {
 }
 
 impl Elsewhere {
-    /// `own`: namespace and name of our own Lease where all namespaces are watched.
+    /// `own`: namespace and name of this process's Lease where it watches all namespaces.
     pub(super) fn new(own: Option<(String, String)>) -> Self {
         Self { own, seen: Mutex::default(), judged: Mutex::default() }
     }
 
-    /// Name of the Lease that tells of another install in this namespace; `None` where no other is looked for.
+    /// Name of the Lease of another install in this namespace; `None` where there can be no other install.
     pub(super) fn lease(&self, namespace: &str) -> Option<&str> {
         self.own.as_ref().filter(|(home, _)| home != namespace).map(|(_, name)| name.as_str())
     }
 
-    /// The judgement of the last seconds, if there is one.
+    /// The judgement of the last two seconds, if there is one.
     pub(super) fn recent(&self, namespace: &str, now: Instant) -> Option<bool> {
         let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
         judged.retain(|_, (at, _)| now.duration_since(*at) < RECENT);
         judged.get(namespace).map(|(_, elsewhere)| *elsewhere)
     }
 
-    /// Whether another install works in this namespace, which has this Lease.
+    /// Judges by this Lease whether another install works in the namespace.
     pub(super) fn judge(&self, namespace: &str, lease: Option<&Lease>, now: Instant) -> bool {
         let elsewhere = self.judge_lease(namespace, lease, now);
         let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
-//! What can go wrong with effects: each error knows its class, and each class when to try again.
+//! Errors of effects: each error has a class, and each class has retry delays.
 //!
-//! Decides classes, their waits, and what a failure tells of an object's writes; `backoff` counts. Nothing here is a verdict
-//! about a cluster: those are `Waiting` and conditions.
+//! Decides classes, their delays, and the verdict of a failure on an object's writes; `backoff` counts. Nothing here judges a
+//! cluster: `Waiting` and conditions do.
 
 use std::time::Duration;
 
@@ -10,70 +10,70 @@ use kube::core::Status;
 
 use crate::api::condition::Reason;
 
-/// A failed effect, and what was being done.
+/// A failed effect, with the step that failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// The API server answered no, or could not be reached.
+    /// The API server refused, or did not answer.
     #[error("{what}: {}", said(source))]
     Kube {
-        /// What was being done.
+        /// The step that failed.
         what: String,
-        /// Whether it was to change something.
+        /// Whether the call was a write.
         writes: bool,
         /// The cause.
         #[source]
         source: Box<kube::Error>,
     },
-    /// No answer in time. The call may have been carried out all the same: the next pass looks.
+    /// No answer within the deadline. The call may have been carried out all the same: the next pass reads.
     #[error("{what}: no answer in time")]
     Timeout {
-        /// What was being done.
+        /// The step that failed.
         what: String,
-        /// Whether something was to change at the API server.
+        /// Whether the call was a write to the API server.
         writes: bool,
     },
-    /// etcd answered no, or could not be reached.
+    /// etcd refused, or did not answer.
     #[error("{what}: {message}")]
     Etcd {
-        /// What was being done.
+        /// The step that failed.
         what: String,
         /// The cause.
         message: String,
     },
-    /// Something of somebody else stands where ours belongs (I13).
+    /// An object of another owner has the name that ours needs (I13).
     #[error("{0}")]
     NameConflict(String),
-    /// The world is no longer as the decision saw it: nothing was done.
+    /// An object changed after the decision: the operator did nothing.
     #[error("{0}")]
     Stale(String),
-    /// This process does not hold the lease (any more): nothing was done (I19).
+    /// This process does not hold the lease (any more): the operator wrote nothing (I19).
     #[error("not the leader: nothing was written")]
     NotLeader,
-    /// The API server dropped fields of a status: the CRD of this kind is older than the operator. The rest of the pass
-    /// was not done.
+    /// The API server dropped fields of a status: the CRD of this kind is older than the operator. The operator skipped the rest of
+    /// the pass.
     #[error(
         "the API server dropped fields of the status: the definition of {0} is older than the operator. Apply \
          `holdfast manifests --only crds` of the operator's version"
     )]
     DefinitionOutdated(&'static str),
-    /// A write had no lasting effect, several times in a row.
+    /// A write had no lasting effect several times in a row.
     #[error(
         "{what}: the change is taken back each time. An admission policy or another controller does so: compare the object with \
          `kubectl get -o yaml --show-managed-fields`, and exempt objects of Holdfast"
     )]
     Reverted {
-        /// The write.
+        /// The write: act and object.
         what: String,
         /// The time until the next try.
         wait: Duration,
     },
-    /// The operator's clock differs from the API server's: no certificate was issued.
+    /// The operator's clock differs from the API server's: the operator issued no certificate.
     #[error(
         "the operator's clock is {} the API server's, so no certificate is issued. Synchronise the clocks of the nodes (NTP)",
         off(*.0)
     )]
     ClockSkewed(SignedDuration),
-    /// A defect of ours.
+    /// A defect of the operator.
     #[error("{0}")]
     Internal(String),
 }
@@ -85,38 +85,38 @@ fn off(ahead: SignedDuration) -> String {
     if minutes < 120 { format!("{minutes} min {side}") } else { format!("{} h {side}", (minutes + 30) / 60) }
 }
 
-/// Classes of errors: the label of a metric, and a row of the back-off table.
+/// Classes of errors: the label of a metric, and the key of the retry delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Class {
-    /// Somebody wrote in between.
+    /// Another writer changed the object first.
     Conflict,
-    /// The API server asked us to slow down.
+    /// The API server asked for fewer calls.
     Throttled,
-    /// The API server could not be reached or is in trouble.
+    /// The API server did not answer, or answered with a failure of its own.
     Unavailable,
     /// No answer in time.
     Timeout,
-    /// We may not do this.
+    /// The operator lacks the right.
     Denied,
     /// The API server finds the object invalid.
     Invalid,
-    /// What we wanted to change is gone.
+    /// The object to change is gone.
     Gone,
-    /// Somebody else's object has the name.
+    /// An object of another owner has the name.
     NameConflict,
-    /// etcd said no or was silent.
+    /// etcd refused or did not answer.
     Etcd,
-    /// etcd was not ready for what it was asked to do, and said why.
+    /// etcd was not ready for the change, and gave the reason.
     NotYet,
     /// Not the leader.
     NotLeader,
-    /// The API server does not store all of a status.
+    /// The API server does not store all fields of a status.
     Outdated,
     /// A write whose effect does not stay.
     Reverted,
-    /// The clocks differ.
+    /// The clocks of operator and API server differ.
     Skewed,
-    /// A defect of ours.
+    /// A defect of the operator.
     Internal,
 }
 
@@ -162,16 +162,16 @@ impl Class {
         }
     }
 
-    /// First and longest wait. A conflict is cured by looking again; what a person has to change is asked for rarely.
+    /// First and longest delay. A new read cures a conflict. A failure that a person has to fix is retried rarely.
     pub(super) const fn bounds(self) -> (Duration, Duration) {
         match self {
             Self::NotYet => (Duration::from_millis(100), Duration::from_secs(10)),
-            // Somebody wrote in between: the next look sees it.
+            // Another writer came first: the next read shows its write.
             Self::Conflict | Self::Gone => (Duration::from_millis(100), Duration::from_secs(2)),
             Self::Etcd => (Duration::from_millis(200), Duration::from_secs(10)),
             Self::Unavailable | Self::Timeout => (Duration::from_millis(200), Duration::from_secs(30)),
             Self::Throttled => (Duration::from_secs(1), Duration::from_mins(1)),
-            // Until a person changes something: roles, quotas, a name.
+            // A person has to change a role, a quota or a name.
             Self::Denied
             | Self::Invalid
             | Self::NameConflict
@@ -183,7 +183,7 @@ impl Class {
         }
     }
 
-    /// What a failure of it tells of an object's writes.
+    /// The verdict of a failure of this class on an object's writes.
     pub(super) const fn verdict(self) -> Verdict {
         match self {
             Self::NameConflict => Verdict::Needs(Reason::NameConflict),
@@ -192,7 +192,7 @@ impl Class {
             Self::Skewed => Verdict::Needs(Reason::ClockSkewed),
             Self::Outdated => Verdict::Needs(Reason::DefinitionsOutdated),
             Self::NotYet => Verdict::Passes(Reason::WaitingForEtcd),
-            // An API server that restarts is back within seconds; a webhook that is down is so until somebody looks.
+            // An API server that restarts is back within seconds. A webhook that is down stays down until a person acts.
             Self::Throttled | Self::Unavailable | Self::Timeout | Self::Internal => {
                 Verdict::Passes(Reason::WriteRefused)
             }
@@ -201,7 +201,7 @@ impl Class {
         }
     }
 
-    /// Whether it is part of daily life and not worth a warning in the log.
+    /// Whether the class is ordinary and needs no warning in the log.
     pub(super) const fn is_ordinary(self) -> bool {
         matches!(self, Self::Conflict | Self::Gone | Self::NotLeader)
     }
@@ -218,7 +218,7 @@ impl Error {
         Self::Kube { what: what.into(), writes: true, source: Box::new(source) }
     }
 
-    /// Its class.
+    /// The error's class.
     pub(super) fn class(&self) -> Class {
         match self {
             Self::Kube { source, .. } => match source.as_ref() {
@@ -237,8 +237,8 @@ impl Error {
         }
     }
 
-    /// What the API server said where it refuses until somebody changes something: a quota, a policy, a wrong field, a
-    /// webhook that does not answer.
+    /// The API server's message where the refusal lasts until a person acts: a quota, a policy, a wrong field, a webhook that
+    /// does not answer.
     pub(super) fn refused(&self) -> Option<String> {
         match self {
             Self::Kube { source, .. } if matches!(self.class(), Class::Denied | Class::Invalid) => Some(said(source)),
@@ -252,10 +252,10 @@ impl Error {
         matches!(self, Self::Kube { source, .. } if matches!(source.as_ref(), kube::Error::Api(status) if status.code == 403))
     }
 
-    /// What it tells of an object's writes.
+    /// The verdict of this failure on an object's writes.
     pub(super) fn verdict(&self) -> Verdict {
         match self {
-            // A failed read says nothing about writes: it neither sets nor clears their trouble.
+            // A failed read neither sets nor clears the trouble with writes.
             Self::Kube { writes: false, .. } | Self::Timeout { writes: false, .. } => Verdict::Nothing,
             Self::Kube { .. }
             | Self::Timeout { .. }
@@ -270,7 +270,7 @@ impl Error {
         }
     }
 
-    /// How long the API server asked us to wait, if it did.
+    /// The delay that the API server requested, if it requested one.
     pub(super) fn asked_to_wait(&self) -> Option<Duration> {
         let source = match self {
             Self::Reverted { wait, .. } => return Some(*wait),
@@ -283,7 +283,7 @@ impl Error {
     }
 }
 
-/// What the API server said, for people: its own sentence where there is one.
+/// The API server's message, if there is one; else the client's.
 fn said(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
@@ -291,8 +291,8 @@ fn said(error: &kube::Error) -> String {
     }
 }
 
-/// The API server's sentence up to the name of a webhook that it could not ask. What follows is of this one try: an
-/// address, a time, a connection.
+/// The API server's message up to the name of the webhook that did not answer. The rest differs with every try: an address, a
+/// time, a connection.
 fn unanswered_webhook(said: &str) -> Option<&str> {
     const CALLING: &str = "failed calling webhook \"";
     let name = said.find(CALLING)? + CALLING.len();
@@ -312,16 +312,16 @@ fn by_status(status: &Status) -> Class {
     }
 }
 
-/// What a failure tells of an object's writes.
+/// Verdict of a failure on an object's writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing: what was wrong with them still is.
+    /// No verdict: earlier trouble stays.
     Nothing,
-    /// What was wrong with them is over: something else fails now.
+    /// Earlier trouble is over: a later step fails now.
     Over,
-    /// They fail until a person changes something.
+    /// Writes fail until a person acts.
     Needs(Reason),
-    /// They fail, and that may pass by itself: it is told when it has lasted.
+    /// Writes fail, perhaps for a short time: the failure becomes a condition once it has lasted.
     Passes(Reason),
 }
 

@@ -1,6 +1,6 @@
 //! Events (`events.k8s.io`) about acts and changes of conditions.
 //!
-//! Publishing is a courtesy: it has its own task and a bounded queue, and never holds up or fails a pass. The operator
+//! An Event is best effort: publishing has its own task and a bounded queue, and never delays or fails a pass. The operator
 //! needs `create` and `patch` on `events.k8s.io/events`.
 
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::api::FIELD_MANAGER;
 use crate::api::condition::Reason;
 use crate::plan::Note;
 
-/// More waiting than this is dropped: news of a minute ago help nobody.
+/// Length of the queue. A full queue drops Events: an Event a minute late is of no use.
 const QUEUE: usize = 256;
-/// The API refuses longer notes.
+/// Longest note that the API server accepts.
 const MAX_NOTE: usize = 1000;
-/// One Event must not hold up the next for long.
+/// Deadline of one Event, so that it does not delay the next for long.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// The door to the publishing task.
+/// Sends Events to the publishing task.
 #[derive(Clone, Debug)]
 pub(super) struct Events {
     queue: mpsc::Sender<(ObjectReference, Event)>,
@@ -54,8 +54,8 @@ impl Events {
         Self { queue, metrics }
     }
 
-    /// Publishes a note about an object. `action` tells apart notes of the same reason: the recorder folds equal ones
-    /// into a count and would show the first one's text for all.
+    /// Publishes a note about an object. `action` separates notes of the same reason: the recorder folds notes of equal reason and
+    /// action into a count, with the first note's text.
     pub(super) fn say(&self, about: &ObjectReference, action: &str, note: &Note) {
         let event = Event {
             type_: if note.warning { EventType::Warning } else { EventType::Normal },
@@ -70,9 +70,9 @@ impl Events {
     }
 }
 
-/// Notes for the conditions whose news a person wants: another status of Ready, Available or Degraded, or a new reason
-/// that needs a person. Several conditions often change for the same reason: the first one speaks for all. `Progressing`
-/// repeats what the acts' own Events say.
+/// Notes for changes of conditions that concern a person: another status of Ready, Available or Degraded, or a new reason that
+/// needs a person. Where several conditions change for the same reason, only the first gets a note. `Progressing` gets none: it
+/// repeats the Events of the acts.
 pub(super) fn changes(old: &[Condition], new: &[Condition]) -> Vec<Note> {
     let mut out: Vec<Note> = vec![];
     for now in new.iter().filter(|now| now.type_ != "Progressing") {
@@ -82,7 +82,7 @@ pub(super) fn changes(old: &[Condition], new: &[Condition]) -> Vec<Note> {
         if same_status && (!for_a_person || before.is_some_and(|b| b.reason == now.reason)) {
             continue;
         }
-        // A condition that is born good is no news.
+        // A new condition with a good status is no news.
         let warns = matches!(now.type_.as_str(), "Degraded" | "AtRisk");
         let bad = if warns { "True" } else { "False" };
         if (before.is_none() && now.status != bad) || out.iter().any(|n| n.reason == now.reason) {

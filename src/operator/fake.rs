@@ -1,5 +1,5 @@
-//! For tests: an API server that gives prepared answers and remembers what it was asked. It understands nothing; what a
-//! real one does with a guard is tested on a real one.
+//! For tests: an API server that gives prepared answers and records the requests. It interprets nothing; tests against a real API
+//! server cover guards.
 
 use std::sync::{Arc, Mutex};
 
@@ -29,7 +29,7 @@ use super::watches::CacheWriters;
 use crate::api::EtcdCluster;
 use crate::plan::{Proxies, Settings};
 
-/// What was asked: method, path with query, body.
+/// A recorded request: method, path with query, body.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Asked {
     pub(super) method: String,
@@ -37,8 +37,8 @@ pub(super) struct Asked {
     pub(super) body: Value,
 }
 
-/// One prepared answer: to this method, on paths that contain this. `null` repeats the body of the request, as a write
-/// that is taken whole does.
+/// One prepared answer: to this method, on paths that contain this text. `null` echoes the body of the request, as the API server
+/// does after an accepted write.
 pub(super) type Answer = (&'static str, &'static str, u16, Value);
 
 #[derive(Clone)]
@@ -48,7 +48,7 @@ struct Script {
     date: Arc<Mutex<Option<String>>>,
 }
 
-/// A context that talks to it.
+/// A context that talks to this API server.
 pub(super) struct Fake {
     pub(super) ctx: Arc<Context>,
     pub(super) leading: watch::Sender<bool>,
@@ -57,12 +57,12 @@ pub(super) struct Fake {
 }
 
 impl Fake {
-    /// Starts it; this process leads.
+    /// Starts the API server; this process leads.
     pub(super) async fn start(answers: Vec<Answer>) -> Self {
         Self::with(vec![], answers).await
     }
 
-    /// The same, with these clusters in the cache.
+    /// Starts the API server with these clusters in the cache.
     pub(super) async fn with(cached: Vec<EtcdCluster>, answers: Vec<Answer>) -> Self {
         let mut clusters = CacheWriter::<EtcdCluster>::default();
         for cluster in cached {
@@ -71,7 +71,7 @@ impl Fake {
         Self::filled(Caches { clusters: clusters.cache(), ..CacheWriters::default().caches() }, answers).await
     }
 
-    /// The same, with these caches.
+    /// Starts the API server with these caches.
     pub(super) async fn filled(caches: Caches, answers: Vec<Answer>) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let script = Script { answers: Arc::new(answers), log: Arc::default(), date: Arc::default() };
@@ -115,18 +115,18 @@ impl Fake {
         Self { ctx, leading, log, date }
     }
 
-    /// Everything it was asked that would change something, without Events.
+    /// All writes, without Events.
     pub(super) fn writes(&self) -> Vec<Asked> {
         let all = self.log.lock().unwrap();
         all.iter().filter(|a| a.method != "GET" && !a.path.contains("/events")).cloned().collect()
     }
 
-    /// Everything it was asked, in order, without Events.
+    /// All requests, in order, without Events.
     pub(super) fn log(&self) -> Vec<Asked> {
         self.log.lock().unwrap().iter().filter(|asked| !asked.path.contains("/events")).cloned().collect()
     }
 
-    /// How often it was asked to write at a path that contains this.
+    /// Number of writes at a path that contains this text.
     pub(super) fn count_writes(&self, part: &str) -> usize {
         let all = self.log.lock().unwrap();
         all.iter().filter(|asked| asked.method != "GET" && asked.path.contains(part)).count()
@@ -137,26 +137,26 @@ impl Fake {
         *self.date.lock().unwrap() = Some(date.to_owned());
     }
 
-    /// Everything it was asked to read.
+    /// Paths of all reads.
     pub(super) fn reads(&self) -> Vec<String> {
         self.log.lock().unwrap().iter().filter(|a| a.method == "GET").map(|a| a.path.clone()).collect()
     }
 }
 
-/// What an API server says when it refuses.
+/// The API server's answer to a refused request.
 pub(super) fn refusal(code: u16, reason: &str) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": reason, "code": code,
         "message": format!("refused: {reason}")})
 }
 
-/// What it says when it has no object of this name.
+/// The API server's answer where no object has this name.
 pub(super) fn missing(name: &str) -> Value {
     let mut said = refusal(404, "NotFound");
     said["details"] = json!({"name": name});
     said
 }
 
-/// The last part of a path: an object's name.
+/// The last part of a path: the object's name.
 fn request_name(path: &str) -> &str {
     path.split('?').next().and_then(|path| path.rsplit('/').next()).unwrap_or_default()
 }

@@ -1,6 +1,6 @@
 //! `/healthz`, `/readyz` and `/metrics`.
 //!
-//! Healthy: the process answers. Ready: the caches are filled; a standby is ready too, since it could lead at once.
+//! Healthy: the process answers. Ready: the caches are filled; a standby is ready too, because it could lead at once.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,18 +23,18 @@ use super::status::cluster_state;
 use crate::api::EtcdSnapshot;
 use crate::api::snapshot::Phase;
 
-/// What the pages show.
+/// Data of the pages.
 #[derive(Clone, Debug)]
 pub(super) struct Pages {
-    /// Numbers.
+    /// The operator's metrics.
     pub(super) metrics: Arc<Metrics>,
     /// Whether the caches are filled.
     pub(super) ready: Arc<AtomicBool>,
-    /// Clusters, snapshots and stores are read anew for each scrape.
+    /// Source of the metrics of clusters, snapshots and stores, computed for each scrape.
     pub(super) caches: Caches,
 }
 
-/// Serves the pages until the process ends, so that probes are answered while it stops, too.
+/// Serves the pages until the process ends, so that probes get answers during the shutdown too.
 pub(super) async fn serve(listen: SocketAddr, pages: Pages) -> anyhow::Result<()> {
     let listener = bind(listen).await.with_context(|| format!("--listen {listen}: the address cannot be used"))?;
     let app = Router::new()
@@ -45,7 +45,7 @@ pub(super) async fn serve(listen: SocketAddr, pages: Pages) -> anyhow::Result<()
     axum::serve(listener, app).await.context("HTTP server")
 }
 
-/// `[::]` takes IPv4 as well; a kernel without IPv6 has no such address.
+/// Binds the address. `[::]` takes IPv4 as well; a kernel without IPv6 lacks the address.
 async fn bind(listen: SocketAddr) -> std::io::Result<TcpListener> {
     match TcpListener::bind(listen).await {
         Err(error) if listen.ip() == Ipv6Addr::UNSPECIFIED && !has_no_room(&error) => {
@@ -78,7 +78,7 @@ async fn metrics(State(pages): State<Pages>) -> impl IntoResponse {
         let is = |s: &&Arc<EtcdSnapshot>| s.status.as_ref().map(|s| s.phase).unwrap_or_default() == phase;
         pages.metrics.snapshots(phase.as_str(), snapshots.iter().filter(is).count());
     }
-    // Whoever does not lead may have an old view of them for longer than anybody notices.
+    // A standby's view of the schedules may be old for a long time without a sign of it.
     let schedules = if pages.metrics.is_leading() { pages.caches.schedules.state() } else { vec![] };
     let stores = pages.caches.backup_stores.state();
     let objects = object_metrics::registry(&clusters, &stores, &schedules, clock::now());

@@ -1,4 +1,4 @@
-//! The five kinds we reconcile: which observer, which plan and which rules belong together. Decides nothing.
+//! The five kinds with a pass: observer, plan and safety rules of each. Decides nothing.
 
 use std::time::Duration;
 
@@ -22,48 +22,49 @@ use crate::plan::live_reads::lacks_parts;
 use crate::plan::safety::{Broken, Checked};
 use crate::plan::{Act, Plan, cluster, member, schedule, snapshot, store};
 
-/// One kind that we reconcile.
+/// A kind with a pass.
 pub(super) trait Kind: Send + Sync + 'static {
-    /// Its name.
+    /// Name of the kind.
     const NAME: &'static str;
-    /// The object.
+    /// Type of the object.
     type Object: Cached + Serialize + 'static;
-    /// Its status.
+    /// Type of the object's status.
     type Status: Clone + PartialEq + Serialize + Send + Sync + 'static;
-    /// What one pass sees.
+    /// Input of one pass.
     type Seen: Send + Sync;
 
-    /// Looks.
+    /// Reads the input of a pass; `None` when the object is gone.
     fn observe(
         reader: Reader<'_>,
         name: &str,
         uid: &str,
     ) -> impl Future<Output = Result<Option<Self::Seen>, Error>> + Send;
-    /// Decides.
+    /// Makes the plan.
     fn plan(seen: &Self::Seen, now: Timestamp) -> Plan<Self::Status>;
     /// Checks the plan against the rules of the kind.
     fn check(seen: &Self::Seen, plan: Plan<Self::Status>) -> Result<Checked<Self::Status>, Broken<Self::Status>>;
-    /// The object that was seen.
+    /// The object of the pass.
     fn object(seen: &Self::Seen) -> &Self::Object;
-    /// Its status.
+    /// The object's status.
     fn status(object: &Self::Object) -> Option<&Self::Status>;
-    /// Sets its status.
+    /// Sets the object's status.
     fn put_status(object: &mut Self::Object, status: Self::Status);
     /// The conditions in a status.
     fn conditions(status: &Self::Status) -> &[Condition];
-    /// The same, to change.
+    /// The conditions in a status, mutable.
     fn conditions_mut(status: &mut Self::Status) -> &mut Vec<Condition>;
     /// Puts the latch that an act carries into a status; `false` where the kind has no such latch.
     fn latch(status: &mut Self::Status, act: &Act) -> bool {
         let _ = (status, act);
         false
     }
-    /// Where changes of etcd's membership go.
+    /// Address of the leader, which receives changes of etcd's membership.
     fn leader(ctx: &Context, seen: &Self::Seen) -> Option<Address> {
         let _ = (ctx, seen);
         None
     }
-    /// Whether the objects that guard an act are still of the version that was seen ([`LiveReads::Guards`](crate::plan::live_reads::LiveReads)).
+    /// Whether the objects that guard an act still have the version of the pass
+    /// ([`LiveReads::Guards`](crate::plan::live_reads::LiveReads)).
     fn are_guards_current(
         reader: Reader<'_>,
         seen: &Self::Seen,

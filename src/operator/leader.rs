@@ -1,10 +1,10 @@
 //! Leader election over a Lease: one process acts, others wait with warm caches.
 //!
-//! `evaluate` decides, the loop does. A Lease of somebody else counts as given up only after it stood unchanged for its
-//! duration by *our* clock, so clocks need not agree. Every write carries the resourceVersion that was read, so of two
-//! takers one loses; and a holder that cannot renew in time stops by itself, before anybody else may take over: it counts
-//! from the moment before it sends a renewal, however late the answer comes. Safety does not rest on this: the guards of
-//! each act do (I19). The operator needs `get`, `create` and `update` on its Lease.
+//! `evaluate` decides, the loop acts. Another holder's Lease counts as abandoned only after it stood unchanged for its duration by
+//! this process's clock, so clocks need not agree. Every write carries the resourceVersion that was read, so of two takers one
+//! gets a conflict. A holder that cannot renew in time stops before another process may take over: its time counts from the moment
+//! before it sends a renewal, however late the answer comes. Safety does not rest on the election but on the guards of each act
+//! (I19). The operator needs `get`, `create` and `update` on its Lease.
 
 use std::time::Duration;
 
@@ -20,36 +20,36 @@ use super::clock::{self, Instant};
 use super::config::Config;
 use crate::api::FIELD_MANAGER;
 
-/// How long a Lease stands after its last renewal. A new leader after a crash begins within this time.
+/// Duration of a Lease after its last renewal. After a crash a new leader starts within this time.
 const DURATION: Duration = Duration::from_secs(15);
 
-/// How a holder keeps its Lease.
+/// The times of a holder in production.
 const PACE: Pace =
     Pace { give_up: Duration::from_secs(8), every: Duration::from_secs(2), deadline: Duration::from_secs(3) };
 
 /// The times of a holder.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
-    /// A holder whose last successful renewal was sent so long ago stops, well before anybody else may begin.
+    /// A holder whose last successful renewal was sent this long ago stops, well before another process may start.
     give_up: Duration,
-    /// How often the Lease is renewed, or looked at: several tries fit before giving up.
+    /// Interval of renewals, or of reads by a standby: several tries fit before giving up.
     every: Duration,
-    /// Deadline of one look with its write.
+    /// Deadline of one read with its write.
     deadline: Duration,
 }
 
-/// What to do about a Lease.
+/// Next step for a Lease.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// Nobody has it: take it.
+    /// The Lease has no holder: take it.
     Take,
-    /// It is ours: renew it.
+    /// This process holds the Lease: renew it.
     Renew,
-    /// It is somebody else's.
+    /// Another process holds the Lease.
     Wait,
 }
 
-/// What was last seen of the Lease, and since when it stands so.
+/// The version of the Lease that was read last, and the first time it was read.
 #[derive(Clone, Debug, PartialEq)]
 struct Sight {
     version: Option<String>,
@@ -71,7 +71,7 @@ fn evaluate(lease: &Lease, me: &str, unchanged_for: Duration) -> Step {
     }
 }
 
-/// The Lease as we want to write it.
+/// The Lease with this process as its holder.
 fn ours(mut lease: Lease, me: &str, step: &Step, now: Timestamp) -> Lease {
     let mut spec = lease.spec.take().unwrap_or_default();
     if *step == Step::Take {
@@ -85,8 +85,8 @@ fn ours(mut lease: Lease, me: &str, step: &Step, now: Timestamp) -> Lease {
     lease
 }
 
-/// Takes and keeps the lease until `stop`, then gives it back. `leading` follows. Ends with an error when a lease that
-/// was held is lost.
+/// Takes and keeps the lease until `stop`, then gives it back. `leading` shows whether this process holds it. Fails when a held
+/// lease is lost.
 pub(super) async fn run(
     client: Client,
     config: &Config,
@@ -94,7 +94,7 @@ pub(super) async fn run(
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let kept = keep(client, config, leading, stop, PACE).await;
-    // Also where the lease is lost: nothing is written from now on.
+    // After the loss of the lease too: from now on this process writes nothing.
     leading.send_replace(false);
     kept
 }
@@ -110,7 +110,7 @@ async fn keep(
     let mut sight: Option<Sight> = None;
     let mut renewed: Option<Instant> = None;
     loop {
-        // Before the request: others count from when the API server stores the renewal, and its answer may come late.
+        // Before the request: other processes count from when the API server stores the renewal, and its answer may come late.
         let sent = clock::instant();
         match clock::within(pace.deadline, step(&api, config, &mut sight))
             .await
@@ -144,7 +144,7 @@ async fn keep(
     Ok(())
 }
 
-/// One look, and one write where it is due. `Ok(true)`: it is ours.
+/// Reads the Lease, and writes it where a write is due. `Ok(true)`: this process holds it.
 async fn step(api: &Api<Lease>, config: &Config, sight: &mut Option<Sight>) -> Result<bool, String> {
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     let Some(lease) = api.get_opt(&config.lease_name).await.map_err(|e| e.to_string())? else {
@@ -170,7 +170,7 @@ async fn step(api: &Api<Lease>, config: &Config, sight: &mut Option<Sight>) -> R
     if step == Step::Wait {
         return Ok(false);
     }
-    // The resourceVersion of the read goes along: of two takers one gets a conflict.
+    // The write carries the resourceVersion of the read: of two takers one gets a conflict.
     match api.replace(&config.lease_name, &params, &ours(lease, &config.identity, &step, clock::now())).await {
         Ok(_) => Ok(true),
         Err(kube::Error::Api(status)) if status.is_conflict() && step == Step::Take => Ok(false),
@@ -178,7 +178,7 @@ async fn step(api: &Api<Lease>, config: &Config, sight: &mut Option<Sight>) -> R
     }
 }
 
-/// Leaves the Lease without a holder, so that the next one begins at once.
+/// Clears the holder of the Lease, so that the next leader starts at once.
 async fn give_back(api: &Api<Lease>, config: &Config) {
     let Ok(Some(mut lease)) = api.get_opt(&config.lease_name).await else { return };
     let Some(spec) = lease.spec.as_mut() else { return };
@@ -241,8 +241,8 @@ mod tests {
         assert!(every + deadline < give_up, "one lost answer is no reason to stop");
     }
 
-    /// An API server in this process: it stores the first renewal at once and answers it late, refuses the next three calls
-    /// slowly, and then says nothing. A fifth of the real times.
+    /// An API server in this process: it stores the first renewal at once and answers it late, refuses the next three calls slowly,
+    /// and then sends no answer. All times are a fifth of the real ones.
     #[tokio::test]
     async fn a_late_answer_does_not_lengthen_the_time_of_a_holder() {
         let fifth = |real: Duration| real / 5;

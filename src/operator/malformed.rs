@@ -1,5 +1,5 @@
-//! Objects that cannot be read as the kind they are: told of in their own status, where that can be done without
-//! understanding them. Decides only what the condition says.
+//! Unreadable objects: reported in their own status, which can be written without understanding the object. Decides only the
+//! condition.
 
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -24,7 +24,7 @@ pub(super) async fn tell(ctx: &Context, invalid: &InvalidObject) {
     }
 }
 
-/// The same on every call, so that telling it again changes nothing (I17): the time is that of the object's creation.
+/// The status is the same on every call, so that a repeated write changes nothing (I17): the time is the object's creation.
 fn status(invalid: &InvalidObject) -> Value {
     json!({"status": {"conditions": [{
         "type": Type::Ready.as_str(),

@@ -1,6 +1,6 @@
-//! Numbers about the operator itself, in the OpenMetrics text format.
+//! The operator's own metrics, in the OpenMetrics text format.
 //!
-//! Decides names and labels. No label here holds an object's name; numbers about each object are in `object_metrics.rs`.
+//! Decides names and labels. No label here holds an object's name; metrics of each object are in `object_metrics.rs`.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,7 +17,7 @@ type One = [(&'static str, &'static str); 1];
 type Two = [(&'static str, &'static str); 2];
 type Named = [(&'static str, String); 1];
 
-/// All of them, and the registry that renders them.
+/// All metrics, and the registry that renders them.
 pub(super) struct Metrics {
     registry: Registry,
     passes: Family<Two, Counter>,
@@ -40,13 +40,13 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// A settled pass takes milliseconds; one that waits for silent members takes as long as their deadlines (seconds).
+/// A settled pass takes milliseconds; a pass that waits for silent members takes as long as their deadlines (seconds).
 fn pass_buckets() -> Histogram {
     Histogram::new([0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0])
 }
 
 impl Metrics {
-    /// Nothing counted yet.
+    /// Returns empty metrics.
     pub(super) fn new() -> Self {
         let mut all = Self {
             registry: Registry::with_prefix("holdfast"),
@@ -81,68 +81,68 @@ impl Metrics {
         all
     }
 
-    /// A pass ended.
+    /// Counts a pass that ended.
     pub(super) fn pass(&self, kind: &'static str, outcome: &'static str, took: Duration) {
         self.passes.get_or_create(&[("kind", kind), ("outcome", outcome)]).inc();
         self.pass_seconds.get_or_create(&[("kind", kind)]).observe(took.as_secs_f64());
     }
 
-    /// An act was carried out.
+    /// Counts an act that was carried out.
     pub(super) fn act(&self, act: &'static str) {
         self.acts.get_or_create(&[("act", act)]).inc();
     }
 
-    /// Something was written.
+    /// Counts a write.
     pub(super) fn write(&self, kind: &'static str, verb: &'static str) {
         self.writes.get_or_create(&[("kind", kind), ("verb", verb)]).inc();
     }
 
-    /// A pass failed.
+    /// Counts a failed pass.
     pub(super) fn error(&self, class: &'static str) {
         self.errors.get_or_create(&[("class", class)]).inc();
     }
 
-    /// A plan broke a safety rule.
+    /// Counts a plan that broke a safety rule.
     pub(super) fn violation(&self, invariant: &str) {
         self.violations.get_or_create(&[("invariant", invariant.to_owned())]).inc();
     }
 
-    /// An object could not be read.
+    /// Counts an unreadable object.
     pub(super) fn malformed(&self, kind: &'static str) {
         self.malformed.get_or_create(&[("kind", kind)]).inc();
     }
 
-    /// A watch broke.
+    /// Counts a broken watch.
     pub(super) fn watch_failed(&self, kind: &'static str) {
         self.watch_failures.get_or_create(&[("kind", kind)]).inc();
     }
 
-    /// An Event was not published.
+    /// Counts an Event that was not published.
     pub(super) fn event_dropped(&self) {
         self.events_dropped.inc();
     }
 
-    /// Whether this process leads.
+    /// Sets whether this process leads.
     pub(super) fn leading(&self, yes: bool) {
         self.leader.set(i64::from(yes));
     }
 
-    /// Whether this process leads, as it is told.
+    /// Whether this process leads, by the metric.
     pub(super) fn is_leading(&self) -> bool {
         self.leader.get() == 1
     }
 
-    /// How many clusters are in a state, now.
+    /// Sets the number of clusters in a state.
     pub(super) fn clusters(&self, state: &'static str, count: usize) {
         self.clusters.get_or_create(&[("state", state)]).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// How many snapshots are in a phase, now.
+    /// Sets the number of snapshots in a phase.
     pub(super) fn snapshots(&self, phase: &'static str, count: usize) {
         self.snapshots.get_or_create(&[("phase", phase)]).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// All of it as text, and after it the numbers about each object.
+    /// Renders all metrics as text, followed by the metrics of each object.
     pub(super) fn render(&self, objects: &Registry) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode_registry(&mut text, &self.registry)?;
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
     use crate::operator::object_metrics::tests::example;
 
-    /// With one of each: what has no label yet is not told.
+    /// One of each: a family without a label is not rendered.
     fn filled() -> String {
         let metrics = Metrics::new();
         metrics.pass("EtcdCluster", "settled", Duration::from_millis(2));

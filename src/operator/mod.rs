@@ -1,14 +1,15 @@
 //! EFFECTS: the only place with a client, a timer, a clock.
 //!
-//! [`run`] fills the caches, takes the lease, and works on the queues of the five kinds until it is told to stop. One
-//! pass is in `reconcile`; what is seen is in `observe`, what is done in `act`, and what *should* be done is never here
-//! but in `plan`.
+//! [`run`] fills the caches, takes the lease, and works on the queues of the five kinds until SIGTERM or SIGINT. `reconcile`
+//! makes one pass, `observe` reads, and `act` writes. `plan` alone decides the next step.
 //!
-//! Rights it needs, where it watches: `get`, `list`, `watch` on the five kinds, Pods, `PersistentVolumeClaim`s,
-//! Services, `EndpointSlice`s, `PodDisruptionBudget`s, Jobs and `CronJob`s; `update` and `patch` on the status of the five kinds; `create`,
-//! `patch` and `delete` on `EtcdMember`s and `EtcdSnapshot`s, `patch` on `EtcdCluster`s for the finalizer, `update` on the finalizers of the kinds that own others;
-//! what `act` lists for the rest; `create` and `patch` on Events of `events.k8s.io`; and in its own namespace `get`, `create`, `update` on Leases; where it works in all namespaces, `get` on the Leases of its name in the others. Secrets of
-//! certificates are read and written by name; of those that an `EtcdBackupStore` names the version is read. No exec, no logs.
+//! RBAC rights in the watched namespaces: `get`, `list`, `watch` on the five kinds, Pods, `PersistentVolumeClaim`s, Services,
+//! `EndpointSlice`s, `PodDisruptionBudget`s, Jobs and `CronJob`s; `update` and `patch` on the status of the five kinds; `create`,
+//! `patch` and `delete` on `EtcdMember`s and `EtcdSnapshot`s; `patch` on `EtcdCluster`s for the finalizer; `update` on the
+//! finalizers of the kinds that own others; the rights that `act` lists for the rest; `create` and `patch` on Events of
+//! `events.k8s.io`. In its own namespace: `get`, `create`, `update` on Leases. Where the operator watches all namespaces: `get`
+//! on the Leases of its name in the others. The operator reads and writes Secrets of certificates by name; of the Secrets that
+//! an `EtcdBackupStore` names it reads the version. It needs no exec and no logs.
 
 #![allow(clippy::disallowed_types, reason = "this is the place that the ban of clients points to")]
 
@@ -69,17 +70,17 @@ use self::watches::CacheWriters;
 use crate::api::{GROUP, VERSION};
 use crate::api_server::Way;
 
-/// How long passes that run may take to end after the process was told to stop.
+/// Time for running passes to end after SIGTERM or SIGINT.
 const DRAIN: Duration = Duration::from_secs(8);
-/// How often is looked whether the custom resources are served yet.
+/// Interval between two questions whether the API server serves the custom resources.
 const CRD_POLL: Duration = Duration::from_secs(2);
-/// How often connections to Pods that are gone are closed.
+/// Interval between two sweeps of connections to deleted Pods.
 const SWEEP: Duration = Duration::from_mins(1);
 
-/// Runs the operator until SIGTERM or SIGINT, then finishes what it does, gives the lease back, and returns.
+/// Runs the operator until SIGTERM or SIGINT, then finishes the running passes, gives the lease back, and returns.
 ///
 /// # Errors
-/// When it cannot begin (no API server, an address that cannot be used), and when the lease is lost.
+/// Fails without an API server, with a listen address that cannot be bound, and after the loss of the lease.
 pub async fn run(config: Config) -> anyhow::Result<()> {
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -91,7 +92,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     tokio::spawn(until_told(stop.clone())?);
 
     let mut to_read = Way::find().await.context("no Kubernetes to talk to")?;
-    // kube repeats calls by itself; for writes we look first.
+    // kube retries calls by itself. A write that got no answer is read back first, so writes are not retried.
     let mut to_write = to_read.clone();
     to_write.config.default_retry = false;
     to_write.config.connect_timeout = Some(Duration::from_secs(5));
@@ -129,7 +130,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         writes: Writes::new(config.die_after_writes),
     });
 
-    // Tasks that end only with the process; dropping the set ends them.
+    // Tasks that run until the process ends. Dropping the set aborts them.
     let mut background: JoinSet<anyhow::Result<()>> = JoinSet::new();
     let pages = http::Pages { metrics: Arc::clone(&metrics), ready: Arc::clone(&ready), caches: caches.clone() };
     background.spawn(http::serve(config.listen, pages));
@@ -140,7 +141,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     writers.watch(&mut background, &ctx, &wakers, config.watch_namespace.as_deref());
     background.spawn(sweep(Arc::clone(&ctx)));
 
-    // Candidates for the lease fill their caches first, so that a new leader works at once.
+    // Standbys fill their caches before they ask for the lease, so that a new leader plans at once.
     tokio::select! {
         filled = filled(&caches) => filled?,
         ended = background.join_next() => return ended_early(ended),
@@ -168,7 +169,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         let mut work = begin(&ctx, &caches, queues, &stop);
         wakers.wake(|| Roots::of(&caches).all());
         tokio::select! {
-            // Whoever leads now must not meet our writes: end at once, without finishing anything (I19).
+            // The next leader must not meet writes of this process: end at once, and finish nothing (I19).
             lost = &mut election => return lost.context("the election broke off")?.and_then(|()| anyhow::bail!("the election ended")),
             ended = background.join_next() => return ended_early(ended),
             () = stop.cancelled() => {}
@@ -184,7 +185,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     election.await.context("the election broke off")?
 }
 
-/// Works on the queue of each kind.
+/// Starts the workers of the five queues.
 fn begin(ctx: &Arc<Context>, caches: &Caches, queues: Queues, stop: &CancellationToken) -> JoinSet<()> {
     let Queues { clusters, members, snapshots, backup_stores, schedules } = queues;
     let mut work = JoinSet::new();
@@ -201,7 +202,7 @@ fn begin(ctx: &Arc<Context>, caches: &Caches, queues: Queues, stop: &Cancellatio
     work
 }
 
-/// The future that ends when the process is told to stop.
+/// Returns a future that cancels `stop` at SIGTERM or SIGINT.
 fn until_told(stop: CancellationToken) -> anyhow::Result<impl Future<Output = ()>> {
     let mut term = signal(SignalKind::terminate()).context("SIGTERM cannot be awaited")?;
     let mut int = signal(SignalKind::interrupt()).context("SIGINT cannot be awaited")?;
@@ -214,7 +215,7 @@ fn until_told(stop: CancellationToken) -> anyhow::Result<impl Future<Output = ()
     })
 }
 
-/// What a task that should not end says when it does.
+/// The error of a background task that ended before the process.
 fn ended_early(ended: Option<Result<anyhow::Result<()>, tokio::task::JoinError>>) -> anyhow::Result<()> {
     match ended {
         Some(Ok(Err(error))) => Err(error),
@@ -223,7 +224,7 @@ fn ended_early(ended: Option<Result<anyhow::Result<()>, tokio::task::JoinError>>
     }
 }
 
-/// Waits until the API server knows our kinds; `false` when told to stop meanwhile.
+/// Waits until the API server serves the five kinds; `false` where `stop` is cancelled first.
 async fn served(
     client: &Client,
     stop: &CancellationToken,
@@ -267,12 +268,12 @@ async fn filled(caches: &Caches) -> anyhow::Result<()> {
     caches.pods.wait_until_ready().await.context(gone)?;
     caches.claims.wait_until_ready().await.context(gone)?;
     caches.services.wait_until_ready().await.context(gone)?;
-    // Not the EndpointSlices: roles of an earlier version do not let the operator read them, and no act needs them.
+    // Not the EndpointSlices: roles of an earlier version forbid the operator to read them, and no act needs them.
     caches.budgets.wait_until_ready().await.context(gone)?;
     caches.jobs.wait_until_ready().await.context(gone)
 }
 
-/// Closes connections to Pods whose deletion no watch told of.
+/// Closes connections to Pods whose deletion no watch reported.
 async fn sweep(ctx: Arc<Context>) -> anyhow::Result<()> {
     loop {
         clock::sleep(SWEEP).await;

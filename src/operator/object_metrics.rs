@@ -1,6 +1,7 @@
-//! Numbers about each cluster, each store and each schedule, built anew from the caches for each scrape: the series of a deleted object vanish.
+//! Metrics of each cluster, each store and each schedule, computed from the caches for each scrape: the series of a deleted
+//! object vanish.
 //!
-//! Decides names and labels. Numbers about the operator itself are in `metrics.rs`.
+//! Decides names and labels. The operator's own metrics are in `metrics.rs`.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ type Planed = [(&'static str, String); 4];
 type Scheduled = [(&'static str, String); 3];
 type ScheduledLevel = [(&'static str, String); 4];
 
-/// One series for each object. `schedules`: none where another process leads.
+/// Returns one series for each object. `schedules`: empty where another process leads.
 pub(super) fn registry(
     clusters: &[Arc<EtcdCluster>],
     stores: &[Arc<EtcdBackupStore>],
@@ -78,7 +79,7 @@ pub(super) fn registry(
     registry
 }
 
-/// What each schedule's backups are, as far as its status says so; whether they are fresh is judged by the time of the scrape.
+/// Adds the backups of each schedule by its status; the time of the scrape decides whether they are fresh.
 fn of_schedules(registry: &mut Registry, schedules: &[Arc<EtcdSnapshotSchedule>], now: Timestamp) {
     let mut gauge = |name: &str, help: &str| {
         let family = Family::<Scheduled, Gauge>::default();
@@ -144,7 +145,7 @@ fn of_schedules(registry: &mut Registry, schedules: &[Arc<EtcdSnapshotSchedule>]
     }
 }
 
-/// When certificates end, by plane and kind.
+/// End of certificates, by plane and kind.
 fn ends(tls: &TlsStatus) -> Vec<(&'static str, &'static str, Timestamp)> {
     let planes = [("client", &tls.client), ("peer", &tls.peer)];
     let each = planes.into_iter().flat_map(|(plane, status)| {
@@ -175,7 +176,7 @@ pub(super) mod tests {
     use crate::api::{EtcdBackupStoreStatus, EtcdSnapshotScheduleStatus};
     use crate::plan::fixtures::{formed, noon};
 
-    /// One cluster that was saved, and one usable store.
+    /// A cluster with a snapshot, and a usable store.
     pub(in crate::operator) fn example() -> Registry {
         let mut cluster = formed(3, 3).cluster;
         cluster.status.as_mut().unwrap().last_snapshot = Some(LastSnapshot {
@@ -199,7 +200,7 @@ pub(super) mod tests {
         registry(&[Arc::new(cluster)], &[Arc::new(store)], &[Arc::new(schedule)], noon())
     }
 
-    /// A schedule of every hour whose newest backup was taken two hours before noon.
+    /// An hourly schedule whose newest backup was taken two hours before noon.
     fn schedule() -> EtcdSnapshotSchedule {
         let mut schedule = EtcdSnapshotSchedule::default();
         (schedule.metadata.namespace, schedule.metadata.name) = (Some("ns".to_owned()), Some("nightly".to_owned()));
@@ -222,7 +223,7 @@ pub(super) mod tests {
         schedule
     }
 
-    /// The operator's status may be old: what counts is when it is asked.
+    /// The status may be old: the time of the scrape counts.
     #[test]
     fn whether_a_backup_is_overdue_is_judged_by_the_time_of_the_scrape() {
         let at = |now: &str| text(&registry(&[], &[], &[Arc::new(schedule())], now.parse().unwrap()));

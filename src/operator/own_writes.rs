@@ -1,8 +1,8 @@
 //! Writes of this process that its watch caches do not show yet.
 //!
-//! Decides when a pass over objects of a namespace may plan on the caches: once they show every write that this process has
-//! made there. A cache that lags longer is not waited for; the pass then reads the API server (I26). Losing this memory is
-//! harmless: a new process plans after its caches have listed everything.
+//! Decides when a pass over objects of a namespace may plan on the caches: once they show every write that this process has made
+//! there. A pass does not wait for a cache that lags longer, but reads the API server (I26). Losing this memory is harmless: a
+//! new process plans after its caches have listed everything.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -14,21 +14,21 @@ use tokio::sync::Notify;
 use super::caches::{Cached, Caches};
 use super::clock::{self, Instant};
 
-/// A watch event comes within milliseconds; past this time reading the API server is quicker.
+/// A watch event comes within milliseconds; after this time a read of the API server is faster.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A write that no cache has shown for so long never will: the object was deleted before the watch reported it, or has lost
 /// the label that the watch selects. Longer than a watch can hang: kube renews each watch within five minutes.
 const FORGOTTEN: Duration = Duration::from_mins(10);
 
-/// What a cache has to show.
+/// A write that a cache has to show.
 struct Pending {
     namespace: String,
     at: Instant,
     is_shown: Box<dyn Fn(&Caches) -> bool + Send + Sync>,
 }
 
-/// The writes that are not shown yet.
+/// The writes that the caches do not show yet.
 #[derive(Default)]
 pub(super) struct OwnWrites {
     pending: Mutex<Vec<Pending>>,
@@ -41,7 +41,7 @@ impl fmt::Debug for OwnWrites {
     }
 }
 
-/// Whether a cached object is at least of this version. Versions that are no numbers have no order.
+/// Whether a cached object has at least this version. Versions that are no numbers have no order.
 fn reaches(cached: &str, written: &str) -> bool {
     match (cached.parse::<u64>(), written.parse::<u64>()) {
         (Ok(cached), Ok(written)) => cached >= written,
@@ -50,17 +50,17 @@ fn reaches(cached: &str, written: &str) -> bool {
 }
 
 impl OwnWrites {
-    /// An object was created.
+    /// Notes the creation of an object.
     pub(super) fn note_created<K: Cached>(&self, written: &K) {
         self.note(written, false);
     }
 
-    /// An object was changed, or its deletion has begun: a cache without it has seen more than that.
+    /// Notes the change of an object, or the start of its deletion: a cache without the object is newer than the change.
     pub(super) fn note_changed<K: Cached>(&self, written: &K) {
         self.note(written, true);
     }
 
-    /// An object of this UID is gone.
+    /// Notes the end of the object with this UID.
     pub(super) fn note_gone<K: Cached>(&self, namespace: &str, name: &str, uid: &str) {
         let (place, name, uid) = (namespace.to_owned(), name.to_owned(), uid.to_owned());
         self.push(namespace, move |caches| {
@@ -84,7 +84,7 @@ impl OwnWrites {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner).push(pending);
     }
 
-    /// A cache has changed.
+    /// Wakes the waiting passes: a cache has changed.
     pub(super) fn wake(&self) {
         self.changed.notify_waiters();
     }
@@ -92,7 +92,7 @@ impl OwnWrites {
     /// Waits until the caches show every write in a namespace; `false` where they lag.
     pub(super) async fn are_shown(&self, caches: &Caches, namespace: &str) -> bool {
         loop {
-            // Before the look, so that no change in between is lost.
+            // Before the check, so that no change in between is lost.
             let changed = self.changed.notified();
             let now = clock::instant();
             let Some(oldest) = self.oldest(caches, namespace, now) else { return true };
@@ -103,7 +103,7 @@ impl OwnWrites {
         }
     }
 
-    /// When the oldest write was made that the caches do not show. Forgets those that they do.
+    /// Time of the oldest write that the caches do not show. Forgets the writes that they show.
     fn oldest(&self, caches: &Caches, namespace: &str, now: Instant) -> Option<Instant> {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         pending.retain(|write| now.duration_since(write.at) < FORGOTTEN && !(write.is_shown)(caches));

@@ -1,5 +1,5 @@
-//! Works on the queue of each kind: at most so many passes at once, and so many in one namespace, one object never twice at
-//! the same time, each again when its pass says so, and after a failure when the back-off table says so.
+//! Works on the queue of each kind. Limits the passes at the same time, in all and per namespace. One object has at most one
+//! pass at a time. The next pass comes when the last one requests it, and after a failure with the delay of `backoff`.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use super::kinds::Kind;
 use super::reconcile::reconcile;
 use super::shares::Shares;
 
-/// Passes of one kind at the same time: enough that some clusters whose members fall silent (seconds each) do not hold up
-/// the others, few enough not to flood an API server that has just come back.
+/// Passes of one kind at the same time: enough that clusters with silent members (seconds each) do not delay the others, and few
+/// enough not to flood an API server that has just restarted.
 const CONCURRENCY: u16 = 16;
 
-/// Of these in one namespace: half.
+/// Passes of one kind in one namespace: half of them.
 const SHARE: usize = CONCURRENCY as usize / 2;
 
 /// Works on one kind's queue until `stop`, then finishes the passes that run.
@@ -48,7 +48,7 @@ pub(super) async fn work<K: Kind>(
     );
     passes
         .map_err(|error| match error {
-            // It was deleted since it was woken.
+            // The object was deleted after it was queued.
             QueueError::ObjectNotFound(gone) => {
                 if let Some(next) = shared.next(gone.namespace.as_deref().unwrap_or_default()) {
                     let _ = follows.unbounded_send(next);
@@ -61,7 +61,7 @@ pub(super) async fn work<K: Kind>(
         .await;
 }
 
-/// A pass, or none where the object's namespace has all its slots: the object comes again when one is free.
+/// Makes a pass, or none where the object's namespace has no free slot: a free slot queues the object again.
 async fn in_turn<K: Kind>(
     object: Arc<K::Object>,
     ctx: Arc<Context>,
@@ -81,13 +81,13 @@ async fn in_turn<K: Kind>(
     passed
 }
 
-/// Each pass is a task of its own: it may run on another core, and a defect in it ends it alone.
+/// Runs a pass as a task of its own: it may run on another core, and a panic ends this pass alone.
 async fn spawned<K: Kind>(object: Arc<K::Object>, ctx: Arc<Context>) -> Result<Action, Error> {
     let task = AbortOnDropHandle::new(tokio::spawn(reconcile::<K>(object, ctx)));
     task.await.unwrap_or_else(|error| Err(Error::Internal(format!("a pass broke off: {error}"))))
 }
 
-/// Notes a failed pass and says when to try again.
+/// Notes a failed pass and returns the time of the next try.
 fn retry<K: Kind>(object: &K::Object, error: &Error, ctx: &Context) -> Action {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let class = error.class();
@@ -149,8 +149,8 @@ mod tests {
         seen
     }
 
-    /// Forty clusters of one namespace whose members take connections and say nothing, and one of another namespace whose
-    /// member refuses them. Each pass ends when the API server refuses the status: it knows none of the clusters.
+    /// Forty clusters of one namespace whose members accept connections and send nothing, and one of another namespace whose member
+    /// refuses them. Each pass ends when the API server refuses the status, because it has none of the clusters.
     #[tokio::test]
     async fn silent_members_of_others_hold_up_no_cluster() {
         let silent: Vec<_> = (1..=40).map(|n| TcpListener::bind(format!("127.77.0.{n}:2379")).unwrap()).collect();
@@ -184,7 +184,7 @@ mod tests {
             let names: Vec<&str> = all.iter().filter_map(|seen| seen.cluster.metadata.name.as_deref()).collect();
             times.push((healthy, until(&names).await));
         }
-        // One deadline is two seconds. A pass that waits for a silent member has a slot for so long.
+        // One deadline is two seconds. A pass that waits for a silent member keeps its slot for that long.
         let [(first, _), (second, all_again)] = times[..] else { panic!("{times:?}") };
         assert!(first < Duration::from_millis(1500) && second < Duration::from_millis(1500), "{times:?}");
         assert!(all_again < Duration::from_secs(2), "silence that is known costs no pass a deadline: {times:?}");

@@ -1,7 +1,6 @@
-//! Reads objects of one namespace: from the caches, or past them from the API server.
+//! Reads objects of one namespace, from the caches or from the API server.
 //!
-//! A cache may be old and may still hold an object that is gone. Which view a pass takes is decided in `reconcile.rs` (I26).
-//! Decides nothing.
+//! A cache may be old and may still hold a deleted object. `reconcile.rs` decides which view a pass takes (I26). Decides nothing.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
@@ -18,13 +17,13 @@ use crate::plan::Seen;
 
 /// Objects in the first page of a list. An object has at most 1.5 MiB.
 const FIRST_PAGE: u32 = 20;
-/// About so many bytes have the pages that follow, by the size of the objects before.
+/// Approximate size of each later page, computed from the size of the objects before.
 const PAGE_BYTES: usize = 1 << 20;
-/// At most so many objects are in a page, as Kubernetes' own clients ask for.
+/// Largest number of objects in a page, the same as in Kubernetes' own clients.
 const LARGEST_PAGE: u32 = 500;
 
-/// `None` only where the API server says that it has no object of this name: a path that nobody serves is a 404 too, when a
-/// CRD is changed or something in front of the server answers, and says nothing of the object (I4).
+/// Returns `None` only where the API server answers that no object has this name. An unserved path is a 404 too, while a CRD
+/// changes or when a proxy answers, and proves nothing about the object (I4).
 fn absent<K>(found: kube::Result<K>, name: &str) -> kube::Result<Option<K>> {
     match found {
         Ok(object) => Ok(Some(object)),
@@ -37,22 +36,22 @@ fn absent<K>(found: kube::Result<K>, name: &str) -> kube::Result<Option<K>> {
     }
 }
 
-/// Where a pass looks.
+/// Source of the objects of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum View {
-    /// Into the caches.
+    /// The caches.
     Cached,
-    /// At the API server, with quorum: what is there now.
+    /// The API server, with a quorum read: the current objects.
     Live,
 }
 
-/// What a list is narrowed to.
+/// Selector of a list.
 pub(super) enum Only<'a> {
     /// Objects with this label.
     Label(&'a str, &'a str),
-    /// Objects with this field; the closure says the same of a cached object.
+    /// Objects with this field; the caller's closure selects cached objects by the same field.
     Field(&'a str, &'a str),
-    /// Not narrowed: the API cannot select by owner, and labels can be removed. The caller picks.
+    /// All objects: the API cannot select by owner, and users can remove labels. The caller selects.
     Everything,
 }
 
@@ -65,7 +64,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The object of this name, if there is one.
+    /// Reads the object of this name; `None` where it is absent.
     pub(super) async fn get<K: Cached>(&self, name: &str) -> Result<Option<K>, Error> {
         match self.view {
             View::Cached => Ok(K::cache(&self.ctx.caches).named(self.namespace, name).map(|object| (*object).clone())),
@@ -77,7 +76,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether the API server still has this version of an object. Asked for live in both views.
+    /// Whether the API server still has this version of an object. Always a live read.
     pub(super) async fn is_current<K: Cached>(&self, object: &K) -> Result<bool, Error> {
         let name = object.name_any();
         let api: Api<K> = Api::namespaced(self.ctx.read.0.clone(), self.namespace);
@@ -99,7 +98,7 @@ impl Reader<'_> {
         let found = async { absent(api.get(name).await, name) };
         match self.ctx.reading(|| format!("get Lease {name}"), found).await {
             Ok(lease) => Ok(elsewhere.judge(self.namespace, lease.as_ref(), clock::instant())),
-            // Rights of an earlier version: nothing is known of other installs.
+            // Roles of an earlier version forbid the read: other installs are unknown.
             Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_forbidden()) => {
                 Ok(false)
             }
@@ -107,8 +106,8 @@ impl Reader<'_> {
         }
     }
 
-    /// The version of the Secret of this name: UID and resourceVersion, never what is in it. It is asked for live in both
-    /// views, since Secrets are not watched; an operator that may not look knows nothing of them.
+    /// Reads the version of the Secret of this name: UID and resourceVersion, never its data. Always a live read, because the
+    /// operator does not watch Secrets. Unknown where the operator lacks the right.
     pub(super) async fn secret_version(&self, name: &str) -> Result<Seen<Option<String>>, Error> {
         let api: Api<Secret> = Api::namespaced(self.ctx.read.0.clone(), self.namespace);
         match self.ctx.reading(|| format!("look at Secret {name}"), api.get_metadata_opt(name)).await {
@@ -123,7 +122,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The objects that `only` asks the server for and that `wanted` accepts, by name.
+    /// Reads the objects that match `only` and that `wanted` accepts, sorted by name.
     pub(super) async fn list<K: Cached>(&self, only: Only<'_>, wanted: impl Fn(&K) -> bool) -> Result<Vec<K>, Error> {
         let mut found: Vec<K> = match self.view {
             View::Cached => {
@@ -143,10 +142,10 @@ impl Reader<'_> {
         Ok(found)
     }
 
-    /// What `wanted` accepts of a list, which is read in pages: somebody may have made objects large. The pages are of one
-    /// moment; when that is too long ago, the API server says so, and the pass fails.
+    /// Reads a list in pages, because users may have made objects large, and returns the objects that `wanted` accepts. The pages
+    /// show one moment; once that moment is too old, the API server refuses, and the pass fails.
     async fn pages<K: Cached>(&self, params: ListParams, wanted: impl Fn(&K) -> bool) -> Result<Vec<K>, Error> {
-        // Without a resourceVersion: the answer comes from a quorum, not from the server's own cache.
+        // Without a resourceVersion: the answer comes from a quorum, not from the API server's cache.
         let request = Request::new(K::url_path(&(), Some(self.namespace)));
         let mut params = params.limit(FIRST_PAGE);
         let mut found = vec![];
@@ -179,7 +178,7 @@ mod tests {
     use crate::api::{EtcdCluster, key};
     use crate::operator::fake::{Fake, missing, refusal};
 
-    /// Two pages; the second is as small as the objects of the first are large.
+    /// Two pages: the large objects of the first make the second page small.
     #[tokio::test]
     async fn a_live_list_is_read_in_pages_and_slim() {
         let cluster = |name: &str, label: &str| {
@@ -223,7 +222,7 @@ mod tests {
         assert_eq!(led(500, refusal(500, "InternalError")).await, None, "unknown is not absent");
     }
 
-    /// I4: a member whose cluster is gone may be taken down with its data.
+    /// I4: the operator may delete a member and its data once the cluster is gone.
     #[tokio::test]
     async fn only_a_word_about_the_object_itself_says_that_it_is_gone() {
         assert_eq!(live(missing("a")).await.unwrap(), None);

@@ -1,9 +1,9 @@
-//! The generic pass, the same for every kind: observe → plan → safety → status → ensures → act → when to look again.
+//! One pass, the same for every kind: observe → plan → safety → status → ensures → act → time of the next pass.
 //!
-//! Decides which view a pass takes (I26). It plans on the caches, once they show this process's own writes. Where its act
-//! destroys or cannot be taken back, the pass reads everything from the API server and plans again; where the act depends on
-//! one object, the pass reads that object's version first (`plan/live_reads.rs`). After an act that leaves more to do the next
-//! pass follows at once.
+//! Decides which view a pass takes (I26). A pass plans on the caches, once the caches show this process's own writes. Before an
+//! act that destroys or that cannot be undone, the pass reads everything from the API server and plans again. Before an act that
+//! depends on one object, the pass reads that object's version (`plan/live_reads.rs`). After an act that leaves more to do, the
+//! next pass follows at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,29 +30,29 @@ use crate::plan::live_reads::LiveReads;
 use crate::plan::safety::{Checked, Violation};
 use crate::plan::{Act, Ensure, Note, Plan, Wake};
 
-/// Passes over one object in a row before others get their turn.
+/// Passes over one object in a row before other objects get their turn.
 const ROUNDS: usize = 24;
-/// A look every few minutes, against watch events that were lost.
+/// Longest time between two passes: a guard against lost watch events.
 const SAFETY_NET: Duration = Duration::from_mins(5);
-/// Before a plan that has done nothing is made again.
+/// Wait after a pass whose plan asked for an immediate next pass and that made no act.
 const NO_SPIN: Duration = Duration::from_millis(100);
 
-/// How a pass ended.
+/// Result of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// The act was carried out.
+    /// The operator carried the act out.
     Applied,
-    /// The act had been carried out before.
+    /// An earlier pass had carried the act out.
     Already,
-    /// The other side was not ready for the act. It is asked again after this time.
+    /// etcd was not ready for the act. The next try follows after this time.
     NotYet(Duration),
-    /// No act, and not all is as desired.
+    /// No act, and the object is not yet as desired.
     Waiting,
-    /// Only status or ensures were written.
+    /// The pass wrote only status or ensures.
     Wrote,
     /// Nothing to do.
     Settled,
-    /// A safety rule forbade the plan.
+    /// A safety rule rejected the plan.
     Stopped,
     /// The object is gone.
     Gone,
@@ -76,26 +76,26 @@ impl Outcome {
     }
 }
 
-/// The object a pass is about.
+/// The object of a pass.
 struct Id {
     namespace: String,
     name: String,
     uid: String,
-    /// `<kind>/<namespace>/<name>`, for the back-off table.
+    /// `<kind>/<namespace>/<name>`: the key in the tables of `backoff` and `repeats`.
     key: String,
     reference: ObjectReference,
 }
 
-/// What a pass says about the next one.
+/// Result of a pass, and the time of the next pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Passed {
     outcome: Outcome,
     wake: Wake,
-    /// At the latest in this time.
+    /// An upper bound for the wait until the next pass.
     hurry: Option<Duration>,
 }
 
-/// Passes over one object until it is settled, waits, or others should have their turn.
+/// Makes passes over one object until the object is settled, the plan waits, or [`ROUNDS`] are used up.
 pub(super) async fn reconcile<K: Kind>(object: Arc<K::Object>, ctx: Arc<Context>) -> Result<Action, Error> {
     let id = identify::<K>(&object);
     for _ in 0..ROUNDS {
@@ -115,7 +115,7 @@ pub(super) async fn reconcile<K: Kind>(object: Arc<K::Object>, ctx: Arc<Context>
         if !matches!(passed.outcome, Outcome::NotYet(_)) {
             ctx.backoff.clear(&id.key);
         }
-        // `Already` does not go on at once: a plan that asks for what is done would ask for it again and again.
+        // Not after `Already`: a plan that asks for an act which is already done would ask again without end.
         let more = passed.outcome == Outcome::Applied && passed.wake == Wake::Now;
         if !more || !*ctx.leading.borrow() {
             return Ok(next(passed, rand::random()));
@@ -124,14 +124,14 @@ pub(super) async fn reconcile<K: Kind>(object: Arc<K::Object>, ctx: Arc<Context>
     Ok(Action::requeue(Duration::ZERO))
 }
 
-/// When to look again.
+/// The time of the next pass.
 fn next(passed: Passed, luck: f64) -> Action {
     let wait = match (passed.outcome, passed.wake) {
         (Outcome::Gone, _) => return Action::await_change(),
         (Outcome::Elsewhere, _) => GIVEN_UP,
         (Outcome::Applied, Wake::Now) => Duration::ZERO,
         (Outcome::NotYet(wait), _) => wait,
-        // A plan that calls for haste and does nothing must not spin.
+        // A plan that asks for an immediate next pass and makes no act must not spin.
         (_, Wake::Now) => NO_SPIN,
         (_, Wake::AfterMillis(millis)) => Duration::from_millis(millis),
         (_, Wake::OnChange) => SAFETY_NET,
@@ -155,7 +155,7 @@ async fn pass<K: Kind>(ctx: &Context, id: &Id) -> Result<Passed, Error> {
     let look = |view| K::observe(reader(view), &id.name, &id.uid);
     let gone = Passed { outcome: Outcome::Gone, wake: Wake::OnChange, hurry: None };
     let now = clock::now();
-    // A cache that lags behind our own writes, or lacks an object that cannot be read, decides nothing.
+    // A cache that lags behind this process's writes, or that lacks an unreadable object, decides nothing.
     let cached = ctx.caches.are_whole(&id.namespace) && ctx.own.are_shown(&ctx.caches, &id.namespace).await;
     let found = if cached {
         let Some(found) = look(View::Cached).await? else { return Ok(gone) };
@@ -225,7 +225,7 @@ async fn is_view_enough<K: Kind>(reader: Reader<'_>, seen: &K::Seen, plan: &Plan
     }
 }
 
-/// Carries out a plan that keeps the rules; of another one only the status is written.
+/// Carries out a plan that keeps the safety rules. Of a plan that breaks one, writes the status alone.
 async fn carry_out<K: Kind>(
     ctx: &Context,
     id: &Id,
@@ -243,21 +243,21 @@ async fn carry_out<K: Kind>(
     Ok(Passed { outcome, wake, hurry: K::hurry(seen, now) })
 }
 
-/// The plan, with what keeps failing told in its conditions: a plan cannot know what the API server refuses (I20).
+/// The plan, with the lasting failure of earlier writes as a condition: a plan cannot know that the API server refuses (I20).
 fn decide<K: Kind>(ctx: &Context, id: &Id, seen: &K::Seen, now: jiff::Timestamp) -> Plan<K::Status> {
     let mut plan = K::plan(seen, now);
-    // Only where something besides the status is to be written: a status that can be written shows that the trouble is over,
-    // and on an object that is final the message would stay for ever (I18).
+    // Only for a plan that writes more than the status. A status that the API server accepts shows that the failure is over, and
+    // on a final object the message would stay for ever (I18).
     let writes = plan.act.as_ref().is_some_and(|act| !act.is_latch()) || !plan.ensures.is_empty();
     let trouble = ctx.backoff.trouble(&id.key);
-    // A status that is not stored whole is itself what is to be written.
+    // Exception: the outdated CRD makes the status itself the failing write.
     if let Some((reason, message)) = trouble.filter(|(reason, _)| writes || *reason == Reason::DefinitionsOutdated) {
         degrade::<K>(&mut plan, seen, reason, &message, now);
     }
     plan
 }
 
-/// Nothing of a plan that breaks a rule is carried out; the status says so.
+/// Reduces a plan that breaks a safety rule to its status, with the condition `SafetyStop`.
 fn stop<K: Kind>(
     ctx: &Context,
     seen: &K::Seen,
@@ -275,12 +275,12 @@ fn stop<K: Kind>(
 fn degrade<K: Kind>(plan: &mut Plan<K::Status>, seen: &K::Seen, reason: Reason, message: &str, now: jiff::Timestamp) {
     let generation = K::object(seen).meta().generation;
     let writes = plan.act.is_some() || !plan.ensures.is_empty();
-    // The time of the last transition is that of the condition as it stands, not of the plan's.
+    // The last transition is that of the stored condition, not of the planned one.
     let before = status::conditions::<K>(K::object(seen));
     condition::degrade(K::conditions_mut(&mut plan.status), before, writes, (reason, message), generation, now);
 }
 
-/// Status, then ensures, then the one act.
+/// Writes the status, then the ensures, then carries out the act.
 async fn write<K: Kind>(
     ctx: &Context,
     id: &Id,
@@ -292,7 +292,7 @@ async fn write<K: Kind>(
     let mut outcome = if waiting.is_some() { Outcome::Waiting } else { Outcome::Settled };
     let mut wrote = false;
 
-    // Latches go with the status, in one write under the version that was read: a stale writer loses.
+    // The latch and the status are one write under the resourceVersion that was read: a stale writer gets a conflict.
     let latch = act.take_if(|act| act.is_latch());
     if let Some(latch) = latch.as_ref().filter(|latch| !K::latch(&mut wanted, latch)) {
         return Err(Error::Internal(format!("{} has no latch of {}", K::NAME, act::label(latch))));
@@ -301,7 +301,7 @@ async fn write<K: Kind>(
         let changes = events::changes(status::conditions::<K>(object), K::conditions(&wanted));
         let written = status::write::<K>(ctx, object, wanted).await?;
         wrote = true;
-        // Our own write made the object newer; an act on this very object was decided on the same contents.
+        // This write gave the object a new resourceVersion. An act on the same object was decided on the same contents.
         if let (Some(act), Some(version)) = (act.as_mut(), written.resource_version()) {
             rebase(act, &id.uid, &version);
         }
@@ -317,7 +317,7 @@ async fn write<K: Kind>(
         outcome = Outcome::Applied;
     }
     let actor = Actor { namespace: id.namespace.clone(), uid: id.uid.clone() };
-    // Harmless and independent of each other: side by side.
+    // Ensures are idempotent and independent of each other, so they run in parallel.
     let ensured = futures::future::join_all(ensures.iter().map(|ensure| ensure_once(ctx, id, &actor, ensure))).await;
     let refused = ensured.into_iter().find_map(Result::err);
     if !ensures.is_empty() && refused.is_none() {
@@ -340,13 +340,13 @@ async fn write<K: Kind>(
             }
         };
     }
-    // What is refused holds no act up, and a pass without an act reports it.
+    // A refused ensure does not hold the act up. A pass without an act reports the refusal.
     match refused {
         Some(error) if outcome != Outcome::Applied && !is_soon(outcome) => return Err(error),
         Some(error) => tracing::warn!(%error, "the API server refused a write beside the act"),
         None => {}
     }
-    // A note that accompanies nothing would be said again on every pass.
+    // A pass that wrote nothing publishes no notes: every pass would repeat them.
     if wrote || outcome == Outcome::Applied {
         for note in &notes {
             ctx.events.say(&id.reference, "Plan", note);
@@ -355,12 +355,12 @@ async fn write<K: Kind>(
     Ok((wake, outcome))
 }
 
-/// Whether an act is tried again at once: etcd is typically ready within a second.
+/// Whether the next try of an act comes within 300 ms: etcd is typically ready within a second.
 fn is_soon(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::NotYet(wait) if wait < Duration::from_millis(300))
 }
 
-/// Applies an object, unless equal applies were taken back.
+/// Applies an object, unless another writer undid equal applies.
 async fn ensure_once(ctx: &Context, id: &Id, actor: &Actor, ensure: &Ensure) -> Result<(), Error> {
     let write = Write::of_ensure(ensure);
     hold_back(ctx, id, write.as_ref())?;
@@ -368,7 +368,7 @@ async fn ensure_once(ctx: &Context, id: &Id, actor: &Actor, ensure: &Ensure) -> 
     note_write(ctx, id, write.as_ref())
 }
 
-/// Carries out an act, unless equal acts were taken back.
+/// Carries out an act, unless another writer undid equal acts.
 async fn perform_once(
     ctx: &Context,
     id: &Id,
@@ -383,13 +383,13 @@ async fn perform_once(
     Ok(done)
 }
 
-/// Fails while a write waits because its equals were taken back.
+/// Fails while a write has to wait because another writer undid its equals.
 fn hold_back(ctx: &Context, id: &Id, write: Option<&Write>) -> Result<(), Error> {
     let held = write.and_then(|write| Some((write, ctx.repeats.held(&id.key, write, clock::instant())?)));
     held.map_or(Ok(()), |(write, wait)| Err(Error::Reverted { what: write.describe().to_owned(), wait }))
 }
 
-/// Fails where the write had been made before, again and again, without a lasting effect.
+/// Notes a write; fails where equal writes had no lasting effect several times in a row.
 fn note_write(ctx: &Context, id: &Id, write: Option<&Write>) -> Result<(), Error> {
     match write.filter(|write| ctx.repeats.note(&id.key, write, clock::instant())) {
         Some(write) => Err(Error::Reverted { what: write.describe().to_owned(), wait: Duration::ZERO }),
@@ -397,7 +397,7 @@ fn note_write(ctx: &Context, id: &Id, write: Option<&Write>) -> Result<(), Error
     }
 }
 
-/// Tells of an act: log, metric, and an Event where people have a use for one.
+/// Reports an act: a log line, a metric, and an Event for acts that concern users.
 fn applied(ctx: &Context, id: &Id, act: &Act) {
     let label = act::label(act);
     let (about, what) = act::told(act);
@@ -409,7 +409,7 @@ fn applied(ctx: &Context, id: &Id, act: &Act) {
     ctx.events.say(&id.reference, &format!("{label}/{about}"), &note);
 }
 
-/// Sets the version of a target that is the object of the pass itself.
+/// Sets the resourceVersion in an act that patches the object of the pass.
 fn rebase(act: &mut Act, uid: &str, version: &str) {
     if let Some(target) = repeats::patched(act).filter(|target| target.uid == uid) {
         version.clone_into(&mut target.resource_version);

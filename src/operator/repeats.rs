@@ -1,7 +1,7 @@
-//! Notices a write whose effect does not stay: an admission policy or another controller takes it back.
+//! Notices a write whose effect does not stay: an admission policy or another controller undoes it.
 //!
-//! Decides when the same write of the same object counts as reverted, and how long the operator waits before the next try. What a
-//! person reads of it stands in `error.rs`. Losing this memory costs three more tries.
+//! Decides when the same write of the same object counts as reverted, and how long the operator waits before the next try. The
+//! message is in `error.rs`. Losing this memory costs three more tries.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,13 +11,13 @@ use std::time::Duration;
 use super::clock::Instant;
 use crate::plan::{Act, Ensure, Target};
 
-/// As many equal writes in a row are ordinary: a lost answer, a stale cache.
+/// Number of equal writes in a row that is ordinary: a lost answer or a stale cache causes them.
 const ORDINARY: u32 = 3;
 
-/// Equal writes further apart than this are no row.
+/// Equal writes further apart than this start a new row.
 const ROW: Duration = Duration::from_mins(5);
 
-/// The longest wait before the next try.
+/// Longest wait before the next try.
 const LONGEST: Duration = Duration::from_mins(1);
 
 /// Equal writes in a row.
@@ -34,7 +34,7 @@ pub(super) struct Repeats {
     rows: Mutex<HashMap<(String, String), Row>>,
 }
 
-/// A write that can be compared with the one before.
+/// A write in a form that can be compared with the write before.
 #[derive(Debug)]
 pub(super) struct Write {
     kind: String,
@@ -42,8 +42,8 @@ pub(super) struct Write {
 }
 
 impl Write {
-    /// The act, whatever the version of the object that it was decided on. `None`: etcd's own changes have waits of their own, and
-    /// an object that is made or deleted again is another object.
+    /// The act without the resourceVersion of its object. `None` for changes of etcd, which have delays of their own, and for
+    /// creations and deletions, which concern another object each time.
     pub(super) fn of_act(label: &str, act: &Act) -> Option<Self> {
         let mut act = act.clone();
         let target = patched(&mut act)?;
@@ -51,7 +51,7 @@ impl Write {
         Some(Self { kind: format!("{label} {}", target.name), fingerprint: hash(&format!("{act:?}")) })
     }
 
-    /// The object that is applied.
+    /// The applied object. `None` where another guard suffices.
     pub(super) fn of_ensure(ensure: &Ensure) -> Option<Self> {
         let (kind, name) = match ensure {
             Ensure::Service(service) => ("Service", &service.metadata.name),
@@ -59,20 +59,20 @@ impl Write {
             Ensure::CaBundle { metadata, .. } => ("ConfigMap", &metadata.name),
             Ensure::Certificate { metadata, .. } => ("Certificate", &metadata.name),
             Ensure::CronJob(cron) => ("CronJob", &cron.metadata.name),
-            // A Secret is guarded by its version, a deletion by the UID.
+            // The resourceVersion guards a Secret, and the UID a deletion.
             Ensure::Secret(_) | Ensure::DropBudget(_) => return None,
         };
         let name = name.as_deref().unwrap_or_default();
         Some(Self { kind: format!("apply {kind} {name}"), fingerprint: hash(&format!("{ensure:?}")) })
     }
 
-    /// The write in words: the act and the object.
+    /// The act and its object, for messages.
     pub(super) fn describe(&self) -> &str {
         &self.kind
     }
 }
 
-/// The one object that an act patches.
+/// The target of an act that patches one object.
 pub(super) const fn patched(act: &mut Act) -> Option<&mut Target> {
     match act {
         Act::HoldCluster { cluster: target }
@@ -119,7 +119,7 @@ pub(super) const fn patched(act: &mut Act) -> Option<&mut Target> {
 }
 
 impl Repeats {
-    /// How long the write has to wait, because equal ones had no lasting effect.
+    /// The remaining wait of a write whose equals had no lasting effect.
     pub(super) fn held(&self, object: &str, write: &Write, now: Instant) -> Option<Duration> {
         let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let row = rows.get(&key(object, write)).filter(|row| row.fingerprint == write.fingerprint)?;
@@ -127,7 +127,7 @@ impl Repeats {
         pause.checked_sub(now.saturating_duration_since(row.last)).filter(|left| !left.is_zero())
     }
 
-    /// Notes a write, and says whether it counts as reverted.
+    /// Notes a write; returns whether the write counts as reverted.
     pub(super) fn note(&self, object: &str, write: &Write, now: Instant) -> bool {
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         rows.retain(|_, row| now.saturating_duration_since(row.last) < ROW);
@@ -142,7 +142,7 @@ impl Repeats {
     }
 }
 
-/// The wait after so many equal writes in a row; `None` while they are ordinary.
+/// The wait after this many equal writes in a row; `None` while they are ordinary.
 fn pause(times: u32) -> Option<Duration> {
     let more = times.checked_sub(ORDINARY + 1)?;
     Some(Duration::from_secs(2).saturating_mul(2_u32.saturating_pow(more.min(8))).min(LONGEST))
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(table.held("a", &write(5), start + Duration::from_secs(2)), None);
         assert!(table.note("a", &write(5), start + Duration::from_secs(2)));
         assert_eq!(table.held("a", &write(6), start + Duration::from_secs(2)), Some(Duration::from_secs(4)));
-        // Another object, another value, and a later day begin a row of their own.
+        // Another object, another value, or a later day starts a row of its own.
         assert!(!table.note("b", &write(6), start));
         let other = Write::of_act("RefreshCertificates", &refresh(6, "d2")).unwrap();
         assert_eq!(table.held("a", &other, start + Duration::from_secs(2)), None);

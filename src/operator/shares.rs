@@ -1,6 +1,6 @@
-//! The share of a queue's slots that one namespace may hold, so that its objects cannot keep those of others waiting.
+//! The share of a queue's slots that one namespace may hold, so that its objects do not delay those of other namespaces.
 //!
-//! Decides who waits, in the order of coming. What waits has no slot, and is put back into the queue when one of its
+//! Decides which objects wait, first come first served. A waiting object has no slot; it goes back to the queue when a slot of its
 //! namespace is free.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -16,7 +16,7 @@ pub(super) struct Shares<R> {
 struct Share<R> {
     running: usize,
     waiting: VecDeque<R>,
-    /// The same, to find one.
+    /// The same objects as in `waiting`, for lookup.
     known: HashSet<R>,
 }
 
@@ -27,12 +27,12 @@ impl<R> Default for Share<R> {
 }
 
 impl<R: Clone + Eq + Hash> Shares<R> {
-    /// At most so many slots for each namespace.
+    /// Gives each namespace at most `most` slots.
     pub(super) fn new(most: usize) -> Self {
         Self { most, namespaces: Mutex::default() }
     }
 
-    /// Takes a slot; `false`: `one` waits for it.
+    /// Takes a slot; `false` where the object has to wait.
     pub(super) fn enter(&self, namespace: &str, one: &R) -> bool {
         let mut all = self.lock();
         let share = all.entry(namespace.to_owned()).or_default();
@@ -46,7 +46,7 @@ impl<R: Clone + Eq + Hash> Shares<R> {
         false
     }
 
-    /// Gives a slot back; who has waited longest may come again.
+    /// Gives a slot back, and returns the object that has waited longest.
     pub(super) fn leave(&self, namespace: &str) -> Option<R> {
         if let Some(share) = self.lock().get_mut(namespace) {
             share.running = share.running.saturating_sub(1);
@@ -54,8 +54,8 @@ impl<R: Clone + Eq + Hash> Shares<R> {
         self.next(namespace)
     }
 
-    /// Who may come where a slot is free. Asked after each that ran, and after each that came and does not exist any more:
-    /// else nobody would follow it.
+    /// Returns the next waiting object if a slot is free. Called after each pass, and for each queued object that no longer exists:
+    /// otherwise the objects behind it would wait for ever.
     pub(super) fn next(&self, namespace: &str) -> Option<R> {
         let mut all = self.lock();
         let share = all.get_mut(namespace).filter(|share| share.running < self.most)?;

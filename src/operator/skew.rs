@@ -1,7 +1,7 @@
-//! How far this machine's clock is from the API server's.
+//! Difference between this machine's clock and the API server's.
 //!
-//! Decides whether certificates may be dated by this clock: the Date of an answer of the API server is compared with it once a
-//! minute at most, and only before a certificate is issued.
+//! Decides whether this clock may date certificates. Before it issues a certificate, and at most once a minute, the operator
+//! compares its clock with the Date header of an answer of the API server.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -16,16 +16,16 @@ use kube::core::Request;
 use super::clock::{self, Instant};
 use super::error::Error;
 
-/// Certificates begin an hour before they are issued: that covers this difference between the clocks of nodes as well.
+/// Tolerated difference. Certificates are valid from an hour before their issue: that also covers this difference between nodes.
 const TOLERATED: SignedDuration = SignedDuration::from_mins(5);
 
-/// A comparison holds for so long.
+/// A comparison counts for this long.
 const FRESH: Duration = Duration::from_mins(1);
 
-/// Deadline of the question.
+/// Deadline of the request.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// The last comparison: when, and how far this clock is ahead.
+/// The last comparison: its time, and how far this clock is ahead.
 #[derive(Debug, Default)]
 pub(super) struct Skew(Mutex<Option<(Instant, SignedDuration)>>);
 
@@ -44,7 +44,7 @@ impl Skew {
         last.filter(|(at, _)| at.elapsed() < FRESH).map(|(_, ahead)| ahead)
     }
 
-    /// An answer without a Date (a proxy's) says nothing, and holds nothing up.
+    /// Measures the difference. An answer without a Date header (from a proxy) counts as no difference.
     async fn measure(&self, api_server: &Client) -> Result<SignedDuration, Error> {
         let what = || "ask the API server for its clock".to_owned();
         let request = Request::new("/version").list(&ListParams::default());

@@ -1,5 +1,5 @@
-//! What of an object's metadata is kept in memory: the labels and annotations that plans read. Everybody who may write an
-//! object may add labels and annotations of any kind, 256 KiB and more, and field managers add their own records.
+//! The part of an object's metadata that stays in memory: the labels and annotations that plans read. Every writer of an object
+//! may add labels and annotations, 256 KiB and more, and field managers add their own records.
 //!
 //! Decides the keys. Writes name single keys, or are of a status: there the API server keeps the metadata that it has.
 
@@ -7,7 +7,7 @@ use kube::Resource;
 
 use crate::api::key;
 
-/// Keys of Kubernetes' own that are read.
+/// Keys of Kubernetes that plans read.
 const KUBERNETES: [&str; 6] = [
     "batch.kubernetes.io/controller-uid",
     "batch.kubernetes.io/job-name",
@@ -17,10 +17,10 @@ const KUBERNETES: [&str; 6] = [
     "volume.kubernetes.io/storage-provisioner",
 ];
 
-/// The longest annotation that a person sets: a key in a store has up to 1 KiB. What is longer is none of ours.
+/// Longest annotation that a person sets: a key in a store has up to 1 KiB. A longer annotation is not Holdfast's.
 pub(super) const BY_HAND: usize = 4 << 10;
 
-/// Keeps the metadata that is read. Annotations longer than `longest` are left out, whatever their key.
+/// Keeps the metadata that plans read. Drops annotations longer than `longest`, whatever their key.
 pub(super) fn slim<K: Resource>(object: &mut K, longest: usize) {
     let metadata = object.meta_mut();
     metadata.managed_fields = None;
@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(pod.metadata.annotations, Some(short));
     }
 
-    /// A key that is read, and not kept, would never be seen in a cache.
+    /// A cache would never show a key that plans read and `slim` drops.
     #[test]
     fn every_key_of_the_wire_contract_is_kept() {
         let text = include_str!("../api/mod.rs");
@@ -74,7 +74,7 @@ mod tests {
         }
     }
 
-    /// Keys of others stand in these files as text.
+    /// These files contain keys of other projects as text.
     fn every_key_is_known(folder: &std::path::Path) {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

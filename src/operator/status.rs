@@ -1,8 +1,8 @@
-//! Writes a status: whole, only when it differs, and under the resourceVersion that was read, so that a stale writer
-//! loses. The operator needs `update` on the status of its kinds.
+//! Writes a status: whole, only when it differs, and under the resourceVersion that was read, so that a stale writer gets a
+//! conflict. The operator needs `update` on the status of its kinds.
 //!
-//! Decides that an API server with an older definition ends the pass: it drops fields that it does not know, and a latch
-//! that is not stored protects nothing.
+//! Decides that an API server with an older CRD ends the pass: it drops fields that it does not know, and a latch that is not
+//! stored protects nothing.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::PostParams;
@@ -14,17 +14,17 @@ use super::kinds::Kind;
 use crate::api::condition::Type;
 use crate::api::{EtcdCluster, FIELD_MANAGER};
 
-/// Whether the object's status is not the wanted one.
+/// Whether the object's status differs from the wanted status.
 pub(super) fn differs<K: Kind>(object: &K::Object, wanted: &K::Status) -> bool {
     K::status(object) != Some(wanted)
 }
 
-/// Writes the status, and gives the object as it is then. An error where the API server stored less than was sent.
+/// Writes the status, and returns the stored object. Fails where the API server stored less than was sent.
 pub(super) async fn write<K: Kind>(ctx: &Context, object: &K::Object, status: K::Status) -> Result<K::Object, Error> {
     let namespace = object.namespace().unwrap_or_default();
     let name = object.name_any();
     let api: Api<K::Object> = Api::namespaced(ctx.write.0.clone(), &namespace);
-    // As JSON: there a time has the precision in which it is stored.
+    // As JSON, where a time has the precision in which it is stored.
     let sent = serde_json::to_value(&status).ok();
     let mut object = object.clone();
     K::put_status(&mut object, status);
@@ -43,7 +43,7 @@ pub(super) fn conditions<K: Kind>(object: &K::Object) -> &[Condition] {
     K::status(object).map_or(&[], K::conditions)
 }
 
-/// One word for a cluster's state, for a metric.
+/// A cluster's state in one word, for a metric.
 pub(super) fn cluster_state(cluster: &EtcdCluster) -> &'static str {
     let holds = |kind: Type| {
         let conditions = cluster.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();

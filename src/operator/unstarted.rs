@@ -1,7 +1,7 @@
-//! Pods of Jobs that were deleted before their agent ran, by their last state in the watch: the Job controller deletes the Pods
-//! of a Job whose time is over, and nothing else says afterwards that they never ran.
+//! Pods of Jobs that were deleted before their agent ran, by their last state in the watch. The Job controller deletes the Pods of
+//! a Job at its deadline, and afterwards no object shows that their agent never ran.
 //!
-//! Decides how long they are remembered. Losing them costs a question to the store.
+//! Decides how long these Pods are remembered. Losing them costs a question to the store.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -21,7 +21,7 @@ pub(super) const JOB_UID: &str = "batch.kubernetes.io/controller-uid";
 /// A Job reports its end within seconds after its last Pod is gone; a busy Job controller takes minutes.
 const KEPT: Duration = Duration::from_mins(10);
 
-/// At most so many: every user may create and delete Pods with our labels.
+/// Largest number of remembered Pods: every user may create and delete Pods with Holdfast's labels.
 const MOST: usize = 10_000;
 
 /// The Pods, by the UID of their Job.
@@ -29,7 +29,7 @@ const MOST: usize = 10_000;
 pub(super) struct UnstartedPods(Mutex<HashMap<String, Vec<(Instant, Unstarted)>>>);
 
 impl UnstartedPods {
-    /// Remembers a deleted Pod, if its last state proves that its agent never ran.
+    /// Remembers a deleted Pod if its last state proves that its agent never ran.
     pub(super) fn note(&self, pod: &Pod, now: Timestamp) {
         let Some(job) = pod.labels().get(JOB_UID) else { return };
         let Some(unstarted) = Unstarted::of(pod, CONTAINER, now) else { return };

@@ -1,4 +1,4 @@
-//! Who is woken by what: the queues of the five kinds, and whom an object concerns. Decides nothing about what is seen.
+//! The queues of the five kinds, and which objects a changed object concerns. Decides nothing about contents.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use crate::api::restore::Restore;
 use crate::api::snapshot::Phase;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, key, name};
 
-/// The queues of the five kinds.
+/// The sending ends of the queues of the five kinds.
 #[derive(Clone, Debug)]
 pub(super) struct Wakers {
     leading: Arc<AtomicBool>,
@@ -23,7 +23,7 @@ pub(super) struct Wakers {
     schedules: mpsc::UnboundedSender<ObjectRef<EtcdSnapshotSchedule>>,
 }
 
-/// The other ends of the queues.
+/// The receiving ends of the queues.
 #[derive(Debug)]
 pub(super) struct Queues {
     pub(super) clusters: mpsc::UnboundedReceiver<ObjectRef<EtcdCluster>>,
@@ -33,7 +33,7 @@ pub(super) struct Queues {
     pub(super) schedules: mpsc::UnboundedReceiver<ObjectRef<EtcdSnapshotSchedule>>,
 }
 
-/// Whom an object concerns.
+/// The objects that a changed object concerns: each gets a pass.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Concerned {
     pub(super) clusters: Vec<ObjectRef<EtcdCluster>>,
@@ -44,7 +44,6 @@ pub(super) struct Concerned {
 }
 
 impl Wakers {
-    /// New queues.
     pub(super) fn new() -> (Self, Queues) {
         let (clusters, clusters_out) = mpsc::unbounded();
         let (members, members_out) = mpsc::unbounded();
@@ -62,18 +61,18 @@ impl Wakers {
         (wakers, queues)
     }
 
-    /// From now on somebody reads the queues: a standby must not fill them.
+    /// Lets [`wake`](Self::wake) fill the queues: this process leads and works on them. A standby must not fill them.
     pub(super) fn lead(&self) {
         self.leading.store(true, Ordering::SeqCst);
     }
 
-    /// What wakes this cluster.
+    /// Returns a callback that queues this cluster.
     pub(super) fn news_of(&self, cluster: &EtcdCluster) -> Arc<dyn Fn() + Send + Sync> {
         let (wakers, cluster) = (self.clone(), reference(cluster));
         Arc::new(move || wakers.wake(|| Concerned { clusters: vec![cluster.clone()], ..Concerned::default() }))
     }
 
-    /// Wakes whom it concerns; a standby does not even ask. A closed queue is a process that ends.
+    /// Queues the objects concerned. A standby does not compute them. A closed queue belongs to a process that ends.
     pub(super) fn wake(&self, concerned: impl FnOnce() -> Concerned) {
         if !self.leading.load(Ordering::SeqCst) {
             return;
@@ -97,7 +96,7 @@ impl Wakers {
     }
 }
 
-/// Namespace and name, without the UID and version that kube would copy along: queues and their ends hold many.
+/// A reference of namespace and name, without the UID and version that kube would copy: the queues hold many references.
 fn reference<K>(object: &K) -> ObjectRef<K>
 where
     K: Resource<DynamicType = ()>,
@@ -112,7 +111,7 @@ fn references<K: Cached>(objects: &[Arc<K>]) -> Vec<ObjectRef<K>> {
 /// The label that the Job controller puts on its Pods.
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
-/// Everything that can be woken.
+/// The caches of the five kinds.
 #[derive(Clone, Debug)]
 pub(super) struct Roots {
     pub(super) clusters: Cache<EtcdCluster>,
@@ -123,7 +122,6 @@ pub(super) struct Roots {
 }
 
 impl Roots {
-    /// The caches of what can be woken.
     pub(super) fn of(caches: &Caches) -> Self {
         Self {
             clusters: caches.clusters.clone(),
@@ -134,7 +132,7 @@ impl Roots {
         }
     }
 
-    /// All of them.
+    /// All objects of the five kinds.
     pub(super) fn all(&self) -> Concerned {
         Concerned {
             clusters: references(&self.clusters.state()),
@@ -145,7 +143,7 @@ impl Roots {
         }
     }
 
-    /// A schedule, and the cluster whose status tells of its backups.
+    /// The schedule, and the cluster whose status shows its backups.
     pub(super) fn of_schedule(schedule: &EtcdSnapshotSchedule) -> Concerned {
         let namespace = schedule.namespace().unwrap_or_default();
         let cluster = schedule.spec.cluster_ref.as_ref().map(|named| ObjectRef::new(&named.name).within(&namespace));
@@ -153,7 +151,7 @@ impl Roots {
         Concerned { clusters: cluster.into_iter().collect(), schedules, ..Concerned::default() }
     }
 
-    /// A cluster, its members, the snapshots that are made of it, and the schedules that name it.
+    /// The cluster, its members, the snapshots of its data, and the schedules that name it.
     pub(super) fn of_cluster(&self, cluster: &EtcdCluster) -> Concerned {
         let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
         Concerned {
@@ -165,14 +163,14 @@ impl Roots {
         }
     }
 
-    /// A member and its cluster.
+    /// The member and its cluster.
     pub(super) fn of_member(member: &EtcdMember) -> Concerned {
         let cluster = ObjectRef::new(&member.spec.cluster_ref.name).within(&member.namespace().unwrap_or_default());
         Concerned { clusters: vec![cluster], members: vec![reference(member)], ..Concerned::default() }
     }
 
-    /// A snapshot, the clusters that wait for it to restore from, the cluster whose status shows its completion, and the
-    /// schedule whose run it records.
+    /// The snapshot, the clusters that restore from it, the cluster whose status shows its completion, and the schedule whose run
+    /// it records.
     pub(super) fn of_snapshot(&self, snapshot: &EtcdSnapshot) -> Concerned {
         let (namespace, name) = (snapshot.namespace().unwrap_or_default(), snapshot.name_any());
         let names_it = |c: &EtcdCluster| {
@@ -187,14 +185,14 @@ impl Roots {
         Concerned { clusters, snapshots: vec![reference(snapshot)], schedules, ..Concerned::default() }
     }
 
-    /// The schedule whose run an object is of, by its label. Long names stand shortened in a label.
+    /// The schedule that an object's label names. The label holds long names shortened.
     fn schedules_labelled<K: ResourceExt>(&self, object: &K) -> Vec<ObjectRef<EtcdSnapshotSchedule>> {
         let Some(label) = object.labels().get(key::SCHEDULE) else { return vec![] };
         let namespace = object.namespace().unwrap_or_default();
         references(&self.schedules.within(&namespace, |s| name::label_value(&s.name_any()) == *label))
     }
 
-    /// A store, and the snapshots, clusters and schedules that may be waiting for it.
+    /// The store, and the snapshots, clusters and schedules that may wait for it.
     pub(super) fn of_backup_store(&self, store: &EtcdBackupStore) -> Concerned {
         let (namespace, name) = (store.namespace().unwrap_or_default(), store.name_any());
         let restores = |c: &EtcdCluster| {
@@ -217,7 +215,7 @@ impl Roots {
         }
     }
 
-    /// Whom a child's labels and owners name.
+    /// The objects that a child's labels and owner references name.
     pub(super) fn of_child<K: ResourceExt>(&self, child: &K) -> Concerned {
         let namespace = child.namespace().unwrap_or_default();
         let label = |key: &str| child.labels().get(key).cloned();
@@ -235,7 +233,7 @@ impl Roots {
         if let Some(name) = owner("EtcdMember").or_else(|| label(key::MEMBER)) {
             concerned.members.push(ObjectRef::new(&name).within(&namespace));
         }
-        // Long names stand shortened in a label.
+        // The label holds long names shortened.
         if let Some(name) = owner("EtcdBackupStore") {
             concerned.backup_stores.push(ObjectRef::new(&name).within(&namespace));
         } else if let Some(value) = label(key::STORE) {
@@ -246,7 +244,7 @@ impl Roots {
             concerned.schedules.push(ObjectRef::new(&name).within(&namespace));
         } else {
             concerned.schedules = self.schedules_labelled(child);
-            // Of a run: a Pod names its Job, and a record has the Job's name.
+            // A Pod of a run names its Job, and the record has the Job's name.
             if !concerned.schedules.is_empty() {
                 let run = label(JOB_NAME).unwrap_or_else(|| child.name_any());
                 concerned.snapshots.push(ObjectRef::new(&run).within(&namespace));
@@ -384,7 +382,7 @@ mod tests {
         assert_eq!(names(&roots().of_snapshot(&snapshot("s-2", "a")))[0], Vec::<String>::new());
     }
 
-    /// Else `LAST BACKUP` would be late, or never come while the cluster waits for a change.
+    /// Else `LAST BACKUP` would lag, or stay empty while the cluster waits for a change.
     #[test]
     fn a_complete_snapshot_wakes_its_cluster() {
         let mut snapshot = snapshot("s-2", "a");

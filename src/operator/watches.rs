@@ -1,9 +1,9 @@
-//! One watch for each kind of object, whose task fills its cache and wakes whoever the object concerns, also when it was
-//! deleted. Filters on unchanged fields and shared streams would lose deletions. After a broken watch everything is
-//! looked at once, since deletions in the gap have no event.
+//! One watch for each kind of object. Its task fills the cache and queues the objects that an event concerns, deletions
+//! included. Filters on unchanged fields and shared streams would lose deletions. After a broken watch the task queues every
+//! object, because deletions during the gap have no event.
 //!
-//! Decides how the first objects come: one by one in a stream, so that memory holds one of them as JSON; in small pages where
-//! the API server has no such streams.
+//! Decides how the first objects arrive: one by one in a stream, so that memory holds a single object as JSON; in small pages where
+//! the API server does not stream lists.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -31,34 +31,34 @@ use super::slim::{BY_HAND, slim};
 use super::wake::{Concerned, Roots, Wakers};
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
 
-/// Of children only what we made: the caches must not grow with what else runs in the namespaces.
+/// Label selector of the operator's own children: the caches must not grow with other workloads in the namespaces.
 const OURS: &str = "app.kubernetes.io/managed-by=holdfast";
 
-/// Objects in a page of a list: one may have 1.5 MiB, and a page is in memory three times.
+/// Objects in a page of a list: one object may have 1.5 MiB, and a page is in memory three times.
 const PAGE: u32 = 25;
 
-/// How much is told of what cannot be read: the text may repeat the object.
+/// Longest error text of an unreadable object: the text may repeat the object.
 const TOLD: usize = 600;
 
-/// A kind that is watched.
+/// A watched kind.
 trait Watched: Cached {
-    /// Its name.
+    /// Name of the kind.
     const KIND: &'static str;
-    /// The longest annotation that is read: what Holdfast itself writes has no bound.
+    /// Longest annotation that the cache keeps. Annotations that Holdfast writes have no bound.
     const LONGEST: usize = usize::MAX;
-    /// Which of them: only what is labelled as ours, unless it says otherwise.
+    /// Selector of the watch; by default the objects with Holdfast's label.
     fn selector() -> watcher::Config {
         watcher::Config::default().labels(OURS)
     }
-    /// Whom an object of it concerns.
+    /// The objects that an event on this object concerns.
     fn concerns(&self, roots: &Roots) -> Concerned {
         roots.of_child(self)
     }
-    /// What a deletion means beyond waking.
+    /// Effects of a deletion beyond waking.
     fn gone(&self, ctx: &Context) {
         let _ = ctx;
     }
-    /// What one gets that cannot be read; in a task of its own.
+    /// Reports an unreadable object; runs in a task of its own.
     fn unreadable(ctx: &Context, invalid: &InvalidObject) -> impl Future<Output = ()> + Send {
         let _ = (ctx, invalid);
         async {}
@@ -147,7 +147,7 @@ impl Watched for Service {
 
 impl Watched for EndpointSlice {
     const KIND: &'static str = "EndpointSlice";
-    /// Kubernetes copies a Service's labels to its EndpointSlices. Nobody asks for those of the headless Services.
+    /// Kubernetes copies a Service's labels to its EndpointSlices. No pass reads the slices of headless Services.
     fn selector() -> watcher::Config {
         watcher::Config::default().labels("app.kubernetes.io/managed-by=holdfast,!service.kubernetes.io/headless")
     }
@@ -179,7 +179,7 @@ pub(super) struct CacheWriters {
 }
 
 impl CacheWriters {
-    /// The reading ends.
+    /// Returns the reading ends.
     pub(super) fn caches(&self) -> Caches {
         Caches {
             clusters: self.clusters.cache(),
@@ -205,7 +205,7 @@ impl CacheWriters {
         wakers: &Wakers,
         namespace: Option<&str>,
     ) {
-        // Our own kinds are guarded: one that cannot be read must not hold up the others. Kubernetes' kinds can be read.
+        // The five kinds are guarded: an unreadable object must not hold up the others. Kubernetes' own kinds are always readable.
         tasks.spawn(watch(api(ctx, namespace), unguard, self.clusters, Arc::clone(ctx), wakers.clone()));
         tasks.spawn(watch(api(ctx, namespace), unguard, self.members, Arc::clone(ctx), wakers.clone()));
         tasks.spawn(watch(api(ctx, namespace), unguard, self.snapshots, Arc::clone(ctx), wakers.clone()));
@@ -235,7 +235,7 @@ where
     }
 }
 
-/// Watches one kind for ever. What comes over the wire is a `W`, which may hold a readable `K`.
+/// Watches one kind for ever. The wire type `W` may hold a readable `K`.
 async fn watch<K, W>(
     api: Api<W>,
     open: fn(W) -> Result<K, InvalidObject>,
@@ -283,7 +283,7 @@ where
     }
 }
 
-/// Whether the API server knows no streams of lists: it refuses the parameter, as an invalid or bad request.
+/// Whether the API server cannot stream lists: it refuses the parameter as invalid or as a bad request.
 fn is_refused(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if matches!(status.code, 400 | 422))
 }
@@ -362,7 +362,7 @@ mod tests {
         (cache.state(), fake)
     }
 
-    /// What somebody adds to the metadata is not kept.
+    /// Whether the caches dropped the metadata that other writers added.
     fn is_slim(stores: &[Arc<EtcdBackupStore>]) -> bool {
         stores.iter().all(|store| {
             let text = serde_json::to_string(&**store).unwrap();
@@ -381,7 +381,7 @@ mod tests {
         assert!(fake.reads()[0].contains("sendInitialEvents=true"), "{:?}", fake.reads());
     }
 
-    /// One tenant's annotations: 100 MB come by, and a hundredth of that stays.
+    /// Annotations of one tenant: 100 MB pass through, and a hundredth of that stays.
     #[tokio::test]
     async fn the_caches_do_not_grow_with_what_others_write_into_metadata() {
         let fake = Fake::start(vec![]).await;

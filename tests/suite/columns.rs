@@ -1,4 +1,4 @@
-//! `kubectl get etcd -o wide` fits a terminal: the widest sensible row of each kind, from the columns of its definition.
+//! `kubectl get etcd -o wide` fits a terminal: the widest sensible row of each kind, by the columns of its CRD.
 
 use holdfast::api::condition::Reason;
 use holdfast::manifests;
@@ -51,7 +51,8 @@ fn the_widest_row_of_each_kind_fits_the_screen() {
     for crd in manifests::crds().unwrap() {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let kind = text(&crd["spec"]["names"]["singular"]);
-        // `kubectl get etcd` writes the kind before the name, `kubectl get etcdc -o wide` does not. The name of a member or of a scheduled snapshot is longer.
+        // `kubectl get etcd` writes the kind before the name, `kubectl get etcdc -o wide` does not. The name of a member or of a
+        // scheduled snapshot is longer.
         let name = match kind.as_str() {
             "etcdmember" => NAME + "-x2z4b".len(),
             "etcdsnapshot" => NAME + "-20260101120000".len(),

@@ -1,4 +1,4 @@
-//! The program as a person starts it: who may read its files, what its exit code says, and what its help can be copied from.
+//! The program as a person starts it: modes of its files, its exit codes, and examples of its help for a shell.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_holdfast");
 const KEY: &str = "shop/orders/1a2b3c4d/20261121T162233Z-byhand-99887766";
 
-/// As a shell starts it, after this.
+/// Starts the program from a shell, after this command.
 fn sh(before: &str, words: &[&str]) -> Output {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{before}; exec \"$0\" \"$@\""), PROGRAM]).args(words);
@@ -28,7 +28,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// Modes of files and of folders below this one, each once.
+/// Modes of the files and folders below this folder, without duplicates.
 fn modes(below: &Path) -> (Vec<u32>, Vec<u32>) {
     let (mut files, mut folders) = (vec![], vec![]);
     for entry in fs::read_dir(below).unwrap() {
@@ -142,7 +142,7 @@ fn a_run_that_a_person_ends_says_so() {
         fs::write(folder.path().join(name), "key").unwrap();
     }
     for (signal, code) in [("-INT", 130), ("-TERM", 68), ("-HUP", 68)] {
-        // A store that never answers.
+        // A store that does not answer.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut command = Command::new(PROGRAM);
         command.args([
@@ -171,7 +171,7 @@ fn help_is_a_command_too() {
     }
 }
 
-/// Where a terminal breaks a line, a shell takes the rest for another command.
+/// A terminal breaks a longer line, and a shell reads the rest as another command.
 #[test]
 fn an_example_fits_a_terminal_of_80_columns() {
     fn each(command: &clap::Command, look: &mut impl FnMut(&str, &str)) {

@@ -1,4 +1,4 @@
-//! What documents name exists: files, functions, links and their headings.
+//! Every name in a document exists: files, functions, links and their headings.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -86,7 +86,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     headings.map(anchor).collect()
 }
 
-/// What is wrong with a link of the document at `path`.
+/// The flaw of a link of the document at `path`, if it has one.
 fn broken(path: &str, text: &str, target: &str) -> Option<String> {
     let (file, anchor) = target.split_once('#').map_or((target, None), |(file, anchor)| (file, Some(anchor)));
     let file = if file.is_empty() { root().join(path) } else { root().join(Path::new(path).parent()?).join(file) };

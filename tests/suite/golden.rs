@@ -1,5 +1,5 @@
-//! What the binary prints is checked in: `crds/`, `charts/manifests/`; the shape of what it stores, `docs/schemas/`; and the
-//! tables of documents. A change of the code shows as a change of these files, where people read it.
+//! The binary's output is checked in: `crds/`, `charts/manifests/`; the shape of stored objects, `docs/schemas/`; and the tables of
+//! documents. A change of the code shows as a change of these files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use holdfast::manifests::{self, IMAGE, Options, Part, Scope};
 use holdfast::plan::cluster::{Step, TABLES, Table};
 use snapshot_agent::contract::{Failure, Origin, Retry};
 
-/// Folders that hold nothing but what is printed.
+/// Folders that hold output only.
 const FOLDERS: [&str; 3] = ["crds", "charts/manifests", "docs/schemas"];
 
 fn root() -> PathBuf {
@@ -31,8 +31,8 @@ fn printed(scope: &Scope, parts: &[Part]) -> String {
     manifests::yaml(&objects).unwrap()
 }
 
-/// What people read is made from doc comments: what only the readers of the code can follow, its links and the numbers of
-/// its rules, is not in it.
+/// Checks that a text for users, generated from doc comments, has no part that only readers of the code can follow: links of
+/// rustdoc and numbers of rules.
 fn for_people(what: &str, text: &str) {
     let marks = ["[`", "`]", "crate::", "](http"];
     let number = |word: &str| {
@@ -99,7 +99,7 @@ fn wanted() -> BTreeMap<String, String> {
     files
 }
 
-/// The document with another text between its marks.
+/// The document with this text between its marks.
 fn between_marks(document: &str, about: &str, text: &str) -> String {
     let document = fs::read_to_string(root().join(document)).unwrap();
     let (begin, end) = (format!("<!-- begin: {about} -->\n"), "<!-- end -->");
@@ -137,7 +137,7 @@ fn rules_of_a_cluster() -> String {
     TABLES.iter().map(|it| table(it)).collect::<String>() + "\n"
 }
 
-/// The lines that differ, with a few around them.
+/// The lines that differ, with a few lines around them.
 fn difference(old: &str, new: &str) -> String {
     const AROUND: usize = 3;
     const MOST: usize = 40;

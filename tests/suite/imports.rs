@@ -1,6 +1,6 @@
-//! Which file of a crate imports which: read from the syntax tree, without tests.
+//! The imports between files of a crate, read from the syntax tree, without tests.
 //!
-//! A name that a parent re-exports counts as an import of the parent. Paths inside of macro calls are not seen.
+//! An import of a re-exported name counts as an import of the parent. Paths inside macro calls are not seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
 
-/// Where a module is in its crate: `["store", "bucket"]`. The crate's root is empty.
+/// Path of a module in its crate: `["store", "bucket"]`. The crate's root is empty.
 pub type Module = Vec<String>;
 
 /// The files of one crate, by module, with the modules that each imports.
@@ -129,7 +129,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether the compiler leaves this out of what ships.
+/// Whether the compiler leaves this item out of the shipped binary.
 fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) if list.path.is_ident("cfg") => {

@@ -1,15 +1,15 @@
-//! Each act of a replacement is interrupted once: refused, carried out with its answer lost, or carried out late. An operator that
-//! is killed in between leaves no more behind, since it remembers nothing. The cluster comes to three voters each time.
+//! Interrupts each act of a replacement once: refused, carried out with its answer lost, or carried out late. A killed operator
+//! leaves the same behind, because it remembers nothing. The cluster comes to three voters each time.
 
 use crate::world::{Fault, World};
 use holdfast::api::cluster::Medium;
 use holdfast::api::repair::Repair;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Five minutes for what takes seconds undisturbed.
+/// Five minutes for steps that take seconds undisturbed.
 const PATIENCE: u64 = 3_000;
 
-/// A replacement whose nth act meets this fault. Whether it has so many acts.
+/// Runs a replacement whose nth act meets this fault; returns whether it has that many acts.
 fn replaced(in_memory: bool, n: u64, fault: Fault) -> bool {
     let mut world = World::new(3, "3.6.16");
     world.edit(|s| {

@@ -1,4 +1,4 @@
-//! The dependency rule, and the manners of files, read from the files themselves.
+//! The dependency rule and the rules for files, checked on the source text.
 //!
 //! `main`, `cli` → `operator` → `plan` → `api` → `snapshot_agent`'s pure part. Never the other way.
 
@@ -10,10 +10,10 @@ use holdfast::api::condition::Reason;
 
 use crate::imports::{Imports, Module};
 
-/// Longest file: a room, not a hall.
+/// Longest file.
 const MAX_LINES: usize = 600;
 
-/// Below this folder nothing of this may be named, and why.
+/// Words that no file below this folder may name, with the reason.
 struct Rule {
     below: &'static str,
     never: &'static [&'static str],
@@ -71,10 +71,10 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// The parts of the agent's crate that a planner and the operator may use: values, no effects.
+/// The modules of the agent's crate that plans and the operator may use: values, no effects.
 const PURE_PART: [&str; 3] = ["contract", "format::layout", "retention"];
 
-/// The part that the operator may use beside it: connections.
+/// The module that the operator may use beside them: connections.
 const OPERATORS_PART: &str = "net";
 
 fn root() -> PathBuf {
@@ -102,7 +102,7 @@ fn files() -> Vec<(String, String)> {
     paths.iter().map(|path| (below(path), fs::read_to_string(path).unwrap())).collect()
 }
 
-/// What the compiler reads: without comments. Strings are kept; none of the words stands in one by accident.
+/// The part of a line that the compiler reads: without comments. Strings stay; none contains one of the words.
 fn code(line: &str) -> &str {
     let line = line.trim_start();
     if line.starts_with("//") { "" } else { line.split(" // ").next().unwrap_or_default() }
@@ -118,7 +118,7 @@ fn names(text: &str, word: &str) -> bool {
     })
 }
 
-/// What breaks the dependency rule in a file.
+/// Breaches of the dependency rule in a file.
 fn breaches(path: &str, text: &str) -> Vec<String> {
     let mut out = vec![];
     for (number, line) in text.lines().enumerate() {
@@ -185,7 +185,7 @@ const LAYERS: [&[&str]; 10] = [
     &["verbs"],
 ];
 
-/// What the verbs share; no verb imports another one.
+/// The module that the verbs share; no verb imports another verb.
 const SHARED: &str = "common";
 
 /// Files that the gate, which runs before etcd at every start, may reach by imports.
@@ -236,7 +236,7 @@ fn the_gate_reaches_few_files() {
     let reached = agent().reached_from(&["verbs".to_owned(), "gate".to_owned()]);
     let names: Vec<String> = reached.iter().map(|module| module.join("::")).collect();
     println!("the gate reaches {} files: {}", names.len(), names.join(", "));
-    // An empty answer would mean that nothing was read.
+    // An empty list would mean that no import was read.
     assert!(names.contains(&"etcd::wal".to_owned()) && names.len() <= GATE_REACHES, "{names:?}");
 }
 
@@ -245,7 +245,7 @@ fn a_file_is_a_room() {
     let mut found = vec![];
     for (path, text) in files() {
         let lines = text.lines().count();
-        // Tables and simulated worlds may be long; nobody lives in them.
+        // Tables and simulated worlds may be long.
         let tests = path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("tests.rs");
         let limit = if tests { 2 * MAX_LINES } else { MAX_LINES };
         if lines > limit {
@@ -258,7 +258,7 @@ fn a_file_is_a_room() {
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
 }
 
-/// A rule that the code names by its number is told in `docs/invariants.md`.
+/// Every rule that the code names by its number is in `docs/invariants.md`.
 #[test]
 fn every_invariant_is_told() {
     let page = fs::read_to_string(root().join("docs/invariants.md")).unwrap();
@@ -301,7 +301,7 @@ fn paragraph(text: &str) -> Option<(Vec<&str>, Vec<&str>)> {
     Some((numbers.split(", ").map(|number| number.trim_start_matches('I')).collect(), places(text)))
 }
 
-/// A reader who looks for a rule by its number finds the rule where the page says that it is kept.
+/// A search for a rule by its number finds every place that the page names.
 #[test]
 fn every_place_of_an_invariant_names_it() {
     let page = fs::read_to_string(root().join("docs/invariants.md")).unwrap();
@@ -324,7 +324,7 @@ fn every_place_of_an_invariant_names_it() {
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
 }
 
-/// A condition that needs a person has a page, and a page has a condition that leads to it.
+/// Every condition that needs a person has a runbook, and every runbook has such a condition.
 #[test]
 fn every_reason_that_needs_a_person_has_a_runbook() {
     let wanted: BTreeSet<&str> = Reason::ALL.iter().filter(|r| r.needs_a_person()).map(|r| r.as_str()).collect();

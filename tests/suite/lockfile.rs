@@ -1,8 +1,8 @@
-//! One crate for one job: what `Cargo.lock` must not hold, and what it must hold once.
+//! One crate for one job: the crates that `Cargo.lock` must not hold, and the crates that it must hold once.
 
 use std::collections::BTreeMap;
 
-/// Crates that must not be there in these versions (a prefix; empty: any), and why.
+/// Banned crates in these versions (a prefix; empty: any), with the reason.
 const BANNED: &[(&str, &str, &str)] = &[
     ("openssl", "", "TLS is rustls: the binary is static"),
     ("openssl-sys", "", "TLS is rustls: the binary is static"),
@@ -24,7 +24,7 @@ const BANNED: &[(&str, &str, &str)] = &[
     ("webpki-roots", "", "trust is the image's CA bundle, which can be exchanged"),
 ];
 
-/// Crates that have to be there exactly once, and why. [`SECOND`] does not count.
+/// Crates with exactly one version, with the reason. [`SECOND`] does not count.
 const ONCE: &[(&str, &str)] = &[
     ("tonic", "our channel is built with the types of etcd-client's"),
     ("prost", "one protocol buffers runtime"),
@@ -45,7 +45,7 @@ const ONCE: &[(&str, &str)] = &[
     ("sha2", "one hash for names, and one to compare aws-lc-rs' with"),
 ];
 
-/// Crates that only these others may bring along, and why.
+/// Crates that only these crates may depend on, with the reason.
 const ONLY_THROUGH: &[(&str, &[&str], &str)] = &[
     ("chrono", &["object_store"], "time is jiff's; object_store still has chrono in its interface"),
     (
@@ -55,7 +55,7 @@ const ONLY_THROUGH: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// Second versions (a prefix) that only these others may bring along, and why: our own code has the first one.
+/// Second versions (a prefix) that only these crates may depend on, with the reason: our own code uses the first version.
 const SECOND: &[(&str, &str, &[&str], &str)] = &[
     ("sha2", "0.10.", &["age", "age-core", "hpke", "scrypt"], "age still uses RustCrypto's last generation"),
     (
@@ -66,7 +66,7 @@ const SECOND: &[(&str, &str, &[&str], &str)] = &[
     ),
 ];
 
-/// A locked package: versions, and what it depends on: `name`, or `name version` where there are two.
+/// A locked package: its versions and its dependencies: `name`, or `name version` where there are two.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Package {
     versions: Vec<String>,
@@ -74,7 +74,7 @@ struct Package {
 }
 
 impl Package {
-    /// Whether it depends on this one, in a version that begins so.
+    /// Whether the package depends on this one, in a version with this prefix.
     fn needs(&self, name: &str, version: &str) -> bool {
         self.needs.iter().any(|need| {
             let (needed, at) = need.split_once(' ').unwrap_or((need, ""));

@@ -1,5 +1,5 @@
-//! Everything that needs no server: the rules of the house, what is checked in, and the planner's stories. One program,
-//! because linking the library costs more than running the tests.
+//! Every test that needs no server: rules of the code, checked-in files, and the planner's stories. One program, because linking
+//! the library costs more than running the tests.
 
 #![allow(
     unreachable_pub,
@@ -30,6 +30,6 @@ mod scenarios;
 mod schedule_props;
 mod world;
 
-/// As in the program itself: plans are made of many small strings, which musl's own allocator gives back to the kernel at once.
+/// As in the operator itself: plans consist of many small strings, which musl's own allocator returns to the kernel at once.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -1,11 +1,13 @@
-//! A model checker for the plans: every order of steps in a small world, and no rule is broken; from every state the way to rest.
+//! A model checker for the plans: it takes every order of steps in a small world and checks that no step breaks a rule and that
+//! the world comes to rest from every state.
 //!
-//! Three voters and who joins beside them, edits of `spec.replicas`, servers that crash or are cut off, requests that arrive late,
-//! old views, a wiped volume, members in memory. [`plan`](holdfast::plan) and [`safety`](holdfast::plan::safety) are the real ones; I1, I3, I4, I5, I11,
-//! I16 and I29 are judged by the facts. `HOLDFAST_SOAK=n` searches further; without it the search is the same each time.
+//! The world has three voters and members that join, edits of `spec.replicas`, servers that crash or are cut off, requests that
+//! arrive late, old views, a wiped volume, members in memory. [`plan`](holdfast::plan) and [`safety`](holdfast::plan::safety) are
+//! the real code; the model judges I1, I3, I4, I5, I11, I16 and I29 by the facts. `HOLDFAST_SOAK=n` searches further; without it
+//! the search is the same each time.
 //!
-//! A pass reads Kubernetes before etcd, so a view of Kubernetes may be older than that of etcd, and not the other way round. I12 and
-//! I27 are no part of the model: an object's version is what is in it.
+//! A pass reads Kubernetes before etcd, so a view of Kubernetes may be older than that of etcd, but never newer. The model omits
+//! I12 and I27: the version of an object is its contents.
 
 mod bugs;
 mod facts;
@@ -27,19 +29,19 @@ fn soaks() -> bool {
     std::env::var("HOLDFAST_SOAK").is_ok_and(|soak| !soak.is_empty())
 }
 
-/// A settled cluster, each of its voters leading.
+/// Settled clusters, one for each voter as the leader.
 fn settled(voters: u8, luck: Luck) -> Vec<Facts> {
     (0..voters).map(|leader| Facts::settled(voters, leader, luck)).collect()
 }
 
-/// Where a search begins.
+/// A start of the search, and its limits.
 struct World {
     name: &'static str,
     voters: u8,
     luck: Luck,
-    /// What a person asks for.
+    /// Values of `spec.replicas` that a person may set.
     sizes: &'static [u8],
-    /// How many states are looked at, where nobody has much time.
+    /// Limit of the states in a search without `HOLDFAST_SOAK`.
     most: usize,
 }
 
@@ -108,7 +110,7 @@ const WORLDS: [World; 12] = [
     },
 ];
 
-/// What takes minutes.
+/// Worlds whose search takes minutes.
 const MORE: [World; 3] = [
     World {
         name: "edits and a late request",
@@ -152,7 +154,7 @@ fn no_order_of_steps_breaks_a_rule_and_each_ends_well() {
     }
 }
 
-/// Members in memory: a Pod that ends takes its data along, and a cluster is never scaled to zero.
+/// Members in memory: the end of a Pod destroys its data, and a cluster is never scaled to zero.
 #[test]
 fn no_order_of_steps_breaks_a_rule_in_memory() {
     let worlds = [
@@ -164,7 +166,7 @@ fn no_order_of_steps_breaks_a_rule_in_memory() {
     for (name, luck) in worlds {
         let begun = Instant::now();
         let starts = settled_in_memory(luck);
-        // A model of its own: where an earlier search has come to rest is no end of this one.
+        // A new model: a state from which an earlier search came to rest need not be such a state here.
         let found = Model::default().search(&starts, &[2, 4], if soaks() { 80_000 } else { 6_000 });
         let searched = found.unwrap_or_else(|found| panic!("{name}: {:?}\n{}", found.breach, found.history));
         let (states, ends) = (searched.states, searched.ends);
@@ -204,7 +206,7 @@ fn long_histories_break_no_rule_and_end_well() {
     );
 }
 
-/// Each mistake, the rule that it breaks, and where it shows.
+/// Each mistake, the rule that it breaks, and the world that shows it.
 const BUGS: [(Bug, &str, u8, Luck); 19] = [
     (Bug::AllAreHealthy, "I1", 3, Luck { edits: 1, crashes: 1, ..NONE }),
     (Bug::CutOffIsHealthy, "I1", 3, Luck { edits: 1, cuts: 1, ..NONE }),
@@ -227,7 +229,7 @@ const BUGS: [(Bug, &str, u8, Luck); 19] = [
     (Bug::RemovesUnfenced, "I29", 3, Luck { crashes: 1, wipes: 1, ..NONE }),
 ];
 
-/// A checker that finds nothing may be blind.
+/// Proves that the checker can find a mistake.
 #[test]
 fn each_mistake_is_found() {
     let mut missed = vec![];

@@ -1,15 +1,15 @@
-//! Whatever goes wrong on the way, clusters come to what is asked for, and no rule is broken: random sizes and versions,
-//! lost answers, conflicts, late writes, silent servers, killed Pods, lost status, corrected restores.
+//! Clusters reach their spec and no step breaks a rule, whatever goes wrong on the way: random sizes and versions, lost answers,
+//! conflicts, late writes, silent servers, killed Pods, lost status, corrected restores.
 //!
-//! The world itself asserts what must never happen: a second founding, a voter on an empty volume, a live volume deleted,
-//! a plan that breaks a safety rule, a status that is written again and again. `HOLDFAST_SOAK=n` tries n histories;
-//! without it a seeded sample is tried, the same each time.
+//! The world itself asserts that these never happen: a second founding, a voter on an empty volume, a deleted live volume, a plan
+//! that breaks a safety rule, a status that is written again and again. `HOLDFAST_SOAK=n` tries n histories; without it the test
+//! tries a seeded sample, the same each time.
 
 use crate::world::{Fault, World};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// Five minutes for what takes seconds undisturbed: nine members one by one, each after a back-off or two.
+/// Five minutes for steps that take seconds undisturbed: nine members one by one, each after a back-off or two.
 const PATIENCE: u64 = 3_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What is restored.
+/// Source of the restore.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
     ByKey,
@@ -51,7 +51,7 @@ struct History {
     replicas: i32,
     version: &'static str,
     restore: Option<Asked>,
-    /// What happens, each so many ticks after the one before.
+    /// The events, each this many ticks after the one before.
     events: Vec<(u64, Event)>,
 }
 
@@ -91,7 +91,7 @@ fn happen(world: &mut World, event: Event) {
         Event::Silence(ticks) => world.silent_until = world.now + ticks,
         Event::LoseStatus => world.lose_status(),
         Event::CorrectRestore(broken) => {
-            // The API server refuses it later; here nobody asks.
+            // After the cluster has formed the API server refuses this edit.
             if !world.has_formed {
                 world.restore_from(Some(if broken { "bad" } else { "good" }));
             }
@@ -113,7 +113,7 @@ fn live(history: &History) -> Result<(), TestCaseError> {
         world.run_until(*after, |_| false);
         happen(&mut world, *event);
     }
-    // The last word is one that can work.
+    // The last edit of the restore can succeed.
     let stuck_on_bad = world
         .cluster
         .as_ref()
@@ -129,7 +129,7 @@ fn live(history: &History) -> Result<(), TestCaseError> {
         format!("{}\n{conditions:#?}\n{:#?}", world.log.join("\n"), world.groups)
     };
     prop_assert!(done, "it never came to what was asked for:\n{}", state());
-    // From zero it comes back to any size.
+    // A cluster comes back from zero at any size.
     if world.cluster.as_ref().is_some_and(|c| c.spec.replicas == 0) {
         let (members, volumes) = (world.members.len(), world.volumes.len());
         world.run_until(200, |_| false);
@@ -138,13 +138,13 @@ fn live(history: &History) -> Result<(), TestCaseError> {
         let woke = world.run_until(PATIENCE, World::complete);
         prop_assert!(woke, "it never woke:\n{}\n{:#?}", world.log.join("\n"), world.groups);
     }
-    // I21: nothing is left over.
+    // I21: no object is left over.
     let replicas = usize::try_from(world.cluster.as_ref().map_or(0, |c| c.spec.replicas)).unwrap();
     world.run_until(100, |_| false);
     prop_assert_eq!(world.members.len(), replicas);
     prop_assert_eq!(world.pods.len(), replicas);
     prop_assert_eq!(world.volumes.len(), replicas);
-    // I17: then there is silence.
+    // I17: from now on the operator writes nothing.
     let before = world.writes;
     world.run_until(200, |_| false);
     prop_assert_eq!(world.writes, before, "written while nothing happened");

@@ -1,4 +1,4 @@
-//! The samples of `jobs/` are written by hand: Kubernetes knows their fields, and this binary takes their commands.
+//! The samples of `jobs/` are written by hand: Kubernetes must know their fields, and this binary their commands.
 
 use std::fs;
 use std::path::Path;
@@ -17,10 +17,10 @@ use serde_json::Value;
 use snapshot_agent::contract::{Failure, Retry, SaveRequest};
 use snapshot_agent::store::Store;
 
-/// How a program ends that does not know its flags (clap's code).
+/// Exit code of a program with unknown flags (clap's code).
 const USAGE: i32 = 2;
 
-/// A misspelt field is lost on the way through the typed object.
+/// Reads an object as its type: a misspelt field does not survive, and the comparison fails.
 fn typed<T: DeserializeOwned + Serialize>(object: &Value) -> T {
     let typed: T = serde_json::from_value(object.clone()).unwrap();
     assert_eq!(&serde_json::to_value(&typed).unwrap(), object);
@@ -31,7 +31,7 @@ fn words(words: &Option<Vec<String>>) -> Vec<String> {
     words.clone().unwrap()
 }
 
-/// The Job of a sample is one that runs here as it stands, and ends where no repetition helps.
+/// Checks that the Job of a sample runs with this image as it stands, and stops retrying where a retry cannot help.
 fn check_job(spec: &JobSpec, image: &str) {
     let pod = spec.template.spec.as_ref().unwrap();
     let [container] = &pod.containers[..] else { panic!("one container: {pod:?}") };

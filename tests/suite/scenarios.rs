@@ -1,5 +1,5 @@
-//! Stories of clusters, told by the real plans in a simulated world. Each story is a text file: lines that begin with
-//! `$` are what happens to the world, the lines below are what followed. `UPDATE_GOLDEN=1` writes them anew.
+//! Stories of clusters, by the real plans in a simulated world. Each story is a text file: a line that begins with `$` is an event,
+//! and the lines below it are the consequences. `UPDATE_GOLDEN=1` writes the consequences.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -75,9 +75,9 @@ fn tell(world: &mut World, command: &str) {
             world.run_until(n.parse().unwrap(), |_| false);
         }
         ["settled"] => {
-            // A start is counted after all else is done.
+            // The operator counts a start after all else is done.
             world.run_until(10, |_| false);
-            // I17: nothing is written while nothing happens.
+            // I17: the operator writes nothing while nothing happens.
             let before = world.writes;
             world.run_until(600, |_| false);
             assert_eq!(world.writes, before, "written while nothing happened:\n{}", world.log.join("\n"));
@@ -200,7 +200,7 @@ fn tell(world: &mut World, command: &str) {
     }
 }
 
-/// The story with its transcript, from its commands alone.
+/// Plays the story from its commands alone, and returns it with its transcript.
 fn play(story: &str) -> String {
     let mut out = String::new();
     let mut world: Option<World> = None;

@@ -1,4 +1,4 @@
-//! Any history of runs and outages ends with a record for each run that is stored, and one alone.
+//! Any history of runs and outages ends with exactly one record for each stored run.
 
 use holdfast::api::snapshot::Phase;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use crate::world::World;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many minutes pass.
+    /// This many minutes pass.
     Pass(u64),
     Away,
     Back,
@@ -67,14 +67,14 @@ fn play(steps: &[Step]) -> World {
     world.store_trouble = None;
     world.edit(|s| s.replicas = 1);
     world.suspend(false);
-    // Questions to a store that was down are repeated after minutes.
+    // The operator repeats questions to a store that was down after minutes.
     minutes(&mut world, 8);
     world.suspend(true);
     minutes(&mut world, 2);
     world
 }
 
-/// What must hold at the end of any history.
+/// The assertions at the end of any history.
 fn live(steps: &[Step]) -> Result<(), TestCaseError> {
     let world = play(steps);
     let mut stored: Vec<&str> = world.stored.iter().map(|one| one.uid.as_str()).collect();

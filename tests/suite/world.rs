@@ -1,7 +1,7 @@
-//! A small world to try plans in: objects with UIDs, resource versions, finalizers and owners; Pods that take a while;
-//! volumes with data; the gate's rules; etcd's membership rules. Real plans act on it, nothing else does.
+//! A small world that runs the real plans: objects with UIDs, resource versions, finalizers and owners; Pods that take a while;
+//! volumes with data; the gate's rules; etcd's membership rules. Only the plans act on it.
 //!
-//! It does not imitate raft. What it knows of etcd is who is listed, who serves, and what a server refuses.
+//! It does not imitate raft. Of etcd it has the member list, the serving members, and the refusals of a server.
 
 mod certificates;
 mod etcd;
@@ -52,12 +52,12 @@ const RESTORE: u64 = 10;
 const BOOT: u64 = 6;
 /// Ticks until kubelet starts a failed container again.
 const BACK_OFF: u64 = 100;
-/// Ticks until a Pod or claim that is deleted is gone.
+/// Ticks until a deleted Pod or claim is gone.
 const GOING: u64 = 3;
 /// Ticks a voter has to be connected before etcd counts on it for a change.
 const CONNECTED: u64 = 50;
 
-/// What is on a volume.
+/// Data on a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Data {
     group: u64,
@@ -78,7 +78,7 @@ pub struct Volume {
 enum Stage {
     Scheduling,
     Restoring,
-    /// A container has failed: which, with which code.
+    /// The container of this name failed with this exit code.
     Failed(&'static str, i32),
     Booting,
     Serving,
@@ -92,14 +92,14 @@ struct Process {
     behind: u64,
 }
 
-/// One etcd cluster, as its log knows it.
+/// One etcd cluster, as its log records it.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
     pub members: Vec<Listed>,
     pub leader: Option<u64>,
 }
 
-/// Who reconciles.
+/// The object of a pass.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
     Cluster,
@@ -109,14 +109,14 @@ pub enum Who {
     Record(String),
 }
 
-/// What goes wrong with a write.
+/// Mishap of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It was refused as stale.
+    /// The API server refused the write as stale.
     Conflict,
-    /// It was done, and the answer was lost.
+    /// The write was carried out, and the answer was lost.
     LostAnswer,
-    /// It was done later than everything else of this tick.
+    /// The write was carried out after all else of this tick.
     Late,
 }
 
@@ -136,27 +136,27 @@ pub struct World {
     pub stores: BTreeMap<String, EtcdBackupStore>,
     /// Versions of Secrets.
     pub secrets: BTreeMap<String, u64>,
-    /// How probes end; `None`: well.
+    /// The failure of probes; `None`: they succeed.
     pub store_trouble: Option<ExitClass>,
-    /// Marks of stores, by their URL.
+    /// IDs of stores, by their URL.
     pub marks: BTreeMap<String, String>,
-    /// Jobs of probes, since when, and how they have ended.
+    /// Jobs of probes, with their start and the Pod in which they ended.
     probes: BTreeMap<String, (Job, u64, Option<Pod>)>,
     /// Jobs that look for the newest snapshot.
     searches: BTreeMap<String, searches::Asked>,
-    /// Answers that stores have given.
+    /// Number of answers that stores gave.
     pub answers: u64,
     /// Volumes of an earlier cluster of the same name.
     pub foreign: Vec<cluster::ForeignVolume>,
     pub groups: BTreeMap<u64, Group>,
     pub silent_until: u64,
-    /// Whether the latch was ever written, also when the status was lost since.
+    /// Whether the latch `formed` was ever written, even if the status was lost since.
     pub has_formed: bool,
     /// Members whose etcd runs and does not answer.
     pub frozen: BTreeSet<String>,
     /// Whether new Pods stay unscheduled.
     pub held: bool,
-    /// Whether an etcd that starts received so long a snapshot that it serves after the next entry only.
+    /// Whether a starting etcd received so large a snapshot that it serves only after the next entry.
     pub long_snapshots: bool,
     last_entry: u64,
     /// Members whose log is corrupt.
@@ -171,33 +171,33 @@ pub struct World {
     pub log: Vec<String>,
     said: BTreeMap<String, String>,
     pub faults: Vec<Fault>,
-    /// The fault of one act, after so many others.
+    /// A fault, and the number of acts before the act that meets it.
     pub interrupts: Option<(u64, Fault)>,
     late: Vec<Act>,
     pub calls_to_membership: u64,
     db_bytes: i64,
     /// Secrets of certificates; `None` in plaintext.
     pub certificates: Option<Certificates>,
-    /// Members with renewed certificates, and since when.
+    /// Members with renewed certificates, and the time of the renewal.
     refreshed: BTreeMap<String, u64>,
     pub schedule: Option<EtcdSnapshotSchedule>,
     pub cron: Option<CronJob>,
     last_due: Option<Timestamp>,
     /// Jobs of the `CronJob`, and Jobs that ask the store about runs.
     tasks: BTreeMap<String, schedules::Task>,
-    /// What runs have stored.
+    /// Snapshots that runs have stored.
     pub stored: Vec<schedules::Stored>,
     /// Whether the operator is down.
     pub away: bool,
     /// Keys in the database.
     pub keys: u64,
-    /// Removals that are announced in the store, and since when.
+    /// Announced removals in the store, with the time of the announcement.
     announced: BTreeMap<String, Timestamp>,
-    /// Snapshots that the store locks.
+    /// Snapshots that the store has locked.
     locked: BTreeSet<String>,
     /// Snapshots that other clusters of the namespace restore.
     restoring_elsewhere: BTreeSet<String>,
-    /// What goes wrong for those who remove, and for nobody else.
+    /// The failure of Jobs that remove snapshots; other Jobs are not affected.
     pub prune_trouble: Option<ExitClass>,
 }
 
@@ -309,7 +309,7 @@ impl World {
         self.changed();
     }
 
-    /// Every change of an object wakes everybody: what a watch does, without saying which one.
+    /// Makes every object due, as a watch event does, without telling the objects apart.
     fn changed(&mut self) {
         let names = self.members.keys().cloned().map(Who::Member);
         let stores = self.stores.keys().cloned().map(Who::Store);
@@ -332,7 +332,7 @@ impl World {
         self.members.values().any(|m| m.spec.storage.in_memory())
     }
 
-    /// What was in the memory of a Pod ends with it.
+    /// Empties the memory of a Pod that ended.
     fn empty_memory(&mut self, pod: &str) {
         if self.in_memory() {
             self.volumes.remove(&format!("data-{pod}"));
@@ -347,7 +347,7 @@ impl World {
         }
     }
 
-    /// One tenth of a second of the world, without the operator.
+    /// Advances the world by a tenth of a second, without the operator.
     pub fn tick(&mut self) {
         self.now += 1;
         for act in std::mem::take(&mut self.late) {
@@ -378,7 +378,7 @@ impl World {
                     self.empty_memory(&name);
                     false
                 }
-                // Kubernetes keeps a claim while a Pod uses it.
+                // Kubernetes keeps a claim that a Pod uses.
                 "claim" => {
                     let used = self.pods.contains_key(name.trim_start_matches("data-"));
                     if !used {
@@ -405,7 +405,7 @@ impl World {
         }
     }
 
-    /// Whether the cluster has all its voters, all of them ready and admitted, and says so.
+    /// Whether the cluster has all its voters, all of them ready and admitted, and its status shows that.
     pub fn complete(&self) -> bool {
         let Some(status) = self.cluster.as_ref().and_then(|c| c.status.as_ref()) else { return false };
         let replicas = self.cluster.as_ref().map_or(0, |c| c.spec.replicas);
@@ -417,10 +417,10 @@ impl World {
         ready && status.voters == replicas && i32::try_from(admitted) == Ok(replicas)
     }
 
-    /// Runs until `done`, at most `ticks` ticks; `false` when it did not come to that.
+    /// Runs until `done`, at most `ticks` ticks; `false` where `done` did not hold.
     pub fn run_until(&mut self, ticks: u64, done: impl Fn(&Self) -> bool) -> bool {
         for _ in 0..ticks {
-            // Several passes fit into a tick: a pass takes some milliseconds.
+            // Several passes fit into a tick: a pass takes milliseconds.
             for _ in 0..4 {
                 if self.passes() == 0 {
                     break;

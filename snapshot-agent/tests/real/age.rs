@@ -1,4 +1,4 @@
-//! Encrypted snapshots: what the public keys' owners can read, nobody else can, and no key shows anywhere.
+//! Encrypted snapshots: the owners of the public keys can read them, no other reader can, and no private key appears anywhere.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ use snapshot_agent::format::crypt::{self, CryptError, Decryptor, Identities, Rec
 use snapshot_agent::verbs::{inspect, restore, save};
 use tempfile::TempDir;
 
-/// Made for these tests with `age-keygen`: public and private.
+/// Pairs of public and private key, made for these tests with `age-keygen`.
 pub(crate) const PAIRS: [(&str, &str); 3] = [
     (
         "age17d8qqcu7qa3vpa37td4rec44z33mmkyjz322cpeqh8rmt8rm2u3sdrkw4k",
@@ -33,14 +33,14 @@ pub(crate) const PAIRS: [(&str, &str); 3] = [
     ),
 ];
 
-/// A value that stands in the database as it is.
+/// A value that the database contains literally.
 const MARKER: &str = "this-very-value-must-not-be-seen-in-the-store";
 
 fn public(of: &[usize]) -> Vec<String> {
     of.iter().map(|i| PAIRS[*i].0.to_owned()).collect()
 }
 
-/// A folder as kubelet mounts a Secret: one file for each key, with a comment as `age-keygen` writes it.
+/// A folder like kubelet's mount of a Secret: one file for each key, with the comment that `age-keygen` writes.
 pub(crate) fn secret(of: &[usize]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for i in of {
@@ -50,7 +50,7 @@ pub(crate) fn secret(of: &[usize]) -> TempDir {
     folder
 }
 
-/// That no private key is in a text.
+/// Checks that a text contains no private key.
 fn shows_no_key(text: &str) {
     for (_, private) in PAIRS {
         let canary = &private["AGE-SECRET-KEY-1".len()..][..12];
@@ -58,7 +58,7 @@ fn shows_no_key(text: &str) {
     }
 }
 
-/// One snapshot in a folder, encrypted for the first two pairs.
+/// A snapshot in a folder, encrypted for the first two pairs.
 struct Stored {
     mount: TempDir,
     saved: SavedReport,
@@ -89,7 +89,7 @@ impl Stored {
         }
     }
 
-    /// Restores onto an empty volume, which must be empty again after a refusal.
+    /// Restores onto an empty volume, and checks that the volume is empty again after the refusal.
     async fn refused(&self, secrets: &[&TempDir]) -> (ExitClass, String) {
         let volume = tempfile::tempdir().unwrap();
         let error = restore::run(self.request(volume.path(), secrets)).await.expect_err("was restored");
@@ -99,7 +99,7 @@ impl Stored {
     }
 }
 
-/// Restores with one identity, and starts an etcd on what comes out.
+/// Restores with one identity, and starts an etcd on the restored data.
 async fn comes_back(etcd: &Etcd, store: StoreFlags, key: &str, secret: &TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let volume = folder.path().join("volume");
@@ -113,7 +113,7 @@ async fn comes_back(etcd: &Etcd, store: StoreFlags, key: &str, secret: &TempDir)
     for file in files(&volume) {
         shows_no_key(&String::from_utf8_lossy(&fs::read(volume.join(file)).unwrap()));
     }
-    // Complete: the Secret may be gone, and so may the folder it was in.
+    // The restore is complete: neither the Secret nor its folder is needed again.
     request.age_identity_dirs = vec!["/nonexistent".into()];
     assert!(restore::run(request).await.unwrap().already);
     let rebuilt = Etcd::on(folder, &volume.join(DATA_DIR), &name, &peer, &["--initial-cluster-state=existing"]).await;
@@ -141,7 +141,7 @@ async fn each_recipient_reads_it_back_from_a_folder_and_so_does_the_common_tool(
             comes_back(&etcd, file_store(stored.mount.path()), &stored.saved.key, &secret(&[i])).await;
         }
 
-        // Not locked in: `age -d`, the common tool and etcdutl alone read it.
+        // No lock-in: `age -d`, the common tool and etcdutl suffice to read the snapshot.
         let keys = secret(&[1]);
         let mut by_hand = Command::new("age");
         by_hand.arg("-d").arg("-i").arg(keys.path().join("key-1.txt")).arg(&data);
@@ -220,13 +220,13 @@ async fn without_an_identity_that_fits_nothing_is_read_and_the_key_that_is_neede
     let broken = tempfile::tempdir().unwrap();
     fs::write(broken.path().join("key.txt"), &PAIRS[0].1[..60]).unwrap();
     says(&[&broken], ExitClass::Config, &["key.txt: line 1"]).await;
-    // The manifest promises what the object does not keep.
+    // The manifest names a recipient that the object lacks.
     let manifest = stored.file("manifest.json");
     let good = fs::read_to_string(&manifest).unwrap();
     fs::write(&manifest, unsealed(&manifest).to_string().replace(first, third)).unwrap();
     says(&[&secret(&[2])], ExitClass::Config, &["none of the identities"]).await;
     fs::write(&manifest, good).unwrap();
-    // One that fits is enough, wherever it stands.
+    // One matching identity is enough, in any position.
     let volume = tempfile::tempdir().unwrap();
     let (other, both) = (secret(&[2]), secret(&[2, 1]));
     let request = stored.request(volume.path(), &[&missing, &other, &both]);
@@ -269,7 +269,7 @@ async fn one_broken_thing_at_a_time() {
         let stored = Stored::of(&etcd, compression).await;
         let good = fs::read(stored.data()).unwrap();
         let manifest = unsealed(&stored.file("manifest.json"));
-        // The store and the manifest agree on what is wrong, so that the format alone has to notice.
+        // Store and manifest agree on the wrong bytes, so that only the format can detect them.
         let refused = async |bytes: &[u8]| {
             fs::write(stored.data(), bytes).unwrap();
             let mut agreed = manifest.clone();
@@ -284,7 +284,7 @@ async fn one_broken_thing_at_a_time() {
             let mut bytes = good.clone();
             bytes[at] ^= 1;
             let (class, message) = refused(&bytes).await;
-            // In the first recipient's wrapped key it is as if it were for somebody else.
+            // In the first recipient's wrapped key it looks like a snapshot for another recipient.
             let expected =
                 if message.contains("none of the identities") { ExitClass::Config } else { ExitClass::Corrupt };
             assert_eq!(class, expected, "{compression:?}, a bit at {at}: {message}");
@@ -300,7 +300,7 @@ async fn one_broken_thing_at_a_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pieces_of_every_size_come_back() {
-    // Around the format's pieces of 64 KiB, and none at all.
+    // Lengths around the format's pieces of 64 KiB, and an empty file.
     const PIECE: usize = 64 << 10;
     let recipients = Recipients::parse(&public(&[0])).unwrap();
     let identities = Identities::parse(PAIRS[0].1.as_bytes()).unwrap();
@@ -345,7 +345,7 @@ async fn what_others_wrote_is_read_or_refused_as_the_format_has_it() {
         let found = match Decryptor::new(&identities, &file[..]) {
             Ok(mut decryptor) => {
                 let whole = decryptor.read_to_end(&mut plain).is_ok();
-                // Asked again, it gives no more.
+                // A second read gives no more data.
                 assert_eq!(decryptor.read_to_end(&mut stubborn).is_ok(), whole, "{name}");
                 if whole { "success" } else { "payload failure" }
             }
@@ -355,8 +355,8 @@ async fn what_others_wrote_is_read_or_refused_as_the_format_has_it() {
             Err(CryptError::Piece(_)) => "payload failure",
             Err(CryptError::Io(_)) => "trouble",
         };
-        // The crate still reads what its first versions wrote: a stanza without the short line at its end. The HMAC is that
-        // of the bytes that were read, so it is not another header that is taken.
+        // The crate still reads the output of its first versions: a stanza without the short line at its end. The HMAC covers the
+        // bytes that were read, so no other header passes for this one.
         let older = ["stanza_missing_body", "stanza_missing_final_line"].contains(&name.as_str());
         let expected = if older { Some("success") } else { value("expect") };
         if Some(found) != expected || !stubborn.is_empty() {

@@ -1,4 +1,4 @@
-//! A snapshot is compared with what live members say, and what they say is written down.
+//! The agent compares a snapshot with the answers of live members, and records their answers.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ async fn saved_to(etcd: EtcdFlags, store: StoreFlags, ask_members: AskMembers) -
     save::run(request).await
 }
 
-/// As a database of 1 GiB and more is saved.
+/// Saves like a database of 1 GiB and more.
 async fn saved_as_large(etcd: EtcdFlags, store: StoreFlags, ask_members: AskMembers) -> Result<SavedReport> {
     let mut request = save_request(etcd, store, Compression::Zstd);
     request.ask_members = ask_members;
@@ -53,7 +53,7 @@ fn proof(saved: &SavedReport) -> (Level, usize) {
     (level, agreed_by.len())
 }
 
-/// Keys that were overwritten and deleted, and a compaction in the middle of it.
+/// Writes keys, overwrites and deletes them, with a compaction in between.
 async fn history(etcd: &Etcd) -> (i64, u64) {
     let mut client = etcd.client().await;
     for i in 0..300_u64 {
@@ -92,7 +92,7 @@ async fn every_line_agrees_with_its_own_snapshot() {
         assert_eq!((contents.revision, contents.hash_kv), (revision, report.hash_kv));
         assert_eq!(contents.members, std::slice::from_ref(&report.member_id));
 
-        // Nothing has been written since it was compacted at its newest revision: it answers from a cache.
+        // No key was written after the compaction at the newest revision: etcd answers from a cache.
         let options = CompactionOptions::new().with_physical();
         etcd.client().await.compact(revision, Some(options)).await.unwrap();
         let idle = saved(etcd.flags(), mount.path(), AskMembers::Auto).await.unwrap();
@@ -143,7 +143,7 @@ async fn writes_and_compactions_meanwhile_are_no_reason_to_fail() {
         assert!(report.revision >= Some(before), "each holds what was acknowledged before it");
         before = etcd.client().await.get("w0", None).await.unwrap().header().unwrap().revision();
         levels.push(proof(&report).0);
-        // From here on one is compared: compactions are ten seconds apart then.
+        // From here on one save is compared: compactions are ten seconds apart then.
         if i == 4 {
             pause.store(200, Ordering::Relaxed);
         }
@@ -156,7 +156,7 @@ async fn writes_and_compactions_meanwhile_are_no_reason_to_fail() {
     assert!(levels.last() == Some(&Level::HashKV), "{levels:?}");
 }
 
-/// What a failing disk does: another byte in a value, in every copy of it that is in the file.
+/// Damages a file as a failing disk does: another byte in a value, in every copy of the value in the file.
 fn damage(data: &Path, marker: &[u8]) {
     let file = data.join("member/snap/db");
     let mut bytes = fs::read(&file).unwrap();
@@ -171,17 +171,17 @@ fn damage(data: &Path, marker: &[u8]) {
 
 const MARKER: &[u8] = b"a-value-that-is-nowhere-else";
 
-/// Three members with the marker in them.
+/// Starts three members that hold the marker.
 async fn marked() -> (Vec<Etcd>, EtcdFlags) {
     let (members, flags) = three().await;
     members[0].client().await.put("marker", MARKER, None).await.unwrap();
     (members, flags)
 }
 
-/// Damages the marker in a follower, and says in which.
+/// Damages the marker in a follower; returns its number.
 async fn damage_one(members: &mut [Etcd]) -> usize {
     let at = (leader(members).await + 1) % members.len();
-    // Until etcd has written its batch, the log would bring the value back.
+    // Before etcd has written its batch, the log would restore the value.
     let stored = || fs::read(members[at].database()).unwrap().windows(MARKER.len()).any(|part| part == MARKER);
     eventually("the batch in the file", async || stored().then_some(())).await;
     members[at].again(|data| damage(data, MARKER)).await;
@@ -206,7 +206,7 @@ async fn a_member_that_has_other_data_stops_the_snapshot() {
     assert!(error.message().contains("members differ") && error.message().contains(&names), "{error}");
     assert_eq!(files(mount.path()), kept, "nothing was published and nothing is left over");
 
-    // With much data a second one is asked where that is wanted.
+    // With much data the save asks a second member if requested.
     let mount = tempfile::tempdir().unwrap();
     let error = eventually("two members are compared", async || {
         let saved = saved_as_large(flags.clone(), file_store(mount.path()), AskMembers::Always).await;
@@ -217,7 +217,7 @@ async fn a_member_that_has_other_data_stops_the_snapshot() {
     assert!(error.message().contains("members differ") && error.message().contains(&names), "{error}");
 }
 
-/// How far an object is when a member contradicts, or why it was not begun.
+/// Progress of an object when a member contradicts, or the reason why its upload did not start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Object {
     Made,
@@ -226,16 +226,17 @@ enum Object {
     Locked,
 }
 
-/// A bucket has the whole object before the second member has said that it holds something else: it goes again, also when
-/// it was just being made. With credentials that may only write, or a lock on it, it could not, and is not made before.
+/// A bucket may have the whole object before the second member reports different data: the save then removes the object, even if
+/// the bucket is just assembling it. With write-only credentials, or with an object lock, it cannot be removed, so the save does
+/// not create it earlier.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_became_an_object_while_the_members_were_asked_is_taken_back() {
     let (mut members, _) = marked().await;
-    // More than waits between etcd and a bucket that takes no part yet.
+    // More than fits between etcd and a bucket that accepts no part yet.
     members[0].fill(130, 500_000).await;
     let at = damage_one(&mut members).await;
     let leads = (at + 1) % members.len();
-    // The follower is read, and agrees with itself.
+    // The save reads the follower, whose own answers agree with its data.
     let endpoints = vec![members[leads].url.clone(), members[at].url.clone()];
     let flags = EtcdFlags { endpoints, ..EtcdFlags::default() };
     for what in [Object::Made, Object::BeingMade, Object::OnlyWritten, Object::Locked] {
@@ -291,13 +292,13 @@ async fn what_became_an_object_while_the_members_were_asked_is_taken_back() {
         let erased = |request: &Asked| request.op == Op::Delete && request.uri.contains("/snapshot.db");
         assert_eq!(proxy.asked().iter().any(erased), early, "{what:?}");
         let bucket = s3.folder.path().join(if locks { "buckets/locked" } else { "buckets/bkt" });
-        // Of the intent a mark stays where versions are kept, and all of it where nothing may be removed.
+        // A delete marker of the intent stays in a versioned bucket, and the whole intent where removals are denied.
         let left: Vec<_> = files(&bucket).into_iter().filter(|file| early || !file.contains("/uploads/")).collect();
         assert_eq!(left, [""; 0], "{what:?}: nothing was published and nothing is left over");
     }
 }
 
-/// Three members with something in them, and how they are reached.
+/// Starts three members with some data; returns them with their flags.
 async fn three() -> (Vec<Etcd>, EtcdFlags) {
     let members = Etcd::three().await;
     members[0].fill(50, 2000).await;

@@ -1,4 +1,4 @@
-//! Every kind of store that there is a real server for, behind one face: what a test may ask of it besides the agent.
+//! Every kind of store with a real server, behind one interface: access for tests that bypasses the agent.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,19 +17,19 @@ use snapshot_agent::contract::StoreFlags;
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 
-/// A store with a bucket, and the hands of somebody else in it.
+/// A store with a bucket, and independent access to the bucket.
 pub(crate) struct Backend {
-    /// For messages.
+    /// Name for messages.
     pub(crate) name: &'static str,
-    /// With credentials that are right.
+    /// Flags with the right credentials.
     pub(crate) flags: StoreFlags,
-    /// With credentials that are wrong; none where the store is a folder.
+    /// Flags with wrong credentials; `None` for a folder.
     pub(crate) wrong: Option<StoreFlags>,
-    /// With a bucket that is not there.
+    /// Flags of a bucket that does not exist.
     pub(crate) missing: StoreFlags,
-    /// Behind an address where nobody listens; none where the store is a folder.
+    /// Flags of an address without a listener; `None` for a folder.
     pub(crate) unreachable: Option<StoreFlags>,
-    /// Says which parts of unfinished uploads the server keeps.
+    /// Source of the list of parts that the server keeps of unfinished uploads.
     parts: Parts,
     hands: Hands,
     _server: Option<Running>,
@@ -43,19 +43,19 @@ enum Hands {
 }
 
 enum Parts {
-    /// Files that the server keeps outside of the prefix, or temporary ones.
+    /// Files that the server keeps outside the prefix, or temporary files.
     Files(PathBuf),
-    /// Blocks in Azurite's own books, written every few seconds.
+    /// Blocks in Azurite's own database, which it writes every few seconds.
     Books(PathBuf),
 }
 
 impl Backend {
-    /// The S3 server, where it is one.
+    /// The S3 server; panics for other kinds.
     pub(crate) const fn server(&self) -> &S3 {
         self.s3.as_ref().unwrap()
     }
 
-    /// All of them, each with a server of its own.
+    /// Starts all kinds, each with a server of its own.
     pub(crate) async fn all() -> Vec<Self> {
         vec![Self::folder(), Self::s3().await, Self::azure().await]
     }
@@ -104,7 +104,7 @@ impl Backend {
     pub(crate) async fn azure() -> Self {
         snapshot_agent::util::crypto::install_crypto();
         let folder = tempfile::tempdir().unwrap();
-        // base64; any will do for a server that was told of it.
+        // base64; Azurite accepts any key that it is configured with.
         let (account, key, other) = ("account", "c2VjcmV0LWtleQ==", "Y2FuYXJ5LWtleQ==");
         let port = free_port();
         let log = fs::File::create(folder.path().join("azurite.log")).unwrap();
@@ -155,7 +155,7 @@ impl Backend {
         }
     }
 
-    /// A path below the store's prefix, as the server knows it.
+    /// Path of a key on the server, prefix included.
     fn at(&self, key: &str) -> String {
         match self.hands {
             Hands::Folder(_) => key.to_owned(),
@@ -163,7 +163,7 @@ impl Backend {
         }
     }
 
-    /// Every object in the whole store, by its path below the prefix; others with their whole path.
+    /// Every object in the whole store: objects below the prefix by their path in it, others by their whole path.
     pub(crate) async fn objects(&self) -> Vec<String> {
         let mut all = match &self.hands {
             Hands::Folder(path) => files(path),
@@ -179,7 +179,7 @@ impl Backend {
         all
     }
 
-    /// What the server keeps of uploads that are no objects, and its own name, for messages.
+    /// Data that the server keeps of unfinished uploads, by its own names, for messages.
     pub(crate) fn parts(&self) -> Vec<String> {
         match &self.parts {
             Parts::Files(path) => {
@@ -222,7 +222,7 @@ impl Backend {
         }
     }
 
-    /// The store of Azure's protocol, with a signature in the place of its key.
+    /// Flags of the Azure store, with a signature in place of its key.
     pub(crate) fn with_signature(&self) -> StoreFlags {
         /// Azure: "Create an account SAS", version 2020-12-06 and later.
         const SIGN: &str = "const [key] = process.argv.slice(1), until = '2099-01-01T00:00:00Z';
@@ -237,7 +237,7 @@ impl Backend {
         StoreFlags { azure_account: Some("account".to_owned()), credentials_dir: Some(folder), ..self.flags.clone() }
     }
 
-    /// What versitygw keeps about an object: the attributes of its file.
+    /// versitygw's metadata of an object: the attributes of its file.
     pub(crate) fn attributes(&self, key: &str, name: &str) -> String {
         let file = self.s3.as_ref().unwrap().file(key, name);
         let mut names = vec![0; 4096];
@@ -251,13 +251,13 @@ impl Backend {
         about
     }
 
-    /// Somewhere for files that go away with the store.
+    /// Folder for scratch files, which goes with the store.
     pub(crate) fn scratch(&self) -> &std::path::Path {
         self.folder.path()
     }
 }
 
-/// Azurite's blob service: `HOLDFAST_AZURITE` names its program, or it is with the other test programs.
+/// Azurite's blob service: `HOLDFAST_AZURITE` names its program; otherwise it is beside the other test programs.
 fn azurite() -> Command {
     let program = std::env::var_os("HOLDFAST_AZURITE").map_or_else(|| bin("azurite-blob"), PathBuf::from);
     assert!(
@@ -270,7 +270,7 @@ fn azurite() -> Command {
     node
 }
 
-/// object_store makes no containers, but it signs.
+/// Creates a container. object_store cannot create containers, but it signs the request.
 async fn make_container(url: &str, account: &str, key: &str) {
     let credential = AzureCredential::AccessKey(AzureAccessKey::try_new(key).unwrap());
     let client = ReqwestConnector::default().connect(&ClientOptions::new().with_allow_http(true)).unwrap();
@@ -282,7 +282,7 @@ async fn make_container(url: &str, account: &str, key: &str) {
     assert_eq!(answer.status().as_u16(), 201, "{answer:?}");
 }
 
-/// The bucket in the hands of somebody else.
+/// An independent client of the bucket.
 pub(crate) fn hands(s3: &S3) -> AmazonS3 {
     snapshot_agent::util::crypto::install_crypto();
     AmazonS3Builder::new()

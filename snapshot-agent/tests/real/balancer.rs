@@ -1,18 +1,18 @@
-//! A balancer before members: an endpoint that leads to one of them, and to another one later.
+//! A load balancer in front of members: an endpoint that leads to one member, and later to another.
 
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use crate::front::Front;
 
-/// An endpoint.
+/// An endpoint that leads to one server at a time.
 pub(crate) struct Balancer {
     front: Front,
     leads_to: watch::Sender<String>,
 }
 
 impl Balancer {
-    /// Leads to this server at first.
+    /// Starts an endpoint that leads to this server.
     pub(crate) async fn before(server: &str) -> Self {
         let (leads_to, leads) = watch::channel(address(server));
         let pass = move |mut client: TcpStream, _| {
@@ -22,7 +22,7 @@ impl Balancer {
                 let mut server = TcpStream::connect(server).await?;
                 tokio::select! {
                     ended = tokio::io::copy_bidirectional(&mut client, &mut server) => ended.map(drop),
-                    // As when a Pod leaves a Service.
+                    // Like a Pod that leaves a Service.
                     _ = leads.changed() => Ok(()),
                 }
             }
@@ -34,7 +34,7 @@ impl Balancer {
         self.front.url()
     }
 
-    /// Cuts all connections; those to come lead to this server.
+    /// Cuts all connections, and leads later connections to this server.
     pub(crate) fn turn_to(&self, server: &str) {
         self.leads_to.send(address(server)).unwrap();
     }

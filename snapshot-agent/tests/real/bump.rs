@@ -1,4 +1,4 @@
-//! A restored cluster whose revision moved on: no client is told that nothing has happened since.
+//! A restored cluster whose revision was raised: no client misses a change without a notice.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use etcd_client::{EventType, GetOptions, KeyValue, WatchOptions};
 use snapshot_agent::contract::{Compression, DATA_DIR, DEFAULT_REVISION_BUMP, Engine, RestoreRequest};
 use snapshot_agent::verbs::{restore, save};
 
-/// What somebody who watched the old cluster up to `seen` is told by the new one.
+/// Answer of the new cluster to a client that watched the old cluster up to `seen`.
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
-    /// That what was watched is compacted as of this revision.
+    /// The watched revisions are compacted as of this revision.
     Compacted(i64),
-    /// Nothing, though something was written.
+    /// No event, although a key was written.
     Nothing,
 }
 
@@ -34,7 +34,7 @@ async fn told(etcd: &Etcd, seen: i64, patience: Duration) -> Told {
     tokio::time::timeout(patience, told).await.unwrap_or(Told::Nothing)
 }
 
-/// All that etcd says of keys.
+/// All of etcd's metadata of keys.
 fn facts(kvs: &[KeyValue]) -> Vec<(Vec<u8>, Vec<u8>, [i64; 4])> {
     let of = |kv: &KeyValue| [kv.create_revision(), kv.mod_revision(), kv.version(), kv.lease()];
     kvs.iter().map(|kv| (kv.key().to_vec(), kv.value().to_vec(), of(kv))).collect()

@@ -1,5 +1,5 @@
-//! What is in a snapshot beside its keys: it is told, and users that nobody could log in as are refused before anything
-//! startable is there.
+//! Contents of a snapshot beside its keys: the agent reports them, and refuses a snapshot with users whose login is unknown before
+//! a data directory exists that etcd could start on.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::graft::ENGINES;
 use crate::support::{Etcd, NOTE, bin, file_store, files, free_port, restore_request, save_request, unsealed};
 
-/// A snapshot of an etcd that asks everybody to log in, and the same bytes as a raw file beside it.
+/// A snapshot of an etcd that requires a login, and the same bytes as a raw file beside it.
 struct WithUsers {
     mount: TempDir,
     key: String,
@@ -82,13 +82,13 @@ impl WithUsers {
 async fn users_that_nobody_can_log_in_as_are_refused_and_told_else() {
     let stored = WithUsers::new().await;
     for engine in ENGINES {
-        // Its manifest was enough.
+        // The manifest sufficed for the refusal.
         stored.refused(&stored.key, engine, &[]).await;
         stored.refused("raw.db", engine, &[NOTE]).await;
         stored.told(&stored.key, engine).await;
         stored.told("raw.db", engine).await;
     }
-    // A manifest that says nothing of it, because it could not be proven, and one that says otherwise.
+    // A manifest without the contents, because they could not be proven, and a manifest with wrong contents.
     let changes: [fn(&mut Value); 2] = [
         |manifest| manifest["contents"]["authEnabled"] = Value::Bool(false),
         |manifest| drop(manifest.as_object_mut().unwrap().remove("contents").unwrap()),
@@ -102,7 +102,7 @@ async fn users_that_nobody_can_log_in_as_are_refused_and_told_else() {
     }
 }
 
-/// kubelet starts a refused restore again for ever, and each time would download all of it.
+/// kubelet restarts a refused restore without end, and each start would download the whole snapshot.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_refused_is_not_read_again_by_the_same_attempt() {
     let stored = WithUsers::new().await;
@@ -122,7 +122,7 @@ async fn what_was_refused_is_not_read_again_by_the_same_attempt() {
         assert!(kept.contains("AuthRequired") && !kept.contains("canary"), "{kept}");
         assert_eq!(fs::metadata(&note).unwrap().permissions().mode() & 0o777, 0o600);
 
-        // No store is there any more: whoever asks it ends otherwise.
+        // The store is gone: a restore that reads it ends with another error.
         fs::rename(there, &away).unwrap();
         for _ in 0..2 {
             assert_eq!(restore::run(request.clone()).await, Err(refused.clone()), "{key}, {engine:?}");
@@ -138,7 +138,7 @@ async fn what_was_refused_is_not_read_again_by_the_same_attempt() {
             (RestoreRequest { restore_uid: "another".to_owned(), ..mine() }, kept.clone()),
             (RestoreRequest { key: nobody.clone(), ..mine() }, kept.clone()),
             (RestoreRequest { refuse_auth: false, ..mine() }, kept.clone()),
-            // More than an hour ago, by a clock that went back, and what is no note.
+            // Notes of more than an hour ago, of a clock that was set back, and a file that is no note.
             (mine(), at("2026-01-01T00:00:00Z")),
             (mine(), at("2999-01-01T00:00:00Z")),
             (mine(), "{".to_owned()),
@@ -152,7 +152,7 @@ async fn what_was_refused_is_not_read_again_by_the_same_attempt() {
         }
         fs::rename(&away, there).unwrap();
 
-        // Who has what it takes to log in restores it, and so does another attempt with what nobody has to log in to.
+        // A restore with a login succeeds, and so does another attempt with a snapshot without users.
         for restores in [
             RestoreRequest { refuse_auth: false, ..mine() },
             RestoreRequest { restore_uid: "another".to_owned(), key: nobody.clone(), ..mine() },
@@ -169,15 +169,15 @@ async fn what_was_refused_is_not_read_again_by_the_same_attempt() {
     }
 }
 
-/// An alarm in the name of this member.
+/// The alarm of this member.
 fn of(member: u64) -> AlarmOptions {
     let mut options = AlarmOptions::new();
     options.with_member(member);
     options
 }
 
-/// A cluster with a learner, whose member has no room left: both are told, the learner is nobody in the restored cluster,
-/// and the alarm stops its writes until it is cleared in the name of the member that is gone.
+/// A cluster with a learner, whose member has no space left: the agent reports both, the restored cluster has no learner, and the
+/// alarm stops its writes until it is cleared in the name of the former member.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_learner_is_told_and_an_alarm_is_in_force_until_it_is_cleared() {
     let etcd = Etcd::start().await;
@@ -224,7 +224,7 @@ async fn a_learner_is_told_and_an_alarm_is_in_force_until_it_is_cleared() {
         client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(of(source))).await.unwrap();
         client.put("new", "value", None).await.unwrap();
     }
-    // Who reads only what an earlier version has written knows it from the bytes.
+    // Without the field, as an earlier version wrote the manifest, the restore reads the learners from the bytes.
     earlier["contents"].as_object_mut().unwrap().remove("learners").unwrap();
     fs::write(&manifest, earlier.to_string()).unwrap();
     let volume = tempfile::tempdir().unwrap();
@@ -232,8 +232,8 @@ async fn a_learner_is_told_and_an_alarm_is_in_force_until_it_is_cleared() {
     assert_eq!(report.came_along, Some(expected));
 }
 
-/// A member that is right carries the alarm of one that is not. Restored, it stops all writes in the name of nobody; it is
-/// read all the same, so that the operator sees it, and is cleared like the other.
+/// A healthy member's snapshot carries the alarm of a corrupt member. After the restore the alarm stops all writes, in the name
+/// of no member. Reads succeed, so that the operator sees the alarm, and it can be cleared.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_corrupt_alarm_of_another_member_is_in_force_until_it_is_cleared() {
     const OTHER: u64 = 0xbad;

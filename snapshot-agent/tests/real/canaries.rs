@@ -1,5 +1,5 @@
-//! What opens a store is in nothing that any verb says, whatever the store answers, and in nothing that is stored: heard
-//! in a process of its own.
+//! No credentials of a store appear in the output of a verb, whatever the store answers, or in a stored object: checked in a
+//! process of its own, with its whole log.
 
 use std::fmt::{Debug, Write as _};
 use std::fs;
@@ -25,7 +25,7 @@ const ACCESS: &str = "canaryaccesskey00001";
 const SECRET: &str = "canary-secret-of-the-store";
 const TOKEN: &str = "canary-token-of-the-session";
 
-/// What a verb came to, in every way in which it could be told.
+/// Writes the result of a verb into `told`, in every formatting of the result.
 fn tell<T: Debug>(told: &mut String, verb: &str, ended: Result<T>) -> Option<T> {
     match ended {
         Ok(done) => {
@@ -39,10 +39,10 @@ fn tell<T: Debug>(told: &mut String, verb: &str, ended: Result<T>) -> Option<T> 
     }
 }
 
-/// More than anything has that is written beside the data.
+/// Limit between data and the small objects beside it.
 const SMALL: u64 = 1 << 20;
 
-/// All that is stored below a folder but the data, by its name.
+/// All stored files below a folder except data, by name.
 fn beside_the_data(folder: &Path) -> Vec<(String, String)> {
     let names = files(folder).into_iter().filter(|name| !name.contains("snapshot.db"));
     let small = names.filter(|name| fs::metadata(folder.join(name)).unwrap().len() <= SMALL);
@@ -53,7 +53,7 @@ fn beside_the_data(folder: &Path) -> Vec<(String, String)> {
     read.collect()
 }
 
-/// Runs every verb that knows a store; gives what was said, and how many of them did what they were asked to.
+/// Runs every verb that uses a store; returns the whole output, and the number of verbs that succeeded.
 async fn everything(etcd: &Etcd, store: &StoreFlags, key: &str) -> (String, usize) {
     let (mut told, mut done) = (String::new(), 0);
     let mut count = |ended: bool| done += usize::from(ended);
@@ -142,7 +142,7 @@ async fn everything(etcd: &Etcd, store: &StoreFlags, key: &str) -> (String, usiz
         told.push_str(&ended.probed.table());
     }
     count(probed.is_some_and(|ended| ended.failed.is_none()));
-    // What the copy has beside its data, and the restored volume.
+    // The files beside the copy's data, and the restored volume.
     for (name, content) in beside_the_data(scratch.path()) {
         writeln!(told, "{name} {content}").unwrap();
     }
@@ -166,7 +166,7 @@ fn customer_key() -> String {
     BASE64_STANDARD.encode(*b"canary-of-32-bytes-for-the-store")
 }
 
-/// A folder of credentials with one file changed.
+/// Copies a folder of credentials with one file changed.
 fn with(credentials: &Path, name: &str, content: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(credentials).unwrap() {
@@ -177,7 +177,7 @@ fn with(credentials: &Path, name: &str, content: &str) -> tempfile::TempDir {
     folder
 }
 
-/// The child half: the process that listens to itself.
+/// The child half: the process whose whole log the test checks.
 #[ignore = "the child half of a test"]
 #[tokio::test(flavor = "multi_thread")]
 async fn every_verb_is_heard() {
@@ -193,7 +193,7 @@ async fn every_verb_is_heard() {
     let saved = save::run(save_request(etcd.flags(), store.clone(), Compression::Zstd)).await.unwrap();
     let (mut told, done) = everything(&etcd, &store, &saved.key).await;
     assert_eq!(done, VERBS, "all of them work: {told}");
-    // Who may not remove leaves what a save writes first and removes at its end.
+    // Without the right to remove, the intent stays that a save writes first and removes at its end.
     let keeps = S3Proxy::before(&s3, |asked| match asked.op {
         Op::Delete => Fault::Answer(403, String::new()),
         _ => Fault::Pass,
@@ -201,22 +201,22 @@ async fn every_verb_is_heard() {
     .await;
     let kept = StoreFlags { s3_endpoint: keeps.flags(&s3).s3_endpoint, ..store.clone() };
     save::run(save_request(etcd.flags(), kept, Compression::Zstd)).await.unwrap();
-    // This server knows nobody with a token.
+    // This server knows no session tokens.
     fs::write(credentials.join("sessionToken"), TOKEN).unwrap();
 
-    // The store tells back what it was told.
+    // The store echoes the request.
     for status in [200, 400, 403, 404, 409, 500] {
         let echo = S3Proxy::before(&s3, move |_| Fault::Echo(status)).await;
         let store = StoreFlags { s3_endpoint: echo.flags(&s3).s3_endpoint, ..store.clone() };
         let (more, done) = everything(&etcd, &store, &saved.key).await;
-        // An answer of 200 or 404 that nobody understands may be an empty listing.
+        // An answer of 200 or 404 that the client cannot parse may count as an empty listing.
         assert!(done == 0 || matches!(status, 200 | 404), "{status}: {more}");
         told.push_str(&more);
         for header in ["x-amz-security-token", "x-amz-server-side-encryption-customer-key"] {
             assert!(echo.asked().iter().any(|asked| asked.headers.contains_key(header)), "{header} was never sent");
         }
     }
-    // What is no header's value, no key, or another's.
+    // Values that are no header value, no key, or the key of another user.
     for (name, content) in [
         ("sessionToken", format!("{TOKEN}\n{TOKEN}")),
         ("sessionToken", format!("{TOKEN}\u{1}")),
@@ -242,7 +242,7 @@ async fn every_verb_is_heard() {
     }
 
     let heard = ear.heard();
-    // What is asked again names the host.
+    // The log of a retry names the host.
     assert!(heard.contains("host=\"127.0.0.1\" why=\"status 500"), "{heard}");
     assert!(heard.contains("reading from") && told.contains("restore "), "nothing was heard: {heard}\n{told}");
     let secrets = [SECRET, TOKEN, &customer_key(), "canary-of-32-bytes"];
@@ -250,7 +250,7 @@ async fn every_verb_is_heard() {
         let line = told.lines().chain(heard.lines()).find(|line| line.contains(secret));
         assert_eq!(line, None, "{secret}");
     }
-    // Manifests are all that a restore is rendered from.
+    // Manifests are the only source of a rendered restore.
     let stored = beside_the_data(&s3.bucket());
     for kind in ["/manifest.json", "/proofs/", "/uploads/", "holdfast-store.json"] {
         assert!(stored.iter().any(|(name, _)| name.contains(kind)), "there is no {kind}: {:?}", s3.files());

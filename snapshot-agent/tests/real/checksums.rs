@@ -1,4 +1,4 @@
-//! Stores that know nothing of S3's newer checksums: what is not asked for is not sent, what is asked for is refused by name.
+//! Stores without S3's newer checksums: the agent sends no checksum unless requested, and refuses a requested one by name.
 
 use futures::stream;
 use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, S3Checksum, SaveRequest, StoreFlags};
@@ -8,7 +8,7 @@ use crate::faults::{messages, save_stream, snapshot};
 use crate::s3_proxy::{Asked, Fault, S3Proxy, error};
 use crate::support::{S3, restore_request, save_request};
 
-/// Whether a request has anything of it: a checksum beside the data, one behind it, or the wish for one.
+/// Whether a request has a checksum: beside the data, behind the data, or requested for the answer.
 fn has_checksum(asked: &Asked) -> bool {
     let names = ["x-amz-checksum", "x-amz-sdk-checksum", "x-amz-trailer"];
     let coded = asked.headers.get("content-encoding").is_some_and(|how| how == "aws-chunked");
@@ -61,8 +61,8 @@ async fn a_store_that_knows_no_checksums_is_asked_for_none() {
     }
 }
 
-/// A store that says nothing of the checksums that it was sent has the bytes all the same, and they are compared; one that
-/// then misses them itself refuses by name.
+/// A store may accept checksums and not return them: it has the bytes all the same, and the agent compares them. A store that then
+/// misses its own checksums gets a refusal by name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_keeps_checksums_to_itself_is_read_back_or_refuses() {
     let (s3, stream) = (S3::start().await, snapshot(5000));

@@ -1,4 +1,4 @@
-//! What is in a snapshot is told without any etcd, and an etcd would say the same.
+//! The contents of a snapshot are reported without etcd, and agree with etcd's own answers.
 
 use std::fs;
 use std::path::Path;
@@ -34,7 +34,7 @@ async fn look(request: ContentsRequest) -> Result<Contents> {
     }
 }
 
-/// As Kubernetes has it, with users, leases and history.
+/// Starts an etcd with data like Kubernetes', with users, leases and history.
 async fn filled() -> Etcd {
     let etcd = Etcd::start().await;
     let mut client = etcd.client().await;
@@ -140,7 +140,7 @@ async fn a_file_is_looked_into_where_it_is() {
     assert_eq!(found.leases[0].keys, 0, "none of its keys is below the prefix");
     assert!(found.table().contains("1 more prefixes"), "{}", found.table());
 
-    // A restored and started member's own file, which has no trailer and another membership.
+    // The file of a restored and started member, which has no trailer and another membership.
     let data = scratch.path().join("data");
     let mut etcdutl = Command::new(bin("etcdutl"));
     let restored = etcdutl.args(["snapshot", "restore"]).arg(&file).arg("--data-dir").arg(&data);
@@ -194,14 +194,14 @@ async fn is_stopped_while_it_unpacks() {
     assert!(error.message().contains("SIGTERM"), "{error}");
 }
 
-/// Told to stop while it unpacks, it takes its scratch folder along.
+/// A verb that gets SIGTERM while it unpacks removes its scratch folder.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_leaves_nothing_unpacked() {
     let etcd = Etcd::start().await;
     etcd.fill(10, 10_000).await;
     let (mount, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let saved = saved(&etcd, mount.path(), Compression::None, false).await;
-    // A pipe in the data's place: its length is right, and no byte comes.
+    // A pipe in place of the data: its length fits, and no byte comes.
     let data = mount.path().join(&saved.key).join("snapshot.db");
     fs::remove_file(&data).unwrap();
     assert!(Command::new("mkfifo").arg(&data).status().unwrap().success());
@@ -220,7 +220,7 @@ async fn a_signal_leaves_nothing_unpacked() {
     assert!(Command::new("kill").args(["-TERM", &running.id().to_string()]).status().unwrap().success());
     let gone = async || (fs::read_dir(scratch.path()).unwrap().count() == 0).then_some(());
     eventually("its scratch folder to go", gone).await;
-    // A thread that waits for the file system cannot be stopped, and holds up the process's end.
+    // A thread that waits for the file system cannot be stopped, and delays the end of the process.
     drop(writer);
     let ended = running.wait_with_output().unwrap();
     assert!(ended.status.success() && String::from_utf8_lossy(&ended.stdout).contains("1 passed"), "{ended:?}");

@@ -1,4 +1,4 @@
-//! Snapshots are copied between stores, whole and verified, or not at all.
+//! Copies of snapshots between stores: whole and verified, or none.
 
 use std::fs;
 use std::path::Path;
@@ -41,7 +41,7 @@ async fn copied(request: CopyRequest) -> Vec<Copied> {
     copies
 }
 
-/// One that is refused, and leaves the destination as it was.
+/// Checks that a copy is refused, and that the destination stays unchanged.
 async fn refused(from: &StoreFlags, to: &Path, key: &str) -> (ExitClass, String) {
     let before = files(to);
     let copies = copy::run(request(from.clone(), file_store(to), Some(key))).await.unwrap();
@@ -61,7 +61,7 @@ async fn a_copy_is_the_same_byte_for_byte_and_restores() {
     for age in [false, true] {
         let saved = saved(&etcd, s3.flags(), age).await;
         let name = if age { "snapshot.db.zst.age" } else { "snapshot.db.zst" };
-        // Bucket to folder, folder to bucket: round about.
+        // Bucket to folder, folder to bucket, in turn.
         for (from, to) in [(s3.flags(), file_store(mount.path())), (file_store(mount.path()), elsewhere.clone())] {
             let ask = request(from, to, Some(&saved.key));
             let done = copied(ask.clone()).await;
@@ -102,7 +102,7 @@ async fn what_differs_is_never_published() {
     fs::write(&data, &flipped).unwrap();
     let (class, message) = refused(&store, to.path(), &saved.key).await;
     assert!(class == ExitClass::Corrupt && message.contains("its sha256 is"), "{message}");
-    // A bucket gets nothing of it either.
+    // A bucket gets nothing of the broken snapshot either.
     let s3 = S3::start().await;
     let copies = copy::run(request(store.clone(), s3.flags(), Some(&saved.key))).await.unwrap();
     assert_eq!(copies.failed.unwrap().class(), ExitClass::Corrupt);
@@ -122,7 +122,7 @@ async fn what_differs_is_never_published() {
     assert!(class == ExitClass::Corrupt && message.contains("did not write this manifest"), "{message}");
     fs::rename(from.path().join("elsewhere"), from.path().join(&saved.key)).unwrap();
 
-    // Spoiled on its way back, each time otherwise: nobody blames the store.
+    // Each read back is altered differently: the error does not blame the store.
     let proxy = Mischief::Spoil.before(&s3.address).await;
     let spoiled = s3.through(proxy.url());
     let copies = copy::run(request(store.clone(), spoiled, Some(&saved.key))).await.unwrap();
@@ -146,7 +146,7 @@ async fn what_is_there_already_is_left_as_it_is() {
     let good = fs::read(here.join("snapshot.db.zst")).unwrap();
     let manifest = fs::read(here.join("manifest.json")).unwrap();
 
-    // Another manifest; the same one without its data; with other data.
+    // Another manifest; the same manifest without its data; with other data.
     fs::create_dir_all(&there).unwrap();
     fs::write(there.join("manifest.json"), [&manifest[..], b"\n"].concat()).unwrap();
     fs::write(there.join("snapshot.db.zst"), &good).unwrap();
@@ -173,7 +173,7 @@ async fn what_is_there_already_is_left_as_it_is() {
     assert_eq!(fs::read(there.join("manifest.json")).unwrap(), manifest);
 }
 
-/// Copies of one snapshot share their keys: who is at it is not disturbed, and takes nothing back that counts.
+/// Copies of one snapshot share their keys: a copy disturbs no other copy, and removes nothing that a manifest names.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_copies_of_one_snapshot_do_no_harm_to_each_other() {
     let etcd = Etcd::start().await;
@@ -205,7 +205,7 @@ async fn two_copies_of_one_snapshot_do_no_harm_to_each_other() {
         first.abort().await;
         assert_eq!(all(), [] as [&str; 0], "the first one has failed");
 
-        // Somebody has published it meanwhile: then it counts, and stays.
+        // Another copy published the snapshot meanwhile: the snapshot counts, and stays.
         let mut first = begin(soon).await;
         first.complete().await.unwrap();
         store.put_new(&folder.manifest(), manifest.clone()).await.unwrap();
@@ -213,7 +213,7 @@ async fn two_copies_of_one_snapshot_do_no_harm_to_each_other() {
         assert_eq!(all().len(), 2, "{:?}", all());
         assert_eq!(copied(ask()).await[0].ended, Ended::Already);
 
-        // One that died is nobody to wait for.
+        // A dead copy is not waited for.
         let there = if flags.url.starts_with("s3:") { s3.file(&saved.key, "") } else { mount.path().join(&saved.key) };
         let long_ago = Timestamp::now() - SignedDuration::from_hours(1);
         for completes in [false, true] {
@@ -230,7 +230,7 @@ async fn two_copies_of_one_snapshot_do_no_harm_to_each_other() {
     }
 }
 
-/// All of a copy's data, on its way, by a run that has until then.
+/// Uploads all of a copy's data, without a manifest, for a run with this deadline.
 async fn begun(store: &Store, folder: &Folder, data: Bytes, until: Timestamp) -> Upload {
     let at = until - SignedDuration::from_mins(1);
     let plan = Plan { estimate: data.len() as u64, at, until, read_back: true, patient: false };
@@ -259,7 +259,7 @@ async fn what_a_copy_goes_on_with_is_not_cleaned_up_under_it() {
     let save_to = |store: StoreFlags| save::run(save_request(etcd.flags(), store, Compression::Zstd));
     let whole = || ["snapshot.db.zst", "manifest.json"].iter().all(|name| s3.file(key, name).exists());
 
-    // It has seen that there is no manifest, and removes the data last.
+    // The cleaning run has found no manifest, and removes the data last.
     die(&s3.flags(), key, good.clone()).await;
     let (go, held) = tokio::sync::watch::channel(false);
     let rule = move |a: &Asked| if a.op == Op::Abort { Fault::When(held.clone()) } else { Fault::Pass };
@@ -275,7 +275,7 @@ async fn what_a_copy_goes_on_with_is_not_cleaned_up_under_it() {
     assert_eq!(done[0].ended, Ended::Copied);
     assert!(whole(), "{:?}", s3.files());
 
-    // It begins while the other one reads the data back.
+    // It starts while the other run reads the data back.
     fs::remove_dir_all(s3.file(key, "")).unwrap();
     die(&s3.flags(), key, good).await;
     let (go, held) = tokio::sync::watch::channel(false);
@@ -317,7 +317,7 @@ async fn what_a_copy_does_not_publish_is_left_to_who_cleans_up() {
     }
 }
 
-/// A run that was killed at its very beginning leaves a folder with nothing in it, and so may a person.
+/// A run that was killed at its start leaves an empty folder, and so may a person.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_empty_folder_is_in_nobodys_way_and_one_that_is_not_is_named() {
     let etcd = Etcd::start().await;

@@ -1,4 +1,4 @@
-//! Many restores of one snapshot at once, from a store that has had enough of them.
+//! Many restores of one snapshot at once, from a store that limits its requests.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,10 +14,10 @@ use crate::dump::dump;
 use crate::s3_proxy::{Fault, S3Proxy, error};
 use crate::support::{Etcd, S3, bin, restore_request, save_request};
 
-/// As many clusters as are made at once after a disaster.
+/// Number of clusters that are restored at once after a disaster.
 const CROWD: usize = 50;
 
-/// etcdutl, whose version is read from a file: fifty of them at once would be asked for longer than the agent waits.
+/// An etcdutl that prints its version from a file: fifty real ones at once would answer later than the agent waits.
 fn known(folder: &Path) -> PathBuf {
     let (real, wrapper, version) = (bin("etcdutl"), folder.join("etcdutl"), folder.join("version"));
     fs::write(&version, Command::new(&real).arg("version").output().unwrap().stdout).unwrap();
@@ -33,7 +33,7 @@ async fn fifty_restores_of_one_snapshot_are_all_the_same() {
     let (etcd, s3) = (Etcd::start().await, S3::start().await);
     etcd.fill(500, 4000).await;
     let saved = save::run(save_request(etcd.flags(), s3.flags(), Compression::Zstd)).await.unwrap();
-    // Every third request is told to come again.
+    // The store refuses every third request with SlowDown.
     let limited = |asked: &crate::s3_proxy::Asked| match asked.before % 3 {
         2 => Fault::Answer(503, error("SlowDown")),
         _ => Fault::Pass,

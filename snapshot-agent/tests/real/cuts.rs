@@ -1,11 +1,11 @@
-//! Restores that end at any moment, with either engine: killed, killed again and again, without power, with a byte of the
-//! snapshot flipped or its end missing; and one that another one comes across.
-//! Never is there a data directory that is not exactly the snapshot, and the next run makes one.
+//! Restores that end at any moment, with either engine: killed, killed again and again, cut off from power, with a flipped byte in
+//! the snapshot or without its end; and a restore that meets another one.
+//! A data directory exists only if it is exactly the snapshot, and the next run creates one.
 //!
-//! Power is cut on a real ext4: what the kernel has really written by then is the question here. What any file system may
-//! lose is judged in `syncs`.
+//! The power cut happens on a real ext4: the test shows what the kernel has written by then. `syncs` judges what any file system
+//! may lose.
 //!
-//! How many of each HOLDFAST_SOAK=1 raises; the moments look random and are the same every time.
+//! HOLDFAST_SOAK=1 raises the counts; the moments look random and are the same every time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ impl Stored {
         RestoreRequest { engine, ..request }
     }
 
-    /// A restore that stands still in the middle of its work.
+    /// Starts a restore and stops it in the middle of its work.
     async fn halfway(&self, engine: Engine) -> (TempDir, RestoreRequest, Child) {
         loop {
             let volume = tempfile::tempdir().unwrap();
@@ -64,12 +64,12 @@ impl Stored {
             if !data.exists() && process.try_wait().unwrap().is_none() {
                 return (volume, request, process);
             }
-            // It was too quick.
+            // The restore ended before it could be stopped.
             end(process);
         }
     }
 
-    /// Whether etcd, started by hand on what a volume holds, serves the snapshot.
+    /// Checks that an etcd, started by hand on a volume, serves the snapshot.
     fn serves(&self, volume: &Path, request: &RestoreRequest) {
         let peer = request.initial_cluster.rsplit(':').next().unwrap().parse().unwrap();
         let quick = ["--heartbeat-interval=10", "--election-timeout=100"];
@@ -81,18 +81,18 @@ impl Stored {
     }
 }
 
-/// A moment within the n-th of so many parts of a time.
+/// A moment within the n-th part of a duration.
 fn moment(whole: Duration, n: u64, of: u64) -> Duration {
     within(whole, n, of, n)
 }
 
-/// The same, with a seed of its own.
+/// A moment within the n-th part of a duration, by its own seed.
 fn within(whole: Duration, n: u64, of: u64, seed: u64) -> Duration {
     let within = u64::from(noise(seed, 1)[0]);
     whole * u32::try_from(n * 256 + within).unwrap() / u32::try_from(of * 256).unwrap()
 }
 
-/// How long a restore takes. The machine may be busy: the quickest of three says it.
+/// Duration of a restore. The machine may be busy: the shortest of three counts.
 fn whole(stored: &Stored, engine: Engine) -> Duration {
     let runs = [(); 3].map(|()| {
         let volume = tempfile::tempdir().unwrap();
@@ -118,7 +118,7 @@ async fn killed(engine: Engine) {
         end(process);
         if volume.path().join(DATA_DIR).exists() {
             complete += 1;
-            // The machine may have been slower when it was measured.
+            // The machine may have been slower during the measurement.
             whole = whole.min(after);
             stored.serves(volume.path(), &request);
         }
@@ -140,7 +140,7 @@ async fn killed_at_any_moment_a_graft_is_nothing_or_the_snapshot() {
     killed(Engine::Graft).await;
 }
 
-/// Several deaths in a row on one volume, each at another moment; etcd is not started on what any of them has left.
+/// Kills several restores in a row on one volume, each at another moment, without starting etcd in between.
 async fn killed_again_and_again(engine: Engine) {
     const IN_A_ROW: u64 = 6;
     let stored = Stored::of(100, Compression::Zstd, false).await;
@@ -154,7 +154,7 @@ async fn killed_again_and_again(engine: Engine) {
         let request = RestoreRequest { revision_bump: 0, ..stored.request(&volume, engine) };
         for kill in 0..IN_A_ROW {
             let process = begin(&request);
-            // Every part of the time is met, and those that live longer are not the later ones.
+            // Every part of the duration occurs, in an order that does not depend on the kill.
             let part = (n + kill * 5) % IN_A_ROW;
             let after = within(whole, part, IN_A_ROW, n * IN_A_ROW + kill);
             tokio::time::sleep(after).await;
@@ -164,7 +164,7 @@ async fn killed_again_and_again(engine: Engine) {
                 whole = whole.min(after);
                 break;
             }
-            // Half a database has its place in the staging folder, and no place where etcd looks.
+            // Half a database belongs into the staging folder, never where etcd looks.
             let mut names = fs::read_dir(&volume).unwrap().map(|entry| entry.unwrap().file_name());
             let left = names.any(|name| name.to_string_lossy().starts_with(".holdfast-staging"));
             let verdict = if left { "ForeignVolume" } else { "RestoreIncomplete" };
@@ -191,8 +191,8 @@ async fn killed_again_and_again_a_graft_ends_as_the_snapshot() {
     killed_again_and_again(Engine::Graft).await;
 }
 
-/// Every page in a soak. A snapshot of ours, with a manifest that knows its length and with one that was made to fit; and a
-/// raw file, which has nothing but itself.
+/// Every page in a soak. A snapshot of Holdfast, with a manifest that has the right length and with a manifest changed to the cut
+/// length; and a raw file without a manifest.
 #[tokio::test(flavor = "multi_thread")]
 async fn cut_at_any_page_a_snapshot_is_refused() {
     let stored = Stored::of(1, Compression::None, false).await;
@@ -200,7 +200,7 @@ async fn cut_at_any_page_a_snapshot_is_refused() {
     let (data, manifest) = (folder.join("snapshot.db"), folder.join("manifest.json"));
     let (good, said) = (fs::read(&data).unwrap(), fs::read(&manifest).unwrap());
     let pages = (good.len() - 32) / 4096;
-    // Whole pages are a file without a hash, and 32 bytes more look like one.
+    // Whole pages look like a file without a hash, and 32 bytes more look like a file with one.
     let mut lengths: Vec<_> = (0..pages).flat_map(|page| [page * 4096, page * 4096 + 32]).collect();
     lengths.extend([1, 31, good.len() - 32, good.len() - 1]);
     let step = soak(lengths.len() / 14, 1);
@@ -229,7 +229,7 @@ async fn cut_at_any_page_a_snapshot_is_refused() {
             fs::write(&manifest, &said).unwrap();
             fs::write(stored.mount.path().join("raw.db"), &good[..length]).unwrap();
             refuse("raw.db", false).await;
-            // What is whole but for its hash is what was allowed.
+            // A file that only lacks its hash is what the request allows.
             if length != good.len() - 32 {
                 refuse("raw.db", true).await;
             }
@@ -267,7 +267,7 @@ async fn a_flipped_byte_anywhere_is_refused() {
                 let mut request = stored.request(volume.path(), engine);
                 request.age_identity_dirs = vec![secret.path().to_owned()];
                 let error = restore::run(request).await.expect_err("was restored");
-                // The beginning of an encrypted one says whose it is.
+                // The start of an encrypted snapshot names its recipients.
                 let classes = [ExitClass::Corrupt, ExitClass::Config];
                 assert!(classes[..=usize::from(age)].contains(&error.class()), "byte {at}, {engine:?}: {error}");
                 assert_eq!(files(volume.path()), [] as [&str; 0], "byte {at}, {engine:?}: {error}");
@@ -299,8 +299,8 @@ impl Disk {
         Self { image, mount, _folder: folder }
     }
 
-    /// What would be on the disk if the power went now: what the file system has not written is not in it. Whoever writes
-    /// stands still meanwhile.
+    /// A copy of the disk as a power cut leaves it: without the data that the file system has not written. The writer is stopped
+    /// meanwhile.
     fn without_power(&self, writer: Option<&Child>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (image, mount) = (folder.path().join("disk.img"), folder.path().join("mount"));
@@ -331,11 +331,11 @@ async fn without_power_at_any_moment_a_restore_is_nothing_or_the_snapshot() {
         let begun = Instant::now();
         assert!(begin(&first).wait().unwrap().success());
         let mut whole = begun.elapsed();
-        // It has said that it is done: now it is there whatever happens.
+        // The restore reported success: from now on the data are durable.
         stored.serves(&disk.without_power(None).mount, &first);
         let cuts = soak(3, 50);
         let (mut n, mut early, mut complete) = (0, 0, 0);
-        // The machine may have been slower when it was measured: more of them then, within less.
+        // The machine may have been slower during the measurement: then the test cuts more often, within a shorter time.
         while n < cuts || (early * 2 < cuts && n < cuts * 5) {
             let disk = Disk::of(400);
             let request = request(&disk.mount);
@@ -351,7 +351,7 @@ async fn without_power_at_any_moment_a_restore_is_nothing_or_the_snapshot() {
                 stored.serves(&after.mount, &request);
             } else {
                 early += 1;
-                // The next attempt, on what the cut has left.
+                // The next attempt, on the volume after the cut.
                 let request = RestoreRequest { volume: after.mount.clone(), ..request };
                 restore::run(request.clone()).await.unwrap();
                 stored.serves(&after.mount, &request);
@@ -362,7 +362,7 @@ async fn without_power_at_any_moment_a_restore_is_nothing_or_the_snapshot() {
     }
 }
 
-/// As when a Pod was deleted by force and still runs: the second one keeps off, and the first one's death is its turn.
+/// Like a Pod that was deleted by force and still runs: the second restore waits until the first one is dead.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_restores_of_one_volume_do_not_meet() {
     let stored = Stored::of(100, Compression::Zstd, false).await;
@@ -388,7 +388,7 @@ async fn two_restores_of_one_volume_do_not_meet() {
     }
 }
 
-/// Outside of a container an agent can be killed alone: then its etcdutl works on, on a volume that nobody else may touch.
+/// Outside a container an agent can be killed alone: its etcdutl continues, on a volume that no other process may touch.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_etcdutl_that_outlives_its_agent_keeps_the_volume() {
     let stored = Stored::of(5, Compression::Zstd, false).await;

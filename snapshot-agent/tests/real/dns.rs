@@ -1,8 +1,8 @@
-//! DNS servers as the field has them: the agent finds etcd and the store where glibc and Go do, and names DNS where nobody
-//! does.
+//! DNS servers as they exist in the field: the agent resolves etcd and the store where glibc and Go do, and blames DNS where all of
+//! them fail.
 //!
-//! Each save runs in a child of this program, with an /etc/resolv.conf of its own in a mount namespace of its own. Its DNS
-//! servers have addresses of loopback and port 53, so this needs root, as the container of `make test` has it.
+//! Each save runs in a child of this program, with an /etc/resolv.conf of its own in a mount namespace of its own. Its DNS servers
+//! have addresses of loopback and port 53, so this needs root, which the container of `make test` has.
 
 use std::net::UdpSocket;
 use std::process::Command;
@@ -19,13 +19,13 @@ use crate::support::{Etcd, S3, save_request};
 const A: u16 = 1;
 const AAAA: u16 = 28;
 
-/// What a server answers to a question.
+/// A server's answer to a question.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Answer {
     Loopback,
-    /// NOERROR and no record.
+    /// NOERROR without a record.
     Empty,
-    /// A code alone.
+    /// A code without records.
     Code(u8),
     Silence,
 }
@@ -42,7 +42,7 @@ struct Server {
 
 impl Server {
     fn start(answer: impl Fn(&str, u16) -> Answer + Send + 'static) -> Self {
-        // 127.0.53.0/24 and its neighbours: whoever has this address already is another test.
+        // 127.0.53.0/24 and its neighbours: an address in use belongs to another test.
         let (ip, socket) = (1..u16::MAX)
             .find_map(|n| {
                 let ip = format!("127.53.{}.{}", n / 250, n % 250 + 1);
@@ -89,10 +89,10 @@ fn reply(asked: &[u8], answer: &impl Fn(&str, u16) -> Answer) -> Option<Vec<u8>>
     };
     let code = if let Answer::Code(code) = answer { code } else { 0 };
     let count = u8::from(!records.is_empty());
-    // Its identifier, a response to a recursive question, and the question itself.
+    // Its identifier, the flags of a response to a recursive question, and the question itself.
     let mut reply = [&asked[..2], &[0x81, 0x80 | code, 0, 1, 0, count, 0, 0, 0, 0], &asked[12..at + 5]].concat();
     if count > 0 {
-        // The name is the question's; class IN, a minute.
+        // The name of the question; class IN, a minute.
         let length = u8::try_from(records.len()).unwrap();
         reply.extend([0xc0, 12]);
         reply.extend(kind.to_be_bytes());
@@ -102,7 +102,7 @@ fn reply(asked: &[u8], answer: &impl Fn(&str, u16) -> Answer) -> Option<Vec<u8>>
     Some(reply)
 }
 
-/// A cluster and a store, both known by this name.
+/// A cluster and a store, both reached by this name.
 struct Setup {
     etcd: Etcd,
     s3: S3,
@@ -115,7 +115,7 @@ impl Setup {
         Self { etcd, s3: S3::start().await }
     }
 
-    /// A save where /etc/resolv.conf says this.
+    /// Saves with this /etc/resolv.conf.
     async fn save(&self, resolv_conf: &str, host: &str) -> String {
         let named = |url: &str| format!("http://{host}:{}", url.rsplit(':').next().unwrap());
         let etcd = EtcdFlags { endpoints: vec![named(&self.etcd.url)], ..EtcdFlags::default() };
@@ -136,7 +136,7 @@ impl Setup {
     }
 }
 
-/// As the names say; whatever is asked for in the search domains `empty` and `broken` has no address, each in its way.
+/// Answers by the name; the search domains `empty` and `broken` have no addresses, each in its own way.
 fn awkward(name: &str, kind: u16) -> Answer {
     let (v6, domain) = (kind == AAAA, name.rsplit('.').next().unwrap_or_default());
     match name {
@@ -180,7 +180,7 @@ async fn a_second_server_is_asked_where_the_first_does_not_say() {
         let told = setup.save(&two, "both.test").await;
         assert!(told.starts_with(SAVED), "{what}: {told}");
     }
-    // Not once for each search domain.
+    // The wait does not repeat for each search domain.
     let mute = Server::start(|_, _| Answer::Silence);
     let pod = format!("search a b c d\nnameserver {}\nnameserver {}\noptions ndots:5\n", mute.ip, good.ip);
     let told = setup.save(&pod, "both.test").await;
@@ -199,7 +199,7 @@ async fn a_failure_of_dns_is_called_one() {
         ("none.test", "neither an A nor an AAAA record"),
     ] {
         let begun = Instant::now();
-        // etcd by this name, and then the store alone.
+        // etcd by this name, and then only the store.
         let store = format!("http://{host}:{}", setup.s3.address.rsplit(':').next().unwrap());
         for told in [setup.save(&conf, host).await, setup.save_from(setup.etcd.flags(), &conf, store).await] {
             assert!(told.starts_with("failed NameUnresolved Transient"), "{host}: {told}");

@@ -1,5 +1,5 @@
-//! Everything that is in a bbolt file, read in the plainest way: what two engines made is compared with it, and what the
-//! agent itself reads by is not in it.
+//! The whole contents of a bbolt file, read in the plainest way, without the agent's own readers: tests compare the output of two
+//! engines with it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -39,7 +39,7 @@ impl File {
     }
 }
 
-/// What a file holds; etcd's hash at its end is passed over.
+/// The contents of a file, without etcd's hash at its end.
 pub(crate) fn dump(path: &Path) -> Dump {
     let bytes = std::fs::read(path).unwrap();
     let size = number(&bytes, 24, 4);
@@ -59,7 +59,7 @@ pub(crate) fn dump(path: &Path) -> Dump {
     buckets.into_iter().map(bucket).collect()
 }
 
-/// The same content as a file with pages of another size.
+/// Writes the same contents as a file with pages of another size.
 pub(crate) fn with_pages(dump: &Dump, size: usize) -> Vec<u8> {
     let mut bolt = Bolt::new(size);
     let mut roots = Vec::new();

@@ -1,11 +1,11 @@
-//! Hears everything that is logged. It decides nothing: what must not be heard, a test says.
+//! Captures the whole log. It decides nothing: each test decides what must not be in the log.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex};
 
 use crate::support::child_input;
 
-/// Hears everything that is logged, at every level, by every crate.
+/// Captures the log at every level, of every crate.
 #[derive(Clone, Default)]
 pub(crate) struct Ear(Arc<Mutex<String>>);
 
@@ -42,7 +42,7 @@ impl tracing::Subscriber for Ear {
 }
 
 impl Ear {
-    /// Hears this whole process, which has to be the child half of a test (`support::child`).
+    /// Captures the log of this process, which has to be the child half of a test (`support::child`).
     pub(crate) fn alone() -> Self {
         child_input();
         let ear = Self::default();
@@ -50,7 +50,7 @@ impl Ear {
         ear
     }
 
-    /// All of it so far.
+    /// The log so far.
     pub(crate) fn heard(&self) -> String {
         self.0.lock().unwrap().clone()
     }

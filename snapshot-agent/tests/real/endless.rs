@@ -1,4 +1,4 @@
-//! Answers without an end: what a verb holds in memory is bounded, measured in a process of its own that does nothing else.
+//! Answers without an end: the memory of a verb is bounded, measured in a process of its own that does nothing else.
 
 use clap::Parser;
 use futures::future::join_all;
@@ -17,13 +17,13 @@ use crate::memory::high_water_mib;
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy};
 use crate::support::{Cli, S3, child_input, restore_request, run_child, save_request};
 
-/// What a verb may take above what its process has at its start; a Job's usual limit is 256 MiB. A save asks up to four
-/// things at once, each answer has up to 16 MiB and for a moment the room that it grew out of; its test data takes 50 MiB.
+/// Memory that a verb may use beyond the memory of its process at the start; the usual limit of a Job is 256 MiB. A save has up to
+/// four requests at once, each answer has up to 16 MiB and briefly the buffer that it outgrew; its test data take 50 MiB.
 const BUDGET_MIB: u64 = 192;
 
 const KEY: &str = "shop/orders/1a2b3c4d/20261121T162233Z-99887766-abcdef01";
 
-/// A store whose answer never gets to its body.
+/// A store whose answer never reaches its body.
 async fn flood() -> Front {
     Front::of(async |mut client: TcpStream, _| {
         let _request = client.read(&mut [0; 16 << 10]).await?;
@@ -88,7 +88,7 @@ async fn bounded(what: &str, verb: &str, store: StoreFlags) {
     println!("{verb}, {what}: {}", line.unwrap_or_default());
 }
 
-/// One request of a save, and what is answered to it.
+/// One request of a save, and its answer.
 type Row = (&'static str, Op, Fault);
 
 #[tokio::test(flavor = "multi_thread")]

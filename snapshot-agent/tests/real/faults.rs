@@ -1,4 +1,4 @@
-//! Streams and stores that go wrong: nothing is published, nothing stays behind, and the class says what to do.
+//! Streams and stores that fail: nothing is published, nothing stays behind, and the class shows the remedy.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,7 +15,7 @@ use snapshot_agent::etcd::member::{Candidate, Member};
 use snapshot_agent::verbs::save;
 use snapshot_agent::{Error, Result};
 
-/// A snapshot as etcd would send it: so many pages of a sound database that does not compress, and the trailer.
+/// A snapshot like etcd's: `pages` pages of a sound database that does not compress, and the trailer.
 pub(crate) fn snapshot(pages: usize) -> Vec<u8> {
     with_trailer(database(pages))
 }
@@ -26,7 +26,7 @@ pub(crate) fn with_trailer(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// A database of so many pages (4 or more), a key on each that is not needed for the tree.
+/// A database of `pages` pages (4 or more), with a key on each page that the tree does not need.
 pub(crate) fn database(pages: usize) -> Vec<u8> {
     // Two meta pages, the root bucket and the top of the tree; branches of some eighty children.
     let keys = pages.saturating_sub(5 + pages / 60);
@@ -76,7 +76,7 @@ pub(crate) async fn save_stream(
     save::from_stream(request, member(1 << 20), Ok(("3.6.0".to_owned(), stream))).await
 }
 
-/// Every way a stream can be wrong, and the class it has.
+/// Every way in which a stream can be wrong, with its class.
 fn broken_streams(good: &[u8]) -> Vec<(&'static str, Vec<Result<Bytes>>, ExitClass)> {
     let flipped = |at: usize| {
         let mut bytes = good.to_vec();
@@ -107,7 +107,7 @@ fn broken_streams(good: &[u8]) -> Vec<(&'static str, Vec<Result<Bytes>>, ExitCla
     ]
 }
 
-/// What etcd would send if its own disk had lost a page: the trailer is right.
+/// The stream of an etcd whose disk has lost a page: the trailer is right.
 fn overwritten(good: &[u8]) -> Vec<u8> {
     let mut bytes = good[..good.len() - 32].to_vec();
     bytes[3 * 4096..4 * 4096].fill(0);
@@ -117,7 +117,7 @@ fn overwritten(good: &[u8]) -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_stream_publishes_nothing() {
     let small = snapshot(64);
-    // Three whole parts are in the store before the end is seen to be wrong.
+    // The store has three whole parts before the end shows the fault.
     let large = snapshot(13_000);
     let s3 = S3::start().await;
     let mount = tempfile::tempdir().unwrap();
@@ -140,7 +140,7 @@ async fn a_broken_stream_publishes_nothing() {
     assert_eq!(s3.files().len(), 2);
 }
 
-/// Messages that hold nothing are no progress, however many there are.
+/// Empty messages are no progress, however many there are.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_of_nothing_is_given_up() {
     let mount = tempfile::tempdir().unwrap();
@@ -163,7 +163,7 @@ async fn a_run_out_of_time_leaves_nothing() {
     for store in [s3.flags(), file_store(mount.path())] {
         let mut request = save_request(EtcdFlags::default(), store, Compression::None);
         request.deadline_seconds = 1;
-        // A whole part and more, then silence.
+        // More than a whole part, then silence.
         let stream = stream::iter(messages(&snapshot(5000))).chain(stream::pending());
         let error = save_stream(request, stream).await.unwrap_err();
         assert_eq!(error.class(), ExitClass::Deadline, "{error}");
@@ -195,7 +195,7 @@ async fn a_store_that_gives_back_something_else_is_found_out() {
     let stream = || stream::iter(messages(&snapshot(2000)));
     let request = save_request(EtcdFlags::default(), store.clone(), Compression::None);
     let error = save_stream(request.clone(), stream()).await.unwrap_err();
-    // Each time something else: nobody blames the store, and nobody trusts it.
+    // Each reading differs: the error does not blame the store, and the snapshot is not published.
     assert_eq!(error.class(), ExitClass::Transient, "{error}");
     assert!(error.message().contains("two readings") && error.message().contains("the store returns"), "{error}");
     assert_eq!(s3.files(), [] as [&str; 0], "nothing is published, and the data is taken back");
@@ -205,7 +205,7 @@ async fn a_store_that_gives_back_something_else_is_found_out() {
 async fn class_of(store: StoreFlags) -> (ExitClass, String) {
     let request = save_request(EtcdFlags::default(), store, Compression::Zstd);
     let begun = Instant::now();
-    // A stream that never says anything: the store's refusal must show without it.
+    // A stream without a message: the store's refusal must appear without it.
     let error = save_stream(request, stream::pending()).await.unwrap_err();
     assert!(begun.elapsed() < Duration::from_secs(50), "took {:?}", begun.elapsed());
     (error.class(), error.message().to_owned())
@@ -250,7 +250,7 @@ async fn a_key_never_leads_elsewhere() {
             assert_eq!(error.class(), ExitClass::Config, "{bad:?}: {error}");
         }
     }
-    // Somebody who may write to the volume plants links where the next backup will go.
+    // A user with access to the volume plants links at the place of the next backup.
     let lineage = "shop/orders/1a2b3c4d";
     for planted in ["shop", "shop/orders", lineage] {
         let link = mount.path().join(planted);

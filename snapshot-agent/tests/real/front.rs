@@ -1,6 +1,6 @@
-//! What stands before a server, or in its place: how each connection comes to it, and a proxy that breaks connections.
+//! Servers in front of a server, or in its place: a handler for each connection, and a proxy that breaks connections.
 //!
-//! What is done to single requests of S3 is decided in `s3_proxy.rs`, a network that lets little through in `narrow.rs`.
+//! `s3_proxy.rs` changes single requests of S3; `narrow.rs` limits the rate of a network.
 
 use std::io::Result;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A port of loopback whose connections something of ours has, for as long as the test keeps it.
+/// A port of loopback whose connections the test handles, for as long as the test keeps it.
 pub(crate) struct Front {
     pub(crate) address: SocketAddr,
     connections: Arc<AtomicU64>,
@@ -25,7 +25,7 @@ impl Drop for Front {
 }
 
 impl Front {
-    /// `each` gets a connection, and how many came before it.
+    /// Starts a listener; `each` gets a connection, and the number of connections before it.
     pub(crate) async fn of<F>(each: impl Fn(TcpStream, u64) -> F + Send + 'static) -> Self
     where
         F: Future<Output = Result<()>> + Send + 'static,
@@ -47,27 +47,27 @@ impl Front {
         format!("http://{}", self.address)
     }
 
-    /// How many came so far.
+    /// Number of connections so far.
     pub(crate) fn connections(&self) -> u64 {
         self.connections.load(Ordering::Relaxed)
     }
 }
 
-/// What a proxy does to each connection.
+/// A proxy's fault of each connection.
 #[derive(Clone, Copy)]
 pub(crate) enum Mischief {
-    /// Cuts it after so many bytes of the server's.
+    /// Cuts the connection after this many bytes of the server.
     Cut(u64),
-    /// Goes quiet after so many bytes of the server's, and stays open.
+    /// Stops after this many bytes of the server, and keeps the connection open.
     Freeze(u64),
     /// Alters a byte in each long run of the server's bytes.
     Spoil,
-    /// Passes on so many of the server's bytes a second, and cuts it after so many in all.
+    /// Passes on this many of the server's bytes a second, and cuts the connection after this many in all.
     Slow(u64, u64),
 }
 
 impl Mischief {
-    /// A proxy that does this before a server.
+    /// Starts a proxy with this fault in front of a server.
     pub(crate) async fn before(self, server: &str) -> Front {
         let server = server.trim_start_matches("http://").to_owned();
         Front::of(move |client, _| {
@@ -78,7 +78,7 @@ impl Mischief {
     }
 }
 
-/// Counts connections, so that each spoils another bit than the one before it: two readings that find the same are a verdict.
+/// Counts connections, so that each alters another bit: two equal readings would be a verdict.
 static SPOILT: AtomicU8 = AtomicU8::new(0);
 
 async fn pass(client: TcpStream, server: TcpStream, mischief: Mischief) -> Result<()> {

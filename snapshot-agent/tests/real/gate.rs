@@ -1,4 +1,4 @@
-//! The gate in front of a real etcd: it becomes etcd on the member's own volume, and refuses every other one.
+//! The gate in front of a real etcd: it becomes etcd on the member's own volume, and refuses every other volume.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ use snapshot_agent::etcd::volume_identity::{IDENTITY_FILE, Identity};
 use snapshot_agent::etcd::wal;
 use snapshot_agent::verbs::{gate, report, restore, save};
 
-/// The child half: the process in which the gate runs, since it replaces the process.
+/// The child half: the process of the gate, which the gate replaces by etcd.
 #[ignore = "the child half of a test"]
 #[tokio::test]
 async fn becomes_etcd() {
@@ -70,7 +70,7 @@ impl Member {
         self.tell(Some(claim), None);
     }
 
-    /// What the operator says on the Pod.
+    /// Writes the operator's annotations of the Pod.
     fn tell(&self, may_start_empty: Option<&str>, started: Option<u64>) {
         let mut file = "a=\"b\"\n".to_owned();
         file.extend(may_start_empty.map(|claim| format!("{MAY_START_EMPTY}=\"{claim}\"\n")));
@@ -78,7 +78,7 @@ impl Member {
         fs::write(&self.request.annotations, file).unwrap();
     }
 
-    /// Runs until it has acknowledged this write, then dies; says what was there before.
+    /// Runs until etcd has acknowledged this write, then kills it; returns the earlier value.
     async fn serves(&self, value: &str) -> Option<String> {
         let etcd = self.spawn();
         let mut client = self.client().await;
@@ -88,14 +88,14 @@ impl Member {
         before.kvs().first().map(|kv| kv.value_str().unwrap().to_owned())
     }
 
-    /// What a snapshot of the volume would hold.
+    /// A copy of the volume, like a snapshot of it.
     fn copy(&self) -> tempfile::TempDir {
         let copy = tempfile::tempdir().unwrap();
         copy_all(&self.request.volume, copy.path());
         copy
     }
 
-    /// Another content under the same mount.
+    /// Replaces the contents of the volume.
     fn mount(&self, copy: &tempfile::TempDir) {
         fs::remove_dir_all(&self.request.volume).unwrap();
         fs::create_dir(&self.request.volume).unwrap();
@@ -120,7 +120,7 @@ impl Member {
         eventually("etcd's first answer", connect).await
     }
 
-    /// Starts, and gives the refusal's verdict. The volume is as before.
+    /// Starts, and returns the verdict of the refusal. Checks that the volume is unchanged.
     pub(crate) fn refused(&self) -> String {
         let before = (files(&self.request.volume), self.identity());
         let verdict = self.verdict();
@@ -183,7 +183,7 @@ async fn the_life_of_a_seed() {
     assert_eq!((found.cluster_id, found.member_id), (header.cluster_id(), header.member_id()), "etcd's own words");
     drop((client, etcd));
 
-    // It has served; the permission is gone. It starts again all the same, and remembers its log.
+    // The member has served, and the permission is removed. It starts again all the same, and finds its log.
     fs::write(&member.request.annotations, "").unwrap();
     let etcd = member.spawn();
     assert_eq!(member.client().await.get("k", None).await.unwrap().kvs().len(), 1);
@@ -191,7 +191,7 @@ async fn the_life_of_a_seed() {
     assert_eq!(Identity::read(&member.data()).unwrap().unwrap().member_id, Some(format!("{:x}", found.member_id)));
     drop(etcd);
 
-    // One mutation of a good volume at a time; permission or not, it is never started.
+    // One mutation of a good volume at a time: the gate never starts it, with or without the permission.
     member.allow(CLAIM);
     let good = member.request.clone();
     member.request.identity.claim_uid = "other".to_owned();
@@ -215,7 +215,7 @@ async fn the_life_of_a_seed() {
     assert_eq!(member.refused(), "ForeignVolume");
 }
 
-/// The identity file learns the log's IDs at the second start; until then only the operator knows them, from etcd.
+/// The identity file gets the log's IDs at the second start; until then only the operator knows them, from etcd.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_members_data_under_its_identity_is_refused_from_the_first_write_on() {
     let own = Member::new();
@@ -256,7 +256,7 @@ async fn a_first_start_waits_for_those_before_it() {
     let peer = first.client().await.member_list().await.unwrap().members()[0].peer_urls()[0].clone();
     let mut member = Member::new();
     member.allow(CLAIM);
-    // One that is up, and one that will be: the start comes after its first answer.
+    // One peer is up, and one starts late: etcd starts after the late peer's first answer.
     let late = free_port();
     member.request.after = vec![peer, format!("http://127.0.0.1:{late}")];
     let etcd = member.spawn();
@@ -282,7 +282,7 @@ async fn a_volume_that_lost_something_is_never_started() {
     member.request.start = 1;
     member.allow(CLAIM);
     assert_eq!(member.serves("1").await, None);
-    // The operator has seen it serving; the permission may still be there when it dies.
+    // The operator has seen the member serve; the permission may still be there when etcd dies.
     member.tell(Some(CLAIM), Some(1));
     let fresh = member.copy();
     // Before the log's IDs are on the volume, and after.
@@ -299,12 +299,12 @@ async fn a_volume_that_lost_something_is_never_started() {
                 member.mount(&good);
             }
         }
-        // Only the container starts again, on what it had: it goes on.
+        // Only the container restarts, on its own volume: it continues.
         assert_eq!(member.serves("2").await.as_deref(), Some(if latched { "2" } else { "1" }));
     }
     assert_eq!((member.identity().unwrap().pod_start, member.starts()), (1, 3));
 
-    // The next Pod serves; then the volume is rolled back to a copy from before.
+    // The next Pod serves; then the volume is rolled back to an earlier copy.
     member.request.start = 2;
     assert_eq!(member.serves("3").await.as_deref(), Some("2"));
     assert_eq!(member.identity().unwrap().pod_start, 2);
@@ -315,7 +315,7 @@ async fn a_volume_that_lost_something_is_never_started() {
         member.mount(&fresh);
         assert_eq!(member.refused(), "OlderVolume", "under Pod {start}");
     }
-    // A number that cannot be read is not the absence of one.
+    // An unreadable number does not count as a missing number.
     member.mount(&newest);
     fs::write(&member.request.annotations, format!("{STARTED}=\"two\"\n")).unwrap();
     assert_eq!(member.refused(), "UnreadableAnnotations");
@@ -338,7 +338,7 @@ async fn a_volume_of_somebody_else_is_never_started() {
         member.request.start = 1;
         member.allow(&member.request.identity.claim_uid);
         member.serves("theirs").await;
-        // Its log's IDs are on the volume with the second start.
+        // The log's IDs are on the volume from the second start on.
         member.serves("theirs").await;
         member
     };
@@ -356,7 +356,7 @@ async fn a_volume_of_somebody_else_is_never_started() {
             own.tell(claim, started);
             own.mount(&theirs);
             assert_eq!(own.refused(), verdict, "{what}, {claim:?}, {started:?}");
-            // Under our own identity file too.
+            // Under the member's own identity file too.
             fs::copy(newest.path().join(DATA_DIR).join(IDENTITY_FILE), own.data().join(IDENTITY_FILE)).unwrap();
             assert_eq!(own.refused(), "WrongWal", "{what}, {claim:?}, {started:?}");
         }
@@ -387,7 +387,7 @@ async fn a_seed_that_was_restored_and_lost_its_volume_is_not_restored_again() {
     let restored = member.copy();
     assert_eq!(member.serves("1").await.as_deref(), Some("saved"));
 
-    // It has served. Its volume is emptied and all its containers run again, the permission still there.
+    // The member has served. Its volume is emptied and all its containers run again, with the permission still there.
     member.tell(Some(CLAIM), Some(1));
     fs::remove_dir_all(&member.request.volume).unwrap();
     fs::create_dir(&member.request.volume).unwrap();
@@ -395,19 +395,19 @@ async fn a_seed_that_was_restored_and_lost_its_volume_is_not_restored_again() {
     assert_eq!(error.class(), ExitClass::Refused, "{error}");
     assert_eq!(fs::read_dir(&member.request.volume).unwrap().count(), 0, "not even a staging folder");
     assert_eq!(member.refused(), "EmptiedVolume");
-    // Nobody can read what the operator says.
+    // The operator's annotations cannot be read.
     fs::remove_file(&member.request.annotations).unwrap();
     assert_eq!(restore::run(refill.clone()).await.unwrap_err().class(), ExitClass::Refused);
     assert_eq!(fs::read_dir(&member.request.volume).unwrap().count(), 0);
 
-    // A copy from between restore and first start looks complete to the restore; the gate knows.
+    // The restore takes a copy from between restore and first start for complete; the gate refuses it.
     member.tell(Some(CLAIM), Some(1));
     member.mount(&restored);
     let before = files(&member.request.volume);
     assert!(restore::run(refill).await.unwrap().already);
     assert_eq!(files(&member.request.volume), before);
     assert_eq!(member.refused(), "OlderVolume");
-    // Without its database the log alone would give back everything but the restored data.
+    // Without its database the log alone would restore everything except the restored data.
     member.tell(None, None);
     fs::remove_file(member.data().join("member/snap/db")).unwrap();
     assert_eq!(member.refused(), "EmptiedVolume");

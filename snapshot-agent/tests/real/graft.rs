@@ -1,5 +1,4 @@
-//! The graft beside etcdutl: of the same snapshot both make the same data directory, in content and for the etcd that
-//! starts on it.
+//! The graft beside etcdutl: both make the same data directory from the same snapshot, in contents and for etcd.
 //!
 //! Databases of each line, restored by the etcdutl of that line and of the next, with and without a revision bump.
 
@@ -22,7 +21,7 @@ use tempfile::TempDir;
 
 pub(crate) const ENGINES: [Engine; 2] = [Engine::Etcdutl, Engine::Graft];
 
-/// Members that elect themselves at once.
+/// Flags of members that elect themselves at once.
 const QUICK: [&str; 2] = ["--heartbeat-interval=10", "--election-timeout=100"];
 
 /// bbolt's own checker.
@@ -33,17 +32,17 @@ fn bbolt() -> PathBuf {
     PathBuf::from(path)
 }
 
-/// A snapshot that lies somewhere.
+/// A stored snapshot.
 struct Snapshot {
     name: &'static str,
     mount: TempDir,
     key: String,
-    /// Whoever asks the restored etcd has to be this one.
+    /// The user who has to log in to the restored etcd.
     user: Option<&'static str>,
 }
 
 impl Snapshot {
-    /// As the agent saves it.
+    /// A snapshot that the agent saved.
     async fn saved(name: &'static str, server: &Server, user: Option<&'static str>) -> Self {
         let mount = tempfile::tempdir().unwrap();
         let password = mount.path().join("password");
@@ -59,7 +58,7 @@ impl Snapshot {
         Self { name, mount, key: saved.key, user }
     }
 
-    /// A file of somebody else's.
+    /// A file that another program made.
     fn raw(name: &'static str, database: &[u8], trailer: bool) -> Self {
         let mount = tempfile::tempdir().unwrap();
         let mut bytes = database.to_vec();
@@ -79,7 +78,7 @@ fn tiny(line: &str) -> Server {
     Server::start(line, &QUICK)
 }
 
-/// Keys with a history, a compaction, tombstones, large values and leases.
+/// A server with a history, a compaction, tombstones, large values and leases.
 fn history(line: &str) -> Server {
     let server = Server::start(line, &QUICK);
     let mut dice = Dice(5);
@@ -113,7 +112,7 @@ fn history(line: &str) -> Server {
     server
 }
 
-/// Users, roles, alarms, a learner and a removed member; authentication is on.
+/// A server with users, roles, alarms, a learner and a removed member; authentication is on.
 fn everything(line: &str) -> Server {
     let mut server = Server::start(line, &QUICK);
     server.put(b"k", b"v");
@@ -139,7 +138,7 @@ fn everything(line: &str) -> Server {
     server
 }
 
-/// A compaction that has been scheduled and is half done.
+/// A server whose compaction is scheduled and half done.
 fn unfinished(line: &str) -> Server {
     let prefix = if minor(line) == "3.5" { "--experimental-" } else { "--" };
     let slow = [format!("{prefix}compaction-batch-limit=10"), format!("{prefix}compaction-sleep-interval=500ms")];
@@ -166,7 +165,7 @@ async fn snapshots(line: &str) -> Vec<Snapshot> {
     all.push(Snapshot::raw("a file with its hash", &bytes, true));
     all.push(Snapshot::raw("pages of 16 KiB", &with_pages(&dump(&path), 16 << 10), true));
     server.stop();
-    // With what bbolt has taken beforehand at its end, and the meta pages as a member leaves them.
+    // With the free space that bbolt allocated at its end, and the meta pages as a member leaves them.
     all.push(Snapshot::raw("a member's own database", &fs::read(server.db()).unwrap(), false));
     all
 }
@@ -207,16 +206,16 @@ impl Made {
         self.data().join("member/snap/db")
     }
 
-    /// What programs say of the file, before anything has started on it.
+    /// The output of programs about the file, before an etcd has started on it.
     fn looked_at(&self, lease: bool) -> Vec<String> {
         let db = self.db();
         let db = db.to_str().unwrap();
         run(&bbolt(), &["check", db]).unwrap_or_else(|error| panic!("{error}"));
-        // The newest line reads all of them, and counts keys as keys.
+        // The newest line reads all of them, and counts only keys.
         let etcdutl = folder("3.7").join("etcdutl");
         let status: Value =
             serde_json::from_str(&run(&etcdutl, &["snapshot", "status", db, "-w", "json"]).unwrap()).unwrap();
-        // It opens the file for writing.
+        // bbolt opens the file for writing.
         let copy = self.folder.path().join("copy.db");
         fs::copy(db, &copy).unwrap();
         let hash = match run(&etcdutl, &["hashkv", copy.to_str().unwrap(), "-w", "json"]) {
@@ -233,7 +232,7 @@ impl Made {
         ]
     }
 
-    /// What the etcd that starts on it says and does.
+    /// Answers of an etcd that starts on it.
     fn started(&self, line: &str, user: Option<&str>) -> Vec<String> {
         let mut said = Vec::new();
         let mut server = Server::on(line, &self.data(), self.peer, user, &QUICK);
@@ -272,10 +271,10 @@ impl Made {
     }
 }
 
-/// How far a revision is moved on: the usual run tries one of them with each snapshot.
+/// Steps of the revision: the usual run tries one of them with each snapshot.
 const BUMPS: [u64; 2] = [0, 1_000_000_000];
 
-/// Both engines, on everything that an etcd of one line leaves, for an etcd of this or the next.
+/// Compares both engines on every kind of snapshot of one line, for an etcd of this line or the next.
 async fn the_same(from: &str, to: &str) {
     for (n, snapshot) in snapshots(from).await.into_iter().enumerate() {
         for bump in soak(&BUMPS[n % 2..=n % 2], &BUMPS[..]).iter().copied() {
@@ -335,14 +334,14 @@ async fn of_3_5_for_3_7_is_what_etcdutl_makes() {
     the_same("3.5", "3.7").await;
 }
 
-/// An etcdutl beside this volume that does something else with the small database, or nothing.
+/// An etcdutl beside this volume that treats the small database differently, or not at all.
 fn strange(volume: &Path, does: &str) -> PathBuf {
     let restores = "data=\"${3%.db}\"\nrestore() { $real \"$@\"; }";
     let does = format!("{restores}\ncase \"$3\" in */small.db) {does};; *) exec $real \"$@\";; esac");
     in_place_of(&folder("3.6").join("etcdutl"), &volume.with_file_name("etcdutl"), &does)
 }
 
-/// Whatever becomes of the small database: the real one does it all then.
+/// Whatever happens to the small database: the real etcdutl then restores everything.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_graft_that_is_not_understood_is_etcdutls_restore() {
     let server = history("3.6");
@@ -354,7 +353,7 @@ async fn a_graft_that_is_not_understood_is_etcdutls_restore() {
         ("echo 'Error: it had a bad day' >&2; exit 1", "it had a bad day"),
         ("echo 'Error: read small.db: input/output error' >&2; exit 1", "input/output error"),
         ("kill -9 $$", "signal: 9"),
-        // What it has made is no database, or has no log beside it.
+        // Its output is no database, or has no log beside it.
         ("restore \"$@\"; /bin/cp /dev/null $data/member/snap/db", "meta page"),
         ("restore \"$@\"; /bin/rm -r $data/member/wal", "etcd's log"),
     ];
@@ -369,13 +368,13 @@ async fn a_graft_that_is_not_understood_is_etcdutls_restore() {
         let why = report.fell_back.unwrap();
         assert!(why.contains(says), "no {says:?} in {why:?}");
         assert_eq!(fs::read_dir(&volume).unwrap().count(), 1, "only the data directory");
-        // Found complete: nobody knows any more how it was made.
+        // The volume is complete: the engine that made it is not recorded.
         let again = restore::run(request).await.unwrap();
         assert_eq!((again.already, again.engine, again.fell_back), (true, None, None));
     }
 }
 
-/// What it could not do with the large one either: nothing is read twice for that.
+/// etcdutl cannot restore the large database either: the snapshot is not read twice for that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_graft_that_lacks_what_a_copy_needs_too_is_refused() {
     let snapshot = Snapshot::saved("tiny", &tiny("3.6"), None).await;
@@ -391,13 +390,13 @@ async fn a_graft_that_lacks_what_a_copy_needs_too_is_refused() {
         let error = restore::run(request).await.unwrap_err();
         assert_eq!(error.class(), class, "{error}");
         assert!(error.message().contains(says) && !error.message().contains("the graft failed"), "{error}");
-        // What this etcdutl does not know it will not know the next time.
+        // A Config failure of this etcdutl recurs, so its note stays.
         let left: &[&str] = if class == ExitClass::Config { &[NOTE] } else { &[] };
         assert_eq!(files(&volume), left, "{error}");
     }
 }
 
-/// What users can read of a key space, and who they are.
+/// Keys that users can read, and the users.
 fn digest(db: &Path) -> String {
     let file = fs::File::open(db).unwrap();
     let bytes = file.metadata().unwrap().len();
@@ -424,7 +423,7 @@ fn digest(db: &Path) -> String {
     hex::encode(hash.finalize())
 }
 
-/// Saved, restored, started and saved again, and each time what users have is what it was at first.
+/// Saves, restores, starts and saves again, and compares the users' view with the first one each time.
 async fn three_times_around(line: &str) {
     for (make, user) in [(history as fn(&str) -> Server, None), (everything, Some("root:secret"))] {
         let ways = [(Engine::Graft, 1_000_000_000), (Engine::Graft, 0), (Engine::Etcdutl, 1_000_000_000)];

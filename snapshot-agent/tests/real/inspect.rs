@@ -1,5 +1,5 @@
-//! A lost report is found again in a real store, among more folders than fit on one page of a listing; and "not found" is
-//! said of a store alone that is there, and is the one that is meant.
+//! A lost report is found again in a real store, among more folders than fit on one page of a listing; and "not found" is reported
+//! only of a store that exists and has the expected ID.
 
 use std::fs;
 use std::process::Command;
@@ -15,7 +15,7 @@ use snapshot_agent::contract::{
 };
 use snapshot_agent::verbs::inspect;
 
-/// What the operator would ask after this save.
+/// The operator's request after this save.
 fn request(save: &SaveRequest) -> InspectRequest {
     InspectRequest {
         store: save.store.clone(),
@@ -37,7 +37,7 @@ async fn saved(store: StoreFlags, owner: &str) -> (SaveRequest, SavedReport) {
     (request, report)
 }
 
-/// What a save measures of itself is in no manifest.
+/// A report without the measurements of the save, which no manifest holds.
 fn comparable(report: SavedReport) -> SavedReport {
     SavedReport { millis: 0, peak_rss_bytes: None, ..report }
 }
@@ -48,7 +48,7 @@ async fn a_lost_report_is_found_again() {
     let mount = tempfile::tempdir().unwrap();
     for store in [s3.flags(), file_store(mount.path())] {
         let (save, report) = saved(store.clone(), "99887766-0000-4000-8000-000000000001").await;
-        // Another object's snapshot under the same mark, and one of nobody.
+        // Another object's snapshot under the same mount, and a snapshot without an owner.
         saved(store.clone(), "99887766-0000-4000-8000-000000000002").await;
         saved(store.clone(), "0000aaaa-0000").await;
         let found = inspect::run(request(&save)).await.unwrap();
@@ -65,7 +65,7 @@ async fn a_lost_report_is_found_again() {
         assert_eq!(error.class(), ExitClass::NotFound);
         assert!(error.message().contains("of 3 folders, 2 have this UID in their names, and 0 of these"), "{error}");
     }
-    // Its data is gone, then its manifest.
+    // First the data are removed, then the manifest.
     let (save, report) = saved(s3.flags(), "99887766-0000-4000-8000-000000000003").await;
     fs::remove_file(s3.file(&report.key, "snapshot.db.zst")).unwrap();
     let error = inspect::run(request(&save)).await.unwrap_err();
@@ -75,7 +75,7 @@ async fn a_lost_report_is_found_again() {
     inspect::run(request(&save)).await.unwrap_err();
 }
 
-/// A snapshot that is published must not be called lost because its names lead elsewhere for a while.
+/// A published snapshot must not be called lost because DNS names lead elsewhere for a while.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_store_or_none_says_nothing_of_what_was_saved() {
     const MARK: &str = "holdfast-store.json";
@@ -94,7 +94,7 @@ async fn another_store_or_none_says_nothing_of_what_was_saved() {
         let mark = |id: &str| json!({"formatVersion": 1, "id": id}).to_string();
         backend.put(MARK, &mark(OURS)).await;
         assert_eq!(inspect::run(expecting(OURS)).await.unwrap().key, report.key, "{name}");
-        // Whatever lies there, and whatever does not.
+        // For an owner with a snapshot, and for an owner without one.
         let nobody = InspectRequest { owner_uid: "77777777-9".to_owned(), ..expecting(OURS) };
         assert_eq!(inspect::run(nobody.clone()).await.unwrap_err().class(), ExitClass::NotFound, "{name}");
         for there in [Some(THEIRS), None] {
@@ -113,7 +113,7 @@ async fn another_store_or_none_says_nothing_of_what_was_saved() {
     }
 }
 
-/// Who asks has the volume for reading alone, as the operator mounts it, and no save has come to making its folder.
+/// The operator mounts the volume read-only, and no save has created its folder yet.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_that_no_save_has_made_yet_has_nothing() {
     let volume = Small::of("1m");
@@ -125,12 +125,12 @@ async fn a_folder_that_no_save_has_made_yet_has_nothing() {
     assert_eq!(error.class(), ExitClass::NotFound, "{error}");
     assert!(error.message().contains("of 0 folders"), "{error}");
 
-    // Where a store has a mark, a save has made its folder once.
+    // Where a store has an ID, a save has created its folder once.
     let marked = InspectRequest { expect_store_id: Some("0a1b2c3d-0000".to_owned()), ..request(&save) };
     assert_eq!(inspect::run(marked).await.unwrap_err().class(), ExitClass::Config);
 }
 
-/// With the manifest alone a cluster can be made again.
+/// The manifest alone suffices to create a cluster again.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_cluster_s_spec_is_in_the_store() {
     let mount = tempfile::tempdir().unwrap();
@@ -159,7 +159,7 @@ async fn the_cluster_s_spec_is_in_the_store() {
 #[tokio::test(flavor = "multi_thread")]
 async fn all_pages_of_a_long_lineage_are_read() {
     let s3 = S3::start().await;
-    // Between and behind more folders than one page has, written where the server keeps its objects.
+    // Among more folders than one page has, written where the server keeps its objects.
     let (save, report) = saved(s3.flags(), "99887766-0000").await;
     let lineage = s3.file(&report.key, "").parent().unwrap().to_owned();
     for number in 0..2300_u32 {

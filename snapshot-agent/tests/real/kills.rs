@@ -1,8 +1,8 @@
-//! Saves that are killed at any moment: never a manifest whose snapshot does not verify, leftovers are gone after the
-//! next run, and what is not ours is untouched.
+//! Saves that are killed at any moment: every manifest has a snapshot that verifies, leftovers are gone after the next run, and
+//! objects of other owners are untouched.
 //!
-//! Ten moments, two hundred with HOLDFAST_SOAK=1; the moments look random and are the same every time. And each request
-//! at the end of a save, before the store has carried it out and after.
+//! Ten moments, two hundred with HOLDFAST_SOAK=1; the moments look random and are the same every time. And each request at the end
+//! of a save, before the store has carried it out and after.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ use sha2::{Digest, Sha256};
 use snapshot_agent::contract::{Compression, SaveRequest, StoreFlags};
 use snapshot_agent::verbs::save;
 
-/// Every folder with a manifest has data with the manifest's hash.
+/// Number of folders with a manifest; checks that the data of each have the manifest's hash.
 fn complete(store: &Path) -> usize {
     let manifests: Vec<_> = files(store).into_iter().filter(|file| file.ends_with("manifest.json")).collect();
     for path in &manifests {
@@ -35,7 +35,7 @@ fn complete(store: &Path) -> usize {
     manifests.len()
 }
 
-/// Moves the time that dead writers had into the past.
+/// Moves the deadlines of dead writers into the past.
 pub(crate) fn age(store: &Path) {
     for path in files(store).into_iter().map(|file| store.join(file)) {
         let name = path.file_name().unwrap().to_str().unwrap();
@@ -49,7 +49,7 @@ pub(crate) fn age(store: &Path) {
     }
 }
 
-/// What is somebody else's, in and around our folder.
+/// Plants files of other owners, in and around the store's folder.
 fn plant(store: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let names = [
         "precious.db",
@@ -67,7 +67,7 @@ fn plant(store: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     planted.collect()
 }
 
-/// Runs that nobody kills, to know how long one takes.
+/// Number of undisturbed runs, which measure the duration of a run.
 const UNDISTURBED: usize = 3;
 
 async fn killed_anywhere(etcd: &Etcd, flags: StoreFlags, everything: &Path, store: &Path) {
@@ -80,7 +80,7 @@ async fn killed_anywhere(etcd: &Etcd, flags: StoreFlags, everything: &Path, stor
         let mut command = child("orphans::is_killed_while_saving", &request.to_args().join("\n"));
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     };
-    // The quickest of three: the first one is cold, and what is killed later than a run takes is not killed in it.
+    // The shortest of three: the first run is cold, and a kill after the end of a run kills nothing.
     let mut whole = Duration::MAX;
     for undisturbed in 0..UNDISTURBED {
         let begun = Instant::now();
@@ -89,7 +89,7 @@ async fn killed_anywhere(etcd: &Etcd, flags: StoreFlags, everything: &Path, stor
     }
     let moments = soak(10_u64, 200) / 2;
     for moment in 0..moments {
-        // Each part of the run is met once; where in it, the moment's number says.
+        // Each part of the run occurs once; the moment's number gives the position in it.
         let part = u32::try_from(moment).unwrap();
         let within = u32::from(noise(moment, 1)[0]);
         let after = whole * (part * 256 + within) / (u32::try_from(moments).unwrap() * 256);
@@ -112,13 +112,13 @@ async fn killed_anywhere(etcd: &Etcd, flags: StoreFlags, everything: &Path, stor
         tokio::time::timeout(Duration::from_mins(3), save).await.unwrap().unwrap();
         saves += 1;
         left = files(everything);
-        // A save cleans for 5 s at most; what a slow machine has left then is the next one's.
+        // A save cleans for 5 s at most; on a slow machine the next save cleans the rest.
         if left.len() == 2 * (survived + saves) + foreign.len() || begun.elapsed() < Duration::from_secs(5) {
             break;
         }
     }
     assert_eq!(complete(store), survived + saves, "what was complete stays");
-    // Data and manifest of each, and what is foreign.
+    // Data and manifest of each snapshot, and the planted files.
     assert_eq!(left.len(), 2 * (survived + saves) + foreign.len(), "{left:#?}");
     for (path, content) in foreign {
         assert_eq!(fs::read(&path).unwrap(), content, "{}", path.display());
@@ -137,8 +137,8 @@ async fn killed_at_any_moment_a_save_is_nothing_or_complete() {
 
 type Point = fn(&Asked) -> bool;
 
-/// The requests at the end of a save, and how many manifests there are when it is killed before the store has carried one
-/// out, and after.
+/// The requests at the end of a save, with the number of manifests after a kill before the store has carried the request out, and
+/// after.
 const POINTS: [(&str, Point, [usize; 2]); 4] = [
     ("the parts are put together", |a| a.op == Op::Complete, [0, 0]),
     ("it is read back", |a| a.op == Op::Get && a.uri.contains("snapshot.db"), [0, 0]),
@@ -146,7 +146,7 @@ const POINTS: [(&str, Point, [usize; 2]); 4] = [
     ("its intent is removed", |a| a.op == Op::Delete && a.uri.contains("/uploads/"), [1, 1]),
 ];
 
-/// One save that is killed when the store sees this request, and hears nothing from then on.
+/// Kills one save when the store sees this request; the save gets no answer from then on.
 async fn killed_at(etcd: &Etcd, s3: &S3, point: Point, carried_out: bool, pod: String) {
     let met = AtomicBool::new(false);
     let rule = move |asked: &Asked| match (point(asked), met.load(Ordering::SeqCst)) {
@@ -161,7 +161,7 @@ async fn killed_at(etcd: &Etcd, s3: &S3, point: Point, carried_out: bool, pod: S
     let request = SaveRequest { pod_uid: Some(pod), ..save_request(etcd.flags(), proxy.flags(s3), Compression::Zstd) };
     let mut command = child("orphans::is_killed_while_saving", &request.to_args().join("\n"));
     let mut process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    // Without an answer it asks again, or goes on: then it is carried out.
+    // Without an answer the save retries or continues: the request was carried out by then.
     let wanted = if carried_out { 2 } else { 1 };
     let seen = || proxy.asked().into_iter().filter(point).count();
     eventually("the request that it is killed at", async || {
@@ -179,7 +179,7 @@ async fn killed_at_each_request_of_its_end_a_save_is_nothing_or_complete() {
     etcd.fill(4, 1 << 20).await;
     let s3 = S3::start().await;
     let store = s3.bucket().join("pre/fix");
-    // Somebody else's, among our saves: no intent of ours names it.
+    // An upload of another owner, among these saves: no intent names it.
     let hands = hands(&s3);
     let theirs = "shop/orders/1a2b3c4d/20240101T000000Z-99887766-cccccccc";
     let path = object_store::path::Path::from(format!("pre/fix/{theirs}/snapshot.db.zst"));
@@ -205,7 +205,7 @@ async fn killed_at_each_request_of_its_end_a_save_is_nothing_or_complete() {
         save::run(SaveRequest { pod_uid: Some(pod), ..request }).await.unwrap();
         saves += 1;
         left = s3.files();
-        // A save cleans for 5 s at most; what a slow machine has left then is the next one's.
+        // A save cleans for 5 s at most; on a slow machine the next save cleans the rest.
         if left.len() == 2 * (survived + saves) + foreign {
             break;
         }

@@ -1,4 +1,4 @@
-//! What S3 is asked for about an object's life: that nobody removes it for a while, and whose key it is encrypted with.
+//! Options of S3 for an object's life: a lock against removal, and the key of its encryption.
 
 use std::fs;
 use std::process::Command;
@@ -22,7 +22,7 @@ use snapshot_agent::verbs::copy::Ended;
 use snapshot_agent::verbs::probe::{Outcome, Trial};
 use snapshot_agent::verbs::{copy, restore, save};
 
-/// One signed request, by another program than ours: status and headers.
+/// Sends one signed request with curl: an independent program; returns status and headers.
 fn curl(s3: &S3, method: &str, path: &str, headers: &[&str]) -> String {
     let url = format!("http://{}/{path}", s3.address);
     let mut command = Command::new("curl");
@@ -35,7 +35,7 @@ fn curl(s3: &S3, method: &str, path: &str, headers: &[&str]) -> String {
     for header in headers {
         command.args(["-H", header]);
     }
-    // What a signature is made over, which curl of old does not say by itself.
+    // Part of the signature, which old versions of curl do not send by themselves.
     command.args(["-H", "x-amz-content-sha256: UNSIGNED-PAYLOAD", &url]);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -46,7 +46,7 @@ fn header<'a>(answer: &'a str, name: &str) -> Option<&'a str> {
     answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).map(str::trim)
 }
 
-/// A store whose bucket `locked` can lock.
+/// Starts a store whose bucket `locked` can lock.
 pub(crate) async fn lockable() -> S3 {
     let s3 = S3::versioned().await;
     let made = curl(&s3, "PUT", "locked", &["x-amz-bucket-object-lock-enabled: true"]);
@@ -68,7 +68,7 @@ async fn save_small(store: StoreFlags) -> Result<SavedReport, Error> {
     save_stream(request, stream::iter(messages(&snapshot(64)))).await
 }
 
-/// Bytes of the versions that the server keeps of what was removed or written over.
+/// Bytes of the versions that the server keeps of removed or overwritten objects.
 fn kept(s3: &S3) -> u64 {
     let folder = s3.folder.path().join("versions");
     files(&folder).iter().map(|file| fs::metadata(folder.join(file)).unwrap().len()).sum()
@@ -95,7 +95,7 @@ async fn what_is_locked_stays() {
     let manifest: Value = serde_json::from_slice(&manifest.unwrap()).unwrap();
     assert_eq!(manifest["lock"]["until"], lock.until.to_string());
     assert_eq!(manifest["lock"]["mode"], "GOVERNANCE");
-    // The intent is never locked: it has to go, and only its mark stays where versions are kept.
+    // The intent is never locked: it has to be removable, and only its delete marker stays in a versioned bucket.
     let (lineage, attempt) = saved.key.rsplit_once('/').unwrap();
     let intent = format!("locked/pre/fix/{lineage}/uploads/{attempt}.json");
     assert!(s3.folder.path().join("buckets").join(&intent).exists(), "{intent} is not where it is looked for");
@@ -107,7 +107,7 @@ async fn what_is_locked_stays() {
     assert!(ended.probed.usable && outcome(&ended, Trial::ObjectLock) == Outcome::Yes, "{table}");
     assert_eq!(outcome(&ended, Trial::Versions), Outcome::Yes, "{table}");
     assert_eq!(ended.probed.left_behind, None);
-    // Nothing is listed any more, and it is not gone: that is told, with what helps.
+    // Listings are empty, but the versions stay: the report says so, with the remedy.
     assert!(kept(&s3) > 8 << 20, "{} bytes of old versions", kept(&s3));
     assert!(table.contains("lifecycle rule of the bucket removes noncurrent versions"), "{table}");
 }
@@ -115,7 +115,7 @@ async fn what_is_locked_stays() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_not_kept_is_no_backup() {
     let s3 = lockable().await;
-    // A bucket that was not made for it.
+    // A bucket without object lock.
     let store = StoreFlags { url: s3.flags().url, ..locking(s3.flags()) };
     let error = save_small(store.clone()).await.unwrap_err();
     assert_eq!(error.class(), ExitClass::Config, "{error}");
@@ -125,20 +125,20 @@ async fn a_lock_that_is_not_kept_is_no_backup() {
     assert!(!ended.probed.usable, "{}", ended.probed.table());
     assert!(ended.failed.unwrap().message().contains("--s3-object-lock"));
 
-    // A store that takes the request and does not do it.
+    // A store that accepts the option and ignores it.
     let proxy = S3Proxy::before(&s3, |_| Fault::Without("x-amz-object-lock")).await;
     let error = save_small(locking(proxy.flags(&s3))).await.unwrap_err();
     assert!(error.class() == ExitClass::Config && error.message().contains("--s3-object-lock"), "{error}");
     let manifests = |asked: &crate::s3_proxy::Asked| asked.op == Op::Put && asked.uri.contains("manifest.json");
     assert!(!proxy.asked().iter().any(manifests), "published without its lock");
-    // Such a store is probed again and again: it does not fill it with versions of the large object.
+    // Such a store is probed again and again: the probe does not fill it with versions of the large object.
     let ended = probed(&locking(proxy.flags(&s3)), None).await;
     assert_eq!(ended.failed.as_ref().map(Error::class), Some(ExitClass::Config));
     assert_eq!(outcome(&ended, Trial::Versions), Outcome::Yes, "{}", ended.probed.table());
     assert_eq!(outcome(&ended, Trial::Multipart), Outcome::NotTried, "{}", ended.probed.table());
     assert!(kept(&s3) < 1 << 20, "{} bytes of old versions", kept(&s3));
 
-    // Credentials that may not look: it was asked for, and nobody has said that it is kept.
+    // Credentials that may not read: the lock was requested, and no answer confirms it.
     let proxy = S3Proxy::before(&s3, |asked| match asked.op {
         Op::Head => Fault::Answer(403, String::new()),
         _ => Fault::Pass,
@@ -148,7 +148,7 @@ async fn a_lock_that_is_not_kept_is_no_backup() {
     assert!(!saved.lock.unwrap().confirmed);
 }
 
-/// What an earlier copy has left is what was asked for only if it is locked like that.
+/// The object of an earlier copy counts only if its lock is as requested.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_is_locked_as_asked_or_it_is_none() {
     let s3 = lockable().await;
@@ -168,7 +168,7 @@ async fn a_copy_is_locked_as_asked_or_it_is_none() {
         assert!(error.message().contains("--to-s3-object-lock") && error.message().contains(says), "{error}");
     };
 
-    // Copied when nobody asked for a lock.
+    // Copied without a requested lock.
     let key = save_small(s3.flags()).await.unwrap().key;
     assert_eq!(copied(&key, &plain).await, (Ended::Copied, None));
     refused(&key, &locked, "this object, not locked").await;

@@ -1,6 +1,6 @@
-//! The agent against a real etcd and a real S3 server. One program, because each is a whole agent to link.
+//! The agent against a real etcd and a real S3 server. One program, because each test program links a whole agent.
 //!
-//! What replaces, signals or measures its own process runs in a child of this program: see `support::child`.
+//! Tests that replace, signal or measure their own process run in a child of this program: see `support::child`.
 
 #![allow(
     clippy::unwrap_used,
@@ -76,6 +76,6 @@ mod volumes;
 use scan::support as server;
 use scan::support::bolt;
 
-/// The allocator of the binary: what is measured is what ships.
+/// The allocator of the binary, so that measurements apply to the shipped agent.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

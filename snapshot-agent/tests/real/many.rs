@@ -1,4 +1,4 @@
-//! More snapshots than a store puts on one page of a listing: all of them are seen, the last as well as the first.
+//! More snapshots than one page of a store's listing: all of them are found, the last as well as the first.
 
 use crate::backends::Backend;
 use crate::faults::{messages, save_stream, snapshot};
@@ -8,7 +8,7 @@ use snapshot_agent::contract::{Compression, EtcdFlags, InspectRequest, LatestReq
 use snapshot_agent::verbs::list::State;
 use snapshot_agent::verbs::{inspect, latest, list};
 
-/// One page of S3's, and then some: of Azure's, which has 5000, the agent asks for as many.
+/// More than one page of S3; of Azure, whose pages have 5000, the agent requests the same size.
 const BEGUN: usize = 1_100;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -20,7 +20,7 @@ async fn what_stands_on_a_later_page_is_there_too() {
         };
         let saved = save_stream(request, stream::iter(messages(&snapshot(64)))).await.unwrap();
         let lineage = saved.key.rsplit_once('/').unwrap().0;
-        // Begun long ago and yesterday's future, so that the whole one is neither the first nor the last of them.
+        // Attempts of long ago and of the future, so that the whole snapshot is neither the first nor the last.
         let begun = (0..BEGUN).map(|number| {
             let year = if number % 2 == 0 { 2001 } else { 2090 };
             format!("{lineage}/{year}0101T0000{:02}Z-99887766-{number:08x}/snapshot.db.zst", number % 60)

@@ -1,4 +1,4 @@
-//! A store's mark: made once, and another one, or none, where one is expected, is refused before anything is written.
+//! A store's ID: created once; another ID, or a missing one where one is expected, is refused before anything is written.
 
 use std::collections::HashSet;
 use std::fs;
@@ -32,7 +32,7 @@ async fn probed(store: &StoreFlags, expected: Option<&str>, accepted: Option<&st
     probe::run(request).await.unwrap()
 }
 
-/// The mark of a store that can be used.
+/// The ID of a usable store.
 async fn mark_of(store: &StoreFlags) -> String {
     let ended = probed(store, None, None).await;
     assert!(ended.failed.is_none(), "{:?}", ended.failed);
@@ -48,7 +48,7 @@ async fn saved(store: &StoreFlags, expected: &str, pod: &str) -> Result<SavedRep
     save_stream(request, stream::iter(messages(&snapshot(64)))).await
 }
 
-/// What a writer has left that has been dead for years: the next save of its lineage removes it.
+/// Leaves the garbage of a writer that died years ago: the next save of its lineage removes it.
 async fn leave_garbage(backend: &Backend) -> String {
     let (lineage, attempt) = ("shop/orders/1a2b3c4d", "20240101T000000Z-99887766-dead0000");
     if backend.name == "folder" {
@@ -109,7 +109,7 @@ async fn a_store_that_was_exchanged_is_not_touched() {
             }
         }
 
-        // Accepted by name; the other way round it is found out again, and a place without a mark gets one of its own.
+        // Accepted by name; an exchange in the other direction is detected again, and a place without an ID gets one of its own.
         backend.put(MARK, &theirs).await;
         let ended = probed(&backend.flags, Some(&one), Some(OTHER)).await;
         assert!(ended.probed.usable && ended.probed.store_id.as_deref() == Some(OTHER), "{name}: {:?}", ended.failed);
@@ -119,17 +119,17 @@ async fn a_store_that_was_exchanged_is_not_touched() {
         let new = ended.probed.store_id.unwrap_or_else(|| panic!("{name}: {:?}", ended.failed));
         assert!(new != one && new != OTHER, "{name}");
 
-        // Where it is the right one, the dead are cleaned up after.
+        // With the right ID, the save cleans up after dead writers.
         saved(&backend.flags, &new, "cccc0000-3").await.unwrap();
         assert!(!backend.objects().await.contains(&garbage), "{name}: {:?}", backend.objects().await);
 
-        // A bucket that is not there is told as ever.
+        // A missing bucket is reported as before.
         let missing = saved(&backend.missing, &one, "dddd0000-4").await.unwrap_err();
         assert_eq!(missing.class(), ExitClass::NotFound, "{name}: {missing}");
     }
 }
 
-/// A restore by a key, and the search for the newest, read nothing from a store that is not the one that is meant.
+/// A restore by a key, and the search for the newest, read nothing from a store with another ID.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_restored_from_a_store_that_was_exchanged() {
     let volume = tempfile::tempdir().unwrap();
@@ -176,7 +176,7 @@ async fn another_accounts_bucket_of_the_same_name_is_refused() {
     assert_eq!(refused.class(), ExitClass::Refused, "{refused}");
     assert_eq!(theirs.files(), [format!("pre/fix/{MARK}")]);
 
-    // Nor is anything copied there.
+    // No snapshot is copied there either.
     let mount = tempfile::tempdir().unwrap();
     let mark = mark_of(&file_store(mount.path())).await;
     let kept = saved(&file_store(mount.path()), &mark, "aaaa0000-1").await.unwrap();
@@ -209,7 +209,7 @@ async fn credentials_that_may_only_write_cannot_look_and_go_on() {
     assert!(s3.file(&saved.key, "manifest.json").exists());
 }
 
-/// A store that only hides its mark from these credentials is no other store; and one that gets none is as usable.
+/// A store whose ID these credentials cannot read does not count as another store; a store that gets no ID is usable as well.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mark_that_cannot_be_read_or_made_only_weakens_a_probe() {
     let s3 = S3::start().await;
@@ -227,8 +227,8 @@ async fn a_mark_that_cannot_be_read_or_made_only_weakens_a_probe() {
     }
 }
 
-/// Who may not read the mark cannot tell whether there is one: it is not written over, whatever the server makes of a
-/// condition.
+/// Without the right to read the ID the agent cannot know whether there is one: it does not overwrite it, even if the server
+/// ignores conditions.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mark_that_cannot_be_read_is_not_written_over() {
     let s3 = S3::start().await;
@@ -239,7 +239,7 @@ async fn a_mark_that_cannot_be_read_is_not_written_over() {
     let tried = Mutex::new(HashSet::new());
     let proxy = S3Proxy::before(&s3, move |asked| match asked.op {
         _ if hidden(asked) => Fault::Answer(403, error("AccessDenied")),
-        // What is there already is not refused for that.
+        // The second conditional put is refused, but not for its condition: such a server does not prove that it keeps conditions.
         Op::Put if asked.uri.ends_with("/try/manifest.json") && !tried.lock().unwrap().insert(asked.uri.clone()) => {
             Fault::Answer(400, error("InvalidArgument"))
         }
@@ -262,7 +262,7 @@ async fn a_mark_that_cannot_be_read_is_not_written_over() {
     assert_eq!((marks(&proxy), fs::read(&path).unwrap()), (0, before.clone()), "nobody tried to");
     saved(&s3.flags(), &mark, "aaaa0000-1").await.unwrap();
 
-    // Where the condition is kept nothing can be lost: S3 says the same of a mark that is missing to who may not list.
+    // Where the server keeps conditions nothing can be lost: without the right to list, S3 answers the same for a missing ID.
     let careful =
         S3Proxy::before(
             &s3,
@@ -279,7 +279,7 @@ async fn a_mark_that_cannot_be_read_is_not_written_over() {
     assert!(is_store_id(&mark_of(&s3.flags()).await) && path.exists());
 }
 
-/// "Not found" is final for who asks, so it is not said of a store that may be another one.
+/// "Not found" is final for the operator, so the agent never reports it of a store that may be another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_called_lost_in_a_store_whose_mark_cannot_be_read() {
     let s3 = S3::start().await;
@@ -304,14 +304,14 @@ async fn nothing_is_called_lost_in_a_store_whose_mark_cannot_be_read() {
     for word in [asks.store.url.as_str(), "another store", "Allow these credentials to read", MARK] {
         assert!(unknown.message().contains(word), "no {word:?} in {unknown}");
     }
-    // Who can read it, and who expects none, is told that there is nothing.
+    // Credentials that can read the ID, and a request without an expected ID, get "not found".
     for sure in
         [InspectRequest { store: s3.flags(), ..asks.clone() }, InspectRequest { expect_store_id: None, ..asks.clone() }]
     {
         let error = inspect::run(sure).await.unwrap_err();
         assert_eq!(error.class(), ExitClass::NotFound, "{error}");
     }
-    // What is there is found.
+    // An existing snapshot is found.
     let report = saved(&s3.flags(), &mark, "aaaa0000-1").await.unwrap();
     assert_eq!(inspect::run(asks).await.unwrap().key, report.key);
 }
@@ -330,7 +330,7 @@ async fn a_mark_that_cannot_be_asked_for_now_is_trouble_that_passes() {
     assert_eq!((proxy.count(Op::Create), proxy.count(Op::Put), proxy.count(Op::Delete)), (0, 0, 0));
 }
 
-/// A volume that was exchanged for an empty one: nothing is found there, and nothing is put there.
+/// A volume that was exchanged for an empty one: no snapshot is found there, and none is written there.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_emptied_volume_is_refused() {
     let mount = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Which member of a real cluster is read from, and what happens to it while it is read.
+//! The member of a real cluster that a save reads, and faults of that member meanwhile.
 
 use std::fs;
 use std::path::Path;
@@ -22,12 +22,12 @@ pub(crate) fn all(members: &[Etcd]) -> EtcdFlags {
     EtcdFlags { endpoints: members.iter().map(|member| member.url.clone()).collect(), ..EtcdFlags::default() }
 }
 
-/// A save, each under a key of its own.
+/// Makes a save under a key of its own.
 async fn saved(etcd: EtcdFlags, mount: &Path) -> Result<SavedReport> {
     save::run(save_request(etcd, file_store(mount), Compression::Zstd)).await
 }
 
-/// Saves what was acknowledged before, soon; gives the number of the member that was read.
+/// Checks that a save holds the acknowledged writes, and is soon done; returns the number of the member that it read.
 pub(crate) async fn saves_all_of_it(what: &str, etcd: EtcdFlags, acknowledged: i64) -> (usize, SavedReport) {
     let mount = tempfile::tempdir().unwrap();
     let begun = Instant::now();
@@ -41,7 +41,7 @@ pub(crate) async fn saves_all_of_it(what: &str, etcd: EtcdFlags, acknowledged: i
     (saved.member[1..].parse().unwrap(), saved)
 }
 
-/// What is stored is read back from there and proven again.
+/// Reads the stored snapshot back and proves it again.
 async fn sound(store: &StoreFlags, saved: &SavedReport) -> String {
     let snapshot =
         SnapshotFlags { store: Some(store.clone()), key: Some(saved.key.clone()), ..SnapshotFlags::default() };
@@ -58,7 +58,7 @@ async fn sound(store: &StoreFlags, saved: &SavedReport) -> String {
     }
 }
 
-/// Written and acknowledged, whoever leads by then.
+/// Writes a key, whichever member leads by then; returns its revision.
 async fn written(members: &[Etcd]) -> i64 {
     eventually("a write", async || {
         let answer = members[0].client().await.put("acknowledged", "", None).await.ok()?;
@@ -67,7 +67,7 @@ async fn written(members: &[Etcd]) -> i64 {
     .await
 }
 
-/// Waits until this member has what was acknowledged by others.
+/// Waits until this member has a write that others acknowledged.
 async fn has(member: &Etcd, acknowledged: i64) {
     eventually("it has caught up", async || {
         let options = etcd_client::GetOptions::new().with_serializable();
@@ -89,13 +89,13 @@ pub(crate) async fn leader(members: &[Etcd]) -> usize {
     .await
 }
 
-/// Makes this one the leader, whoever is elected meanwhile.
+/// Makes this member the leader, whatever elections happen meanwhile.
 pub(crate) async fn lead(members: &[Etcd], number: usize) {
     let target = id(&members[number]).await;
     eventually("the new leader", async || {
         let leads = leader(members).await;
         if leads != number {
-            // It may lead no more, and answer so.
+            // The member may have lost the leadership, and answer with an error.
             let _asked = members[leads].client().await.move_leader(target).await;
         }
         (leads == number).then_some(())
@@ -107,7 +107,7 @@ pub(crate) async fn id(member: &Etcd) -> u64 {
     member.client().await.status().await.unwrap().header().unwrap().member_id()
 }
 
-/// Connections to it stay open, and no call comes back.
+/// Its connections stay open, and no call returns.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_stands_still_is_not_waited_for() {
     let members = Etcd::three().await;
@@ -121,7 +121,7 @@ async fn a_member_that_stands_still_is_not_waited_for() {
     assert_ne!(first, leads, "there are followers");
     assert_eq!(report.verification.unwrap().agreed_by.len(), 2);
 
-    // The one that would be read.
+    // The member that a save reads first.
     let acknowledged = written(&members).await;
     let still = members[first].paused();
     let (second, report) = saves_all_of_it("a follower stands still", all(&members), acknowledged).await;
@@ -130,14 +130,14 @@ async fn a_member_that_stands_still_is_not_waited_for() {
     drop(still);
     members[first].ready().await;
 
-    // The leader: the others name it until they have elected another one.
+    // The leader: the others name it until they have elected another leader.
     let leads = leader(&members).await;
     let acknowledged = written(&members).await;
     let still = members[leads].paused();
     let (third, _) = saves_all_of_it("the leader stands still", all(&members), acknowledged).await;
     assert_ne!(third, leads);
 
-    // With two of three nobody can say what was acknowledged: no backup, rather than an old one.
+    // With two of three stopped no member can confirm the acknowledged writes: no backup, rather than an old one.
     let also = members[third].paused();
     let mount = tempfile::tempdir().unwrap();
     let error = saved(all(&members), mount.path()).await.unwrap_err();
@@ -158,7 +158,7 @@ async fn who_does_not_vote_or_has_an_alarm_is_not_read_from() {
     let learner = Etcd::learner(&members).await;
     let acknowledged = written(&members).await;
     has(&learner, acknowledged).await;
-    // A follower would come before the leader.
+    // A save prefers a follower to the leader.
     let beside_the_leader = vec![learner.url.clone(), members[leads].url.clone()];
     let flags = EtcdFlags { endpoints: beside_the_leader, ..EtcdFlags::default() };
     let (chosen, report) = saves_all_of_it("a learner and the leader", flags, acknowledged).await;
@@ -181,7 +181,7 @@ async fn who_does_not_vote_or_has_an_alarm_is_not_read_from() {
     assert_eq!(files(mount.path()), [] as [&str; 0]);
 }
 
-/// A save from this member alone, while something is done: its stream is open before, and has not ended after that.
+/// Makes a save from this member alone, and acts while its stream is open.
 async fn while_it_streams(what: &str, source: &Etcd, act: impl AsyncFnOnce()) -> SavedReport {
     let saved = while_it_streams_beside(what, source, vec![], act).await;
     let verification = saved.verification.as_ref().unwrap();
@@ -189,7 +189,7 @@ async fn while_it_streams(what: &str, source: &Etcd, act: impl AsyncFnOnce()) ->
     saved
 }
 
-/// The same with other endpoints, none of which is read from.
+/// Makes the save with other endpoints too, none of which it reads from.
 async fn while_it_streams_beside(
     what: &str,
     source: &Etcd,
@@ -204,7 +204,7 @@ async fn while_it_streams_beside(
     let request = save_request(flags, file_store(mount.path()), Compression::Zstd);
     let saving = tokio::spawn(save::run(request));
     eventually("the stream", async || (slow.passed() > 1 << 20).then_some(())).await;
-    // etcd counts them when it commits, which a busy machine holds up.
+    // etcd counts read transactions when it commits, which a busy machine delays.
     eventually("the stream's own read transaction", async || (source.open_reads().await > at_rest).then_some(())).await;
     act().await;
     assert!(slow.passed() < KEYS << 18, "{what}: most of it is with etcd still");
@@ -218,7 +218,7 @@ async fn while_it_streams_beside(
     saved
 }
 
-/// More than what fits between etcd and the agent: 4 MiB of windows and what the system's buffers take.
+/// Number of keys that exceeds the buffers between etcd and the agent: 4 MiB of windows and the system's buffers.
 const KEYS: u64 = 64;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -228,7 +228,7 @@ async fn what_happens_to_a_member_while_it_streams_is_not_in_the_snapshot() {
     let leads = leader(&members).await;
     let follower = (leads + 1) % 3;
 
-    // To another member, away from the one that is read.
+    // To another member, away from the member that is read.
     let moved = async || {
         lead(&members, follower).await;
         written(&members).await;
@@ -247,7 +247,7 @@ async fn what_happens_to_a_member_while_it_streams_is_not_in_the_snapshot() {
     let differences = report.verification.unwrap().differences;
     assert!(differences.len() == 1 && differences[0].contains("(learner)"), "{differences:?}");
 
-    // etcd makes a new file of it and waits with the exchange for who reads the old one.
+    // etcd writes a new file, and waits with the exchange for the readers of the old one.
     let mut client = members[leads].client().await;
     let defragmented = std::sync::Mutex::new(None);
     let begun = async || {
@@ -261,7 +261,7 @@ async fn what_happens_to_a_member_while_it_streams_is_not_in_the_snapshot() {
     ended.await.unwrap().unwrap();
     members[leads].ready().await;
 
-    // The snapshot's own revision is gone from the member when it is asked for it.
+    // The member has compacted the snapshot's own revision by the time of the comparison.
     let compacted = async || {
         let newest = written(&members).await;
         members[leads].client().await.compact(newest, None).await.unwrap();
@@ -272,7 +272,7 @@ async fn what_happens_to_a_member_while_it_streams_is_not_in_the_snapshot() {
     assert!(verification.reason.as_ref().unwrap().contains("compacted"), "{verification:?}");
 }
 
-/// Two endpoints may lead to the same members: what the source says twice is no other member's word.
+/// Two endpoints may lead to the same member: a second answer of the source is no confirmation by another member.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_member_behind_two_endpoints_has_one_voice() {
     let members = Etcd::three().await;
@@ -289,7 +289,7 @@ async fn one_member_behind_two_endpoints_has_one_voice() {
     assert!(reason.contains("leads to member"), "{reason}");
 }
 
-/// Whichever way it goes, half a stream is no snapshot.
+/// However the member goes, half a stream is no snapshot.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_goes_while_it_streams_leaves_nothing() {
     for signal in ["-KILL", "-TERM"] {
@@ -308,7 +308,7 @@ async fn a_member_that_goes_while_it_streams_leaves_nothing() {
     }
 }
 
-/// Two of three are gone for good: what the last one has is saved when a person says so, and nobody takes it for more.
+/// Two of three are gone for good: the data of the last member are saved at a person's request, and marked as such.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_left_without_a_quorum_is_saved_by_hand_and_marked() {
     let mut members = Etcd::three().await;
@@ -317,7 +317,7 @@ async fn what_is_left_without_a_quorum_is_saved_by_hand_and_marked() {
     let store = file_store(mount.path());
     let asked = |no_quorum: bool| {
         let mut request = save_request(all(&members), store.clone(), Compression::Zstd);
-        // No object has asked for it.
+        // No object owns this save.
         (request.owner_name, request.owner_uid, request.no_quorum) = (None, None, no_quorum);
         request
     };
@@ -326,7 +326,7 @@ async fn what_is_left_without_a_quorum_is_saved_by_hand_and_marked() {
     let with_a_quorum = save::run(by_hand.clone()).await.unwrap();
     assert!(!with_a_quorum.without_quorum, "where there is one it changes nothing");
     assert!(with_a_quorum.revision >= Some(acknowledged));
-    // The last one has it all before the others go.
+    // The last member has every write before the others go.
     has(&members[2], acknowledged).await;
     let kept = files(mount.path());
     members[0].kill();
@@ -342,7 +342,7 @@ async fn what_is_left_without_a_quorum_is_saved_by_hand_and_marked() {
     assert!(remedy.message().contains("--no-quorum"), "{remedy}");
     assert_eq!(files(mount.path()), kept, "nothing was stored");
 
-    // Nobody is logged in without a quorum.
+    // etcd accepts no login without a quorum.
     let secrets = tempfile::tempdir().unwrap();
     let password = secrets.path().join("password");
     fs::write(&password, "canary").unwrap();
@@ -381,7 +381,7 @@ async fn what_is_left_without_a_quorum_is_saved_by_hand_and_marked() {
     let newest = latest::run(wanted).await.unwrap();
     assert_eq!((newest.key, newest.without_quorum), (saved.key.clone(), true), "the newest there is, and marked");
 
-    // It restores like any other.
+    // The snapshot restores like any other.
     let volume = tempfile::tempdir().unwrap();
     let request = restore_request(store, &saved.key, volume.path());
     let peer = request.initial_cluster.split_once('=').unwrap().1.to_owned();
@@ -391,7 +391,7 @@ async fn what_is_left_without_a_quorum_is_saved_by_hand_and_marked() {
     assert_eq!(again.content().await.len(), 31);
 }
 
-/// All voters are gone for good: a learner answers few questions, and has the data.
+/// All voters are gone for good: a learner answers few calls, but has the data.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_learner_that_is_all_that_is_left_is_saved_by_hand() {
     let mut members = Etcd::three().await;

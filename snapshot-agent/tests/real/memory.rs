@@ -1,4 +1,4 @@
-//! The memory budgets of a save and of a restore, each measured in a process of its own with the allocator that ships.
+//! The memory budgets of a save and of a restore, each measured in a process of its own with the shipped allocator.
 
 use std::fs;
 use std::io::Read;
@@ -12,12 +12,12 @@ use snapshot_agent::contract::{Compression, Engine, EtcdFlags, RestoreRequest, V
 use snapshot_agent::etcd::member::{Candidate, Member};
 use snapshot_agent::verbs::{restore, save};
 
-/// What a save may take with default settings above what the process has at its start, whatever the database's size:
-/// with the 16 MiB of HTTP/2 windows that this test has not, it makes 96 MiB. 16 MiB more for each gigabyte.
+/// Memory that a save with default settings may use beyond the memory of its process at the start, whatever the database's size:
+/// with the 16 MiB of HTTP/2 windows, which this test lacks, it makes 96 MiB. 16 MiB more for each gigabyte.
 const BUDGET_MIB: u64 = 80 + 8;
 
-/// Reading back comes after: what the upload has used is free, and mostly still with the allocator. A Job's usual limit
-/// is 256 MiB.
+/// Budget of a save that reads back: by then the upload's memory is free, but mostly still held by the allocator. The usual limit
+/// of a Job is 256 MiB.
 const READ_BACK_MIB: u64 = 128;
 
 /// etcd's own message size.
@@ -34,7 +34,7 @@ pub(crate) fn high_water_mib() -> u64 {
 fn half_a_gibibyte_that_does_not_compress_stays_within_the_budget() {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), snapshot(PAGES)).unwrap();
-    // A process for each, as an agent is one: what one run leaves to the allocator is not the next one's.
+    // One process for each, like an agent: memory that one run leaves to the allocator must not serve the next.
     for how in ["zstd", "none", "none+age", "zstd+stored"] {
         let input = format!("{how}:{}", file.path().display());
         let output = run_child("memory::saves_half_a_gibibyte", &input);
@@ -52,7 +52,7 @@ async fn saves_half_a_gibibyte() {
     let (compression, more) = how.split_once('+').unwrap_or((how, ""));
     let compression = <Compression as clap::ValueEnum>::from_str(compression, false).unwrap();
     let s3 = S3::start().await;
-    // A copy of its own for each message, as from the network.
+    // A new buffer for each message, as from the network.
     let messages = || {
         let mut file = fs::File::open(file).unwrap();
         std::iter::from_fn(move || {
@@ -88,7 +88,7 @@ async fn saves_half_a_gibibyte() {
     assert!(peak - before <= budget, "{how}: {before} -> {peak} MiB, budget {budget}");
 }
 
-/// What a graft may take above what the process has at its start: the ranges of a download, the page scan, the queues.
+/// Memory that a graft may use beyond the memory of its process at the start: the ranges of a download, the page scan, the queues.
 /// Measured: 92 to 100 MiB from S3, 53 MiB from a folder. A member requests 256 MiB.
 const GRAFT_MIB: u64 = 112;
 

@@ -1,6 +1,6 @@
-//! A network that lets little through one way: so many bytes in a tenth of a second for each connection.
+//! A slow network in one direction: a limit of bytes per tenth of a second for each connection.
 //!
-//! It decides neither what goes through nor when that is too slow.
+//! It decides neither the bytes nor the rate that is too slow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,12 +12,12 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::front::Front;
 
-/// Whose bytes are held back.
+/// Direction of the limited bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// The server's.
+    /// From the server.
     Down,
-    /// The client's.
+    /// From the client.
     Up,
 }
 
@@ -54,12 +54,12 @@ impl Slow {
         self.front.url()
     }
 
-    /// How much has gone the slow way.
+    /// Number of bytes that passed in the slow direction.
     pub(crate) fn passed(&self) -> u64 {
         self.passed.load(Ordering::Relaxed)
     }
 
-    /// From now on nothing is held back.
+    /// Removes the limit.
     pub(crate) fn hurry(&self) {
         self.hurries.store(true, Ordering::Relaxed);
     }

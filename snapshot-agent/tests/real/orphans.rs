@@ -1,4 +1,4 @@
-//! What dead saves leave, and two saves of one object at once: no key twice, no manifest of half a snapshot, no leak.
+//! Leftovers of dead saves, and two saves of one object at once: no key twice, no manifest of half a snapshot, no leak.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,7 +30,7 @@ fn intents(s3: &S3, lineage: &str) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// How many uploads the server keeps parts of, each in a folder of its own outside of the prefix.
+/// Number of uploads of which the server keeps parts, each in a folder of its own outside the prefix.
 pub(crate) fn uploads_with_parts(s3: &S3) -> usize {
     let files = s3.files();
     let parts = files.iter().filter(|file| !file.contains("pre/fix"));
@@ -41,7 +41,7 @@ fn objects(s3: &S3) -> usize {
     s3.files().iter().filter(|file| file.contains("pre/fix")).count()
 }
 
-/// Moves the time that an intent gives its writer into the past, or elsewhere.
+/// Sets the deadline in an intent.
 fn until(intent: &PathBuf, until: &str) {
     let mut json: Value = serde_json::from_slice(&fs::read(intent).unwrap()).unwrap();
     json["until"] = json!(until);
@@ -52,7 +52,7 @@ async fn save_small(request: &SaveRequest) {
     save_stream(request.clone(), stream::iter(messages(&snapshot(64)))).await.unwrap();
 }
 
-/// Nobody looks for what a probe has left: what it has begun it takes back, in whichever moment its time is over.
+/// No later run looks for a probe's leftovers: a probe removes its own uploads, whenever its deadline passes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_probe_that_is_cut_short_leaves_no_upload() {
     let s3 = S3::start().await;
@@ -74,14 +74,14 @@ async fn killed_while_uploading_it_leaves_no_backup_and_the_next_run_cleans_up()
     let etcd = Etcd::start().await;
     etcd.fill(40, 1 << 20).await;
     let s3 = S3::start().await;
-    // The stream stands still in its second half, with parts uploaded already.
+    // The stream stops in its second half, after some parts were uploaded.
     let proxy = Mischief::Freeze(30 << 20).before(&etcd.url).await;
     let dies = SaveRequest {
         etcd: EtcdFlags { endpoints: vec![proxy.url()], ..EtcdFlags::default() },
         pod_uid: Some("dead-0000".to_owned()),
         ..save_request(etcd.flags(), s3.flags(), Compression::None)
     };
-    // Encrypted: the data's name is another one.
+    // Encrypted: its data object has another name.
     let elsewhere = SaveRequest {
         cluster_uid: Some("ffff0000-0".to_owned()),
         age_recipients: vec![crate::age::PAIRS[0].0.to_owned()],
@@ -106,7 +106,7 @@ async fn killed_while_uploading_it_leaves_no_backup_and_the_next_run_cleans_up()
     };
     assert_eq!(inspect::run(find.clone()).await.unwrap_err().class(), ExitClass::NotFound, "no manifest, no backup");
 
-    // The next run of that lineage leaves alone what may still live: until its time, and ten minutes more.
+    // The next run of that lineage leaves a writer that may still live alone: until its deadline, and ten minutes more.
     let next = SaveRequest {
         pod_uid: Some("next-0000".to_owned()),
         ..save_request(EtcdFlags::default(), s3.flags(), Compression::Zstd)
@@ -117,7 +117,7 @@ async fn killed_while_uploading_it_leaves_no_backup_and_the_next_run_cleans_up()
     save_small(&next).await;
     assert_eq!((objects(&s3), uploads_with_parts(&s3)), (4, 2), "data and manifest more, and nothing gone");
 
-    // Its time is over; so is that of the other lineage, which is not ours to judge.
+    // Its deadline has passed, and that of the other lineage too, which this run does not judge.
     until(intent, "2024-01-01T00:00:00Z");
     until(&intents(&s3, "ffff0000")[0], "2024-01-01T00:00:00Z");
     save_small(&SaveRequest { pod_uid: Some("later-000".to_owned()), ..next.clone() }).await;
@@ -140,7 +140,7 @@ async fn an_intent_that_was_forgotten_takes_no_backup_along() {
     };
     let published = save_stream(request("p1-0"), stream::iter(messages(&snapshot(64)))).await.unwrap();
     let orphan = save_stream(request("p2-0"), stream::iter(messages(&snapshot(64)))).await.unwrap();
-    // The second died between its data and its manifest.
+    // The second save died between its data and its manifest.
     fs::remove_file(s3.file(&orphan.key, "manifest.json")).unwrap();
     let forget = |key: &str, name: &str| {
         let attempt = key.rsplit('/').next().unwrap();
@@ -151,10 +151,10 @@ async fn an_intent_that_was_forgotten_takes_no_backup_along() {
     };
     forget(&published.key, "snapshot.db.zst");
     forget(&orphan.key, "snapshot.db.zst");
-    // One that names what is no data object, and one that is no attempt's.
+    // An intent that names no data object, and one that belongs to no attempt.
     forget("x/20261121T162233Z-99887766-abcdef01", "../../precious");
     forget("x/precious", "snapshot.db.zst");
-    // And one that makes no sense, before all the others.
+    // And an unreadable intent, before all the others.
     let torn = s3.file("shop/orders", "1a2b3c4d").join("uploads/20000101T000000Z-99887766-abcdef01.json");
     fs::write(torn, "{").unwrap();
     save_small(&request("p3-0")).await;

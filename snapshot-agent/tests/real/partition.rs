@@ -1,5 +1,5 @@
-//! A member that its cluster has lost sight of: its clients reach it, and it says what it last knew. It runs in a network
-//! namespace of its own, with one link for members and one for clients.
+//! A member that is cut off from its cluster: clients reach it, and it answers with its last state. It runs in a network namespace
+//! of its own, with one link for members and one for clients.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,8 +11,8 @@ use snapshot_agent::verbs::save;
 use crate::members::{all, lead, saves_all_of_it};
 use crate::support::{Etcd, bin, eventually, file_store, files, free_port, save_request};
 
-/// A link between here and there: its name there, and its network of four addresses, of those that are kept for
-/// benchmarks (RFC 2544).
+/// A link between the host and the namespace: its name in the namespace, and its network of four addresses, from the range that is
+/// reserved for benchmarks (RFC 2544).
 struct Link {
     name: &'static str,
     here: String,
@@ -26,7 +26,7 @@ impl Link {
     }
 }
 
-/// The host at the other end.
+/// The network namespace at the other end.
 struct Island {
     name: String,
     members: Link,
@@ -46,7 +46,7 @@ fn ip(args: &[&str]) {
 
 impl Island {
     fn new() -> Self {
-        // Nobody else has this number.
+        // No other test has this number.
         let port = free_port();
         let name = format!("hf{port}");
         ip(&["netns", "add", &name]);
@@ -62,12 +62,12 @@ impl Island {
         island
     }
 
-    /// The other members lose sight of it, or see it again; clients reach it all the time.
+    /// Cuts the link to the other members, or restores it; clients reach the member all the time.
     fn in_sight(&self, is: bool) {
         ip(&["-n", &self.name, "link", "set", self.members.name, if is { "up" } else { "down" }]);
     }
 
-    /// Two members here and, as the last one, one there.
+    /// Starts two members on the host and the last one in the namespace.
     async fn three(&self) -> Vec<Etcd> {
         let hosts = [&self.members.here, &self.members.here, &self.members.there];
         let peers = hosts.map(|host| format!("http://{host}:{}", free_port()));
@@ -90,7 +90,7 @@ impl Island {
     }
 }
 
-/// Written and acknowledged here, as soon as there is a leader.
+/// Makes an acknowledged write on the host's side, as soon as there is a leader.
 async fn acknowledged(members: &[Etcd]) -> i64 {
     eventually("a write", async || {
         let answer = members[0].client().await.put("acknowledged", "", None).await.ok()?;
@@ -99,7 +99,7 @@ async fn acknowledged(members: &[Etcd]) -> i64 {
     .await
 }
 
-/// Nobody stands behind what it has: no backup, rather than an old one.
+/// Checks that a save from a member without confirmation fails: no backup, rather than an old one.
 async fn refused_alone(what: &str, member: &Etcd) {
     let mount = tempfile::tempdir().unwrap();
     let request = save_request(member.flags(), file_store(mount.path()), Compression::Zstd);
@@ -117,7 +117,7 @@ async fn what_a_member_knows_that_is_cut_off_is_no_backup() {
     saves_all_of_it("all well", all(&members), acknowledged(&members).await).await;
 
     lead(&members, 0).await;
-    // It names its leader still, and has not heard of the write: once among others, once alone.
+    // The member still names its leader, and lacks the write: once among others, once alone.
     island.in_sight(false);
     let since = acknowledged(&members).await;
     let (read, _) = saves_all_of_it("a follower, just cut off", all(&members), since).await;
@@ -135,7 +135,7 @@ async fn what_a_member_knows_that_is_cut_off_is_no_backup() {
 
     lead(&members, 2).await;
     island.in_sight(false);
-    // It takes itself for the leader until nobody has answered for an election's time.
+    // The member takes itself for the leader until no peer has answered for the time of an election.
     refused_alone("the leader, just cut off", &members[2]).await;
     let since = acknowledged(&members).await;
     let (read, _) = saves_all_of_it("the leader is cut off", all(&members), since).await;

@@ -1,6 +1,6 @@
-//! A store that is only reached through a proxy: which name it has, nobody but the proxy knows.
+//! A store that is reached only through a proxy, which alone can resolve its name.
 //!
-//! The environment is a process's own, so each of these saves runs in a child of this program.
+//! Environment variables belong to a process, so each of these saves runs in a child of this program.
 
 use std::process::{Command, Output};
 
@@ -11,7 +11,7 @@ use crate::s3_proxy::{Fault, S3Proxy};
 use crate::saving::{FAILED, SAVED, line_of, saving};
 use crate::support::{Etcd, S3, save_request};
 
-/// A name that leads nowhere (RFC 2606).
+/// A name without an address (RFC 2606).
 const STORE: &str = "http://store.invalid";
 
 fn said(output: &Output) -> String {
@@ -20,7 +20,7 @@ fn said(output: &Output) -> String {
     line_of(output)
 }
 
-/// As what is asked for, in an environment with these variables and with no other word of proxies.
+/// A child with this request, these variables and no other variable for proxies.
 fn in_environment(request: &SaveRequest, variables: &[(&str, &str)]) -> Command {
     let mut command = saving(request);
     for name in ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"] {
@@ -73,7 +73,7 @@ async fn a_store_behind_a_proxy_is_reached_and_told_with_it() {
     assert_eq!(proxy.asked().len(), before, "it is asked without");
 }
 
-/// An exception is one for a store that is named by its address, too.
+/// A no-proxy entry covers a store that is named by its address too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_is_an_exception_is_reached_without_a_proxy() {
     let etcd = Etcd::start().await;

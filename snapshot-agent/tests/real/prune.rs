@@ -1,4 +1,4 @@
-//! Real stores are pruned: what is announced goes after its time by the store's clock, what is locked or denied stays.
+//! Retention in real stores: an announced snapshot goes after its time by the store's clock, a locked or denied snapshot stays.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const UID: &str = "1a2b3c4d-0000-4000-8000-000000000000";
 const LINEAGE: &str = "shop/orders/1a2b3c4d";
 const DATA: &[u8] = b"12345";
 
-/// A run of the schedule at this hour of a day long ago.
+/// Stores a run of the schedule of this hour, on a day long ago; returns its key.
 async fn put(flags: &StoreFlags, hour: u8) -> String {
     let key = format!("{LINEAGE}/20260121T{hour:02}0700Z-11111111-aaaaaaaa");
     let manifest = manifest(&key, format!("2026-01-21T{hour:02}:07:00Z").parse().unwrap());
@@ -76,18 +76,18 @@ async fn announce(store: &StoreFlags) {
     pass_the_announcement().await;
 }
 
-/// versitygw renews its `Date` once in a second: until then an object can be younger than no time at all.
+/// Waits until the announcement is older than zero by the server's clock: versitygw renews its `Date` once a second.
 async fn pass_the_announcement() {
     tokio::time::sleep(Duration::from_secs(3)).await;
 }
 
-/// What the server has of the lineage, without announcements and what uploads leave.
+/// The server's objects of the lineage, without announcements and leftovers of uploads.
 fn stored(s3: &S3, bucket: &str) -> Vec<String> {
     let all = files(&s3.folder.path().join(format!("buckets/{bucket}/pre/fix")).join(LINEAGE));
     all.into_iter().filter(|file| file.starts_with("2026")).collect()
 }
 
-/// The same of a store of any kind: keys below its prefix.
+/// Keys below the prefix of a store of any kind, without announcements and leftovers of uploads.
 async fn stored_in(backend: &Backend) -> Vec<String> {
     let all = backend.objects().await;
     all.into_iter().filter(|key| key.contains(&format!("{LINEAGE}/2026"))).collect()
@@ -118,7 +118,7 @@ async fn announced_snapshots_go_by_the_stores_clock() {
         let left = stored_in(&backend).await;
         assert!(left.len() == 4 && left.iter().all(|file| keys[3..].iter().any(|key| file.contains(key))), "{left:?}");
 
-        // One by its name, and not the last.
+        // Snapshots are named one by one, and never the last.
         let mut asked = vec![];
         for key in &keys[3..] {
             let manifest = store.get_small(&Folder::parse("key", key).unwrap().manifest(), 10_000).await.unwrap();
@@ -150,7 +150,7 @@ async fn what_the_server_locks_is_shown_and_left() {
         put(&store, hour).await;
     }
     let before = stored(&s3, "locked");
-    // versitygw tells a lock to HEAD alone: it shows when the snapshots are to go.
+    // versitygw reports a lock only to HEAD: the lock shows when the snapshots are about to go.
     announce(&store).await;
     for _ in 0..2 {
         let pruned = pruned(&store, 0).await;
@@ -196,7 +196,7 @@ async fn a_run_whose_removals_are_all_denied_fails_and_a_cut_listing_removes_not
     assert_eq!(pruned(&s3.flags(), 0).await.report.removed, 2);
 }
 
-/// What a run costs a store for each snapshot, however many there are.
+/// Number of requests for each snapshot of a run, independent of the number of snapshots.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_snapshots_cost_two_requests_each() {
     const SNAPSHOTS: usize = 1_000;

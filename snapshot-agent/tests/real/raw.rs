@@ -1,4 +1,4 @@
-//! Files of somebody else's: what `etcdctl snapshot save` wrote, and a copy of a member's own file.
+//! Files of other programs: the output of `etcdctl snapshot save`, and a copy of a member's own file.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -18,7 +18,7 @@ use snapshot_agent::contract::{
 use snapshot_agent::verbs::verify::Verified;
 use snapshot_agent::verbs::{restore, save, verify};
 
-/// A snapshot as etcdctl takes it.
+/// Takes a snapshot with etcdctl.
 fn etcdctl(etcd: &Etcd, to: &Path) {
     let mut command = Command::new(bin("etcdctl"));
     command.arg("--endpoints").arg(&etcd.url).args(["snapshot", "save"]).arg(to);
@@ -30,7 +30,7 @@ async fn restored(store: StoreFlags, key: &str, change: impl FnOnce(&mut Restore
     ended(store, key, change, &[]).await
 }
 
-/// A failure leaves these files.
+/// Restores; a failure leaves these files.
 async fn ended(
     store: StoreFlags,
     key: &str,
@@ -104,7 +104,7 @@ async fn what_is_broken_is_refused_and_what_has_no_hash_needs_a_word() {
             assert_eq!(class, ExitClass::Corrupt, "a bit at {at}: {message}");
         }
     }
-    // Without its hash it is a copy of a member's file: that is taken only by somebody's word.
+    // Without its hash it is a copy of a member's file: a restore accepts that only if the request allows it.
     let bare = &good[..good.len() - 32];
     let (class, message) = refused(bare, false).await;
     assert!(class == ExitClass::Config && message.contains("allowUnverified"), "{message}");
@@ -112,14 +112,14 @@ async fn what_is_broken_is_refused_and_what_has_no_hash_needs_a_word() {
     let rebuilt = restored(file_store(mount.path()), "x.db", |r| r.allow_unverified = true).await.unwrap();
     assert_eq!(rebuilt.etcd.content().await, etcd.content().await);
     assert_eq!(rebuilt.sha256, "");
-    // And never when it does not hold together.
+    // A broken file is never accepted.
     for bytes in [&bare[..bare.len() / 2 / 4096 * 4096], &bare[..4096], &[0; 8192], &[]] {
         let (class, message) = refused(bytes, true).await;
         assert_eq!(class, ExitClass::Corrupt, "{} bytes: {message}", bytes.len());
     }
 }
 
-/// Packs bytes with age for this public key.
+/// Encrypts bytes with age for this public key.
 fn sealed(recipient: &str, bytes: &[u8]) -> Vec<u8> {
     let mut age = Command::new("age");
     age.args(["-r", recipient]).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
@@ -138,7 +138,7 @@ fn gzipped(bytes: &[u8]) -> Vec<u8> {
     gzip.finish().unwrap()
 }
 
-/// The manifest says more than the data, and the data alone is better than nothing.
+/// The manifest holds more facts than the data, but the data alone are better than nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_whose_manifest_is_lost_or_broken_is_restored_as_a_file() {
     let etcd = Etcd::start().await;
@@ -151,7 +151,7 @@ async fn a_snapshot_whose_manifest_is_lost_or_broken_is_restored_as_a_file() {
             let folder =
                 if store.url.starts_with("s3") { s3.file(&saved.key, "") } else { mount.path().join(&saved.key) };
             let (data, manifest) = (format!("{}/{name}", saved.key), folder.join("manifest.json"));
-            // A plain database is what etcdctl makes, with or without a manifest beside it.
+            // A plain database is what etcdctl writes, with or without a manifest beside it.
             let whole = restored(store.clone(), &data, |_| ()).await;
             if compression == Compression::None {
                 assert_eq!(whole.unwrap().etcd.content().await, expected, "{data}");
@@ -176,7 +176,7 @@ async fn a_snapshot_whose_manifest_is_lost_or_broken_is_restored_as_a_file() {
     }
 }
 
-/// Each start would download and unpack it again, to find the same.
+/// Without a note each start would download and unpack the file again, for the same result.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_came_out_of_a_packed_file_is_refused_once() {
     let etcd = Etcd::start().await;
@@ -193,7 +193,7 @@ async fn what_came_out_of_a_packed_file_is_refused_once() {
             assert!(error.class() == ExitClass::Config && error.message().contains(says), "{error}");
         }
     }
-    // Of what was not unpacked nothing is known: the right key may be in the Secret in a moment.
+    // No fact is known of a file that was not unpacked: the right key may be in the Secret a moment later.
     fs::write(mount.path().join("x"), sealed(PAIRS[0].0, &bytes)).unwrap();
     let wrong = secret(&[1]);
     let opened = |r: &mut RestoreRequest| r.age_identity_dirs = vec![wrong.path().to_owned()];
@@ -201,7 +201,7 @@ async fn what_came_out_of_a_packed_file_is_refused_once() {
     assert!(error.class() == ExitClass::Config && error.message().contains("none of the identities"), "{error}");
 }
 
-/// What a restore of a database of so many bytes needs.
+/// Bytes that a restore of a database of this size needs.
 fn needed(engine: Engine, bytes: u64) -> u64 {
     match engine {
         Engine::Etcdutl => 2 * bytes + (128 << 20),
@@ -209,13 +209,13 @@ fn needed(engine: Engine, bytes: u64) -> u64 {
     }
 }
 
-/// A volume with this much room, and some for what a file system has beside files.
+/// Size of a volume with this much room, and some for the file system's own data.
 fn room(bytes: u64) -> String {
     format!("{}k", (bytes >> 10) + (6 << 10))
 }
 
-/// A packed file that is as large as its database: while it is unpacked both are on the volume, and then the room is the
-/// database's.
+/// A packed file of the size of its database: while it is unpacked both are on the volume, and then the database's own room is
+/// free again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_packed_file_needs_no_more_room_than_a_plain_one() {
     let etcd = Etcd::start().await;
@@ -257,7 +257,7 @@ async fn a_packed_file_fills_no_disk() {
         assert!(error.class() == ExitClass::Full && error.message().contains("unpacks to more than"), "{error}");
         assert!(!error.message().contains("used up"), "there was never room for it: {error}");
         assert_eq!(files(volume.path()), [NOTE], "{error}");
-        // Nobody reads it again for that.
+        // The note refuses the next start, which does not read the file again.
         fs::remove_file(&at).unwrap();
         assert_eq!(restore::run(request.clone()).await.unwrap_err(), error);
         fs::write(&at, &packed).unwrap();
@@ -265,7 +265,7 @@ async fn a_packed_file_fills_no_disk() {
         assert_eq!(restore::run(request).await.unwrap().engine, Some(engine));
     }
 
-    // etcd's quota is a limit too, whatever the volume's size; and bbolt's file may be ahead of what is in use of it.
+    // etcd's quota is a limit too, whatever the volume's size; and bbolt's file may be larger than its used part.
     fs::write(&at, gzipped(&vec![0; 80 << 20])).unwrap();
     let small = |r: &mut RestoreRequest| r.quota_backend_bytes = Some(1 << 20);
     let error = ended(file_store(mount.path()), "x", small, &[NOTE]).await.err().unwrap();
@@ -279,7 +279,7 @@ async fn a_packed_file_fills_no_disk() {
     assert_eq!(files(scratch.path()), [] as [&str; 0]);
 }
 
-/// Whatever people and other programs call it, and however it is packed: the first bytes decide.
+/// Any name and any packing: the first bytes decide.
 #[tokio::test(flavor = "multi_thread")]
 async fn any_object_is_restored_and_verified_by_its_key() {
     let etcd = Etcd::start().await;
@@ -347,7 +347,7 @@ async fn any_object_is_restored_and_verified_by_its_key() {
     }
     let error = restored(s3.flags(), "etcd.age", |_| ()).await.err().unwrap();
     assert!(error.class() == ExitClass::Config && error.message().contains("identitySecretRefs"), "{error}");
-    // Cut on its way to the store: two readings are the same.
+    // Cut on its way to the store: two readings are equal.
     fs::write(bucket.join("cut"), &zstd[..zstd.len() / 2]).unwrap();
     let error = restored(s3.flags(), "cut", |_| ()).await.err().unwrap();
     assert!(error.class() == ExitClass::Corrupt && error.message().contains("broken or was cut"), "{error}");
@@ -373,7 +373,7 @@ async fn a_file_of_a_newer_etcd_is_not_given_to_an_older_one() {
     assert!(error.class() == ExitClass::Config && error.message().contains("storage version 3."), "{error}");
 }
 
-/// etcdutl would count beyond the end of its numbers, and say nothing.
+/// etcdutl would overflow its numbers without an error.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_whose_revision_could_not_move_on_is_refused() {
     let mount = tempfile::tempdir().unwrap();
@@ -403,7 +403,7 @@ async fn a_file_whose_revision_could_not_move_on_is_refused() {
     assert!(error.class() == ExitClass::Config && error.message().contains("revisionBump"), "{error}");
 }
 
-/// An etcdutl that tells its version only when this file is there.
+/// An etcdutl that prints its version only once this file exists.
 fn waiting(folder: &Path, until: &Path) -> PathBuf {
     let (at, real) = (folder.join("etcdutl"), bin("etcdutl"));
     let wait = format!("[ $1 != version ] || until [ -e {} ]; do /bin/sleep 0.1; done", until.display());
@@ -412,8 +412,8 @@ fn waiting(folder: &Path, until: &Path) -> PathBuf {
     at
 }
 
-/// What is looked at before anything is read is looked at all at once; what is wrong is told in the same order as ever,
-/// and no data is asked for.
+/// The checks before the first read of data run in parallel; their errors are reported in a fixed order, and no data are requested
+/// after an error.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_etcdutl_the_store_and_the_file_are_looked_at_together() {
     const MARK: &str = "0a1b2c3d-0000-4000-8000-000000000000";

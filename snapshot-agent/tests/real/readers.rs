@@ -1,4 +1,4 @@
-//! A store with credentials that only write and others that read: a probe tries both, and says of which it speaks.
+//! A store with credentials that only write and others that read: a probe tries both, and its findings name the credentials.
 
 use std::fs;
 
@@ -10,12 +10,12 @@ use snapshot_agent::contract::ExitClass;
 use snapshot_agent::verbs::probe::{self, Outcome, Trial};
 use tempfile::TempDir;
 
-/// The access key of the test server's owner, whose credentials write here.
+/// Access key of the test server's owner, whose credentials write here.
 const WRITERS: &str = "key";
-/// That of another user, whose credentials read.
+/// Access key of another user, whose credentials read.
 const READERS: &str = "reads";
 
-/// A server that knows both, and the folder with the second one's credentials.
+/// Starts a server with both users; returns it with the folder of the second one's credentials.
 async fn two_users() -> (S3, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let (users, secret) = (folder.path().join("users"), "secret-of-those-who-read");
@@ -40,7 +40,7 @@ fn denied() -> Fault {
     Fault::Answer(403, error("AccessDenied"))
 }
 
-/// Who writes may do nothing else, and who reads may only read.
+/// The writing user may only write, and the reading user may only read.
 fn each_its_own(asked: &Asked) -> Fault {
     let reading = matches!(asked.op, Op::Get | Op::Head | Op::List);
     let writing = matches!(asked.op, Op::Create | Op::Part | Op::Complete | Op::Put);
@@ -58,7 +58,7 @@ async fn what_only_writes_makes_a_usable_store_with_what_reads() {
     for trial in NEEDED {
         assert_eq!(outcome(&ended, trial), Outcome::Yes, "{trial:?}:\n{table}");
     }
-    // All is as with credentials that may do everything, but for what is removed.
+    // The findings equal those of full credentials, except for the removal.
     let whole = probed(&s3.flags(), None).await;
     for found in &ended.probed.findings {
         let wanted = if found.trial == Trial::Delete { Outcome::No } else { outcome(&whole, found.trial) };
@@ -73,14 +73,14 @@ async fn what_only_writes_makes_a_usable_store_with_what_reads() {
     assert!(!ended.probed.findings.iter().any(|found| found.detail.contains(folder)), "{table}");
     assert!(table.contains(".holdfast-probe-*/"), "{table}");
 
-    // Alone they say no such thing.
+    // The writing credentials alone do not make the store usable.
     let alone = probed(&proxy.flags(&s3), None).await;
     assert!(!alone.probed.usable, "{}", alone.probed.table());
     assert_eq!(alone.failed.unwrap().class(), ExitClass::Denied);
 }
 
-/// Restores depend on it: what cannot be read with these credentials is of no use, whatever the others may do. And each
-/// probe says so in the same words (I17).
+/// Restores depend on reads: without them the store is not usable, whatever the other credentials may do. Each probe reports that
+/// in the same words (I17).
 #[tokio::test(flavor = "multi_thread")]
 async fn who_reads_and_may_not_is_told_by_name() {
     let (s3, readers) = two_users().await;
@@ -95,7 +95,7 @@ async fn who_reads_and_may_not_is_told_by_name() {
     assert_eq!(second.probed.failed, Some(failed));
     assert_eq!(second.probed.findings, first.probed.findings);
 
-    // Credentials that nobody knows, and none at all.
+    // Unknown credentials, and no credentials.
     fs::write(readers.path().join("secretAccessKey"), "another").unwrap();
     let ended = probed(&s3.flags(), Some(readers.path())).await;
     let failed = ended.failed.unwrap();

@@ -1,4 +1,4 @@
-//! A restore that was refused for what is in the snapshot does not download it again, until something is another.
+//! A restore that was refused for the contents of the snapshot does not download it again until an input changes.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::support::{Etcd, NOTE, S3, Small, bin, file_store, files, in_place_of,
 use snapshot_agent::contract::{Compression, DATA_DIR, Engine, ExitClass, RestoreRequest};
 use snapshot_agent::verbs::{restore, save};
 
-/// The bytes of a snapshot of an etcd with so many values of 64 KiB.
+/// The bytes of a snapshot of an etcd with `values` values of 64 KiB.
 async fn snapshot(values: u64) -> Vec<u8> {
     let etcd = Etcd::start().await;
     etcd.fill(values, 64 << 10).await;
@@ -17,7 +17,7 @@ async fn snapshot(values: u64) -> Vec<u8> {
     fs::read(mount.path().join(saved.key).join("snapshot.db")).unwrap()
 }
 
-/// What is larger than the quota is known of somebody else's file only when it is there.
+/// The size of a raw file's used part is known only after its download.
 #[tokio::test(flavor = "multi_thread")]
 async fn for_its_size_and_another_file_or_quota_is_looked_at_at_once() {
     let (large, small) = tokio::join!(snapshot(40), snapshot(2));
@@ -55,7 +55,7 @@ async fn for_its_size_and_another_file_or_quota_is_looked_at_at_once() {
     }
 }
 
-/// A folder tells no ETag; a file that was put in the place of one that is as long is another one all the same.
+/// A folder has no ETag; a file that replaces another one of the same length still counts as another.
 #[tokio::test(flavor = "multi_thread")]
 async fn in_a_folder_and_another_file_of_the_same_size_is_looked_at() {
     let mut bytes = snapshot(2).await;
@@ -74,7 +74,7 @@ async fn in_a_folder_and_another_file_of_the_same_size_is_looked_at() {
     assert_eq!(restore::run(request).await.unwrap_err().class(), ExitClass::Corrupt);
 }
 
-/// A graft that is not made takes etcdutl's way, and that takes the space twice.
+/// A failed graft falls back to etcdutl, which needs the space twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn for_want_of_room_after_a_graft_and_more_room_is_used_at_once() {
     let s3 = S3::start().await;

@@ -1,4 +1,4 @@
-//! Restores of what is broken, and again after every interruption. What becomes of a volume is in `volumes.rs`.
+//! Restores of broken snapshots, and restores after every interruption. `volumes.rs` covers the volume.
 
 use std::fs;
 use std::io::Read as _;
@@ -25,7 +25,7 @@ use snapshot_agent::etcd::volume_identity::Identity;
 use snapshot_agent::verbs::{restore, save};
 use tempfile::TempDir;
 
-/// A snapshot in S3, of an etcd with so many MiB.
+/// A snapshot in S3, of an etcd with `mib` MiB.
 pub(crate) async fn in_s3(mib: u64) -> (S3, SavedReport) {
     let (etcd, s3) = (Etcd::start().await, S3::start().await);
     etcd.fill(mib, 1 << 20).await;
@@ -33,7 +33,7 @@ pub(crate) async fn in_s3(mib: u64) -> (S3, SavedReport) {
     (s3, saved)
 }
 
-/// One snapshot in a folder, to be broken.
+/// A snapshot in a folder, for tests that break it.
 pub(crate) struct Stored {
     pub(crate) mount: TempDir,
     pub(crate) saved: SavedReport,
@@ -58,12 +58,12 @@ impl Stored {
         self.mount.path().join(&self.saved.key)
     }
 
-    /// Restores onto an empty volume, which must be empty again after a refusal.
+    /// Restores onto an empty volume, and checks that the volume is empty again after the refusal.
     async fn refused(&self, change: impl FnOnce(&mut RestoreRequest)) -> (ExitClass, String) {
         self.refused_leaving(&[], change).await
     }
 
-    /// The same, and these files are left: why it was refused, where that took a download.
+    /// Restores onto an empty volume, and checks that these files stay: the note of a refusal that took a download.
     pub(crate) async fn refused_leaving(
         &self,
         leaves: &[&str],
@@ -77,7 +77,7 @@ impl Stored {
         (error.class(), error.message().to_owned())
     }
 
-    /// Changes the manifest for the time of one restore.
+    /// Restores once with a changed manifest.
     async fn with_manifest(&self, change: impl FnOnce(&mut Value)) -> (ExitClass, String) {
         self.with(change, &[], |_| ()).await
     }
@@ -117,7 +117,7 @@ async fn one_broken_thing_at_a_time() {
             fs::write(stored.data(), &good[..length]).unwrap();
             let (class, message) = stored.refused(|_| ()).await;
             assert_eq!(class, ExitClass::Corrupt, "{compression:?}, cut at {length}: {message}");
-            // The store and the manifest agree on the wrong length: the hash still knows.
+            // Store and manifest agree on the wrong length: the hash still detects it.
             let (class, message) = stored.with_manifest(|m| m["storedBytes"] = json!(length)).await;
             assert_eq!(class, ExitClass::Corrupt, "{compression:?}, cut at {length}, manifest too: {message}");
         }
@@ -141,7 +141,7 @@ async fn one_broken_thing_at_a_time() {
             let (class, message) = stored.with_manifest(|m| m[field] = value).await;
             assert_eq!(class, expected, "{compression:?}, {field}: {message}");
         }
-        // What is in the bytes is compared too, whichever way they go.
+        // The contents are compared too, with both engines.
         let contents: [(&str, Value); 5] = [
             ("hashKV", json!(1)),
             ("revision", json!(1)),
@@ -157,13 +157,13 @@ async fn one_broken_thing_at_a_time() {
                 assert!(message.contains("its manifest says 1"), "{field}: {message}");
             }
         }
-        // Untouched, it restores.
+        // The untouched snapshot restores.
         let volume = tempfile::tempdir().unwrap();
         restore::run(restore_request(stored.flags(), &stored.saved.key, volume.path())).await.unwrap();
     }
 }
 
-/// Two snapshots of one cluster whose folders somebody exchanged: the manifest in a folder is that of the other one.
+/// Two snapshots of one cluster with exchanged folders: each folder has the manifest of the other snapshot.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exchanged_folder_is_not_restored_unless_a_person_says_so() {
     let etcd = Etcd::start().await;
@@ -196,7 +196,7 @@ async fn an_exchanged_folder_is_not_restored_unless_a_person_says_so() {
     assert_eq!(says(&|r| r.allow_unverified = true).await, told);
 }
 
-/// A manifest records its own sha256: what somebody changed in it is not believed.
+/// A manifest records its own sha256: a changed manifest is refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_manifest_is_refused() {
     let etcd = Etcd::start().await;
@@ -212,7 +212,7 @@ async fn a_changed_manifest_is_refused() {
         let (class, message) = stored.refused(|_| ()).await;
         assert!(class == ExitClass::Corrupt && message.contains("was changed after the save"), "{field}: {message}");
     }
-    // White space and order say nothing.
+    // White space and order do not count.
     let manifest: Value = serde_json::from_str(&good).unwrap();
     fs::write(&path, manifest.to_string()).unwrap();
     let volume = tempfile::tempdir().unwrap();
@@ -252,13 +252,13 @@ async fn is_killed() {
     restore::run(cli.request).await.unwrap();
 }
 
-/// A restore in a process group of its own: etcdutl ends with it, as in a container.
+/// Starts a restore in a process group of its own: etcdutl ends with it, as in a container.
 pub(crate) fn begin(request: &RestoreRequest) -> Child {
     let mut command = child("restore::is_killed", &request.to_args().join("\n"));
     command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Tells it and all that it has begun.
+/// Sends a signal to the process group.
 pub(crate) fn signal(process: &Child, name: &str) {
     let group = format!("-{}", process.id());
     Command::new("kill").args([name, "--", &group]).stderr(Stdio::null()).status().unwrap();
@@ -282,7 +282,7 @@ async fn killed_anywhere_it_is_nothing_or_complete_and_can_be_repeated() {
         let process = begin(&request);
         tokio::time::sleep(delay).await;
         end(process);
-        // Either the data directory is there with its identity, or it is not there at all.
+        // Either the data directory is complete with its identity, or it does not exist.
         if volume.path().join(DATA_DIR).exists() {
             assert!(restored(volume.path()), "after {delay:?}");
             complete += 1;
@@ -322,7 +322,7 @@ async fn what_a_dead_attempt_has_left_does_no_harm() {
         let request = restore_request(stored.flags(), &stored.saved.key, volume.path());
         restore::run(request.clone()).await.unwrap_or_else(|error| panic!("{leftover:?}: {error}"));
         assert_eq!(fs::read_dir(volume.path()).unwrap().count(), 1, "only the data directory");
-        // It died between the rename and the tidying.
+        // The restore died between the rename and the cleanup.
         fs::create_dir_all(volume.path().join(".holdfast-staging")).unwrap();
         assert!(restore::run(request).await.unwrap().already);
         assert_eq!(fs::read_dir(volume.path()).unwrap().count(), 1);
@@ -378,7 +378,7 @@ async fn a_broken_object_in_s3_is_refused() {
         }
         assert_eq!(files(volume.path()), [] as [&str; 0]);
     };
-    // As long as it was, and not what it was.
+    // The same length with other contents.
     let mut other = good.clone();
     other.rotate_left(good.len() / 3);
     fs::write(&file, other).unwrap();
@@ -401,7 +401,7 @@ async fn data_exchanged_for_that_of_another_snapshot_is_refused() {
     etcd.fill(20, 4000).await;
     let (mut first, mut second) =
         (Stored::of(&etcd, Compression::None).await, Stored::of(&etcd, Compression::None).await);
-    // etcd's file grows in steps: some writes are between two of them.
+    // etcd's file grows in steps: some writes fall between two of them.
     for write in 0..20 {
         etcd.client().await.put("k0", format!("changed {write}"), None).await.unwrap();
         first = std::mem::replace(&mut second, Stored::of(&etcd, Compression::None).await);
@@ -417,7 +417,7 @@ async fn data_exchanged_for_that_of_another_snapshot_is_refused() {
     assert!(message.contains("its manifest says"), "{message}");
 }
 
-/// An object of a few KiB that fills a volume: refused when it is larger than what was saved.
+/// An object of a few KiB that would fill a volume: refused once it unpacks to more than the saved size.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_unpacks_to_more_than_was_saved_is_refused() {
     let etcd = Etcd::start().await;
@@ -443,8 +443,7 @@ async fn what_unpacks_to_more_than_was_saved_is_refused() {
     }
 }
 
-/// A value was changed where it lies, and all hashes of bytes were made to fit: what was proven when it was saved is not
-/// what is there.
+/// A value was changed in place, and all hashes of bytes were adapted: the facts proven at the save do not match the contents.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forged_snapshot_is_refused_by_what_was_in_it() {
     let mount = tempfile::tempdir().unwrap();
@@ -475,12 +474,12 @@ async fn a_forged_snapshot_is_refused_by_what_was_in_it() {
     fs::write(stored.data(), good).unwrap();
 }
 
-/// No hash covers what a manifest says of versions, and an older etcd starts on newer bytes: they are asked themselves.
+/// No hash covers the versions in a manifest, and an older etcd would start on newer bytes: the restore reads the bytes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifest_that_lies_about_the_version_is_not_believed() {
     let lies: [fn(&mut Value); 2] = [
         |manifest| manifest["storageVersion"] = json!("3.4.0"),
-        // Where none is recorded the member's version is taken for it.
+        // Without a recorded version, the member's version counts.
         |manifest| {
             manifest["storageVersion"] = Value::Null;
             manifest["etcdVersion"] = json!("3.4.0");
@@ -489,7 +488,7 @@ async fn a_manifest_that_lies_about_the_version_is_not_believed() {
     for (line, older) in [("3.6", "3.5"), ("3.7", "3.6"), ("3.7", "3.5")] {
         let etcd = Etcd::of(line).await;
         etcd.fill(5, 100).await;
-        // It is written down some time after the start.
+        // etcd records the version some time after its start.
         eventually("the storage version", async || {
             let status = etcd.client().await.status().await.ok()?;
             status.storage_version().starts_with(line).then_some(())
@@ -511,7 +510,7 @@ async fn a_manifest_that_lies_about_the_version_is_not_believed() {
     }
 }
 
-/// What could not be compared is in the log, with its reason.
+/// The log names a hash that could not be compared, with the reason.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_whose_hash_is_not_compared_says_so() {
     let etcd = Etcd::start().await;

@@ -1,5 +1,4 @@
-//! What was saved comes back: through both kinds of store, with every compression, of each minor, into an etcd
-//! that starts.
+//! Saved snapshots come back: through both kinds of store, with every compression, of each minor, into an etcd that starts.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +14,7 @@ fn etcdutl(line: &str) -> PathBuf {
     etcd_of(line).with_file_name("etcdutl")
 }
 
-/// One with something in it, once it says of what version its data is, which 3.5 never does.
+/// An etcd with data, once it has recorded its storage version, which 3.5 never does.
 async fn filled(line: &str) -> Etcd {
     let etcd = Etcd::of(line).await;
     etcd.fill(200, 4000).await;
@@ -53,7 +52,7 @@ async fn round_trip(line: &str, etcd: &Etcd, store: StoreFlags, compression: Com
     assert_eq!(identity.restore_uid(), Some(RESTORE));
     assert_ne!(identity.cluster_id.as_deref(), Some(saved.cluster_id.as_str()), "a new cluster, not the old one");
 
-    // Again, and neither the store nor the credentials are there any more.
+    // A second run, without store and credentials.
     request.store = StoreFlags {
         url: "s3://gone-bucket".to_owned(),
         credentials_dir: Some("/nonexistent".into()),
@@ -87,7 +86,7 @@ async fn through_a_folder(line: &str) {
         assert_eq!(manifest["storedBytes"], fs::metadata(folder.join(&data)).unwrap().len());
         assert_eq!(manifest["member"], "default");
 
-        // Not locked in: the common tool and etcdutl alone read it.
+        // No lock-in: the common tool and etcdutl suffice to read the snapshot.
         let plain = mount.path().join("plain.db");
         let data = folder.join(data);
         let tool = match compression {
@@ -191,7 +190,7 @@ async fn of_three_members_a_follower_is_read() {
     assert_ne!(saved.member_id, format!("{leads:x}"));
     assert!(["m0", "m1", "m2"].contains(&saved.member.as_str()));
 
-    // Without a quorum there is nothing to take a true snapshot from.
+    // Without a quorum no member can give a current snapshot.
     let mut members = members;
     members.truncate(1);
     request.etcd.endpoints.truncate(1);

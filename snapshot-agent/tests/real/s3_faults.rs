@@ -1,5 +1,5 @@
-//! Single requests that go wrong between the agent and a real S3 server: either the snapshot is there, whole, or there
-//! is no manifest and one reason.
+//! Faults of single requests between the agent and a real S3 server: either the snapshot is stored, whole, or there is no manifest
+//! and one reason.
 
 use std::fs;
 use std::sync::LazyLock;
@@ -22,7 +22,7 @@ mod manifests;
 mod silences;
 mod wire;
 
-/// Three parts.
+/// A stream of three parts.
 static STREAM: LazyLock<Vec<u8>> = LazyLock::new(|| snapshot(5000));
 
 type Rule = fn(&Asked) -> Fault;
@@ -53,12 +53,12 @@ fn each(asked: &Asked, op: Op, fault: Fault) -> Fault {
     if asked.op == op { fault } else { Fault::Pass }
 }
 
-/// The first answer with data in it; the intent is read before.
+/// Applies the fault to the first answer with data; the intent is read before.
 fn once_read(asked: &Asked, fault: Fault) -> Fault {
     if asked.op == Op::Get && asked.uri.contains("snapshot.db") && asked.before < 3 { fault } else { Fault::Pass }
 }
 
-/// As if this byte of the stored data were another one: whichever range is asked for, and however often.
+/// Changes this byte of the stored data in every answer, whatever the range and however often.
 fn rotten(asked: &Asked, at: usize) -> Fault {
     let range = asked.headers.get("range").and_then(|range| range.to_str().ok()?.strip_prefix("bytes="));
     let range = range.and_then(|range| range.split_once('-'));
@@ -69,7 +69,7 @@ fn rotten(asked: &Asked, at: usize) -> Fault {
     }
 }
 
-/// A row that has to be told from a store without trouble.
+/// The row that has to be compared with a store without faults.
 const ALONE: &str = "connections end after each answer";
 
 fn busy(asked: &Asked) -> Fault {
@@ -80,7 +80,7 @@ fn busy(asked: &Asked) -> Fault {
     }
 }
 
-/// Trouble that passes: the snapshot is there, byte for byte, and nothing else is.
+/// Transient faults: the snapshot is stored byte for byte, and no other object.
 #[tokio::test(flavor = "multi_thread")]
 async fn trouble_that_passes_leaves_a_whole_snapshot() {
     let rows: Vec<(&str, Rule)> =
@@ -146,7 +146,7 @@ fn conflict() -> Fault {
     Fault::Answer(409, error("ConditionalRequestConflict"))
 }
 
-/// Trouble that stays: no manifest, one reason, and the next save takes away what is left.
+/// Lasting faults: no manifest, one reason, and the next save removes the leftovers.
 #[tokio::test(flavor = "multi_thread")]
 async fn trouble_that_stays_publishes_nothing() {
     let rows: Vec<(&str, Rule, ExitClass, &str)> = vec![
@@ -239,7 +239,7 @@ async fn trouble_that_stays_publishes_nothing() {
         assert!(begun.elapsed() < Duration::from_mins(1), "{what}: {:?}", begun.elapsed());
         let manifests = s3.files().iter().filter(|file| file.ends_with("manifest.json")).count();
         assert_eq!(manifests, 0, "{what}: {:?}", s3.files());
-        // The time of the dead one is over.
+        // The deadline of the dead writer has passed.
         crate::kills::age(&s3.bucket());
         let (saved, _proxy) = save_through(&s3, |_| Fault::Pass).await;
         saved.unwrap_or_else(|error| panic!("after {what}: {error}"));
@@ -248,7 +248,7 @@ async fn trouble_that_stays_publishes_nothing() {
     join_all(rows).await;
 }
 
-/// All ranges are of one and the same object.
+/// All ranges belong to one and the same object.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_that_is_exchanged_while_it_is_read_is_refused() {
     let backend = Backend::s3().await;
@@ -274,7 +274,7 @@ async fn an_object_that_is_exchanged_while_it_is_read_is_refused() {
     assert!(ranges.len() > 1 && ranges.iter().all(|a| a.headers.contains_key("if-match")), "{ranges:?}");
 }
 
-/// A restore is told the same bytes by every store, or told no.
+/// A restore gets the same bytes from every store, or fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_download_is_whole_or_refused() {
     let s3 = S3::start().await;
@@ -361,7 +361,7 @@ async fn a_store_that_stands_still_is_told_in_time() {
     assert_eq!(s3.files(), [] as [&str; 0]);
 }
 
-/// Real servers copy all parts before they answer. No stream waits for that, so it is not given up like a part.
+/// Real servers copy all parts before they answer. No stream waits for that, so the deadline of a part does not apply.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_gets_its_time_to_put_the_parts_together() {
     let s3 = S3::start().await;
@@ -369,7 +369,7 @@ async fn a_store_gets_its_time_to_put_the_parts_together() {
     let proxy = S3Proxy::before(&s3, move |a| each(a, Op::Complete, Fault::When(held.clone()))).await;
     let slowly = async {
         eventually("the parts to be there", async || (proxy.count(Op::Complete) > 0).then_some(())).await;
-        // A part would have been given up by then.
+        // A part would have timed out by then.
         tokio::time::sleep(Duration::from_secs(42)).await;
         go.send(true).unwrap();
     };
@@ -379,8 +379,8 @@ async fn a_store_gets_its_time_to_put_the_parts_together() {
     assert_eq!((proxy.count(Op::Complete), s3.files().len()), (1, 2), "{:?}", s3.files());
 }
 
-/// A server that puts the parts together goes on when nobody waits for it any more, and says meanwhile that there is no
-/// such upload: what it makes then has to be found by the next save.
+/// A server that assembles the parts continues after its client has gone, and meanwhile answers that the upload does not exist: the
+/// next save has to find the object.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_that_appears_after_its_save_has_ended_goes_with_the_next_one() {
     let s3 = S3::start().await;
@@ -406,7 +406,7 @@ async fn an_object_that_appears_after_its_save_has_ended_goes_with_the_next_one(
     assert_eq!(s3.files().len(), 2, "the last one's alone: {:?}", s3.files());
 }
 
-/// etcd is let go at its own speed: no part is taken before the stream has ended, and memory alone would not hold it.
+/// A spool releases etcd at etcd's own speed: no part is accepted before the stream has ended, and the stream exceeds the memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_spool_lets_etcd_go_before_the_store_is_ready() {
     let s3 = S3::start().await;

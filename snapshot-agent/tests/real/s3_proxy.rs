@@ -1,6 +1,6 @@
-//! A proxy before a real S3 server that does to single requests what bad networks and bad stores do.
+//! A proxy in front of a real S3 server that gives single requests the faults of bad networks and bad stores.
 //!
-//! Which request meets which fault is decided by the test; everything else passes, byte for byte and with its signature.
+//! The test decides which request meets which fault; every other request passes, byte for byte and with its signature.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ use tokio::net::TcpStream;
 use crate::front::Front;
 use crate::support::S3;
 
-/// What a request asks of S3.
+/// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
     Create,
@@ -37,67 +37,67 @@ pub(crate) enum Op {
     Delete,
 }
 
-/// One request, as a rule sees it.
+/// One request, as a rule gets it.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) op: Op,
-    /// How many of this operation came before.
+    /// Number of earlier requests of this operation.
     pub(crate) before: usize,
     pub(crate) uri: String,
     pub(crate) headers: HeaderMap,
-    /// How many connections came before its own.
+    /// Number of earlier connections.
     pub(crate) connection: u64,
 }
 
-/// What happens to a request.
+/// Fault of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
-    /// Nothing.
+    /// No fault.
     Pass,
-    /// The store is not asked; this is the answer: status, more headers as they stand, body.
+    /// The store does not get the request; the answer has this status, with more headers, and this body.
     Answer(u16, String),
-    /// The same with one more header.
+    /// Like `Answer`, with one more header.
     AnswerWith(u16, [&'static str; 2], String),
-    /// The store does it, and this is the answer all the same.
+    /// The store carries the request out, and the answer is this one all the same.
     Done(u16, String),
-    /// The store is not asked; the answer of this status tells the request's headers back, as S3 does where a signature
-    /// does not match.
+    /// The store does not get the request; the answer of this status echoes the request's headers, like S3's answer to a wrong
+    /// signature.
     Echo(u16),
-    /// The connection ends after the request was read; the store is not asked.
+    /// The connection ends after the request was read; the store does not get it.
     Hangup,
-    /// The same after this time.
+    /// Like `Hangup`, after this time.
     HangupAfter(std::time::Duration),
-    /// The store does it, and the connection ends without an answer.
+    /// The store carries the request out, and the connection ends without an answer.
     DoneHangup,
-    /// The connection ends without an answer, and the store does it when this has become true.
+    /// The connection ends without an answer, and the store gets the request once this is true.
     DoneLater(tokio::sync::watch::Receiver<bool>),
-    /// The connection ends after so many bytes of the request's body.
+    /// The connection ends after this many bytes of the request's body.
     CutRequest(usize),
-    /// The store is asked when this has become true.
+    /// The store gets the request once this is true.
     When(tokio::sync::watch::Receiver<bool>),
     /// No answer, ever.
     Silence,
-    /// The answer ends after so many bytes of its body; its headers stay.
+    /// The answer ends after this many bytes of its body; its headers stay.
     Cut(usize),
-    /// So does this one, and its headers agree with it.
+    /// The answer ends after this many bytes of its body, and its headers agree with that.
     CutNeatly(usize),
-    /// One byte of the answer's body is another one.
+    /// One byte of the answer's body is changed.
     Flip(usize),
-    /// In the answer's body this text is that one.
+    /// This text in the answer's body is replaced.
     Swap(&'static str, String),
-    /// One byte of the request's body is another one.
+    /// One byte of the request's body is changed.
     FlipRequest(usize),
     /// An answer of this status whose body never ends.
     Endless(u16),
-    /// An answer with this many headers too many.
+    /// An answer with this many additional headers.
     Headers(usize),
-    /// The answer lacks the headers whose names begin like this.
+    /// The answer lacks the headers with this prefix.
     Without(&'static str),
-    /// The answer is passed on, and the connection is ended after it although nothing said that it would.
+    /// The answer is passed on, and the connection is closed after it without an announcement.
     CloseAfter,
 }
 
-/// An error of S3's with this code.
+/// An error answer of S3 with this code.
 pub(crate) fn error(code: &str) -> String {
     format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><HostId>canary-body</HostId></Error>")
 }
@@ -146,17 +146,17 @@ impl S3Proxy {
         Self { front, asked }
     }
 
-    /// The same bucket, reached through the proxy.
+    /// Flags of the same bucket, reached through the proxy.
     pub(crate) fn flags(&self, s3: &S3) -> StoreFlags {
         s3.through(self.front.url())
     }
 
-    /// Every request so far.
+    /// The requests so far.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap().clone()
     }
 
-    /// Whether no connection was used twice.
+    /// Whether each request had a connection of its own.
     pub(crate) fn each_asked_alone(&self) -> bool {
         self.front.connections() >= self.asked().len() as u64
     }
@@ -166,7 +166,7 @@ impl S3Proxy {
     }
 }
 
-/// A connection from which nothing more is read once it has ended: the server closes it then, and has not said so.
+/// A connection that is closed after its last answer, without an announcement: the proxy reads nothing more from it.
 struct Ending<C> {
     connection: C,
     ended: Arc<AtomicBool>,
@@ -195,7 +195,7 @@ impl<C: AsyncWrite + Unpin> AsyncWrite for Ending<C> {
     }
 }
 
-/// In the last answer of a connection.
+/// Marks the last answer of a connection.
 struct Last(Arc<AtomicBool>);
 
 impl Drop for Last {
@@ -264,7 +264,7 @@ async fn meet(
             Err(broken())
         }
         Fault::HangupAfter(pause) => {
-            // From its first byte on, as whoever sends it counts: a busy machine takes its time for the rest.
+            // The time counts from the first byte, like the sender's: a busy machine may take longer for the rest.
             let over = tokio::time::Instant::now() + pause;
             let _sent = request.into_body().collect().await;
             tokio::time::sleep_until(over).await;
@@ -285,7 +285,7 @@ async fn meet(
             ask(store, request, Fault::Pass, ended).await
         }
         Fault::DoneLater(mut ready) => {
-            // Not before all of it is here: the connection that it comes on ends.
+            // After the whole body has arrived: the incoming connection ends.
             let (head, body) = request.into_parts();
             let sent = body.collect().await.map_err(|_| broken())?.to_bytes();
             let request = Request::from_parts(head, full(sent));
@@ -318,7 +318,7 @@ async fn meet(
     }
 }
 
-/// Has the store do it. Who takes this for a proxy before all stores says which one is meant; here it is always this one.
+/// Sends the request to the store. A client that takes this for a proxy names its store; here it is always this one.
 async fn deliver(store: String, mut request: Request<Body>) -> std::io::Result<Response<Incoming>> {
     if let Some(path) = request.uri().path_and_query().cloned() {
         *request.uri_mut() = path.into();
@@ -329,7 +329,7 @@ async fn deliver(store: String, mut request: Request<Body>) -> std::io::Result<R
     sender.send_request(request).await.map_err(|_| broken())
 }
 
-/// Has the store do it, and does to the answer what the fault says.
+/// Sends the request to the store, and applies the fault to the answer.
 async fn ask(
     store: String,
     request: Request<Incoming>,

@@ -1,6 +1,6 @@
-//! A save in a child of this program, for tests whose saves need surroundings of their own: variables, a resolv.conf.
+//! A save in a child of this program, for tests whose saves need an environment of their own: variables, a resolv.conf.
 //!
-//! It decides how the child gets its request and how the child's line is read; the surroundings are for each test.
+//! It decides how the child gets its request and how the child's line is read; each test decides the environment.
 
 use std::process::{Command, Output};
 
@@ -13,7 +13,7 @@ use crate::support::{Cli, child, child_input};
 pub(crate) const SAVED: &str = "saved ";
 pub(crate) const FAILED: &str = "failed ";
 
-/// The child half: the process that saves. A failure is told with its reason and its class.
+/// The child half: the process that saves. It prints a failure with its reason and its class.
 #[ignore = "the child half of a test"]
 #[tokio::test(flavor = "multi_thread")]
 async fn saves() {
@@ -25,12 +25,12 @@ async fn saves() {
     }
 }
 
-/// The child that makes this save.
+/// Returns the child that makes this save.
 pub(crate) fn saving(request: &SaveRequest) -> Command {
     child("saving::saves", &request.to_args().join("\n"))
 }
 
-/// The child's line. The exit code alone proves nothing: a name that matches no test ends with 0 too.
+/// The child's line. The exit code alone proves nothing: a name that matches no test gives 0 too.
 pub(crate) fn line_of(output: &Output) -> String {
     let [out, log] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
     assert!(output.status.success(), "{out}{log}");

@@ -1,5 +1,5 @@
-//! A source that lives on beside its copy: it writes while it is saved and restored, and its members speak to the copy,
-//! which has the name and the address of one of them. They refuse each other, and neither changes the other's data.
+//! A source that lives on beside its copy: clients write to it while it is saved and restored, and its members call the copy, which
+//! has the name and the address of one of them. The two refuse each other, and neither changes the other's data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +11,10 @@ use snapshot_agent::verbs::{restore, save};
 use crate::graft::ENGINES;
 use crate::support::{Etcd, eventually, file_store, restore_request, save_request};
 
-/// What etcd writes down when one of another cluster speaks to it.
+/// etcd's log message about a call from a member of another cluster.
 const STRANGER: &str = "request cluster ID mismatch";
 
-/// A client of the source that never rests.
+/// A client of the source that writes without pause.
 struct Writer {
     enough: Arc<AtomicBool>,
     writing: tokio::task::JoinHandle<u64>,
@@ -27,7 +27,7 @@ impl Writer {
         let writing = tokio::spawn(async move {
             let mut written = 0;
             while !stop.load(Ordering::Relaxed) {
-                // A leader that is gone is replaced within seconds; what was not acknowledged is written again.
+                // A lost leader is replaced within seconds; an unacknowledged key is written again.
                 let key = format!("w{written:08}");
                 if client.put(key, "by the source", None).await.is_ok() {
                     written += 1;
@@ -70,7 +70,7 @@ async fn beside_its_source(engine: Engine) {
     let flags = EtcdFlags { endpoints, ..EtcdFlags::default() };
     let saved = save::run(save_request(flags, file_store(mount.path()), Compression::Zstd)).await.unwrap();
 
-    // One member is lost with all it had, and the copy begins under its name at its address.
+    // One member is lost with its data, and the copy starts under its name at its address.
     drop(source.remove(0));
     let folder = tempfile::tempdir().unwrap();
     let volume = folder.path().join("volume");
@@ -82,7 +82,7 @@ async fn beside_its_source(engine: Engine) {
     let copy = Etcd::on(folder, &volume.join(DATA_DIR), "m0", &address, &["--initial-cluster-state=existing"]).await;
     eventually("that they meet", async || copy.log().contains(STRANGER).then_some(())).await;
 
-    // All of the snapshot, and nothing of what the source has written since.
+    // All keys of the snapshot, and none that the source has written since.
     let mut client = copy.client().await;
     let hash = client.hash_kv(0).await.unwrap();
     assert_eq!((Some(hash.hash()), Some(hash.header().unwrap().revision())), (saved.hash_kv, saved.revision));
@@ -92,7 +92,7 @@ async fn beside_its_source(engine: Engine) {
     assert_eq!(names, ["m0", "m1", "m2"], "{engine:?}");
     assert_ne!(id, of_source, "another token makes another cluster");
 
-    // The copy writes too, and is even told that the source's member is one of its own.
+    // The copy accepts writes too, and even adds the source's member as one of its own.
     for n in 0..20 {
         client.put(format!("c{n}"), "by the copy", None).await.unwrap();
     }
@@ -106,7 +106,7 @@ async fn beside_its_source(engine: Engine) {
     assert!(u64::try_from(at_the_snapshot).unwrap() < written, "the source has gone on: {written}");
     for member in &source {
         let (all, foreign) = (count(member, "w").await, count(member, "c").await);
-        // The last one may have been carried out and not acknowledged.
+        // The last write may have been carried out and not acknowledged.
         assert!(u64::try_from(all).unwrap() >= written && foreign == 0, "{engine:?}: {all} of {written}, {foreign}");
         let wanted = all + 50;
         assert_eq!(count(member, "").await, wanted, "{engine:?}: nothing else is there");

@@ -1,5 +1,4 @@
-//! SIGTERM in the middle of a save, and at its beginning. A process of its own: the signal reaches every save that runs in
-//! it.
+//! SIGTERM in the middle of a save, and at its start. In a process of its own: the signal reaches every save of the process.
 
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use futures::stream;
 use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass};
 use snapshot_agent::verbs::save;
 
-/// Tells this process to stop.
+/// Sends SIGTERM to this process.
 fn stop() {
     let pid = std::process::id().to_string();
     assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
@@ -31,7 +30,7 @@ async fn is_told_to_stop() {
     let etcd = Etcd::start().await;
     etcd.fill(40, 1 << 20).await;
     let s3 = S3::start().await;
-    // The stream stands still in its second half, with a part uploaded already.
+    // The stream stops in its second half, after a part was uploaded.
     let proxy = Mischief::Freeze(30 << 20).before(&etcd.url).await;
     let mut request = save_request(etcd.flags(), s3.flags(), Compression::None);
     request.etcd.endpoints = vec![proxy.url()];
@@ -49,10 +48,10 @@ fn a_save_that_is_told_to_stop_at_its_beginning_leaves_nothing() {
     run_child("signal::is_told_to_stop_at_its_beginning", "");
 }
 
-/// Whether it is this request.
+/// Selects a request.
 type Picks = fn(&Asked) -> bool;
 
-/// Which request of a beginning the store has not answered when the signal comes.
+/// Requests at the start of a save that the store has not answered when the signal comes.
 const HELD: [(&str, Picks); 4] = [
     ("the upload", |a| a.op == Op::Create),
     ("its intent", |a| a.op == Op::Put && a.uri.contains("/uploads/")),
@@ -74,7 +73,7 @@ async fn is_told_to_stop_at_its_beginning() {
         let saving = tokio::spawn(save_stream(request, stream::pending()));
         eventually(what, async || proxy.asked().iter().any(held).then_some(())).await;
         stop();
-        // It is carried out all the same, somewhat later.
+        // The store carries the request out all the same, somewhat later.
         tokio::time::sleep(Duration::from_millis(300)).await;
         go.send(true).unwrap();
         let error = saving.await.unwrap().unwrap_err();
@@ -85,7 +84,7 @@ async fn is_told_to_stop_at_its_beginning() {
     }
 }
 
-/// The halves are named by strings: one that was renamed must not pass as one that ran.
+/// Strings name the child halves: a renamed half must not pass as one that ran.
 #[test]
 #[should_panic(expected = "0 passed")]
 fn a_child_half_that_does_not_exist_fails_its_test() {

@@ -1,6 +1,6 @@
-//! A volume that gives no answer any more, as a network's does whose server is gone: no error comes either.
+//! A volume that does not answer, like a network volume without its server: no error comes either.
 //!
-//! A pipe is such a file to whoever opens it to read, until somebody opens its other end.
+//! A pipe behaves like such a file for a reader, until another process opens its other end.
 
 use std::fs;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ async fn nobody_waits_for_a_silent_volume() {
     let asked = async {
         tokio::join!(restore::run(restoring), verify::run(verifying), list::run(listing), latest::run(newest))
     };
-    // Each by itself, long before its deadline.
+    // Each verb ends by itself, long before its deadline.
     let ended = tokio::time::timeout(Duration::from_secs(200), asked).await;
     let (restored, verified, listed, found) = ended.expect("somebody waits");
     let said: [(&str, Error); 4] = [
@@ -55,7 +55,7 @@ async fn nobody_waits_for_a_silent_volume() {
     assert_eq!(files(volume.path()), [] as [&str; 0], "nothing is on the volume that was to be filled");
 }
 
-/// Threads that wait for the file system cannot be stopped, and hold up the end of a test: they find an end with this.
+/// Opens the pipe when dropped: threads that wait for the file system cannot be stopped, and would delay the end of the test.
 struct Opened(PathBuf);
 
 impl Drop for Opened {

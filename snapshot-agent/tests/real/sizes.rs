@@ -1,4 +1,4 @@
-//! Objects whose sizes lie where an upload's parts begin and end, and stores that take them too slowly.
+//! Objects whose sizes are at the limits of an upload's parts, and stores that accept them too slowly.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ use crate::narrow::{Slow, Way};
 use crate::s3_proxy::{Fault, Op, S3Proxy};
 use crate::support::{Etcd, S3, eventually, file_store, noise, save_request, unsealed};
 
-/// The usual part.
+/// Size of a usual part.
 const PART: usize = 8 << 20;
 
-/// What the data is called.
+/// Name of the data object.
 const NAME: &str = "snapshot.db.zst.age";
 
-/// A stored snapshot of exactly so many bytes, as far as one can tell who has no key for it; gives its key.
+/// Stores a snapshot of exactly these bytes, as far as a reader without a key can tell; returns its key.
 async fn stored_as(mount: &Path, bytes: &[u8]) -> String {
     let request = save_request(EtcdFlags::default(), file_store(mount), Compression::Zstd);
     let request = SaveRequest { age_recipients: vec![PAIRS[0].0.to_owned()], ..request };
@@ -40,7 +40,7 @@ async fn stored_as(mount: &Path, bytes: &[u8]) -> String {
     saved.key
 }
 
-/// S3 takes no part of 0 bytes, and none but the last of less than 5 MiB; some stores want all but the last equal.
+/// S3 accepts no part of 0 bytes, and only as the last part one of less than 5 MiB; some stores want equal parts except the last.
 #[tokio::test(flavor = "multi_thread")]
 async fn parts_end_where_objects_end() {
     let s3 = S3::start().await;
@@ -79,11 +79,11 @@ fn numbered(asked: &crate::s3_proxy::Asked) -> (u32, usize) {
     (number.unwrap().parse().unwrap(), length.unwrap().parse().unwrap())
 }
 
-/// A slow line is no error where nobody is kept waiting: of a copy, and of a save behind a spool. Without one etcd is let go.
+/// A slow network is no error where no stream waits: in a copy, and in a save behind a spool, which releases etcd.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_line_is_given_its_time_where_no_stream_waits() {
     let s3 = S3::start().await;
-    // A part in 45 s, longer than a stream may wait; each connection has its own share of the line.
+    // A part takes 45 s, longer than a stream may wait; each connection has its own share of the rate.
     let slow = Slow::before(&s3.address, Way::Up, PART / 450).await;
     let through = || StoreFlags { s3_endpoint: Some(slow.url()), ..s3.flags() };
     let (mount, spool) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -114,14 +114,14 @@ async fn a_slow_line_is_given_its_time_where_no_stream_waits() {
     assert!(error.message().contains("the store is too slow") && error.message().contains("--spool-dir"), "{error}");
 }
 
-/// Kubernetes compacts every five minutes, and a slow store takes longer to empty a spool: the members are asked while they
-/// still have what was streamed.
+/// Kubernetes compacts every five minutes, and a slow store takes longer to empty a spool: the save asks the members while they
+/// still have the revision of the snapshot.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_store_behind_a_spool_does_not_cost_the_members_word() {
     let (etcd, s3) = (Etcd::start().await, S3::start().await);
     // Twice as much as an upload holds in memory and on its way.
     etcd.fill(80, 1 << 20).await;
-    // 20 KiB a second for each of four parts: nobody waits for all of it.
+    // 20 KiB a second for each of four parts: the test does not wait for all of it.
     let slow = Slow::before(&s3.address, Way::Up, 2 << 10).await;
     let (spool, before) = (tempfile::tempdir().unwrap(), etcd.calls("RoleList").await);
     let request = SaveRequest {
@@ -130,7 +130,7 @@ async fn a_slow_store_behind_a_spool_does_not_cost_the_members_word() {
         ..save_request(etcd.flags(), s3.through(slow.url()), Compression::None)
     };
     let saving = tokio::spawn(save::run(request));
-    // The last question; HashKV is answered before.
+    // The last call; etcd answers HashKV before.
     eventually("the member is asked", async || (etcd.calls("RoleList").await > before).then_some(())).await;
     assert!(slow.passed() < 32 << 20, "most of it is in the spool still");
     let mut client = etcd.client().await;
@@ -145,15 +145,15 @@ async fn a_slow_store_behind_a_spool_does_not_cost_the_members_word() {
     assert!(verification.read_back && verification.agreed_by_reason.is_none());
 }
 
-/// A store that is too slow would pin etcd's read transaction for hours: a save ends, and lets etcd go.
+/// A store that is too slow would pin etcd's read transaction for hours: the save ends, and releases etcd.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_trickles_is_given_up_and_etcd_is_let_go() {
     let etcd = Etcd::start().await;
-    // More than what can be on its way for as long as it takes to be sure.
+    // More than can be on its way in the time that the verdict takes.
     etcd.fill(200, 1 << 20).await;
     let at_rest = etcd.open_reads().await;
     let (etcd, at_rest) = (&etcd, &at_rest);
-    // 10 KiB a second: no part comes through. 280 KiB a second for each of four: parts do, and the whole is too slow.
+    // 10 KiB a second: no part completes. 280 KiB a second for each of four: parts complete, and the whole is too slow.
     let rows = [
         (1 << 10, 512, ExitClass::Transient, "the store is too slow", 60),
         (28 << 10, 4096, ExitClass::Deadline, "less than the 4096 KiB of --min-throughput-kib", 90),

@@ -1,5 +1,5 @@
-//! Downloads and copies that are slow and move: they are never ended for being slow, they say how far they are, a
-//! connection that breaks late is taken up again where it broke, and whoever says stop is heard.
+//! Slow downloads and copies that make progress: they never fail for being slow, they report their progress, a connection that
+//! breaks late is resumed where it broke, and a signal ends them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -18,7 +18,7 @@ use snapshot_agent::verbs::{restore, save};
 /// A third of a MiB a second for each connection.
 const RATE: u64 = 320 << 10;
 
-/// The child half: the process whose log is read. What a thread of another test does not hear it takes for silent.
+/// The child half: the process whose log the test reads. In a process of its own, because a thread of another test may log too.
 #[ignore = "the child half of a test"]
 #[tokio::test(flavor = "multi_thread")]
 async fn says_how_far_it_is() {
@@ -28,7 +28,7 @@ async fn says_how_far_it_is() {
     restore::run(cli.request).await.unwrap();
 }
 
-/// What a restore says that succeeds.
+/// Log of a restore that succeeds.
 pub(crate) async fn said(request: &RestoreRequest) -> String {
     let input = request.to_args().join("\n");
     let run = move || run_child("slow::says_how_far_it_is", &input);
@@ -41,13 +41,13 @@ fn number(line: &str, field: &str) -> u64 {
     after.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// What a line of progress makes known of so many bytes in all, since this began: its bytes, and the rate.
+/// The bytes and the rate in a line of progress, of this many bytes in all.
 fn told(line: &str, of: u64, begun: Instant) -> (u64, u64) {
     println!("{line}");
     let (bytes, total) = (number(line, "bytes"), number(line, "total"));
     assert!(bytes > 0 && bytes <= total && total == of, "{line}");
     let rate = number(line, "kib_per_s") << 10;
-    // Of the time since it began, which a busy machine makes longer; it is told in whole KiB.
+    // Computed from the time since the start, which a busy machine prolongs; the line has whole KiB.
     let least = bytes / (begun.elapsed().as_secs() + 1);
     assert!(rate + 1024 >= least, "{line}");
     assert!(number(line, "seconds_left") <= total / rate, "{line}");
@@ -62,7 +62,7 @@ async fn a_slow_download_is_not_ended_and_says_how_far_it_is() {
         let volume = tempfile::tempdir().unwrap();
         let store = s3.through(proxy.url());
         let request = restore_request(store, &saved.key, volume.path());
-        // Longer than that passes in all.
+        // The whole takes longer than this stall limit.
         let request = RestoreRequest { engine, stall_seconds: 6, ..request };
         let begun = Instant::now();
         let said = said(&request).await;
@@ -76,7 +76,7 @@ async fn a_slow_download_is_not_ended_and_says_how_far_it_is() {
     }
 }
 
-/// An etcdutl that takes twelve seconds for 3 MiB; then its database is longer than it will be, and it goes on working.
+/// An etcdutl that takes twelve seconds for 3 MiB; then its database is longer than at the end, and it keeps working.
 const COPIES_SLOWLY: &str = r#"#!/bin/sh
 [ "$1" = snapshot ] || exec ETCDUTL "$@"
 for arg in "$@"; do
@@ -93,7 +93,7 @@ done
 exec ETCDUTL "$@"
 "#;
 
-/// etcdutl itself says nothing until it has ended, and that takes minutes for a large one.
+/// etcdutl itself prints nothing until its end, which takes minutes for a large database.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_copy_is_not_ended_and_says_how_far_it_is() {
     let etcd = Etcd::start().await;
@@ -105,7 +105,7 @@ async fn a_slow_copy_is_not_ended_and_says_how_far_it_is() {
     fs::set_permissions(&etcdutl, fs::Permissions::from_mode(0o755)).unwrap();
 
     let volume = tempfile::tempdir().unwrap();
-    // It hashes what it has written before it goes on, and nothing grows meanwhile: that is no stall.
+    // etcdutl hashes its output before it continues, and no file grows meanwhile: that is no stall.
     let request = restore_request(file_store(mount.path()), &saved.key, volume.path());
     let request = RestoreRequest { etcdutl, stall_seconds: 5, ..request };
     let begun = Instant::now();
@@ -121,7 +121,7 @@ async fn a_slow_copy_is_not_ended_and_says_how_far_it_is() {
     assert!(restore::run(request).await.unwrap().already);
 }
 
-/// The store's client asks again for a quarter of a minute. A slow range takes longer, and its connection ends after that.
+/// The store's client retries for 15 seconds. A slow range takes longer, and its connection ends after that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_breaks_late_is_taken_up_again() {
     let (s3, saved) = in_s3(4).await;
@@ -135,7 +135,7 @@ async fn a_connection_that_breaks_late_is_taken_up_again() {
     assert_eq!(report.sha256, saved.sha256);
 }
 
-/// As the first process of a container it would not even end: a Pod that restores took its whole grace period to go.
+/// As the first process of a container the agent would ignore the signal: a restoring Pod took its whole grace period to end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restore_that_is_told_to_stop_stops_and_leaves_nothing() {
     let (s3, saved) = in_s3(4).await;

@@ -1,4 +1,4 @@
-//! Volumes without room: the reason is `Full` with the sizes, and what was there before is there after.
+//! Volumes without room: the reason is `Full` with the sizes, and earlier files stay.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -25,7 +25,7 @@ async fn a_full_volume_gets_no_snapshot_and_keeps_none_of_it() {
     }
 }
 
-/// The data fits, its manifest does not.
+/// The data fit, the manifest does not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_that_is_full_at_the_manifest_keeps_nothing_either() {
     let (mut full, mut saved) = (0, 0);
@@ -57,7 +57,7 @@ async fn a_volume_too_small_for_a_restore_is_said_before_anything_is_read() {
     let volume = Small::of("100m");
     fs::create_dir(volume.path().join("lost+found")).unwrap();
     let request = restore_request(file_store(store.path()), &saved.key, volume.path());
-    // Whoever read the data would find it broken.
+    // A verb that reads the data would find them broken.
     let data = store.path().join(&saved.key).join("snapshot.db");
     let good = fs::read(&data).unwrap();
     fs::write(&data, vec![0; good.len()]).unwrap();
@@ -68,7 +68,7 @@ async fn a_volume_too_small_for_a_restore_is_said_before_anything_is_read() {
     assert!(error.message().contains("there are 100 MiB"), "what is free: {error}");
     assert_eq!(fs::read_dir(volume.path()).unwrap().count(), 1, "only lost+found");
 
-    // There was room when it began, and somebody else took it.
+    // There was room at the start, and another writer took it.
     fs::write(&data, good).unwrap();
     let volume = Small::of("300m");
     let fill = "[ -z \"$3\" ] || /bin/dd if=/dev/zero of=\"${3%/*}/x\" bs=1M 2>/dev/null";
@@ -79,7 +79,7 @@ async fn a_volume_too_small_for_a_restore_is_said_before_anything_is_read() {
     let error = restore::run(request).await.unwrap_err();
     assert_eq!(error.class(), ExitClass::Full, "{error}");
     assert_eq!(fs::read_dir(volume.path()).unwrap().count(), 0, "the staging folder is gone");
-    // With that room back it restores.
+    // With that room back the snapshot restores.
     let request = restore_request(file_store(store.path()), &saved.key, volume.path());
     restore::run(request).await.unwrap();
 }
@@ -95,8 +95,8 @@ async fn a_graft_needs_the_space_once() {
         engine,
         ..restore_request(file_store(store.path()), &saved.key, volume.path())
     };
-    // Room for one of it and what etcd has beside it, not for two. That is two segments of its log: etcd preallocates the
-    // next one while it makes the first (etcd: server/storage/wal/file_pipeline.go).
+    // Room for one database and for the files that etcd has beside it, not for two databases. These files are two segments of its
+    // log: etcd preallocates the next one while it writes the first (etcd: server/storage/wal/file_pipeline.go).
     let volume = Small::of(&format!("{}m", mib + 128 + 17));
     fs::create_dir(volume.path().join("lost+found")).unwrap();
     let error = restore::run(request(&volume, Engine::Etcdutl)).await.unwrap_err();
@@ -105,11 +105,11 @@ async fn a_graft_needs_the_space_once() {
     assert!(error.message().contains(&format!("engine: graft (--engine=graft), which needs {needed} MiB")), "{error}");
     let report = restore::run(request(&volume, Engine::Graft)).await.unwrap();
     assert_eq!((report.engine, report.fell_back), (Some(Engine::Graft), None));
-    // Nothing stays of what it took beside that but one segment and some pages.
+    // Only one segment and some pages stay of the additional room.
     let taken = |file: &String| fs::metadata(volume.path().join(file)).unwrap().blocks() * 512;
     let taken: u64 = files(volume.path()).iter().map(taken).sum();
     assert!(taken <= saved.db_bytes / 20 * 21 + (80 << 20), "{taken} bytes for {}", saved.db_bytes);
-    // Less than that is said before anything is read.
+    // Less room is reported before anything is read.
     let volume = Small::of("100m");
     let error = restore::run(request(&volume, Engine::Graft)).await.unwrap_err();
     assert_eq!(error.class(), ExitClass::Full, "{error}");
@@ -118,16 +118,16 @@ async fn a_graft_needs_the_space_once() {
     assert_eq!(fs::read_dir(volume.path()).unwrap().count(), 0, "the staging folder is gone");
 }
 
-/// Where somebody else takes all the room that is left.
+/// Moment at which another writer takes all the room that is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Downloading,
     BeforeEtcdutl,
-    /// The pages of a graft have no room then.
+    /// The pages of a graft have no room from then on.
     AfterEtcdutl,
 }
 
-/// A program that fills a file system; its file is where a restore finds none of its business.
+/// A command that fills a file system; its file is in a folder that a restore ignores.
 fn filling(volume: &Path) -> String {
     format!("/bin/dd if=/dev/zero of={}/lost+found/x bs=1M 2>/dev/null", volume.display())
 }
@@ -148,7 +148,7 @@ async fn filled_at(stage: Stage, engine: Engine) {
         Stage::AfterEtcdutl => format!("$real \"$@\" && {{ {fill} || true; }}"),
     };
     let wrapper = in_place_of(&bin("etcdutl"), &folder.path().join("etcdutl"), &does);
-    // Slow enough to be caught in the middle of it.
+    // Slow enough to be interrupted in the middle.
     let rate = if stage == Stage::Downloading { 2 << 20 } else { 1 << 30 };
     let proxy = Mischief::Slow(rate, u64::MAX).before(&s3.address).await;
     let store = s3.through(proxy.url());
@@ -170,7 +170,7 @@ async fn filled_at(stage: Stage, engine: Engine) {
     assert!(error.message().contains(&needed), "{what}: no {needed:?} in {error}");
     assert_eq!(files(volume.path()), ["lost+found/x"], "{what}: the staging folder is gone");
 
-    // Whoever took it keeps it: said before anything is read, until the volume grows.
+    // The other writer keeps the room: reported before anything is read, until the volume grows.
     Command::new("sh").args(["-c", &fill]).status().unwrap();
     let again = restore::run(request.clone()).await.unwrap_err();
     assert!(again.class() == ExitClass::Full && again.message().contains(&needed), "{what}: {again}");

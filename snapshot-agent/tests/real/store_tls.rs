@@ -1,4 +1,4 @@
-//! A store's certificates over time: a CA that is exchanged, a certificate that ends. Nothing ever goes unencrypted.
+//! A store's certificates over time: a CA that is exchanged, a certificate that expires. No byte is ever sent unencrypted.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::front::Front;
 use crate::support::{S3, restore_request, save_request};
 use crate::tls::{Pair, Pki};
 
-/// Passes everything on and remembers how each connection began.
+/// Passes everything on, and records the first bytes of each connection.
 pub(crate) struct Door {
     pub(crate) front: Front,
     first: Arc<Mutex<Vec<u8>>>,
@@ -47,7 +47,7 @@ async fn saves(store: StoreFlags) -> Result<SavedReport> {
     save_stream(request, stream::iter(messages(&snapshot(64)))).await
 }
 
-/// Each verb says this, soon, and changes nothing.
+/// Checks that each verb fails with these words, soon, and changes nothing.
 async fn refused(what: &str, s3: &S3, store: &StoreFlags, key: &str, words: &[&str]) {
     let (kept, begun) = (s3.files(), Instant::now());
     let volume = tempfile::tempdir().unwrap();
@@ -64,7 +64,7 @@ async fn refused(what: &str, s3: &S3, store: &StoreFlags, key: &str, words: &[&s
             assert!(error.message().contains(word), "{what}: no {word:?} in {error}");
         }
     }
-    // Asked again and again, each of the three takes 15 s and more.
+    // With its retries each of the three takes 15 s and more.
     assert!(begun.elapsed() < Duration::from_secs(40), "{what}: {:?}", begun.elapsed());
     assert_eq!(s3.files(), kept, "{what}");
     assert_eq!(fs::read_dir(volume.path()).unwrap().count(), 0, "{what}");
@@ -74,7 +74,7 @@ async fn refused(what: &str, s3: &S3, store: &StoreFlags, key: &str, words: &[&s
 async fn a_ca_is_exchanged_and_a_certificate_ends() {
     let pki = Pki::new();
     let (cert, key, ca) = (pki.file("store.crt"), pki.file("store.key"), pki.file("ca.crt"));
-    // As a person, or cert-manager, exchanges files: in their place.
+    // Like a person or cert-manager, the test replaces files in place.
     let shows = |(new_cert, new_key): &Pair| {
         fs::copy(new_cert, &cert).unwrap();
         fs::copy(new_key, &key).unwrap();

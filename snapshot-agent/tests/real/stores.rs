@@ -1,4 +1,4 @@
-//! One suite that every kind of store passes: what `store.rs` promises, and what `agent probe` finds out.
+//! One suite for every kind of store: the promises of `store.rs`, and the findings of `agent probe`.
 
 use std::fs;
 use std::path::Path;
@@ -50,7 +50,7 @@ fn newest(store: &StoreFlags) -> LatestRequest {
     LatestRequest { store, namespace, cluster, deadline_seconds, ..LatestRequest::default() }
 }
 
-/// Servers write their books every few seconds.
+/// Waits until the server keeps no part of an upload: servers write their state every few seconds.
 async fn no_parts(backend: &Backend) {
     let until = Instant::now() + Duration::from_secs(20);
     while !backend.parts().is_empty() {
@@ -59,7 +59,7 @@ async fn no_parts(backend: &Backend) {
     }
 }
 
-/// Real etcd, more parts than are on their way at a time, and back.
+/// Real etcd, more parts than an upload has in flight, and a restore.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_saved_comes_back() {
     let etcd = Etcd::start().await;
@@ -86,7 +86,7 @@ async fn what_is_saved_comes_back() {
         let restored = restore::run(restore_request(backend.flags.clone(), &second.key, volume.path())).await.unwrap();
         assert_eq!((restored.sha256, restored.uri), (second.sha256, second.uri), "{name}");
 
-        // Exchanged under the same name, and as long as before.
+        // Exchanged under the same name, with the same length.
         let data = format!("{}/snapshot.db.zst", first.key);
         let mut content = backend.get(&data).await.to_vec();
         content.truncate(1000);
@@ -110,7 +110,7 @@ async fn restored_key(backend: &Backend) -> String {
 async fn a_manifest_that_is_there_is_not_overwritten() {
     for backend in Backend::all().await {
         let name = backend.name;
-        // Somebody else's manifest appears while the data is under way.
+        // Another writer's manifest appears during the upload of the data.
         let (sender, receiver) = tokio::sync::oneshot::channel::<()>();
         let bytes = snapshot(64);
         let (early, late) = bytes.split_at(100_000);
@@ -118,7 +118,7 @@ async fn a_manifest_that_is_there_is_not_overwritten() {
         let held_up = stream::once(receiver).flat_map(move |_| stream::iter(late.clone()));
         let stream = stream::iter(messages(early)).chain(held_up).boxed();
         let saving = tokio::spawn(save_stream(request(&backend.flags, "aaaa0000-1"), stream));
-        // The attempt's folder shows in its intent, or in a folder's temporary file.
+        // The intent, or a folder's temporary file, shows the attempt's folder.
         let attempt = crate::support::eventually("the attempt", async || {
             let objects = backend.objects().await;
             objects.iter().find_map(|object| {
@@ -141,7 +141,7 @@ async fn an_aborted_save_leaves_nothing() {
     for backend in Backend::all().await {
         let name = backend.name;
         backend.put("shop/orders/1a2b3c4d/theirs/precious", "x").await;
-        // Three whole parts are in the store, then the stream breaks; then one that runs out of time.
+        // Three whole parts are in the store when the stream breaks; then a save that reaches its deadline.
         let mut broken = messages(&snapshot(7000)[..27 << 20]);
         broken.push(Err(snapshot_agent::Error::transient("the member is gone")));
         let error = save_stream(request(&backend.flags, "aaaa0000-1"), stream::iter(broken)).await.unwrap_err();
@@ -165,7 +165,7 @@ async fn what_a_dead_run_left_is_cleaned_by_the_next_and_nothing_else() {
         for object in foreign {
             backend.put(object, "x").await;
         }
-        // Dropped without a word, as a killed process would: parts are in the store, and the intent.
+        // Dropped without a cleanup, like a killed process: parts and the intent are in the store.
         let stream = stream::iter(messages(&snapshot(7000)[..27 << 20])).chain(stream::pending());
         let dead = tokio::spawn(save_stream(request(&backend.flags, "dead0000-1"), stream));
         crate::support::eventually("the first part", async || (!backend.parts().is_empty()).then_some(())).await;
@@ -173,10 +173,10 @@ async fn what_a_dead_run_left_is_cleaned_by_the_next_and_nothing_else() {
         let _dropped = dead.await;
         let intent = backend.objects().await.into_iter().find(|object| object.contains("-dead0000.json")).unwrap();
 
-        // While it may live it is left alone.
+        // While the writer may live, its files stay.
         save_small(&backend.flags, "next0000-2").await;
         assert!(backend.objects().await.contains(&intent), "{name}");
-        // Its time is over; so is that of one whose manifest was written, and that is a backup.
+        // Its deadline has passed; so has that of an attempt whose manifest was written, and that is a backup.
         let mut said: Value = serde_json::from_slice(&backend.get(&intent).await).unwrap();
         said["until"] = json!("2024-01-01T00:00:00Z");
         backend.put(&intent, &said.to_string()).await;
@@ -197,8 +197,8 @@ async fn what_a_dead_run_left_is_cleaned_by_the_next_and_nothing_else() {
     }
 }
 
-/// What save and inspect say of a store, each within 30 s. What is missing is "not found" to who saves alone: to who asks for
-/// a snapshot that would be an answer.
+/// Errors of save and inspect with a store, each within 30 s. A missing store is "not found" only to save: to inspect, that would
+/// be an answer about the snapshot.
 async fn classes(store: &StoreFlags) -> [(ExitClass, String); 2] {
     let begun = Instant::now();
     let save = save_stream(request(store, "aaaa0000-1"), stream::pending()).await.unwrap_err();
@@ -240,7 +240,7 @@ impl RestoreIn {
     }
 }
 
-/// What a store has to do to be usable, but for removing what was written.
+/// Trials that a usable store has to pass: all but the removal of what was written.
 pub(crate) const NEEDED: [Trial; 5] =
     [Trial::ReadAfterWrite, Trial::CreateOnly, Trial::ListAfterWrite, Trial::Multipart, Trial::Mark];
 
@@ -289,7 +289,7 @@ async fn a_probe_says_what_a_store_does_and_leaves_its_mark_alone() {
     }
 }
 
-/// A server that ignores the condition of a put, between us and one that does not: the header loses its name.
+/// A proxy that hides a put's condition from the server, by renaming the header: the server then ignores conditions.
 async fn deaf(server: &str) -> Front {
     let server = server.to_owned();
     Front::of(move |client, _| {
@@ -315,7 +315,7 @@ async fn deaf(server: &str) -> Front {
     .await
 }
 
-/// With a signature instead of the key, as the headers are not signed then.
+/// With a signature instead of the key, because the headers are not signed then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_overwrites_is_found_out_and_a_signature_will_do() {
     let backend = Backend::azure().await;
@@ -338,7 +338,7 @@ async fn a_store_that_overwrites_is_found_out_and_a_signature_will_do() {
     assert_eq!(backend.objects().await.len(), 3, "the probe leaves nothing but the store's mark");
 }
 
-/// What a real S3 server takes is in the object.
+/// Options that a real S3 server accepts are in the object.
 #[tokio::test(flavor = "multi_thread")]
 async fn options_of_s3_reach_the_store() {
     let backend = Backend::s3().await;
@@ -355,17 +355,17 @@ async fn options_of_s3_reach_the_store() {
     }
 }
 
-/// Where a node would hand out its identity: an address of those in a network that is not in use for anything else.
+/// An address at which a node would hand out its identity, of a network that is not used otherwise.
 const IDENTITY: &str = "169.254.77.77";
 
-/// The child half: the process in whose network a name leads there.
+/// The child half: the process in whose network a name leads to that address.
 #[ignore = "the child half of a test"]
 #[tokio::test(flavor = "multi_thread")]
 async fn is_led_to_a_nodes_identity() {
     let name = child_input();
     let listener = TcpListener::bind((IDENTITY, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    // It does lead there, and somebody is there.
+    // The name does lead there, and a server listens.
     drop(TcpStream::connect((name.as_str(), port)).await.unwrap());
     listener.accept().await.unwrap();
 
@@ -396,7 +396,7 @@ async fn is_led_to_a_nodes_identity() {
     assert!(connected.is_err(), "somebody was asked there: {connected:?}");
 }
 
-/// Whoever may write an endpoint may write a name, and have it lead anywhere.
+/// A user who may write an endpoint may write a name, and have the name lead anywhere.
 #[test]
 fn a_name_that_leads_to_a_nodes_identity_is_not_connected_to() {
     const ROOM: &str =
@@ -408,6 +408,6 @@ fn a_name_that_leads_to_a_nodes_identity_is_not_connected_to() {
     command.args(["--mount", "--net", "sh", "-ec", ROOM, "sh"]).arg(hosts.path()).arg(format!("{IDENTITY}/32"));
     command.arg(inner.get_program()).args(inner.get_args());
     command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    // As root, as the testbed runs.
+    // As root, like the testbed.
     finish_child(command);
 }

@@ -1,4 +1,4 @@
-//! The real etcd and a real S3 server: what the tests of this folder run against.
+//! A real etcd and a real S3 server for the tests of this folder.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -30,7 +30,7 @@ pub(crate) fn bin(name: &str) -> PathBuf {
     path
 }
 
-/// A child process that ends with the test.
+/// A child process; dropping it kills it.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
@@ -40,7 +40,7 @@ impl Drop for Running {
     }
 }
 
-/// etcd of a line other than the newest of those in `HOLDFAST_TEST_BIN`.
+/// The etcd of another line than the newest in `HOLDFAST_TEST_BIN`.
 pub(crate) fn etcd_of(line: &str) -> PathBuf {
     let name = format!("HOLDFAST_ETCD_{}", line.replace('.', "_"));
     let folder = std::env::var_os(&name).unwrap_or_else(|| panic!("{name} is not set: `make test` sets it"));
@@ -61,24 +61,24 @@ fn start_at(program: &Path, args: &[String], log: &Path) -> Running {
 /// Set in a child of this program: the input of the child half of a test.
 const CHILD: &str = "HOLDFAST_TEST_CHILD";
 
-/// The input of this process, which runs the child half of a test: [`child`] starts it.
+/// The input of this process, which runs the child half of a test and which [`child`] started.
 pub(crate) fn child_input() -> String {
     std::env::var(CHILD).expect("this is the child half of a test; the test starts it")
 }
 
-/// This program again, running only the child half of this name. A child half is an ignored test: no run counts it.
+/// A command that runs this program with only this child half. A child half is an ignored test, so no other run includes it.
 pub(crate) fn child(test: &str, input: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--ignored", "--nocapture"]).env(CHILD, input).stdin(Stdio::null());
     command
 }
 
-/// Runs a child half to its end.
+/// Runs a child half until its end.
 pub(crate) fn run_child(test: &str, input: &str) -> Output {
     finish_child(child(test, input))
 }
 
-/// Waits for the end of a child half. The exit code alone proves nothing: a name that matches no test ends with 0 too.
+/// Waits for the end of a child half. The exit code alone proves nothing: a name that matches no test gives 0 too.
 pub(crate) fn finish_child(mut command: Command) -> Output {
     let output = command.stdin(Stdio::null()).output().unwrap();
     let [stdout, stderr] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
@@ -93,10 +93,10 @@ pub(crate) struct Cli<T: clap::Args> {
     pub(crate) request: T,
 }
 
-/// How long a busy machine may take for what is about to come true.
+/// Time that a busy machine may take for an expected event.
 const PATIENCE: Duration = Duration::from_mins(3);
 
-/// Waits for something that is about to come true.
+/// Waits for an expected event.
 pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -108,10 +108,10 @@ pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Opt
     }
 }
 
-/// Name of a member that does not vote.
+/// Name of a member without a vote.
 const LEARNER: &str = "learner";
 
-/// A member that stands still.
+/// A stopped member; dropping this continues it.
 pub(crate) struct Paused(String);
 
 impl Drop for Paused {
@@ -138,19 +138,19 @@ impl Etcd {
         Self::on(folder, &data, "default", "http://127.0.0.1:0", &[]).await
     }
 
-    /// One of another line.
+    /// Starts a member of another line.
     pub(crate) async fn of(line: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
         Self::run(etcd_of(line), folder, &data, "default", "http://127.0.0.1:0", &[]).await
     }
 
-    /// Starts on this data directory.
+    /// Starts a member on this data directory.
     pub(crate) async fn on(folder: TempDir, data: &Path, name: &str, peer: &str, more: &[&str]) -> Self {
         Self::run(bin("etcd"), folder, data, name, peer, more).await
     }
 
-    /// The same with another line's.
+    /// Starts a member of another line on this data directory.
     pub(crate) async fn on_line(
         line: &str,
         folder: TempDir,
@@ -166,7 +166,7 @@ impl Etcd {
         Self::serving("127.0.0.1", program, folder, data, name, peer, more).await
     }
 
-    /// Run by this program, as another host's.
+    /// Starts a member by this program, at the address of another host.
     pub(crate) async fn by(
         program: PathBuf,
         folder: TempDir,
@@ -204,18 +204,18 @@ impl Etcd {
         args.extend(more.iter().map(|arg| (*arg).to_owned()));
         let process = start_at(&program, &args, &folder.path().join("etcd.log"));
         let etcd = Self { url, peer: listen, program, args, data: data.to_owned(), process, folder };
-        // A learner is read from by nobody.
+        // A learner serves no reads to wait for.
         if name != LEARNER {
             etcd.ready().await;
         }
         etcd
     }
 
-    /// One that joins this cluster and does not vote.
+    /// Starts a member that joins this cluster without a vote.
     pub(crate) async fn learner(of: &[Self]) -> Self {
         let peer = format!("http://127.0.0.1:{}", free_port());
         let options = etcd_client::MemberAddOptions::new().with_is_learner();
-        // etcd wants all of its members connected for some seconds before it takes another one.
+        // etcd requires all its members to be connected for some seconds before it accepts another one.
         eventually("a member more", async || {
             of[0].client().await.member_add([&peer], Some(options.clone())).await.ok()
         })
@@ -232,37 +232,37 @@ impl Etcd {
         learner
     }
 
-    /// Ends it for good; its data stays.
+    /// Kills the member; its data stay.
     pub(crate) fn kill(&mut self) {
         self.process.0.kill().unwrap();
         self.process.0.wait().unwrap();
     }
 
-    /// Comes back when it has ended by this.
+    /// Ends the member with this signal, and waits for its end.
     pub(crate) fn ends_by(&mut self, signal: &str) {
         let pid = self.process.0.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
         self.process.0.wait().unwrap();
     }
 
-    /// It stands still, with its connections open, until what this gives is gone.
+    /// Stops the member, with its connections open, until the returned value is dropped.
     pub(crate) fn paused(&self) -> Paused {
         let pid = self.process.0.id().to_string();
         assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
         Paused(pid)
     }
 
-    /// Whether it is the leader.
+    /// Whether the member leads.
     pub(crate) async fn leads(&self) -> bool {
         let status = self.client().await.status().await.unwrap();
         status.leader() == status.header().unwrap().member_id()
     }
 
-    /// How many read transactions its database has open: each keeps the pages of all that is deleted meanwhile.
+    /// Number of open read transactions of its database: each keeps the pages of all keys that are deleted meanwhile.
     pub(crate) async fn open_reads(&self) -> u64 {
         const NAME: &str = "etcd_mvcc_db_open_read_transactions ";
         let mut least = u64::MAX;
-        // etcd's own come and go, and all are counted when something is committed (a tenth of a second).
+        // etcd's own transactions come and go; etcd counts all of them at a commit (a tenth of a second).
         for _ in 0..4 {
             self.client().await.put("counted", "", None).await.unwrap();
             tokio::time::sleep(Duration::from_millis(250)).await;
@@ -274,7 +274,7 @@ impl Etcd {
         least
     }
 
-    /// How many calls of this name it was asked for.
+    /// Number of calls of this name that the member received.
     pub(crate) async fn calls(&self, name: &str) -> u64 {
         let start = format!("grpc_server_started_total{{grpc_method=\"{name}\",");
         let text = self.metrics().await;
@@ -291,7 +291,7 @@ impl Etcd {
         text
     }
 
-    /// Ends it, lets something be done to its data directory, and starts it again.
+    /// Ends the member, changes its data directory, and starts it again.
     pub(crate) async fn again(&mut self, meanwhile: impl FnOnce(&Path)) {
         self.kill();
         meanwhile(&self.data);
@@ -299,7 +299,7 @@ impl Etcd {
         self.ready().await;
     }
 
-    /// Three members of one cluster.
+    /// Starts three members of one cluster.
     pub(crate) async fn three() -> Vec<Self> {
         let peers: Vec<_> = (0..3).map(|i| (format!("m{i}"), format!("http://127.0.0.1:{}", free_port()))).collect();
         let all: Vec<_> = peers.iter().map(|(name, peer)| format!("{name}={peer}")).collect();
@@ -312,12 +312,12 @@ impl Etcd {
         futures::future::join_all(starts).await
     }
 
-    /// Its database's file.
+    /// Path of its database.
     pub(crate) fn database(&self) -> PathBuf {
         self.data.join("member/snap/db")
     }
 
-    /// What it has said so far.
+    /// The member's log so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("etcd.log")).unwrap()
     }
@@ -334,7 +334,7 @@ impl Etcd {
         etcd_client::Client::connect([&self.url], None).await.unwrap()
     }
 
-    /// Keys `k0..`, each with a value of this many bytes that does not compress to nothing.
+    /// Writes keys `k0..`, each with a value of this many bytes that does not compress to nothing.
     pub(crate) async fn fill(&self, keys: u64, bytes: usize) {
         let mut client = self.client().await;
         for key in 0..keys {
@@ -349,14 +349,14 @@ impl Etcd {
         let keys = client.get("", Some(all)).await.unwrap();
         let mut content = Vec::new();
         for key in keys.kvs() {
-            // One by one: the client takes answers of at most 4 MiB.
+            // One by one: the client accepts answers of at most 4 MiB.
             let answer = client.get(key.key(), None).await.unwrap();
             content.extend(answer.kvs().iter().map(|kv| (kv.key().to_vec(), kv.value().to_vec())));
         }
         content
     }
 
-    /// From now on everybody has to log in, and root is who may do everything. Its password is put into this file.
+    /// Enables authentication; root may do everything. Writes root's password into this file.
     pub(crate) async fn locked(&self, password: &str, file: &Path) -> EtcdFlags {
         let mut client = self.client().await;
         client.user_add("root", password, None).await.unwrap();
@@ -394,7 +394,7 @@ pub(crate) struct S3 {
     process: Running,
 }
 
-/// The access key and the secret of who may do everything.
+/// Access key and secret of the server's owner, who may do everything.
 const KEYS: [&str; 2] = ["key", "secret"];
 
 impl S3 {
@@ -402,17 +402,17 @@ impl S3 {
         Self::with(&[]).await
     }
 
-    /// With more flags.
+    /// Starts the server with more flags.
     pub(crate) async fn with(more: &[String]) -> Self {
         Self::serving(KEYS, more, |_| vec![]).await
     }
 
-    /// For who has these keys.
+    /// Starts the server with these keys of its owner.
     pub(crate) async fn keyed(keys: [&str; 2]) -> Self {
         Self::serving(keys, &[], |_| vec![]).await
     }
 
-    /// That keeps older versions.
+    /// Starts a server that keeps older versions.
     pub(crate) async fn versioned() -> Self {
         let versions =
             |folder: &Path| vec!["--versioning-dir".to_owned(), folder.join("versions").display().to_string()];
@@ -441,7 +441,7 @@ impl S3 {
         eventually("versitygw's port", async || TcpStream::connect(&self.address).await.ok()).await;
     }
 
-    /// Ends it and starts it again at the same address: what it reads at its start may be another.
+    /// Restarts the server at the same address, with its present files.
     pub(crate) async fn again(&mut self) {
         self.process.0.kill().unwrap();
         self.process.0.wait().unwrap();
@@ -460,17 +460,17 @@ impl S3 {
         }
     }
 
-    /// The same bucket, reached by another way.
+    /// Flags of the same bucket, reached by another URL.
     pub(crate) fn through(&self, url: String) -> StoreFlags {
         StoreFlags { s3_endpoint: Some(url), ..self.flags() }
     }
 
-    /// Where the server keeps this object.
+    /// Path of this object on the server.
     pub(crate) fn file(&self, key: &str, name: &str) -> PathBuf {
         self.folder.path().join("buckets/bkt/pre/fix").join(key).join(name)
     }
 
-    /// Where the server keeps the bucket.
+    /// Path of the bucket on the server.
     pub(crate) fn bucket(&self) -> PathBuf {
         self.folder.path().join("buckets/bkt")
     }
@@ -485,7 +485,7 @@ pub(crate) fn file_store(folder: &Path) -> StoreFlags {
     StoreFlags { url: format!("file://{}", folder.display()), ..StoreFlags::default() }
 }
 
-/// A manifest without its own sha256, as an earlier version wrote it: for a test that changes a field.
+/// A manifest without its own sha256, as an earlier version wrote it: a test can change its fields.
 pub(crate) fn unsealed(manifest: &Path) -> Value {
     let mut read: Value = serde_json::from_slice(&fs::read(manifest).unwrap()).unwrap();
     read.as_object_mut().unwrap().remove("manifestSha256");
@@ -499,7 +499,7 @@ pub(crate) fn files(folder: &Path) -> Vec<String> {
     while let Some(here) = folders.pop() {
         let entries = match fs::read_dir(&here) {
             Ok(entries) => entries,
-            // Gone since its parent was read.
+            // Deleted after its parent was read.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && here != folder => continue,
             Err(error) => panic!("{}: {error}", here.display()),
         };
@@ -555,11 +555,11 @@ pub(crate) fn restore_request(store: StoreFlags, key: &str, volume: &Path) -> Re
     }
 }
 
-/// Why a restore was refused, for its next start.
+/// File with the reason of a refusal, for the next start of the restore.
 pub(crate) const NOTE: &str = ".holdfast-staging/refused.json";
 
-/// A program at this place that tells the version of the real one, and does this instead of anything else; the shell
-/// finds the real one in `$real`, and no program by its name alone.
+/// A program at this path that prints the version of the real one, and otherwise runs this script; the shell has the real program
+/// in `$real`, and finds no program by its name alone.
 pub(crate) fn in_place_of(real: &Path, at: &Path, does: &str) -> PathBuf {
     let real = real.display();
     let script = format!("#!/bin/sh\nreal={real}\ncase $1 in *version) exec $real \"$@\";; esac\n{does}\n");
@@ -584,7 +584,7 @@ impl Small {
         self.0.path()
     }
 
-    /// Gives it another size.
+    /// Resizes the file system.
     pub(crate) fn grow(&self, size: &str) {
         let mut mount = Command::new("mount");
         mount.args(["-o", &format!("remount,size={size}")]).arg(self.0.path());

@@ -1,6 +1,6 @@
-//! What a power cut could take, by the order in which saves and restores write, sync and rename: every moment of a run is
-//! judged at once, and by the rules of fsync(2) alone, whatever a file system does beyond them. `cuts` tries some moments
-//! on a real one.
+//! The possible losses in a power cut, by the order in which saves and restores write, sync and rename: the test judges every
+//! moment of a run at once, by the rules of fsync(2) alone, whatever a file system guarantees beyond them. `cuts` tries some
+//! moments on a real one.
 
 mod trace;
 
@@ -13,7 +13,7 @@ use crate::support::{Etcd, child, file_store, files, finish_child, restore_reque
 use snapshot_agent::contract::{Compression, DATA_DIR, RestoreRequest, Verify};
 use trace::{CALLS, Trace};
 
-/// Runs another half of a test, and says what it did below this folder.
+/// Runs a child half of a test, and returns its calls below this folder.
 fn traced(root: &Path, test: &str, args: &[String]) -> Trace {
     let told = tempfile::NamedTempFile::new().unwrap();
     let inner = child(test, &args.join("\n"));
@@ -25,7 +25,7 @@ fn traced(root: &Path, test: &str, args: &[String]) -> Trace {
     Trace::read(root, &fs::read_to_string(told.path()).unwrap())
 }
 
-/// I8: nothing can be started that a power cut could still take a part of.
+/// I8: whenever etcd could start on the data, a power cut can take no part of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restore_is_startable_only_when_every_byte_and_name_of_it_is_on_the_disk() {
     let etcd = Etcd::start().await;
@@ -54,11 +54,11 @@ async fn a_restore_is_startable_only_when_every_byte_and_name_of_it_is_on_the_di
     }
 }
 
-/// I7: what a manifest names is there, whatever happens after it. And what it says was read back came from the disk.
+/// I7: the objects that a manifest names are durable from its rename on. And data that it calls read back came from the disk.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifest_gets_its_name_only_when_its_data_and_all_their_folders_are_on_the_disk() {
     let etcd = Etcd::start().await;
-    // Not compressed, it takes more than one step of the disk.
+    // Not compressed, so that the data take more than one step of the disk.
     etcd.fill(700, 60 << 10).await;
     for (verify, compression, data) in
         [(Verify::Stream, Compression::Zstd, "snapshot.db.zst"), (Verify::Stored, Compression::None, "snapshot.db")]

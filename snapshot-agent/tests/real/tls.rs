@@ -1,4 +1,4 @@
-//! etcd behind TLS and with users, of every line we know: what works, and what is said when it does not.
+//! etcd behind TLS and with users, of every supported line: working saves, and the error messages of failing ones.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -21,17 +21,17 @@ use tokio::net::TcpStream;
 
 const LINES: [&str; 3] = ["3.5", "3.6", "3.7"];
 
-/// A password that is looked for in everything that is said.
+/// A password that must not appear in any output.
 const PASSWORD: &str = "canary-of-root";
 
-/// A folder of certificates: two CAs that differ in their keys alone, as those of two clusters made by one tool do.
+/// A folder of certificates: two CAs that differ only in their keys, like those of two clusters made by one tool.
 pub(crate) struct Pki {
     folder: TempDir,
     pub(crate) ours: CertifiedIssuer<'static, KeyPair>,
     pub(crate) theirs: CertifiedIssuer<'static, KeyPair>,
 }
 
-/// A certificate's file and its key's.
+/// Paths of a certificate and of its key.
 pub(crate) type Pair = (PathBuf, PathBuf);
 
 impl Pki {
@@ -54,7 +54,7 @@ impl Pki {
         self.folder.path().join(name)
     }
 
-    /// Makes a certificate for this host, with this common name, which ends in this year.
+    /// Issues a certificate for this host, with this common name, which ends in this year.
     pub(crate) fn issue(&self, by: &CertifiedIssuer<'static, KeyPair>, host: &str, name: &str, until: i32) -> Pair {
         let mut params = CertificateParams::new([host.to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -68,7 +68,7 @@ impl Pki {
         pair
     }
 
-    /// A server's certificate of ours, good for loopback.
+    /// A server certificate of our CA, valid for loopback.
     fn server(&self) -> Pair {
         self.issue(&self.ours, "127.0.0.1", "server", 2100)
     }
@@ -78,7 +78,7 @@ impl Pki {
 pub(crate) struct Etcd {
     binaries: PathBuf,
     url: String,
-    /// How to reach it.
+    /// Flags of its clients.
     pub(crate) flags: EtcdFlags,
     _process: Running,
     _folder: TempDir,
@@ -92,12 +92,12 @@ fn binaries(line: &str) -> PathBuf {
 }
 
 impl Etcd {
-    /// Without TLS.
+    /// Starts it without TLS.
     async fn plain(line: &str, more: &[&str]) -> Self {
         Self::start(line, "http", EtcdFlags::default(), more).await
     }
 
-    /// With this certificate.
+    /// Starts it with this certificate.
     pub(crate) async fn tls(line: &str, pki: &Pki, (cert, key): &Pair, reach: EtcdFlags, more: &[&str]) -> Self {
         let (cert, key) = (format!("--cert-file={}", cert.display()), format!("--key-file={}", key.display()));
         let cacert = Some(reach.cacert.unwrap_or_else(|| pki.file("ours.crt")));
@@ -105,7 +105,7 @@ impl Etcd {
         Self::start(line, "https", reach, &[&[cert.as_str(), &key], more].concat()).await
     }
 
-    /// With a certificate that is asked of clients too.
+    /// Starts it with a certificate, and requires one of clients too.
     async fn mutual(line: &str, pki: &Pki, client: &Pair, more: &[&str]) -> Self {
         let ca = format!("--trusted-ca-file={}", pki.file("ours.crt").display());
         let reach = EtcdFlags { cert: Some(client.0.clone()), key: Some(client.1.clone()), ..EtcdFlags::default() };
@@ -133,7 +133,7 @@ impl Etcd {
         let process = Running(command.spawn().unwrap());
         let flags = EtcdFlags { endpoints: vec![url.clone()], ..reach };
         let etcd = Self { binaries, url, flags, _process: process, _folder: folder };
-        // Its port is open long before anybody is served there.
+        // Its port is open long before etcd serves.
         eventually("etcd to be healthy", async || {
             let mut connection = TcpStream::connect(&health).await.ok()?;
             connection.write_all(b"GET /health HTTP/1.0\r\n\r\n").await.ok()?;
@@ -145,7 +145,7 @@ impl Etcd {
         etcd
     }
 
-    /// The flags are etcdctl's own.
+    /// Runs etcdctl with its own flags.
     fn ctl(&self, args: &[&str]) {
         let mut command = Command::new(self.binaries.join("etcdctl"));
         command.arg(format!("--endpoints={}", self.url)).env("ETCDCTL_API", "3");
@@ -157,7 +157,7 @@ impl Etcd {
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Turns authentication on: root, and a user who may read and write every key.
+    /// Enables authentication: root, and a user who may read and write every key.
     fn with_users(&self) {
         for args in [
             &["user", "add", &format!("root:{PASSWORD}")][..],
@@ -188,7 +188,7 @@ fn password(folder: &Path, name: &str, content: &str) -> PathBuf {
     folder.join(name)
 }
 
-/// A folder as a Secret with certificates is mounted.
+/// A folder like the mount of a Secret with certificates.
 fn mounted(pki: &Pki, client: Option<&Pair>) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let copy = |from: &Path, to: &str| fs::write(folder.path().join(to), fs::read(from).unwrap()).unwrap();
@@ -200,14 +200,14 @@ fn mounted(pki: &Pki, client: Option<&Pair>) -> TempDir {
     folder
 }
 
-/// A save into a folder of its own: what it came to, and what it has left there.
+/// Makes a save into a folder of its own; returns the result, and the number of files left in the folder.
 async fn save_to_folder(etcd: EtcdFlags) -> (Result<SavedReport>, usize) {
     let folder = tempfile::tempdir().unwrap();
     let result = save::run(save_request(etcd, file_store(folder.path()), Compression::Zstd)).await;
     (result, files(folder.path()).len())
 }
 
-/// Works, to the last step: members are asked for their HashKV after the stream.
+/// Checks that a save works, to its last step: it asks the members for their HashKV after the stream.
 pub(crate) async fn works(what: &str, etcd: EtcdFlags) {
     let (result, files) = save_to_folder(etcd).await;
     let saved = result.unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -218,7 +218,7 @@ pub(crate) async fn works(what: &str, etcd: EtcdFlags) {
     assert_eq!(level, Some(Level::HashKV), "{what}: {saved:?}");
 }
 
-/// Fails with this class, names every endpoint and says these words, soon and without a trace.
+/// Checks that a save fails with this class, names every endpoint and has these words, soon and without leftovers.
 pub(crate) async fn fails(what: &str, etcd: EtcdFlags, class: ExitClass, words: &[&str]) -> Error {
     let (begun, endpoints) = (Instant::now(), etcd.endpoints.clone());
     let (result, files) = save_to_folder(etcd).await;
@@ -304,7 +304,7 @@ async fn servers_that_cannot_be_trusted() {
         let flags = EtcdFlags { endpoints: vec![good.url.replace("https", "http")], ..EtcdFlags::default() };
         fails(&format!("{line}, http to https"), flags, ExitClass::Config, &["Begin the endpoint with https://"]).await;
 
-        // One member that refuses is no reason to save nothing.
+        // One member that refuses does not prevent the save.
         let both = |first: &Etcd, second: &str| EtcdFlags {
             endpoints: vec![first.url.clone(), second.to_owned()],
             ..good.flags.clone()
@@ -393,7 +393,7 @@ async fn a_login_that_expires_is_made_again() {
         let bytes: usize = stream.map(|piece| piece.unwrap().len()).fold(0, async |sum, piece| sum + piece).await;
         assert_eq!(bytes % 512, 32, "{line}");
 
-        // A stream that is open goes on, whatever happens to the login.
+        // An open stream continues, whatever happens to the login.
         let proxy = Slow::before(&etcd.url, Way::Down, 160 << 10).await;
         let slow = EtcdFlags { endpoints: vec![proxy.url()], ..etcd.logged_in("root", &right) };
         let begun = Instant::now();
@@ -402,13 +402,13 @@ async fn a_login_that_expires_is_made_again() {
     }
 }
 
-/// In a process of its own, so that everything is heard.
+/// In a process of its own, so that the test sees the whole log.
 #[test]
 fn passwords_and_keys_are_never_told() {
     run_child("tls::everything_is_heard", "");
 }
 
-/// The child half: the process that listens to itself.
+/// The child half: the process whose whole log the test checks.
 #[ignore = "the child half of a test"]
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_is_heard() {

@@ -1,5 +1,5 @@
-//! Certificates as other people's CAs make them, with openssl: every common kind of key and signature, and a CA's own
-//! certificate that a server shows. What is refused is refused in words.
+//! Certificates as other CAs make them, with openssl: every common kind of key and signature, and a CA's own certificate as a
+//! server's. A refusal has a clear message.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,7 +9,7 @@ use snapshot_agent::contract::{EtcdFlags, ExitClass};
 
 use crate::tls::{Etcd, Pair, Pki, fails, works};
 
-/// A key's arguments for openssl.
+/// openssl's arguments of a key.
 fn curve(name: &str) -> Vec<&str> {
     vec!["-newkey", "ec", "-pkeyopt", name]
 }
@@ -26,7 +26,7 @@ impl Maker<'_> {
         (self.0.file(&format!("{name}.crt")), self.0.file(&format!("{name}.key")))
     }
 
-    /// A certificate that signs itself, a CA's as openssl makes them, for loopback too.
+    /// A self-signed certificate, as openssl makes it for a CA, valid for loopback too.
     fn own(&self, name: &str, key: &[&str], signed: &[&str], host: &str) -> Pair {
         let subject = ["-subj", &format!("/CN={name}"), "-addext", &format!("subjectAltName=IP:{host}")];
         let files = ["-keyout", &format!("{name}.key"), "-out", &format!("{name}.crt"), "-days", "30", "-nodes"];
@@ -34,7 +34,7 @@ impl Maker<'_> {
         self.pair(name)
     }
 
-    /// A certificate for loopback and for clients that this CA signs.
+    /// A certificate for loopback and for clients, signed by this CA.
     fn leaf(&self, name: &str, ca: &str, key: &[&str], signed: &[&str]) -> Pair {
         let (keys, request, out) = (format!("{name}.key"), format!("{name}.csr"), format!("{name}.crt"));
         let subject = format!("/CN={name}");
@@ -94,7 +94,7 @@ async fn a_cas_own_certificate_is_accepted_where_it_is_the_trusted_one() {
     let own = make.own("own", &["-newkey", "rsa:2048"], &[], "127.0.0.1");
     let etcd = Etcd::tls("3.6", &pki, &own, trusting(own.0.clone()), &[]).await;
     works("its own", etcd.flags.clone()).await;
-    // Of the same name, and another one.
+    // A CA of the same name with another key.
     let other = Pki::new();
     let twin = Maker(&other).own("own", &["-newkey", "rsa:2048"], &[], "127.0.0.1");
     let flags = etcd.with(|flags| flags.cacert = Some(twin.0));

@@ -1,4 +1,4 @@
-//! Stores that cannot be reached, are not what they should be, or refuse: one clear reason each, in time, for both verbs.
+//! Stores that cannot be reached, are no stores, or refuse: one clear reason each, in time, for both verbs.
 
 use std::fs;
 use std::path::Path;
@@ -16,14 +16,14 @@ use snapshot_agent::verbs::restore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// What a stand-in for a store does with a connection.
+/// Behaviour of a stand-in for a store.
 #[derive(Clone, Copy)]
 enum Does<'a> {
-    /// Takes it and never says a word.
+    /// Accepts the connection and sends nothing.
     Nothing,
     /// Answers every request with this.
     Says(&'a str),
-    /// Says that to the first so many, and then leads them to a real store.
+    /// Gives this answer to the first connections, and forwards the others to a real store.
     SaysTo(u64, &'a str, &'a str),
 }
 
@@ -82,12 +82,12 @@ fn credentials() -> tempfile::TempDir {
 
 const KEY: &str = "shop/orders/1a2b3c4d/20261121T162233Z-99887766-abcdef01";
 
-/// What both verbs say about this store, and after how long.
+/// Errors of both verbs with this store, and the time that each took.
 async fn reasons(store: StoreFlags) -> [(snapshot_agent::Error, Duration); 2] {
     let begun = Instant::now();
     let save = async {
         let request = save_request(EtcdFlags::default(), store.clone(), Compression::Zstd);
-        // A stream that never says anything: the store's refusal must show without it.
+        // A stream without a message: the store's refusal must appear without it.
         (save_stream(request, stream::pending()).await.unwrap_err(), begun.elapsed())
     };
     let restore = async {
@@ -101,11 +101,10 @@ async fn reasons(store: StoreFlags) -> [(snapshot_agent::Error, Duration); 2] {
     [save, restore]
 }
 
-/// So often both verbs ask at most when the first answer is final; when it is not, each asks more often in its 15 s.
+/// Most requests of both verbs when the first answer is final; otherwise each retries more often within its 15 s.
 const FEW: u64 = 6;
 
-/// One row: what is wrong, the store, the class, a word of the reason, and within how many seconds: what is tried again
-/// takes 15 and more.
+/// One row: the fault, the store, the class, a word of the reason, and the longest time in seconds: retries take 15 and more.
 type Row = (&'static str, StoreFlags, ExitClass, &'static str, u64);
 
 async fn check(rows: Vec<Row>) {
@@ -217,7 +216,7 @@ async fn a_certificate_is_checked_against_the_ca_that_was_given() {
         ("a foreign CA", at(&door, Some(&foreign.0)), ExitClass::Config, "certificate is not accepted", 60),
         ("no CA given", at(&door, None), ExitClass::Config, "certificate is not accepted", 60),
         ("another name", at(&misnamed_door, Some(&other_name.0)), ExitClass::Config, "certificate is not accepted", 60),
-        // It hangs up without a word, as a store that is restarted may.
+        // The server closes the connection without an answer, as a store that restarts may.
         ("http on a TLS port", s3.flags(), ExitClass::Transient, "if the endpoint speaks https", 40),
     ];
     check(rows).await;
@@ -263,7 +262,7 @@ async fn an_option_that_a_store_refuses_is_named() {
     }
 }
 
-/// It answers 200 to everything, with what a begun upload looks like.
+/// The stand-in answers 200 to everything, in the form of an upload's start.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_probe_does_not_believe_a_store_that_only_says_yes() {
     let secret = credentials();
@@ -276,7 +275,7 @@ async fn a_probe_does_not_believe_a_store_that_only_says_yes() {
     assert!(!ended.probed.table().contains(SECRET));
 }
 
-/// Google's interface is spoken with a token that is signed here, so no server of Google's is asked for one.
+/// Google's interface takes a token that is signed here, so the test needs no server of Google.
 #[tokio::test(flavor = "multi_thread")]
 async fn googles_errors_have_their_classes() {
     const KEY: &str = "const { privateKey } = require('crypto').generateKeyPairSync('rsa', { modulusLength: 2048 });

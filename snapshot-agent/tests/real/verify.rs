@@ -1,4 +1,4 @@
-//! A stored snapshot is verified later on: read again, or restored and started, and a proof is kept beside it.
+//! Later verification of a stored snapshot: read again, or restored and started, with a proof beside the snapshot.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -29,7 +29,7 @@ const DRILLED: [Step; 7] = [
     Step::EtcdKeys,
 ];
 
-/// History: overwritten and deleted keys on both sides of a compaction, and leases.
+/// Writes a history: overwritten and deleted keys on both sides of a compaction, and leases.
 async fn lived(etcd: &Etcd) {
     etcd.fill(60, 4000).await;
     etcd.fill(20, 3000).await;
@@ -78,12 +78,12 @@ async fn newest(store: StoreFlags) -> Option<NewestProof> {
     };
     let entries = list::run(request).await.unwrap();
     assert_eq!(entries.len(), 1);
-    // None of data that is missing or cut.
+    // Missing or cut data have no level.
     assert!(matches!(entries[0].verified, Some(Level::HashKV) | None), "{entries:?}");
     entries[0].proof
 }
 
-/// One snapshot in a folder, whose bytes can be changed.
+/// A snapshot in a folder, whose bytes a test can change.
 struct Kept {
     mount: tempfile::TempDir,
     saved: SavedReport,
@@ -114,14 +114,14 @@ impl Kept {
         request(self.store(), &self.saved.key, level, self.scratch.path())
     }
 
-    /// What is found broken is recorded, and the last one of several says so.
+    /// Checks that a verification finds the snapshot broken and records that, and that the last of several proofs shows it.
     async fn broken(&self, request: VerifyRequest, says: &str) {
         let level = request.level;
         let error = verified(request).await.expect_err("was verified");
         assert_eq!(error.class(), ExitClass::Corrupt, "{error}");
         assert!(error.message().contains(says), "{says:?} is not in: {error}");
         let proof = newest(self.store()).await;
-        // Of data that is missing or cut a list says itself what it is.
+        // For missing or cut data the list itself shows the fault.
         if let Some(proof) = proof {
             assert_eq!((proof.level, proof.passed), (level, false));
         }
@@ -186,7 +186,7 @@ async fn what_is_good_is_proven_through_both_kinds_of_store() {
     }
 }
 
-/// As after a download with any tool.
+/// Like a snapshot after a download with any tool.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_data_object_on_this_disk_is_read_as_it_was_stored() {
     let etcd = Etcd::start().await;
@@ -274,7 +274,7 @@ async fn a_manifest_that_claims_something_else_is_not_believed() {
     let error = verified(kept.request(ProofLevel::Stored)).await.unwrap_err();
     assert!(error.class() == ExitClass::Corrupt && error.message().contains("did not write this manifest"), "{error}");
 
-    // A manifest of the first version says nothing of the contents: that is told, and no failure.
+    // A manifest of the first version lacks the contents: the report says so, without a failure.
     let mut first = good.clone();
     first.as_object_mut().unwrap().remove("contents");
     fs::write(&at, first.to_string()).unwrap();
@@ -366,7 +366,7 @@ async fn every_line_of_etcd_is_drilled_and_one_with_users_too() {
         assert!(found.proof.left_out[0].contains("authentication enabled"), "{line}: {found:?}");
         assert_eq!(files(kept.scratch.path()), [] as [&str; 0]);
     }
-    // A newer one is not read by an older etcd.
+    // An older etcd does not read the data of a newer one.
     let etcd = Etcd::of("3.7").await;
     etcd.fill(3, 10).await;
     let kept = Kept::of(&etcd, Compression::Zstd, false).await;
@@ -391,7 +391,7 @@ async fn a_drill_without_room_or_programs_is_refused_before_anything_is_read() {
     assert!(error.class() == ExitClass::Config && error.message().contains("etcdutl"), "{error}");
 }
 
-/// A folder with an etcd and an etcdutl that do this, and tell their version as they are.
+/// A folder with an etcd and an etcdutl that run these scripts, and print the versions of the real ones.
 fn programs(etcd: &str, etcdutl: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, does) in [("etcd", etcd), ("etcdutl", etcdutl)] {
@@ -400,8 +400,7 @@ fn programs(etcd: &str, etcdutl: &str) -> tempfile::TempDir {
     folder
 }
 
-/// What is done in the place of the first etcd of a drill: somebody else's has its ports before it, answers there, and is
-/// gone after a while.
+/// Script in place of the first etcd of a drill: another etcd has its ports already, answers there, and ends after a while.
 const COMES_SECOND: &str = r#"if [ ! -e OTHER ]; then
     for arg in "$@"; do
         case $arg in
@@ -420,7 +419,7 @@ const COMES_SECOND: &str = r#"if [ ! -e OTHER ]; then
 fi
 exec $real "$@""#;
 
-/// Drills run beside one another, and beside other programs: ports that were free are somebody else's a moment later.
+/// Drills run beside one another, and beside other programs: a free port may belong to another process a moment later.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drill_is_not_misled_by_another_s_etcd_at_its_port() {
     let etcd = Etcd::start().await;
@@ -435,7 +434,7 @@ async fn a_drill_is_not_misled_by_another_s_etcd_at_its_port() {
     assert_eq!((&found.proof.proven[..], found.proof.passed), (&DRILLED[..], true), "{found:?}");
 }
 
-/// A drill may go wrong for many reasons, and few of them are the snapshot's: it is passed over by nobody for the others.
+/// A drill may fail for many reasons, and few of them concern the snapshot: only those are recorded against it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_drill_stumbles_over_is_not_held_against_the_snapshot() {
     const AS_IT_IS: &str = "exec $real \"$@\"";
@@ -470,7 +469,7 @@ async fn what_a_drill_stumbles_over_is_not_held_against_the_snapshot() {
         unharmed(programs(AS_IT_IS, does), class, &["etcdutl could not restore", says]).await;
     }
 
-    // A disk that gives other bytes back: of the snapshot, and of what was restored, which etcd serves as well as any.
+    // A disk that returns other bytes: of the snapshot, and of the restored database, which etcd serves as well as any.
     for does in [
         "/bin/sed -i s/k1/k9/ \"$3\"; exec $real \"$@\"",
         "$real \"$@\" && for arg; do case $arg in --data-dir=*) /bin/sed -i s/k1/k9/ \"${arg#*=}/member/snap/db\";; esac; done",
@@ -478,7 +477,7 @@ async fn what_a_drill_stumbles_over_is_not_held_against_the_snapshot() {
         unharmed(programs(AS_IT_IS, does), ExitClass::Refused, &["returns other bytes", "is intact"]).await;
     }
 
-    // Programs that do not belong together, or are not what they are called, are told before anything is read.
+    // Programs of different versions, or with wrong names, are reported before anything is read.
     let links = |etcd: PathBuf, etcdutl: PathBuf| {
         let folder = tempfile::tempdir().unwrap();
         symlink(etcd, folder.path().join("etcd")).unwrap();
@@ -490,11 +489,11 @@ async fn what_a_drill_stumbles_over_is_not_held_against_the_snapshot() {
     let other = links(bin("etcdctl"), bin("etcdutl"));
     unharmed(other, ExitClass::Config, &["prints no etcd version"]).await;
 
-    // etcdutl hashes the copy that it has made: where the file is as it was proven, the disk is to blame.
+    // etcdutl hashes its own copy: where the file matches its proof, the disk is at fault.
     let copied = programs(AS_IT_IS, "echo 'Error: expected sha256 [1], got [2]' >&2; exit 1");
     unharmed(copied, ExitClass::Refused, &["expected sha256", "returns other bytes", "is intact"]).await;
 
-    // What else etcdutl finds wrong with the bytes is.
+    // Every other error of etcdutl about the bytes counts against the snapshot.
     let programs = programs(AS_IT_IS, "echo 'Error: snapshot missing hash but --skip-hash-check=false' >&2; exit 1");
     kept.broken(drill(programs.path()), "snapshot missing hash").await;
     assert_eq!(proofs(&kept.folder()).len(), 1);

@@ -1,4 +1,4 @@
-//! The volume that a restore is given: what is on it, what is not, and what it does to what is written there.
+//! The volume of a restore: its contents, its missing parts, and bytes that it returns differently.
 
 use std::fs;
 
@@ -22,7 +22,7 @@ async fn what_is_on_the_volume_is_never_touched() {
         assert_eq!(error.class(), ExitClass::Refused, "{foreign}: {error}");
         assert_eq!(files(volume.path()), [foreign]);
     }
-    // Complete, but for somebody else or from another attempt.
+    // Complete, but for another member or from another attempt.
     let volume = tempfile::tempdir().unwrap();
     let request = restore_request(stored.flags(), &stored.saved.key, volume.path());
     restore::run(request.clone()).await.unwrap();
@@ -58,12 +58,12 @@ async fn an_empty_volume_is_filled_only_while_that_is_allowed() {
     }
     fs::write(&annotations, format!("{MAY_START_EMPTY}=\"{CLAIM}\"\n")).unwrap();
     assert!(!restore::run(request.clone()).await.unwrap().already);
-    // Complete: the permission is not needed any more.
+    // Complete: the restore needs no permission any more.
     fs::write(&annotations, "").unwrap();
     assert!(restore::run(request).await.unwrap().already);
 }
 
-/// By hand the same words may be given as a restore's UID again: a complete volume is that of what it holds.
+/// By hand the same restore UID may be given twice: a complete volume counts only for the snapshot that it holds.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_complete_volume_is_not_taken_for_another_snapshots() {
     let etcd = Etcd::start().await;
@@ -92,7 +92,7 @@ async fn a_complete_volume_is_not_taken_for_another_snapshots() {
     }
 }
 
-/// Bytes that were proven on their way and come back otherwise are the disk's fault, and another attempt's to mend.
+/// Bytes that were proven on their way and come back changed are the disk's fault, and another attempt may succeed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_that_gives_other_bytes_back_is_told_and_the_snapshot_is_not_accused() {
     let etcd = Etcd::start().await;
@@ -112,7 +112,7 @@ async fn a_volume_that_gives_other_bytes_back_is_told_and_the_snapshot_is_not_ac
     }
 }
 
-/// Told before anything is read of a snapshot of ours, and of a raw file as soon as it is known what is in use of it.
+/// Reported before the data of a Holdfast snapshot are read, and of a raw file once the size of its used part is known.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_etcd_would_take_no_write_into_is_refused() {
     let etcd = Etcd::start().await;
@@ -121,7 +121,7 @@ async fn a_database_that_etcd_would_take_no_write_into_is_refused() {
     let used = stored.saved.db_bytes;
     let snapshot = fs::read(stored.data()).unwrap();
     fs::write(stored.mount.path().join("raw.db"), &snapshot).unwrap();
-    // A member's own file grows ahead of what is in use.
+    // A member's own file is larger than its used part.
     let mut file = snapshot[..snapshot.len() - 32].to_vec();
     file.resize(file.len() + (4 << 20), 0);
     fs::write(stored.mount.path().join("member.db"), file).unwrap();
@@ -142,7 +142,7 @@ async fn a_database_that_etcd_would_take_no_write_into_is_refused() {
             change(used + 1)(&mut request);
             restore::run(request).await.unwrap();
         }
-        // Refusing it takes nothing from anybody.
+        // The refusal deletes nothing.
         let folder = tempfile::tempdir().unwrap();
         let volume = folder.path().join("volume");
         fs::create_dir(&volume).unwrap();

@@ -28,11 +28,11 @@ use crate::operator::tls::{Data, entry, parse};
 use crate::plan::certificate::{Contents, Issue, Leaf, Origin, Plane, files};
 
 const DAY: Duration = Duration::from_hours(24);
-/// Life of a CA.
+/// Lifetime of a CA.
 const CA_LIFE: Duration = DAY.saturating_mul(3650);
-/// Life of every other certificate.
+/// Lifetime of every other certificate.
 const LEAF_LIFE: Duration = DAY.saturating_mul(90);
-/// Certificates begin so long ago, for clocks that are behind.
+/// Certificates are valid from this long before their issue, for clocks that are behind.
 const BACKDATED: Duration = Duration::from_hours(1);
 
 /// Writes a Secret of certificates.
@@ -68,7 +68,7 @@ pub(super) async fn issue(ctx: &Context, actor: &Actor, wanted: &Issue) -> Resul
             let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
             match ctx.writing("Secret", "create", &name, api.create(&params, &secret)).await {
                 Ok(_) => Ok(Done::Applied),
-                // What is there is looked at by the next pass, and never overwritten unseen.
+                // The next pass reads the Secret. This pass does not overwrite an object that it has not read.
                 Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_already_exists()) => {
                     Err(Error::Stale(format!("Secret {name} is there since")))
                 }
@@ -119,12 +119,12 @@ async fn signer(ctx: &Context, actor: &Actor, secret: &str, fingerprint: &str) -
     Ok(Signer { issuer, certificate: ByteString(entry(&data, files::CA.certificate).to_vec()) })
 }
 
-/// The CA that the plan saw, read live.
+/// The Secret of the CA that the plan saw, read live.
 async fn ca_data(ctx: &Context, actor: &Actor, secret: &str, fingerprint: &str) -> Result<Data, Error> {
     let api: Api<Secret> = Api::namespaced(ctx.read.0.clone(), &actor.namespace);
     let found = ctx.reading(|| format!("get Secret {secret}"), api.get(secret)).await?;
     let data = found.data.clone().unwrap_or_default();
-    // I15: a CA that was exchanged since the plan was made signs nothing.
+    // I15: a CA that was exchanged after the plan was made signs nothing.
     if parse::first_fingerprint(entry(&data, files::CA.certificate)).as_deref() == Some(fingerprint) {
         Ok(data)
     } else {
@@ -132,7 +132,7 @@ async fn ca_data(ctx: &Context, actor: &Actor, secret: &str, fingerprint: &str) 
     }
 }
 
-/// A certificate that the plan judged, read live: what was exchanged since is not copied (I15).
+/// The certificate that the plan judged, read live. A certificate that was exchanged since is not copied (I15).
 async fn source(ctx: &Context, actor: &Actor, secret: &str, contents: &str) -> Result<Data, Error> {
     let api: Api<Secret> = Api::namespaced(ctx.read.0.clone(), &actor.namespace);
     let found = ctx.reading(|| format!("get Secret {secret}"), api.get(secret)).await?;
@@ -149,7 +149,7 @@ fn fill(leaves: &[Leaf], signers: &BTreeMap<Plane, Signer>, sources: &BTreeMap<&
         if let Origin::Copied(secret) = &leaf.origin {
             let source = sources.get(secret.as_str()).ok_or_else(|| Error::Internal("no source".to_owned()))?;
             let copy = |file: &str| ByteString(entry(source, file).to_vec());
-            // In a member the file is the servers'.
+            // In a Secret of a member this file is the CA of the servers.
             if leaf.files != files::ETCDCTL {
                 data.insert(leaf.files.ca.to_owned(), copy(files::CLIENT.ca));
             }
@@ -170,7 +170,7 @@ fn fill(leaves: &[Leaf], signers: &BTreeMap<Plane, Signer>, sources: &BTreeMap<&
 fn ca(name: &str, plane: Plane) -> Result<Data, rcgen::Error> {
     let key = KeyPair::generate()?;
     let mut params = params(vec![], CA_LIFE)?;
-    // With a number: two CAs of one cluster are told apart by the names that a server sends in its handshake.
+    // The random number gives two CAs of one cluster different names: a server sends these names in its handshake.
     let number: u32 = rand::random();
     params.distinguished_name.push(DnType::CommonName, format!("{name} {number:08x}"));
     params.distinguished_name.push(DnType::OrganizationName, format!("holdfast {}", plane.as_str()));
@@ -191,7 +191,7 @@ fn sign(leaf: &Leaf, issuer: &Issuer<'static, KeyPair>) -> Result<(ByteString, B
         params.distinguished_name.push(DnType::CommonName, name);
     }
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    // Each server is a client too: a peer of its peers, and of itself through the gateway.
+    // Each server is a client too: of its peers, and of itself through the gateway.
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     params.use_authority_key_identifier_extension = true;
     let certificate = params.signed_by(&key, issuer)?;
@@ -207,7 +207,7 @@ fn params(names: Vec<String>, life: Duration) -> Result<CertificateParams, rcgen
     Ok(params)
 }
 
-/// The library's words hold no key.
+/// The error of a certificate that rcgen could not make. rcgen's messages hold no key.
 fn unmade(error: &rcgen::Error) -> Error {
     Error::Internal(format!("a certificate cannot be made: {error}"))
 }

@@ -1,4 +1,5 @@
-//! POSTs an object. One of the same name that is already ours counts as done; a stranger's is left alone (I13).
+//! POSTs an object. An object of the same name that belongs to the actor counts as done; an object of another owner stays
+//! untouched (I13).
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -16,20 +17,20 @@ use crate::operator::error::Error;
 use crate::operator::observe::owned_by;
 use crate::operator::own_writes::OwnWrites;
 
-/// An object that the actor owns.
+/// Creates an object that the actor owns.
 pub(super) async fn owned<K>(ctx: &Context, actor: &Actor, object: &K) -> Result<Done, Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Serialize,
     K: std::fmt::Debug + Named,
 {
-    // An owner reference to anything but the object of this pass would let garbage collection take it away.
+    // With another owner in its reference the object would go with that owner: the garbage collector deletes it.
     if !owned_by(object, &actor.uid) {
         return Err(Error::Internal(format!("a new {} must belong to the object of its pass", K::KIND)));
     }
     post(ctx, actor, object, |there| owned_by(there, &actor.uid)).await
 }
 
-/// A claim: it has no owner reference, the member's UID stands in a label.
+/// Creates a claim. A claim has no owner reference; a label holds the member's UID.
 pub(super) async fn claim(ctx: &Context, actor: &Actor, claim: &PersistentVolumeClaim) -> Result<Done, Error> {
     let ours = |there: &PersistentVolumeClaim| there.labels().get(key::MEMBER_UID) == Some(&actor.uid);
     if !ours(claim) {
@@ -38,7 +39,7 @@ pub(super) async fn claim(ctx: &Context, actor: &Actor, claim: &PersistentVolume
     post(ctx, actor, claim, ours).await
 }
 
-/// The record of a run: it has no owner reference, the UID of the schedule of this pass stands in a label.
+/// Creates the record of a run. A record has no owner reference; a label holds the UID of the schedule of this pass.
 pub(super) async fn record(ctx: &Context, actor: &Actor, record: &EtcdSnapshot) -> Result<Done, Error> {
     if record.spec.run.is_none() || record.labels().get(key::SCHEDULE_UID) != Some(&actor.uid) {
         return Err(Error::Internal("a new record must name its run and the schedule of its pass".to_owned()));
@@ -75,15 +76,15 @@ where
     }
 }
 
-/// A kind that is written: its name as a constant, for metrics and messages, and the cache that shows the write.
+/// A kind that the operator writes: its name for metrics and messages, and the cache that shows the write.
 pub(super) trait Named: Sized {
-    /// The kind.
+    /// Name of the kind.
     const KIND: &'static str;
-    /// The next pass waits for an object that was created.
+    /// Lets the next pass wait until the cache shows the new object.
     fn note_created(own: &OwnWrites, written: &Self);
-    /// The next pass waits for a change.
+    /// Lets the next pass wait until the cache shows the change.
     fn note_changed(own: &OwnWrites, written: &Self);
-    /// The next pass waits for the end of an object.
+    /// Lets the next pass wait until the cache shows the deletion.
     fn note_gone(own: &OwnWrites, namespace: &str, name: &str, uid: &str);
 }
 
@@ -116,7 +117,7 @@ named! {
     PodDisruptionBudget => "PodDisruptionBudget",
 }
 
-/// No cache: it is read live in each pass that needs it.
+/// No cache: each pass that needs the object reads it live.
 impl Named for ConfigMap {
     const KIND: &'static str = "ConfigMap";
     fn note_created(_: &OwnWrites, _: &Self) {}

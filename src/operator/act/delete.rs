@@ -1,5 +1,5 @@
-//! Deletes an object, gracefully: a live look first, then a DELETE that names the UID and the version that was looked
-//! at (I12). What is gone, or has become another object, is left alone.
+//! Deletes an object, gracefully: a live read first, then a DELETE with the UID and the resourceVersion of that read (I12).
+//! An absent object, or another object of the name, stays untouched.
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
@@ -18,12 +18,12 @@ use crate::operator::error::Error;
 use crate::operator::observe::owned_by;
 use crate::plan::Target;
 
-/// A Pod of the actor, or of one of its members.
+/// Deletes a Pod of the actor, or of one of its members.
 pub(super) async fn pod(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
     delete::<Pod>(ctx, actor, target, |pod| owned_by(pod, &actor.uid) || has(pod, key::CLUSTER_UID, &actor.uid)).await
 }
 
-/// A claim of the actor, or of one of its members (I4).
+/// Deletes a claim of the actor, or of one of its members (I4).
 pub(super) async fn claim(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
     delete::<PersistentVolumeClaim>(ctx, actor, target, |claim| {
         has(claim, key::MEMBER_UID, &actor.uid) || has(claim, key::CLUSTER_UID, &actor.uid)
@@ -31,17 +31,17 @@ pub(super) async fn claim(ctx: &Context, actor: &Actor, target: &Target) -> Resu
     .await
 }
 
-/// A disruption budget of the actor.
+/// Deletes a disruption budget of the actor.
 pub(super) async fn budget(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
     delete::<PodDisruptionBudget>(ctx, actor, target, |budget| owned_by(budget, &actor.uid)).await
 }
 
-/// A member of the actor.
+/// Deletes a member of the actor.
 pub(super) async fn member(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
     delete::<EtcdMember>(ctx, actor, target, |member| owned_by(member, &actor.uid)).await
 }
 
-/// A Job of the actor, or the run that the actor records: the run's owner is the `CronJob`, and its label is the operator's.
+/// Deletes a Job of the actor, or the run that the actor records: the `CronJob` owns the run, which has Holdfast's label.
 pub(super) async fn job(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
     delete::<Job>(ctx, actor, target, |job| {
         let run = has(job, key::MANAGED_BY, FIELD_MANAGER) && job.labels().contains_key(key::SCHEDULE);
@@ -50,7 +50,7 @@ pub(super) async fn job(ctx: &Context, actor: &Actor, target: &Target) -> Result
     .await
 }
 
-/// The record of a run of the actor of which nothing is stored: it failed, or this snapshot of it was removed.
+/// Deletes the record of a run without a stored snapshot: the run failed, or this snapshot of the run was removed.
 pub(super) async fn record(
     ctx: &Context,
     actor: &Actor,

@@ -1,4 +1,5 @@
-//! Applies a Service, a disruption budget or a `CronJob` on the server's side, and writes Secrets of certificates. What belongs to somebody else is left alone (I13).
+//! Applies Services, disruption budgets and `CronJob`s with server-side apply, and writes Secrets of certificates. Objects of
+//! other owners stay untouched (I13).
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -49,11 +50,11 @@ where
             )));
         }
         Some(there) => {
-            // With the UID in it, an object that was replaced meanwhile is a conflict and not ours by accident.
+            // With the UID, an object that was replaced meanwhile gives a conflict, and is never taken for the operator's own.
             wanted.meta_mut().uid = there.uid();
             PatchParams::apply(FIELD_MANAGER).force()
         }
-        // Not by force: should a stranger's object appear at this moment, its fields stay its own.
+        // Not by force: an object of another owner that appears at this moment keeps its fields.
         None => PatchParams::apply(FIELD_MANAGER),
     };
     let is_new = wanted.uid().is_none();
@@ -66,13 +67,14 @@ where
     Ok(())
 }
 
-/// The plan has seen that the Certificate is not there, or is of this owner. The API server compares the UID of the latter.
+/// Applies the Certificate of cert-manager. The plan saw that the object is absent, or that it belongs to this owner; the API
+/// server then compares the UID.
 async fn ask_cert_manager(ctx: &Context, actor: &Actor, metadata: &ObjectMeta, spec: &Value) -> Result<(), Error> {
     let kind = cert_manager();
     let api: Api<DynamicObject> = Api::namespaced_with(ctx.write.0.clone(), &actor.namespace, &kind);
     let name = metadata.name.clone().unwrap_or_default();
     let wanted = json!({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec});
-    // Not by force where nothing was seen: a stranger's object keeps its fields.
+    // Not by force where the plan saw no object: an object of another owner keeps its fields.
     let params = PatchParams::apply(FIELD_MANAGER);
     let params = if metadata.uid.is_some() { params.force() } else { params };
     ctx.writing("Certificate", "apply", &name, api.patch(&name, &params, &Patch::Apply(&wanted))).await?;

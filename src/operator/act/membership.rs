@@ -1,5 +1,5 @@
-//! The changes of etcd's own membership and alarms. Each goes to the leader's own server, right after a linearizable read of
-//! the membership through the same connection, and only when it is the etcd cluster the decision was about (I2, I11).
+//! Changes of etcd's membership and alarms. Each change goes to the leader's own server, right after a linearizable read of the
+//! membership through the same connection, and only when that etcd cluster has the expected cluster ID (I2, I11).
 
 use super::Done;
 use crate::operator::context::Context;
@@ -7,7 +7,7 @@ use crate::operator::error::Error;
 use crate::operator::etcd::{Address, Failure};
 use crate::plan::cluster::{Alarm, Membership};
 
-/// Adds a learner; one of this peer URL counts as done.
+/// Adds a learner; a listed member with this peer URL counts as done.
 pub(super) async fn add_learner(
     ctx: &Context,
     leader: Option<&Address>,
@@ -21,7 +21,7 @@ pub(super) async fn add_learner(
     change(ctx, "add a learner", "add", ctx.etcd.add_learner(at, peer_url)).await
 }
 
-/// Gives a learner its vote; a voter counts as done. Whether it has caught up is the leader's to judge.
+/// Gives a learner its vote; a voter counts as done. The leader judges whether the learner has caught up.
 pub(super) async fn promote(
     ctx: &Context,
     leader: Option<&Address>,
@@ -37,7 +37,7 @@ pub(super) async fn promote(
     change(ctx, "promote a learner", "promote", ctx.etcd.promote(at, member_id)).await
 }
 
-/// Asks a leader to hand the leadership over; one that does not lead any more counts as done.
+/// Asks a leader to hand the leadership over; a member that does not lead any more counts as done.
 pub(super) async fn move_leader(
     ctx: &Context,
     leader: Option<&Address>,
@@ -54,7 +54,7 @@ pub(super) async fn move_leader(
     change(ctx, "move the leadership", "move_leader", ctx.etcd.move_leader(at, to)).await
 }
 
-/// Removes a member; one that is not listed counts as done. A learner that got its vote meanwhile is another decision.
+/// Removes a member; an unlisted member counts as done. A learner that got its vote meanwhile needs a new decision.
 pub(super) async fn remove(
     ctx: &Context,
     leader: Option<&Address>,
@@ -72,7 +72,7 @@ pub(super) async fn remove(
     change(ctx, "remove a member", "remove", ctx.etcd.remove_member(at, member_id)).await
 }
 
-/// Clears the alarm of somebody who is no member; one that is not raised counts as cleared.
+/// Clears the alarm of an unlisted member; an alarm that is not raised counts as cleared.
 pub(super) async fn disarm(
     ctx: &Context,
     leader: Option<&Address>,
@@ -92,11 +92,11 @@ pub(super) async fn commit_entry(ctx: &Context, leader: Option<&Address>, cluste
         let (at, _) = look(ctx, leader, cluster_id).await?;
         change(ctx, "commit an entry", "revoke", ctx.etcd.commit_entry(at)).await
     };
-    // An entry that fails is no trouble of the cluster's: the next pass tries again.
+    // A failed entry does no harm to the cluster: the next pass tries again.
     Ok(committed.await.unwrap_or_else(|error| Done::NotYet(error.to_string())))
 }
 
-/// The membership at this moment, from the server that gets the change.
+/// Reads the membership now, from the server that gets the change.
 async fn look<'a>(
     ctx: &Context,
     leader: Option<&'a Address>,
@@ -121,7 +121,7 @@ async fn look<'a>(
     Ok((at, now))
 }
 
-/// Makes the change, if this process may write still. It has not begun before: a future does nothing until it is awaited.
+/// Makes the change, if this process may still write. The change starts here: a future does nothing before it is awaited.
 async fn change(
     ctx: &Context,
     what: &str,
@@ -138,7 +138,7 @@ async fn change(
     }
 }
 
-/// A clear no is a reason to ask again soon; silence leaves open what happened, and the next pass looks.
+/// Maps a refusal to a retry soon, and silence to an unknown result: the next pass reads the membership.
 fn refused(what: &str, failure: Failure) -> Result<Done, Error> {
     match failure {
         Failure::Refused(why) => Ok(Done::NotYet(why)),

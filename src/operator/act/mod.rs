@@ -1,5 +1,5 @@
-//! The single writer: carries out one act, guarded by what must still be true at that moment, and makes no choice of its
-//! own. Every act is one call that changes something.
+//! The single writer: carries out one act, guarded by preconditions that hold at that moment, and decides nothing. Every act is
+//! one call that changes one thing.
 //!
 //! | group | acts | verbs the operator needs |
 //! |---|---|---|
@@ -34,27 +34,27 @@ use crate::api::{
 use crate::plan::Act;
 use crate::plan::cluster::{Alarm, AlarmKind};
 
-/// For whom an act is done: the object of the pass.
+/// The object of the pass that carries out the act.
 #[derive(Clone, Debug)]
 pub(super) struct Actor {
-    /// Namespace of everything it may touch (I23).
+    /// Namespace of every object that the act may touch (I23).
     pub(super) namespace: String,
     /// Its UID.
     pub(super) uid: String,
 }
 
-/// What came of an act.
+/// Result of an act.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Done {
-    /// It was carried out.
+    /// The operator carried the act out.
     Applied,
-    /// It had been carried out before.
+    /// An earlier pass had carried the act out.
     Already,
-    /// The other side is not ready for it, and says why.
+    /// etcd is not ready for the act; the text is the reason.
     NotYet(String),
 }
 
-/// Carries out one act. `leader` is where etcd's own changes go.
+/// Carries out one act. `leader` receives the changes of etcd's membership.
 pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Address>, act: &Act) -> Result<Done, Error> {
     match act {
         Act::Latch(_) | Act::LatchPrune(_) | Act::LatchRemoval(_) => {
@@ -118,7 +118,7 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
     }
 }
 
-/// The act's name, for metrics and logs.
+/// Name of the act, for metrics and logs.
 pub(super) const fn label(act: &Act) -> &'static str {
     match act {
         Act::Latch(_) => "Latch",
@@ -164,7 +164,7 @@ pub(super) const fn label(act: &Act) -> &'static str {
     }
 }
 
-/// The reason of the act's Event, in a user's words; `None` for steps that only the log needs.
+/// The reason of the act's Event, in a user's words; `None` for steps that only the log shows.
 pub(super) fn event_reason(act: &Act) -> Option<&'static str> {
     match act {
         Act::Latch(latches) if latches.orphan.is_some() => None,
@@ -214,7 +214,7 @@ pub(super) fn event_reason(act: &Act) -> Option<&'static str> {
     }
 }
 
-/// What an act did, in one sentence, and the name of what it was about.
+/// The name of the act's object, and one sentence about the act.
 pub(super) fn told(act: &Act) -> (String, String) {
     let named = |name: &Option<String>| name.clone().unwrap_or_default();
     match act {
@@ -283,7 +283,7 @@ pub(super) fn told(act: &Act) -> (String, String) {
     }
 }
 
-/// How far the latch is that a Job needs before it removes snapshots.
+/// The progress of the latch that a Job needs before it removes snapshots.
 fn latched_prune(run: &PruneRun) -> String {
     match &run.protects {
         None => format!("may remove snapshots of {}", run.lineage),
@@ -293,7 +293,7 @@ fn latched_prune(run: &PruneRun) -> String {
     }
 }
 
-/// Which alarm it was, and why nobody needs it any more.
+/// The cleared alarm, and the reason why the alarm was obsolete.
 fn cleared(alarm: &Alarm) -> String {
     let (kind, member) = (alarm.kind.as_str(), alarm.member_id);
     let why = match alarm.kind {
@@ -306,7 +306,7 @@ fn cleared(alarm: &Alarm) -> String {
     format!("cleared the {kind} alarm of {member:x}, {why}")
 }
 
-/// That it is the newest one, what may be missing in it, and what is newer and cannot be restored.
+/// The snapshot's rank as the newest, the data that may be missing in it, and newer snapshots that cannot be restored.
 fn newest(restoring: &Restoring) -> String {
     let Some(Newest { taken_at, passed_over, without_quorum, .. }) = &restoring.newest else { return String::new() };
     let alone = if *without_quorum { " without a quorum: acknowledged writes may be missing" } else { "" };

@@ -1,5 +1,5 @@
-//! Small changes to one object each. Every patch carries the UID and the resourceVersion of the decision, so that it
-//! fails with a conflict when the object has changed since (I12).
+//! Changes one object with one small patch. Every patch carries the UID and the resourceVersion of the decision, so that the patch
+//! of an object that changed since fails with a conflict (I12).
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(super) async fn latch(
     patch::<EtcdMember>(ctx, actor, target, json!({"spec": {field: value}})).await
 }
 
-/// Tells a Pod of its member's `spec.startCount` and `spec.joined`.
+/// Copies the member's `spec.startCount` and `spec.joined` to its Pod.
 pub(super) async fn mark_started(
     ctx: &Context,
     actor: &Actor,
@@ -42,7 +42,7 @@ pub(super) async fn mark_started(
     patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": annotations}})).await
 }
 
-/// Removes the permission to start on an empty volume from a Pod, and says why: its member has joined.
+/// Removes the permission to start on an empty volume from a Pod, and records the reason: its member has joined.
 pub(super) async fn forbid_empty_start(
     ctx: &Context,
     actor: &Actor,
@@ -63,7 +63,7 @@ pub(super) async fn set_role(ctx: &Context, actor: &Actor, target: &Target, role
     patch::<Pod>(ctx, actor, target, json!({"metadata": {"labels": {key::ROLE: role}}})).await
 }
 
-/// Puts labels of a Pod back.
+/// Restores labels of a Pod.
 pub(super) async fn relabel(
     ctx: &Context,
     actor: &Actor,
@@ -73,7 +73,7 @@ pub(super) async fn relabel(
     patch::<Pod>(ctx, actor, target, json!({"metadata": {"labels": labels}})).await
 }
 
-/// Removes our finalizer, and no other.
+/// Removes Holdfast's finalizer, and no other.
 pub(super) async fn release<K>(ctx: &Context, actor: &Actor, target: &Target, ours: &str) -> Result<Done, Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug + Named,
@@ -83,11 +83,11 @@ where
     if others.len() == there.finalizers().len() {
         return Ok(Done::Already);
     }
-    // A merge patch replaces the list: the version in it keeps a finalizer that somebody adds meanwhile.
+    // A merge patch replaces the list. The resourceVersion in the patch protects a finalizer that another writer adds meanwhile.
     patch::<K>(ctx, actor, target, json!({"metadata": {"finalizers": others}})).await
 }
 
-/// Adds our finalizer.
+/// Adds Holdfast's finalizer.
 pub(super) async fn hold<K>(ctx: &Context, actor: &Actor, target: &Target, ours: &str) -> Result<Done, Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug + Named,
@@ -100,7 +100,7 @@ where
     patch::<K>(ctx, actor, target, json!({"metadata": {"finalizers": all}})).await
 }
 
-/// The object as it is now, if it is still the same.
+/// The object as it is now; `None` where it is gone or another object has the name.
 async fn get<K>(ctx: &Context, actor: &Actor, target: &Target) -> Result<Option<K>, Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug + Named,
@@ -121,12 +121,12 @@ where
     let written =
         ctx.writing(K::KIND, "patch", &target.name, api.patch(&target.name, &params, &Patch::Merge(&change))).await?;
     K::note_changed(&ctx.own, &written);
-    // The API server stores nothing where a patch changes nothing, also where an admission policy has taken the change out.
+    // The API server stores nothing where a patch changes nothing, or where an admission policy removed the change.
     let changed = written.resource_version().as_ref() != Some(&target.resource_version);
     Ok(if changed { Done::Applied } else { Done::Already })
 }
 
-/// The change with the identity it was decided on: another object of the name, or a newer version, is a conflict.
+/// The change with UID and resourceVersion of the decision: another object of the name, or a newer version, gives a conflict.
 fn guarded(mut change: Value, target: &Target) -> Value {
     if !change["metadata"].is_object() {
         change["metadata"] = json!({});

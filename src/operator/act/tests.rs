@@ -1,4 +1,4 @@
-//! What acts send, and what they leave alone.
+//! The requests that acts send, and the objects that acts leave alone.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ fn owned_pod(owner: &str) -> Value {
     }})
 }
 
-/// The object as a write has left it.
+/// The object as it is after a write.
 fn newer(mut object: Value) -> Value {
     object["metadata"]["resourceVersion"] = json!("8");
     object
@@ -118,7 +118,7 @@ async fn patches_carry_their_guard() {
     assert_eq!(writes[0].body, json!({"metadata": {"uid": "u1", "resourceVersion": "7", "labels": {"a": "b"}}}));
     let (result, _) = done(vec![("PATCH", PODS, 409, refusal(409, "Conflict"))], admit()).await;
     assert_eq!(result, Err(Class::Conflict));
-    // The API server stores nothing where an admission policy has taken the change out.
+    // The API server stores nothing where an admission policy removes the change.
     let (result, _) = done(vec![("PATCH", PODS, 200, owned_pod("m1"))], admit()).await;
     assert_eq!(result, Ok(Done::Already));
 }

@@ -1,7 +1,7 @@
-//! One connection for each member's Pod, dialled when first used, and the calls we make on it.
+//! One connection for each member's Pod, dialled by its first call, and the operator's calls on it.
 //!
-//! A client with several endpoints would balance calls between them; what a member says of itself, and a read that must
-//! come from the same server as the list after it, need exactly one.
+//! A client with several endpoints would balance calls between them. A member's status needs that member's server, and a
+//! linearizable read has to come from the same server as the member list after it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,27 +24,27 @@ use crate::plan::cluster::{Alarm, AlarmKind, Answer, KeyHash, Listed, Membership
 const CONNECT: Duration = Duration::from_secs(2);
 /// Deadline of reads. A linearizable read without a quorum never answers.
 const READ: Duration = Duration::from_secs(2);
-/// Deadline of a hash: 8 GiB are read in it from a disk of 400 MiB/s.
+/// Deadline of a hash: etcd reads 8 GiB in this time from a disk of 400 MiB/s.
 const HASH: Duration = Duration::from_secs(20);
 /// Deadline of membership changes: they go through the log and the disks of a quorum.
 const CHANGE: Duration = Duration::from_secs(5);
 
-/// What etcd answers to a client without a login, when authentication is enabled (etcd: `ErrUserEmpty`).
+/// etcd's message to a client without a login, when authentication is enabled (etcd: `ErrUserEmpty`).
 const USER_EMPTY: &str = "etcdserver: user name is empty";
 
-/// The same to a client whose certificate names a user that etcd does not know (etcd: `ErrPermissionDenied`).
+/// etcd's message to a client whose certificate names a user that etcd does not know (etcd: `ErrPermissionDenied`).
 const NO_PERMISSION: &str = "etcdserver: permission denied";
 
-/// Why a call had no good answer.
+/// Reason why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::operator) enum Failure {
-    /// etcd answered, and said no.
+    /// etcd answered with an error.
     #[error("etcd says: {0}")]
     Refused(String),
-    /// etcd answered, and requires a login.
+    /// etcd answered that it requires a login.
     #[error("etcd says: {USER_EMPTY}")]
     LoginRequired,
-    /// Nobody answered in time; the call may have been carried out.
+    /// No answer within the deadline; etcd may have carried the call out.
     #[error("no answer within {} s", .0.as_secs())]
     Silent(Duration),
     /// No connection.
@@ -52,16 +52,16 @@ pub(in crate::operator) enum Failure {
     Unreachable(String),
 }
 
-/// What one member's server said.
+/// Answer of one member's server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Said {
-    /// Of itself.
+    /// The member's status.
     pub(super) answer: Answer,
-    /// The alarms it knows of.
+    /// The alarms that the member knows of.
     pub(super) alarms: Vec<Alarm>,
 }
 
-/// The connections, and what is remembered of the members. Losing all of it costs a deadline or a hash for each member.
+/// The connections, the silent Pods and the hashes. Losing them costs a deadline or a hash for each member.
 #[derive(Clone, Default)]
 pub(in crate::operator) struct Pool {
     open: Arc<Mutex<HashMap<Address, Client>>>,
@@ -76,7 +76,7 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// The connection to a member's Pod; dialled by its first call.
+    /// Returns the connection to a member's Pod; its first call dials.
     async fn client(&self, at: &Address) -> Result<Client, Failure> {
         if let Some(client) = self.lock().get(at) {
             return Ok(client.clone());
@@ -93,12 +93,12 @@ impl Pool {
         Ok(client)
     }
 
-    /// Forgets a Pod that is gone, and closes the connections to it.
+    /// Forgets a deleted Pod, and closes the connections to it.
     pub(in crate::operator) fn forget(&self, pod_uid: &str) {
         self.retain(|known| known != pod_uid);
     }
 
-    /// Keeps only what is of these Pods.
+    /// Forgets all Pods but these.
     pub(in crate::operator) fn keep(&self, pod_uids: &std::collections::HashSet<String>) {
         self.retain(|known| pod_uids.contains(known));
     }
@@ -122,14 +122,14 @@ impl Pool {
             Some(Ok(answer)) => Ok(answer),
             Some(Err(error)) => Err(told(&error)),
             None => {
-                // A connection that went silent (the node is gone) would stay so: the next call dials again.
+                // A connection that went silent (the node is gone) would stay silent: the next call dials again.
                 self.lock().retain(|open, _| open.pod_uid != at.pod_uid);
                 Err(Failure::Silent(limit))
             }
         }
     }
 
-    /// What a member's server says of itself. Also learners answer, and members without a leader.
+    /// Reads a member's own status. Learners answer too, and so do members without a leader.
     pub(super) async fn status(&self, at: &Address) -> Result<Said, Failure> {
         let said = self.call(at, READ, |mut client| async move { client.status().await }).await?;
         let header = said.header().ok_or_else(|| Failure::Unreachable("an answer without a header".to_owned()))?;
@@ -146,8 +146,8 @@ impl Pool {
         Ok(Said { answer, alarms: said.errors().iter().filter_map(|text| alarm(text)).collect() })
     }
 
-    /// The membership as one member knows it, right after a linearizable read through the same connection: the member
-    /// list alone could be an old one of a member that was cut off.
+    /// Reads the membership from one member, right after a linearizable read through the same connection: without that read the
+    /// list may be an old list of a member that was cut off.
     pub(in crate::operator) async fn membership(
         &self,
         at: &Address,
@@ -155,7 +155,7 @@ impl Pool {
     ) -> Result<Membership, Failure> {
         let (read, listed) = self
             .call(at, READ, |mut client| async move {
-                // Any key will do; one byte that the API server and users do not write. Nothing is returned but a count.
+                // Any key will do: one byte that neither the API server nor users write. etcd returns a count only.
                 let read = client.get("\0", Some(GetOptions::new().with_count_only())).await?;
                 Ok((read, client.member_list().await?))
             })
@@ -179,11 +179,11 @@ impl Pool {
         Ok(Membership { cluster_id, leader, members, alarms: vec![] })
     }
 
-    /// The hash of a member's key space. The member reads its whole database for it.
+    /// Reads the hash of a member's key space. The member reads its whole database for it.
     pub(super) async fn read_hash(&self, at: &Address) -> Result<KeyHash, Failure> {
         let said = self.call(at, HASH, |mut client| async move { client.hash_kv(0).await }).await?;
         let at_once = said.header().map_or(0, etcd_client::ResponseHeader::revision);
-        // Before 3.6 an answer names only the revision of its moment.
+        // Before 3.6 an answer has no revision of the hash, only the revision at the time of the answer.
         let revision = if said.hash_revision() > 0 { said.hash_revision() } else { at_once };
         Ok(KeyHash { revision, compact_revision: said.compact_version(), hash: said.hash() })
     }
@@ -196,7 +196,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Clears an alarm. That it is not raised is no error (etcd: `alarmStore.Deactivate`).
+    /// Clears an alarm. Without a raised alarm etcd answers without an error (etcd: `alarmStore.Deactivate`).
     pub(in crate::operator) async fn disarm(&self, at: &Address, alarm: &Alarm) -> Result<(), Failure> {
         let mut options = AlarmOptions::new();
         options.with_member(alarm.member_id);
@@ -211,7 +211,7 @@ impl Pool {
     }
 
     /// Commits one entry that changes nothing: etcd revokes a lease through the log, and no lease has the ID 0 (etcd:
-    /// `lease.NoLease`). etcd's answer is that it did not find the lease.
+    /// `lease.NoLease`). etcd answers that it did not find the lease.
     pub(in crate::operator) async fn commit_entry(&self, at: &Address) -> Result<(), Failure> {
         match self.call(at, CHANGE, |mut client| async move { client.lease_revoke(0).await }).await {
             Ok(_) => Ok(()),
@@ -239,22 +239,22 @@ impl Pool {
     }
 }
 
-/// One alarm out of `Status.errors`, where etcd prints them (`memberID:123 alarm:NOSPACE`). The Alarm call itself would
-/// put an entry in the log of the cluster each time, even to only read: a poll must not write.
+/// Parses one alarm out of `Status.errors`, where etcd prints them (`memberID:123 alarm:NOSPACE`). The Alarm call would put an
+/// entry in the cluster's log each time, even to read: a poll must not write.
 fn alarm(text: &str) -> Option<Alarm> {
     let kind = AlarmKind::ALL.into_iter().find(|kind| text.contains(&format!("alarm:{}", kind.as_str())))?;
     let member_id = text.split_whitespace().find_map(|word| word.strip_prefix("memberID:")?.parse().ok()).unwrap_or(0);
     Some(Alarm { member_id, kind })
 }
 
-/// What a client error means for us.
+/// Maps a client's error to a failure.
 fn told(error: &ClientError) -> Failure {
     match error {
         ClientError::GRpcStatus(status) if [USER_EMPTY, NO_PERMISSION].contains(&status.message()) => {
             Failure::LoginRequired
         }
         ClientError::GRpcStatus(status) => match status.code() {
-            // tonic's own codes for a broken connection carry no message of etcd's.
+            // tonic's codes for a broken connection, without a message of etcd.
             Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal
                 if !status.message().starts_with("etcdserver: ") =>
             {
@@ -266,7 +266,7 @@ fn told(error: &ClientError) -> Failure {
     }
 }
 
-/// What caused an error: the outer text alone says only "transport error". rustls' words for a certificate hold its bytes.
+/// The innermost cause of an error: the outer text is only "transport error". rustls' text for a certificate holds its bytes.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut innermost = error;
     while let Some(cause) = innermost.source() {
@@ -314,7 +314,7 @@ mod tests {
             Address { member: "m".to_owned(), pod_uid: "u".to_owned(), ip: "127.0.0.1".parse().unwrap(), tls: None };
         let pool = Pool::default();
         let mut quickest = Duration::MAX;
-        // A machine may stand still, and hardly three times.
+        // The machine may stall, but hardly three times.
         for _ in 0..3 {
             let begun = clock::instant();
             let failure = pool.status(&at).await.unwrap_err();

@@ -1,7 +1,7 @@
-//! The hashes of the members' key spaces. Each member reads its whole database for one, so they are read beside the passes,
-//! and one answer holds for five minutes while the same alarms stand: etcd takes no write meanwhile.
+//! The hashes of the members' key spaces. A member reads its whole database for a hash, so the operator reads hashes beside the
+//! passes, and a hash counts for five minutes while the same alarms stand: etcd takes no write meanwhile.
 //!
-//! Decides that a hash is missing only where its member was asked and gave none: while members are asked, nothing is known.
+//! Decides that a hash is missing only after its member was asked and gave none: while members are asked, no hash is known.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,13 +12,13 @@ use crate::operator::aged::{Aged, FRESH};
 use crate::operator::clock::{self, Instant};
 use crate::plan::cluster::KeyHash;
 
-/// A member that gave no hash is asked again after this time.
+/// Wait before the next question to a member that gave no hash.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// So long it counts that a member gave no hash: until the next questions have ended.
+/// A member without a hash counts as asked for this long: until the next questions have ended.
 const COUNTS: Duration = Duration::from_mins(1);
 
-/// What is known of hashes.
+/// The hashes that the operator has read.
 #[derive(Default)]
 pub(super) struct Hashes(Mutex<Known>);
 
@@ -29,18 +29,18 @@ struct Known {
     rounds: HashMap<Question, Round>,
 }
 
-/// Which Pods are asked, and under which alarms.
+/// The Pods that are asked, and the alarms that stand.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Question {
     pods: Vec<String>,
     alarms: String,
 }
 
-/// Members that are asked side by side.
+/// The members of one question, asked in parallel.
 struct Round {
     begun: Instant,
     runs: bool,
-    /// When the last one ended, and the Pods that gave no hash in it.
+    /// End of the last round, and the Pods that gave no hash in it.
     ended: Option<(Instant, Vec<String>)>,
 }
 
@@ -49,7 +49,7 @@ impl Hashes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps what is of these Pods.
+    /// Forgets all Pods but these.
     pub(super) fn retain(&self, kept: impl Fn(&str) -> bool) {
         let mut known = self.lock();
         known.hashes.retain(&kept);
@@ -67,8 +67,9 @@ impl Known {
     }
 }
 
-/// The hash of each member's key space, of those that gave one; none while members are asked beside the pass, which ends with
-/// `news`. Without an alarm `CORRUPT` nothing is asked, and what was known is forgotten.
+/// Returns the hash of each member's key space, without the members that gave none; an empty map while members are asked beside
+/// the pass. The end of that round calls `news`. Without a `CORRUPT` alarm no member is asked, and the earlier hashes are
+/// forgotten.
 pub(in crate::operator) fn hashes(
     pool: &Pool,
     members: &[Address],
@@ -107,7 +108,7 @@ async fn read(pool: Pool, members: Vec<Address>, question: Question, begun: Inst
     let all = members.iter().map(async |at| (at, pool.read_hash(at).await));
     let all = futures::future::join_all(all).await;
     let mut known = pool.hashes.lock();
-    // Where the round is not remembered any more the members may take writes again.
+    // A forgotten round: its alarm was cleared, and the members may take writes again.
     let Some(round) = known.rounds.get_mut(&question).filter(|round| round.begun == begun) else { return };
     let silent = all.iter().filter(|(_, hash)| hash.is_err()).map(|(at, _)| at.pod_uid.clone()).collect();
     (round.runs, round.ended) = (false, Some((clock::instant(), silent)));
@@ -148,7 +149,7 @@ mod tests {
         assert_eq!(hashes(&pool, &members, Some("12"), &nothing()), BTreeMap::new(), "writes came in between");
     }
 
-    /// A voter without a hash would count as one whose data differ.
+    /// A voter without a hash would count as a voter with different data.
     #[tokio::test]
     async fn a_hash_is_missing_only_after_its_member_was_asked() {
         let (pool, members) = (Pool::default(), [at("a"), at("b")]);
@@ -167,7 +168,7 @@ mod tests {
         assert_eq!(ask(&news), BTreeMap::from([("a".to_owned(), hash)]), "b gave none");
     }
 
-    /// A hash that was read while the alarm was cleared says nothing under the next alarm.
+    /// A hash that was read while the alarm was cleared proves nothing under the next alarm.
     #[tokio::test]
     async fn a_round_that_ends_after_its_alarm_is_not_noted() {
         let (pool, members) = (Pool::default(), [at("a")]);

@@ -1,8 +1,8 @@
-//! Talks to etcd: what its members say of themselves, what the membership is, and the two calls that change it.
+//! Calls to etcd: the status of each member, the membership, and the changes of both.
 //!
-//! Decides nothing about clusters. Every answer says which member of which etcd cluster it came from, every silence is
-//! `Seen::Unknown` with its cause, and every call ends within its deadline. What takes long, silence and hashes, is asked
-//! beside the passes: a dead cluster must not hold up others.
+//! Decides nothing about clusters. Every answer names its member and its etcd cluster, every silence is `Seen::Unknown` with
+//! its cause, and every call ends within its deadline. Silent Pods and hashes take long, so they are asked beside the passes:
+//! a dead cluster must not hold up others.
 
 mod client;
 mod hashes;
@@ -19,24 +19,23 @@ pub(super) use client::{Failure, Pool};
 pub(super) use hashes::hashes;
 pub(super) use read::{answers, membership};
 
-/// Called when there is something new to look at that no watch tells of.
+/// Callback for a change that no watch reports.
 pub(super) type News = Arc<dyn Fn() + Send + Sync>;
 
-/// Where one member's server is asked: its Pod, so that it is this member that answers and no other.
+/// Address of one member's server: it names the Pod, so that only this member can answer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Address {
     /// Name of the member.
     pub(super) member: String,
-    /// UID of its Pod: another Pod may get the same address later.
+    /// UID of the Pod: another Pod may get the same IP address later.
     pub(super) pod_uid: String,
-    /// The Pod's address.
+    /// IP address of the Pod.
     pub(super) ip: IpAddr,
-    /// The operator's certificate, and the host that the member's is for; `None` in plaintext.
+    /// The operator's certificate, and the host name in the member's certificate; `None` in plaintext.
     pub(super) tls: Option<(Login, String)>,
 }
 
 impl Address {
-    /// The URL of its client port.
     fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         match self.ip {

@@ -1,4 +1,4 @@
-//! Asks the members of one cluster, side by side, and agrees on one membership.
+//! Asks the members of one cluster in parallel, and settles on one membership.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use super::{Address, News, Pool};
 use crate::plan::cluster::{Alarm, Answer, Membership};
 use crate::plan::{Seen, Unread};
 
-/// What the members' servers said, and the alarms they know of.
+/// The answers of the members' servers, and the alarms that they know of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::operator) struct Round {
     /// By member name.
     pub(in crate::operator) answers: BTreeMap<String, Result<Answer, Unread>>,
-    /// Of all who answered, each once.
+    /// The alarms of all members that answered, without duplicates.
     pub(in crate::operator) alarms: Vec<Alarm>,
 }
 
-/// What each member's server says of itself. All are asked at once, so silence costs one deadline, not several, and it costs
-/// that once: a member that stays silent is asked beside the passes, and `news` is called when it answers.
+/// Asks each member for its status. All are asked at once, so that silence costs one deadline, and costs it once: a member that
+/// stays silent is asked beside the passes, and its answer calls `news`.
 pub(in crate::operator) async fn answers(pool: &Pool, members: &[Address], news: &News) -> Round {
     let asked = members.iter().map(|at| async move { (at, ask(pool, at, news).await) });
     let mut all: Vec<_> = asked.collect::<FuturesUnordered<_>>().collect().await;
@@ -43,15 +43,15 @@ pub(in crate::operator) async fn answers(pool: &Pool, members: &[Address], news:
     round
 }
 
-/// The membership by a linearizable read. The leader is asked first; the others only when it gives no answer, and then
-/// side by side, the first good answer counts.
+/// Reads the membership by a linearizable read. The leader is asked first; the other members only after the leader gave no
+/// answer, then in parallel, and the first good answer counts.
 pub(in crate::operator) async fn membership(pool: &Pool, members: &[Address], round: &Round) -> Seen<Membership> {
     let said = |at: &Address| round.answers.get(&at.member).and_then(|a| a.as_ref().ok());
     let mut order: Vec<(&Address, &Answer)> = members.iter().filter_map(|at| Some((at, said(at)?))).collect();
     if order.is_empty() {
         return Seen::Unknown(nobody(members, round));
     }
-    // Learners refuse linearizable reads; members that know no leader would only let us wait.
+    // Learners refuse linearizable reads; members without a leader would time out.
     order.retain(|(_, answer)| !answer.learner && answer.leader != 0);
     order.sort_by_key(|(_, answer)| answer.leader != answer.member_id);
     let Some(((first, answer), rest)) = order.split_first() else {
@@ -82,7 +82,7 @@ pub(in crate::operator) async fn membership(pool: &Pool, members: &[Address], ro
     Seen::Unknown(Unread::new(login, text))
 }
 
-/// Why nobody could be asked for the membership.
+/// Reason why no member could be asked for the membership.
 fn nobody(members: &[Address], round: &Round) -> Unread {
     if members.is_empty() {
         return Unread::Other("no member has a Pod with an address".to_owned());

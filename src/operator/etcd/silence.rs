@@ -1,7 +1,7 @@
 //! Pods that do not answer: remembered, so that no pass waits for them, and asked beside the passes until they answer.
 //!
-//! Decides what counts as silence. A remembered silence is an unknown answer, never an absent member; a read of the
-//! membership is never remembered. Losing what is remembered costs one deadline.
+//! Decides which failed calls count as silence. A remembered silence is an unknown answer, never an absent member; a failed read
+//! of the membership is never remembered. Losing this memory costs one deadline.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,20 +11,19 @@ use std::time::Duration;
 use super::{Address, Failure, News, Pool, Said};
 use crate::operator::clock::{self, Instant};
 
-/// A call that fails later than this met silence. A Pod whose etcd does not listen yet refuses at once, and is asked again
-/// by each pass.
+/// A call that fails later than this met silence. A Pod whose etcd does not listen yet refuses at once; each pass asks it.
 const REFUSES_WITHIN: Duration = Duration::from_secs(1);
 
-/// Between two questions beside the passes: a Pod that comes back is noticed as soon as by a pass that waits for it.
+/// Pause between two questions beside the passes: short, so that an answer is noticed as soon as by a pass that waits.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// So long the last vain question counts. Longer than a question with its pause: only a question that hangs gets older.
+/// The last unanswered question counts for this long. Longer than a question with its pause: only a question that hangs gets older.
 const COUNTS: Duration = Duration::from_secs(10);
 
-/// A Pod that no pass asks for so long is not asked any more: every cluster has a pass within five minutes.
+/// A Pod that no pass asks for this long is asked no more: every cluster has a pass within five minutes.
 const UNUSED: Duration = Duration::from_mins(10);
 
-/// UID and address of a Pod: kubelet may start the same Pod again with another address.
+/// UID and address of a Pod: kubelet may restart the same Pod with another address.
 type Key = (String, IpAddr);
 
 /// The Pods that do not answer.
@@ -38,7 +37,7 @@ struct Silence {
 }
 
 impl Silent {
-    /// Why there is no answer, where a Pod is known to be silent.
+    /// The failure of a Pod's last call, where the Pod is known to be silent.
     fn known(&self, pod: &Key) -> Option<Failure> {
         let mut all = self.lock();
         let silence = all.get_mut(pod).filter(|silence| silence.asked.elapsed() < COUNTS)?;
@@ -46,14 +45,14 @@ impl Silent {
         Some(silence.failure.clone())
     }
 
-    /// Remembers a silence; whether it was not known before.
+    /// Remembers a silence; returns whether it is new.
     fn begin(&self, at: &Address, failure: Failure) -> bool {
         let now = clock::instant();
         let silence = Silence { asked: now, used: now, failure };
         self.lock().insert(key(at), silence).is_none()
     }
 
-    /// Notes a further question without an answer; whether to go on asking.
+    /// Notes another question without an answer; returns whether to ask again.
     fn goes_on(&self, at: &Address, failure: Failure) -> bool {
         let mut all = self.lock();
         let Some(silence) = all.get_mut(&key(at)) else { return false };
@@ -65,7 +64,7 @@ impl Silent {
         used
     }
 
-    /// Whether it is still remembered: its Pod may be gone.
+    /// Whether the silence is still remembered: its Pod may be gone.
     fn is_remembered(&self, at: &Address) -> bool {
         self.lock().contains_key(&key(at))
     }
@@ -74,7 +73,7 @@ impl Silent {
         self.lock().remove(&key(at));
     }
 
-    /// Keeps what is of these Pods.
+    /// Forgets all Pods but these.
     pub(super) fn retain(&self, kept: impl Fn(&str) -> bool) {
         self.lock().retain(|(pod_uid, _), _| kept(pod_uid));
     }
@@ -95,8 +94,7 @@ impl Pool {
     }
 }
 
-/// What a member's server says of itself; at once where its Pod is known to be silent. `news` is called when such a Pod has
-/// answered.
+/// Reads a member's own status; fails at once where its Pod is known to be silent. The first answer of such a Pod calls `news`.
 pub(super) async fn ask(pool: &Pool, at: &Address, news: &News) -> Result<Said, Failure> {
     if let Some(failure) = pool.silent.known(&key(at)) {
         return Err(failure);
@@ -165,7 +163,7 @@ mod tests {
         (begun.elapsed(), failure)
     }
 
-    /// The listener accepts nothing: connections stand, and no byte comes back.
+    /// The listener accepts no connection: the kernel completes the handshake, and no byte comes back.
     #[tokio::test]
     async fn silence_costs_one_deadline_and_ends_with_the_first_answer() {
         let (pool, silent) = (Pool::default(), at("127.77.1.1"));
@@ -187,10 +185,10 @@ mod tests {
             clock::sleep(Duration::from_millis(100)).await;
         }
         assert!(pool.is_silent("u", silent.ip) && told.load(Ordering::SeqCst) == 0);
-        // kubelet starts the Pod again with another address: nothing is known of that.
+        // kubelet restarts the Pod with another address: the silence of the old address does not count.
         let (_, refused) = timed(&pool, &at("127.77.1.2"), &news).await;
         assert_ne!(refused, failure);
-        // etcd's port is closed now, which is an answer.
+        // A closed port is an answer.
         drop(listener);
         let begun = clock::instant();
         while told.load(Ordering::SeqCst) == 0 {

@@ -1,4 +1,4 @@
-//! What one pass over an `EtcdBackupStore` sees: the object, the versions of its Secrets, and the Job that probes it.
+//! Input of one pass over an `EtcdBackupStore`: the object, the versions of its Secrets, and the Job that probes the store.
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
@@ -9,7 +9,7 @@ use crate::operator::error::Error;
 use crate::operator::reader::Reader;
 use crate::plan::store::{Observed, inputs, job_name, secrets};
 
-/// The store of this name and UID with its probe; `None` when it is gone.
+/// Reads the store of this name and UID with its probe; `None` when the store is gone.
 pub(in crate::operator) async fn observe(
     reader: Reader<'_>,
     named: &str,

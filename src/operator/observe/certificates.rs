@@ -1,6 +1,6 @@
-//! What is known of a cluster's certificates: its Secrets are read by name and never by list.
+//! Facts of a cluster's certificates. The operator reads the Secrets by name and never lists them.
 //!
-//! A pass that would write takes what was read within three seconds; others what was read within five minutes.
+//! A pass that may write accepts a reading of the last three seconds; other passes accept one of the last five minutes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,10 +25,10 @@ use crate::plan::certificate::{Certificates, Files, Kept, Known, Plane, Request,
 use crate::plan::cluster::{self, Member, is_auto, written_at};
 use crate::plan::{Target, meta, pods};
 
-/// Certificates of a member.
+/// Certificate files in a member's Secret.
 const MEMBER: &[Files] = &[files::PEER, files::SERVER, files::ETCDCTL];
 
-/// All that is known of a cluster's certificates, and the operator's login; `None` for a cluster in plaintext.
+/// Reads a cluster's certificates and the operator's login; `None` for a cluster in plaintext.
 pub(super) async fn certificates(
     reader: Reader<'_>,
     cluster: &EtcdCluster,
@@ -45,7 +45,7 @@ pub(super) async fn certificates(
     });
     let names = (name::client_ca(named), name::peer_ca(named), name::operator_tls(named), name::client_tls(named));
     let bundle_name = name::ca_bundle(named);
-    // What Holdfast does not write may be anybody's.
+    // Secrets that Holdfast does not write may belong to another owner.
     let (auto_client, auto_peer) = (is_auto(cluster, Plane::Client), is_auto(cluster, Plane::Peer));
     let (client_ca, peer_ca, operator, client, bundle, of_members, sources, (requests, cert_manager)) = futures::try_join!(
         async { if auto_client { secret(reader, &names.0, owner, &[files::CA]).await } else { Ok(None) } },
@@ -74,8 +74,9 @@ pub(super) async fn certificates(
     Ok(Some((all, login)))
 }
 
-/// How old a reading of an object of ours may be. The passes of a cluster that forms follow each other within milliseconds, and what
-/// they write is forgotten; each write is guarded by the version that was read, and a CA that signs is read again (I15).
+/// Longest age of a reading of an object that Holdfast writes. The passes of a cluster that forms follow each other within
+/// milliseconds, and a write forgets the reading of its object. Each write is guarded by the version that was read, and a CA that
+/// signs is read again (I15).
 const fn remembered(view: View) -> Duration {
     match view {
         View::Cached => FRESH,
@@ -86,7 +87,7 @@ const fn remembered(view: View) -> Duration {
 /// See [`remembered`].
 const JUST_READ: Duration = Duration::from_secs(3);
 
-/// `owner`: UID of the object that it should belong to.
+/// Reads a Secret. `owner`: UID of its expected owner.
 async fn secret(reader: Reader<'_>, name: &str, owner: &str, wanted: &[Files]) -> Result<Option<Read>, Error> {
     let memory = &reader.ctx.tls;
     if let Some(read) = memory.secret(reader.namespace, name, owner, remembered(reader.view)) {
@@ -118,7 +119,7 @@ fn read(secret: Secret, wanted: &[Files]) -> Read {
     Read { kept, login }
 }
 
-/// The Secrets that certificates are copied from.
+/// Reads the Secrets that certificates are copied from.
 async fn sources(
     reader: Reader<'_>,
     cluster: &EtcdCluster,
@@ -141,7 +142,7 @@ async fn sources(
     Ok(read?.into_iter().flatten().collect())
 }
 
-/// The Certificates of cert-manager's, and whether the API server serves them.
+/// Reads the Certificates of cert-manager, and whether the API server serves their kind.
 async fn requests(
     reader: Reader<'_>,
     cluster: &EtcdCluster,
@@ -159,7 +160,7 @@ async fn requests(
         }
         let api: Api<DynamicObject> =
             Api::namespaced_with(reader.ctx.read.0.clone(), reader.namespace, &cert_manager());
-        // A 404 that names the object says that it is not there; any other is that of a path that nobody serves.
+        // A 404 that names the object means that it is absent. Any other 404 means that the API server does not serve the path.
         let get = async {
             match api.get(&name).await {
                 Ok(found) => Ok(Some(Some(found))),
@@ -218,8 +219,8 @@ where
     reader.ctx.reading(|| format!("get {} {name}", K::kind(&())), api.get_opt(name)).await
 }
 
-/// Members whose Pod was there before their newest certificates and that do not show them yet, on either port. Nobody else
-/// is asked: etcd logs each handshake that is broken off.
+/// Members whose Pod is older than their newest certificates and does not show them yet, on either port. No other Pod gets a
+/// handshake: etcd logs each handshake that is broken off.
 async fn unserved(reader: Reader<'_>, members: &[Member], kept: &BTreeMap<String, Kept>) -> Vec<String> {
     let memory = &reader.ctx.tls;
     let asked = members.iter().filter_map(|member| {
@@ -227,7 +228,7 @@ async fn unserved(reader: Reader<'_>, members: &[Member], kept: &BTreeMap<String
         let kept = kept.get(member.name())?;
         let (peer, server) = (kept.leaf(files::PEER)?, kept.leaf(files::SERVER)?);
         let renewed = pod.creation_timestamp().zip(written_at(kept)).is_some_and(|(made, at)| at > made.0);
-        // A Pod that does not serve cannot show anything, and reads its certificates anew when it does.
+        // A Pod that does not serve shows no certificate, and etcd reads its files when it starts to serve.
         let serves = pods::ready(pod) && !meta::deleting(&pod.metadata);
         let ip = pod.status.as_ref()?.pod_ip.as_deref()?.parse().ok()?;
         let uid = pod.uid()?;

@@ -1,4 +1,4 @@
-//! What one pass over an `EtcdCluster` sees: the object, its children, and what etcd itself says.
+//! Input of one pass over an `EtcdCluster`: the object, its children, and the answers of etcd.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -31,7 +31,7 @@ use crate::plan::schedule::{healthy, live_job, live_run};
 use crate::plan::snapshot::live_removal;
 use crate::plan::{Seen, Unread, meta};
 
-/// The cluster of this name and UID with all it has; `None` when it is gone.
+/// Reads the cluster of this name and UID with its children; `None` when the cluster is gone.
 pub(in crate::operator) async fn observe(
     reader: Reader<'_>,
     named: &str,
@@ -47,7 +47,7 @@ pub(in crate::operator) async fn observe(
     let formed = cluster.status.as_ref().is_some_and(|s| s.latches.formed.is_some());
     let restores = restore.is_some() && !formed;
     let (objects, pods, claims, peer_service, client_service, budget, snapshot, store, foreign, searches, prunes) = futures::try_join!(
-        // By a field that only we write; a lost label must not make a member look absent.
+        // By a field that only the operator writes: a member that lost its label must not look absent.
         reader.list::<EtcdMember>(Only::Field("spec.clusterRef.uid", uid), |m| m.spec.cluster_ref.uid == uid),
         reader.list::<Pod>(Only::Label(key::CLUSTER_UID, uid), |p| labelled(p, key::CLUSTER_UID, uid)),
         reader.list::<PersistentVolumeClaim>(Only::Label(key::CLUSTER_UID, uid), |c| labelled(
@@ -72,12 +72,12 @@ pub(in crate::operator) async fn observe(
         },
         async { if formed { Ok(vec![]) } else { foreign(reader, named, uid).await } },
         async { if formed || !wants_latest { Ok(vec![]) } else { searches(reader, uid).await } },
-        // After the cluster with its latch: a schedule that latches later sees that.
+        // After the cluster with its latch: a schedule that latches later reads that latch.
         async { if restores { removals(reader).await } else { Ok(vec![]) } },
     )?;
     let last = searches.last();
     let refusal = refusal(reader, last.map(|s| &s.job), last.map_or(&[], |s| s.pods.as_slice())).await;
-    // What an `EtcdSnapshot` was saved to is known only when it has been read.
+    // Only the `EtcdSnapshot`, once read, names the store that it was saved to.
     let store = match (store, saved_to(snapshot.as_ref()).filter(|_| !formed)) {
         (None, Some(wanted)) => Some(Seen::Known(reader.get::<EtcdBackupStore>(wanted).await?)),
         (store, _) => store,
@@ -92,10 +92,10 @@ pub(in crate::operator) async fn observe(
     let stray_pods = pods.iter().filter(stray).map(ResourceExt::name_any).collect();
     let members: Vec<Member> = objects.into_iter().map(|object| with_parts(object, &pods, &claims)).collect();
 
-    // Without its Secrets a cluster with TLS cannot be asked; its Pods, claims and clients need no Secret of the operator's.
+    // Without its Secrets the operator cannot ask a cluster with TLS. Pods, claims and clients need no Secret of the operator.
     let (read, unread_certificates) = match certificates::certificates(reader, &cluster, &members).await {
         Ok(read) => (read, None),
-        // Not the error: which of the reads fails first, and so the text, changes from pass to pass (I17).
+        // Without the error: the first read that fails, and so the text, differs from pass to pass (I17).
         Err(error) if error.is_forbidden() => {
             tracing::debug!(%error, "certificates cannot be read");
             (None, Some("the API server forbids it".to_owned()))
@@ -141,8 +141,7 @@ pub(in crate::operator) async fn observe(
     }))
 }
 
-/// The runs that may remove snapshots: by the schedules, by the snapshots that are being deleted, and by the Jobs that both leave
-/// behind.
+/// The runs that may remove snapshots: of schedules, of snapshots that are being deleted, and of the Jobs that both leave behind.
 async fn removals(reader: Reader<'_>) -> Result<Vec<PruneRun>, Error> {
     let removes = |job: &Job| job.annotations().contains_key(key::PRUNE_RUN);
     let goes = |snapshot: &EtcdSnapshot| snapshot.status.as_ref().is_some_and(|status| status.removal.is_some());
@@ -157,13 +156,13 @@ async fn removals(reader: Reader<'_>) -> Result<Vec<PruneRun>, Error> {
     Ok(latched.chain(jobs.iter().filter_map(|job| live_job(job, now))).collect())
 }
 
-/// From the cache in both views: a list of a cluster's snapshots is long, and this date guards no act.
+/// From the cache in both views: the list of a cluster's snapshots is long, and this date guards no act.
 fn last_snapshot(reader: Reader<'_>, named: &str, uid: &str) -> Option<LastSnapshot> {
     let all = reader.ctx.caches.snapshots.of_cluster(reader.namespace, named);
     newest(uid, all.iter().map(AsRef::as_ref))
 }
 
-/// From the cache in both views, too: it guards no act.
+/// From the cache in both views: the schedules guard no act here.
 fn backups(reader: Reader<'_>, named: &str) -> Wanted {
     let all = reader.ctx.caches.schedules.of_cluster(reader.namespace, named);
     healthy(all.iter().map(AsRef::as_ref))
@@ -186,8 +185,8 @@ fn client_endpoints(reader: Reader<'_>, named: &str) -> Option<Vec<String>> {
 /// Kubernetes' label of an EndpointSlice.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// Claims of this very cluster's members where status and members are lost: nothing else tells that it had formed (I2). Once a
-/// member's name is latched, a claim without a member is of an earlier attempt that never served.
+/// Claims of this cluster's members where status and members are lost: only they show that the cluster had formed (I2). Once a
+/// member's name is latched, a claim without a member comes from an earlier attempt that never served.
 fn orphaned(cluster: &EtcdCluster, members: &[EtcdMember], claims: &[PersistentVolumeClaim]) -> Vec<ForeignVolume> {
     let begun =
         cluster.status.as_ref().is_some_and(|s| s.latches.formed.is_some() || s.latches.pending_member.is_some());
@@ -202,7 +201,7 @@ fn orphaned(cluster: &EtcdCluster, members: &[EtcdMember], claims: &[PersistentV
     claims.iter().filter(named).map(volume).collect()
 }
 
-/// Claims of members of another cluster that had this name: they may hold its data.
+/// Claims of members of an earlier cluster of this name: they may hold its data.
 async fn foreign(reader: Reader<'_>, named: &str, uid: &str) -> Result<Vec<ForeignVolume>, Error> {
     let earlier = |claim: &PersistentVolumeClaim| {
         labelled(claim, key::CLUSTER, named)
@@ -217,7 +216,7 @@ async fn foreign(reader: Reader<'_>, named: &str, uid: &str) -> Result<Vec<Forei
     Ok(found)
 }
 
-/// Members of another cluster that had this name.
+/// Members of an earlier cluster of this name.
 async fn foreign_members(reader: Reader<'_>, named: &str, uid: &str) -> Result<Vec<String>, Error> {
     let earlier = |member: &EtcdMember| {
         let cluster = &member.spec.cluster_ref;
@@ -258,14 +257,14 @@ fn with_parts(object: EtcdMember, pods: &[Pod], claims: &[PersistentVolumeClaim]
     Member { object, pod, claim }
 }
 
-/// Where a member's server may be asked. A Pod that is still `Pending` is asked too once it has an address: kubelet tells
-/// up to a second late that a container runs, and etcd itself is quicker.
+/// Address of a member's server. A `Pending` Pod with an address counts: kubelet reports a running container up to a second late,
+/// and etcd starts faster.
 fn address(member: &Member, login: Option<&Login>) -> Option<Address> {
     let (pod_uid, ip) = place(member)?;
     let spec = &member.object.spec;
     let tls = match spec.scheme() {
         Scheme::Http => None,
-        // I15: without the operator's certificate nothing is asked, least of all in plaintext.
+        // I15: without its certificate the operator asks nothing, and never in plaintext.
         Scheme::Https => {
             let namespace = member.object.namespace().unwrap_or_default();
             Some((login?.clone(), name::host(member.name(), &spec.cluster_ref.name, &namespace)))
@@ -282,7 +281,7 @@ fn place(member: &Member) -> Option<(String, IpAddr)> {
     Some((pod.uid()?, status.pod_ip.as_deref()?.parse().ok()?)).filter(|_| runs)
 }
 
-/// The leader's own address, where there is a leader and it was heard.
+/// The leader's own address; `None` without a leader that answers.
 pub(in crate::operator) fn leader(ctx: &Context, seen: &Observed) -> Option<Address> {
     let leader = seen.etcd.known()?.leader?;
     let cluster = &seen.cluster.metadata;
@@ -294,7 +293,7 @@ pub(in crate::operator) fn leader(ctx: &Context, seen: &Observed) -> Option<Addr
         .find(|at| seen.answers.get(&at.member).and_then(Seen::known).is_some_and(|answer| answer.member_id == leader))
 }
 
-/// What a member said, for the plan. Silence of a Pod that does not run yet says nothing.
+/// A member's answer for the plan; `None` for the silence of a Pod that does not run yet.
 fn heard(members: &[Member], member: String, said: Result<Answer, Unread>) -> Option<(String, Seen<Answer>)> {
     let runs = || {
         members
@@ -310,9 +309,9 @@ fn heard(members: &[Member], member: String, said: Result<Answer, Unread>) -> Op
     }
 }
 
-/// How soon a member that has an address and does not serve yet is asked again: nobody tells when etcd begins to serve,
-/// and every round costs one refused connection. After a minute it is no longer about to happen: a minute after what
-/// comes before etcd has ended, since rebuilding the data may take hours.
+/// Delay until the next question to a member that has an address and does not serve yet. No watch reports that etcd serves, and
+/// every question costs one refused connection. The short delay ends a minute after the init containers: rebuilding the data
+/// may take hours.
 pub(in crate::operator) fn hurry(seen: &Observed, now: Timestamp) -> Option<Duration> {
     let starting = |member: &Member| {
         place(member)?;
@@ -321,23 +320,23 @@ pub(in crate::operator) fn hurry(seen: &Observed, now: Timestamp) -> Option<Dura
         }
         let pod = member.pod.as_ref()?;
         let made = pod.creation_timestamp().map(|at| at.0);
-        // Of two clocks: of a Pod that was made later than its steps ended, the Pod's.
+        // Two clocks: where the Pod is younger than the end of its init containers, the Pod's creation counts.
         made.max(prepared(pod, now)).map(|since| now.duration_since(since).as_secs())
     };
     let youngest = seen.members.iter().filter_map(starting).min()?;
     Some(if youngest < 60 { Duration::from_millis(100) } else { Duration::from_secs(2) })
 }
 
-/// When the last init container of a Pod ended well, where one has.
+/// End of a Pod's last init container that succeeded, if there is one.
 fn prepared(pod: &Pod, now: Timestamp) -> Option<Timestamp> {
     let steps = pod.status.as_ref()?.init_container_statuses.iter().flatten();
     let ends = steps.filter_map(|step| step.state.as_ref()?.terminated.as_ref());
     let ends = ends.filter(|end| end.exit_code == 0).filter_map(|end| end.finished_at.as_ref()).map(|at| at.0);
-    // A node's clock may be ahead.
+    // The node's clock may be ahead.
     ends.filter(|end| *end <= now).max()
 }
 
-/// Five characters without vowels, so that no words come out: 14 million names, and a taken one is refused.
+/// Five characters without vowels, so that they spell no words: 14 million names. The API server refuses a taken name.
 fn fresh_suffix() -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut luck = rand::rng();
@@ -379,7 +378,7 @@ mod tests {
         }
     }
 
-    /// Else the same Job would be made again and again, and be there already.
+    /// Else the operator would create the same Job on every pass, and the API server would answer that it exists.
     #[tokio::test]
     async fn a_search_whose_labels_somebody_took_away_is_seen() {
         let job = |name: &str, owner: &str| {
@@ -395,7 +394,7 @@ mod tests {
         assert_eq!(found.iter().map(|search| search.job.name_any()).collect::<Vec<_>>(), ["bare"]);
     }
 
-    /// I2: status and members are lost together with the API server's data, or by a person, and the volumes are not.
+    /// I2: a restore of the API server, or a person, loses status and members but not the volumes.
     #[test]
     fn own_claims_without_a_member_are_volumes_found() {
         let mut object = seeding(1).cluster;
@@ -405,7 +404,7 @@ mod tests {
             let metadata = ObjectMeta { name: Some(name.to_owned()), labels, ..ObjectMeta::default() };
             PersistentVolumeClaim { metadata, ..PersistentVolumeClaim::default() }
         };
-        // A person takes the label off a claim that is to be passed over.
+        // A person removes the label from a claim that the operator shall ignore.
         let claims = [claim("data-a-m0", "a"), claim("data-a-m1", "")];
         let found = |object: &EtcdCluster, members: &[EtcdMember]| {
             orphaned(object, members, &claims).iter().map(|volume| volume.claim.clone()).collect::<Vec<_>>()
@@ -448,19 +447,19 @@ mod tests {
         assert_eq!(said("Pending"), None);
     }
 
-    /// Rebuilding the data takes as long as it takes; what counts is when etcd may begin.
+    /// Rebuilding the data may take hours: the minute counts from the end of the restore step, when etcd may start.
     #[test]
     fn who_is_about_to_serve_is_asked_often_for_a_minute() {
         let (often, seldom) = (Some(Duration::from_millis(100)), Some(Duration::from_secs(2)));
         let ago = |seconds| Some(Time(noon() - SignedDuration::from_secs(seconds)));
-        // How long ago the Pod was made, and its restore step ended, with which code.
+        // Seconds since the Pod was made; seconds since its restore step ended, with its exit code.
         for (made, ended, expected) in [
             (59, None, often),
             (60, None, seldom),
             (3600, None, seldom),
             (3600, Some((59, 0)), often),
             (3600, Some((60, 0)), seldom),
-            // It is tried again first.
+            // kubelet first runs the failed step again.
             (3600, Some((1, 1)), seldom),
             // The node's clock is behind.
             (10, Some((90, 0)), often),

@@ -1,4 +1,4 @@
-//! What one pass over an `EtcdMember` sees: the object, its cluster, and what stands where its Pod and claim belong.
+//! Input of one pass over an `EtcdMember`: the object, its cluster, and the objects at the names of its Pod and claim.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
@@ -9,7 +9,7 @@ use crate::operator::reader::Reader;
 use crate::plan::Seen;
 use crate::plan::member::Observed;
 
-/// The member of this name and UID with its parts; `None` when it is gone.
+/// Reads the member of this name and UID with its parts; `None` when the member is gone.
 pub(in crate::operator) async fn observe(
     reader: Reader<'_>,
     named: &str,
@@ -24,7 +24,7 @@ pub(in crate::operator) async fn observe(
         reader.get::<Pod>(named),
         reader.get::<PersistentVolumeClaim>(&claim_name),
     );
-    // A cluster that could not be read is not an absent one: nothing may be deleted for it.
+    // A failed read of the cluster does not make it absent: no deletion may follow from it.
     let cluster = match cluster {
         Ok(found) => Seen::Known(found.filter(|c| c.uid().as_deref() == Some(&member.spec.cluster_ref.uid))),
         Err(error) => Seen::unknown(error.to_string()),

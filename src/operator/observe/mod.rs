@@ -1,4 +1,4 @@
-//! Fills the `Observed` of each kind from caches, live reads and etcd. Decides nothing: what is seen is handed over.
+//! Fills the `Observed` of each kind from caches, live reads and etcd. Decides nothing.
 
 pub(super) mod backup_store;
 mod certificates;

@@ -1,19 +1,19 @@
-//! What restores of a namespace read, for those who remove snapshots.
+//! Snapshots that restores of a namespace read, for passes that remove snapshots.
 
 use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot};
 use crate::operator::error::Error;
 use crate::operator::reader::{Only, Reader};
 use crate::plan::schedule::{restores, searches};
 
-/// What is known of the restores.
+/// The restores of a namespace.
 pub(super) struct Restored {
-    /// Keys of the snapshots that they read.
+    /// Keys of the snapshots that the restores read.
     pub(super) keys: Vec<String>,
     /// Whether a cluster looks for its latest snapshot.
     pub(super) searched: bool,
 }
 
-/// The restores, which have to be looked at after the object with its latch: a restore that latches later sees that.
+/// Reads the restores. The caller reads its object with the latch first: a restore that latches later sees that latch.
 pub(super) async fn restored(reader: Reader<'_>) -> Result<Restored, Error> {
     let (clusters, members) = futures::try_join!(
         reader.list::<EtcdCluster>(Only::Everything, |_| true),

@@ -1,5 +1,5 @@
-//! What one pass over an `EtcdSnapshotSchedule` sees: the object, its cluster and store, its `CronJob`, the Jobs of that, and
-//! the records of its runs.
+//! Input of one pass over an `EtcdSnapshotSchedule`: the object, its cluster and store, its `CronJob`, the Jobs of the `CronJob`,
+//! and the records of its runs.
 
 use futures::TryFutureExt;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -14,7 +14,7 @@ use crate::operator::reader::{Only, Reader};
 use crate::plan::meta;
 use crate::plan::schedule::{Observed, Recall};
 
-/// The schedule of this name and UID with its parts; `None` when it is gone.
+/// Reads the schedule of this name and UID with its parts; `None` when the schedule is gone.
 pub(in crate::operator) async fn observe(
     reader: Reader<'_>,
     named: &str,
@@ -38,7 +38,7 @@ pub(in crate::operator) async fn observe(
             }
         },
         reader.get::<CronJob>(&cron_name),
-        // Labels can be taken away: owners cannot be, without the Job being another's.
+        // By owner: a user can remove labels. A Job without its owner reference is another's Job.
         reader.list::<Job>(Only::Everything, |job| job
             .owner_references()
             .iter()
@@ -69,7 +69,7 @@ async fn held(reader: Reader<'_>) -> Result<Vec<String>, Error> {
     Ok(held.into_iter().filter_map(|snapshot| Some(snapshot.status?.artifact?.key)).collect())
 }
 
-/// What else has the name of a Job of the schedule: a stranger, or a record whose labels somebody took away.
+/// Snapshots with the name of one of the schedule's Jobs: objects of other owners, or records without their labels.
 async fn strangers(reader: Reader<'_>, jobs: &[Job], known: &[EtcdSnapshot]) -> Result<Vec<EtcdSnapshot>, Error> {
     let named = jobs.iter().map(async |job| reader.get::<EtcdSnapshot>(&job.name_any()).await);
     let found = futures::future::try_join_all(named).await?.into_iter().flatten();

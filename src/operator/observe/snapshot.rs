@@ -1,4 +1,4 @@
-//! What one pass over an `EtcdSnapshot` sees: the object, its cluster, its Jobs and their Pods.
+//! Input of one pass over an `EtcdSnapshot`: the object, its cluster, its Jobs and their Pods.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -19,10 +19,10 @@ use crate::plan::jobs::over;
 use crate::plan::snapshot::{Deletion, Inspection, Observed, holds, inspection, secrets};
 use crate::plan::{Seen, meta, pods, row};
 
-/// The Job controller makes a Job's first Pod within a second; a busy one within a few.
+/// The Job controller creates a Job's first Pod within a second; a busy one within a few.
 const HAS_MADE_ITS_POD: SignedDuration = SignedDuration::from_secs(5);
 
-/// The snapshot of this name and UID with its Job; `None` when it is gone.
+/// Reads the snapshot of this name and UID with its Job; `None` when the snapshot is gone.
 pub(in crate::operator) async fn observe(
     reader: Reader<'_>,
     named: &str,
@@ -47,7 +47,7 @@ pub(in crate::operator) async fn observe(
         },
         reader.get::<Job>(&job_name),
     )?;
-    // Another Job of the name is not the run.
+    // A Job of the name with another UID is not the run.
     let run = snapshot.spec.run.as_ref();
     let job = job.filter(|job| run.is_none_or(|run| job.uid().as_ref() == Some(&run.uid)));
     let cron_job = match (run, job.as_ref().and_then(controller)) {
@@ -91,7 +91,7 @@ pub(in crate::operator) async fn observe(
     }))
 }
 
-/// What is known for the deletion: the restores are looked up after the object, with its latch, was.
+/// Facts for the deletion. The restores are read after the object with its latch.
 async fn deletion(reader: Reader<'_>, snapshot: &EtcdSnapshot) -> Result<Deletion, Error> {
     let latched = snapshot.status.as_ref().and_then(|status| status.removal.as_ref());
     let job = async {
@@ -106,8 +106,8 @@ async fn deletion(reader: Reader<'_>, snapshot: &EtcdSnapshot) -> Result<Deletio
     Ok(Deletion { job: job.map(|job| Inspection { number: 0, job, pods }), restores, searched, terminating })
 }
 
-/// Whether the namespace is being deleted. The operator may not read namespaces; the API server says it of whatever is to be made
-/// there (`dryRun`).
+/// Whether the namespace is being deleted. The operator has no right to read namespaces; the API server refuses a create in
+/// such a namespace (`dryRun`).
 async fn terminates(reader: Reader<'_>) -> bool {
     let api: Api<ConfigMap> = Api::namespaced(reader.ctx.read.0.clone(), reader.namespace);
     let mut probe = ConfigMap::default();
@@ -121,7 +121,7 @@ async fn terminates(reader: Reader<'_>) -> bool {
     causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
-/// Secrets that an unfinished snapshot names and that do not exist. kubelet says so only in an Event of the Pod.
+/// Missing Secrets that an unfinished snapshot names. kubelet reports a missing Secret only in an Event of the Pod.
 async fn missing_secrets(reader: Reader<'_>, snapshot: &EtcdSnapshot) -> Result<Vec<String>, Error> {
     if snapshot.status.as_ref().is_some_and(|s| s.phase.is_final()) {
         return Ok(vec![]);
@@ -131,14 +131,14 @@ async fn missing_secrets(reader: Reader<'_>, snapshot: &EtcdSnapshot) -> Result<
     Ok(seen.into_iter().filter(|(version, _)| *version == Seen::Known(None)).map(|(_, name)| name).collect())
 }
 
-/// The Jobs that ask the store about this snapshot, beside this Job that saves it. By name, whoever owns them: labels can be
-/// taken away.
+/// The Jobs that ask the store about this snapshot, except the Job that saves it. Found by name, whatever their owner: a user
+/// can remove labels.
 async fn inspections(
     reader: Reader<'_>,
     snapshot: &EtcdSnapshot,
     saving: Option<&Job>,
 ) -> Result<Vec<Inspection>, Error> {
-    // Who has asked in vain has written that phase, or begun anew since.
+    // A Job that asked without an answer has set that phase, or the snapshot has a new attempt since.
     let asks = snapshot.status.as_ref().is_some_and(|s| match s.phase {
         Phase::Running => true,
         Phase::Pending => s.started_at.is_some(),
@@ -146,7 +146,7 @@ async fn inspections(
     });
     let name = |number| inspection(snapshot, saving, number);
     let jobs = if asks && saving.is_none_or(over) {
-        // All of a snapshot's Jobs have the same beginning.
+        // The names of all Jobs of a snapshot have the same prefix.
         let saves = name::job(&snapshot.name_any(), &snapshot.uid().unwrap_or_default());
         let head = saves.rsplit_once('-').map_or("", |(head, _)| head);
         let may_ask = |job: &Job| job.name_any().starts_with(head) && job.name_any() != saves;
@@ -170,7 +170,8 @@ pub(super) async fn pods_of(reader: Reader<'_>, job: Option<&Job>) -> Result<Vec
     Ok(pods)
 }
 
-/// Other Pods of ours that mount a claim of the last of these Pods, while that one waits. For messages the cache is enough.
+/// Other Pods with Holdfast's label that mount a claim of the last of these Pods, while that Pod waits. Only for messages: from
+/// the cache.
 pub(super) fn claim_users(reader: Reader<'_>, pods: &[Pod]) -> Vec<Pod> {
     let waits = |pod: &&Pod| pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Pending");
     let Some(pod) = pods.last().filter(waits) else { return vec![] };
@@ -180,8 +181,8 @@ pub(super) fn claim_users(reader: Reader<'_>, pods: &[Pod]) -> Vec<Pod> {
     found
 }
 
-/// Pods that save this very snapshot and have not ended. Its name may have been another object's before, and a Job that
-/// is gone cannot say whose they are; what they were asked to do can.
+/// Pods that save this snapshot and have not ended. Another snapshot may have had the name before, and a deleted Job cannot name
+/// the owner of its Pods; the arguments of the Pod can.
 async fn strays(reader: Reader<'_>, named: &str, uid: &str) -> Result<Vec<Pod>, Error> {
     let label = name::label_value(named);
     let asked = format!("--owner-uid={uid}");
@@ -206,7 +207,7 @@ fn controller(job: &Job) -> Option<String> {
     cron.map(|owner| owner.name.clone())
 }
 
-/// Whether a Job has had the time to make its first Pod, and nothing else explains that there is none.
+/// Whether a Job had time to create its first Pod, and its status does not explain the missing Pod.
 fn waits(job: &Job) -> bool {
     let status = job.status.as_ref();
     let begun = status.is_none_or(|s| s.conditions.is_none() && s.failed.is_none() && s.succeeded.is_none());
@@ -215,14 +216,14 @@ fn waits(job: &Job) -> bool {
     begun && old && !suspended && job.meta().deletion_timestamp.is_none()
 }
 
-/// Why the API server takes no Pod of this Job: the Job controller says it in Events alone, so the server is asked with a
-/// Pod that it judges and does not keep (`dryRun`).
+/// Reason why the API server refuses the Pods of this Job. The Job controller reports it only in Events, so the operator sends a
+/// Pod that the API server judges and does not store (`dryRun`).
 pub(super) async fn refusal(reader: Reader<'_>, job: Option<&Job>, pods: &[Pod]) -> Option<String> {
     let job = job.filter(|job| pods.is_empty() && waits(job))?;
     let template = job.spec.as_ref()?.template.clone();
     let mut metadata = template.metadata.unwrap_or_default();
-    // A name, and always the same: what is refused is told with it, and words that change with each look would be written
-    // again and again. The Job controller's Pods have other names.
+    // A fixed name: the message of a refusal contains it, and a message that differs on each pass would be written each time. The
+    // Job controller gives its Pods other names.
     metadata.name = Some(format!("{}-pod", job.name_any()));
     let pod = Pod { metadata, spec: template.spec, status: None };
     let api: Api<Pod> = Api::namespaced(reader.ctx.read.0.clone(), reader.namespace);
@@ -241,7 +242,7 @@ mod tests {
     use crate::operator::fake::Fake;
     use crate::operator::reader::View;
 
-    /// Labels can be taken away, and the first of them is cleaned away before the last.
+    /// A user can remove labels, and the operator deletes the first of these Jobs before the last.
     #[tokio::test]
     async fn who_asks_the_store_is_found_by_name_also_when_the_first_is_gone() {
         let snapshot: EtcdSnapshot = serde_json::from_value(json!({

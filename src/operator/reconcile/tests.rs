@@ -31,7 +31,7 @@ fn haste_without_an_act_does_not_spin() {
     assert_eq!(after(Outcome::Already, Wake::Now, None), Action::requeue(NO_SPIN));
 }
 
-/// Else what is there and is not seen would be made again and again, as fast as the API server says that it is there.
+/// Else the operator would try to create an unseen object as fast as the API server answers that it exists.
 #[tokio::test]
 async fn what_is_there_already_is_not_asked_for_again_at_once() {
     let mut there = cluster();
@@ -60,7 +60,7 @@ async fn what_is_there_already_is_not_asked_for_again_at_once() {
     assert!(result.is_ok_and(|action| action != Action::requeue(Duration::ZERO)));
 }
 
-/// Else a snapshot that is final with that very write would be called degraded for ever.
+/// Else a snapshot that becomes final with that write would stay degraded for ever.
 #[tokio::test]
 async fn trouble_with_writes_is_told_only_while_something_is_to_be_written() {
     use crate::plan::fixtures::{formed, noon, seeding};
@@ -109,7 +109,7 @@ async fn pass_over(cached: serde_json::Value, answers: Vec<Answer>) -> (Result<A
 async fn what_the_cache_asks_for_is_not_done_when_it_is_gone() {
     let (result, fake) = pass_over(cluster(), vec![]).await;
     assert_eq!((result, fake.writes()), (Ok(Action::await_change()), vec![]));
-    // Asked of a quorum: no resourceVersion in the question.
+    // A quorum read: the request has no resourceVersion.
     assert!(fake.reads().iter().any(|path| path.ends_with(CLUSTERS)), "{:?}", fake.reads());
     let mut another = cluster();
     another["metadata"]["uid"] = "c2".into();
@@ -117,7 +117,7 @@ async fn what_the_cache_asks_for_is_not_done_when_it_is_gone() {
     assert_eq!((result, fake.writes()), (Ok(Action::await_change()), vec![]));
 }
 
-/// The first act of a cluster is to take the finalizer: a patch with UID and version needs no look at anything else.
+/// The first act of a cluster adds the finalizer: a patch with UID and resourceVersion needs no other read.
 #[tokio::test]
 async fn a_guarded_patch_is_decided_on_the_caches() {
     let mut bare = cluster();
@@ -141,7 +141,7 @@ async fn a_guarded_patch_is_decided_on_the_caches() {
     assert!(fake.reads().iter().any(|path| path.contains("/etcdmembers?")), "{:?}", fake.reads());
 }
 
-/// I26: the versions of cluster and member are read before etcd's membership changes.
+/// I26: the operator reads the versions of cluster and member before etcd's membership changes.
 #[tokio::test]
 async fn a_change_of_the_membership_needs_current_guards() {
     let mut seen = crate::plan::fixtures::formed(1, 1);
@@ -204,11 +204,11 @@ async fn a_stale_writer_loses_and_does_nothing_else() {
     let writes = fake.writes();
     assert_eq!(writes.len(), 1, "{writes:?}");
     assert_eq!(writes[0].body["metadata"]["resourceVersion"], "5");
-    // The first member's name is latched in that very write, before anything of it exists.
+    // The same write latches the first member's name, before any object of that member exists.
     assert!(writes[0].body["status"]["latches"]["pendingMember"].is_string(), "{}", writes[0].body);
 }
 
-/// A latch that an older definition drops protects nothing: not even the member of its name is made.
+/// A latch that an older CRD drops protects nothing: the operator does not even create the member.
 #[tokio::test]
 async fn nothing_is_done_while_the_definition_drops_fields_of_the_status() {
     let list = |kind: &str| serde_json::json!({"apiVersion": "v1", "kind": kind, "metadata": {}, "items": []});

@@ -1,6 +1,6 @@
-//! What the operator shows to etcd, and whom it trusts there.
+//! The operator's client certificate for etcd, and the CA that it trusts there.
 //!
-//! Decides that two logins are the same when their certificates are. A key is forgotten with its last user.
+//! Decides that two logins are equal when their certificates are. The last user of a key drops it from memory.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -15,23 +15,23 @@ use snapshot_agent::net::trust;
 use super::{Data, entry};
 use crate::plan::certificate::files::CLIENT;
 
-/// The client certificate of the operator, with its key and the CA that signs the servers'.
+/// The operator's client certificate, with its key and the CA of the servers.
 #[derive(Clone)]
 pub(in crate::operator) struct Login(Arc<Parts>);
 
 struct Parts {
     digest: String,
-    /// Or why these certificates cannot be used.
+    /// The client's configuration, or the reason why these certificates cannot be used.
     config: Result<Arc<ClientConfig>, String>,
 }
 
 impl Login {
-    /// From the data of the operator's Secret; `digest` is of the certificates in it.
+    /// Reads the data of the operator's Secret; `digest` is of the certificates in it.
     pub(in crate::operator) fn of(data: &Data, digest: String) -> Self {
         Self(Arc::new(Parts { digest, config: config(data).map(Arc::new) }))
     }
 
-    /// For a connection to a server whose certificate is for this host.
+    /// Configures a connection to a server whose certificate is for this host.
     pub(in crate::operator) fn towards(&self, host: &str) -> Result<Secure, String> {
         let name = ServerName::try_from(host.to_owned()).map_err(|_| format!("{host:?} is no name of a host"))?;
         Ok(Secure { config: self.0.config.clone()?, name })

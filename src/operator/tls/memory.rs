@@ -1,6 +1,6 @@
-//! What was read of certificates, so that a settled cluster costs a few reads in five minutes. Losing it costs reads.
+//! Certificates that were read, so that a settled cluster costs a few reads in five minutes. Losing them costs reads.
 //!
-//! Decides how old knowledge may be, and that keys of clusters that are gone do not stay.
+//! Decides how old a reading may be, and that keys of deleted clusters do not stay.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,7 +13,7 @@ use super::Login;
 use crate::operator::aged::{Aged, FRESH, Key};
 use crate::plan::certificate::{Kept, Known, Request};
 
-/// A person who puts a corrected certificate in place waits for this.
+/// Longest age of a certificate to copy: a person who replaces it waits for this.
 const FRESH_SOURCE: Duration = Duration::from_secs(15);
 
 /// Metadata of a `ConfigMap`, and the fingerprint of the CA in it.
@@ -26,7 +26,7 @@ pub(in crate::operator) struct Read {
     pub(in crate::operator) login: Option<Login>,
 }
 
-/// The memory.
+/// The readings.
 #[derive(Default)]
 pub(in crate::operator) struct Memory(Mutex<Knowledge>);
 
@@ -36,7 +36,7 @@ struct Knowledge {
     bundles: Aged<Bundle>,
     sources: Aged<Known>,
     requests: Aged<Request>,
-    /// UIDs of Pods, each with the digest of the certificates that it was seen to show.
+    /// UIDs of Pods, each with the digest of the certificates that the Pod showed.
     shown: HashSet<(String, String)>,
 }
 
@@ -51,7 +51,7 @@ fn key(namespace: &str, name: &str) -> Key {
 }
 
 impl Memory {
-    /// A Secret as it was read within this time, where it belongs to this owner: anything else is expected to change.
+    /// Returns a Secret that was read within this time and belongs to this owner. Other Secrets may change at any time.
     pub(in crate::operator) fn secret(
         &self,
         namespace: &str,
@@ -63,59 +63,59 @@ impl Memory {
         self.lock().secrets.get(&key(namespace, name), within).filter(ours)
     }
 
-    /// Remembers a Secret, or that there is none.
+    /// Remembers a Secret, or its absence.
     pub(in crate::operator) fn put_secret(&self, namespace: &str, name: &str, read: Option<&Read>) {
         self.lock().secrets.put(key(namespace, name), read);
     }
 
-    /// A `ConfigMap` as it was read within this time.
+    /// Returns a `ConfigMap` that was read within this time.
     pub(in crate::operator) fn bundle(&self, namespace: &str, name: &str, within: Duration) -> Option<Bundle> {
         self.lock().bundles.get(&key(namespace, name), within)
     }
 
-    /// Remembers a `ConfigMap`, or that there is none.
+    /// Remembers a `ConfigMap`, or its absence.
     pub(in crate::operator) fn put_bundle(&self, namespace: &str, name: &str, bundle: Option<&Bundle>) {
         self.lock().bundles.put(key(namespace, name), bundle);
     }
 
-    /// A certificate to copy, as it was read within seconds. One that cannot be read is read each time.
+    /// Returns a certificate to copy that was read within seconds. A certificate with a flaw is read each time.
     pub(in crate::operator) fn source(&self, namespace: &str, name: &str) -> Option<Known> {
         self.lock().sources.get(&key(namespace, name), FRESH_SOURCE)
     }
 
-    /// Remembers a certificate to copy, or that there is none.
+    /// Remembers a certificate to copy, or its absence.
     pub(in crate::operator) fn put_source(&self, namespace: &str, name: &str, source: Option<&Known>) {
         self.lock().sources.put(key(namespace, name), source);
     }
 
-    /// A Certificate of cert-manager's that was ready within five minutes.
+    /// Returns a Certificate of cert-manager that was ready within five minutes.
     pub(in crate::operator) fn request(&self, namespace: &str, name: &str) -> Option<Request> {
         self.lock().requests.get(&key(namespace, name), FRESH)
     }
 
-    /// Remembers a Certificate that is ready, or that it is not.
+    /// Remembers a Certificate that is ready, or that it is not ready.
     pub(in crate::operator) fn put_request(&self, namespace: &str, name: &str, request: Option<&Request>) {
         self.lock().requests.put(key(namespace, name), request);
     }
 
-    /// Forgets an object that is about to be written.
+    /// Forgets an object before it is written.
     pub(in crate::operator) fn forget(&self, namespace: &str, name: &str) {
         let mut known = self.lock();
         known.secrets.put(key(namespace, name), None);
         known.bundles.put(key(namespace, name), None);
     }
 
-    /// The operator's login that was read last.
+    /// The operator's login as it was read last.
     pub(in crate::operator) fn login(&self, namespace: &str, secret: &str) -> Option<Login> {
         self.lock().secrets.get(&key(namespace, secret), Duration::MAX).and_then(|read| read.login)
     }
 
-    /// Whether this Pod was seen to show these certificates.
+    /// Whether this Pod showed these certificates.
     pub(in crate::operator) fn was_shown(&self, pod_uid: &str, digest: &str) -> bool {
         self.lock().shown.contains(&key(pod_uid, digest))
     }
 
-    /// This Pod was seen to show these certificates.
+    /// Notes that this Pod showed these certificates.
     pub(in crate::operator) fn note_shown(&self, pod_uid: &str, digest: &str) {
         self.lock().shown.insert(key(pod_uid, digest));
     }

@@ -1,9 +1,8 @@
-//! Keys and certificates in memory: what they say, whom the operator logs in as with them, and which certificate a server
-//! shows.
+//! Keys and certificates in memory: their contents, the operator's login at etcd, and the certificate that a server shows.
 //!
-//! Decides nothing about whose turn it is (`plan::cluster::tls`). Secrets of certificates are read in
-//! `observe/certificates.rs` and written in `act/certificates.rs`; no other file sees a key. What leaves these files holds
-//! names, dates and fingerprints; the one exception is [`Login`], with which the connections to etcd are made.
+//! Decides nothing about order and time (`plan::cluster::tls`). `observe/certificates.rs` reads Secrets of certificates and
+//! `act/certificates.rs` writes them; no other file handles a key. These files return names, dates and fingerprints, with one
+//! exception: [`Login`], which the connections to etcd use.
 
 mod login;
 mod memory;

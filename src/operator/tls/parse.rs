@@ -22,7 +22,7 @@ use x509_parser::x509::{AlgorithmIdentifier, X509Version};
 use super::{Data, entry};
 use crate::plan::certificate::{Files, Known};
 
-/// A certificate of a Secret, or its flaw.
+/// Facts of a certificate of a Secret, or its flaw.
 pub(in crate::operator) fn known(data: &Data, files: Files) -> Result<Known, String> {
     let chain = certificates(data, files.certificate)?;
     let cas = certificates(data, files.ca)?;
@@ -61,9 +61,9 @@ pub(in crate::operator) fn known(data: &Data, files: Files) -> Result<Known, Str
     }
 }
 
-/// The CA that a chain leads to, which has signed the last certificate that is needed of the chain; and the earliest end
-/// among them. Go judges the end of every certificate of a chain, roots included. A first certificate that is one of the
-/// CAs itself is its own: Go and Holdfast's clients accept it.
+/// The CA that signed the last certificate that the chain needs, and the earliest end among the chain and the CA. Go judges the end
+/// of every certificate of a chain, roots included. A first certificate that is itself among the CAs is its own anchor: Go and
+/// Holdfast's clients accept it.
 fn anchor<'a>(
     chain: &[CertificateDer<'_>],
     cas: &'a [CertificateDer<'a>],
@@ -101,8 +101,8 @@ fn anchor<'a>(
     Err(flaw.map_or_else(leads_nowhere, |why| format!("{}: {why}", files.certificate)))
 }
 
-/// Whether a certificate is signed with an issuer's key, by what Holdfast's clients verify in a handshake. A flaw beside a
-/// no: the issuer has the right name, and its key or its kind of signature is refused.
+/// Whether an issuer's key signed a certificate, by the rules of Holdfast's clients in a handshake. An error with a text: the
+/// issuer has the right name, and its key or its kind of signature is refused.
 fn verify(signed: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> Result<(), Option<String>> {
     if signed.issuer() != issuer.subject() {
         return Err(None);
@@ -133,7 +133,7 @@ fn verify(signed: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> Result<
 const NO_CA: &str = "a CA in its chain may not sign certificates: its basic constraints lack CA:TRUE, or its key usage lacks \
                      keyCertSign. Issue the CA's certificate again with both";
 
-/// Whether Go, and so etcd, takes a certificate for one that signs others (crypto/x509, `CheckSignatureFrom`).
+/// Whether Go, and so etcd, accepts a certificate as a CA (crypto/x509, `CheckSignatureFrom`).
 fn may_sign(issuer: &X509Certificate<'_>) -> bool {
     let is_ca = match issuer.basic_constraints() {
         Ok(Some(constraints)) => constraints.value.ca,
@@ -148,9 +148,9 @@ fn may_sign(issuer: &X509Certificate<'_>) -> bool {
     is_ca && signs
 }
 
-/// Whether an algorithm is this one, of which rustls has the contents without their frame.
+/// Whether an algorithm equals this one, whose DER contents rustls has without the frame.
 fn is(algorithm: &AlgorithmIdentifier<'_>, contents: &[u8]) -> bool {
-    // The lengths of all of them fit into one byte.
+    // The lengths of all these contents fit into one byte.
     let Some(length) = u8::try_from(contents.len()).ok().filter(|length| *length < 0x80) else { return false };
     let framed = [&[0x30, length], contents].concat();
     AlgorithmIdentifier::from_der(&framed).is_ok_and(|(_, known)| known == *algorithm)
@@ -163,7 +163,7 @@ fn anchor_digest(ca: &X509Certificate<'_>) -> String {
     hex::encode(&sum.finalize()[..8])
 }
 
-/// Of the files with certificates and CAs only: a digest of keys would be a trace of them.
+/// Digest of the files with certificates and CAs, without keys: a digest of keys would be a trace of them.
 pub(in crate::operator) fn digest(data: &Data, wanted: &[Files]) -> String {
     let mut sum = Sha256::new();
     for file in wanted.iter().flat_map(|files| [files.ca, files.certificate]) {
@@ -182,7 +182,7 @@ pub(in crate::operator) fn first_fingerprint(pem: &[u8]) -> Option<String> {
     Some(fingerprint(&CertificateDer::pem_slice_iter(pem).next()?.ok()?))
 }
 
-/// All certificates of a file. etcd refuses to start with a file of CAs that holds anything else.
+/// All certificates of a file. etcd does not start with a file of CAs that holds anything else.
 fn certificates(data: &Data, file: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let pem = entry(data, file);
     let all: Option<Vec<_>> = CertificateDer::pem_slice_iter(pem).map(Result::ok).collect();
@@ -194,7 +194,7 @@ fn certificates(data: &Data, file: &str) -> Result<Vec<CertificateDer<'static>>,
     if sections == all.len() { Ok(all) } else { Err(format!("{file} holds something else than certificates")) }
 }
 
-/// Each section of a PEM file begins so.
+/// Beginning of each section of a PEM file.
 const BEGIN: &[u8] = b"-----BEGIN ";
 
 fn parse<'a>(der: &'a [u8], file: &str) -> Result<X509Certificate<'a>, String> {
@@ -236,7 +236,7 @@ mod tests {
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// A CA and a server's certificate of it, each with such a key, signed so.
+    /// Makes a CA and a server's certificate signed by it, with these kinds of key and signature.
     fn made(folder: &Path, ca_key: &[&str], key: &[&str], signed: &[&str]) {
         let ca = ["-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.crt", "-nodes", "-days", "30"];
         openssl(folder, &[&["req", "-x509"], ca_key, signed, &ca].concat());

@@ -1,6 +1,6 @@
-//! Which certificate a server shows, by a handshake that is not finished.
+//! The certificate that a server shows, from a handshake that is not finished.
 //!
-//! Decides nothing about what it sees: no name and no CA is judged, and nothing is sent over the connection.
+//! Decides nothing about the certificate: no name and no CA is judged, and no data is sent over the connection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use crate::operator::clock;
 /// Deadline of a handshake: Pods are one hop away.
 const HANDSHAKE: Duration = Duration::from_secs(2);
 
-/// Fingerprint of the certificate that a server shows; `None` where no handshake comes about.
+/// Returns the fingerprint of the certificate that a server shows; `None` where the handshake fails.
 pub(in crate::operator) async fn shown(ip: IpAddr, port: u16) -> Option<String> {
     clock::within(HANDSHAKE, shake(SocketAddr::new(ip, port))).await?.ok()?
 }
@@ -52,7 +52,7 @@ async fn shake(at: SocketAddr) -> std::io::Result<Option<String>> {
     Ok(seen.get())
 }
 
-/// Remembers the certificate, and ends the handshake there.
+/// Remembers the certificate, and ends the handshake.
 #[derive(Debug, Default)]
 struct Seen(Mutex<Option<String>>);
 
@@ -72,7 +72,7 @@ impl ServerCertVerifier for Seen {
         _: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(fingerprint(end_entity));
-        // Seen is enough: the connection is of no use.
+        // The certificate is enough: the connection has no other use.
         Err(rustls::Error::General("seen".to_owned()))
     }
 

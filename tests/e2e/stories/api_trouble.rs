@@ -1,7 +1,7 @@
-//! The API server refuses, delays, loses answers and cuts watches: the operator ends like an undisturbed one, and makes
+//! The API server refuses, delays, loses answers and cuts watches: the run ends like an undisturbed run, and the operator creates
 //! nothing twice.
 //!
-//! Leases are left out of the trouble: an operator that cannot renew ends, as it must, and `zombie` tells of that.
+//! Leases are exempt from the faults: an operator that cannot renew its lease has to end, which `zombie` covers.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::support::oracle::End;
 use crate::support::workload::{Ground, Workload};
 use crate::support::world::World;
 
-/// How long a fifth of all calls fails. A pass needs some eight calls to go well, so it is a storm, and it passes.
+/// Duration of a storm in which a fifth of all calls fails. A pass needs some eight successful calls, so hardly any pass succeeds.
 const STORM: Duration = Duration::from_secs(30);
 
-/// Every kind that is created, and how.
+/// Created kinds, with the verb of their creation.
 const CREATED: [(&str, Verb, &str); 5] = [
     ("the answer to a new Pod is lost", Verb::Create, "pods"),
     ("the answer to a new claim is lost", Verb::Create, "persistentvolumeclaims"),
@@ -52,7 +52,7 @@ pub async fn tell(w: &World) -> Result<()> {
         End::same(w, &ledger, &Workload::Grow.mask("g1"), &grown).await.context("growth in trouble")?;
         End::same(w, &ledger, &Workload::Save.mask("s1"), &saved).await.context("a snapshot in trouble")
     };
-    // Cuts go on until the disturbed run has ended.
+    // The cuts continue until the disturbed run has ended.
     let disturbed = async {
         tokio::select! {
             ended = disturbed => ended,
@@ -70,7 +70,7 @@ pub async fn tell(w: &World) -> Result<()> {
     w.step("nothing is written once all is well", async {
         proxy.clear();
         tokio::time::sleep(Duration::from_secs(3)).await;
-        // A probe that a busy machine holds up is rightly written of: one quiet while is enough.
+        // A probe that a busy machine delays leads to a correct write: one quiet period is enough.
         let mut written = vec![];
         for _ in 0..5 {
             let before = effective(&proxy);
@@ -94,7 +94,7 @@ async fn play(w: &World, ledger: &Ledger, workload: Workload, run: &str, ground:
     End::reached(w, ledger, &workload.mask(run)).await
 }
 
-/// Every trouble at once.
+/// Adds every fault at once.
 fn trouble(proxy: &Kfault, luck: &mut Luck) {
     for (name, verb, resource) in CREATED {
         let fault = if luck.below(2) == 0 { Fault::AnswerTooLate } else { Fault::LoseAnswer };
@@ -122,14 +122,14 @@ fn is_lease(call: &Call) -> bool {
     call.resource == "leases"
 }
 
-/// Cuts watches every few seconds, and ends the storm when it has lasted.
+/// Cuts watches every few seconds, and ends the storm after its duration.
 async fn cuts(proxy: &Kfault, luck: &mut Luck) -> Result<()> {
     let watched = ["etcdclusters", "etcdmembers", "etcdsnapshots", "pods", "persistentvolumeclaims", "jobs"];
     let begun = std::time::Instant::now();
     loop {
         tokio::time::sleep(Duration::from_millis(1_500 + luck.below(2_500))).await;
         let cut = if luck.below(2) == 0 { Cut::MidFrame } else { Cut::Gone };
-        // All of them, or those of one kind.
+        // All watches, or those of one kind.
         let which = usize::try_from(luck.below(watched.len() as u64 + 1))?;
         proxy.cut(watched.get(which).copied(), cut);
         if begun.elapsed() > STORM {

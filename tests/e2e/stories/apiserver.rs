@@ -1,5 +1,5 @@
-//! kube-apiserver, a client of etcd that nobody here wrote: it stores its objects in a cluster with certificates, and a second
-//! one finds all of them in the restored copy.
+//! kube-apiserver, a client of etcd that is not ours: it stores its objects in a cluster with certificates, and a second
+//! kube-apiserver finds all of them in the restored copy.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -49,7 +49,7 @@ pub async fn tell(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// A kube-apiserver of this machine; it ends with this.
+/// A kube-apiserver of this machine; dropping it ends the process.
 struct ApiServer {
     program: Program,
     port: u16,
@@ -141,15 +141,15 @@ impl ApiServer {
     }
 }
 
-/// The program that kubectl is a name of.
+/// The program behind the link `kubectl`.
 fn kubernetes() -> Result<PathBuf> {
     let path = std::env::var("PATH")?;
     let kubectl = path.split(':').map(|dir| Path::new(dir).join("kubectl")).find(|file| file.exists());
     Ok(kubectl.context("kubectl in PATH")?.canonicalize()?)
 }
 
-/// A port of loopback, which members' certificates name, that leads to an address of the cluster's. On threads of its own: a
-/// story waits for kubectl on its only one.
+/// Forwards a port of loopback, which members' certificates name, to an address of the cluster; returns the port. It runs on
+/// threads of its own, because the story waits for kubectl on its only thread.
 fn forward(to: String) -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let port = listener.local_addr()?.port();

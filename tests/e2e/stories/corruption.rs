@@ -1,5 +1,5 @@
-//! One bit of a stored snapshot is flipped: the restore is refused, says why, leaves the volume untouched, and a
-//! corrected reference then works.
+//! One bit of a stored snapshot is flipped: the restore fails with a reason and leaves the volume untouched, and a corrected
+//! reference then works.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ pub async fn tell(w: &World) -> Result<()> {
     ensure!(refused["status"]["latches"].get("formed").is_none(), "formed from corrupt data: {}", refused["status"]);
     let seed = seed(w, "copy").await?;
     w.toolbox("look-inside", &[&format!("data-{seed}")]).await?;
-    // It is tried again now and then, and a try that runs has its files there.
+    // kubelet repeats the restore step now and then, and a running step has its files there.
     let clean = until("nothing left behind by the refused restore", PATIENCE, async || {
         let files = w.files("look-inside", &format!("/mnt/data-{seed}")).await?;
         let left = files.iter().any(|f| f.contains("/data ") || f.contains("/data/") || f.contains(".db"));
@@ -56,8 +56,8 @@ pub async fn tell(w: &World) -> Result<()> {
     emptied(w, &digest).await
 }
 
-/// The first member's volume is emptied and the status lost, while the spec still names the snapshot: that is a lost
-/// member, and nothing is restored or founded (I2, I9).
+/// The first member's volume is emptied and the status lost, while the spec still names the snapshot: Holdfast treats that as a
+/// lost member, and neither restores nor founds (I2, I9).
 async fn emptied(w: &World, digest: &Digest) -> Result<()> {
     let before = w.members("copy").await?;
     let mut first = None;

@@ -1,7 +1,7 @@
-//! The operator is killed after its n-th write, for every n, and started again: it always ends like an undisturbed run,
-//! and nothing is made twice on the way.
+//! The operator is killed after its n-th write, for every n, and restarted: each run ends like an undisturbed run, and creates
+//! nothing twice on the way.
 //!
-//! With `make test` a sweep takes one n by chance, with `make soak` all of them, or those from `HOLDFAST_FROM` on. There are three
+//! With `make test` a sweep takes one random n, with `make soak` all of them, or those from `HOLDFAST_FROM` on. There are three
 //! sorts of crashes: after the answer arrived, after the API server carried out the write and before its answer, and before the
 //! request. The sweeps of one run take the sorts in turn.
 
@@ -71,10 +71,10 @@ pub async fn restoring(w: &World) -> Result<()> {
     sweep(w, Workload::Restore).await
 }
 
-/// Where a run is broken off.
+/// Moment of a crash.
 #[derive(Clone, Copy, Debug)]
 enum Crash {
-    /// After the answer to the n-th write, changes of etcd's membership counted.
+    /// After the answer to the n-th write; changes of etcd's membership count.
     AfterAnswer(u64),
     /// After the n-th write to the API server was carried out, and before its answer.
     BeforeAnswer(u64),
@@ -89,7 +89,7 @@ impl Crash {
         }
     }
 
-    /// The name of its run.
+    /// The name of the crash's run.
     fn run(self) -> String {
         match self {
             Self::AfterAnswer(n) => format!("a{n}"),
@@ -113,9 +113,9 @@ struct Sweep<'a> {
     workload: Workload,
     ground: Ground,
     ledger: Ledger,
-    /// Straight to the API server.
+    /// Connected directly to the API server.
     direct: Seat,
-    /// Through the proxy, under the same identity.
+    /// Connected through the proxy, under the same identity.
     proxied: Seat,
     proxy: Kfault,
     reference: End,
@@ -137,7 +137,7 @@ async fn sweep(w: &World, workload: Workload) -> Result<()> {
         End::reached(w, &ledger, &workload.mask("r0")).await
     };
     let reference = w.step("an undisturbed run", undisturbed).await?;
-    // An operator that was started again counts anew.
+    // A restarted operator counts from zero.
     let writes = operator.writes().await?.saturating_sub(before);
     ensure!(writes >= 3, "an undisturbed run made {writes} writes only");
     workload.clear(w, "r0").await?;
@@ -153,7 +153,7 @@ async fn sweep(w: &World, workload: Workload) -> Result<()> {
 }
 
 impl Sweep<'_> {
-    /// Every n, until a run comes to its end without a crash; the other two crashes at every fourth.
+    /// Crashes at every n, until a run ends without a crash; the other two sorts at every fourth n.
     async fn all(&self, writes: u64) -> Result<()> {
         for n in soak_from().. {
             if !self.crash(Crash::AfterAnswer(n)).await? {
@@ -168,7 +168,7 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// One crash, at a write by chance.
+    /// Crashes once, at a random write.
     async fn sample(&self, writes: u64) -> Result<()> {
         let n = 1 + Luck::of(self.w.story).below(writes);
         let sweep = SWEEPS.iter().position(|story| *story == self.w.story).context("a sweep in the list")?;
@@ -177,7 +177,7 @@ impl Sweep<'_> {
             1 => Crash::BeforeAnswer(n),
             _ => Crash::BeforeWrite(n),
         };
-        // How many writes a run makes varies a little: a crash that was set too late is set earlier.
+        // The number of writes in a run varies a little: a crash that came too late moves to an earlier write.
         while !self.crash(crash).await? {
             ensure!(crash.n() > 1, "a run without a single write: {crash:?}");
             crash = crash.earlier();
@@ -185,10 +185,10 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// One run with a crash, compared with the undisturbed one. Whether it came to the crash.
+    /// Makes one run with a crash, and compares it with the undisturbed run. Returns whether the crash came.
     async fn crash(&self, crash: Crash) -> Result<bool> {
         for again in 0..3 {
-            // A name of its own, for what was made before is counted.
+            // A new name, because the ledger counts the objects of the earlier run.
             let run = format!("{}{}", crash.run(), "x".repeat(again));
             if let Some(came) = self.w.step(&format!("{crash:?}"), self.disturbed(crash, &run)).await? {
                 return Ok(came);
@@ -197,13 +197,13 @@ impl Sweep<'_> {
         bail!("{crash:?}: the lease was lost three times before it")
     }
 
-    /// `None`: the machine stood still for so long that the operator ended without its lease, as it must.
+    /// Makes the run. `None`: the machine stood still for so long that the operator lost its lease and had to end.
     async fn disturbed(&self, crash: Crash, run: &str) -> Result<Option<bool>> {
         let Self { w, workload, .. } = *self;
         workload.begin(w, run).await?;
         let mut operator = self.doomed(crash)?;
         let crashed = self.until_crash(&mut operator, run).await?;
-        // One that has not come to its crash may come to it yet, with nobody to do what is left.
+        // An operator before its crash may crash later, and then no operator would finish the run.
         operator.kill()?;
         operator = self.direct.keep(&[])?;
         workload.finish(w, run, &self.ground).await?;
@@ -213,7 +213,7 @@ impl Sweep<'_> {
         Ok(crashed)
     }
 
-    /// An operator that will crash there.
+    /// Starts an operator with this crash.
     fn doomed(&self, crash: Crash) -> Result<HostOperator> {
         self.proxy.clear();
         let n = match crash {
@@ -230,7 +230,7 @@ impl Sweep<'_> {
         Ok(operator)
     }
 
-    /// Waits for the crash, or for an end without one.
+    /// Waits for the crash, or for the end of the run without a crash.
     async fn until_crash(&self, operator: &mut HostOperator, run: &str) -> Result<Option<bool>> {
         let begun = Instant::now();
         let mut done: Option<Instant> = None;
@@ -239,14 +239,14 @@ impl Sweep<'_> {
                 if status.signal().is_none() && self.direct.lost_lease()? {
                     return Ok(None);
                 }
-                // By its own hand or by ours; any other end is a defect.
+                // Killed by itself or by the story; any other end is a defect.
                 ensure!(matches!(status.signal(), Some(6 | 9)), "the operator ended with {status}");
                 return Ok(Some(true));
             }
             if done.is_none() && self.workload.done(self.w, run).await? {
                 done = Some(Instant::now());
             }
-            // The last writes come after what a user waits for.
+            // The operator's last writes come after the end that a user waits for.
             if done.is_some_and(|at| at.elapsed() > Duration::from_secs(3)) {
                 return Ok(Some(false));
             }

@@ -1,4 +1,4 @@
-//! A deleted cluster leaves nothing but its backups, or its volumes where they are to be kept.
+//! A deleted cluster leaves only its backups, and its volumes where the spec retains them.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -19,7 +19,7 @@ pub async fn tell(w: &World) -> Result<()> {
         w.wait_ready("edited", 1).await
     })
     .await?;
-    // The members are asked when their cluster is gone: they have to know by then.
+    // Members are deleted after their cluster: they need the value before that.
     w.patch("EtcdCluster", "edited", json!({"spec": {"storage": {"retention": "Retain"}}})).await?;
     w.step("edited goes right after the edit", w.delete_and_wait("EtcdCluster", "edited")).await?;
     let about = "regarding.kind=EtcdCluster,regarding.name=gone";
@@ -53,7 +53,7 @@ pub async fn tell(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// The admission policy refuses the deletion, and passes an annotated member. Nothing is deleted here.
+/// The admission policy refuses the deletion of members, except for an annotated member. The test deletes nothing.
 fn members_are_protected(w: &World) -> Result<()> {
     let kubectl = |args: &[&str]| w.env.kubectl(&[args, &["-n", &w.ns, "-l", "holdfast.dev/cluster=kept"]].concat());
     let delete = ["delete", "etcdm", "--dry-run=server"];

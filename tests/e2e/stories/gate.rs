@@ -1,4 +1,4 @@
-//! A member never starts on a volume that is not its own: emptied, and another member's.
+//! A member never starts on a volume that is not its own: an emptied volume, and another member's.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub async fn tell(w: &World) -> Result<()> {
     alone(w).await
 }
 
-/// A cluster of one: its data without the identity file are its last copy, and the cause of the lost quorum stands still.
+/// A cluster of one: its volume without the identity file is the last copy of its data, and the reported cause stays stable.
 async fn alone(w: &World) -> Result<()> {
     w.create(make::cluster("solo", 1)).await?;
     w.step("one voter", w.wait_ready("solo", 1)).await?;
@@ -36,7 +36,7 @@ async fn alone(w: &World) -> Result<()> {
     w.step("with the file put back it serves", w.wait_ready("solo", 1)).await?;
     ensure!(w.digest("solo").await? == digest, "the same data");
 
-    // Renamed first: a running etcd must not write into half of it.
+    // Renamed first: a running etcd must not write into half of the folder.
     hands(&["mv", &format!("/mnt/{volume}/data"), &aside]).await?;
     w.delete("Pod", &name).await?;
     w.step("nor is the renamed data", refused(w, &name, "the volume holds aside")).await?;
@@ -68,7 +68,7 @@ async fn stands(w: &World, why: &str) -> Result<()> {
 }
 
 async fn three(w: &World) -> Result<()> {
-    // What is refused here is put right again, by hand.
+    // Without automatic repair, because the test repairs the volume by hand.
     let mut cluster = make::cluster("keep", 3);
     cluster["spec"]["repair"] = json!({"mode": "Manual"});
     w.create(cluster).await?;
@@ -78,12 +78,12 @@ async fn three(w: &World) -> Result<()> {
     let digest = w.digest("keep").await?;
     let [a, b, _] = &before.members[..] else { anyhow::bail!("{before:?}") };
 
-    // These hands hold both volumes while their Pods live: everything is on one node.
+    // This Pod mounts both volumes while the members' Pods live: all of them are on one node.
     let (va, vb) = (format!("data-{}", a.name), format!("data-{}", b.name));
     w.create(make::claim("spare", "1Gi")).await?;
     w.toolbox("hands", &[&va, &vb, "spare"]).await?;
     let hands = async |args: &[&str]| w.exec("hands", "probe", &[&["holdfast-probe"], args].concat()).await;
-    // Beside it and renamed: the refused member is started again and again, and must not find half of it.
+    // Copied beside the folder and renamed: kubelet restarts the refused member, and the gate must not find half a copy.
     let copy = async |from: &str, to: &str| {
         let half = format!("/mnt/{va}/half");
         hands(&["cp", from, &half]).await?;
@@ -91,7 +91,7 @@ async fn three(w: &World) -> Result<()> {
     };
     let (data_a, data_b) = (format!("/mnt/{va}/data"), format!("/mnt/{vb}/data"));
 
-    // Renamed, not copied: what a running etcd still writes goes along, or its log would lose what it has acknowledged.
+    // Renamed, not copied: a running etcd's later writes go along; else its log would lose acknowledged entries.
     let aside = format!("/mnt/{va}/aside");
     hands(&["mv", &data_a, &aside]).await?;
     w.delete("Pod", &a.name).await?;
@@ -132,7 +132,7 @@ async fn three(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the member says that the gate refused, for this reason and no earlier one.
+/// Waits until the member reports that the gate refused, for this reason and no earlier reason.
 pub(super) async fn refused(w: &World, member: &str, why: &str) -> Result<Value> {
     w.wait("EtcdMember", member, "VolumeRefused", |m| {
         condition(m, "Degraded").is_some_and(|(status, reason, message)| {

@@ -1,4 +1,4 @@
-//! Any size from one to nine, and growth while it runs.
+//! Clusters of any size from one to nine, and growth while etcd serves.
 
 use anyhow::{Result, ensure};
 use serde_json::json;

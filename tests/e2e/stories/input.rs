@@ -1,4 +1,4 @@
-//! What is wrong is refused at admission by the real API server, with the field and the remedy in the message.
+//! The real API server refuses wrong input at admission, with the field and the remedy in the message.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support::make;
 use crate::support::world::World;
 
-/// A mutation of a good manifest, and what the refusal has to say.
+/// A mutation of a good manifest, and a part of the expected refusal.
 type Case = (&'static str, fn(&mut Value), &'static str);
 
 const CLUSTER: &[Case] = &[
@@ -179,7 +179,7 @@ pub async fn tell(w: &World) -> Result<()> {
     })
     .await?;
 
-    // Paused, so that nothing is made of them.
+    // Paused, so that the operator creates nothing for them.
     let mut restores = make::cluster("restores", 1);
     restores["spec"]["paused"] = json!(true);
     restores["spec"]["bootstrap"] = json!({"restore": {"snapshotRef": {"name": "not-yet"}}});
@@ -194,7 +194,7 @@ pub async fn tell(w: &World) -> Result<()> {
     let mut good = make::cluster("good", 3);
     good["spec"]["paused"] = json!(true);
     w.create(good).await?;
-    // Long enough for an operator that would.
+    // Long enough for an operator to create an object by mistake.
     tokio::time::sleep(Duration::from_secs(10)).await;
     for kind in ["EtcdMember", "Pod", "PersistentVolumeClaim", "Service"] {
         let made = w.names_with(kind, "holdfast.dev/cluster=good").await?;

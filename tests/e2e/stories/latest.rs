@@ -15,12 +15,12 @@ use crate::support::make;
 use crate::support::probe::Digest;
 use crate::support::world::World;
 
-/// A person has a reason by then. The way of a Pod to its node alone may take half a minute where four stories share two
-/// processors; how soon an agent's own word is told is measured in `store_trouble`.
+/// A condition has the reason by then. Scheduling a Pod alone may take half a minute where four stories share two processors;
+/// `store_trouble` measures how soon the agent's own report appears.
 const SOON: Duration = Duration::from_mins(2);
 
 pub async fn tell(w: &World) -> Result<()> {
-    // Before there is anything to restore: a reason, and no member.
+    // Before there is a snapshot: a reason, and no member.
     w.create(of_the_latest("early", json!({"cluster": "orders"}))).await?;
     w.step("an empty store is no empty cluster", refused(w, "early", "ArtifactNotFound")).await?;
 
@@ -34,7 +34,7 @@ pub async fn tell(w: &World) -> Result<()> {
     let second = w.step("a second one", saved(w, "second")).await?;
     w.step("what waited goes on by itself", w.wait_ready("early", 1)).await?;
     let early = w.digest("early").await?;
-    // Whichever was the newest when it asked.
+    // Either of the two may have been the newest when the Job asked.
     ensure!([&at_first, &before].contains(&&early), "early holds one of the two: {early:?}");
     w.delete_and_wait("EtcdCluster", "early").await?;
     w.step("without its Secret nobody is asked", keyless(w, &before)).await?;
@@ -64,7 +64,7 @@ pub async fn tell(w: &World) -> Result<()> {
     w.step("the bucket alone is enough", rendered(w, &third, &grown)).await
 }
 
-/// Applies what `agent render-restore` prints of a snapshot: nothing else says what the cluster was.
+/// Applies the output of `agent render-restore` for a snapshot: no object records the spec of the cluster.
 async fn rendered(w: &World, key: &str, digest: &Digest) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let secret = w.get("Secret", "s3-credentials").await?;
@@ -72,7 +72,7 @@ async fn rendered(w: &World, key: &str, digest: &Digest) -> Result<()> {
     for (name, value) in &data {
         fs::write(folder.path().join(name), &value.0)?;
     }
-    // From the node there are no names, and everybody reaches a Service by its address.
+    // The node cannot resolve the name, but every process can reach a Service by its address.
     let service = w.get("Service", "s3").await?;
     let address = service["spec"]["clusterIP"].as_str().context("the S3 server's address")?;
     let printed = Command::new(&w.env.holdfast)
@@ -94,7 +94,7 @@ async fn rendered(w: &World, key: &str, digest: &Digest) -> Result<()> {
     Ok(())
 }
 
-/// A Secret that is not there is told soon, and the cluster goes on when it is.
+/// A missing Secret becomes a condition soon, and the cluster continues once the Secret exists.
 async fn keyless(w: &World, before: &Digest) -> Result<()> {
     let mut s3 = make::s3();
     s3["credentialsSecretRef"]["name"] = json!("not-there-yet");
@@ -112,7 +112,7 @@ async fn keyless(w: &World, before: &Digest) -> Result<()> {
     w.delete_and_wait("EtcdCluster", "keyless").await
 }
 
-/// The cluster is deleted and made again from the newest snapshot, which has to be this one.
+/// Deletes the cluster and creates it again from the newest snapshot, which has to be this one.
 async fn again(w: &World, more: Value, key: &str, digest: &Digest) -> Result<()> {
     w.delete_and_wait("EtcdCluster", "orders").await?;
     w.create(of_the_latest("orders", more)).await?;
@@ -137,7 +137,7 @@ async fn restored_key(w: &World) -> Result<String> {
     Ok(key.context("a restored cluster")?.to_owned())
 }
 
-/// The reason is told and nothing is made; the message.
+/// Waits for the reason and checks that no object was created; returns the message.
 async fn refused(w: &World, name: &str, reason: &str) -> Result<String> {
     let told = w.wait("EtcdCluster", name, reason, |c| condition(c, "Ready").is_some_and(|(_, why, _)| why == reason));
     let told = told.await?;
@@ -146,7 +146,7 @@ async fn refused(w: &World, name: &str, reason: &str) -> Result<String> {
     Ok(condition(&told, "Ready").context("Ready")?.2.to_owned())
 }
 
-/// Its key in the bucket.
+/// Saves a snapshot; returns its key in the bucket.
 async fn saved(w: &World, name: &str) -> Result<String> {
     w.create(make::snapshot(name, "orders", json!({"s3": make::s3()}))).await?;
     let done = w.wait_complete(name).await?;

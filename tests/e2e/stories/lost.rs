@@ -1,5 +1,5 @@
-//! What is lost is read back: a Job with its report, a snapshot's status, a cluster's status, and a cluster that was
-//! deleted beside its volumes. Nothing is made twice.
+//! Lost objects are read back: a Job with its report, a snapshot's status, a cluster's status, and a cluster that was deleted
+//! beside its volumes. Nothing is created twice.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -63,7 +63,7 @@ pub async fn tell(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// A cluster made anew beside the volumes of the one before waits for a person.
+/// A new cluster beside the volumes of an earlier cluster of its name waits for a person.
 pub async fn beside_volumes(w: &World) -> Result<()> {
     let mut kept = make::cluster("house", 1);
     kept["spec"]["storage"]["retention"] = json!("Retain");
@@ -102,7 +102,7 @@ pub async fn beside_volumes(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// A tool writes the status of the cluster that was into the one that is.
+/// A tool writes the status of the earlier cluster into the new cluster.
 async fn brought_back(w: &World, formed: &Value, claim: &str) -> Result<()> {
     w.patch_status("EtcdCluster", "house", formed["status"].clone()).await?;
     let told = |c: &Value| condition(c, "Ready").is_some_and(|(_, reason, _)| reason == "ForeignStatusFound");
@@ -146,7 +146,7 @@ async fn delete_jobs(w: &World, snapshot: &str) -> Result<()> {
 }
 
 impl World {
-    /// Scales the operator, and waits until it is so.
+    /// Scales the operator, and waits until its Deployment has that size.
     pub async fn operator(&self, replicas: u32) -> Result<()> {
         self.patch("Deployment", "holdfast", json!({"spec": {"replicas": replicas}})).await?;
         let there = |d: &Value| d["status"]["readyReplicas"].as_u64().unwrap_or(0) == u64::from(replicas);

@@ -1,5 +1,5 @@
-//! What is asked of a cluster while its data is still on its way: another version, more members, and to be gone. And an
-//! alarm that came along: nobody can hold it any more, so writes are taken again without a hand.
+//! Edits of a cluster while its restore still runs: another version, more members, and a deletion. And an alarm in the restored
+//! data: the member that raised it is gone, so etcd accepts writes again without a person.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ pub async fn tell(w: &World) -> Result<()> {
     w.create(source).await?;
     w.step("a source", w.wait_ready("source", 1)).await?;
     let more = ["bulk", "--endpoint", &service("source"), "--bytes", "24MiB", "--value-bytes", "8192"];
-    // etcd counts what it has committed, a tenth of a second later: the first time may fit in whole.
+    // etcd checks the quota against committed data, a tenth of a second later: the first write may fit in whole.
     let mut full = w.probe_text(&more).await.err();
     if full.is_none() {
         full = w.probe_text(&more).await.err();
@@ -31,7 +31,7 @@ pub async fn tell(w: &World) -> Result<()> {
     w.step("a snapshot with an alarm", w.wait_complete("full")).await?;
     w.wait("Deployment", "s3-fault", "ready", |d| d["status"]["readyReplicas"] == 1).await?;
 
-    // Slow enough to be met in the middle of it.
+    // Slow enough to be interrupted in the middle.
     w.fault("slow:20000").await?;
     let key = w.get("EtcdSnapshot", "full").await?["status"]["artifact"]["key"].clone();
     for (name, replicas) in [("grows", 1), ("goes", 3)] {

@@ -1,5 +1,5 @@
-//! Members in memory: a Pod that is deleted is a lost member, and another one takes its place while clients write; all Pods deleted
-//! are lost data, and nothing is made in their place.
+//! Members in memory: a deleted Pod is a lost member, and another member takes its place while clients write; after the deletion of
+//! all Pods the data are lost, and Holdfast creates nothing in their place.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub async fn tell(w: &World) -> Result<()> {
     all_lost(w, &after).await
 }
 
-/// The API server holds what cannot be changed.
+/// The API server refuses changes of immutable fields.
 async fn immutable(w: &World) -> Result<()> {
     for (spec, word) in [
         (json!({"storage": {"medium": ""}}), "storage.medium is immutable"),
@@ -41,7 +41,7 @@ async fn immutable(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// etcd ends, and kubelet starts the container again in the same Pod: the member goes on with its data.
+/// etcd ends, and kubelet restarts the container in the same Pod: the member continues with its data.
 async fn restarted(w: &World, before: &Members) -> Result<()> {
     let name = &before.members[0].name;
     let uid = w.get("Pod", name).await?["metadata"]["uid"].clone();
@@ -60,7 +60,7 @@ async fn restarted(w: &World, before: &Members) -> Result<()> {
     Ok(())
 }
 
-/// A Pod is deleted while clients write: no acknowledged write is missing, and three vote again, one of them new.
+/// A Pod is deleted while clients write: no acknowledged write is missing, and three members vote again, one of them new.
 async fn replaced(w: &World, before: &Members) -> Result<Members> {
     let lost = before.members[1].name.clone();
     let losing = async {

@@ -43,7 +43,7 @@ mod zombie;
 use crate::story;
 use crate::support::world::Story;
 
-/// Every story; the longest first, so that all threads end together.
+/// Every story; the longest first, so that all threads end at the same time.
 pub fn all() -> Vec<Story> {
     vec![
         story!(on host "schedule_without_operator", schedules::without_operator),

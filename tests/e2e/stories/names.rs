@@ -1,8 +1,8 @@
-//! A store whose name has an address of IPv4, while DNS answers SERVFAIL or NXDOMAIN for IPv6, and a search domain in front of which
-//! DNS fails: a store of such a name becomes ready, and a snapshot to it completes.
+//! A store whose name has an address of IPv4, while DNS answers SERVFAIL or NXDOMAIN for IPv6, and a search domain in which DNS
+//! fails: a store of such a name becomes ready, and a snapshot to it completes.
 //!
-//! The names are those of a CoreDNS in the story's own namespace, which an admission policy puts before the cluster's own DNS server in
-//! the agent's Pods of this namespace. No other Pod asks it. `snapshot-agent/tests/real/dns.rs` holds many more answers.
+//! A CoreDNS in the story's own namespace serves the names. An admission policy puts it before the cluster's own DNS server in the
+//! agent's Pods of this namespace. No other Pod asks it. `snapshot-agent/tests/real/dns.rs` covers many more answers.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::support::make;
 use crate::support::stored::manifests;
 use crate::support::world::World;
 
-/// The two answers for IPv6, each a zone below `odd.test`; every name below `trap.test` fails.
+/// The two answers for IPv6, each in a zone below `odd.test`; every name below `trap.test` fails.
 const ANSWERS: [&str; 2] = ["servfail", "nxdomain"];
 
 pub async fn tell(w: &World) -> Result<()> {
@@ -24,7 +24,7 @@ pub async fn tell(w: &World) -> Result<()> {
     under(w, &name, policy(w, &dns, cluster_dns.trim()), saved_by_name(w, &dns)).await
 }
 
-/// The address of a CoreDNS that knows the S3 server by these names. It knows no other zone: it refuses such questions.
+/// Starts a CoreDNS that knows the S3 server by these names and refuses questions about other zones; returns its address.
 async fn server(w: &World) -> Result<String> {
     let s3 = address(&w.get("Service", "s3").await?)?;
     let answers = ANSWERS.map(|code| {

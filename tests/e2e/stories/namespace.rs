@@ -1,7 +1,7 @@
-//! A namespace with a running cluster, one that is being restored, and a snapshot in flight is deleted like any other: no
-//! finalizer of ours holds it up.
+//! A namespace with a running cluster, a cluster that is being restored, and a snapshot in flight is deleted like any other: no
+//! finalizer of Holdfast delays it.
 //!
-//! The operator stands in another namespace, as an install for the whole cluster does, and is limited to this one.
+//! The operator runs in another namespace, like an install for the whole cluster, and is limited to this one.
 
 use std::time::{Duration, Instant};
 
@@ -17,10 +17,10 @@ use crate::support::leftovers;
 use crate::support::make;
 use crate::support::world::{PATIENCE, World};
 
-/// Longer than this our finalizer holds up nothing.
+/// Longest time for which a finalizer of Holdfast may delay the deletion.
 const LET_GO_WITHIN: Duration = Duration::from_mins(1);
 
-/// Where an install for the whole cluster stands.
+/// Namespace of an install for the whole cluster.
 const HOME: &str = "holdfast-system";
 
 pub async fn tell(w: &World) -> Result<()> {
@@ -66,7 +66,7 @@ async fn gone(w: &World, doomed: &str) -> Result<()> {
     let (mut since, mut longest) = (None, Duration::ZERO);
     until("the namespace to go", PATIENCE, async || {
         let Some(there) = namespaces.get_opt(doomed).await? else { return Ok(Ok(())) };
-        // Kubernetes takes its time for Pods and volumes; what has neither any more is held by us alone.
+        // Kubernetes needs time for Pods and volumes; only Holdfast's finalizer holds an object without them.
         if held(w, doomed).await? {
             longest = longest.max(since.get_or_insert_with(Instant::now).elapsed());
         } else {
@@ -80,7 +80,7 @@ async fn gone(w: &World, doomed: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether there is a member whose Pod and claim are gone, or a snapshot that goes, and our finalizer is not.
+/// Whether a member without Pod and claim, or a deleted snapshot, still has Holdfast's finalizer.
 async fn held(w: &World, doomed: &str) -> Result<bool> {
     let there = async |kind, name: &str| anyhow::Ok(api(&w.client, doomed, kind).get_opt(name).await?.is_some());
     for member in api(&w.client, doomed, "EtcdMember").list(&ListParams::default()).await?.items {

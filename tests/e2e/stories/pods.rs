@@ -1,4 +1,4 @@
-//! Pods go, members stay: the same ID on the same volume, and no membership call.
+//! Pods are deleted and members stay: the same ID on the same volume, and no membership call.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub async fn one(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// Labels are taken from a Pod: whoever selects it by them finds it again, and it stays the Pod that it was.
+/// Labels are removed from a Pod: the operator restores them, selectors find the Pod again, and the Pod is not replaced.
 pub async fn relabelled(w: &World) -> Result<()> {
     w.create(make::cluster("named", 1)).await?;
     w.step("one voter", w.wait_ready("named", 1)).await?;
@@ -58,7 +58,7 @@ pub async fn relabelled(w: &World) -> Result<()> {
     w.step("ready", w.wait_ready("named", 1)).await
 }
 
-/// All three Pods are deleted at once: they find each other again, and nobody touches the membership.
+/// All three Pods are deleted at once: the members find each other again, without a change of the membership.
 pub async fn all_at_once(w: &World) -> Result<()> {
     w.create(make::cluster("trio", 3)).await?;
     w.step("three voters", w.wait_ready("trio", 3)).await?;
@@ -72,12 +72,12 @@ pub async fn all_at_once(w: &World) -> Result<()> {
     let serving = until("all three Pods to serve again", PATIENCE, async || {
         Ok(w.digest("trio").await.map_err(|why| format!("{why:#}")))
     });
-    // The first answer that there is: older or other data is never served, not for a moment.
+    // The first answer: etcd must not serve older or other data even for a moment.
     let now = w.step("served again", serving).await?;
     ensure!(now == digest, "other data: {now:?}");
     w.step("three voters again", w.wait_ready("trio", 3)).await?;
     ensure!(w.members("trio").await? == before, "the membership changed");
-    // A membership call that came late would show within a few passes.
+    // A late membership call would show within a few passes.
     tokio::time::sleep(Duration::from_secs(5)).await;
     ensure!(w.members("trio").await? == before, "the membership changed after all were back");
     Ok(())

@@ -1,5 +1,5 @@
-//! What a quota or an admission policy of a namespace takes away holds up nothing else: clients reach the members, and the operator
-//! does not write the same change again and again.
+//! A quota or an admission policy of a namespace blocks one write and no other step: clients reach the members, and the operator
+//! does not repeat the same write without end.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::kube_helpers::{condition, until};
 use crate::support::make;
 use crate::support::world::{PATIENCE, World};
 
-/// No Secret may be made while the only member's Pod is made again.
+/// A quota forbids new Secrets while the only member's Pod is replaced.
 pub async fn quota_on_secrets(w: &World) -> Result<()> {
     w.create(make::secured("alpha", 1)).await?;
     super::tls::ready(w, "alpha", 1).await?;
@@ -113,7 +113,7 @@ pub(super) fn pods(w: &World, operations: &[&str]) -> Value {
     })
 }
 
-/// Does something under a policy, which goes afterwards however that ends.
+/// Runs a test under a policy, and deletes the policy in any case.
 pub(super) async fn under(
     w: &World,
     name: &str,
@@ -138,7 +138,7 @@ pub(super) async fn under(
     told
 }
 
-/// Waits until a policy holds, which takes some seconds: a Pod that is created for a trial is as it makes it.
+/// Waits until a policy is in force, which takes some seconds: a dry-run Pod shows its change.
 pub(super) async fn holds(w: &World, pod: &Value, changed: impl Fn(&Value) -> bool) -> Result<()> {
     until("the policy to hold", PATIENCE, async || {
         let made = w.try_create(pod).await?;
@@ -147,7 +147,7 @@ pub(super) async fn holds(w: &World, pod: &Value, changed: impl Fn(&Value) -> bo
     .await
 }
 
-/// A policy takes the operator's annotation from each Pod, at its creation and at each patch.
+/// A policy removes the operator's annotation from each Pod, at its creation and at each patch.
 pub async fn taken_back(w: &World) -> Result<()> {
     let policy = json!({
         "matchConstraints": pods(w, &["CREATE", "UPDATE"]),
@@ -191,12 +191,12 @@ async fn under_policy(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// Answered patches of Pods in this namespace, by the API server's audit log.
+/// Number of answered patches of Pods in this namespace, by the API server's audit log.
 fn writes_of_pods(w: &World) -> Result<usize> {
     let log = std::env::var("HOLDFAST_TESTBED_AUDIT").context("HOLDFAST_TESTBED_AUDIT")?;
     let log = std::fs::read_to_string(log)?;
     let of_pod = format!("/api/v1/namespaces/{}/pods/", w.ns);
-    // The log is long, and parsing is not compiled with optimisation here.
+    // The log is long, and this build does not optimise the parser.
     let of_pods = log.lines().filter(|line| memchr::memmem::find(line.as_bytes(), of_pod.as_bytes()).is_some());
     let patches =
         of_pods.filter_map(|line| serde_json::from_str::<Value>(line).ok()).filter(|it| it["verb"] == "patch");

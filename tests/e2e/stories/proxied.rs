@@ -1,4 +1,4 @@
-//! A store whose name only a proxy knows: whoever speaks to it goes through that proxy, and whoever need not does not.
+//! A store whose name only a proxy can resolve: the Pods of that store use the proxy, and Pods of other stores do not.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ pub async fn tell(w: &World) -> Result<()> {
     let through = w.fault("").await?["requests"].as_u64();
     ensure!(through > Some(20), "{through:?} requests");
 
-    // What is meant to be reached without it is.
+    // A store in the no-proxy list is reached without the proxy.
     w.fault("down").await?;
     let near = json!({ "s3": at(&format!("http://s3.{}.svc:7070", w.ns)) });
     w.create(make::snapshot("beside", "orders", near)).await?;

@@ -1,7 +1,7 @@
-//! A schedule with a week of backups behind it: what its retention does not keep is announced, and removed an hour later,
-//! except for what is held, restored, suspicious, or in another store.
+//! A schedule with a week of backups: snapshots that its retention does not keep are announced, and removed an hour later, except
+//! for held, restored or suspicious snapshots, and snapshots in another store.
 //!
-//! Nobody waits a week or an hour here: the probe copies a snapshot into the past, and makes announcements older.
+//! The story waits neither a week nor an hour: the probe copies a snapshot into the past, and backdates announcements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::support::world::{PATIENCE, World};
 
 /// Backups of the past, half a day apart.
 const PAST: usize = 12;
-/// A Job looks into the store for each of them.
+/// A Job reads the store for each of them.
 const RECALL: Duration = Duration::from_mins(6);
-/// Where the server keeps what lies below the store's prefix.
+/// The S3 server's folder of the store's prefix.
 const ROOT: &str = "/data/backups/house";
 const SCHEDULE: &str = "EtcdSnapshotSchedule";
 
-/// Old backups go, and exactly those: not the held one, and not the one that a restore has begun to read.
+/// Retention removes exactly the old backups: not the held snapshot, and not the snapshot that a restore reads.
 pub async fn accelerated(w: &World) -> Result<()> {
     let lineage = history(w, None).await?;
     let records = complete(w).await?;
@@ -34,7 +34,7 @@ pub async fn accelerated(w: &World) -> Result<()> {
     kept.extend([held.clone(), restored.clone()]);
 
     w.patch("EtcdSnapshot", &records[&held], json!({"spec": {"hold": true}})).await?;
-    // Its members never come up, so that the restore goes on for as long as the story likes.
+    // Its members never start, so that the restore lasts as long as the story needs.
     let mut again = make::restored("again", 1, json!({"snapshotRef": {"name": records[&restored]}}));
     again["spec"]["storage"]["storageClassName"] = json!("not-there");
     w.create(again).await?;
@@ -61,7 +61,7 @@ pub async fn accelerated(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// The newest backup has lost nearly all keys, or the store is another one: nothing goes until a person says so.
+/// The newest backup lost nearly all keys, or the store was exchanged: retention removes nothing until a person accepts that.
 pub async fn stopped(w: &World) -> Result<()> {
     let lineage = history(w, None).await?;
     let pod = w.names_with("Pod", "holdfast.dev/cluster=alpha").await?.into_iter().next().context("a member")?;
@@ -81,7 +81,7 @@ pub async fn stopped(w: &World) -> Result<()> {
     let kept = by_hand(&all)?;
     w.step("accepted, the rest is announced", announced(w, all.len() - kept.len())).await?;
 
-    // The bucket is exchanged for a copy with a mark of its own, behind the operator's back.
+    // The bucket is exchanged for a copy with a store ID of its own, without the operator's knowledge.
     let (s3, mark) = (w.s3_pod().await?, format!("{ROOT}/holdfast-store.json"));
     w.create(make::store("other", "other")).await?;
     w.step("another store", ready(w, "other")).await?;
@@ -102,13 +102,13 @@ pub async fn stopped(w: &World) -> Result<()> {
     w.step("and the rest goes", emptied(w, &lineage, &kept)).await
 }
 
-/// What is locked is shown until when, and neither announced nor removed before; all else goes.
+/// The status shows the end of a lock. A locked snapshot is neither announced nor removed before; all others go.
 pub async fn locked(w: &World) -> Result<()> {
     let until = Timestamp::from_second(Timestamp::now().as_second())? + SignedDuration::from_hours(24 * 30);
     let lineage = history(w, Some((2, until))).await?;
     let all = stored(w, &lineage).await?;
     let mut kept = by_hand(&all)?;
-    // The names of folders begin with their times.
+    // The name of a folder starts with the time of its snapshot.
     let locked: Vec<String> = all.iter().take(2).cloned().collect();
     ensure!(locked.iter().all(|key| !kept.contains(key)), "the policy keeps {locked:?} anyway");
     kept.extend(locked);
@@ -125,14 +125,14 @@ pub async fn locked(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// A cluster, a schedule in a store, a backup and its past, all recorded; the lineage's folder.
+/// Creates a cluster, a schedule in a store, a backup and its past, all recorded; returns the lineage's folder.
 async fn history(w: &World, lock: Option<(usize, Timestamp)>) -> Result<String> {
     w.create(make::store("vault", "house")).await?;
     w.create(make::cluster("alpha", 1)).await?;
     w.step("a cluster", w.wait_ready("alpha", 1)).await?;
     w.fill("alpha", 1_500).await?;
     let mut schedule = make::schedule("nightly", "alpha", "30 5,17 * * *", json!({"storeRef": {"name": "vault"}}));
-    // What runs is told by hand.
+    // The story starts runs by hand.
     schedule["spec"]["suspend"] = json!(true);
     w.create(schedule).await?;
     w.step("its CronJob", w.wait(SCHEDULE, "nightly", "a CronJob", |s| s["status"]["cronJob"]["name"].is_string()))
@@ -159,7 +159,7 @@ async fn history(w: &World, lock: Option<(usize, Timestamp)>) -> Result<String> 
     Ok(lineage.to_owned())
 }
 
-/// A run of the schedule, by hand.
+/// Starts a run of the schedule by hand.
 async fn run(w: &World, name: &str) -> Result<Value> {
     let cron = w.get(SCHEDULE, "nightly").await?["status"]["cronJob"]["name"].clone();
     w.run_now(cron.as_str().context("a CronJob")?, name).await?;
@@ -184,7 +184,7 @@ async fn retain(w: &World) -> Result<()> {
     w.patch(SCHEDULE, "nightly", json!({"spec": {"retention": {"keepLast": 2, "keepDaily": 3}}})).await.map(drop)
 }
 
-/// What that policy keeps, counted by hand.
+/// Keys that the policy keeps, computed independently.
 fn by_hand(all: &BTreeSet<String>) -> Result<BTreeSet<String>> {
     let name = |key: &str| key.rsplit('/').next().map(str::to_owned).context("a key");
     let mut newest: Vec<&String> = all.iter().collect();
@@ -224,7 +224,7 @@ async fn announced(w: &World, count: usize) -> Result<()> {
     w.wait(SCHEDULE, "nightly", &format!("{count} announced"), said).await.map(drop)
 }
 
-/// Two hours pass for the announcements.
+/// Backdates the announcements by two hours.
 async fn ripen(w: &World, lineage: &str) -> Result<()> {
     let folder = format!("{ROOT}/{lineage}/prunes");
     let ripen = ["holdfast-probe", "ripen", "--folder", &folder, "--by", "2h"];
@@ -232,14 +232,14 @@ async fn ripen(w: &World, lineage: &str) -> Result<()> {
     hurry(w).await
 }
 
-/// And for what the operator has noted of them.
+/// Backdates the operator's record of the announcements.
 async fn hurry(w: &World) -> Result<()> {
     let ago = |hours| (Timestamp::now() - SignedDuration::from_hours(hours)).to_string();
     let noted = json!({"announced": {"notBefore": ago(1)}, "lastPrune": {"at": ago(1)}, "policy": {"since": ago(3)}});
     w.patch_status(SCHEDULE, "nightly", noted).await
 }
 
-/// Waits until the bucket and the records hold this and nothing else.
+/// Waits until the bucket and the records hold exactly these snapshots.
 async fn emptied(w: &World, lineage: &str, kept: &BTreeSet<String>) -> Result<()> {
     until("only what is kept", PATIENCE, async || {
         let (stored, recorded) = (stored(w, lineage).await?, complete(w).await?);

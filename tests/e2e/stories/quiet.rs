@@ -1,4 +1,4 @@
-//! A settled cluster costs no write, not even when the operator restarts or is upgraded (I17).
+//! A settled cluster costs no write, even when the operator restarts or is upgraded (I17).
 
 use std::time::Duration;
 
@@ -25,11 +25,11 @@ pub async fn tell(w: &World) -> Result<()> {
         w.delete_and_wait("Pod", pod).await?;
     }
     w.wait("Deployment", "holdfast", "operator ready again", |d| d["status"]["readyReplicas"] == 1).await?;
-    // Its successor counts from the beginning.
+    // The new operator counts from zero.
     settled.writes.clear();
     w.step("nothing is written after the operator's restart", settled.stays(w)).await?;
 
-    // Another name for the same image: only Pods that are made from now on get it.
+    // Another name for the same image: only Pods created from now on get it.
     let another = format!("HOLDFAST_IMAGE={}-next", w.env.image);
     w.env.kubectl(&["set", "env", "-n", &w.ns, "deployment/holdfast", &another])?;
     w.env.kubectl(&["rollout", "status", "-n", &w.ns, "deployment/holdfast", "--timeout=120s"])?;
@@ -37,14 +37,14 @@ pub async fn tell(w: &World) -> Result<()> {
     w.step("nothing is written by an operator that was upgraded", settled.stays(w)).await
 }
 
-/// What stands, and since when.
+/// State of the namespace.
 #[derive(Debug, PartialEq)]
 struct Seen {
-    /// UID and version of everything that is ours.
+    /// UID and version of every object of Holdfast.
     versions: Vec<(String, String, Value, Value)>,
-    /// What kubelet says of Pods: what follows from that is written rightly.
+    /// kubelet's status of Pods: writes that follow its changes are correct.
     pods: Vec<Value>,
-    /// What the operator has written by its own count, also what changed nothing.
+    /// The operator's writes by its own count, including writes that changed nothing.
     writes: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ impl Seen {
         Ok(Self { versions: versions(w).await?, pods: said, writes: writes(w).await? })
     }
 
-    /// Waits, and checks that nothing was written meanwhile; anew when kubelet saw a Pod otherwise in between, as it does
+    /// Waits, and checks that nothing was written meanwhile; starts again when kubelet changed the status of a Pod, as it does
     /// when the machine stands still for some seconds.
     async fn stays(&mut self, w: &World) -> Result<()> {
         for _ in 0..5 {
@@ -76,7 +76,7 @@ impl Seen {
     }
 }
 
-/// The counters of writes of the operator that runs.
+/// The running operator's counters of writes.
 async fn writes(w: &World) -> Result<Vec<String>> {
     let operators = w.names_with("Pod", "app.kubernetes.io/name=holdfast").await?;
     ensure!(operators.len() == 1, "{operators:?}");
@@ -88,7 +88,7 @@ async fn writes(w: &World) -> Result<Vec<String>> {
     Ok(metrics.lines().filter(|line| line.starts_with("holdfast_writes_total{")).map(str::to_owned).collect())
 }
 
-/// UID and version of everything that is ours: who else writes there, and nothing of ours, does not count.
+/// UID and version of every object of Holdfast; objects of other writers do not count.
 async fn versions(w: &World) -> Result<Vec<(String, String, Value, Value)>> {
     let mut all = vec![];
     for kind in ["EtcdCluster", "EtcdMember", "Pod", "Service", "PodDisruptionBudget", "PersistentVolumeClaim"] {
@@ -105,7 +105,7 @@ async fn versions(w: &World) -> Result<Vec<(String, String, Value, Value)>> {
     Ok(all)
 }
 
-/// Who wrote what, and when, kubelet and Kubernetes' controllers left out.
+/// Field managers with their times, without kubelet and Kubernetes' controllers.
 fn not_by_kubernetes(managed: &Value) -> Value {
     let kubernetes = |entry: &&Value| entry["manager"].as_str().is_some_and(|name| name.starts_with("kube"));
     managed.as_array().into_iter().flatten().filter(|entry| !kubernetes(entry)).cloned().collect()

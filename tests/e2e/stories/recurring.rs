@@ -1,4 +1,4 @@
-//! Recurring backups the plain way: the sample `CronJob` as it stands, every minute, and a cluster restored from the last run.
+//! Recurring backups without a schedule object: the unchanged sample `CronJob`, every minute, and a restore from the last run.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -16,14 +16,14 @@ pub async fn tell(w: &World) -> Result<()> {
     w.create(make::claim("backups", "1Gi")).await?;
     w.step("the sample's cluster", w.wait_ready("my-etcd", 1)).await?;
     w.fill("my-etcd", 100).await?;
-    // The image is what everybody has to name; the schedule is edited as a person would.
+    // Every user has to set the image; the test edits the schedule as a user would.
     w.apply(&SAMPLE.replace("image: holdfast:0.1.0", &format!("image: {}", w.env.image))).await?;
     w.patch("CronJob", "my-etcd-snapshot", json!({"spec": {"schedule": "* * * * *", "suspend": true}})).await?;
     let runs = if soak() { 3 } else { 2 };
     for nth in 1..=runs {
         let (n, key) = (nth.to_string(), "written-before-the-nth-run");
         w.probe_text(&["put", "--endpoint", &service("my-etcd"), "--key", key, "--value", &n]).await?;
-        // Not before it is written, and none more until the next is.
+        // Resumed after its write, and suspended until the next write.
         w.patch("CronJob", "my-etcd-snapshot", json!({"spec": {"suspend": false}})).await?;
         w.step(&format!("run {nth} begins"), begun(w, nth)).await?;
         w.patch("CronJob", "my-etcd-snapshot", json!({"spec": {"suspend": true}})).await?;
@@ -39,7 +39,7 @@ pub async fn tell(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// The name of the n-th snapshot, once it is there.
+/// Waits for the n-th snapshot; returns its name.
 async fn begun(w: &World, nth: usize) -> Result<String> {
     until(&format!("run {nth}"), PATIENCE, async || {
         let mut names = w.names("EtcdSnapshot").await?;
@@ -49,7 +49,7 @@ async fn begun(w: &World, nth: usize) -> Result<String> {
     .await
 }
 
-/// The name of the n-th snapshot, once it and its Job are complete.
+/// Waits until the n-th snapshot and its Job are complete; returns its name.
 async fn complete(w: &World, nth: usize) -> Result<String> {
     let name = begun(w, nth).await?;
     w.wait_complete(&name).await?;

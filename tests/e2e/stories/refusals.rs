@@ -1,5 +1,5 @@
-//! What the API server or kubelet refuses is told soon where people look, and goes on by itself when it is
-//! mended: a quota, a policy on Pods, an image that nobody has, names as long as they may be.
+//! Refusals of the API server or kubelet appear soon in a condition, and the object continues by itself once the cause is gone: a
+//! quota, a policy on Pods, an image that does not exist, names of the longest length.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::kube_helpers::{condition, until, wait_for};
 use crate::support::make;
 use crate::support::world::World;
 
-/// So long a person is left without a reason, on a machine that takes its time.
+/// Longest time without a reason, on a slow machine.
 const SOON: Duration = Duration::from_mins(2);
 
 pub async fn tell(w: &World) -> Result<()> {
@@ -30,12 +30,12 @@ pub async fn tell(w: &World) -> Result<()> {
     })
     .await?;
 
-    // Two minutes from now its time is over.
+    // Its deadline passes two minutes from now.
     let mut hopeless = make::snapshot("hopeless", "one", json!({"pvc": {"claimName": "never"}}));
     hopeless["spec"]["deadlineSeconds"] = json!(10);
     w.create(hopeless).await?;
 
-    // What runs stays; nothing is let in any more.
+    // Running Pods stay; admission refuses every new Pod.
     w.create(json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "tight"}, "spec": {"hard": {"pods": "0"}},
     }))
@@ -85,7 +85,7 @@ pub async fn tell(w: &World) -> Result<()> {
     w.step("what held a Pod up is told when its time is over", hopeless_to_the_end(w)).await
 }
 
-/// Its claim was never there. Only when the store could be asked it has failed; what it failed for is still that.
+/// Its claim never existed. The snapshot fails only once the store could be asked, and keeps the cause of its failure.
 async fn hopeless_to_the_end(w: &World) -> Result<()> {
     let says = |words: &str| {
         words.starts_with("the Job passed its deadline of 130 s. Correct the cause of the delay")
@@ -99,7 +99,7 @@ async fn hopeless_to_the_end(w: &World) -> Result<()> {
     w.wait("EtcdSnapshot", "hopeless", "failed for it", failed).await.map(drop)
 }
 
-/// What Pod security, or a company's own rules, may do: no Pod is let in without a label. Whoever sets it gets through.
+/// A rule such as Pod security or a company's own: admission refuses every Pod without a label, and admits a Pod with the label.
 async fn policy_on_pods(w: &World, to: &Value) -> Result<()> {
     let name = format!("{}-labelled", w.ns);
     let metadata = json!({"name": name});
@@ -128,7 +128,7 @@ async fn policy_on_pods(w: &World, to: &Value) -> Result<()> {
         w.apply(&object.to_string()).await?;
     }
     let told = async {
-        // It holds some seconds after it was made.
+        // The policy is in force some seconds after its creation.
         let pod = make::toolbox("unlabelled", &w.env.probe_image, &[]);
         until("the policy to hold", SOON, async || {
             Ok(match w.try_create(&pod).await {
@@ -156,7 +156,7 @@ async fn policy_on_pods(w: &World, to: &Value) -> Result<()> {
     w.delete_and_wait("EtcdCluster", "no-team").await
 }
 
-/// Waits, not for long, until an object's `Ready` says this.
+/// Waits a short time until the `Ready` condition of an object has this reason and these words.
 async fn told(w: &World, kind: &str, name: &str, reason: &str, words: &str) -> Result<Value> {
     let good = |object: &Value| {
         condition(object, "Ready")

@@ -1,4 +1,4 @@
-//! An EtcdSnapshot with `deletionPolicy: Delete` takes its stored snapshot along, and no other; what is needed stays.
+//! The deletion of an EtcdSnapshot with `deletionPolicy: Delete` removes its stored snapshot, and no other; needed snapshots stay.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ pub async fn tell(w: &World) -> Result<()> {
     w.step("its object goes alone", gone(w, "second")).await?;
     ensure!(stored(w, second).await? == 1, "the snapshot of an object with Retain went");
 
-    // The second one is proven too; only when it is gone as well the third one is the last.
+    // The second snapshot is proven too: only after its removal the third one is the last.
     let key = second["status"]["artifact"]["key"].as_str().context("a key")?;
     let folder = format!("/data/backups/house/{key}");
     w.exec(&w.s3_pod().await?, "versitygw", &["holdfast-probe", "mv", &folder, "/data/aside"]).await?;
@@ -60,7 +60,7 @@ pub async fn tell(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// Manifests of this object's in the bucket.
+/// Number of manifests of this object in the bucket.
 async fn stored(w: &World, object: &Value) -> Result<usize> {
     Ok(manifests(&w.bucket().await?, object)?.len())
 }
@@ -74,7 +74,7 @@ async fn gone(w: &World, name: &str) -> Result<()> {
     .await
 }
 
-/// Neither manifest nor data nor proofs, nor the record of a removal that has begun.
+/// Checks that manifest, data, proofs and the record of a started removal are gone.
 async fn left_nothing(w: &World, object: &Value) -> Result<()> {
     let key = object["status"]["artifact"]["key"].as_str().context("a key")?;
     let attempt = key.rsplit('/').next().context("an attempt")?;

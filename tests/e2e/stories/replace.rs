@@ -1,5 +1,5 @@
-//! Members that are lost and come back whole, and members that only look so: a claim that is gone, a volume that was emptied, a corrupt
-//! log, data that differ from the others', many restarts, two volumes of three.
+//! Members that are lost and are replaced, and members that only appear lost: a missing claim, an emptied volume, a corrupt log,
+//! data that differ from the others', many restarts, two volumes of three.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::make;
 use crate::support::probe::Members;
 use crate::support::world::{PATIENCE, World};
 
-/// Three voters whose lost members are replaced at once, and whose claims stay so long.
+/// Creates three voters whose lost members are replaced at once, and whose claims are kept for `keep` seconds.
 async fn three(w: &World, name: &str, keep: u32) -> Result<Members> {
     let mut cluster = make::cluster(name, 3);
     cluster["spec"]["repair"] = json!({"afterSeconds": 0, "keepClaimSeconds": keep});
@@ -56,7 +56,7 @@ pub async fn lost_volume(w: &World) -> Result<()> {
     let digest = w.digest("heal").await?;
     judge(w, "heal", &lost, "ClaimGone", (&before, &after)).await?;
 
-    // Within the hour a person decides; two Pods are asked meanwhile.
+    // Within the hour a person decides; before that, two Pods meet the volume.
     let emptied = after.members[1].name.clone();
     let volume = format!("data-{emptied}");
     w.toolbox("hands", &[&volume]).await?;
@@ -71,7 +71,7 @@ pub async fn lost_volume(w: &World) -> Result<()> {
     ensure!(w.members("heal").await? == after, "one member an hour");
     w.patch("EtcdCluster", "heal", json!({"metadata": {"annotations": {"holdfast.dev/replace": emptied}}})).await?;
     w.step("an emptied volume is replaced", replaced(w, "heal", &emptied)).await?;
-    // For 20 s, which reach beyond the replacement or end before on a slow machine.
+    // The claim is kept for 20 s, which end after the replacement or, on a slow machine, before.
     until("the kept claim to go", PATIENCE, async || {
         let left = w.names("PersistentVolumeClaim").await?;
         Ok(if left.contains(&volume) { Err(format!("{left:?}")) } else { Ok(()) })
@@ -81,10 +81,10 @@ pub async fn lost_volume(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// A value that each member has, in its log and in its database.
+/// A value that each member holds, in its log and in its database.
 const VALUE: &str = "a value that one member has otherwise";
 
-/// Writes the value; the revision.
+/// Writes the value; returns its revision.
 async fn put_value(w: &World, member: &str) -> Result<u64> {
     let said = w.etcdctl(member, &["put", "/holdfast/value", VALUE, "--write-out=json"]).await?;
     let said: Value = serde_json::from_str(said.trim())?;
@@ -93,7 +93,7 @@ async fn put_value(w: &World, member: &str) -> Result<u64> {
     said["header"]["revision"].as_u64().with_context(|| format!("no revision: {said}"))
 }
 
-/// Inverts a bit of the value in a file below a member's data folder, beside its running etcd.
+/// Inverts a bit of the value in a file below a member's data folder, while its etcd runs.
 async fn spoil(w: &World, member: &str, folder: &str, ends: &str) -> Result<()> {
     let volume = format!("data-{member}");
     w.toolbox("hands", &[&volume]).await?;
@@ -104,7 +104,7 @@ async fn spoil(w: &World, member: &str, folder: &str, ends: &str) -> Result<()> 
     w.delete_and_wait("Pod", "hands").await
 }
 
-/// Whether the other two stayed, and this one was replaced for that.
+/// Checks that the other two members stayed, and that this one was replaced for this loss.
 async fn judge(w: &World, cluster: &str, lost: &str, kind: &str, (before, after): (&Members, &Members)) -> Result<()> {
     ensure!(after.cluster_id == before.cluster_id, "another cluster: {after:?}");
     let kept = before.members.iter().filter(|m| after.members.contains(m)).count();
@@ -114,7 +114,7 @@ async fn judge(w: &World, cluster: &str, lost: &str, kind: &str, (before, after)
     Ok(())
 }
 
-/// One bit of a member's log is inverted: etcd ends over it in two Pods, and another member takes its place while clients write.
+/// One bit of a member's log is inverted: etcd fails on it in two Pods, and another member takes its place while clients write.
 pub async fn corrupt_log(w: &World) -> Result<()> {
     let before = three(w, "torn", 3_600).await?;
     let lost = before.members[0].name.clone();
@@ -122,7 +122,7 @@ pub async fn corrupt_log(w: &World) -> Result<()> {
     w.step("a bit of a log is inverted", spoil(w, &lost, "wal", ".wal")).await?;
     let losing = async {
         w.delete("Pod", &lost).await?;
-        // The first Pod that refuses stays for a minute.
+        // The first Pod that refuses is kept for a minute.
         let evidence = w.wait("EtcdMember", &lost, "two refusals", |m| {
             let refusals = m["status"]["refusals"].as_array();
             m["status"]["evidence"]["kind"] == "DataCorrupt"
@@ -151,7 +151,7 @@ pub async fn corrupt_alarm(w: &World) -> Result<()> {
     let revision = put_value(w, &other).await?;
     let digest = w.digest("split").await?;
     w.step("a bit of a database is inverted", spoil(w, &lost, "snap", "/db")).await?;
-    // etcd hashes what a compaction leaves, and compares once a minute.
+    // etcd hashes the rest of a compaction, and compares once a minute.
     w.etcdctl(&other, &["compact", &revision.to_string()]).await?;
     let latched = w.wait("EtcdCluster", "split", "evidence", |c| {
         let replaced = &c["status"]["latches"]["replaced"];
@@ -169,7 +169,7 @@ pub async fn corrupt_alarm(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// Pods end again and again, by deletion and by eviction: the members stay who they are.
+/// Pods end again and again, by deletion and by eviction: the members keep their identity.
 pub async fn many_restarts(w: &World) -> Result<()> {
     let before = three(w, "firm", 20).await?;
     let digest = w.digest("firm").await?;
@@ -178,7 +178,7 @@ pub async fn many_restarts(w: &World) -> Result<()> {
         if round % 2 == 0 {
             w.delete("Pod", member).await?;
         } else {
-            // As `kubectl drain` does: the budget is counted again a moment after a Pod is ready.
+            // Like `kubectl drain`: Kubernetes updates the budget a moment after a Pod is ready.
             until("the budget allows the eviction", PATIENCE, async || {
                 Ok(w.evict(member).await.map_err(|error| format!("{error:#}")))
             })
@@ -193,7 +193,7 @@ pub async fn many_restarts(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// Two volumes of three are gone: the status names each voter, and nothing is removed.
+/// Two volumes of three are gone: the status names each voter, and Holdfast removes no member.
 pub async fn two_of_three(w: &World) -> Result<()> {
     let before = three(w, "last", 20).await?;
     let names = w.names("EtcdMember").await?;

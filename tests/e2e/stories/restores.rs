@@ -1,5 +1,5 @@
-//! Restores beyond the usual one: from each minor version into the next with three members, by both engines and on older
-//! patches; a raw file; and users that nobody could log in as, until the spec names another snapshot.
+//! Restores beyond the usual case: from each minor version into the next with three members, by both engines and on older
+//! patches; a raw file; and users without a login, until the spec names another snapshot.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -42,8 +42,8 @@ pub async fn tell(w: &World) -> Result<()> {
     users(w, by_key(&first)).await
 }
 
-/// From the first answer on a client writes, while the cluster grows to three members and the Pod that restored is made
-/// anew: nothing that was acknowledged is lost. The client's keys are taken away in the end.
+/// A client writes from the first answer on, while the cluster grows to three members and the restoring Pod is replaced: no
+/// acknowledged write is lost. The client's keys are deleted at the end.
 async fn written_meanwhile(w: &World, cluster: &str) -> Result<()> {
     let served = |c: &Value| condition(c, "Available").is_some_and(|(status, ..)| status == "True");
     w.step("the first member serves", w.wait("EtcdCluster", cluster, "Available", served)).await?;
@@ -65,7 +65,7 @@ async fn written_meanwhile(w: &World, cluster: &str) -> Result<()> {
     w.etcdctl(&member.context("a member")?, &["del", "--prefix", "writer/"]).await.map(drop)
 }
 
-/// Of three Pods the one that restored was made anew, once: none has that step or the claim of the snapshot any more.
+/// The restoring Pod of three was replaced once: no Pod has the restore step or the claim of the snapshot any more.
 async fn let_go(w: &World, cluster: &str) -> Result<()> {
     let members = w.names_with("EtcdMember", &format!("holdfast.dev/cluster={cluster}")).await?;
     ensure!(members.len() == 3, "{members:?}");
@@ -88,8 +88,8 @@ async fn let_go(w: &World, cluster: &str) -> Result<()> {
     .await
 }
 
-/// A snapshot of an etcd that asks for a login is refused before anything starts, and the cluster goes on when it is
-/// given another.
+/// The restore of a snapshot from an etcd that requires a login is refused before etcd starts, and the cluster continues with
+/// another snapshot.
 async fn users(w: &World, good: Value) -> Result<()> {
     for command in [
         &["user", "add", "root:canary-password"][..],
@@ -115,7 +115,7 @@ async fn users(w: &World, good: Value) -> Result<()> {
 
     w.create(of_version("locked", 1, "3.6.16", Some(json!({"snapshotRef": {"name": "locked"}})))).await?;
     let refused = w.wait("EtcdCluster", "locked", "AuthRequiredNotConfigured", |c| {
-        // kubelet starts the step again now and then, and it runs for a moment.
+        // kubelet repeats the step now and then, and the step runs for a moment.
         c["status"]["restore"]["phase"] == "Failed"
             && condition(c, "Degraded")
                 .is_some_and(|(status, reason, _)| status == "True" && reason == "AuthRequiredNotConfigured")
@@ -140,7 +140,7 @@ fn of_version(name: &str, replicas: i32, version: &str, restore: Option<Value>) 
     cluster
 }
 
-/// Its key on the volume.
+/// Saves a snapshot; returns its key on the volume.
 async fn saved(w: &World, name: &str, cluster: &str, compression: Value) -> Result<String> {
     let mut snapshot = make::snapshot(name, cluster, json!({"pvc": {"claimName": "backups"}}));
     snapshot["spec"]["compression"] = compression;

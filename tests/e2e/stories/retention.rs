@@ -1,7 +1,7 @@
-//! What people say of retention: refused where it makes no sense, told where it holds, and never applied to what is young.
+//! The retention of a schedule: refused where it makes no sense, shown where it holds, and never applied to young snapshots.
 //!
-//! An announcement has to be an hour old and a snapshot too, so that no story of minutes sees a removal. Those are told by
-//! scenarios, and tried against stores by the agent's own tests.
+//! An announcement and a snapshot have to be an hour old, so no story of minutes sees a removal. Scenarios cover removals, and the
+//! agent's own tests try them against stores.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::support::kube_helpers::{condition, until};
 use crate::support::make;
 use crate::support::world::{PATIENCE, World};
 
-/// For the runs, a minute apart.
+/// Patience for the runs, a minute apart.
 const RUNS: Duration = Duration::from_mins(4);
 
 pub async fn tell(w: &World) -> Result<()> {

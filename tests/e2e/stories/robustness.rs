@@ -1,9 +1,9 @@
-//! etcd's own robustness suite judges a cluster of ours: its clients record what they were answered while members are killed
-//! and frozen, one loses its volume, the operator is killed, and the cluster goes from three members to five and back; its
-//! validators compare that with the members' WALs.
+//! etcd's own robustness suite judges a cluster of Holdfast. Its clients record the answers of etcd while members are killed and
+//! frozen, a member loses its volume, the operator is killed, and the cluster goes from three members to five and back. The suite's
+//! validators compare the record with the members' WALs.
 //!
-//! The verdict is read from the validators' answers. The same validators have to refuse the record when one acknowledged
-//! write is taken from it. The reports, with the faults, are written to `robustness.json` beside the logs.
+//! The verdict is read from the validators' answers. The same validators have to refuse the record after one acknowledged write is
+//! removed from it. The reports, with the faults, are written to `robustness.json` beside the logs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,21 +22,21 @@ use crate::support::world::{PATIENCE, World};
 
 const VERSION: &str = "3.7.3";
 
-/// What etcd's suite sends, requests of all kinds or those of kube-apiserver, and how many in a second: porcupine keeps all
-/// keys for each operation, and the latter makes many keys.
+/// Traffic of etcd's suite, requests of all kinds or those of kube-apiserver, with its rate per second: porcupine keeps all keys
+/// for each operation, and kube-apiserver's traffic has many keys.
 const TRAFFICS: [(&str, &str); 2] = [("etcd", "60"), ("kubernetes", "40")];
 
-/// Records of one round. porcupine tries every order of the operations that have no answer, and gives up on a record with
-/// many of them: such a record says nothing, and the next one is judged.
+/// Records of one round. porcupine tries every order of the operations without an answer, and gives up on a record with many of
+/// them: such a record proves nothing, and the next one is judged.
 const RECORDS: usize = 3;
 
-/// Of one record. Longer ones are several: porcupine's memory grows with the square of a record's length.
+/// Duration of one record. A longer run takes several: porcupine's memory grows with the square of a record's length.
 const LASTS: Duration = Duration::from_mins(1);
 
-/// Fewer acknowledged operations prove nothing.
+/// Fewest acknowledged operations that prove something.
 const ENOUGH: u64 = 1_000;
 
-/// How long a member stands still: etcd elects another leader after one second.
+/// Time for which a member is stopped: etcd elects another leader after one second.
 const FROZEN: Duration = Duration::from_secs(3);
 
 pub async fn tell(w: &World) -> Result<()> {
@@ -77,7 +77,7 @@ pub async fn tell(w: &World) -> Result<()> {
             reports.push(report);
         }
         w.delete_and_wait("EtcdCluster", &cluster).await?;
-        // What was recorded is evidence, and nothing else.
+        // After the judgement the record is of no more use.
         std::fs::remove_dir_all(&folder)?;
     }
     ensure!(reports.len() == rounds, "of {} records {undecided} were not decided", reports.len() + undecided);
@@ -86,14 +86,14 @@ pub async fn tell(w: &World) -> Result<()> {
     seat.no_defects()
 }
 
-/// Whether porcupine gave up on the record, or on the same record with a hole. Neither is an approval or a refusal.
+/// Whether porcupine gave up on the record, or on the same record with a hole. Giving up is neither approval nor refusal.
 fn is_undecided(report: &Value) -> bool {
     let gave_up = |answer: &Value| answer == "Timeout";
     let controls = report["controls"].as_array().is_some_and(|all| all.iter().any(|c| gave_up(&c["answer"])));
     gave_up(&report["verdict"]["linearization"]) || controls
 }
 
-/// Whether the validators approved, had enough to look at, and refused what is wrong.
+/// Checks that the validators approved, had enough operations, and refused the record with a hole.
 fn judge(report: &Value) -> Result<()> {
     for validator in ["assumptions", "linearization", "watch", "serializable"] {
         ensure!(report["verdict"][validator] == "Success", "{validator}: {}", report["verdict"]);
@@ -115,7 +115,7 @@ fn judge(report: &Value) -> Result<()> {
     Ok(())
 }
 
-/// What a cluster has to bear.
+/// A fault of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
     MemberKilled,
@@ -171,7 +171,7 @@ impl Trial<'_> {
             self.program(&["traffic", "--endpoints", &endpoints, "--traffic", traffic, "--rate", rate], "traffic")?;
         clients.until_said("traffic runs").await?;
         let begun = Instant::now();
-        // Long enough for every client and watcher to be connected.
+        // Long enough for every client and watcher to connect.
         tokio::time::sleep(Duration::from_secs(5)).await;
         let all = [
             Fault::MemberKilled,
@@ -179,7 +179,7 @@ impl Trial<'_> {
             Fault::ScaledOut,
             Fault::MemberKilled,
             Fault::ScaledIn,
-            // Once: of one cluster Holdfast replaces one member an hour.
+            // Once: Holdfast replaces at most one member an hour in a cluster.
             Fault::VolumeLost,
             Fault::OperatorKilled,
         ];
@@ -201,7 +201,7 @@ impl Trial<'_> {
         Ok(report)
     }
 
-    /// One fault, and what it takes until the cluster is as it should be. One that empties a volume has to collect before.
+    /// Injects one fault, and waits until the cluster is whole again. A fault that empties a volume collects the WALs before.
     async fn inject(&mut self, fault: Fault) -> Result<()> {
         *self.faults.entry(fault).or_default() += 1;
         let what = format!("{}: {}", self.cluster, fault.name());
@@ -214,7 +214,7 @@ impl Trial<'_> {
                 Fault::OperatorKilled => self.kill_operator().await,
                 Fault::ScaledOut => self.scale(5).await,
                 Fault::ScaledIn => {
-                    // The members that go take their volumes with them.
+                    // The leaving members' volumes go too.
                     self.collect("-of-five").await?;
                     self.scale(3).await
                 }
@@ -271,7 +271,7 @@ impl Trial<'_> {
 
     async fn scale(&mut self, replicas: usize) -> Result<()> {
         self.w.patch("EtcdCluster", &self.cluster, json!({"spec": {"replicas": replicas}})).await?;
-        // In the middle of it: the whole takes some ten seconds.
+        // In the middle of the change, which takes some ten seconds.
         tokio::time::sleep(Duration::from_millis(self.luck.below(4_000))).await;
         self.kill_operator().await?;
         self.w.wait_ready(&self.cluster, replicas).await?;
@@ -293,15 +293,15 @@ impl Trial<'_> {
         Ok(pods.swap_remove(usize::try_from(self.luck.below(pods.len() as u64))?))
     }
 
-    /// The clients' Service, as applications have it, three times: each entry gets clients and a watcher of its own, which
-    /// the Service spreads over the members, and leads to others when a member ends.
+    /// The clients' Service, as applications use it, three times: each entry gets clients and a watcher of its own, which the
+    /// Service spreads over the members, and leads to other members when a member ends.
     async fn endpoints(&self) -> Result<String> {
         let service = self.w.get("Service", &format!("{}-client", self.cluster)).await?;
         let url = format!("http://{}:2379", service["spec"]["clusterIP"].as_str().context("an address")?);
         Ok([url.as_str(); 3].join(","))
     }
 
-    /// Copies the members' WALs. The volumes are files of this machine, below a folder that a Pod's UID names.
+    /// Copies the members' WALs. The volumes are folders of this machine, below a folder that the Pod's UID names.
     async fn collect(&self, suffix: &str) -> Result<()> {
         let state = self.w.env.kubeconfig.parent().context("the testbed's state")?;
         let mut args = vec!["collect".to_owned()];
@@ -319,7 +319,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// The testbed's program with etcd's suite in it, at work on this trial's folder.
+    /// Starts the testbed's program with etcd's suite in it, in this trial's folder.
     fn program(&self, args: &[&str], name: &str) -> Result<Program> {
         let program = std::env::var("HOLDFAST_ROBUSTNESS").context("HOLDFAST_ROBUSTNESS, from testbed env")?;
         let (verb, rest) = args.split_first().context("a verb")?;
@@ -330,7 +330,7 @@ impl Trial<'_> {
     }
 }
 
-/// A process that stands still; it goes on when this is dropped.
+/// A stopped process; dropping it continues the process.
 struct Frozen(u32);
 
 impl Frozen {
@@ -352,7 +352,7 @@ pub(super) fn etcd_of(ns: &str, pod: &str) -> Result<u32> {
     for entry in std::fs::read_dir("/proc")? {
         let entry = entry?;
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else { continue };
-        // Whatever ended meanwhile is nobody we look for.
+        // A process that ended meanwhile has no command line, and is skipped.
         let line = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
         let args: Vec<&str> = line.split('\0').collect();
         if args[0].ends_with("/etcd") && args.contains(&name.as_str()) && args.iter().any(|a| a.starts_with(&token)) {

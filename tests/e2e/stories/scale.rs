@@ -1,4 +1,4 @@
-//! Fewer members, none, and back, with the data and the identity of the cluster unchanged.
+//! Fewer members, no members, and back, with unchanged data and identity of the cluster.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::support::world::{PATIENCE, World};
 
 async fn scale(w: &World, cluster: &str, replicas: usize) -> Result<()> {
     let scale = json!({"spec": {"replicas": replicas}});
-    // As `kubectl scale` and an autoscaler do.
+    // Like `kubectl scale` and an autoscaler.
     w.env.kubectl(&[
         "patch",
         "etcdc",
@@ -43,7 +43,7 @@ async fn member_pods(w: &World, cluster: &str) -> Result<Vec<String>> {
     w.names_with("Pod", &format!("holdfast.dev/cluster={cluster},app.kubernetes.io/component=etcd-member")).await
 }
 
-/// What etcd does not list leaves nothing behind.
+/// Waits until members that etcd does not list left nothing behind.
 async fn only(w: &World, cluster: &str, members: usize) -> Result<()> {
     until(&format!("{members} members, Pods and claims"), PATIENCE, async || {
         let mut found = vec![];
@@ -58,7 +58,7 @@ async fn only(w: &World, cluster: &str, members: usize) -> Result<()> {
 
 /// Five voters become three and one; the disruption budget goes with the second voter.
 pub async fn shrink(w: &World) -> Result<()> {
-    // 3.5 accepts one learner at a time, so five voters of it take long.
+    // 3.5 accepts one learner at a time, so growing to five voters takes long.
     for (version, size) in [("3.5.35", 3), ("3.6.16", 3), ("3.7.3", 5)] {
         let name = format!("s{}", version.replace('.', ""));
         let mut cluster = make::cluster(&name, size);
@@ -81,7 +81,7 @@ pub async fn shrink(w: &World) -> Result<()> {
             Ok(if left.contains(&name) { Err(format!("{left:?}")) } else { Ok(()) })
         })
         .await?;
-        // Claims are kept where the spec says so, also since a moment ago.
+        // Claims are kept where the spec retains them, even after a recent edit.
         w.patch("EtcdCluster", &name, json!({"spec": {"storage": {"retention": "Retain"}}})).await?;
         w.patch("EtcdCluster", &name, json!({"spec": {"replicas": 2}})).await?;
         w.step("grown again", w.wait_ready(&name, 2)).await?;
@@ -99,7 +99,7 @@ pub async fn shrink(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// To zero and back: the same members on the same volumes. A snapshot waits meanwhile.
+/// Scales to zero and back: the same members on the same volumes. A snapshot waits meanwhile.
 pub async fn park(w: &World) -> Result<()> {
     w.create(make::cluster("p", 3)).await?;
     w.step("three voters", w.wait_ready("p", 3)).await?;
@@ -143,7 +143,7 @@ async fn versions(w: &World) -> Result<Vec<Value>> {
     Ok(all)
 }
 
-/// A hundred writers through the client Service while the cluster goes 3 → 5 → 3 → 1 → 3: what was acknowledged is there.
+/// A hundred writers through the client Service while the cluster goes 3 → 5 → 3 → 1 → 3: no acknowledged write is lost.
 pub async fn under_writers(w: &World) -> Result<()> {
     w.create(make::cluster("w", 3)).await?;
     w.step("three voters", w.wait_ready("w", 3)).await?;
@@ -167,10 +167,10 @@ pub async fn under_writers(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// The operator is killed so many milliseconds after the wish for five voters, or for three.
+/// Milliseconds between the edit to five voters, or to three, and the kill of the operator.
 const DELAYS: [u64; 10] = [0, 100, 300, 700, 1200, 2000, 3000, 4500, 6500, 9000];
 
-/// The operator is killed at ten moments of 3 → 5 and 5 → 3, and started again: every time the cluster arrives, with its data.
+/// The operator is killed at ten moments of 3 → 5 and 5 → 3, and restarted: each time the cluster reaches its size, with its data.
 pub async fn killed(w: &World) -> Result<()> {
     let seat = Seat::new(w, "host", None).await?;
     let mut operator = seat.keep(&[])?;

@@ -1,5 +1,5 @@
-//! Recurring backups by a schedule: they go on while the operator is dead, each run is recorded once, and whoever looks learns
-//! how old the newest backup is.
+//! Recurring backups by a schedule: they continue while the operator is dead, each run is recorded once, and status and alert
+//! show the age of the newest backup.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,19 +15,19 @@ use crate::support::kube_helpers::{condition, patiently, until};
 use crate::support::make;
 use crate::support::world::{PATIENCE, World};
 
-/// Runs, a minute apart: two before the operator is dead, four meanwhile, and at least one more.
+/// Number of runs, a minute apart: two before the operator dies, four meanwhile, and at least one more.
 fn runs() -> usize {
     if soak() { 10 } else { 7 }
 }
 
-/// How long the operator is dead: longer than Kubernetes keeps Jobs of a schedule of every minute.
+/// Time for which the operator is dead: longer than Kubernetes keeps the Jobs of a schedule of every minute.
 const DEAD: Duration = Duration::from_mins(4);
-/// What the alert adds to two due times.
+/// Time that the alert adds to two due times.
 const DEADLINE: SignedDuration = SignedDuration::from_mins(10);
-/// What the operator's own alert calls overdue, of a schedule of every minute.
+/// Age at which the operator's own alert calls a backup overdue, for a schedule of every minute.
 const OVERDUE: Duration = Duration::from_mins(16);
 
-/// A cluster that a schedule saves every minute to a volume.
+/// Creates a cluster and a volume for its backups.
 async fn ground(w: &World) -> Result<()> {
     w.create(make::claim("backups", "1Gi")).await?;
     w.create(make::cluster("alpha", 1)).await?;
@@ -81,7 +81,7 @@ pub async fn without_operator(w: &World) -> Result<()> {
     seat.no_defects()
 }
 
-/// A run that a person starts from the schedule's `CronJob` is recorded, and restores; what stands in `jobs/` runs as it is.
+/// A run that a person starts from the schedule's `CronJob` is recorded, and restores; the sample in `jobs/` runs unchanged.
 pub async fn by_hand(w: &World) -> Result<()> {
     ground(w).await?;
     let cron = w.step("the CronJob", cron_job(w)).await?;
@@ -91,14 +91,14 @@ pub async fn by_hand(w: &World) -> Result<()> {
     let snapshot = w.step("the run by hand", w.wait_complete("before-upgrade")).await?;
     ensure!(snapshot["spec"]["run"]["job"] == "before-upgrade", "{}", snapshot["spec"]);
     ensure!(snapshot["metadata"]["ownerReferences"].is_null(), "no deletion takes the record away");
-    // Somebody edits the CronJob, and it is put back.
+    // A person edits the CronJob, and the operator restores it.
     w.patch("CronJob", &cron, json!({"spec": {"suspend": true}})).await?;
     w.wait("CronJob", &cron, "put back", |cron| cron["spec"]["suspend"] == false).await?;
     let digest = w.digest("alpha").await?;
     w.create(make::restored("again", 1, json!({"snapshotRef": {"name": "before-upgrade"}}))).await?;
     w.step("restored from it", w.wait_ready("again", 1)).await?;
     ensure!(w.digest("again").await? == digest, "it holds what was written before it");
-    // The schedule goes, and its record stays.
+    // The schedule is deleted, and its record stays.
     w.delete_and_wait("EtcdSnapshotSchedule", "nightly").await?;
     w.step(
         "the CronJob goes with it",
@@ -112,7 +112,7 @@ pub async fn by_hand(w: &World) -> Result<()> {
     samples(w).await
 }
 
-/// What is overdue is known from the `CronJob` alone, by the very expression of the alert, while the operator is dead.
+/// The `CronJob` alone shows an overdue backup, by the expression of the alert, while the operator is dead.
 pub async fn alert_with_the_operator_dead(w: &World) -> Result<()> {
     let seat = Seat::new(w, "first", None).await?;
     let mut operator = lead(&seat).await?;
@@ -120,7 +120,7 @@ pub async fn alert_with_the_operator_dead(w: &World) -> Result<()> {
     w.step("a run is recorded", recorded(w, 1)).await?;
     operator.kill()?;
     let cron = cron_job(w).await?;
-    // From now on every run fails: the volume is not there.
+    // From now on every run fails: its volume does not exist.
     let volumes = "/spec/jobTemplate/spec/template/spec/volumes/0/persistentVolumeClaim/claimName";
     let missing = json!([{"op": "replace", "path": volumes, "value": "missing"}]);
     w.env.kubectl(&["patch", "cronjob", &cron, "-n", &w.ns, "--type=json", "-p", &missing.to_string()])?;
@@ -137,14 +137,14 @@ pub async fn alert_with_the_operator_dead(w: &World) -> Result<()> {
     .await
 }
 
-/// `time() - last_successful > 2 * (next_schedule - last_schedule) + 600`, as charts/alerts.yaml has it for every minute.
+/// `time() - last_successful > 2 * (next_schedule - last_schedule) + 600`, as in charts/alerts.yaml for every minute.
 fn fires(cron: &Value) -> Result<bool> {
     let last = cron["status"]["lastSuccessfulTime"].as_str().context("it succeeded once")?;
     let now = Timestamp::now();
     Ok(now.duration_since(last.parse()?).as_secs() > 2 * 60 + DEADLINE.as_secs())
 }
 
-/// Makes the last success older than it is. Its Job goes first: Kubernetes would read the time there again.
+/// Backdates the last success. Its Job is deleted first: Kubernetes would read the time there again.
 async fn set_back(w: &World, cron: &str) -> Result<()> {
     let succeeded = |cron: &Value| cron["status"]["lastSuccessfulTime"].is_string();
     let last =
@@ -180,7 +180,7 @@ async fn cron_job(w: &World) -> Result<String> {
     .await
 }
 
-/// Waits until so many runs are recorded as complete.
+/// Waits until this many runs are recorded as complete.
 async fn recorded(w: &World, count: usize) -> Result<()> {
     let patience = PATIENCE + Duration::from_mins(u64::try_from(count)?);
     until(&format!("{count} runs"), patience, async || {
@@ -194,7 +194,7 @@ async fn recorded(w: &World, count: usize) -> Result<()> {
     .await
 }
 
-/// The keys of complete snapshots on the volume of backups.
+/// The keys of complete snapshots on the backup volume.
 fn manifests(files: &[String]) -> Vec<String> {
     let keys =
         files.iter().filter_map(|file| file.split_whitespace().find_map(|word| word.strip_suffix("/manifest.json")));

@@ -1,4 +1,4 @@
-//! Snapshots that cannot be made yet wait and say for what; those that never can say why.
+//! Snapshots that cannot start yet wait with a reason; snapshots that can never start fail with a reason.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ pub async fn tell(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// A Job whose Pod never runs, for want of a node or of an image, has stored nothing: the snapshot fails when the Job's time is over,
+/// A Job whose Pod never runs, for lack of a node or of an image, has stored nothing: the snapshot fails at the Job's deadline,
 /// with the cause, and no Job asks the store.
 pub async fn never_ran(w: &World) -> Result<()> {
     let seat = Seat::new(w, "never-ran", None).await?;

@@ -1,5 +1,5 @@
-//! A volume that is too small for what is restored onto it, a quota that it would fill, and a backup volume that is full:
-//! told with sizes, nothing half done, and the next try with room works.
+//! A volume that is too small for the restored data, a quota that the data would fill, and a full backup volume: conditions with
+//! sizes, nothing half done, and success at the next try with room.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};

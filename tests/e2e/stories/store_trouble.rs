@@ -1,5 +1,5 @@
-//! The store is down, cut off, full of lies, or its credentials are wrong: one clear reason while somebody still looks,
-//! nothing half published, and it goes on by itself, or once it is mended, without anything being deleted.
+//! The store is down, cut off, returns wrong data, or its credentials are wrong: a condition has one clear reason soon, nothing
+//! half published stays, and the objects continue by themselves once the cause is gone, without a deletion.
 
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
@@ -11,10 +11,10 @@ use crate::support::probe::service;
 use crate::support::stored::manifests;
 use crate::support::world::{PATIENCE, World};
 
-/// So many seconds the agent takes at most until it has a reason; how soon its Pod starts is the machine's affair.
+/// Most seconds until the agent has a reason, without the time that its Pod needs to start.
 const SOON: i64 = 30;
 
-/// So many seconds after a restore step has failed its reason stands in the `EtcdCluster` at the latest.
+/// Most seconds between the failure of a restore step and its reason in the `EtcdCluster`.
 const TOLD: i64 = 30;
 
 pub(super) const PROXY: &str = include_str!("../../testbed/manifests/s3fault.yaml");
@@ -45,7 +45,7 @@ async fn saving(w: &World) -> Result<()> {
     w.step("it goes on by itself", w.wait_complete("patient")).await?;
 
     for (name, how) in [("deleted", Way::Delete), ("evicted", Way::Evict)] {
-        // Slow enough to be caught in the middle of an upload, and each part fast enough for the agent's patience.
+        // Slow enough to be interrupted in the middle of an upload, and each part fast enough for the agent's patience.
         w.fault("slow:300000").await?;
         w.create(make::snapshot(name, "source", json!({ "s3": through() }))).await?;
         let pod = w.step("its Pod uploads", uploading(w, name)).await?;
@@ -107,7 +107,7 @@ async fn restoring(w: &World, digest: &crate::support::probe::Digest) -> Result<
     let mut elsewhere = make::s3();
     elsewhere["bucket"] = json!("no-such-bucket");
     w.create(make::restored("elsewhere", 1, source(elsewhere))).await?;
-    // Both at a time: each is looked at from its first attempt on.
+    // In parallel: each restore is measured from its first attempt.
     let denied = w.step("wrong credentials are told", degraded(w, "mistyped", "StoreAccessDenied"));
     let missing = w.step("a bucket that is not there is told", degraded(w, "elsewhere", "ArtifactNotFound"));
     let (told, _) = tokio::try_join!(denied, missing)?;
@@ -123,14 +123,14 @@ async fn restoring(w: &World, digest: &crate::support::probe::Digest) -> Result<
     Ok(())
 }
 
-/// The bucket of the namespace's own server, through the proxy that breaks connections.
+/// The bucket of the namespace's own S3 server, through the proxy that breaks connections.
 pub(super) fn through() -> Value {
     let mut s3 = make::s3();
     s3["endpoint"] = json!("http://s3-fault:7070");
     s3
 }
 
-/// Checks that the agent, in this container of these Pods, failed soon after it began; when that was.
+/// Checks that the agent, in this container of these Pods, failed soon after its start; returns the time of the failure.
 async fn soon(w: &World, pods: &str, container: &str) -> Result<Timestamp> {
     let (began, ended) = until("an attempt that failed", PATIENCE, async || {
         for pod in w.names_with("Pod", pods).await? {
@@ -147,7 +147,7 @@ async fn soon(w: &World, pods: &str, container: &str) -> Result<Timestamp> {
     Ok(ended)
 }
 
-/// When a container that has failed began, and when it ended; the earlier one of two attempts that are known.
+/// Start and end of a container that failed; of two known attempts the earlier one.
 fn failed(pod: &Value, container: &str) -> Result<Option<(Timestamp, Timestamp)>> {
     let all = ["containerStatuses", "initContainerStatuses"].iter().filter_map(|all| pod[all].as_array()).flatten();
     for one in all.filter(|one| one["name"] == container) {
@@ -165,21 +165,21 @@ fn time(when: &Value) -> Result<Timestamp> {
     Ok(when.as_str().context("a time")?.parse()?)
 }
 
-/// Since when a condition has been what it is; with another reason or message it keeps its time.
+/// Time of a condition's last transition; another reason or message does not change it.
 fn since(object: &Value, kind: &str) -> Result<Timestamp> {
     let conditions = object["status"]["conditions"].as_array().context("conditions")?;
     let one = conditions.iter().find(|c| c["type"] == kind).with_context(|| format!("{kind} in {conditions:?}"))?;
     time(&one["lastTransitionTime"])
 }
 
-/// Waits until a cluster is `Degraded` with this reason, and checks that the agent had it soon, that it was told soon after
-/// that, and that nothing has formed.
+/// Waits until a cluster is `Degraded` with this reason, and checks that the agent failed soon, that the condition followed soon,
+/// and that no cluster has formed.
 async fn degraded(w: &World, cluster: &str, reason: &str) -> Result<Value> {
     let good = |c: &Value| condition(c, "Degraded").is_some_and(|(status, why, _)| status == "True" && why == reason);
     let pods = format!("holdfast.dev/cluster={cluster}");
-    // At the same time: a Pod tells of its last attempts, and `Degraded` has its time since the first one.
+    // In parallel: a Pod shows only its last attempts, and `Degraded` has the time of the first one.
     let (told, ended) = tokio::try_join!(w.wait("EtcdCluster", cluster, reason, good), soon(w, &pods, "restore"))?;
-    // Less than nothing where the machine stood still and a later attempt is known: it had been told before.
+    // Negative where the machine stood still and only a later attempt is known: the condition came before that attempt.
     let later = since(&told, "Degraded")?.duration_since(ended).as_secs();
     eprintln!("e2e: {}: {cluster} said {reason} {later} s after the attempt", w.story);
     ensure!(later <= TOLD, "{cluster} left a person {later} s without the reason of a failed attempt: {told}");
@@ -191,7 +191,7 @@ async fn degraded(w: &World, cluster: &str, reason: &str) -> Result<Value> {
     Ok(told)
 }
 
-/// The Pod that saves a snapshot, once it runs.
+/// Waits for the running Pod that saves a snapshot; returns its name.
 async fn uploading(w: &World, snapshot: &str) -> Result<String> {
     until("its Pod to run", PATIENCE, async || {
         for name in w.names_with("Pod", &format!("holdfast.dev/snapshot={snapshot}")).await? {
@@ -205,7 +205,7 @@ async fn uploading(w: &World, snapshot: &str) -> Result<String> {
 }
 
 impl World {
-    /// Sets how connections to the S3 server break, or with an empty mode tells what has met the present one.
+    /// Sets the failure of connections to the S3 server; an empty mode returns the number of connections that met the present one.
     pub(super) async fn fault(&self, mode: &str) -> Result<Value> {
         let query = if mode.is_empty() { String::new() } else { format!("?mode={mode}") };
         let path = format!("/api/v1/namespaces/{}/services/s3-fault:control/proxy/_fault{query}", self.ns);

@@ -1,5 +1,5 @@
-//! One store that two clusters' snapshots name before it is there: each reason is told, everything goes on by itself once
-//! it is mended, a store that moves takes nothing along, and one that was exchanged is used only when a person says so.
+//! A store that two clusters' snapshots name before it exists: each reason is shown, each snapshot continues once the cause is
+//! gone, a store with a new place moves no snapshot, and an exchanged store is used only after a person accepts it.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -10,11 +10,11 @@ use crate::support::probe::Digest;
 use crate::support::stored::manifests;
 use crate::support::world::World;
 
-/// A pair of keys made for this story; what is encrypted with it is worth nothing.
+/// A pair of keys made for this story; they protect nothing.
 const PUBLIC: &str = "age1xmwwc06ly3ee5rytxm9mflaz2u56jjj36s0mypdrwsvlul66mv4q47ryef";
 const PRIVATE: &str = "AGE-SECRET-KEY-1EGTZVFFV20835NWYV6270LXYVK2VKNX2MMDKWYKLMGR48UAWX40Q2P2LM0";
 
-/// Where the story's Secret is wrong at first.
+/// Wrong value in the story's Secret at first.
 const CANARY: &str = "not-the-secret-canary";
 
 pub async fn tell(w: &World) -> Result<()> {
@@ -69,7 +69,7 @@ pub async fn tell(w: &World) -> Result<()> {
     exchanged(w).await
 }
 
-/// Any etcd can be saved there, whoever runs it: here it is one of ours, asked like a stranger's.
+/// A snapshot of an external etcd: here a cluster of Holdfast, addressed as external.
 async fn outside(w: &World) -> Result<()> {
     let mut snapshot = make::snapshot("outside", "one", json!({"storeRef": {"name": "vault"}}));
     snapshot["spec"]["external"] = json!({"endpoints": [format!("http://one-client.{}.svc:2379", w.ns)]});
@@ -132,7 +132,7 @@ async fn renamed(w: &World, saved: &Digest) -> Result<()> {
     w.create(secret("vault-keys", &keys)).await.map(drop)
 }
 
-/// The place is emptied of its mark behind the store's back: nothing goes there before a person says so.
+/// The store ID is removed from the place without the operator's knowledge: no snapshot goes there before a person accepts that.
 async fn exchanged(w: &World) -> Result<()> {
     let store = w.get("EtcdBackupStore", "vault").await?;
     let mark = store["status"]["identity"]["id"].as_str().context("a mark")?.to_owned();
@@ -140,7 +140,7 @@ async fn exchanged(w: &World) -> Result<()> {
     let files = w.bucket().await?;
     ensure!(files.iter().any(|there| there.contains(file)), "{files:?}");
     w.exec(&w.s3_pod().await?, "versitygw", &["holdfast-probe", "rm", file]).await?;
-    // Whatever is said of it, the store is probed again at once.
+    // Any value of the annotation starts a new probe at once.
     let accept = |mark: &str| json!({"metadata": {"annotations": {"holdfast.dev/accept-store": mark}}});
     w.patch("EtcdBackupStore", "vault", accept(&mark)).await?;
     w.step("a place without its mark is told", ready(w, "False", "StoreExchanged")).await?;
@@ -172,7 +172,7 @@ fn store(prefix: &str) -> Value {
     })
 }
 
-/// Waits until the store says this of itself.
+/// Waits until the store's `Ready` has this status and reason.
 async fn ready(w: &World, status: &str, reason: &str) -> Result<Value> {
     let said = |s: &Value| condition(s, "Ready").is_some_and(|(is, why, _)| is == status && why == reason);
     w.wait("EtcdBackupStore", "vault", reason, said).await
@@ -191,7 +191,7 @@ async fn both(w: &World, reason: &str, words: &str) -> Result<Vec<Value>> {
     Ok(all)
 }
 
-/// How a trial of the store's probe went.
+/// The outcome of a trial of the store's probe.
 fn tried<'a>(store: &'a Value, name: &str) -> Option<&'a str> {
     let trials = store["status"]["probe"]["trials"].as_array()?;
     trials.iter().find(|tried| tried["name"] == name)?["outcome"].as_str()

@@ -1,5 +1,5 @@
-//! Clusters with certificates that Holdfast issues: they form, grow, are saved and restored; nobody is answered in plaintext,
-//! and nobody without the right certificate.
+//! Clusters with certificates that Holdfast issues: they form, grow, are saved and restored; etcd answers no client in plaintext,
+//! and no client without the right certificate.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::support::make;
 use crate::support::probe::{Digest, Members};
 use crate::support::world::{PATIENCE, World};
 
-/// With certificates: the spec says nothing of them.
+/// A cluster with certificates: the spec has no `tls`.
 fn secured(mut cluster: Value, version: &str) -> Value {
     cluster["spec"]["version"] = json!(version);
     if let Some(spec) = cluster["spec"].as_object_mut() {
@@ -23,7 +23,7 @@ pub(super) async fn ready(w: &World, cluster: &str, voters: usize) -> Result<Val
     w.step(&format!("{cluster}: {voters} voters"), ready).await
 }
 
-/// An application: it mounts one Secret.
+/// Starts an application Pod that mounts one Secret.
 pub(super) async fn application(w: &World, name: &str, secret: &str) -> Result<()> {
     let mut pod = make::toolbox(name, &w.env.probe_image, &[]);
     pod["spec"]["volumes"] = json!([{"name": "tls", "secret": {"secretName": secret}}]);
@@ -91,24 +91,24 @@ pub async fn auto(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// As an engineer at night: no flags, and with flags.
+/// etcdctl in the member's Pod, without flags and with flags.
 pub(super) async fn exec_etcdctl(w: &World, cluster: &str) -> Result<()> {
     let member = members(w, cluster).await?.pop().context("a member")?;
     w.exec(&member, "etcd", &["etcdctl", "endpoint", "health"]).await?;
     etcdctl_by_name(w, cluster).await
 }
 
-/// With the member's name, for which each certificate is.
+/// etcdctl by the member's name, for which each certificate is valid.
 pub(super) async fn etcdctl_by_name(w: &World, cluster: &str) -> Result<()> {
     let member = members(w, cluster).await?.pop().context("a member")?;
     let own = format!("--endpoints=https://{member}.{cluster}.{}.svc:2379", w.ns);
     w.exec(&member, "etcd", &["etcdctl", &own, "member", "list"]).await.map(drop)
 }
 
-/// Who is not answered by then is not answered: a member answers within milliseconds.
+/// A request without an answer by then gets none: a member answers within milliseconds.
 const SOON: &str = "4s";
 
-/// Every port of every member, from inside the cluster.
+/// Checks every port of every member, from inside the cluster.
 pub async fn refusals(w: &World) -> Result<()> {
     w.create(secured(make::cluster("t", 3), "3.7.3")).await?;
     ready(w, "t", 3).await?;
@@ -120,7 +120,7 @@ pub async fn refusals(w: &World) -> Result<()> {
     let before = digest(w, "app", &service("t")).await?;
     for member in members(w, "t").await? {
         let host = format!("{member}.t.{}.svc", w.ns);
-        // Nothing is answered in plaintext, on either port.
+        // etcd answers no plaintext request, on either port.
         for port in [2379, 2380] {
             let plain = format!("http://{host}:{port}");
             let ask = ["holdfast-probe", "members", "--endpoint", &plain, "--give-up", SOON];
@@ -128,14 +128,14 @@ pub async fn refusals(w: &World) -> Result<()> {
         }
         let (client, peer) = (format!("https://{host}:2379"), format!("https://{host}:2380"));
         ask(w, "app", "members", &client, &[]).await?;
-        // The certificate of another cluster, and none at all.
+        // With the certificate of another cluster, and without a certificate.
         refused(ask(w, "stranger", "members", &client, &["--give-up", SOON]).await, "another cluster's certificate")?;
         let none = ["holdfast-probe", "members", "--endpoint", &client, "--cacert", "/tls/ca.crt", "--give-up", SOON];
         refused(w.exec("app", "probe", &none).await, "no certificate")?;
-        // A client's certificate is no peer's.
+        // A client's certificate is no peer certificate.
         refused(ask(w, "app", "members", &peer, &["--give-up", SOON]).await, "a client on the peer port")?;
     }
-    // A deleted Secret of a member is written again, and the member serves on.
+    // A deleted Secret of a member is written again, and the member continues to serve.
     let member = members(w, "t").await?.pop().context("a member")?;
     let secret = format!("{member}-tls");
     w.delete("Secret", &secret).await?;

@@ -1,5 +1,5 @@
-//! Clusters with certificates of cert-manager's, whose own controllers run here: one is created before cert-manager is there,
-//! and starts in plaintext at no time; a copy grows; both are told apart by their CA.
+//! Clusters with certificates of cert-manager, whose own controllers run here: one is created before cert-manager is installed, and
+//! never starts in plaintext; a copy grows; their CAs tell the two apart.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,10 +32,10 @@ pub async fn tell(w: &World) -> Result<()> {
         w.env.kubectl(&["apply", "--server-side", "-f", crd])?;
     }
     let _controllers = controllers(w, &folder)?;
-    // No issuer yet: cert-manager's own words reach the cluster's condition.
+    // No issuer yet: the cluster's condition contains cert-manager's own message.
     let unready = |c: &Value| c["status"]["conditions"].to_string().contains("a-operator-cert");
     w.wait("EtcdCluster", "a", "told which Certificate is missing", unready).await?;
-    // cert-manager's caches lag behind its own writes: at times it issues a new CA twice, and signs with both.
+    // cert-manager's caches lag behind its own writes: it sometimes issues a new CA twice, and signs with both.
     w.apply(&authority().to_string()).await?;
     let issued = |certificate: &Value| {
         let holds = |kind: &str, status: &str| {
@@ -69,7 +69,7 @@ pub async fn tell(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// cert-manager's definitions, as its own module has them.
+/// cert-manager's CRDs, from its own module.
 fn definitions(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut all = vec![];
     for entry in std::fs::read_dir(folder.join("crds"))? {
@@ -82,7 +82,7 @@ fn definitions(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// cert-manager's controllers for the story's namespace.
+/// Starts cert-manager's controllers for the story's namespace.
 fn controllers(w: &World, folder: &Path) -> Result<Program> {
     let log = w.env.logs.join(format!("{}.cert-manager.log", w.story));
     Program::start(command(&folder.join("cert-manager")).arg(&w.ns).env("KUBECONFIG", &w.env.kubeconfig), &log)

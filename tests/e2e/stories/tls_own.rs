@@ -23,7 +23,7 @@ pub async fn tell(w: &World) -> Result<()> {
         clusters.iter().flat_map(of).collect()
     };
     let all = names(&["a35", "b35", "a37", "b37"]);
-    // A cluster waits for its Secrets, and says for which.
+    // A cluster waits for its Secrets, and its condition names them.
     w.create(secured("a35", 1, "3.5.35")).await?;
     w.wait("EtcdCluster", "a35", "told which Secret is missing", |c| {
         waits(c, "CertificatePending", "the Secret operator")
@@ -47,7 +47,7 @@ pub async fn tell(w: &World) -> Result<()> {
         ask(w, &app, "fill", &qualified(w, source), &["--keys", "300", "--seed", "7"]).await?;
         let before = digest(w, &app, &qualified(w, source)).await?;
         etcdctl_by_name(w, source).await?;
-        // A client's certificate of the CA that the peers have too opens no peer port.
+        // A client certificate of the CA that also signs the peers does not open a peer port.
         let member = members(w, source).await?.pop().context("a member")?;
         let peer = format!("https://{member}.{source}.{}.svc:2380", w.ns);
         refused(ask(w, &app, "members", &peer, &["--give-up", "4s"]).await, "a client on the peer port")?;
@@ -68,13 +68,13 @@ pub async fn tell(w: &World) -> Result<()> {
         }
         w.delete_and_wait("EtcdCluster", copy).await?;
     }
-    // What is not Holdfast's stays.
+    // Secrets of other owners stay.
     let left = w.names("Secret").await?;
     ensure!(["server", "operator", "peer"].iter().all(|name| left.iter().any(|l| l == name)), "{left:?}");
     Ok(())
 }
 
-/// An expired certificate, and one of another CA: told, and copied nowhere; a Pod that is deleted meanwhile comes back.
+/// An expired certificate, and one of another CA: reported and copied nowhere; a Pod that is deleted meanwhile comes back.
 async fn broken(w: &World, pki: &Pki, names: &[String], app: &str) -> Result<()> {
     let running = members(w, "b37").await?;
     for (secret, told) in [
@@ -85,7 +85,7 @@ async fn broken(w: &World, pki: &Pki, names: &[String], app: &str) -> Result<()>
         w.wait("EtcdCluster", "b37", "told why", |c| degraded(c, "CertificateRejected", told)).await?;
         let member = running.first().context("a member")?;
         w.delete("Pod", member).await?;
-        // Ready while it says what is wrong.
+        // The cluster is ready while a condition reports the flaw.
         until("the Pod comes back", PATIENCE, async || {
             let pod = w.names("Pod").await?.contains(member);
             let object = w.get("EtcdCluster", "b37").await?;
@@ -99,7 +99,7 @@ async fn broken(w: &World, pki: &Pki, names: &[String], app: &str) -> Result<()>
         replace(w, &pki.secret(kind, names, purpose, 365)?.0).await?;
         w.wait("EtcdCluster", "b37", "well again", |c| !degraded(c, "CertificateRejected", "")).await?;
     }
-    // The newest reaches every member, and none restarts for it.
+    // The newest certificate reaches every member, and no member restarts for it.
     let restarts = pods(w).await?;
     let (secret, leaf) = pki.secret("server", names, For::Server, 400)?;
     let begun = Instant::now();
@@ -165,7 +165,7 @@ fn qualified(w: &World, cluster: &str) -> String {
 async fn replace(w: &World, secret: &Value) -> Result<()> {
     let name = secret["metadata"]["name"].as_str().context("a name")?;
     w.patch("Secret", name, json!({"stringData": secret["stringData"]})).await.map(drop)?;
-    // The API server has it; the operator reads it within seconds.
+    // The API server has the Secret; the operator reads it within seconds.
     tokio::time::sleep(Duration::from_millis(10)).await;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A hundred new client connections a second through the client Service while snapshots run: not one is refused.
+//! A hundred new client connections a second through the client Service while snapshots run: none is refused.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -16,7 +16,7 @@ pub async fn tell(w: &World) -> Result<()> {
     let seconds: u64 = if soak() { 120 } else { 25 };
     let duration = format!("{seconds}s");
     let endpoint = service("busy");
-    // Patient: a machine that stands still for some seconds refuses nobody.
+    // Long timeouts: a machine that stands still for some seconds refuses no client.
     let clients = ["dial", "--endpoint", &endpoint, "--rate", "100", "--duration", &duration, "--timeout", "60s"];
     let dialling = w.probe::<Dialled>(&clients);
     let saving = async {
@@ -31,7 +31,7 @@ pub async fn tell(w: &World) -> Result<()> {
     saved?;
     let dialled = dialled?;
     ensure!(dialled.attempts == 100 * seconds, "not everybody dialled: {dialled:?}");
-    // Whom etcd itself tells of an election was let in.
+    // A client that gets etcd's error about an election was connected.
     let told: u64 = dialled.errors.iter().filter(|(why, _)| why.contains("etcdserver:")).map(|(_, times)| times).sum();
     ensure!(dialled.failed == told, "clients were refused: {dialled:?}");
     eprintln!("e2e: {}: {} connections, {} failed", w.story, dialled.attempts, dialled.failed);

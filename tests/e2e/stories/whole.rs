@@ -1,5 +1,5 @@
-//! The main job: three members, a history, a snapshot to S3 and one to a volume, the cluster deleted, a new cluster from
-//! each, and every key, value, version and lease the same.
+//! The main case: three members, a history, a snapshot to S3 and one to a volume, the cluster deleted, a new cluster from each, and
+//! every key, value, version and lease the same.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -13,12 +13,12 @@ pub async fn tell(w: &World) -> Result<()> {
     on(w, ETCD_VERSION).await
 }
 
-/// On the oldest minor that is supported: one learner at a time, no storage version.
+/// On the oldest supported minor: one learner at a time, no storage version.
 pub async fn on_3_5(w: &World) -> Result<()> {
     on(w, "3.5.35").await
 }
 
-/// On the newest.
+/// On the newest supported minor.
 pub async fn on_3_7(w: &World) -> Result<()> {
     on(w, "3.7.3").await
 }
@@ -31,7 +31,7 @@ async fn on(w: &World, version: &str) -> Result<()> {
     w.create(of_version(make::cluster("alpha", 3))).await?;
     w.create(make::claim("backups", "1Gi")).await?;
     w.step("alpha has three voters", w.wait_ready("alpha", 3)).await?;
-    // On a testbed with one node that is a risk, and no fault.
+    // All members on the testbed's one node are a risk, not a failure.
     let sound = w.wait("EtcdCluster", "alpha", "not degraded", |c| {
         condition(c, "Degraded").is_some_and(|(status, ..)| status == "False") && condition(c, "AtRisk").is_some()
     });
@@ -58,7 +58,7 @@ async fn on(w: &World, version: &str) -> Result<()> {
         let (artifact, verified) = (&done["status"]["artifact"], &done["status"]["verification"]);
         let said = (&artifact["keys"], &verified["level"]);
         ensure!(said == (&json!(before.keys), &json!("HashKV")), "{}", done["status"]);
-        // One that was too slow to be asked is named.
+        // A member that was too slow to be asked is named.
         let agreed = verified["agreedBy"].as_array().map_or(0, Vec::len);
         let named =
             verified["message"].as_str().is_some_and(|said| said.contains("; not compared with another member: "));
@@ -94,7 +94,7 @@ async fn on(w: &World, version: &str) -> Result<()> {
     );
     ensure!(lineage["revision"] == s3["status"]["artifact"]["revision"], "lineage: {lineage}");
     let pod = w.members("beta").await?.members[0].name.clone();
-    // No client is given a revision twice: it has moved on, and what was before counts as compacted.
+    // No client sees a revision twice: the revision has advanced, and earlier revisions count as compacted.
     let got: Value = serde_json::from_str(&w.etcdctl(&pod, &["get", "none", "-w", "json"]).await?)?;
     let now = got["header"]["revision"].as_i64().unwrap_or_default();
     ensure!(now >= lineage["revision"].as_i64().unwrap_or(i64::MAX).saturating_add(1_000_000_000), "{got}, {lineage}");

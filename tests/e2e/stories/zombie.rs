@@ -1,5 +1,5 @@
-//! An operator sends a write that is long on its way, is frozen for longer than its lease stands, and another one leads.
-//! When the write arrives and the first one goes on, the write fails its precondition and the first one ends.
+//! An operator sends a write that is long on its way, is frozen for longer than its lease lasts, and another operator leads. When
+//! the write arrives and the first operator continues, the write fails its precondition and the first operator ends.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub async fn tell(w: &World) -> Result<()> {
     let mask = Workload::Restore.mask("z");
     let counted = || ledger.counts(|name| mask.owns(name).then(|| mask.text(name)));
 
-    // A latch of the first member: it is written in the same words by whoever leads next.
+    // A latch of the first member: the next leader writes the same value.
     let hold = Hold::new();
     proxy.add(Rule::new("a latch is held", Fault::Hold(hold.clone()), |c| c.is(Verb::Patch, "etcdmembers")).once());
     let mut zombie = first.start(&[])?;
@@ -39,7 +39,7 @@ pub async fn tell(w: &World) -> Result<()> {
     w.step("the latch comes too late", late(&hold, &mut zombie)).await?;
     unchanged(w, &before, &counted).await?;
 
-    // The DELETE of a Pod that has ended: by the time it arrives, a new Pod has its name.
+    // The DELETE of an ended Pod: when it arrives, a new Pod has the name.
     let hold = Hold::new();
     proxy.clear();
     proxy.add(Rule::new("a deletion is held", Fault::Hold(hold.clone()), |c| c.is(Verb::Delete, "pods")).once());
@@ -83,7 +83,7 @@ async fn held(w: &World, hold: &Hold) -> Result<Call> {
     Ok(call)
 }
 
-/// The held write arrives and its sender goes on: the write is refused, and the sender ends.
+/// The held write arrives and its sender continues: the API server refuses the write, and the sender ends.
 async fn late(hold: &Hold, zombie: &mut HostOperator) -> Result<()> {
     let code = hold.release(ARRIVES).await?;
     ensure!(code == 409, "the late write was answered with {code}, and should fail its precondition");
@@ -93,14 +93,14 @@ async fn late(hold: &Hold, zombie: &mut HostOperator) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the member's start is counted, which may come after all is ready.
+/// Waits until the member's start is counted, which may come after the cluster is ready.
 async fn started(w: &World, times: u64) -> Result<()> {
     let member = w.names_with("EtcdMember", "holdfast.dev/cluster=z").await?.pop().context("a member")?;
     let counted = |m: &Value| m["spec"]["startCount"].as_u64() >= Some(times);
     w.wait("EtcdMember", &member, "its start counted", counted).await.map(drop)
 }
 
-/// Versions of everything that a late write could have touched.
+/// Versions of every object that a late write might touch.
 async fn state(w: &World) -> Result<Vec<(String, Value, Value)>> {
     let mut all = vec![];
     for kind in ["EtcdMember", "Pod", "PersistentVolumeClaim"] {
@@ -117,7 +117,7 @@ async fn unchanged<C: PartialEq + std::fmt::Debug>(
     before: &(Vec<(String, Value, Value)>, C),
     counted: &impl Fn() -> C,
 ) -> Result<()> {
-    // What a late write sets off would show within a few passes.
+    // Consequences of a late write would show within a few passes.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let now = (state(w).await?, counted());
     ensure!(now == *before, "something changed:\n{before:?}\n{now:?}");

@@ -1,4 +1,4 @@
-//! Server-side apply of manifests, all objects of a text side by side. Namespaces come first; a text needs no other order.
+//! Server-side apply of manifests, all objects of a text in parallel. Namespaces come first; the other objects need no order.
 
 use anyhow::{Context, Result, anyhow};
 use futures::future::try_join_all;
@@ -20,7 +20,7 @@ const CLUSTERED: [&str; 8] = [
     "ValidatingAdmissionPolicyBinding",
 ];
 
-/// Applies each object of a YAML or JSON text, also those of a List. `namespace` is for objects that name none.
+/// Applies each object of a YAML or JSON text, the items of a List included. `namespace` is for objects that name none.
 pub async fn apply(client: &Client, namespace: &str, text: &str) -> Result<()> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|why| anyhow!("{why}: {text}"))?;
     let objects = documents.into_iter().flat_map(|document| match &document["items"] {

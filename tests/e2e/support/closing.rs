@@ -1,5 +1,5 @@
-//! Ends a run: takes namespaces away beside the next stories, and checks after the last story that no namespace is left and that
-//! no Secret stands in the collected files. It does not judge a story.
+//! Ends a run: deletes namespaces beside the next stories, and checks after the last story that no namespace is left and that no
+//! collected file contains a Secret. It does not judge a story.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -18,7 +18,7 @@ use super::kube_helpers::{patiently, until_within};
 use super::secrets::no_secret_is_told;
 use super::world::{PATIENCE, World};
 
-/// Between two looks at a namespace that nothing waits for.
+/// Pause between two reads of a namespace.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The namespaces and collected files of the stories so far.
@@ -28,7 +28,7 @@ pub struct Closing {
     collected: Mutex<Vec<Collected>>,
 }
 
-/// A namespace that is being taken away.
+/// A namespace that is being deleted.
 #[derive(Debug)]
 struct Sweep {
     ns: String,
@@ -41,7 +41,7 @@ impl Closing {
         self.collected.lock().unwrap_or_else(PoisonError::into_inner).push(collected);
     }
 
-    /// Begins to take a story's namespace away.
+    /// Starts to delete a story's namespace.
     pub fn take_away(self: &Arc<Self>, world: World) -> Result<()> {
         let ns = world.ns.clone();
         let thread = std::thread::Builder::new().name(format!("sweep {}", world.story)).spawn(move || {
@@ -55,7 +55,7 @@ impl Closing {
         Ok(())
     }
 
-    /// Fails when a namespace is not taken away, or not on its way.
+    /// Fails where a namespace is neither deleted nor being deleted.
     pub fn nothing_is_left(&self, env: &Env) -> Result<()> {
         let sweeps = std::mem::take(&mut *self.sweeps.lock().unwrap_or_else(PoisonError::into_inner));
         let (mut swept, mut failed) = (vec![], vec![]);
@@ -78,24 +78,24 @@ impl Closing {
         })
     }
 
-    /// Fails with the places where a story's Secret stands.
+    /// Fails with the places that contain a story's Secret.
     pub fn no_secret_is_told(&self) -> Result<()> {
         no_secret_is_told(&self.collected.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Whether Kubernetes deletes a namespace, and has not done so for longer than everything in it takes.
+/// Whether Kubernetes deletes a namespace, within the time that everything in it needs.
 fn goes(namespace: &Namespace) -> bool {
     let since = namespace.metadata.deletion_timestamp.as_ref().map(|since| since.0);
     since.is_some_and(|since| jiff::Timestamp::now().duration_since(since).unsigned_abs() < PATIENCE)
 }
 
 impl World {
-    /// Deletes clusters and snapshots, waits until no finalizer is left, and lets the namespace go by itself.
+    /// Deletes clusters and snapshots, waits until no finalizer is left, and deletes the namespace without waiting.
     async fn sweep(&self) -> Result<()> {
-        // The story's own operators have ended with it, and members need one to let them go.
+        // The story's own operators have ended, and only an operator removes the members' finalizers.
         let _sweeper = if self.is_on_host() {
-            // None of them is left to renew their lease.
+            // No operator is left to renew this lease.
             let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.ns);
             if patiently(async |_| leases.get_opt("holdfast").await).await?.is_some() {
                 patiently(async |_| leases.delete("holdfast", &DeleteParams::background()).await).await?;

@@ -38,7 +38,7 @@ pub struct Collected {
     pub story: &'static str,
     /// Its Secrets, as the API server has them.
     pub secrets: Vec<Value>,
-    /// Objects and logs, and the logs of operators that the story started itself.
+    /// Objects and logs, with the logs of operators that the story started.
     pub files: Vec<PathBuf>,
 }
 
@@ -70,7 +70,7 @@ impl World {
         Ok(())
     }
 
-    /// A container's log, and that of the container before it where kubelet has started it again.
+    /// Writes the log of each container, and of the container before a restart.
     async fn logs(&self, folder: &Path) -> Result<()> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.ns);
         let every = ListParams::default();

@@ -1,6 +1,6 @@
-//! Where the stories run: decides which cluster and which images, and nothing else.
+//! The environment of the stories: decides the cluster and the images, and nothing else.
 //!
-//! Only `HOLDFAST_KUBECONFIG` selects somebody's own cluster; a plain `KUBECONFIG` never does. `make` sets the rest.
+//! Only `HOLDFAST_KUBECONFIG` selects a user's cluster; a plain `KUBECONFIG` never does. `make` sets the rest.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,7 +16,7 @@ use super::apply::apply;
 use super::exec::not_begun;
 use super::kube_helpers::until;
 
-/// The cluster under test and what to install in it.
+/// The cluster under test and the images to install in it.
 #[derive(Clone, Debug)]
 pub struct Env {
     /// Credentials of the cluster.
@@ -27,23 +27,23 @@ pub struct Env {
     pub probe_image: String,
     /// The S3 server's manifest.
     pub s3_manifest: PathBuf,
-    /// Where the diagnostics of failed stories go.
+    /// Folder for the diagnostics of failed stories.
     pub logs: PathBuf,
     /// The `holdfast` binary under test.
     pub holdfast: PathBuf,
-    /// Whether it is the testbed of this machine, whose Pods can be reached from here.
+    /// Whether the cluster is the testbed of this machine, whose Pods can be reached from here.
     pub throwaway: bool,
 }
 
-/// The etcd version the stories run on.
+/// The etcd version of most stories.
 pub const ETCD_VERSION: &str = "3.6.16";
 
-/// Whether the full counts are wanted.
+/// Whether the run uses the full counts.
 pub fn soak() -> bool {
     std::env::var_os("HOLDFAST_SOAK").is_some_and(|v| !v.is_empty())
 }
 
-/// Where full sweeps begin: `HOLDFAST_FROM` goes on with one that was broken off.
+/// First number of a full sweep: `HOLDFAST_FROM` resumes a sweep that was interrupted.
 pub fn soak_from() -> u64 {
     std::env::var("HOLDFAST_FROM").ok().and_then(|from| from.parse().ok()).unwrap_or(1)
 }
@@ -86,7 +86,7 @@ impl Env {
         Ok(Client::try_from(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)?)
     }
 
-    /// `holdfast manifests` for our image.
+    /// Prints `holdfast manifests` for the image under test.
     pub fn manifests(&self, args: &[&str]) -> Result<String> {
         let out = Command::new(&self.holdfast)
             .args(["manifests", "--image", &self.image])
@@ -99,12 +99,12 @@ impl Env {
         Ok(String::from_utf8(out.stdout)?)
     }
 
-    /// Runs kubectl; its standard output, or an error with what it said.
+    /// Runs kubectl; returns its standard output, or an error with its message.
     pub fn kubectl(&self, args: &[&str]) -> Result<String> {
         self.kubectl_with(args, None)
     }
 
-    /// Runs kubectl with something on its standard input, and for a minute again while nothing has come of it.
+    /// Runs kubectl with this standard input, and repeats it for a minute while it fails without an effect.
     pub fn kubectl_with(&self, args: &[&str], input: Option<&str>) -> Result<String> {
         let begun = Instant::now();
         loop {
@@ -118,7 +118,7 @@ impl Env {
         }
     }
 
-    /// Runs kubectl, once only.
+    /// Runs kubectl once.
     pub fn kubectl_once(&self, args: &[&str], input: Option<&str>) -> Result<String> {
         use std::io::Write;
         use std::process::Stdio;
@@ -143,7 +143,7 @@ impl Env {
     }
 }
 
-/// Waits until the API server serves our kinds.
+/// Waits until the API server serves the five kinds.
 async fn established(client: &Client) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     until("the custom resource definitions to be served", Duration::from_mins(1), async || {

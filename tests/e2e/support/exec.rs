@@ -1,6 +1,6 @@
 //! Runs a command in a container and returns its output, as `kubectl exec` does. It decides nothing about the command.
 //!
-//! The API server speaks WebSocket here. The client only reads: each message is a channel's number and bytes.
+//! The API server speaks WebSocket here. The client only reads: each message is a channel number and bytes.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use kube::client::Body;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _, BufReader};
 
-/// How long a command that has not begun is tried again.
+/// Time in which a command that has not started is tried again.
 const TROUBLED: Duration = Duration::from_mins(1);
 
 /// A command's channels, by Kubernetes' numbers.
@@ -21,7 +21,7 @@ const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const STATUS: u8 = 3;
 
-/// Runs a command; its standard output, or an error with its standard error.
+/// Runs a command; returns its standard output, or an error with its standard error.
 pub async fn exec(client: &Client, ns: &str, pod: &str, container: &str, command: &[&str]) -> Result<String> {
     let path = path(ns, pod, container, command);
     let begun = Instant::now();
@@ -45,7 +45,7 @@ fn path(ns: &str, pod: &str, container: &str, command: &[&str]) -> String {
     path
 }
 
-/// A byte as an URL has it.
+/// A byte in the spelling of a URL.
 pub fn percent_encoded(byte: u8) -> String {
     let plain = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     if plain { char::from(byte).to_string() } else { format!("%{byte:02X}") }
@@ -56,7 +56,7 @@ async fn once(client: &Client, path: &str) -> Result<String> {
         .header(CONNECTION, "Upgrade")
         .header(UPGRADE, "websocket")
         .header(SEC_WEBSOCKET_VERSION, "13")
-        // The key proves that the server speaks WebSocket; the API server does.
+        // The key serves to prove that the server speaks WebSocket. The API server does, so no code checks its answer.
         .header(SEC_WEBSOCKET_KEY, "aG9sZGZhc3QtZTJlLWtleQ==")
         .header(SEC_WEBSOCKET_PROTOCOL, "v5.channel.k8s.io")
         .body(Body::empty())?;
@@ -82,7 +82,7 @@ async fn once(client: &Client, path: &str) -> Result<String> {
     }
 }
 
-/// Why a command failed, in kubectl's words; `None` when it succeeded.
+/// The failure of a command, in kubectl's words; `None` when it succeeded.
 fn failure(status: &Value) -> Option<String> {
     let mut causes = status["details"]["causes"].as_array().into_iter().flatten();
     let code = causes.find(|cause| cause["reason"] == "ExitCode").and_then(|cause| cause["message"].as_str());
@@ -93,7 +93,7 @@ fn failure(status: &Value) -> Option<String> {
     }
 }
 
-/// The next message with data, put together from its frames.
+/// Reads the next message with data, assembled from its frames.
 async fn message(stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>> {
     let mut whole = vec![];
     loop {
@@ -117,7 +117,7 @@ async fn message(stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>> {
     }
 }
 
-/// Whether a command failed on its way: what it was to do has not begun.
+/// Whether a command failed on its way to the container, before it started.
 pub fn not_begun(said: &str) -> bool {
     let on_the_way = [
         "error dialing backend",
@@ -127,13 +127,13 @@ pub fn not_begun(said: &str) -> bool {
         "connection refused",
         "etcdserver:",
     ];
-    // A command that did run may have said the like before it ended or its connection broke.
+    // A command that ran may have printed the same words before it ended or its connection broke.
     let under_way = ["command terminated with exit code", "EOF", "connection reset", "lost connection"];
     let says = |words: &[&str]| words.iter().any(|words| said.contains(words));
     says(&on_the_way) && !says(&under_way)
 }
 
-/// Whether messages are put together, and failures told from successes.
+/// Checks that messages are assembled from frames, and that failures are recognised.
 pub fn check() -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|why| why.to_string())?;
     let long = vec![7; 70_000];

@@ -1,7 +1,7 @@
-//! The operator as a process of this machine, which a story may kill, freeze and start again at any moment.
+//! The operator as a process of this machine, which a story may kill, freeze and restart at any moment.
 //!
-//! It works in the story's namespace alone, as the ServiceAccount that is installed there and with a token of its own,
-//! so its rights are the real ones. It decides nothing about what the operator does.
+//! It works in the story's namespace alone, as the ServiceAccount that is installed there and with a token of its own, so that its
+//! rights are the real ones. It decides nothing about the operator's work.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -30,20 +30,20 @@ use super::world::{PATIENCE, World};
 /// Ends the operator at this write; see `holdfast operator`.
 pub const DIE_AFTER: &str = "HOLDFAST_DIE_AFTER_WRITES";
 
-/// What an operator is started with, again and again: identity, rights, and where it writes its log.
+/// Identity, rights and log of an operator across its restarts.
 #[derive(Clone)]
 pub struct Seat {
     holdfast: PathBuf,
     image: String,
     ns: String,
     identity: String,
-    /// Holds the kubeconfig; goes with the last that needs it.
+    /// Folder of the kubeconfig; the last user deletes it.
     folder: Arc<TempDir>,
     log: PathBuf,
 }
 
 impl Seat {
-    /// A seat under this identity. `server` is asked in place of the API server.
+    /// Creates a seat under this identity. `server` replaces the API server's address.
     pub async fn new(w: &World, identity: &str, server: Option<&str>) -> Result<Self> {
         let seat = Self {
             holdfast: w.env.holdfast.clone(),
@@ -69,19 +69,19 @@ impl Seat {
         Ok(seat)
     }
 
-    /// Starts an operator. After a crash the same identity leads again at once, as a container that kubelet restarts.
+    /// Starts an operator. After a crash the same identity leads again at once, like a container that kubelet restarts.
     pub fn start(&self, more: &[(&str, String)]) -> Result<HostOperator> {
         Ok(HostOperator { running: Arc::new(Mutex::new(self.launch(more)?)), keeps: Arc::default() })
     }
 
-    /// Starts an operator, and starts it again when it ends because the machine stood still for longer than its lease: kubelet
-    /// would.
+    /// Starts an operator, and restarts it, as kubelet would, when it ends because the machine stood still for longer than its
+    /// lease.
     pub fn keep(&self, more: &[(&'static str, String)]) -> Result<HostOperator> {
         let operator = self.start(more)?;
         operator.keeps.store(true, Ordering::SeqCst);
         let (seat, more) = (self.clone(), more.to_vec());
         let (running, keeps) = (Arc::downgrade(&operator.running), Arc::clone(&operator.keeps));
-        // The process ends with this thread, and the thread with the operator.
+        // The operator's process ends with this thread, and the thread with the operator.
         std::thread::spawn(move || {
             while let Some(running) = running.upgrade() {
                 let mut held = lock(&running);
@@ -125,7 +125,7 @@ impl Seat {
         Ok(Running { child, listen, log, _folder: Arc::clone(&self.folder) })
     }
 
-    /// Whether none of the operators of this identity panicked, or planned what a safety rule forbids.
+    /// Fails where an operator of this identity panicked, or made a plan that a safety rule forbids.
     pub fn no_defects(&self) -> Result<()> {
         let log = std::fs::read_to_string(&self.log)?;
         let bad: Vec<&str> =
@@ -134,7 +134,7 @@ impl Seat {
         Ok(())
     }
 
-    /// Whether the last operator of this identity says that it could not renew its lease.
+    /// Whether the last operator of this identity logged that it could not renew its lease.
     pub fn lost_lease(&self) -> Result<bool> {
         let log = std::fs::read_to_string(&self.log)?;
         let last = log.rsplit("---- ").find(|part| part.starts_with(&format!("{} starts", self.identity)));
@@ -156,7 +156,7 @@ async fn token(w: &World) -> Result<String> {
     Ok(answer.status.context("a token")?.token)
 }
 
-/// The API server and its certificate authority, and no credentials.
+/// The API server and its certificate authority, without credentials.
 fn api_server(kubeconfig: &std::path::Path) -> Result<Value> {
     let config = Kubeconfig::read_from(kubeconfig)?;
     let current = config.current_context.as_deref().context("current-context")?;
@@ -166,7 +166,7 @@ fn api_server(kubeconfig: &std::path::Path) -> Result<Value> {
     Ok(serde_json::to_value(found.context("cluster")?)?)
 }
 
-/// Its process.
+/// The operator's process.
 struct Running {
     child: Child,
     listen: SocketAddr,
@@ -178,30 +178,30 @@ fn lock(running: &Mutex<Running>) -> MutexGuard<'_, Running> {
     running.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An operator that runs; it is killed when this is dropped.
+/// A running operator; dropping it kills the process.
 pub struct HostOperator {
     running: Arc<Mutex<Running>>,
-    /// Whether it is started again.
+    /// Whether the operator is restarted.
     keeps: Arc<AtomicBool>,
 }
 
 impl HostOperator {
-    /// For [`send`].
+    /// Process ID, for [`send`].
     pub fn pid(&self) -> u32 {
         lock(&self.running).child.id()
     }
 
-    /// How it ended, if it has.
+    /// The exit status, if the operator has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(lock(&self.running).child.try_wait()?)
     }
 
-    /// Waits until it has ended.
+    /// Waits until the operator has ended.
     pub async fn end(&mut self, patience: Duration) -> Result<ExitStatus> {
         until("the operator to end", patience, async || Ok(self.ended()?.ok_or_else(|| "it runs".to_owned()))).await
     }
 
-    /// Ends it without a warning.
+    /// Kills the operator.
     pub fn kill(&mut self) -> Result<()> {
         self.keeps.store(false, Ordering::SeqCst);
         let mut running = lock(&self.running);
@@ -211,7 +211,7 @@ impl HostOperator {
         Ok(())
     }
 
-    /// Asks it to end, so that it gives its lease back, and waits for it.
+    /// Asks the operator to end, so that it gives its lease back, and waits for its end.
     pub async fn retire(&mut self) -> Result<()> {
         self.keeps.store(false, Ordering::SeqCst);
         send("TERM", self.pid())?;
@@ -220,19 +220,19 @@ impl HostOperator {
         Ok(())
     }
 
-    /// Stops it in the middle of whatever it does.
+    /// Stops the process at once.
     pub fn freeze(&self) -> Result<()> {
         note(&lock(&self.running).log, "---- frozen")?;
         send("STOP", self.pid())
     }
 
-    /// Lets it go on.
+    /// Continues the process.
     pub fn thaw(&self) -> Result<()> {
         note(&lock(&self.running).log, "---- thawed")?;
         send("CONT", self.pid())
     }
 
-    /// Waits until it leads.
+    /// Waits until the operator leads.
     pub async fn until_leading(&self) -> Result<()> {
         until("the operator to lead", PATIENCE, async || {
             Ok(if self.number("holdfast_leader").await? == 1 { Ok(()) } else { Err("it does not".to_owned()) })
@@ -240,12 +240,12 @@ impl HostOperator {
         .await
     }
 
-    /// How many writes it has made, by its own count.
+    /// Number of the operator's writes, by its own count.
     pub async fn writes(&self) -> Result<u64> {
         self.number("holdfast_writes_total").await
     }
 
-    /// The sum of one of its metrics.
+    /// Sum of one of the operator's metrics.
     async fn number(&self, metric: &str) -> Result<u64> {
         let listen = lock(&self.running).listen;
         let mut connection = tokio::net::TcpStream::connect(listen).await?;
@@ -269,7 +269,7 @@ impl Drop for HostOperator {
     }
 }
 
-/// Sends a signal to a process that we started.
+/// Sends a signal to a process that the story started.
 pub fn send(signal: &str, pid: u32) -> Result<()> {
     let status = Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).status()?;
     if !status.success() {

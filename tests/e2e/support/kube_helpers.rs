@@ -1,4 +1,4 @@
-//! Reading the cluster and waiting for it, with deadlines that say what was last seen, and asking again what got no answer.
+//! Reads of the cluster and waits for it, with deadlines that report the last state, and retries of requests without an answer.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind,
 use kube::{Client, ResourceExt};
 use serde_json::Value;
 
-/// An API for a kind we name as people do.
+/// An API for a kind by its usual name.
 pub fn api(client: &Client, namespace: &str, kind: &str) -> Api<DynamicObject> {
     let (group, version) = match kind {
         "EtcdBackupStore" | "EtcdCluster" | "EtcdMember" | "EtcdSnapshot" | "EtcdSnapshotSchedule" => {
@@ -48,17 +48,17 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<(&'a str, &'a str,
     Some((found["status"].as_str()?, found["reason"].as_str()?, found["message"].as_str().unwrap_or("")))
 }
 
-/// Whether a cluster is `Ready` with that many voters, and says so of its present spec.
+/// Whether a cluster is `Ready` with that many voters, by a status of its present spec.
 pub fn is_ready(cluster: &Value, voters: usize) -> bool {
     condition(cluster, "Ready").is_some_and(|(status, ..)| status == "True")
         && cluster["status"]["voters"] == voters
         && cluster["metadata"]["generation"] == cluster["status"]["observedGeneration"]
 }
 
-/// The most that one look costs of the patience: while the machine stands still, nothing else gets on either.
+/// Most patience that one read uses up: while the machine stands still, nothing else makes progress either.
 const DEAREST: Duration = Duration::from_secs(2);
 
-/// Asks four times a second until `good` answers, or fails with what was last seen.
+/// Reads four times a second until `good` accepts, or fails with the last state.
 pub async fn until<T>(
     what: &str,
     patience: Duration,
@@ -67,7 +67,7 @@ pub async fn until<T>(
     until_within(what, patience, Duration::from_millis(250), good).await
 }
 
-/// Asks with this pause between two looks. It waits three times as long when the looks themselves are slow.
+/// Reads with this pause between two reads. Slow reads extend the wait, up to three times the patience.
 pub async fn until_within<T>(
     what: &str,
     patience: Duration,
@@ -91,10 +91,10 @@ pub async fn until_within<T>(
     }
 }
 
-/// How long the API server, or the way to it, may have its troubles.
+/// Time in which the API server, or the way to it, may fail.
 const TROUBLED: Duration = Duration::from_mins(1);
 
-/// Asks again when no answer came, or etcd had none for the API server; `ask` is told whether it has asked before.
+/// Repeats a request that got no answer, or that etcd did not answer for the API server; `ask` gets whether this is a repetition.
 pub async fn patiently<T>(mut ask: impl AsyncFnMut(bool) -> kube::Result<T>) -> kube::Result<T> {
     let begun = Instant::now();
     let mut again = false;
@@ -116,7 +116,7 @@ fn is_hiccup(why: &kube::Error) -> bool {
     }
 }
 
-/// Deletes this object and no later one of its name, however often it has to be asked for.
+/// Deletes this object and no later object of its name, with repetitions where needed.
 pub async fn delete(api: &Api<DynamicObject>, name: &str) -> Result<()> {
     let uid = patiently(async |_| api.get(name).await).await?.metadata.uid;
     let this = DeleteParams::background().preconditions(Preconditions { uid, resource_version: None });

@@ -1,6 +1,6 @@
-//! Counts what was created and deleted, from watches that begin before the story and see everything.
+//! Counts created and deleted objects, from watches that start before the story and see everything.
 //!
-//! An object is counted by its UID, so a broken watch counts nothing twice. What a count means is the oracle's to say.
+//! An object is counted by its UID, so a broken watch counts no object twice. The oracle judges the counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,11 +16,11 @@ use tokio::task::JoinSet;
 
 use super::world::World;
 
-/// What is counted: everything the operator makes, and the Pods of its Jobs.
+/// Counted kinds: everything that the operator creates, and the Pods of its Jobs.
 const COUNTED: [&str; 8] =
     ["Pod", "PersistentVolumeClaim", "EtcdMember", "EtcdSnapshot", "Job", "CronJob", "Service", "PodDisruptionBudget"];
 
-/// What is known of one object.
+/// Life of one object.
 #[derive(Clone, Debug)]
 struct Life {
     kind: &'static str,
@@ -30,17 +30,17 @@ struct Life {
 
 type Lives = Arc<Mutex<BTreeMap<String, Life>>>;
 
-/// The counter; it stops when this is dropped.
+/// The counter; dropping it stops the watches.
 pub struct Ledger {
     lives: Lives,
     _watches: JoinSet<()>,
 }
 
-/// How often something was created, and how often deleted.
+/// Number of creations and of deletions.
 pub type Count = (usize, usize);
 
 impl Ledger {
-    /// Begins; returns when every watch stands.
+    /// Starts the watches, and returns when each of them has its first list.
     pub async fn start(w: &World) -> Result<Self> {
         let lives = Lives::default();
         let mut watches = JoinSet::new();
@@ -58,7 +58,7 @@ impl Ledger {
         Ok(Self { lives, _watches: watches })
     }
 
-    /// Creations and deletions by kind and name; `name` says under which name an object is counted, if it is.
+    /// Creations and deletions by kind and name; `name` gives the name under which an object is counted, or excludes it.
     pub fn counts(&self, name: impl Fn(&str) -> Option<String>) -> BTreeMap<String, Count> {
         let lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
         let mut counts = BTreeMap::new();
@@ -80,7 +80,7 @@ async fn follow(
     stands: watch::Sender<bool>,
 ) {
     let mut events = std::pin::pin!(events);
-    // Those of a fresh list, while one comes in: whoever is not in it went while no watch stood.
+    // UIDs of a new list while it arrives: an object that is missing in it was deleted between two watches.
     let mut listed = BTreeSet::new();
     while let Some(event) = events.next().await {
         let Ok(event) = event else { continue };

@@ -1,6 +1,6 @@
-//! What killed runs left on the testbed: taken away before a new run, so that it does not compete for the machine.
+//! Leftovers of killed runs on the testbed, deleted before a new run, so that they do not compete for the machine.
 //!
-//! Only on the testbed, never on somebody's own cluster, and never what a run that still lives is using.
+//! Only on the testbed, never on a user's cluster, and never the objects of a run that still lives.
 
 use anyhow::Result;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -11,12 +11,12 @@ use serde_json::json;
 
 use super::kube_helpers::{api, names};
 
-/// Label of our namespaces: the process that made them.
+/// Label of the namespaces of a run, with the process that created them.
 pub const RUN: &str = "holdfast.dev/run";
 
 /// Deletes the demo's operator and the namespaces of runs that have ended.
 pub async fn sweep(client: &Client) -> Result<()> {
-    // The demo's operator watches every namespace: two operators on one object would only fight.
+    // The demo's operator watches every namespace: two operators on one object would undo each other's writes.
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), "holdfast-system");
     if deployments.get_opt("holdfast").await?.is_some() {
         deployments.delete("holdfast", &DeleteParams::background()).await?;
@@ -28,7 +28,7 @@ pub async fn sweep(client: &Client) -> Result<()> {
             continue;
         }
         eprintln!("e2e: taking away {name}, left by an earlier run");
-        // Its operator may be gone, and nothing else removes the finalizers.
+        // The namespace's operator may be gone, and only an operator removes the finalizers.
         for kind in ["EtcdSnapshot", "EtcdCluster", "EtcdMember"] {
             let objects = api(client, &name, kind);
             for object in names(&objects, "").await? {

@@ -1,7 +1,7 @@
-//! Chance that can be had again: numbers from a seed that is printed. Decides nothing else.
+//! Reproducible random numbers, from a seed that is printed. Decides nothing else.
 //!
-//! `HOLDFAST_SEED` sets the seed. The order in which requests come is not ours, so a seed repeats the choices and not
-//! every interleaving.
+//! `HOLDFAST_SEED` sets the seed. The order of requests is not under our control, so a seed repeats the choices but not every
+//! interleaving.
 
 use std::sync::OnceLock;
 
@@ -27,7 +27,7 @@ impl Luck {
         })
     }
 
-    /// Another source, whose numbers have nothing to do with this one's.
+    /// Creates another source with independent numbers.
     pub fn fork(&mut self) -> Self {
         Self(self.below(u64::MAX))
     }

@@ -1,4 +1,4 @@
-//! Test objects as verbs: the YAML a user would write, with as little as possible in it.
+//! Test objects: the YAML that a user would write, with the fewest possible fields.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ pub fn cluster(name: &str, replicas: i32) -> Value {
     })
 }
 
-/// The same with certificates: the spec says nothing of them.
+/// A cluster with certificates: its spec has no `tls`.
 pub fn secured(name: &str, replicas: i32) -> Value {
     let mut cluster = cluster(name, replicas);
     if let Some(spec) = cluster["spec"].as_object_mut() {
@@ -28,14 +28,14 @@ pub fn secured(name: &str, replicas: i32) -> Value {
     cluster
 }
 
-/// A cluster in plaintext with first data.
+/// A cluster in plaintext that restores a snapshot.
 pub fn restored(name: &str, replicas: i32, restore: Value) -> Value {
     let mut cluster = cluster(name, replicas);
     cluster["spec"]["bootstrap"] = json!({ "restore": restore });
     cluster
 }
 
-/// The S3 bucket of the namespace's own server.
+/// The bucket of the namespace's own S3 server.
 pub fn s3() -> Value {
     json!({
         "bucket": "backups",
@@ -82,7 +82,7 @@ pub fn schedule(name: &str, cluster: &str, line: &str, destination: Value) -> Va
     })
 }
 
-/// A claim for backups or for a look at files.
+/// A claim for backups or for reading files.
 pub fn claim(name: &str, size: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -92,7 +92,7 @@ pub fn claim(name: &str, size: &str) -> Value {
     })
 }
 
-/// A Pod that sleeps with the probe in it and these claims mounted at `/mnt/<claim>`.
+/// A Pod that sleeps, with the probe in it and these claims mounted at `/mnt/<claim>`.
 pub fn toolbox(name: &str, image: &str, claims: &[&str]) -> Value {
     let volumes: Vec<Value> =
         claims.iter().map(|c| json!({"name": c, "persistentVolumeClaim": {"claimName": c}})).collect();

@@ -1,10 +1,10 @@
-//! Makes what differs between any two runs equal: names by chance, UIDs, IDs, times, and the run's own names.
+//! Replaces the parts that differ between any two runs: random names, UIDs, IDs, times, and the run's own names.
 //!
-//! Decides what is left out of a comparison, and nothing about what is compared.
+//! Decides which parts a comparison omits, and nothing about the comparison.
 
 use serde_json::Value;
 
-/// Fields that say nothing about whether the end is the same.
+/// Fields that do not matter for the comparison.
 const DROPPED: &[&str] = &[
     "uid",
     "resourceVersion",
@@ -25,15 +25,15 @@ const DROPPED: &[&str] = &[
     "holdfast.dev/tls",
 ];
 
-/// Arguments that say nothing: who waits for whom at a first start follows from the order of names, which is chance.
+/// Argument that does not matter: the order of names, which is random, decides which member waits for which at a first start.
 const DROPPED_ARGUMENTS: &str = "--after=";
 
-/// A run's own names, and what stands in their place.
+/// A run's own names, with their replacements.
 #[derive(Clone, Debug)]
 pub struct Mask(Vec<(String, &'static str)>);
 
 impl Mask {
-    /// Of these names.
+    /// Creates the mask of these names.
     pub fn new(names: &[(&str, &'static str)]) -> Self {
         Self(names.iter().map(|(name, place)| ((*name).to_owned(), *place)).collect())
     }
@@ -43,14 +43,14 @@ impl Mask {
         name.split(|c: char| !c.is_ascii_alphanumeric()).any(|token| self.place(token).is_some())
     }
 
-    /// The text with everything random in it replaced.
+    /// The text with every random part replaced.
     pub fn text(&self, text: &str) -> String {
         if text.parse::<jiff::Timestamp>().is_ok() {
             return "TIME".to_owned();
         }
         let text = uids(text);
         let mut out = String::new();
-        // What may follow: a random suffix, after a name of the run or after another suffix.
+        // Whether a random suffix may follow: after a name of the run or after another suffix.
         let mut suffix_may_follow = false;
         for (token, separator) in tokens(&text) {
             let hex = token.bytes().all(|b| b.is_ascii_hexdigit());
@@ -62,7 +62,7 @@ impl Mask {
                 suffix_may_follow = separator == "-";
             } else {
                 out.push_str(if hex && token.len() >= 12 { "HEX" } else { token });
-                // The name of a schedule's `CronJob` has it before its suffix.
+                // The name of a schedule's `CronJob` has `backup` before its suffix.
                 suffix_may_follow = suffix_may_follow && token == "backup";
             }
             out.push_str(separator);
@@ -70,7 +70,7 @@ impl Mask {
         out
     }
 
-    /// The same for everything in a value, without the fields that say nothing.
+    /// The value with every random part replaced, without the fields that do not matter.
     pub fn value(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.text(text)),
@@ -94,7 +94,7 @@ impl Mask {
     }
 }
 
-/// Runs of letters and digits, each with what stands behind it.
+/// Runs of letters and digits, each with the separator behind it.
 fn tokens(text: &str) -> Vec<(&str, &str)> {
     let mut out = vec![];
     let mut rest = text;
@@ -131,7 +131,7 @@ fn uids(text: &str) -> String {
     out
 }
 
-/// Whether everything random is seen, and nothing else.
+/// Checks that every random part is replaced, and nothing else.
 pub fn check() -> Result<(), String> {
     let mask = Mask::new(&[("c7", "CLUSTER"), ("s7", "SNAPSHOT")]);
     let cases = [

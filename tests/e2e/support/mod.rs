@@ -1,4 +1,4 @@
-//! What stories are told with.
+//! Tools of the stories.
 
 pub mod apply;
 pub mod closing;
@@ -24,10 +24,10 @@ pub mod verbs;
 pub mod workload;
 pub mod world;
 
-/// Whether a tool does as it should; if not, what is wrong.
+/// Checks a tool; `Err` describes its defect.
 pub type Check = fn() -> Result<(), String>;
 
-/// Whether the tools that judge do so rightly: without a cluster, and named as tests.
+/// Checks of the tools that judge a story: without a cluster, and named as tests.
 pub const CHECKS: [(&str, Check); 4] = [
     ("tools: requests are read", kfault::call::check),
     ("tools: messages of a command are read", exec::check),

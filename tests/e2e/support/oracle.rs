@@ -1,7 +1,7 @@
-//! When two runs have ended alike: the same objects with the same fields, and as often created and deleted on the way.
+//! Compares the ends of two runs: the same objects with the same fields, and the same number of creations and deletions.
 //!
-//! Only what differs between undisturbed runs, too, is left out (`mask`). Counts by kind and name find what an end state
-//! hides: a second seed that was cleared away again, a Pod that was made twice.
+//! Only parts that differ between undisturbed runs are omitted (`mask`). Counts by kind and name find defects that an end state
+//! hides: a second seed that was deleted again, a Pod that was created twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -29,19 +29,19 @@ const KINDS: [&str; 10] = [
     "CronJob",
 ];
 
-/// How a run ended.
+/// End of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Each object, masked, and how many there are of it.
+    /// Each object, masked, with the number of its occurrences.
     objects: BTreeMap<String, usize>,
     counts: BTreeMap<String, Count>,
 }
 
-/// How far apart looks are that have to be alike.
+/// Pause between reads that have to be equal.
 const STILL: Duration = Duration::from_secs(3);
 
 impl End {
-    /// What stands now.
+    /// Reads the present state.
     async fn now(w: &World, ledger: &Ledger, mask: &Mask) -> Result<Self> {
         let mut objects = BTreeMap::new();
         for kind in KINDS {
@@ -55,12 +55,12 @@ impl End {
         Ok(Self { objects, counts })
     }
 
-    /// What stands when nothing changes any more: others are measured by it, so it has to be so thrice.
+    /// Reads the state until three reads are equal: other runs are compared with it.
     pub async fn reached(w: &World, ledger: &Ledger, mask: &Mask) -> Result<Self> {
         Self::alike(3, w, ledger, mask).await
     }
 
-    /// What stands when so many looks are alike.
+    /// Reads the state until `looks` reads are equal.
     async fn alike(looks: usize, w: &World, ledger: &Ledger, mask: &Mask) -> Result<Self> {
         let begun = Instant::now();
         let (mut last, mut alike) = (Self::now(w, ledger, mask).await?, 1);
@@ -76,8 +76,7 @@ impl End {
         Ok(last)
     }
 
-    /// Whether something was created or deleted more often than there: that never comes back. Fewer times may be what a
-    /// watch has not told yet.
+    /// Whether a count exceeds the reference's: counts never fall again. A lower count may be a watch event that is still to come.
     fn exceeds(&self, reference: &Self) -> bool {
         self.counts.iter().any(|(key, (created, deleted))| {
             let (most_created, most_deleted) = reference.counts.get(key).copied().unwrap_or_default();
@@ -85,8 +84,7 @@ impl End {
         })
     }
 
-    /// Waits for the same end as the reference's. One that stands still and is another one is an error that tells what
-    /// differs.
+    /// Waits for the same end as the reference's. A stable state that differs is an error with the differences.
     pub async fn same(w: &World, ledger: &Ledger, mask: &Mask, reference: &Self) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -94,7 +92,7 @@ impl End {
             if now == *reference {
                 return Ok(());
             }
-            // Conditions that follow probes settle with the slowest one.
+            // Conditions that follow probes settle with the slowest probe.
             if now.exceeds(reference) || begun.elapsed() > PATIENCE {
                 bail!("it ended otherwise than the undisturbed run:\n{}", differences(reference, &now));
             }
@@ -116,7 +114,7 @@ fn differences(should: &End, is: &End) -> String {
             .filter(|(key, _)| !should.counts.contains_key(*key))
             .map(|(key, count)| format!("{key}: created and deleted {count:?} times, undisturbed never")),
     );
-    // What is only in the one beside what is only in the other: of the same kind and name where there is such a pair.
+    // Objects that only one side has, paired with an object of the same kind and name of the other side where there is one.
     let lacking = |a: &End, b: &End| -> Vec<Value> {
         let only = a.objects.iter().filter(|(text, n)| b.objects.get(*text) != Some(*n));
         only.filter_map(|(text, _)| serde_json::from_str(text).ok()).collect()
@@ -133,7 +131,7 @@ fn differences(should: &End, is: &End) -> String {
     out.join("\n")
 }
 
-/// Tells where two values differ.
+/// Writes the places where two values differ.
 fn compare(path: &str, should: &Value, is: &Value, out: &mut Vec<String>) {
     match (should, is) {
         (Value::Object(a), Value::Object(b)) => {
@@ -151,11 +149,11 @@ fn compare(path: &str, should: &Value, is: &Value, out: &mut Vec<String>) {
     }
 }
 
-/// An object as it is compared: who it is, whose it is, what it wants, and the part of its status that lasts.
+/// The compared parts of an object: its name, its owners, its spec, and the lasting part of its status.
 fn masked(kind: &str, object: &Value, mask: &Mask) -> String {
     let mut meta = object["metadata"].clone();
     if let (Some(annotations), "Pod" | "PersistentVolumeClaim") = (meta["annotations"].as_object_mut(), kind) {
-        // Kubernetes' own word about binding and scheduling.
+        // Kubernetes' own annotations about binding and scheduling.
         annotations.retain(|name, _| !name.contains("kubernetes.io/"));
     }
     let status = &object["status"];

@@ -1,4 +1,4 @@
-//! A public key infrastructure as a company has one: a root, an intermediate CA, and certificates by hand in Secrets.
+//! A public key infrastructure as a company has it: a root, an intermediate CA, and certificates by hand in Secrets.
 
 use anyhow::Result;
 use rcgen::{
@@ -7,14 +7,14 @@ use rcgen::{
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
-/// A root and its intermediate CA, which signs.
+/// A root, and the intermediate CA that signs.
 pub struct Pki {
     root: String,
     intermediate: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// What a certificate is for.
+/// Purpose of a certificate.
 #[derive(Clone, Copy)]
 pub enum For {
     Server,
@@ -34,7 +34,7 @@ impl Pki {
         Ok(Self { root, intermediate, issuer: Issuer::new(params, key) })
     }
 
-    /// A Secret with a certificate for these names that ends after so many days; and the certificate.
+    /// Returns a Secret with a certificate for these names that is valid for `days` days, and the certificate.
     pub fn secret(&self, name: &str, names: &[String], purpose: For, days: i64) -> Result<(Value, String)> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(names)?;

@@ -1,11 +1,11 @@
-//! The tool that asserts through etcd's own client, run inside the cluster: independent of our code.
+//! The tool that asserts through etcd's own client, run inside the cluster: independent of Holdfast's code.
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 use super::world::World;
 
-/// What a key space looks like from outside.
+/// A key space as a client sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Digest {
     /// Live keys.
@@ -24,7 +24,7 @@ pub struct Listed {
     pub id: String,
     /// Name.
     pub name: String,
-    /// Whether it has no vote.
+    /// Whether the member has no vote.
     #[serde(default)]
     pub is_learner: bool,
 }
@@ -40,29 +40,29 @@ pub struct Members {
     pub members: Vec<Listed>,
 }
 
-/// What many short connections met.
+/// Results of many short connections.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Dialled {
     /// Connections tried.
     pub attempts: u64,
-    /// Those that failed.
+    /// Connections that failed.
     pub failed: u64,
-    /// Why, counted.
+    /// Causes of the failures, with their number.
     #[serde(default)]
     pub errors: std::collections::BTreeMap<String, u64>,
 }
 
-/// What many writers got acknowledged.
+/// Results of many writers.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Wrote {
-    /// By writer, the last number that was acknowledged.
+    /// The last acknowledged number of each writer.
     pub acked: Vec<u64>,
     /// Acknowledged writes.
     pub total: u64,
     /// Attempts without an answer; each was repeated.
     pub failed: u64,
-    /// Longest time that a writer had to wait, in milliseconds.
+    /// Longest time between two acknowledged writes of a writer, in milliseconds.
     pub longest_gap_ms: f64,
 }
 
@@ -72,7 +72,7 @@ pub fn service(cluster: &str) -> String {
 }
 
 impl World {
-    /// Runs the probe in the toolbox and reads the last line it printed as JSON.
+    /// Runs the probe in the toolbox and reads its last line of output as JSON.
     pub async fn probe<T: for<'de> Deserialize<'de>>(&self, args: &[&str]) -> Result<T> {
         let out = self.probe_text(args).await?;
         let last = out.lines().rev().find(|l| l.starts_with('{')).with_context(|| format!("no JSON in {out:?}"))?;
@@ -84,19 +84,19 @@ impl World {
         self.exec("toolbox", "probe", &[&["holdfast-probe"], args].concat()).await
     }
 
-    /// Writes from a hundred clients for so many seconds.
+    /// Writes from a hundred clients for this many seconds.
     pub async fn write_for(&self, cluster: &str, seconds: u64) -> Result<Wrote> {
         let (endpoint, duration) = (service(cluster), format!("{seconds}s"));
         self.probe(&["writers", "--endpoint", &endpoint, "--duration", &duration]).await
     }
 
-    /// Whether every acknowledged write is there.
+    /// Checks that the cluster holds every acknowledged write.
     pub async fn all_written(&self, cluster: &str, wrote: &Wrote) -> Result<()> {
         let acked: Vec<String> = wrote.acked.iter().map(u64::to_string).collect();
         self.probe_text(&["written-by", "--endpoint", &service(cluster), "--acked", &acked.join(",")]).await.map(drop)
     }
 
-    /// Runs etcdctl as it is in this member's Pod, more patient than by itself.
+    /// Runs etcdctl of this member's Pod, with longer timeouts than its defaults.
     pub async fn etcdctl(&self, member: &str, args: &[&str]) -> Result<String> {
         let patient = ["etcdctl", "--command-timeout=60s", "--dial-timeout=60s"];
         self.exec(member, "etcd", &[&patient, args].concat()).await

@@ -1,4 +1,4 @@
-//! Programs of this machine that a story starts: they end with the story, also when that is killed.
+//! Programs of this machine that a story starts: they end with the story, even if the story is killed.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use anyhow::{Context, Result, ensure};
 use super::kube_helpers::until;
 use super::world::PATIENCE;
 
-/// A command that ends with the thread that tells the story.
+/// A command that ends with the thread of the story.
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command
 }
 
-/// A program that runs, and ends with this. Its standard input stays open until `finish`.
+/// A running program; dropping it ends it. Its standard input stays open until `finish`.
 pub struct Program {
     child: Child,
     pub log: PathBuf,
@@ -37,7 +37,7 @@ impl Program {
         Ok(())
     }
 
-    /// Waits until the log holds these words.
+    /// Waits until the log contains these words.
     pub async fn until_said(&mut self, words: &str) -> Result<()> {
         until(words, PATIENCE, async || {
             if std::fs::read_to_string(&self.log)?.contains(words) {
@@ -49,7 +49,7 @@ impl Program {
         .await
     }
 
-    /// Ends its standard input and waits. Porcupine alone may take five minutes for the record and for one with a hole.
+    /// Closes its standard input and waits. Porcupine alone may take five minutes for the record and for the record with a hole.
     pub async fn finish(&mut self) -> Result<ExitStatus> {
         drop(self.child.stdin.take());
         until("the program to end", 3 * PATIENCE, async || {

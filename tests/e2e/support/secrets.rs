@@ -1,8 +1,8 @@
-//! No value of a Secret is anywhere but in that Secret, in no spelling: objects, Events, logs of every container and
-//! operator (I14).
+//! No value of a Secret is anywhere but in that Secret, in any spelling: objects, Events, logs of every container and operator
+//! (I14).
 //!
-//! The search follows the last story and reads the files that `collect` made at the end of each. A store's access key ID is a
-//! name, and a certificate is meant to be seen.
+//! The search follows the last story and reads the files that `collect` wrote at the end of each story. The access key ID of a
+//! store is a name, and certificates are public.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use super::collect::Collected;
 use super::exec::percent_encoded;
 
-/// What is too short is found by chance.
+/// Shortest value: shorter values are found by chance.
 const SHORTEST: usize = 8;
 
-/// Fails with the places where a Secret's value stands.
+/// Fails with the places that contain a Secret's value.
 pub fn no_secret_is_told(all: &[Collected]) -> Result<()> {
     let mut found = vec![];
     for collected in all {
@@ -32,7 +32,7 @@ pub fn no_secret_is_told(all: &[Collected]) -> Result<()> {
     Ok(())
 }
 
-/// Of all Secrets, without the lines that stand in a certificate: a private key holds its public key too.
+/// Values of all Secrets, without the lines that a certificate contains: a private key holds its public key too.
 fn all_values(secrets: &[Value]) -> BTreeMap<String, String> {
     let certificates: String = secrets
         .iter()
@@ -45,7 +45,7 @@ fn all_values(secrets: &[Value]) -> BTreeMap<String, String> {
     values
 }
 
-/// By `secret/key`, and by line where a value has lines: a private key is logged line by line.
+/// Values by `secret/key`, and by line where a value has lines: programs log a private key line by line.
 fn values(secret: &Value) -> BTreeMap<String, String> {
     let mut values = BTreeMap::new();
     let public = |key: &str| key == "accessKeyID" || key.ends_with(".crt");
@@ -64,7 +64,7 @@ fn values(secret: &Value) -> BTreeMap<String, String> {
     values
 }
 
-/// The same in the spellings that something else may have given it: inside a longer base64 it has one of three phases.
+/// The value in other spellings: inside a longer base64 it has one of three phases.
 fn disguised(line: &str) -> Vec<(&'static str, String)> {
     let phases = ["base64", "base64 from its second byte", "base64 from its third byte"];
     let mut all: Vec<_> =
@@ -77,16 +77,16 @@ fn disguised(line: &str) -> Vec<(&'static str, String)> {
     all
 }
 
-/// What whole groups of three bytes become: the rest depends on what follows.
+/// The base64 of whole groups of three bytes: the rest depends on the bytes that follow.
 fn inner_base64(bytes: &[u8]) -> String {
     let whole = bytes[..bytes.len() / 3 * 3].to_vec();
     json!(ByteString(whole)).as_str().unwrap_or_default().to_owned()
 }
 
-/// Values by their first bytes, so that a long text is read once for all of them.
+/// Values by their first bytes, so that one pass over a long text finds all of them.
 struct Needles<'a> {
     by_start: HashMap<u64, Vec<(&'a str, &'a [u8])>>,
-    /// For each hash of eight bytes, whether a value starts so: cheaper to ask than the map.
+    /// For each hash of eight bytes, whether a value starts with them: a faster lookup than the map.
     starts: Vec<bool>,
 }
 
@@ -101,7 +101,7 @@ impl<'a> Needles<'a> {
         needles
     }
 
-    /// The names of the values that stand in this text.
+    /// The names of the values that this text contains.
     fn found_in(&self, text: &[u8]) -> BTreeSet<&'a str> {
         let mut found = BTreeSet::new();
         let mut last = 0;
@@ -123,7 +123,7 @@ fn hash(start: u64) -> usize {
     (start.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize
 }
 
-/// Whether what is told is found.
+/// Checks that the search finds a value in every spelling.
 pub fn check() -> Result<(), String> {
     let secret = json!({
         "metadata": {"name": "s"},
@@ -156,7 +156,7 @@ pub fn check() -> Result<(), String> {
     planted(secret).map_err(|why| format!("{why:#}"))
 }
 
-/// Whether a value that a story leaves in a file is found, and the file named.
+/// Checks that the search finds a value that a story leaves in a file, and names the file.
 fn planted(secret: Value) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let [clean, dirty] = ["clean.log", "dirty.log"].map(|name| folder.path().join(name));
@@ -172,7 +172,7 @@ fn planted(secret: Value) -> Result<()> {
     Ok(())
 }
 
-/// What is no text has no words to find.
+/// The decoded text; empty for bytes that are no text, which have no words to find.
 fn decoded(encoded: &str) -> String {
     let bytes = serde_json::from_value::<ByteString>(encoded.into()).map(|bytes| bytes.0).unwrap_or_default();
     String::from_utf8(bytes).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! How long each step took: a line for the reader now, and one for the list of slowest steps at the end of the run.
+//! Duration of each step: a line in the output, and a line in the list of slowest steps at the end of the run.
 
 use std::fs::OpenOptions;
 use std::future::Future;
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-/// Runs one step of a story and notes how long it took.
+/// Runs one step of a story and notes its duration.
 pub async fn step<T>(story: &str, what: &str, doing: impl Future<Output = Result<T>>) -> Result<T> {
     let begun = Instant::now();
     let result = doing.await.with_context(|| what.to_owned());

@@ -1,4 +1,4 @@
-//! What lies in a store or on a volume, seen from outside: by the probe, in a Pod that has it.
+//! Files in a store or on a volume, listed from outside: by the probe, in a Pod that mounts it.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::make;
 use super::world::World;
 
-/// The manifests among these files that an object of this kind and UID has asked for: a folder is named after it.
+/// The manifests among these files that belong to the object: the name of a folder contains the UID of its object.
 pub fn manifests<'a>(files: &'a [String], object: &Value) -> Result<Vec<&'a String>> {
     let owner = object["metadata"]["uid"].as_str().and_then(|uid| uid.get(..8)).context("a UID")?;
     let mark = format!("-{owner}-");
@@ -14,7 +14,7 @@ pub fn manifests<'a>(files: &'a [String], object: &Value) -> Result<Vec<&'a Stri
 }
 
 impl World {
-    /// A Pod that sleeps, with these claims, once it runs.
+    /// Creates a Pod that sleeps, with these claims, and waits until it runs.
     pub async fn toolbox(&self, name: &str, claims: &[&str]) -> Result<()> {
         self.create(make::toolbox(name, &self.env.probe_image, claims)).await?;
         self.wait("Pod", name, "running", |p| p["status"]["phase"] == "Running").await.map(drop)

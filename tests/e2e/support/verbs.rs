@@ -1,4 +1,4 @@
-//! A user's operations on objects, and a story's looks at them, by the story's client. It decides nothing about the objects.
+//! A user's operations on objects, and a story's reads of them, by the story's client. It decides nothing about the objects.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::batch::v1::CronJob;
@@ -13,12 +13,12 @@ use super::kube_helpers::{self, patiently, until, wait_for};
 use super::world::{PATIENCE, World};
 
 impl World {
-    /// Applies YAML or JSON; objects without a namespace go into the story's.
+    /// Applies YAML or JSON; objects without a namespace go into the story's namespace.
     pub async fn apply(&self, text: &str) -> Result<()> {
         apply(&self.client, &self.ns, text).await
     }
 
-    /// Begins a run of a `CronJob` by hand, as `kubectl create job --from` does.
+    /// Starts a run of a `CronJob` by hand, as `kubectl create job --from` does.
     pub async fn run_now(&self, cron: &str, name: &str) -> Result<()> {
         let crons: Api<CronJob> = Api::namespaced(self.client.clone(), &self.ns);
         let cron = patiently(async |_| crons.get(cron).await).await?;
@@ -34,13 +34,13 @@ impl World {
             .map(drop)
     }
 
-    /// Asks the API server for a path, as `kubectl get --raw` does.
+    /// Reads a path of the API server, as `kubectl get --raw` does.
     pub async fn get_raw(&self, path: &str) -> Result<String> {
         let request = || hyper::Request::get(path).body(vec![]).map_err(kube::Error::HttpError);
         Ok(patiently(async |_| self.client.request_text(request()?).await).await?)
     }
 
-    /// Tries to create an object without keeping it: the object as admission leaves it.
+    /// Creates an object with `dryRun`; returns the object as admission leaves it.
     pub async fn try_create(&self, object: &Value) -> Result<Value> {
         let kind = object["kind"].as_str().context("kind")?.to_owned();
         let (api, object): (_, DynamicObject) = (self.api(&kind), serde_json::from_value(object.clone())?);
@@ -54,7 +54,7 @@ impl World {
         let object: DynamicObject = serde_json::from_value(object)?;
         let (api, name) = (self.api(&kind), object.name_any());
         let made = patiently(async |again| match api.create(&PostParams::default(), &object).await {
-            // Carried out the first time, and the answer was lost.
+            // The API server created the object at the first try, and the answer was lost.
             Err(kube::Error::Api(status)) if again && status.is_already_exists() => api.get(&name).await,
             answer => answer,
         });
@@ -100,7 +100,7 @@ impl World {
         .await
     }
 
-    /// The object now.
+    /// Reads the object.
     pub async fn get(&self, kind: &str, name: &str) -> Result<Value> {
         let api = self.api(kind);
         Ok(kube_helpers::json(&patiently(async |_| api.get(name).await).await?))
@@ -111,7 +111,7 @@ impl World {
         wait_for(&self.api(kind), name, what, PATIENCE, good).await
     }
 
-    /// Waits until a cluster is `Ready`, and checks that etcd itself lists that many voters and nothing else.
+    /// Waits until a cluster is `Ready`, and checks that etcd lists that many voters and no other member.
     pub async fn wait_ready(&self, cluster: &str, voters: usize) -> Result<()> {
         self.wait("EtcdCluster", cluster, &format!("Ready with {voters} voters"), |c| {
             kube_helpers::is_ready(c, voters)
@@ -135,7 +135,7 @@ impl World {
         kube_helpers::names(&self.api(kind), selector).await
     }
 
-    /// Runs a command in a container; its standard output.
+    /// Runs a command in a container; returns its standard output.
     pub async fn exec(&self, pod: &str, container: &str, command: &[&str]) -> Result<String> {
         exec(&self.client, &self.ns, pod, container, command).await
     }

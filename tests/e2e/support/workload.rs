@@ -1,5 +1,5 @@
-//! What an operator is disturbed at: a cluster that grows from nothing to three members or goes through several sizes, a
-//! snapshot to a volume, and a restore into one member. Each run has names of its own, so that runs can be counted apart.
+//! Workloads in which an operator is disturbed: a cluster that grows from nothing to three members or goes through several sizes, a
+//! snapshot to a volume, and a restore into one member. Each run has names of its own, so that runs are counted separately.
 
 use std::collections::BTreeSet;
 
@@ -26,20 +26,20 @@ pub enum Workload {
     Lose,
     /// A snapshot to a volume.
     Save,
-    /// A member from a snapshot.
+    /// A member that is restored from a snapshot.
     Restore,
     /// A run of a schedule, with the name of the run.
     Schedule,
 }
 
-/// What snapshots and restores need to be there.
+/// Objects that snapshots and restores need.
 #[derive(Clone, Debug)]
 pub struct Ground {
     digest: Option<Digest>,
 }
 
 impl Workload {
-    /// Makes what has to be there before the first run; an operator has to run.
+    /// Creates the objects that the first run needs; needs a running operator.
     pub async fn prepare(self, w: &World) -> Result<Ground> {
         if matches!(self, Self::Grow | Self::Scale(_) | Self::Replace | Self::Lose) {
             return Ok(Ground { digest: None });
@@ -53,18 +53,18 @@ impl Workload {
             w.create(make::snapshot("base", "source", volume())).await?;
             w.wait_complete("base").await?;
         } else {
-            // Of one that only records, the store is looked at too.
+            // A workload that only records runs has its store checked too.
             w.toolbox("shelf", &["backups"]).await?;
         }
         Ok(Ground { digest })
     }
 
-    /// What a run's name stands for.
+    /// Mask of a run's names.
     pub fn mask(self, run: &str) -> Mask {
         Mask::new(&[(run, if matches!(self, Self::Save | Self::Schedule) { "SNAPSHOT" } else { "CLUSTER" })])
     }
 
-    /// Asks for it, as a user would.
+    /// Creates the object of the run, as a user would.
     pub async fn begin(self, w: &World, run: &str) -> Result<()> {
         let wish = match self {
             Self::Grow => make::secured(run, 3),
@@ -76,13 +76,13 @@ impl Workload {
             }
             Self::Save => make::snapshot(run, "source", volume()),
             Self::Restore => make::restored(run, 1, json!({"snapshotRef": {"name": "base"}})),
-            // Never due: its runs are begun by hand.
+            // Never due: the story starts its runs by hand.
             Self::Schedule => make::schedule(run, "source", "0 0 1 1 *", volume()),
         };
         w.create(wish).await.map(drop)
     }
 
-    /// Whether it is there.
+    /// Whether the run has reached its end.
     pub async fn done(self, w: &World, run: &str) -> Result<bool> {
         if self == Self::Schedule {
             return begun(w, run).await;
@@ -101,7 +101,7 @@ impl Workload {
         Ok(is_ready(&object, self.members()))
     }
 
-    /// Waits until it is there, and looks at it from outside: through etcd's own client, and into the store.
+    /// Waits for the end of the run, and checks it from outside: through etcd's own client, and in the store.
     pub async fn finish(self, w: &World, run: &str, ground: &Ground) -> Result<()> {
         match self {
             Self::Save => {
@@ -154,7 +154,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Takes it away, and waits until it is gone.
+    /// Deletes the run's object, and waits until it is gone.
     pub async fn clear(self, w: &World, run: &str) -> Result<()> {
         w.delete_and_wait(self.kind(), run).await?;
         if self == Self::Schedule { w.delete_and_wait("EtcdSnapshot", run).await } else { Ok(()) }
@@ -177,7 +177,7 @@ impl Workload {
     }
 }
 
-/// Begins the run of a schedule as soon as there is a `CronJob`; whether its record is complete.
+/// Starts the run of a schedule once its `CronJob` exists; returns whether the record of the run is complete.
 async fn begun(w: &World, run: &str) -> Result<bool> {
     let schedule = w.get("EtcdSnapshotSchedule", run).await?;
     let Some(cron) = schedule["status"]["cronJob"]["name"].as_str() else { return Ok(false) };
@@ -192,7 +192,7 @@ async fn begun(w: &World, run: &str) -> Result<bool> {
     Ok(snapshot["status"]["phase"] == "Complete")
 }
 
-/// Whether the last size was reached; else, if this one was, asks for the next.
+/// Returns whether the cluster has the last size; where it has the present size, requests the next.
 async fn scaled(w: &World, run: &str, cluster: &Value, sizes: &[i32]) -> Result<bool> {
     let at = cluster["metadata"]["annotations"]["holdfast.test/size"].as_str().map_or(Ok(0), str::parse::<usize>)?;
     let size = sizes[at];
@@ -206,7 +206,7 @@ async fn scaled(w: &World, run: &str, cluster: &Value, sizes: &[i32]) -> Result<
     Ok(false)
 }
 
-/// Whether a member was replaced; else, once all serve, asks for that, or takes its claim and its Pod.
+/// Returns whether a member was replaced; before, once all members serve, requests that or deletes a claim with its Pod.
 async fn replaced(w: &World, run: &str, cluster: &Value, workload: Workload) -> Result<bool> {
     let ready = is_ready(cluster, 3);
     let key = if workload == Workload::Lose { "holdfast.test/lost" } else { "holdfast.dev/replace" };
@@ -214,7 +214,7 @@ async fn replaced(w: &World, run: &str, cluster: &Value, workload: Workload) -> 
     let Some(asked) = asked else {
         let members = w.names_with("EtcdMember", &format!("holdfast.dev/cluster={run}")).await?;
         for member in members.iter().filter(|_| ready) {
-            // Always a joiner: without the seed the end is another one.
+            // Always a joiner: the end of a run that replaces the seed differs.
             if w.get("EtcdMember", member).await?["spec"]["role"] == "joiner" {
                 let annotations = json!({ key: member });
                 w.patch("EtcdCluster", run, json!({"metadata": {"annotations": annotations}})).await?;

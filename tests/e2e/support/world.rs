@@ -1,4 +1,4 @@
-//! One namespace with its own operator, S3 server and toolbox: everything a story needs, made anew and taken away.
+//! One namespace with its own operator, S3 server and toolbox: everything a story needs, created and deleted with the story.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -19,16 +19,16 @@ use super::leftovers;
 use super::make;
 use super::steps;
 
-/// A story that is being told; it hands the world back.
+/// A running story; it returns its world.
 pub type Telling = Pin<Box<dyn Future<Output = Result<World>>>>;
 
-/// A story: a name and what happens.
+/// A story: a name and its steps.
 pub struct Story {
     /// Also the name of the test.
     pub name: &'static str,
     /// Whether its operators are processes of this machine, which the story starts itself.
     pub on_host: bool,
-    /// What happens.
+    /// The steps.
     pub tell: fn(World) -> Telling,
 }
 
@@ -55,12 +55,12 @@ macro_rules! story {
     };
 }
 
-/// One namespace, ours alone.
+/// A namespace of one story.
 #[derive(Clone)]
 pub struct World {
     /// The story's name.
     pub story: &'static str,
-    /// Where.
+    /// Environment of the run.
     pub env: Env,
     /// The namespace.
     pub ns: String,
@@ -70,11 +70,11 @@ pub struct World {
     on_host: bool,
 }
 
-/// Generous: a machine with two busy cores starts four of everything at a time.
+/// Generous deadline: a machine with two busy cores starts four of everything at a time.
 pub const PATIENCE: Duration = Duration::from_mins(4);
 
 impl World {
-    /// The world of a story, with a client for this thread's runtime.
+    /// Opens the world of a story, with a client for this thread's runtime.
     async fn open(env: &Env, story: &Story) -> Result<Self> {
         Ok(Self {
             story: story.name,
@@ -85,13 +85,13 @@ impl World {
         })
     }
 
-    /// The same world for another thread.
+    /// Opens the same world for another thread.
     pub(super) async fn reopen(&self) -> Result<Self> {
         Ok(Self { client: self.env.client().await?, ..self.clone() })
     }
 
-    /// Makes the namespace, tells the story, and hands over what is left to take away and to search. What happened is kept
-    /// when it went wrong.
+    /// Creates the namespace, runs the story, and hands the remains over for removal and search. The diagnostics of a failed
+    /// story are kept.
     pub fn tell(env: &Env, story: &Story, closing: &Arc<Closing>) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
@@ -135,7 +135,7 @@ impl World {
             }}
         });
         self.apply(&namespace.to_string()).await?;
-        // No Pod is let in before; Kubernetes makes it later.
+        // Without the ServiceAccount admission refuses every Pod. Kubernetes creates it later.
         self.apply(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}).to_string())
             .await?;
         let mut wanted = vec!["--namespace", &self.ns];
@@ -163,7 +163,7 @@ impl World {
         self.on_host
     }
 
-    /// Logs of operators that the story started itself.
+    /// Logs of operators that the story started.
     pub(super) fn operator_logs(&self) -> Result<Vec<PathBuf>> {
         let ours = format!("{}.", self.story);
         let mut found = vec![];
@@ -182,13 +182,13 @@ impl World {
         Ok(self.operator_logs()?.iter().try_for_each(std::fs::remove_file)?)
     }
 
-    /// What a person would look at after a failure, in one file.
+    /// Writes the diagnostics of a failure into one file.
     fn keep_evidence(&self, why: &str) -> String {
         let path = self.env.logs.join(format!("{}.txt", self.story));
         let mut text = format!("{}: {why}\n", self.story);
         let mut ask = |args: &[&str]| {
             let args = [&["-n", &self.ns], args].concat();
-            // At once: whoever does not answer now is part of the evidence.
+            // At once: a server that does not answer now is part of the evidence.
             let out = self.env.kubectl_once(&args, None).unwrap_or_else(|e| format!("{e:#}"));
             text.extend(["\n===== kubectl ", &args.join(" "), "\n", &out]);
             out

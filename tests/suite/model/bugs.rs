@@ -1,7 +1,7 @@
-//! Operators with one mistake each, which the search has to find: what they see is a lie, or what they want is not what was planned,
-//! and no safety rule stops them.
+//! Operators with one mistake each, which the search has to find. A mistake falsifies the view of a pass or replaces its order, and
+//! no safety rule stops it.
 //!
-//! Decides the mistake. Which rule it breaks is told in the table of `model.rs`.
+//! Decides the mistake. The table in `model.rs` names the rule that it breaks.
 
 use super::facts::{Facts, Log};
 use super::requests::Order;
@@ -14,39 +14,39 @@ pub enum Bug {
     AllAreHealthy,
     /// A voter that is cut off and answers counts as healthy.
     CutOffIsHealthy,
-    /// Leadership is not handed over first.
+    /// The leader is removed without a move of the leadership.
     RemovesTheLeader,
     /// A learner that does not answer gets its vote.
     PromotesTheSilent,
-    /// `spec.replicas: 0` ends Pods before the latch.
+    /// `spec.replicas: 0` ends Pods before the latch `parked`.
     EndsPodsUnparked,
     /// A learner gets its vote before it is latched as joined.
     PromotesStrangers,
-    /// The permission to start on an empty volume is never taken back.
+    /// A Pod keeps the permission to start on an empty volume for ever.
     AllowsEmptyStarts,
     /// A member's Pod may always start on an empty volume.
     ForgetsWhoJoined,
-    /// Clients come back to a parked cluster before its log has.
+    /// Clients reach a parked cluster before a member with a whole log has started.
     ForgetsWhoIsParked,
-    /// The object of a member that leaves goes before etcd has removed the member.
+    /// The object of a leaving member goes before etcd has removed the member.
     DeletesTheObjectFirst,
-    /// The claim of a member that leaves goes first.
+    /// The claim of a leaving member goes first.
     DeletesTheClaimFirst,
     /// A list that could not be read counts as empty.
     UnknownIsAbsent,
     /// A member that had joined and is not listed is added again.
     AddsAgain,
-    /// The latch of the member that leaves is not read.
+    /// The cluster's pass ignores the latch of the leaving member.
     ForgetsWhoLeaves,
     /// A member is removed before the decision is latched.
     RemovesUnlatched,
-    /// Members that have not joined do not count.
+    /// Members that have not joined are not counted.
     ForgetsNewcomers,
     /// A member is removed while clients reach it.
     KeepsClients,
     /// Silence counts as evidence of loss.
     ReplacesTheSilent,
-    /// A lost member is removed while its Pod is there.
+    /// A lost member is removed while its Pod exists.
     RemovesUnfenced,
     /// A member in memory that has joined gets a second Pod.
     MakesASecondPod,
@@ -57,7 +57,7 @@ fn parts(sight: &mut Sight) -> impl Iterator<Item = &mut Part> {
 }
 
 impl Bug {
-    /// What it makes of what the cluster's pass sees.
+    /// Falsifies the view of the cluster's pass.
     pub fn lies(self, sight: &mut Sight) {
         match self {
             Self::AllAreHealthy => {
@@ -130,7 +130,7 @@ impl Bug {
         }
     }
 
-    /// What it makes of what the cluster's pass wants.
+    /// Replaces the order of the cluster's pass.
     pub fn twists(self, sight: &Sight, order: Option<Order>) -> Option<Order> {
         let entry = |n: u8| sight.list.as_ref().and_then(|list| list.entries[usize::from(n)]);
         let object = |n: u8| sight.kube.parts[usize::from(n)].object;
@@ -160,7 +160,7 @@ impl Bug {
         }
     }
 
-    /// What it makes of what a member's pass wants.
+    /// Replaces the order of a member's pass.
     pub fn twists_member(self, sight: &MemberSight, order: Option<Order>) -> Option<Order> {
         let n = sight.n;
         let leaves = sight.part.object.is_some_and(|o| o.leaving);

@@ -1,24 +1,24 @@
-//! The smallest world in which members come and go: what Kubernetes stores, what etcd lists, and what lies on volumes.
+//! The smallest world in which members come and go: the objects of Kubernetes, etcd's member list, and the data on volumes.
 //!
-//! Decides what a step of etcd, of kubelet, of a person or of bad luck changes. It knows no plan and no time: whatever is slow is a
-//! step that has not happened yet. A log is one of three lengths, and an ID is a member's slot with the number of its adds.
+//! Decides the effect of a step of etcd, kubelet, a person or bad luck. It has no plan and no time: a slow event is a step that has
+//! not happened yet. A log has one of three lengths, and an ID is a member's slot with the number of its adds.
 
 /// Members that a history may have.
 pub const SLOTS: usize = 8;
 
-/// How much of the acknowledged data a log has.
+/// The part of the acknowledged data in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Log {
     /// More than 1000 entries are missing.
     Far,
     /// A few entries are missing.
     Near,
-    /// It has every acknowledged entry.
+    /// No acknowledged entry is missing.
     Whole,
 }
 
 impl Log {
-    /// One more entry was acknowledged, and this log does not have it.
+    /// The length of a log that lacks one more acknowledged entry.
     const fn misses_one(self) -> Self {
         match self {
             Self::Whole => Self::Near,
@@ -31,15 +31,15 @@ impl Log {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Object {
     pub deleting: bool,
-    /// Under which of its IDs.
+    /// The ID under which the member joined.
     pub joined: Option<u8>,
-    /// Its own pass has written down that its data are lost.
+    /// The member's own pass recorded that its data are lost.
     pub evidence: bool,
     pub leaving: bool,
-    /// It leaves because its data are lost.
+    /// The member leaves because its data are lost.
     pub lost: bool,
     pub removed: bool,
-    /// With which log; `Some(None)` of a member that was silent.
+    /// The log at the time of parking; `Some(None)` for a member that did not answer.
     pub parked: Option<Option<Log>>,
     /// `spec.initialCluster`, as slots.
     pub told: Option<u8>,
@@ -50,13 +50,13 @@ pub struct Object {
 pub struct Pod {
     pub deleting: bool,
     pub serving: bool,
-    /// Clients reach it.
+    /// Whether clients reach the Pod.
     pub voter: bool,
     pub may_start_empty: bool,
     pub told: u8,
 }
 
-/// What is on a volume.
+/// Data on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Data {
     pub id: u8,
@@ -75,33 +75,33 @@ pub struct Claim {
 pub struct Entry {
     pub id: u8,
     pub votes: bool,
-    /// It has started once, and etcd knows its name.
+    /// Whether the member has started once, so that etcd knows its name.
     pub booted: bool,
 }
 
-/// All of one member.
+/// Everything of one member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Slot {
     pub object: Option<Object>,
     pub pod: Option<Pod>,
     pub claim: Option<Claim>,
     pub entry: Option<Entry>,
-    /// IDs that etcd has given it.
+    /// Number of IDs that etcd has given the member.
     pub ids: u8,
 }
 
-/// What may still go wrong, and how often.
+/// Mishaps that may still happen, with their number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Luck {
     /// Edits of `spec.replicas`.
     pub edits: u8,
-    /// Servers that end, or Pods that are deleted.
+    /// Servers that end, or deletions of Pods.
     pub crashes: u8,
-    /// Servers that are cut off from their peers and answer.
+    /// Servers that are cut off from their peers and still answer.
     pub cuts: u8,
     /// Passes that read Kubernetes long before etcd.
     pub stale: u8,
-    /// Requests of an operator that crashes: they arrive late or never.
+    /// Requests of an operator that crashes: they arrive late or not at all.
     pub late: u8,
     /// Volumes that lose their data.
     pub wipes: u8,
@@ -118,24 +118,24 @@ pub struct Facts {
     pub replicas: u8,
     /// The latch of the next member's name.
     pub pending: Option<u8>,
-    /// The latch of the last member that was replaced on evidence. An hour is over at once.
+    /// The latch of the last member that was replaced on evidence. The hour after it takes no time here.
     pub replaced: Option<u8>,
     /// The latch of an ID that etcd lists without an object.
     pub orphan: Option<(u8, u8)>,
-    /// Whether the members' data are in the memory of their Pods. What stands for a claim then is that memory.
+    /// Whether members keep their data in the memory of their Pods. The claim stands for that memory then.
     pub in_memory: bool,
-    /// The next name that nobody has had.
+    /// The first name that no member has had.
     pub fresh: u8,
     /// Members whose volume was wiped.
     pub wiped: u8,
     pub luck: Luck,
-    /// The request of an operator that has crashed.
+    /// The request of an operator that crashed.
     pub late: Option<super::requests::Request>,
-    /// What a slow pass has read of Kubernetes.
+    /// The view of Kubernetes that a slow pass has read.
     pub begun: Option<Box<super::sight::Kube>>,
 }
 
-/// A rule that was broken, and how.
+/// A broken rule, with the reason.
 pub type Breach = (&'static str, &'static str);
 
 pub const fn quorum(voters: usize) -> usize {
@@ -143,7 +143,7 @@ pub const fn quorum(voters: usize) -> usize {
 }
 
 impl Facts {
-    /// Voters that serve clients, with all that a settled cluster has.
+    /// A settled cluster whose voters serve clients.
     pub fn settled(voters: u8, leader: u8, luck: Luck) -> Self {
         let mut slots = [Slot::default(); SLOTS];
         for n in 0..voters {
@@ -200,7 +200,7 @@ impl Facts {
         (0..SLOTS).map(|n| n as u8)
     }
 
-    /// The log of a member that etcd lists, if it is on its volume.
+    /// The log of a member that etcd lists, if its volume holds the log.
     fn log(&self, n: u8) -> Option<Log> {
         let slot = self.at(n);
         let data = slot.claim?.data?;
@@ -213,7 +213,7 @@ impl Facts {
         }
     }
 
-    /// Whether its server runs under an ID that etcd lists, and its peers hear it.
+    /// Whether the member's server runs under an ID that etcd lists, and its peers reach it.
     pub fn connected(&self, n: u8) -> bool {
         self.log(n).is_some() && self.at(n).pod.is_some_and(|p| p.serving) && self.cut != Some(n)
     }
@@ -226,12 +226,12 @@ impl Facts {
         self.at(n).entry.is_some_and(|e| e.votes)
     }
 
-    /// Voters that hear each other.
+    /// Voters that reach each other.
     pub fn up(&self) -> Vec<u8> {
         Self::numbers().filter(|n| self.votes(*n) && self.connected(*n)).collect()
     }
 
-    /// Voters that etcd and we count on: they hear the leader and are close behind.
+    /// Voters that count as healthy for etcd and for Holdfast: they follow the leader and lag by a few entries at most.
     pub fn healthy(&self) -> Vec<u8> {
         let close = |n: &u8| self.leader.is_some() && self.log(*n).is_some_and(|log| log >= Log::Near);
         self.up().into_iter().filter(close).collect()
@@ -242,7 +242,7 @@ impl Facts {
         Self::numbers().filter(|n| self.at(*n).entry.is_some()).map(|n| 1 << n).sum()
     }
 
-    /// A change of the membership is committed like any entry: a quorum of the old voters has all that came before.
+    /// Commits a change of the membership like any entry: a quorum of the old voters gets all earlier entries.
     pub fn commit(&mut self) {
         let (mut up, needed) = (self.up(), quorum(self.voters()));
         let leader = self.leader;
@@ -252,7 +252,7 @@ impl Facts {
         }
     }
 
-    /// A client's write is acknowledged. The leader and a quorum have it; one voter that is connected may not have it yet.
+    /// Acknowledges a client's write. The leader and a quorum have the entry; one connected voter may lack it.
     pub fn write(&mut self, lags: Option<u8>) -> bool {
         let up = self.up();
         let Some(leader) = self.leader.filter(|leader| lags != Some(*leader)) else { return false };
@@ -265,7 +265,7 @@ impl Facts {
             if have.contains(&n) {
                 self.set_log(n, Log::Whole);
             } else if let Some(log) = self.log(n) {
-                // A server that is connected gets what is missing before it falls far behind.
+                // A connected server gets the missing entries before it falls far behind.
                 self.set_log(n, if connected { log.min(Log::Near) } else { log.misses_one() });
             }
             if let Some(Some(parked)) = self.slot(n).object.as_mut().and_then(|o| o.parked.as_mut()) {
@@ -275,7 +275,7 @@ impl Facts {
         true
     }
 
-    /// The leader sends a member what it lacks.
+    /// The leader sends a member its missing entries.
     pub fn catch_up(&mut self, n: u8) -> bool {
         let behind = self.leader.is_some() && self.connected(n) && self.log(n).is_some_and(|log| log < Log::Whole);
         if behind {
@@ -284,7 +284,7 @@ impl Facts {
         behind
     }
 
-    /// The gate, and etcd's own start.
+    /// The gate, and etcd's start.
     pub fn boot(&mut self, n: u8) -> Result<bool, Breach> {
         let (told, leads) = (self.listed(), self.leader.is_some());
         let slot = self.slot(n);
@@ -300,7 +300,7 @@ impl Facts {
             Some(_) => {}
             None if !pod.may_start_empty || claim.deleting => return Ok(false),
             None if entry.votes => return Err(("I3", "a voter started on an empty volume")),
-            // etcd: "member count is unequal", or nobody to join.
+            // etcd: "member count is unequal", or no leader to join.
             None if pod.told != told || !leads => return Ok(false),
             None => claim.data = Some(Data { id: entry.id, log: Log::Far }),
         }
@@ -309,7 +309,7 @@ impl Facts {
         Ok(true)
     }
 
-    /// kubelet reports a Pod as gone, and Kubernetes deletes a claim that nothing uses.
+    /// kubelet reports the end of a Pod, and Kubernetes deletes an unused claim.
     pub fn clear(&mut self, n: u8) -> bool {
         let (in_memory, slot) = (self.in_memory, self.slot(n));
         if slot.pod.is_some_and(|p| p.deleting) {
@@ -326,21 +326,21 @@ impl Facts {
         true
     }
 
-    /// A Pod is deleted: its server ends.
+    /// Deletes a Pod: its server ends.
     pub fn delete_pod(&mut self, n: u8) -> bool {
         let Some(pod) = self.slot(n).pod.as_mut().filter(|p| !p.deleting) else { return false };
         (pod.deleting, pod.serving) = (true, false);
         true
     }
 
-    /// A server ends, and its container starts again in time.
+    /// A server ends; kubelet restarts its container later.
     pub fn crash(&mut self, n: u8) -> bool {
         let Some(pod) = self.slot(n).pod.as_mut().filter(|p| p.serving) else { return false };
         pod.serving = false;
         true
     }
 
-    /// A voter's volume is empty, under the same claim.
+    /// Empties a voter's volume under the same claim.
     pub fn wipe(&mut self, n: u8) -> bool {
         if self.in_memory || !self.votes(n) || self.at(n).pod.is_some_and(|p| p.serving) || self.log(n).is_none() {
             return false;
@@ -352,8 +352,8 @@ impl Facts {
         true
     }
 
-    /// The gate has refused the volume in two Pods, or the Pod is gone in whose memory the data were, and the member's pass writes
-    /// that down; a member that serves clears it.
+    /// The member's pass records that its data are lost: the gate refused the volume in two Pods, or the Pod whose memory held
+    /// the data is gone. A member that serves clears the record.
     pub fn notice(&mut self, n: u8) -> bool {
         let slot = *self.at(n);
         let shows = if self.in_memory { slot.pod.is_none() } else { slot.pod.is_some_and(|p| !p.serving) };
@@ -367,7 +367,7 @@ impl Facts {
         }
     }
 
-    /// What follows at once: a leader where there is a quorum, and the end of a server that etcd does not list.
+    /// Immediate consequences: a quorum elects a leader, and a server that etcd does not list ends.
     pub fn settle(&mut self) -> Result<(), Breach> {
         for n in Self::numbers() {
             if self.log(n).is_none() {
@@ -392,7 +392,7 @@ impl Facts {
         self.keeps_what_was_acknowledged()
     }
 
-    /// I3: every quorum has a voter with every acknowledged entry. A wiped volume is nobody's decision.
+    /// I3: every quorum has a voter with every acknowledged entry. A wiped volume is an accident and does not count.
     fn keeps_what_was_acknowledged(&self) -> Result<(), Breach> {
         let lacks = |n: &u8| self.votes(*n) && self.wiped & (1 << n) == 0 && self.log(*n) != Some(Log::Whole);
         if Self::numbers().filter(lacks).count() >= quorum(self.voters()) {

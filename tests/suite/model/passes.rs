@@ -1,7 +1,7 @@
-//! The operator in the model: what the real plans make of what a pass sees.
+//! The operator in the model: the real plans, applied to the view of a pass.
 //!
-//! Decides how facts look as objects of Kubernetes and as answers of etcd. Equal sights are planned once: a plan depends on nothing
-//! else.
+//! Decides how facts appear as objects of Kubernetes and as answers of etcd. Equal views are planned once, because a plan depends
+//! on nothing else.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -30,21 +30,21 @@ use super::requests::Order;
 use super::search::Mixed;
 use super::sight::{Heard, List, MemberSight, Part, Sight};
 
-/// What a pass decides.
+/// Decision of a pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Decision {
     pub order: Option<Order>,
     pub waits: Option<Reason>,
-    /// The safety rule that refuses.
+    /// The safety rule that rejects the plan.
     pub refused: Option<&'static str>,
 }
 
-/// The real plans, and what they have decided.
+/// The real plans, and their decisions so far.
 #[derive(Default)]
 pub struct Planner {
     clusters: HashMap<Sight, Decision, Mixed>,
     members: HashMap<MemberSight, Decision, Mixed>,
-    /// Members as objects: to make them takes longer than to plan.
+    /// Members as objects: building one takes longer than planning.
     made: HashMap<(u8, Part), cluster::Member, Mixed>,
 }
 
@@ -67,7 +67,7 @@ impl Planner {
         *self.members.entry(sight).or_insert(decision(safety::member(&seen, &plan), &plan))
     }
 
-    /// How many different sights were planned.
+    /// Number of different views that were planned.
     pub fn plans(&self) -> usize {
         self.clusters.len() + self.members.len()
     }
@@ -75,7 +75,7 @@ impl Planner {
 
 fn decision<S>(verdict: Result<(), safety::Violation>, plan: &Plan<S>) -> Decision {
     Decision {
-        // What changes no member and no data.
+        // Without acts that change no member and no data.
         order: plan.act.as_ref().filter(|act| !matches!(act, Act::CommitEntry { .. })).map(order),
         waits: plan.waiting.as_ref().map(|w| w.reason),
         refused: verdict.err().map(|v| v.invariant),
@@ -128,13 +128,13 @@ fn stored(meta: &mut ObjectMeta, deleting: bool) {
     meta.deletion_timestamp = deleting.then(|| Time(noon()));
 }
 
-/// The evidence of a slot; no two at the same time.
+/// The evidence of a slot; each slot's evidence has its own time.
 fn evidence(n: u8, in_memory: bool) -> Evidence {
     let at = noon() - SignedDuration::from_mins(5 + 20 * i64::from(n));
     Evidence { kind: if in_memory { Loss::MemoryGone } else { Loss::VolumeRefused }, detail: None, at: at.to_string() }
 }
 
-/// What a cluster has written down: the next member, the last that was replaced, an ID without an object.
+/// The latches of a cluster: the next member, the last replaced member, an ID without an object.
 type Latched = (Option<u8>, Option<u8>, Option<(u8, u8)>);
 
 fn cluster_object(replicas: u8, in_memory: bool, (pending, replaced, orphan): Latched) -> EtcdCluster {
@@ -148,7 +148,7 @@ fn cluster_object(replicas: u8, in_memory: bool, (pending, replaced, orphan): La
         version: "3.6.16".to_owned(),
         storage,
         tls: Some(Tls { insecure: Some(true), ..Tls::default() }),
-        // The model knows no time.
+        // The model has no time.
         repair: Some(Repair { after_seconds: Some(0), keep_claim_seconds: Some(0), ..Repair::default() }),
         ..EtcdClusterSpec::default()
     };
@@ -202,7 +202,7 @@ fn member_object(cluster: &EtcdCluster, n: u8, facts: &Object) -> EtcdMember {
     spec.joined = facts
         .joined
         .map(|add| Joined { member_id: format!("{:x}", id(n, add)), cluster_id: format!("{CLUSTER_ID:x}") });
-    // Starts are counted, and every Pod knows the count: I27 is no part of the model.
+    // Starts are counted, and every Pod has the count: the model omits I27.
     spec.start_count = u64::from(spec.joined.is_some());
     let why = if facts.lost { Departure::Lost } else { Departure::ScaledIn };
     spec.leaving = facts.leaving.then(|| Leaving { why, evidence: facts.lost.then(|| evidence(n)), at: at.clone() });
@@ -237,11 +237,11 @@ fn pod_object(cluster: &EtcdCluster, object: &EtcdMember, facts: &Pod) -> k8s_op
         found: false,
         restore: None,
     };
-    // It was made when none of its member's Pods had been counted.
+    // The Pod was made before any of its member's Pods was counted.
     let mut first = object.clone();
     first.spec.start_count = 0;
     let mut made = pod(&first, &server, &object.spec.placement, &start, &settings());
-    // What no plan reads is left out: it would be copied for every plan.
+    // Without the fields that no plan reads: each plan would copy them.
     let bare = |all: Vec<Container>| {
         let bare = |c: Container| Container { name: c.name, image: c.image, args: c.args, ..Container::default() };
         all.into_iter().map(bare).collect()
@@ -340,7 +340,7 @@ impl Planner {
         cluster::Observed {
             cluster: object,
             members,
-            // The Services and the budget are applied beside any act, and no part of the model.
+            // The operator applies the Services and the budget beside any act; the model omits them.
             peer_service: None,
             client_service: None,
             client_endpoints: None,
@@ -372,7 +372,7 @@ impl Planner {
     }
 }
 
-/// An act by slots. What the model has no facts for never happens in it.
+/// An act in terms of slots. Acts that concern no fact of the model never occur in it.
 fn order(act: &Act) -> Order {
     let parse = |hex: &str| of_id(u64::from_str_radix(hex, 16).unwrap());
     match act {

@@ -1,12 +1,12 @@
-//! What the operator asks of Kubernetes and etcd, and what comes of it.
+//! Requests of the operator to Kubernetes and etcd, and their effects.
 //!
-//! Decides the preconditions that a request carries, what etcd itself refuses, and the judgement of each request by the facts,
-//! independently of `plan` and `safety`.
+//! Decides the preconditions of a request, the refusals of etcd, and the judgement of each request by the facts, independently of
+//! `plan` and `safety`.
 
 use super::facts::{Breach, Claim, Entry, Facts, Log, Object, Pod, Slot, quorum};
 use super::sight::Kube;
 
-/// An act, by slots.
+/// An act in terms of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
     /// The latches: the next name, the last member that was replaced on evidence, and a listed ID without an object.
@@ -18,7 +18,7 @@ pub enum Order {
     Forbid(u8),
     Promote(u8, u8),
     Admit(u8),
-    /// A member leaves; whether for evidence.
+    /// A member leaves; `true`: on evidence.
     Leave(u8, bool),
     Dismiss(u8),
     Lead(u8, u8),
@@ -90,9 +90,9 @@ impl Kube {
 /// How a request reaches the API server or etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// At once, decided on what is so. It is judged by the facts, and etcd helps with nothing.
+    /// At once, decided on the current facts. The facts judge the request; etcd's own refusals do not help it.
     Direct,
-    /// On what was so before. Preconditions and etcd's own rules guard it.
+    /// Later, decided on earlier facts. Preconditions and etcd's own rules guard the request.
     Late,
 }
 
@@ -113,7 +113,7 @@ impl Facts {
         }
     }
 
-    /// What comes of a request. `Err`: it should not have been made.
+    /// Applies a request. `Err`: the operator must not make this request.
     pub fn perform(&mut self, request: Request, way: Way) -> Result<(), Breach> {
         if !self.met(request.guard) {
             return Ok(());
@@ -148,7 +148,7 @@ impl Facts {
             Order::Leave(n, lost) => {
                 let gone = self.wiped & (1 << n) != 0 && !self.connected(n);
                 need("I29", !lost || gone, "a member was replaced on evidence that has its data")?;
-                // A lost one goes beside one that waits to leave, and one without a vote beside any.
+                // A lost member may leave beside a member that waits to leave, and a member without a vote beside any.
                 let leaves = |s: &Slot| s.object.is_some_and(|o| o.leaving && !o.removed && (!lost || o.lost));
                 let others = self.slots.iter().filter(|s| leaves(s)).count();
                 let votes = self.at(n).entry.is_some_and(|entry| entry.votes);
@@ -170,7 +170,7 @@ impl Facts {
                 }
             }
             Order::CreatePod { n, may_start_empty, told } => {
-                // Where its owner is gone, Kubernetes collects it.
+                // Without its owner the garbage collector deletes the Pod.
                 if self.at(n).pod.is_none() && self.at(n).object.is_some() {
                     self.slot(n).pod =
                         Some(Pod { deleting: false, serving: false, voter: false, may_start_empty, told });
@@ -198,7 +198,7 @@ impl Facts {
         Ok(())
     }
 
-    /// Whether etcd lists a member. One that it lists again after the proof has no vote, and copies of the others' data.
+    /// Whether etcd counts on a member. A member that etcd lists again after the proof has no vote, and copies of the others' data.
     fn counts(&self, n: u8) -> bool {
         let proven = self.at(n).object.is_some_and(|o| o.removed);
         self.at(n).entry.is_some_and(|e| e.votes || !proven)
@@ -244,7 +244,7 @@ impl Facts {
         need("I5", !direct || !again, "a member that had joined was added again")?;
         let enough = healthy >= quorum(voters + 1).min(voters);
         need("I1", !direct || enough, "a member was added beside too few healthy voters")?;
-        // etcd itself: a quorum of the grown cluster is connected.
+        // etcd's own check: a quorum of the grown cluster is connected.
         if voters > 1 && self.up().len() < quorum(voters + 1) {
             return Ok(());
         }
@@ -264,7 +264,7 @@ impl Facts {
         need("I3", !direct || !permitted, "a voter may start on an empty volume")?;
         let enough = self.up().len() + usize::from(self.connected(n)) >= quorum(self.voters() + 1);
         need("I1", !direct || enough, "a vote was given that the quorum lacks")?;
-        // etcd itself: the learner has most of the log.
+        // etcd's own check: the learner has most of the log.
         if slot.claim.and_then(|c| c.data).is_none_or(|d| d.log == Log::Far) {
             return Ok(());
         }
@@ -283,7 +283,7 @@ impl Facts {
             !direct || (stays && self.healthy().contains(&to)),
             "leadership went to a voter that is not healthy",
         )?;
-        // The leader waits until the next one has everything.
+        // The leader waits until its successor has every entry.
         if self.up().contains(&to) {
             self.catch_up(to);
             self.leader = Some(to);
@@ -309,7 +309,7 @@ impl Facts {
             let rest = self.healthy().into_iter().filter(|other| *other != n).count();
             let enough = voters > 1 && rest >= quorum(voters - 1);
             need("I1", !direct || enough, "a voter was removed, and a quorum of the rest is not healthy")?;
-            // etcd itself (mayRemoveMember), where the decision is an old one.
+            // etcd's own check (mayRemoveMember), for a late request.
             if !direct && (voters < 2 || (up.contains(&n) && voters > 2 && up.len() < 2 + (voters - 1) / 2)) {
                 return Ok(());
             }

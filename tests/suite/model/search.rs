@@ -1,6 +1,6 @@
-//! The search: every state that some order of steps leads to, shortest histories first, and from each state the way to rest.
+//! The search: every state that some order of steps reaches, shortest histories first, and from each state the way to rest.
 //!
-//! Decides which steps there are. A state is known again by a fingerprint of 64 bits.
+//! Decides the possible steps. A fingerprint of 64 bits identifies a state.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -14,7 +14,7 @@ use super::requests::Way;
 use super::sight::{Kube, MemberSight, Part, Sight};
 use super::walk::history;
 
-/// A hash of small numbers, also fast where nothing is optimised.
+/// A hash of small numbers that is fast without compiler optimisation too.
 #[derive(Default)]
 pub struct Mix(u64);
 
@@ -53,10 +53,10 @@ fn fingerprint(facts: &Facts) -> u64 {
     hasher.finish()
 }
 
-/// Where each state came from.
+/// The predecessor of each state.
 type Origins = HashMap<u64, (u64, Option<Step>), Mixed>;
 
-/// One step of somebody.
+/// One step of a person, of etcd, of kubelet, of the operator, or of bad luck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A person edits `spec.replicas`.
@@ -66,19 +66,19 @@ pub enum Step {
     Cut(u8),
     Heal,
     Wipe(u8),
-    /// The member's pass writes down what became of its data.
+    /// The member's pass records the loss of its data.
     Notice(u8),
-    /// A client's write; one connected voter may not have it yet.
+    /// A client's write; one connected voter may lack it.
     Write(Option<u8>),
     CatchUp(u8),
     Boot(u8),
     Clear(u8),
-    /// A whole pass. That its answer is lost changes nothing: nothing is remembered between passes.
+    /// A whole pass. A lost answer changes nothing, because the operator remembers nothing between passes.
     Pass,
     MemberPass(u8),
-    /// A pass reads Kubernetes, and for long nothing else.
+    /// A pass reads Kubernetes, and pauses for long.
     Begin,
-    /// Then it reads etcd, and acts.
+    /// The paused pass reads etcd and acts.
     Finish,
     /// A pass sends its request, and the operator crashes.
     Send,
@@ -87,27 +87,27 @@ pub enum Step {
     Deliver,
 }
 
-/// A rule was broken.
+/// A broken rule, and the steps that led to it.
 #[derive(Debug)]
 pub struct Found {
     pub breach: Breach,
     pub history: String,
 }
 
-/// A breach on the way to rest, and where.
+/// A breach on the way to rest, and its history.
 pub(super) type Unrest = (Breach, String);
 
-/// What was searched.
+/// Extent of a search.
 #[derive(Debug, Default)]
 pub struct Searched {
     pub states: usize,
     pub steps: usize,
     pub depth: usize,
-    /// Whether there is no state left that was not looked at.
+    /// Whether the search looked at every reachable state.
     pub whole: bool,
     /// States for which the model has too few members.
     pub too_small: usize,
-    /// Where the ways to rest end, and how many do.
+    /// The ends of the ways to rest, with the number of each.
     pub ends: BTreeMap<String, usize>,
 }
 
@@ -116,7 +116,7 @@ pub struct Searched {
 pub struct Model {
     pub planner: Planner,
     pub bug: Option<Bug>,
-    /// States from which rest is reached.
+    /// States from which the world comes to rest.
     rests: HashSet<u64, Mixed>,
 }
 
@@ -144,7 +144,7 @@ impl Model {
         })
     }
 
-    /// The state after a step; `None` where the step changes nothing, or cannot be.
+    /// The state after a step; `None` where the step changes nothing or is impossible.
     pub(super) fn after(&mut self, facts: &Facts, step: Step) -> Result<Option<Facts>, Breach> {
         let mut next = facts.clone();
         let luck = &mut next.luck;
@@ -213,7 +213,7 @@ impl Model {
         Ok((next != *facts).then_some(next))
     }
 
-    /// All states that are reached from these, at most so many.
+    /// Searches the states that these reach, at most `most` of them.
     pub fn search(&mut self, starts: &[Facts], sizes: &[u8], most: usize) -> Result<Searched, Found> {
         let mut searched = Searched { whole: true, ..Searched::default() };
         let (bug, mut known) = (self.bug, Origins::default());
@@ -227,7 +227,7 @@ impl Model {
             for facts in front {
                 let from = fingerprint(&facts);
                 searched.states += 1;
-                // Whoever has a bug need not come to rest.
+                // An operator with a mistake need not come to rest.
                 let rests = if self.bug.is_none() { self.comes_to_rest(&facts, &mut searched) } else { Ok(()) };
                 if let Err((breach, end)) = rests {
                     return Err(Found { breach, history: tell(bug, starts, &known, (from, None)) + &end });
@@ -259,7 +259,8 @@ impl Model {
         Ok(searched)
     }
 
-    /// Without any more bad luck, and with everybody at work in turn, the world comes to rest as its spec says, or says why not.
+    /// Checks that the world comes to rest as its spec demands, or reports why not, once bad luck ends and every actor works in
+    /// turn.
     pub(super) fn comes_to_rest(&mut self, facts: &Facts, searched: &mut Searched) -> Result<(), Unrest> {
         let mut now = facts.clone();
         now.luck = Luck::default();
@@ -296,10 +297,10 @@ impl Model {
     }
 }
 
-/// Rounds in which everybody has had a turn: nobody needs as many.
+/// Rounds in which every actor works once: more than any world needs.
 const PATIENCE: usize = 200;
 
-/// What everybody does in one round without bad luck.
+/// The steps of one round without bad luck.
 pub(super) fn everybody(facts: &Facts) -> Vec<Step> {
     let mut steps = vec![Step::Deliver, Step::Finish, Step::Heal];
     for n in Facts::numbers().take_while(|n| *n <= facts.fresh) {
@@ -309,13 +310,13 @@ pub(super) fn everybody(facts: &Facts) -> Vec<Step> {
     steps
 }
 
-/// How a world at rest has ended.
+/// The state in which a world came to rest.
 fn rest(facts: &Facts, waits: Option<Reason>) -> Result<String, Breach> {
     let members: Vec<u8> = Facts::numbers().filter(|n| facts.at(*n).object.is_some()).collect();
     let whole = members.len() == usize::from(facts.replicas);
     let listed = facts.listed() == members.iter().map(|n| 1 << n).sum::<u8>();
-    // A claim has no owner, so that nobody collects data by mistake. One that a crashed operator's request made after its member was
-    // gone stays, and is empty.
+    // A claim has no owner, so that no garbage collector deletes data by mistake. A claim that a crashed operator's late request
+    // made after the end of its member stays, and is empty.
     let left = |s: &&Slot| s.object.is_none() && s.claim.is_some();
     let tidy = facts.slots.iter().filter(left).all(|s| s.claim.is_some_and(|c| c.data.is_none()));
     let with = if facts.slots.iter().any(|s| left(&s)) { ", with an empty claim left" } else { "" };
@@ -336,9 +337,9 @@ fn rest(facts: &Facts, waits: Option<Reason>) -> Result<String, Breach> {
     if waits.is_none() && whole && listed && tidy && facts.pending.is_none() && members.iter().all(serves) {
         return Ok(format!("complete{with}"));
     }
-    // A voter without its data comes back by no step of Holdfast; what is waited for then has a name.
+    // No step of Holdfast brings back a voter without its data; the wait has a reason then.
     let lost = members.iter().any(|n| facts.wiped & (1 << n) != 0 && facts.votes(*n));
-    // Nor does anybody know whose a learner is that was added late, and started beside the last of its member's Pod.
+    // No object owns a learner that was added late and started beside the last of its member's Pod.
     let stranger = facts.slots.iter().any(|s| s.object.is_none() && s.entry.is_some_and(|e| !e.votes));
     match waits {
         Some(Reason::UnknownMember) if stranger => Ok(Reason::UnknownMember.as_str().to_owned()),
@@ -347,7 +348,7 @@ fn rest(facts: &Facts, waits: Option<Reason>) -> Result<String, Breach> {
     }
 }
 
-/// Carries an order out, if the plan has one and keeps the rules; whether there was one.
+/// Carries an order out, if the plan has one and keeps the rules; returns whether there was one.
 fn act(next: &mut Facts, decision: Decision, kube: &Kube, way: Way) -> Result<bool, Breach> {
     if let Some(invariant) = decision.refused {
         return Err((invariant, "the plan breaks a rule of safety"));
@@ -357,7 +358,7 @@ fn act(next: &mut Facts, decision: Decision, kube: &Kube, way: Way) -> Result<bo
     Ok(true)
 }
 
-/// The steps that may be taken.
+/// The possible steps.
 pub(super) fn steps(facts: &Facts, sizes: &[u8]) -> Vec<Step> {
     let mut steps = vec![Step::Pass, Step::Deliver, Step::Finish, Step::Heal];
     let luck = facts.luck;
@@ -389,7 +390,7 @@ pub(super) fn steps(facts: &Facts, sizes: &[u8]) -> Vec<Step> {
     steps
 }
 
-/// The steps that led to a state, and a last one.
+/// The steps that led to a state, with a last one.
 fn tell(bug: Option<Bug>, starts: &[Facts], known: &Origins, (mut at, last): (u64, Option<Step>)) -> String {
     let mut way: Vec<Step> = last.into_iter().collect();
     while let Some((from, Some(step))) = known.get(&at) {

@@ -1,13 +1,13 @@
-//! What a pass sees, in few and small values: two passes that see the same decide the same.
+//! The view of a pass in few and small values: two passes with equal views decide the same.
 
 use super::facts::{Entry, Facts, Log, Object, Pod, SLOTS};
 
-/// A member as Kubernetes has it.
+/// A member as Kubernetes shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Part {
     pub object: Option<Object>,
     pub pod: Option<Pod>,
-    /// Its claim, and whether that is being deleted.
+    /// The member's claim, and whether the claim is being deleted.
     pub claim: Option<bool>,
     pub in_memory: bool,
 }
@@ -23,7 +23,7 @@ impl Part {
     }
 }
 
-/// All that Kubernetes has.
+/// Everything that Kubernetes shows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Kube {
     pub replicas: u8,
@@ -35,7 +35,7 @@ pub struct Kube {
     pub parts: [Part; SLOTS],
 }
 
-/// What a member's server says.
+/// Answer of a member's server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Heard {
     Nobody,
@@ -50,7 +50,7 @@ pub struct List {
     pub entries: [Option<Entry>; SLOTS],
 }
 
-/// What a pass over the cluster sees.
+/// View of a pass over the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sight {
     pub kube: Kube,
@@ -58,7 +58,7 @@ pub struct Sight {
     pub answers: [Heard; SLOTS],
 }
 
-/// What a pass over a member sees.
+/// View of a pass over a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemberSight {
     pub n: u8,
@@ -81,7 +81,7 @@ impl Kube {
 }
 
 impl Sight {
-    /// With Kubernetes as it was read before, or as it is now. etcd is always read after it.
+    /// A view with Kubernetes as it was read earlier, or as it is now. etcd is always read afterwards.
     pub fn of(facts: &Facts, kube: Kube) -> Self {
         let entries = std::array::from_fn(|n| facts.slots[n].entry);
         let heard = |n: usize| {

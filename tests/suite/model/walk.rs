@@ -1,6 +1,6 @@
-//! Long histories: somebody takes a step, and somebody else, as chance has it; at the end the way to rest.
+//! Long histories: random actors take random steps, and at the end the way to rest.
 //!
-//! Decides what comes next by a seed. What the search finds it finds by the shortest history; this goes further than that.
+//! Decides each next step by a seed. The search finds breaches by the shortest history; a walk goes further than the search.
 
 use std::hash::Hasher;
 
@@ -11,7 +11,7 @@ use super::search::{Found, Mix, Model, Searched, Step, everybody, steps};
 use super::sight::Kube;
 
 impl Model {
-    /// One history of so many steps.
+    /// Takes `steps` steps of one history.
     pub fn walk(
         &mut self,
         start: &Facts,
@@ -27,7 +27,7 @@ impl Model {
             }
             chance.write_u64(seed + n as u64);
             let luck = chance.finish() as usize;
-            // Bad luck is rarer than work.
+            // Mishaps are rarer than work.
             let may = if luck.is_multiple_of(4) { steps(&facts, sizes) } else { everybody(&facts) };
             let step = may[(luck / 4) % may.len()];
             match self.after(&facts, step) {
@@ -47,7 +47,7 @@ impl Model {
     }
 }
 
-/// The steps of a history, with what the plans wanted.
+/// The steps of a history, with the orders of the plans.
 pub fn history(bug: Option<Bug>, start: &Facts, way: &[Step]) -> String {
     let mut out = format!("{} voters, {:?} leads", start.voters(), start.leader);
     let (mut facts, mut model) = (Some(start.clone()), Model::with(bug));

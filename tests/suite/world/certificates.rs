@@ -1,4 +1,4 @@
-//! Secrets of certificates in the small world: who signed what, until when. There are no keys.
+//! Secrets of certificates in the small world: subject, issuer and end of each. There are no keys.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,17 @@ const REFRESH: u64 = 20;
 const CA_DAYS: i64 = 3650;
 const LEAF_DAYS: i64 = 90;
 
-/// The Secrets that certificates are copied from.
+/// The Secrets that certificates are copied from, as they were read.
 type Read = BTreeMap<String, Result<Known, String>>;
 
 impl World {
-    /// The cluster uses TLS, as by default.
+    /// Switches the cluster to TLS, the default.
     pub fn secure(&mut self) {
         self.write_cluster(|cluster| cluster.spec.tls = None);
         self.certificates = Some(Certificates::default());
     }
 
-    /// The cluster uses certificates of a person's.
+    /// Switches the cluster to certificates of a person.
     pub fn own(&mut self) {
         let named = |name: &str| Some(LocalRef { name: name.to_owned() });
         let client = ClientPlane {
@@ -36,7 +36,7 @@ impl World {
         self.take_certificates_from(Tls { client: Some(client), peer: Some(peer), ..Tls::default() });
     }
 
-    /// The cluster uses cert-manager.
+    /// Switches the cluster to cert-manager.
     pub fn managed(&mut self) {
         let issuer_ref = IssuerRef { name: "pki".to_owned(), kind: None, group: None };
         let by = CertManager { issuer_ref };
@@ -80,7 +80,7 @@ impl World {
         self.changed();
     }
 
-    /// cert-manager issues what it is asked for at once.
+    /// cert-manager issues every requested certificate at once.
     pub(super) fn ask_cert_manager(&mut self, metadata: &ObjectMeta, spec: &serde_json::Value) {
         let mut known = self.known(format!("{}-1", meta::name(metadata)), "ca-1".to_owned(), LEAF_DAYS);
         let names = ["dnsNames", "ipAddresses"].into_iter().flat_map(|key| spec[key].as_array().into_iter().flatten());
@@ -91,7 +91,7 @@ impl World {
         all.sources.insert(meta::name(metadata).to_owned(), Ok(known));
     }
 
-    /// All certificates but the CAs are older by so many days.
+    /// Ages all certificates except the CAs by this many days.
     pub fn age(&mut self, days: i64) {
         let by = SignedDuration::from_hours(24 * days);
         let Some(all) = &mut self.certificates else { return };

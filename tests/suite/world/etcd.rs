@@ -1,9 +1,9 @@
-//! etcd in the small world: who is listed, who serves, who leads, and which changes of the membership it refuses.
+//! etcd in the small world: the member list, the serving members, the leader, and the refused changes of the membership.
 
 use super::*;
 
 impl World {
-    /// A new etcd cluster of one. Never after the operator said that the cluster has formed (I2).
+    /// Founds an etcd cluster of one member. Fails after the operator latched that the cluster has formed (I2).
     pub(super) fn found(&mut self, name: &str, initial_cluster: &str) -> (u64, u64) {
         let status = self.cluster.as_ref().and_then(|c| c.status.clone()).unwrap_or_default();
         assert!(status.latches.formed.is_none(), "a second cluster was founded after the first had formed");
@@ -55,7 +55,7 @@ impl World {
         if let Some((data, process)) = self.serving(name) {
             let group = &self.groups[&data.group];
             let listed = group.members.iter().find(|l| l.id == data.member_id)?;
-            // Without a leader nothing is applied.
+            // Without a leader etcd applies no entry.
             let index = if group.leader.is_some() { 1_000_000 + self.now } else { 1_000_000 };
             return Some(Seen::Known(Answer {
                 member_id: data.member_id,
@@ -91,7 +91,7 @@ impl World {
         Seen::unknown("no member answers")
     }
 
-    /// HashKV of the members that serve.
+    /// HashKV of the serving members.
     pub(super) fn hashes(&self) -> BTreeMap<String, KeyHash> {
         let named = self.alarms.iter().any(|alarm| alarm.kind == AlarmKind::Corrupt && alarm.member_id != 0);
         let serve = self.pods.keys().filter(|name| named && self.serving(name).is_some());
@@ -131,7 +131,7 @@ impl World {
         Ok(())
     }
 
-    /// MemberRemove, with what etcd itself refuses (server/etcdserver: `mayRemoveMember`).
+    /// MemberRemove, with etcd's own refusals (server/etcdserver: `mayRemoveMember`).
     pub(super) fn remove_member(&mut self, member_id: u64, learner: bool, cluster_id: u64) -> Result<(), ()> {
         self.calls_to_membership += 1;
         let up = self.up(cluster_id);
@@ -147,7 +147,7 @@ impl World {
             return Err(());
         }
         group.members.retain(|l| l.id != member_id);
-        // I1, judged by the world itself: the voters that are left are a quorum.
+        // I1, judged by the world: the remaining voters are a quorum.
         let left = group.members.iter().filter(|l| !l.learner).count();
         let still = up.iter().filter(|(_, id)| *id != member_id).count();
         assert!(learner || still > left / 2, "the quorum was removed: {still} of {left} are up");

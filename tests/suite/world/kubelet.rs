@@ -1,4 +1,4 @@
-//! Pods in the small world: how they come up, what their containers do, and what kubelet says of them.
+//! Pods in the small world: how they start, the work of their containers, and their status by kubelet.
 
 use super::*;
 
@@ -37,7 +37,7 @@ impl World {
             process.stage = next;
             process.since = self.now;
         }
-        // etcd ends where its member was removed.
+        // A removed member's etcd ends.
         let removed = self.volumes.get(&format!("data-{name}")).and_then(|v| v.data.as_ref()).is_some_and(|data| {
             self.groups.get(&data.group).is_some_and(|g| g.members.iter().all(|l| l.id != data.member_id))
         });
@@ -62,7 +62,7 @@ impl World {
         said.is_some_and(|s| s == claim)
     }
 
-    /// The restore step: `Err` is its exit code.
+    /// The restore step; `Err` holds its exit code.
     pub(super) fn rebuild(&mut self, name: &str, pod: &Pod) -> Result<(), i32> {
         let flag = |n: &str| Self::flag(pod, "restore", n);
         let uid = flag("restore-uid");
@@ -90,7 +90,7 @@ impl World {
         Ok(())
     }
 
-    /// The gate, and etcd's own start.
+    /// The gate, and etcd's start.
     pub(super) fn start(&mut self, name: &str, pod: &Pod) -> Stage {
         let flag = |n: &str| Self::flag(pod, "etcd", n);
         let refused = Stage::Failed("etcd", 71);
@@ -125,7 +125,7 @@ impl World {
             let mut told: Vec<&str> =
                 initial_cluster.split(',').filter_map(|e| e.split_once('=')).map(|e| e.1).collect();
             told.sort_unstable();
-            // etcd: "member count is unequal", or nobody to join.
+            // etcd: "member count is unequal", or no leader to join.
             let joins = self.groups.iter().find_map(|(id, group)| {
                 let mut urls: Vec<&str> = group.members.iter().flat_map(|l| &l.peer_urls).map(String::as_str).collect();
                 urls.sort_unstable();
@@ -149,7 +149,7 @@ impl World {
         Stage::Booting
     }
 
-    /// What the gate reports, or etcd says before it ends.
+    /// The gate's report, or etcd's last message.
     fn last_words(&self, name: &str, code: i32) -> Option<String> {
         let started = self.pods.get(name).map_or(0, pods::knows_started);
         let data = self.volumes.get(&format!("data-{name}")).and_then(|v| v.data.as_ref());
@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    /// Writes the Pods' status, as kubelet does: only when it differs.
+    /// Writes the Pods' status as kubelet does: only when it differs.
     pub(super) fn show_pods(&mut self) {
         let names: Vec<String> = self.processes.keys().cloned().collect();
         for name in names {
@@ -225,7 +225,7 @@ impl World {
             Stage::Booting | Stage::Serving => {
                 if restores && process.restored {
                     let report = r#"{"kind":"restored","restoreUid":"u","uri":"file:///backup/k","dbBytes":7,"sha256":"5ha","takenAt":"2025-12-31T00:00:00Z","fromCluster":"ns/old","already":false,"millis":5}"#;
-                    // The container ended once, whatever etcd did since.
+                    // The container ended once; etcd's later restarts do not matter.
                     let state = ContainerStateTerminated {
                         message: Some(report.to_owned()),
                         ..ContainerStateTerminated::default()

@@ -1,4 +1,4 @@
-//! The operator in the small world: what it sees, and one pass of it, judged as it happens.
+//! The operator in the small world: its view, and its passes, judged as they happen.
 
 use super::writes::english;
 use super::*;
@@ -56,7 +56,7 @@ impl World {
         })
     }
 
-    /// The endpoints of the client Service, without the moment that Kubernetes takes for them.
+    /// The endpoints of the client Service, without the delay of Kubernetes.
     fn client_endpoints(&self) -> Vec<String> {
         let reached = |pod: &&Pod| {
             let voter = meta::label(&pod.metadata, key::ROLE) == Some("voter");
@@ -88,7 +88,7 @@ impl World {
         })
     }
 
-    /// Everybody who is due looks, decides and acts once. Returns how many acts were tried.
+    /// Makes one pass over every object that is due. Returns the number of attempted acts.
     pub fn passes(&mut self) -> usize {
         if self.away {
             return 0;
@@ -228,7 +228,7 @@ impl World {
         tried
     }
 
-    /// The fault that is due now, once.
+    /// Returns the fault that is due now, once.
     fn interrupt(&mut self) -> Option<Fault> {
         let (left, fault) = self.interrupts.take()?;
         match left.checked_sub(1) {
@@ -240,7 +240,7 @@ impl World {
         }
     }
 
-    /// Tells what changed in an object's conditions.
+    /// Logs the changes of an object's conditions.
     pub(super) fn tell(
         &mut self,
         whose: &str,

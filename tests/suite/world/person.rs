@@ -1,4 +1,4 @@
-//! What a person, or a node that goes, does to the small world.
+//! Actions of a person, and failures of a node, in the small world.
 
 use super::*;
 
@@ -77,12 +77,12 @@ impl World {
         }
     }
 
-    /// The member whose Pod is the nth by name.
+    /// The name of the nth member.
     fn nth(&self, n: usize) -> String {
         self.members.keys().nth(n).unwrap().clone()
     }
 
-    /// etcd of this member runs and does not answer any more.
+    /// This member's etcd runs and stops answering.
     pub fn freeze(&mut self, n: usize) {
         let name = self.nth(n);
         self.frozen.insert(name);
@@ -94,7 +94,7 @@ impl World {
         self.changed();
     }
 
-    /// This member leads from now on.
+    /// Makes this member the leader.
     pub fn lead(&mut self, n: usize) {
         let name = self.nth(n);
         for group in self.groups.values_mut() {
@@ -105,21 +105,21 @@ impl World {
         self.changed();
     }
 
-    /// The claim of a parked member is deleted past everything.
+    /// Deletes the claim of a parked member behind Holdfast's back.
     pub fn lose_claim(&mut self, n: usize) {
         let name = self.nth(n);
         self.volumes.remove(&format!("data-{name}"));
         self.changed();
     }
 
-    /// The data of a member are gone, and its claim is not: its Pod ends.
+    /// Empties a member's volume under the same claim, and ends its Pod.
     pub fn wipe(&mut self, n: usize) {
         let name = self.nth(n);
         self.volumes.get_mut(&format!("data-{name}")).unwrap().data = None;
         self.delete_pod(&name);
     }
 
-    /// The log of a member is corrupt, and its etcd ends.
+    /// Corrupts a member's log: its etcd ends.
     pub fn corrupt(&mut self, n: usize) {
         let name = self.nth(n);
         self.corrupt.insert(name.clone());
@@ -127,7 +127,7 @@ impl World {
         self.changed();
     }
 
-    /// etcd finds that the data of a member are not those of the others.
+    /// etcd finds that a member's data differ from the others'.
     pub fn diverge(&mut self, n: usize) {
         let name = self.nth(n);
         let listed = self.groups.values().flat_map(|group| &group.members).find(|l| l.name == name).unwrap();
@@ -136,7 +136,7 @@ impl World {
         self.changed();
     }
 
-    /// The EtcdMember is removed past its finalizer, and Kubernetes' garbage collector takes its Pod.
+    /// Removes the EtcdMember past its finalizer; Kubernetes' garbage collector deletes its Pod.
     pub fn orphan(&mut self, n: usize) {
         let name = self.nth(n);
         self.members.remove(&name);
@@ -145,7 +145,7 @@ impl World {
         self.changed();
     }
 
-    /// The node of a Pod in memory is restarted: the same Pod goes on with nothing.
+    /// Restarts the node of a Pod in memory: the same Pod continues without data.
     pub fn restart_node(&mut self, n: usize) {
         let name = self.nth(n);
         self.volumes.get_mut(&format!("data-{name}")).unwrap().data = None;
@@ -153,7 +153,7 @@ impl World {
         self.changed();
     }
 
-    /// `kubectl annotate`: this member is to be replaced.
+    /// `kubectl annotate`: requests the replacement of this member.
     pub fn ask_to_replace(&mut self, n: usize) {
         let name = self.nth(n);
         self.write_cluster(|c| {
@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    /// `kubectl delete`: the members go after the cluster, which goes after its finalizer.
+    /// `kubectl delete`: the cluster goes after its finalizer, and the members go after the cluster.
     pub fn delete_cluster(&mut self) {
         let Some(mut cluster) = self.cluster.take() else { return };
         cluster.metadata.deletion_timestamp = Some(Time(self.time()));
@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    /// Kubernetes' garbage collector, after the cluster is gone.
+    /// Kubernetes' garbage collector, after the end of the cluster.
     pub(super) fn collect_members(&mut self) {
         self.cluster = None;
         self.going.clear();
@@ -200,7 +200,7 @@ impl World {
         self.changed();
     }
 
-    /// A node that kills the Pod: it has ended and stays.
+    /// A node kills the Pod: the Pod has ended and its object stays.
     pub fn evict_pod(&mut self, name: &str) {
         self.processes.remove(name);
         self.empty_memory(name);

@@ -1,5 +1,5 @@
-//! Schedules in the small world: Kubernetes' `CronJob` controller, Jobs that save to a store which remembers, and Jobs that
-//! ask it. The controller works whether the operator does or not.
+//! Schedules in the small world: Kubernetes' `CronJob` controller, Jobs that save to a store with a memory, and Jobs that ask the
+//! store. The controller works even while the operator is down.
 
 mod pruning;
 
@@ -14,16 +14,16 @@ use snapshot_agent::contract::{Level, Origin, RecallReport, RecalledRun, Removal
 
 use super::*;
 
-/// Ticks a run takes.
+/// Ticks of a run.
 const RUN: u64 = 50;
-/// Ticks a Job that removes snapshots takes.
+/// Ticks of a Job that removes snapshots.
 const PRUNE: u64 = 100;
-/// Ticks a question to the store takes.
+/// Ticks of a Job that asks the store.
 const ASK: u64 = 20;
 /// Jobs of each outcome that the controller keeps.
 const KEPT: usize = 3;
 
-/// A Job of the world, since when, and how it has ended.
+/// A Job of the world, its start, and its end.
 #[derive(Clone, Debug)]
 pub(super) struct Task {
     pub(super) job: Job,
@@ -31,7 +31,7 @@ pub(super) struct Task {
     pod: Option<Pod>,
 }
 
-/// What a run has stored.
+/// A stored snapshot of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stored {
     pub job: String,
@@ -134,7 +134,7 @@ impl World {
     /// One tick of the controllers of Kubernetes.
     pub(super) fn tick_jobs(&mut self) {
         let now = self.time();
-        // The controller looks every second.
+        // The controller looks once a second.
         if let Some(cron) = self.cron.clone().filter(|cron| self.now.is_multiple_of(10) && cron.spec.is_some()) {
             let spec = cron.spec.clone().unwrap();
             let line = Line::parse(&spec.schedule, spec.time_zone.as_deref()).unwrap();
@@ -174,7 +174,7 @@ impl World {
         self.clean();
     }
 
-    /// Hours of a cluster at rest: what happens between two events of its schedule is left out.
+    /// Runs hours of a cluster at rest, and skips the time between two events of its schedule.
     pub fn hours(&mut self, count: u64) {
         let end = self.now + 36_000 * count;
         while self.now < end {
@@ -265,7 +265,7 @@ impl World {
         argument(job, "expect-store-id").is_none_or(|expected| self.marks.get(&url) == Some(&expected))
     }
 
-    /// What a Job says that nothing hinders.
+    /// The report of a Job without a mishap.
     fn outcome(&self, task: &Task) -> Report {
         let keys = self.keys;
         let saved = |key: &str| {
@@ -307,7 +307,7 @@ impl World {
         }
     }
 
-    /// The controller keeps the newest Jobs of each outcome; the others go with their Pods.
+    /// Deletes old Jobs with their Pods: the controller keeps the newest Jobs of each outcome.
     fn clean(&mut self) {
         for ok in [true, false] {
             let well = |task: &Task| task.job.status.as_ref().map(|s| s.succeeded.is_some());
@@ -435,12 +435,12 @@ impl World {
         runs.map(|run| run.uid.clone()).collect()
     }
 
-    /// Every object is looked at, as after a start of the operator.
+    /// Makes every object due, as after a start of the operator.
     pub fn wake_all(&mut self) {
         self.changed();
     }
 
-    /// What people see of the schedule, in a line.
+    /// Logs the printed state of the schedule in a line.
     pub fn show_schedule(&mut self) {
         let Some(status) = self.schedule.as_ref().and_then(|s| s.status.clone()) else { return };
         let records: Vec<String> = self

@@ -1,4 +1,4 @@
-//! A store that is asked for its newest snapshot, in the small world: each answer takes a while, and each is another one.
+//! Jobs that ask a store for its newest snapshot, in the small world: each answer takes a while, and the answers differ.
 
 use holdfast::api::restore::Latest;
 use holdfast::plan::cluster::Search;
@@ -7,18 +7,18 @@ use snapshot_agent::contract::{LatestReport, Origin};
 
 use super::*;
 
-/// Ticks that asking a store takes.
+/// Ticks of a Job that asks.
 const SEARCH: u64 = 10;
 
-/// Ticks after which a Job that has ended is cleaned away.
+/// Ticks until Kubernetes deletes an ended Job.
 const KEPT: u64 = 6_000;
 
-/// A store is asked.
+/// A Job that asks a store.
 pub(super) struct Asked {
     pub(super) job: Job,
-    /// Since when.
+    /// Tick of its creation.
     pub(super) born: u64,
-    /// When and how it has answered.
+    /// Tick of its end, and the Pod with the answer.
     pub(super) end: Option<(u64, Pod)>,
 }
 
@@ -57,7 +57,7 @@ impl World {
         }
     }
 
-    /// Nobody restores anything else than what is written down (I9).
+    /// I9: every restore reads the latched snapshot.
     pub(super) fn restores_what_is_latched(&self, key: Option<&String>) {
         let latches =
             self.cluster.as_ref().and_then(|c| c.status.as_ref()).map(|s| s.latches.clone()).unwrap_or_default();
@@ -78,7 +78,7 @@ impl World {
     }
 }
 
-/// The Job has ended with these words of its Pod.
+/// Ends the Job, and returns its Pod with this report.
 fn ended(job: &mut Job, report: &Report, at: Timestamp) -> Pod {
     let code = match report {
         Report::Failed(failed) => i32::from(failed.failure().code),

@@ -1,10 +1,10 @@
-//! Stores in the small world: what people say of them, and probes that take a while and end as the story wants.
+//! Stores in the small world: their objects, and probes that take a while and end as the story demands.
 
 use snapshot_agent::contract::Origin;
 
 use super::*;
 
-/// Ticks a probe of a store takes.
+/// Ticks of a probe.
 const PROBE: u64 = 30;
 
 impl World {
@@ -31,7 +31,7 @@ impl World {
         self.changed();
     }
 
-    /// Nobody is woken: Secrets are not watched.
+    /// Changes a Secret. No object becomes due, because the operator does not watch Secrets.
     pub fn secret(&mut self, name: &str) {
         let version = self.next();
         self.secrets.insert(name.to_owned(), version);
@@ -78,7 +78,7 @@ impl World {
     }
 }
 
-/// What a probe makes of a store's mark, and which one it finds or makes.
+/// Checks a store's ID as a probe does: the failure, if any, and the ID that the probe finds or creates.
 fn marked(job: &Job, marks: &mut BTreeMap<String, String>, now: u64) -> (Option<ExitClass>, Option<String>) {
     let spec = job.spec.as_ref().and_then(|s| s.template.spec.as_ref()).unwrap();
     let args = spec.containers[0].args.as_deref().unwrap_or_default();
@@ -91,7 +91,7 @@ fn marked(job: &Job, marks: &mut BTreeMap<String, String>, now: u64) -> (Option<
     (None, Some(marks.entry(url.to_owned()).or_insert_with(|| format!("mark-at-{now}")).clone()))
 }
 
-/// The Pod of a probe that has ended so.
+/// The Pod of a probe that ended like this.
 fn probe_pod(trouble: Option<ExitClass>, store_id: Option<String>, at: Timestamp) -> Pod {
     let findings = Trial::ALL.map(|trial| Finding {
         trial,

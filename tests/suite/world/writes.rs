@@ -1,4 +1,4 @@
-//! Writes of the operator in the small world, with the guards that its writer has, and what they are in plain English.
+//! Writes of the operator in the small world, with the guards of its writer, and their plain English.
 
 use holdfast::api::member::Departure;
 
@@ -53,12 +53,12 @@ impl World {
         (*target == Target::of(meta)).then_some(()).ok_or(())
     }
 
-    /// Does one act, with the guards that the operator's writer has. `Err`: refused, nothing happened.
+    /// Carries an act out, with the guards of the operator's writer. `Err`: refused, and nothing happened.
     pub fn perform(&mut self, act: &Act) -> Result<(), ()> {
         self.writes += 1;
         match act.clone() {
             Act::Latch(latches) => {
-                // The operator's write carries the resourceVersion of the object it planned from; here nothing came between.
+                // The operator's write carries the resourceVersion of the object it planned from; here no write came in between.
                 self.cluster.as_ref().ok_or(())?;
                 self.has_formed |= latches.formed.is_some();
                 self.write_cluster(|c| c.status.get_or_insert_default().latches = *latches);
@@ -154,7 +154,7 @@ impl World {
                 if !self.pods.contains_key(&name) {
                     self.born(&mut pod.metadata);
                     if let Some(member) = self.members.get(&name).filter(|m| m.spec.storage.in_memory()) {
-                        // The file system in its memory; no claim is seen of it.
+                        // The file system in the Pod's memory; no claim of it is visible.
                         let mut memory = Volume::default();
                         memory.claim.metadata.uid = member.metadata.uid.clone();
                         self.volumes.insert(format!("data-{name}"), memory);
@@ -219,7 +219,7 @@ impl World {
         Ok(())
     }
 
-    /// I4, judged by the world itself: no volume goes that holds a member of a formed cluster which still stands.
+    /// I4, judged by the world: no volume is deleted that holds a member of a formed cluster which still exists.
     pub(super) fn no_client_counts_on(&self, volume: &Volume) {
         let formed = self.cluster.as_ref().and_then(|c| c.status.as_ref()?.latches.formed.clone());
         if let (Some(formed), Some(data)) = (formed, &volume.data) {

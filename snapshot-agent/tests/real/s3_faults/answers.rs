@@ -1,4 +1,4 @@
-//! What a store says when it refuses: each answer once, in a sentence that names the remedy.
+//! A store's refusals: each answer once, with a message that names the remedy.
 
 use std::time::{Duration, Instant};
 
@@ -76,7 +76,7 @@ async fn probed(store: StoreFlags) -> probe::Ended {
     probe::run(ProbeRequest { store, deadline_seconds: 60, ..ProbeRequest::default() }).await.unwrap()
 }
 
-/// A bucket with a default retention: the remedy is named, and what was never written is not said to be left behind.
+/// A bucket with a default retention: the message names the remedy, and does not list unwritten objects as left behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_probe_that_wrote_nothing_leaves_nothing_and_names_the_checksum() {
     let s3 = S3::start().await;

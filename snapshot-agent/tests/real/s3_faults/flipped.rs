@@ -1,5 +1,5 @@
-//! One bit that changes on the way from the store: nobody blames the stored object before a second reading, over another
-//! connection, has given the same.
+//! One bit that changes on the way from the store: the stored object is blamed only after a second reading, over another
+//! connection, gave the same bytes.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn proofs(s3: &S3) -> Vec<String> {
     s3.files().into_iter().filter(|file| file.contains("/proofs/")).collect()
 }
 
-/// A rule that does this to the first request of its kind, and to no other.
+/// A rule that applies the fault to the first request of its kind only.
 fn once(of: fn(&Asked) -> bool, fault: Fault) -> impl Fn(&Asked) -> Fault + Send + Sync {
     let done = AtomicBool::new(false);
     move |a| if of(a) && !done.swap(true, Ordering::Relaxed) { fault.clone() } else { Fault::Pass }
@@ -60,7 +60,7 @@ async fn a_transfer_error_writes_no_proof_and_two_equal_readings_do() {
         assert!(again > first, "{what}: {error}");
         assert_eq!(asked.iter().filter(|a| a.connection == connection).count(), 1, "{what}: it was used before");
     }
-    // Each reading another one: nothing is known either.
+    // Each reading differs: that is no verdict either.
     let proxy = S3Proxy::before(&s3, |a| if of_data(a) { Fault::Flip(300 + a.before) } else { Fault::Pass }).await;
     let error = verify::run(verification(proxy.flags(&s3), &saved.key)).await.unwrap_err();
     assert_eq!((error.class(), proofs(&s3).len()), (ExitClass::Transient, 0), "{error}");
@@ -74,7 +74,7 @@ async fn a_transfer_error_writes_no_proof_and_two_equal_readings_do() {
     assert!(matches!(proofs(&s3).as_slice(), [one] if one.ends_with("-failed.json")), "{:?}", proofs(&s3));
 }
 
-/// As a large one: the first reading has used up the deadline, and each range of the second takes a connection of its own.
+/// Like a large snapshot: the first reading uses up the deadline, and each range of the second takes a connection of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_broken_is_recorded_though_the_deadline_is_over_by_then() {
     const DEADLINE: u32 = 12;
@@ -107,13 +107,13 @@ async fn what_is_broken_is_recorded_though_the_deadline_is_over_by_then() {
     assert_eq!((first.as_str(), second.as_str()), ("bytes=0-4194303", "bytes=0-8388607"));
 }
 
-/// Whoever lists a store while another run removes a snapshot of it: the manifest goes first.
+/// A list while another run removes a snapshot: the manifest goes first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_that_is_removed_meanwhile_hides_no_other() {
     let s3 = S3::start().await;
     let older = save_stream(request(s3.flags()), stream::iter(messages(&STREAM))).await.unwrap();
     let saved = save_stream(request(s3.flags()), stream::iter(messages(&STREAM))).await.unwrap();
-    // One that stands in a foreign place, and one that cannot be read.
+    // A manifest in a foreign place, and an unreadable one.
     let (lineage, name) = saved.key.rsplit_once('/').unwrap();
     let json = std::fs::read(s3.file(&saved.key, "manifest.json")).unwrap();
     let (long, mut going) = (vec![b' '; 2 << 20], vec![saved.key.clone()]);
@@ -128,7 +128,7 @@ async fn a_snapshot_that_is_removed_meanwhile_hides_no_other() {
         let (going, seen) = (going.clone(), std::sync::Mutex::new(std::collections::HashSet::new()));
         S3Proxy::before(&s3, move |a| {
             let Some(key) = going.iter().find(|key| a.uri.contains(key.as_str())) else { return Fault::Pass };
-            // Its first reading succeeds.
+            // Its first read succeeds.
             let gone = (of_manifest(a) && !seen.lock().unwrap().insert(key.clone()))
                 || (a.op == Op::Head && a.uri.contains("snapshot.db"));
             if gone { Fault::Answer(404, error("NoSuchKey")) } else { Fault::Pass }
@@ -170,7 +170,7 @@ fn of_cluster(store: StoreFlags) -> LatestRequest {
     }
 }
 
-/// Whoever reads the manifest: it is read again, and what two readings do not agree on is no word on the snapshot.
+/// Every verb reads the manifest again: two different readings are no verdict on the snapshot.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifest_that_broke_on_the_way_is_neither_broken_nor_missing() {
     let s3 = S3::start().await;

@@ -1,4 +1,5 @@
-//! Listings of an S3 server: of what they leave out, name twice, never end or should not name at all nothing is concluded.
+//! Listings of an S3 server that omit keys, repeat keys, never end or contain impossible keys: the agent concludes nothing from
+//! them.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use snapshot_agent::contract::{
 };
 use snapshot_agent::verbs::{copy, inspect, latest, list, remove};
 
-/// Everything that reads: a listing without end, one that nests too deep, an error without end.
+/// Every verb that reads: a listing without end, one that nests too deep, an error without end.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_store_answers_is_bounded() {
     fn deep() -> String {
@@ -53,7 +54,7 @@ async fn what_a_store_answers_is_bounded() {
         };
         let begun = Instant::now();
         let error = inspect::run(find).await.unwrap_err();
-        // The last word on a snapshot (I18): never on such answers.
+        // "Not found" is final for a snapshot (I18): never on such answers.
         assert_ne!(error.class(), ExitClass::NotFound, "{what}: {error}");
         println!("{what}, {:.1} s: {:?} {}", begun.elapsed().as_secs_f32(), error.class(), error.message());
         assert!(error.message().len() < 600 && !error.message().contains("canary"), "{what}: {error}");
@@ -62,7 +63,7 @@ async fn what_a_store_answers_is_bounded() {
     }
 }
 
-/// Files are listed as folders are: a listing of proofs that never ends is given up too.
+/// Files are listed like folders: a listing of proofs that never ends is given up too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listing_of_proofs_that_repeats_itself_is_given_up() {
     let s3 = S3::start().await;
@@ -86,7 +87,7 @@ async fn a_listing_of_proofs_that_repeats_itself_is_given_up() {
     assert!(proxy.count(Op::List) < 20, "asked {} times", proxy.count(Op::List));
 }
 
-/// A folder whose name begins like another's is another's.
+/// A folder whose name starts with another folder's name is not that folder.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sibling_is_not_listed() {
     let s3 = S3::start().await;
@@ -106,7 +107,7 @@ async fn a_sibling_is_not_listed() {
     assert!(text.contains("shop/orders/") && !text.contains("orders-2"), "{text}");
 }
 
-/// A bucket is read by who knows nothing of it but its name, prefix or none.
+/// A reader needs only a bucket's name, with or without a prefix.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_whole_store_is_listed() {
     let s3 = S3::start().await;
@@ -128,14 +129,14 @@ async fn a_whole_store_is_listed() {
     }
 }
 
-/// Listings of stores that promise less than S3 lag: they lack what is new and name what is gone.
+/// Listings of weaker stores than S3 lag: they lack new keys and contain deleted keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_decided_by_a_listing_alone() {
     const NOTHING: &str = "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>";
     let s3 = S3::start().await;
     let saved = save_stream(request(s3.flags()), stream::iter(messages(&snapshot(64)))).await.unwrap();
 
-    // What is there and not listed: it is not lost for who knows its key, and the next save does not touch it.
+    // Stored and not listed: the snapshot is not lost for a verb that has its key, and the next save does not touch it.
     let blind = S3Proxy::before(&s3, |a| each(a, Op::List, Fault::Answer(200, NOTHING.to_owned()))).await;
     let manifest = snapshot_agent::catalog::recall::manifest(&blind.flags(&s3), &saved.key, 30).await.unwrap();
     assert_eq!(manifest.sha256, saved.sha256);
@@ -143,8 +144,7 @@ async fn nothing_is_decided_by_a_listing_alone() {
     assert_ne!(again.key, saved.key);
     assert!(s3.file(&saved.key, "manifest.json").exists());
 
-    // What is listed and gone: an upload that nobody has begun is not ended, and a folder without a manifest is no
-    // snapshot.
+    // Listed and deleted: an upload that never existed is not ended, and a folder without a manifest is no snapshot.
     let (lineage, name) = saved.key.rsplit_once('/').unwrap();
     let (ghost, prefix) = (name.replace(&name[..4], "2001"), format!("pre/fix/{lineage}"));
     let zombies = format!(
@@ -167,7 +167,7 @@ async fn nothing_is_decided_by_a_listing_alone() {
     assert_eq!(listed.iter().map(|entry| entry.state).collect::<Vec<_>>(), [list::State::Incomplete]);
 }
 
-/// Somebody else's objects, whose keys S3 takes and no path has: they are passed over, and nothing is removed for them.
+/// Objects of other programs, with keys that S3 accepts and no path can have: they are skipped, and nothing is removed for them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_is_no_path_keeps_nobody_from_the_snapshots() {
     fn with(keys: &[&str]) -> String {
@@ -213,7 +213,7 @@ async fn a_key_that_is_no_path_keeps_nobody_from_the_snapshots() {
     let copied = copy::run(copying).await.unwrap();
     assert!(copied.failed.is_none() && copied.copies.len() == 1, "{copied:?}");
 
-    // A hold is one by its folder, whatever it is called.
+    // A key in the folder `holds` is a hold, whatever its name.
     let json = std::fs::read(s3.file(&saved.key, "manifest.json")).unwrap();
     let sha256 = hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&json));
     let held = with(&[&format!("{}/holds//audit", saved.key)]);
@@ -234,7 +234,7 @@ async fn a_key_that_is_no_path_keeps_nobody_from_the_snapshots() {
     let refused = remove::run(removal.clone()).await.unwrap().refused.expect("it is held");
     assert_eq!((refused.reason.as_str(), s3.files()), ("Held", before));
 
-    // What nobody knows beside a snapshot stays when that goes.
+    // An unknown object beside a snapshot stays when the snapshot goes.
     let beside = with(&[&format!("{}//theirs", saved.key)]);
     let proxy = S3Proxy::before(&s3, move |a| match a.op {
         Op::List if a.uri.contains("2F") => Fault::Swap("</ListBucketResult>", beside.clone()),

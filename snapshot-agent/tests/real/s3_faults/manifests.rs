@@ -1,4 +1,4 @@
-//! The manifest: whether it was written is known, or said to be unknown, and one that is none keeps nobody from the others.
+//! The manifest: whether it was written is known, or reported as unknown, and an invalid manifest hides no other snapshot.
 
 use std::fs;
 
@@ -13,12 +13,12 @@ use snapshot_agent::contract::{ExitClass, LatestRequest, ListRequest};
 use snapshot_agent::verbs::list::{Entry, State};
 use snapshot_agent::verbs::{latest, list};
 
-/// Which put of a manifest this is, from 1 on: the intent's comes before.
+/// Number of this put of a manifest, from 1 on: the intent's put comes before.
 fn tried(asked: &Asked) -> Option<usize> {
     (asked.op == Op::Put && asked.uri.contains("manifest.json")).then_some(asked.before)
 }
 
-/// What object_store asks again may be refused after the first time was carried out (I18).
+/// object_store may repeat a put that was carried out, and get a refusal for the second one (I18).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_manifest_is_looked_for_before_it_is_said_to_be_missing() {
     const WRITTEN: usize = 1;
@@ -85,7 +85,7 @@ async fn a_refused_manifest_is_looked_for_before_it_is_said_to_be_missing() {
         }
         let there = s3.files().iter().filter(|file| file.ends_with("manifest.json")).count();
         assert_eq!(there, manifests, "{what}: {:?}", s3.files());
-        // Data without a manifest is left to the next save, and is no snapshot.
+        // Data without a manifest are no snapshot; the next save removes them.
         crate::kills::age(&s3.bucket());
         save_through(&s3, |_| Fault::Pass).await.0.unwrap();
         assert_eq!(s3.files().len(), 2 + 2 * manifests, "after {what}: {:?}", s3.files());
@@ -93,13 +93,13 @@ async fn a_refused_manifest_is_looked_for_before_it_is_said_to_be_missing() {
     join_all(rows).await;
 }
 
-/// Whoever may write below a cluster can put anything under that name.
+/// Every writer of a cluster's folder can put any object under that name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifest_that_is_too_long_or_empty_is_passed_over() {
     let s3 = S3::start().await;
     let saved = save_stream(request(s3.flags()), stream::iter(messages(&snapshot(64)))).await.unwrap();
     let (lineage, name) = saved.key.rsplit_once('/').unwrap();
-    // Longer than any answer that is no download, longer than a manifest, and nothing.
+    // Longer than any answer that is no download, longer than a manifest, and empty.
     for (year, bytes) in [("2091", 17 << 20), ("2092", 2 << 20), ("2093", 0)] {
         let manifest = s3.file(&format!("{lineage}/{}", name.replacen(&name[..4], year, 1)), "manifest.json");
         fs::create_dir_all(manifest.parent().unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! The end of a save at a store that falls silent, or carries out late what it was asked: it ends in time, says what is
-//! known, and what it leaves goes with the next save, or is a whole snapshot.
+//! The end of a save at a store that stops answering, or carries requests out late: the save ends in time and reports the known
+//! facts, and its leftovers go with the next save, or are a whole snapshot.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,14 +18,14 @@ fn is_manifest(asked: &Asked) -> bool {
     asked.op == Op::Put && asked.uri.contains("manifest.json")
 }
 
-/// Where a store falls silent, and what comes of it.
+/// The request at which a store stops answering, and the result.
 struct Row {
     what: &'static str,
     point: fn(&Asked) -> bool,
-    /// Whether it says nothing more from there on, or not to this alone.
+    /// Whether the store answers no later request either, or only not this one.
     onwards: bool,
     deadline_seconds: u32,
-    /// The class and what is said; `None`: it is saved.
+    /// Class and message of the error; `None`: the save succeeds.
     ends: Option<(ExitClass, &'static str)>,
     manifests: usize,
 }
@@ -51,13 +51,13 @@ const ROWS: [Row; 5] = [
         what: "when the manifest is written, and the time is over before that is told",
         point: is_manifest,
         onwards: true,
-        // Less than the 10 s that a manifest's put has, and time enough on a busy machine to come to it.
+        // Less than the 10 s of a manifest's put, and time enough on a busy machine to reach it.
         deadline_seconds: 9,
         ends: Some((ExitClass::Deadline, "the manifest could not be written")),
         manifests: 0,
     },
     Row {
-        // The first look is at what is complete.
+        // The first HEAD checks the assembled object.
         what: "when the data is looked at once more",
         point: |a| a.op == Op::Head && a.uri.contains("snapshot.db") && a.before > 0,
         onwards: true,
@@ -80,7 +80,7 @@ async fn a_store_that_falls_silent_at_the_end_is_told_in_time() {
     let rows = ROWS.into_iter().map(async |row| {
         let Row { what, point, onwards, deadline_seconds, ends, manifests } = row;
         let s3 = S3::start().await;
-        // A busy machine may take all the time of a save before it comes to that.
+        // A busy machine may use up the save's deadline before that request.
         let mut tries = 0;
         let saved = loop {
             let silent = AtomicBool::new(false);
@@ -114,7 +114,7 @@ async fn a_store_that_falls_silent_at_the_end_is_told_in_time() {
         let there = s3.files().iter().filter(|file| file.ends_with("manifest.json")).count();
         assert_eq!(there, manifests, "{what}: {:?}", s3.files());
         crate::kills::age(&s3.bucket());
-        // On a busy machine the time that a save has for what others left may not be enough for all of it.
+        // On a busy machine one save may not have the time to remove all leftovers.
         for saves in 1.. {
             save_through(&s3, |_| Fault::Pass).await.0.unwrap_or_else(|error| panic!("after {what}: {error}"));
             if s3.files().len() == 2 * (saves + manifests) {
@@ -126,8 +126,8 @@ async fn a_store_that_falls_silent_at_the_end_is_told_in_time() {
     join_all(rows).await;
 }
 
-/// The answer to the manifest is lost, and the store writes it when the save has ended. What is told of the snapshot is what
-/// is there: none at first, and then a whole one, which the next save leaves alone.
+/// The answer to the manifest is lost, and the store writes the manifest after the save has ended. Readers report the present
+/// state: no snapshot at first, and then a whole one, which the next save leaves alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifest_that_appears_after_its_save_has_ended_makes_a_snapshot() {
     let s3 = S3::start().await;

@@ -1,4 +1,4 @@
-//! What a save says to an S3 server: how an object is to be kept, its checksums, its signatures.
+//! Requests of a save to an S3 server: storage options, checksums, signatures.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use futures::stream;
 use sha2::{Digest, Sha256};
 use snapshot_agent::contract::{ExitClass, S3Checksum, S3Sse, SaveRequest, StoreFlags, Verify};
 
-/// What is asked for is in the request that begins an upload.
+/// The request that starts an upload has the options.
 #[tokio::test(flavor = "multi_thread")]
 async fn options_are_on_the_wire() {
     let s3 = S3::start().await;
@@ -45,7 +45,7 @@ async fn options_are_on_the_wire() {
         assert_eq!(create.headers.get(name).and_then(|said| said.to_str().ok()), Some(value), "{name}");
     }
 
-    // A token is signed and sent with every request.
+    // Every request has the token, and its signature covers it.
     fs::write(credentials.path().join("sessionToken"), "a-token").unwrap();
     let proxy = S3Proxy::before(&s3, |_| Fault::Answer(403, error("ExpiredToken"))).await;
     let store = StoreFlags { credentials_dir: Some(credentials.path().to_owned()), ..proxy.flags(&s3) };
@@ -60,13 +60,13 @@ async fn options_are_on_the_wire() {
     assert!(!all.is_empty() && all.iter().all(signed), "{all:?}");
 }
 
-/// A header's value.
+/// Value of a header.
 fn said<'a>(asked: &'a Asked, header: &str) -> Option<&'a str> {
     asked.headers.get(header).map(|value| value.to_str().unwrap())
 }
 
-/// A whole save, to a server that checks that these headers are signed and does nothing about them: whatever makes an
-/// object says how it is to be kept, and nothing else does.
+/// A whole save, to a server that checks the signature of these headers and ignores them: every request that creates an object has
+/// the options, and no other request has.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_write_of_a_save_says_how_it_is_to_be_kept() {
     const HEADERS: [&str; 3] =
@@ -92,7 +92,7 @@ async fn every_write_of_a_save_says_how_it_is_to_be_kept() {
         for a in &asked {
             let wanted = match a.op {
                 Op::Create => [sse.map(S3Sse::as_str), key, class],
-                // What is written beside the data is small, and stays in the usual class.
+                // Objects beside the data are small, and stay in the usual class.
                 Op::Put => [sse.map(S3Sse::as_str), key, None],
                 _ => [None; 3],
             };
@@ -104,7 +104,7 @@ async fn every_write_of_a_save_says_how_it_is_to_be_kept() {
     }
 }
 
-/// What is asked for is on every part, and right; without it there is none anywhere.
+/// Every part has the requested checksum, and it is right; without the option no request has one.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_checksum_that_is_asked_for_is_on_every_part() {
     type Sum = fn(&[u8]) -> String;
@@ -145,13 +145,13 @@ async fn the_checksum_that_is_asked_for_is_on_every_part() {
     }
 }
 
-/// Which of an upload's parts this is.
+/// Number of this part in its upload.
 fn part_number(asked: &Asked) -> usize {
     let number = asked.uri.split(['?', '&']).find_map(|pair| pair.strip_prefix("partNumber="));
     number.unwrap().parse().unwrap()
 }
 
-/// Credentials that may only write, as a careful person gives them to a backup: it is made, and says what is not proven.
+/// Write-only credentials, as a careful person gives them to a backup: the save succeeds, and reports what is not proven.
 #[tokio::test(flavor = "multi_thread")]
 async fn credentials_that_may_only_write_make_a_backup() {
     let s3 = S3::start().await;
@@ -170,7 +170,7 @@ async fn credentials_that_may_only_write_make_a_backup() {
     assert_eq!(signed_parts(&proxy), (3, 3), "nobody has compared what is there");
 }
 
-/// A small snapshot mostly waits for answers: nothing is asked twice at its end, and what can go out together does.
+/// A small snapshot mostly waits for answers: the end of a save repeats no request, and sends independent requests in parallel.
 #[tokio::test(flavor = "multi_thread")]
 async fn at_its_end_a_save_asks_once_and_not_in_a_row() {
     let s3 = S3::start().await;
@@ -188,7 +188,7 @@ async fn at_its_end_a_save_asks_once_and_not_in_a_row() {
     assert_eq!(s3.files().len(), 2, "{:?}", s3.files());
 }
 
-/// How many parts were sent, and with how many the store was told their hash.
+/// Number of parts that were sent, and of those whose hash the store got.
 fn signed_parts(proxy: &S3Proxy) -> (usize, usize) {
     let asked = proxy.asked();
     let parts: Vec<_> = asked.iter().filter(|a| a.op == Op::Part).collect();
@@ -196,8 +196,8 @@ fn signed_parts(proxy: &S3Proxy) -> (usize, usize) {
     (parts.len(), parts.iter().filter(is_hash).count())
 }
 
-/// What is read back is not hashed for the signature too. Everything else is: a byte that changes on its way without TLS
-/// is refused by the store.
+/// Data that are read back are not hashed for the signature. All other data are: the store refuses a byte that changes on its way
+/// without TLS.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_read_back_is_signed() {
     let s3 = S3::start().await;
@@ -211,7 +211,7 @@ async fn what_is_not_read_back_is_signed() {
         save_stream(asked, stream::iter(messages(&STREAM))).await.unwrap();
     }
     assert_eq!(signed_parts(&proxy), (6, 6));
-    // A bucket's policy may insist on it: the parts are sent again, signed.
+    // A bucket's policy may require signed parts: the agent sends them again, signed.
     let unsigned = |a: &Asked| a.headers.get("x-amz-content-sha256").is_some_and(|said| said == "UNSIGNED-PAYLOAD");
     let insists = move |a: &Asked| match a.op {
         Op::Part if unsigned(a) => Fault::Answer(403, error("AccessDenied")),
@@ -221,7 +221,7 @@ async fn what_is_not_read_back_is_signed() {
     let saved = save_stream(request(proxy.flags(&s3)), stream::iter(messages(&STREAM))).await.unwrap();
     assert!(saved.verification.unwrap().read_back);
     assert_eq!(signed_parts(&proxy).1, 3);
-    // Read when the upload begins, and not at its end: what nobody has compared is no backup.
+    // Readable when the upload starts, and not at its end: data without a comparison are no backup.
     let blind = |a: &Asked| match a.op {
         Op::Get if a.uri.contains("snapshot.db") => Fault::Answer(403, error("AccessDenied")),
         _ => Fault::Pass,
@@ -230,7 +230,7 @@ async fn what_is_not_read_back_is_signed() {
     let refused = save_stream(request(proxy.flags(&s3)), stream::iter(messages(&STREAM))).await.unwrap_err();
     assert_eq!(refused.class(), ExitClass::Denied, "{refused}");
 
-    // Changed on its way once, a part is sent again.
+    // A part that changed once on its way is sent again.
     let proxy = S3Proxy::before(&s3, |a| first(a, Op::Part, Fault::FlipRequest(5000))).await;
     save_stream(unread(proxy.flags(&s3)), stream::iter(messages(&STREAM))).await.unwrap();
     let proxy = S3Proxy::before(&s3, |a| each(a, Op::Part, Fault::FlipRequest(5000))).await;

@@ -1,6 +1,6 @@
-//! The fuzzer's stored inputs, asked again without the fuzzer; and where its first ones come from.
+//! The fuzzer's stored inputs, scanned again without the fuzzer; and the source of its first inputs.
 //!
-//! `tests/bin/fuzz corpus` runs `write_seeds`, and adds what the fuzzer found beyond them.
+//! `tests/bin/fuzz corpus` runs `write_seeds`, and adds the inputs that the fuzzer found beyond them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::scan::support::bolt::{Bolt, Entry, header, key_value, leaf_body, rev}
 use serde_json::json;
 use snapshot_agent::scan::ScanError;
 
-/// What all stored inputs may take, so that a checkout stays small.
+/// Limit of all stored inputs, so that a checkout stays small.
 const MOST_BYTES: usize = 1 << 20;
 
 fn inputs(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
@@ -46,7 +46,7 @@ fn stored_databases_hold_what_is_promised() {
         *kinds.entry(kind(verdict.map(|verdict| verdict.map(|proven| proven.hash_kv.is_ok())))).or_default() += 1;
     }
     println!("{kinds:?}");
-    // Inputs of one kind only would prove little.
+    // Inputs of one kind alone would prove little.
     for wanted in ["proven", "proven without HashKV", "no meta page", "cut", "page", "bucket", "over budget"] {
         assert!(kinds.contains_key(wanted), "no input ends with: {wanted}");
     }
@@ -64,7 +64,7 @@ fn stored_inputs_are_few() {
     assert!(bytes < MOST_BYTES, "{bytes} bytes: `tests/bin/fuzz corpus` makes them fewer");
 }
 
-/// The smallest pages that bbolt has, so that much fits into few bytes.
+/// The smallest page size of bbolt, so that much fits into few bytes.
 const SIZE: usize = 1_024;
 
 /// Sound databases and broken ones, by name.
@@ -93,7 +93,7 @@ fn crafted() -> Vec<(String, Vec<u8>)> {
         add(&format!("junk-{flags}-{count}"), database(SIZE, &records[..8], Some(3), junk));
     }
 
-    // Every bucket that etcd has, with something in each.
+    // Every bucket of etcd, with an entry in each.
     let member = json!({"id": 10, "peerURLs": ["http://a:1"], "name": "m", "clientURLs": ["http://a:2"]}).to_string();
     let mut metas = meta(Some(3));
     metas.push((b"storageVersion".to_vec(), b"3.6.0".to_vec()));
@@ -117,7 +117,7 @@ fn crafted() -> Vec<(String, Vec<u8>)> {
     let roots: Vec<(&str, u64)> = buckets.iter().map(|(name, entries)| (*name, bolt.tree(entries, |_| {}))).collect();
     add("roots", bolt.finish(&roots, &[]));
 
-    // Pages that were freed, one of each kind: a pointer is one byte away from them. And one that leads there.
+    // Freed pages, one of each kind: a pointer is one byte away from them. And a database with such a pointer.
     for name in ["freed", "astray"] {
         let mut bolt = Bolt::new(SIZE);
         let freed = [5, 6, 9].map(|i| bolt.tree(&buckets[i].1, |_| {}));
@@ -128,7 +128,7 @@ fn crafted() -> Vec<(String, Vec<u8>)> {
         add(name, bolt.finish(&roots, &[]));
     }
 
-    // Trees that are none.
+    // Broken trees.
     let some = entries(&[(1, 5, false)]);
     let mut bolt = Bolt::new(SIZE);
     let root = bolt.tree(&some, |_| {});
@@ -191,7 +191,7 @@ fn write_seeds() {
             ("least", &bytes, least),
             ("cut", some, ample),
         ] {
-            // Of a large one once: all are read in every run of the tests.
+            // Of a large database only once: every run of the tests reads all inputs.
             if how != "ample" && bytes.len() > 6 << 10 {
                 continue;
             }

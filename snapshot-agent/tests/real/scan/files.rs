@@ -1,5 +1,5 @@
-//! Databases that no etcd at hand writes: of 3.4, with pages of 16 and 64 KiB, with a list of free pages. `fixtures/make`
-//! made them, and what is expected is what their servers said; of 3.4, also what etcdutl 3.6 says.
+//! Databases that no installed etcd writes: of 3.4, with pages of 16 and 64 KiB, with a list of free pages. `fixtures/make` made
+//! them, and the expected values are the answers of their servers; for 3.4 also those of etcdutl 3.6.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub(crate) fn database(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// What a database holds, once that is what its server said.
+/// The facts of a database, after a comparison with its server's answer.
 fn as_said(name: &str, server: &str) -> Proven {
     let said: Value = serde_json::from_slice(&std::fs::read(fixture(&format!("{server}.json"))).unwrap()).unwrap();
     let number = |field: &str| said[field].as_i64().unwrap();
@@ -38,7 +38,7 @@ fn as_said(name: &str, server: &str) -> Proven {
 fn etcd_34() {
     let proven = as_said("etcd-3.4", "etcd-3.4");
     assert_eq!(proven.page_size, 4_096);
-    // What 3.5 brought into the database: the term; 3.6 the storage version.
+    // 3.5 added the term to the database, and 3.6 the storage version.
     assert_eq!((proven.term, proven.storage_version.as_deref()), (None, None));
     assert_eq!((proven.members.len(), proven.leases.len()), (1, 1));
     assert!(proven.cluster_version.as_ref().unwrap().starts_with("3.4"));

@@ -1,9 +1,9 @@
-//! A flipped byte is refused, or it lies where structure and HashKV prove nothing. A cut is always refused.
+//! A flipped byte is refused, or it is in a place that structure and HashKV do not prove. A cut is always refused.
 //!
-//! Of snapshots of each minor, and of files that no etcd at hand writes: of 3.4, and with pages of 16 KiB.
+//! Of snapshots of each minor, and of files that no installed etcd writes: of 3.4, and with pages of 16 KiB.
 //!
-//! Where the flips are is the same each time. `HOLDFAST_SOAK=1` draws another place to begin and prints it, and
-//! `HOLDFAST_SEED` repeats it: exactly for the stored files, and for a snapshot as far as etcd lays it out alike again.
+//! The flips are at the same places each time. `HOLDFAST_SOAK=1` draws another seed and prints it, and `HOLDFAST_SEED` repeats it:
+//! exactly for the stored files, and for a snapshot as far as etcd lays it out in the same way.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt as _;
@@ -18,7 +18,7 @@ use snapshot_agent::format::trailer::TRAILER;
 use snapshot_agent::scan::{Proven, Reader, ScanError};
 use snapshot_agent::verbs::verify::{self, FileVerified, Verified};
 
-/// A snapshot with a bit of everything: rows of pages, free pages, tombstones below the compact revision, other buckets.
+/// A snapshot of every feature: rows of pages, free pages, tombstones below the compact revision, other buckets.
 fn snapshot(line: &str) -> (Vec<u8>, Proven) {
     let mut server = Server::start(line, &[]);
     let mut dice = Dice(99);
@@ -37,7 +37,7 @@ fn snapshot(line: &str) -> (Vec<u8>, Proven) {
         server.delete(format!("/registry/k{:04}", i * 3).as_bytes());
     }
     let revision = server.delete(b"/registry/k0101");
-    // Tombstones below the next compaction go; those that are left out of HashKV and still there are at it, or half done.
+    // The compaction removes older tombstones; those that HashKV omits stay only at the compact revision, or in an unfinished one.
     let at = server.delete(b"/registry/k0011").max(revision);
     server.compact(at);
     server.put(b"/registry/k0002", b"last");
@@ -53,7 +53,7 @@ fn stored(name: &str) -> (Vec<u8>, Proven) {
     (bytes, proven)
 }
 
-/// What neither structure nor HashKV can prove; the sha256 of the whole is there for it.
+/// Roles that neither structure nor HashKV proves; only the sha256 of the whole covers them.
 const UNPROVEN: [Role; 8] = [
     Role::Free,
     Role::Padding,
@@ -65,7 +65,7 @@ const UNPROVEN: [Role; 8] = [
     Role::OtherValue,
 ];
 
-/// A snapshot in a file, as `agent verify` is given it.
+/// A snapshot in a file, as `agent verify` reads it.
 struct AtRest {
     file: tempfile::NamedTempFile,
     runtime: tokio::runtime::Runtime,
@@ -94,21 +94,21 @@ impl AtRest {
         }
     }
 
-    /// By its proof, which does not fit.
+    /// Checks that the proof, which does not match, refuses the file.
     fn refused(&self, at: usize) {
         let error = self.verified().unwrap_err();
         assert_eq!(error.class(), ExitClass::Corrupt, "at {at}: {error}");
         assert!(error.message().contains("does not match the sha256 at its end"), "at {at}: {error}");
     }
 
-    /// With a proof that was made to match, the verdict is the scan's.
+    /// Checks that the verdict with an adapted proof is the scan's.
     fn as_scanned(&self, scanned: &Result<Proven, ScanError>, what: &str) {
         match (self.verified(), scanned) {
             (Err(error), Err(_)) => assert_eq!(error.class(), ExitClass::Corrupt, "{what}: {error}"),
             (Ok(found), Ok(proven)) => {
                 let told = (found.revision, found.revisions, found.compact_revision);
                 assert_eq!(told, (proven.revision, proven.revisions, proven.compact_revision), "{what}");
-                // The scan was told the compact revision, and has no hash with another one.
+                // The scan got the compact revision, and has no hash with another one.
                 if let Ok(hash_kv) = proven.hash_kv {
                     assert_eq!((found.hash_kv, found.keys), (Some(hash_kv.hash), proven.keys), "{what}");
                 }
@@ -133,7 +133,7 @@ fn flips(what: &str, (mut bytes, proven): (Vec<u8>, Proven)) {
     let mut counts: BTreeMap<(Role, &str), usize> = BTreeMap::new();
     let mut dice = Dice(seed);
     let count = crate::soak::soak(200, 10_000);
-    // A third anywhere, which is free pages most often; a third in what HashKV covers; a third in what is few bytes:
+    // A third of the flips anywhere, which mostly hits free pages; a third in bytes that HashKV covers; a third in the few bytes of
     // structure and other buckets.
     let among = |wanted: &dyn Fn(&Role) -> bool| -> Vec<usize> {
         roles.iter().enumerate().filter(|(_, role)| wanted(role)).map(|(at, _)| at).collect()
@@ -149,11 +149,11 @@ fn flips(what: &str, (mut bytes, proven): (Vec<u8>, Proven)) {
         let flip = 1_u8.max(dice.below(256) as u8);
         bytes[at] ^= flip;
 
-        // At rest it is refused wherever it is.
+        // As a stored file it is refused at any place.
         at_rest.put(&[bytes[at]], at);
         at_rest.refused(at);
 
-        // With a proof that was made to match it is the scan's.
+        // With an adapted proof the verdict is the scan's.
         let role = roles[at];
         let scanned = scan(&bytes, compact, 32 << 10);
         at_rest.put(&Sha256::digest(&bytes), bytes.len());
@@ -198,7 +198,7 @@ fn flips(what: &str, (mut bytes, proven): (Vec<u8>, Proven)) {
 
 fn cuts((mut bytes, proven): (Vec<u8>, Proven)) {
     let size = proven.page_size as usize;
-    // A member's own file may be longer than what is in use of it, and is whole without that.
+    // A member's own file may be longer than its used part, and is whole without the rest.
     bytes.truncate(proven.pages as usize * size);
     assert!(scan(&bytes, proven.compact_revision, 1 << 20).is_ok());
     let odd = [bytes.len() - 1, bytes.len() - 511, size + 80, 100, 1];

@@ -1,4 +1,4 @@
-//! What a scan really holds, as the kernel sees it, in a process of its own.
+//! The memory of a scan, as the kernel counts it, in a process of its own.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,13 +15,13 @@ use crate::scan::support::bolt::{Bolt, header, key_value, leaf_body, rev};
 use crate::support::{child_input, run_child};
 use snapshot_agent::scan::{Options, Scan, ScanError};
 
-/// Begins to look for the most that is resident anew (proc_pid_clear_refs(5)), and says what is.
+/// Resets the kernel's peak of resident memory (proc_pid_clear_refs(5)); returns the present size.
 fn begin() -> usize {
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     peak()
 }
 
-/// The most that was resident since then, in bytes.
+/// Peak of resident memory since then, in bytes.
 fn peak() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -33,8 +33,8 @@ fn a_crafted_stream_stays_in_its_budget() {
     print!("{}", String::from_utf8_lossy(&run_child("scan::memory::reads_a_crafted_stream", "").stdout));
 }
 
-/// A gigabyte of pages that are made to be remembered: leaves full of tiny records, branches, rows that never end, and
-/// pages that are kept whole. Made one at a time.
+/// A gigabyte of pages that fill the scan's memory: leaves full of tiny records, branches, rows that never end, and pages that are
+/// kept whole. Generated one at a time.
 #[ignore = "the child half of a test"]
 #[test]
 fn reads_a_crafted_stream() {
@@ -45,7 +45,7 @@ fn reads_a_crafted_stream() {
     let mut sound = Bolt::new(PAGE);
     sound.page(2, 0, &[]);
     let mut sound = sound.finish(&[("key", 2)], &[]);
-    // The meta pages speak of a gigabyte.
+    // The meta pages claim a gigabyte.
     for id in 0..2 {
         let at = id * PAGE + 16;
         sound[at + 40..at + 48].copy_from_slice(&PAGES.to_le_bytes());

@@ -1,4 +1,4 @@
-//! The page scan on trial: against real etcd of every supported minor, against flipped bits, and against garbage.
+//! Tests of the page scan: against real etcd of every supported minor, against flipped bits, and against garbage.
 //!
 //! `HOLDFAST_SOAK=1` runs the full counts.
 
@@ -17,7 +17,7 @@ mod corpus;
 mod files;
 mod flips;
 mod memory;
-/// The promises that the fuzzer holds the scan to.
+/// The promises of the scan that the fuzzer checks.
 #[path = "../../../../fuzz/src/oracle.rs"]
 mod oracle;
 mod props;

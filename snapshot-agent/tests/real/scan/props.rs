@@ -1,4 +1,4 @@
-//! Without etcd: any cutting gives the same, no garbage makes it panic or pass its budget, crafted pages are refused.
+//! Without etcd: any cutting gives the same result, no garbage causes a panic or exceeds the budget, crafted pages are refused.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub(crate) fn database(
     bolt.finish(&[("key", root)], &[("lease", &[]), ("meta", &meta(compact))])
 }
 
-/// The rule, written down a third time.
+/// The rule of HashKV, written a third time.
 fn expected(records: &[(u8, usize, bool)], compact: i64) -> (u64, u32) {
     let entries = entries(records);
     let newest: BTreeMap<u8, usize> = records.iter().enumerate().map(|(i, record)| (record.0, i)).collect();
@@ -63,7 +63,7 @@ fn cases() -> u32 {
     if std::env::var_os("HOLDFAST_SOAK").is_some_and(|v| !v.is_empty()) { 10_000 } else { 100 }
 }
 
-/// Pages with a header that looks right and content that is anything.
+/// Pages with a plausible header and arbitrary contents.
 fn a_lie() -> impl Strategy<Value = (u16, usize, u32, Vec<u8>)> {
     let flags = prop_oneof![Just(1_u16), Just(2), Just(4), Just(0x10), any::<u16>()];
     let overflow = prop_oneof![0_u32..6, any::<u32>()];
@@ -126,7 +126,7 @@ proptest! {
         prop_assert!(Reader::open(&bytes[..], bytes.len() as u64, 1 << 20).is_err());
     }
 
-    /// Bytes changed anywhere behind the meta pages, many at once: both ways end, and both say the same.
+    /// Many bytes changed anywhere behind the meta pages: both ways end, with the same result.
     #[test]
     fn damage_is_no_panic(
         records in proptest::collection::vec(a_record(), 1..80),
@@ -167,7 +167,7 @@ fn a_small_budget_costs_the_hash_first() {
     assert_eq!(scan_within(&bytes, Some(5_000), 1 << 20, 50_000), Err(ScanError::OverBudget { budget: 50_000 }));
 }
 
-/// What the tree must not be.
+/// Broken trees.
 #[test]
 fn crafted_trees_are_refused() {
     let what = |bytes: &[u8]| {
@@ -182,7 +182,7 @@ fn crafted_trees_are_refused() {
     };
     let some = entries(&[(1, 5, false), (2, 5, false), (1, 5, true)]);
 
-    // A bucket's root is another's.
+    // A bucket's root belongs to another bucket.
     let mut bolt = Bolt::new(4_096);
     let root = bolt.tree(&some, |_| {});
     same(&bolt.finish(&[("key", root), ("keyz", root)], &[]), "is used twice");
@@ -194,7 +194,7 @@ fn crafted_trees_are_refused() {
     same(&Bolt::new(4_096).finish(&[("key", 77)], &[]), "out of range");
     same(&Bolt::new(4_096).finish(&[("key", 1)], &[]), "out of range");
 
-    // Branches that are a ring, and branches that are a chain.
+    // Branches in a ring, and branches in a chain.
     for ring in [true, false] {
         let mut bolt = Bolt::new(4_096);
         let first = bolt.pages();
@@ -213,7 +213,7 @@ fn crafted_trees_are_refused() {
         same(&bolt.finish(&[("key", first)], &[]), if ring { "is used twice" } else { "is too deep" });
     }
 
-    // A bucket that leads to a page of the bucket `key`, or has one within: its own content is lost.
+    // A bucket that points to a page of the bucket `key`, or has one inline: its own contents are lost.
     for inline in [false, true] {
         let mut bolt = Bolt::new(4_096);
         let roots = [("key", bolt.tree(&some, |_| {})), ("meta", bolt.tree(&some, |_| {}))];
@@ -221,7 +221,7 @@ fn crafted_trees_are_refused() {
         same(&bytes, "bucket meta: it has a page that looks like one of the bucket `key`");
     }
 
-    // A revision key that is none; a value etcd cannot read; a bucket among the records; a user under another's name.
+    // An invalid revision key; a value that etcd cannot read; a bucket among the records; a user under another name.
     let bad: [(&str, Vec<Entry>); 2] = [
         ("is no revision", vec![(b"abc".to_vec(), key_value(b"k", b"v"))]),
         ("etcd cannot read", vec![(rev(2, 0, false), b"\x0a\x7fk".to_vec())]),
@@ -244,7 +244,7 @@ fn crafted_trees_are_refused() {
     same(&Bolt::new(4_096).finish(&[], &[("authUsers", &users), ("key", &some)]), "another's name");
 }
 
-/// A user's name may look like a revision, and a page of such names like one of the bucket `key`.
+/// A user's name may look like a revision, and a page of such names like a page of the bucket `key`.
 #[test]
 fn names_that_look_like_revisions() {
     let names: [&[u8]; 2] = [b"another_operator0", b"platform_operator"];
@@ -263,7 +263,7 @@ fn names_that_look_like_revisions() {
     assert_eq!(both_ways(&bytes).revisions, 500);
 }
 
-/// Either meta page may be destroyed, as a write that was cut off leaves it.
+/// Either meta page may be destroyed, as after an interrupted write.
 #[test]
 fn one_meta_page_is_enough() {
     for size in [1_024, 4_096, 65_536] {
@@ -281,13 +281,13 @@ fn one_meta_page_is_enough() {
     }
 }
 
-/// Rows of pages that lie within each other, all well formed, as a value can be made to look.
+/// Nested rows of pages, all well formed, as a value may look.
 pub(crate) fn rows(depth: u32) -> impl FnMut(&mut Bolt) {
     let mut left = depth;
     move |bolt: &mut Bolt| {
         while left > 0 {
             left -= 1;
-            // A value of four bytes of length, as far as the last page.
+            // A value with a length of four bytes, up to the last page.
             let size = bolt.size as u32;
             let length = left * size + size / 4 * 3;
             let varint = [0, 7, 14, 21].map(|shift| (length >> shift) as u8 & 0x7f | if shift < 21 { 0x80 } else { 0 });
@@ -301,7 +301,7 @@ pub(crate) fn rows(depth: u32) -> impl FnMut(&mut Bolt) {
     }
 }
 
-/// What is left out for want of room excuses no other page that is broken.
+/// Pages that the scan omits for lack of room excuse no other broken page.
 #[test]
 fn a_row_that_is_left_out_does_not_hide_what_is_broken() {
     let records: Vec<(u8, usize, bool)> = (0..3_000_u32).map(|i| ((i % 200) as u8, 20, false)).collect();
@@ -310,7 +310,7 @@ fn a_row_that_is_left_out_does_not_hide_what_is_broken() {
     let mut refused = 0;
     for page in 2..bytes.len() / 4_096 {
         let mut bytes = bytes.clone();
-        // Another page's number.
+        // Another page number.
         bytes[page * 4_096] ^= 0x55;
         let read =
             Reader::open(&bytes[..], bytes.len() as u64, crate::scan::support::BUDGET).and_then(|mut r| r.prove(None));

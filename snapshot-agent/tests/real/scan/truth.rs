@@ -1,4 +1,4 @@
-//! What the scan says must be what etcd says: the server's HashKV, and etcdutl's hashkv and status.
+//! The scan's facts equal those of etcd: the server's HashKV, and etcdutl's hashkv and status.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use snapshot_agent::scan::{NoHashKv, Proven};
 
 fn empty(line: &str) {
     let mut server = Server::start(line, &[]);
-    // A member writes its storage version down some time after it began to serve (etcd: monitorStorageVersion, every 4 s).
+    // A member records its storage version some time after it started to serve (etcd: monitorStorageVersion, every 4 s).
     let until = Instant::now() + Duration::from_mins(1);
     let Checked { proven, compared, .. } = loop {
         let checked = server.check();
@@ -36,7 +36,7 @@ fn one_key(line: &str) {
     assert!(compared);
 }
 
-/// Many keys in transactions of 500, some written again, some deleted.
+/// Writes many keys in transactions of 500, overwrites some, deletes some.
 fn fill(server: &Server, keys: u64, dice: &mut Dice) {
     for batch in 0..keys.div_ceil(500) {
         let value: Vec<u8> = (0..300).map(|_| dice.below(256) as u8).collect();
@@ -85,7 +85,7 @@ fn value_sizes(line: &str) {
             server.compact(checked.proven.revision - 5);
         }
     }
-    // Freed rows of pages keep their headers, which overlap what is written there later.
+    // Freed rows of pages keep their headers, which overlap with later writes.
     for i in 0..40 {
         server.put(format!("small{i}").as_bytes(), &vec![9; 2_000 + 700 * i]);
         let revision = server.put(b"key9", &vec![1; 500_000]);
@@ -97,7 +97,7 @@ fn value_sizes(line: &str) {
     assert!(server.check().compared);
 }
 
-/// Forty puts, deletes and transactions over few keys: the newest revision, and the last one that is a tombstone.
+/// Makes forty puts, deletes and transactions over few keys; returns the newest revision, and the last tombstone's.
 fn change(server: &Server, dice: &mut Dice) -> (i64, Option<i64>) {
     let (mut revision, mut tombstone) = (0, None);
     for _ in 0..40 {
@@ -121,7 +121,7 @@ fn change(server: &Server, dice: &mut Dice) -> (i64, Option<i64>) {
     (revision, tombstone)
 }
 
-/// Puts, deletes and transactions over few keys, compacted at many revisions.
+/// Makes puts, deletes and transactions over few keys, with compactions at many revisions.
 fn history(line: &str, usually: u64) {
     let mut server = Server::start(line, &[]);
     let mut dice = Dice(seed(line, usually));
@@ -176,7 +176,7 @@ fn mass_delete(line: &str) {
     let mut checked = server.check();
     assert_eq!(checked.proven.keys, Some(0));
     assert_eq!(checked.proven.revision, tombstone);
-    // The member's cache of a compaction's own hash goes with a restart.
+    // A restart drops the member's cached hash of the compaction.
     server.stop();
     server.launch();
     checked = server.check();
@@ -217,7 +217,7 @@ fn bumped(line: &str) {
         assert_eq!(checked.proven.keys, Some(20 + round));
         path = checked.path;
     }
-    // Nothing but the bump's record is left.
+    // Only the record of the bump is left.
     server.delete_all();
     assert!(server.check().compared);
     server.restore(&path, 0);
@@ -225,7 +225,7 @@ fn bumped(line: &str) {
     assert!(server.check().compared);
 }
 
-/// What can be read at the newest revision: keys, values, and how often each was written.
+/// Readable contents at the newest revision: keys, values, and the number of writes of each.
 fn live(bytes: &[u8]) -> Vec<(Vec<u8>, Vec<u8>, i64)> {
     let mut live = Vec::new();
     reader(bytes)
@@ -235,7 +235,7 @@ fn live(bytes: &[u8]) -> Vec<(Vec<u8>, Vec<u8>, i64)> {
     live
 }
 
-/// Random changes, a compaction between two snapshots, a restore of either with a bump: and so on from there.
+/// Random changes, a compaction between two snapshots, a restore of either with a bump, and the same again from there.
 fn restored(line: &str) {
     let mut server = Server::start(line, &[]);
     let mut dice = Dice(seed(line, 4_711));
@@ -256,7 +256,7 @@ fn restored(line: &str) {
         server.restore(&from.path, bump as u64);
         bumped = from.proven.revision + bump;
 
-        // Before a member runs on it, when it first does, and when it has gone on.
+        // Before a member runs on it, after its first start, and after more writes.
         let restored = std::fs::read(server.db()).unwrap();
         let proven = both_ways(&restored);
         assert_eq!((proven.revision, proven.keys), (bumped, from.proven.keys));
@@ -302,7 +302,7 @@ fn contents(line: &str) {
     assert!(!proven.auth_enabled);
     server.post("/v3/auth/enable", &json!({}));
     server.user = Some("root:secret".to_owned());
-    // HashKV asks for no credentials on a member itself, its status does: the snapshot is what counts here.
+    // A member answers HashKV without credentials, but not its status: only the snapshot is compared here.
     let (path, bytes) = server.save();
     let proven = Proven { bytes: proven.bytes, ..both_ways(&bytes) };
     crate::scan::support::compare_with_etcdutl(&path, &proven, &server.bin);
@@ -341,7 +341,7 @@ fn defragmented(line: &str) {
     assert_eq!(scan(&after.bytes, None, 77).unwrap().keys, Some(2_900));
 }
 
-/// A compaction that takes its time: the file has it scheduled and not finished.
+/// A slow compaction: the file has it scheduled and not finished.
 fn half_compacted(line: &str) {
     let prefix = if minor(line) == "3.5" { "--experimental-" } else { "--" };
     let args = [format!("{prefix}compaction-batch-limit=10"), format!("{prefix}compaction-sleep-interval=500ms")];

@@ -1,13 +1,13 @@
-//! What a run has asked of the file system, in its order, as strace(1) tells it: what is written, synced and renamed below
-//! one folder, and so what a power cut at any moment could have taken.
+//! File system calls of a run in their order, from strace(1): writes, syncs and renames below one folder, and so the possible
+//! losses in a power cut at any moment.
 //!
-//! Stricter than ext4 is: content is safe when its file was synced after it was written, a name when its folder was synced
-//! after it was given (fsync(2)); nothing else makes anything safe, and no order holds but that.
+//! Stricter than ext4: the contents of a file are durable after a sync of the file that follows the write, and a name after a
+//! sync of its folder that follows the rename (fsync(2)). Nothing else makes anything durable, and no other order holds.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-/// The calls that change or sync something. Those that begin with `?` do not exist on every architecture.
+/// Traced calls: those that change or sync a file. A call with `?` does not exist on every architecture.
 pub(crate) const CALLS: &str = "trace=?open,openat,openat2,?creat,write,writev,pwrite64,pwritev,pwritev2,ftruncate,fallocate,\
                                 copy_file_range,sendfile,splice,fsync,fdatasync,fadvise64,pread64,?rename,renameat,renameat2,?link,linkat,\
                                 ?symlink,symlinkat,?unlink,unlinkat,?rmdir,?mkdir,mkdirat,mmap";
@@ -15,24 +15,24 @@ pub(crate) const CALLS: &str = "trace=?open,openat,openat2,?creat,write,writev,p
 /// A file or a folder.
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
-    /// When it got the name that it has.
+    /// When the node got its present name.
     named: usize,
-    /// When the last change of its content ended: of a file.
+    /// When the last change of a file's contents ended.
     changed: usize,
-    /// When the last sync that has ended began.
+    /// When the last completed sync started.
     synced: usize,
 }
 
-/// Something was put under a name.
+/// A rename.
 #[derive(Debug)]
 pub(crate) struct Renamed {
     pub(crate) from: PathBuf,
     pub(crate) to: PathBuf,
-    /// What there was below the folder at that moment, by the names from before.
+    /// The nodes below the folder at that moment, by their earlier names.
     nodes: BTreeMap<PathBuf, Node>,
 }
 
-/// What became of a folder.
+/// History of a folder.
 pub(crate) struct Trace {
     root: PathBuf,
     nodes: BTreeMap<PathBuf, Node>,
@@ -40,21 +40,21 @@ pub(crate) struct Trace {
     pub(crate) renames: Vec<Renamed>,
 }
 
-/// How far a file that is written from its beginning to its end was read from the disk.
+/// Progress of a file that is written from start to end and then read back from the disk.
 #[derive(Debug, Default)]
 struct Back {
-    /// How much was written, and when that was.
+    /// Ends of the writes, with their moments.
     written: Vec<(usize, u64)>,
-    /// So much of it is on the disk,
+    /// Bytes that are durable.
     durable: u64,
-    /// and so much of that was dropped from memory since,
+    /// Durable bytes that were dropped from memory since.
     forgotten: u64,
-    /// and so much of that was read since.
+    /// Dropped bytes that were read since.
     read: u64,
 }
 
 impl Back {
-    /// One call that has ended.
+    /// Applies one completed call.
     fn apply(&mut self, since: usize, at: usize, name: &str, arguments: &str, result: &str) {
         let number =
             |text: &str| text.trim_end_matches(')').parse::<u64>().unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -81,7 +81,7 @@ impl Back {
         self.durable = before.map_or(0, |(_, total)| *total);
     }
 
-    /// What is dropped before it is on the disk stays in memory.
+    /// Notes dropped bytes. Bytes that are not durable stay in memory.
     fn forgot(&mut self, from: u64, length: u64) {
         let end = if length == 0 { self.durable } else { from + length };
         if from <= self.read && end <= self.durable {
@@ -97,7 +97,7 @@ impl Back {
 }
 
 impl Trace {
-    /// Of what was done below this folder, which was empty.
+    /// Reads the trace of the calls below this folder, which was empty.
     pub(crate) fn read(root: &Path, text: &str) -> Self {
         let mut trace = Self { root: root.to_owned(), nodes: BTreeMap::new(), backs: BTreeMap::new(), renames: vec![] };
         trace.nodes.insert(root.to_owned(), Node::default());
@@ -106,7 +106,7 @@ impl Trace {
             let (pid, call) = line.split_once(' ').unwrap_or_else(|| panic!("no line of strace's: {line}"));
             let call = call.trim_start();
             if let Some(begun) = call.strip_suffix(" <unfinished ...>") {
-                // From here on it may have written.
+                // From here on the call may have written.
                 trace.apply(at, at, &format!("{begun}) = 0"), true);
                 unfinished.insert(pid, (at, begun));
             } else if let Some(rest) = call.strip_prefix("<... ") {
@@ -120,7 +120,7 @@ impl Trace {
         trace
     }
 
-    /// One call. `only_begun`: nobody knows yet what comes of it.
+    /// Applies one call. `only_begun`: its result is not known yet.
     fn apply(&mut self, since: usize, at: usize, text: &str, only_begun: bool) {
         let Some((name, arguments)) = text.split_once('(') else { return };
         // Signals and ends of processes.
@@ -177,7 +177,7 @@ impl Trace {
         }
     }
 
-    /// How many bytes of each file were read from the disk, by the names that the files had then.
+    /// Number of bytes of each file that were read from the disk, by the file's name at that time.
     pub(crate) fn read_back(&self) -> Vec<(&Path, u64)> {
         self.backs.iter().filter(|(_, back)| back.read > 0).map(|(path, back)| (&**path, back.read)).collect()
     }
@@ -206,38 +206,38 @@ impl Trace {
             if path == from {
                 node.named = at;
             }
-            // `join` of nothing would add a slash.
+            // `join` with an empty path would add a slash.
             let below = path.strip_prefix(from).unwrap().components();
             self.nodes.insert(to.components().chain(below).collect(), node);
         }
     }
 
-    /// The rename that put something here: of several the last.
+    /// The last rename to this path.
     pub(crate) fn rename_to(&self, path: &Path) -> &Renamed {
         let found = self.renames.iter().rev().find(|renamed| renamed.to == path);
         found.unwrap_or_else(|| panic!("nothing was renamed to {}: {:?}", path.display(), self.renames))
     }
 
-    /// What a power cut after the end could take of a file's or a folder's way from the root on.
+    /// Parts of the path of a file or folder, from the root on, that a power cut after the end could lose.
     pub(crate) fn lost(&self, path: &Path) -> Vec<String> {
         lost_on_the_way(&self.nodes, &self.root, path)
     }
 }
 
 impl Renamed {
-    /// What of the renamed thing itself was not safe yet: its content, and everything below it with the names in it.
+    /// Parts of the renamed node that were not durable yet: its contents, and everything below it with the names in it.
     pub(crate) fn unsafe_in_it(&self) -> Vec<String> {
         let below = self.nodes.iter().filter(|(path, _)| path.starts_with(&self.from));
         below.filter_map(|(path, node)| what_is_lost(&self.nodes, path, node, *path == self.from)).collect()
     }
 
-    /// The names below the renamed thing.
+    /// The names below the renamed node.
     pub(crate) fn holds(&self) -> Vec<String> {
         let below = self.nodes.keys().filter_map(|path| path.strip_prefix(&self.from).ok());
         below.map(|path| path.to_str().unwrap().to_owned()).filter(|path| !path.is_empty()).collect()
     }
 
-    /// What a power cut at that moment could have taken of something else's way from the root on.
+    /// Parts of another node's path, from the root on, that a power cut at that moment could lose.
     pub(crate) fn lost_before(&self, root: &Path, path: &Path) -> Vec<String> {
         lost_on_the_way(&self.nodes, root, path)
     }
@@ -262,7 +262,7 @@ fn what_is_lost(
     name_does_not_count: bool,
 ) -> Option<String> {
     let is_folder = nodes.keys().any(|other| other.parent() == Some(path));
-    // A folder's own content is the names in it, and each of them is looked at.
+    // A folder's own contents are its names, and each of them is checked.
     if !is_folder && node.synced <= node.changed {
         return Some(format!("content of {}", path.display()));
     }
@@ -270,7 +270,7 @@ fn what_is_lost(
     (!name_does_not_count && folder.synced <= node.named).then(|| format!("name of {}", path.display()))
 }
 
-/// The path of the n-th descriptor, as `-y` shows them.
+/// Path of the n-th descriptor, as strace's `-y` prints it.
 fn opened(text: &str, n: usize) -> PathBuf {
     let mut descriptors = text.split(", ").filter_map(|argument| {
         let (number, path) = argument.split_once('<')?;
@@ -280,7 +280,7 @@ fn opened(text: &str, n: usize) -> PathBuf {
     descriptors.nth(n).unwrap_or_default()
 }
 
-/// The paths that a call names, each from the folder that goes with it.
+/// Paths in a call's arguments, each resolved from its folder.
 fn named(arguments: &str) -> Vec<PathBuf> {
     let mut folder = PathBuf::new();
     let mut paths = Vec::new();
@@ -322,12 +322,12 @@ fn a_trace_says_what_a_power_cut_could_take() {
     assert_eq!(without(4).0, lost("name of /v/stage/db"));
     assert_eq!(without(6), (vec![], lost("name of /v/data")));
 
-    // Somebody else's descriptor in the same folder, and a sync that failed, make nothing safe.
+    // A descriptor of another file in the same folder, and a failed sync, make nothing durable.
     let with = |n: usize, line: &str| judge(&[&good[..n], &[line], &good[n + 1..]].concat());
     assert_eq!(with(3, "7 fdatasync(5</v/stage/other>) = 0").0, lost("content of /v/stage/db"));
     assert_eq!(with(3, "7 fdatasync(5</v/stage/db>) = -1 EIO (Input/output error)").0, lost("content of /v/stage/db"));
 
-    // A sync that began before a write ended says nothing of it, whichever ends first.
+    // A sync that started before a write ended does not cover the write, whichever ends first.
     let crossed = |lines: [&str; 4]| judge(&[&good[..2], &lines, &good[4..]].concat()).0;
     let (write, wrote) = ("7 write(5</v/stage/db>, \"x\", 1 <unfinished ...>", "7 <... write resumed>) = 1");
     let (sync, synced) = ("8 fsync(5</v/stage/db> <unfinished ...>", "8 <... fsync resumed>) = 0");
@@ -336,7 +336,7 @@ fn a_trace_says_what_a_power_cut_could_take() {
         assert_eq!(crossed(order), lost("content of /v/stage/db"), "{order:?}");
     }
 
-    // strace pads a short line in front of its result.
+    // strace pads a short line before its result.
     let (rename, renamed) = ("7 rename(\"/v/stage\", \"/v/data\" <unfinished ...>", "7 <... rename resumed>)      = 0");
     assert_eq!(judge(&[&good[..5], &[rename, renamed], &good[6..]].concat()), (vec![], vec![]));
 
@@ -360,7 +360,7 @@ fn a_trace_says_what_was_read_from_the_disk() {
     assert_eq!(judge(&[write, sync, to_the_end, read]), 8);
     let more = ["8 fadvise64(5</v/db>, 8, 8, POSIX_FADV_DONTNEED) = 0", "8 pread64(5</v/db>, \"y\", 512, 8) = 8"];
     assert_eq!(judge(&[write, sync, forget, read, write, sync, more[0], more[1]]), 16);
-    // Out of memory, or something else than what is there in the end.
+    // From memory, or of other bytes than the final ones.
     for wrong in [
         &[write, sync, read][..],
         &[write, forget, read],

@@ -1,8 +1,8 @@
-//! What a request to the API server is about, read from its method, path and body. Decides nothing about it.
+//! Verb and object of a request to the API server, read from its method, path and body. Decides nothing about the request.
 
 use serde_json::Value;
 
-/// What is asked for, in the words of Kubernetes' access rules; `Apply` is a server-side apply.
+/// Verb of a request, in the words of Kubernetes' access rules; `Apply` is a server-side apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     Get,
@@ -19,15 +19,15 @@ pub enum Verb {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     pub verb: Verb,
-    /// Empty for the core group and for what is no resource.
+    /// Empty for the core group and for paths that are no resource.
     pub group: String,
-    /// In the plural; empty for what is no resource.
+    /// In the plural; empty for paths that are no resource.
     pub resource: String,
     pub subresource: Option<String>,
     pub namespace: Option<String>,
-    /// For a create: the one in the body.
+    /// For a create: the name in the body.
     pub name: Option<String>,
-    /// The how-manieth write it is, where it counts as one.
+    /// Ordinal number of the write, where the request counts as a write.
     pub nth_write: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ impl Call {
         let _version = parts.next();
         let rest: Vec<String> = parts.collect();
         let (namespace, rest) = match rest.as_slice() {
-            // A namespace by itself is a resource like others.
+            // The namespace object itself is a resource like others.
             [word, namespace, rest @ ..] if word == "namespaces" && !rest.is_empty() => {
                 (Some(namespace.clone()), rest.to_vec())
             }
@@ -65,22 +65,22 @@ impl Call {
         Self { verb, group, resource, subresource, namespace, name, nth_write: None }
     }
 
-    /// Whether it changes something that counts: Events are a courtesy, and Leases are renewed all day.
+    /// Whether the request is a write that counts. Events are best effort, and the operator renews Leases all the time.
     pub fn is_write(&self) -> bool {
         !matches!(self.verb, Verb::Get | Verb::List | Verb::Watch) && !self.is_aside()
     }
 
-    /// Whether it is about Events or Leases.
+    /// Whether the request concerns Events or Leases.
     pub fn is_aside(&self) -> bool {
         self.resource == "events" || self.resource == "leases"
     }
 
-    /// Whether it is this, on the resource itself and not on a part of it.
+    /// Whether the request has this verb and concerns this resource itself, not a subresource.
     pub fn is(&self, verb: Verb, resource: &str) -> bool {
         self.verb == verb && self.resource == resource && self.subresource.is_none()
     }
 
-    /// What tells an object from all others.
+    /// Identity of an object among all objects.
     pub fn key(&self) -> String {
         let part = |part: &Option<String>| part.clone().unwrap_or_default();
         format!("{}/{}/{}/{}", self.group, self.resource, part(&self.namespace), part(&self.name))
@@ -101,7 +101,7 @@ fn name_in(body: &[u8]) -> Option<String> {
     whole.or_else(|| meta["generateName"].as_str().map(|prefix| format!("{prefix}*")))
 }
 
-/// Whether requests are read as they should be.
+/// Checks that requests are read correctly.
 pub fn check() -> Result<(), String> {
     let read = |method, path, query, kind, body: &str| {
         let call = Call::read(method, path, query, kind, body.as_bytes());

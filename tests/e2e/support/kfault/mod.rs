@@ -1,8 +1,8 @@
-//! A proxy between an operator and the real API server that gives trouble by rules.
+//! A proxy between an operator and the real API server that injects faults by rules.
 //!
-//! It forwards the caller's own token, so that rights are judged as ever, and adds nothing of its own: every answer is
-//! the API server's or one that an API server may give. It runs on a thread of its own, so that a busy story does not
-//! hold up the operator.
+//! It forwards the caller's own token, so that the API server judges the caller's rights, and adds nothing of its own: every answer
+//! is the API server's or one that an API server may give. It runs on a thread of its own, so that a busy story does not delay the
+//! operator.
 
 pub mod call;
 pub mod rule;
@@ -24,19 +24,19 @@ pub use stream::Cut;
 
 use super::env::Env;
 
-/// A write that went through, and what came of it.
+/// A write that reached the API server, and its result.
 #[derive(Clone, Debug)]
 pub struct Write {
     pub call: Call,
-    /// The API server's answer, whatever the caller was told.
+    /// The API server's answer, whatever answer the caller got.
     pub code: u16,
     /// Whether it changed the object.
     pub effective: bool,
 }
 
-/// The proxy; it ends when this is dropped.
+/// The proxy; dropping it ends it.
 pub struct Kfault {
-    /// What the operator's kubeconfig points at.
+    /// Server address for the operator's kubeconfig.
     pub url: String,
     shared: Arc<Shared>,
     stop: Option<oneshot::Sender<()>>,
@@ -55,7 +55,7 @@ struct State {
     calls: u64,
     writes_begun: u64,
     writes: Vec<Write>,
-    /// The newest version the caller was shown of each object.
+    /// The newest version of each object that the caller got.
     versions: BTreeMap<String, String>,
     watches: Vec<(Call, mpsc::UnboundedSender<Cut>)>,
 }
@@ -67,7 +67,7 @@ impl Shared {
 }
 
 impl Kfault {
-    /// Starts it on a free port of the loopback, without rules.
+    /// Starts the proxy on a free port of the loopback, without rules.
     pub async fn start(env: &Env) -> Result<Self> {
         let (told, ready) = oneshot::channel();
         let (stop, stopped) = oneshot::channel();
@@ -94,26 +94,26 @@ impl Kfault {
         Ok(Self { url: format!("http://{address}"), shared, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Adds a rule behind those there are.
+    /// Adds a rule after the existing rules.
     pub fn add(&self, rule: Rule) {
         let mut state = self.shared.state();
         state.hits.entry(rule.name).or_default();
         state.rules.push(rule);
     }
 
-    /// Takes every rule away, and counts writes from one again.
+    /// Removes every rule, and restarts the count of writes.
     pub fn clear(&self) {
         let mut state = self.shared.state();
         state.rules.clear();
         state.writes_begun = 0;
     }
 
-    /// Takes the rules of this name away.
+    /// Removes the rules of this name.
     pub fn lift(&self, name: &str) {
         self.shared.state().rules.retain(|rule| rule.name != name);
     }
 
-    /// How often each rule was met, also those that were taken away.
+    /// Number of matches of each rule, removed rules included.
     pub fn hits(&self) -> BTreeMap<&'static str, u64> {
         self.shared.state().hits.clone()
     }
@@ -123,12 +123,12 @@ impl Kfault {
         self.shared.state().calls
     }
 
-    /// Writes that reached the API server so far, in the order they were answered.
+    /// Writes that reached the API server so far, in the order of their answers.
     pub fn writes(&self) -> Vec<Write> {
         self.shared.state().writes.clone()
     }
 
-    /// Ends the watches that run on a resource, or all of them; how many there were.
+    /// Ends the watches that run on a resource, or all of them; returns their number.
     pub fn cut(&self, resource: Option<&str>, cut: Cut) -> usize {
         let mut state = self.shared.state();
         let (hit, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut state.watches)
@@ -152,7 +152,7 @@ impl Drop for Kfault {
 async fn begin(kubeconfig: &std::path::Path) -> Result<(tokio::net::TcpListener, SocketAddr, Arc<Shared>)> {
     let mut config =
         Config::from_custom_kubeconfig(Kubeconfig::read_from(kubeconfig)?, &KubeConfigOptions::default()).await?;
-    // Nobody: whoever calls has to say who they are.
+    // Without credentials: the caller has to present its own.
     config.auth_info = AuthInfo::default();
     config.default_retry = false;
     let shared = Shared { upstream: Client::try_from(config)?, state: Mutex::default() };

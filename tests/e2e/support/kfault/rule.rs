@@ -1,4 +1,4 @@
-//! Rules: which call meets which trouble. Decides nothing about how trouble is made.
+//! Rules: which call meets which fault. Decides nothing about the way of a fault.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,35 +8,35 @@ use tokio::sync::watch;
 
 use super::call::Call;
 
-/// Something to do to the operator, from the proxy's thread.
+/// An action on the operator, run in the proxy's thread.
 pub type Blow = Arc<dyn Fn() + Send + Sync>;
 
-/// What a call meets. All of it is what a healthy API server, its load balancer or a network may do.
+/// The fault that a call meets. A healthy API server, its load balancer or a network may cause each of them.
 #[derive(Clone)]
 pub enum Fault {
-    /// It is not carried out, and answered with this code.
+    /// The call is not carried out, and answered with this code.
     Refuse {
         code: u16,
-        /// Seconds that the caller is asked to wait.
+        /// Delay that the answer requests, in seconds.
         retry_after: Option<u32>,
     },
-    /// It is carried out, and answered with 504.
+    /// The call is carried out, and answered with 504.
     AnswerTooLate,
-    /// It is carried out, and the connection breaks before the answer.
+    /// The call is carried out, and the connection breaks before the answer.
     LoseAnswer,
-    /// It is carried out later.
+    /// The call is carried out later.
     Delay(Duration),
-    /// It is carried out when the test says so, whether the caller still waits or not.
+    /// The call is carried out when the test releases it, whether the caller still waits or not.
     Hold(Hold),
-    /// The blow falls, and the call is not carried out.
+    /// The blow is run, and the call is not carried out.
     KillBefore(Blow),
-    /// The call is carried out, the blow falls, and nobody hears the answer.
+    /// The call is carried out, the blow is run, and the caller gets no answer.
     KillAfterCommit(Blow),
 }
 
-/// Which calls, how often, and what they meet. The first rule that matches a call is the one that counts.
+/// The matching calls, their number, and their fault. The first rule that matches a call counts.
 pub struct Rule {
-    /// For people, and for [`super::Kfault::hits`].
+    /// For messages, and for [`super::Kfault::hits`].
     pub name: &'static str,
     when: Box<dyn FnMut(&Call) -> bool + Send>,
     left: Option<u64>,
@@ -44,17 +44,17 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Every call of which `when` says yes.
+    /// Matches every call that `when` accepts.
     pub fn new(name: &'static str, fault: Fault, when: impl FnMut(&Call) -> bool + Send + 'static) -> Self {
         Self { name, when: Box::new(when), left: None, fault }
     }
 
-    /// The first one alone.
+    /// Limits the rule to its first match.
     pub fn once(self) -> Self {
         Self { left: Some(1), ..self }
     }
 
-    /// The n-th write, counted from one.
+    /// Matches the n-th write, counted from one.
     pub fn at_write(name: &'static str, n: u64, fault: Fault) -> Self {
         Self::new(name, fault, move |call| call.nth_write == Some(n)).once()
     }
@@ -68,7 +68,7 @@ impl Rule {
     }
 }
 
-/// A call that is held back: it has left its sender and has not arrived.
+/// A call that is held: it has left its sender and has not arrived at the API server.
 #[derive(Clone, Debug)]
 pub struct Hold {
     arrived: watch::Sender<Option<Call>>,
@@ -77,7 +77,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Nothing is held yet.
+    /// Creates a hold without a call.
     pub fn new() -> Self {
         Self {
             arrived: watch::Sender::new(None),
@@ -91,7 +91,7 @@ impl Hold {
         reached(&self.arrived, patience).await.context("no call came that was to be held")
     }
 
-    /// Lets it arrive; the code it is answered with.
+    /// Lets the held call arrive; returns the code of its answer.
     pub async fn release(&self, patience: Duration) -> Result<u16> {
         self.released.send_replace(true);
         reached(&self.answered, patience).await.context("the held call was not answered")
@@ -99,7 +99,7 @@ impl Hold {
 
     pub(super) async fn wait(&self, call: &Call) {
         self.arrived.send_replace(Some(call.clone()));
-        // Its own sender lives as long as this does.
+        // The sender is a field of `self`, so the wait does not end with an error.
         let _ = self.released.subscribe().wait_for(|released| *released).await;
     }
 

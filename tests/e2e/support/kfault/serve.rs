@@ -1,4 +1,4 @@
-//! One request on its way: read, matched, forwarded, answered. Which trouble it meets is the rules' to say.
+//! One request on its way: read, matched, forwarded, answered. The rules decide which fault the request meets.
 
 use std::io;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use super::call::{Call, Verb};
 use super::rule::Fault;
 use super::{Shared, Write, stream as frames};
 
-/// More than any list of a test namespace.
+/// Limit of a body: larger than any list of a test namespace.
 const MOST: usize = 64 << 20;
 
-/// What a caller says that the API server has to hear. No encodings: frames are read on their way.
+/// Headers of the caller that the API server needs. No encodings: the proxy reads frames on their way.
 const FORWARDED: [HeaderName; 4] = [header::AUTHORIZATION, header::ACCEPT, header::CONTENT_TYPE, header::USER_AGENT];
 
 pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) -> io::Result<()> {
@@ -29,7 +29,7 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) -> io::Res
 }
 
 async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
-    // A task of its own: what was sent arrives, also when its sender is gone by then.
+    // A task of its own: a sent request arrives even if its sender is gone by then.
     let carried = tokio::spawn(async move { carry(&shared, request).await });
     match carried.await {
         Ok(Ok(response)) => response,
@@ -78,7 +78,7 @@ async fn carry(shared: &Arc<Shared>, request: Request) -> Result<Response<Body>>
 }
 
 impl Shared {
-    /// Counts the call and finds the rule it meets.
+    /// Counts the call and returns the fault of the rule that matches it.
     fn strike(&self, call: &mut Call) -> Option<Fault> {
         let mut state = self.state();
         state.calls += 1;
@@ -124,7 +124,7 @@ impl Shared {
         Ok(response.body(Body::from(body))?)
     }
 
-    /// Notes what the caller will have seen, and what came of a write.
+    /// Notes the versions that the caller sees, and the result of a write.
     fn note(&self, call: &Call, code: StatusCode, body: &[u8], before: Option<&str>) {
         let answer: Value = serde_json::from_slice(body).unwrap_or_default();
         if code.is_success() {
@@ -135,7 +135,7 @@ impl Shared {
         }
         if call.is_write() {
             let after = answer["metadata"]["resourceVersion"].as_str();
-            // An answer without a version is that of a deletion.
+            // The answer to a deletion has no version.
             let effective = code.is_success() && (after.is_none() || after != before);
             self.state().writes.push(Write { call: call.clone(), code: code.as_u16(), effective });
         }
@@ -154,7 +154,7 @@ impl Shared {
     }
 }
 
-/// An answer like the API server's own.
+/// An answer in the form of the API server's own.
 fn status(code: u16, message: &str, retry_after: Option<u32>) -> Response<Body> {
     let reason = match code {
         409 => "Conflict",
@@ -175,7 +175,7 @@ fn status(code: u16, message: &str, retry_after: Option<u32>) -> Response<Body> 
     response
 }
 
-/// A connection that breaks where an answer should come.
+/// A connection that breaks in place of an answer.
 fn broken() -> Response<Body> {
     let end = stream::iter([Err::<Bytes, io::Error>(io::ErrorKind::ConnectionReset.into())]);
     Response::new(Body::from_stream(end))

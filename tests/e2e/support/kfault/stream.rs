@@ -1,4 +1,4 @@
-//! A watch on its way through: frame by frame, until the API server ends it or the test cuts it.
+//! A watch on its way through the proxy: frame by frame, until the API server ends it or the test cuts it.
 
 use std::io;
 
@@ -7,12 +7,12 @@ use futures::StreamExt;
 use futures::stream;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// How a watch ends early.
+/// Early end of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// The connection breaks within a frame.
     MidFrame,
-    /// 410: the version it stands at is too old, so everything has to be listed again.
+    /// 410: the version of the watch is too old, so the client has to list again.
     Gone,
 }
 
@@ -38,7 +38,7 @@ struct Watch<F> {
     seen: F,
 }
 
-/// The same watch, which tells each whole frame to `seen` and ends when told to.
+/// The same watch; it passes each whole frame to `seen` and ends at a cut.
 pub fn cuttable(body: Body, cuts: UnboundedReceiver<Cut>, seen: impl Fn(&[u8]) + Send + 'static) -> Body {
     let watch = Watch { source: body.into_data_stream(), buffer: vec![], cuts, after: After::Goes, seen };
     Body::from_stream(stream::unfold(watch, |mut watch| async move { watch.next().await.map(|item| (item, watch)) }))

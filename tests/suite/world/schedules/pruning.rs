@@ -1,4 +1,4 @@
-//! Retention in the small world: what the agent of a Job `prune` does in the store, and what people say of it.
+//! Retention in the small world: the effect of a Job `prune` on the store, and the actions of people.
 
 use holdfast::api::schedule::Retention;
 use snapshot_agent::contract::{Announced, LockedPile, Policy, PruneReport, Stopped};
@@ -7,7 +7,7 @@ use snapshot_agent::retention::{Candidate, Entry, Sight, Untouched, find_stop, j
 use super::*;
 
 impl World {
-    /// What `agent prune` does with what lies in the store.
+    /// Applies `agent prune` to the snapshots in the store.
     pub(super) fn prune(&mut self, job: &Job, mark_fits: bool) -> PruneReport {
         let name = meta::name(&job.metadata).to_owned();
         let trouble = |class: ExitClass, origin| FailedReport {
@@ -103,7 +103,7 @@ impl World {
         self.changed();
     }
 
-    /// `kubectl annotate`: the newest snapshot has few keys, and this is meant.
+    /// `kubectl annotate`: a person accepts that the newest snapshot has few keys.
     pub fn accept_anomaly(&mut self) {
         let newest = self.stored.last().unwrap().key.clone();
         let annotations = self.schedule.as_mut().unwrap().metadata.annotations.get_or_insert_default();
@@ -111,7 +111,7 @@ impl World {
         self.changed();
     }
 
-    /// A person holds the oldest recorded snapshot.
+    /// A person holds the oldest recorded snapshot, or releases it.
     pub fn hold_oldest(&mut self, hold: bool) {
         let oldest = self.stored.first().unwrap().uid.clone();
         let of_run = |s: &&mut EtcdSnapshot| s.spec.run.as_ref().is_some_and(|run| run.uid == oldest);
@@ -121,7 +121,7 @@ impl World {
         self.snapshots.insert(meta::name(&record.metadata).to_owned(), record);
     }
 
-    /// Another cluster of the namespace restores the oldest snapshot, or has done so.
+    /// Another cluster of the namespace starts to restore the oldest snapshot, or has ended that.
     pub fn restore_oldest_elsewhere(&mut self, begins: bool) {
         self.restoring_elsewhere.clear();
         if begins {
@@ -130,7 +130,7 @@ impl World {
         self.changed();
     }
 
-    /// S3 locks the oldest snapshot by legal hold, or no more.
+    /// S3 sets a legal hold on the oldest snapshot, or removes it.
     pub fn lock_oldest(&mut self, lock: bool) {
         self.locked.clear();
         if lock {
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// What the store holds, and what the status says of the retention.
+    /// Logs the snapshots in the store, and the retention in the status.
     pub fn show_retention(&mut self) {
         let Some(status) = self.schedule.as_ref().and_then(|s| s.status.clone()) else { return };
         let announced = status.announced.map_or(0, |pile| pile.count);

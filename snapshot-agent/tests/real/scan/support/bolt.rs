@@ -1,4 +1,4 @@
-//! Makes small bbolt files, sound ones and others, without etcd.
+//! Writes small bbolt files, sound and broken, without etcd.
 
 #![allow(dead_code, clippy::cast_possible_truncation, reason = "tests know their numbers")]
 
@@ -41,7 +41,7 @@ pub(crate) fn header(id: u64, flags: u16, count: usize, overflow: u32) -> Vec<u8
     out
 }
 
-/// A leaf's content behind its header.
+/// A leaf's body behind its header.
 pub(crate) fn leaf_body(entries: &[Entry], flags: u32) -> Vec<u8> {
     let (mut table, mut data) = (Vec::<u8>::new(), Vec::<u8>::new());
     for (i, (key, value)) in entries.iter().enumerate() {
@@ -78,7 +78,7 @@ impl Bolt {
         (self.bytes.len() / self.size) as u64
     }
 
-    /// Adds a page and says which.
+    /// Adds a page and returns its number.
     pub(crate) fn page(&mut self, flags: u16, count: usize, body: &[u8]) -> u64 {
         let id = self.pages();
         let span = (16 + body.len()).div_ceil(self.size);
@@ -95,7 +95,7 @@ impl Bolt {
         self.bytes.extend(page);
     }
 
-    /// Adds a bucket's tree and gives its root; `junk` runs between its pages.
+    /// Adds a bucket's tree and returns its root; `junk` runs between its pages.
     pub(crate) fn tree(&mut self, entries: &[Entry], mut junk: impl FnMut(&mut Self)) -> u64 {
         let mut level = Vec::new();
         let mut rest = entries;

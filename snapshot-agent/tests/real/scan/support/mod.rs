@@ -1,4 +1,4 @@
-//! Real etcd servers in temporary folders, on loopback, ended by their handle.
+//! Real etcd servers in temporary folders, on loopback; dropping the handle ends the server.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_in_result, clippy::cast_possible_truncation, reason = "tests end by panicking")]
@@ -18,10 +18,10 @@ use snapshot_agent::scan::{HashKv, NoHashKv, Options, Proven, Reader, Scan, Scan
 
 pub(crate) const BUDGET: usize = 96 << 20;
 
-/// Every minor of etcd: by its newest patch, and by about the oldest one that is safe to run.
+/// Every minor of etcd: its newest patch, and about the oldest patch that is safe to run.
 pub(crate) const LINES: [&str; 6] = ["3.5", "3.5.27", "3.6", "3.6.11", "3.7", "3.7.1"];
 
-/// The minor that a line of releases is of.
+/// The minor of a line of releases.
 pub(crate) fn minor(line: &str) -> &str {
     line.match_indices('.').nth(1).map_or(line, |(end, _)| &line[..end])
 }
@@ -106,7 +106,7 @@ impl Server {
         server
     }
 
-    /// On a data directory that somebody has made for the member `m1` with this port for its peers.
+    /// Starts a server on a prepared data directory, for the member `m1` with this peer port.
     pub(crate) fn on(line: &str, data: &Path, peer: u16, user: Option<&str>, args: &[&str]) -> Self {
         let mut server = Self {
             bin: folder(line),
@@ -148,7 +148,7 @@ impl Server {
         self.child = Some(child);
         let began = Instant::now();
         let ready = |server: &Self| match server.user {
-            // Its status is for those who have logged in, and it is not well while there is an alarm.
+            // Its status requires a login, and its health fails while an alarm stands.
             Some(_) => server.tries(&["get", "x"]).is_ok(),
             None => server
                 .try_post("/v3/maintenance/status", &json!({}))
@@ -174,7 +174,7 @@ impl Server {
         }
     }
 
-    /// Over etcd's JSON gateway.
+    /// Posts to etcd's JSON gateway; `None` for a refusal.
     pub(crate) fn try_post(&self, path: &str, body: &Value) -> Option<Value> {
         let body = body.to_string();
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
@@ -217,7 +217,7 @@ impl Server {
         json!({"requestPut": {"key": base64(key), "value": base64(value)}})
     }
 
-    /// Asks for a compaction, and waits until it is done.
+    /// Requests a compaction, and waits until it is done.
     pub(crate) fn compact(&self, revision: i64) {
         self.post("/v3/kv/compaction", &json!({"revision": revision.to_string(), "physical": true}));
     }
@@ -230,19 +230,19 @@ impl Server {
         self.tries(args).unwrap()
     }
 
-    /// The same for what may fail.
+    /// Runs etcdctl; `Err` for a failure.
     pub(crate) fn tries(&self, args: &[&str]) -> Result<String, String> {
         let endpoint = self.endpoint();
-        // A busy machine takes its time; a login has only what a connection has.
+        // A busy machine may be slow; a login has the timeout of the dial.
         let mut all = vec![endpoint.as_str(), "--command-timeout=60s", "--dial-timeout=60s"];
         let user = self.user.as_ref().map(|user| format!("--user={user}"));
         all.extend(user.as_deref());
         all.extend(args);
-        // Of the newest patch: not every older one's is to be had.
+        // etcdctl of the newest patch: not every older patch has one.
         run(&folder(minor(&self.line)).join("etcdctl"), &all)
     }
 
-    /// What the server says for HashKV at a revision (0: the newest).
+    /// The server's HashKV at a revision (0: the newest).
     pub(crate) fn hash_kv(&self, revision: i64) -> HashKv {
         let answer = self.ctl(&["endpoint", "hashkv", "-w", "json", &format!("--rev={revision}")]);
         let answer: Value = serde_json::from_str(&answer).unwrap();
@@ -266,7 +266,7 @@ impl Server {
         (path, bytes)
     }
 
-    /// Saves a snapshot and compares what we say with what the server and etcdutl say.
+    /// Saves a snapshot and compares the scan's facts with those of the server and etcdutl.
     pub(crate) fn check(&mut self) -> Checked {
         let (path, bytes) = self.save();
         let proven = both_ways(&bytes);
@@ -335,7 +335,7 @@ pub(crate) fn reader(bytes: &[u8]) -> Reader<&[u8]> {
     Reader::open(bytes, bytes.len() as u64, BUDGET).unwrap()
 }
 
-/// Streams in several cuttings and reads at random: all must say the same.
+/// Scans a stream in several cuttings, and by random access: all results must be equal.
 pub(crate) fn both_ways(bytes: &[u8]) -> Proven {
     let mut reader = reader(bytes);
     let compact = reader.compact_revision().unwrap();
@@ -386,11 +386,11 @@ pub(crate) fn compare_with_etcdutl(path: &Path, proven: &Proven, bin: &Path) {
     assert_eq!(status["revision"].as_i64(), Some(last));
     assert_eq!(status["totalSize"].as_u64(), Some(proven.pages * u64::from(proven.page_size)));
     assert_eq!(status["version"].as_str().unwrap_or_default(), proven.storage_version.as_deref().unwrap_or_default());
-    // It opens the file for writing.
+    // etcdutl opens the file for writing.
     let copy = path.with_extension("copy");
     std::fs::write(&copy, &bytes[..bytes.len() - 32]).unwrap();
     let hash = match run(&bin.join("etcdutl"), &["hashkv", copy.to_str().unwrap(), "-w", "json"]) {
-        // Where a key hangs on a lease.
+        // Where a key has a lease.
         Err(error) if error.contains("no lessor to attach lease") => return,
         hash => hash.unwrap(),
     };

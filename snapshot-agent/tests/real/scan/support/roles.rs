@@ -1,16 +1,16 @@
-//! What each byte of a sound database is for: a bbolt reader of its own, that trusts and panics.
+//! The role of each byte of a sound database: a bbolt reader of its own, which trusts the file and panics on errors.
 
 use std::collections::HashMap;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Role {
-    /// No page that is in use.
+    /// A page that is not in use.
     Free,
     /// A page's end, behind its last element.
     Padding,
-    /// The meta page that counts. Without it the older one does, which in a snapshot says the same.
+    /// The meta page that counts. Without it the older one counts, which is equal in a snapshot.
     NewerMeta,
-    /// The meta page that would only count without the newer one.
+    /// The meta page that would count only without the newer one.
     OlderMeta,
     /// Headers, elements, branch keys, bucket headers, names of buckets.
     Structure,
@@ -18,7 +18,7 @@ pub(crate) enum Role {
     Sequence,
     /// A record that HashKV covers.
     Covered,
-    /// A record that HashKV leaves out.
+    /// A record that HashKV omits.
     LeftOut,
     /// The name of a bucket other than `key`, or of an entry in one.
     OtherName,
@@ -34,7 +34,7 @@ pub(crate) struct Map<'a> {
     bytes: &'a [u8],
     size: usize,
     pub(crate) roles: Vec<Role>,
-    /// Records of `key`: where, revision, tombstone, key.
+    /// Records of `key`: offsets, revision, tombstone, key.
     records: Vec<(usize, usize, u64, bool, Vec<u8>)>,
 }
 
