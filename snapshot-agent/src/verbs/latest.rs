@@ -1,10 +1,10 @@
-//! `agent latest`: which snapshot "the newest one of this cluster" is.
+//! `agent latest`: finds the newest snapshot of a cluster.
 //!
-//! It decides by what manifests say. A cluster that was made anew under the same name begins at revision 1 again, and its
-//! first, empty snapshot must not take the place of the data that somebody wants back: so where a store holds several
-//! lineages, the search refuses and lists them, and reads the one that a person names. In a lineage the time counts, as
-//! long as no revision speaks against it. A manifest that this version cannot read is never a reason to take an older
-//! snapshot (I2). It changes nothing; a restore then gets the key and the hash.
+//! This file decides by the manifests. A cluster that was recreated under the same name starts at revision 1 again, and its
+//! first, empty snapshot must not replace the data that a user wants back. So if a store holds several lineages, the search
+//! refuses and lists them, and reads the lineage that the user names. In a lineage the newest time wins, as long as no revision
+//! contradicts. A manifest that this version cannot read is never a reason for an older snapshot (I2). The verb writes nothing;
+//! a restore then gets the key and the hash.
 
 mod lineage;
 
@@ -17,7 +17,7 @@ use crate::store::{self, Store};
 use crate::util::interrupt::Interrupt;
 use lineage::Lineage;
 
-/// Lineages, or other clusters, that a message lists.
+/// Maximum number of lineages, or other clusters, in a message.
 const MAX_CLUSTERS: usize = 8;
 
 /// Finds the newest complete snapshot.
@@ -49,7 +49,7 @@ async fn find(store: &Store, request: &LatestRequest) -> Result<LatestReport> {
     the_one(found, &place, lineage.as_deref())?.newest(store, &place).await
 }
 
-/// No save of a cluster of this name was ever begun here: a restore under a new name has to say the old one.
+/// Returns the error for a cluster without saves: for a restore under a new name the request has to name the old cluster.
 async fn nothing_of(store: &Store, request: &LatestRequest, place: &Folder) -> Result<Error> {
     let LatestRequest { namespace, cluster, .. } = request;
     let beside = match place.parent() {
@@ -67,7 +67,7 @@ async fn nothing_of(store: &Store, request: &LatestRequest, place: &Folder) -> R
     )))
 }
 
-/// The only lineage that holds a snapshot. Of several, a person chooses one (I2).
+/// Returns the only lineage with a snapshot. With several, a user chooses (I2).
 fn the_one(mut found: Vec<Lineage>, place: &str, wanted: Option<&str>) -> Result<Lineage> {
     found.retain(Lineage::holds_something);
     if found.len() > 1 {
