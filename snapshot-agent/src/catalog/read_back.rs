@@ -1,9 +1,8 @@
 //! Reads a stored object back and compares it with what was sent.
 //!
-//! It decides nothing but equality: a store that keeps something else than it was given is found out before a manifest
-//! calls it a snapshot. Against damage a checksum of 64 bits is as good as a long hash, and costs a tenth; against a store
-//! that means to deceive neither helps here: it may give back one thing now and another one later, and for that the
-//! manifest has a sha256.
+//! This file decides equality only: it detects a store that keeps other bytes than it received, before a manifest is written.
+//! Against damage a 64-bit checksum is as good as a long hash and costs a tenth. Against a malicious store neither helps here,
+//! because the store may return other bytes later; for that the manifest holds a sha256.
 
 use std::time::Duration;
 
@@ -18,8 +17,8 @@ use crate::store::fingerprint::Fingerprint;
 use crate::store::{Ahead, Stat, Store, Upload};
 use crate::util::progress::Progress;
 
-/// Fails unless the store gives back what was uploaded, which is complete. What was read while it was written is not read
-/// again.
+/// Fails unless the store returns the uploaded bytes. The upload must be complete. Bytes that were read back during the upload
+/// are not read again.
 pub(crate) async fn uploaded(
     store: &Store,
     upload: &Upload,
@@ -29,7 +28,7 @@ pub(crate) async fn uploaded(
 ) -> Result<()> {
     let found = match (upload.given_back(), upload.seen()) {
         (Some(found), _) => found,
-        // The object was looked at when it was complete, and that very one is read.
+        // The upload has the object's metadata from its completion; exactly that object is read.
         (None, Some(stat)) => read(store, key, stat, given, stall).await?,
         (None, None) => read_now(store, key, given, stall).await?,
     };
@@ -40,7 +39,8 @@ pub(crate) async fn uploaded(
         "{}: the store returns {found}, the agent sent {given}; nothing was published",
         store.uri(key)
     ));
-    // Once more, by new connections, before the store is blamed: what is right then was changed on the way back.
+    // Before it blames the store, the agent reads again by new connections: if the bytes are right now, they were changed on
+    // the way.
     tracing::warn!(%error, "reading the object back a second time, by new connections");
     match read_now(&store.anew(), key, given, stall).await {
         Ok(again) if again == given => Ok(()),
@@ -48,7 +48,7 @@ pub(crate) async fn uploaded(
     }
 }
 
-/// Reads what is stored by now.
+/// Reads the stored object.
 async fn read_now(store: &Store, key: &Key, given: Fingerprint, stall: Duration) -> Result<Fingerprint> {
     store.forget(key).await?;
     let stat = store.stat(key).await?;
@@ -61,7 +61,7 @@ async fn read(store: &Store, key: &Key, stat: &Stat, given: Fingerprint, stall: 
     progress.watch(stall, fingerprint(stream)).await
 }
 
-/// Length and checksum of a stream. It is faster than what brings the bytes, so it needs no thread of its own.
+/// Computes length and checksum of a stream. The computation is faster than the download, so it needs no thread.
 async fn fingerprint(mut stream: impl Stream<Item = Result<Bytes>> + Unpin) -> Result<Fingerprint> {
     let (mut crc, mut bytes) = (crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme), 0_u64);
     while let Some(piece) = stream.next().await {
@@ -84,7 +84,7 @@ mod tests {
     use crate::store::Plan;
     use crate::util::clock;
 
-    /// One byte changes after it was written and before the disk was asked for it.
+    /// One byte changes between the write and the read-back.
     #[tokio::test]
     async fn a_folder_whose_disk_gives_back_something_else_is_found_out() {
         let mount = tempfile::tempdir().unwrap();
@@ -105,14 +105,14 @@ mod tests {
             }
             upload.complete().await.unwrap();
             let compared = uploaded(&store, &upload, &key, given, Duration::from_mins(1)).await;
-            // Later, and with nobody who remembers: the same.
+            // A later reading without the upload's memory gives the same result.
             let again = read_now(&store, &key, given, Duration::from_mins(1)).await.unwrap();
             assert_eq!(compared.is_ok(), again == given, "{flipped:?}");
             assert_eq!(compared.err().map(|error| error.class()), flipped.map(|_| ExitClass::Corrupt), "{flipped:?}");
         }
     }
 
-    /// The only file of a folder, when it has so many bytes.
+    /// Returns the only file of a folder, once it has this many bytes.
     async fn wait_for(folder: &std::path::Path, bytes: u64) -> PathBuf {
         let file = fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
         while fs::metadata(&file).unwrap().len() < bytes {
