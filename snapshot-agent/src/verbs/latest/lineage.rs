@@ -24,8 +24,8 @@ const NEIGHBOURS: usize = 32;
 /// quarter of an hour off.
 const MOST_AHEAD: SignedDuration = SignedDuration::from_mins(15);
 
-/// Names that are kept at a time, of however many there are: about a megabyte. Where none of these was ever completed, the
-/// next so many are looked for.
+/// Names in memory at a time, about a megabyte, for any number of folders. If none of these is complete, the search continues
+/// with the names before them.
 const NAMES: usize = 10_000;
 
 /// Maximum number of newer snapshots in a report, each with the reason for which it was passed over.

@@ -3,7 +3,6 @@
 //! This file decides which facts must match before the data is used: the stored bytes with the manifest, and the database's
 //! contents with those at the time of the save. The page scan runs beside the download. Facts that exceeded its memory budget
 //! are compared by reading the file again; the report names the facts that remain uncompared.
-//! memory for is compared by reading the file again, and what cannot be compared even then is told.
 
 #[cfg(test)]
 mod tests;
