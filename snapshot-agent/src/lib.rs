@@ -6,7 +6,7 @@
 //! <prefix>/<namespace>/<cluster>/<lineage>/<time>-<owner8>-<pod8>/
 //!     snapshot.db[.zst|.gz][.age]   the bytes of etcd's snapshot stream, its 32-byte sha256 at the end included
 //!     manifest.json                 written last: its presence means complete
-//!     proofs/<time>-<level>.json    what was found later, one for each verification; the manifest is never changed
+//!     proofs/<time>-<level>.json    the result of each later verification; the manifest never changes
 //!     holds/                        with any object in it, no prune removes the snapshot
 //! ```
 //!
@@ -31,7 +31,7 @@
 //! ```text
 //! 0  contract/ error.rs   requests, reports, exit codes: with format/layout.rs the part that a planner may use
 //! 1  util/                files, memory, time, processes
-//!    net/                 names to addresses, connections, whom TLS trusts
+//!    net/                 names to addresses, connections, trusted CAs
 //! 2  format/              keys, manifest, trailer, compression, encryption
 //! -  retention/           which snapshots a policy keeps; pure, above format/
 //! 3  scan/                the proof: pages, records, HashKV; no I/O

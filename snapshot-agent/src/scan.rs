@@ -11,8 +11,8 @@
 //!
 //! ```text
 //! push ─► stream.rs ─► page.rs ─► summary.rs ─┐
-//!                                             ├─► tree.rs ─► verbs/contents.rs ─► Proven
-//! a local file ─► reader.rs ─► page.rs ───────┘        └───► hashkv.rs ──┘
+//!                                             ├─► tree.rs ─► contents.rs ─► Proven
+//! a local file ─► reader.rs ─► page.rs ───────┘        └───► hashkv.rs ────┘
 //! ```
 //!
 //! Proven: every byte of every record of the bucket `key` that HashKV covers, once the member's HashKV is equal; the shape of

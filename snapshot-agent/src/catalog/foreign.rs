@@ -1,6 +1,6 @@
 //! Resolves a key of the store to a snapshot of Holdfast, or to a snapshot file without a manifest (etcdctl's, another operator's).
 //!
-//! It decides by the store's contents: a folder with a manifest, or an object of exactly this name. The data object of a
+//! This file decides by the store's contents: a folder with a manifest, or an object of exactly this name. The data object of a
 //! snapshot counts as such a file when its manifest is lost or broken. Which proofs a file needs, the verbs decide.
 
 use std::fs::File;

@@ -38,7 +38,7 @@ pub(crate) struct Snapshot {
     pub(crate) sha256: [u8; 32],
     pub(crate) format: Format,
     pub(crate) stored_bytes: u64,
-    /// Whether it is proven and no verification contradicts.
+    /// Whether the snapshot is proven and no verification contradicts.
     pub(crate) proven: bool,
     /// Locks on the manifest. The locks on the data are read at the removal.
     pub(crate) lasting: Lasting,

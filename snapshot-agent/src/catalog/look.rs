@@ -72,7 +72,7 @@ pub(crate) async fn look(store: &Store, folder: &Folder, wanted: impl Fn(&Manife
     }
 }
 
-/// Judges an error: two equal readings condemn the snapshot, any other error says nothing about it. `None`: a removal has
+/// Judges an error: two equal readings condemn the snapshot, any other error proves nothing. `None`: a removal has
 /// started and has deleted the manifest first.
 fn judged(error: Option<Error>) -> Result<Looked> {
     let Some(error) = error else { return Ok(Looked::WithoutManifest) };

@@ -1,4 +1,4 @@
-//! Reads a stored object back and compares it with what was sent.
+//! Reads a stored object back and compares it with the sent bytes.
 //!
 //! This file decides equality only: it detects a store that keeps other bytes than it received, before a manifest is written.
 //! Against damage a 64-bit checksum is as good as a long hash and costs a tenth. Against a malicious store neither helps here,

@@ -47,7 +47,7 @@ pub enum Untouched {
     Final,
     /// The folder has a hold.
     Held,
-    /// The request protects it.
+    /// The request protects the snapshot.
     Protected,
     /// The folder has no manifest: a save is running or has died.
     Incomplete,
@@ -84,7 +84,7 @@ impl Untouched {
 pub enum Verdict {
     /// The snapshot stays, for each of these reasons.
     Keep(Vec<Reason>),
-    /// No rule keeps it.
+    /// No rule keeps the snapshot.
     Drop,
     /// The policy does not judge the folder.
     Untouched(Untouched),

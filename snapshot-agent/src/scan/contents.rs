@@ -45,7 +45,7 @@ impl From<OverBudget> for Refused {
 
 /// A member has some hundred bytes; long URLs make it larger, but not this large.
 const MAX_MEMBER: usize = 64 << 10;
-/// Bytes kept of a user's name: longer names are not told apart by the rest.
+/// Bytes kept of a user's name: longer names are not distinguished by the rest.
 const MAX_NAME: usize = 64;
 /// Versions are short.
 const MAX_VERSION: usize = 64;

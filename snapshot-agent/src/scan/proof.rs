@@ -178,7 +178,7 @@ pub enum ScanError {
         /// The defect, as text that follows the page's number.
         what: &'static str,
     },
-    /// A bucket's content is not what etcd writes.
+    /// A bucket's content differs from etcd's format.
     #[error("bucket {bucket}: {what}")]
     Bucket {
         /// The bucket's name.

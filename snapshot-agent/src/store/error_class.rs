@@ -133,7 +133,7 @@ fn refused_options(code: Option<&str>, status: Option<u16>, flags: &[&'static st
     (!named.is_empty()).then(|| named.join(" or "))
 }
 
-/// Whether the code says more than the status, which object_store uses: Azure has one status for an existing object and for
+/// Whether the code is more exact than the status, which object_store uses: Azure has one status for an existing object and for
 /// other errors, and all providers have one for a missing object and a missing bucket.
 pub(super) fn says_more(error: &object_store::Error) -> bool {
     code(&error.to_string()).and_then(by_code).is_some()

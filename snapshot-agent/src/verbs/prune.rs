@@ -1,4 +1,4 @@
-//! `agent prune`: judges the snapshots of one schedule, removes what was announced before, and announces what may go next.
+//! `agent prune`: judges the snapshots of one schedule, removes announced snapshots, and announces the next removals.
 //!
 //! This file decides which snapshots a run removes. A candidate must be dropped by the current policy, must be named with the
 //! same manifest in an announcement of the same policy that is old enough and of the last day, and must not be locked. A run

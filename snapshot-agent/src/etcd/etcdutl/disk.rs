@@ -1,7 +1,7 @@
 //! Decides whether the snapshot or the local disk has a fault, when data that was proven before the write is broken on the
 //! disk.
 //!
-//! This file decides by hashing the file again: a disk that returns other bytes than were written says nothing about the
+//! This file decides by hashing the file again: a disk that returns other bytes than were written proves nothing about the
 //! snapshot, and a snapshot that is once called corrupt stays so.
 
 use std::fs::File;

@@ -1,6 +1,6 @@
 //! A save without a quorum: the remaining member to read from, on request.
 //!
-//! This file decides which member has the most data. Nobody can tell whether acknowledged writes are missing, so the snapshot
+//! This file decides which member has the most data. Acknowledged writes may be missing without a trace, so the snapshot
 //! is marked. This runs only after the usual choice has failed, and never for an object of Kubernetes.
 
 use std::cmp::Reverse;

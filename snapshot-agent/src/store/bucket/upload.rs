@@ -395,7 +395,7 @@ impl BucketUpload {
                     false
                 }
             };
-            // If the removal failed, the intent stays and tells the next run what to remove.
+            // If the removal failed, the intent stays, and names the upload that the next run removes.
             let intent = match (taken_back, self.announced) {
                 (false, _) => Ok(()),
                 (true, true) => intent::remove(&self.store, self.key.folder()).await,

@@ -2,7 +2,7 @@
 //!
 //! This file decides which checks come before the data is used, and which failures are the graft's own, where etcdutl takes
 //! over. Damaged bytes and errors of the store or the volume are never the graft's own. A failure on the small database always
-//! is, because the small database says nothing about the large one. The crate's `graft.rs` decides which pages are written.
+//! is, because the small database proves nothing about the large one. The crate's `graft.rs` decides which pages are written.
 
 use std::fs::File;
 use std::io;
@@ -98,7 +98,7 @@ async fn restore_small(run: &RestoreRun<'_>, staging: &Staging, large: Arc<File>
     Ok(stock)
 }
 
-/// Classifies an error of etcdutl. The agent made the small database, so the error says nothing about the large one.
+/// Classifies an error of etcdutl. The agent made the small database, so the error proves nothing about the large one.
 fn small_failed(error: Error) -> Failed {
     match error.class() {
         // The restore with etcdutl would fail as well: it needs even more space, or the same unknown flags.
