@@ -1,5 +1,4 @@
-//! Layer 5: the snapshots in a store: which there are, whose they are, what is recorded of them, whether the store gives
-//! them back.
+//! Layer 5: the snapshots in a store, their owners, their records, and the check that the store returns them.
 
 pub(crate) mod announced;
 pub(crate) mod attempts;

@@ -1,7 +1,7 @@
-//! What the operator writes and the agent reads: requests as command-line flags, reports as JSON, exit codes as classes.
+//! The contract between operator and agent: requests as command-line flags, reports as JSON, exit codes as classes.
 //!
-//! Decides the wire shape only. It opens nothing and calls nobody, so the operator's pure part may depend on it.
-//! Every request renders to flags with `to_args` and is read back by clap; a property test holds the round trip.
+//! This file decides the wire format only. It opens no file and sends no request, so the operator's pure part may depend on it.
+//! Every request renders to flags with `to_args`, and clap parses them; a property test checks the round trip.
 
 mod args;
 mod failure;
@@ -207,7 +207,7 @@ pub struct ListRequest {
     pub deadline_seconds: u32,
 }
 
-/// Two minutes: fifty pages of a thousand folders each take less from the slowest store.
+/// Two minutes: the slowest store returns fifty pages of a thousand folders each in less time.
 pub const DEFAULT_INSPECT_DEADLINE_SECONDS: u32 = 120;
 
 /// `agent probe`: what a store really does, found out by trying it below a folder of its own that is removed again. A
@@ -238,11 +238,11 @@ pub struct ProbeRequest {
     pub deadline_seconds: u32,
 }
 
-/// Stands for a store without a mark where one is accepted.
+/// Value for an accepted store without an ID.
 pub const NEW_STORE: &str = "new";
 
-/// Whether this can be a store's mark: a UUID as a rule. Never [`NEW_STORE`], and nothing that a shell, a label or a log
-/// reads in its own way.
+/// Whether this text can be a store ID, usually a UUID. Excludes [`NEW_STORE`], and every character that a shell, a label or a
+/// log interprets.
 pub fn is_store_id(id: &str) -> bool {
     (8..=64).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
@@ -298,39 +298,39 @@ pub struct GateRequest {
     pub exec: Vec<String>,
 }
 
-/// How long a first start waits for `--after`: longer than a Pod with a new volume needs to come up; then it starts
-/// anyway, since a peer that is not there refuses at once and costs nothing.
+/// Time that a first start waits for `--after`: longer than a Pod with a new volume needs to start. Afterwards etcd starts
+/// anyway; a missing peer refuses connections immediately and costs no time.
 pub const AFTER_PATIENCE_SECONDS: u64 = 30;
 
-/// The data directory's name below the volume's mount point: a folder of its own, since a volume's root may hold
-/// `lost+found`, and because a rename of this one folder is what makes restored data startable.
+/// Name of the data directory below the volume's mount point. A folder of its own, because a volume's root may hold
+/// `lost+found`, and because a rename of this folder makes restored data startable.
 pub const DATA_DIR: &str = "data";
 
-/// Annotation of a member's Pod: the claim UID whose empty volume may be started on. Removed before the member may
-/// acknowledge a write.
+/// Annotation of a member's Pod: UID of the claim on whose empty volume etcd may start. The operator removes it before the
+/// member may acknowledge a write.
 pub const MAY_START_EMPTY: &str = "holdfast.dev/may-start-empty";
 
-/// Annotation of a member's Pod: the number (decimal) of the latest of the member's Pods that was seen serving. A volume
-/// that this Pod has not run on is an older copy. Absent or 0: none was seen.
+/// Annotation of a member's Pod: number (decimal) of the member's latest Pod that served. A volume on which that Pod has not
+/// run is an older copy. Absent or 0: no Pod has served.
 pub const STARTED: &str = "holdfast.dev/started";
 
-/// Annotation of a member's Pod: whom it has joined etcd as, see [`joined_as`]. A log that names anybody else is not this
-/// member's. Absent: it has not been seen in etcd.
+/// Annotation of a member's Pod: the IDs with which the member has joined etcd, see [`joined_as`]. A log with other IDs belongs
+/// to another member. Absent: the operator has not seen the member in etcd.
 pub const JOINED: &str = "holdfast.dev/joined";
 
-/// The value of [`JOINED`]: the IDs of cluster and member as etcdctl prints them, with a slash between.
+/// Returns the value of [`JOINED`]: the IDs of cluster and member as etcdctl prints them, separated by a slash.
 pub fn joined_as(cluster_id: &str, member_id: &str) -> String {
     format!("{cluster_id}/{member_id}")
 }
 
-/// IDs as etcdctl prints them.
+/// Formats an ID as etcdctl prints it.
 pub fn hex_id(id: u64) -> String {
     format!("{id:x}")
 }
 
-/// Networks in which a cloud's node is told who it is, by their first address and the number of bits that they share: nothing of
-/// ours goes there. Link-local ones (most clouds), Alibaba's, Azure's `WireServer`, Amazon's (EC2: "Instance metadata
-/// service", with the containers' credentials beside it) and Google's of the newer protocol.
+/// Networks of the services that give a cloud's node its identity: first address and prefix length. Holdfast sends nothing
+/// there. Link-local networks (most clouds), Alibaba's, Azure's `WireServer`, Amazon's (EC2: "Instance metadata service", with
+/// the containers' credentials beside it) and Google's for IPv6.
 pub const IDENTITY_NETWORKS: [(IpAddr, u32); 6] = [
     (IpAddr::V4(Ipv4Addr::new(169, 254, 0, 0)), 16),
     (IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)), 32),

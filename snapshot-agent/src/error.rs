@@ -1,16 +1,15 @@
 //! The agent's error: class, origin and message.
 //!
-//! It decides which class an operating system error belongs to. Exit code and reason follow from the table in
-//! `contract/failure.rs`. What a store's or etcd's answer means is decided
-//! beside the calls, in `store/error_class.rs` and `etcd/connect.rs`. Messages never hold a secret: they are shown in a custom
-//! resource's status.
+//! This file decides the class of an operating system error. The table in `contract/failure.rs` gives exit code and reason.
+//! `store/error_class.rs` and `etcd/connect.rs` classify the answers of stores and of etcd. Messages never hold a secret,
+//! because a custom resource's status shows them.
 
 use std::fmt::Display;
 use std::io;
 
 use crate::contract::{ExitClass, Failure, GateReport, Origin};
 
-/// Why a run ended without doing what was asked.
+/// Reason for which a run has failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
@@ -20,11 +19,11 @@ pub struct Error {
     gate: Option<GateReport>,
 }
 
-/// What every step of this crate returns.
+/// Result of every step of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error of this class.
+    /// Returns an error of this class.
     pub fn new(class: ExitClass, message: impl Into<String>) -> Self {
         Self { class, origin: None, message: message.into(), gate: None }
     }
@@ -39,12 +38,12 @@ impl Error {
         Self::new(ExitClass::Denied, message)
     }
 
-    /// Something that is named is not there.
+    /// A named object does not exist.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(ExitClass::NotFound, message)
     }
 
-    /// Bytes are not what they have to be.
+    /// The bytes are wrong.
     pub fn corrupt(message: impl Into<String>) -> Self {
         Self::new(ExitClass::Corrupt, message)
     }
@@ -54,37 +53,37 @@ impl Error {
         Self::new(ExitClass::Transient, message)
     }
 
-    /// No space.
+    /// The disk or the store is full.
     pub fn full(message: impl Into<String>) -> Self {
         Self::new(ExitClass::Full, message)
     }
 
-    /// Out of time.
+    /// The time is over.
     pub fn deadline(message: impl Into<String>) -> Self {
         Self::new(ExitClass::Deadline, message)
     }
 
-    /// The volume or the store is not ours; nothing was touched.
+    /// The volume or the store belongs to another owner; the agent changed nothing.
     pub fn refused(message: impl Into<String>) -> Self {
         Self::new(ExitClass::Refused, message)
     }
 
-    /// The store is not the expected one; nothing was written or removed there (I25).
+    /// The store has another ID than expected; the agent wrote and removed nothing there (I25).
     pub fn exchanged(message: impl Into<String>) -> Self {
         Self::refused(message).with_origin(Origin::Store)
     }
 
-    /// The request fits several lineages; none was chosen (I9).
+    /// The request fits several lineages; the agent chose none (I9).
     pub fn unclear(message: impl Into<String>) -> Self {
         Self::refused(message).with_origin(Origin::Request)
     }
 
-    /// The data asks for credentials that there are none of.
+    /// The data requires credentials that do not exist.
     pub fn auth_required(message: impl Into<String>) -> Self {
         Self::new(ExitClass::AuthRequired, message)
     }
 
-    /// A gate's refusal, with its verdict for the report.
+    /// Returns a gate's refusal, with its verdict for the report.
     pub(crate) fn gate(report: GateReport) -> Self {
         Self {
             class: ExitClass::Refused,
@@ -94,7 +93,7 @@ impl Error {
         }
     }
 
-    /// The same error, with this origin.
+    /// Sets this origin.
     #[must_use]
     pub const fn with_origin(mut self, origin: Origin) -> Self {
         self.origin = Some(origin);
@@ -105,32 +104,32 @@ impl Error {
         if matches!(self.origin, Some(Origin::Dns)) { self } else { self.with_origin(origin) }
     }
 
-    /// Where the error comes from; `None`: where errors of its class usually do.
+    /// Returns the origin; `None`: the usual origin of the class.
     pub const fn origin(&self) -> Option<Origin> {
         self.origin
     }
 
-    /// The row of the table of failures: exit code, retry, reason.
+    /// Returns the row of the table of failures: exit code, retry, reason.
     pub fn failure(&self) -> &'static Failure {
         Failure::of(self.class, self.origin)
     }
 
-    /// The class.
+    /// Returns the class.
     pub const fn class(&self) -> ExitClass {
         self.class
     }
 
-    /// What happened and what to do about it.
+    /// Returns the problem and the remedy.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The gate's report, when this is a gate's refusal.
+    /// Returns the gate's report, if this is a gate's refusal.
     pub const fn gate_report(&self) -> Option<&GateReport> {
         self.gate.as_ref()
     }
 
-    /// The same error, saying what was being done.
+    /// Puts the failed operation before the message.
     #[must_use]
     pub fn context(mut self, doing: impl Display) -> Self {
         self.message = format!("{doing}: {}", self.message);
@@ -138,24 +137,23 @@ impl Error {
     }
 }
 
-/// Turns an operating system error into ours, saying what was being done; for `map_err`. Its origin is a volume: stores
-/// set their own.
+/// Converts an operating system error of an operation; for `map_err`. Its origin is a volume: stores set their own.
 pub(crate) fn io_error(doing: impl Display) -> impl FnOnce(io::Error) -> Error {
     move |error| Error::new(io_class(error.kind()), format!("{doing}: {error}")).with_origin(Origin::Volume)
 }
 
-/// Sets the store as the origin, unless a DNS server is; for `map_err`.
+/// Sets the store as the origin, unless the origin is a DNS server; for `map_err`.
 pub(crate) const fn of_store(error: Error) -> Error {
     error.or_of(Origin::Store)
 }
 
-/// Sets etcd as the origin, unless a DNS server is; for `map_err`.
+/// Sets etcd as the origin, unless the origin is a DNS server; for `map_err`.
 pub(crate) const fn of_etcd(error: Error) -> Error {
     error.or_of(Origin::Etcd)
 }
 
-/// Sets the request as the origin; for `map_err`. A file that the request names and the agent cannot read is a wrong
-/// request, no missing snapshot.
+/// Sets the request as the origin; for `map_err`. A named file that the agent cannot read is a wrong request, not a missing
+/// snapshot.
 pub(crate) fn of_request(mut error: Error) -> Error {
     if matches!(error.class, ExitClass::Denied | ExitClass::NotFound) {
         error.class = ExitClass::Config;
@@ -163,32 +161,31 @@ pub(crate) fn of_request(mut error: Error) -> Error {
     error.with_origin(Origin::Request)
 }
 
-/// What an operating system error means for the run.
+/// Classifies an operating system error.
 fn io_class(kind: io::ErrorKind) -> ExitClass {
     match kind {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ExitClass::NotFound,
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ExitClass::Denied,
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => ExitClass::Full,
         io::ErrorKind::InvalidInput => ExitClass::Config,
-        // A disk's I/O error, a stale NFS handle, an interrupted call: another try, maybe on another node, may work.
+        // A disk's I/O error, a stale NFS handle, an interrupted call: another attempt, perhaps on another node, may succeed.
         _ => ExitClass::Transient,
     }
 }
 
-/// Whether what kept a file from being read may be gone at the next look; rights, and a file where a folder should be, are
-/// not.
+/// Whether a read error may be transient. Missing permissions, and a file instead of a folder, are not.
 pub(crate) fn may_pass(kind: io::ErrorKind) -> bool {
     !matches!(kind, io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory | io::ErrorKind::PermissionDenied)
 }
 
-/// An error of this kind underneath, if there is one.
+/// Returns an error of this type from the chain of sources, if any.
 pub fn beneath<'a, E: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a E> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(found) = error.downcast_ref() {
             return Some(found);
         }
-        // An operating system's error hides what was put into it from `source`.
+        // `source` of an operating system error skips the error inside.
         let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         next = match inside {
             Some(inside) => Some(inside),
@@ -198,7 +195,7 @@ pub fn beneath<'a, E: std::error::Error + 'static>(error: &'a (dyn std::error::E
     None
 }
 
-/// A task of ours that was cancelled or died; there is no more to say about it.
+/// Returns the error of a cancelled or panicked task, which has no more information.
 pub(crate) fn task_error(error: &tokio::task::JoinError) -> Error {
     Error::transient(format!("a worker ended early: {error}")).with_origin(Origin::Own)
 }

@@ -1,5 +1,5 @@
-//! Layer 2: the format of a stored snapshot: keys, manifest, trailer, compression, encryption. It reads and writes bytes,
-//! and asks no store.
+//! Layer 2: the format of a stored snapshot: keys, manifest, trailer, compression, encryption. Reads and writes bytes, and
+//! calls no store.
 
 pub mod crypt;
 pub mod layout;

@@ -1,16 +1,15 @@
-//! Gives a database another membership by adding pages to it: the graft. No I/O but what it is given to read.
+//! The graft: gives a database another membership by adding pages. Does no I/O except through the given reader.
 //!
-//! It decides what of a database that etcdutl has restored is carried over, and nothing about what that is: etcdutl, which
-//! belongs to the target version, is shown a small database with the same buckets (`Stock::small`), and what it makes of
-//! that one is what it would make of the large one. So a version that changes more, or less, is followed. What it could
-//! not have known from the small one is a reason not to graft (`Unfit`), and the restore is etcdutl's then.
+//! This file decides which parts of a database restored by etcdutl are carried over, and nothing about their content. etcdutl,
+//! from the target version, restores a small database with the same buckets (`Stock::small`), and its changes there are those
+//! that it would make to the large one. So the graft follows a version that changes more or less. A change that etcdutl cannot
+//! derive from the small database is a reason not to graft (`Unfit`); etcdutl then restores the large one.
 //!
-//! What is added lies after the high-water mark: the buckets that etcdutl has changed, the path to the new end of the
-//! bucket `key` when the revision moves on, and the root bucket. No page that was in use is touched but the two meta pages,
-//! so what was proven of the rest stays proven. Both meta pages get the new tree, as bbolt has them in a snapshot (bbolt
-//! `Tx.WriteTo`): a member that dies while it writes its first one does not wake up with the old members. The list of
-//! free pages, if there was one, is given up: bbolt makes it anew from the tree (`DB.loadFreelist`), and what was replaced
-//! is in it.
+//! The added pages lie after the high-water mark: the buckets that etcdutl has changed, the path to the new end of the bucket
+//! `key` if the revision rises, and the root bucket. Of the pages in use the graft changes only the two meta pages, so the
+//! proof of all others stays valid. Both meta pages get the new tree, as bbolt writes them in a snapshot (bbolt `Tx.WriteTo`):
+//! a member that dies during its first write of a meta page does not return to the old members. The graft drops the list of
+//! free pages, if there is one: bbolt rebuilds it from the tree (`DB.loadFreelist`), with the replaced pages.
 //!
 //! ```text
 //! large ─► Stock ─► small ─► etcdutl ─► scion ─► Grafted: pages and meta pages ─► large
@@ -31,7 +30,7 @@ use write::{Pages, header};
 
 pub(crate) use write::Page;
 
-/// Whether clients of this database have to log in, at the cost of a few pages (etcd: server/storage/schema/auth.go).
+/// Whether authentication is enabled, from a few pages (etcd: server/storage/schema/auth.go).
 pub(crate) fn auth_enabled(file: impl ReadAt, bytes: u64) -> Result<bool, Unfit> {
     let database = Database::open(file, bytes)?;
     let buckets = database.buckets()?;
@@ -39,16 +38,16 @@ pub(crate) fn auth_enabled(file: impl ReadAt, bytes: u64) -> Result<bool, Unfit>
     Ok(database.entries(auth)?.get(&b"authEnabled"[..]).is_some_and(|value| value == &[1]))
 }
 
-/// Where a database's revisions have come.
+/// Revisions of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reached {
-    /// That of the last record; `None`: there is none.
+    /// Revision of the last record; `None`: no record exists.
     pub(crate) last_record: Option<i64>,
-    /// The one below which history is gone, also when that has only been scheduled. `None`: never.
+    /// Compact revision, also of a scheduled compaction: history below it is gone. `None`: never compacted.
     pub(crate) compact_revision: Option<i64>,
 }
 
-/// The same at the cost of a few pages (etcd: server/storage/schema/meta.go, server/storage/mvcc/store.go).
+/// Reads the revisions from a few pages (etcd: server/storage/schema/meta.go, server/storage/mvcc/store.go).
 pub(crate) fn reached(file: impl ReadAt, bytes: u64) -> Result<Reached, Unfit> {
     let database = Database::open(file, bytes)?;
     let buckets = database.buckets()?;
@@ -63,23 +62,23 @@ pub(crate) fn reached(file: impl ReadAt, bytes: u64) -> Result<Reached, Unfit> {
     Ok(Reached { last_record, compact_revision })
 }
 
-/// A revision begins with the number that clients see (etcd: server/storage/mvcc/revision.go).
+/// Returns the main revision, which a revision's key starts with (etcd: server/storage/mvcc/revision.go).
 fn main_revision(name: &[u8], revision: &[u8]) -> Result<i64, Unfit> {
     let main = revision.first_chunk().map(|main| i64::from_be_bytes(*main)).filter(|main| *main >= 0);
     main.ok_or_else(|| Unfit::bucket(name, "a revision cannot be read"))
 }
 
-/// Entries of a bucket, or the buckets of the root bucket.
+/// Entries of a bucket, or buckets of the root bucket.
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The bucket with all revisions of all keys.
 const KEY: &[u8] = b"key";
 
-/// What the small database has whole: what says who is in the cluster, where it has come, and of which version it is. Of
-/// the other buckets it has the names alone.
+/// Buckets that the small database holds completely: membership, progress and version. Of the other buckets it holds only the
+/// names.
 const COPIED: [&[u8]; 4] = [b"cluster", b"members", b"members_removed", b"meta"];
 
-/// Why there is no graft. Nothing is known to be wrong with the database.
+/// Reason for which the graft failed. It shows no fault of the database.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Unfit(String);
@@ -104,19 +103,19 @@ impl From<ScanError> for Unfit {
     }
 }
 
-/// The database that is grafted onto: what has to be known of it.
+/// Facts of the database that the graft extends.
 #[derive(Debug)]
 pub(crate) struct Stock {
     meta: Meta,
     buckets: Entries,
-    /// What the small database has in each bucket.
+    /// Content of each bucket in the small database.
     put: BTreeMap<Vec<u8>, Entries>,
     /// The end of the bucket `key`.
     last: Last,
 }
 
 impl Stock {
-    /// Reads what is small of a database of so many bytes.
+    /// Reads the small parts of a database of this size.
     pub(crate) fn read(file: impl ReadAt, bytes: u64) -> Result<Self, Unfit> {
         let database = Database::open(file, bytes)?;
         let buckets = database.buckets()?;
@@ -124,7 +123,7 @@ impl Stock {
         let mut put = BTreeMap::new();
         for (name, value) in &buckets {
             let entries = match name.as_slice() {
-                // etcdutl looks for the newest revision, and at no value.
+                // etcdutl reads the newest revision, and no value.
                 KEY => last.leaf.last.clone().map(|newest| (newest, Vec::new())).into_iter().collect(),
                 name if COPIED.contains(&name) => database.entries(value)?,
                 _ => Entries::new(),
@@ -134,7 +133,7 @@ impl Stock {
         Ok(Self { meta: *database.meta(), buckets, put, last })
     }
 
-    /// The small database, with etcd's sha256 at its end.
+    /// Returns the small database, with etcd's sha256 at its end.
     pub(crate) fn small(&self) -> Result<Vec<u8>, Unfit> {
         let mut pages = Pages::new(self.meta.page_size, 2);
         let mut buckets = Entries::new();
@@ -152,7 +151,7 @@ impl Stock {
         Ok(bytes)
     }
 
-    /// The pages that give this database what etcdutl has given the small one.
+    /// Returns the pages that make etcdutl's changes in this database.
     pub(crate) fn graft(&self, scion: impl ReadAt, bytes: u64) -> Result<Grafted, Unfit> {
         let scion = Database::open(scion, bytes)?;
         let found = scion.buckets()?;
@@ -190,14 +189,15 @@ impl Stock {
             return Err(Unfit::bucket(b"members", "etcdutl has not left exactly one"));
         }
         let root = pages.tree(&buckets, page::BUCKET)?;
-        // A member's next one has an odd number, and overwrites the page of the older of these two (bbolt `meta.write`).
+        // A member's next transaction has an odd number, and overwrites the page of the older of these two (bbolt
+        // `meta.write`).
         let txid = (self.meta.txid / 2).checked_add(1).and_then(|half| half.checked_mul(2));
         let txid = txid.ok_or_else(|| Unfit::new("there are no more transaction numbers"))?;
         let meta = Meta { root, freelist: None, high_water: pages.next(), txid, ..self.meta };
         Ok(Grafted { metas: write::metas(&meta)?, pages: pages.finish(), meta, buckets, changed, added })
     }
 
-    /// What etcdutl has added to the bucket `key`, all of it after what was there.
+    /// Returns etcdutl's new entries in the bucket `key`, all after the existing ones.
     fn added(&self, mut new: Entries) -> Result<Entries, Unfit> {
         let unknown = || Unfit::bucket(KEY, "etcdutl has changed more than its end");
         if let Some(newest) = &self.last.leaf.last {
@@ -210,11 +210,11 @@ impl Stock {
         if new.is_empty() { Err(unknown()) } else { Ok(new) }
     }
 
-    /// A new root for the bucket `key`, which is what it was and ends with these.
+    /// Returns a new root for the bucket `key`: the old content and these entries at the end.
     fn append(&self, pages: &mut Pages, added: &Entries) -> Result<u64, Unfit> {
         let Last { branches, leaf, .. } = &self.last;
         if leaf.id == 0 {
-            // All of it lies in the root bucket.
+            // The whole bucket lies in the root bucket.
             return pages.tree(&self.last.with(added), 0);
         }
         let mut new = pages.leaves(added, 0)?;
@@ -227,7 +227,7 @@ impl Stock {
         let mut level = pages.branches(&children)?;
         for branch in above.iter().rev() {
             let mut children = branch.clone();
-            // The branch below is replaced by itself with the new leaf, or by two.
+            // The branch below is replaced by itself with the new leaf, or by two branches.
             children.pop();
             children.append(&mut level);
             level = pages.branches(&children)?;
@@ -236,12 +236,12 @@ impl Stock {
     }
 }
 
-/// A graft that is made and not written.
+/// A computed graft that is not written yet.
 #[derive(Debug)]
 pub(crate) struct Grafted {
-    /// What is written first, after the high-water mark.
+    /// Pages to write first, after the high-water mark.
     pub(crate) pages: Vec<Page>,
-    /// What is written last.
+    /// Pages to write last.
     pub(crate) metas: [Page; 2],
     meta: Meta,
     buckets: Entries,
@@ -250,17 +250,17 @@ pub(crate) struct Grafted {
 }
 
 impl Grafted {
-    /// Where a page lies in the file.
+    /// Returns the offset of a page in the file.
     pub(crate) fn offset(&self, page: &Page) -> u64 {
         page.id.saturating_mul(self.meta.page_size as u64)
     }
 
-    /// Bytes of the whole database.
+    /// Returns the size of the whole database.
     pub(crate) fn bytes(&self) -> u64 {
         self.meta.bytes()
     }
 
-    /// Reads the written file again: every changed bucket is what it should be, and of all others the root is the same.
+    /// Reads the written file: compares every changed bucket, and the roots of all others.
     pub(crate) fn check(&self, stock: &Stock, file: impl ReadAt, bytes: u64) -> Result<(), Unfit> {
         let database = Database::open(file, bytes)?;
         if *database.meta() != self.meta {

@@ -1,36 +1,37 @@
 //! Streams etcd snapshots to stores and back, verified. Knows etcd's snapshot stream and object stores, not Kubernetes.
 //!
-//! What it stores, for one snapshot:
+//! Objects of one snapshot in a store:
 //!
 //! ```text
 //! <prefix>/<namespace>/<cluster>/<lineage>/<time>-<owner8>-<pod8>/
 //!     snapshot.db[.zst|.gz][.age]   the bytes of etcd's snapshot stream, its 32-byte sha256 at the end included
 //!     manifest.json                 written last: its presence means complete
-//!     proofs/<time>-<level>.json    what was found later, one for each verification; the manifest is never changed
+//!     proofs/<time>-<level>.json    the result of each later verification; the manifest never changes
 //!     holds/                        with any object in it, no prune removes the snapshot
 //! ```
 //!
-//! Before a prune removes anything, `<lineage>/prunes/<time>-<pod8>.json` names it. While an upload to a bucket is under way, `<lineage>/uploads/<time>-<owner8>-<pod8>.json` says so and until when.
+//! A prune writes `<lineage>/prunes/<time>-<pod8>.json`, which names the snapshots, before it removes anything. During an
+//! upload to a bucket, `<lineage>/uploads/<time>-<owner8>-<pod8>.json` names the upload and the time at which it ends.
 //!
-//! `zstd -d` or `gzip -d` on the data, and `age -d` before where it is encrypted, gives a file that
-//! `etcdutl snapshot restore` takes: nothing is locked in. A save knows public keys alone and cannot read its own backups.
+//! `zstd -d` or `gzip -d` on the data, after `age -d` where the data is encrypted, gives a file that `etcdutl snapshot restore`
+//! takes. A save knows only public keys and cannot read its own backups.
 //!
-//! What it promises:
+//! Promises:
 //!
-//! * A manifest is only ever written for data whose hash, as etcd itself computed it, was found right, and which nothing
-//!   contradicts: not its pages, not a member (HashKV), not the store that is asked for its length and its bytes. What could
-//!   not be asked stands in it. A run that ends otherwise leaves no manifest and takes its upload back.
-//! * A restored data directory appears on the volume at once, by one rename, after the stored object, the database and
-//!   etcd's own hash have all been checked. Nothing half done can be started, and nothing that is not ours is touched.
-//! * Memory is bounded, and grows by 5 MiB a gigabyte of usual values (`verbs/save/pipe.rs` has the budget, a test measures it).
-//! * Every end has a class, which is the exit code ([`contract::ExitClass`]), and a sentence without secrets.
+//! * The agent writes a manifest only after etcd's own hash matched the data, and only if the pages, the members (HashKV) and
+//!   the store (length and bytes) do not contradict. The manifest names each check that could not be made. A run that ends
+//!   otherwise leaves no manifest and aborts its upload.
+//! * A restored data directory appears on the volume by one rename, after the stored object, the database and etcd's own hash
+//!   have been checked. etcd cannot start an unfinished restore, and the agent touches no files of other owners.
+//! * Memory is bounded, and grows by 5 MiB per gigabyte of usual values (budget in `verbs/save/pipe.rs`, measured by a test).
+//! * Every failure has a class, which is the exit code ([`contract::ExitClass`]), and a message without secrets.
 //!
-//! Layers, from the bottom; a module imports only from layers below its own (`tests/suite/layering.rs` holds it):
+//! Layers, from the bottom; a module imports only from layers below its own (checked by `tests/suite/layering.rs`):
 //!
 //! ```text
 //! 0  contract/ error.rs   requests, reports, exit codes: with format/layout.rs the part that a planner may use
 //! 1  util/                files, memory, time, processes
-//!    net/                 names to addresses, connections, whom TLS trusts
+//!    net/                 names to addresses, connections, trusted CAs
 //! 2  format/              keys, manifest, trailer, compression, encryption
 //! -  retention/           which snapshots a policy keeps; pure, above format/
 //! 3  scan/                the proof: pages, records, HashKV; no I/O

@@ -1,7 +1,7 @@
-//! Connections to etcd and to stores: names to addresses, TCP, TLS, and what a refusal of either means.
+//! Connections to etcd and to stores: name resolution, TCP, TLS, and the causes of failures.
 //!
-//! The binary is static: musl's resolver and no other library of the system is in it, so the way from a name to a connection
-//! is ours. Knows neither etcd nor stores, and reads no flag.
+//! The binary is static and contains musl's resolver and no other library of the system, so this layer implements the way from
+//! a name to a connection. It knows neither etcd nor stores, and reads no flag.
 
 pub mod connector;
 pub mod dns;

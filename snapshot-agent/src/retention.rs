@@ -1,7 +1,7 @@
-//! Which snapshots of a schedule are kept, and when nothing may be removed at all.
+//! Decides which snapshots of a schedule are kept, and when nothing may be removed.
 //!
-//! Pure: values in, values out. The agent, the operator's forecast and `agent prune --dry-run` share it. What is read to
-//! make an [`Entry`], and how anything is removed, is decided elsewhere (`catalog/`).
+//! Pure: values in, values out. The agent, the operator's forecast and `agent prune --dry-run` share this code. `catalog/`
+//! reads the store to make an [`Entry`], and removes snapshots.
 
 mod candidate;
 mod entry;

@@ -1,25 +1,25 @@
-//! Proves what is in a snapshot while it goes by: one pass over the database's bytes, in bounded memory.
+//! Proves the contents of a snapshot from its stream: one pass over the database's bytes, in bounded memory.
 //!
-//! It decides whether the bytes are a whole bbolt database whose tree holds together, and says what is in it: revision,
-//! key count, members, leases, and etcd's own HashKV, which a live member can be asked for and compared with. Where the
-//! bytes come from, the sha256 at their end and the comparison with the member are not its business.
+//! The scan decides whether the bytes are a whole bbolt database with a sound tree, and returns its facts: revision, key count,
+//! members, leases, and etcd's own HashKV for comparison with a live member. The callers decide the source of the bytes, check
+//! the sha256 at their end, and ask the member.
 //!
-//! A bbolt file is a tree of pages in no order: the tree's shape is known only when its last page has been seen. So
-//! every page that may be part of the tree is reduced to a summary as it goes by (`summary.rs`), and after the last one
-//! the tree is walked over the summaries (`tree.rs`). A page's header is not trusted before the tree reaches it: freed
-//! pages keep old headers, and a user's value can look like a page.
+//! A bbolt file is a tree of pages in any order: the tree's shape is known only after its last page. So the scan reduces every
+//! page that may belong to the tree to a summary (`summary.rs`), and walks the tree over the summaries after the last page
+//! (`tree.rs`). A page's header counts only when the tree reaches the page: freed pages keep old headers, and a user's value
+//! can look like a page.
 //!
 //! ```text
 //! push ─► stream.rs ─► page.rs ─► summary.rs ─┐
-//!                                             ├─► tree.rs ─► verbs/contents.rs ─► Proven
-//! a local file ─► reader.rs ─► page.rs ───────┘        └───► hashkv.rs ──┘
+//!                                             ├─► tree.rs ─► contents.rs ─► Proven
+//! a local file ─► reader.rs ─► page.rs ───────┘        └───► hashkv.rs ────┘
 //! ```
 //!
-//! What is proven: every byte of every record of the bucket `key` that HashKV covers, once the member's HashKV is equal;
-//! the shape of the tree and the order of its keys in all buckets. What is not: free pages, the unused end of pages,
-//! which of two valid meta pages was meant, names and values in other buckets as far as etcd could read them, a bucket's
-//! sequence number (etcd has no use for it), records that HashKV leaves out, and a count that has become 0 in a bucket
-//! other than `key` of one page. For all of those there is the sha256 of the whole.
+//! Proven: every byte of every record of the bucket `key` that HashKV covers, once the member's HashKV is equal; the shape of
+//! the tree and the order of its keys in all buckets. Not proven: free pages, the unused end of pages, which of two valid meta
+//! pages was meant, names and values in other buckets as far as etcd could read them, a bucket's sequence number (etcd does not
+//! use it), records that HashKV omits, and a count that has become 0 in a bucket other than `key` of one page. The sha256 of
+//! the whole covers all of these.
 
 mod budget;
 mod contents;

@@ -1,8 +1,8 @@
-//! Stores: where snapshots are kept. One interface over buckets of three providers and a folder of a mounted volume.
+//! Stores for snapshots: one interface over buckets of three providers and a folder of a mounted volume.
 //!
-//! It decides what all kinds promise: an upload is invisible until [`Upload::complete`], small objects are written only
-//! when absent, reads are in order and of one object, and nothing outside of the given prefix can be named. What is
-//! stored is not its business, and what the providers' protocols have in common is in `bucket.rs`.
+//! This file decides the promises of all stores: an upload is invisible until [`Upload::complete`], small objects are written
+//! only when absent, a read returns the bytes of one object in order, and keys cannot leave the given prefix. The callers
+//! decide the content of objects; `bucket.rs` holds the common part of the providers' protocols.
 
 mod azure;
 mod beginning;
@@ -34,72 +34,72 @@ use locked::Locked;
 pub(crate) use bucket::NO_LOCK;
 pub use bucket::{exceptions, no_proxy, proxy};
 
-/// Clocks of two nodes differ by less than this, or nothing else works either: so much longer than its own time a dead
-/// attempt's garbage is left alone.
+/// Bound for the difference between two nodes' clocks; larger differences break other things first. The agent leaves a dead
+/// attempt's files alone for this long after the attempt's end.
 const GRACE_SECONDS: i64 = 600;
 
 /// An opened store.
 #[derive(Clone, Debug)]
 pub enum Store {
-    /// A bucket, or a container, whoever the provider is.
+    /// A bucket or container, of any provider.
     Bucket(Box<bucket::Bucket>),
     /// A folder.
     Folder(folder::FolderStore),
 }
 
-/// What is known about a stored object without reading it.
+/// Metadata of a stored object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// Its length.
+    /// Length.
     pub bytes: u64,
-    /// What a read can be tied to, so that two objects are never mixed.
+    /// ETag: a read is tied to it, so that two objects never mix.
     pub etag: Option<String>,
-    /// What tells a file from one that was put in its place, where there is no ETag; no read can be tied to it.
+    /// Identity of a file without ETag, which tells it from a replacement; no read can be tied to it.
     pub written: Option<String>,
 }
 
-/// How much of an object is asked for before it is needed.
+/// How much of an object a read requests in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
     /// Bytes of one request.
     range: u64,
-    /// Requests at a time.
+    /// Number of concurrent requests.
     ranges: usize,
 }
 
 impl Ahead {
-    /// Ranges large enough that a request's own cost vanishes, small enough to keep four in memory.
+    /// Ranges large enough to hide the cost of a request, small enough to keep four in memory.
     pub const FAR: Self = Self { range: 8 << 20, ranges: 4 };
 
-    /// Less, for a process that unpacks and proves what it reads: all its steps together stay at some 100 MiB.
+    /// Smaller ranges, for a process that unpacks and proves: all its steps together stay at about 100 MiB.
     pub const UNPACKING: Self = Self { range: 4 << 20, ranges: 4 };
 
-    /// For a process that needs its memory for something else too. Measured: ranges of 1 MiB cost a store a fifth more.
+    /// For a process that needs its memory for other work too. Measured: ranges of 1 MiB cost a store a fifth more.
     pub const LITTLE: Self = Self { range: 2 << 20, ranges: 3 };
 }
 
-/// What a folder of a store holds.
+/// Folders in a folder of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Children {
-    /// How many folders are in it.
+    /// Number of all folders.
     pub seen: usize,
-    /// How many of them were wanted.
+    /// Number of wanted folders.
     pub wanted: usize,
-    /// The names of those that were wanted and are kept.
+    /// Names of the wanted folders that are kept.
     pub names: Vec<String>,
 }
 
-/// How much of a folder is looked at.
+/// Limit for the listing of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Most {
-    /// So many folders. More are an error: nobody waits for the end of a folder that may have none.
+    /// At most this many folders; more are an error, so that a listing without an end fails.
     Seen(usize),
-    /// All of it, for as long as the caller has time; of the wanted names the so many that sort last are kept.
+    /// All folders, within the caller's time; keeps this many of the wanted names, those that sort last.
     Last(usize),
 }
 
 impl Children {
-    /// Counts one more, and keeps its name if it is wanted.
+    /// Counts a folder, and keeps its name if the caller wants it.
     fn take(&mut self, name: &str, wanted: impl Fn(&str) -> bool, most: Most) -> std::result::Result<(), TooMany> {
         self.seen += 1;
         if let Most::Seen(limit) = most
@@ -111,7 +111,7 @@ impl Children {
             self.wanted += 1;
             self.names.push(name.to_owned());
         }
-        // Twice as many as are kept, so that they are not sorted at every name.
+        // Sorts only at twice the kept number, not at every name.
         if let Most::Last(kept) = most
             && self.names.len() > kept.saturating_mul(2)
         {
@@ -120,42 +120,42 @@ impl Children {
         Ok(())
     }
 
-    /// Sorts the names, and forgets all but the last so many.
+    /// Sorts the names, and drops all but the last `kept`.
     fn keep_last(&mut self, kept: usize) {
         self.names.sort_unstable();
         self.names.drain(..self.names.len().saturating_sub(kept));
     }
 }
 
-/// A folder with more folders in it than anybody looks at.
+/// A folder with more folders than the limit.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the folder holds more than {0} folders")]
 struct TooMany(usize);
 
-/// What an upload should know beforehand.
+/// Facts about an upload that its start needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// About how many bytes will come; only ever used to choose sizes.
+    /// Approximate number of bytes; only used to choose sizes.
     pub estimate: u64,
-    /// Now.
+    /// The current time.
     pub at: Timestamp,
-    /// When this attempt is over at the latest: what it leaves behind is garbage then.
+    /// Latest end of this attempt. Any run may remove its leftovers afterwards.
     pub until: Timestamp,
-    /// Whether all of it is read back and compared before it counts.
+    /// Whether the upload is read back and compared before it counts.
     pub read_back: bool,
-    /// Whether nobody is kept from anything meanwhile, as what comes lies in a file or in another store: a slow line gets
-    /// the time that it needs. A stream from etcd that waits pins what etcd could reuse, so it is given up soon.
+    /// Whether a slow store blocks nothing else, because the bytes come from a file or from another store: a slow line then
+    /// gets the time it needs. A waiting stream from etcd pins pages that etcd could reuse, so it gets little time.
     pub patient: bool,
 }
 
-/// An upload on its way. Dropping it without a word may leave garbage: call [`Upload::abort`].
+/// An open upload. Dropping it without [`Upload::abort`] may leave parts in the store.
 #[derive(Debug)]
 pub enum Upload {
     /// To a bucket.
     Bucket(Box<bucket::BucketUpload>),
     /// To a folder.
     Folder(folder::FolderUpload),
-    /// For a rehearsal: what is written is dropped.
+    /// For a dry run: drops all bytes.
     Nowhere,
 }
 
@@ -183,14 +183,14 @@ fn within(names: usize, limit: usize) -> Result<()> {
     if names > limit { Err(Error::config(format!("the folder holds more than {limit} files"))) } else { Ok(()) }
 }
 
-/// Says how many names in a listing can be none of Holdfast's.
+/// Logs the number of listed names that cannot belong to Holdfast.
 fn pass_over(doing: &str, odd: usize) {
     if odd > 0 {
         tracing::warn!("{doing}: {odd} objects that are not Holdfast's were passed over");
     }
 }
 
-/// Why a key is left to another run.
+/// Returns the reason for which a key is left to another run.
 pub(crate) fn busy_until(until: Timestamp) -> String {
     format!(
         "another run began this snapshot and may write until {until}; the first run after that time removes the \
@@ -198,20 +198,20 @@ pub(crate) fn busy_until(until: Timestamp) -> String {
     )
 }
 
-/// The same store for objects that are to go again: without a lock of their own, and with the checksum that a bucket whose
-/// own rule locks what is put there takes nothing without (Amazon S3: "Using Object Lock").
+/// Returns the flags for objects that are removed later: without a lock, and with the checksum that a bucket requires whose own
+/// rule locks new objects (Amazon S3: "Using Object Lock").
 pub(crate) fn unlocked(flags: &StoreFlags) -> StoreFlags {
     let s3_checksum = flags.s3_checksum.or_else(|| flags.s3_object_lock.map(|_| S3Checksum::Sha256));
     StoreFlags { s3_object_lock: None, s3_object_lock_days: None, s3_checksum, ..flags.clone() }
 }
 
-/// A key that cannot be is the request's fault.
+/// Converts an invalid key into an error of the request.
 pub(crate) fn layout(error: &LayoutError) -> Error {
     Error::config(error.to_string())
 }
 
 impl Store {
-    /// Opens a store: reads its credentials, contacts nobody.
+    /// Opens a store: reads its credentials, sends no request.
     pub fn open(flags: &StoreFlags) -> Result<Self> {
         match Location::of(flags)? {
             Location::S3(place) => s3::open(flags, place).map(Box::new).map(Self::Bucket),
@@ -221,7 +221,7 @@ impl Store {
         }
     }
 
-    /// The same store, where each read of a bucket has a connection of its own.
+    /// Returns the same store with a new connection for each read.
     #[must_use]
     pub(crate) fn anew(&self) -> Self {
         match self {
@@ -230,7 +230,7 @@ impl Store {
         }
     }
 
-    /// Asked with these credentials: errors say so. A folder knows none.
+    /// Names these credentials in errors. A folder has none.
     #[must_use]
     pub(crate) fn by(self, whose: &str) -> Self {
         match self {
@@ -239,8 +239,8 @@ impl Store {
         }
     }
 
-    /// Begins to upload one object. A first request goes out: wrong credentials or a missing bucket show here. What dead
-    /// attempts have left in a bucket is cleaned up beside what comes, until it is complete.
+    /// Starts the upload of one object. The first request shows wrong credentials or a missing bucket. Until the upload is
+    /// complete, a second task removes the leftovers of dead attempts in a bucket.
     pub async fn begin(&self, key: &Key, plan: Plan) -> Result<Upload> {
         match self {
             Self::Bucket(store) => store.begin(key, plan).await.map(|upload| Upload::Bucket(Box::new(upload))),
@@ -248,7 +248,7 @@ impl Store {
         }
     }
 
-    /// Until when another run may be at this attempt's data; `None`: nobody who could still live says that he is.
+    /// Returns the end of another run's lease on this attempt; `None`: no live lease.
     pub async fn held(&self, attempt: &Folder, now: Timestamp) -> Result<Option<Timestamp>> {
         match self {
             Self::Bucket(store) => store.held(attempt, now).await,
@@ -274,7 +274,7 @@ impl Store {
         }
     }
 
-    /// Reads a small object whole; a longer one than `limit` is refused.
+    /// Reads a small object; refuses an object longer than `limit`.
     pub async fn get_small(&self, key: &Key, limit: u64) -> Result<Bytes> {
         match self {
             Self::Bucket(store) => store.get_small(key, limit).await,
@@ -282,20 +282,20 @@ impl Store {
         }
     }
 
-    /// The same, of an object that may be missing: `None`. That the whole store is missing is an error.
+    /// Does the same for an object that may be missing: `None`. A missing store is an error.
     pub async fn find_small(&self, key: &Key, limit: u64) -> Result<Option<Bytes>> {
         match self {
             Self::Bucket(store) => store.find_small(key, limit).await,
             Self::Folder(store) => match store.get_small(key, limit).await {
                 Ok(content) => Ok(Some(content)),
-                // The folder itself is there: it was opened.
+                // The folder itself exists: it was opened.
                 Err(error) if error.class() == ExitClass::NotFound => Ok(None),
                 Err(error) => Err(error),
             },
         }
     }
 
-    /// Length and version of an object.
+    /// Returns length and version of an object.
     pub async fn stat(&self, key: &Key) -> Result<Stat> {
         match self {
             Self::Bucket(store) => store.stat(key).await,
@@ -303,7 +303,7 @@ impl Store {
         }
     }
 
-    /// Has what this machine still holds of an object in memory read from where it is stored the next time.
+    /// Drops the kernel's cache of an object, so that the next read comes from the disk.
     pub(crate) async fn forget(&self, key: &Key) -> Result<()> {
         match self {
             Self::Bucket(_) => Ok(()),
@@ -311,7 +311,7 @@ impl Store {
         }
     }
 
-    /// Until when a stored object is locked; `None`: no lock was asked for at this store.
+    /// Returns the lock of a stored object; `None`: the flags ask for no lock.
     pub(crate) async fn lock_of(&self, key: &Key) -> Result<Option<Locked>> {
         match self {
             Self::Bucket(store) => store.lock_of(key).await,
@@ -319,7 +319,7 @@ impl Store {
         }
     }
 
-    /// An object's bytes in order; if it is exchanged meanwhile, an error.
+    /// Returns an object's bytes in order; an error if the object is replaced meanwhile.
     pub fn read(&self, key: &Key, stat: &Stat, ahead: Ahead, progress: &Progress) -> BoxStream<'static, Result<Bytes>> {
         match self {
             Self::Bucket(store) => store.read(key, stat, ahead, progress),
@@ -327,7 +327,8 @@ impl Store {
         }
     }
 
-    /// Names of the folders in this folder that are `wanted`; at most `limit` are looked at. A missing folder is empty.
+    /// Returns the names of the `wanted` folders in this folder; more than `limit` folders are an error. A missing folder is
+    /// empty.
     pub async fn children(
         &self,
         folder: &Folder,
@@ -337,8 +338,8 @@ impl Store {
         self.inside(folder, Most::Seen(limit), wanted).await
     }
 
-    /// The names of those folders in this folder that are `wanted` and sort last, in order: at most `most` of however many
-    /// there are. Only time bounds how many are looked at. A missing folder is empty.
+    /// Returns the names of the `wanted` folders in this folder that sort last, in order: at most `most`. Only time bounds the
+    /// listing. A missing folder is empty.
     pub async fn last_children(
         &self,
         folder: &Folder,
@@ -362,7 +363,7 @@ impl Store {
         }
     }
 
-    /// Names of the objects in this folder; more than `limit` are an error. A missing folder is empty.
+    /// Returns the names of the objects in this folder; more than `limit` are an error. A missing folder is empty.
     pub async fn objects(&self, folder: &Folder, limit: usize) -> Result<Vec<String>> {
         match self {
             Self::Bucket(store) => store.objects(folder, limit).await,
@@ -370,7 +371,7 @@ impl Store {
         }
     }
 
-    /// Where an object or a folder is, for people. Holds no credentials.
+    /// Returns the address of an object or a folder for messages, without credentials.
     pub fn uri(&self, at: &(impl Display + Sync)) -> String {
         match self {
             Self::Bucket(store) => store.uri(at),
@@ -380,7 +381,7 @@ impl Store {
 }
 
 impl Upload {
-    /// Takes the next bytes; waits while too much is on its way.
+    /// Takes the next bytes; waits while too many are under way.
     pub async fn write(&mut self, bytes: Bytes) -> Result<()> {
         match self {
             Self::Bucket(upload) => upload.write(bytes).await,
@@ -389,7 +390,7 @@ impl Upload {
         }
     }
 
-    /// What was written is in the store, and not visible yet.
+    /// Waits until the store has all written bytes, not visible yet.
     pub async fn flush(&mut self) -> Result<()> {
         match self {
             Self::Bucket(upload) => upload.flush().await,
@@ -398,7 +399,7 @@ impl Upload {
         }
     }
 
-    /// Makes the object visible and durable, and checks with the store that it has its full length.
+    /// Makes the object visible and durable, and compares its length with the store's.
     pub async fn complete(&mut self) -> Result<()> {
         match self {
             Self::Bucket(upload) => upload.complete().await,
@@ -407,8 +408,8 @@ impl Upload {
         }
     }
 
-    /// What the store has given back of what was written, where that is read while more is coming ([`Plan::read_back`]).
-    /// A bucket has nothing to give before the upload is complete.
+    /// Returns the fingerprint of the bytes that were read back during the upload ([`Plan::read_back`]). A bucket can return
+    /// bytes only after completion.
     pub(crate) fn given_back(&self) -> Option<Fingerprint> {
         match self {
             Self::Folder(upload) => upload.given_back(),
@@ -416,7 +417,7 @@ impl Upload {
         }
     }
 
-    /// What the store says of what is complete, where a read can be tied to it.
+    /// Returns the metadata of the complete object, if a read can be tied to it.
     pub(crate) const fn seen(&self) -> Option<&Stat> {
         match self {
             Self::Bucket(upload) => upload.seen(),
@@ -424,7 +425,7 @@ impl Upload {
         }
     }
 
-    /// Whether what is on its way has time limits of its own that are longer than a stall.
+    /// Whether the upload has time limits of its own that are longer than a stall.
     pub(crate) const fn is_patient(&self) -> bool {
         match self {
             Self::Bucket(upload) => upload.is_patient(),
@@ -432,7 +433,7 @@ impl Upload {
         }
     }
 
-    /// Whether what was sent was compared on its way: a store that was told each part's hash has looked.
+    /// Whether each part's hash was sent with the part, so that the store has compared it.
     pub fn is_signed(&self) -> bool {
         match self {
             Self::Bucket(upload) => upload.is_signed(),
@@ -440,10 +441,9 @@ impl Upload {
         }
     }
 
-    /// Whether what is complete can be taken back, as far as that is known beforehand: nothing locks it, and the credentials
-    /// are not those that may only write; where nothing is read back ([`Plan::read_back`]), nobody has found that out. Then
-    /// it may be completed while there is still something to find out.
-    /// A folder's upload is durable and read back before that, so nothing would be gained.
+    /// Whether the complete object can be removed again, as far as that is known before: nothing locks it, and the credentials
+    /// may read. Without a read-back ([`Plan::read_back`]) that is unknown. If so, the upload may complete while other checks
+    /// are still running. A folder's upload is durable and read back before that, so an early completion would gain nothing.
     pub(crate) const fn can_be_taken_back(&self) -> bool {
         match self {
             Self::Bucket(upload) => upload.can_be_taken_back(),
@@ -451,7 +451,7 @@ impl Upload {
         }
     }
 
-    /// Until when the store keeps what is complete from being removed.
+    /// Returns the lock of the complete object.
     pub fn lock(&self) -> Option<Lock> {
         match self {
             Self::Bucket(upload) => upload.lock(),
@@ -459,7 +459,7 @@ impl Upload {
         }
     }
 
-    /// The manifest is written: nothing is under way any more, and nobody has to clean up.
+    /// Ends the upload after its manifest is written: no other run has to clean up.
     pub async fn published(&mut self) {
         match self {
             Self::Bucket(upload) => upload.published().await,
@@ -468,8 +468,8 @@ impl Upload {
         }
     }
 
-    /// Takes the data back after its manifest could not be written, where that is certain: a folder says what is in it,
-    /// a bucket may yet carry out a request whose answer was lost.
+    /// Removes the data after a failed write of its manifest, if the failure is certain. A folder shows its files; a bucket may
+    /// still carry out a request whose answer was lost.
     pub async fn unpublished(&mut self, store: &Store, manifest: &Key) {
         if let Self::Folder(upload) = self
             && store.stat(manifest).await.is_err_and(|error| error.class() == ExitClass::NotFound)
@@ -478,8 +478,8 @@ impl Upload {
         }
     }
 
-    /// Takes everything back, best effort. Never after the manifest was begun: that one may be there although the
-    /// answer was lost, and then so must the data be.
+    /// Removes everything, best effort. Never after the manifest's write has started: the manifest may exist although the
+    /// answer was lost, and then the data must stay.
     pub async fn abort(&mut self) {
         match self {
             Self::Bucket(upload) => upload.abort().await,

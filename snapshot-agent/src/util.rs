@@ -1,4 +1,4 @@
-//! Layer 1: files, memory, time, processes. It knows the machine, not snapshots.
+//! Layer 1: files, memory, time, processes. Knows the machine, not snapshots.
 
 pub(crate) mod clock;
 pub mod crypto;

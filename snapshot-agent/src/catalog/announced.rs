@@ -1,9 +1,9 @@
-//! Announcements: `<lineage>/prunes/<time>-<pod8>.json`, written once before anything that they name is removed, and kept
-//! as the audit.
+//! Announcements: `<lineage>/prunes/<time>-<pod8>.json`, written once before the removal of the named snapshots, and kept as
+//! the audit trail.
 //!
-//! It decides what a record says, and which record permits a removal: one of this lineage, store and policy, that is old
-//! enough by the agent's clock and by the store's, and not older than a day: what has been kept, held or brought back since
-//! is announced anew. What is removed is decided in `verbs/prune.rs`.
+//! This file decides the content of a record, and which record permits a removal: a record of this lineage, store and policy
+//! that is old enough by the agent's clock and by the store's, and at most a day old. A snapshot that was kept, held or
+//! restored since then is announced again. `verbs/prune.rs` decides the removals.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,37 +19,37 @@ use crate::format::layout::{Folder, Format, Key, attempt_time, record_time};
 use crate::store;
 use crate::store::removal::Small;
 
-/// The format this version writes and reads.
+/// Version of the format that this version writes and reads.
 const FORMAT_VERSION: u32 = 1;
 
-/// Snapshots that one record names at most: 25 runs remove them. The rest is announced after that.
+/// Maximum number of snapshots in one record: 25 runs remove them. Later records announce the rest.
 pub(crate) const MAX_SNAPSHOTS: usize = 500;
 
-/// A record of as many snapshots with the longest keys has 600 KB.
+/// A record of this many snapshots with the longest keys has 600 KB.
 const MAX_BYTES: u64 = 2 << 20;
 
-/// Records that one run reads, the newest first. What only older ones name is announced again.
+/// Maximum number of records that one run reads, the newest first. Snapshots named only in older records are announced again.
 const MAX_READ: usize = 100;
 
-/// So long an announcement permits a removal. At ten minutes between two runs of 20 that is 2880 snapshots.
+/// Time for which an announcement permits a removal. At ten minutes between two runs of 20 that is 2880 snapshots.
 const PERMITS_FOR: SignedDuration = SignedDuration::from_hours(24);
 
-/// So long a single removal that was asked for may yet be carried out, and more: its run ends after minutes.
+/// Time in which a requested single removal may still happen, with a margin: its run ends after minutes.
 const ASKED_FOR: SignedDuration = SignedDuration::from_hours(1);
 
-/// What is announced, or was asked for.
+/// An announcement, or a requested removal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Record {
     pub(crate) format_version: u32,
     /// The folder of the snapshots.
     pub(crate) lineage: String,
-    /// When the snapshots were judged.
+    /// Time of the judgement.
     pub(crate) announced_at: Timestamp,
-    /// UID of the schedule; absent: a single snapshot was to be removed.
+    /// UID of the schedule; absent for the removal of a single snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) schedule_uid: Option<String>,
-    /// The policy; absent: a single snapshot was to be removed.
+    /// The policy; absent for the removal of a single snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) policy: Option<Policy>,
     /// Time zone of the policy.
@@ -65,17 +65,17 @@ pub(crate) struct Record {
     pub(crate) other: Map<String, Value>,
 }
 
-/// One snapshot that may go.
+/// A snapshot that may be removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Named {
     pub(crate) key: String,
     /// sha256 (hex) of its manifest.
     pub(crate) manifest_sha256: String,
-    /// Name of its data object: with the manifest gone nothing else says it.
+    /// Name of its data object: without the manifest no other object names it.
     pub(crate) data: String,
     pub(crate) stored_bytes: u64,
-    /// Why it goes.
+    /// Reason of the removal.
     pub(crate) reason: String,
 }
 
@@ -92,13 +92,14 @@ impl Named {
         })
     }
 
-    /// The data object; `None`: the name is none of a data object's, and nothing else is ever removed for it (I25).
+    /// Returns the data object, or `None` if the name is not that of a data object: no other object is ever removed for it
+    /// (I25).
     pub(crate) fn data(&self, folder: &Folder) -> Option<Key> {
         Format::all().map(|format| folder.data(format)).find(|key| key.name() == self.data)
     }
 }
 
-/// Who judges, and where.
+/// The schedule that judges, and its lineage.
 #[derive(Clone, Debug)]
 pub(crate) struct Judge<'a> {
     pub(crate) lineage: &'a Folder,
@@ -109,7 +110,7 @@ pub(crate) struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Writes what may go from then on, and says where.
+    /// Writes an announcement of these snapshots, and returns its key.
     pub(crate) async fn announce(
         &self,
         shelf: &impl Shelf,
@@ -132,7 +133,7 @@ impl Judge<'_> {
         record.keep(shelf, self.lineage, at, pod_uid).await
     }
 
-    /// Whether this schedule's policy, as it is now, said so.
+    /// Whether the record is from the current policy of this schedule.
     fn is_mine(&self, record: &Record) -> bool {
         record.schedule_uid.as_deref() == Some(self.schedule_uid)
             && record.policy.as_ref() == Some(self.policy)
@@ -141,7 +142,7 @@ impl Judge<'_> {
 }
 
 impl Record {
-    /// The record of a single removal.
+    /// Returns the record of a single removal.
     pub(crate) fn of_one(lineage: &Folder, one: Named, store_id: Option<&str>, at: Timestamp) -> Self {
         Self {
             format_version: FORMAT_VERSION,
@@ -157,7 +158,7 @@ impl Record {
         }
     }
 
-    /// Writes it, if there is none of its name.
+    /// Writes the record, if no record has its name.
     pub(crate) async fn keep(&self, shelf: &impl Shelf, lineage: &Folder, at: Timestamp, pod_uid: &str) -> Result<Key> {
         let key = lineage.prune_record(at, pod_uid).map_err(|error| store::layout(&error))?;
         let json = serde_json::to_vec(self);
@@ -167,7 +168,7 @@ impl Record {
         Ok(key)
     }
 
-    /// Whether it is of this version, lineage and store.
+    /// Whether the record is of this version, lineage and store.
     fn fits(&self, lineage: &Folder, store_id: Option<&str>) -> bool {
         self.format_version == FORMAT_VERSION
             && self.lineage == lineage.as_str()
@@ -175,30 +176,30 @@ impl Record {
     }
 }
 
-/// What a record permits.
+/// Permission of a record to remove a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Permit {
     /// The snapshot, as it was judged.
     pub(crate) named: Named,
-    /// From when on it may be removed, as far as the record's time says.
+    /// Start of the permission, by the record's time.
     pub(crate) not_before: Timestamp,
     /// Whether the record is old enough, by both clocks.
     pub(crate) ripe: bool,
-    /// Whether the policy as it is now said so: only then the snapshot goes.
+    /// Whether the record is from the current policy: otherwise the snapshot stays.
     pub(crate) mine: bool,
 }
 
-/// What is asked of the records.
+/// Query for the records.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
-    /// Keys of snapshots.
+    /// Keys of the wanted snapshots.
     pub(crate) wanted: HashSet<String>,
-    /// How old a record has to be.
+    /// Minimum age of a record.
     pub(crate) age: SignedDuration,
-    /// Earlier records permit nothing.
+    /// Records before this time permit nothing.
     pub(crate) since: Option<Timestamp>,
     pub(crate) now: Timestamp,
-    /// Whether the store may be touched to learn its time; without it none is old enough in a folder store.
+    /// Whether the agent may write to the store to learn its time. Without that, no record in a folder store is old enough.
     pub(crate) touch: bool,
 }
 
@@ -214,7 +215,7 @@ pub(crate) async fn read(
     }
     let folder = judge.lineage.prunes();
     let names = newest(shelf, &folder, now, PERMITS_FOR).await?;
-    // One answer for all records of a folder store: none is ripe that was not when the run began.
+    // One time for all records of a folder store: a record must have been old enough at the start of the run.
     let clock = if names.is_empty() || !touch { None } else { shelf.clock(&folder).await? };
     for (announced, key) in names.into_iter().take(MAX_READ) {
         if wanted.is_empty() {
@@ -225,7 +226,7 @@ pub(crate) async fn read(
         if now.duration_since(earliest) > PERMITS_FOR || since.is_some_and(|since| earliest < since) {
             continue;
         }
-        // A store that does not say its time cannot confirm the age.
+        // A store that does not report its time cannot confirm the age.
         let aged = clock.or(small.now).is_some_and(|clock| clock.duration_since(small.stored) >= age);
         let ripe = aged && now.duration_since(announced.max(record.announced_at)) >= age;
         let mine = judge.is_mine(&record);
@@ -240,7 +241,7 @@ pub(crate) async fn read(
     Ok(permits)
 }
 
-/// The records of the time before now, by their names, the newest first.
+/// Returns the records of the period before now, by their names, the newest first.
 async fn newest(
     shelf: &impl Shelf,
     folder: &Folder,
@@ -256,7 +257,7 @@ async fn newest(
     names.into_iter().rev().map(key).collect()
 }
 
-/// A record and what the store says of it; `None`: it is not of this lineage and store, permits nothing, and stays.
+/// Returns a record with the store's metadata. `None`: the record is of another lineage or store; it permits nothing and stays.
 async fn read_one(
     shelf: &impl Shelf,
     key: &Key,
@@ -265,7 +266,7 @@ async fn read_one(
 ) -> Result<Option<(Small, Record)>> {
     let small = match shelf.read(key, MAX_BYTES).await {
         Ok(small) => small,
-        // Too long to be one.
+        // Too long for a record.
         Err(error) if error.class() == ExitClass::Corrupt => None,
         Err(error) => return Err(error),
     };
@@ -277,8 +278,8 @@ async fn read_one(
     Ok(fits)
 }
 
-/// Keys of snapshots that may go at any moment: announced within a day, or asked for one by one within an hour. A record
-/// that cannot be read says of none.
+/// Returns the keys of snapshots that may be removed at any moment: announced within a day, or requested one by one within an
+/// hour. An unreadable record counts as empty.
 pub(crate) async fn leaving(
     shelf: &impl Shelf,
     lineage: &Folder,

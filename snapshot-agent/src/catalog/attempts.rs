@@ -1,21 +1,21 @@
-//! Which folders of a store belong to a cluster: its lineages, and the attempts of one lineage.
+//! Lists the folders of a cluster in a store: its lineages, and the attempts of one lineage.
 //!
-//! It reads names alone. What a folder holds is found out in `look.rs`.
+//! This file reads names only. `look.rs` reads a folder's contents.
 
 use crate::error::{Error, Result};
 use crate::format::layout::{Folder, attempt_time};
 use crate::store::{self, Store};
 
-/// Folders of one lineage that are looked at, each with three requests; a snapshot every ten minutes for almost two years.
+/// Maximum number of folders of one lineage, each with three requests: a snapshot every ten minutes for almost two years.
 const MAX_FOLDERS: usize = 100_000;
 
-/// Lineages of one name.
+/// Maximum number of lineages of one name.
 const MAX_LINEAGES: usize = 1_000;
 
-/// Requests under way: a store far away answers in tens of milliseconds.
+/// Number of concurrent requests: a distant store answers in tens of milliseconds.
 pub(crate) const AT_ONCE: usize = 16;
 
-/// The folders that one cluster's snapshots lie in: of one incarnation, or of all.
+/// Returns the folders that hold one cluster's snapshots: of one incarnation, or of all.
 pub(crate) async fn lineages(
     store: &Store,
     namespace: &str,
@@ -30,7 +30,7 @@ pub(crate) async fn lineages(
     Ok(names.iter().filter_map(|name| place.child(name).ok()).collect())
 }
 
-/// The folders of one lineage that a save has begun, the oldest first.
+/// Returns the folders of a lineage's saves, the oldest first.
 pub(crate) async fn attempts(store: &Store, lineage: &Folder) -> Result<Vec<Folder>> {
     all_attempts(store, lineage, MAX_FOLDERS).await
 }
@@ -48,8 +48,8 @@ async fn all_attempts(store: &Store, lineage: &Folder, limit: usize) -> Result<V
     Ok(folders)
 }
 
-/// The newest `most` of them, the oldest first, and how many there are; of those alone that come before `before`, where
-/// that is given. A folder's name begins with when its save began, so the order of the names is the order of time.
+/// Returns the newest `most` folders, the oldest first, and the number of all; with `before`, counts only the folders before
+/// it. A folder's name begins with the time of its save, so names sort by time.
 pub(crate) async fn last_attempts(
     store: &Store,
     lineage: &Folder,

@@ -1,8 +1,8 @@
-//! `<lineage>/prunes/<attempt>.json`: that the removal of a snapshot has begun, written right before its manifest goes and
-//! removed with its last file.
+//! The record of a started removal, `<lineage>/prunes/<attempt>.json`: written right before the manifest is removed, and
+//! removed after the last file.
 //!
-//! It decides which folder without a manifest is a removal to finish: an announcement alone says that a snapshot may go, not
-//! that one has gone (I25), and a copy or a person may have left the same files since.
+//! This file decides which folder without a manifest is a removal to finish. An announcement alone shows only that a snapshot
+//! may be removed (I25); a copy or a user may have left the same files since.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,13 +13,13 @@ use crate::contract::ExitClass;
 use crate::error::{Error, Result};
 use crate::format::layout::{Folder, Key};
 
-/// The format this version writes and reads.
+/// Version of the format that this version writes and reads.
 const FORMAT_VERSION: u32 = 1;
 
-/// One key, two hashes and some words.
+/// Enough for one key, two hashes and some words.
 const MAX_BYTES: u64 = 16 << 10;
 
-/// Without a time, so that a second try finds its own.
+/// A started removal. It holds no time, so that a second attempt writes the same bytes.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Begun {
@@ -30,13 +30,13 @@ struct Begun {
     snapshot: Named,
 }
 
-/// Says that the removal has begun.
+/// Records the start of the removal.
 pub(crate) async fn keep(shelf: &impl Shelf, target: &Target) -> Result<()> {
     let (key, store_id, snapshot) = (target.folder.begun(), target.store_id.clone(), target.named.clone());
     let json = serde_json::to_vec(&Begun { format_version: FORMAT_VERSION, store_id, snapshot });
     let json = json.map_err(|error| Error::config(format!("{}: cannot be written: {error}", shelf.uri(&key))))?;
     match shelf.put_new(&key, json.clone().into()).await {
-        // What is cut then stays, and takes room: better than a store that is never emptied.
+        // Without the record an interrupted removal leaves files: better than a full store that no run can empty.
         Err(full) if full.class() == ExitClass::Full => Ok(()),
         Err(error) if error.class() == ExitClass::Transient && is_other(shelf, &key, &json).await? => {
             shelf.remove(&key).await?;
@@ -46,7 +46,7 @@ pub(crate) async fn keep(shelf: &impl Shelf, target: &Target) -> Result<()> {
     }
 }
 
-/// Whether it is of an earlier removal, and the snapshot was brought back since.
+/// Whether the record is of an earlier removal, after which the snapshot was restored.
 async fn is_other(shelf: &impl Shelf, key: &Key, json: &[u8]) -> Result<bool> {
     match shelf.read(key, MAX_BYTES).await {
         Ok(small) => Ok(small.is_some_and(|small| small.content != json)),
@@ -55,11 +55,11 @@ async fn is_other(shelf: &impl Shelf, key: &Key, json: &[u8]) -> Result<bool> {
     }
 }
 
-/// The removal of this folder's snapshot that has begun in this store and not ended.
+/// Returns the unfinished removal of this folder's snapshot in this store.
 pub(crate) async fn find(shelf: &impl Shelf, folder: &Folder, store_id: Option<&str>) -> Result<Option<Target>> {
     let small = match shelf.read(&folder.begun(), MAX_BYTES).await {
         Ok(small) => small,
-        // Too long to be one.
+        // Too long for a record.
         Err(error) if error.class() == ExitClass::Corrupt => None,
         Err(error) => return Err(error),
     };

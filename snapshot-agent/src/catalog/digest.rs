@@ -1,4 +1,4 @@
-//! Length and sha256 of what a store returns. It decides nothing.
+//! Computes length and sha256 of a store's answer. Decides nothing.
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
@@ -7,10 +7,10 @@ use tokio::sync::mpsc;
 use crate::error::{Result, task_error};
 use crate::util::sha256::Sha256;
 
-/// Pieces waiting to be hashed. Few: what the upload has used is still with the allocator.
+/// Pieces waiting for the hash. Few, because the allocator still holds the upload's memory.
 const PIECES: usize = 2;
 
-/// Length and sha256 of a stream.
+/// Returns length and sha256 of a stream.
 pub(crate) async fn digest(mut stream: impl Stream<Item = Result<Bytes>> + Unpin) -> Result<(u64, [u8; 32])> {
     let (to_hash, mut received) = mpsc::channel::<Bytes>(PIECES);
     let hashing = tokio::task::spawn_blocking(move || {

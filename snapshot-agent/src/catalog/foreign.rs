@@ -1,6 +1,6 @@
 //! Resolves a key of the store to a snapshot of Holdfast, or to a snapshot file without a manifest (etcdctl's, another operator's).
 //!
-//! It decides by the store's contents: a folder with a manifest, or an object of exactly this name. The data object of a
+//! This file decides by the store's contents: a folder with a manifest, or an object of exactly this name. The data object of a
 //! snapshot counts as such a file when its manifest is lost or broken. Which proofs a file needs, the verbs decide.
 
 use std::fs::File;
@@ -23,18 +23,18 @@ const SUFFIX: &str = ".db";
 
 /// A key's snapshot or file.
 pub(crate) enum Named {
-    /// A snapshot of ours, or what is to be one.
+    /// A snapshot of Holdfast, or the folder of a running save.
     Folder(Folder),
     /// A snapshot file without a manifest.
     File(Key, Stat),
 }
 
-/// Refuses a key that can name neither.
+/// Refuses a key that can name neither a folder nor a file.
 pub(crate) fn check(key: &str) -> Result<()> {
     Key::of_object(key).map(drop).map_err(|error| store::layout(&error))
 }
 
-/// Finds out what a key names.
+/// Resolves a key.
 pub(crate) async fn find(store: &Store, key: &str) -> Result<Named> {
     let file = Key::of_object(key).map_err(|error| store::layout(&error))?;
     let is_of_ours = file.name() == MANIFEST || Format::all().any(|format| format.name() == file.name());
@@ -62,9 +62,9 @@ pub(crate) async fn find(store: &Store, key: &str) -> Result<Named> {
     }
 }
 
-/// A snapshot's own object: its manifest says more than its data, so the folder is to be named. Where there is no manifest, or
-/// one that cannot be read, the data is all that is left of the snapshot. A plain database is what etcdctl makes, with etcd's own
-/// hash in it, and is read as that in each case.
+/// Resolves a snapshot's own object. With a manifest the result is the folder, because the manifest records more than the data.
+/// Without a readable manifest only the data is left of the snapshot. A plain database is the same format as etcdctl's, with
+/// etcd's own hash, and always counts as a file.
 async fn data_of_ours(store: &Store, file: Key) -> Result<Named> {
     let name_the_folder = || stored::folder(&file.to_string()).map(Named::Folder);
     if file.name() == MANIFEST {
@@ -75,7 +75,7 @@ async fn data_of_ours(store: &Store, file: Key) -> Result<Named> {
     }
     let lost = match stored::manifest_of(store, file.folder()).await {
         Err(lost) if matches!(lost.class(), ExitClass::NotFound | ExitClass::Corrupt) => lost,
-        // A later version of this program reads such a manifest.
+        // A later version of Holdfast can read such a manifest.
         Err(error) if error.class() != ExitClass::Config => return Err(error),
         Ok(_) | Err(_) => return name_the_folder(),
     };
@@ -89,7 +89,7 @@ async fn data_of_ours(store: &Store, file: Key) -> Result<Named> {
     }
 }
 
-/// Writes the object to a file as it is, and says what was read.
+/// Writes the object to a file without changes, and returns the file.
 pub(crate) async fn download(store: &Store, (key, stat): (&Key, &Stat), to: File, stall: Duration) -> Result<File> {
     let progress = Progress::new("reading the snapshot", stat.bytes);
     let stream = store.read(key, stat, Ahead::FAR, &progress);
@@ -102,7 +102,7 @@ pub(crate) async fn download(store: &Store, (key, stat): (&Key, &Stat), to: File
     Ok(file)
 }
 
-/// Length and sha256 of a file.
+/// Computes length and sha256 of a file.
 pub(crate) async fn digest_of(file: File) -> Result<Reading> {
     let digest = move || -> io::Result<Reading> {
         let (mut hash, mut piece, mut bytes) = (Sha256::new(), vec![0; 1 << 20], 0_u64);

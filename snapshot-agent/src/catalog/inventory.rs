@@ -1,7 +1,7 @@
-//! What lies in a lineage, as retention needs it: one small record for each folder, however large its manifest is.
+//! The contents of a lineage for retention: one small record per folder, however large its manifest is.
 //!
-//! It decides what a folder is, by one listing of it and its manifest. The listing alone proves nothing: a manifest counts
-//! when it was read, and what is removed is looked at again (`removal.rs`).
+//! This file decides the state of a folder, from one listing and its manifest. The listing alone proves nothing: a manifest
+//! counts only after the agent has read it, and a removal reads the folder again (`removal.rs`).
 
 use std::collections::HashSet;
 use std::mem;
@@ -19,28 +19,28 @@ use crate::retention::{self, Candidate, Entry, Untouched, Whose};
 use crate::store::removal::{File, Lasting};
 use crate::util::sha256::Sha256;
 
-/// One folder, and what its removal needs.
+/// One folder, and the facts for its removal.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) folder: Folder,
-    /// What retention judges.
+    /// The record that retention judges.
     pub(crate) entry: Entry,
-    /// What is removed with it; `None`: it is no complete snapshot in its place.
+    /// The snapshot; `None`: the folder holds no complete snapshot in its own place.
     pub(crate) snapshot: Option<Snapshot>,
-    /// Whether data or proofs lie in it without a manifest.
+    /// Whether the folder holds data or proofs without a manifest.
     pub(crate) half: bool,
 }
 
-/// A complete snapshot, whoever requested it.
+/// A complete snapshot of any owner.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     /// sha256 of its manifest.
     pub(crate) sha256: [u8; 32],
     pub(crate) format: Format,
     pub(crate) stored_bytes: u64,
-    /// Whether it is proven and no verification contradicts.
+    /// Whether the snapshot is proven and no verification contradicts.
     pub(crate) proven: bool,
-    /// What keeps its manifest from being removed. The data is asked for when it is to go.
+    /// Locks on the manifest. The locks on the data are read at the removal.
     pub(crate) lasting: Lasting,
 }
 
@@ -74,7 +74,7 @@ pub(crate) async fn take(
     Ok(Inventory { found, complete })
 }
 
-/// Looks at one folder: a listing, and its manifest.
+/// Reads one folder: a listing, and its manifest.
 pub(crate) async fn look(shelf: &impl Shelf, folder: &Folder, whose: Whose<'_>) -> Result<Found> {
     let files = shelf.files(folder).await?;
     let at = attempt_time(folder.name()).unwrap_or_default();
@@ -108,7 +108,7 @@ pub(crate) async fn look(shelf: &impl Shelf, folder: &Folder, whose: Whose<'_>) 
     let proofs = proofs_among(&files);
     let failed = is_contradicted(shelf, folder, &hex::encode(sha256), proofs.clone()).await?;
     let is = facts(&manifest, &proofs, failed);
-    // The data may be locked where the store says nothing of it to these credentials.
+    // The data may be locked, although the store does not show the lock to these credentials.
     let recorded = manifest.lock.as_ref().map(|lock| lock.until);
     let snapshot = Snapshot {
         sha256,
@@ -123,25 +123,25 @@ pub(crate) async fn look(shelf: &impl Shelf, folder: &Folder, whose: Whose<'_>) 
     Ok(Found { folder: folder.clone(), entry, snapshot: Some(snapshot), half: false })
 }
 
-/// Whether anybody holds the folder with these files. A console's own object for the empty folder holds it too.
+/// Whether a user holds the folder with these files. The empty object that a web console creates for a folder is a hold too.
 pub(crate) fn is_held(files: &[File]) -> bool {
     files.iter().any(|file| file.path == "holds" || file.path.starts_with("holds/"))
 }
 
-/// Whether a file is of a snapshot whose manifest may be gone: data or a proof.
+/// Whether the file belongs to a snapshot whose manifest may be gone: data or a proof.
 pub(crate) fn is_left(file: &File) -> bool {
     file.proof_name().is_some() || Format::all().any(|format| format.name() == file.path)
 }
 
-/// The proofs among these files, the newest last.
+/// Returns the proofs among these files, the newest last.
 fn proofs_among(files: &[File]) -> Vec<Proved> {
     let mut proofs: Vec<Proved> = files.iter().filter_map(|file| Proved::of_name(file.proof_name()?)).collect();
     proofs.sort_by_key(|proved| proved.at);
     proofs
 }
 
-/// Whether a verification contradicts the snapshot. What the proof says counts: a name alone voids no snapshot, and neither
-/// does a proof of another manifest.
+/// Whether a verification contradicts the snapshot. The proof's content counts: neither a file name alone nor a proof of
+/// another manifest voids a snapshot.
 async fn is_contradicted(
     shelf: &impl Shelf,
     folder: &Folder,
@@ -151,7 +151,7 @@ async fn is_contradicted(
     while let Some(failure) = find_standing_failure(&proofs) {
         let small = match shelf.read(&folder.proof(failure), manifest::MAX_BYTES).await {
             Ok(small) => small,
-            // Too long to be one.
+            // Too long for a proof.
             Err(error) if error.class() == ExitClass::Corrupt => None,
             Err(error) => return Err(error),
         };
@@ -166,7 +166,7 @@ async fn is_contradicted(
     Ok(false)
 }
 
-/// What is proven of a snapshot, and what else retention compares.
+/// Returns the facts that retention compares.
 fn facts(manifest: &Manifest, proofs: &[Proved], failed: bool) -> Candidate {
     let drilled = proofs.iter().any(|proved| proved.passed && proved.level == ProofLevel::Drill);
     let hash_kv = manifest.verification.as_ref().is_some_and(|found| found.level == Level::HashKV);

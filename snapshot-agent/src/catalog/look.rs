@@ -1,6 +1,6 @@
-//! One folder of a store: whether it is a complete snapshot, by its manifest and the size of its data.
+//! Reads one folder of a store: whether the folder holds a complete snapshot, by its manifest and the size of its data.
 //!
-//! It decides what a folder is. Which folders are looked at, and what is made of it, is for `inspect` and `list`.
+//! This file decides the state of a folder. `inspect` and `list` decide which folders are read and how the result is used.
 
 use crate::catalog::second_look;
 use crate::contract::ExitClass;
@@ -10,20 +10,20 @@ use crate::format::manifest::{self, Manifest};
 use crate::store::Store;
 use crate::util::sha256::Sha256;
 
-/// What one folder is.
+/// State of a folder.
 #[derive(Debug)]
 pub(crate) enum Looked {
-    /// Manifest and data are there, and fit each other; with the sha256 of the manifest's file.
+    /// Manifest and data exist and match; with the sha256 of the manifest's file.
     Complete(Box<Manifest>, [u8; 32]),
-    /// A save that has not ended, or never will; or a removal that has begun.
+    /// A running or dead save, or a started removal.
     WithoutManifest,
-    /// The manifest is not one that was asked for.
+    /// The manifest is not a wanted manifest.
     Unwanted,
-    /// Something is there and cannot be right.
+    /// The folder holds an invalid manifest or wrong data.
     Broken(Error),
 }
 
-/// Looks at one folder. `Err`: the store could not be asked, so nothing is known.
+/// Reads one folder. `Err`: the store did not answer, so the state is unknown.
 pub(crate) async fn look(store: &Store, folder: &Folder, wanted: impl Fn(&Manifest) -> bool) -> Result<Looked> {
     let at = folder.manifest();
     let json = match store.get_small(&at, manifest::MAX_BYTES).await {
@@ -42,7 +42,7 @@ pub(crate) async fn look(store: &Store, folder: &Folder, wanted: impl Fn(&Manife
         }
     };
     if !wanted(&manifest) {
-        // One bit of a UID makes it another object's, and "not found" may be the last word on it.
+        // A single wrong bit in a UID makes another object's manifest, and "not found" may be final.
         let other = Error::corrupt(format!("{}: the manifest is another snapshot's", store.uri(&at)));
         return match second_look::of_manifest_unless_gone(store, folder, &json, other).await {
             None => Ok(Looked::WithoutManifest),
@@ -72,8 +72,8 @@ pub(crate) async fn look(store: &Store, folder: &Folder, wanted: impl Fn(&Manife
     }
 }
 
-/// Two equal readings condemn the snapshot; any other error says nothing of the snapshot. `None`: a removal has begun, and has
-/// deleted the manifest first.
+/// Judges an error: two equal readings condemn the snapshot, any other error proves nothing. `None`: a removal has
+/// started and has deleted the manifest first.
 fn judged(error: Option<Error>) -> Result<Looked> {
     let Some(error) = error else { return Ok(Looked::WithoutManifest) };
     match error.class() {

@@ -1,8 +1,8 @@
-//! What a later verification leaves beside a snapshot: `proofs/<time>-<level>.json`, written once and never again.
+//! Proofs: the record of a later verification beside a snapshot, `proofs/<time>-<level>.json`, written once.
 //!
-//! It decides what is recorded and under which name. The manifest is not touched: it says what was proven when the
-//! snapshot was saved, a proof what was found later. A verification that found the snapshot broken is recorded too, as
-//! `<time>-<level>-failed.json`, so that a list need not open it.
+//! This file decides the content and the name of a proof. The manifest never changes: it records the proof at the time of the
+//! save, and a proof records a later verification. A failed verification leaves a proof too, `<time>-<level>-failed.json`, so
+//! that a list need not read it.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -18,7 +18,7 @@ use crate::util::sha256::Sha256;
 /// The format this version writes.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// A folder with more files than this is not looked through: a drill every hour for a year.
+/// Maximum number of files that the agent reads of a folder: a drill every hour for a year.
 const MAX_PROOFS: usize = 10_000;
 
 /// A proven fact.
@@ -44,7 +44,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// For people.
+    /// Describes the step for a terminal.
     pub const fn says(self) -> &'static str {
         match self {
             Self::StoredSha256 => "the stored bytes equal the saved bytes",
@@ -110,7 +110,7 @@ pub struct Proof {
 }
 
 impl Proof {
-    /// Nothing is proven yet.
+    /// Returns a proof without steps.
     pub(crate) fn begin(key: &Folder, level: ProofLevel, manifest: &[u8], at: Timestamp) -> Self {
         Self {
             format_version: FORMAT_VERSION,
@@ -133,12 +133,12 @@ impl Proof {
         }
     }
 
-    /// Reads a proof.
+    /// Parses a proof.
     pub fn parse(json: &[u8]) -> Result<Self> {
         serde_json::from_slice(json).map_err(|error| Error::corrupt(format!("the proof cannot be read: {error}")))
     }
 
-    /// Writes it beside the snapshot, and says where.
+    /// Writes the proof beside the snapshot, and returns its key.
     pub(crate) async fn keep(&self, store: &Store, folder: &Folder) -> Result<Key> {
         let key = folder.proof(Proved { at: self.ended_at, level: self.level, passed: self.passed });
         let mut json = serde_json::to_vec_pretty(self)
@@ -149,7 +149,7 @@ impl Proof {
     }
 }
 
-/// All proofs that lie beside a snapshot, by their names, the newest last.
+/// Returns all proofs beside a snapshot, by their names, the newest last.
 async fn beside(store: &Store, folder: &Folder) -> Result<Vec<Proved>> {
     let names = store.objects(&folder.proofs(), MAX_PROOFS).await?;
     let mut proofs: Vec<_> = names.iter().filter_map(|name| Proved::of_name(name)).collect();
@@ -157,18 +157,18 @@ async fn beside(store: &Store, folder: &Folder) -> Result<Vec<Proved>> {
     Ok(proofs)
 }
 
-/// The newest proof that lies beside a snapshot, by its name.
+/// Returns the newest proof beside a snapshot, by its name.
 pub(crate) async fn newest(store: &Store, folder: &Folder) -> Result<Option<Proved>> {
     Ok(beside(store, folder).await?.pop())
 }
 
-/// The verification that failed, where no later one of at least its level has passed: reading the bytes again does not
-/// make good that etcd could not start on them.
+/// Returns the failed verification that no later passed verification of at least its level has superseded: a second reading of
+/// the bytes does not refute that etcd could not start on them.
 pub(crate) async fn standing_failure(store: &Store, folder: &Folder) -> Result<Option<Proved>> {
     Ok(find_standing_failure(&beside(store, folder).await?))
 }
 
-/// The same, of proofs that are known, the newest last.
+/// Does the same for a list of proofs, the newest last.
 pub(crate) fn find_standing_failure(proofs: &[Proved]) -> Option<Proved> {
     proofs
         .iter()
@@ -185,7 +185,7 @@ pub(crate) fn find_standing_failure(proofs: &[Proved]) -> Option<Proved> {
         .err()
 }
 
-/// The proof's JSON schema, for programs that read stores by themselves.
+/// Returns the JSON schema of proofs, for programs that read stores themselves.
 pub fn schema() -> Value {
     schemars::schema_for!(Proof).to_value()
 }
@@ -204,7 +204,7 @@ mod tests {
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         let mut proof = Proof::begin(&folder, ProofLevel::Stored, b"{}", at("2026-11-21T10:00:00Z"));
         assert_eq!(newest(&store, &folder).await, Ok(None));
-        // Where there is no snapshot, none is made up.
+        // A missing snapshot's folder is not created.
         assert_eq!(proof.keep(&store, &folder).await.unwrap_err().class(), ExitClass::NotFound);
         assert!(!mount.path().join("a").exists());
 

@@ -1,7 +1,7 @@
-//! The last step of a save and of a copy: the manifest, which makes data a snapshot.
+//! The last step of a save and of a copy: writes the manifest, which makes the data a snapshot.
 //!
-//! It decides what happens when this ends badly. From here on nothing is taken back on a guess: an answer may be lost
-//! although the manifest was written, and then the data has to stay.
+//! This file decides what follows from a failure. From here on the agent removes data only on proof: the store may have written
+//! the manifest although its answer was lost, and then the data must stay.
 
 use bytes::Bytes;
 
@@ -20,7 +20,7 @@ pub(crate) async fn run(
     interrupt: &mut Interrupt,
 ) -> Result<()> {
     let key = data.folder().manifest();
-    // A class that is final says that it is not there: `put_new` has looked, wherever it may have been written unseen.
+    // A final error class proves that the manifest does not exist: after a lost answer `put_new` has read the object back.
     if let Err(error) = unless(store, interrupt, store.put_new(&key, manifest)).await {
         if let Some(upload) = upload {
             upload.unpublished(store, &key).await;
@@ -36,14 +36,14 @@ pub(crate) async fn run(
     // A run that stood still past its time may have been cleaned up after meanwhile (I6).
     let (seen, ()) = tokio::join!(unless(store, interrupt, store.stat(data)), told);
     match seen {
-        // Credentials that may only write.
+        // Write-only credentials.
         Err(error) if error.class() != ExitClass::Denied => Err(unseen(error, interrupt.came())),
         Ok(_) | Err(_) => Ok(()),
     }
 }
 
-/// A folder's calls are not interrupted: they go on when nobody waits for them, and a manifest must not come after its data
-/// was taken back.
+/// Interrupts `work` only on a bucket. Calls on a folder continue after they are dropped, and a manifest must not appear after
+/// its data was removed.
 async fn unless<T>(store: &Store, interrupt: &mut Interrupt, work: impl Future<Output = Result<T>>) -> Result<T> {
     match store {
         Store::Bucket(_) => interrupt.unless(work).await,
@@ -51,14 +51,14 @@ async fn unless<T>(store: &Store, interrupt: &mut Interrupt, work: impl Future<O
     }
 }
 
-/// Why it is not known that manifest and data are there together.
+/// Returns the reason for which the agent does not know whether manifest and data exist together.
 fn unseen(error: Error, interrupted: bool) -> Error {
     let what = match error.class() {
         ExitClass::NotFound => "and its data is gone: another run has removed the data of this run",
         _ if interrupted => "and the agent was stopped before the check of its data",
         _ => "and its data could not be checked",
     };
-    // Any other class would say that nothing is published, and the snapshot may be there, whole (I18).
+    // Any other class would mean that nothing is published, and the snapshot may exist and be complete (I18).
     let error = match error.class() {
         ExitClass::NotFound | ExitClass::Transient | ExitClass::Deadline => error,
         _ => Error::transient(error.message()),

@@ -1,9 +1,8 @@
-//! Reads a stored object back and compares it with what was sent.
+//! Reads a stored object back and compares it with the sent bytes.
 //!
-//! It decides nothing but equality: a store that keeps something else than it was given is found out before a manifest
-//! calls it a snapshot. Against damage a checksum of 64 bits is as good as a long hash, and costs a tenth; against a store
-//! that means to deceive neither helps here: it may give back one thing now and another one later, and for that the
-//! manifest has a sha256.
+//! This file decides equality only: it detects a store that keeps other bytes than it received, before a manifest is written.
+//! Against damage a 64-bit checksum is as good as a long hash and costs a tenth. Against a malicious store neither helps here,
+//! because the store may return other bytes later; for that the manifest holds a sha256.
 
 use std::time::Duration;
 
@@ -19,8 +18,8 @@ use crate::store::fingerprint::{Fingerprint, Sum};
 use crate::store::{Ahead, Stat, Store, Upload};
 use crate::util::progress::Progress;
 
-/// Fails unless the store gives back what was uploaded, which is complete. What was read while it was written is not read
-/// again.
+/// Fails unless the store returns the uploaded bytes. The upload must be complete. Bytes that were read back during the upload
+/// are not read again.
 pub(crate) async fn uploaded(
     store: &Store,
     upload: &Upload,
@@ -126,7 +125,7 @@ mod tests {
     use crate::store::Plan;
     use crate::util::clock;
 
-    /// One byte changes after it was written and before the disk was asked for it.
+    /// One byte changes between the write and the read-back.
     #[tokio::test]
     async fn a_folder_whose_disk_gives_back_something_else_is_found_out() {
         let mount = tempfile::tempdir().unwrap();
@@ -154,7 +153,7 @@ mod tests {
         }
     }
 
-    /// The only file of a folder, when it has so many bytes.
+    /// Returns the only file of a folder, once it has this many bytes.
     async fn wait_for(folder: &std::path::Path, bytes: u64) -> PathBuf {
         let file = fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
         while fs::metadata(&file).unwrap().len() < bytes {

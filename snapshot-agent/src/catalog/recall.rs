@@ -1,4 +1,4 @@
-//! The manifest of one stored snapshot, for whoever makes something of it.
+//! Reads the manifest of one stored snapshot, for callers outside the agent.
 
 use crate::catalog::stored;
 use crate::contract::StoreFlags;
@@ -7,7 +7,7 @@ use crate::format::manifest::Manifest;
 use crate::store::Store;
 use crate::util::interrupt::Interrupt;
 
-/// Reads it, and nothing of the data.
+/// Reads the manifest, and none of the data.
 pub async fn manifest(store: &StoreFlags, key: &str, deadline_seconds: u32) -> Result<Manifest> {
     let mut interrupt = Interrupt::after(deadline_seconds.into())?;
     let folder = stored::folder(key)?;

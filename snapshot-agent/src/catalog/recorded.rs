@@ -1,4 +1,4 @@
-//! What a manifest records of a database that was proven.
+//! Converts a proven database into the manifest's record of its contents.
 
 use serde_json::Map;
 

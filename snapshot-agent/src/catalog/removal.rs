@@ -1,8 +1,8 @@
-//! The removal of one snapshot: its manifest first, so that what is half removed is no snapshot, then its data by its
-//! recorded name, then its proofs.
+//! Removes one snapshot: its manifest first, so that a half-removed snapshot is no snapshot, then its data by the recorded
+//! name, then its proofs.
 //!
-//! It decides what has to hold right before: the manifest is the one that was judged, nobody holds the folder, nothing is
-//! locked. A file that is not known stays. Which snapshots go is decided in `verbs/`.
+//! This file decides the conditions right before a removal: the manifest is the judged manifest, the folder has no hold, and
+//! nothing is locked. Unknown files stay. `verbs/` decides which snapshots to remove.
 
 use jiff::Timestamp;
 
@@ -17,21 +17,21 @@ use crate::store;
 use crate::store::removal::{File, Lasting};
 use crate::util::sha256::Sha256;
 
-/// What became of it.
+/// Result of a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Removal {
-    /// It is gone.
+    /// The snapshot is removed.
     Removed {
-        /// Stored bytes that are gone with it.
+        /// Removed stored bytes.
         bytes: u64,
-        /// Files in its folder that are not known, and stay.
+        /// Unknown files in the folder, which stay.
         unknown: Vec<String>,
     },
-    /// The store locks it.
+    /// The store locks the snapshot.
     Locked(Lasting),
-    /// Somebody holds it.
+    /// The folder has a hold.
     Held,
-    /// It is not what was judged, and why.
+    /// The snapshot is not the judged snapshot, with the reason.
     Changed(&'static str),
 }
 
@@ -68,10 +68,10 @@ pub(crate) async fn remove(shelf: &impl Shelf, target: &Target, now: Timestamp) 
     clear(shelf, target, &files).await
 }
 
-/// Removes what is left of a snapshot whose removal has begun (`begun.rs`). `None`: nothing is.
+/// Finishes a started removal (`begun.rs`). `None`: no file is left.
 pub(crate) async fn finish(shelf: &impl Shelf, target: &Target, now: Timestamp) -> Result<Option<Removal>> {
     let Target { folder, data, .. } = target;
-    // In this order: a copy that was at it when its files were listed has its mark or its manifest after that.
+    // In this order: a copy that was running at the listing has a mark or a manifest afterwards.
     let files = shelf.files(folder).await?;
     if files.iter().any(|file| file.path == MANIFEST) {
         return Ok(Some(Removal::Changed("its manifest exists")));
@@ -94,7 +94,7 @@ pub(crate) async fn finish(shelf: &impl Shelf, target: &Target, now: Timestamp) 
     }
 }
 
-/// Removes data and proofs, and in the end the record that says so.
+/// Removes data and proofs, and last the record of the removal.
 async fn clear(shelf: &impl Shelf, target: &Target, files: &[File]) -> Result<Removal> {
     let Target { folder, data, .. } = target;
     let bytes = files.iter().find(|file| file.path == data.name()).map_or(0, |file| file.bytes);

@@ -1,8 +1,8 @@
-//! Whether a bad reading says something of the stored object, or of the way from the store to this process.
+//! Decides whether a bad reading shows a fault of the stored object, or of the way from the store to this process.
 //!
-//! It decides by a second reading, each request of it over a connection of its own: two equal readings are the object's, and
-//! what was found stands. Two different readings are a fault on the way: nobody has found anything about the object, so the
-//! error is transient and nothing of it is kept.
+//! A second reading decides, with a new connection for each request. If both readings are equal, the object has the fault and
+//! the error stands. If they differ, the bytes were changed on the way: the error is then transient, and the agent records
+//! nothing about the object.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::format::manifest;
 use crate::store::{Ahead, Store};
 use crate::util::progress::Progress;
 
-/// Length and sha256 of an object, as one reading gave them.
+/// Length and sha256 of an object from one reading.
 pub(crate) type Reading = (u64, [u8; 32]);
 
-/// The error of a bad manifest, if a second reading gives the same bytes.
+/// Confirms the error of a bad manifest, if a second reading gives the same bytes.
 pub(crate) async fn of_manifest(store: &Store, folder: &Folder, first: &Bytes, error: Error) -> Error {
     if !is_verdict(&error) {
         return error;
@@ -27,7 +27,7 @@ pub(crate) async fn of_manifest(store: &Store, folder: &Folder, first: &Bytes, e
     judge(error, is_same_manifest(store, folder, first).await)
 }
 
-/// The same where another run may remove the snapshot meanwhile. `None`: there is no manifest any more.
+/// Does the same where another run may remove the snapshot meanwhile. `None`: the manifest is gone.
 pub(crate) async fn of_manifest_unless_gone(
     store: &Store,
     folder: &Folder,
@@ -45,7 +45,7 @@ async fn is_same_manifest(store: &Store, folder: &Folder, first: &Bytes) -> Resu
     Ok(again == *first)
 }
 
-/// The error of a small object that could not be read at all, if a second reading ends the same way.
+/// Confirms the error of an unreadable small object, if a second reading fails the same way.
 pub(crate) async fn of_unreadable(store: &Store, key: &Key, limit: u64, error: Error) -> Error {
     if error.class() != ExitClass::Corrupt {
         return error;
@@ -53,7 +53,7 @@ pub(crate) async fn of_unreadable(store: &Store, key: &Key, limit: u64, error: E
     judge(error, is_unreadable_again(store, key, limit).await)
 }
 
-/// The same where another run may remove the object meanwhile. `None`: there is none any more.
+/// Does the same where another run may remove the object meanwhile. `None`: the object is gone.
 pub(crate) async fn of_unreadable_unless_gone(store: &Store, key: &Key, limit: u64, error: Error) -> Option<Error> {
     if error.class() != ExitClass::Corrupt {
         return Some(error);
@@ -69,7 +69,7 @@ async fn is_unreadable_again(store: &Store, key: &Key, limit: u64) -> Result<boo
     }
 }
 
-/// What a second reading makes of an error; `None`: the store has no such object any more.
+/// Judges an error by the second reading; `None`: the object is gone.
 fn unless_gone(error: Error, same: Result<bool>) -> Option<Error> {
     match same {
         Err(gone) if gone.class() == ExitClass::NotFound => None,
@@ -77,7 +77,7 @@ fn unless_gone(error: Error, same: Result<bool>) -> Option<Error> {
     }
 }
 
-/// The error of an object of the wrong length (`None`: it is missing), if a second look finds the same.
+/// Confirms the error of an object with a wrong length (`None`: it is missing), if a second request gives the same length.
 pub(crate) async fn of_length(store: &Store, key: &Key, first: Option<u64>, error: Error) -> Error {
     let again = match store.anew().stat(key).await {
         Ok(stat) => Ok(Some(stat.bytes)),
@@ -87,8 +87,8 @@ pub(crate) async fn of_length(store: &Store, key: &Key, first: Option<u64>, erro
     judge(error, again.map(|again| again == first))
 }
 
-/// The error of data that is not `expected`, if a second reading gives the same bytes as the first. Where the first one broke
-/// off, a third one is compared with the second.
+/// Confirms the error of data that is not `expected`, if a second reading gives the same bytes. If the first reading broke off,
+/// a third reading is compared with the second.
 pub(crate) async fn of_data(
     store: &Store,
     key: &Key,
@@ -118,17 +118,17 @@ async fn read(store: &Store, key: &Key, stall: Duration) -> Result<Reading> {
     store.forget(key).await?;
     let stat = store.stat(key).await?;
     let progress = Progress::new("reading again", stat.bytes);
-    // Nothing is unpacked here, so there is memory for it; and each range takes a connection of its own.
+    // Nothing is unpacked here, so there is memory for this; each range opens a connection of its own.
     let stream = store.read(key, &stat, Ahead::FAR, &progress);
     progress.watch(stall, digest(stream)).await
 }
 
-/// Whether this would stand for good.
+/// Whether the error would be final.
 fn is_verdict(error: &Error) -> bool {
     !matches!(error.class(), ExitClass::Transient | ExitClass::Deadline)
 }
 
-/// The error where a second reading was ended from outside: by its deadline, or a signal.
+/// Returns the error of a second reading that a deadline or a signal has ended.
 pub(crate) fn unfinished(error: &Error, ended: &Error) -> Error {
     Error::new(
         ended.class(),
@@ -140,7 +140,7 @@ pub(crate) fn unfinished(error: &Error, ended: &Error) -> Error {
     )
 }
 
-/// What a second reading makes of an error.
+/// Judges an error by the second reading.
 pub(crate) fn judge(error: Error, same: Result<bool>) -> Error {
     match same {
         Ok(true) => error,

@@ -1,7 +1,7 @@
-//! The few requests that judging and removing snapshots make of a store.
+//! The requests of a store that judging and removing snapshots needs.
 //!
-//! It decides nothing. It is a trait so that a test can fail, lose and deny each request, and end the run before and after
-//! it, over a real store.
+//! This file decides nothing. A trait lets a test fail, lose and deny each request over a real store, and end the run before
+//! and after each.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -12,36 +12,36 @@ use crate::format::layout::{Folder, Key};
 use crate::store::Store;
 use crate::store::removal::{File, Lasting, Small};
 
-/// Files of a folder that are looked at: ten thousand proofs, or announcements, are years of them.
+/// Maximum number of files of a folder: years of proofs or announcements.
 const MAX_FILES: usize = 100_000;
 
-/// A store, as far as a removal needs it.
+/// A store, as a removal uses it.
 pub(crate) trait Shelf {
-    /// The folders of a lineage that a save has begun, the oldest first.
+    /// Returns the folders of a lineage's saves, the oldest first.
     async fn attempts(&self, lineage: &Folder) -> Result<Vec<Folder>>;
 
-    /// Everything in a folder.
+    /// Returns every file of a folder.
     async fn files(&self, folder: &Folder) -> Result<Vec<File>>;
 
-    /// A small object; `None`: there is none.
+    /// Reads a small object; `None`: it does not exist.
     async fn read(&self, key: &Key, limit: u64) -> Result<Option<Small>>;
 
-    /// What keeps an object; `None`: there is none.
+    /// Reads the locks of an object; `None`: it does not exist.
     async fn lasting(&self, key: &Key) -> Result<Option<Lasting>>;
 
-    /// What the clock shows that dates the files of a folder; `None`: each answer says it.
+    /// Returns the time of the clock that dates the files of a folder; `None`: each answer holds the time.
     async fn clock(&self, folder: &Folder) -> Result<Option<Timestamp>>;
 
-    /// Until when another run may be at an attempt.
+    /// Returns the end of another run's lease on an attempt.
     async fn held(&self, attempt: &Folder, now: Timestamp) -> Result<Option<Timestamp>>;
 
-    /// Writes a small object if there is none of its name.
+    /// Writes a small object, if no object has its name.
     async fn put_new(&self, key: &Key, content: Bytes) -> Result<()>;
 
     /// Removes one object.
     async fn remove(&self, key: &Key) -> Result<()>;
 
-    /// Where something is, for people.
+    /// Returns the address for messages.
     fn uri(&self, key: &Key) -> String;
 }
 

@@ -1,8 +1,8 @@
-//! Which store this is: a small object at its root, made once, by the first probe that finds the store usable.
+//! The store ID: a small object at the store's root, written once, by the first probe that finds the store usable.
 //!
-//! It decides what the mark says, and what follows from another one, or none, where one is expected: nothing is written
-//! there and nothing removed (I25). The same names may lead elsewhere one day, to another account's bucket or to an emptied
-//! volume. Who expects which mark is not decided here.
+//! This file decides the content of the ID, and the consequences of a different or missing ID where one is expected: the agent
+//! neither writes nor removes there (I25). The same names may later lead to another account's bucket or to an emptied volume.
+//! The callers decide which ID they expect.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -15,13 +15,13 @@ use crate::store::{self, Store};
 use crate::util::clock;
 use crate::util::process::random_uid;
 
-/// The format this version writes.
+/// Version of the format that this version writes.
 const FORMAT_VERSION: u32 = 1;
 
-/// A mark has about 120 bytes; later versions may add to it.
+/// Maximum size. An ID's object has about 120 bytes; later versions may add to it.
 const MAX_BYTES: u64 = 4096;
 
-/// The mark. Fields of later versions are passed over: a mark is never written again.
+/// The ID's object. Fields of later versions are ignored: the object is never written again.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Written {
@@ -31,19 +31,19 @@ struct Written {
     created_at: Option<Timestamp>,
 }
 
-/// What a store says it is.
+/// The ID that the store holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// It has no mark.
+    /// The store has no ID.
     Nothing,
-    /// This one.
+    /// This ID.
     Id(String),
-    /// Its mark makes no sense, and why.
+    /// The ID's object is invalid, with the reason.
     Nonsense(String),
 }
 
 impl Found {
-    /// The mark, if there is one.
+    /// Returns the ID, if the store has a valid one.
     pub(crate) fn id(&self) -> Option<&str> {
         match self {
             Self::Id(id) => Some(id),
@@ -51,7 +51,7 @@ impl Found {
         }
     }
 
-    /// For people.
+    /// Describes the ID for messages.
     pub(crate) fn says(&self) -> String {
         match self {
             Self::Nothing => "the store has no store ID".to_owned(),
@@ -63,28 +63,28 @@ impl Found {
     }
 }
 
-/// What a store has to be.
+/// The expected ID.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected<'a> {
-    /// The one with this mark.
+    /// The recorded ID.
     pub(crate) id: &'a str,
-    /// The one with this mark will do too; [`NEW_STORE`]: one without any.
+    /// A second accepted ID; [`NEW_STORE`]: a store without an ID is accepted.
     pub(crate) or: Option<&'a str>,
 }
 
-/// A store as its mark is read and written: never with a key of a person's, which may come, change and go while the store
-/// stays the same, and never locked. A mark is no secret.
+/// Opens the store of the ID's object: without a customer's key, which may change while the store stays the same, and without
+/// locks. The ID is no secret.
 pub(crate) fn store(flags: &StoreFlags) -> Result<Store> {
     let s3_sse = flags.s3_sse.filter(|sse| *sse != S3Sse::Customer);
     Store::open(&StoreFlags { s3_sse, ..store::unlocked(flags) })
 }
 
-/// Reads a store's mark.
+/// Reads a store's ID.
 pub(crate) async fn read(store: &Store) -> Result<Found> {
     let content = match store.find_small(&Key::of_store(), MAX_BYTES).await {
         Ok(Some(content)) => content,
         Ok(None) => return Ok(Found::Nothing),
-        // Too long to be one.
+        // Too long for an ID.
         Err(error) if error.class() == ExitClass::Corrupt => return Ok(Found::Nonsense(error.message().to_owned())),
         Err(error) => return Err(error),
     };
@@ -95,19 +95,19 @@ pub(crate) async fn read(store: &Store) -> Result<Found> {
     })
 }
 
-/// Whether a store is the one that is meant.
+/// Result of the comparison with the expected ID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is, or takes its place.
+    /// The store has the expected or the accepted ID.
     Right(Found),
-    /// It is another one, and what is said of it.
+    /// The store has another ID, with the error.
     Another(Found, Error),
-    /// These credentials may not read its mark.
+    /// These credentials may not read the ID.
     Unknown(Error),
 }
 
-/// Reads a store's mark, and a wrong one a second time by another connection: one bit that is changed on its way makes
-/// another store of the right one.
+/// Reads a store's ID, and a wrong ID a second time by another connection: a single bit changed on the way would make another
+/// store of the right store.
 async fn read_surely(store: &Store, is_right: impl Fn(&Found) -> bool) -> Result<Found> {
     let found = read(store).await?;
     if is_right(&found) || read(&store.anew()).await? == found {
@@ -119,7 +119,7 @@ async fn read_surely(store: &Store, is_right: impl Fn(&Found) -> bool) -> Result
     )))
 }
 
-/// Compares a store's mark with what is expected.
+/// Compares a store's ID with the expected ID.
 pub(crate) async fn judge(store: &Store, expected: Expected<'_>) -> Result<Verdict> {
     let is_right = |found: &Found| match found {
         Found::Id(id) => id == expected.id || Some(id.as_str()) == expected.or,
@@ -138,16 +138,17 @@ pub(crate) async fn judge(store: &Store, expected: Expected<'_>) -> Result<Verdi
     Ok(Verdict::Another(found, error))
 }
 
-/// For those who write: refuses another store, where a mark is expected at all.
+/// Refuses to write to another store, if the caller expects an ID.
 pub(crate) async fn check_before_write(flags: &StoreFlags, id: Option<&str>) -> Result<()> {
-    // Credentials that may only write are a careful choice, and a backup is worth more than a refusal.
+    // Write-only credentials are a careful choice, and a backup is worth more than a refusal.
     if let Some(error) = check_before_query(flags, id).await? {
         tracing::warn!(%error, "the store ID could not be read: this may be another store than the expected store");
     }
     Ok(())
 }
 
-/// For those who read what is to be restored. The volume and the lineage are as they should be; a place is named wrongly.
+/// Refuses to restore from another store. The error is one of the configuration: volume and lineage are right, and the request
+/// names a wrong place.
 pub(crate) async fn check_before_restore(flags: &StoreFlags, id: Option<&str>) -> Result<()> {
     check_before_write(flags, id).await.map_err(|error| match error.class() {
         ExitClass::Refused => Error::config(error.message()),
@@ -155,8 +156,7 @@ pub(crate) async fn check_before_restore(flags: &StoreFlags, id: Option<&str>) -
     })
 }
 
-/// For those who ask what was written: refuses another store as well, and gives why it is not known whether this is one,
-/// where these credentials may not read its mark.
+/// Refuses to search another store. Returns the error that leaves the ID unknown, if these credentials may not read the ID.
 pub(crate) async fn check_before_query(flags: &StoreFlags, id: Option<&str>) -> Result<Option<Error>> {
     let Some(id) = id else { return Ok(None) };
     match judge(&store(flags)?, Expected { id, or: None }).await? {
@@ -166,7 +166,7 @@ pub(crate) async fn check_before_query(flags: &StoreFlags, id: Option<&str>) -> 
     }
 }
 
-/// For those who remove: whether it is the right store, and its ID for their records. Nothing is taken on trust.
+/// Returns whether a removal has the right store, and the store's ID for its records. An unreadable ID counts as wrong.
 pub(crate) async fn read_before_removal(flags: &StoreFlags, id: Option<&str>) -> Result<(Mark, Option<String>)> {
     let store = store(flags)?;
     let is_right = |found: &Found| match (found, id) {
@@ -198,12 +198,12 @@ fn other_store(store: &Store, expected: &str, found: &Found) -> Error {
     ))
 }
 
-/// Reads the mark, or makes it: those who write may have other credentials than those who read. `create_only`: whether the
-/// store was seen to refuse what would overwrite.
+/// Reads the ID, or creates it. Reading and writing may need different credentials. `create_only`: whether the store has
+/// refused to overwrite an object.
 pub(crate) async fn create(reads: &Store, writes: &Store, create_only: bool) -> Result<Found> {
     match read(reads).await {
         Ok(Found::Nothing) => {}
-        // S3 says so of what is missing too, to those who may not list. But there may be one, and it is not to be lost.
+        // S3 denies a missing object too, to credentials that may not list. But the ID may exist, and must not be overwritten.
         Err(error) if error.class() == ExitClass::Denied && create_only => {}
         known => return known,
     }
@@ -212,7 +212,7 @@ pub(crate) async fn create(reads: &Store, writes: &Store, create_only: bool) -> 
         serde_json::to_vec(&mark).map_err(|error| Error::config(format!("the store ID cannot be written: {error}")))?;
     json.push(b'\n');
     let put = writes.put_new(&Key::of_store(), json.into()).await;
-    // Two at once: what is there now counts, whoever wrote it.
+    // Of two concurrent probes the stored ID counts, whichever wrote it.
     match (read(reads).await?, put) {
         (Found::Nothing, Err(error)) => Err(error),
         (Found::Nothing, Ok(())) => Err(Error::corrupt("the store ID was written and does not exist")),
@@ -257,7 +257,7 @@ mod tests {
         let other = format!(r#"{{"formatVersion":1,"id":"{OTHER}"}}"#);
         let long = format!(r#"{{"formatVersion":1,"id":"{ID}","more":"{}"}}"#, "x".repeat(5000));
         let nonsense = r#"{"formatVersion":1,"id":"new"}"#;
-        // What is there, and what is fine besides `ID`: nothing, the other one, none.
+        // The stored ID, and whether it is accepted besides `ID`: without an alternative, with the other ID, with no ID.
         let rows = [
             (Some(later.as_str()), [true, true, true], "never said"),
             (Some(&other), [false, true, false], OTHER),

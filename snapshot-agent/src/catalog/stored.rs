@@ -1,6 +1,6 @@
-//! One stored snapshot that is named by its key: its manifest, and its bytes compared with what the manifest says.
+//! One stored snapshot, given by its key: its manifest, and its bytes compared with the manifest.
 //!
-//! It decides what has to agree before anything that was read may be used. What it is read for is the verbs' business.
+//! This file decides which facts must match before the read data may be used. The verbs decide how to use the data.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -23,20 +23,20 @@ use crate::store::{self, Ahead, Stat, Store};
 use crate::util::memory::scan_budget;
 use crate::util::progress::Progress;
 
-/// A snapshot that was looked at and not read yet.
+/// A snapshot whose metadata is known and whose data is not read yet.
 pub(crate) struct Stored {
-    /// What is recorded.
+    /// The manifest.
     pub(crate) manifest: Manifest,
     /// The data object.
     pub(crate) data: Key,
     stat: Stat,
-    /// What a reading of the data gave.
+    /// Length and sha256 from a reading of the data.
     read: OnceLock<Reading>,
-    /// A bad reading was repeated.
+    /// Set when a second reading has confirmed the fault.
     confirmed: OnceLock<()>,
 }
 
-/// The snapshot's folder, or what is wrong with the key.
+/// Returns the snapshot's folder, or an error about the key.
 pub(crate) fn folder(key: &str) -> Result<Folder> {
     let folder = Folder::parse("key", key).map_err(|error| store::layout(&error))?;
     let name = folder.name();
@@ -49,7 +49,7 @@ pub(crate) fn folder(key: &str) -> Result<Folder> {
     Ok(folder)
 }
 
-/// The manifest of a snapshot, and its bytes.
+/// Reads a snapshot's manifest; also returns its bytes.
 pub(crate) async fn manifest_of(store: &Store, folder: &Folder) -> Result<(Manifest, Bytes)> {
     let at = folder.manifest();
     let json = match store.get_small(&at, manifest::MAX_BYTES).await {
@@ -65,8 +65,8 @@ pub(crate) async fn manifest_of(store: &Store, folder: &Folder) -> Result<(Manif
     }
 }
 
-/// The manifest of a snapshot that lies where it was saved, and its bytes: one that was copied to another place speaks of
-/// another snapshot. A restore takes it where a person says so.
+/// Reads the manifest of a snapshot in its own folder; also returns its bytes. A moved manifest describes another snapshot;
+/// only a restore accepts it, on a user's request.
 pub(crate) async fn manifest_in_its_place(store: &Store, folder: &Folder) -> Result<(Manifest, Bytes)> {
     let (manifest, json) = manifest_of(store, folder).await?;
     if manifest.key != folder.as_str() {
@@ -80,7 +80,7 @@ pub(crate) async fn manifest_in_its_place(store: &Store, folder: &Folder) -> Res
 }
 
 impl Stored {
-    /// Checks what can be checked without the data.
+    /// Checks every fact that needs no data.
     pub(crate) async fn of(store: &Store, folder: &Folder, manifest: Manifest) -> Result<Self> {
         let data = folder.data(manifest.format());
         let stat = store.stat(&data).await?;
@@ -97,7 +97,7 @@ impl Stored {
         Ok(Self { manifest, data, stat, read: OnceLock::new(), confirmed: OnceLock::new() })
     }
 
-    /// The error of what was found in this snapshot, if a second reading of its manifest and of its data gives the same.
+    /// Confirms an error about this snapshot, if a second reading of its manifest and of its data gives the same.
     pub(crate) async fn confirm(&self, store: &Store, error: Error, stall: Duration) -> Error {
         if self.confirmed.get().is_some() {
             return error;
@@ -111,19 +111,19 @@ impl Stored {
         error
     }
 
-    /// Length and sha256 of the data, as its manifest has them.
+    /// Returns length and sha256 of the data from the manifest.
     fn recorded(&self) -> Option<Reading> {
         let mut sha256 = [0; 32];
         hex::decode_to_slice(&self.manifest.stored_sha256, &mut sha256).ok()?;
         Some((self.manifest.stored_bytes, sha256))
     }
 
-    /// The stored bytes, in order.
+    /// Returns the stored bytes, in order.
     pub(crate) fn read(&self, store: &Store, ahead: Ahead, progress: &Progress) -> BoxStream<'static, Result<Bytes>> {
         store.read(&self.data, &self.stat, ahead, progress)
     }
 
-    /// Reads the stored bytes and compares their hash alone. What is wrong has to be confirmed.
+    /// Reads the stored bytes and compares only their hash. The caller confirms an error.
     pub(crate) async fn digest_once(&self, store: &Store, stall: Duration) -> Result<()> {
         let progress = Progress::new("reading the snapshot", self.manifest.stored_bytes);
         let stream = self.read(store, Ahead::FAR, &progress);
@@ -131,7 +131,7 @@ impl Stored {
         self.agrees_with(store, found)
     }
 
-    /// Whether this reading of the data is what is recorded.
+    /// Compares a reading of the data with the manifest.
     pub(crate) fn agrees_with(&self, store: &Store, found: Reading) -> Result<()> {
         let (bytes, sha256) = *self.read.get_or_init(|| found);
         self.agrees(
@@ -143,7 +143,7 @@ impl Stored {
         )
     }
 
-    /// Reads the data, unpacks it into a sink and compares everything that is known about it.
+    /// Reads the data, unpacks it into a sink and compares every recorded fact.
     pub(crate) async fn unpack<S: Sink>(
         &self,
         store: &Store,
@@ -157,7 +157,7 @@ impl Stored {
         }
     }
 
-    /// The same with one reading: what is wrong has to be confirmed.
+    /// Does the same with one reading; the caller confirms an error.
     pub(crate) async fn unpack_once<S: Sink>(
         &self,
         store: &Store,
@@ -171,7 +171,7 @@ impl Stored {
         let unpacking = unpack::run(stream, (compression, identities), db_bytes, (sink, &progress), &self.read);
         let (unpacked, sink) = progress.watch(stall, unpacking).await.map_err(|error| match error.class() {
             ExitClass::Corrupt => error.context(store.uri(&self.data)),
-            // An age header that broke on the way fits no identity.
+            // An age header that was damaged on the way fits no identity.
             ExitClass::Config if self.read.get().is_some_and(|read| Some(*read) != self.recorded()) => {
                 Error::corrupt(error.message()).context(store.uri(&self.data))
             }
@@ -189,7 +189,7 @@ impl Stored {
         Ok(sink)
     }
 
-    /// Compares revisions and numbers with those recorded, if any are.
+    /// Compares revisions and numbers with the manifest, if it records them.
     pub(crate) fn structure_agrees(&self, store: &Store, found: &Proven) -> Result<()> {
         let Some(recorded) = &self.manifest.contents else { return Ok(()) };
         let compact = |revision: Option<i64>| revision.unwrap_or(NEVER).to_string();
@@ -204,7 +204,7 @@ impl Stored {
         self.agrees(store, &pairs)
     }
 
-    /// Compares HashKV with the one recorded; gives why it cannot be, if so.
+    /// Compares HashKV with the manifest; returns the reason if that is not possible.
     pub(crate) fn hash_agrees(&self, store: &Store, found: &Proven) -> Result<Option<String>> {
         let Some(recorded) = &self.manifest.contents else {
             return Ok(Some("the manifest records no contents to compare with".to_owned()));
@@ -219,14 +219,14 @@ impl Stored {
         }
     }
 
-    /// What a scan of the data is told beforehand.
+    /// Returns the options for a scan of the data.
     pub(crate) fn scan_options(&self) -> Options {
         let contents = self.manifest.contents.as_ref();
         let compact_revision = contents.map(|contents| contents.compact_revision.unwrap_or(NEVER));
         Options { compact_revision, budget_bytes: scan_budget(self.manifest.db_bytes) }
     }
 
-    /// Whether what was found is what is recorded.
+    /// Compares pairs of found and recorded values.
     pub(crate) fn agrees(&self, store: &Store, pairs: &[(&str, String, String)]) -> Result<()> {
         match pairs.iter().find(|(_, found, recorded)| !found.eq_ignore_ascii_case(recorded)) {
             None => Ok(()),
@@ -238,7 +238,7 @@ impl Stored {
     }
 }
 
-/// The error of what a manifest led to, if a second reading gives the same manifest.
+/// Confirms an error that depends on the manifest, if a second reading gives the same manifest.
 pub(crate) async fn confirm_manifest(store: &Store, folder: &Folder, manifest: &Manifest, error: Error) -> Error {
     if error.class() != ExitClass::Corrupt {
         return error;
@@ -248,9 +248,9 @@ pub(crate) async fn confirm_manifest(store: &Store, folder: &Folder, manifest: &
     second_look::judge(error, again)
 }
 
-/// The identities given, one of which has to be a recipient's. They are not read for a snapshot that is not encrypted:
-/// having keys does not say that all snapshots are, and encryption would not prove who wrote one either; that is what the
-/// expected sha256 is for.
+/// Returns the given identities, if one of them belongs to a recipient. Identities are not read for a plain snapshot: owning
+/// keys does not mean that all snapshots are encrypted, and encryption would not prove the writer either; the expected sha256
+/// proves the data.
 pub(crate) fn fitting(encryption: &Encryption, found: Identities, none: &str, remedy: &str) -> Result<Identities> {
     let recipients = encryption.recipients.join(", ");
     if found.is_empty() {
@@ -266,7 +266,7 @@ pub(crate) fn fitting(encryption: &Encryption, found: Identities, none: &str, re
     )))
 }
 
-/// What was given with `--identity`, one of which has to be a recipient's.
+/// Reads the identities of `--identity`, one of which must belong to a recipient.
 pub(crate) fn identities(encryption: &Encryption, files: &[PathBuf]) -> Result<Identities> {
     let none = if files.is_empty() { "no identity is given" } else { "the given files hold no identity" };
     let remedy = "name the identity file of one of these keys with --identity";

@@ -1,11 +1,12 @@
-//! One snapshot that may go: its folder, and what a judgement read of it.
+//! A snapshot to remove: its folder, and the facts from its judgement.
 //!
-//! It decides nothing: whether the snapshot goes is decided in `verbs/`, whether it still is what was judged in `removal.rs`.
+//! This file decides nothing: `verbs/` decides which snapshots to remove, `removal.rs` whether a snapshot is still the judged
+//! snapshot.
 
 use crate::catalog::announced::Named;
 use crate::format::layout::{Folder, Key};
 
-/// One snapshot that may go.
+/// A snapshot to remove.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) folder: Folder,
@@ -18,7 +19,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// `None`: the data's name is none of a data object's.
+    /// Returns `None` if the data's name is not that of a data object.
     pub(crate) fn of(folder: Folder, named: Named, store_id: Option<&str>) -> Option<Self> {
         let data = named.data(&folder)?;
         Some(Self { folder, named, data, store_id: store_id.map(str::to_owned) })

@@ -1,8 +1,8 @@
-//! Requests as argument vectors: the way from the operator's values to the agent's command line.
+//! Renders requests as argument vectors, from the operator's values to the agent's command line.
 //!
-//! Every flag is one element, `--name=value`, so a value that begins with a dash, holds spaces or looks like a flag
-//! stays a value: there is no shell and no second reading in between. A property test holds that clap reads back what
-//! was rendered. It does not judge values; that is done where they are used.
+//! Every flag is one element, `--name=value`, so a value that starts with a dash, holds spaces or looks like a flag stays a
+//! value: no shell and no second parser is in between. A property test checks that clap parses the rendered flags to the same
+//! request. This file does not judge values; their users do.
 
 mod removal;
 
@@ -15,7 +15,7 @@ use super::{
     SaveRequest, StoreFlags,
 };
 
-/// Collects `--name=value` elements: whatever a value looks like, it stays one (I28).
+/// Collects `--name=value` elements, so that every value stays a value (I28).
 #[derive(Default)]
 struct Argv(Vec<String>);
 
@@ -57,7 +57,7 @@ impl Argv {
 }
 
 impl EtcdFlags {
-    /// These flags as elements of an argument vector. An endpoint holds no comma: one with a comma is read back as two.
+    /// Returns these flags as elements of an argument vector. An endpoint must not hold a comma, which separates endpoints.
     pub fn to_args(&self) -> Vec<String> {
         let Self { endpoints, cacert, cert, key, server_name, user, password_file, tls_dir, auth_dir, http2_window } =
             self;
@@ -78,7 +78,7 @@ impl EtcdFlags {
 }
 
 impl StoreFlags {
-    /// These flags as elements of an argument vector.
+    /// Returns these flags as elements of an argument vector.
     pub fn to_args(&self) -> Vec<String> {
         let Self {
             url,
@@ -130,7 +130,7 @@ impl StoreFlags {
 }
 
 impl IdentityFlags {
-    /// These flags as elements of an argument vector.
+    /// Returns these flags as elements of an argument vector.
     pub fn to_args(&self) -> Vec<String> {
         let Self { cluster_token, member_name, member_uid, claim_uid } = self;
         Argv::default()
@@ -143,7 +143,7 @@ impl IdentityFlags {
 }
 
 impl SaveRequest {
-    /// The arguments after `agent save`.
+    /// Returns the arguments after `agent save`.
     pub fn to_args(&self) -> Vec<String> {
         let Self {
             etcd,
@@ -206,7 +206,7 @@ impl SaveRequest {
 }
 
 impl InspectRequest {
-    /// The arguments after `agent inspect`.
+    /// Returns the arguments after `agent inspect`.
     pub fn to_args(&self) -> Vec<String> {
         let Self { store, expect_store_id, namespace, cluster, cluster_uid, owner_uid, deadline_seconds } = self;
         Argv::default()
@@ -222,7 +222,7 @@ impl InspectRequest {
 }
 
 impl LatestRequest {
-    /// The arguments after `agent latest`.
+    /// Returns the arguments after `agent latest`.
     pub fn to_args(&self) -> Vec<String> {
         let Self { store, namespace, cluster, lineage, expect_store_id, deadline_seconds } = self;
         Argv::default()
@@ -237,7 +237,7 @@ impl LatestRequest {
 }
 
 impl RecallRequest {
-    /// The arguments after `agent recall`.
+    /// Returns the arguments after `agent recall`.
     pub fn to_args(&self) -> Vec<String> {
         let Self { store, expect_store_id, namespace, cluster, schedule_uid, after, until, deadline_seconds } = self;
         Argv::default()
@@ -254,7 +254,7 @@ impl RecallRequest {
 }
 
 impl ProbeRequest {
-    /// The arguments after `agent probe`.
+    /// Returns the arguments after `agent probe`.
     pub fn to_args(&self) -> Vec<String> {
         let Self { store, read_credentials_dir, expect_store_id, accept_store_id, json, deadline_seconds } = self;
         Argv::default()
@@ -269,7 +269,7 @@ impl ProbeRequest {
 }
 
 impl RestoreRequest {
-    /// The arguments after `agent restore`.
+    /// Returns the arguments after `agent restore`.
     pub fn to_args(&self) -> Vec<String> {
         let Self {
             store,
@@ -319,7 +319,7 @@ impl RestoreRequest {
 }
 
 impl GateRequest {
-    /// The arguments after `gate`. `--exec` and what follows it come last: everything after it belongs to etcd.
+    /// Returns the arguments after `gate`. `--exec` comes last: every argument after it belongs to etcd.
     pub fn to_args(&self) -> Vec<String> {
         let Self { volume, identity, seed, restore_uid, annotations, start, after, exec } = self;
         let argv = Argv::default()
@@ -328,7 +328,7 @@ impl GateRequest {
             .switch("seed", *seed)
             .option("restore-uid", restore_uid.as_ref())
             .path("annotations", annotations);
-        // 0 says nothing, and Pods made before there was a count keep their arguments.
+        // 0 means no number; Pods from before the count keep their arguments.
         let argv = if *start == 0 { argv } else { argv.flag("start", start) };
         let argv = after.iter().fold(argv, |argv, url| argv.flag("after", url));
         if exec.is_empty() {
@@ -361,7 +361,7 @@ mod tests {
             .map_err(|e| TestCaseError::fail(e.to_string()))
     }
 
-    /// Anything a tenant could write into a field, flags and shell words first.
+    /// Texts that a tenant could write into a field, flags and shell words first.
     fn text() -> impl Strategy<Value = String> {
         prop_oneof![
             Just("--exec".to_owned()),
@@ -374,7 +374,7 @@ mod tests {
         ]
     }
 
-    /// clap takes no empty path.
+    /// clap accepts no empty path.
     fn path() -> impl Strategy<Value = PathBuf> {
         text().prop_filter_map("paths are not empty", |t| (!t.is_empty()).then(|| PathBuf::from(t)))
     }
@@ -439,7 +439,7 @@ mod tests {
             min_throughput_kib: u64, deadline_seconds: u32,
         ) -> SaveRequest {
             let (spool_dir, spool_mib) = spool.unzip();
-            // By hand: no object asks for it.
+            // By hand, without a requesting object.
             let no_quorum = alone && owner_uid.is_none();
             let (schedule_name, schedule_uid) = schedule.unzip();
             let schedule_name = schedule_name.flatten();

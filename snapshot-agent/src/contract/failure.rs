@@ -1,8 +1,7 @@
-//! The table of failures: from the class and the origin of an error to exit code, retry and reason.
+//! The table of failures: maps the class and the origin of an error to exit code, retry and reason.
 //!
-//! The agent exits with the code, the Job's `podFailurePolicy` is written from the retries, and the operator finds the
-//! reason, and with it the runbook, by the code. `docs/exit-codes.md` shows this table. Which class and origin an error
-//! has is decided where the error occurs.
+//! The agent exits with the code, the operator writes the Job's `podFailurePolicy` from the retries, and finds the reason and
+//! its runbook by the code. `docs/exit-codes.md` shows this table. The code that returns an error decides its class and origin.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +42,7 @@ impl ExitClass {
         Self::AuthRequired,
     ];
 
-    /// The name on the wire.
+    /// Returns the name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Config => "Config",
@@ -59,7 +58,7 @@ impl ExitClass {
     }
 }
 
-/// Where a failure comes from.
+/// Source of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Origin {
     /// The request: flags, and the Secrets that they name.
@@ -80,7 +79,7 @@ impl Origin {
     /// All origins.
     pub const ALL: [Self; 6] = [Self::Request, Self::Store, Self::Volume, Self::Etcd, Self::Own, Self::Dns];
 
-    /// The name on the wire.
+    /// Returns the name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Request => "Request",
@@ -93,14 +92,14 @@ impl Origin {
     }
 }
 
-/// When the same request can succeed.
+/// Time at which the same request can succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// At once: the Job starts another Pod.
+    /// Immediately: the Job starts another Pod.
     Again,
-    /// Later, without a change: the Job fails, and the operator asks again where it may.
+    /// Later, without a change: the Job fails, and the operator repeats the request where it may.
     Later,
-    /// After a person has changed something.
+    /// After a user has changed the cause.
     AfterChange,
 }
 
@@ -113,7 +112,7 @@ pub struct Failure {
     pub origin: Option<Origin>,
     /// The exit code of the process.
     pub code: u8,
-    /// Whether a retry helps.
+    /// The retry that helps.
     pub retry: Retry,
     /// The reason of the condition, and the name of the runbook.
     pub reason: &'static str,
@@ -125,8 +124,8 @@ use ExitClass::{AuthRequired, Config, Corrupt, Deadline, Denied, Full, NotFound,
 use Origin::{Dns, Etcd, Own, Request, Store, Volume};
 use Retry::{AfterChange, Again, Later};
 
-/// The table. The first row that fits is the one; the last row of each class takes every origin.
-/// Codes start at 64, so that none collides with a shell's, a runtime's or Rust's own (1, 2, 101, 125 to 137).
+/// The table. The first fitting row counts; the last row of each class fits every origin. Codes start at 64, to avoid those of
+/// shells, runtimes and Rust (1, 2, 101, 125 to 137).
 #[rustfmt::skip]
 pub const FAILURES: [Failure; 18] = [
     row(Config, None, 64, AfterChange, "AgentMisconfigured",
@@ -179,21 +178,21 @@ const fn row(
 }
 
 impl Failure {
-    /// The row of a class and an origin.
+    /// Returns the row of a class and an origin.
     pub fn of(class: ExitClass, origin: Option<Origin>) -> &'static Self {
         let fits = |row: &&Self| row.class == class && (row.origin.is_none() || row.origin == origin);
-        // Each class has a row for every origin: a test holds it.
+        // Each class has a row for every origin, as a test checks.
         FAILURES.iter().find(fits).unwrap_or(&FAILURES[0])
     }
 
-    /// The table, in the order of the exit codes.
+    /// Returns the table, in the order of the exit codes.
     pub fn by_code() -> [Self; FAILURES.len()] {
         let mut rows = FAILURES;
         rows.sort_unstable_by_key(|row| row.code);
         rows
     }
 
-    /// The row of an exit code; `None`: the code is not one of ours.
+    /// Returns the row of an exit code; `None`: the code is not in the table.
     pub fn of_code(code: i32) -> Option<&'static Self> {
         FAILURES.iter().find(|row| i32::from(row.code) == code)
     }

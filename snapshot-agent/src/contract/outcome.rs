@@ -1,29 +1,29 @@
 //! The report of a run, as JSON.
 //!
-//! Decides the wire shape only. Exit codes are in `failure.rs`.
+//! This file decides the wire format only. `failure.rs` holds the exit codes.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Compression, Engine, ExitClass, Failure, LatestReport, Lock, Origin, Probed, RecallReport};
 
-/// What an agent leaves in its container's termination message: JSON of less than [`MAX_REPORT_BYTES`].
-/// It is a hint; the manifest in the store is the truth.
+/// Report of an agent in its container's termination message: JSON of less than [`MAX_REPORT_BYTES`]. It is a hint; the
+/// manifest in the store is the truth.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase")]
 pub enum Report {
-    /// A snapshot was published.
+    /// The agent has published a snapshot.
     Saved(Box<SavedReport>),
-    /// A data directory was rebuilt, or was found complete.
+    /// The agent has rebuilt a data directory, or found it complete.
     Restored(RestoredReport),
-    /// The gate let etcd's process start, or refused.
+    /// The gate has started etcd, or refused.
     Gate(GateReport),
-    /// A store was tried, whatever came of it.
+    /// The agent has probed a store, with any result.
     Probed(Probed),
-    /// The newest snapshot was found.
+    /// The agent has found the newest snapshot.
     Latest(LatestReport),
-    /// Runs of a schedule were listed.
+    /// The agent has listed runs of a schedule.
     Recalled(RecallReport),
-    /// Nothing was published and nothing became startable.
+    /// The agent has published nothing and made nothing startable.
     Failed(FailedReport),
 }
 
@@ -43,7 +43,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// The name on the wire.
+    /// Returns the name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Trailer => "Trailer",
@@ -81,7 +81,7 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// All that is said in words, whose length somebody else decides.
+    /// Returns the texts, whose length depends on the store or the members.
     fn words(&mut self) -> impl Iterator<Item = &mut String> {
         let Self { agreed_by, agreed_by_reason, read_back_reason, differences, reason, .. } = self;
         let reasons = [agreed_by_reason, read_back_reason, reason].into_iter().flatten();
@@ -89,7 +89,7 @@ impl Verification {
     }
 }
 
-/// What was saved.
+/// Facts of a saved snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SavedReport {
@@ -101,21 +101,21 @@ pub struct SavedReport {
     pub db_bytes: u64,
     /// Bytes of the stored object.
     pub stored_bytes: u64,
-    /// sha256 (hex) of the database, the same that etcd's trailer holds.
+    /// sha256 (hex) of the database, equal to etcd's trailer.
     pub sha256: String,
     /// sha256 (hex) of the stored object.
     pub stored_sha256: String,
     /// sha256 (hex) of `manifest.json`; absent in reports of versions before this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest_sha256: Option<String>,
-    /// How it is compressed.
+    /// Compression of the stored object.
     pub compression: Compression,
     /// Whether the stored object is encrypted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub encrypted: bool,
-    /// Name of the member it came from.
+    /// Name of the member that sent the snapshot.
     pub member: String,
-    /// ID (hex) of the member it came from.
+    /// ID (hex) of the member that sent the snapshot.
     pub member_id: String,
     /// etcd cluster ID (hex).
     pub cluster_id: String,
@@ -124,10 +124,10 @@ pub struct SavedReport {
     /// Storage version of the data; absent before 3.6.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_version: Option<String>,
-    /// The revision of the key space; absent where the structure was not proven.
+    /// The revision of the key space; absent if the structure was not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
-    /// The revision below which history is gone; absent when there was no compaction.
+    /// The compact revision: history below it is gone; absent without a compaction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compact_revision: Option<i64>,
     /// Keys that exist at that revision.
@@ -136,24 +136,24 @@ pub struct SavedReport {
     /// etcd's HashKV at that revision.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "hashKV")]
     pub hash_kv: Option<u32>,
-    /// How far it is proven; absent for what was saved before this was recorded.
+    /// Level of proof; absent in old manifests that do not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
     /// Whether no quorum answered: acknowledged writes may be missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_quorum: bool,
-    /// Until when nobody may remove it; absent: it is not locked.
+    /// Lock of the stored data; absent: no lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<Lock>,
     /// Milliseconds from the first byte to the manifest.
     pub millis: u64,
-    /// The most memory the agent's process held (kernel: `VmHWM`), for choosing a Job's limit; absent where unknown.
+    /// Peak memory of the agent's process (kernel: `VmHWM`), for the choice of a Job's limit; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_rss_bytes: Option<u64>,
 }
 
 impl SavedReport {
-    /// Makes it shorter, where a store or a member was long-winded; `false` when there is nothing left to cut.
+    /// Shortens long texts of a store or a member; `false` when nothing is left to cut.
     pub(crate) fn cut(&mut self) -> bool {
         let Self { member, etcd_version, storage_version, verification, .. } = self;
         let told = verification.iter_mut().flat_map(Verification::words);
@@ -161,13 +161,13 @@ impl SavedReport {
         if words.max_by_key(|words| words.len()).is_some_and(halve) {
             return true;
         }
-        // There may be many short ones.
+        // Many short texts are possible.
         let found = self.verification.as_mut();
         found.is_some_and(|found| found.differences.pop().is_some() || found.agreed_by.pop().is_some())
     }
 }
 
-/// Cuts words to half of them; `false` when they are too few for that.
+/// Cuts a text to half of its length; `false` for a short text.
 pub(super) fn halve(words: &mut String) -> bool {
     if words.len() <= 16 {
         return false;
@@ -177,7 +177,7 @@ pub(super) fn halve(words: &mut String) -> bool {
     true
 }
 
-/// What was restored.
+/// Facts of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RestoredReport {
@@ -189,40 +189,40 @@ pub struct RestoredReport {
     pub db_bytes: u64,
     /// sha256 (hex) of the database.
     pub sha256: String,
-    /// When the snapshot was taken (RFC 3339).
+    /// Time of the snapshot (RFC 3339).
     pub taken_at: String,
-    /// `namespace/name` of the cluster it was taken from.
+    /// `namespace/name` of the snapshot's cluster.
     pub from_cluster: String,
-    /// Whether no quorum answered when it was saved: acknowledged writes may be missing.
+    /// Whether no quorum answered at the save: acknowledged writes may be missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_quorum: bool,
-    /// The snapshot's revision; absent where its contents were not proven.
+    /// The snapshot's revision; absent if its contents were not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
-    /// How far the revision was moved on.
+    /// Number by which the restore raised the revision.
     #[serde(default)]
     pub revision_bump: u64,
-    /// What the snapshot holds beside keys; absent where its contents were not proven.
+    /// Contents beside keys; absent if the contents were not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub came_along: Option<CameAlong>,
-    /// What of the contents was not compared with what was recorded when it was saved, and why. Absent: all of it was,
-    /// or it is a raw file, of which nothing was recorded.
+    /// Contents that were not compared with the manifest, with the reason. Absent: all were compared, or the file has no
+    /// manifest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_compared: Option<String>,
-    /// How the data directory was made; absent when it was there already.
+    /// Engine that made the data directory; absent if the directory existed already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<Engine>,
-    /// Why it is etcdutl's, where another engine was asked for.
+    /// Reason for which etcdutl took over from the requested engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fell_back: Option<String>,
-    /// Whether the volume was complete already and nothing was read.
+    /// Whether the volume was complete already, so that the agent read nothing.
     pub already: bool,
-    /// Milliseconds it took.
+    /// Duration in milliseconds.
     pub millis: u64,
 }
 
 impl RestoredReport {
-    /// Makes it shorter; `false` when there is nothing left to cut.
+    /// Shortens the report; `false` when nothing is left to cut.
     pub(crate) fn cut(&mut self) -> bool {
         self.came_along.as_mut().is_some_and(CameAlong::cut) || self.not_compared.as_mut().is_some_and(halve)
     }
@@ -265,38 +265,38 @@ pub struct CameAlong {
 }
 
 impl CameAlong {
-    /// Makes it shorter; `false` when there is nothing left to cut.
+    /// Shortens the lists; `false` when nothing is left to cut.
     pub(crate) fn cut(&mut self) -> bool {
         let Self { learner_ids, raised, user_names, .. } = self;
         [user_names, raised, learner_ids].into_iter().any(|names| names.pop().is_some())
     }
 }
 
-/// What the gate saw.
+/// Verdict of the gate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GateReport {
     /// Closed list, for conditions: see [`crate::verbs::gate`].
     pub verdict: String,
-    /// What a person can do about it.
+    /// The problem and the remedy.
     pub message: String,
 }
 
-/// Why it failed.
+/// Reason of a failed run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailedReport {
     /// The class of the failure.
     pub class: ExitClass,
-    /// Where the failure comes from; absent in reports of older agents.
+    /// Source of the failure; absent in reports of older agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
-    /// What happened and what to do; never a secret.
+    /// The problem and the remedy; never a secret.
     pub message: String,
 }
 
 impl FailedReport {
-    /// The row of the table of failures.
+    /// Returns the row of the table of failures.
     pub fn failure(&self) -> &'static Failure {
         Failure::of(self.class, self.origin)
     }

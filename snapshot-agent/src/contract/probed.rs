@@ -1,6 +1,6 @@
-//! What a probe has found: rows, for people as a table and for programs as JSON.
+//! Findings of a probe: a table for users, JSON for programs.
 //!
-//! It decides which trials there are, and which of them nothing works without.
+//! This file decides the list of trials, and which of them saves and restores need.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ pub enum Trial {
 }
 
 impl Trial {
-    /// All of them, in the order they are told in.
+    /// All trials, in the order of the report.
     pub const ALL: [Self; 8] = [
         Self::ReadAfterWrite,
         Self::CreateOnly,
@@ -41,7 +41,7 @@ impl Trial {
         Self::Mark,
     ];
 
-    /// The name on the wire.
+    /// Returns the name on the wire.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ReadAfterWrite => "readAfterWrite",
@@ -55,7 +55,7 @@ impl Trial {
         }
     }
 
-    /// For people.
+    /// Describes the trial for users.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ReadAfterWrite => "read after write",
@@ -69,7 +69,7 @@ impl Trial {
         }
     }
 
-    /// Whether nothing can be saved or restored without it.
+    /// Whether saves and restores need this operation.
     pub const fn needed(self) -> bool {
         matches!(self, Self::ReadAfterWrite | Self::Multipart)
     }
@@ -119,13 +119,13 @@ pub struct Probed {
     /// URI of a folder that the probe could not remove.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_behind: Option<String>,
-    /// Why the store is not usable.
+    /// Reason for which the store is not usable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<FailedReport>,
 }
 
 impl Probed {
-    /// Makes it shorter, where a store was long-winded; `false` when there is nothing left to cut.
+    /// Shortens long texts of a store; `false` when nothing is left to cut.
     pub(crate) fn cut(&mut self) -> bool {
         let details = self.findings.iter_mut().map(|found| &mut found.detail);
         let words = details.chain(self.failed.as_mut().map(|failed| &mut failed.message));
@@ -138,7 +138,7 @@ impl Probed {
         true
     }
 
-    /// A table for people.
+    /// Formats the result as a table for users.
     pub fn table(&self) -> String {
         let mut table = format!("{}\n\n", self.store);
         for Finding { trial, outcome, needed, detail } in &self.findings {

@@ -1,6 +1,6 @@
 //! `agent prune` and `agent remove`: the policy, the requests and the reports.
 //!
-//! Decides the wire shape, and which policies are none. What a policy keeps is decided in `retention/`.
+//! This file decides the wire format, and which policies are invalid. `retention/` decides which snapshots a policy keeps.
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
@@ -39,14 +39,14 @@ pub struct Policy {
 /// Heading of the policy's flags, in help texts.
 const KEEP: &str = "Policy";
 
-/// The most of one count; the CRD has the same.
+/// Maximum of one count, as in the CRD.
 pub const MAX_KEEP: u32 = 1000;
 
-/// The most of all counts together.
+/// Maximum of the sum of all counts.
 pub const MAX_KEEP_SUM: u32 = 2000;
 
 impl Policy {
-    /// The counts, by the names of their fields.
+    /// Returns the counts with the names of their fields.
     pub const fn counts(&self) -> [(&'static str, u32); 6] {
         [
             ("keepLast", self.keep_last),
@@ -58,7 +58,7 @@ impl Policy {
         ]
     }
 
-    /// Why this is no policy.
+    /// Checks the policy; returns the problem.
     pub fn check(&self) -> Result<(), String> {
         if let Some((name, count)) = self.counts().into_iter().find(|(_, count)| *count > MAX_KEEP) {
             return Err(format!("{name} is {count}, more than {MAX_KEEP}"));
@@ -138,31 +138,31 @@ pub struct PruneRequest {
     pub deadline_seconds: u32,
 }
 
-/// The time zone where none is named.
+/// The default time zone.
 pub const UTC: &str = "Etc/UTC";
 
-/// An hour: time enough to see an announcement, and to hold a snapshot or suspend the pruning.
+/// An hour: enough to see an announcement, and to hold a snapshot or suspend the pruning.
 pub const DEFAULT_ANNOUNCED_SECONDS: u32 = 3600;
 
 /// Ten minutes: 5000 snapshots take a distant store about three.
 pub const DEFAULT_PRUNE_DEADLINE_SECONDS: u32 = 600;
 
-/// Snapshots that one run removes at most: a wrong policy shows before much is gone.
+/// Maximum number of snapshots that one run removes: a wrong policy shows before many are gone.
 pub const MAX_REMOVED: usize = 20;
 
-/// What `agent prune` and `agent remove` leave in their termination messages; a remove that failed leaves
-/// [`super::Report::Failed`]. It has the same limit as every report.
+/// Report of `agent prune` and `agent remove` in the termination message; a failed remove writes [`super::Report::Failed`]. The
+/// limit of every report applies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase")]
 pub enum RemovalReport {
-    /// Snapshots of a schedule were judged, whatever came of it.
+    /// The agent has judged the snapshots of a schedule, with any result.
     Pruned(Box<PruneReport>),
-    /// One snapshot was removed.
+    /// The agent has removed a snapshot.
     Removed(RemovedReport),
 }
 
 impl RemovalReport {
-    /// Makes it shorter; `false` when there is nothing left to cut.
+    /// Shortens the report; `false` when nothing is left to cut.
     pub(crate) fn cut(&mut self) -> bool {
         match self {
             Self::Pruned(pruned) => pruned.cut(),
@@ -171,20 +171,20 @@ impl RemovalReport {
     }
 }
 
-/// Result of `agent prune`: numbers for the operator, whatever came of the run.
+/// Result of `agent prune`: numbers for the operator, also of a failed run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PruneReport {
     /// Snapshots of the schedule that the policy keeps.
     pub kept: u64,
-    /// Stored bytes of these.
+    /// Their stored bytes.
     pub bytes: u64,
     /// Folders of the lineage that the policy does not judge: other origins, held, incomplete, broken.
     pub untouched: u64,
     /// Key of the newest snapshot of the schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest: Option<String>,
-    /// Announced snapshots that stand; absent: none.
+    /// Valid announcements; absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub announced: Option<Announced>,
     /// Snapshots that the policy drops and that are not announced yet.
@@ -199,7 +199,7 @@ pub struct PruneReport {
     /// Snapshots that this run removed.
     #[serde(default)]
     pub removed: u64,
-    /// Stored bytes of these.
+    /// Their stored bytes.
     #[serde(default)]
     pub removed_bytes: u64,
     /// Files in folders of removed snapshots that the agent does not know and left, at most [`MAX_NAMED`].
@@ -216,16 +216,16 @@ pub struct PruneReport {
     pub failed: Option<FailedReport>,
 }
 
-/// Names in one list of a report.
+/// Maximum number of names in one list of a report.
 pub const MAX_NAMED: usize = 5;
 
-/// Serde takes a reference.
+/// Serde passes a reference.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Announced snapshots that stand.
+/// Announced snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Announced {
@@ -233,9 +233,9 @@ pub struct Announced {
     pub count: u64,
     /// Stored bytes.
     pub bytes: u64,
-    /// Begin of the oldest one's save.
+    /// Start of the oldest snapshot's save.
     pub oldest: Timestamp,
-    /// Begin of the newest one's save.
+    /// Start of the newest snapshot's save.
     pub newest: Timestamp,
     /// Earliest time at which a run removes one of them.
     pub not_before: Timestamp,
@@ -252,11 +252,11 @@ pub struct LockedPile {
     pub until: Option<Timestamp>,
 }
 
-/// Why a run announced and removed nothing.
+/// Reason for which a run announced and removed nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stopped {
-    /// A word for conditions, such as `SnapshotAnomaly`.
+    /// The reason for conditions, such as `SnapshotAnomaly`.
     pub reason: String,
     /// The problem and the remedy.
     pub message: String,
@@ -311,7 +311,7 @@ pub struct RemoveRequest {
 pub struct RemovedReport {
     /// Key of the snapshot.
     pub key: String,
-    /// Stored bytes that this run removed; 0: the snapshot did not exist any more.
+    /// Stored bytes that this run removed; 0: the snapshot was already gone.
     pub bytes: u64,
     /// Files in the folder that the agent does not know and left, at most [`MAX_NAMED`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -1,6 +1,6 @@
-//! `agent recall`: which runs of a schedule a store holds, and the answer.
+//! `agent recall`: the request for a schedule's runs in a store, and the report.
 //!
-//! Decides the wire shape only.
+//! This file decides the wire format only.
 
 use clap::Args;
 use jiff::Timestamp;
@@ -53,7 +53,7 @@ impl Default for RecallRequest {
     }
 }
 
-/// Runs in one report. With names of 63 characters a report has 2.3 KB, and kubelet keeps 4 KB.
+/// Maximum number of runs in one report. With names of 63 characters a report has 2.3 KB, and kubelet keeps 4 KB.
 pub const MAX_RECALLED: usize = 12;
 
 /// Result of `agent recall`.
@@ -74,6 +74,6 @@ pub struct RecalledRun {
     pub job: String,
     /// UID of the Job.
     pub uid: String,
-    /// Begin of the save.
+    /// Start of the save.
     pub at: Timestamp,
 }

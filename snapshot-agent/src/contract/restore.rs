@@ -1,6 +1,6 @@
-//! `agent restore` and what comes before it, `agent latest`: requests, and what the latter finds.
+//! `agent restore`, and `agent latest`, which comes before it: requests, and the report of the latter.
 //!
-//! Decides flags and defaults only.
+//! This file decides flags and defaults only.
 
 use std::path::PathBuf;
 
@@ -44,7 +44,7 @@ pub struct LatestReport {
     pub uri: String,
     /// sha256 (hex) of the database: a restore with this hash accepts no other bytes.
     pub sha256: String,
-    /// When it was taken (RFC 3339).
+    /// Time of the snapshot (RFC 3339).
     pub taken_at: String,
     /// Revision of the key space, if proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -145,7 +145,7 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// The flag's value.
+    /// Returns the flag's value.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Etcdutl => "etcdutl",
@@ -154,8 +154,8 @@ impl Engine {
     }
 }
 
-/// More than a cluster writes between a snapshot and the disaster: at 10,000 a second it takes a day.
+/// More than a cluster writes between a snapshot and a disaster: at 10,000 writes a second it takes a day.
 pub const DEFAULT_REVISION_BUMP: u64 = 1_000_000_000;
 
-/// 20 s without a byte: the reason is then in the cluster's status within 30 s (I22).
+/// 20 s without a byte: the cluster's status then shows the reason within 30 s (I22).
 pub const DEFAULT_RESTORE_STALL_SECONDS: u32 = 20;

@@ -1,6 +1,6 @@
-//! What S3 can be asked for beyond the bytes, in the protocol's own words.
+//! Options of S3 for stored objects, in the protocol's own words.
 //!
-//! It decides names alone; what a store makes of them is found out by `agent probe`.
+//! This file decides names only; `agent probe` tests a store's support.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub enum S3Sse {
 }
 
 impl S3Sse {
-    /// The flag's value.
+    /// Returns the flag's value.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Aes256 => "AES256",
@@ -49,7 +49,7 @@ pub enum LockMode {
 }
 
 impl LockMode {
-    /// The flag's value, which is also the protocol's.
+    /// Returns the flag's value, which is also the protocol's.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Governance => "GOVERNANCE",
@@ -83,7 +83,7 @@ pub enum S3Checksum {
 }
 
 impl S3Checksum {
-    /// The flag's value.
+    /// Returns the flag's value.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::WhenRequired => "when-required",

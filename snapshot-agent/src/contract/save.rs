@@ -1,6 +1,6 @@
-//! `agent save`: what is saved from where to where, and what is proven of it before it counts.
+//! `agent save`: source, destination and checks of a snapshot.
 //!
-//! Decides flags and defaults only.
+//! This file decides flags and defaults only.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// What follows `snapshot.db` in the object's name.
+    /// Returns the suffix after `snapshot.db` in the object's name.
     pub const fn suffix(self) -> &'static str {
         match self {
             Self::Zstd => ".zst",
@@ -32,7 +32,7 @@ impl Compression {
         }
     }
 
-    /// The flag's value.
+    /// Returns the flag's value.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Zstd => "zstd",
@@ -42,10 +42,10 @@ impl Compression {
     }
 }
 
-/// Heading of what a snapshot is filed under, in help texts.
+/// Heading of the flags for the key and the manifest, in help texts.
 const FILED: &str = "Filed under";
 
-/// Heading of how it is saved, in help texts. Each flag of a save needs a heading: clap lets the last one go on.
+/// Heading of the other flags, in help texts. Each flag of a save needs a heading: clap otherwise continues the last one.
 const SAVING: &str = "Saving";
 
 /// `agent save`: save one snapshot of one etcd to a new folder of a store.
@@ -145,12 +145,12 @@ pub struct SaveRequest {
 /// A quarter of the largest database that etcd supports, compressed as etcd's data usually is.
 pub const DEFAULT_SPOOL_MIB: u64 = 1024;
 
-/// With that a database of the size that etcd suggests at most (8 GiB) takes four hours and a half; a link of 4 Mbit/s
-/// carries it, compressed.
+/// A database of the largest size that etcd suggests (8 GiB) takes four and a half hours at this rate; a link of 4 Mbit/s
+/// carries it compressed.
 pub const DEFAULT_MIN_THROUGHPUT_KIB: u64 = 512;
 
-/// The most bytes of a cluster's spec that a manifest records. It is some hundred bytes as a rule; a manifest has to stay
-/// small, and one variable of a process takes 128 KiB at most (`MAX_ARG_STRLEN` of Linux).
+/// Maximum size in bytes of a cluster's spec in a manifest. A spec usually has some hundred bytes; a manifest must stay small,
+/// and a variable of a process has at most 128 KiB (`MAX_ARG_STRLEN` of Linux).
 pub const MAX_CLUSTER_SPEC: usize = 64 << 10;
 
 /// Checks before a snapshot is published, beside the proof of the stream.
@@ -164,7 +164,7 @@ pub enum Verify {
 }
 
 impl Verify {
-    /// The flag's value.
+    /// Returns the flag's value.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Stream => "stream",
@@ -189,7 +189,7 @@ pub enum AskMembers {
 }
 
 impl AskMembers {
-    /// The flag's value.
+    /// Returns the flag's value.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -199,5 +199,5 @@ impl AskMembers {
     }
 }
 
-/// One hour: at 32 MiB/s that is 112 GiB, fourteen times the largest database etcd supports.
+/// One hour: at 32 MiB/s that is 112 GiB, fourteen times the largest database that etcd supports.
 pub const DEFAULT_SAVE_DEADLINE_SECONDS: u32 = 3600;

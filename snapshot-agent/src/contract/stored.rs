@@ -1,7 +1,7 @@
-//! Requests about snapshots that are stored already: what a person asks for by hand.
+//! Requests about stored snapshots, which users make by hand.
 //!
-//! Decides flags, defaults and which go together. The operator renders none of them, so there is no way back to
-//! arguments.
+//! This file decides flags, defaults and their combinations. The operator renders none of these requests, so they have no
+//! `to_args`.
 
 use std::path::PathBuf;
 
@@ -55,10 +55,10 @@ pub enum ProofLevel {
 }
 
 impl ProofLevel {
-    /// All of them, the lower first.
+    /// All levels, the lower first.
     pub const ALL: [Self; 2] = [Self::Stored, Self::Drill];
 
-    /// The flag's value, and what a proof is named after.
+    /// Returns the flag's value, which is also part of a proof's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Stored => "stored",
@@ -67,7 +67,7 @@ impl ProofLevel {
     }
 }
 
-/// Heading of how it is verified, in help texts.
+/// Heading of the flags of a verification, in help texts.
 const VERIFYING: &str = "Verifying";
 
 /// `agent verify`: verify a snapshot.
@@ -98,13 +98,13 @@ pub struct VerifyRequest {
     pub deadline_seconds: u32,
 }
 
-/// The system's folder for temporary files, where the environment names none.
+/// The system's folder for temporary files, if the environment names none.
 const SCRATCH: &str = "/tmp";
 
-/// One hour, as for a save: it moves the same bytes.
+/// One hour, as for a save: the same bytes move.
 pub const DEFAULT_READ_DEADLINE_SECONDS: u32 = 3600;
 
-/// Heading of what is shown, in help texts.
+/// Heading of the flags of the output, in help texts.
 const SHOWING: &str = "Showing";
 
 /// `agent contents`: show the contents of a snapshot.
@@ -140,7 +140,7 @@ pub struct ContentsRequest {
     pub deadline_seconds: u32,
 }
 
-/// Heading of what is copied, in help texts.
+/// Heading of the flags of a copy, in help texts.
 const COPYING: &str = "Copying";
 
 /// `agent copy`: copy stored snapshots from one store to another.

@@ -1,7 +1,6 @@
 //! A second store on one command line: every flag of a store, with `to-` before its name.
 //!
-//! It decides names alone, and takes the flags from [`StoreFlags`] itself, so that a store has the same flags wherever it
-//! is named.
+//! This file decides names only, and takes the flags from [`StoreFlags`], so that every store has the same flags.
 
 use std::ffi::OsString;
 use std::sync::LazyLock;
@@ -15,7 +14,7 @@ use super::StoreFlags;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToStore(pub StoreFlags);
 
-/// One flag of a store, under its own name and under ours.
+/// One flag of a store, under its own name and with the prefix.
 struct Renamed {
     long: String,
     to_id: String,
@@ -24,7 +23,7 @@ struct Renamed {
     switch: bool,
 }
 
-/// All flags of a store. clap keeps names for as long as the process lives.
+/// All flags of a store. clap keeps references to names for the life of the process.
 static FLAGS: LazyLock<Vec<Renamed>> = LazyLock::new(|| {
     let flags = StoreFlags::augment_args(Command::new(""));
     let renamed = flags.get_arguments().filter_map(|flag| {
@@ -43,7 +42,7 @@ static FLAGS: LazyLock<Vec<Renamed>> = LazyLock::new(|| {
     renamed.collect()
 });
 
-/// Where they stand in help texts.
+/// Heading in help texts.
 const HEADING: &str = "Store to copy to";
 
 impl Args for ToStore {
@@ -52,7 +51,7 @@ impl Args for ToStore {
         FLAGS.iter().fold(command, |command, renamed| {
             let same = flags.get_arguments().find(|flag| flag.get_long() == Some(&renamed.long));
             let flag = same.cloned().unwrap_or_else(|| Arg::new(renamed.to_id.as_str()));
-            // Unlike a help text of a store's own: that is read above.
+            // Replaces the help text of the store's own flag, which was read above.
             let flag = flag.id(renamed.to_id.as_str()).long(renamed.to_long.as_str()).help(renamed.help.as_str());
             command.arg(flag.long_help(None).help_heading(HEADING))
         })
@@ -107,7 +106,7 @@ mod tests {
         to: ToStore,
     }
 
-    /// Every flag that there is: a new one is in here, or this does not compile.
+    /// Every flag: a new flag must be added here, or this does not compile.
     fn every() -> StoreFlags {
         StoreFlags {
             url: "s3://b/p".to_owned(),

@@ -1,8 +1,8 @@
-//! A connection to exactly one member: everything that speaks to etcd gets it here.
+//! A connection to exactly one member, for every request to etcd.
 //!
-//! It decides how a member is spoken to (windows, time limits, certificates, user), and what an answer of etcd's means
-//! for the run. A client with several endpoints would balance, and calls must reach the member that was chosen, so each
-//! member has its own. What is asked is not decided here; what a failed handshake means is, in `etcd/tls.rs`.
+//! This file decides the connection's settings (windows, time limits, certificates, user), and how to classify etcd's answers.
+//! A client with several endpoints would balance its calls, and calls must reach the chosen member, so each member has its own
+//! client. The callers decide the requests; `etcd/tls.rs` classifies failed handshakes.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -18,33 +18,33 @@ use crate::error::{Error, Result, beneath};
 use crate::net::dns_error::NameError;
 use crate::net::{connector, dns};
 
-/// HTTP/2 windows for a member that answers within [`NEAR`]: 800 MiB/s and more, and what waits there is memory.
+/// HTTP/2 windows for a member that answers within [`NEAR`]: 800 MiB/s and more. Waiting bytes take memory.
 const WINDOW: u32 = 4 << 20;
 
-/// For one further away: hyper's own (2 MiB for a stream) allow 200 MiB/s at 10 ms and 50 at 40, these 400 at 40.
+/// Windows for a distant member: hyper's own (2 MiB for a stream) allow 200 MiB/s at 10 ms and 50 at 40; these allow 400 at 40.
 const WINDOW_FAR: u32 = 16 << 20;
 
-/// How soon a member answers that is not far away: one in the same zone within 1 ms, a busy one within 5.
+/// Maximum answer time of a near member: in the same zone within 1 ms, busy within 5.
 const NEAR: Duration = Duration::from_millis(5);
 
-/// A member that does not answer its own status within this is not healthy. Longer than one election (1 s).
+/// A member that does not report its own status within this time is not healthy. Longer than one election (1 s).
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Notices a dead connection in the middle of a stream.
+/// Detects a dead connection during a stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// What etcd says when it does not know a login any more.
+/// etcd's error for an expired login.
 const EXPIRED: &str = "invalid auth token";
 
-/// Connects to members, one at a time, with the certificates and the user that the flags name.
+/// Connects to members, one at a time, with the certificates and the user of the flags.
 ///
-/// It holds a password and a key: it has no `Debug`, and nothing of them reaches a message.
+/// Holds a password and a key, so it has no `Debug`, and messages never contain them.
 pub(crate) struct Dialer {
     tls: Option<Tls>,
-    /// Whether `HOST:PORT` alone means https.
+    /// Whether `HOST:PORT` without a scheme means https.
     secure: bool,
     user: Option<User>,
-    /// HTTP/2 windows that were asked for.
+    /// Requested HTTP/2 windows.
     window: Option<u32>,
 }
 
@@ -54,7 +54,7 @@ struct User {
 }
 
 impl Dialer {
-    /// Reads the files that the flags name, and contacts nobody.
+    /// Reads the files of the flags. Sends no request.
     pub(crate) fn of(flags: &EtcdFlags) -> Result<Self> {
         let flags = &folders::opened(flags)?;
         let given = tls_flags(flags);
@@ -75,13 +75,13 @@ impl Dialer {
         Ok(Self { tls, secure, user, window: flags.http2_window })
     }
 
-    /// Connects to this member and asks for its status, which proves that everything fits.
+    /// Connects to this member and reads its status, which proves the settings.
     ///
-    /// A login lasts for some minutes, so calls are made through [`logged_in`]; a stream that is open goes on.
+    /// A login lasts for some minutes, so calls use [`logged_in`]; an open stream continues.
     pub(crate) async fn dial(&self, endpoint: &str) -> Result<(Client, StatusResponse)> {
         let url = parse(endpoint, self.secure)?;
         match self.meet(endpoint, &url, self.window.unwrap_or(WINDOW)).await {
-            // A handshake that fails shows to a call as a connection that breaks.
+            // A failed handshake looks like a broken connection.
             Err(error) if error.class() == ExitClass::Transient && error.origin() != Some(Origin::Dns) => {
                 match self.explain(&url).await {
                     Some(why) => Err(why.context(endpoint)),
@@ -92,8 +92,8 @@ impl Dialer {
         }
     }
 
-    /// Another connection to a member that took so long to answer, with windows for the way there; `None` for one that is
-    /// near, or when windows were asked for. They cannot be changed later.
+    /// Opens another connection to a distant member, with larger windows; `None` for a near member, or if the flags set the
+    /// windows. Windows cannot change later.
     pub(super) async fn widen(
         &self,
         endpoint: &str,
@@ -131,7 +131,7 @@ impl Dialer {
         let options = ConnectOptions::new().with_user(name, password);
         let logged_in = async {
             match Client::from_channel(Channel::Tonic(channel.clone()), Some(options)).await {
-                // As etcdctl: who asks for no login gets none.
+                // As etcdctl: without authentication the client needs no login.
                 Err(etcd_client::Error::GRpcStatus(status)) if said(&status) == "authentication is not enabled" => {
                     tracing::warn!(endpoint, "etcd has authentication disabled: --user is not needed");
                     Client::from_channel(Channel::Tonic(channel), None).await
@@ -142,7 +142,7 @@ impl Dialer {
         in_time(endpoint, logged_in).await
     }
 
-    /// Why no call got through, when TLS knows.
+    /// Returns the TLS reason for which no call succeeded, if any.
     async fn explain(&self, url: &Uri) -> Option<Error> {
         let (host, port) = (host(url)?, url.port_u16()?);
         let addresses = match dns::look_up(host).await {
@@ -161,7 +161,7 @@ impl Dialer {
     }
 }
 
-/// The flags that only TLS has a use for.
+/// Returns the given flags that only TLS uses.
 fn tls_flags(flags: &EtcdFlags) -> Vec<&'static str> {
     let EtcdFlags { cacert, cert, key, server_name, .. } = flags;
     [
@@ -175,10 +175,10 @@ fn tls_flags(flags: &EtcdFlags) -> Vec<&'static str> {
     .collect()
 }
 
-/// An endpoint as etcdctl takes it: a URL, or `HOST:PORT`, which is https where certificates are named (I15).
+/// Parses an endpoint as etcdctl does: a URL, or `HOST:PORT`, which is https if the flags name certificates (I15).
 fn parse(endpoint: &str, secure: bool) -> Result<Uri> {
     if endpoint.contains('@') {
-        // Not repeated: it may hold a password.
+        // Without the endpoint, which may hold a password.
         return Err(Error::config(
             "an endpoint holds a user. Remove the user from the endpoint, and use --user and --password-file",
         ));
@@ -204,7 +204,7 @@ fn is_https(url: &Uri) -> bool {
     url.scheme_str() == Some("https")
 }
 
-/// The host; an IPv6 address without its brackets.
+/// Returns the host; an IPv6 address without its brackets.
 fn host(url: &Uri) -> Option<&str> {
     let host = url.host()?;
     Some(host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host))
@@ -213,7 +213,7 @@ fn host(url: &Uri) -> Option<&str> {
 fn user(flags: &EtcdFlags) -> Result<Option<User>> {
     let (name, file) = match (&flags.user, &flags.password_file) {
         (None, None) => return Ok(None),
-        // etcdctl takes NAME:PASSWORD here. Not repeated.
+        // etcdctl accepts NAME:PASSWORD here. The error does not repeat it.
         (Some(name), _) if name.contains(':') => {
             return Err(Error::config("--user takes a name alone: put the password into a file for --password-file"));
         }
@@ -235,7 +235,7 @@ fn user(flags: &EtcdFlags) -> Result<Option<User>> {
     Ok(Some(User { name: name.clone(), password: password.to_owned() }))
 }
 
-/// Waits for an answer that has to come soon.
+/// Waits for an answer with a time limit.
 pub(super) async fn in_time<T>(endpoint: &str, call: impl Future<Output = Result<T, etcd_client::Error>>) -> Result<T> {
     match tokio::time::timeout(ANSWER_WITHIN, call).await {
         Ok(result) => result.map_err(|error| etcd_error(endpoint, &error)),
@@ -243,7 +243,7 @@ pub(super) async fn in_time<T>(endpoint: &str, call: impl Future<Output = Result
     }
 }
 
-/// Makes a call that has to be answered soon, logged in.
+/// Makes a call with a time limit, logged in.
 pub(super) async fn ask<T, C>(endpoint: &str, client: &Client, call: impl Fn(Client) -> C) -> Result<T>
 where
     C: Future<Output = Result<T, etcd_client::Error>>,
@@ -251,10 +251,10 @@ where
     in_time(endpoint, logged_in(client, call)).await
 }
 
-/// Makes a call; when the login has expired meanwhile, logs in again and makes it once more.
+/// Makes a call; if the login has expired, logs in again and repeats the call.
 ///
-/// The client's own way to do that does not know how every line's maintenance calls say so (3.5: `auth: invalid auth
-/// token` with the code `Unknown`).
+/// The client's own renewal does not recognize the errors of all versions' maintenance calls (3.5: `auth: invalid auth token`
+/// with the code `Unknown`).
 pub(crate) async fn logged_in<T, C>(client: &Client, call: impl Fn(Client) -> C) -> Result<T, etcd_client::Error>
 where
     C: Future<Output = Result<T, etcd_client::Error>>,
@@ -269,7 +269,7 @@ where
     }
 }
 
-/// What etcd's answer means for the run.
+/// Classifies etcd's answer.
 pub(crate) fn etcd_error(endpoint: &str, error: &etcd_client::Error) -> Error {
     let etcd_client::Error::GRpcStatus(status) = error else {
         return match error {
@@ -297,13 +297,13 @@ pub(crate) fn etcd_error(endpoint: &str, error: &etcd_client::Error) -> Error {
     }
 }
 
-/// etcd's own words, without the part of it that says them.
+/// Returns etcd's error without its prefix.
 fn said(status: &Status) -> &str {
     let message = status.message();
     ["etcdserver: ", "auth: "].into_iter().find_map(|who| message.strip_prefix(who)).unwrap_or(message)
 }
 
-/// What to do about a refusal. The words are looked at, because maintenance calls answer with the code `Unknown`.
+/// Returns the remedy for a refusal, by its text: maintenance calls answer with the code `Unknown`.
 fn remedy(said: &str) -> Option<&'static str> {
     match said {
         "user name is empty" => {
@@ -318,7 +318,7 @@ fn remedy(said: &str) -> Option<&'static str> {
     }
 }
 
-/// The last source is the operating system's own word.
+/// Returns the last source, which is the operating system's own error.
 fn deepest(status: &Status) -> Option<String> {
     let mut deepest = status.source()?;
     while let Some(source) = deepest.source() {

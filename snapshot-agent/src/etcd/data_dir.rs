@@ -1,5 +1,5 @@
-//! Where etcd has its parts in a data directory (etcd: server/storage/datadir/datadir.go). Whether they may be there, and
-//! what is in them, is decided elsewhere.
+//! Paths in etcd's data directory (etcd: server/storage/datadir/datadir.go). Other files decide whether they may exist and what
+//! they hold.
 
 /// Snapshots of the membership, and the database.
 pub(crate) const SNAP: &str = "member/snap";

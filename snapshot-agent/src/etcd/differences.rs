@@ -1,8 +1,8 @@
-//! Compares what HashKV does not cover with the member that was read: members, alarms, users and roles in the file.
+//! Compares the parts of a snapshot that HashKV does not cover with the member: members, alarms, users and roles.
 //!
-//! It decides what is told, and never that a snapshot is refused: people add members and users while a snapshot streams,
-//! and a login may not be allowed to list users. Alarms are read off the member's status (etcd's Alarm call writes a raft
-//! entry even to read). Leases come and go by themselves: in a cluster that lives every snapshot would differ.
+//! This file decides which differences a save reports; a difference never refuses a snapshot, because users add members and
+//! etcd users during a save, and a login may not be allowed to list users. Alarms come from the member's status (etcd's Alarm
+//! call writes a raft entry even to read). Leases are not compared: in a live cluster they differ in every snapshot.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -17,10 +17,10 @@ use crate::etcd::member::Voter;
 use crate::etcd::source;
 use crate::scan::Proven;
 
-/// All of it is answered from memory.
+/// The member answers all of these from memory.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// What the file and the member say differently, a sentence each.
+/// Returns the differences between the snapshot and the member, one sentence each.
 pub(crate) async fn differences(voter: &Voter, proven: &Proven) -> Vec<String> {
     let (members, status, users, roles) = tokio::join!(
         ask(voter, |mut client| async move { client.member_list().await }),
@@ -40,7 +40,7 @@ pub(crate) async fn differences(voter: &Voter, proven: &Proven) -> Vec<String> {
     told
 }
 
-/// Nothing, where the member does not say.
+/// Makes a call; `None` if the member does not answer.
 async fn ask<T, F>(voter: &Voter, call: impl Fn(Client) -> F) -> Option<T>
 where
     F: Future<Output = Result<T, etcd_client::Error>>,
@@ -55,7 +55,7 @@ where
     }
 }
 
-/// By ID, whether it is a learner.
+/// Compares the members by ID and by learner status.
 fn members_differ(proven: &Proven, live: &BTreeMap<u64, bool>) -> Option<String> {
     let stored: BTreeMap<_, _> = proven.members.iter().map(|member| (member.id, member.learner)).collect();
     let words = |members: &BTreeMap<u64, bool>| {

@@ -1,8 +1,8 @@
-//! Runs etcdutl: it belongs to the target version, so what it makes is what that etcd reads.
+//! Runs etcdutl, which comes with the target version, so that this etcd can read its output.
 //!
-//! It decides what etcdutl's ways to end mean, and when it is stuck; what it says, `words.rs` beside this knows. The
-//! hash check is on wherever there is a hash to check. How far it has come, the size of the file that it writes tells; that
-//! it is at work, what the kernel counts of its reading and writing.
+//! This file decides how to classify etcdutl's exit, and when etcdutl is stuck; `output.rs` in its folder classifies the text.
+//! The hash check is on whenever the file has a hash. The size of etcdutl's output shows the progress, and the kernel's
+//! counters of its reads and writes show that it works.
 
 pub(crate) mod disk;
 pub(crate) mod output;
@@ -22,13 +22,13 @@ use crate::etcd::version::Minor;
 use crate::format::trailer::database_of;
 use crate::util::progress::Progress;
 
-/// What etcd's own files need beside the database: two preallocated WAL segments of 64 MiB.
+/// Space that etcd's own files need beside the database: two preallocated WAL segments of 64 MiB.
 pub(crate) const BESIDE_DATABASE: u64 = 128 << 20;
 
-/// The copy of the snapshot and the database that etcdutl makes of it.
+/// Copies on the volume: the snapshot, and the database that etcdutl makes of it.
 pub(crate) const COPIES: u64 = 2;
 
-/// The one member that the rebuilt data names.
+/// The only member in the rebuilt data.
 pub(crate) struct Initial<'a> {
     pub(crate) name: &'a str,
     pub(crate) peer_url: &'a str,
@@ -56,19 +56,19 @@ impl<'a> Initial<'a> {
     }
 }
 
-/// `version` reads nothing and answers at once; a cold image on a slow disk takes a moment.
+/// `version` reads nothing and answers immediately; a cold image on a slow disk takes a moment.
 const VERSION_WITHIN: Duration = Duration::from_secs(15);
 
-/// How long it may neither read nor write: while it waits for all that it has copied to come from memory to the disk, and
-/// while it works on what is in memory. Its slowest disk for that. Measured: 250 to 560 MiB/s.
+/// Maximum time without reads and writes: etcdutl waits for its copied data to reach the disk, or works on data in memory. The
+/// speed is that of the slowest disk. Measured: 250 to 560 MiB/s.
 const RESTORE_BASE: Duration = Duration::from_mins(1);
 const RESTORE_BYTES_PER_SECOND: u64 = 4 << 20;
 
-/// An etcdutl that has told its version.
+/// An etcdutl with a known version.
 pub(crate) struct Etcdutl {
     program: PathBuf,
     version: Minor,
-    /// A lock that lasts as long as it runs, also where that is longer than we do.
+    /// A lock that etcdutl keeps while it runs, even after the agent has ended.
     lock: Option<File>,
 }
 
@@ -78,7 +78,7 @@ impl Etcdutl {
         Ok(Self { program: program.to_owned(), version, lock: None })
     }
 
-    /// Has it keep a locked file open while it runs: an agent that is killed alone leaves it behind, at work.
+    /// Passes a locked file to etcdutl: a killed agent may leave etcdutl running.
     pub(crate) fn holding(self, lock: File) -> Self {
         Self { lock: Some(lock), ..self }
     }
@@ -87,8 +87,8 @@ impl Etcdutl {
         self.version
     }
 
-    /// Makes a data directory for one member out of a snapshot file, with its revision moved on by so much. `trailer`:
-    /// whether the file ends with etcd's sha256.
+    /// Makes a data directory for one member from a snapshot file, with its revision raised by `bump`. `trailer`: whether the
+    /// file ends with etcd's sha256.
     pub(crate) async fn restore(
         &self,
         snapshot: &Path,
@@ -104,7 +104,7 @@ impl Etcdutl {
             flag.push(value);
             flag
         };
-        // Both or none (I10; etcd pull request 16029): without the compaction, watchers of what was lost wait for ever.
+        // Both or none (I10; etcd pull request 16029): without the compaction, watchers of lost revisions wait forever.
         let bumped = (bump > 0).then(|| [flag("bump-revision", &bump.to_string()), "--mark-compacted".into()]);
         let args = [
             "snapshot".into(),
@@ -117,14 +117,14 @@ impl Etcdutl {
             path("data-dir", data),
         ];
         let within = RESTORE_BASE + Duration::from_secs(bytes / RESTORE_BYTES_PER_SECOND);
-        // Without a trailer there is nothing to check, and etcdutl would take the last page for one.
+        // Without a trailer there is no hash, and etcdutl would read the last page as one.
         let unchecked = (!trailer).then(|| "--skip-hash-check".into());
         let args = args.into_iter().chain(bumped.into_iter().flatten()).chain(unchecked);
-        // It says nothing itself until it has ended.
+        // etcdutl prints nothing until it has ended.
         let size = tokio::fs::metadata(snapshot).await.map_err(io_error("looking at the snapshot's file"))?.len();
         let progress = Progress::new("copying the snapshot with etcdutl", database_of(size).0);
         let database = data.join(DATABASE);
-        // It reads nothing there.
+        // etcdutl does not read its standard input.
         let stdin = match &self.lock {
             Some(lock) => lock.try_clone().map_err(io_error("handing on the volume's lock"))?.into(),
             None => Stdio::null(),
@@ -137,7 +137,7 @@ impl Etcdutl {
     }
 }
 
-/// Waits for the process that writes this file, however slow it is; not for longer than this when it has stopped.
+/// Waits for the process that writes this file, however slow it is, but at most `within` while it makes no progress.
 async fn at_work(progress: &Progress, file: &Path, within: Duration, process: Started) -> Result<Output> {
     let pid = process.child.id();
     progress.watch(within, progress.follow(file, pid, process.ended())).await.map_err(|error| {
@@ -151,7 +151,7 @@ async fn at_work(progress: &Progress, file: &Path, within: Duration, process: St
     })
 }
 
-/// The version of one of etcd's programs, of this name: how it is asked, and what it says before its answer.
+/// Returns the version of an etcd program: `ask` is its argument, `before` the text before the version.
 pub(crate) async fn version_of(program: &Path, name: &str, ask: &str, before: &str) -> Result<Minor> {
     let asked = start(program, [ask.into()], Stdio::null())?;
     let output = tokio::time::timeout(VERSION_WITHIN, asked.ended()).await.unwrap_or_else(|_| {
@@ -163,14 +163,14 @@ pub(crate) async fn version_of(program: &Path, name: &str, ask: &str, before: &s
     version.ok_or_else(|| Error::config(format!("{} prints no {name} version", program.display())))
 }
 
-/// A program that runs; it ends with this.
+/// A running program; dropping it kills the program.
 struct Started {
     program: PathBuf,
     child: Child,
 }
 
 impl Started {
-    /// All that it has said, and how it has ended.
+    /// Waits for the program's end, and returns its whole output.
     async fn ended(self) -> Result<Output> {
         let Self { program, child } = self;
         child.wait_with_output().await.map_err(io_error(format!("running {}", program.display())))
@@ -179,12 +179,12 @@ impl Started {
 
 fn start(program: &Path, args: impl IntoIterator<Item = std::ffi::OsString>, stdin: Stdio) -> Result<Started> {
     let mut command = Command::new(program);
-    // An argument vector and an empty environment: nothing of ours is read as a flag or a setting.
+    // An argument vector and an empty environment: the program reads none of the agent's environment as a setting.
     command.args(args).env_clear().stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let child = command.spawn().map_err(|error| {
         let told = io_error(format!("running {}", program.display()))(error);
         match told.class() {
-            // No word of a store's: it is this image that lacks it.
+            // The file is missing in the image, not in a store.
             ExitClass::Denied | ExitClass::NotFound => Error::config(format!(
                 "{}. The program comes with etcd: use an image that has the program (spec.image), or name its path",
                 told.message()
@@ -207,10 +207,10 @@ fn failed(output: &Output) -> Error {
     } else if text.contains("unknown flag: ") {
         Error::config(format!("{message}. Use the etcdutl of a supported etcd version"))
     } else if output.status.code().is_none() && class != ExitClass::Full {
-        // Killed, most likely for memory; the same request may work on another node.
+        // Killed, most likely for memory; the same request may succeed on another node.
         Error::transient(message).with_origin(Origin::Own)
     } else {
-        // Corrupt and Config have one row; the others are the machine's.
+        // Corrupt and Config have one row; the other classes are faults of the machine.
         Error::new(class, message).with_origin(Origin::Own)
     }
 }
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(class(1 << 8, "Error: unknown flag: --bump-revision"), ExitClass::Config);
         assert_eq!(class(1 << 8, "Error: unknown flag: --initial-cluster\nUsage:\n"), ExitClass::Config);
         assert_eq!(class(1 << 8, "Error: expected sha256 [1], got [2]"), ExitClass::Corrupt);
-        // Nothing of the snapshot is known by these.
+        // These errors show nothing about the snapshot.
         for unknown in ["", "Error: it had a bad day", "Error: read snapshot.db: input/output error"] {
             assert_eq!(class(1 << 8, unknown), ExitClass::Transient, "{unknown}");
         }
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(class(9, "Error: write: no space left on device"), ExitClass::Full);
     }
 
-    /// A limit for the whole of it ended each try at the same place, where a volume was slow.
+    /// A limit for the whole run ended each attempt on a slow volume at the same place.
     #[tokio::test]
     async fn what_is_at_work_is_waited_for_and_what_is_stuck_names_the_disk() {
         const WITHIN: Duration = Duration::from_secs(4);
@@ -260,9 +260,9 @@ mod tests {
         let reads = format!("for time in 0 1 2 3 4 5; do /bin/cat {} >/dev/null; /bin/sleep 1; done", large.display());
         let stands = format!("{writes}; while /bin/sleep 1; do :; done");
         let (slow, reads, stuck) = tokio::join!(
-            // It grows for longer than that, and hashes for a while.
+            // Grows for longer than the limit, and hashes for a while.
             does("slow", writes),
-            // What is written is read again, for longer than that.
+            // Reads the written data again, for longer than the limit.
             does("reads", &reads),
             does("stuck", &stands),
         );

@@ -1,7 +1,7 @@
-//! Mounted Secrets towards etcd: folders in the place of files that are named one by one.
+//! Mounted Secrets with etcd's certificates and login: replaces folders in the flags by their files.
 //!
-//! It decides which files a folder may hold. Whoever mounts a Secret need not know what is in it: an etcd that asks for no
-//! client certificate has none there. What the files hold is read, and judged, by `tls.rs` and `connect.rs`.
+//! This file decides which files a folder may hold. The manifest that mounts a Secret need not know its keys: the Secret of an
+//! etcd without client certificates has none. `tls.rs` and `connect.rs` read and check the files.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::tls;
 use crate::contract::EtcdFlags;
 use crate::error::{Error, Result};
 
-/// The flags with the folders' files in the place of the folders.
+/// Returns the flags with the folders' files instead of the folders.
 pub(super) fn opened(flags: &EtcdFlags) -> Result<EtcdFlags> {
     let mut out = EtcdFlags { tls_dir: None, auth_dir: None, ..flags.clone() };
     if let Some(folder) = &flags.tls_dir {

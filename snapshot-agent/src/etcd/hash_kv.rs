@@ -1,11 +1,12 @@
-//! Asks members whether they hold what the snapshot holds: etcd's HashKV at the snapshot's own revision.
+//! Asks members whether they hold the same data as the snapshot: etcd's HashKV at the snapshot's revision.
 //!
-//! It decides whom to ask, which answers can be compared, and what a difference means. What the snapshot's HashKV is,
-//! the scan has found (`scan.rs`).
+//! This file decides which members to ask, which answers are comparable, and the consequence of a difference. The scan computes
+//! the snapshot's HashKV (`scan.rs`).
 //!
-//! A member holds its backend's read lock while it hashes (0.1 to 0.9 s for a gigabyte), and commits wait for it: so the
-//! source is asked, which is a follower where there is one, and a leader of much data only if told to. A second voter is
-//! asked too, since the source alone would bless its own divergence; about much data only if told to.
+//! A member holds its backend's read lock while it hashes (0.1 to 0.9 s per gigabyte), and commits wait for the lock. So the
+//! agent asks the source, which is a follower if there is one, and asks the leader of a large database only on request. The
+//! agent also asks a second voter, because the source alone would confirm its own divergence; for a large database only on
+//! request.
 
 use std::time::Duration;
 
@@ -18,28 +19,28 @@ use crate::etcd::connect::{etcd_error, logged_in};
 use crate::etcd::member::Voter;
 use crate::scan::{HashKv, NoHashKv, Proven, ScanError};
 
-/// From this size on hashing is felt by clients: without `--ask-members always` no leader is asked, and no second voter.
+/// Size from which clients notice the hashing: without `--ask-members always` the agent asks no leader and no second voter.
 pub(crate) const LARGE: u64 = 1 << 30;
 
 /// A member hashes some gigabytes a second; etcd supports databases of 8 GiB.
 const HASHED_WITHIN: Duration = Duration::from_mins(2);
 
-/// How long another member may take to come to the snapshot's revision.
+/// Time for another member to reach the snapshot's revision.
 const CATCH_UP: Duration = Duration::from_secs(5);
 
-/// What a member's answer is worth.
+/// Result of comparing a member's answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Equal,
     Different(u32),
-    /// It has no answer that could be compared, and why.
+    /// The member has no comparable answer, with the reason.
     None(String),
 }
 
-/// Asks the voters, the snapshot's source first, and says how far the snapshot is proven. An error: it is not that key
-/// space, and must not be published.
+/// Asks the voters, the snapshot's source first, and returns the level of proof. An error: the snapshot does not hold the
+/// members' data, and must not be published.
 ///
-/// A database of `large` bytes is much.
+/// `large`: size in bytes of a large database.
 pub(crate) async fn verify(
     voters: &[Voter],
     ask_members: AskMembers,
@@ -86,7 +87,7 @@ pub(crate) async fn verify(
     for reason in &reasons {
         tracing::warn!(reason, "a member's HashKV was not compared");
     }
-    // As it is meant to be, so nobody is warned.
+    // Intended, so no warning.
     if let Some(reason) = &spared {
         tracing::info!(reason, "a second member's HashKV was not compared");
     }
@@ -94,11 +95,11 @@ pub(crate) async fn verify(
     Ok(concluded(agreed_by, reasons))
 }
 
-/// Why nobody else was asked.
+/// Reason for which no second member was asked.
 const SPARED: &str = "from 1 GiB up the agent asks a second voter only with spec.askMembers: Always (--ask-members \
                       always)";
 
-/// One member's word is proof; that the second one's is missing is told.
+/// Builds the verification. One equal answer is proof; the missing second answer is reported.
 fn concluded(agreed_by: Vec<String>, mut reasons: Vec<String>) -> Verification {
     if !agreed_by.is_empty() {
         let agreed_by_reason = (!reasons.is_empty()).then(|| bounded(reasons.join("; ")));
@@ -110,10 +111,10 @@ fn concluded(agreed_by: Vec<String>, mut reasons: Vec<String>) -> Verification {
     only(Level::Structure, reasons.join("; "))
 }
 
-/// What helps where a scan has had too little (`util/memory.rs`).
+/// Remedy for a scan with too little memory (`util/memory.rs`).
 const MORE_MEMORY: &str = ": give the agent more memory (spec.agent.resources.limits.memory)";
 
-/// A reason goes into a report of bounded size.
+/// Maximum length of a reason in a report.
 const REASON: usize = 600;
 
 fn bounded(mut reason: String) -> String {
@@ -157,11 +158,11 @@ fn different(voter: &Voter, found: HashKv, theirs: u32, agreed_by: &[String]) ->
 pub(crate) async fn ask(voter: &Voter, found: HashKv) -> Result<Answer> {
     let until = Instant::now() + CATCH_UP;
     let mut why = String::new();
-    // An idle member that was compacted at this very revision answers from a cache, with a compact revision of -1: then
-    // it is asked for its newest revision, which it hashes anew (etcd: server/storage/mvcc/hash.go).
+    // An idle member that was compacted at this very revision answers from a cache, with a compact revision of -1. The agent
+    // then asks for its newest revision, which the member hashes again (etcd: server/storage/mvcc/hash.go).
     for revision in [found.revision, 0] {
         let answer = loop {
-            // The stream may have taken longer than a login lasts.
+            // The stream may have outlasted the login.
             let call = logged_in(&voter.client, |mut client| async move { client.hash_kv(revision).await });
             let answer = timeout(HASHED_WITHIN, call).await.map_err(|_| {
                 let seconds = HASHED_WITHIN.as_secs();
@@ -187,7 +188,7 @@ pub(crate) async fn ask(voter: &Voter, found: HashKv) -> Result<Answer> {
             return Ok(Answer::None(format!("{endpoint} leads to member {theirs} now, not to {ours}")));
         }
         let at = match (answer.hash_revision(), revision) {
-            // etcd before 3.6 says the revision in the header only.
+            // etcd before 3.6 reports the revision only in the header.
             (0, 0) => newest,
             (0, asked) => asked,
             (at, _) => at,
@@ -202,7 +203,7 @@ pub(crate) async fn ask(voter: &Voter, found: HashKv) -> Result<Answer> {
         } else {
             format!("the member is at revision {at} by now")
         };
-        // Then its newest is none that could be compared, and it would be hashed for nothing.
+        // The newest revision is not comparable then, and hashing it would be wasted.
         if newest > found.revision {
             break;
         }
@@ -210,7 +211,7 @@ pub(crate) async fn ask(voter: &Voter, found: HashKv) -> Result<Answer> {
     Ok(Answer::None(why))
 }
 
-/// The member has not come to that revision yet (etcd: `ErrGRPCFutureRev`).
+/// Whether the member has not reached that revision yet (etcd: `ErrGRPCFutureRev`).
 fn is_future(status: &tonic::Status) -> bool {
     status.code() == Code::OutOfRange && status.message().contains("future revision")
 }

@@ -1,38 +1,38 @@
-//! What is known of one member of an etcd: plain values, and clients that are connected to it.
+//! Facts about one member of an etcd, and clients connected to it.
 
 use etcd_client::Client;
 
 /// The facts of a member that a manifest records, for streams that do not come from [`run`].
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// What it said of itself.
+    /// The member's own status.
     pub facts: Candidate,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Whether it was read although no quorum answered.
+    /// Whether the agent read the member although no quorum answered.
     pub without_quorum: bool,
 }
 
-/// What a member says about itself.
+/// A member's own status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// The client URL it was asked at.
+    /// The client URL of the request.
     pub endpoint: String,
     /// etcd cluster ID.
     pub cluster_id: u64,
     /// Member ID.
     pub member_id: u64,
-    /// Whom it takes for the leader; 0: nobody.
+    /// ID of the leader that the member follows; 0: none.
     pub leader: u64,
-    /// How far it has applied the log.
+    /// Applied index of the log.
     pub applied: u64,
     /// Raft term.
     pub term: u64,
-    /// Whether it does not vote yet.
+    /// Whether the member is a learner.
     pub learner: bool,
-    /// Whether a CORRUPT alarm names it.
+    /// Whether a CORRUPT alarm names the member.
     pub corrupt: bool,
-    /// Size of its database file.
+    /// Size of the database file.
     pub db_bytes: u64,
     /// etcd version.
     pub version: String,
@@ -40,11 +40,11 @@ pub struct Candidate {
     pub storage_version: String,
 }
 
-/// A member that can be asked.
+/// A connected member for HashKV requests.
 pub(crate) struct Voter {
     pub(crate) client: Client,
     pub(crate) endpoint: String,
-    /// Whose answers count: behind a Service or a balancer the endpoint may lead to another member now.
+    /// Only answers with this ID count: behind a Service or a balancer the endpoint may lead to another member now.
     pub(crate) member_id: u64,
     pub(crate) name: String,
     pub(crate) leader: bool,

@@ -1,22 +1,22 @@
-//! Reads what the operator says on the Pod, from a downward API file.
+//! Reads the operator's annotations on the Pod, from a downward API file.
 //!
-//! kubelet writes a line for each annotation, `key="value"`, the value as a Go string literal: so a value can never
-//! begin a line of its own. It fails closed: a permission that is not understood is none, and a number that is not
-//! understood is an error, never an absent one.
+//! kubelet writes a line for each annotation, `key="value"`, with the value as a Go string literal, so a value can never start
+//! a line of its own. The parser fails closed: an invalid permission is no permission, and an invalid number is an error, never
+//! absent.
 
 use std::fs;
 use std::path::Path;
 
 use crate::contract::{JOINED, MAY_START_EMPTY, STARTED};
 
-/// What the operator says on the Pod, now.
+/// The operator's annotations on the Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Annotations {
     /// [`MAY_START_EMPTY`].
     pub may_start_empty: Option<String>,
-    /// [`STARTED`]; 0 when it is not there. `Err`: it is there and says nothing, or the file cannot be read.
+    /// [`STARTED`]; 0 if absent. `Err`: it is invalid, or the file cannot be read.
     pub started: Result<u64, String>,
-    /// [`JOINED`]; `None` when it is not there. `Err`: as for `started`.
+    /// [`JOINED`]; `None` if absent. `Err`: as for `started`.
     pub joined: Result<Option<String>, String>,
 }
 
@@ -41,19 +41,19 @@ impl Annotations {
         }
     }
 
-    /// Whether this claim may be empty. One from which a Pod has served, or a member has joined, never may (I3).
+    /// Whether this claim may be empty. Never after a Pod has served from it or a member has joined (I3).
     pub(crate) fn permit_empty(&self, claim_uid: &str) -> bool {
         let named = self.may_start_empty.as_deref() == Some(claim_uid);
         named && !claim_uid.is_empty() && self.started == Ok(0) && self.joined == Ok(None)
     }
 }
 
-/// Digits and nothing else: `parse` alone would take a sign.
+/// Parses digits only: `parse` alone would accept a sign.
 fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// Two IDs of etcd's: anything else would make every log a stranger's.
+/// Checks that the value is two IDs of etcd: any other value would make every log foreign.
 fn named(value: String) -> Result<String, String> {
     let id = |hex: &str| (1..=16).contains(&hex.len()) && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     match value.split_once('/') {
@@ -62,7 +62,7 @@ fn named(value: String) -> Result<String, String> {
     }
 }
 
-/// This annotation's value, if the file has it. `Err`: it has, and the value is not understood.
+/// Returns this annotation's value, if the file has the annotation. `Err`: the value is invalid.
 fn annotation(file: &str, key: &str) -> Result<Option<String>, String> {
     let literal = file.lines().find_map(|line| {
         let (name, literal) = line.split_once('=').unwrap_or((line, ""));
@@ -73,7 +73,7 @@ fn annotation(file: &str, key: &str) -> Result<Option<String>, String> {
     value.map(Some).ok_or_else(|| format!("{key} has no value that can be read"))
 }
 
-/// Undoes what Go's `strconv.Quote` does. `None`: it is no such literal.
+/// Undoes Go's `strconv.Quote`. `None`: the text is no such literal.
 fn unescape(quoted: &str) -> Option<String> {
     let mut out = Vec::with_capacity(quoted.len());
     let mut chars = quoted.chars();

@@ -1,9 +1,9 @@
-//! The etcd side of a save: which member to read from, and its snapshot as a stream of bytes.
+//! etcd as the source of a save: chooses the member, and opens its snapshot as a stream of bytes.
 //!
-//! It decides the source: a healthy voter without a CORRUPT alarm whose applied index is close to the leader's, a
-//! follower when there is one, so that the leader's disk is left alone. A linearizable read on that member comes first:
-//! a member cut off from its quorum fails there and not in the backup. How a member is spoken to is decided in
-//! `etcd/connect.rs`, who is read when no quorum answers and a person wants what is left in `etcd/source/alone.rs`.
+//! This file decides the source: a healthy voter without a CORRUPT alarm whose applied index is close to the leader's, a
+//! follower if there is one, so that the leader's disk gets no extra load. A linearizable read on that member comes first, so a
+//! member without its quorum fails before the save. `etcd/connect.rs` decides the connection, `etcd/source/alone.rs` the member
+//! to read without a quorum.
 
 mod alone;
 
@@ -21,33 +21,33 @@ use crate::error::{Error, Result, of_etcd};
 use crate::etcd::connect::{Dialer, ask, etcd_error, in_time};
 use crate::etcd::member::{Candidate, Member, Voter};
 
-/// How many entries a member may be behind. Members' answers are some milliseconds apart and a busy cluster applies
-/// some thousand entries a second; a member that lags for real lags by more.
+/// Maximum lag in entries. Members' answers are some milliseconds apart and a busy cluster applies some thousand entries a
+/// second; a lagging member lags by more.
 const LAG: u64 = 5_000;
 
 /// The chosen member, connected.
 pub struct Source {
     client: Client,
-    /// What it said just before.
+    /// Status of the member just before.
     pub facts: Candidate,
-    /// Its name in the member list.
+    /// Name in the member list.
     pub name: String,
-    /// The revision of a linearizable read through it: what was acknowledged before is at or below this.
+    /// Revision of a linearizable read through the member: every write acknowledged before is at or below it.
     pub revision: i64,
-    /// IDs and names of all members, as the member list had them.
+    /// IDs and names of all members, from the member list.
     members: Vec<(u64, String)>,
-    /// Whether no quorum answered: then `revision` is the member's own.
+    /// Whether no quorum answered: `revision` is then the member's own.
     pub without_quorum: bool,
-    /// Other members that could be read from, best first.
+    /// Other usable members, best first.
     others: Vec<(Client, Candidate)>,
-    /// How long it took to say how it is.
+    /// Time of the member's answer to a status request.
     answered_in: Duration,
 }
 
-/// Members to read from, best first.
+/// Ranks the usable members, best first.
 ///
-/// Followers come before the leader; among equals the one that has applied most, then the smaller ID, so that two
-/// agents looking at the same cluster choose the same member.
+/// Followers come before the leader; among equals the member with the highest applied index, then the smaller ID, so that two
+/// agents choose the same member.
 pub fn rank(candidates: &[Candidate]) -> Vec<&Candidate> {
     let leader = candidates.iter().find(|c| c.leader == c.member_id);
     let newest = leader.map_or_else(|| candidates.iter().map(|c| c.applied).max().unwrap_or(0), |c| c.applied);
@@ -59,16 +59,16 @@ pub fn rank(candidates: &[Candidate]) -> Vec<&Candidate> {
     each_once(ranked)
 }
 
-/// Each member at its first place: it may be behind two endpoints, and answer each with another index.
+/// Keeps each member's first place: a member may answer at two endpoints, with different indexes.
 fn each_once(mut ranked: Vec<&Candidate>) -> Vec<&Candidate> {
     let mut known = HashSet::new();
     ranked.retain(|c| known.insert(c.member_id));
     ranked
 }
 
-/// Asks every member and connects to the one to read from.
+/// Asks every member and connects to the source.
 ///
-/// Without a quorum it fails, unless the request wants what is left.
+/// Without a quorum it fails, unless the request accepts that.
 pub async fn choose(request: &SaveRequest) -> Result<Source> {
     let met = Met::of(&request.etcd, request.expect_cluster_id.as_deref()).await.map_err(of_etcd)?;
     let chosen = met.usual().await;
@@ -76,22 +76,22 @@ pub async fn choose(request: &SaveRequest) -> Result<Source> {
     chosen.map_err(of_etcd)
 }
 
-/// How a member is asked for its revision.
+/// Kind of the read for a member's revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Read {
-    /// With a quorum's word that there is no newer one.
+    /// Confirmed by a quorum as the newest.
     Linearizable,
-    /// For what it has itself.
+    /// The member's own.
     Own,
 }
 
-/// All members that were asked.
+/// All members that the agent has asked.
 struct Met {
     dialer: Dialer,
     clients: Vec<Client>,
-    /// Those that answered, each with its client at the same place.
+    /// Status of the members that answered; the client has the same index.
     candidates: Vec<Candidate>,
-    /// What the others came to.
+    /// Errors of the others.
     errors: Vec<Error>,
 }
 
@@ -121,12 +121,12 @@ impl Met {
         self.candidates.iter().position(|candidate| candidate == of).and_then(|at| self.clients.get(at))
     }
 
-    /// The one that is read from where a quorum answers.
+    /// Returns the source with a quorum.
     async fn usual(&self) -> Result<Source> {
         self.best(&rank(&self.candidates), Read::Linearizable).await
     }
 
-    /// The first of these that can be read from.
+    /// Returns the first usable member.
     async fn best(&self, ranked: &[&Candidate], read: Read) -> Result<Source> {
         let mut error = no_member(&self.candidates, &self.errors);
         for chosen in ranked {
@@ -155,10 +155,10 @@ impl Met {
     }
 }
 
-/// Why no member can be read from, when it is not a member's own answer.
+/// Returns the reason for which no member is usable.
 fn no_member(candidates: &[Candidate], errors: &[Error]) -> Error {
     if candidates.is_empty() {
-        // A member that is away may come back; what the others refuse, they will refuse again.
+        // A missing member may return; a refusal of another member stays.
         let last = errors.iter().max_by_key(|error| error.class() != ExitClass::Transient).cloned();
         return last.unwrap_or_else(|| Error::config("no endpoint was given"));
     }
@@ -182,11 +182,11 @@ fn no_member(candidates: &[Candidate], errors: &[Error]) -> Error {
     if others { Error::transient(message) } else { Error::corrupt(message) }
 }
 
-/// Behind reasons of which one passes and one does not.
+/// Appended if one reason is transient and the alarm is not.
 const ALARM: &str = "; the other members may recover, so try again. The CORRUPT alarm does not clear by itself: \
                      compare the members (etcdctl endpoint hashkv --cluster)";
 
-/// All endpoints have to lead to one cluster, and to the one this snapshot is for.
+/// Checks that all endpoints lead to one cluster, the expected one.
 fn check_cluster(candidates: &[Candidate], expected: Option<u64>) -> Result<()> {
     let Some(first) = candidates.first() else { return Ok(()) };
     if let Some(other) = candidates.iter().find(|c| c.cluster_id != first.cluster_id) {
@@ -204,7 +204,7 @@ fn check_cluster(candidates: &[Candidate], expected: Option<u64>) -> Result<()> 
     }
 }
 
-/// An ID as etcdctl and the operator write it.
+/// Parses an ID as etcdctl and the operator write it.
 fn parse_id(hex: &str) -> Result<u64> {
     u64::from_str_radix(hex.strip_prefix("0x").unwrap_or(hex), 16)
         .map_err(|_| Error::config(format!("{hex:?} is no etcd cluster ID (hex)")))
@@ -215,11 +215,11 @@ async fn meet(dialer: &Dialer, endpoint: &str) -> Result<(Client, Candidate)> {
     Ok((client, candidate(endpoint, &status)?))
 }
 
-/// A read, linearizable as a rule, the member's name, and its state after that.
+/// Reads the member's revision, usually linearizable, then its name and its status.
 async fn confirm(client: Client, chosen: &Candidate, read: Read) -> Result<Source> {
     let endpoint = &chosen.endpoint;
     let without_quorum = read == Read::Own;
-    // Any key will do; this one is short and nobody has it.
+    // Any key works; this key is short and does not exist.
     let one = || {
         let one = GetOptions::new().with_keys_only().with_limit(1);
         Some(if without_quorum { one.with_serializable() } else { one })
@@ -241,8 +241,8 @@ async fn confirm(client: Client, chosen: &Candidate, read: Read) -> Result<Sourc
     Ok(Source { client, facts, name, revision, members, without_quorum, others: Vec::new(), answered_in })
 }
 
-/// Members by ID and name. A learner lists them for nobody (etcd: `isRPCSupportedForLearner`), which is no reason not to
-/// read it where nothing else is left; of a voter, unknown is not none.
+/// Returns the members by ID and name. A learner does not list members (etcd: `isRPCSupportedForLearner`), which must not
+/// prevent a read from the last member; for a voter, unknown is not empty.
 fn listed(answer: Result<Vec<(u64, String)>>, learner: bool, read: Read) -> Result<Vec<(u64, String)>> {
     answer.or_else(|error| if learner && read == Read::Own { Ok(Vec::new()) } else { Err(error) })
 }
@@ -258,7 +258,7 @@ fn candidate(endpoint: &str, status: &StatusResponse) -> Result<Candidate> {
         cluster_id: header.cluster_id(),
         member_id: header.member_id(),
         leader: status.leader(),
-        // Before 3.4 there was no applied index; the log's own is the best there is then.
+        // etcd before 3.4 reports no applied index; the log's index is the best substitute.
         applied: if status.raft_applied_index() == 0 { status.raft_index() } else { status.raft_applied_index() },
         term: status.raft_term(),
         learner: status.is_learner(),
@@ -269,29 +269,29 @@ fn candidate(endpoint: &str, status: &StatusResponse) -> Result<Candidate> {
     })
 }
 
-/// Whether a CORRUPT alarm names this member. Alarms stand in a member's status as text: `memberID:1 alarm:CORRUPT`.
-/// The alarm call would need a quorum, and this has to work without.
+/// Whether a CORRUPT alarm names this member. A member's status holds alarms as text: `memberID:1 alarm:CORRUPT`. The alarm
+/// call would need a quorum, and this must work without.
 fn names_corrupt(errors: &[String], member_id: u64) -> bool {
     errors.iter().any(|error| {
         let mut words = error.split_whitespace();
         let corrupt = words.clone().any(|word| word == "alarm:CORRUPT");
-        // An alarm that names nobody is everybody's.
+        // An alarm without a member concerns all.
         let named = words.find_map(|word| word.strip_prefix("memberID:"));
         corrupt && named.is_none_or(|id| id == member_id.to_string())
     })
 }
 
-/// Whether a member's word of trouble is an alarm that is on, whoever's.
+/// Whether an error in a member's status is an active alarm of any member.
 pub(crate) fn is_alarm(error: &str) -> bool {
     error.split_whitespace().any(|word| word.starts_with("alarm:"))
 }
 
 impl Source {
-    /// Takes larger windows for a member that is far away.
+    /// Opens larger windows to a distant member.
     async fn widen(&mut self, dialer: &Dialer) {
         match dialer.widen(&self.facts.endpoint, self.answered_in).await {
             Ok(None) => {}
-            // An endpoint may lead to several members; then the slow connection is the right one.
+            // An endpoint may lead to several members; the existing connection is then the right one.
             Ok(Some((client, status)))
                 if status.header().is_some_and(|header| header.member_id() == self.facts.member_id) =>
             {
@@ -299,18 +299,18 @@ impl Source {
                 tracing::debug!(millis = self.answered_in.as_millis(), "the member is far away: larger windows");
             }
             Ok(Some(_)) => tracing::debug!("another member answered: the windows stay as they are"),
-            // There is a connection that works.
+            // The existing connection works.
             Err(error) => tracing::debug!(%error, "the windows stay as they are"),
         }
     }
 
-    /// Opens the snapshot: the storage version it was made with (empty before 3.6), and its bytes, trailer and all.
+    /// Opens the snapshot. Returns its storage version (empty before 3.6), and its bytes with the trailer.
     ///
-    /// The stream is read to its end: the trailer comes in a message of its own, after the first one that says that
-    /// nothing remains.
+    /// The stream must be read to its end: the trailer comes in a message of its own, after the first message with no remaining
+    /// bytes.
     pub async fn open(&mut self) -> Result<(String, impl Stream<Item = Result<Bytes>> + Send + Unpin + use<>)> {
         let endpoint = self.facts.endpoint.clone();
-        // The upload was begun meanwhile, so the login may have expired.
+        // The upload started meanwhile, so the login may have expired.
         let mut messages =
             ask(&endpoint, &self.client, |mut client| async move { client.snapshot().await }).await.map_err(of_etcd)?;
         let first = in_time(&endpoint, messages.message()).await.map_err(of_etcd)?;
@@ -329,12 +329,12 @@ impl Source {
 }
 
 impl Source {
-    /// What a manifest records of it.
+    /// Returns the facts for the manifest.
     pub(crate) fn member(&self) -> Member {
         Member { facts: self.facts.clone(), name: self.name.clone(), without_quorum: self.without_quorum }
     }
 
-    /// The members to ask whether they hold the same, this one first.
+    /// Returns the members for HashKV requests, the source first.
     pub(crate) fn voters(&self) -> Vec<Voter> {
         let this = std::iter::once((&self.client, &self.facts));
         let all = this.chain(self.others.iter().map(|(client, facts)| (client, facts)));
@@ -349,7 +349,7 @@ impl Source {
     }
 }
 
-/// A message whose bytes are used where they lie.
+/// A message whose bytes are used in place.
 struct Blob(etcd_client::SnapshotResponse);
 
 impl AsRef<[u8]> for Blob {
@@ -362,7 +362,7 @@ impl AsRef<[u8]> for Blob {
 mod tests {
     use super::*;
 
-    /// A healthy member; 1 leads.
+    /// A healthy member; member 1 leads.
     pub(super) fn healthy(member_id: u64) -> Candidate {
         Candidate {
             endpoint: format!("http://m{member_id}:2379"),

@@ -1,9 +1,9 @@
-//! TLS towards etcd: whom it trusts, what it shows, and what a handshake that fails means.
+//! TLS with etcd: trusted CAs, the client certificate, and the cause of a failed handshake.
 //!
-//! It decides which errors of TLS are final, because the same files and names will fail again, and what a person can do
-//! about each. A call over a broken handshake only says that the connection broke (a server that refuses a client
-//! certificate does so after the client has begun to speak), so the handshake is made once more, for its own sake, and
-//! listened to. What the files hold never reaches a message.
+//! This file decides which TLS errors are final, because the same files and names fail again, and names a remedy for each. A
+//! call over a broken handshake only reports a broken connection (a server refuses a client certificate after the client has
+//! started to send), so the agent repeats the handshake alone and reads the server's alert. Messages never contain the content
+//! of the files.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -24,27 +24,27 @@ use crate::net::connector::{H2, Secure};
 use crate::net::{refusal, trust};
 use crate::util::crypto::install_crypto;
 
-/// A server says what it thinks of a client certificate within one round trip.
+/// A server reports a refused client certificate within one round trip.
 const LISTEN: Duration = Duration::from_secs(1);
 
-/// All of a handshake that is only listened to.
+/// Time for a repeated handshake.
 const HANDSHAKE: Duration = Duration::from_secs(3);
 
 const NO_TLS: &str = "the endpoint does not speak TLS. Begin the endpoint with http:// if this etcd runs without TLS \
                       on purpose";
 
-/// The certificates of one run.
+/// The certificates of a run.
 pub(super) struct Tls {
     config: Arc<ClientConfig>,
     server_name: Option<ServerName<'static>>,
-    /// Who is trusted, for people.
+    /// The trusted CAs, for messages.
     trusted: String,
-    /// The file of the client certificate, for people.
+    /// The file of the client certificate, for messages.
     shown: Option<String>,
 }
 
 impl Tls {
-    /// Reads the files that the flags name.
+    /// Reads the files of the flags.
     pub(super) fn of(flags: &EtcdFlags) -> Result<Self> {
         let (anchors, trusted) = anchors(flags.cacert.as_deref())?;
         let server_name = flags.server_name.as_ref().map(|name| {
@@ -57,7 +57,7 @@ impl Tls {
             (Some(cert), Some(key)) => {
                 let (cert_pem, key_pem) = (read("--cert", cert)?, read("--key", key)?);
                 let chain = certificates("--cert", cert, &cert_pem)?;
-                // The library's words could quote the file.
+                // The library's error could quote the file.
                 let secret = PrivateKeyDer::from_pem_slice(&key_pem)
                     .map_err(|_| wrong("--key", key, "the file holds no PEM private key, or an encrypted key"))?;
                 (Some(((chain, secret), cert, key)), Some(cert.display().to_string()))
@@ -74,7 +74,7 @@ impl Tls {
         Ok(Self { config: Arc::new(config), server_name, trusted, shown })
     }
 
-    /// The TLS of a connection to this host.
+    /// Returns the TLS settings for this host.
     pub(super) fn towards(&self, host: &str) -> Result<Secure> {
         let no_host = |_| Error::config(format!("{host:?} is neither a host's name nor an IP address"));
         let name =
@@ -82,7 +82,7 @@ impl Tls {
         Ok(Secure { config: Arc::clone(&self.config), name })
     }
 
-    /// Why no connection to any of these addresses came about, if TLS is why.
+    /// Returns the TLS cause for which no connection to these addresses succeeded, if any.
     pub(super) async fn explain(&self, host: &str, addresses: Vec<IpAddr>, port: u16) -> Option<Error> {
         let Secure { config, name } = self.towards(host).ok()?;
         let shown = name.to_str().into_owned();
@@ -96,7 +96,7 @@ impl Tls {
         }
     }
 
-    /// What TLS will say again at the next try too.
+    /// Classifies TLS errors that a repetition does not change.
     fn judge(&self, name: &str, error: &rustls::Error, asked: bool) -> Option<Error> {
         use CertificateError as C;
         use rustls::Error as E;
@@ -111,7 +111,7 @@ impl Tls {
                 config(format!("{}{flag}", refusal::of(why, &self.trusted, name)))
             }
             E::InvalidMessage(_) => config(NO_TLS.to_owned()),
-            // Which alert it is differs from version to version.
+            // The alert differs between versions.
             E::AlertReceived(_) if asked => Some(Error::denied(match &self.shown {
                 None => format!("etcd asks for a client certificate: give --cert and --key ({error})"),
                 Some(file) => format!(
@@ -127,7 +127,7 @@ impl Tls {
     }
 }
 
-/// Whether what answers at one of these addresses speaks TLS.
+/// Whether the server at one of these addresses speaks TLS.
 pub(super) async fn speaks_tls(addresses: Vec<IpAddr>, port: u16) -> bool {
     install_crypto();
     let trusts_nobody = ClientConfig::builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth();
@@ -139,22 +139,22 @@ pub(super) async fn speaks_tls(addresses: Vec<IpAddr>, port: u16) -> bool {
     }
 }
 
-/// What a handshake came to.
+/// Result of a handshake.
 enum Heard {
     Done {
         h2: bool,
     },
-    /// One of both sides refuses; `asked`: after the server had asked for a client certificate.
+    /// A side refuses; `asked`: after the server had requested a client certificate.
     Refusal {
         error: rustls::Error,
         asked: bool,
     },
-    /// There was none: HTTP without TLS is spoken.
+    /// No handshake: the server speaks HTTP without TLS.
     Http,
     Nothing,
 }
 
-/// Notices whether a client certificate is asked for.
+/// Records whether the server requests a client certificate.
 #[derive(Debug)]
 struct Noticing {
     certificates: Arc<dyn ResolvesClientCert>,
@@ -197,21 +197,21 @@ fn connect(addresses: &[IpAddr], port: u16) -> io::Result<TcpStream> {
     Ok(socket)
 }
 
-/// A handshake, and what the server says right after it: the refusal, if it comes to one.
+/// Runs a handshake and reads the server's next bytes; returns the refusal, if any.
 fn handshake(connection: &mut ClientConnection, mut socket: TcpStream) -> Option<rustls::Error> {
     let until = Instant::now() + HANDSHAKE;
     while Instant::now() < until {
         match connection.complete_io(&mut socket) {
             Ok((0, 0)) => break,
             Ok(_) => {}
-            // What is not the library's own is silence, or the end of the connection.
+            // Other errors are a timeout, or the end of the connection.
             Err(error) => return error.downcast().ok(),
         }
     }
     None
 }
 
-/// Whether it answers a request without TLS, as etcd does beside gRPC.
+/// Whether the server answers a request without TLS, as etcd does beside gRPC.
 fn speaks_http(mut socket: TcpStream) -> io::Result<bool> {
     socket.write_all(b"GET /version HTTP/1.0\r\n\r\n")?;
     let mut answer = [0; 5];
@@ -219,7 +219,7 @@ fn speaks_http(mut socket: TcpStream) -> io::Result<bool> {
     Ok(&answer == b"HTTP/")
 }
 
-/// Whom to trust, and how to call them.
+/// Returns the trusted CAs, and their name for messages.
 fn anchors(cacert: Option<&Path>) -> Result<(Vec<CertificateDer<'static>>, String)> {
     let Some(file) = cacert else {
         let found = rustls_native_certs::load_native_certs().certs;
@@ -246,7 +246,7 @@ fn certificates(flag: &str, file: &Path, pem: &[u8]) -> Result<Vec<CertificateDe
     found.filter(|found| !found.is_empty()).ok_or_else(|| wrong(flag, file, "the file holds no PEM certificate"))
 }
 
-/// A file that a flag names.
+/// Reads the file of a flag.
 pub(super) fn read(flag: &str, file: &Path) -> Result<Vec<u8>> {
     let content =
         std::fs::read(file).map_err(|error| wrong(flag, file, &format!("the file cannot be read: {error}")))?;
@@ -257,7 +257,7 @@ fn wrong(flag: &str, file: &Path, what: &str) -> Error {
     Error::config(format!("{flag} {}: {what}", file.display()))
 }
 
-/// Why a certificate and a key are not taken together.
+/// Returns the error of a certificate and a key that do not fit.
 fn unfit(error: &rustls::Error, cert: &Path, key: &Path) -> Error {
     let why = match error {
         rustls::Error::InconsistentKeys(_) => {

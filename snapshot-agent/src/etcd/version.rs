@@ -1,6 +1,6 @@
 //! Versions of etcd, as far as storage formats depend on them: `major.minor`.
 //!
-//! It decides whether etcd of one version may take data of another.
+//! This file decides whether one etcd version can read another's data.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use crate::error::{Error, Result};
 use crate::format::manifest::Manifest;
 use crate::scan::Proven;
 
-/// Data is restored into the version it was written with, or a newer one.
+/// Checks that the target version is that of the data, or later.
 pub(crate) fn check_version(manifest: &Manifest, target: Minor) -> Result<()> {
     target.takes(manifest.storage_version.as_ref().unwrap_or(&manifest.etcd_version))
 }
 
-/// `major.minor`: all that storage formats depend on.
+/// `major.minor`, on which storage formats depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Minor(u32, u32);
 
@@ -23,7 +23,7 @@ impl Minor {
         Some(Self(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     }
 
-    /// Whether this version reads data of that storage version.
+    /// Checks that this version reads data of that storage version.
     fn takes(self, storage: &str) -> Result<()> {
         match Self::of(storage) {
             Some(minor) if minor <= self => Ok(()),
@@ -34,11 +34,12 @@ impl Minor {
         }
     }
 
-    /// The same by the bytes, whatever is written down beside them: no hash covers a manifest's word. etcd before 3.6 says
-    /// nothing there.
+    /// Does the same by the bytes, whatever the manifest records: no hash covers the manifest. etcd before 3.6 writes no
+    /// storage version.
     pub(crate) fn takes_database(self, found: &Proven) -> Result<()> {
         found.storage_version.as_deref().map_or(Ok(()), |storage| self.takes(storage))?;
-        // etcd of a lower minor ends at its start (server/etcdserver/version: MustDetectDowngrade), whatever the storage's is.
+        // etcd of a lower minor exits at its start (server/etcdserver/version: MustDetectDowngrade), whatever the storage
+        // version is.
         match found.cluster_version.as_deref().map(|version| (version, Self::of(version))) {
             Some((version, Some(minor))) if minor > self => Err(Error::config(format!(
                 "the snapshot is of a cluster of version {version}, etcdutl is {self}: restore into that version or \
@@ -71,7 +72,7 @@ mod tests {
         for (storage, cluster) in [(None, None), (None, Some("3.5.0")), (Some("3.5.0"), Some("3.4.0"))] {
             target.takes_database(&says(storage, cluster)).unwrap();
         }
-        // Its storage version was not written yet, or taken out by `etcdutl migrate`.
+        // The storage version is not written yet, or was removed by `etcdutl migrate`.
         for (storage, cluster) in [(None, Some("3.6.0")), (Some("3.5.0"), Some("3.6.0")), (Some("3.6.0"), None)] {
             let refused = target.takes_database(&says(storage, cluster)).unwrap_err();
             assert_eq!(refused.class(), ExitClass::Config, "{refused}");

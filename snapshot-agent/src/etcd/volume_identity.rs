@@ -1,7 +1,7 @@
-//! The file in a data directory that says whose data this is.
+//! The identity file in a data directory: names the owner of the data.
 //!
-//! Written before etcd's first start or together with a restored directory, read by the gate at every start. It
-//! decides nothing: `verbs/gate.rs` does. Fields of later versions are kept, because an older gate may count a start.
+//! The agent writes the file before etcd's first start or with a restored directory, and the gate reads it at every start. This
+//! file decides nothing; `verbs/gate.rs` does. Fields of later versions are kept, because an older gate may count a start.
 
 use std::fs;
 use std::io::{self, Write};
@@ -14,13 +14,13 @@ use crate::contract::{CameAlong, IdentityFlags};
 use crate::error::{Error, Result, may_pass};
 use crate::util::files;
 
-/// The file's name inside the data directory. etcd warns about a file it does not know there and goes on.
+/// The file's name inside the data directory. etcd warns about an unknown file there and continues.
 pub const IDENTITY_FILE: &str = "holdfast-identity.json";
 
-/// The format this version writes, and the newest it reads.
+/// Version of the format that this version writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Whose data a data directory holds.
+/// Owner of the data in a data directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Identity {
@@ -34,29 +34,29 @@ pub struct Identity {
     pub member_uid: String,
     /// UID of the claim behind the volume.
     pub claim_uid: String,
-    /// The restore that filled this directory, if one did.
+    /// The restore that filled this directory, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restored: Option<Restored>,
-    /// etcd cluster ID (hex), once a WAL has named it.
+    /// etcd cluster ID (hex), once a log holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_id: Option<String>,
-    /// etcd member ID (hex), once a WAL has named it.
+    /// etcd member ID (hex), once a log holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member_id: Option<String>,
-    /// How often the gate has let etcd start here: containers, not Pods.
+    /// Number of starts of etcd that the gate has allowed: containers, not Pods.
     pub start_count: u64,
-    /// The highest number of a Pod of this member that has run here. The operator knows which Pod has served last: a
-    /// smaller number here means an older copy (I27).
+    /// Highest number of this member's Pods that have run here. The operator knows the last Pod that served: a smaller number
+    /// here means an older copy (I27).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub pod_start: u64,
-    /// Version of the agent that wrote this file first.
+    /// Version of the agent that created this file.
     pub created_by: String,
     /// Fields of later versions.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
 
-/// A part of an [`Identity`] in which it may differ from the one wanted.
+/// A part of an [`Identity`] that may differ from the wanted identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// The cluster token.
@@ -69,7 +69,7 @@ pub(crate) enum Part {
     Restore,
 }
 
-/// What a directory was restored from.
+/// Source of a restored directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Restored {
@@ -81,23 +81,23 @@ pub struct Restored {
     pub db_bytes: u64,
     /// sha256 (hex) of the database.
     pub sha256: String,
-    /// When the snapshot was taken (RFC 3339).
+    /// Time of the snapshot (RFC 3339).
     pub taken_at: String,
-    /// `namespace/name` of the cluster it was taken from.
+    /// `namespace/name` of the snapshot's cluster.
     pub from_cluster: String,
-    /// Whether no quorum answered when it was saved: acknowledged writes may be missing.
+    /// Whether no quorum answered at the save: acknowledged writes may be missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_quorum: bool,
-    /// The snapshot's revision; absent where its contents were not proven.
+    /// The snapshot's revision; absent if its contents were not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
-    /// How far the revision was moved on.
+    /// Number by which the restore raised the revision.
     #[serde(default)]
     pub revision_bump: u64,
-    /// What it holds beside keys; absent where its contents were not proven.
+    /// Contents beside keys; absent if the contents were not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub came_along: Option<CameAlong>,
-    /// What of the contents was not compared with what was recorded when it was saved, and why.
+    /// Contents that were not compared with the manifest, with the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_compared: Option<String>,
     /// Fields of later versions.
@@ -105,17 +105,17 @@ pub struct Restored {
     pub other: Map<String, Value>,
 }
 
-/// Why a file of this name does not say whose the data is.
+/// Reason for which the identity file could not be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// The operating system would not read it just now: of its content nothing is known.
+    /// The operating system could not read the file: its content is unknown.
     Io(io::ErrorKind, String),
-    /// It was read, and says nothing.
+    /// The content is invalid.
     Nonsense(String),
 }
 
 impl Identity {
-    /// The first part that is not the one wanted, and a message that names both values.
+    /// Returns the first part that differs from the wanted identity, and a message with both values.
     pub(crate) fn difference(&self, wanted: &IdentityFlags, restore_uid: Option<&str>) -> Option<(Part, String)> {
         let IdentityFlags { cluster_token, member_name, member_uid, claim_uid } = wanted;
         let restored = self.restore_uid().unwrap_or("none");
@@ -132,7 +132,7 @@ impl Identity {
             .map(|(part, what, found, wanted)| (part, format!("its {what} is {found}, not {wanted}")))
     }
 
-    /// The identity of a directory that nothing has started on yet.
+    /// Returns the identity of a directory before etcd's first start.
     pub fn new(flags: &IdentityFlags) -> Self {
         let IdentityFlags { cluster_token, member_name, member_uid, claim_uid } = flags.clone();
         Self {
@@ -151,7 +151,7 @@ impl Identity {
         }
     }
 
-    /// Reads the file in this data directory. `Ok(None)`: there is none.
+    /// Reads the file in this data directory. `Ok(None)`: the file does not exist.
     pub fn read(data_dir: &Path) -> Result<Option<Self>, Unread> {
         let json = match fs::read(data_dir.join(IDENTITY_FILE)) {
             Ok(json) => json,
@@ -170,7 +170,7 @@ impl Identity {
         Ok(Some(identity))
     }
 
-    /// Writes the file into this data directory; when this returns, it is there also after a power cut.
+    /// Writes the file into this data directory; after this returns, the file survives a power failure.
     pub fn write(&self, data_dir: &Path) -> Result<()> {
         let mut json = serde_json::to_vec_pretty(self)
             .map_err(|error| Error::config(format!("the identity cannot be written: {error}")))?;
@@ -178,7 +178,7 @@ impl Identity {
         files::put(&data_dir.join(IDENTITY_FILE), 0o600, |file| file.write_all(&json))
     }
 
-    /// UID of the restore that filled this directory, if one did.
+    /// Returns the UID of the restore that filled this directory, if any.
     pub fn restore_uid(&self) -> Option<&str> {
         self.restored.as_ref().map(|restored| restored.restore_uid.as_str())
     }
@@ -239,7 +239,7 @@ mod tests {
         let newer = serde_json::to_string(&Identity { format_version: 2, ..Identity::new(&flags()) }).unwrap();
         fs::write(folder.path().join(IDENTITY_FILE), newer).unwrap();
         assert!(matches!(Identity::read(folder.path()), Err(Unread::Nonsense(why)) if why.contains("format 2")));
-        // What the disk does not give says nothing of what is on it.
+        // A read error shows nothing about the content.
         fs::remove_file(folder.path().join(IDENTITY_FILE)).unwrap();
         std::os::unix::fs::symlink(IDENTITY_FILE, folder.path().join(IDENTITY_FILE)).unwrap();
         assert!(matches!(Identity::read(folder.path()), Err(Unread::Io(..))));

@@ -1,18 +1,18 @@
-//! Who a write-ahead log belongs to: the metadata record at the beginning of its first segment.
+//! Reads the IDs of a write-ahead log: the metadata record at the start of its first segment.
 //!
-//! Pure but for one read. It knows just enough of etcd's format to find the cluster ID and the member ID, and gives an
-//! error for anything it does not fully understand. Entries are never looked at.
+//! Pure except for one read. The parser knows only the part of etcd's format that leads to the cluster ID and the member ID,
+//! and returns an error for any unknown content. It does not read entries.
 //!
-//! A segment is a row of frames. A frame is a length (64 bits, little endian; the low 56 bits are the record's length,
+//! A segment is a sequence of frames. A frame is a length (64 bits, little endian; the low 56 bits are the record's length,
 //! and when the highest bit is set the three below bit 59 are its padding), then the record: protobuf
-//! `{1: type, 2: crc, 3: data}`. A segment begins with a crc record (type 4) that carries the running CRC32C on, then
-//! the metadata (type 1): protobuf `{1: node ID, 2: cluster ID}`.
+//! `{1: type, 2: crc, 3: data}`. A segment starts with a crc record (type 4) that continues the running CRC32C, then the
+//! metadata (type 1): protobuf `{1: node ID, 2: cluster ID}`.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// The IDs a log was begun with.
+/// The IDs in a log's metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// etcd cluster ID.
@@ -21,16 +21,16 @@ pub struct Metadata {
     pub member_id: u64,
 }
 
-/// Why a log does not say whose it is.
+/// Reason for which a log's IDs are unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WalError {
-    /// The bytes are no WAL, or one that was cut or overwritten at its beginning.
+    /// The bytes are no WAL, or a WAL whose start was cut or overwritten.
     #[error("the WAL's beginning cannot be read: {0}")]
     Format(&'static str),
     /// The checksum of the metadata is wrong.
     #[error("the WAL's metadata fails its checksum")]
     Checksum,
-    /// The operating system would not read it.
+    /// The operating system could not read the WAL.
     #[error("the WAL cannot be read: {1}")]
     Io(io::ErrorKind, String),
 }
@@ -38,10 +38,10 @@ pub enum WalError {
 const METADATA: u64 = 1;
 const CRC: u64 = 4;
 
-/// Metadata is about 20 bytes and the second record; what is further away is not looked for.
+/// Metadata has about 20 bytes and is the second record; the parser does not read further.
 const LOOK_AT: u64 = 4096;
 
-/// Reads the metadata of the log in this folder (`member/wal`). `Ok(None)`: there is no segment.
+/// Reads the metadata of the log in this folder (`member/wal`). `Ok(None)`: no segment exists.
 pub fn metadata_of(folder: &Path) -> Result<Option<Metadata>, WalError> {
     let io = |error: io::Error| WalError::Io(error.kind(), error.to_string());
     let names = crate::util::files::names(folder).map_err(io)?.unwrap_or_default();
@@ -104,13 +104,13 @@ fn fields(record: &[u8]) -> Result<(u64, u64, &[u8]), WalError> {
     Ok((kind, sum, data))
 }
 
-/// A protobuf value of the two kinds that occur here.
+/// A protobuf value of the two kinds in this format.
 enum Value<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
 
-/// What is left to read.
+/// The unread bytes.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -167,7 +167,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// CRC-32C, carried on from `crc`, bit by bit: it is run over twenty bytes.
+/// CRC-32C, continued from `crc`, bit by bit: it covers about twenty bytes.
 fn crc32c(crc: u32, data: &[u8]) -> u32 {
     !data.iter().fold(!crc, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 })

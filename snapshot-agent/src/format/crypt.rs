@@ -1,10 +1,10 @@
-//! Encryption of what is stored, in the age format (age-encryption.org/v1), for X25519 keys.
+//! Encryption of stored objects, in the age format (age-encryption.org/v1), for X25519 keys.
 //!
-//! The format is the `age` crate's. Decided here is that it is this one, so that `age -d` opens an object without us; that
-//! saving knows public keys alone; how long a header may be; and what is told of a file that cannot be read. Which runs
-//! encrypt is `verbs/save.rs`'s, which keys are asked for is `verbs/restore.rs`'s. Not here: passphrases, armor, plugins, SSH and
-//! post-quantum keys. age proves that nothing was cut or changed, never who wrote it: everybody may have the public keys.
-//! That is for the manifest's sha256, and for whoever wrote that down elsewhere.
+//! The format is the `age` crate's. This file decides: the format, so that `age -d` opens an object without Holdfast; that a
+//! save knows only public keys; the maximum length of a header; and the errors for unreadable files. `verbs/save.rs` decides
+//! which runs encrypt, `verbs/restore.rs` which keys are needed. Not supported: passphrases, armor, plugins, SSH and
+//! post-quantum keys. age proves that nothing was cut or changed, but not the writer, because public keys are public. The
+//! manifest's sha256 proves the data, if the user has recorded it elsewhere.
 
 mod keys;
 
@@ -18,32 +18,32 @@ use age::stream::{StreamReader, StreamWriter};
 
 pub use keys::{Identities, Recipients};
 
-/// Most bytes that are read in search of a header's end: age sets no bound, and reads the header again at every line. One
-/// for as many recipients as are taken has 11 KiB.
+/// Maximum bytes read in search of a header's end: age has no limit, and reads the header again at every line. A header with
+/// the maximum number of recipients has 11 KiB.
 const MAX_HEADER: u64 = 16 << 10;
 
-/// Bytes that are read at once as long as they may be header. Reads of content are longer, and not copied on the way.
+/// Size of a read within the header. Reads of content are longer, and not copied.
 const AHEAD: usize = 4 << 10;
 
-/// Bytes of content that age encrypts, and proves, as one piece.
+/// Bytes of content that age encrypts and authenticates as one piece.
 const PIECE: u64 = 64 << 10;
 
-/// Why something cannot be decrypted. Never holds a key or a byte of the content.
+/// Reason of a failed decryption. Never holds a key or a byte of the content.
 #[derive(Debug, thiserror::Error)]
 pub enum CryptError {
-    /// It begins with something else, or goes on with what is no header.
+    /// The object starts with other bytes, or the header is invalid.
     #[error("the object is no age file of version 1, or its header is broken")]
     NotAge,
-    /// The header ends too early, or nowhere.
+    /// The header ends too early, or does not end.
     #[error("the age header is broken: {0}")]
     Header(&'static str),
     /// The header was changed.
     #[error("the age header was changed: the HMAC does not match")]
     Mac,
-    /// It is encrypted for other keys.
+    /// The object is encrypted for other keys.
     #[error("none of the identities fits")]
     NoMatch,
-    /// A piece was changed, cut, or put in another place.
+    /// A piece was changed, cut or moved.
     #[error("the encrypted bytes were changed or cut, at piece {0}")]
     Piece(u64),
     /// Reading failed.
@@ -60,22 +60,21 @@ impl From<CryptError> for io::Error {
     }
 }
 
-/// Encrypts what is written to the writer that comes back. Without `finish` the file has no end, and nobody takes it for
-/// whole.
+/// Returns a writer that encrypts. Without `finish` the file has no end, and no reader accepts it.
 pub fn encrypt<W: Write>(recipients: &Recipients, to: W) -> io::Result<StreamWriter<W>> {
     let each = recipients.iter().map(|recipient| recipient as &dyn age::Recipient);
     age::Encryptor::with_recipients(each).map_err(io::Error::other)?.wrap_output(to)
 }
 
-/// Decrypts what is read from it. Its end is proven: a file that was cut ends in an error.
+/// Decrypts a reader. The end is authenticated: a truncated file gives an error.
 pub struct Decryptor<R: Read> {
     content: StreamReader<BufReader<Bounded<R>>>,
-    /// Bytes that were given away.
+    /// Number of returned bytes.
     given: u64,
 }
 
 impl<R: Read> Decryptor<R> {
-    /// Reads the header and unwraps the file's key with the first identity that fits.
+    /// Reads the header and unwraps the file's key with the first fitting identity.
     pub fn new(identities: &Identities, from: R) -> Result<Self, CryptError> {
         let left = Arc::new(AtomicU64::new(MAX_HEADER));
         let from = BufReader::with_capacity(AHEAD, Bounded { from, left: Arc::clone(&left) });
@@ -87,7 +86,7 @@ impl<R: Read> Decryptor<R> {
             DecryptError::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => error.into(),
             DecryptError::Io(_) if left.load(Ordering::Relaxed) == 0 => CryptError::Header("the header has no end"),
             DecryptError::Io(_) => CryptError::Header("the header ends too early"),
-            // A header of version 1 that is broken is told as one of another version, too.
+            // age reports a broken header of version 1 as another version too.
             _ => CryptError::NotAge,
         })?;
         left.store(u64::MAX, Ordering::Relaxed);
@@ -112,7 +111,7 @@ impl<R: Read> fmt::Debug for Decryptor<R> {
     }
 }
 
-/// A reader that ends after so many bytes, for as long as nobody allows more.
+/// A reader that ends after this many bytes, until the limit is raised.
 struct Bounded<R> {
     from: R,
     left: Arc<AtomicU64>,
@@ -128,7 +127,7 @@ impl<R: Read> Read for Bounded<R> {
     }
 }
 
-/// A writer that encrypts if there is anybody to encrypt for.
+/// A writer that encrypts if there are recipients.
 pub(crate) enum Sealing<W: Write> {
     Plain(W),
     Age(StreamWriter<W>),
@@ -139,7 +138,7 @@ impl<W: Write> Sealing<W> {
         if recipients.is_empty() { Ok(Self::Plain(to)) } else { encrypt(recipients, to).map(Self::Age) }
     }
 
-    /// Writes the last piece, without which nothing can be decrypted to its end.
+    /// Writes the last piece, without which decryption fails at the end.
     pub(crate) fn finish(self) -> io::Result<W> {
         match self {
             Self::Plain(to) => Ok(to),
@@ -164,7 +163,7 @@ impl<W: Write> Write for Sealing<W> {
     }
 }
 
-/// A reader that decrypts if there is something to decrypt with.
+/// A reader that decrypts if there are identities.
 pub(crate) enum Opening<R: Read> {
     Plain(R),
     Age(Decryptor<R>),
@@ -195,7 +194,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts what is read.
+    /// Counts the read bytes.
     struct Counted<R>(R, u64);
 
     impl<R: Read> Read for Counted<R> {
@@ -220,7 +219,7 @@ mod tests {
             ("age-encryption.org/v1\n-> ", "x"),
             ("age-encryption.org/v1\n", "-> x\n\n"),
             ("age-encryption.org/v1\n-> x\n", &line),
-            // The HMAC is too short, and what follows is no line.
+            // The HMAC is too short, and the next line is invalid.
             ("age-encryption.org/v1\n-> x\n\n--- x\n", "x"),
         ] {
             let endless = again.repeat((1 << 20) / again.len());

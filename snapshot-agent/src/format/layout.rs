@@ -1,8 +1,8 @@
-//! Where a snapshot lies in a store: `<namespace>/<cluster>/<lineage>/<time>-<owner8>-<pod8>/` below the prefix.
+//! Keys of a snapshot's objects: `<namespace>/<cluster>/<lineage>/<time>-<owner8>-<pod8>/` below the prefix.
 //!
-//! Pure. It decides names and refuses what could lead elsewhere: every key is made of segments that hold no slash, no
-//! `..`, nothing hidden and nothing that a shell, a URL or a file system reads in its own way. A volume uses the same
-//! layout below its mount. The revision is not in the key: it is only known when the stream has ended.
+//! Pure. This file decides names, and refuses names that could lead elsewhere: a key consists of segments without slash,
+//! without `..`, not hidden, and without characters that a shell, a URL or a file system interprets. A volume uses the same
+//! layout below its mount. The revision is not in the key, because it is known only at the end of the stream.
 
 use std::fmt;
 
@@ -18,116 +18,116 @@ pub const MANIFEST: &str = "manifest.json";
 /// Name of the data object, before the suffixes of its [`Format`].
 const DATA: &str = "snapshot.db";
 
-/// What follows the compression's suffix when the object is encrypted.
+/// Suffix after the compression's, if the object is encrypted.
 const ENCRYPTED: &str = ".age";
 
-/// Folder of a lineage for what is under way; no attempt has such a name.
+/// Folder of a lineage for running uploads; no attempt has such a name.
 const INTENTS: &str = "uploads";
 const INTENT: &str = ".json";
 
-/// Folder of an attempt for what was found of it later.
+/// Folder of an attempt for the proofs of later verifications.
 const PROOFS: &str = "proofs";
 const PROOF: &str = ".json";
 const FAILED: &str = "-failed";
 
-/// Folder of an attempt for those who hold it: with any object in it, nobody removes the attempt.
+/// Folder of an attempt for holds: with any object in it, the agent does not remove the attempt.
 const HOLDS: &str = "holds";
 
 /// Folder of a lineage for the announcements of removals; no attempt has such a name.
 const PRUNES: &str = "prunes";
 const RECORD: &str = ".json";
 
-/// Name of the object at a store's root that says which store it is. It is no folder, and no namespace of Kubernetes has
-/// a point in its name.
+/// Name of the object at a store's root with the store's ID. It is no folder, and no namespace of Kubernetes has a dot in its
+/// name.
 const STORE_MARK: &str = "holdfast-store.json";
 
-/// How the folder of a probe begins.
+/// Prefix of a probe's folder.
 const PROBE: &str = ".holdfast-probe-";
 
-/// The longest name that common file systems take is 255 bytes, and our temporary names are longer by at most 50.
+/// Common file systems take names of 255 bytes, and the agent's temporary names add at most 50.
 pub(crate) const MAX_SEGMENT: usize = 200;
 
-/// S3 keys may have 1024 bytes; the rest is for the object's name below a folder.
+/// S3 keys may have 1024 bytes; the rest is for the object's name in its folder.
 const MAX_PATH: usize = 900;
 
-/// What a prefix may have beside letters and digits: what S3 calls safe, and what people's prefixes have in other stores. The
+/// Characters of a prefix beside letters and digits: those that S3 calls safe, and those of usual prefixes in other stores. The
 /// custom resources have the same rule.
 pub const PREFIX_CHARS: &str = "!_.*'()=+@~-";
 
 /// A name that cannot be part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// A part of a key is empty, too long, hidden, `..` or holds a character outside of the safe set.
+    /// A part of a key is empty, too long, hidden, `..` or holds a character outside the safe set.
     #[error(
         "{what} {value:?} cannot be part of a key: 1 to {MAX_SEGMENT} letters, digits or any of ._=+@~-, \
          beginning with a letter, digit or _"
     )]
     Segment {
-        /// Which part.
+        /// Name of the part.
         what: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
     },
-    /// A part of a store's prefix has a character that prefixes do not have.
+    /// A part of a store's prefix has an invalid character.
     #[error(
         "the part {0:?} of the prefix is not allowed: 1 to {MAX_SEGMENT} letters, digits or any of {PREFIX_CHARS}, and not '.' or '..'"
     )]
     Prefix(String),
-    /// No object of a store can be named so.
+    /// The key cannot name an object of a store.
     #[error(
         "the key {0:?} names no object: at most 1024 bytes, without control characters, without empty parts and without the \
          parts '.' and '..'"
     )]
     Object(String),
-    /// The whole key is longer than stores take.
+    /// The whole key is longer than stores accept.
     #[error("the key is {0} characters long, more than {MAX_PATH}")]
     TooLong(usize),
     /// A UID without a letter or digit.
     #[error("{what} {value:?} is not a UID")]
     Uid {
-        /// Which UID.
+        /// Name of the UID.
         what: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
     },
 }
 
-/// One attempt to save: what its folder is named after.
+/// One attempt to save: the facts in its folder's name.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a> {
     /// Namespace of the cluster.
     pub namespace: &'a str,
     /// Name of the cluster.
     pub cluster: &'a str,
-    /// UID of the cluster; without one `cluster_id` takes its place.
+    /// UID of the cluster; without it `cluster_id` takes its place.
     pub cluster_uid: Option<&'a str>,
     /// etcd cluster ID.
     pub cluster_id: u64,
-    /// UID of the object that asked; by hand there is none.
+    /// UID of the requesting object; absent for a save by hand.
     pub owner_uid: Option<&'a str>,
-    /// UID of the Pod, or anything as unique.
+    /// UID of the Pod, or another unique text.
     pub pod_uid: &'a str,
-    /// When the attempt began.
+    /// Start of the attempt.
     pub at: Timestamp,
 }
 
-/// What was done to the bytes of a data object; its name says so, in this order.
+/// Transformations of a data object's bytes, in this order; its name shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// First it was compressed.
+    /// Compression, applied first.
     pub compression: Compression,
-    /// Then it was encrypted.
+    /// Encryption, applied second.
     pub encrypted: bool,
 }
 
 impl Format {
-    /// Every format that a data object can have.
+    /// Returns every possible format of a data object.
     pub fn all() -> impl Iterator<Item = Self> {
         let both = |compression| [false, true].map(|encrypted| Self { compression, encrypted });
         [Compression::Zstd, Compression::Gzip, Compression::None].into_iter().flat_map(both)
     }
 
-    /// The data object's name in its folder.
+    /// Returns the data object's name in its folder.
     pub fn name(self) -> String {
         format!("{DATA}{}{}", self.compression.suffix(), if self.encrypted { ENCRYPTED } else { "" })
     }
@@ -140,8 +140,8 @@ impl From<Compression> for Format {
     }
 }
 
-/// A relative path of one or more safe segments: a snapshot's folder, or the prefix of a store. Only [`Key::of_store`] is
-/// in none.
+/// A relative path of one or more safe segments: a snapshot's folder, or the prefix of a store. Only [`Key::of_store`] is at
+/// the top, outside a folder.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Folder(String);
 
@@ -153,7 +153,7 @@ pub struct Key {
 }
 
 impl Folder {
-    /// Reads a path such as `prod/db/1a2b3c4d`. One slash at either end is forgiven, nothing else.
+    /// Parses a path such as `prod/db/1a2b3c4d`. Ignores one slash at either end.
     pub fn parse(what: &'static str, path: &str) -> Result<Self, LayoutError> {
         let path = path.strip_prefix('/').unwrap_or(path);
         let path = path.strip_suffix('/').unwrap_or(path);
@@ -166,8 +166,8 @@ impl Folder {
         Ok(Self(path.to_owned()))
     }
 
-    /// Reads the prefix of a store, which a person chose: it may have more characters than a key. One slash at either end is
-    /// forgiven.
+    /// Parses the prefix of a store, which a user chose: it may have more characters than a key. Ignores one slash at either
+    /// end.
     pub fn of_prefix(path: &str) -> Result<Self, LayoutError> {
         let path = path.strip_prefix('/').unwrap_or(path);
         let path = path.strip_suffix('/').unwrap_or(path);
@@ -183,7 +183,7 @@ impl Folder {
         Ok(Self(path.to_owned()))
     }
 
-    /// The folder of one attempt. Two Pods never get the same one (I7).
+    /// Returns the folder of one attempt. Two Pods never get the same folder (I7).
     pub fn of_attempt(attempt: &Attempt<'_>) -> Result<Self, LayoutError> {
         let lineage = match attempt.cluster_uid {
             Some(uid) => first8("cluster UID", uid)?,
@@ -200,7 +200,7 @@ impl Folder {
         Self::parse("key", &format!("{namespace}/{cluster}/{lineage}/{time}-{owner}-{pod}"))
     }
 
-    /// The folder that holds a cluster's snapshots: of one lineage, or, without a UID, of all of them.
+    /// Returns the folder of a cluster's snapshots: of one lineage, or, without a UID, of all.
     pub fn of_cluster(namespace: &str, cluster: &str, cluster_uid: Option<&str>) -> Result<Self, LayoutError> {
         let cluster = format!("{}/{}", segment("namespace", namespace)?, segment("cluster", cluster)?);
         match cluster_uid {
@@ -209,60 +209,60 @@ impl Folder {
         }
     }
 
-    /// Where a probe tries a store: hidden, so that no cluster's folder can have the name, and nobody else's.
+    /// Returns the folder of a probe: hidden, so that no cluster's folder has its name.
     pub fn of_probe(random: &str) -> Result<Self, LayoutError> {
         Ok(Self(format!("{PROBE}{}", first8("random UID", random)?)))
     }
 
-    /// The folder that all others are in. Nothing is stored right there under a name of a cluster's.
+    /// Returns the folder that contains all others. Only the store ID is stored directly in it.
     pub const fn top() -> Self {
         Self(String::new())
     }
 
-    /// A folder in this one.
+    /// Returns a folder in this folder.
     pub fn child(&self, name: &str) -> Result<Self, LayoutError> {
         let name = segment("key", name)?;
         let child = Self(if self.is_top() { name.to_owned() } else { format!("{}/{name}", self.0) });
         if child.0.len() > MAX_PATH { Err(LayoutError::TooLong(child.0.len())) } else { Ok(child) }
     }
 
-    /// Whether it is the folder that all others are in.
+    /// Whether this is the folder that contains all others.
     pub const fn is_top(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a folder of ours may be called so.
+    /// Whether a folder of Holdfast may have this name.
     pub fn is_name(name: &str) -> bool {
         segment("key", name).is_ok()
     }
 
-    /// The folder this one is in, if it has one.
+    /// Returns the folder above, if any.
     pub fn parent(&self) -> Option<Self> {
         self.0.rsplit_once('/').map(|(parent, _)| Self(parent.to_owned()))
     }
 
-    /// The last part of the path.
+    /// Returns the last part of the path.
     pub fn name(&self) -> &str {
         self.0.rsplit('/').next().unwrap_or_default()
     }
 
-    /// The manifest's key.
+    /// Returns the manifest's key.
     pub fn manifest(&self) -> Key {
         Key { folder: self.clone(), name: MANIFEST.to_owned() }
     }
 
-    /// The data object's key.
+    /// Returns the data object's key.
     pub fn data(&self, format: impl Into<Format>) -> Key {
         Key { folder: self.clone(), name: format.into().name() }
     }
 
-    /// Where the intents of a lineage's uploads are, while these are under way.
+    /// Returns the folder of a lineage's intents.
     #[must_use]
     pub fn intents(&self) -> Self {
         Self(format!("{}/{INTENTS}", self.0))
     }
 
-    /// The intent of this attempt's upload.
+    /// Returns the key of this attempt's intent.
     pub fn intent(&self) -> Key {
         let (intents, attempt) = match self.0.rsplit_once('/') {
             Some((lineage, attempt)) => (Self(lineage.to_owned()).intents(), attempt),
@@ -271,42 +271,42 @@ impl Folder {
         Key { folder: intents, name: format!("{attempt}{INTENT}") }
     }
 
-    /// The attempt of this lineage that an intent's name stands for; `None`: it is no such name.
+    /// Returns the attempt of an intent's name in this lineage; `None`: the name is not an intent's.
     pub fn of_intent(&self, name: &str) -> Option<Self> {
         self.whatever_of_intent(name).filter(|attempt| owner8_of(attempt.name()).is_some())
     }
 
-    /// The same for attempts of any name.
+    /// Does the same for attempts of any name.
     #[must_use]
     pub fn whatever_of_intent(&self, name: &str) -> Option<Self> {
         self.child(name.strip_suffix(INTENT)?).ok()
     }
 
-    /// Where the proofs of this attempt are.
+    /// Returns the folder of this attempt's proofs.
     #[must_use]
     pub fn proofs(&self) -> Self {
         Self(format!("{}/{PROOFS}", self.0))
     }
 
-    /// Where those are who hold this attempt.
+    /// Returns the folder of this attempt's holds.
     #[must_use]
     pub fn holds(&self) -> Self {
         Self(format!("{}/{HOLDS}", self.0))
     }
 
-    /// Where the announcements of a lineage's removals are.
+    /// Returns the folder of the announcements of a lineage's removals.
     #[must_use]
     pub fn prunes(&self) -> Self {
         Self(format!("{}/{PRUNES}", self.0))
     }
 
-    /// The announcement that this Pod makes in this lineage.
+    /// Returns the key of this Pod's announcement in this lineage.
     pub fn prune_record(&self, at: Timestamp, pod_uid: &str) -> Result<Key, LayoutError> {
         let name = format!("{}-{}{RECORD}", at.strftime("%Y%m%dT%H%M%SZ"), first8("Pod UID", pod_uid)?);
         Ok(Key { folder: self.prunes(), name })
     }
 
-    /// The record that the removal of this attempt has begun.
+    /// Returns the key of the record that the removal of this attempt has started.
     pub fn begun(&self) -> Key {
         let (prunes, attempt) = match self.0.rsplit_once('/') {
             Some((lineage, attempt)) => (Self(lineage.to_owned()).prunes(), attempt),
@@ -315,7 +315,7 @@ impl Folder {
         Key { folder: prunes, name: format!("{attempt}{RECORD}") }
     }
 
-    /// The object of this name in this folder, if it can be one of ours.
+    /// Returns the object of this name in this folder, if the name is valid.
     pub fn object(&self, name: &str) -> Result<Key, LayoutError> {
         Ok(Key { folder: self.clone(), name: segment("name", name)?.to_owned() })
     }
@@ -325,30 +325,30 @@ impl Folder {
         self.name() == PROOFS
     }
 
-    /// Whether it is made when the first object in it is written: unlike an attempt's it is nobody's claim.
+    /// Whether the folder is created with its first object: unlike an attempt's folder, it claims nothing.
     pub fn is_made_on_demand(&self) -> bool {
         self.is_proofs() || self.name() == PRUNES
     }
 
-    /// The proof of this attempt.
+    /// Returns the key of a proof of this attempt.
     pub fn proof(&self, proved: Proved) -> Key {
         Key { folder: self.proofs(), name: proved.name() }
     }
 
-    /// The path, without a slash at either end.
+    /// Returns the path, without a slash at either end.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl Key {
-    /// The object at a store's root that says which store it is.
+    /// Returns the key of the store ID at a store's root.
     pub fn of_store() -> Self {
         Self { folder: Folder::top(), name: STORE_MARK.to_owned() }
     }
 
-    /// The key of somebody else's object, as a person names it: of any characters that a store takes and a path can have. One
-    /// slash at either end is forgiven.
+    /// Parses the key of another owner's object, as a user names it: any characters that a store accepts and a path can have.
+    /// Ignores one slash at either end.
     pub fn of_object(key: &str) -> Result<Self, LayoutError> {
         /// S3's limit.
         const MOST: usize = 1024;
@@ -364,17 +364,17 @@ impl Key {
         })
     }
 
-    /// Whether this is right below the store's prefix.
+    /// Whether this is directly below the store's prefix.
     pub const fn is_at_root(&self) -> bool {
         self.folder.is_top()
     }
 
-    /// The folder this object is in.
+    /// Returns the folder of this object.
     pub const fn folder(&self) -> &Folder {
         &self.folder
     }
 
-    /// The object's name in its folder.
+    /// Returns the object's name in its folder.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -392,25 +392,25 @@ impl fmt::Display for Key {
     }
 }
 
-/// One verification of a stored snapshot, as its proof's name has it.
+/// One verification of a stored snapshot, as its proof's name records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proved {
-    /// When it was done.
+    /// Time of the verification.
     pub at: Timestamp,
-    /// How far it went.
+    /// Level of the verification.
     pub level: ProofLevel,
-    /// Whether nothing was found wrong.
+    /// Whether the verification found no fault.
     pub passed: bool,
 }
 
 impl Proved {
-    /// The proof's name: to the microsecond, so that the next one has another.
+    /// Returns the proof's name: to the microsecond, so that each proof has its own.
     fn name(self) -> String {
         let failed = if self.passed { "" } else { FAILED };
         format!("{}-{}{failed}{PROOF}", self.at.strftime("%Y%m%dT%H%M%S%.6fZ"), self.level.as_str())
     }
 
-    /// What a name says; `None`: it is no proof's.
+    /// Parses a proof's name; `None`: the name is not a proof's.
     pub fn of_name(name: &str) -> Option<Self> {
         let (time, rest) = name.strip_suffix(PROOF)?.split_once('-')?;
         let level = rest.strip_suffix(FAILED);
@@ -421,10 +421,10 @@ impl Proved {
     }
 }
 
-/// Stands where the owner's UID would, for snapshots that no object asked for.
+/// Replaces the owner's UID in snapshots without a requesting object.
 const BY_HAND: &str = "byhand";
 
-/// The owner's part in the name of an attempt's folder; `None`: it is no such name.
+/// Returns the owner's part of an attempt's folder name; `None`: the name is not an attempt's.
 pub fn owner8_of(name: &str) -> Option<&str> {
     let mut parts = name.split('-');
     let (time, owner, pod) = (parts.next()?, parts.next()?, parts.next()?);
@@ -432,25 +432,27 @@ pub fn owner8_of(name: &str) -> Option<&str> {
     ours.then_some(owner)
 }
 
-/// When the attempt began whose folder has this name; `None`: it is no such name.
+/// Returns the start of the attempt with this folder name; `None`: the name is not an attempt's.
 pub fn attempt_time(name: &str) -> Option<Timestamp> {
     owner8_of(name)?;
     let time = DateTime::strptime("%Y%m%dT%H%M%SZ", name.split('-').next()?).ok()?;
     time.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
 }
 
-/// When an announcement was made that has this name; `None`: it is no such name. A removal that has begun has an attempt's.
+/// Returns the time of the announcement with this name; `None`: the name is not an announcement's. The record of a started
+/// removal has an attempt's name.
 pub fn record_time(name: &str) -> Option<Timestamp> {
     let (time, pod) = name.strip_suffix(RECORD)?.split_once('-')?;
     let time = DateTime::strptime("%Y%m%dT%H%M%SZ", time).ok().filter(|_| !pod.is_empty() && !pod.contains('-'))?;
     time.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
 }
 
-/// Whose snapshot is in the folder of this key (`namespace/name`), and when the attempt began; `None`: it is no such folder.
+/// Returns the cluster (`namespace/name`) and the start of the attempt in this folder; `None`: the key is not an attempt's
+/// folder.
 pub fn whose(key: &str) -> Option<(String, Timestamp)> {
     let parts: Vec<_> = key.split('/').collect();
     let [namespace, cluster, _lineage, attempt] = parts[..] else { return None };
-    // A file that is called like a folder is one.
+    // A name with a dot is a file.
     let attempt = (!attempt.contains('.')).then_some(attempt)?;
     Some((format!("{namespace}/{cluster}"), attempt_time(attempt)?))
 }
@@ -467,7 +469,7 @@ fn segment<'a>(what: &'static str, value: &'a str) -> Result<&'a str, LayoutErro
     }
 }
 
-/// The first eight letters and digits of a UID: short to read, and the full UID stands in the manifest.
+/// Returns the first eight letters and digits of a UID: short to read; the manifest holds the full UID.
 pub fn first8(what: &'static str, uid: &str) -> Result<String, LayoutError> {
     let short: String =
         uid.chars().filter(char::is_ascii_alphanumeric).take(8).map(|c| c.to_ascii_lowercase()).collect();

@@ -1,7 +1,7 @@
-//! The small object that is written last beside a snapshot's data: its presence means complete, and it is the truth.
+//! The manifest: a small object written last beside a snapshot's data. Its presence means complete, and it is the truth.
 //!
-//! It decides what is recorded and which formats can be read. Fields that a later version adds are kept when an older
-//! one writes the manifest again. Manifests are never rewritten in a store.
+//! This file decides the recorded facts and the readable formats. An older version that writes a manifest again keeps the
+//! fields of a later version. Manifests are never rewritten in a store.
 
 #[cfg(test)]
 pub(crate) mod sample;
@@ -16,10 +16,10 @@ use crate::error::{Error, Result};
 use crate::format::layout::{Format, MAX_SEGMENT};
 use crate::util::sha256::Sha256;
 
-/// The format this version writes, and the newest it reads.
+/// Version of the format that this version writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// A manifest is about 1 KiB; a longer object under that name is something else.
+/// A manifest has about 1 KiB; a longer object under that name is something else.
 pub const MAX_BYTES: u64 = 1 << 20;
 
 /// Record of a stored snapshot.
@@ -193,7 +193,7 @@ pub struct Schedule {
 /// The kind of an [`Origin`] that is a run of a schedule.
 pub const JOB: &str = "Job";
 
-/// The manifest's JSON schema, for programs that read stores by themselves.
+/// Returns the manifest's JSON schema, for programs that read stores themselves.
 pub fn schema() -> Value {
     schemars::schema_for!(Manifest).to_value()
 }
@@ -211,20 +211,20 @@ pub struct Encryption {
     pub other: Map<String, Value>,
 }
 
-/// The one kind of encryption there is: the age format.
+/// The only kind of encryption: the age format.
 pub const AGE: &str = "age";
 
 impl Encryption {
-    /// Encrypted for these; `None`: for nobody, so it is not encrypted.
+    /// Returns the record for these recipients; `None` without recipients, so without encryption.
     pub fn for_recipients(recipients: Vec<String>) -> Option<Self> {
         (!recipients.is_empty()).then(|| Self { kind: AGE.to_owned(), recipients, other: Map::new() })
     }
 }
 
 impl Manifest {
-    /// Reads a manifest, checking first that its format is one this version understands.
+    /// Parses a manifest, after a check of its format version.
     pub fn parse(json: &[u8]) -> Result<Self> {
-        /// What every format has had and will have.
+        /// The field that every format has.
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Head {
@@ -268,12 +268,12 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// What was done to the stored object's bytes; its name says the same.
+    /// Returns the format of the stored object, which its name shows too.
     pub const fn format(&self) -> Format {
         Format { compression: self.compression, encrypted: self.encryption.is_some() }
     }
 
-    /// The manifest as it is stored: JSON for people and programs, with its own sha256.
+    /// Renders the manifest for the store: formatted JSON with its own sha256.
     pub fn render(&self) -> Result<Vec<u8>> {
         let broken = |error: serde_json::Error| Error::corrupt(format!("the manifest cannot be written: {error}"));
         let bare = Self { manifest_sha256: None, ..self.clone() };
@@ -286,7 +286,7 @@ impl Manifest {
         Ok(json)
     }
 
-    /// What a save reports of this snapshot, whose data is at `uri`.
+    /// Returns the report of this snapshot, whose data is at `uri`.
     pub fn saved(self, uri: String) -> SavedReport {
         let contents = self.contents.as_ref();
         let millis = self.ended_at.as_millisecond().saturating_sub(self.started_at.as_millisecond());
@@ -317,13 +317,13 @@ impl Manifest {
         }
     }
 
-    /// `namespace/name` of the cluster.
+    /// Returns `namespace/name` of the cluster.
     pub fn from_cluster(&self) -> String {
         format!("{}/{}", self.namespace, self.cluster)
     }
 }
 
-/// sha256 (hex) of a manifest without the field that holds it. `serde_json` sorts the names of a [`Value`].
+/// Returns the sha256 (hex) of a manifest without the field that holds it. `serde_json` sorts the names of a [`Value`].
 fn self_sha256(mut manifest: Value) -> String {
     if let Some(fields) = manifest.as_object_mut() {
         fields.remove("manifestSha256");
@@ -350,7 +350,7 @@ mod tests {
         Manifest::parse(value.to_string().as_bytes())
     }
 
-    /// What is read and written again, without the checksum.
+    /// Reads and renders again, without the checksum.
     fn rendered(value: &Value) -> Value {
         let mut again: Value = serde_json::from_slice(&parse(value).unwrap().render().unwrap()).unwrap();
         assert!(again.as_object_mut().unwrap().remove("manifestSha256").is_some());
@@ -363,7 +363,7 @@ mod tests {
         parse(&value).expect_err("was taken").class()
     }
 
-    /// What the first version wrote is read for ever, so nothing may be added that a reader cannot do without.
+    /// Manifests of the first version must stay readable, so no field may become required.
     #[test]
     fn what_format_1_requires_never_changes() {
         let mut required: Vec<String> = serde_json::from_value(schema()["required"].clone()).unwrap();
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!(parse(&good()).unwrap().verification, None);
     }
 
-    /// They come along with a restored cluster, and into reports that kubelet cuts at 4 KiB.
+    /// These names appear in a restored cluster, and in reports that kubelet cuts at 4 KiB.
     #[test]
     fn no_name_is_longer_than_a_key_could_have_it() {
         for name in ["namespace", "cluster"] {
@@ -400,7 +400,7 @@ mod tests {
         assert_eq!(rendered(&value), value);
     }
 
-    /// One flipped bit, wherever it is, is refused, or changes nothing: white space, or the name of the checksum.
+    /// Each flipped bit is refused, or changes nothing: white space, or the name of the checksum.
     #[test]
     fn no_flipped_bit_changes_what_a_manifest_says() {
         let mut value = good();
@@ -424,14 +424,14 @@ mod tests {
             }
         }
         assert!(taken < 200, "{taken} of {} flips were taken", json.len() * 8);
-        // Without a checksum, as earlier versions wrote it, the same is read.
+        // A manifest without a checksum, as earlier versions wrote it, is still read.
         assert_eq!(said(parse(&value).unwrap()), whole);
     }
 
     /// A fraction in a field of a later version, or of the cluster's spec, must not cost the backup.
     #[test]
     fn fractions_do_not_break_the_checksum() {
-        // Of every size, with all of their digits.
+        // Of every size, with all their digits.
         let bits = (1..=2_000_u64).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         for number in bits.map(f64::from_bits).filter(|number| number.is_finite()) {
             let mut value = good();

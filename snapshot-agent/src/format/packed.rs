@@ -1,7 +1,7 @@
-//! A snapshot file as people have it: plain, compressed or encrypted, which its first bytes tell, whatever its name says.
+//! A snapshot file from a user: plain, compressed or encrypted, as its first bytes show, whatever its name is.
 //!
-//! Decides what it is, and unpacks it into a scratch folder where that can be done, up to a limit: a small file may unpack to more
-//! than a disk holds. What came out proves itself: a file has no manifest to be compared with.
+//! This file decides the format, and unpacks the file into a scratch folder, up to a limit: a small file may unpack to more
+//! than a disk holds. The unpacked database proves itself, because the file has no manifest to compare with.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek as _, Write};
@@ -15,10 +15,10 @@ use crate::format::crypt::{CryptError, Decryptor, Identities};
 use crate::util::files::free_bytes;
 use crate::util::scratch::Scratch;
 
-/// Bytes that are read at once, and enough to know a file by.
+/// Size of a read, and enough to recognize a file.
 const PIECE: usize = 256 << 10;
 
-/// What a file is packed with.
+/// Format of a packed file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packed {
     Zstd,
@@ -27,7 +27,8 @@ pub(crate) enum Packed {
 }
 
 impl Packed {
-    /// By the first bytes: RFC 8878 (zstd), RFC 1952 (gzip), age-encryption.org/v1. A database begins with a page's number, 0.
+    /// Recognizes the first bytes: RFC 8878 (zstd), RFC 1952 (gzip), age-encryption.org/v1. A database starts with a page's
+    /// number, 0.
     pub(crate) fn of(head: &[u8]) -> Option<Self> {
         const HEADS: [(&[u8], Packed); 3] = [
             (&[0x28, 0xb5, 0x2f, 0xfd], Packed::Zstd),
@@ -45,7 +46,7 @@ impl Packed {
         }
     }
 
-    /// The command that unpacks such a file.
+    /// Returns the command that unpacks such a file.
     pub(crate) const fn command(self) -> &'static str {
         match self {
             Self::Zstd => "zstd -d FILE",
@@ -55,8 +56,8 @@ impl Packed {
     }
 }
 
-/// What else people pack files with, by the first bytes (PKWARE's APPNOTE; the .xz and the bzip2 format; POSIX pax), and the
-/// command that unpacks it.
+/// Recognizes other archives by the first bytes (PKWARE's APPNOTE; the .xz and the bzip2 format; POSIX pax), and returns the
+/// command that unpacks them.
 pub(crate) fn archive(head: &[u8]) -> Option<(&'static str, &'static str)> {
     const HEADS: [(usize, &[u8], (&str, &str)); 4] = [
         (0, b"PK\x03\x04", ("zip", "unzip FILE")),
@@ -71,7 +72,7 @@ pub(crate) fn archive(head: &[u8]) -> Option<(&'static str, &'static str)> {
 /// Bytes that [`archive`] needs.
 pub(crate) const HEAD: usize = 512;
 
-/// Refuses what is packed in a way that nobody here unpacks.
+/// Refuses an archive that the agent does not unpack.
 pub(crate) fn refuse_archive(what: &str, head: &[u8]) -> Result<()> {
     match archive(head) {
         Some((kind, command)) => Err(Error::config(format!(
@@ -82,15 +83,15 @@ pub(crate) fn refuse_archive(what: &str, head: &[u8]) -> Result<()> {
     }
 }
 
-/// How many bytes may come out of a packed file.
+/// Maximum size of an unpacked file.
 #[derive(Clone, Debug)]
 pub(crate) struct Limit {
     pub(crate) bytes: u64,
-    /// The error where more do.
+    /// The error beyond the limit.
     pub(crate) beyond: Error,
 }
 
-/// Decrypts and decompresses into a file. `what`: the packed file, for people.
+/// Decrypts and decompresses into a file. `what`: the packed file, for messages.
 pub(crate) fn unpack_file(
     what: &str,
     packed: Packed,
@@ -104,18 +105,18 @@ pub(crate) fn unpack_file(
     unpack(from, identities, &mut bounded).map_err(|error| broken(what, packed, error, limit))
 }
 
-/// Refuses what came out and is an archive, as a tar in a gzip file is. `what`: the packed file, for people.
+/// Refuses an unpacked archive, such as the tar of a gzip file. `what`: the packed file, for messages.
 pub(crate) fn refuse_packed_archive(what: &str, unpacked: &File) -> Result<()> {
     refuse_archive(what, &head_of(unpacked).map_err(io_error(what))?)
 }
 
-/// Writes so many bytes, and no more.
+/// Writes at most this many bytes.
 struct Bounded<'a> {
     to: &'a mut File,
     left: u64,
 }
 
-/// More came out than may.
+/// The unpacked file exceeds its limit.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the file unpacks to more than it may")]
 struct TooMuch;
@@ -133,7 +134,7 @@ impl Write for Bounded<'_> {
     }
 }
 
-/// The first bytes of a file, wherever it was read or written last.
+/// Returns the first bytes of a file, whatever its position is.
 pub(crate) fn head_of(file: &File) -> io::Result<Vec<u8>> {
     let mut head = vec![0; HEAD];
     let got = file.read_at(&mut head, 0)?;
@@ -141,16 +142,16 @@ pub(crate) fn head_of(file: &File) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// A file that can be read as a database. What was unpacked for that goes with it.
+/// A file that can be read as a database. Dropping it removes the unpacked copy.
 pub(crate) struct Plain {
     pub(crate) path: PathBuf,
-    /// What it was packed with.
+    /// Format of the packed file.
     pub(crate) packed: Option<Packed>,
     _scratch: Option<Scratch>,
 }
 
 impl Plain {
-    /// The file itself, or what is in it, in a folder of its own below `scratch`.
+    /// Returns the file itself, or its unpacked content in a folder below `scratch`.
     pub(crate) async fn of(path: &Path, identities: &[PathBuf], scratch: &Path) -> Result<Self> {
         let reading = format!("reading {}", path.display());
         let file = File::open(path).map_err(io_error(&reading)).map_err(of_request)?;
@@ -168,7 +169,7 @@ impl Plain {
         }
         let identities = Identities::read_files(identities)?;
         let bytes = file.metadata().map_err(io_error(&reading))?.len();
-        // At least: how much comes out is not known before.
+        // A lower bound: the unpacked size is not known before.
         let room = Scratch::new(scratch, bytes)?;
         let limit = limit_below(scratch, &reading)?;
         let (unpacked, mut to) = room.file("snapshot.db")?;
@@ -181,7 +182,7 @@ impl Plain {
     }
 }
 
-/// Others write to the disk of a scratch folder too: a tenth of the free space is left to them.
+/// Leaves a tenth of the free space, because other programs write to the disk of a scratch folder too.
 fn limit_below(scratch: &Path, reading: &str) -> Result<Limit> {
     let free = free_bytes(scratch).map_err(io_error(format!("looking at --scratch={}", scratch.display())))?;
     let bytes = free - free / 10;
@@ -195,7 +196,7 @@ fn limit_below(scratch: &Path, reading: &str) -> Result<Limit> {
     Ok(Limit { bytes, beyond })
 }
 
-/// Decrypts, and decompresses what is compressed beneath.
+/// Decrypts, and decompresses the result if it is compressed.
 fn unpack(from: &File, identities: &Identities, to: &mut impl Write) -> std::result::Result<(), CryptError> {
     let mut from = BufReader::with_capacity(PIECE, from);
     match Packed::of(from.fill_buf()?) {
@@ -213,7 +214,7 @@ fn inflate(mut from: impl BufRead, to: &mut impl Write) -> std::result::Result<(
     Ok(())
 }
 
-/// What the system says is the system's: a disk that is full, or that cannot be read.
+/// Converts an error; an error of the operating system is about the disk, not about the file.
 fn broken(reading: &str, packed: Packed, error: CryptError, limit: &Limit) -> Error {
     match error {
         CryptError::Io(error) if beneath::<TooMuch>(&error).is_some() => limit.beyond.clone(),
@@ -262,7 +263,7 @@ mod tests {
         }
     }
 
-    /// A megabyte of zeros has a kilobyte in it.
+    /// A megabyte of zeros compresses to a kilobyte.
     #[test]
     fn no_more_comes_out_than_may() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,51 +1,52 @@
-//! etcd's proof at the end of a snapshot: the last 32 bytes are the sha256 of everything before them.
+//! etcd's proof at the end of a snapshot: the last 32 bytes are the sha256 of all bytes before.
 //!
-//! It decides whether a run of bytes is a whole snapshot. Where the bytes come from and go to is not its business.
+//! This file decides whether a sequence of bytes is a whole snapshot. The callers decide its source and destination.
 
 use crate::util::sha256::Sha256;
 
-/// Length of the proof.
+/// Length of the trailer.
 pub const TRAILER: usize = 32;
 
 /// etcd writes whole pages, and every page size is a multiple of this (etcdctl checks the same).
 const PAGE_UNIT: u64 = 512;
 
-/// Bytes of the database in a file of so many, and whether a trailer follows them: a copy of a member's own file has none.
+/// Returns the bytes of the database in a file of this size, and whether a trailer follows: a copy of a member's own file has
+/// none.
 pub(crate) const fn database_of(bytes: u64) -> (u64, bool) {
     if bytes % PAGE_UNIT == TRAILER as u64 { (bytes - TRAILER as u64, true) } else { (bytes, false) }
 }
 
-/// What a whole snapshot came to.
+/// Size and hash of a whole snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proven {
     /// Bytes of the database, without the trailer.
     pub db_bytes: u64,
-    /// sha256 of the database; the trailer holds the same.
+    /// sha256 of the database, equal to the trailer.
     pub sha256: [u8; 32],
 }
 
-/// Why it is no whole snapshot.
+/// Reason for which the bytes are no whole snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TrailerError {
-    /// Nothing, or not even a trailer.
+    /// No bytes, or fewer than a trailer.
     #[error("the snapshot is empty ({0} bytes)")]
     Empty(u64),
     /// The size cannot be pages and a trailer: the end is missing.
     #[error("the snapshot was cut short: {0} bytes are not whole pages and a trailer")]
     Cut(u64),
-    /// The size is possible, the content is not what was hashed.
+    /// The size is possible, but the content differs from its hash.
     #[error("the snapshot's content does not match the sha256 at its end ({0} bytes)")]
     Mismatch(u64),
 }
 
-/// Lets a snapshot through but for its last 32 bytes, whatever pieces it comes in.
+/// Passes a snapshot on except its last 32 bytes, for any pieces.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeepBack {
     tail: Vec<u8>,
 }
 
 impl KeepBack {
-    /// Takes the next bytes, and gives on those that are not among the last 32 so far.
+    /// Takes the next bytes, and passes on those that are not among the last 32 so far.
     pub(crate) fn pass(&mut self, bytes: &[u8], mut on: impl FnMut(&[u8])) {
         if let Some((settled, tail)) = bytes.split_last_chunk::<TRAILER>() {
             on(&self.tail);
@@ -61,7 +62,7 @@ impl KeepBack {
     }
 }
 
-/// Hashes a snapshot as it goes by, keeping back the trailer.
+/// Hashes a snapshot from a stream, without the trailer.
 #[derive(Clone, Debug, Default)]
 pub struct Hasher {
     hash: Sha256,
@@ -70,14 +71,14 @@ pub struct Hasher {
 }
 
 impl Hasher {
-    /// Takes the next bytes; any cutting into pieces gives the same result.
+    /// Takes the next bytes; the pieces' sizes do not matter.
     pub fn update(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
         let Self { hash, trailer, .. } = self;
         trailer.pass(bytes, |settled| hash.update(settled));
     }
 
-    /// The verdict, once the last byte is in.
+    /// Returns the verdict after the last byte.
     pub fn finish(self) -> Result<Proven, TrailerError> {
         let trailer = TRAILER as u64;
         let Some(db_bytes) = self.total.checked_sub(trailer).filter(|bytes| *bytes > 0) else {
@@ -119,7 +120,7 @@ mod tests {
     fn nothing_is_no_snapshot() {
         assert_eq!(verdict([]), Err(TrailerError::Empty(0)));
         assert_eq!(verdict([&[0; 31][..]]), Err(TrailerError::Empty(31)));
-        // The sha256 of nothing, alone, would match.
+        // The sha256 of zero bytes alone would match.
         assert_eq!(verdict([&Sha256::digest(b"")[..]]), Err(TrailerError::Empty(32)));
     }
 

@@ -1,9 +1,8 @@
-//! The way up: stored bytes → hash of what was stored → decryption → decompression → proof → file.
+//! The pipeline of a restore: stored bytes → hash of the stored bytes → decryption → decompression → proof → file.
 //!
-//! It decides nothing about the result: it gives back what came out, and the caller compares it with the manifest
-//! before anything is used. It never writes more than it was told to expect, so a small object cannot fill a volume. And it
-//! waits for no disk: whoever watches it would take that for a store that stands still. Who needs the bytes durable syncs
-//! them afterwards.
+//! This file does not judge the result: the caller compares it with the manifest before any use. It never writes more than the
+//! expected size, so a small object cannot fill a volume. It does not wait for a disk, because the watchdog would take that for
+//! a stalled store; a caller that needs durable bytes syncs them afterwards.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -22,13 +21,13 @@ use crate::util::pool::Pool;
 use crate::util::progress::Progress;
 use crate::util::sha256::Sha256;
 
-/// Stored pieces waiting to be decompressed. A download's ranges are in memory anyway; this only bridges jitter.
+/// Stored pieces waiting for the decoder. A download's ranges are in memory anyway; this only bridges jitter.
 const PIECES_IN: usize = 8;
 
-/// Decompressed pieces on their way to hash and disk.
+/// Decompressed pieces under way to hash and disk.
 const PIECES_OUT: usize = 8;
 
-/// What came out.
+/// Result of the unpacking.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unpacked {
     /// The database, proven by etcd's own hash.
@@ -39,21 +38,21 @@ pub(crate) struct Unpacked {
     pub(crate) stored_sha256: [u8; 32],
 }
 
-/// What takes an unpacked snapshot, trailer and all.
+/// Destination of an unpacked snapshot with its trailer.
 pub(crate) trait Sink: Send + 'static {
     /// Takes the next bytes.
     fn take(&mut self, bytes: &Bytes) -> io::Result<()>;
 }
 
-/// The bytes are in the file, and not yet on its disk.
+/// Writes the bytes to the file without a sync.
 impl Sink for File {
     fn take(&mut self, bytes: &Bytes) -> io::Result<()> {
         self.write_all(bytes)
     }
 }
 
-/// Unpacks a stored snapshot into a sink, whose every step is a sign of life. Without `identities` it is not encrypted.
-/// `read`: length and sha256 of what was read, also where it cannot be unpacked.
+/// Unpacks a stored snapshot into a sink; each of the sink's steps counts as progress. Without `identities` the object is not
+/// encrypted. `read`: length and sha256 of the stored bytes, also if they cannot be unpacked.
 pub(crate) async fn run<S: Sink>(
     mut stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
     (compression, identities): (Compression, Option<Identities>),
@@ -69,7 +68,7 @@ pub(crate) async fn run<S: Sink>(
     let progress = progress.clone();
     let writer = tokio::task::spawn_blocking(move || write(sink, file_in, &progress));
     while let Some(bytes) = stream.next().await {
-        // An error of sending: the decoder has ended early, and says why.
+        // A send error: the decoder has ended early, and returns the reason.
         if to_decoder.send(bytes?).await.is_err() {
             break;
         }
@@ -79,7 +78,7 @@ pub(crate) async fn run<S: Sink>(
     if let Some(whole) = whole {
         read.get_or_init(|| whole);
     }
-    // The writer's error comes first: when it ends early, the decoder only sees that nobody listens.
+    // The writer's error first: when the writer ends early, the decoder only sees a closed channel.
     let (hasher, sink) = writer.await.map_err(|error| task_error(&error))?.map_err(io_error("writing the snapshot"))?;
     decoded?;
     let (stored_bytes, stored_sha256) = whole.ok_or_else(|| Error::transient("the stored object was not read"))?;
@@ -87,7 +86,7 @@ pub(crate) async fn run<S: Sink>(
     Ok((Unpacked { database, stored_bytes, stored_sha256 }, sink))
 }
 
-/// Writes a stream into a sink as it is, and never more than `limit`; the hasher has seen all of it.
+/// Writes a stream into a sink unchanged, and never more than `limit`; the hasher covers all of it.
 pub(crate) async fn plain<S: Sink>(
     mut stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
     limit: u64,
@@ -103,7 +102,7 @@ pub(crate) async fn plain<S: Sink>(
         if total > limit {
             return Err(Error::corrupt(format!("the object has more than the {limit} bytes that the store announced")));
         }
-        // An error of sending: the writer has ended early, and says why.
+        // A send error: the writer has ended early, and returns the reason.
         if to_file.send(bytes).await.is_err() {
             break;
         }
@@ -112,7 +111,8 @@ pub(crate) async fn plain<S: Sink>(
     writer.await.map_err(|error| task_error(&error))?.map_err(io_error("writing the snapshot"))
 }
 
-/// What came of it, and what was read: a bad reading is compared with a second one, so all of it is read.
+/// Returns the result, and length and sha256 of the stored bytes. Reads all bytes even after an error, because a bad reading is
+/// compared with a second one.
 fn decode(
     received: mpsc::Receiver<Bytes>,
     compression: Compression,
@@ -122,9 +122,9 @@ fn decode(
 ) -> (Result<()>, Option<(u64, [u8; 32])>) {
     let mut inlet = Inlet { received, piece: Bytes::new(), hash: Sha256::new(), bytes: 0 };
     let opened = open(&mut inlet, compression, identities, limit, &to_file);
-    // The writer has all there is.
+    // The writer has all pieces.
     drop(to_file);
-    // Somebody else ended it: nobody waits for the rest.
+    // Another step has failed: the rest is not needed.
     if opened.as_ref().is_err_and(|error| !matches!(error.class(), ExitClass::Corrupt | ExitClass::Config)) {
         return (opened, None);
     }
@@ -158,7 +158,7 @@ fn open(
         Compression::Gzip => copy(MultiGzDecoder::new(&mut opened), limit, to_file, broken)?,
         Compression::None => copy(&mut opened, limit, to_file, broken)?,
     }
-    // A decoder stops where its format ends. What follows has to be proven too, and belongs to the stored object's hash.
+    // A decoder stops at the end of its format. The bytes after it are checked too, and belong to the stored object's hash.
     io::copy(&mut opened, &mut io::sink()).map_err(broken)?;
     Ok(())
 }
@@ -188,7 +188,7 @@ fn copy(
             return Ok(());
         }
         if to_file.blocking_send(piece).is_err() {
-            // The writer's own error says why.
+            // The writer's own error names the reason.
             return Err(Error::transient("the snapshot's file is closed"));
         }
     }
@@ -203,13 +203,13 @@ fn write<S: Sink>(
     while let Some(piece) = received.blocking_recv() {
         sink.take(&piece)?;
         hasher.update(&piece);
-        // What came in one piece may be written for longer than the next one may take to come.
+        // Writing a piece may take longer than the arrival of the next.
         progress.moved();
     }
     Ok((hasher, sink))
 }
 
-/// The stored bytes as something a decoder can read from; counts and hashes them.
+/// The stored bytes as a reader for a decoder; counts and hashes them.
 struct Inlet {
     received: mpsc::Receiver<Bytes>,
     piece: Bytes,
@@ -242,10 +242,10 @@ mod tests {
     use crate::format::pack::Packing;
     use crate::util::pool::PIECE;
 
-    /// Longer than the watch looks away.
+    /// Longer than the watchdog's interval.
     const STALL: Duration = Duration::from_secs(1);
 
-    /// A disk that takes so long for each piece.
+    /// A disk that takes this long for each piece.
     struct Slow(Duration, usize);
 
     impl Sink for Slow {
@@ -257,7 +257,7 @@ mod tests {
         }
     }
 
-    /// Takes what comes, on a disk that is full at no time.
+    /// A sink that never fills.
     impl Sink for Vec<u8> {
         fn take(&mut self, bytes: &Bytes) -> io::Result<()> {
             self.extend_from_slice(bytes);
@@ -275,7 +275,7 @@ mod tests {
         unpacked
     }
 
-    /// Each frame is a zstd file of its own, so zstd has nothing to say about one that is missing.
+    /// Each frame is a zstd file of its own, so zstd does not detect a missing frame.
     #[tokio::test]
     async fn a_stored_object_that_ends_or_lacks_or_repeats_a_frame_is_refused() {
         let database: Vec<u8> = (0..PIECE * 3).map(|i| u8::try_from(i / 700 % 251).unwrap()).collect();
@@ -304,7 +304,7 @@ mod tests {
                 assert_eq!(refused.class(), ExitClass::Corrupt, "{what} at frame {at}: {refused}");
             }
         }
-        // A frame of nothing changes nothing of what comes out: the stored object's own hash is another one.
+        // An empty frame does not change the output, but the stored object's hash.
         let empty = Packing::new(Compression::Zstd, Vec::new()).unwrap().finish().unwrap();
         let (longer, file) = unpacked(&[frames.concat(), empty].concat(), database.len()).await.unwrap();
         assert!(file == snapshot && longer.stored_sha256 != whole.stored_sha256);
@@ -314,7 +314,7 @@ mod tests {
         iter((0..number).map(|_| Ok(Bytes::from_static(b"piece"))))
     }
 
-    /// The store has given all of it at once; what goes on is the disk's, and it goes on.
+    /// The store has returned all bytes; only the disk still works.
     #[tokio::test]
     async fn a_disk_that_is_slow_is_not_a_store_that_stands_still() {
         let progress = Progress::silent();
@@ -327,8 +327,8 @@ mod tests {
         assert!(error.is_some_and(|error| error.message().contains("no byte has moved")), "this one stands still");
     }
 
-    /// A large one takes minutes to be durable on a slow disk, and nothing moves meanwhile. This file says at once what
-    /// becomes of whoever waits for that here: it cannot be synced.
+    /// A large file takes minutes to become durable on a slow disk, without progress meanwhile. Syncing this file fails at
+    /// once, so a wait for durability would show.
     #[tokio::test]
     async fn nobody_waits_for_the_disk_while_the_store_is_watched() {
         let null = File::options().write(true).open("/dev/null").unwrap();

@@ -1,6 +1,6 @@
-//! Reads what is small of a database: its buckets, the content of small ones, and the way to the end of a large one.
+//! Reads the small parts of a database: its buckets, the content of small buckets, and the path to the end of a large one.
 //!
-//! The scan has proven the tree before; what does not look like it here is a reason not to graft, never a verdict.
+//! The scan has proven the tree before; a defect here is a reason not to graft, never a verdict.
 
 use std::hash::{DefaultHasher, Hasher as _};
 
@@ -9,16 +9,16 @@ use super::{Entries, Unfit};
 use crate::scan::page::{Header, Kind, Meta};
 use crate::scan::{ReadAt, page};
 
-/// Deeper trees are none (the scan has the same).
+/// Maximum depth of a tree (as in the scan).
 const MAX_DEPTH: usize = 64;
 
-/// A page with all that belong to it: four values of the largest size that etcd is run with. It is held for a moment.
+/// Maximum size of a page with its overflow: four values of the largest size that etcd is run with. Held for a moment.
 const MAX_PAGE: usize = 32 << 20;
 
-/// A bucket that is held whole: some thousand members, where there are seven at most.
+/// Maximum size of a bucket that is held completely: some thousand members, where usual clusters have at most seven.
 const MAX_BUCKET: usize = 4 << 20;
 
-/// A database and where its tree begins.
+/// A database with its meta page.
 #[derive(Debug)]
 pub(super) struct Database<R> {
     file: R,
@@ -28,35 +28,35 @@ pub(super) struct Database<R> {
 /// The end of a bucket.
 #[derive(Debug)]
 pub(super) struct Last {
-    /// The branches on the way to its last leaf, from its root.
+    /// The branches from its root to its last leaf.
     pub(super) branches: Vec<Vec<Child>>,
     pub(super) leaf: LastLeaf,
-    /// What is in it, when it lies in the root bucket.
+    /// Content of a bucket that lies in the root bucket.
     inline: Entries,
 }
 
 impl Last {
-    /// All of a bucket that lies in the root bucket, with these behind it.
+    /// Returns the entries of such a bucket, followed by these entries.
     pub(super) fn with(&self, added: &Entries) -> Entries {
         self.inline.iter().chain(added).map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 }
 
-/// A bucket's last leaf.
+/// The last leaf of a bucket.
 #[derive(Debug)]
 pub(super) struct LastLeaf {
-    /// 0: it lies in the root bucket.
+    /// Page ID; 0: the bucket lies in the root bucket.
     pub(super) id: u64,
     pub(super) first: Option<Vec<u8>>,
     pub(super) last: Option<Vec<u8>>,
 }
 
-/// The value of the bucket of this name.
+/// Returns the value of the bucket with this name.
 pub(super) fn bucket<'a>(buckets: &'a Entries, name: &[u8]) -> Result<&'a [u8], Unfit> {
     buckets.get(name).map(Vec::as_slice).ok_or_else(|| Unfit::bucket(name, "it is missing"))
 }
 
-/// The sequence number in a bucket's value.
+/// Returns the sequence number from a bucket's value.
 pub(super) fn sequence(value: &[u8]) -> u64 {
     value.get(8..).and_then(|value| value.first_chunk()).map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
@@ -74,12 +74,12 @@ impl<R: ReadAt> Database<R> {
         &self.meta
     }
 
-    /// The buckets, each with its value in the root bucket.
+    /// Returns the buckets with their values in the root bucket.
     pub(super) fn buckets(&self) -> Result<Entries, Unfit> {
         self.all(self.meta.root, page::BUCKET)
     }
 
-    /// What is in a bucket, given its value in the root bucket.
+    /// Returns the entries of a bucket, given its value in the root bucket.
     pub(super) fn entries(&self, value: &[u8]) -> Result<Entries, Unfit> {
         match root(value)? {
             (0, inline) => inline_entries(inline),
@@ -87,7 +87,7 @@ impl<R: ReadAt> Database<R> {
         }
     }
 
-    /// What is in a leaf.
+    /// Returns the entries of a leaf.
     pub(super) fn leaf(&self, id: u64) -> Result<Entries, Unfit> {
         let (header, page) = self.page(id)?;
         let mut found = Entries::new();
@@ -99,7 +99,7 @@ impl<R: ReadAt> Database<R> {
         Ok(found)
     }
 
-    /// The way to a bucket's end.
+    /// Returns the path to a bucket's end.
     pub(super) fn last(&self, value: &[u8]) -> Result<Last, Unfit> {
         let (mut id, inline) = root(value)?;
         if id == 0 {
@@ -127,8 +127,8 @@ impl<R: ReadAt> Database<R> {
         Err(Unfit::page(id, "is too deep in the tree"))
     }
 
-    /// The pages of all leaves of a bucket in order, each with a fingerprint of the key that leads to it. Leaves themselves
-    /// are not read: they are all at the same depth.
+    /// Returns the pages of all leaves of a bucket in order, each with a fingerprint of its key in the branch. Does not read
+    /// the leaves: all have the same depth.
     pub(super) fn leaves(&self, value: &[u8]) -> Result<Vec<(u64, u64)>, Unfit> {
         let last = self.last(value)?;
         let depth = last.branches.len();
@@ -153,7 +153,7 @@ impl<R: ReadAt> Database<R> {
         Ok(level)
     }
 
-    /// All entries below a page; `flags` are those of each.
+    /// Returns all entries below a page; `flags` are those of each entry.
     fn all(&self, root: u64, flags: u32) -> Result<Entries, Unfit> {
         let (mut found, mut left, mut pages) = (Entries::new(), MAX_BUCKET, 0);
         let mut next = vec![root];
@@ -173,14 +173,14 @@ impl<R: ReadAt> Database<R> {
         Ok(found)
     }
 
-    /// No tree has more pages than its file: nothing has proven this one, where the scan had no memory left for it.
+    /// Checks the number of pages: a tree has no more than its file. A scan without enough memory has not proven this tree.
     fn bounded(&self, id: u64, pages: usize) -> Result<(), Unfit> {
         if pages as u64 > self.meta.high_water { Err(Unfit::page(id, "leads to pages twice")) } else { Ok(()) }
     }
 
-    /// A branch or a leaf, with all that belongs to it.
+    /// Reads a branch or a leaf with its overflow.
     fn page(&self, id: u64) -> Result<(Header, Vec<u8>), Unfit> {
-        // The first two are meta pages.
+        // The first two pages are meta pages.
         if id < 2 {
             return Err(Unfit::page(id, "is pointed to and out of range"));
         }
@@ -194,14 +194,14 @@ impl<R: ReadAt> Database<R> {
     }
 }
 
-/// To tell keys apart that were not made to look the same.
+/// Tells keys apart that were not chosen to collide.
 pub(super) fn fingerprint(key: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(key);
     hasher.finish()
 }
 
-/// Root page of a bucket, or 0 and the only page behind it.
+/// Returns the root page of a bucket, or 0 and the bucket's inline page.
 fn root(value: &[u8]) -> Result<(u64, &[u8]), Unfit> {
     page::bucket(value).ok_or_else(|| Unfit::new("the root bucket has something that is no bucket"))
 }
@@ -214,7 +214,7 @@ fn inline_entries(page: &[u8]) -> Result<Entries, Unfit> {
     Ok(found)
 }
 
-/// Adds a leaf's entries to those found, as long as they are not too many.
+/// Adds a leaf's entries to `found`, up to a limit.
 fn take(id: u64, page: &[u8], count: usize, flags: u32, found: &mut Entries, left: &mut usize) -> Result<(), Unfit> {
     for element in page::leaf(page, count) {
         let element = element.map_err(|what| Unfit::page(id, what))?;

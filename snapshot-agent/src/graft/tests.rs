@@ -1,4 +1,4 @@
-//! Grafts onto made-up databases: what comes out is read by the reader that the scan is tested with.
+//! Grafts onto generated databases; the reader that the scan's tests use reads the results.
 
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ pub(crate) mod bolt;
 
 use bolt::{Bolt, Entry};
 
-/// What is in each bucket.
+/// Content of each bucket.
 type Content = BTreeMap<Vec<u8>, Entries>;
 
 type Change<'c> = &'c dyn Fn(&mut Content);
@@ -22,7 +22,7 @@ fn entry(key: &[u8], value: &[u8]) -> Entry {
     (key.to_vec(), value.to_vec())
 }
 
-/// Three members, one removed, versions, a compaction: what a cluster leaves.
+/// Buckets of a usual cluster: three members, one removed member, versions, a compaction.
 fn small_buckets() -> Vec<(&'static str, Vec<Entry>)> {
     let member = |id: u64| {
         let json =
@@ -47,7 +47,7 @@ fn small_buckets() -> Vec<(&'static str, Vec<Entry>)> {
     ]
 }
 
-/// A database with values of these lengths, and of these buckets those in the root bucket that are named.
+/// Generates a database with values of these lengths, and these buckets inline in the root bucket.
 fn database(size: usize, lengths: &[usize], inline: &[&str]) -> Vec<u8> {
     let records: Vec<Entry> = (2..)
         .zip(lengths)
@@ -115,7 +115,7 @@ fn where_the_revisions_have_come_is_read_without_a_scan() {
     assert!(asked(&bytes[..bytes.len() - 4096]).is_err(), "cut short");
 }
 
-/// All buckets with what is in them, where they are small.
+/// Returns all buckets, and the content of the small ones.
 fn content(bytes: &[u8]) -> Content {
     let database = open(bytes);
     let buckets = database.buckets().unwrap();
@@ -131,7 +131,7 @@ fn written(size: usize, content: &Content) -> Vec<u8> {
     write::metas(&meta).unwrap().into_iter().chain(pages.finish()).flat_map(|page| page.bytes).collect()
 }
 
-/// What etcdutl does: one member, no removed one, the log's beginning, and maybe a new revision.
+/// Changes a database as etcdutl does: one member, no removed member, the start of the log, and perhaps a new revision.
 fn etcdutl(small: &[u8], bump: i64) -> Content {
     let (database, sha256) = small.split_last_chunk::<32>().unwrap();
     assert_eq!(Sha256::digest(database)[..], sha256[..]);
@@ -158,7 +158,7 @@ fn prove(bytes: &[u8]) -> Proven {
     Reader::open(bytes, bytes.len() as u64, BUDGET).unwrap().prove(None).unwrap()
 }
 
-/// Revisions and lengths of all records.
+/// Returns revisions and lengths of all records.
 fn records(bytes: &[u8]) -> Vec<(i64, Vec<u8>, usize)> {
     let mut found = Vec::new();
     let mut reader = Reader::open(bytes, bytes.len() as u64, BUDGET).unwrap();
@@ -187,7 +187,7 @@ fn graft(bytes: &[u8], bump: i64) -> Vec<u8> {
     after
 }
 
-/// Grafts, and looks at everything that can be told.
+/// Grafts, and checks every fact.
 fn proven(bytes: &[u8], bump: i64) -> Vec<u8> {
     let (before, after) = (prove(bytes), graft(bytes, bump));
     let found = prove(&after);
@@ -205,10 +205,10 @@ fn proven(bytes: &[u8], bump: i64) -> Vec<u8> {
         assert_eq!((found.revision, found.hash_kv), (before.revision, before.hash_kv));
     }
     assert_eq!(records(&after), expected);
-    // What was there is there: only the meta pages are others.
+    // Only the meta pages have changed.
     let kept = 2 * usize::try_from(before.page_size).unwrap();
     assert_eq!(after[kept..bytes.len()], bytes[kept..]);
-    // The newer one of the meta pages is the first, with an even number: the next is written over the older.
+    // The newer meta page is the first, with an even number: the next transaction overwrites the older page.
     let (meta, after_it) = (Meta::choose(&after).unwrap(), &after[kept / 2..]);
     assert_eq!((meta.txid % 2, meta.freelist), (0, None));
     let second = u64::from_le_bytes(*after_it[page::HEADER + 48..].first_chunk().unwrap());
@@ -257,7 +257,7 @@ fn a_key_space_within_the_root_bucket_or_empty_grows_too() {
     }
 }
 
-/// Each bump adds a leaf: branches fill up, are split, and get new ones above them.
+/// Each bump adds a leaf: branches fill, split, and get new branches above.
 #[test]
 fn many_bumps_split_the_branches() {
     let mut bytes = database(1024, &[100; 40], &[]);
@@ -281,7 +281,7 @@ fn values_of_a_megabyte_and_a_half() {
 #[test]
 fn a_list_of_free_pages_is_given_up() {
     let mut bytes = database(4096, &[10; 300], &[]);
-    // The list takes the page behind all others, and says that none is free.
+    // The list is in the last page, and holds no free page.
     let list = bytes.len() as u64 / 4096;
     bytes.extend(bolt::header(list, 0x10, 0, 0));
     bytes.resize((usize::try_from(list).unwrap() + 1) * 4096, 0);
@@ -341,7 +341,7 @@ fn what_was_not_written_as_it_should_be_is_seen() {
     let check = |bytes: &[u8]| grafted.check(&stock, bytes, bytes.len() as u64);
     assert_eq!(check(&good), Ok(()));
     assert!(check(&bytes).is_err(), "nothing was written");
-    // The unused end of pages is zero, and so is the rest of the first meta page.
+    // The unused ends of pages are zero, as is the rest of the first meta page.
     for at in (0..1024).chain(bytes.len()..good.len()).filter(|at| good[*at] != 0) {
         let mut flipped = good.clone();
         flipped[at] ^= 0x10;
@@ -356,7 +356,7 @@ fn what_was_not_written_as_it_should_be_is_seen() {
 }
 
 proptest! {
-    /// Nothing that can be read makes it panic, or take for ever.
+    /// No readable input makes it panic or loop.
     #[test]
     fn garbage_is_unfit_or_grafted_and_never_a_panic(
         flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6), bump in 0_i64..3,
@@ -377,7 +377,7 @@ proptest! {
     }
 }
 
-/// Nothing has proven such a tree where the scan had no memory left for it: what it costs to find that out is bounded.
+/// A scan without enough memory has not proven such a tree: the cost of detecting the loop is bounded.
 #[test]
 fn a_branch_that_leads_to_itself_costs_no_memory() {
     let mut bytes = database(4096, &[10; 20], &[]);

@@ -1,31 +1,31 @@
-//! Writes bbolt's pages. Pure: they are made in memory, each with the number that it will have in the file.
+//! Writes bbolt's pages. Pure: builds the pages in memory, each with its number in the file.
 //!
-//! It decides how entries are spread over pages: as bbolt does (`node.splitTwo`), with the share of a page that etcd fills
-//! (`bucket.FillPercent`). What is in them is not its business.
+//! This file decides how entries are spread over pages: as bbolt does (`node.splitTwo`), with etcd's share of a page
+//! (`bucket.FillPercent`). The callers decide the content.
 
 use super::{Entries, Unfit};
 use crate::scan::page::{BRANCH, ELEMENT, HEADER, LEAF, MAGIC, META, META_BYTES, Meta, NOT_STORED, VERSION, fnv1a};
 
-/// bbolt never splits off less (`MinKeysPerPage`).
+/// bbolt never splits off fewer entries (`MinKeysPerPage`).
 const LEAST: usize = 2;
 
-/// etcd's share of a page, in tenths: its keys come in order (etcd `batch_tx.go`).
+/// etcd's share of a page, in tenths: its keys are written in order (etcd `batch_tx.go`).
 const FILLED: usize = 9;
 
-/// bbolt refuses more in one page.
+/// bbolt refuses more entries in one page.
 const MOST: usize = 0xfffe;
 
 /// A child of a branch: its first key, and its page.
 pub(super) type Child = (Vec<u8>, u64);
 
-/// A page, with all that belong to it.
+/// A page with its overflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Page {
     pub(crate) id: u64,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Pages that are made one behind the other.
+/// Pages with consecutive numbers.
 #[derive(Debug)]
 pub(super) struct Pages {
     size: usize,
@@ -34,12 +34,12 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// The first one gets this number.
+    /// Starts with this number.
     pub(super) fn new(size: usize, next: u64) -> Self {
         Self { size, next, made: Vec::new() }
     }
 
-    /// The number after the last.
+    /// Returns the number after the last.
     pub(super) fn next(&self) -> u64 {
         self.next
     }
@@ -48,13 +48,13 @@ impl Pages {
         self.made
     }
 
-    /// A whole bucket; gives its root page. `flags` are those of every entry.
+    /// Writes a whole bucket; returns its root page. `flags` are those of every entry.
     pub(super) fn tree(&mut self, entries: &Entries, flags: u32) -> Result<u64, Unfit> {
         let leaves = self.leaves(entries, flags)?;
         self.over(leaves)
     }
 
-    /// Leaves with these entries, one at least.
+    /// Writes leaves with these entries, at least one.
     pub(super) fn leaves(&mut self, entries: &Entries, flags: u32) -> Result<Vec<Child>, Unfit> {
         let entries: Vec<(&[u8], &[u8])> = entries.iter().map(|(key, value)| (&key[..], &value[..])).collect();
         let mut leaves = Vec::new();
@@ -74,7 +74,7 @@ impl Pages {
         Ok(leaves)
     }
 
-    /// Branches with these children, one at least.
+    /// Writes branches with these children, at least one.
     pub(super) fn branches(&mut self, children: &[Child]) -> Result<Vec<Child>, Unfit> {
         let mut branches = Vec::new();
         for part in split(children, self.size, |(key, _)| key.len()) {
@@ -93,9 +93,9 @@ impl Pages {
         Ok(branches)
     }
 
-    /// The page from which all of these are reached: the only one, or the topmost of new branches.
+    /// Returns the page above all of these: the only page, or the topmost of new branches.
     pub(super) fn over(&mut self, mut level: Vec<Child>) -> Result<u64, Unfit> {
-        // Each branch has two children at least, so there are fewer on each level.
+        // Each branch has at least two children, so every level has fewer pages.
         while level.len() > 1 {
             level = self.branches(&level)?;
         }
@@ -126,8 +126,8 @@ fn short(number: usize) -> Result<u32, Unfit> {
     u32::try_from(number).map_err(|_| Unfit::new("an entry is too long for a page"))
 }
 
-/// The parts that go to pages of their own: never less than [`LEAST`], and one that is larger than a page where there are
-/// few (it gets further pages).
+/// Splits entries into pages: never fewer than [`LEAST`] per page. A page with few entries may be larger than one page (it gets
+/// overflow pages).
 fn split<T>(mut items: &[T], size: usize, bytes: impl Fn(&T) -> usize) -> Vec<&[T]> {
     let mut parts = Vec::new();
     loop {
@@ -152,12 +152,12 @@ fn split<T>(mut items: &[T], size: usize, bytes: impl Fn(&T) -> usize) -> Vec<&[
     }
 }
 
-/// A bucket's value in the root bucket.
+/// Returns a bucket's value for the root bucket.
 pub(super) fn header(root: u64, sequence: u64) -> Vec<u8> {
     [root.to_le_bytes(), sequence.to_le_bytes()].concat()
 }
 
-/// Both meta pages of a database, the first one being the newer, as bbolt has them in a snapshot (`Tx.WriteTo`).
+/// Returns both meta pages of a database, the first being the newer, as bbolt writes them in a snapshot (`Tx.WriteTo`).
 pub(super) fn metas(meta: &Meta) -> Result<[Page; 2], Unfit> {
     let before = meta.txid.checked_sub(1).ok_or_else(|| Unfit::new("there is no transaction before the first"))?;
     let page_size = short(meta.page_size)?;

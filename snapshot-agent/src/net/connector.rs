@@ -1,6 +1,6 @@
-//! One TCP connection, and TLS on it where that is asked: what tonic and hyper open connections with.
+//! Opens a TCP connection, with TLS if requested, for tonic and hyper.
 //!
-//! Decides nothing about whom to trust (`trust.rs`) and where a name leads (`dns.rs`).
+//! This file decides neither the trusted CAs (`trust.rs`) nor the addresses of a name (`dns.rs`).
 
 use std::io;
 use std::pin::Pin;
@@ -21,22 +21,22 @@ use tower_service::Service;
 
 use super::dns::Resolver;
 
-/// HTTP/2, the only thing that gRPC speaks.
+/// HTTP/2, which gRPC requires.
 pub const H2: &[u8] = b"h2";
 
 /// A TCP handshake to the other side of the world takes a second.
 pub const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
-/// TLS of a connection.
+/// TLS settings of a connection.
 #[derive(Clone, Debug)]
 pub struct Secure {
-    /// Whom to trust, and what to show. It has to offer [`H2`].
+    /// Trusted CAs and client certificate. It must offer [`H2`].
     pub config: Arc<ClientConfig>,
-    /// The name that the server's certificate has to have.
+    /// The name that the server's certificate must have.
     pub name: ServerName<'static>,
 }
 
-/// TCP with our resolver.
+/// Returns a TCP connector with Holdfast's resolver.
 pub fn tcp(connect_within: Duration) -> HttpConnector<Resolver> {
     let mut tcp = HttpConnector::new_with_resolver(Resolver);
     tcp.enforce_http(false);
@@ -45,24 +45,24 @@ pub fn tcp(connect_within: Duration) -> HttpConnector<Resolver> {
     tcp
 }
 
-/// A channel to one server, which is dialled by its first call. `url`: as tonic would take it, https included.
+/// Returns a channel to one server; its first call connects. `url`: as tonic accepts it, https included.
 ///
 /// # Errors
 ///
-/// An URL without a host.
+/// A URL without a host.
 pub fn channel(
     url: &Uri,
     secure: Option<Secure>,
     connect_within: Duration,
     set: impl FnOnce(Endpoint) -> Endpoint,
 ) -> Result<Channel, tonic::transport::Error> {
-    // With https in the address tonic would want to make TLS itself.
+    // With https in the address tonic would start TLS itself.
     let authority = url.authority().map_or("", |authority| authority.as_str());
     let at = Endpoint::from_shared(format!("http://{authority}"))?.origin(url.clone()).connect_timeout(connect_within);
     Ok(set(at).connect_with_connector_lazy(Connector { tcp: tcp(connect_within), secure }))
 }
 
-/// Either kind of stream.
+/// A stream with or without TLS.
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}

@@ -1,9 +1,9 @@
-//! Names to addresses, as glibc and Go look them up.
+//! Resolves names to addresses, as glibc and Go do.
 //!
-//! musl's resolver, which a static binary has, gives a name up where glibc and Go go on: one of A and AAAA answered with
-//! SERVFAIL, REFUSED or NXDOMAIN, or a search domain that answers without records. Decides which names are asked for, in
-//! which order, of which server, and when an answer counts: the first address does, of either family. hickory asks one
-//! server one question. Nothing is remembered: /etc/resolv.conf and /etc/hosts are read for each look-up.
+//! A static binary has musl's resolver, which fails where glibc and Go continue: when one of A and AAAA gives SERVFAIL, REFUSED
+//! or NXDOMAIN, or a search domain gives no records. This file decides which names to ask for, in which order and from which
+//! server, and which answer counts: the first address, of either family. hickory asks one server one question. There is no
+//! cache: each look-up reads /etc/resolv.conf and /etc/hosts.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,24 +23,24 @@ use tokio::time::timeout;
 
 use super::dns_error::{Answer, NameError, Said};
 
-/// All of a look-up: within the time that a connection may take (5 s), so that the error names DNS.
+/// Time for a whole look-up: within the time of a connection (5 s), so that the error names DNS.
 const WITHIN: Duration = Duration::from_secs(4);
 
-/// How long a server is waited for before the next one is asked as well.
+/// Time after which the next server is asked as well.
 const NEXT_AFTER: Duration = Duration::from_secs(1);
 
-/// How long the other family may take once one has an address, or once the name has no A record because there is no such name: a
-/// server that drops questions for AAAA is not waited for.
+/// Time for the other family, once one family has an address or the A query says that the name does not exist: a server that
+/// drops AAAA queries must not delay the answer.
 const OTHER_FAMILY: Duration = Duration::from_millis(300);
 
-/// As many as glibc asks (resolv.conf(5): MAXNS).
+/// Maximum number of servers, as in glibc (resolv.conf(5): MAXNS).
 const SERVERS: usize = 3;
 
-/// The addresses of a host, those of IPv4 first.
+/// Returns the addresses of a host, IPv4 first.
 ///
 /// # Errors
 ///
-/// What the DNS servers answer instead.
+/// The answer of the DNS servers.
 pub async fn look_up(host: &str) -> Result<Vec<IpAddr>, NameError> {
     if let Ok(ip) = host.parse() {
         return Ok(vec![ip]);
@@ -49,7 +49,7 @@ pub async fn look_up(host: &str) -> Result<Vec<IpAddr>, NameError> {
     System::of(&file("/etc/resolv.conf"), &file("/etc/hosts")).look_up(host).await
 }
 
-/// The same for hyper's connectors.
+/// The same resolver for hyper's connectors.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Resolver;
 
@@ -71,7 +71,7 @@ impl tower_service::Service<hyper_util::client::legacy::connect::dns::Name> for 
     }
 }
 
-/// What the two files say.
+/// Settings from the two files.
 struct System {
     hosts: Hosts,
     servers: Vec<Server>,
@@ -89,7 +89,7 @@ struct Server {
 impl System {
     fn of(resolv_conf: &[u8], hosts_file: &[u8]) -> Self {
         let mut hosts = Hosts::default();
-        // Lines that cannot be read are passed over.
+        // Unreadable lines are ignored.
         drop(hosts.read_hosts_conf(String::from_utf8_lossy(hosts_file).as_bytes()));
         let (config, options) = parse(resolv_conf);
         let servers = config.name_servers.iter().take(SERVERS).filter_map(|server| {
@@ -99,7 +99,7 @@ impl System {
             Some(Server { ip: server.ip, client: client.build().ok()? })
         });
         let servers = servers.collect();
-        // resolv.conf(5): `domain` is an older word for a search list of one.
+        // resolv.conf(5): `domain` is an older keyword for a search list of one domain.
         let search = if config.search.is_empty() { config.domain.into_iter().collect() } else { config.search };
         Self { hosts, servers, search, ndots: options.ndots, attempts: options.attempts.clamp(1, 5) }
     }
@@ -112,7 +112,7 @@ impl System {
         }
         let names = self.names(&name);
         let searched = names.len() > 1;
-        // A server that was silent once is asked last for the other names: each search domain would wait for it again.
+        // A silent server is asked last for the other names, because each search domain would wait for it again.
         let mut silent: Vec<IpAddr> = vec![];
         let asked = async {
             let mut most: Option<Said> = None;
@@ -133,7 +133,7 @@ impl System {
         Err(NameError::new(host, Some(said), searched))
     }
 
-    /// What needs no server: the file of hosts, and localhost (RFC 6761).
+    /// Returns addresses that need no server: those of the hosts file, and localhost (RFC 6761).
     fn known(&self, name: &Name) -> Vec<IpAddr> {
         let of = |kind| self.hosts.lookup_static_host(&Query::query(name.to_lowercase(), kind));
         let found: Vec<_> = [RecordType::A, RecordType::AAAA]
@@ -147,8 +147,8 @@ impl System {
         found
     }
 
-    /// The names to ask for, in the order of resolv.conf(5): a name with a dot at its end alone, one with `ndots` dots first
-    /// as it is, another one with the search domains first.
+    /// Returns the names to ask for, in the order of resolv.conf(5): a name with a final dot alone, a name with `ndots` dots
+    /// first as it is, any other name with the search domains first.
     fn names(&self, name: &Name) -> Vec<Name> {
         let whole = |mut name: Name| {
             name.set_fqdn(true);
@@ -171,8 +171,8 @@ impl System {
         unique
     }
 
-    /// The first answer that counts, of the servers in their order. One that is silent, or answers neither yes nor no, does
-    /// not keep the next from being asked.
+    /// Returns the first answer that counts, from the servers in order. A silent server, or one with an unclear answer, does
+    /// not stop the query of the next.
     async fn ask(&self, name: &Name, silent: &mut Vec<IpAddr>) -> Result<Vec<IpAddr>, Said> {
         let mut order: Vec<&Server> = self.servers.iter().collect();
         order.sort_by_key(|server| silent.contains(&server.ip));
@@ -213,7 +213,7 @@ impl Server {
         };
         let second = match &first {
             Ok(_) => timeout(OTHER_FAMILY, other).await.unwrap_or(Err(Answer::Silent)),
-            // What is missing for IPv4 alone is no name; for AAAA some servers say so of names that they have.
+            // NXDOMAIN for A means that the name does not exist; for AAAA some servers return it for existing names.
             Err(Answer::NoSuchName) if is_v4 => timeout(OTHER_FAMILY, other).await.unwrap_or(Err(Answer::NoSuchName)),
             Err(_) => other.await,
         };
@@ -235,21 +235,21 @@ impl Server {
     }
 }
 
-/// Of two answers the one that says more; of equal ones the first.
+/// Returns the more informative answer; of equal answers the first.
 fn more(first: Option<Said>, second: Said) -> Said {
     first.filter(|first| first.answer >= second.answer).unwrap_or(second)
 }
 
-/// A name as people write it.
+/// Formats a name as users write it.
 fn text(name: &Name) -> String {
     name.to_string().trim_end_matches('.').to_owned()
 }
 
-/// One question of one server.
+/// Returns the options for one question to one server.
 fn asking(options: &ResolverOpts) -> ResolverOpts {
     let mut asking = options.clone();
     asking.timeout = options.timeout.clamp(Duration::from_secs(1), WITHIN);
-    // The turns in `System::ask` repeat.
+    // `System::ask` repeats.
     asking.attempts = 0;
     asking.num_concurrent_reqs = 1;
     asking.cache_size = 0;
@@ -257,8 +257,8 @@ fn asking(options: &ResolverOpts) -> ResolverOpts {
     asking
 }
 
-/// Without a server it is the one on this machine (resolv.conf(5)). A search list that cannot be read is passed over, and
-/// the servers beside it are not.
+/// Parses resolv.conf. Without a server the default is this machine (resolv.conf(5)). An unreadable search list is ignored, and
+/// its servers are kept.
 fn parse(text: &[u8]) -> (ResolverConfig, ResolverOpts) {
     const LOCAL: &[u8] = b"\nnameserver 127.0.0.1\n";
     let is_search = |line: &&[u8]| line.starts_with(b"search") || line.starts_with(b"domain");
@@ -314,7 +314,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_file_of_hosts_and_localhost_need_no_server() {
-        // Nobody listens there.
+        // No server listens there.
         let nowhere = b"nameserver 127.0.0.2\noptions timeout:1 attempts:1\n";
         let system = System::of(nowhere, b"10.1.2.3 Store.example.com store # a store\nfd00::1 store\nnonsense\n");
         for (host, found) in

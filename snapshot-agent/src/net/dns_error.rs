@@ -1,6 +1,7 @@
-//! What a DNS server's answer means when no address comes of it: cause and remedy, for people.
+//! Describes DNS answers without an address: cause and remedy, for users.
 //!
-//! Decides the words, and which of two answers says more. Which server is asked for which name is decided in `dns.rs`.
+//! This file decides the wording, and which of two answers is more informative. `dns.rs` decides which server is asked for
+//! which name.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,18 +12,19 @@ use hickory_resolver::proto::op::ResponseCode;
 use crate::contract::Origin;
 use crate::error::Error;
 
-/// An answer without an address. The later ones say more: the first two say that there is none, the others leave that open.
+/// An answer without an address, in order of information: the first two prove that no address exists, the others leave that
+/// open.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Answer {
     /// NXDOMAIN.
     NoSuchName,
-    /// NOERROR, and no A and no AAAA record.
+    /// NOERROR, without an A or AAAA record.
     NoAddress,
-    /// No answer in time.
+    /// No answer within the time.
     Silent,
-    /// The question could not be sent, or the answer could not be read.
+    /// The question could not be sent, or the answer could not be parsed.
     Unreachable(String),
-    /// SERVFAIL, REFUSED and the like.
+    /// SERVFAIL, REFUSED and similar codes.
     Code(String),
 }
 
@@ -45,13 +47,13 @@ impl Answer {
         }
     }
 
-    /// Whether the answer proves that this name has no address.
+    /// Whether the answer proves that the name has no address.
     pub(super) const fn is_no(&self) -> bool {
         matches!(self, Self::NoSuchName | Self::NoAddress)
     }
 }
 
-/// What one server answers for one name.
+/// A server's answer for a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) server: IpAddr,
@@ -59,14 +61,14 @@ pub(super) struct Said {
     pub(super) answer: Answer,
 }
 
-/// Why a name has no address.
+/// Reason for which a name has no address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameError {
-    /// The name that was looked up.
+    /// The requested name.
     host: String,
-    /// The answer that says most; `None`: DNS has no such names.
+    /// The most informative answer; `None`: DNS has no such names.
     said: Option<Said>,
-    /// The names that were asked for beside it, by the search list.
+    /// Whether search domains were tried too.
     searched: bool,
 }
 
@@ -114,7 +116,7 @@ impl fmt::Display for NameError {
 impl std::error::Error for NameError {}
 
 impl NameError {
-    /// For the run: a DNS server may answer otherwise at the next try.
+    /// Converts the error: a DNS server may answer differently at the next attempt.
     pub(crate) fn to_error(&self) -> Error {
         Error::transient(self.to_string()).with_origin(Origin::Dns)
     }

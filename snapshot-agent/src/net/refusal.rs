@@ -1,14 +1,14 @@
-//! Why a server's certificate is refused, for people: one sentence of cause, one of remedy, and never a byte of it.
+//! Describes a refused certificate for users: one sentence of cause, one of remedy, and never a byte of the certificate.
 
 use rustls::{CertificateError, OtherError};
 
 use super::trust::ShortKey;
 
-/// Cause and remedy; `trusted` names whom the client trusts, `name` the server.
+/// Returns cause and remedy; `trusted` names the trusted CA, `name` the server.
 pub fn of(error: &CertificateError, trusted: &str, name: &str) -> String {
     use CertificateError as C;
     match error {
-        // Two CAs of one name differ in their signatures only.
+        // Two CAs with the same name differ only in their signatures.
         C::UnknownIssuer | C::BadSignature => {
             format!("the certificate is not signed by {trusted}. Trust the CA that signed the certificate")
         }
@@ -39,7 +39,7 @@ pub fn of(error: &CertificateError, trusted: &str, name: &str) -> String {
     }
 }
 
-/// The refusal underneath an error, if there is one.
+/// Returns the refusal in an error's chain of sources, if any.
 pub fn beneath<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a CertificateError> {
     match crate::error::beneath(error)? {
         rustls::Error::InvalidCertificate(why) => Some(why),

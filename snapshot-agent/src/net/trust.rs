@@ -1,7 +1,7 @@
-//! Whom a client trusts: rustls' own judgement, and two cases in which rustls is too strict or too short of words.
+//! Verifies servers' certificates: rustls' verdict, and two cases in which rustls is too strict or too vague.
 //!
-//! A CA's own certificate that a server shows (`openssl req -x509` makes such a one) is accepted where it is, byte for byte, a
-//! trusted one: name and dates are judged all the same. An RSA key that is too short is called that, and not a wrong
+//! A server's certificate that is a CA's own (`openssl req -x509` makes one) is accepted if it equals a trusted certificate
+//! byte for byte; name and dates are still checked. An RSA key that is too short gives an error of its own instead of a wrong
 //! signature.
 
 use std::sync::Arc;
@@ -17,8 +17,7 @@ use rustls::{
 /// A certificate chain with the key of its first certificate.
 pub type Login = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// A client's side of TLS: trusts these certificates, and shows this one where a server asks. The number is of those that
-/// cannot be used to judge others.
+/// Returns the client side of TLS: trusts these certificates, and presents this login if a server asks.
 ///
 /// # Errors
 ///
@@ -37,13 +36,13 @@ pub fn client(anchors: Vec<CertificateDer<'static>>, login: Option<Login>) -> Re
     }
 }
 
-/// An RSA key of less than 2048 bits.
+/// An RSA key with fewer than 2048 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShortKey {
-    /// Of a certificate that signs others.
+    /// Of a CA's certificate.
     #[error("the RSA key of a CA is shorter than 2048 bits")]
     OfCa,
-    /// Of the certificate that is shown.
+    /// Of the server's certificate.
     #[error("the certificate's RSA key is shorter than 2048 bits")]
     OfServer,
 }
@@ -68,7 +67,7 @@ impl ServerCertVerifier for Judge {
             return short(ShortKey::OfServer);
         }
         match self.usual.verify_server_cert(shown, above, name, ocsp, now) {
-            // webpki has judged the dates before.
+            // webpki has checked the dates before.
             Err(error) if is_ca(&error) && self.anchors.iter().any(|anchor| anchor == shown) => {
                 verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
                 Ok(ServerCertVerified::assertion())
@@ -105,7 +104,7 @@ impl ServerCertVerifier for Judge {
     }
 }
 
-/// Whether all that webpki has against a certificate is that it is a CA's own.
+/// Whether webpki's only objection is that the certificate is a CA's own.
 fn is_ca(error: &Error) -> bool {
     let Error::InvalidCertificate(CertificateError::Other(OtherError(inner))) = error else { return false };
     matches!(inner.downcast_ref::<webpki::Error>(), Some(webpki::Error::CaUsedAsEndEntity))
@@ -114,7 +113,7 @@ fn is_ca(error: &Error) -> bool {
 /// The object identifier of RSA keys.
 const RSA: &[u8] = b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01";
 
-/// A key of 2048 bits has 290 bytes with its frame, one of 1536 has 226.
+/// A key of 2048 bits has 290 bytes with its frame, a key of 1536 bits has 226.
 const SHORTEST: usize = 280;
 
 fn is_short(certificate: &CertificateDer<'_>) -> bool {

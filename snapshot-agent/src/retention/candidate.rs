@@ -1,23 +1,24 @@
-//! Whose snapshot a manifest records: the schedule's own, or one that nothing here removes (I25).
+//! Decides the owner of a manifest's snapshot: the schedule, or another owner, whose snapshots stay (I25).
 //!
-//! Decides by the manifest alone. Whether its data is whole, and whether anybody holds it, is found out by the reader.
+//! This file decides by the manifest alone. The reader finds out whether the data is complete, and whether the folder has a
+//! hold.
 
 use super::entry::Untouched;
 use crate::format::manifest::Manifest;
 
-/// The kind of an origin that is the last snapshot of a deleted cluster.
+/// Kind of the origin of a deleted cluster's last snapshot.
 const FINAL: &str = "final";
 
-/// Whose snapshots are judged.
+/// The cluster and the schedule whose snapshots are judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Whose<'a> {
-    /// UID of the `EtcdCluster`: the folder's name has eight characters of it, which prove nothing.
+    /// UID of the `EtcdCluster`: the folder's name holds eight characters of it, which prove nothing.
     pub cluster_uid: &'a str,
     /// UID of the `EtcdSnapshotSchedule`.
     pub schedule_uid: &'a str,
 }
 
-/// Whether the manifest found in the folder `key` is of a run of the schedule.
+/// Whether the manifest in the folder `key` belongs to a run of the schedule.
 pub fn candidate(manifest: &Manifest, key: &str, whose: Whose<'_>) -> Result<(), Untouched> {
     if manifest.key != key {
         return Err(Untouched::Copied);

@@ -1,6 +1,6 @@
-//! What retention knows of one folder of a lineage, and what it says of it.
+//! Facts about one folder of a lineage, and its verdict.
 //!
-//! Decides the vocabulary only.
+//! This file decides the vocabulary only.
 
 use jiff::Timestamp;
 
@@ -11,9 +11,9 @@ pub struct Entry {
     pub key: String,
     /// `startedAt` of the manifest; without one, the time in the folder's name.
     pub at: Timestamp,
-    /// Whether a policy judges it.
+    /// The candidate that the policy judges, or the reason for which the folder stays.
     pub subject: Result<Candidate, Untouched>,
-    /// What is known of a snapshot of the schedule that is held or protected: no policy judges it, and doubts count it.
+    /// Facts of a held or protected snapshot of the schedule: the policy does not judge it, and stops count it.
     pub spared: Option<Candidate>,
 }
 
@@ -22,11 +22,11 @@ pub struct Entry {
 pub struct Candidate {
     /// `endedAt` of the manifest.
     pub ended: Timestamp,
-    /// Whether HashKV was equal when it was saved, or a drill passed.
+    /// Whether HashKV was equal at the save, or a drill passed.
     pub proven: bool,
     /// Whether a drill passed.
     pub drilled: bool,
-    /// Whether a verification failed, and no later one of at least its level passed.
+    /// Whether a verification failed, and no later verification of at least its level passed.
     pub failed: bool,
     /// etcd cluster ID (hex).
     pub cluster_id: String,
@@ -36,33 +36,33 @@ pub struct Candidate {
     pub keys: Option<u64>,
 }
 
-/// Why no policy judges a folder: nothing removes it.
+/// Reason for which the policy does not judge a folder: no prune removes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Untouched {
     /// Another object requested the snapshot.
     OtherOrigin,
-    /// A person saved it.
+    /// A user saved the snapshot by hand.
     ByHand,
     /// The last snapshot of a deleted cluster.
     Final,
-    /// The folder `holds` beside it is not empty.
+    /// The folder has a hold.
     Held,
-    /// The request protects it.
+    /// The request protects the snapshot.
     Protected,
-    /// It has no manifest: a save is running or has died.
+    /// The folder has no manifest: a save is running or has died.
     Incomplete,
-    /// Its manifest cannot be read, or its data is missing or has another size.
+    /// The manifest cannot be read, or the data is missing or has another size.
     Broken,
-    /// A later version of this program wrote its manifest.
+    /// A later version of Holdfast wrote the manifest.
     LaterFormat,
-    /// Its manifest names another folder.
+    /// The manifest names another folder.
     Copied,
-    /// Its cluster has another UID.
+    /// The cluster has another UID.
     OtherCluster,
 }
 
 impl Untouched {
-    /// For people.
+    /// Describes the reason for users.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::OtherOrigin => "another object requested it",
@@ -79,18 +79,18 @@ impl Untouched {
     }
 }
 
-/// What becomes of a folder.
+/// Verdict on a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It stays, for each of these reasons.
+    /// The snapshot stays, for each of these reasons.
     Keep(Vec<Reason>),
-    /// No rule keeps it.
+    /// No rule keeps the snapshot.
     Drop,
-    /// No policy judges it.
+    /// The policy does not judge the folder.
     Untouched(Untouched),
 }
 
-/// Why a snapshot is kept.
+/// Reason for which a snapshot is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// `keepLast`.
@@ -107,20 +107,20 @@ pub enum Reason {
     Yearly,
     /// `keepWithin`.
     Within,
-    /// One of the newest two proven ones.
+    /// One of the two newest proven snapshots.
     NewestProven,
-    /// The newest that a drill restored.
+    /// The newest snapshot with a passed drill.
     NewestDrilled,
-    /// The newest.
+    /// The newest snapshot.
     Newest,
     /// Younger than an hour.
     Young,
-    /// There is no policy.
+    /// The schedule has no policy.
     NoPolicy,
 }
 
 impl Reason {
-    /// For people and records.
+    /// Describes the reason for users and records.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Last => "last",
@@ -140,12 +140,12 @@ impl Reason {
 }
 
 impl Verdict {
-    /// Whether nothing keeps it.
+    /// Whether no rule keeps the snapshot.
     pub const fn is_drop(&self) -> bool {
         matches!(self, Self::Drop)
     }
 
-    /// One word for people.
+    /// Returns the verdict as one word.
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Keep(_) => "keep",
@@ -154,7 +154,7 @@ impl Verdict {
         }
     }
 
-    /// Why, for people.
+    /// Describes the reasons for users.
     pub fn why(&self) -> String {
         match self {
             Self::Keep(reasons) => reasons.iter().map(|reason| reason.as_str()).collect::<Vec<_>>().join(", "),

@@ -1,7 +1,7 @@
-//! The verdict on every folder of a lineage.
+//! Judges every folder of a lineage.
 //!
-//! Rules are counted from the newest candidate, not from now: when backups stop, nothing ages out. A period without a
-//! snapshot is not counted, so an outage does not shorten what is kept either. What is no candidate changes nothing.
+//! Rules count from the newest candidate, not from the current time: when backups stop, no snapshot expires. A period without a
+//! snapshot does not count, so an outage does not shorten the retention either. Folders that are no candidates change nothing.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use super::entry::{Candidate, Entry, Reason, Verdict};
 use super::period::Period;
 use crate::contract::Policy;
 
-/// A person who looks at a run finds what it saved.
+/// A user who inspects a recent run must find its snapshot.
 const YOUNG: SignedDuration = SignedDuration::from_hours(1);
 
-/// Proven ones that no policy gives up (I25): the newest may turn out broken.
+/// Proven snapshots that stay under every policy (I25): the newest may turn out broken.
 const PROVEN: usize = 2;
 
-/// Judges every entry, in their order.
+/// Judges every entry, in order.
 pub fn judge(entries: &[Entry], policy: &Policy, zone: &TimeZone, now: Timestamp) -> Vec<Verdict> {
     let mut verdicts: Vec<Verdict> = entries
         .iter()
@@ -44,7 +44,7 @@ pub fn judge(entries: &[Entry], policy: &Policy, zone: &TimeZone, now: Timestamp
     verdicts
 }
 
-/// One candidate, and its place among the entries.
+/// A candidate, and its index in the entries.
 #[derive(Clone, Copy)]
 struct Placed<'a> {
     place: usize,
@@ -67,12 +67,12 @@ impl<'a> Candidates<'a> {
         Self(all)
     }
 
-    /// Those that no verification contradicts.
+    /// Returns the candidates without a contradicting verification.
     fn sound(&self) -> impl Iterator<Item = Placed<'a>> {
         self.0.iter().copied().filter(|one| !one.is.failed)
     }
 
-    /// What is kept whatever the policy says.
+    /// Returns the snapshots that stay under every policy.
     fn floors(&self, now: Timestamp) -> impl Iterator<Item = (usize, Reason)> {
         let proven = self.sound().filter(|one| one.is.proven).take(PROVEN);
         let drilled = self.sound().find(|one| one.is.drilled);
@@ -110,8 +110,8 @@ impl<'a> Candidates<'a> {
         kept
     }
 
-    /// One of each of the newest `most` periods: the newest proven one; where none is proven, the newest that no
-    /// verification contradicts. A period where each failed keeps its newest, and takes no other period's place.
+    /// Returns one snapshot for each of the newest `most` periods: the newest proven one, or else the newest without a
+    /// contradicting verification. A period in which all failed keeps its newest, and does not use up another period's place.
     fn of_periods(&self, period: Period, most: usize, zone: &TimeZone) -> impl Iterator<Item = usize> {
         let mut chosen: BTreeMap<_, Placed<'_>> = BTreeMap::new();
         for one in &self.0 {
@@ -131,7 +131,7 @@ impl<'a> Candidates<'a> {
     }
 }
 
-/// How well a snapshot stands for its period.
+/// Ranks a snapshot within its period.
 const fn rank(is: &Candidate) -> u8 {
     match (is.failed, is.proven) {
         (true, _) => 0,
@@ -140,7 +140,7 @@ const fn rank(is: &Candidate) -> u8 {
     }
 }
 
-/// A count of the policy as a number of entries.
+/// Converts a count of the policy.
 fn count(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

@@ -1,11 +1,11 @@
-//! Hours, days, weeks, months and years as clocks of a time zone show them.
+//! Hours, days, weeks, months and years in a time zone.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::entry::Reason;
 
-/// Names one period: two times with the same name are in the same period, and a later period has a greater name.
+/// Name of a period: two times with the same name are in the same period, and a later period has a greater name.
 pub(super) type Name = (i16, i16, i8, i32);
 
 /// A length of periods.
@@ -29,7 +29,7 @@ impl Period {
         }
     }
 
-    /// The period that holds this time. An hour that clocks show twice is two: their offsets differ.
+    /// Returns the period of this time. An hour that clocks show twice counts as two: their offsets differ.
     pub(super) fn name(self, at: Timestamp, zone: &TimeZone) -> Name {
         let time = at.to_zoned(zone.clone());
         match self {

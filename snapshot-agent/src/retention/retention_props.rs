@@ -1,4 +1,4 @@
-//! Retention against a naive reference, and what holds for every policy and every time zone.
+//! Retention against a naive reference, and properties for every policy and every time zone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::contract::Policy;
 
-/// Zones whose clocks jump by an hour, by half an hour, at midnight, over a whole day, and not at all.
+/// Zones whose clocks jump by an hour, by half an hour, at midnight, over a whole day, and never.
 const ZONES: [&str; 8] = [
     "Etc/UTC",
     "Europe/Berlin",
@@ -20,7 +20,7 @@ const ZONES: [&str; 8] = [
     "Africa/Casablanca",
 ];
 
-/// Seconds around which times are drawn: changes of clocks of these zones, a leap day, an end of a year.
+/// Seconds around which times are drawn: clock changes of these zones, a leap day, the end of a year.
 const AROUND: [i64; 8] = [
     1_792_886_400, // 2026-10-25T00:00Z, Berlin
     1_774_746_000, // 2026-03-29T01:00Z, Berlin
@@ -39,7 +39,7 @@ fn at(second: i64) -> Timestamp {
 prop_compose! {
     fn entry()(
         around in prop::sample::select(&AROUND[..]),
-        // Near a change, or within some years.
+        // Near a clock change, or within some years.
         off in prop_oneof![-40 * 3600..40 * 3600_i64, -3 * 365 * 86_400..3 * 365 * 86_400_i64],
         proven: bool, drill in 0..8_u8, fail in 0..8_u8, foreign in 0..10_u8, key in 0..1_000_000_u32,
     ) -> Entry {
@@ -74,7 +74,7 @@ fn zone() -> impl Strategy<Value = &'static str> {
     prop::sample::select(&ZONES[..])
 }
 
-/// Long after everything, so that nothing is young.
+/// Long after everything, so that no snapshot is young.
 fn late() -> Timestamp {
     at(4_000_000_000)
 }
@@ -92,7 +92,8 @@ fn kept<'a>(entries: &'a [Entry], verdicts: &[Verdict]) -> BTreeSet<&'a str> {
     keys_of(entries, verdicts, |verdict| matches!(verdict, Verdict::Keep(_)))
 }
 
-/// What each rule keeps, found by looking at every candidate for every period: periods are texts, as a clock shows them.
+/// Returns the snapshots of each rule, by a search over all candidates for every period: periods are texts, as a clock shows
+/// them.
 fn reference<'a>(entries: &'a [Entry], policy: &Policy, zone: &str) -> BTreeSet<&'a str> {
     let zone = time_zone(zone).unwrap();
     let all: Vec<(&Entry, &Candidate)> = entries.iter().filter_map(|e| Some((e, e.subject.as_ref().ok()?))).collect();
@@ -168,7 +169,7 @@ proptest! {
         prop_assert_eq!(by_key(&entries), by_key(&shuffled));
     }
 
-    /// Whatever part of what is dropped goes, nothing that was kept is dropped then.
+    /// Whatever part of the dropped snapshots is removed, no kept snapshot is dropped afterwards.
     #[test]
     fn a_second_run_drops_nothing_more(
         entries in entries(), policy in policy(), zone in zone(), gone in proptest::collection::vec(any::<bool>(), 60),
@@ -220,7 +221,7 @@ proptest! {
         }
     }
 
-    /// However long ago the last backup was.
+    /// However old the last backup is.
     #[test]
     fn nothing_ages_out(entries in entries(), policy in policy(), zone in zone(), later in 1..4_000_000_000_i64) {
         let zone = time_zone(zone).unwrap();

@@ -1,8 +1,8 @@
-//! When nothing may be removed at all, whatever the policy says: what is seen is not the whole, not the right store, or
-//! not plausible.
+//! Decides when nothing may be removed under any policy: the listing is incomplete, the store is not the expected one, or the
+//! data is implausible.
 //!
-//! Decides by the entries and by what the reader found out beside them. The order of the stops is the order of the doubt:
-//! the first one is told.
+//! This file decides by the entries and by the reader's findings. The order of the stops is the order of the doubt: the first
+//! stop is reported.
 
 use std::collections::HashMap;
 
@@ -10,78 +10,79 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::entry::{Candidate, Entry, Untouched};
 
-/// Clocks of one Kubernetes cluster differ by seconds, and signatures are refused where it is a quarter of an hour.
+/// Maximum difference of clocks. In one Kubernetes cluster clocks differ by seconds, and stores refuse signatures that are a
+/// quarter of an hour off.
 const MOST_AHEAD: SignedDuration = SignedDuration::from_mins(15);
 
-/// Of fewer keys a large part may go in a minute of usual work.
+/// With fewer keys, usual work can delete a large part within a minute.
 const MANY_KEYS: u64 = 1000;
 
-/// Whether a store is the expected one.
+/// Result of comparing a store's ID with the expected ID.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Mark {
-    /// It is, or none is expected.
+    /// The expected ID, or no ID is expected.
     #[default]
     Same,
-    /// It is another one, and which.
+    /// Another ID, with the message.
     Different(String),
-    /// The store does not say, and why.
+    /// The ID cannot be read, with the reason.
     Unreadable(String),
 }
 
-/// What was found out beside the entries.
+/// Findings beside the entries.
 #[derive(Clone, Debug, Default)]
 pub struct Sight<'a> {
-    /// Now.
+    /// The current time.
     pub now: Timestamp,
-    /// Whether the listing came to its end and named every folder once.
+    /// Whether the listing reached its end and named every folder once.
     pub complete: bool,
-    /// Whether it is the right store.
+    /// Whether the store has the expected ID.
     pub mark: Mark,
-    /// The due time before the last: backups that are older have stopped.
+    /// The due time before the last: if all backups are older, backups have stopped.
     pub newest_after: Option<Timestamp>,
-    /// Key of a snapshot whose loss of keys, or lower revision, is intended.
+    /// Key of a snapshot whose loss of keys, or lower revision, a user has accepted.
     pub accepted: Option<&'a str>,
 }
 
-/// Why nothing is removed.
+/// Reason for which nothing is removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The listing is incomplete, or names a folder twice.
     Listing,
     /// Another store.
     OtherStore(String),
-    /// Whether it is the right store is not known.
+    /// The store's ID is unknown.
     UnknownStore(String),
-    /// A manifest of a later version.
+    /// A later version wrote a manifest.
     LaterFormat(String),
-    /// A later snapshot with a lower revision, and the earlier one.
+    /// A later snapshot has a lower revision than an earlier one.
     RevisionFell {
-        /// The later one.
+        /// The later snapshot.
         later: String,
-        /// The earlier one, of a higher revision.
+        /// The earlier snapshot, with a higher revision.
         earlier: String,
     },
-    /// A snapshot that was taken in the future.
+    /// A snapshot has a time in the future.
     Ahead(String, Timestamp),
-    /// The newest is older than two due times.
+    /// The newest snapshot is older than two due times.
     Overdue(String, Timestamp),
-    /// A snapshot has far fewer keys than the one before.
+    /// A snapshot has far fewer keys than the snapshot before.
     Anomaly {
-        /// The later one.
+        /// The later snapshot.
         later: String,
         /// Its keys.
         keys: u64,
-        /// The one before.
+        /// The snapshot before.
         earlier: String,
-        /// The keys of the one before.
+        /// The keys of the snapshot before.
         before: u64,
     },
-    /// A verification failed, and no proven snapshot is left that none contradicts.
+    /// A verification failed, and no proven snapshot without a contradicting verification is left.
     NoneSound(String),
 }
 
 impl Stop {
-    /// A word for conditions.
+    /// Returns the reason for conditions.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Listing => "ListingIncomplete",
@@ -96,7 +97,7 @@ impl Stop {
         }
     }
 
-    /// The problem and the remedy.
+    /// Returns the problem and the remedy.
     pub fn message(&self) -> String {
         match self {
             Self::Listing => {
@@ -134,7 +135,7 @@ impl Stop {
     }
 }
 
-/// The first reason to remove nothing.
+/// Returns the first reason to remove nothing.
 pub fn find_stop(entries: &[Entry], sight: &Sight<'_>) -> Option<Stop> {
     match &sight.mark {
         Mark::Same => {}
@@ -169,8 +170,8 @@ pub fn find_stop(entries: &[Entry], sight: &Sight<'_>) -> Option<Stop> {
     find_loss(entries, sight.accepted)
 }
 
-/// The newest loss of keys from one snapshot to the next, if nobody accepts it: a backup after it does not make it good.
-/// Who is held or protected counts, so that holding the fuller one does not hide the loss.
+/// Returns the newest loss of keys between two snapshots, unless a user has accepted it: a later backup does not undo the loss.
+/// Held and protected snapshots count, so that a hold on the fuller snapshot does not hide the loss.
 fn find_loss(entries: &[Entry], accepted: Option<&str>) -> Option<Stop> {
     let counted = entries.iter().filter_map(|entry| {
         let is = entry.subject.as_ref().ok().or(entry.spared.as_ref())?;
@@ -179,7 +180,7 @@ fn find_loss(entries: &[Entry], accepted: Option<&str>) -> Option<Stop> {
     let mut newest_first: Vec<(&Entry, u64)> = counted.collect();
     newest_first.sort_unstable_by(|(a, _), (b, _)| (b.at, &b.key).cmp(&(a.at, &a.key)));
     let pairs = newest_first.windows(2).filter_map(|pair| pair.first().zip(pair.get(1)));
-    // By keys, never by bytes: a defragmentation shrinks bytes.
+    // By keys, not by bytes: a defragmentation shrinks bytes.
     let lost = |(keys, before): (u64, u64)| before >= MANY_KEYS && u128::from(keys) * 10 < u128::from(before) * 7;
     let ((later, keys), (earlier, before)) =
         pairs.into_iter().find(|((_, keys), (_, before))| lost((*keys, *before)))?;
@@ -191,8 +192,8 @@ fn find_loss(entries: &[Entry], accepted: Option<&str>) -> Option<Stop> {
     })
 }
 
-/// A snapshot whose save began after another one of the same etcd had ended, with a lower revision. From an accepted one on
-/// revisions count anew.
+/// Returns a snapshot with a lower revision whose save began after the end of an earlier save of the same etcd. Revisions
+/// before an accepted snapshot do not count.
 fn find_fall(oldest_first: &[(&Entry, &Candidate)], accepted: Option<&str>) -> Option<Stop> {
     let mut by_end: Vec<_> = oldest_first.iter().filter_map(|(entry, is)| Some((*entry, *is, is.revision?))).collect();
     by_end.sort_by_key(|(_, is, _)| is.ended);

@@ -181,7 +181,7 @@ fn every_doubt_stops() {
     let key = fallen[1].key.clone();
     assert_eq!(reason(&fallen, &Sight { accepted: Some(&key), ..sight() }), None);
     assert_eq!(reason(&fallen, &Sight { accepted: Some("another"), ..sight() }), Some("RevisionFell"));
-    // Saves that overlap may have opened their streams in either order, and another etcd counts for itself.
+    // Overlapping saves may have opened their streams in either order, and each etcd has its own revisions.
     fallen[1].at = at("2026-11-21T10:00:04Z");
     assert_eq!(reason(&fallen, &sight()), None);
     fallen[1] = entry(
@@ -196,7 +196,7 @@ fn every_doubt_stops() {
     let key = fewer[2].key.clone();
     assert_eq!(reason(&fewer, &Sight { accepted: Some(&key), ..sight() }), None);
     assert_eq!(reason(&fewer, &Sight { accepted: Some("another"), ..sight() }), Some("SnapshotAnomaly"));
-    // Later backups do not make it good, and neither does holding the fuller one.
+    // Neither later backups nor a hold on the fuller snapshot undo the loss.
     let last = with("2026-11-21T12:10:00Z", 31, 690);
     fewer.push(last.clone());
     assert_eq!(reason(&fewer, &sight()), Some("SnapshotAnomaly"));

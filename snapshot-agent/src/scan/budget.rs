@@ -1,10 +1,10 @@
-//! Memory: a meter that says no (I24), and an arena that only asks it for whole blocks.
+//! Memory: a meter with a limit (I24), and an arena that takes whole blocks from it.
 
-/// The budget is used up.
+/// The budget is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OverBudget;
 
-/// Counts bytes that are held against what may be.
+/// Counts the held bytes against a limit.
 #[derive(Debug)]
 pub(super) struct Meter {
     limit: usize,
@@ -31,16 +31,16 @@ impl Meter {
     }
 }
 
-/// A block is small beside any sensible budget, and large beside a summary.
+/// A block is small compared with any usual budget, and large compared with a summary.
 const BLOCK: usize = 64 << 10;
-/// Places are counted in words, so that 32 bits reach over 16 GiB of summaries.
+/// Places count words, so that 32 bits cover 16 GiB of summaries.
 const WORD: usize = 4;
 
-/// Where something lies in an [`Arena`].
+/// The place of an item in an [`Arena`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(pub(super) u32);
 
-/// Bytes that are added, read, and let go all at once. It grows by blocks: no doubling, no copy, no peak.
+/// Bytes that are added, read, and released together. It grows by blocks: no doubling, no copy, no peak.
 #[derive(Debug, Default)]
 pub(super) struct Arena {
     blocks: Vec<Vec<u8>>,
@@ -48,7 +48,7 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// Keeps a copy of the bytes, one part behind the other.
+    /// Stores a copy of the bytes, head before body.
     pub(super) fn put(&mut self, head: &[u8], body: &[u8], meter: &mut Meter) -> Result<Place, OverBudget> {
         let length =
             head.len().checked_add(body.len()).and_then(|length| length.checked_add(WORD)).ok_or(OverBudget)?;
@@ -62,7 +62,7 @@ impl Arena {
         let index = self.blocks.len() - 1;
         let block = self.blocks.last_mut().ok_or(OverBudget)?;
         block.resize(block.len().next_multiple_of(WORD), 0);
-        // A block that begins below BLOCK: larger ones hold one thing only, at their beginning.
+        // Only places below BLOCK: a larger block holds a single item, at its start.
         let place = index.checked_mul(BLOCK / WORD).and_then(|words| words.checked_add(block.len() / WORD));
         let place = place.and_then(|place| u32::try_from(place).ok()).ok_or(OverBudget)?;
         block.extend_from_slice(head);
@@ -70,14 +70,14 @@ impl Arena {
         Ok(Place(place))
     }
 
-    /// The bytes at a place and all after them in their block: what is put must know its own end.
+    /// Returns the bytes from a place to the end of its block: an item must know its own end.
     pub(super) fn get(&self, place: Place) -> &[u8] {
         let place = usize::try_from(place.0).unwrap_or(usize::MAX);
         let (index, word) = (place / (BLOCK / WORD), place % (BLOCK / WORD));
         self.blocks.get(index).and_then(|block| block.get(word * WORD..)).unwrap_or_default()
     }
 
-    /// Lets everything go.
+    /// Releases all items.
     pub(super) fn clear(&mut self, meter: &mut Meter) {
         meter.give(self.held);
         *self = Self::default();

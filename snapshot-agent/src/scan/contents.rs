@@ -1,6 +1,6 @@
-//! What etcd keeps beside the key space: who is in the cluster, up to where it has come, leases, alarms, users.
+//! etcd's data beside the key space: members, progress, leases, alarms, users.
 //!
-//! Values that etcd itself could not read are an error: a member would not start on them.
+//! A value that etcd itself could not read is an error: a member would not start on it.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::proof::{Alarm, Lease, MOST_NAMED, Member};
 use super::records::Rev;
 use super::wire;
 
-/// Facts of all buckets but `key`.
+/// Facts of all buckets except `key`.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     pub(super) scheduled: Option<i64>,
@@ -30,7 +30,7 @@ pub(super) struct Contents {
     pub(super) alarms: Vec<Alarm>,
 }
 
-/// Why an entry of a bucket is not taken.
+/// Reason for which an entry of a bucket is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     Wrong(&'static str),
@@ -43,14 +43,14 @@ impl From<OverBudget> for Refused {
     }
 }
 
-/// A member is some hundred bytes; URLs could make it longer, not that long.
+/// A member has some hundred bytes; long URLs make it larger, but not this large.
 const MAX_MEMBER: usize = 64 << 10;
-/// What is kept of a user's name, in bytes: who has longer ones is not told apart by them.
+/// Bytes kept of a user's name: longer names are not distinguished by the rest.
 const MAX_NAME: usize = 64;
 /// Versions are short.
 const MAX_VERSION: usize = 64;
 
-/// A member's value: JSON.
+/// A member's value in JSON.
 #[derive(Deserialize)]
 struct MemberJson {
     id: u64,
@@ -65,7 +65,7 @@ struct MemberJson {
 }
 
 impl Contents {
-    /// Takes an entry of a bucket that is not `key`. Buckets and keys that are not known are passed over.
+    /// Takes an entry of a bucket other than `key`. Ignores unknown buckets and keys.
     pub(super) fn add(&mut self, bucket: &[u8], key: &[u8], value: &[u8], meter: &mut Meter) -> Result<(), Refused> {
         match bucket {
             b"meta" => self.meta(key, value).map_err(Refused::Wrong)?,
@@ -127,7 +127,7 @@ impl Contents {
         Ok(())
     }
 
-    /// The file's compact revision: what a member that starts on it takes for its own.
+    /// Returns the file's compact revision, which a member takes for its own at its start.
     pub(super) fn compact_revision(&self) -> Option<i64> {
         self.scheduled.max(self.finished)
     }
@@ -138,7 +138,7 @@ fn version(value: &[u8]) -> Result<String, &'static str> {
     version.map(str::to_owned).ok_or("a version cannot be read")
 }
 
-/// Users and roles lie under their names.
+/// Checks that a user or a role is stored under its own name.
 fn named(key: &[u8], value: &[u8]) -> Result<(), &'static str> {
     let name = wire::name(value).map_err(|_| "a user or a role cannot be read")?;
     if name == key { Ok(()) } else { Err("a user or a role lies under another's name") }

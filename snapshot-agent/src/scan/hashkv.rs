@@ -1,4 +1,4 @@
-//! etcd's HashKV from the CRCs of its parts.
+//! Computes etcd's HashKV from the CRCs of its parts.
 //!
 //! The rule (etcd, `server/storage/mvcc/hash.go`, `unsafeHashByRev`, and `index.go`, `Keep`): CRC-32C over the name `key`
 //! and then key and value of every record in order, up to revision R. Of the records at or below the compact revision C
@@ -9,10 +9,10 @@ use super::budget::{Meter, Place};
 use super::records::{Mark, Records, Run};
 use super::wire::crc32c;
 
-/// CRC-32C of two byte strings, one behind the other, from their CRCs and the second one's length.
+/// Returns the CRC-32C of two concatenated byte strings, from their CRCs and the second length.
 ///
-/// A CRC is a polynomial over GF(2); what follows multiplies it by x to the number of its bits.
-/// (crc-fast can do it too, but squares matrices each time: 4 to 100 microseconds for what is 50 nanoseconds here.)
+/// A CRC is a polynomial over GF(2); each following bit multiplies it by x. (crc-fast can do this too, but squares matrices
+/// each time: 4 to 100 microseconds instead of 50 nanoseconds.)
 pub(super) fn crc32c_concat(first: u32, second: Run) -> u32 {
     let length = second.length;
     let [low, high, ..] = length.to_le_bytes();
@@ -34,7 +34,7 @@ pub(super) fn crc32c_concat(first: u32, second: Run) -> u32 {
     crc ^ second.crc
 }
 
-/// The polynomial, and 1: bits are mirrored, the highest is that of x to the 0.
+/// The polynomial, and 1: bits are mirrored, so the highest bit is x to the 0.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 const ONE: u32 = 1 << 31;
 
@@ -42,7 +42,7 @@ const fn times_x(a: u32) -> u32 {
     (a >> 1) ^ (POLYNOMIAL & (a & 1).wrapping_neg())
 }
 
-/// The products of a number with all of four bits.
+/// Products of a number with all values of four bits.
 const fn nibbles(a: u32) -> [u32; 16] {
     let b = times_x(a);
     let c = times_x(b);
@@ -51,22 +51,22 @@ const fn nibbles(a: u32) -> [u32; 16] {
     [0, d, c, cd, b, b ^ d, b ^ c, b ^ cd, a, a ^ d, a ^ c, a ^ cd, ab, ab ^ d, ab ^ c, ab ^ cd]
 }
 
-/// Four bits times x to the 4, where they fall out at the low end.
+/// Four bits times x to the 4, for the bits that leave at the low end.
 const REDUCED: [u32; 16] = nibbles(POLYNOMIAL);
 
-/// Four bits at a time, from the highest powers, which are the low bits.
+/// Multiplies four bits at a time, from the highest powers, which are the low bits.
 const fn multiply(a: u32, b: u32) -> u32 {
     let products = nibbles(b);
     let (mut product, mut shift) = (0_u32, 0);
     while shift < 32 {
-        // Masked, so that no index is too large.
+        // Masked, so that every index is in range.
         product = (product >> 4) ^ REDUCED[(product & 15) as usize] ^ products[(a >> shift & 15) as usize];
         shift += 4;
     }
     product
 }
 
-/// x to the bits of 1, 2, 4, 8, ... bytes.
+/// x to the number of bits of 1, 2, 4, 8, ... bytes.
 const DOUBLINGS: [u32; 64] = {
     let (mut powers, mut at) = ([0; 64], 0);
     let mut power = ONE >> 8;
@@ -78,7 +78,7 @@ const DOUBLINGS: [u32; 64] = {
     powers
 };
 
-/// x to the bits of 0, 1, 2, ... bytes; and of 0, 256, 512, ... bytes.
+/// x to the number of bits of 0, 1, 2, ... bytes; and of 0, 256, 512, ... bytes.
 const BYTES: [u32; 256] = powers(DOUBLINGS[0]);
 const PAGES: [u32; 256] = powers(DOUBLINGS[8]);
 
@@ -91,17 +91,17 @@ const fn powers(base: u32) -> [u32; 256] {
     powers
 }
 
-/// What all records together say.
+/// Result over all records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Folded {
-    /// Keys that exist, without the empty key of a revision bump.
+    /// Existing keys, without the empty key of a revision bump.
     pub(super) keys: u64,
     pub(super) hash: u32,
 }
 
-/// Folds the records of the leaves, which are in the tree's order. `None`: the budget is too small for it.
+/// Folds the records of the leaves, in the tree's order. `None`: the budget is too small.
 pub(super) fn fold(records: &Records, leaves: &[Place], count: u64, compact: i64, meter: &mut Meter) -> Option<Folded> {
-    // No user can write an empty key. A revision bump is an empty value, so its key is empty.
+    // Users cannot write an empty key. A revision bump is an empty value, so its key is empty.
     let bump = records.fingerprints.of(b"");
     let mut seen = Seen::new(count, meter)?;
     let mut kept = Vec::new();
@@ -115,7 +115,7 @@ pub(super) fn fold(records: &Records, leaves: &[Place], count: u64, compact: i64
         exists
     };
 
-    // Backwards: the first record of a key is its newest.
+    // Backwards: the first record of each key is its newest.
     let mut olds = Vec::new();
     for place in leaves.iter().rev() {
         let mut leaf = records.get(*place)?;
@@ -127,7 +127,7 @@ pub(super) fn fold(records: &Records, leaves: &[Place], count: u64, compact: i64
         }
     }
 
-    // Forwards: the CRCs of what counts.
+    // Forwards: the CRCs of the counted records.
     let nothing_exists = keys + bumps == 0;
     let mut hash = crc32c(b"key");
     for place in leaves {
@@ -152,10 +152,10 @@ pub(super) fn fold(records: &Records, leaves: &[Place], count: u64, compact: i64
     Some(Folded { keys, hash })
 }
 
-/// A stack of bits: what was pushed backwards is popped forwards.
+/// A stack of bits: bits pushed backwards are popped forwards.
 fn push_bit(bits: &mut Vec<u64>, bit: bool) {
     match bits.last_mut() {
-        // A one marks how far the word is filled.
+        // A leading one marks how far the word is filled.
         Some(word) if *word >> 63 == 0 => *word = *word << 1 | u64::from(bit),
         _ => bits.push(2 | u64::from(bit)),
     }
@@ -173,7 +173,7 @@ fn pop_bit(bits: &mut Vec<u64>) -> bool {
     bit
 }
 
-/// A set of fingerprints in ten bytes each: half of what a hash table that doubles would take.
+/// A set of fingerprints with ten bytes each: half of a hash table that doubles.
 struct Seen(Vec<u64>);
 
 impl Seen {
@@ -183,9 +183,9 @@ impl Seen {
         Some(Self(vec![0; slots]))
     }
 
-    /// Whether it was not there yet.
+    /// Adds a fingerprint, and returns whether it is new.
     fn is_first(&mut self, fingerprint: u64) -> bool {
-        // Flags are out of it, so this is never the 0 of an empty slot.
+        // Fingerprints have no flags, so this is never the 0 of an empty slot.
         let wanted = fingerprint | 1;
         let start = (u128::from(fingerprint) * self.0.len() as u128) >> 64;
         let (before, after) = self.0.split_at_mut(usize::try_from(start).unwrap_or(0));

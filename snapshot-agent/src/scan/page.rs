@@ -1,38 +1,38 @@
-//! bbolt's page formats. No I/O and no trust: everything is checked against the bytes at hand.
+//! bbolt's page formats. No I/O and no trust: every fact is checked against the given bytes.
 //!
-//! All numbers are little endian. A page is a header (id u64, flags u16, count u16, overflow u32), a table of elements of
-//! 16 bytes, and what they point to, one behind the other in the table's order: bbolt writes nothing else, so a gap or a
-//! step back is a defect. A page with an overflow of n goes on over the next n pages.
+//! All numbers are little endian. A page is a header (id u64, flags u16, count u16, overflow u32), a table of elements of 16
+//! bytes, and their data, contiguous in the table's order: bbolt writes nothing else, so a gap or a step back is a defect. A
+//! page with an overflow of n continues over the next n pages.
 
 /// Bytes of a page's header.
 pub(crate) const HEADER: usize = 16;
 pub(crate) const ELEMENT: usize = 16;
 
-/// Kinds of pages, as their flags.
+/// Kinds of pages, by their flags.
 pub(crate) const BRANCH: u16 = 0x01;
 pub(crate) const LEAF: u16 = 0x02;
 pub(crate) const META: u16 = 0x04;
 const FREELIST: u16 = 0x10;
 
-/// The flag of a leaf's element that is a bucket.
+/// The flag of a leaf's element that holds a bucket.
 pub(crate) const BUCKET: u32 = 0x01;
 
 /// bbolt's meta page: magic number and format version.
 pub(crate) const MAGIC: u32 = 0xED0C_DAED;
 pub(crate) const VERSION: u32 = 2;
-/// Header, and eight numbers of which the last is the checksum of those before.
+/// Header, and eight numbers of which the last is the checksum of the others.
 pub(crate) const META_BYTES: usize = HEADER + 64;
 const CHECKED: usize = 56;
 
-/// What bbolt writes for "the list of free pages is not stored"; etcd never stores it.
+/// bbolt's value for a list of free pages that is not stored; etcd never stores the list.
 pub(crate) const NOT_STORED: u64 = u64::MAX;
 
-/// Page sizes: bbolt looks for powers of two from 1 KiB to 16 MiB, where a page is that of the operating system.
+/// Smallest page size: bbolt tries powers of two from 1 KiB to 16 MiB; usually a page has the operating system's page size.
 pub(crate) const SMALLEST: usize = 1 << 10;
 /// The largest page size.
 pub(crate) const LARGEST: usize = 16 << 20;
 
-/// What is wrong with a page, to be read after its number.
+/// A defect of a page, as text that follows the page's number.
 pub(crate) type Defect = &'static str;
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -47,7 +47,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
 }
 
-/// What a page is.
+/// Kind of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Branch,
@@ -62,7 +62,7 @@ pub(crate) struct Header {
     pub(crate) id: u64,
     pub(crate) kind: Kind,
     pub(crate) count: usize,
-    /// Pages it takes: one and its overflow.
+    /// Number of pages: one and the overflow.
     pub(crate) span: u64,
 }
 
@@ -79,7 +79,7 @@ impl Header {
         Some(Self { id: u64_at(page, 0)?, kind, count: usize::from(u16_at(page, 10)?), span })
     }
 
-    /// Whether the elements of a branch or a leaf can be there at all: a cheap look at a page that may be none.
+    /// Whether the elements of a branch or a leaf can exist: a cheap check of a page that may be none.
     pub(crate) fn plausible(&self, page: &[u8], page_size: usize) -> bool {
         let position = match self.kind {
             Kind::Branch => HEADER,
@@ -96,24 +96,24 @@ impl Header {
     }
 }
 
-/// A valid meta page: where the tree begins.
+/// A valid meta page, which leads to the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Meta {
     pub(crate) page_size: usize,
     /// Root page of the root bucket.
     pub(crate) root: u64,
-    /// The root bucket's sequence number; etcd has no use for it.
+    /// The root bucket's sequence number; etcd does not use it.
     pub(crate) sequence: u64,
-    /// Where the list of free pages is stored, if it is.
+    /// Page of the list of free pages, if the list is stored.
     pub(crate) freelist: Option<u64>,
-    /// Pages in use are below this.
+    /// Number of pages: pages in use are below this.
     pub(crate) high_water: u64,
-    /// The transaction that wrote it.
+    /// The transaction that wrote the meta page.
     pub(crate) txid: u64,
 }
 
 impl Meta {
-    /// Reads the meta page 0 or 1.
+    /// Parses the meta page 0 or 1.
     fn parse(page: &[u8], id: u64) -> Option<Self> {
         let header = Header::parse(page)?;
         let body = page.get(HEADER..META_BYTES)?;
@@ -137,10 +137,11 @@ impl Meta {
         })
     }
 
-    /// The newer valid one of the two at a file's beginning. `None`: none is valid, or not enough of the file is there.
+    /// Returns the newer valid meta page of the two at a file's start. `None`: no meta page is valid, or the given bytes are
+    /// too few.
     ///
-    /// Where the second one is depends on the page size, which only a valid one tells: if the first is not, every size
-    /// is tried. When the beginning is shorter than two pages of the size found, more of it has to be brought.
+    /// The second page's offset depends on the page size, which only a valid meta page holds: if the first is invalid, every
+    /// size is tried. If fewer than two pages of that size are given, the caller must read more.
     pub(crate) fn choose(beginning: &[u8]) -> Option<Self> {
         let second = |size: usize| {
             let page = beginning.get(size..)?;
@@ -156,13 +157,13 @@ impl Meta {
         Some(second(first.page_size).filter(|second| second.txid > first.txid).unwrap_or(first))
     }
 
-    /// Bytes up to the high-water mark.
+    /// Returns the number of bytes up to the high-water mark.
     pub(crate) fn bytes(&self) -> u64 {
         self.high_water.saturating_mul(self.page_size as u64)
     }
 }
 
-/// FNV-1a of 64 bits.
+/// Returns the 64-bit FNV-1a hash.
 pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
@@ -173,12 +174,12 @@ pub(crate) struct Element<'a> {
     pub(crate) flags: u32,
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
-    /// Where key and value lie in the page, one behind the other.
+    /// Range of key and value in the page, contiguous.
     pub(crate) start: usize,
     pub(crate) end: usize,
 }
 
-/// The elements of a leaf in order, each checked as it comes; ends after the first defect.
+/// Returns the elements of a leaf in order, each checked; ends after the first defect.
 pub(crate) fn leaf(page: &[u8], count: usize) -> impl Iterator<Item = Result<Element<'_>, Defect>> {
     let mut table = Table::new(page, count);
     std::iter::from_fn(move || {
@@ -190,7 +191,7 @@ pub(crate) fn leaf(page: &[u8], count: usize) -> impl Iterator<Item = Result<Ele
     })
 }
 
-/// The keys and children of a branch in order, each checked as it comes; ends after the first defect.
+/// Returns the keys and children of a branch in order, each checked; ends after the first defect.
 pub(crate) fn branch(page: &[u8], count: usize) -> impl Iterator<Item = Result<(&[u8], u64), Defect>> {
     let mut table = Table::new(page, count);
     std::iter::from_fn(move || {
@@ -201,18 +202,18 @@ pub(crate) fn branch(page: &[u8], count: usize) -> impl Iterator<Item = Result<(
     })
 }
 
-/// Goes over a page's elements.
+/// Iterates over a page's elements.
 struct Table<'a> {
     page: &'a [u8],
-    /// The element that is next, and how many are left.
+    /// The next element, and the number of remaining elements.
     at: usize,
     left: usize,
-    /// Where its key has to be.
+    /// The required position of its key.
     key_at: usize,
     before: Option<&'a [u8]>,
 }
 
-/// An element, where its key begins, its key and its value.
+/// An element, the start of its key, its key and its value.
 type Entry<'a> = (&'a [u8], usize, &'a [u8], &'a [u8]);
 
 impl<'a> Table<'a> {
@@ -220,7 +221,7 @@ impl<'a> Table<'a> {
         Self { page, at: HEADER, left: count, key_at: HEADER + count * ELEMENT, before: None }
     }
 
-    /// The next entry; `sizes` finds position, key size and value size in an element.
+    /// Returns the next entry; `sizes` reads position, key size and value size from an element.
     fn next(&mut self, sizes: impl Fn(&[u8]) -> Option<(u32, u32, u32)>) -> Option<Result<Entry<'a>, Defect>> {
         self.left = self.left.checked_sub(1)?;
         let entry = self.entry(sizes);
@@ -253,8 +254,8 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Whether what the elements of a branch or a leaf point to takes all of its pages, as bbolt allocates them (older
-/// versions: one more, when it just fits). Otherwise an overflow could swallow free pages, and nothing would tell.
+/// Whether the elements of a branch or a leaf fill all of its pages, as bbolt allocates them (older versions: one page more for
+/// an exact fit). Otherwise an overflow could include free pages unnoticed.
 pub(crate) fn fills(page: &[u8], header: &Header) -> bool {
     if header.span == 1 {
         return true;
@@ -267,7 +268,7 @@ pub(crate) fn fills(page: &[u8], header: &Header) -> bool {
     last_page.zip(end).is_some_and(|(last_page, end)| end >= page.len() - last_page)
 }
 
-/// Where the elements of a leaf end, all of which are checked.
+/// Returns the end of a leaf's elements, after a check of all of them.
 pub(crate) fn leaf_end(page: &[u8], count: usize) -> Result<usize, Defect> {
     leaf(page, count).try_fold(HEADER, |_, element| Ok(element?.end))
 }
@@ -276,14 +277,14 @@ fn branch_end(page: &[u8], count: usize) -> Option<usize> {
     branch(page, count).try_fold(HEADER + count * ELEMENT, |end, element| Some(end + element.ok()?.0.len()))
 }
 
-/// A bucket's value in the root bucket: a root page, or 0 and the only page behind it.
+/// Returns a bucket's value in the root bucket: a root page, or 0 and the inline page after it.
 pub(crate) fn bucket(value: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64_at(value, 0)?, value.get(HEADER..)?))
 }
 
-/// Ids in a page of the list of free pages.
+/// Returns the IDs in a page of the list of free pages.
 pub(crate) fn freelist(page: &[u8], count: usize) -> Result<impl Iterator<Item = u64>, Defect> {
-    // A count that does not fit the header stands before the ids.
+    // A count that does not fit the header precedes the IDs.
     let (at, count) = match count {
         0xffff => (HEADER + 8, u64_at(page, HEADER).and_then(|count| usize::try_from(count).ok())),
         count => (HEADER, Some(count)),

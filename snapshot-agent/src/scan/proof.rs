@@ -1,24 +1,24 @@
-//! What a scan ends with: the facts of a sound database, or why it is none.
+//! Result of a scan: the facts of a sound database, or the reason of a failure.
 
-/// Users, learners and alarms of which more is told than their number.
+/// Number of users, learners and alarms with details beyond their count.
 pub const MOST_NAMED: usize = 8;
 
-/// A database whose structure is sound, and what is in it.
+/// A database with a sound structure, and its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proven {
-    /// The revision a member that starts on this database reports: that of the last record, or of the compaction when
-    /// that is newer; 1 when there is neither.
+    /// The revision that a member reports after a start on this database: that of the last record, or of the compaction if that
+    /// is newer; 1 without either.
     pub revision: i64,
-    /// The revision of the last record; `None`: there is none. It lies behind `revision` where a compaction has removed the
-    /// records that it came to, as etcd before 3.5.16 does with a tombstone (etcd pull request 18274).
+    /// The revision of the last record; `None`: no record exists. It is below `revision` if a compaction has removed the record
+    /// at its own revision, as etcd before 3.5.16 does with a tombstone (etcd pull request 18274).
     pub last_record: Option<i64>,
-    /// The revision below which history is gone, also when the compaction has only been scheduled. `None`: never.
+    /// Compact revision, also of a scheduled compaction: history below it is gone. `None`: never compacted.
     pub compact_revision: Option<i64>,
     /// Keys that exist at `revision`, without the record of a revision bump. `None`: the budget was too small to count.
     pub keys: Option<u64>,
     /// Records in the bucket `key`: every revision of every key, tombstones and revision bumps included.
     pub revisions: u64,
-    /// etcd's HashKV at `revision`, or why there is none.
+    /// etcd's HashKV at `revision`, or the reason for its absence.
     pub hash_kv: Result<HashKv, NoHashKv>,
     /// Raft index of the last applied entry.
     pub consistent_index: Option<u64>,
@@ -26,25 +26,25 @@ pub struct Proven {
     pub term: Option<u64>,
     /// Storage version; written by etcd 3.6 and later.
     pub storage_version: Option<String>,
-    /// Cluster version; absent before the first members have agreed on one. `etcdutl` keeps it in what it restores.
+    /// Cluster version; absent before the first members have agreed on a version. `etcdutl` keeps it in restored data.
     pub cluster_version: Option<String>,
     /// Members, by ID as etcd sorts them (hexadecimal).
     pub members: Vec<Member>,
     /// IDs of members that were removed.
     pub removed_members: Vec<u64>,
-    /// Whether authentication is on.
+    /// Whether authentication is enabled.
     pub auth_enabled: bool,
-    /// Users.
+    /// Number of users.
     pub users: u64,
-    /// Their names, the first [`MOST_NAMED`] as etcd sorts them, none longer than 64 bytes.
+    /// Names of the first [`MOST_NAMED`] users in etcd's order, each at most 64 bytes long.
     pub first_users: Vec<Vec<u8>>,
-    /// Roles.
+    /// Number of roles.
     pub roles: u64,
     /// Leases, by ID.
     pub leases: Vec<Lease>,
-    /// Alarms that are on.
+    /// Active alarms.
     pub alarms: Vec<Alarm>,
-    /// Bytes that were scanned.
+    /// Scanned bytes.
     pub bytes: u64,
     /// Pages up to the high-water mark, free ones included.
     pub pages: u64,
@@ -56,7 +56,7 @@ pub struct Proven {
 
 #[cfg(test)]
 impl Proven {
-    /// An empty database, for tests that are about one of its facts.
+    /// Returns an empty database, for tests of one of its facts.
     pub(crate) const fn of_nothing() -> Self {
         Self {
             revision: 1,
@@ -85,29 +85,29 @@ impl Proven {
     }
 }
 
-/// etcd's checksum of the key space, comparable with what a member answers for the same two revisions.
+/// etcd's checksum of the key space, comparable with a member's answer for the same two revisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashKv {
     /// The checksum.
     pub hash: u32,
-    /// The revision it was taken at.
+    /// The revision of the checksum.
     pub revision: i64,
-    /// The compact revision it was taken with; -1 when nothing was ever compacted, as etcd has it.
+    /// The compact revision of the checksum; -1 without a compaction, as in etcd.
     pub compact_revision: i64,
 }
 
-/// Why there is no HashKV in a sound database.
+/// Reason for which a sound database has no HashKV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoHashKv {
-    /// The compact revision that the scan was told is not the file's.
+    /// The compact revision in the scan's options is not the file's.
     #[error("compaction moved from {asked} to {found} before the snapshot")]
     Moved {
-        /// What the scan was told.
+        /// The compact revision in the options.
         asked: i64,
         /// The file's compact revision; -1 for none.
         found: i64,
     },
-    /// A compaction was scheduled and not finished: what it will delete is still partly there.
+    /// A compaction was scheduled and not finished: some records that it will delete still exist.
     #[error("the compaction at {scheduled} is half done (finished: {finished})")]
     Unfinished {
         /// The revision being compacted.
@@ -115,12 +115,12 @@ pub enum NoHashKv {
         /// The last finished compaction; -1 for none.
         finished: i64,
     },
-    /// Too many records for the memory budget.
+    /// The records exceed the memory budget.
     #[error("the records did not fit the memory budget")]
     OverBudget,
 }
 
-/// A member of the cluster, as the database has it.
+/// A member of the cluster, from the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Member ID.
@@ -131,7 +131,7 @@ pub struct Member {
     pub peer_urls: Vec<String>,
     /// Client URLs.
     pub client_urls: Vec<String>,
-    /// Whether it has no vote yet.
+    /// Whether the member is a learner.
     pub learner: bool,
 }
 
@@ -153,41 +153,40 @@ pub struct Alarm {
     pub kind: u64,
 }
 
-/// Why a database is not proven.
+/// Reason for which a database is not proven.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScanError {
-    /// Neither meta page is valid: no bbolt database, or one that was destroyed at its beginning.
+    /// Neither meta page is valid: no bbolt database, or its start was destroyed.
     #[error("{bytes} bytes without a valid meta page: not an etcd database, or its beginning is destroyed")]
     NoMeta {
-        /// Bytes that were seen.
+        /// Number of scanned bytes.
         bytes: u64,
     },
     /// The end is missing.
     #[error("the database was cut short: {bytes} bytes, its meta page speaks of {needed}")]
     Cut {
-        /// Bytes that were seen.
+        /// Number of scanned bytes.
         bytes: u64,
-        /// Bytes that the pages in use take.
+        /// Size of all pages up to the high-water mark.
         needed: u64,
     },
-    /// A page of the tree is not what it must be.
+    /// A page of the tree is invalid.
     #[error("page {page} {what}")]
     Page {
         /// Page ID.
         page: u64,
-        /// What is wrong, to be read after the page's number.
+        /// The defect, as text that follows the page's number.
         what: &'static str,
     },
-    /// A bucket's content is not what etcd writes.
+    /// A bucket's content differs from etcd's format.
     #[error("bucket {bucket}: {what}")]
     Bucket {
         /// The bucket's name.
         bucket: String,
-        /// What is wrong.
+        /// The defect.
         what: &'static str,
     },
-    /// The structure could not be held in the memory budget: nothing is known to be wrong. A reader with random access
-    /// needs less.
+    /// The structure exceeds the memory budget: no fault is known. A reader with random access needs less memory.
     #[error("the page summaries do not fit the memory budget of {budget} bytes")]
     OverBudget {
         /// The budget.

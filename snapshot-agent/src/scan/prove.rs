@@ -1,4 +1,4 @@
-//! From a tree to a proof: the same steps for a stream's summaries and for a file.
+//! Turns a tree into a proof: the same steps for a stream's summaries and for a file.
 
 use super::budget::{Meter, Place};
 use super::contents::{Contents, Refused};
@@ -9,15 +9,15 @@ use super::records::{Records, Revs, look_like_records};
 use super::summary::Source;
 use super::tree::{Bucket, Leaf, Tree};
 
-/// What etcd says for "never compacted".
+/// etcd's value for "never compacted".
 pub(crate) const NEVER: i64 = -1;
 
-/// What is known before the tree is walked.
+/// Facts that are known before the walk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Before {
     pub(super) meta: Meta,
     pub(super) bytes: u64,
-    /// The compact revision that the records were kept for, if the caller named one.
+    /// The compact revision for which the records were kept, if the caller gave one.
     pub(super) compact: Option<i64>,
 }
 
@@ -27,7 +27,7 @@ struct Keys {
     leaves: Vec<Place>,
     revisions: u64,
     newest: Option<i64>,
-    /// Some leaf's records did not fit the budget.
+    /// Whether a leaf's records exceeded the budget.
     left_out: bool,
 }
 
@@ -42,7 +42,7 @@ impl Keys {
     }
 }
 
-/// Walks the tree, checks it, and says what is in it.
+/// Walks and checks the tree, and returns the database's facts.
 pub(super) fn prove(
     source: &mut impl Source,
     before: Before,
@@ -84,7 +84,7 @@ pub(super) fn prove(
     Ok(verdict(before, &tree, &records, &keys.ok_or_else(no_keys)?, contents, compact, meter))
 }
 
-/// Whether all pages that the meta page speaks of are there.
+/// Checks that all pages up to the high-water mark exist.
 pub(super) fn whole(meta: &Meta, bytes: u64) -> Result<(), ScanError> {
     let needed = meta.bytes();
     if bytes < needed || !bytes.is_multiple_of(meta.page_size as u64) {
@@ -93,21 +93,21 @@ pub(super) fn whole(meta: &Meta, bytes: u64) -> Result<(), ScanError> {
     Ok(())
 }
 
-/// Shows the entries of a leaf of a bucket other than `key`.
+/// Passes the entries of a leaf to `take`, for a bucket other than `key`.
 pub(super) fn entries(
     leaf: Leaf<'_>,
     bucket: &Bucket,
     mut take: impl FnMut(&[u8], &[u8]) -> Result<(), Refused>,
     over: &ScanError,
 ) -> Result<(), ScanError> {
-    // From a file, and within a parent, such a page comes with its bytes: the verdict must be the same.
+    // In a file, and inline in a parent, such a page has its bytes: the verdict must be the same.
     let (id, count, page) = match leaf {
         Leaf::Raw { id, count, page } if !look_like_records(page, count) => (id, count, page),
         _ => return Err(bucket.error("it has a page that looks like one of the bucket `key`")),
     };
     for element in page::leaf(page, count) {
         let element = element.map_err(|what| ScanError::Page { page: id, what })?;
-        // etcd has no buckets in buckets.
+        // etcd has no nested buckets.
         if element.flags != 0 {
             return Err(bucket.error("it has a bucket within"));
         }
@@ -131,7 +131,7 @@ fn verdict(
     let Before { meta, bytes, .. } = before;
     let compact_revision = contents.compact_revision();
     let compact = compact_revision.unwrap_or(NEVER);
-    // As a member finds its own when it starts.
+    // As a member determines its revision at its start.
     let revision = keys.newest.unwrap_or(1).max(compact).max(1);
     let folded = (!keys.left_out).then(|| fold(records, &keys.leaves, keys.revisions, compact, meter)).flatten();
     let comparable = match asked {

@@ -1,7 +1,7 @@
-//! Random access to a database that lies in a file: the same proof as the stream's, HashKV at any revision, the records.
+//! Reads a database in a file with random access: the same proof as for a stream, HashKV at any revision, the records.
 //!
-//! It holds one page at a time, and summaries only of what is in the tree: what a stream's budget could not hold may fit
-//! here. HashKV is computed here a second way, in two passes and without putting CRCs together.
+//! The reader holds one page at a time, and summaries only of pages in the tree, so a database that exceeds a stream's budget
+//! may fit here. It computes HashKV a second way, in two passes and without combining CRCs.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,9 +18,9 @@ use super::summary::{Source, Summary, branch};
 use super::tree::{Leaf, Tree};
 use super::wire::KeyValue;
 
-/// Bytes that can be read anywhere.
+/// Bytes with random access.
 pub trait ReadAt {
-    /// Fills the buffer from there, or fails.
+    /// Fills the buffer from this offset, or fails.
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()>;
 }
 
@@ -49,7 +49,7 @@ impl<R: ReadAt + ?Sized> ReadAt for &R {
 pub struct Record<'a> {
     /// The revision.
     pub main: i64,
-    /// Its place among the changes of one transaction.
+    /// Index among the changes of one transaction.
     pub sub: i64,
     /// Whether the key was deleted at this revision.
     pub tombstone: bool,
@@ -57,15 +57,15 @@ pub struct Record<'a> {
     pub key: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// The revision at which the key came to be.
+    /// The revision at which the key was created.
     pub create_revision: i64,
-    /// How often the key was written since.
+    /// Number of writes to the key since.
     pub version: i64,
-    /// The lease it hangs on; 0 for none.
+    /// Lease ID; 0: none.
     pub lease: i64,
 }
 
-/// Whose names are asked for.
+/// Kind of the requested names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
     /// Users.
@@ -82,7 +82,7 @@ pub struct Reader<R> {
     budget: usize,
 }
 
-/// Is shown a record: its revision, its bytes as key and value, and what the value holds.
+/// Receives a record: its revision, its bytes as key and value, and the decoded value.
 type Show<'s> = &'s mut dyn FnMut(Rev, &[u8], &[u8], KeyValue<'_>);
 
 /// The pages of a file.
@@ -96,7 +96,7 @@ struct Pages<R> {
 }
 
 impl<R: ReadAt> Reader<R> {
-    /// Opens a database of so many bytes (without etcd's trailer), to be read within a memory budget.
+    /// Opens a database of this size (without etcd's trailer), with a memory budget.
     pub fn open(file: R, bytes: u64, budget_bytes: usize) -> Result<Self, ScanError> {
         let meta = Meta::read(&file, bytes)?;
         whole(&meta, bytes)?;
@@ -104,13 +104,13 @@ impl<R: ReadAt> Reader<R> {
         Ok(Self { pages, bytes, budget: budget_bytes })
     }
 
-    /// Bytes up to the high-water mark: what etcd calls the size of its database. The file may be longer.
+    /// Returns the size up to the high-water mark, which etcd calls the size of its database. The file may be longer.
     pub fn used_bytes(&self) -> u64 {
         self.pages.meta.bytes()
     }
 
-    /// Checks the whole tree and says what is in it, as [`super::Scan`] does. The compact revision is the file's own,
-    /// unless one is given for HashKV to be compared with.
+    /// Checks the whole tree and returns its facts, as [`super::Scan`] does. The compact revision is the file's own, unless the
+    /// caller gives the one of a HashKV to compare with.
     pub fn prove(&mut self, compact_revision: Option<i64>) -> Result<Proven, ScanError> {
         let compact = match compact_revision {
             Some(compact) => compact,
@@ -121,7 +121,7 @@ impl<R: ReadAt> Reader<R> {
         prove(&mut self.pages, before, records, &mut Meter::new(self.budget))
     }
 
-    /// The file's compact revision, scheduled or finished; -1 for none.
+    /// Returns the file's compact revision, scheduled or finished; -1 for none.
     pub fn compact_revision(&mut self) -> Result<i64, ScanError> {
         let mut contents = Contents::default();
         let over = ScanError::OverBudget { budget: self.budget };
@@ -131,9 +131,9 @@ impl<R: ReadAt> Reader<R> {
         Ok(contents.compact_revision().unwrap_or(NEVER))
     }
 
-    /// etcd's HashKV at a revision, taken with a compact revision, as far as the records for it are still there: the
-    /// revision must not be below the file's compact revision. Also where a compaction is half done: what is yet to be
-    /// deleted does not count, as long as any key exists.
+    /// Returns etcd's HashKV at a revision and a compact revision, if its records still exist: the revision must not be below
+    /// the file's compact revision. Also works during an unfinished compaction: records that it will delete do not count, as
+    /// long as any key exists.
     pub fn hash_kv(&mut self, revision: i64, compact_revision: i64) -> Result<HashKv, ScanError> {
         let newest = self.newest(revision)?;
         let nothing_exists = newest.values().all(|rev| rev.tombstone);
@@ -156,13 +156,13 @@ impl<R: ReadAt> Reader<R> {
         Ok(HashKv { hash, revision, compact_revision })
     }
 
-    /// Shows every record, by revision.
+    /// Passes every record to `show`, by revision.
     pub fn records(&mut self, mut show: impl FnMut(Record<'_>)) -> Result<(), ScanError> {
         self.each(&mut |rev, _, _, kv| show(record(rev, kv)))
     }
 
-    /// Shows the keys that exist at a revision, each with its newest record there, by revision; without the record of a
-    /// revision bump.
+    /// Passes the keys that exist at a revision to `show`, each with its newest record there, by revision; without the record
+    /// of a revision bump.
     pub fn live(&mut self, revision: i64, mut show: impl FnMut(Record<'_>)) -> Result<(), ScanError> {
         let newest = self.newest(revision)?;
         let fingerprints = self.pages.fingerprints.clone();
@@ -173,7 +173,7 @@ impl<R: ReadAt> Reader<R> {
         })
     }
 
-    /// Names of users or roles, and nothing else of them.
+    /// Returns the names of users or roles, and none of their other data.
     pub fn names(&mut self, whose: Names) -> Result<Vec<Vec<u8>>, ScanError> {
         let bucket: &[u8] = match whose {
             Names::Users => b"authUsers",
@@ -192,7 +192,7 @@ impl<R: ReadAt> Reader<R> {
         Ok(names)
     }
 
-    /// Each key's newest record up to a revision.
+    /// Returns each key's newest record up to a revision.
     fn newest(&mut self, revision: i64) -> Result<HashMap<u64, Rev>, ScanError> {
         let budget = self.budget;
         let fingerprints = self.pages.fingerprints.clone();
@@ -200,14 +200,14 @@ impl<R: ReadAt> Reader<R> {
         self.each(&mut |rev, _, _, kv| {
             if rev.main <= revision && !over {
                 newest.insert(fingerprints.of(kv.key), rev);
-                // An entry and its control byte; while the table doubles, half of it is there twice.
+                // An entry and its control byte; while the table doubles, the old half exists too.
                 over = newest.capacity() > budget / (size_of::<(u64, Rev)>() + 1) / 3 * 2;
             }
         })?;
         if over { Err(ScanError::OverBudget { budget }) } else { Ok(newest) }
     }
 
-    /// Shows every record.
+    /// Passes every record to `show`.
     fn each(&mut self, show: Show<'_>) -> Result<(), ScanError> {
         self.walk(b"key", &mut |bucket, leaf| {
             let Leaf::Raw { id, count, page } = leaf else {
@@ -224,7 +224,7 @@ impl<R: ReadAt> Reader<R> {
         })
     }
 
-    /// Shows the leaves of one bucket.
+    /// Passes the leaves of one bucket to `visit`.
     fn walk(
         &mut self,
         name: &[u8],
@@ -243,10 +243,10 @@ impl<R: ReadAt> Reader<R> {
 }
 
 impl Meta {
-    /// Where the tree of a database of so many bytes begins.
+    /// Returns the meta page of a database of this size.
     pub(crate) fn read(file: &impl ReadAt, bytes: u64) -> Result<Self, ScanError> {
         let mut beginning = Vec::new();
-        // Most pages are of 4 KiB.
+        // Most databases have pages of 4 KiB.
         let meta = [16 << 10, LARGEST + META_BYTES].into_iter().find_map(|length| {
             let length = usize::try_from(bytes).map_or(length, |bytes| length.min(bytes));
             beginning.resize(length, 0);
@@ -255,8 +255,7 @@ impl Meta {
         meta.transpose().map_err(|error| io_error(&error))?.ok_or(ScanError::NoMeta { bytes })
     }
 
-    /// Brings a page of one of these kinds, with all that belongs to it, into a buffer. `None`: that is more than `most`
-    /// bytes.
+    /// Reads a page of one of these kinds with its overflow into a buffer. `None`: that exceeds `most` bytes.
     pub(crate) fn page(
         &self,
         file: &impl ReadAt,
@@ -297,7 +296,7 @@ fn io_error(error: &io::Error) -> ScanError {
 }
 
 impl<R: ReadAt> Pages<R> {
-    /// Brings a page with all that belongs to it into the buffer.
+    /// Reads a page with its overflow into the buffer.
     fn read(&mut self, id: u64, kinds: &[Kind]) -> Result<Header, ScanError> {
         let header = self.meta.page(&self.file, id, kinds, self.budget / 2, &mut self.page)?;
         header.ok_or(ScanError::OverBudget { budget: self.budget })

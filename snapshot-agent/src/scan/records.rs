@@ -1,10 +1,11 @@
-//! Records of the bucket `key`: what is kept of each leaf until HashKV and the key count can be worked out.
+//! Records of the bucket `key`: the part of each leaf that is kept for HashKV and the key count.
 //!
-//! A record is one revision of one key. HashKV covers all records above the compact revision C, so those of a leaf are
-//! one run with one CRC. At or below C it covers only what compaction would keep, which is known when the last page has
-//! been seen: those records are kept one by one, and as a run too, since most often all of a leaf count. Where C is not
-//! known, all records are taken for old ones: that costs 7 bytes more for each that is not. A key is kept as a fingerprint of 62 bits, seeded anew in each process,
-//! so that nobody can make two keys look the same; should two ever do, HashKV differs and the snapshot is refused.
+//! A record is one revision of one key. HashKV covers all records above the compact revision C, so those of a leaf are one run
+//! with one CRC. At or below C HashKV covers only records that a compaction would keep, which are known only after the last
+//! page: these are kept one by one, and as a run too, because usually all of a leaf count. If C is unknown, all records are
+//! treated as old: that costs 7 more bytes for each record above C. A key is kept as a fingerprint of 62 bits with a seed per
+//! process, so that an attacker cannot construct a collision; after an accidental collision HashKV differs and the snapshot is
+//! refused.
 
 use std::hash::{BuildHasher as _, DefaultHasher, RandomState};
 
@@ -36,7 +37,7 @@ impl Rev {
         (main >= 0 && sub >= 0).then_some(Self { main, sub, tombstone })
     }
 
-    /// The key's bytes as bbolt has them.
+    /// Returns the key's bytes in bbolt.
     pub(super) fn key(self) -> RevKey {
         let mut bytes = [0; Self::LENGTH + 1];
         let (main, rest) = bytes.split_at_mut(8);
@@ -52,7 +53,7 @@ impl Rev {
     }
 }
 
-/// A revision as a key.
+/// A revision in its form as a key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RevKey {
     bytes: [u8; Rev::LENGTH + 1],
@@ -65,17 +66,17 @@ impl RevKey {
     }
 }
 
-/// Makes fingerprints of keys; clones make the same.
+/// Computes fingerprints of keys; clones compute the same.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fingerprints(RandomState);
 
 impl Fingerprints {
-    /// 62 bits; the low two are free for flags.
+    /// Returns 62 bits; the low two are free for flags.
     pub(super) fn of(&self, key: &[u8]) -> u64 {
         self.0.hash_one(key) & !FLAGS
     }
 
-    /// A fingerprint of a list that grows.
+    /// Returns the fingerprint of a growing list.
     pub(super) fn list(&self) -> DefaultHasher {
         self.0.build_hasher()
     }
@@ -84,7 +85,7 @@ impl Fingerprints {
 const TOMBSTONE: u64 = 1;
 const FLAGS: u64 = 3;
 
-/// A record at or below the compact revision, or maybe so.
+/// A record that is or may be at or below the compact revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Old {
     pub(super) main: i64,
@@ -92,7 +93,7 @@ pub(super) struct Old {
     pub(super) run: Run,
 }
 
-/// Whose record it is, and of what kind.
+/// Fingerprint of a record's key, and whether the record is a tombstone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark(u64);
 
@@ -106,33 +107,33 @@ impl Mark {
     }
 }
 
-/// What a leaf of records came to.
+/// Result for a leaf of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Revs {
     pub(super) count: u64,
     pub(super) first: Rev,
     pub(super) last: Rev,
-    /// Where its records are kept; `None`: they did not fit the budget.
+    /// Place of the leaf's records; `None`: they exceeded the budget.
     pub(super) place: Option<Place>,
 }
 
-/// A record's main revision from which on it may well be a user's name of 17 letters, as `platform_operator` is. Letters
-/// make a number above this, 10^18.
+/// From this main revision on a key may well be a user's name of 17 letters, such as `platform_operator`: letters give a number
+/// above 10^18.
 const HARDLY_A_REVISION: i64 = 1 << 60;
 
-/// Whether a leaf begins as one of the bucket `key` does: a cheap look.
+/// Whether a leaf starts like a leaf of the bucket `key`: a cheap check.
 pub(super) fn begins_like_records(page: &[u8], count: usize) -> bool {
     let first = records(page, count).next();
     first.is_some_and(|first| first.is_ok_and(|(_, rev, _)| rev.main < HARDLY_A_REVISION))
 }
 
-/// Whether a leaf is one of the bucket `key`, by its looks. No other bucket may have such a leaf: of a stream its bytes
-/// are not kept, and a bucket that leads to a freed page of records has lost its content.
+/// Whether a leaf looks like a leaf of the bucket `key`. No other bucket may have such a leaf: a stream does not keep its
+/// bytes, and a bucket that leads to a freed page of records has lost its content.
 pub(super) fn look_like_records(page: &[u8], count: usize) -> bool {
     begins_like_records(page, count) && records(page, count).all(|record| record.is_ok())
 }
 
-/// The records of a leaf in order, each checked as it comes; ends after the first defect of the page.
+/// Returns the records of a leaf in order, each checked; ends after the page's first defect.
 fn records(page: &[u8], count: usize) -> impl Iterator<Item = Result<(Element<'_>, Rev, KeyValue<'_>), Defect>> {
     let mut before = None;
     page::leaf(page, count).map(move |element| {
@@ -141,7 +142,7 @@ fn records(page: &[u8], count: usize) -> impl Iterator<Item = Result<(Element<'_
         if element.flags != 0 {
             return Err("has a bucket among the records");
         }
-        // In bytes a tombstone follows its revision; etcd never writes both.
+        // In byte order a tombstone follows its revision; etcd never writes both.
         if before.replace((rev.main, rev.sub)).is_some_and(|before| before >= (rev.main, rev.sub)) {
             return Err("has two records of one revision");
         }
@@ -150,7 +151,7 @@ fn records(page: &[u8], count: usize) -> impl Iterator<Item = Result<(Element<'_
     })
 }
 
-/// The records of all leaves that were seen, also of those that turn out to be free pages.
+/// The records of all leaves, also of those that turn out to be free pages.
 #[derive(Debug)]
 pub(super) struct Records {
     compact: i64,
@@ -162,19 +163,19 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// Records at or below `compact` are kept one by one; without it, all are.
+    /// Keeps records at or below `compact` one by one; without it, all records.
     pub(super) fn new(compact: Option<i64>, fingerprints: Fingerprints) -> Self {
         let compact = compact.unwrap_or(i64::MAX);
         let [head, olds, news] = [const { Vec::new() }; 3];
         Self { compact, fingerprints, arena: Some(Arena::default()), head, olds, news }
     }
 
-    /// Lets all records go and takes no more; `false`: that was so already.
+    /// Releases all records and takes no more; `false`: they were released before.
     pub(super) fn give_up(&mut self, meter: &mut Meter) -> bool {
         self.arena.take().map(|mut arena| arena.clear(meter)).is_some()
     }
 
-    /// Reads a leaf of records; it has at least one.
+    /// Reads a leaf with at least one record.
     pub(super) fn add(&mut self, page: &[u8], count: usize, meter: &mut Meter) -> Result<Revs, Defect> {
         let (mut olds, mut news) = (0_u64, 0_u64);
         let (mut old_run, mut run) = (None, None);
@@ -206,7 +207,7 @@ impl Records {
         Ok(Revs { count: olds + news, first, last, place })
     }
 
-    /// Keeps what `add` has collected. One way out of the budget is to do without: then there is no HashKV.
+    /// Stores the records of `add`. If the budget is exceeded, the scan can continue without HashKV.
     fn keep(
         &mut self,
         olds: u64,
@@ -231,7 +232,7 @@ impl Records {
         place.ok()
     }
 
-    /// The records at a place. `None`: they were let go.
+    /// Returns the records at a place. `None`: they were released.
     pub(super) fn get(&self, place: Place) -> Option<Kept<'_>> {
         let mut bytes = self.arena.as_ref()?.get(place);
         let (olds, news) = (varint(&mut bytes)?, varint(&mut bytes)?);
@@ -247,28 +248,28 @@ impl Records {
     }
 }
 
-/// Records that follow each other: the CRC of their bytes, and how many bytes.
+/// Consecutive records: the CRC and the length of their bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) length: u64,
     pub(super) crc: u32,
 }
 
-/// The records of one leaf: first the old ones, in order, then those above the compact revision.
+/// The records of one leaf: first the old records, in order, then those above the compact revision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kept<'a> {
     bytes: &'a [u8],
     olds: u64,
     news: u64,
-    /// Main revision of the last old record that was taken.
+    /// Main revision of the last taken old record.
     main: i64,
-    /// All old records together, and all above the compact revision; of length 0 if there is none.
+    /// The runs of all old records and of all newer records; of length 0 without records.
     pub(super) old_run: Run,
     pub(super) new_run: Run,
 }
 
 impl<'a> Kept<'a> {
-    /// Takes the old records, in order; `None` at their end.
+    /// Returns the next old record; `None` at the end.
     pub(super) fn old(&mut self) -> Option<Old> {
         self.olds = self.olds.checked_sub(1)?;
         let mark = Mark(u64::from_le_bytes(*take(&mut self.bytes, 8)?.first_chunk()?));
@@ -278,7 +279,7 @@ impl<'a> Kept<'a> {
         Some(Old { main: self.main, mark, run: Run { length, crc } })
     }
 
-    /// The records above the compact revision, in order. After the old ones.
+    /// Returns the records above the compact revision, in order. Call it after the old records.
     pub(super) fn news(self) -> impl DoubleEndedIterator<Item = Mark> + use<'a> {
         let marks = self.news.checked_mul(8).and_then(|length| take(&mut { self.bytes }, length));
         marks.unwrap_or_default().as_chunks::<8>().0.iter().map(|mark| Mark(u64::from_le_bytes(*mark)))

@@ -1,9 +1,9 @@
-//! The scan of a whole snapshot: etcd's sha256 at its end is no page.
+//! Scans a whole snapshot, without etcd's sha256 at its end.
 
 use super::{Options, Proven, Scan, ScanError};
 use crate::format::trailer::KeepBack;
 
-/// One pass over the bytes of a snapshot, trailer and all. What the trailer says is for others to compare.
+/// One pass over the bytes of a snapshot with its trailer. The caller compares the trailer.
 #[derive(Debug)]
 pub(crate) struct SnapshotScan {
     scan: Scan,
@@ -11,7 +11,7 @@ pub(crate) struct SnapshotScan {
 }
 
 impl SnapshotScan {
-    /// Begins.
+    /// Returns a new scan.
     pub(crate) fn new(options: Options) -> Self {
         Self { scan: Scan::new(options), trailer: KeepBack::default() }
     }
@@ -22,7 +22,7 @@ impl SnapshotScan {
         trailer.pass(bytes, |settled| scan.push(settled));
     }
 
-    /// The verdict, once the last byte is in.
+    /// Returns the verdict after the last byte.
     pub(crate) fn finish(self) -> Result<Proven, ScanError> {
         self.scan.finish()
     }

@@ -1,6 +1,6 @@
-//! The scan of a stream: cuts it into pages, and sums up each one that may be part of the tree.
+//! Scans a stream: splits it into pages, and summarizes each page that may belong to the tree.
 //!
-//! Bytes are only copied when a page, or a row of pages that belong together, does not lie whole in one piece.
+//! The scan copies bytes only if a page, or a run of overflow pages, is not contiguous in one piece.
 
 use super::budget::{Meter, OverBudget};
 use super::page::{Header, Kind, LARGEST, META_BYTES, Meta};
@@ -9,25 +9,25 @@ use super::prove::{Before, prove};
 use super::records::{Fingerprints, Records};
 use super::summary::{Seen, Summaries};
 
-/// What a scan is told beforehand.
+/// Options of a scan.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The compact revision that the member gave before the stream began (-1: nothing was ever compacted). HashKV comes
-    /// out only if it is still the file's. `None`: it was not asked; then HashKV comes out in any case, but records above
-    /// the compact revision take twice the memory.
+    /// The compact revision that the member reported before the stream (-1: never compacted). The scan computes HashKV only if
+    /// this is still the file's. `None`: unknown; HashKV is then computed in any case, but records above the compact revision
+    /// take twice the memory.
     pub compact_revision: Option<i64>,
-    /// Bytes of memory that may be held, apart from what does not depend on the database.
+    /// Memory budget in bytes, without the parts that do not depend on the database.
     pub budget_bytes: usize,
 }
 
-/// Rows of pages that may begin before others have ended. Old headers of freed pages do overlap, a few at a time.
+/// Maximum number of overlapping page runs. Old headers of freed pages do overlap, a few at a time.
 const MAX_OPEN: usize = 64;
 
-/// Room for rows of pages that is kept from one to the next: etcd's usual largest value, twice.
+/// Buffer that is kept between page runs: twice etcd's usual largest value.
 const KEPT_ROOM: usize = 3 << 20;
 
-/// How often a byte may be read on average as part of overlapping rows. A value can be made to look like hundreds of rows
-/// within each other, and each is read whole.
+/// Average number of times that a byte may be read as part of overlapping runs. A crafted value can look like hundreds of
+/// nested runs, and each is read completely.
 const MAX_READS: u64 = 16;
 
 /// One pass over the bytes of a database, without etcd's trailer.
@@ -40,19 +40,19 @@ pub struct Scan {
 
 #[derive(Debug)]
 enum State {
-    /// The meta pages are not yet there.
+    /// The meta pages are not complete yet.
     Beginning(Vec<u8>),
     Pages(Box<Pages>),
     Failed(ScanError),
 }
 
 impl Scan {
-    /// Begins.
+    /// Returns a new scan.
     pub fn new(options: Options) -> Self {
         Self { options, bytes: 0, state: State::Beginning(Vec::new()) }
     }
 
-    /// Takes the next bytes; any cutting into pieces gives the same result. What is wrong with them is said at the end.
+    /// Takes the next bytes; the pieces' sizes do not matter. `finish` reports defects.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes = self.bytes.saturating_add(bytes.len() as u64);
         let result = match &mut self.state {
@@ -61,7 +61,7 @@ impl Scan {
             State::Beginning(held) => {
                 held.extend_from_slice(bytes);
                 let Some(meta) = Meta::choose(held) else {
-                    // bbolt would look no further, either.
+                    // bbolt would not search further either.
                     if held.len() > LARGEST + META_BYTES {
                         self.state = State::Failed(ScanError::NoMeta { bytes: self.bytes });
                     }
@@ -79,7 +79,7 @@ impl Scan {
         }
     }
 
-    /// Whether it has failed already, so that nothing more need be pushed.
+    /// Returns the error of a failed scan, which needs no further bytes.
     pub fn failed(&self) -> Option<&ScanError> {
         match &self.state {
             State::Failed(error) => Some(error),
@@ -87,7 +87,7 @@ impl Scan {
         }
     }
 
-    /// The verdict, once the last byte is in.
+    /// Returns the verdict after the last byte.
     pub fn finish(self) -> Result<Proven, ScanError> {
         match self.state {
             State::Failed(error) => Err(error),
@@ -103,7 +103,7 @@ impl Scan {
     }
 }
 
-/// The pages, as they come.
+/// The pages of the stream.
 #[derive(Debug)]
 struct Pages {
     meta: Meta,
@@ -113,14 +113,13 @@ struct Pages {
     /// Bytes from the page `base` on that are still needed.
     held: Vec<u8>,
     base: u64,
-    /// The next page whose header is to be looked at.
+    /// The next page whose header to check.
     next: u64,
-    /// Rows of pages whose end has not come.
+    /// Page runs whose end has not arrived.
     open: Vec<Header>,
-    /// Where the rows end that the page last looked at could be part of: unlike `open` independent of how the bytes were
-    /// cut into pieces.
+    /// Ends of the runs that may include the current page: unlike `open` independent of the pieces' sizes.
     ends: Vec<u64>,
-    /// Bytes of rows of pages that were read, or will be.
+    /// Bytes of page runs that were read or will be read.
     read: u64,
 }
 
@@ -133,7 +132,7 @@ impl Pages {
             records: Records::new(options.compact_revision, Fingerprints::default()),
             held: Vec::new(),
             base: 0,
-            // The meta pages are done with.
+            // The meta pages are parsed already.
             next: 2,
             open: Vec::new(),
             ends: Vec::new(),
@@ -147,7 +146,7 @@ impl Pages {
                 let rest = self.look(bytes)?;
                 return self.hold(rest);
             }
-            // No more than what completes all that is open: then the rest need not be copied.
+            // Only the bytes that complete the open runs, so that the rest need not be copied.
             let end = self.open.iter().map(|open| open.id + open.span).fold(self.next.max(self.base) + 1, u64::max);
             let wanted = usize::try_from(end - self.base).ok().and_then(|pages| pages.checked_mul(self.meta.page_size));
             let missing = wanted.ok_or(OverBudget)?.saturating_sub(self.held.len()).min(bytes.len());
@@ -160,7 +159,7 @@ impl Pages {
                 let needed = self.look(&held)?.len();
                 self.meter.give(held.len() - needed);
                 held.drain(..held.len() - needed);
-                // A long row may be the only one: its room is not kept.
+                // A long run may be the only one: its buffer is released.
                 if held.capacity() > KEPT_ROOM {
                     held.shrink_to(KEPT_ROOM);
                 }
@@ -176,7 +175,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Looks at the pages that lie whole in the bytes, which begin with the page `base`; gives back what is needed again.
+    /// Reads the complete pages in the bytes, which start with the page `base`; returns the bytes that are needed again.
     fn look<'b>(&mut self, bytes: &'b [u8]) -> Result<&'b [u8], OverBudget> {
         let size = self.meta.page_size;
         let end = self.base.saturating_add((bytes.len() / size) as u64);
@@ -216,7 +215,7 @@ impl Pages {
         self.summaries.add(header, row, &mut self.records, &mut self.meter)
     }
 
-    /// Whether a row of pages is read. Judged by what stands before its end, never by how much of it is there.
+    /// Whether a page run is read. Judged by the bytes before its end, whatever part has arrived.
     fn admit(&mut self, header: &Header) -> bool {
         if header.span == 1 {
             return true;
@@ -234,7 +233,7 @@ impl Pages {
         may
     }
 
-    /// The header of a page that may be part of the tree.
+    /// Returns the header of a page that may belong to the tree.
     fn candidate(&self, id: u64, page: &[u8]) -> Option<Header> {
         let header = Header::parse(page)?;
         let wanted = match header.kind {
@@ -246,7 +245,7 @@ impl Pages {
         (wanted && fits && header.id == id && header.plausible(page, self.meta.page_size)).then_some(header)
     }
 
-    /// Whether so many pages can be held until their end has come: in a quarter of the budget.
+    /// Whether this many pages can be held until their end arrives: within a quarter of the budget.
     fn fits(&self, span: u64) -> bool {
         let bytes = usize::try_from(span).ok().and_then(|span| span.checked_mul(self.meta.page_size));
         bytes.is_some_and(|bytes| bytes <= self.meter.limit() / 4)

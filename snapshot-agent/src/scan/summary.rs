@@ -1,4 +1,4 @@
-//! What is kept of a page until the tree is walked, and the one way to ask for it.
+//! Summaries of pages for the walk over the tree, and the interface to read them.
 
 use std::hash::Hasher;
 
@@ -11,9 +11,9 @@ use super::wire::{put_varint, take, varint};
 /// A page of the tree.
 #[derive(Debug)]
 pub(super) enum Summary<'a> {
-    /// A branch. Its keys must be the first keys of its children, so a fingerprint of them all is enough.
+    /// A branch. Its keys must be the first keys of its children, so one fingerprint of all is enough.
     Branch {
-        /// Pages it takes.
+        /// Number of pages.
         span: u64,
         first: &'a [u8],
         children: Vec<u64>,
@@ -21,25 +21,25 @@ pub(super) enum Summary<'a> {
     },
     /// A leaf of records of the bucket `key`.
     Records {
-        /// Pages it takes.
+        /// Number of pages.
         span: u64,
         revs: Revs,
     },
-    /// A leaf of anything, with its bytes.
+    /// A leaf of another kind, with its bytes.
     Leaf {
-        /// Pages it takes.
+        /// Number of pages.
         span: u64,
         count: usize,
         page: &'a [u8],
     },
 }
 
-/// Where a tree's pages come from: summaries of a stream, or a file.
+/// Source of a tree's pages: summaries of a stream, or a file.
 pub(super) trait Source {
-    /// A page that the tree points to; its ID is in range.
+    /// Returns a page that the tree points to; its ID is in range.
     fn page(&mut self, id: u64) -> Result<Summary<'_>, ScanError>;
 
-    /// The list of free pages: pages that the list itself takes, and the IDs in it.
+    /// Returns the list of free pages: the number of its own pages, and its IDs.
     fn freelist(&mut self, id: u64) -> Result<(u64, Vec<u64>), ScanError>;
 }
 
@@ -49,7 +49,7 @@ pub(super) fn add_key(list: &mut impl Hasher, key: &[u8]) {
     list.write(key);
 }
 
-/// First key, children and fingerprint of the keys of a branch.
+/// Returns first key, children and fingerprint of the keys of a branch.
 pub(super) fn branch<'a>(
     page: &'a [u8],
     count: usize,
@@ -65,7 +65,7 @@ pub(super) fn branch<'a>(
     Ok((first.ok_or("is a branch without children")?, children, keys.finish()))
 }
 
-/// The summaries of the pages of a stream. Also those of pages that turn out to be free: a header says nothing.
+/// The summaries of a stream's pages, also of free pages: a header alone proves nothing.
 #[derive(Debug, Default)]
 pub(super) struct Summaries {
     /// By page: the place of its summary, counted from 1.
@@ -73,7 +73,7 @@ pub(super) struct Summaries {
     arena: Arena,
     scratch: Vec<u8>,
     freelist: Option<(u64, Vec<u64>)>,
-    /// Rows of pages that were left out for the budget: a bit for each page, set where such a row begins.
+    /// Page runs that exceeded the budget: a bit per page, set at the start of such a run.
     left_out: Vec<u64>,
 }
 
@@ -82,7 +82,7 @@ const RECORDS: u8 = 1;
 const LEAF: u8 = 2;
 
 impl Summaries {
-    /// There will be no summary of this page, because there was no room. It excuses no other one that is missing.
+    /// Records that this page has no summary for lack of memory. That excuses no other missing page.
     pub(super) fn leave_out(&mut self, id: u64, records: &mut Records, meter: &mut Meter) -> Result<(), OverBudget> {
         let (word, bit) = bit(id).ok_or(OverBudget)?;
         if self.left_out.len() <= word {
@@ -103,8 +103,7 @@ impl Summaries {
         bit(id).is_some_and(|(word, bit)| self.left_out.get(word).is_some_and(|bits| bits & bit != 0))
     }
 
-    /// Sums up a page that looks like a part of the tree. One that is not well formed is passed over: if the tree
-    /// reaches it, it is missing.
+    /// Summarizes a page that may belong to the tree. An invalid page gets no summary: if the tree reaches it, it is missing.
     pub(super) fn add(
         &mut self,
         header: page::Header,
@@ -137,7 +136,7 @@ impl Summaries {
                 out.extend_from_slice(first);
                 out.extend_from_slice(&keys.to_le_bytes());
                 put_varint(children.len() as u64, out);
-                // Children often lie close together: differences are two bytes, where an ID is eight.
+                // Children are often close to each other: a difference takes two bytes, an ID eight.
                 let mut before = header.id;
                 for child in children {
                     put_varint(zigzag(child.wrapping_sub(before).cast_signed()), out);
@@ -145,7 +144,7 @@ impl Summaries {
                 }
             }
             page::Kind::Leaf => {
-                // Any other is kept with its bytes: a bucket of names may have letters that look like a revision.
+                // Any other leaf is kept with its bytes: names in a bucket may look like a revision.
                 let is_records = begins_like_records(page, header.count);
                 if let Some(Ok(revs)) = is_records.then(|| records.add(page, header.count, meter)) {
                     put_records(header.span, revs, out);
@@ -162,7 +161,7 @@ impl Summaries {
             }
         }
         let place = match self.arena.put(&self.scratch, body, meter) {
-            // HashKV can be done without, the structure cannot.
+            // The proof can omit HashKV, but not the structure.
             Err(OverBudget) if records.give_up(meter) => self.arena.put(&self.scratch, body, meter)?,
             place => place?,
         };
@@ -213,7 +212,7 @@ fn put_records(span: u64, revs: Revs, out: &mut Vec<u8>) {
     put_varint(revs.place.map_or(0, |place| u64::from(place.0) + 1), out);
     let mut before = 0;
     for rev in [revs.first, revs.last] {
-        // Revisions go up within a page, so the second is the larger.
+        // Revisions rise within a page, so the second is the larger.
         put_varint(rev.main.abs_diff(before) << 1 | u64::from(rev.tombstone), out);
         put_varint(rev.sub.unsigned_abs(), out);
         before = rev.main;
@@ -240,12 +239,12 @@ fn unzigzag(number: u64) -> i64 {
     (number >> 1 ^ (number & 1).wrapping_neg()).cast_signed()
 }
 
-/// Where a page's bit is: in which word, and that word with only this bit set.
+/// Returns the index of a page's word, and the word with only this page's bit set.
 fn bit(id: u64) -> Option<(usize, u64)> {
     Some((usize::try_from(id / u64::from(u64::BITS)).ok()?, 1 << (id % u64::from(u64::BITS))))
 }
 
-/// Summaries and the budget they were made with, for the walk.
+/// Summaries and their budget, for the walk.
 pub(super) struct Seen<'a> {
     pub(super) summaries: &'a Summaries,
     pub(super) budget: usize,

@@ -1,7 +1,7 @@
-//! Walks a bbolt tree and checks that it is one: pages in range, none used twice, keys in order, and every branch's keys
-//! equal to the first keys of its children.
+//! Walks a bbolt tree and checks it: pages in range, each used once, keys in order, and every branch's keys equal to the first
+//! keys of its children.
 //!
-//! It never recurses, and it ends: each page is taken once.
+//! The walk does not recurse, and it ends, because it takes each page once.
 
 use std::hash::{DefaultHasher, Hasher as _};
 
@@ -13,17 +13,17 @@ use super::summary::{Source, Summary, add_key};
 
 /// A tree of 4 KiB pages over 2^63 records would be less deep.
 const MAX_DEPTH: usize = 64;
-/// Children of all branches on the way down; bbolt splits a branch when it no longer fits a page.
+/// Maximum number of children of all branches on the path; bbolt splits a branch that exceeds a page.
 const MAX_WIDTH: usize = 1 << 18;
 /// etcd has ten buckets.
 const MAX_BUCKETS: usize = 1024;
 
-/// A leaf that the walk has come to; leaves come in the order of their keys.
+/// A leaf in the walk; leaves come in the order of their keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Leaf<'a> {
-    /// Records of the bucket `key`, summed up.
+    /// Summarized records of the bucket `key`.
     Records(Revs),
-    /// Anything, with its bytes.
+    /// A leaf with its bytes.
     Raw { id: u64, count: usize, page: &'a [u8] },
 }
 
@@ -32,9 +32,9 @@ pub(super) enum Leaf<'a> {
 pub(super) struct Bucket {
     pub(super) name: Vec<u8>,
     root: u64,
-    /// The only page of a small bucket, which lies in its parent's value.
+    /// The only page of a small bucket, inline in its parent's value.
     inline: Vec<u8>,
-    /// The page it lies in.
+    /// The page that holds the bucket.
     parent: u64,
 }
 
@@ -44,10 +44,10 @@ impl Bucket {
     }
 }
 
-/// First and last key of a leaf that is not empty.
+/// First and last key of a leaf; `None`: the leaf is empty.
 type Ends<'a> = Option<(&'a [u8], &'a [u8])>;
 
-/// Pages that the walks so far have used.
+/// Pages that the walks have used.
 #[derive(Debug)]
 pub(super) struct Tree {
     meta: Meta,
@@ -55,7 +55,7 @@ pub(super) struct Tree {
     count: u64,
 }
 
-/// A branch on the way down.
+/// A branch on the path.
 struct Frame {
     page: u64,
     children: std::vec::IntoIter<u64>,
@@ -66,7 +66,7 @@ struct Frame {
 type Visit<'v> = &'v mut dyn FnMut(Leaf<'_>) -> Result<(), ScanError>;
 
 impl Tree {
-    /// The file is at least as long as the meta page says.
+    /// The file must be at least as long as the meta page records.
     pub(super) fn new(meta: Meta, meter: &mut Meter) -> Result<Self, ScanError> {
         let over = ScanError::OverBudget { budget: meter.limit() };
         let words = usize::try_from(meta.high_water.div_ceil(64)).map_err(|_| over.clone())?;
@@ -76,7 +76,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Pages that are used.
+    /// Returns the number of used pages.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
@@ -97,7 +97,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The buckets in the root bucket.
+    /// Returns the buckets in the root bucket.
     pub(super) fn buckets(
         &mut self,
         source: &mut impl Source,
@@ -127,7 +127,7 @@ impl Tree {
         Ok(buckets)
     }
 
-    /// Shows all leaves of a bucket in order.
+    /// Passes all leaves of a bucket to `visit`, in order.
     pub(super) fn bucket(
         &mut self,
         source: &mut impl Source,
@@ -138,20 +138,20 @@ impl Tree {
         if bucket.root != 0 {
             return self.walk(source, fingerprints, bucket.root, visit);
         }
-        // It has no page number.
+        // An inline page has no page number.
         let is_leaf = |header: &Header| header.kind == Kind::Leaf && header.span == 1 && header.id == 0;
         let header = Header::parse(&bucket.inline).filter(is_leaf);
         let header = header.ok_or_else(|| bucket.error("the page within its parent is no leaf"))?;
         let end = page::leaf_end(&bucket.inline, header.count);
         let end = end.map_err(|what| ScanError::Page { page: bucket.parent, what })?;
-        // A count that was lost would show as an empty bucket: bbolt leaves no room behind the elements.
+        // A lost count would look like an empty bucket: bbolt leaves no gap after the elements.
         if end != bucket.inline.len() {
             return Err(bucket.error("the page within its parent does not end with its elements"));
         }
         visit(Leaf::Raw { id: bucket.parent, count: header.count, page: &bucket.inline })
     }
 
-    /// Shows all leaves below a page in order.
+    /// Passes all leaves below a page to `visit`, in order.
     fn walk(
         &mut self,
         source: &mut impl Source,
@@ -218,7 +218,7 @@ impl Tree {
         }
     }
 
-    /// When the list of free pages is stored: every page is used or free, and none is both.
+    /// Checks a stored list of free pages: every page is either used or free.
     pub(super) fn account(&mut self, source: &mut impl Source, meter: &mut Meter) -> Result<(), ScanError> {
         let Some(list) = self.meta.freelist else {
             return Ok(());
@@ -240,9 +240,9 @@ impl Tree {
     }
 }
 
-/// Keys go up from leaf to leaf; the first one is noted for the branch above.
+/// Checks that keys rise from leaf to leaf; adds the first key to the branch above.
 fn in_order(parent: Option<&mut Frame>, last: &mut Vec<u8>, first: &[u8], end: &[u8]) -> Result<(), page::Defect> {
-    // No key is empty, so an empty one is below all.
+    // No key is empty, so an empty key is below all others.
     if first <= last.as_slice() {
         return Err("has keys below those of the page before it");
     }
@@ -254,7 +254,7 @@ fn in_order(parent: Option<&mut Frame>, last: &mut Vec<u8>, first: &[u8], end: &
     Ok(())
 }
 
-/// First and last key of a leaf, all of which is checked.
+/// Returns first and last key of a leaf, after a check of the whole leaf.
 fn ends(page: &[u8], count: usize) -> Result<Ends<'_>, page::Defect> {
     let mut ends = None;
     for element in page::leaf(page, count) {

@@ -1,8 +1,8 @@
-//! Protocol buffers, as far as etcd's database has them: three small messages and no recursion.
+//! Parses protocol buffers as in etcd's database: three small messages and no recursion.
 //!
-//! It is at least as strict as etcd's own decoder, which ends the process of a member on what it cannot read.
+//! The parser is at least as strict as etcd's decoder, on whose errors a member exits.
 
-/// The bytes are no message of this kind.
+/// The bytes are no valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -11,7 +11,7 @@ pub(super) struct Malformed;
 enum Value<'a> {
     Number(u64),
     Bytes(&'a [u8]),
-    /// 32 or 64 fixed bits: no field that is known here has them.
+    /// 32 or 64 fixed bits: no known field uses them.
     Fixed,
 }
 
@@ -31,7 +31,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// A varint at the beginning of the bytes, which move on behind it.
+/// Returns a varint from the start of the bytes, and advances them.
 pub(super) fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;
     for shift in (0..64).step_by(7) {
@@ -49,7 +49,7 @@ pub(super) fn varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Adds a varint.
+/// Appends a varint.
 pub(super) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
     loop {
         let low = (number & 0x7f) as u8;
@@ -62,14 +62,14 @@ pub(super) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// As many bytes from the beginning, which move on behind them.
+/// Returns this many bytes from the start, and advances them.
 pub(super) fn take<'a>(bytes: &mut &'a [u8], length: u64) -> Option<&'a [u8]> {
     let (taken, rest) = bytes.split_at_checked(usize::try_from(length).ok()?)?;
     *bytes = rest;
     Some(taken)
 }
 
-/// The next field's number and value; `None` at the end.
+/// Returns the next field's number and value; `None` at the end.
 fn field<'a>(bytes: &mut &'a [u8]) -> Result<Option<(u64, Value<'a>)>, Malformed> {
     if bytes.is_empty() {
         return Ok(None);
@@ -91,7 +91,7 @@ fn field<'a>(bytes: &mut &'a [u8]) -> Result<Option<(u64, Value<'a>)>, Malformed
     Ok(Some((tag >> 3, value)))
 }
 
-/// etcd's `mvccpb.KeyValue`: the value of a record in the bucket `key`. A revision bump is an empty one.
+/// etcd's `mvccpb.KeyValue`: the value of a record in the bucket `key`. A revision bump is an empty message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct KeyValue<'a> {
     pub(super) key: &'a [u8],
@@ -120,7 +120,7 @@ impl<'a> KeyValue<'a> {
     }
 }
 
-/// ID and time to live of etcd's `leasepb.Lease`.
+/// Returns ID and time to live of etcd's `leasepb.Lease`.
 pub(super) fn lease(mut bytes: &[u8]) -> Result<(i64, i64), Malformed> {
     let (mut id, mut ttl) = (0, 0);
     while let Some((number, value)) = field(&mut bytes)? {
@@ -133,7 +133,7 @@ pub(super) fn lease(mut bytes: &[u8]) -> Result<(i64, i64), Malformed> {
     Ok((id, ttl))
 }
 
-/// The name in etcd's `authpb.User` or `authpb.Role`.
+/// Returns the name in etcd's `authpb.User` or `authpb.Role`.
 pub(super) fn name(mut bytes: &[u8]) -> Result<&[u8], Malformed> {
     let mut name = &[][..];
     while let Some((number, value)) = field(&mut bytes)? {
@@ -144,7 +144,7 @@ pub(super) fn name(mut bytes: &[u8]) -> Result<&[u8], Malformed> {
     Ok(name)
 }
 
-/// Member ID and kind of etcd's `etcdserverpb.AlarmMember`.
+/// Returns member ID and kind of etcd's `etcdserverpb.AlarmMember`.
 pub(super) fn alarm(mut bytes: &[u8]) -> Result<(u64, u64), Malformed> {
     let (mut member, mut kind) = (0, 0);
     while let Some((number, value)) = field(&mut bytes)? {
@@ -157,7 +157,7 @@ pub(super) fn alarm(mut bytes: &[u8]) -> Result<(u64, u64), Malformed> {
     Ok((member, kind))
 }
 
-/// CRC-32C (Castagnoli), with the processor's instructions where it has them.
+/// Returns the CRC-32C (Castagnoli), with the processor's instructions if available.
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }

@@ -1,7 +1,7 @@
 //! Azure Blob Storage: address and credentials.
 //!
-//! An upload has no name of its own there: blocks wait under the object's name until some of them are committed, and
-//! none can be aborted. Committing none discards all of them (Azure: "Put Block List"), otherwise Azure does after a week.
+//! An upload has no name of its own in Azure: blocks wait under the object's name until some are committed, and cannot be
+//! aborted. Committing no block discards all of them (Azure: "Put Block List"); otherwise Azure discards them after a week.
 
 use std::sync::Arc;
 
@@ -24,10 +24,10 @@ use crate::store::error_class::classify;
 /// Azure: "Scalability and performance targets for Blob storage", blocks of one block blob.
 const PROTOCOL: Protocol = Protocol { scheme: "azure", most_parts: 50_000, parts_stay: true };
 
-/// Reads the credentials and contacts nobody.
+/// Opens a container: reads the credentials, sends no request.
 pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
     let (builder, named) = credentials(flags)?;
-    // Without the flag the environment says it, as it does for Azure's own tools.
+    // Without the flag, the environment names the account, as for Azure's own tools.
     let account = named.or_else(|| builder.get_config_value(&AzureConfigKey::AccountName));
     let account = account.ok_or_else(|| {
         Error::config("--azure-account is missing: without --credentials-dir this flag names the storage account")
@@ -43,7 +43,7 @@ pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
         None => format!("https://{account}.blob.core.windows.net"),
     };
     if let Some(endpoint) = &flags.azure_endpoint {
-        // Emulators, and stores behind one address, have the account in the path.
+        // Emulators, and stores behind one address, expect the account in the path.
         let (scheme, rest) = http::endpoint("--azure-endpoint", endpoint, true)?;
         at = format!("{scheme}://{rest}");
         builder = builder.with_endpoint(at.clone());
@@ -59,12 +59,12 @@ pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
     Ok(Bucket::new(place, at, PROTOCOL, Options::default(), Clients::of(store)).erasing(eraser))
 }
 
-/// One request for one object: object_store's own is a batch at the account, and a signature for one container does
-/// not reach there.
+/// Returns a function that removes one object. object_store itself sends a batch to the account, which a signature for one
+/// container does not permit.
 fn eraser(client: HttpClient, credentials: AzureCredentialProvider, account: String, base: String) -> Eraser {
     Arc::new(move |path| {
         let (client, credentials, account) = (client.clone(), Arc::clone(&credentials), account.clone());
-        // Keys are made of characters that mean themselves in a URL (`format/layout.rs`).
+        // Keys consist of characters that need no escaping in a URL (`format/layout.rs`).
         let url = format!("{base}/{path}");
         async move {
             let mut request = HttpRequest::new(HttpRequestBody::empty());
@@ -93,7 +93,7 @@ fn broken(source: Box<dyn std::error::Error + Send + Sync>) -> object_store::Err
     object_store::Error::Generic { store: "Azure", source }
 }
 
-/// Keys from a mounted Secret, or what the environment provides (a workload's or the node's identity).
+/// Returns the keys from a mounted Secret, or the environment's identity (a workload's or the node's).
 fn credentials(flags: &StoreFlags) -> Result<(MicrosoftAzureBuilder, Option<String>)> {
     let named = flags.azure_account.clone();
     if let Some(account) = &named {
@@ -125,7 +125,7 @@ fn credentials(flags: &StoreFlags) -> Result<(MicrosoftAzureBuilder, Option<Stri
             )));
         }
         (Some(key), None) => {
-            // The error of the decoder would hold a part of the key.
+            // The decoder's error would hold a part of the key.
             AzureAccessKey::try_new(&key).map_err(|_| {
                 Error::config("the credentials' accountKey is not base64. Copy the key from Azure's portal unchanged")
             })?;
@@ -141,7 +141,7 @@ fn credentials(flags: &StoreFlags) -> Result<(MicrosoftAzureBuilder, Option<Stri
     Ok((builder, Some(account)))
 }
 
-/// Azure's rule; the name becomes part of a host name.
+/// Checks Azure's rule for account names; the name becomes part of a host name.
 fn is_account(what: &str, name: &str) -> Result<()> {
     let good = (3..=24).contains(&name.len()) && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     if good {

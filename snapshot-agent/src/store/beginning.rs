@@ -1,7 +1,7 @@
-//! The beginning of an upload, in the middle of which a run may be told to stop.
+//! The start of an upload, which a signal may interrupt.
 //!
-//! It decides that nothing is left halfway there: what nobody knows the name of, nobody takes back (I21). So a beginning
-//! comes to its end, which is some seconds away at most, and is taken back then.
+//! This file decides that an interrupted start leaves nothing: no run could remove an upload whose name is lost (I21). So the
+//! start continues to its end, at most some seconds, and is then aborted.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -14,13 +14,12 @@ use crate::error::Result;
 use crate::format::layout::Key;
 use crate::util::interrupt::Interrupt;
 
-/// Two small requests, or a file; and where the second one fails, it takes the first one back itself (10 s at most). The
-/// kubelet gives 30 s in all; to take it back here takes 10 at most in a bucket, and on a volume that hangs it is left to the
-/// next run.
+/// Time for two small requests, or a file, and for the removal after a failed second request (10 s at most). kubelet gives 30 s
+/// in all. The abort takes 10 s at most in a bucket; on a volume that hangs, the next run cleans up.
 const ENDS_WITHIN: Duration = Duration::from_secs(12);
 
 impl Store {
-    /// [`Store::begin`], unless something comes between: then nothing of it stays.
+    /// Calls [`Store::begin`], unless a signal or the deadline interrupts: then nothing stays.
     pub(crate) async fn begin_unless(&self, key: &Key, plan: Plan, interrupt: &mut Interrupt) -> Result<Upload> {
         let mut beginning = pin!(self.begin(key, plan).fuse());
         let begun = interrupt.unless(beginning.as_mut()).await;

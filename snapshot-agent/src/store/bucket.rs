@@ -1,8 +1,8 @@
-//! A bucket as a store, whoever the provider is.
+//! A bucket as a store, of any provider.
 //!
-//! It decides which request does what, and how much is on its way at a time; how a store is spoken to is decided in
-//! `bucket/http.rs`, with which credentials and where in `s3.rs`, `azure.rs` and `gcs.rs`. Large objects cannot be
-//! create-only, so data goes under keys that nobody else uses, and the manifest, which is small, is the create-only one.
+//! This file decides which requests each operation sends, and how much is under way at a time. `bucket/http.rs` decides the
+//! protocol's limits; `s3.rs`, `azure.rs` and `gcs.rs` decide the credentials and the address. Large objects cannot be
+//! create-only, so data gets unique keys, and the small manifest is the create-only object.
 
 use std::fmt;
 use std::ops::Range;
@@ -48,54 +48,54 @@ pub use proxy::{exceptions, no_proxy, proxy};
 pub(super) use upload::BucketUpload;
 pub(crate) use upload::NO_LOCK;
 
-/// The most that S3 and Google put on one page of a listing; Azure takes 5000.
+/// Maximum page of a listing in S3 and Google Cloud Storage; Azure takes 5000.
 const PAGE: usize = 1000;
 
-/// Pauses between the tries of a small object that the store says is there, and gives to nobody.
+/// Pauses between attempts to write a small object that the store reports as existing but does not return.
 const CONFLICTS: [Duration; 4] =
     [Duration::from_millis(200), Duration::from_millis(400), Duration::from_millis(800), Duration::from_millis(1600)];
 
-/// What one provider's protocol has that the others' have not.
+/// Differences between the providers' protocols.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Protocol {
     /// The URL's scheme.
     pub(super) scheme: &'static str,
-    /// The most parts that one object may be made of.
+    /// Maximum number of parts of one object.
     pub(super) most_parts: u64,
-    /// Whether the parts of an unfinished upload belong to the object's name and cannot be aborted (Azure's blocks):
-    /// an object that is made of none of them discards them, and is removed.
+    /// Whether the parts of an unfinished upload belong to the object's name and cannot be aborted (Azure's blocks): committing
+    /// an object without parts discards them, and that object is then removed.
     pub(super) parts_stay: bool,
 }
 
-/// What was asked for beyond the bytes, and the flags that did.
+/// Options for stored objects, and their flags.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Options {
-    /// On every object.
+    /// Tags of every object.
     pub(super) tags: TagSet,
-    /// Of the data alone: a manifest is small, and read again soon.
+    /// Storage class of the data only: a manifest is small, and read soon.
     pub(super) storage_class: Option<String>,
-    /// Until when nothing may be removed.
+    /// Lock for every object that stays.
     pub(super) lock: Option<(LockMode, Timestamp)>,
-    /// Every flag given that a store may refuse.
+    /// Given flags that a store may refuse.
     pub(super) flags: Vec<&'static str>,
 }
 
-/// A bucket and a prefix in it.
+/// A bucket with a prefix.
 #[derive(Clone)]
 pub struct Bucket {
     place: Place,
-    /// Endpoint, account, region: for people.
+    /// Endpoint, account and region, for messages.
     at: String,
     protocol: Protocol,
     options: Options,
     clients: Clients,
-    /// Where object_store's own way to remove one object asks for more rights than that.
+    /// Replaces object_store's removal of one object where that needs more rights.
     eraser: Option<Eraser>,
-    /// Whether each read has a connection of its own.
+    /// Whether each read uses a new connection.
     fresh: bool,
 }
 
-/// object_store's own output holds the session token.
+/// Written by hand: object_store's own output holds the session token.
 impl fmt::Debug for Bucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bucket").field("place", &self.place).field("at", &self.at).finish_non_exhaustive()
@@ -107,17 +107,17 @@ impl Bucket {
         Self { place, at, protocol, options, clients, eraser: None, fresh: false }
     }
 
-    /// With another way to remove one object.
+    /// Replaces the removal of one object.
     pub(super) fn erasing(self, eraser: Eraser) -> Self {
         Self { eraser: Some(eraser), ..self }
     }
 
-    /// Each read over a connection of its own.
+    /// Returns the same bucket with a new connection for each read.
     pub(super) fn anew(&self) -> Self {
         Self { fresh: true, ..self.clone() }
     }
 
-    /// What every read is asked with.
+    /// Returns the options of every read.
     fn options_of_read(&self) -> GetOptions {
         let mut options = GetOptions::default();
         if self.fresh {
@@ -126,12 +126,12 @@ impl Bucket {
         options
     }
 
-    /// Asked with these credentials: errors say so.
+    /// Names these credentials in errors.
     pub(super) fn by(self, whose: &str) -> Self {
         Self { at: format!("{}, with {whose}", self.at), ..self }
     }
 
-    /// Removes an object; one that is gone already is gone.
+    /// Removes an object; a missing object is no error.
     async fn erase(&self, path: &Path) -> object_store::Result<()> {
         gone(match &self.eraser {
             Some(eraser) => eraser(path.clone()).await,
@@ -139,18 +139,18 @@ impl Bucket {
         })
     }
 
-    /// What was asked for beyond the bytes.
+    /// Returns the options.
     #[cfg(test)]
     pub(super) const fn options(&self) -> &Options {
         &self.options
     }
 
-    /// What is being done, and where: with this every error begins.
+    /// Returns the operation and its place, with which every error starts.
     fn doing(&self, what: &str, at: &impl fmt::Display) -> String {
         format!("{what} {} (at {})", self.uri(at), self.at)
     }
 
-    /// What an answer means; a refusal names the flags that asked for something special.
+    /// Converts an answer into an error; a refusal names the flags with special options.
     fn error(&self, doing: &str, error: &object_store::Error) -> Error {
         error_class::with_options(doing, error, &self.options.flags)
     }
@@ -163,7 +163,7 @@ impl Bucket {
         Path::parse(&key).map_err(|error| Error::config(format!("{key} is no key: {error}")))
     }
 
-    /// How the keys of everything in a folder begin.
+    /// Returns the prefix of all keys in a folder.
     fn below(&self, folder: &Folder) -> Result<String> {
         Ok(match &self.place.prefix {
             None if folder.is_top() => String::new(),
@@ -180,7 +180,7 @@ impl Bucket {
         }
     }
 
-    /// Names of folders in a folder; what is not wanted is forgotten with its page.
+    /// Returns names of folders in a folder; drops other names with their page.
     pub(super) async fn children(
         &self,
         folder: &Folder,
@@ -198,7 +198,7 @@ impl Bucket {
         Ok(children)
     }
 
-    /// Names of objects in a folder.
+    /// Returns the names of the objects in a folder.
     pub(super) async fn objects(&self, folder: &Folder, limit: usize) -> Result<Vec<String>> {
         let mut names = Vec::new();
         let look = |page: ListResult| {
@@ -209,7 +209,7 @@ impl Bucket {
         Ok(names)
     }
 
-    /// Looks at what is in a folder, page by page, until there are no more; `right`: not at what is in folders of it.
+    /// Reads a folder page by page; `right`: without the objects in its folders.
     async fn pages(&self, folder: &Folder, right: bool, mut look: impl FnMut(ListResult) -> Result<()>) -> Result<()> {
         let doing = self.doing("listing", folder);
         let prefix = self.below(folder)?;
@@ -231,7 +231,7 @@ impl Bucket {
                     super::pass_over(&doing, odd);
                     return Ok(());
                 }
-                // It would never end.
+                // The listing would never end.
                 next if next == page_token => {
                     return Err(Error::config(format!(
                         "{doing}: the store returns the same page of the listing again and again"
@@ -242,7 +242,7 @@ impl Bucket {
         }
     }
 
-    /// Begins an upload in the store and says nothing about it yet.
+    /// Starts an upload in the store, without an announcement.
     async fn create(&self, path: &Path) -> object_store::Result<String> {
         let class = self.options.storage_class.iter().map(|class| (Attribute::StorageClass, class.clone()));
         let options = PutMultipartOptions {
@@ -253,7 +253,7 @@ impl Bucket {
         self.clients.sealer.create_multipart_opts(path, options).await
     }
 
-    /// Gives up an unfinished upload and what it has sent. `false`: the store knows of none, which is no error.
+    /// Aborts an unfinished upload and its parts. `false`: the store does not know the upload, which is no error.
     async fn give_up(&self, path: &Path, id: &str) -> object_store::Result<bool> {
         let usual = &self.clients.usual;
         let was_there = match usual.abort_multipart(path, &id.to_owned()).await {
@@ -270,28 +270,28 @@ impl Bucket {
     pub(super) async fn begin(&self, key: &Key, plan: Plan) -> Result<BucketUpload> {
         let mut upload = BucketUpload::begin(self, key, plan).await?;
         let mut announced = intent::announce(self, key, upload.id(), plan).await;
-        // A copy comes back to its key, where a dead one may have left its intent.
+        // A copy uses the same key again, where a dead copy may have left its intent.
         if announced.is_err() && intent::judge(self, key.folder(), plan.at).await.is_ok_and(|dead| dead) {
             announced = intent::announce(self, key, upload.id(), plan).await;
         }
         if let Err(error) = announced {
-            // Where an upload has no name of its own, it only begins with its first part.
+            // An Azure upload exists only after its first part.
             if !self.protocol.parts_stay {
                 upload.abort().await;
             }
             return Err(error);
         }
-        // The store has shown that it works. Whoever is told to stop from now on has this to take back.
+        // The store has shown that it works. From now on an interrupted run has this upload to abort.
         upload.announced(plan);
         Ok(upload)
     }
 
-    /// Until when another run may be at this attempt.
+    /// Returns the end of another run's lease on this attempt.
     pub(super) async fn held(&self, attempt: &Folder, now: Timestamp) -> Result<Option<Timestamp>> {
         intent::held(self, attempt, now).await
     }
 
-    /// Writes a small object that is to stay.
+    /// Writes a small object that stays.
     pub(super) async fn put_new(&self, key: &Key, content: Bytes) -> Result<()> {
         self.put_by(&self.clients.sealer, key, content).await
     }
@@ -300,7 +300,7 @@ impl Bucket {
         let (mut pauses, mut conflicted) = (CONFLICTS.into_iter(), false);
         loop {
             let put = self.put_once(client, key, content.clone()).await;
-            // The one before may yet be carried out, whatever is said of this one.
+            // The earlier attempt may still be carried out, whatever this answer is.
             let put = put.map_err(|error| if conflicted { Error::transient(error.message()) } else { error });
             match (put?, pauses.next()) {
                 (None, _) => return Ok(()),
@@ -308,7 +308,7 @@ impl Bucket {
                     conflicted = true;
                     tokio::time::sleep(pause).await;
                 }
-                // It may yet be there: nothing is final (I18).
+                // The object may still exist, so this error is not final (I18).
                 (Some(conflict), None) => {
                     return Err(Error::transient(format!(
                         "{}: the store reports that the object exists, but does not return the object: {conflict}",
@@ -319,8 +319,8 @@ impl Bucket {
         }
     }
 
-    /// Writes it if nothing is there. Something else than done: the store says that it is there, and gives it to nobody. A
-    /// store that judges two writers at once may refuse both (S3: 409 ConditionalRequestConflict).
+    /// Writes the object if none exists. `Some`: the store reports the object as existing, but does not return it. A store may
+    /// refuse both of two concurrent writers (S3: 409 ConditionalRequestConflict).
     async fn put_once(&self, client: &Arc<dyn Client>, key: &Key, content: Bytes) -> Result<Option<Error>> {
         let path = self.path(key)?;
         let doing = self.doing("writing", key);
@@ -328,7 +328,7 @@ impl Bucket {
         let result = client.put_opts(&path, PutPayload::from_bytes(content.clone()), options).await;
         let Err(error) = result else { return Ok(None) };
         match &error {
-            // Either somebody else wrote it, or we did and the answer was lost.
+            // Either another run wrote the object, or this run did and the answer was lost.
             object_store::Error::AlreadyExists { .. } if !error_class::says_more(&error) => {
                 match self.get_small(key, content.len() as u64 + 1).await {
                     Ok(found) if found == content => Ok(None),
@@ -337,19 +337,19 @@ impl Bucket {
                         Err(Error::transient(format!("{doing}: {another}")))
                     }
                     Err(gone) if gone.class() == ExitClass::NotFound => Ok(Some(gone)),
-                    // Credentials that may only write, for one. It may be ours, so nothing is final.
+                    // For example write-only credentials. The object may be this run's, so the error is not final.
                     Err(unread) => Err(Error::transient(format!(
                         "{doing}: the object exists, and the agent cannot read whether this run wrote the object: \
                          {unread}"
                     ))),
                 }
             }
-            // A store that does not know the condition. Nobody else uses the key, so a look beforehand will do.
+            // A store without this condition. No other run uses the key, so a check before the write is enough.
             object_store::Error::NotImplemented { .. } | object_store::Error::Generic { .. }
                 if error.to_string().contains("NotImplemented") || error.to_string().contains("status code: 501") =>
             {
                 match self.clients.usual.head(&path).await {
-                    // Credentials that may only write cannot look, and keys are used once.
+                    // Write-only credentials cannot check, and each key is used once.
                     Err(error) if !absent_or_hidden(&error) => Err(classify(&doing, &error)),
                     Err(_) => match client.put(&path, PutPayload::from_bytes(content.clone())).await {
                         Ok(_) => Ok(None),
@@ -362,8 +362,8 @@ impl Bucket {
         }
     }
 
-    /// What a refusal of a small object means. It is final only if that is certain: a request may have been carried out, its
-    /// answer lost, and what is refused is object_store's own repetition, as when a session ends between the two (I18).
+    /// Judges the refusal of a small object. The refusal is final only if certain: the store may have carried out a request
+    /// whose answer was lost, and refuse object_store's repetition, for example after a session has expired (I18).
     async fn refused(&self, key: &Key, content: &Bytes, error: &object_store::Error) -> Result<()> {
         let refusal = self.error(&self.doing("writing", key), error);
         if matches!(refusal.class(), ExitClass::Transient | ExitClass::Deadline) {
@@ -371,8 +371,8 @@ impl Bucket {
         }
         match self.get_small(key, content.len() as u64).await {
             Ok(found) if found == *content => Ok(()),
-            // Nobody can look. An answer to the one and only request is believed all the same, or credentials that may only
-            // write would be tried again for each refusal; after a repetition nobody knows.
+            // These credentials cannot read. The refusal of a single request still counts: otherwise the agent would repeat
+            // every refusal of write-only credentials. After a repetition the result is unknown.
             Err(unread) if unread.class() != ExitClass::NotFound && error_class::repeated(error) => {
                 Err(Error::transient(format!(
                     "{refusal}; the agent sent the request more than once, and cannot read whether the object is \
@@ -383,7 +383,7 @@ impl Bucket {
         }
     }
 
-    /// What the store has, and what its answer says beside that.
+    /// Returns the object's metadata, and the facts from the answer's headers.
     async fn look(&self, path: &Path) -> object_store::Result<(ObjectMeta, Heard)> {
         let options = GetOptions { head: true, ..self.options_of_read() };
         let mut result = self.clients.usual.get_opts(path, options).await?;
@@ -396,7 +396,7 @@ impl Bucket {
         Ok(Stat { bytes: meta.size, etag: meta.e_tag, written: None })
     }
 
-    /// Until when a stored object is locked, where this store locks what it is given.
+    /// Returns the lock of a stored object, if the flags ask for locks.
     pub(super) async fn lock_of(&self, key: &Key) -> Result<Option<Locked>> {
         let Some((_, asked)) = self.options.lock else { return Ok(None) };
         let doing = self.doing("looking at", key);
@@ -412,7 +412,7 @@ impl Bucket {
         small.map_err(|error| unreadable(&self.doing("reading", key), &error))
     }
 
-    /// The same, of an object that may be missing. That the bucket is missing is an error.
+    /// Does the same for an object that may be missing. A missing bucket is an error.
     pub(super) async fn find_small(&self, key: &Key, limit: u64) -> Result<Option<Bytes>> {
         match self.small(&self.path(key)?, limit).await {
             Ok(content) => Ok(Some(content)),
@@ -421,14 +421,14 @@ impl Bucket {
         }
     }
 
-    /// An object's bytes, of which there are not many: of a longer one no more is read than shows that it is.
+    /// Returns the bytes of a small object; reads only enough of a longer object to see that it is too long.
     async fn small(&self, path: &Path, limit: u64) -> object_store::Result<Bytes> {
         self.heard(path, limit).await.map(|(content, _)| content)
     }
 
-    /// The same, and what the answer says beside that.
+    /// Does the same, and also returns the facts from the answer's headers.
     async fn heard(&self, path: &Path, limit: u64) -> object_store::Result<(Bytes, Heard)> {
-        // Not by a range: an empty object has none, and stores refuse to give it.
+        // Without a range: stores refuse a range of an empty object.
         let mut options = self.options_of_read();
         options.extensions.insert(AtMost(limit));
         let mut result = self.clients.usual.get_opts(path, options).await?;
@@ -436,8 +436,8 @@ impl Bucket {
         Ok((result.bytes().await?, heard))
     }
 
-    /// Ranges are fetched a few at a time and handed on in order. A range whose connection breaks is taken up again
-    /// where it broke ([`fetch`]), tied to the same ETag.
+    /// Fetches a few ranges at a time and returns them in order. A range whose connection breaks continues at the break
+    /// ([`fetch`]), tied to the same ETag.
     pub(super) fn read(
         &self,
         key: &Key,
@@ -458,7 +458,7 @@ impl Bucket {
                 let range = from..size.min(from + ahead.range);
                 let (store, path, options) = (Arc::clone(&store), path.clone(), options.clone());
                 let fetch = fetch(store, path, options, range, doing.clone(), progress.clone(), pool.clone());
-                // A task, so that it goes on while the consumer is busy.
+                // A task, so that the download goes on while the consumer is busy.
                 AbortOnDropHandle::new(tokio::spawn(fetch))
             })
             .buffered(ahead.ranges)
@@ -471,7 +471,7 @@ impl Bucket {
     }
 }
 
-/// Why a small object could not be read: one that is too long is not what it has to be, and stays so.
+/// Converts the error of a small object: a longer object is damaged.
 fn unreadable(doing: &str, error: &object_store::Error) -> Error {
     match error_class::beneath::<TooLong>(error) {
         Some(long) => Error::corrupt(format!("{doing}: {long}")),
@@ -479,8 +479,8 @@ fn unreadable(doing: &str, error: &object_store::Error) -> Error {
     }
 }
 
-/// One range. A connection that breaks is taken up again where it broke: by object_store for as long as it repeats a
-/// request, and after that, which a slow one may well last, by another request.
+/// Fetches one range. After a broken connection object_store continues at the break for as long as it repeats a request;
+/// afterwards, which a slow connection may well reach, this function sends another request.
 async fn fetch(
     store: Arc<dyn Client>,
     path: Path,
@@ -514,14 +514,14 @@ async fn fetch(
             };
             from += piece.len() as u64;
             progress.add(piece.len());
-            // A piece of the HTTP client's holds all of the room that it was read into, which is several times as much.
+            // A piece of the HTTP client keeps its whole read buffer, which is several times as large.
             let mut rest = piece.as_ref();
             while let Some(full) = buffer.fill(&mut rest) {
                 pieces.push(full.freeze());
             }
         }
         match broken.map(|error| classify(&doing, &error)) {
-            // Never without a hold on which bytes these are, and only what moves.
+            // Only with an ETag, and only after progress.
             Some(error)
                 if error.class() == ExitClass::Transient
                     && with.if_match.is_some()
@@ -541,7 +541,7 @@ async fn fetch(
     Ok(pieces)
 }
 
-/// What is gone already is gone.
+/// Ignores a missing object.
 fn gone(result: object_store::Result<()>) -> object_store::Result<()> {
     match result {
         Err(object_store::Error::NotFound { .. }) => Ok(()),
@@ -549,7 +549,7 @@ fn gone(result: object_store::Result<()>) -> object_store::Result<()> {
     }
 }
 
-/// Whether nothing is there, or nothing that these credentials may look at.
+/// Whether the object is missing, or hidden from these credentials.
 fn absent_or_hidden(error: &object_store::Error) -> bool {
     matches!(classify("", error).class(), ExitClass::NotFound | ExitClass::Denied)
 }

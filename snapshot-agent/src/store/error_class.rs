@@ -1,8 +1,8 @@
-//! What a store's answer means for the run: every provider's errors to classes and sentences.
+//! Classifies the errors of all providers: the class and the message of an answer.
 //!
-//! object_store keeps the status and body of an answer only as text, so that text is read here and nowhere else. Only
-//! the `<Code>` of a body and the first line of its `<Message>` reach a message, bounded and without what looks like a key:
-//! bodies can hold what should not be in a custom resource's status.
+//! object_store keeps an answer's status and body only as text, so this file alone parses that text. A message gets only the
+//! body's `<Code>` and the first line of its `<Message>`, bounded and without text that looks like a key: bodies can hold text
+//! that must not reach a custom resource's status.
 
 use std::error::Error as StdError;
 
@@ -16,10 +16,10 @@ pub(super) use crate::error::beneath;
 use crate::net::dns_error::NameError;
 use crate::net::refusal;
 
-/// What servers of Go's say to who speaks http where https is spoken.
+/// Answer of Go servers to plain HTTP on an HTTPS port.
 const TO_HTTPS: &str = "HTTP request to an HTTPS server";
 
-/// Turns a store's error into ours.
+/// Converts a store's error.
 pub(super) fn classify(doing: &str, error: &object_store::Error) -> Error {
     let text = error.to_string();
     let code = code(&text);
@@ -35,9 +35,9 @@ pub(super) fn classify(doing: &str, error: &object_store::Error) -> Error {
     Error::new(class, format!("{doing}: {what}{}{}", told.unwrap_or_default(), said.unwrap_or_default()))
 }
 
-/// The store's own sentence, if the text holds one: its first line, bounded, and without what looks like a key or a token.
+/// Returns the store's message from the text: its first line, bounded, without text that looks like a key or a token.
 fn sentence(text: &str) -> Option<String> {
-    /// Longer than any sentence that helps.
+    /// Longer than any helpful sentence.
     const MAX: usize = 240;
     let (said, _) = text.split_once("<Message>")?.1.split_once("</Message>")?;
     let references = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&#39;", "'"), ("&#34;", "\"")];
@@ -48,13 +48,13 @@ fn sentence(text: &str) -> Option<String> {
     (!line.is_empty()).then_some(line)
 }
 
-/// A text without runs of letters and digits as long as keys: access keys have 16 characters and more, capitals and digits
-/// among them, and whatever is as long as a hash or a token is no word.
+/// Masks runs of letters and digits that are as long as keys: access keys have at least 16 characters with capitals and digits,
+/// and no word is as long as a hash or a token.
 fn mask_keys(text: &str) -> String {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
     let is_key = |run: &str| {
         let mixed = run.contains(|c: char| c.is_ascii_digit()) && run.contains(|c: char| c.is_ascii_uppercase());
-        // A path has words of its own.
+        // A path consists of separate words.
         run.split('/').any(|part| part.len() >= 32) || (run.len() >= 16 && mixed)
     };
     let (mut masked, mut rest) = (String::new(), text);
@@ -68,17 +68,17 @@ fn mask_keys(text: &str) -> String {
     masked + rest
 }
 
-/// That the bucket takes nothing without a checksum, as one with a default retention does.
+/// Error of a bucket that requires a checksum, as a default retention does.
 const WANTS_CHECKSUM: &str = "the bucket takes no object without a checksum, as a bucket with a default retention does: \
                               set checksum: SHA256 (--s3-checksum=sha256)";
 
-/// Whether this is what a refusal is about: stores have several codes for it, and name the headers in their sentence.
+/// Whether the refusal is about a missing checksum: stores have several codes for this, and name the headers in the message.
 fn wants_checksum(text: &str) -> bool {
     let said = sentence(text).unwrap_or_default().to_ascii_lowercase();
     status(text) == Some(400) && (said.contains("content-md5") || said.contains("x-amz-checksum"))
 }
 
-/// Where a bucket is, as far as the store says so.
+/// Describes the bucket's region, if the store names it.
 fn elsewhere(text: &str) -> String {
     match named_region(text) {
         Some(region) => format!("the bucket is in the region {region}: set s3.region (--s3-region) to {region}"),
@@ -86,20 +86,20 @@ fn elsewhere(text: &str) -> String {
     }
 }
 
-/// The region that a refusal names.
+/// Returns the region that a refusal names.
 fn named_region(text: &str) -> Option<&str> {
     let (region, _) = text.split_once("<Region>")?.1.split_once("</Region>")?;
     let is_one = (1..=64).contains(&region.len()) && region.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
     is_one.then_some(region)
 }
 
-/// As [`classify`], for requests that asked for something special with these flags: a refusal names them.
+/// Like [`classify`], for requests with special options: a refusal names these flags.
 pub(super) fn with_options(doing: &str, error: &object_store::Error, flags: &[&'static str]) -> Error {
     if let Some(foreign) = foreign(doing, error) {
         return foreign;
     }
     let judged = classify(doing, error);
-    // What passes by itself is no word on options.
+    // A transient error is not about the options.
     if judged.class() == ExitClass::Transient {
         return judged;
     }
@@ -107,22 +107,22 @@ pub(super) fn with_options(doing: &str, error: &object_store::Error, flags: &[&'
     if wants_checksum(&text) {
         return judged;
     }
-    // What was sent to the wrong port is no word on options.
+    // A request to the wrong port is not about the options.
     let status = status(&text).filter(|_| !text.contains(TO_HTTPS));
     let Some(named) = refused_options(code(&text), status, flags) else { return judged };
-    // Without a code it is a guess, and dropping an encryption is no advice to give on a guess.
+    // Without a code the cause is a guess, and the agent must not advise to drop an encryption on a guess.
     let sure = if code(&text).is_some() { "the store does not support" } else { "perhaps the store does not support" };
     Error::config(format!("{}: {sure} {named}. Omit the flag, or use another store", judged.message()))
 }
 
-/// Which of the flags given a store refuses with this answer.
+/// Returns the flags that the store refuses with this answer.
 fn refused_options(code: Option<&str>, status: Option<u16>, flags: &[&'static str]) -> Option<String> {
     let own = match code {
         Some("InvalidStorageClass") => &["--s3-storage-class"][..],
         Some(code) if code.starts_with("KMS") => &["--s3-sse-kms-key-id", "--s3-sse"],
         Some("InvalidEncryptionAlgorithmError" | "InvalidEncryptionMethod") => &["--s3-sse"],
         Some("InvalidTag") => &["--s3-tag"],
-        // What these are about is only in the message, in the store's own words: one of those that were given.
+        // Only the message in the store's own words names the cause: one of the given flags.
         Some("NotImplemented" | "InvalidArgument" | "InvalidRequest" | "InvalidDigest" | "UnsupportedOperation") => {
             flags
         }
@@ -133,21 +133,20 @@ fn refused_options(code: Option<&str>, status: Option<u16>, flags: &[&'static st
     (!named.is_empty()).then(|| named.join(" or "))
 }
 
-/// Whether an answer says more than the status that object_store goes by: Azure has one for "it is there already" and for
-/// others, and all of them have one for a missing object and a missing bucket.
+/// Whether the code is more exact than the status, which object_store uses: Azure has one status for an existing object and for
+/// other errors, and all providers have one for a missing object and a missing bucket.
 pub(super) fn says_more(error: &object_store::Error) -> bool {
     code(&error.to_string()).and_then(by_code).is_some()
 }
 
-/// Whether a store says that an object is missing, and nothing but that.
+/// Whether the store reports a missing object, and only that.
 pub(super) fn is_absent(error: &object_store::Error) -> bool {
     let missing = matches!(error, object_store::Error::NotFound { .. });
     missing && code(&error.to_string()).is_some_and(|code| by_code(code).is_none())
 }
 
-/// What it means that something is missing and no store says so: each has a code for that, and what stands before one that
-/// is not there has a page of its own (a proxy without a backend: `404 page not found`). Unknown is not absent (I18). Not for
-/// answers to HEAD, which have no body to tell by.
+/// Returns the error of a 404 that no store has sent: each store has a code for a missing object, and a proxy without a backend
+/// has its own page (`404 page not found`). Unknown is not absent (I18). Not for answers to HEAD, which have no body.
 pub(super) fn foreign(doing: &str, error: &object_store::Error) -> Option<Error> {
     let missing = matches!(error, object_store::Error::NotFound { .. });
     (missing && code(&error.to_string()).is_none()).then(|| {
@@ -158,12 +157,12 @@ pub(super) fn foreign(doing: &str, error: &object_store::Error) -> Option<Error>
     })
 }
 
-/// Whether a request had been sent before, when this was answered to it: that time may have done what was asked.
+/// Whether object_store had sent the request before this answer: the first one may have been carried out.
 pub(super) fn repeated(error: &object_store::Error) -> bool {
     error.to_string().contains(" retries, max_retries: ")
 }
 
-/// Whether an answer did not come in time.
+/// Whether an answer did not arrive in time.
 pub(super) fn timed_out(error: &object_store::Error) -> bool {
     transport(error) == Some(HttpErrorKind::Timeout)
 }
@@ -199,7 +198,7 @@ fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitCl
     if let Some(judged) = code.and_then(by_code) {
         return judged;
     }
-    // A code that is known says more: where a checksum does not match, the store names the same headers.
+    // After the known codes: for a wrong checksum the store names the same headers.
     if wants_checksum(text) {
         return (ExitClass::Config, WANTS_CHECKSUM.to_owned());
     }
@@ -221,7 +220,7 @@ fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitCl
             format!("{}: remove that object, or choose a prefix below which only Holdfast writes", first_line(text)),
         ),
         E::UnknownConfigurationKey { .. } => (ExitClass::Config, first_line(text)),
-        // Everything else carries an HTTP status or a transport error inside, or is new to us.
+        // All other errors hold an HTTP status or a transport error, or are unknown.
         _ => match (status(text), transport(error)) {
             (Some(301 | 302 | 307 | 308), _) => (ExitClass::Config, elsewhere(text)),
             (Some(401 | 403), _) => (ExitClass::Denied, "the store does not know these credentials".to_owned()),
@@ -247,11 +246,11 @@ fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitCl
     }
 }
 
-/// What a proxy does that has a limit, or a store that has a smaller one than S3.
+/// Error of a proxy with a limit, or of a store with a smaller limit than S3.
 const TOO_LARGE: &str = "the request is larger than the store, or a proxy before the store, accepts. The agent sends parts of \
                          8 MiB and more: raise the body limit of that proxy (nginx: client_max_body_size)";
 
-/// Where credentials come from when none are given: addresses of the node's own, and the providers' token services.
+/// Sources of credentials without --credentials-dir: addresses of the node, and the providers' token services.
 const IDENTITY_SERVICES: &[&str] = &[
     "://169.254.169.254",
     "://169.254.170.2",
@@ -262,13 +261,13 @@ const IDENTITY_SERVICES: &[&str] = &[
     "AssumeRoleWithWebIdentity",
 ];
 
-/// In every answer of AWS's token service (STS API reference).
+/// Part of every answer of AWS's token service (STS API reference).
 const STS_ANSWERS: &str = "sts.amazonaws.com/doc/";
 
-/// How object_store tells of a request for a token; to stores themselves it posts nothing that it keeps back.
+/// Text of object_store for a token request; it redacts no other POST to a store.
 const TOKEN_POST: &str = "performing POST REDACTED";
 
-/// Errors of the identity that the environment was to provide.
+/// Classifies errors of the environment's identity.
 fn identity(error: &object_store::Error, text: &str, code: Option<&str>) -> Option<(ExitClass, String)> {
     let line = first_line(text);
     if line.contains("token file") {
@@ -281,12 +280,12 @@ fn identity(error: &object_store::Error, text: &str, code: Option<&str>) -> Opti
             ),
         ));
     }
-    // object_store keeps the address back of a request that carries a token in it.
+    // object_store redacts the address of a request with a token.
     let tokens = text.contains(STS_ANSWERS) || line.contains(TOKEN_POST);
     if !tokens && !IDENTITY_SERVICES.iter().any(|service| line.contains(service)) {
         return None;
     }
-    // Of a trouble that passes: by its status (Azure: "Managed identities, retry guidance"), or by AWS's word with a 400.
+    // Transient failures: by status (Azure: "Managed identities, retry guidance"), or by AWS's code with a 400.
     let passes = |status: u16, code: Option<&str>| {
         matches!(status, 408 | 410 | 429)
             || matches!(
@@ -299,7 +298,7 @@ fn identity(error: &object_store::Error, text: &str, code: Option<&str>) -> Opti
         (Some(status @ 400..=499), _) if !passes(status, code) => {
             (ExitClass::Denied, format!("the environment's identity service gives no credentials: {remedy}"))
         }
-        // It may only be slow in a Pod's first seconds, or busy.
+        // In a Pod's first seconds the service may only be slow or busy.
         (_, Some(_)) | (Some(_), None) => {
             (ExitClass::Transient, format!("the environment's identity service does not answer: {remedy}"))
         }
@@ -307,11 +306,11 @@ fn identity(error: &object_store::Error, text: &str, code: Option<&str>) -> Opti
     })
 }
 
-/// What error codes say more exactly than the status does. The providers' codes are distinct, and S3's and Google's
-/// the same where they mean the same.
+/// Classifies by error code, where that is more exact than the status. The providers' codes differ, except that S3's and
+/// Google's share codes with the same meaning.
 fn by_code(code: &str) -> Option<(ExitClass, String)> {
     let (class, what) = match code {
-        // It was completed, and the answer lost; or another run has taken back what it took for a dead one's.
+        // Completed with a lost answer; or another run took the upload for a dead run's and removed it.
         "NoSuchUpload" => (ExitClass::Transient, "the store does not know this upload any more"),
         "NoSuchBucket" => (ExitClass::NotFound, "the bucket does not exist"),
         "ContainerNotFound" => (ExitClass::NotFound, "the container does not exist"),
@@ -324,7 +323,7 @@ fn by_code(code: &str) -> Option<(ExitClass, String)> {
         "SignatureDoesNotMatch" => {
             (ExitClass::Denied, "the secret key does not belong to this access key, or the region is wrong")
         }
-        // Azure's one word for a wrong key, a wrong or expired signature, and a clock that is off.
+        // Azure's only code for a wrong key, a wrong or expired signature, and a wrong clock.
         "AuthenticationFailed" | "InvalidAuthenticationInfo" | "NoAuthenticationInformation" => {
             (ExitClass::Denied, "the store does not know these credentials, or they have expired")
         }
@@ -363,14 +362,14 @@ fn by_code(code: &str) -> Option<(ExitClass, String)> {
         "RequestTimeout" | "IncompleteBody" => {
             (ExitClass::Transient, "the request did not reach the store whole, or not in time")
         }
-        // What AWS's key service says of itself; of a key it says others. Some of them come with status 400.
+        // Codes of AWS's key service about itself; other codes are about the key. Some have status 400.
         "KMS.ThrottlingException"
         | "KMS.InternalException"
         | "KMS.InternalFailureException"
         | "KMS.KMSInternalException"
         | "KMS.DependencyTimeoutException"
         | "KMS.KeyUnavailableException" => (ExitClass::Transient, "the store's key service is busy or broken"),
-        // S3's, with status 403, and Azure's, with 409. The object is there, whole, and may be read one day.
+        // S3's, with status 403, and Azure's, with 409. The object exists and is complete, and can be restored.
         "InvalidObjectState" | "BlobArchived" | "BlobBeingRehydrated" => {
             (ExitClass::Config, "the object is archived: restore the object in the store first, then try again")
         }
@@ -390,25 +389,25 @@ fn by_code(code: &str) -> Option<(ExitClass, String)> {
     Some((class, what.to_owned()))
 }
 
-/// The `<Code>` of an error body, if the text holds one: all three providers have it.
+/// Returns the `<Code>` of an error body: all three providers have it.
 fn code(text: &str) -> Option<&str> {
     element(text, "Code")
 }
 
-/// An element of an error body, if the text holds it and it is one word.
+/// Returns an element of an error body, if it is a single word.
 fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(&format!("<{name}>"))?;
     let (word, _) = rest.split_once(&format!("</{name}>"))?;
     (word.len() <= 64 && word.chars().all(|c| c.is_ascii_alphanumeric() || ['.', '_'].contains(&c))).then_some(word)
 }
 
-/// The HTTP status in object_store's text.
+/// Returns the HTTP status from object_store's text.
 fn status(text: &str) -> Option<u16> {
     let (_, rest) = text.split_once("status code: ")?;
     rest.get(..3)?.parse().ok()
 }
 
-/// The transport error underneath, if there is one.
+/// Returns the transport error beneath, if any.
 fn transport(error: &object_store::Error) -> Option<HttpErrorKind> {
     let mut source = error.source();
     while let Some(error) = source {
@@ -421,7 +420,7 @@ fn transport(error: &object_store::Error) -> Option<HttpErrorKind> {
 }
 
 fn transport_text(kind: HttpErrorKind, error: &object_store::Error) -> (ExitClass, String) {
-    // The last source is the operating system's or the TLS library's own word.
+    // The last source is the operating system's or the TLS library's own error.
     let mut deepest: &dyn StdError = error;
     while let Some(source) = deepest.source() {
         deepest = source;
@@ -442,12 +441,12 @@ fn transport_text(kind: HttpErrorKind, error: &object_store::Error) -> (ExitClas
     (ExitClass::Transient, format!("{what} ({word})"))
 }
 
-/// The TLS library's error underneath, if there is one.
+/// Returns the TLS library's error beneath, if any.
 pub(super) fn tls<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Error> {
     beneath(error)
 }
 
-/// What TLS will say again at the next try too.
+/// Classifies TLS errors that a repetition does not change.
 fn by_tls(error: &rustls::Error) -> Option<(ExitClass, String)> {
     use rustls::Error as E;
     let what = match error {
@@ -465,7 +464,7 @@ fn by_tls(error: &rustls::Error) -> Option<(ExitClass, String)> {
 }
 
 fn first_line(text: &str) -> String {
-    /// Longer than any sentence that helps, shorter than a body that does not.
+    /// Longer than any helpful sentence, shorter than an unhelpful body.
     const MAX: usize = 300;
     text.lines().next().unwrap_or_default().chars().take(MAX).collect()
 }

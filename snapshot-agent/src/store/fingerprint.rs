@@ -1,8 +1,8 @@
-//! What tells whether a store gives back what it was given: a length and a checksum.
+//! Length and checksum that show whether a store returns the bytes that it received.
 
 use std::fmt;
 
-/// What is known of the bytes that were sent.
+/// Length and checksum of the sent bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sum {
     /// Worked out while they were sent.

@@ -1,9 +1,9 @@
-//! A folder as a store: a mounted volume with the same layout as a bucket.
+//! A folder as a store: a mounted volume with the layout of a bucket.
 //!
-//! Every path is opened beneath the folder that was given; a link or a name that leads out of it is an error of the
-//! opening itself, not of a check before it. An upload is a temporary file in its final folder, and then data with a
-//! mark beside it until its manifest is written. Both have names that say until when their writer may live, so that a
-//! later run can clean up after a dead one without guessing by dates.
+//! Every path is opened beneath the given folder; for a link or a name that leads out of it the open call itself fails, not a
+//! check before. An upload is a temporary file in its final folder, and then data with a mark beside it until its manifest is
+//! written. Both names hold the end of their writer's time, so that a later run can clean up after a dead writer without
+//! guessing from dates.
 
 use std::fmt::Display;
 use std::io::{self, Read, Write};
@@ -40,15 +40,13 @@ mod removal;
 mod takeover;
 mod write;
 
-/// Pieces on their way to or from the disk.
+/// Pieces under way to or from the disk.
 const PIECES: usize = 8;
 
-/// How long a volume may take for one answer that moves no data. A network's that is gone takes for ever: there is no
-/// error to come.
+/// Time for a call without data. A network volume that is gone never answers and gives no error.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 
-/// Waits so long for these calls and no longer, as [`FolderStore::look`] does where nothing is opened yet. Nothing else of
-/// this thread goes on meanwhile.
+/// Waits at most this long for these calls, like [`FolderStore::look`], before a folder is open. Blocks this thread.
 fn promptly<T: Send + 'static>(
     doing: &str,
     within: Duration,
@@ -56,7 +54,7 @@ fn promptly<T: Send + 'static>(
 ) -> Result<T> {
     let (done, told) = std::sync::mpsc::sync_channel(1);
     let calling = std::thread::Builder::new().spawn(move || {
-        // Nobody may wait any more.
+        // The receiver may be gone.
         let _told = done.send(calls());
     });
     calling.map_err(folder_error(doing))?;
@@ -70,7 +68,7 @@ fn silent(doing: &str, within: Duration) -> Error {
     ))
 }
 
-/// A folder of a volume, made when it is missing. On a volume mounted for reading it stays missing.
+/// Opens a folder of a volume, and creates it if missing. On a read-only volume it stays missing.
 fn beneath(volume: Dir, folder: &std::path::Path) -> io::Result<Dir> {
     if folder.as_os_str().is_empty() {
         return Ok(volume);
@@ -85,10 +83,10 @@ fn beneath(volume: Dir, folder: &std::path::Path) -> io::Result<Dir> {
     }
 }
 
-/// How long a run waits at its end for what it takes away.
+/// Time that a run waits at its end for its removals.
 const TIDY_WITHIN: Duration = Duration::from_secs(20);
 
-/// A folder below which everything stays.
+/// A folder that contains the whole store.
 #[derive(Clone, Debug)]
 pub struct FolderStore {
     path: PathBuf,
@@ -141,7 +139,7 @@ impl FolderStore {
             };
             for entry in folder.entries()? {
                 let entry = entry?;
-                // Links are no folders here, wherever they lead (I28), and mkfs's own is nobody's.
+                // Links are no folders, wherever they lead (I28), and mkfs's own folder does not count.
                 if !entry.file_type()?.is_dir() || entry.file_name() == LOST_AND_FOUND {
                     continue;
                 }
@@ -199,8 +197,7 @@ impl FolderStore {
         result.map_err(|error| task_error(&error))?.map_err(folder_error(doing))
     }
 
-    /// The same for calls that change nothing: nobody waits long for them. One that writes is never left alone, because it
-    /// may still come to its end.
+    /// Does the same for calls that change nothing, with a time limit. A writing call has none, because it may still complete.
     async fn look<T: Send + 'static>(
         &self,
         doing: String,
@@ -249,7 +246,7 @@ impl FolderStore {
         let (folder, name, temporary) = (key.folder().clone(), key.name().to_owned(), small_name()?);
         let calls = move |root: &Dir| -> io::Result<bool> {
             if folder.is_made_on_demand() {
-                // Its parent is an attempt or a lineage, and has to be there.
+                // Its parent is an attempt or a lineage, and must exist.
                 match root.create_dir(folder.as_str()) {
                     Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                     Ok(()) | Err(_) => {}
@@ -267,15 +264,15 @@ impl FolderStore {
             };
             let wrote = write();
             if wrote.is_err() {
-                // A full volume gets its last bytes back.
+                // Returns the last bytes to a full volume.
                 let _gone = folder.remove_file(&temporary);
             }
             let own = match wrote {
-                // Another one came between, and is not written over (I7).
+                // Another writer came first, and is not overwritten (I7).
                 Err(taken) if taken.kind() == io::ErrorKind::AlreadyExists => folder.read(&name)? == content,
                 wrote => wrote.map(|()| true)?,
             };
-            // Its name is there already, and may not last: whatever is wrong with the disk, nothing is certain.
+            // The name exists already, and may not be durable: after any disk error the result is uncertain.
             sync(&folder).map_err(io::Error::other)?;
             Ok(own)
         };
@@ -285,13 +282,13 @@ impl FolderStore {
         Err(Error::transient(format!("{doing}: another attempt has written this object; try again under a new key")))
     }
 
-    /// Until when another run may be at this attempt.
+    /// Returns the end of another run's lease on this attempt.
     pub(super) async fn held(&self, attempt: &Folder, now: Timestamp) -> Result<Option<Timestamp>> {
         let (doing, attempt) = (format!("looking at {}", self.uri(attempt)), attempt.clone());
         self.look(doing, move |root| attempts::held(root, &attempt, now)).await
     }
 
-    /// Removes a file; one that is not there is removed already.
+    /// Removes a file; a missing file is no error.
     pub(super) async fn try_delete(&self, key: &Key) -> Result<()> {
         let path = key.to_string();
         self.below(format!("removing {}", self.uri(key)), move |root| ignore_missing(root.remove_file(&path))).await
@@ -316,7 +313,7 @@ impl FolderStore {
         Ok(Stat { bytes: found.len(), etag: None, written: Some(written) })
     }
 
-    /// Leaves the kernel's cache without it.
+    /// Drops the file from the kernel's cache.
     pub(super) async fn forget(&self, key: &Key) -> Result<()> {
         let path = key.to_string();
         self.below(format!("reading {} anew", self.uri(key)), move |root| {
@@ -353,7 +350,7 @@ impl FolderStore {
                     let mut piece = pool.take();
                     let got = file.read(piece.room())?;
                     piece.advance(got);
-                    // An error of sending means that nobody reads any more.
+                    // A send error means that the reader is gone.
                     if got == 0 || pieces.blocking_send(Ok(piece.freeze())).is_err() {
                         return Ok(());
                     }
@@ -368,7 +365,7 @@ impl FolderStore {
     }
 }
 
-/// A temporary file that becomes the object when it is complete.
+/// A temporary file that becomes the object at completion.
 #[derive(Debug)]
 pub struct FolderUpload {
     store: FolderStore,
@@ -377,9 +374,9 @@ pub struct FolderUpload {
     temporary: String,
     mark: String,
     writer: Option<(mpsc::Sender<Bytes>, JoinHandle<io::Result<Written>>)>,
-    /// Tells the writer that nobody wants its file any more.
+    /// Tells the writer to stop, because the file is no longer needed.
     given_up: Arc<AtomicBool>,
-    /// What is durable, once the writer has ended.
+    /// The durable file, once the writer has ended.
     written: Option<Written>,
 }
 
@@ -394,12 +391,12 @@ impl FolderUpload {
         {
             return Ok(());
         }
-        // The writer has ended early, so it has an error to tell.
+        // The writer has ended early with an error.
         self.flush().await?;
         Err(Error::transient(format!("{}: the writing thread has ended", self.doing())))
     }
 
-    /// Ends the writer: the file's content is durable then.
+    /// Ends the writer: the file's content is durable afterwards.
     pub(super) async fn flush(&mut self) -> Result<()> {
         if let Some((pieces, writer)) = self.writer.take() {
             drop(pieces);
@@ -409,7 +406,7 @@ impl FolderUpload {
         Ok(())
     }
 
-    /// What the disk has given back, if it was asked for and the writer has ended.
+    /// Returns the fingerprint of the read-back bytes, if requested and the writer has ended.
     pub(super) fn given_back(&self) -> Option<Fingerprint> {
         self.written?.given_back
     }
@@ -444,7 +441,7 @@ impl FolderUpload {
         Ok(())
     }
 
-    /// The mark has served; if it stays, a later run sees the manifest and removes no more than the mark.
+    /// Removes the mark. If that fails, a later run sees the manifest and removes only the mark.
     pub(super) async fn published(&mut self) {
         let (folder, mark) = (Arc::clone(&self.folder), self.mark.clone());
         let removed = self.store.below(self.doing(), move |_| ignore_missing(folder.remove_file(&mark)));
@@ -456,9 +453,9 @@ impl FolderUpload {
     }
 
     pub(super) async fn abort(&mut self) {
-        // Whether it was written does not matter any more, only that nobody writes.
+        // The result of the write does not matter; the writer must have ended.
         self.given_up.store(true, Ordering::Release);
-        // A volume that does not answer keeps nobody: the run has its reason to tell, and what stays is the next one's.
+        // A volume that does not answer must not block the run: its error is known, and the next run cleans up.
         if tokio::time::timeout(TIDY_WITHIN, self.take_away()).await.is_err() {
             tracing::warn!(upload = self.doing(), "the unfinished upload stays behind: the volume does not answer");
         }
@@ -470,7 +467,7 @@ impl FolderUpload {
         let (temporary, mark) = (self.temporary.clone(), self.mark.clone());
         let calls = move |root: &Dir| {
             if folder.symlink_metadata(MANIFEST).is_ok() {
-                // Another run has taken it for what a dead one had left, and has published it.
+                // Another run took the data for a dead run's leftovers, and has published its own.
                 return ignore_missing(folder.remove_file(&mark));
             }
             for name in [temporary.as_str(), key.name(), mark.as_str()] {
@@ -484,17 +481,17 @@ impl FolderUpload {
     }
 }
 
-/// A folder's path below the root.
+/// Returns a folder's path below the root.
 fn inside(folder: &Folder) -> String {
     if folder.is_top() { ".".to_owned() } else { folder.to_string() }
 }
 
-/// Turns an operating system error into ours: the folder is the store, not a volume of the agent's own.
+/// Converts an operating system error: the folder is the store, not a volume of the agent's own.
 fn folder_error(doing: impl Display) -> impl FnOnce(io::Error) -> Error {
     move |error| of_store(io_error(doing)(error))
 }
 
-/// What is there and is no folder of this volume is a link, planted or by mistake: trying again will not help.
+/// Reports a file or a link where a folder should be, planted or by mistake: a repetition does not help.
 fn in_the_way(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => io::Error::new(

@@ -15,10 +15,10 @@ use crate::store::error_class::classify;
 /// Google: "XML API multipart uploads", the most parts of one upload.
 const PROTOCOL: Protocol = Protocol { scheme: "gs", most_parts: 10_000, parts_stay: false };
 
-/// Where object_store asks for a workload's identity.
+/// Host at which object_store asks for a workload's identity.
 const IDENTITY: &str = "metadata.google.internal";
 
-/// Reads the credentials and contacts nobody.
+/// Opens a bucket: reads the credentials, sends no request.
 pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
     let (mut builder, account) = credentials(flags)?;
     let mut at = "Google".to_owned();
@@ -39,14 +39,14 @@ pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
         .with_retry(http::retry());
     let connector = Connector::trusting(flags.gcs_ca_file.as_deref(), Some(IDENTITY))?;
     let store = builder.with_http_connector(connector).build().map_err(|error| match &account {
-        // What it says of a key may hold a part of it.
+        // object_store's error about a key may hold a part of it.
         Some(_) => broken("private_key is no RSA key in PEM"),
         None => classify("opening the store", &error),
     })?;
     Ok(Bucket::new(place, at, PROTOCOL, Options::default(), Clients::of(store)))
 }
 
-/// A service account's key from a mounted Secret, or what the environment provides (a workload's identity).
+/// Returns a service account's key from a mounted Secret, or the environment's identity (a workload's).
 fn credentials(flags: &StoreFlags) -> Result<(GoogleCloudStorageBuilder, Option<String>)> {
     let Some(folder) = &flags.credentials_dir else {
         return Ok((GoogleCloudStorageBuilder::from_env(), None));
@@ -56,14 +56,14 @@ fn credentials(flags: &StoreFlags) -> Result<(GoogleCloudStorageBuilder, Option<
     Ok((GoogleCloudStorageBuilder::new().with_service_account_key(json), Some(account)))
 }
 
-/// The Secret's key.
+/// Key in the Secret.
 const KEY: &str = "serviceAccountJSON";
 
 fn broken(what: &str) -> Error {
     Error::config(format!("the credentials' {KEY} is no key file of a service account: its {what}"))
 }
 
-/// Whose key it is. A decoder's own error would quote what it has found.
+/// Returns the account of a key. The decoder's own error would quote the key.
 fn account(json: &str) -> Result<String> {
     let key: Value = serde_json::from_str(json).map_err(|_| broken("content is not JSON"))?;
     let text = |name: &str| key.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
@@ -76,7 +76,7 @@ fn account(json: &str) -> Result<String> {
             return Err(broken(&format!("{name} is missing")));
         }
     }
-    // Emulators' own fields would send snapshots elsewhere, and without credentials.
+    // Fields of emulators would send snapshots elsewhere, without credentials.
     for name in ["gcs_base_url", "disable_oauth"] {
         if key.get(name).is_some() {
             return Err(broken(&format!(

@@ -1,7 +1,7 @@
-//! Where a store's URL points, and which flags go with it.
+//! Parses a store's URL, and checks which flags go with it.
 //!
-//! It decides the syntax alone. Names are held to the providers' own rules, which also keeps anything out of a host name
-//! or a path that is no name. Nothing is opened here.
+//! This file decides the syntax only. Names must follow the providers' rules, so that nothing else gets into a host name or a
+//! path. It opens nothing.
 
 use std::path::PathBuf;
 
@@ -10,13 +10,13 @@ use crate::contract::StoreFlags;
 use crate::error::{Error, Result};
 use crate::format::layout::Folder;
 
-/// URLs stand in objects, events and logs.
+/// URLs appear in objects, events and logs.
 pub(super) const NOT_IN_URLS: &str = "URLs appear in objects, events and logs. Give credentials with --credentials-dir";
 
 /// A place for snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
-    /// A bucket of S3, or of what speaks its protocol.
+    /// A bucket of S3, or of a compatible store.
     S3(Place),
     /// A container of Azure Blob Storage.
     Azure(Place),
@@ -26,17 +26,17 @@ pub(crate) enum Location {
     Folder(PathBuf),
 }
 
-/// A bucket or container, and a prefix in it.
+/// A bucket or container with a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Its name.
+    /// Name.
     pub(crate) name: String,
-    /// What every key begins with.
+    /// Prefix of every key.
     pub(crate) prefix: Option<Folder>,
 }
 
 impl Location {
-    /// Reads the URL, and refuses flags of another kind of store: a flag that is ignored is a surprise later.
+    /// Parses the URL, and refuses flags of another kind of store: the store would ignore such a flag.
     pub(crate) fn of(flags: &StoreFlags) -> Result<Self> {
         let location = Self::parse(&flags.url)?;
         let own = match location {
@@ -56,14 +56,14 @@ impl Location {
         }
     }
 
-    /// Reads `s3://bucket[/prefix]`, `azure://container[/prefix]`, `gs://bucket[/prefix]` or `file:///folder`.
+    /// Parses `s3://bucket[/prefix]`, `azure://container[/prefix]`, `gs://bucket[/prefix]` or `file:///folder`.
     pub(crate) fn parse(url: &str) -> Result<Self> {
         let wrong = || {
             Error::config(format!(
                 "{url:?} is no store: s3://bucket/prefix, azure://container/prefix, gs://bucket/prefix or file:///folder"
             ))
         };
-        // A shared access signature, as Azure's portal puts it behind an address.
+        // A shared access signature, as Azure's portal appends it to an address.
         if url.contains('?') && !url.starts_with("file:") {
             return Err(Error::config(format!("--store holds a query after a question mark: {NOT_IN_URLS}")));
         }
@@ -83,7 +83,7 @@ impl Location {
     }
 }
 
-/// A provider's rule for names: letters, digits and dashes, and what else.
+/// A provider's rule for names: letters, digits, dashes and further characters.
 struct Names {
     what: &'static str,
     capitals: bool,
@@ -92,8 +92,8 @@ struct Names {
     rule: &'static str,
 }
 
-/// AWS' rule for buckets, the old ones included, and Ceph's (`tenant:bucket`). What of it is no host name has to be in the
-/// path: [`is_host_name`].
+/// AWS' rule for buckets, old names included, and Ceph's (`tenant:bucket`). A name that is no host name must be in the path:
+/// [`is_host_name`].
 const S3: Names = Names {
     what: "bucket",
     capitals: true,
@@ -103,12 +103,12 @@ const S3: Names = Names {
            s3.forcePathStyle) 3 to 255, also capitals, underscores and one colon (tenant:bucket)",
 };
 
-/// Whether a bucket's name can stand in a host name: AWS' rule for new buckets.
+/// Whether a bucket's name can be part of a host name: AWS' rule for new buckets.
 pub(crate) fn is_host_name(bucket: &str) -> bool {
     bucket.len() <= 63 && bucket.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c))
 }
 
-/// That a bucket's name needs the path style.
+/// Returns the error of a bucket's name that needs the path style.
 pub(crate) fn needs_path_style(bucket: &str) -> Error {
     Error::config(format!("{bucket:?} is not a {} name here: {}", S3.what, S3.rule))
 }

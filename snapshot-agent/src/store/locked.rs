@@ -1,26 +1,26 @@
-//! Until when a stored object cannot be removed, and whether that is what is asked for.
+//! The lock of a stored object, and whether it lasts as long as requested.
 //!
-//! Nothing is locked here after it was stored, so a shorter lock stays one. S3 alone has locks.
+//! The agent does not lock an object after its upload, so a short lock stays short. Only S3 has locks.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// All that one run stores is locked until the same time, and the last of it is stored so much later than the first. Locks
-/// are asked for in days: one of a day less is told apart all the same.
+/// Bound for the time between the first and the last object of a run, which are all locked until the same time. Locks are
+/// requested in days, so a lock that is a day shorter is still detected.
 const LATE: SignedDuration = SignedDuration::from_hours(23);
 
-/// The lock of an object that is there.
+/// The lock of an existing object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Locked {
-    /// Until when it would be locked if it were stored now.
+    /// End of the lock that a new object would get.
     pub(crate) asked: Timestamp,
-    /// Until when it is, as far as these credentials may know.
+    /// End of the lock, as far as these credentials may read it.
     pub(crate) kept: Option<Timestamp>,
-    /// When it was stored, says the store.
+    /// Time of the upload, from the store.
     pub(crate) stored: Timestamp,
 }
 
 impl Locked {
-    /// Whether it is kept from then on for as long as what is asked for now, at this time.
+    /// Whether the lock lasts from `from` for as long as a lock requested now.
     pub(crate) fn lasts(&self, from: Timestamp, now: Timestamp) -> bool {
         let asked = self.asked.duration_since(now);
         let least = asked.saturating_sub(LATE.min(asked / 2));
@@ -41,12 +41,12 @@ mod tests {
         for (days, kept, from, enough) in [
             (7, None, now, false),
             (7, Some(in_days(7)), now, true),
-            // Stored late in a run that was to lock for as long, and one that was to lock for a day less.
+            // An object stored late in a run with this lock, and one in a run with a lock that is a day shorter.
             (7, Some(in_days(7)), now + SignedDuration::from_hours(20), true),
             (7, Some(in_days(6)), now, false),
             (1, Some(now), now, false),
             (1, Some(in_days(1)), now + SignedDuration::from_hours(11), true),
-            // It has had its time: from when it was stored that is enough, from now it is not.
+            // An old lock: long enough from its upload on, too short from now on.
             (30, Some(ago(24)), ago(31 * 24), true),
             (30, Some(ago(24)), now, false),
         ] {

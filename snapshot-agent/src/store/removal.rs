@@ -1,6 +1,6 @@
-//! What a removal asks of a store, and the one way in which anything of a snapshot is removed: a single object by its name.
+//! A removal's requests to a store, and the only way to remove a part of a snapshot: one object by its name.
 //!
-//! There is no call for a prefix or a tree (I25). Which objects go, and in which order, is decided in `catalog/removal.rs`.
+//! No call removes a prefix or a tree (I25). `catalog/removal.rs` decides which objects go, and in which order.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -9,51 +9,51 @@ use super::Store;
 use crate::error::Result;
 use crate::format::layout::{Folder, Key, Proved};
 
-/// What keeps an object from being removed, as far as these credentials may know.
+/// Locks of an object, as far as these credentials may read them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lasting {
-    /// Until when the store locks it.
+    /// End of the store's lock.
     pub(crate) until: Option<Timestamp>,
-    /// Whether somebody holds it for as long as that takes, or the store says something of a lock that cannot be read.
+    /// Whether the object has a legal hold, or a lock that cannot be parsed.
     pub(crate) legal_hold: bool,
 }
 
 impl Lasting {
-    /// Whether it cannot be removed now. A versioned bucket would take the request, and hide the object.
+    /// Whether the object cannot be removed now. A versioned bucket would accept the request, and hide the object.
     pub(crate) fn locks(self, now: Timestamp) -> bool {
         self.legal_hold || self.until.is_some_and(|until| until > now)
     }
 }
 
-/// A small object, and what the store says beside it.
+/// A small object with the facts from its answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Small {
     pub(crate) content: Bytes,
     pub(crate) lasting: Lasting,
-    /// When it was stored, by the store's clock.
+    /// Time of the upload, by the store's clock.
     pub(crate) stored: Timestamp,
-    /// What the store's clock shows; `None`: it does not say.
+    /// Time of the store's clock; `None`: the store does not report it.
     pub(crate) now: Option<Timestamp>,
 }
 
-/// A file in a folder, or in a folder of it.
+/// A file in a folder, or in a folder inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct File {
-    /// Its path below the folder.
+    /// Path below the folder.
     pub(crate) path: String,
     pub(crate) bytes: u64,
 }
 
 impl File {
-    /// The name of a proof; `None`: the file is none.
+    /// Returns the name of a proof; `None`: the file is no proof.
     pub(crate) fn proof_name(&self) -> Option<&str> {
         self.path.strip_prefix("proofs/").filter(|name| Proved::of_name(name).is_some())
     }
 }
 
 impl Store {
-    /// Everything in a folder and in its folders; more than `limit` is an error. A missing folder is empty. What a folder
-    /// store keeps for itself is left out.
+    /// Returns every file in a folder and in its folders; more than `limit` is an error. A missing folder is empty. The own
+    /// files of a folder store are left out.
     pub(crate) async fn files(&self, folder: &Folder, limit: usize) -> Result<Vec<File>> {
         match self {
             Self::Bucket(store) => store.files(folder, limit).await,
@@ -61,7 +61,7 @@ impl Store {
         }
     }
 
-    /// Reads a small object with what is said beside it; `None`: there is none.
+    /// Reads a small object with the facts from its answer; `None`: it does not exist.
     pub(crate) async fn read_small(&self, key: &Key, limit: u64) -> Result<Option<Small>> {
         match self {
             Self::Bucket(store) => store.read_small(key, limit).await,
@@ -69,7 +69,7 @@ impl Store {
         }
     }
 
-    /// What keeps an object; `None`: there is none.
+    /// Reads the locks of an object; `None`: it does not exist.
     pub(crate) async fn lasting(&self, key: &Key) -> Result<Option<Lasting>> {
         match self {
             Self::Bucket(store) => store.lasting(key).await,
@@ -77,7 +77,7 @@ impl Store {
         }
     }
 
-    /// What the clock shows that dates a folder's files; `None`: each answer of the store says it.
+    /// Returns the time of the clock that dates a folder's files; `None`: each answer of the store holds the time.
     pub(crate) async fn clock(&self, folder: &Folder) -> Result<Option<Timestamp>> {
         match self {
             Self::Bucket(_) => Ok(None),
@@ -85,7 +85,7 @@ impl Store {
         }
     }
 
-    /// Removes one object; one that is not there is removed already.
+    /// Removes one object; a missing object is no error.
     pub(crate) async fn remove(&self, key: &Key) -> Result<()> {
         match self {
             Self::Bucket(store) => store.remove(key).await,

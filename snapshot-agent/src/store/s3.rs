@@ -1,7 +1,7 @@
-//! Amazon S3, and everything that speaks its protocol: address, credentials, and what may be asked for beyond the bytes.
+//! Amazon S3, and compatible stores: address, credentials, and options of objects.
 //!
-//! Every request is signed, and so is its payload but for what is read back and compared. Options are checked as far
-//! as they can be without the store; what the store does not take, it says at the first request, and the flag is named.
+//! Every request is signed, and so is its payload unless it is read back and compared. The agent checks options as far as
+//! possible without the store; a store refuses others at the first request, and the error names the flag.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -26,11 +26,11 @@ use crate::util::clock;
 /// S3's limit for one upload.
 const PROTOCOL: Protocol = Protocol { scheme: "s3", most_parts: 10_000, parts_stay: false };
 
-/// Classes that AWS reads at once.
+/// Storage classes that AWS reads immediately.
 const STORAGE_CLASSES: &[&str] =
     &["STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR", "REDUCED_REDUNDANCY"];
 
-/// Classes that are read hours after somebody has asked for it.
+/// Storage classes that AWS reads hours after a request.
 const ARCHIVES: &[&str] = &["GLACIER", "DEEP_ARCHIVE"];
 
 /// S3's limit: a hundred years.
@@ -39,14 +39,14 @@ const MOST_DAYS: u32 = 36_500;
 /// S3's limit for one object.
 const MOST_TAGS: usize = 10;
 
-/// Reads the credentials and contacts nobody.
+/// Opens a bucket: reads the credentials, sends no request.
 pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
     let lock = lock(flags)?;
     let until = lock.map(|(_, days)| locked_for(days.saturating_mul(86_400))).transpose()?;
     open_until(flags, place, lock.map(|(mode, _)| mode).zip(until))
 }
 
-/// With everything that stays locked until then.
+/// Opens a bucket whose permanent objects are locked until then.
 pub(super) fn open_until(flags: &StoreFlags, place: Place, lock: Option<(LockMode, Timestamp)>) -> Result<Bucket> {
     let builder = builder(flags, &place.name)?;
     let connector = Connector::trusting(flags.s3_ca_file.as_deref(), None)?;
@@ -68,7 +68,7 @@ pub(super) fn open_until(flags: &StoreFlags, place: Place, lock: Option<(LockMod
     if let Some((mode, until)) = lock {
         let until = until.to_string();
         let headers = [("x-amz-object-lock-mode", mode.as_str()), ("x-amz-object-lock-retain-until-date", &until)];
-        // On what makes an object and on nothing else: S3 knows these headers there alone.
+        // Only on requests that create an object: S3 accepts these headers only there.
         clients.sealer = Arc::new(build(builder, &headers)?);
     }
     let region = region(flags)?;
@@ -83,16 +83,16 @@ pub(super) fn open_until(flags: &StoreFlags, place: Place, lock: Option<(LockMod
 fn builder(flags: &StoreFlags, bucket: &str) -> Result<AmazonS3Builder> {
     let builder = asked_for(reached(credentials(flags)?, flags, bucket)?, flags)?;
     Ok(builder
-        // In a path a colon is written so where it is signed, too.
+        // A colon in the path is written this way, and signed this way.
         .with_bucket_name(bucket.replace(':', "%3A"))
         .with_skip_signature(false)
         .with_unsigned_payload(false)
-        // One DELETE is understood by every store; the bulk call is not.
+        // Every store accepts one DELETE, but not every store the bulk call.
         .with_disable_bulk_delete(true)
         .with_retry(http::retry()))
 }
 
-/// The region that is asked for: by the flag, or by the environment as AWS's own programs read it.
+/// Returns the region from the flag, or from the environment as AWS's own programs read it.
 fn region(flags: &StoreFlags) -> Result<String> {
     region_by(flags, |name| std::env::var_os(name)?.into_string().ok())
 }
@@ -104,14 +104,14 @@ fn region_by(flags: &StoreFlags, env: impl Fn(&str) -> Option<String>) -> Result
         .or_else(|| named("AWS_REGION"))
         .or_else(|| named("AWS_DEFAULT_REGION"))
         .unwrap_or_else(|| ("--s3-region", "us-east-1".to_owned()));
-    // It becomes a part of headers and host names.
+    // The region becomes part of headers and host names.
     if region.is_empty() || !region.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
         return Err(Error::config(format!("{name}={region:?} is no region: letters, digits, and any of -_.")));
     }
     Ok(region)
 }
 
-/// The domain of AWS' services in this region (AWS: "Partitions").
+/// Returns the domain of AWS' services in this region (AWS: "Partitions").
 fn domain(region: &str) -> &'static str {
     const PARTITIONS: [(&str, &str); 6] = [
         ("cn-", "amazonaws.com.cn"),
@@ -124,7 +124,7 @@ fn domain(region: &str) -> &'static str {
     PARTITIONS.iter().find(|(begins, _)| region.starts_with(begins)).map_or("amazonaws.com", |(_, domain)| domain)
 }
 
-/// Keys from a mounted Secret, or what the environment provides (a service account's role).
+/// Returns the keys from a mounted Secret, or the environment's identity (a service account's role).
 fn credentials(flags: &StoreFlags) -> Result<AmazonS3Builder> {
     let Some(folder) = &flags.credentials_dir else {
         return Ok(AmazonS3Builder::from_env());
@@ -138,7 +138,7 @@ fn credentials(flags: &StoreFlags) -> Result<AmazonS3Builder> {
     })
 }
 
-/// A credential that goes into a header as it is; object_store would panic at what no header takes.
+/// Checks a credential that becomes a header as it is; object_store would panic at characters that no header allows.
 fn sendable(name: &str, value: String) -> Result<String> {
     if value.chars().all(|c| c.is_ascii_graphic()) {
         return Ok(value);
@@ -149,9 +149,9 @@ fn sendable(name: &str, value: String) -> Result<String> {
     )))
 }
 
-/// Whether the bucket is in the path. AWS wants it in the host name, and its certificate is for the names right below its
-/// own, not for those below them (RFC 9525, 6.3). Servers of one's own rarely have a name for each bucket in DNS, and an
-/// address has no names below it.
+/// Whether the bucket is in the path. AWS expects the bucket in the host name, and its certificate covers names directly below
+/// its own, not those below them (RFC 9525, 6.3). Private servers rarely have a DNS name for each bucket, and an IP address has
+/// no names below it.
 fn in_path(flags: &StoreFlags, bucket: &str) -> bool {
     let endpoint = flags.s3_endpoint.as_deref();
     let host =
@@ -161,9 +161,10 @@ fn in_path(flags: &StoreFlags, bucket: &str) -> bool {
     address || flags.s3_force_path_style.unwrap_or(!aws || bucket.contains('.'))
 }
 
-/// Region, endpoint, and whether the bucket is in the host name or in the path.
+/// Sets region, endpoint, and whether the bucket is in the host name or in the path.
 fn reached(builder: AmazonS3Builder, flags: &StoreFlags, bucket: &str) -> Result<AmazonS3Builder> {
-    // Where no flag says it, the environment of AWS's own programs may (`AmazonS3Builder::from_env`), without the bucket.
+    // Without the flag, the environment of AWS's own programs may name an endpoint (`AmazonS3Builder::from_env`), without the
+    // bucket.
     for key in ["aws_endpoint_url_s3", "aws_endpoint_url"] {
         if flags.s3_endpoint.is_none() && builder.get_config_value(&config_key(key)?).is_some() {
             return Err(Error::config(
@@ -178,7 +179,7 @@ fn reached(builder: AmazonS3Builder, flags: &StoreFlags, bucket: &str) -> Result
     let region = region(flags)?;
     let mut builder = builder.with_region(&region).with_virtual_hosted_style_request(!in_path);
     let (domain, sts) = (domain(&region), config_key("aws_endpoint_url_sts")?);
-    // object_store knows the services of AWS' first partition alone.
+    // object_store knows only the services of AWS' first partition.
     let other = domain != "amazonaws.com";
     if other && builder.get_config_value(&sts).is_none() {
         builder = builder.with_config(sts, format!("https://sts.{region}.{domain}"));
@@ -186,7 +187,7 @@ fn reached(builder: AmazonS3Builder, flags: &StoreFlags, bucket: &str) -> Result
     let aws = (flags.s3_endpoint.is_none() && other).then(|| format!("https://s3.{region}.{domain}"));
     let Some(endpoint) = flags.s3_endpoint.as_ref().or(aws.as_ref()) else { return Ok(builder) };
     let (scheme, host) = http::endpoint("--s3-endpoint", endpoint, false)?;
-    // object_store takes the endpoint of the virtual-hosted style with the bucket in it.
+    // For the virtual-hosted style object_store takes the endpoint with the bucket in it.
     let whole = if in_path { format!("{scheme}://{host}") } else { format!("{scheme}://{bucket}.{host}") };
     Url::parse(&whole).map_err(|why| {
         Error::config(format!(
@@ -194,22 +195,22 @@ fn reached(builder: AmazonS3Builder, flags: &StoreFlags, bucket: &str) -> Result
              --s3-force-path-style=false (s3.forcePathStyle)"
         ))
     })?;
-    // The bucket's name may be what makes an address of it.
+    // The bucket's name may turn the host into an IP address.
     address::check("--s3-endpoint", &whole)?;
-    // Both: what the environment says of S3 alone would win over the other.
+    // Both: the environment's setting for S3 would win over the other.
     Ok(builder.with_config(config_key("aws_endpoint_url_s3")?, &whole).with_endpoint(whole))
 }
 
-/// Whether every request that carries data has a checksum beside it.
+/// Whether every request with data has a checksum.
 fn has_checksum(flags: &StoreFlags) -> bool {
     flags.s3_object_lock.is_some() || !matches!(flags.s3_checksum, None | Some(S3Checksum::WhenRequired))
 }
 
-/// Encryption and checksums: object_store puts these on every request that needs them.
+/// Sets encryption and checksums: object_store adds them to every request that needs them.
 fn asked_for(mut builder: AmazonS3Builder, flags: &StoreFlags) -> Result<AmazonS3Builder> {
     if flags.s3_sse == Some(S3Sse::Customer) && has_checksum(flags) {
-        // S3 then wants the key once more, at the end of an upload (CompleteMultipartUpload), and object_store keeps it
-        // back there.
+        // S3 then requires the key again at the end of an upload (CompleteMultipartUpload), and object_store does not send it
+        // there.
         return Err(Error::config(
             "Holdfast does not support --s3-sse=SSE-C with --s3-object-lock or --s3-checksum. Use another encryption, \
              or omit these flags",
@@ -226,7 +227,7 @@ fn asked_for(mut builder: AmazonS3Builder, flags: &StoreFlags) -> Result<AmazonS
         if flags.s3_sse.is_none_or(|sse| !sse.has_keys()) {
             return Err(Error::config("--s3-sse-kms-key-id needs --s3-sse=aws:kms"));
         }
-        // A header's value: what is no word there would be an error without a name.
+        // A header's value: an invalid one would give an error without a name.
         if id.is_empty() || !id.chars().all(|c| c.is_ascii_graphic()) {
             return Err(Error::config(format!("--s3-sse-kms-key-id={id:?} is no key's ID, ARN or alias")));
         }
@@ -235,15 +236,15 @@ fn asked_for(mut builder: AmazonS3Builder, flags: &StoreFlags) -> Result<AmazonS
     Ok(match flags.s3_checksum {
         Some(S3Checksum::Crc64nvme) => builder.with_checksum_algorithm(Checksum::CRC64NVME),
         Some(S3Checksum::Sha256) => builder.with_checksum_algorithm(Checksum::SHA256),
-        // S3 takes no put of a locked object without one (PutObject, "Object Lock").
+        // S3 requires a checksum for a locked object (PutObject, "Object Lock").
         None if flags.s3_object_lock.is_some() => builder.with_checksum_algorithm(Checksum::SHA256),
         Some(S3Checksum::WhenRequired) | None => builder,
     })
 }
 
-/// The key that the store encrypts with and forgets. It never shows in an error.
+/// Returns the key with which the store encrypts and which it does not keep. Errors never contain the key.
 fn customer_key(flags: &StoreFlags) -> Result<String> {
-    /// AES-256's.
+    /// Length of an AES-256 key.
     const BYTES: usize = 32;
     let Some(folder) = &flags.credentials_dir else {
         return Err(Error::config("--s3-sse=SSE-C needs --credentials-dir with the file sseCustomerKey"));
@@ -260,13 +261,13 @@ fn customer_key(flags: &StoreFlags) -> Result<String> {
     }
 }
 
-/// Whether nothing that is sent there leaves the machine.
+/// Whether the endpoint is on this machine.
 fn loopback(endpoint: &str) -> bool {
     let host = endpoint.trim_start_matches("http://").trim_end_matches('/');
     host.parse::<SocketAddr>().map(|at| at.ip()).or_else(|_| host.parse()).is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
-/// How locks are asked for.
+/// Returns the requested lock.
 fn lock(flags: &StoreFlags) -> Result<Option<(LockMode, u32)>> {
     match (flags.s3_object_lock, flags.s3_object_lock_days) {
         (None, None) => Ok(None),
@@ -281,18 +282,18 @@ fn lock(flags: &StoreFlags) -> Result<Option<(LockMode, u32)>> {
     }
 }
 
-/// So many seconds from now, whole ones: stores round.
+/// Returns the time this many seconds from now, in whole seconds: stores round.
 pub(super) fn locked_for(seconds: u32) -> Result<Timestamp> {
     let until = clock::later(clock::now(), seconds)?;
     Timestamp::from_second(until.as_second()).map_err(|_| Error::config("the lock's end is out of range"))
 }
 
-/// object_store hides the type of these keys, and takes their names.
+/// Parses a key of object_store, which hides the type of these keys.
 fn config_key(name: &str) -> Result<AmazonS3ConfigKey> {
     name.parse().map_err(|error| classify("opening the store", &error))
 }
 
-/// What is asked for object by object, and the flags a store may refuse.
+/// Returns the options of objects, and the flags that a store may refuse.
 fn options(flags: &StoreFlags) -> Result<Options> {
     if flags.s3_tag.len() > MOST_TAGS {
         return Err(Error::config(format!("--s3-tag is given {} times, more than {MOST_TAGS}", flags.s3_tag.len())));
@@ -325,13 +326,13 @@ fn options(flags: &StoreFlags) -> Result<Options> {
     Ok(Options { tags, storage_class: flags.s3_storage_class.clone(), lock: None, flags: flags_given })
 }
 
-/// S3's characters for tags (AWS: "Object key and value naming", what all services take).
+/// Whether this text has only S3's characters for tags (AWS: "Object key and value naming", those of all services).
 fn is_tag(text: &str, least: usize, most: usize) -> bool {
     (least..=most).contains(&text.chars().count())
         && text.chars().all(|c| c.is_alphanumeric() || " +-=._:/@".contains(c))
 }
 
-/// A store that is not AWS may have classes of its own.
+/// Checks a storage class. A store that is not AWS may have classes of its own.
 fn storage_class(class: &str, elsewhere: bool) -> Result<()> {
     if ARCHIVES.contains(&class) {
         return Err(Error::config(format!(

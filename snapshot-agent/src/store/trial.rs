@@ -1,7 +1,7 @@
 //! Single requests to a store of any kind, for `agent probe`.
 //!
-//! It decides how each kind of store is asked; what the answers mean is `verbs/probe.rs`'. A folder gives its own promises
-//! through the file system, so it is asked through the same calls as a save.
+//! This file decides which requests each kind of store gets; `verbs/probe.rs` judges the answers. A folder keeps its promises
+//! through the file system, so a trial uses the same calls as a save.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -13,23 +13,23 @@ use crate::contract::{ExitClass, LockMode, StoreFlags};
 use crate::error::{Error, Result};
 use crate::format::layout::{Folder, Key};
 
-/// Whose credentials are asked with where those who read have their own: the field of an EtcdBackupStore.
+/// Name of the reading credentials, if a store has separate ones: the field of an EtcdBackupStore.
 pub(crate) const READERS: &str = "credentials.read";
 
-/// How long a trial's object is locked: long enough to ask for it.
+/// Duration of a trial's lock: long enough to read it.
 const TRIED_SECONDS: u32 = 30;
 
-/// What became of a put.
+/// Answer to a put.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Put {
-    /// The store says that it has the object, and which version of it this is.
+    /// The store has the object, and this is its version.
     Taken(Option<String>),
-    /// The store says that there is one already.
+    /// The store reports an existing object.
     Refused,
 }
 
 impl Store {
-    /// Puts an object once, with or without the condition that there is none.
+    /// Writes an object once, with or without the create-only condition.
     pub(crate) async fn try_put(&self, key: &Key, content: Bytes, create: bool) -> Result<Put> {
         match self {
             Self::Bucket(store) => store.try_put(key, content, create).await,
@@ -39,7 +39,7 @@ impl Store {
                 }
                 match store.put_new(key, content).await {
                     Ok(()) => Ok(Put::Taken(None)),
-                    // What is there has another content: the folder's one transient error of its own.
+                    // The existing object has another content: the folder's only transient error of its own.
                     Err(_) if store.stat(key).await.is_ok() => Ok(Put::Refused),
                     Err(error) => Err(error),
                 }
@@ -63,7 +63,7 @@ impl Store {
         }
     }
 
-    /// Removes a folder of ours and everything in it.
+    /// Removes a folder of Holdfast and everything in it.
     pub(crate) async fn try_clear(&self, folder: &Folder) -> Result<()> {
         match self {
             Self::Bucket(store) => store.try_clear(folder).await,
@@ -72,17 +72,17 @@ impl Store {
     }
 }
 
-/// S3 alone can keep an object from being removed.
+/// Locks of S3, the only store with locks.
 #[derive(Debug)]
 pub(crate) struct Locks {
     locking: Bucket,
-    /// For those who read, where they have credentials of their own.
+    /// For the reading credentials, if they are separate.
     asking: Option<Bucket>,
     until: Timestamp,
 }
 
 impl Locks {
-    /// `None` where no lock is asked for. A trial's lock is short and can be taken away, whatever snapshots get.
+    /// Returns `None` if the flags ask for no lock. A trial's lock is short and removable, whatever lock snapshots get.
     pub(crate) fn of(flags: &StoreFlags, readers: Option<&StoreFlags>) -> Result<Option<Self>> {
         let Location::S3(place) = Location::of(flags)? else { return Ok(None) };
         if flags.s3_object_lock.is_none() {
@@ -95,8 +95,8 @@ impl Locks {
         Ok(Some(Self { locking, asking, until }))
     }
 
-    /// Whether the store says that it keeps the lock of an object put with one: to those who save, as these look for it
-    /// too; where they may not look, to those who read.
+    /// Whether the store confirms the lock of a new object: to the saving credentials, which read it after a save too, or else
+    /// to the reading credentials.
     pub(crate) async fn kept(&self, key: &Key, content: Bytes) -> Result<bool> {
         self.locking.put_new(key, content).await?;
         let heard = match (self.locking.try_head(key).await, &self.asking) {

@@ -1,10 +1,10 @@
-//! The only place that reads the wall clock. Everything else is told the time, or measures with `Instant`.
+//! The only file that reads the wall clock. Other code gets the time as an argument, or measures with `Instant`.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::error::{Error, Result};
 
-/// Now.
+/// Returns the current time.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that may")]
 pub(crate) fn now() -> Timestamp {
     Timestamp::now()

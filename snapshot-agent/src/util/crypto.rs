@@ -1,7 +1,7 @@
-//! The one provider of cryptography for TLS.
+//! The provider of cryptography for TLS.
 
-/// Chooses aws-lc-rs for TLS, once for the process; what the binary has chosen stands.
+/// Installs aws-lc-rs for TLS, once per process; an earlier choice of the binary stays.
 pub fn install_crypto() {
-    // An error says that one is installed already.
+    // An error means that a provider is installed already.
     let _installed_before = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }

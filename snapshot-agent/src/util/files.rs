@@ -1,7 +1,7 @@
-//! Files that are either whole or not there: written beside, synced, renamed, and the folder synced too.
+//! Writes files atomically: to a temporary name, then sync, rename, and sync of the folder.
 //!
-//! A rename alone is not durable and not even ordered after the file's content; after a power cut an empty file may
-//! stand under the final name. Nothing here knows what is in the files.
+//! A rename alone is neither durable nor ordered after the file's content: after a power failure an empty file may have the
+//! final name. This file does not know the files' content.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use std::path::Path;
 
 use crate::error::{Result, io_error};
 
-/// Puts a whole file under this name, replacing what was there, and returns when it would survive a power cut.
+/// Writes a whole file under this name, replaces an existing file, and returns when the new file survives a power failure.
 pub(crate) fn put(path: &Path, mode: u32, content: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
     let doing = format!("writing {}", path.display());
     let put = || -> io::Result<()> {
@@ -20,12 +20,12 @@ pub(crate) fn put(path: &Path, mode: u32, content: impl FnOnce(&mut File) -> io:
         beside.push(name);
         beside.push(".new");
         let beside = folder.join(beside);
-        // A leftover of a run that died half way: ours by its name.
+        // A leftover of a run that died halfway, known by its name.
         ignore_missing(fs::remove_file(&beside))?;
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
         content(&mut file)?;
         file.flush()?;
-        // The mode given to open is cut by the umask.
+        // The umask limits the mode given to open.
         file.set_permissions(fs::Permissions::from_mode(mode))?;
         file.sync_all()?;
         drop(file);
@@ -35,7 +35,7 @@ pub(crate) fn put(path: &Path, mode: u32, content: impl FnOnce(&mut File) -> io:
     put().map_err(io_error(doing))
 }
 
-/// What is gone already need not be removed, or renamed.
+/// Ignores a missing file in a removal or a rename.
 pub(crate) fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -43,7 +43,7 @@ pub(crate) fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// The folder a path is in.
+/// Returns the folder of a path.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -51,18 +51,18 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Bytes that whoever is not root may still write there.
+/// Returns the bytes that a user other than root may still write.
 pub(crate) fn free_bytes(folder: &Path) -> io::Result<u64> {
     let stat = rustix::fs::statvfs(folder)?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// Makes the names in a folder survive a power cut.
+/// Makes the names in a folder survive a power failure.
 pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Makes everything below a folder, and the folder itself, survive a power cut.
+/// Makes every file below a folder, and the folder itself, survive a power failure.
 pub(crate) fn sync_tree(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -75,7 +75,7 @@ pub(crate) fn sync_tree(folder: &Path) -> io::Result<()> {
     sync_folder(folder)
 }
 
-/// Names in a folder, sorted, without those that belong to the file system itself. `None`: there is no such folder.
+/// Returns the names in a folder, sorted, without those of the file system itself. `None`: the folder does not exist.
 pub(crate) fn names(folder: &Path) -> io::Result<Option<Vec<String>>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -91,7 +91,7 @@ pub(crate) fn names(folder: &Path) -> io::Result<Option<Vec<String>>> {
     Ok(Some(names))
 }
 
-/// mkfs makes this folder on every ext4 volume; it is not data.
+/// mkfs creates this folder on every ext4 volume; it is not data.
 pub(crate) const LOST_AND_FOUND: &str = "lost+found";
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! What ends a run from outside: its deadline, and the signals with which Kubernetes and people say stop.
+//! Interrupts of a run: its deadline, SIGTERM, SIGINT and SIGHUP.
 //!
-//! It only ends the work that was given to it; what has to be taken back is the caller's to do.
+//! An interrupt drops the given work; the caller cleans up.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,21 +10,21 @@ use tokio::time::Instant;
 
 use crate::error::{Error, Result, io_error};
 
-/// Watches the clock and the signals.
+/// Watches the deadline and the signals.
 pub(crate) struct Interrupt {
-    /// When, and how long that was from the beginning. `None`: only by a signal.
+    /// The deadline, and its seconds from the start. `None`: no deadline.
     deadline: Option<(Instant, u64)>,
     sigterm: Signal,
     sigint: Signal,
-    /// `None`: who started this process wants it to outlive the terminal (nohup(1)).
+    /// `None`: the process was started to outlive the terminal (nohup(1)).
     sighup: Option<Signal>,
     came: bool,
 }
 
-/// Whether a person has ended a run of this process by Ctrl-C.
+/// Whether a user has ended a run of this process with Ctrl-C.
 static BY_HAND: AtomicBool = AtomicBool::new(false);
 
-/// Whether a person has ended a run of this process by Ctrl-C.
+/// Whether a user has ended a run of this process with Ctrl-C.
 pub(crate) fn by_hand() -> bool {
     BY_HAND.load(Ordering::Relaxed)
 }
@@ -39,12 +39,12 @@ fn is_ignored(signal: SignalKind) -> bool {
 }
 
 impl Interrupt {
-    /// Begins to watch; from now on SIGTERM, SIGINT and SIGHUP no longer end the process by themselves.
+    /// Starts the watch with a deadline; from now on SIGTERM, SIGINT and SIGHUP do not end the process.
     pub(crate) fn after(seconds: u64) -> Result<Self> {
         Self::at(Some((Instant::now() + Duration::from_secs(seconds), seconds)))
     }
 
-    /// The same for work that may take as long as it takes.
+    /// Starts the watch without a deadline.
     pub(crate) fn by_signal() -> Result<Self> {
         Self::at(None)
     }
@@ -55,13 +55,13 @@ impl Interrupt {
             deadline,
             sigterm: listen(SignalKind::terminate())?,
             sigint: listen(SignalKind::interrupt())?,
-            // Once listened to, it is ignored no more.
+            // Listening would end the ignored state.
             sighup: if is_ignored(SignalKind::hangup()) { None } else { Some(listen(SignalKind::hangup())?) },
             came: false,
         })
     }
 
-    /// Runs this work, unless something comes between. The work is dropped then.
+    /// Runs this work; on an interrupt the work is dropped.
     pub(crate) async fn unless<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let deadline = self.deadline;
         let over = async {
@@ -93,7 +93,7 @@ impl Interrupt {
         Err(came)
     }
 
-    /// Whether something has come between: then nothing new is begun.
+    /// Whether an interrupt has come: no new work may start then.
     pub(crate) const fn came(&self) -> bool {
         self.came
     }

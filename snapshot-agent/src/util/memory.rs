@@ -1,47 +1,46 @@
-//! How much memory a scan may take: what this process is held to says it.
+//! Memory budget of a scan, from the limit of this process.
 //!
-//! It decides the budget of a scan, in flight or of a file, and nothing else. A container is killed at its limit, so the
-//! scan gets what the other parts of a save leave of it; where there is no limit, as by hand, it may take what proves any
-//! database that etcd supports. Both are upper bounds: what is really taken grows with the number of records, about 25 bytes
-//! for each.
+//! This file decides the budget of a scan of a stream or of a file. The kernel kills a container at its limit, so the scan gets
+//! the memory that the other parts of a save leave. Without a limit, as on a machine, it may take the memory that proves any
+//! database that etcd supports. Both are upper bounds: the real use grows with the number of records, about 25 bytes each.
 
 use std::fs;
 
-/// What everything but the scan may take, the kernel's buffers for its connections included (`verbs/save/pipe.rs`; measured: up to
-/// 118 MiB where a store is slow).
+/// Memory of everything except the scan, with the kernel's buffers of its connections (`verbs/save/pipe.rs`; measured: up to
+/// 118 MiB with a slow store).
 const OTHERS: u64 = 144 << 20;
 
-/// For the smallest database, and where the limit leaves nothing.
+/// Budget for the smallest database, and where the limit leaves nothing.
 const LEAST: u64 = 16 << 20;
 
-/// 20 million records: 8 GiB, the most that etcd suggests, of 400 bytes each.
+/// 20 million records: 8 GiB, the maximum that etcd suggests, of 400 bytes each.
 const MOST: u64 = 512 << 20;
 
-/// Without a limit: room for ten million records in each gigabyte of database, so of about 100 bytes each.
+/// Without a limit: memory for ten million records per gigabyte of database, so of about 100 bytes each.
 const PART_OF_DATABASE: u64 = 4;
 
-/// Where the kernel says what this process is held to: cgroup v2, then v1. A container sees its own cgroup as the root.
+/// Files with the kernel's limit of this process: cgroup v2, then v1. A container sees its own cgroup as the root.
 const LIMITS: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
 
-/// Bytes of memory for the scan of a database of about this size.
+/// Returns the budget in bytes for the scan of a database of about this size.
 pub(crate) fn scan_budget(db_bytes: u64) -> usize {
     let limit = LIMITS.iter().find_map(|file| fs::read_to_string(file).ok()).and_then(|text| limit(&text));
     usize::try_from(budget(db_bytes, limit)).unwrap_or(usize::MAX)
 }
 
-/// The same for a file that lies here whole, whatever its size: more than this proves no database that etcd supports.
+/// Returns the budget for a local file of any size: more proves no database that etcd supports.
 pub(crate) fn file_budget() -> usize {
     scan_budget(u64::MAX)
 }
 
-/// The limit that such a file names. Without one it has the word `max`, or in v1 a number that no machine reaches.
+/// Parses such a file's limit. Without a limit it holds the word `max`, or in v1 a number beyond any machine.
 fn limit(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|limit| *limit < 1 << 50)
 }
 
 fn budget(db_bytes: u64, limit: Option<u64>) -> u64 {
     match limit {
-        // All of it: whoever gives more gets more.
+        // All of it: a higher limit gives a higher budget.
         Some(limit) => limit.saturating_sub(OTHERS).clamp(LEAST, MOST),
         None => (LEAST + db_bytes / PART_OF_DATABASE).min(MOST),
     }
@@ -56,18 +55,18 @@ mod tests {
     #[test]
     fn a_scan_takes_what_the_other_parts_leave() {
         for (db_mib, limit_mib, budget_mib) in [
-            // By hand: by the database's size.
+            // On a machine: by the database's size.
             (0, None, 16),
             (1024, None, 272),
             (8192, None, 512),
-            // A Job's usual limit, that for 16 GiB, and those that a person has set.
+            // A Job's usual limit, the limit for 16 GiB, and limits that a user has set.
             (0, Some(256), 112),
             (1024, Some(256), 112),
             (16_384, Some(384), 240),
             (8192, Some(1024), 512),
             (8192, Some(512), 368),
             (8192, Some(64), 16),
-            // Of any size, as of a file.
+            // Of any size, as for a file.
             (u64::MAX >> 20, None, 512),
             (u64::MAX >> 20, Some(256), 112),
         ] {

@@ -1,33 +1,33 @@
-//! Buffers that are used again.
+//! Reusable buffers.
 //!
-//! Every byte passes through several threads, and memory that one thread takes and another gives back is kept by the
-//! allocator for a while: measured, 30 to 50 MiB of it in a save. So the steps hand on pieces of one size, and a piece
-//! that nobody needs any more is the next one to be filled. Nothing here bounds how many there are: the queues do.
+//! Every byte passes several threads, and the allocator keeps memory for a while that one thread allocates and another frees:
+//! measured, 30 to 50 MiB in a save. So the steps exchange pieces of one size, and a free piece is filled next. The queues
+//! bound the number of pieces, not this file.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 
-/// Large enough that waking a thread for it costs nothing beside hashing it, small enough to have some dozens.
+/// Large enough that waking a thread is cheap compared with hashing the piece, small enough to hold some dozens.
 pub(crate) const PIECE: usize = 512 << 10;
 
-/// Where free buffers are kept until the run ends.
+/// Keeps free buffers until the run ends.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pool {
     free: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
-/// A buffer of [`PIECE`] bytes, filled from its beginning.
+/// A buffer of [`PIECE`] bytes, filled from its start.
 pub(crate) struct Buffer {
-    /// Always of full length, so that taking it again costs no zeroing.
+    /// Always of full length, so that reuse needs no zeroing.
     space: Vec<u8>,
     filled: usize,
     pool: Pool,
 }
 
 impl Pool {
-    /// An empty buffer.
+    /// Returns an empty buffer.
     pub(crate) fn take(&self) -> Buffer {
         let free = self.free.lock().ok().and_then(|mut free| free.pop());
         Buffer { space: free.unwrap_or_else(|| vec![0; PIECE]), filled: 0, pool: self.clone() }
@@ -35,7 +35,7 @@ impl Pool {
 }
 
 impl Buffer {
-    /// Copies as much as there is room for, and says how much that was.
+    /// Copies as much as fits, and returns the number of bytes.
     fn put(&mut self, bytes: &[u8]) -> usize {
         let room = self.room();
         let length = room.len().min(bytes.len());
@@ -46,25 +46,25 @@ impl Buffer {
         length
     }
 
-    /// Copies from what is left to copy. A buffer that is full is given out, and an empty one stands in its place: call it
-    /// again until none is.
+    /// Copies from `rest`. Returns the buffer if it is full, and leaves an empty one in its place: call it until it returns
+    /// `None`.
     pub(crate) fn fill(&mut self, rest: &mut &[u8]) -> Option<Self> {
         *rest = rest.get(self.put(rest)..).unwrap_or_default();
         self.is_full().then(|| self.take())
     }
 
-    /// Gives out what is filled, and is empty then.
+    /// Returns the filled buffer, and leaves an empty one in its place.
     pub(crate) fn take(&mut self) -> Self {
         let empty = self.pool.take();
         std::mem::replace(self, empty)
     }
 
-    /// What is not filled yet.
+    /// Returns the unfilled part.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         self.space.get_mut(self.filled..).unwrap_or_default()
     }
 
-    /// So many bytes of [`Buffer::room`] have been written.
+    /// Marks this many bytes of [`Buffer::room`] as filled.
     pub(crate) fn advance(&mut self, bytes: usize) {
         self.filled = self.space.len().min(self.filled + bytes);
     }
@@ -77,7 +77,7 @@ impl Buffer {
         self.filled == self.space.len()
     }
 
-    /// The filled part, shared; the buffer is free again when the last share is gone.
+    /// Returns the filled part as shared bytes; the buffer is free again after the last share is dropped.
     pub(crate) fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
     }

@@ -1,7 +1,7 @@
-//! Who may read the files of this process: the owner alone, or the owner and the group.
+//! File permissions of this process: files for the owner only, or for the owner and the group.
 //!
-//! It decides by the umask, once and before the first thread that writes, so that no writer of this process and no program that it starts
-//! can make a file that every user of the host reads. Modes of files and folders that exist stay as they are.
+//! This file decides with the umask, once and before the first writing thread, so that neither this process nor a program that
+//! it starts creates files that every user of the host can read. Modes of existing files and folders stay.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -13,11 +13,11 @@ use rustix::fs::Mode;
 
 use crate::contract::StoreFlags;
 
-/// A network's volume that is gone takes for ever. The store itself reports that later.
+/// Timeout: a network volume that is gone never answers. The store itself reports that later.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
-/// Whether the group may read what is written to this store: by the flag, or because the folder is the group's to write (as
-/// kubelet makes a volume for `fsGroup`). Else the Pods that share a volume could not read what root writes there by hand.
+/// Whether the group may read new files of this store: by the flag, or because the group may write to the folder (as kubelet
+/// sets up a volume for `fsGroup`). Otherwise Pods that share a volume could not read files that root writes there by hand.
 pub fn is_shared(store: &StoreFlags) -> bool {
     let folder = store.url.strip_prefix("file://").map(PathBuf::from);
     let folder = store.mount.clone().or(folder).filter(|_| store.url.starts_with("file://"));
@@ -34,7 +34,7 @@ fn is_the_groups(folder: PathBuf) -> bool {
     mode.is_some_and(|mode| mode & BY_GROUP == BY_GROUP || mode & 0o1022 == 0o020)
 }
 
-/// Makes files 0600 and folders 0700 from now on, whatever the umask was; for a group too: 0660 and 0770.
+/// Makes new files 0600 and folders 0700, whatever the umask was; with the group 0660 and 0770.
 pub fn make_private(for_group: bool) {
     let cut = if for_group { Mode::RWXO } else { Mode::RWXG | Mode::RWXO };
     let _before = rustix::process::umask(cut);

@@ -1,5 +1,4 @@
-//! How far a run has come: a bar at a terminal, a log line every few seconds elsewhere, and the proof that something
-//! still moves.
+//! Progress of a run: a bar at a terminal, otherwise a log line every few seconds; and the detection of a stall.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -11,16 +10,16 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::error::{Error, Result};
 
-/// Often enough to see that it lives, rare enough for a log.
+/// Often enough to show progress, rare enough for a log.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// How often the bar and the stall are looked at.
+/// Interval of the bar and of the stall check.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Over how long a rate is measured that has to be kept.
+/// Period over which a required rate is measured.
 const PACE: Duration = Duration::from_mins(1);
 
-/// A counter of bytes that clones share.
+/// A counter of bytes, shared by clones.
 #[derive(Clone, Debug)]
 pub struct Progress {
     shared: Arc<Shared>,
@@ -30,9 +29,9 @@ pub struct Progress {
 struct Shared {
     doing: &'static str,
     bytes: AtomicU64,
-    /// Signs of life that are no bytes of the whole.
+    /// Steps of progress that are not counted in bytes.
     moves: AtomicU64,
-    /// There are no more bytes: what goes on now is not counted.
+    /// All bytes have arrived: later work is not counted.
     ended: AtomicBool,
     total: u64,
     since: Instant,
@@ -40,12 +39,12 @@ struct Shared {
 }
 
 impl Progress {
-    /// Begins to count towards about `total` bytes.
+    /// Counts towards about `total` bytes.
     pub fn new(doing: &'static str, total: u64) -> Self {
         Self::with(doing, total, std::io::stderr().is_terminal().then(|| bar(doing, total)))
     }
 
-    /// Counts, and says nothing.
+    /// Counts without output.
     pub fn silent() -> Self {
         Self::with("", 0, None)
     }
@@ -56,17 +55,17 @@ impl Progress {
         Self { shared: Arc::new(Shared { doing, bytes, moves, ended, total, since: Instant::now(), bar }) }
     }
 
-    /// So many bytes more.
+    /// Adds bytes.
     pub fn add(&self, bytes: usize) {
         self.shared.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Something moves that is not counted: what was read already is on its way to the store.
+    /// Records uncounted progress: bytes that were read already go to the store.
     pub(crate) fn moved(&self) {
         self.shared.moves.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits for work. Where that has time limits of its own, it is no stall while it lasts.
+    /// Waits for work. Work with time limits of its own counts as progress.
     pub(crate) async fn outlast<T>(&self, has_limits: bool, work: impl Future<Output = T>) -> T {
         let (mut work, mut tick) = (std::pin::pin!(work), tokio::time::interval(LOOK));
         loop {
@@ -77,9 +76,9 @@ impl Progress {
         }
     }
 
-    /// Waits for the work of another process, of which only a file tells: its length is what is done. It may grow beyond
-    /// the total, or be made anew; neither is told. What the process reads and writes elsewhere is no stall either: a
-    /// database that is larger than its memory comes from the disk again, and no file grows by that.
+    /// Waits for another process, whose progress is the length of a file. The file may exceed the total, or be created again;
+    /// neither is shown. Other reads and writes of the process count as progress too: a database larger than the memory is read
+    /// again from the disk, while no file grows.
     pub(crate) async fn follow<T>(&self, file: &Path, process: Option<u32>, work: impl Future<Output = T>) -> T {
         let (mut work, mut tick) = (std::pin::pin!(work), tokio::time::interval(LOOK));
         let mut before = 0;
@@ -102,27 +101,27 @@ impl Progress {
         }
     }
 
-    /// There are no more bytes to come.
+    /// Ends the counting: all bytes have arrived.
     pub(crate) fn ended(&self) {
         self.shared.ended.store(true, Ordering::Relaxed);
     }
 
-    /// Bytes so far.
+    /// Returns the number of bytes so far.
     pub fn bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::Relaxed)
     }
 
-    /// About how many it will be.
+    /// Returns the approximate total.
     pub fn total(&self) -> u64 {
         self.shared.total
     }
 
-    /// Runs this work while telling how far it is; ends it when nothing has moved for `stall`.
+    /// Runs this work with progress output; ends it with an error after `stall` without progress.
     pub async fn watch<T>(&self, stall: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
         self.watch_pace(stall, 0, work).await
     }
 
-    /// As [`Progress::watch`], and ends it when it is slower than so many bytes a second for a minute, until
+    /// Like [`Progress::watch`], and also ends the work when it is slower than `least` bytes a second for a minute, until
     /// [`Progress::ended`].
     pub(crate) async fn watch_pace<T>(
         &self,
@@ -190,10 +189,10 @@ impl Progress {
     }
 }
 
-/// Less than this is no work: Go's runtime writes a few bytes to itself now and then, whatever its program waits for.
+/// Fewer bytes are no progress: Go's runtime writes a few bytes to itself now and then.
 const AT_WORK: u64 = 64 << 10;
 
-/// Bytes that a process has read and written so far, by calls and by pages of files in its memory (proc(5): `/proc/pid/io`).
+/// Returns the bytes that a process has read and written, by calls and by mapped pages (proc(5): `/proc/pid/io`).
 async fn transferred(process: Option<u32>) -> u64 {
     let Some(process) = process else { return 0 };
     let told = tokio::fs::read_to_string(format!("/proc/{process}/io")).await.unwrap_or_default();
@@ -202,16 +201,16 @@ async fn transferred(process: Option<u32>) -> u64 {
     bytes.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).fold(0, u64::saturating_add)
 }
 
-/// A rate that has to be kept, minute by minute.
+/// A required rate, checked each minute.
 struct Pace {
-    /// Bytes a second.
+    /// Bytes per second.
     least: u64,
     since: Instant,
     before: u64,
 }
 
 impl Pace {
-    /// The rate of the minute that has just ended, if it was too low.
+    /// Returns the rate of the last minute if it was too low.
     fn too_slow(&mut self, now: Instant, bytes: u64) -> Option<u64> {
         if now.duration_since(self.since) < PACE {
             return None;
@@ -222,7 +221,7 @@ impl Pace {
     }
 }
 
-/// What is meant by it and what helps.
+/// Returns the error with the remedy.
 fn too_slow(doing: &str, rate: u64, least: u64) -> Error {
     Error::deadline(format!(
         "{doing}: {} KiB a second for a minute, less than the {} KiB of --min-throughput-kib (spec.minimumThroughput). \
@@ -239,7 +238,7 @@ fn bar(doing: &'static str, total: u64) -> ProgressBar {
     ProgressBar::new(total).with_style(style).with_message(doing)
 }
 
-/// Without a byte from etcd, or room for one, for this long, the stream only pins etcd's read transaction.
+/// Without a byte from etcd, or space for one, for this long, the stream only pins etcd's read transaction.
 pub(crate) const STALL: Duration = Duration::from_mins(1);
 
 #[cfg(test)]
@@ -267,7 +266,7 @@ mod tests {
             let expected = if slow { vec![(60, 9 << 10), (120, 9 << 10), (180, 9 << 10)] } else { vec![] };
             assert_eq!(told, expected, "{bytes_per_second}");
         }
-        // One good minute does not make up for a bad one.
+        // A fast minute does not compensate for a slow one.
         let mut pace = Pace { least: 10 << 10, since: begun, before: 0 };
         assert_eq!(pace.too_slow(begun + PACE, 1 << 30), None);
         assert_eq!(pace.too_slow(begun + PACE * 2, (1 << 30) + 6000), Some(100));

@@ -1,6 +1,6 @@
-//! A folder for what is needed only now: made below one that was named, and gone when its owner is.
+//! A scratch folder: created below a given folder, and removed when dropped.
 //!
-//! It decides nothing about what is put there. Before anything is, it asks whether there is room.
+//! This file does not decide the content. It checks the free space before.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -10,12 +10,12 @@ use crate::error::{Error, Result, io_error};
 use crate::util::files::free_bytes;
 use crate::util::process::random_uid;
 
-/// A folder of our own, for our eyes only: what was encrypted lies open in it.
+/// A folder for this process only, because it may hold decrypted data.
 #[derive(Debug)]
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes one, if there is room for so many bytes.
+    /// Creates a folder, if this many bytes are free.
     pub(crate) fn new(below: &Path, needed: u64) -> Result<Self> {
         let doing = || format!("making a folder below --scratch={}", below.display());
         let free = free_bytes(below).map_err(io_error(doing()))?;
@@ -32,12 +32,12 @@ impl Scratch {
         Ok(Self(path))
     }
 
-    /// Where something of this name is, or will be.
+    /// Returns the path of this name in the folder.
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// A new file.
+    /// Creates a file.
     pub(crate) fn file(&self, name: &str) -> Result<(PathBuf, File)> {
         let path = self.join(name);
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);

@@ -1,14 +1,14 @@
-//! sha256 of everything that is stored, streamed and restored.
+//! sha256 of all stored, streamed and restored bytes.
 //!
-//! It decides whose implementation: aws-lc-rs', which has vector code for processors without SHA instructions (Intel before Ice
-//! Lake; measured on one: 262 MiB/s, the `sha2` crate's portable code 145) and is in the binary for TLS anyway. Where they
-//! have them, the two are equal. Tests compare with `sha2`.
+//! This file decides the implementation: that of aws-lc-rs, which has vector code for processors without SHA instructions
+//! (Intel before Ice Lake; measured on one: 262 MiB/s, the `sha2` crate's portable code 145) and is in the binary for TLS
+//! anyway. With SHA instructions both are equally fast. Tests compare with `sha2`.
 
 use std::fmt;
 
 use aws_lc_rs::digest::{Context, Digest, SHA256, digest};
 
-/// A hash under way.
+/// A hash in progress.
 #[derive(Clone)]
 pub(crate) struct Sha256(Context);
 
@@ -25,7 +25,7 @@ impl Sha256 {
         array(&self.0.finish())
     }
 
-    /// Of all of it at once.
+    /// Hashes all bytes at once.
     pub(crate) fn digest(bytes: impl AsRef<[u8]>) -> [u8; 32] {
         array(&digest(&SHA256, bytes.as_ref()))
     }
@@ -43,7 +43,7 @@ impl fmt::Debug for Sha256 {
     }
 }
 
-/// SHA-256 gives 32 bytes.
+/// SHA-256 has 32 bytes.
 fn array(digest: &Digest) -> [u8; 32] {
     let mut array = [0; 32];
     array.copy_from_slice(digest.as_ref());
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// However it is cut into pieces, and as another implementation has it.
+        /// Independent of the pieces, and equal to another implementation.
         #[test]
         fn it_is_sha256(bytes in prop::collection::vec(any::<u8>(), 0..5_000), cut in 0_usize..5_000) {
             let wanted: [u8; 32] = sha2::Sha256::digest(&bytes).into();

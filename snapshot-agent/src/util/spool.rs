@@ -1,11 +1,11 @@
-//! A file of bounded size between the stream and a slow store.
+//! A spool: a file of bounded size between the stream and a slow store.
 //!
-//! While a snapshot streams, etcd keeps a read transaction open and cannot reuse what is deleted meanwhile. With a spool
-//! the stream goes at its own speed, and the upload follows; when the spool is full, the stream waits for the upload as it
-//! would without one. What is in it is what will be stored: compressed, and encrypted if that is asked for.
+//! While a snapshot streams, etcd keeps a read transaction open and cannot reuse the space of deleted data. With a spool the
+//! stream runs at its own speed and the upload follows; a full spool slows the stream down like a direct upload. The spool
+//! holds the bytes of the stored object: compressed, and encrypted if requested.
 //!
-//! The file has no name, so that nothing is left of a process that is killed, and has its space from the beginning, so
-//! that a volume too small for it is told before etcd has sent a byte.
+//! The file has no name, so a killed process leaves nothing, and its space is allocated at the start, so a volume that is too
+//! small gives an error before etcd sends a byte.
 
 use std::fs::{self, File};
 use std::io;
@@ -29,7 +29,7 @@ pub(crate) struct Spool {
 }
 
 impl Spool {
-    /// Takes so many bytes of the folder's volume.
+    /// Allocates this many bytes on the folder's volume.
     pub(crate) fn open(folder: &Path, size: u64) -> Result<Self> {
         let doing = || format!("making a spool of {} MiB in {} (--spool-dir)", size >> 20, folder.display());
         if size == 0 {
@@ -45,13 +45,13 @@ impl Spool {
             .map_err(io_error(doing()))?;
         fs::remove_file(&path).map_err(io_error(doing()))?;
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size) {
-            // A file system that cannot say beforehand will say it in the middle.
+            // A file system without this call reports a full volume later.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(Self { file, size }),
             Err(error) => Err(io_error(doing())(error.into())),
         }
     }
 
-    /// Passes everything on in order. Two blocking halves; each ends when the other has failed.
+    /// Returns two blocking halves that pass all bytes on in order; each ends when the other has failed.
     pub(crate) fn halves(self, pool: Pool) -> (Filling, Draining) {
         let ring = Arc::new(Ring {
             file: self.file,
@@ -67,9 +67,9 @@ impl Spool {
 struct State {
     written: u64,
     read: u64,
-    /// Nothing more will be written.
+    /// The writer has ended.
     ended: bool,
-    /// Nothing more will be read.
+    /// The reader has ended.
     abandoned: bool,
 }
 
@@ -91,7 +91,7 @@ impl Ring {
         self.changed.notify_all();
     }
 
-    /// Waits for something, and says where it is and how much of it lies in one piece.
+    /// Waits for an amount, and returns its position and its contiguous length.
     fn wait(
         &self,
         amount: impl Fn(&State) -> u64,
@@ -107,12 +107,12 @@ impl Ring {
     }
 }
 
-/// The half that writes.
+/// The writing half.
 #[derive(Debug)]
 pub(crate) struct Filling(Arc<Ring>);
 
 impl Filling {
-    /// Until nothing more comes, or nobody reads any more.
+    /// Runs until the input ends, or the reader has ended.
     pub(crate) fn run(self, mut received: mpsc::Receiver<Bytes>) -> io::Result<()> {
         let ring = &*self.0;
         while let Some(mut piece) = received.blocking_recv() {
@@ -137,12 +137,12 @@ impl Drop for Filling {
     }
 }
 
-/// The half that reads.
+/// The reading half.
 #[derive(Debug)]
 pub(crate) struct Draining(Arc<Ring>, Pool);
 
 impl Draining {
-    /// Until everything is read, or nobody takes it any more.
+    /// Runs until all is read, or the receiver is gone.
     pub(crate) fn run(self, to_store: &mpsc::Sender<Bytes>) -> io::Result<()> {
         let ring = &*self.0;
         loop {
@@ -179,7 +179,7 @@ mod tests {
     use crate::contract::ExitClass;
 
     impl Spool {
-        /// One that nothing can be written to.
+        /// A spool that cannot be written.
         pub(crate) fn broken(folder: &Path) -> Self {
             let path = folder.join("broken");
             fs::write(&path, "").unwrap();
@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    /// Sends these pieces through a spool of this size, and gives what came out.
+    /// Sends these pieces through a spool of this size, and returns the output.
     fn through(size: u64, pieces: &[Vec<u8>]) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let spool = Spool::open(folder.path(), size).unwrap();

@@ -1,6 +1,6 @@
-//! Text for people at a terminal: columns, and bytes that cannot move the cursor.
+//! Text for a terminal: columns, and bytes that cannot move the cursor.
 
-/// Rows whose columns stand below each other.
+/// Aligns rows in columns.
 pub(crate) fn align_columns<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
@@ -11,7 +11,7 @@ pub(crate) fn align_columns<const N: usize>(rows: &[[String; N]]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// Text as it is; what is no text, or would move a terminal's cursor, as `\xNN`.
+/// Returns text unchanged; replaces invalid UTF-8 and control characters by `\xNN`.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     let mut out = String::new();
     let hex = |out: &mut String, bytes: &[u8]| bytes.iter().for_each(|byte| out.push_str(&format!("\\x{byte:02x}")));

@@ -1,34 +1,34 @@
-//! Keeps the disk busy while a file is written.
+//! Writes a file back to the disk while more is written.
 //!
-//! It decides when what is written goes to the disk. When a file is complete it is made durable, and what would wait for
-//! that end waits all at once otherwise.
+//! This file decides when written bytes go to the disk. A complete file is synced, and that sync would otherwise wait for all
+//! bytes at once.
 
 use std::io;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-/// The disk is told to write after so many bytes: much less than a machine keeps back by itself, and enough that its
-/// cache is flushed some dozen times in a gigabyte and not some thousand.
+/// Bytes between two syncs: much less than a machine keeps in memory, and enough that the disk's cache is flushed some dozen
+/// times per gigabyte instead of some thousand times.
 const STEP: u64 = 32 << 20;
 
-/// Has a file synced step by step, on a thread of its own, which owns a `D` meanwhile.
+/// Syncs a file step by step, on a thread of its own, which owns a `D` meanwhile.
 #[derive(Debug)]
 pub(crate) struct Writeback<D> {
     unsynced: u64,
-    /// One step may wait while the disk is at the one before: it takes what is written until it begins.
+    /// One step may wait while the disk runs the step before; it covers all bytes written until it starts.
     steps: SyncSender<()>,
     disk: JoinHandle<io::Result<D>>,
 }
 
 impl<D: Send + 'static> Writeback<D> {
-    /// Begins; `sync` takes what is written by then to the disk.
+    /// Starts the thread; `sync` writes the bytes so far to the disk.
     pub(crate) fn begin(mut disk: D, sync: impl Fn(&mut D) -> io::Result<()> + Send + 'static) -> Self {
         let (steps, asked) = sync_channel(1);
         let disk = thread::spawn(move || asked.iter().try_for_each(|()| sync(&mut disk)).map(|()| disk));
         Self { unsynced: 0, steps, disk }
     }
 
-    /// So many more bytes have been written.
+    /// Counts written bytes.
     pub(crate) fn wrote(&mut self, bytes: usize) {
         self.unsynced += bytes as u64;
         if self.unsynced >= STEP {
@@ -36,16 +36,16 @@ impl<D: Send + 'static> Writeback<D> {
         }
     }
 
-    /// Has all that is written taken to the disk, and does not wait for it.
+    /// Starts a sync of all written bytes, without waiting.
     pub(crate) fn hurry(&mut self) {
-        // An error of sending: a step waits already, or the disk is broken, and that is told at the end.
+        // A send error: a step waits already, or the disk has failed, which `end` reports.
         if self.steps.try_send(()).is_ok() {
             self.unsynced = 0;
         }
     }
 
-    /// Waits until the steps that were begun are done. An error of writing is told to one of those who ask, once
-    /// (fsync(2)): it may be told here and nowhere else.
+    /// Waits for the started steps. The kernel reports a write error to a single call, once (fsync(2)), so this may be the only
+    /// report.
     pub(crate) fn end(self) -> io::Result<D> {
         let Self { steps, disk, .. } = self;
         drop(steps);

@@ -1,4 +1,4 @@
-//! What several verbs say about the same things.
+//! Texts and errors that several verbs share.
 
 use indicatif::HumanBytes;
 
@@ -7,12 +7,12 @@ use crate::error::Error;
 use crate::scan::{Alarm, ScanError};
 use crate::util::table::{align_columns, printable};
 
-/// The flags do not go together; the command line says so before.
+/// Returns the error for wrong combinations of FILE, --store and --key. The command line refuses them earlier.
 pub(crate) fn neither() -> Error {
     Error::config("name either a FILE, or --store and --key")
 }
 
-/// What a scan's refusal means for the run.
+/// Converts the error of a scan into the error of the run.
 pub(crate) fn unsound(at: &str, error: &ScanError) -> Error {
     match error {
         ScanError::Io(_) => Error::transient(format!("{at}: {error}")).with_origin(Origin::Volume),
@@ -26,7 +26,7 @@ pub(crate) fn unsound(at: &str, error: &ScanError) -> Error {
     }
 }
 
-/// What is the matter, and with which member.
+/// Describes an alarm and its member.
 pub(crate) fn describe_alarm(alarm: &Alarm) -> String {
     let kind = match alarm.kind {
         1 => "NOSPACE".to_owned(),
@@ -36,7 +36,7 @@ pub(crate) fn describe_alarm(alarm: &Alarm) -> String {
     format!("{kind} of member {}", hex_id(alarm.member))
 }
 
-/// How far it is proven, and why not further.
+/// Describes the level of proof, and the reasons for which the proof goes no further.
 pub(crate) fn proven(found: &Verification) -> String {
     let level = match found.level {
         Level::HashKV => format!("HashKV, equal to that of {}", found.agreed_by.join(" and ")),
@@ -48,23 +48,23 @@ pub(crate) fn proven(found: &Verification) -> String {
     reasons.chain(&found.differences).fold(format!("{level}{read_back}"), |told, more| format!("{told}; {more}"))
 }
 
-/// A revision, and the keys that exist at it.
+/// Describes a revision and the number of keys at that revision.
 pub(crate) fn revision(revision: Option<i64>, keys: Option<u64>) -> String {
     let revision = revision.map_or_else(|| "not known".to_owned(), |revision| revision.to_string());
     keys.map_or(revision.clone(), |keys| format!("{revision}, {keys} keys"))
 }
 
-/// A size for people, and to the byte.
+/// Formats a size with a unit and in bytes.
 pub(crate) fn bytes(bytes: u64) -> String {
     format!("{} ({bytes} bytes)", HumanBytes(bytes))
 }
 
-/// A time to the hundredth of a second.
+/// Formats a duration to the hundredth of a second.
 pub(crate) fn seconds(millis: u64) -> String {
     format!("{}.{:02} s", millis / 1000, millis % 1000 / 10)
 }
 
-/// Names and values below each other. A value cannot move the cursor.
+/// Aligns names and values in columns. Removes control characters, so that a value cannot move the cursor.
 pub(crate) fn lines(rows: &[(&str, String)]) -> String {
     let rows: Vec<_> = rows.iter().map(|(what, value)| [(*what).to_owned(), printable(value.as_bytes())]).collect();
     align_columns(&rows)

@@ -1,11 +1,11 @@
-//! `agent contents`: what is in a snapshot: keys by prefix, leases, users and roles, members, alarms. No etcd is needed.
+//! `agent contents`: lists a snapshot's keys by prefix, leases, users, roles, members and alarms. Needs no etcd.
 //!
-//! It decides what is shown, and that a value is only ever shown when it is asked for by its key: values are secrets
-//! more often than not, and what etcd keeps of a user beside the name is never read out. A stored snapshot is unpacked
-//! into a scratch folder, with every check of a restore; how keys are put together is in `verbs/contents/prefixes.rs`.
+//! This file decides what the agent shows. It shows a value only on request for the value's key, because most values are
+//! secrets, and it never reads a user's data beyond the name. The agent unpacks a stored snapshot into a scratch folder, with
+//! every check of a restore. `verbs/contents/prefixes.rs` groups the keys.
 //!
-//! It is no part of `agent inspect`, which is what a Job runs to find a lost report in a store: that one takes an owner's
-//! UID, reads no data and answers with a report.
+//! `agent inspect` is a different verb: a Job runs it to find a lost report in a store. It takes an owner's UID, reads no data
+//! and returns a report.
 
 mod prefixes;
 mod table;
@@ -34,24 +34,24 @@ use crate::verbs::common::{describe_alarm, neither, unsound};
 pub use prefixes::Prefix;
 use prefixes::Prefixes;
 
-/// What is in a snapshot.
+/// Contents of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Contents {
-    /// The revision a member that starts on it reports.
+    /// The revision that a member reports after a start on this snapshot.
     pub revision: i64,
-    /// The revision below which history is gone.
+    /// The compact revision: history below it is gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compact_revision: Option<i64>,
-    /// All keys below the prefix that was asked for.
+    /// Sum over all keys below the requested prefix.
     pub total: Prefix,
-    /// The same by prefix, the largest first.
+    /// Keys by prefix, the largest prefix first.
     pub prefixes: Vec<Prefix>,
-    /// Prefixes that are not shown, since there are more than were asked for.
+    /// Number of prefixes beyond the requested number.
     pub more: usize,
-    /// Leases, with the number of keys below the prefix that hang on each.
+    /// Leases, with the number of their keys below the requested prefix.
     pub leases: Vec<Lease>,
-    /// Whether authentication is on.
+    /// Whether authentication is enabled.
     pub auth_enabled: bool,
     /// Names of users.
     pub users: Vec<String>,
@@ -59,7 +59,7 @@ pub struct Contents {
     pub roles: Vec<String>,
     /// Members; a restore replaces them.
     pub members: Vec<Member>,
-    /// Alarms that were on.
+    /// Active alarms.
     pub alarms: Vec<String>,
     /// Version of the storage (etcd 3.6 and later).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,7 +74,7 @@ pub struct Lease {
     pub id: String,
     /// Granted seconds.
     pub ttl: i64,
-    /// Keys that go when it ends.
+    /// Number of keys that etcd deletes when the lease expires.
     pub keys: u64,
 }
 
@@ -84,33 +84,33 @@ pub struct Lease {
 pub struct Member {
     /// ID (hex).
     pub id: String,
-    /// Name; empty until it has started once.
+    /// Name; empty until the member has started once.
     pub name: String,
     /// Peer URLs.
     pub peer_urls: Vec<String>,
     /// Client URLs.
     pub client_urls: Vec<String>,
-    /// Whether it has no vote yet.
+    /// Whether the member is a learner.
     pub learner: bool,
 }
 
-/// What was asked for.
+/// The answer to the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// The contents.
     Contents(Box<Contents>),
-    /// One key's value.
+    /// The value of the requested key.
     Value(Vec<u8>),
 }
 
 impl Contents {
-    /// For people.
+    /// Formats the contents for a terminal.
     pub fn table(&self) -> String {
         table::of(self)
     }
 }
 
-/// Looks into one snapshot.
+/// Reads one snapshot.
 pub async fn run(request: ContentsRequest) -> Result<Found> {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     let snapshot = request.snapshot.clone();
@@ -153,7 +153,7 @@ async fn fetch(
     Ok((scratch, path))
 }
 
-/// The same of a file without a manifest.
+/// Does the same for a file without a manifest.
 async fn fetch_file(
     request: &ContentsRequest,
     store: &Store,
@@ -181,7 +181,7 @@ fn read(path: &Path, request: &ContentsRequest) -> Result<Found> {
     let at = path.display().to_string();
     let wrong = |error| unsound(&at, &error);
     let mut reader = Reader::open(&file, db_bytes, file_budget()).map_err(wrong)?;
-    // First of all: what is read from a tree that does not hold together means nothing.
+    // First the proof: values from a damaged tree mean nothing.
     let proven = reader.prove(None).map_err(wrong)?;
     if let Some(key) = &request.value {
         let mut value = None;

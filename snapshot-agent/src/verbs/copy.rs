@@ -34,13 +34,13 @@ mod left;
 /// How one snapshot ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Ended {
-    /// It is at the destination now.
+    /// The agent has copied the snapshot.
     Copied,
-    /// It was there already, the same.
+    /// The same snapshot existed at the destination.
     Already,
-    /// It has no manifest: a save that is under way, or one that died.
+    /// The snapshot has no manifest: a save is running or has died.
     Incomplete,
-    /// It could not be copied.
+    /// The copy failed.
     Failed,
 }
 
@@ -48,34 +48,34 @@ pub enum Ended {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Copied {
-    /// Its folder below both stores' prefixes.
+    /// Folder below the prefix of both stores.
     pub key: String,
-    /// How it ended.
+    /// Result.
     pub ended: Ended,
-    /// Bytes that are stored.
+    /// Stored bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stored_bytes: Option<u64>,
-    /// Why it could not be copied.
+    /// Reason of a failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
-/// All of them, and what the run ends with.
+/// All results, and the error of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copies {
-    /// One after the other.
+    /// The results in order.
     pub copies: Vec<Copied>,
-    /// The first thing that went wrong.
+    /// The first error.
     pub failed: Option<Error>,
 }
 
-/// Copies what was asked for. What is wrong with one of several does not keep the others.
+/// Copies the requested snapshots. A failed snapshot does not stop the others.
 pub async fn run(request: CopyRequest) -> Result<Copies> {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     let (from, to) = (Store::open(&request.store)?, Store::open(&request.to.0)?);
     let at = clock::now();
     let until = clock::later(at, request.deadline_seconds)?;
-    // Before the first upload, whose beginning cleans up after dead ones (I25).
+    // Before the first upload, whose start removes dead uploads (I25).
     interrupt.unless(store_id::check_before_write(&request.to.0, request.to_expect_store_id.as_deref())).await?;
     let folders = match &request.key {
         Some(key) => vec![stored::folder(key)?],
@@ -94,7 +94,7 @@ pub async fn run(request: CopyRequest) -> Result<Copies> {
             }
         }
         copies.push(copied);
-        // Told to stop, or out of time: nothing more is begun.
+        // After a signal or the deadline the agent starts no other copy.
         if interrupt.came() {
             break;
         }
@@ -102,7 +102,7 @@ pub async fn run(request: CopyRequest) -> Result<Copies> {
     Ok(Copies { copies, failed })
 }
 
-/// Every folder of a cluster that may be a snapshot, the oldest first.
+/// Returns every folder of a cluster that may be a snapshot, the oldest first.
 async fn all(from: &Store, request: &CopyRequest) -> Result<Vec<Folder>> {
     let (Some(namespace), Some(cluster)) = (&request.namespace, &request.cluster) else {
         return Err(Error::config("--all needs --namespace and --cluster"));
@@ -125,9 +125,9 @@ async fn all(from: &Store, request: &CopyRequest) -> Result<Vec<Folder>> {
     Ok(folders.into_iter().map(|(_, folder)| folder).collect())
 }
 
-/// Why one snapshot was not copied.
+/// Reason for which one snapshot was not copied.
 enum Trouble {
-    /// It has no manifest.
+    /// The snapshot has no manifest.
     Incomplete(Error),
     /// Anything else.
     Failed(Error),
@@ -139,7 +139,7 @@ impl From<Error> for Trouble {
     }
 }
 
-/// One snapshot on its way.
+/// The copy of one snapshot.
 struct CopyRun<'a> {
     from: &'a Store,
     to: &'a Store,
@@ -163,7 +163,7 @@ impl CopyRun<'_> {
             }
             return Ok((Ended::Already, bytes));
         }
-        // Who has begun it may yet take back what he has written (I6).
+        // The writer of this data may still take it back (I6).
         if let Some(until) = interrupt.unless(self.to.held(self.folder, self.at)).await? {
             return Err(Error::transient(format!("{}: {}", self.to.uri(self.folder), store::busy_until(until))).into());
         }
@@ -183,7 +183,7 @@ impl CopyRun<'_> {
         Ok((Ended::Copied, bytes))
     }
 
-    /// What stands at the destination.
+    /// Reads the state of the destination.
     async fn look_at_destination(&self, manifest: &Manifest, json: &Bytes) -> Result<Destination> {
         let data = self.folder.data(manifest.format());
         let size = match self.to.stat(&data).await {
@@ -237,7 +237,7 @@ impl CopyRun<'_> {
         )))
     }
 
-    /// Sends the data, and has it read back.
+    /// Copies the data, and reads it back.
     async fn data(&self, stored: &Stored, json: &Bytes, upload: &mut Upload, interrupt: &mut Interrupt) -> Result<()> {
         // Another copy may have ended between the look at what is there and this one's beginning.
         if interrupt.unless(self.look_at_destination(&stored.manifest, json)).await? != Destination::Nothing {
@@ -284,19 +284,19 @@ impl CopyRun<'_> {
     }
 }
 
-/// What stands at the destination, and is no reason to stop.
+/// State of the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Destination {
-    /// This snapshot.
+    /// The same snapshot, complete.
     Complete,
     /// Data of its size, and no manifest.
     Data,
-    /// Neither.
+    /// No objects.
     Nothing,
 }
 
 impl Copies {
-    /// For people: a line for each, and their number.
+    /// Formats the results for a terminal: a line for each snapshot, and their number.
     pub fn table(&self) -> String {
         let head = ["", "STORED", "KEY"].map(str::to_owned);
         let rows = self.copies.iter().map(|copied| {

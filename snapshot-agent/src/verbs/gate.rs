@@ -1,13 +1,13 @@
-//! Whether etcd may start on a volume: a member never starts on one that is not its own.
+//! Decides whether etcd may start on a volume: a member starts only on its own volume.
 //!
-//! This file decides, purely: [`decide`] looks at facts and gives a value. `verbs/gate/run.rs` collects the facts, writes the
-//! identity and becomes etcd; it runs at every start of the container, not only at the Pod's first. It fails closed:
-//! what is empty, unreadable or unknown is refused, because an emptied volume under an unchanged member loses
-//! acknowledged writes, with either cluster state. Whether the volume may be empty is the operator's word, given as an
-//! annotation and taken back before the member may acknowledge anything.
+//! The decision is pure: [`decide`] turns facts into a value. `verbs/gate/run.rs` collects the facts, writes the identity and
+//! executes etcd, at every start of the container and not only at the Pod's first. The gate fails closed: it refuses an empty,
+//! unreadable or unknown volume, because an emptied volume under an unchanged member loses acknowledged writes with either
+//! cluster state. Only the operator allows an empty volume, by an annotation that it takes back before the member may
+//! acknowledge a write.
 //!
-//! The gate alone chooses `--initial-cluster-state=new`. A volume that was rolled back to a copy from before the latest
-//! Pod that was seen serving is refused, by the Pods' numbers (I27). A copy made after that Pod's start is not seen.
+//! The gate alone chooses `--initial-cluster-state=new`. By the Pods' numbers it refuses a volume that was rolled back to a
+//! copy from before the latest Pod that served (I27). It does not detect a copy made after that Pod's start.
 
 mod run;
 
@@ -20,34 +20,35 @@ pub(crate) use crate::contract::hex_id;
 
 pub use run::run;
 
-/// Why a start is refused: a closed list, for conditions and runbooks.
+/// Reason for a refused start: a closed list, for conditions and runbooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// Nothing is on the volume, and nobody allowed that.
+    /// The volume is empty, and the operator does not allow that.
     EmptyVolume,
-    /// The volume has to be filled by a restore first, and that has not ended.
+    /// A restore has to fill the volume first, and has not completed.
     RestoreIncomplete,
-    /// There is data that no gate or restore of ours has written.
+    /// The volume holds data that no gate and no restore of Holdfast wrote.
     ForeignVolume,
-    /// The member has served, and its data lacks the identity file: probably its own data, perhaps the last copy.
+    /// The member has served, and the identity file is missing: the data is probably the member's own and perhaps the last
+    /// copy.
     IdentityLost,
     /// The data belongs to another cluster, or to an earlier incarnation of this one.
     WrongCluster,
     /// The data belongs to another member.
     WrongMember,
-    /// The data was written under another claim: the volume was copied, or came back from a backup.
+    /// The data was written under another claim: the volume was copied, or restored from a backup of the volume.
     WrongClaim,
-    /// The data comes from another restore than the one asked for.
+    /// The data comes from another restore than the requested restore.
     WrongRestore,
-    /// The member has started here before, and its log or its database is gone.
+    /// The member has started on this volume before, and its log or its database is missing.
     EmptiedVolume,
-    /// A later Pod of this member has served than any that this volume has seen: it is an older copy.
+    /// A later Pod of this member has served than the last Pod that ran on this volume: the volume is an older copy.
     OlderVolume,
-    /// What the operator says on the Pod cannot be read, so nobody knows what the volume must hold.
+    /// The operator's annotations on the Pod cannot be read, so the required content of the volume is unknown.
     UnreadableAnnotations,
-    /// The identity file is there and cannot be understood.
+    /// The identity file exists and cannot be parsed.
     UnreadableIdentity,
-    /// The write-ahead log is there and cannot be understood.
+    /// The write-ahead log exists and cannot be parsed.
     UnreadableWal,
     /// The write-ahead log belongs to another cluster or member than at the last start.
     WrongWal,
@@ -93,23 +94,23 @@ impl Verdict {
     }
 }
 
-/// What is on the volume.
+/// Facts of the volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Names at the volume's root, without the data directory.
     pub beside: Vec<String>,
-    /// Names in the data directory, without the identity file; empty when there is none.
+    /// Names in the data directory, without the identity file; empty when the directory does not exist.
     pub data: Vec<String>,
     /// The identity file.
     pub identity: Result<Option<Identity>, String>,
     /// The write-ahead log's metadata; `None` when there is no segment.
     pub wal: Result<Option<Metadata>, String>,
-    /// Whether the database (`member/snap/db`) is there and holds anything. etcd makes it before its log.
+    /// Whether the database (`member/snap/db`) exists and is not empty. etcd creates the database before its log.
     pub database: bool,
 }
 
 impl Facts {
-    /// All looks have to agree: what appeared between two of them is not nothing.
+    /// Whether every observation found nothing: a file that appeared between two observations counts as data.
     fn empty(&self) -> bool {
         let leftover = format!(".{IDENTITY_FILE}.new");
         let nothing_read = matches!(self.wal, Ok(None)) && !self.database;
@@ -122,12 +123,12 @@ impl Facts {
 pub enum ClusterState {
     /// Found a cluster.
     New,
-    /// Join one, or go on.
+    /// Join a cluster, or continue in the member's cluster.
     Existing,
 }
 
 impl ClusterState {
-    /// The flag for etcd.
+    /// Returns the flag for etcd.
     pub const fn flag(self) -> &'static str {
         match self {
             Self::New => "--initial-cluster-state=new",
@@ -136,23 +137,23 @@ impl ClusterState {
     }
 }
 
-/// What to do.
+/// The gate's decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Write this identity, then become etcd.
+    /// Write this identity, then execute etcd.
     Start {
-        /// The identity to leave on the volume, this start counted.
+        /// The identity to write to the volume; its count includes this start.
         identity: Box<Identity>,
-        /// What to tell etcd.
+        /// The cluster state for etcd's command line.
         state: ClusterState,
-        /// Whether etcd has never written its log here.
+        /// Whether etcd has never written its log on this volume.
         first: bool,
     },
-    /// Touch nothing, say why.
+    /// Change nothing, report the reason.
     Refuse(GateReport),
 }
 
-/// Decides, from what is on the volume and what the operator says on the Pod.
+/// Decides from the facts of the volume and the operator's annotations on the Pod.
 pub fn decide(facts: &Facts, request: &GateRequest, told: &Annotations) -> Decision {
     let wanted = &request.identity;
     let found = match &facts.identity {
@@ -175,7 +176,7 @@ pub fn decide(facts: &Facts, request: &GateRequest, told: &Annotations) -> Decis
     let permitted = request.restore_uid.is_none() && told.permit_empty(&wanted.claim_uid);
     let Some(found) = found else {
         return match &request.restore_uid {
-            // I3: it has served, so an empty volume has lost what it acknowledged, whatever else is allowed.
+            // I3: the member has served, so an empty volume has lost acknowledged writes. No permission changes that.
             _ if started > 0 => {
                 let why = format!("its Pod number {started} has served, and nothing is there now");
                 refuse(Verdict::EmptiedVolume, wanted, &why)
@@ -206,13 +207,13 @@ pub fn decide(facts: &Facts, request: &GateRequest, told: &Annotations) -> Decis
             let why = format!("it was started here {} times and has no log now", found.start_count);
             refuse(Verdict::EmptiedVolume, wanted, &why)
         }
-        // I3: etcd would replay the log onto an empty database; of a restored one only the restored data would be missing.
+        // I3: etcd would replay the log onto an empty database. After a restore only the restored data would be missing.
         Ok(Some(_)) if !facts.database => {
             refuse(Verdict::EmptiedVolume, wanted, "its log is there and its database (member/snap/db) is not")
         }
         Ok(Some(wal)) => {
-            // I5: by the identity file, which knows the IDs from the second start on, and by the operator, who has them from
-            // etcd, a moment after its first answer.
+            // I5: two sources know the member's IDs. The identity file has them from the second start on; the operator has them
+            // from etcd, a moment after etcd's first answer.
             let (cluster_id, member_id) = (hex_id(wal.cluster_id), hex_id(wal.member_id));
             let latched = |known: &Option<String>, id: &String| known.as_ref().is_none_or(|known| known == id);
             let here = latched(&found.cluster_id, &cluster_id) && latched(&found.member_id, &member_id);
@@ -239,12 +240,12 @@ fn start(mut identity: Identity, request: &GateRequest, wal: Option<Metadata>) -
         identity.member_id = Some(hex_id(wal.member_id));
     }
     let first = wal.is_none();
-    // Only a seed without a log founds a cluster (I2); with a log etcd does not look at the flag.
+    // Only a seed without a log founds a cluster (I2). etcd ignores the flag when a log exists.
     let state = if request.seed && first { ClusterState::New } else { ClusterState::Existing };
     Decision::Start { identity: Box::new(identity), state, first }
 }
 
-/// The first thing in which the volume's identity is not the one wanted.
+/// Returns the first difference between the volume's identity and the wanted identity.
 fn differs(found: &Identity, wanted: &IdentityFlags, restore_uid: Option<&str>) -> Option<(Verdict, String)> {
     let (part, why) = found.difference(wanted, restore_uid)?;
     let verdict = match part {
@@ -256,8 +257,8 @@ fn differs(found: &Identity, wanted: &IdentityFlags, restore_uid: Option<&str>) 
     Some((verdict, why))
 }
 
-/// Data without an identity file. Of a member that has served they are probably its own (I3): who moved them away as
-/// foreign would lose the last copy.
+/// Judges data without an identity file. Data of a member that has served is probably its own (I3): a user who removes such
+/// data as foreign would lose the last copy.
 fn unidentified(facts: &Facts, started: u64, joined: Option<&str>) -> (Verdict, String) {
     let mut names: Vec<_> = facts.beside.iter().chain(&facts.data).take(3).map(String::as_str).collect();
     if names.is_empty() {
@@ -292,7 +293,7 @@ fn annotation_seen(value: Option<&str>) -> String {
     }
 }
 
-/// What is left to do about data that is gone: no member is replaced in its place.
+/// The remedy for lost data: the gate never suggests to replace the member.
 const GONE: &str = "save a snapshot while others serve (if none does, take the last one), and restore it as a new cluster \
                     (runbook VolumeRefused)";
 

@@ -1,9 +1,9 @@
-//! `agent inspect`: finds the snapshot that an object asked for, and reports it again from its manifest.
+//! `agent inspect`: finds the snapshot that an object requested, and rebuilds the report from the manifest.
 //!
-//! It decides which manifest is meant: the owner's first eight characters in a folder's name lead to it, the full UID in
-//! the manifest decides, and data of the recorded size has to be there (I6). It reads no data and writes nothing. A
-//! save's own report may be lost; what is in the store is the truth. "Not found" is the last word on a snapshot (I18), so
-//! it is said of a store alone that is there, and is known to be the one that is meant.
+//! This file decides which manifest belongs to the object. The owner's first eight characters in a folder's name select
+//! candidates, the full UID in the manifest decides, and data of the recorded size must exist (I6). The verb reads no data and
+//! writes nothing. The report of a save may be lost; the store holds the truth. "Not found" is final for a snapshot (I18), so
+//! the agent returns it only for a store that exists and has the expected ID.
 
 use std::io;
 use std::path::Path;
@@ -18,11 +18,11 @@ use crate::format::manifest::Manifest;
 use crate::store::{self, Store};
 use crate::util::interrupt::Interrupt;
 
-/// Folders that bear one owner's mark: a Job makes a handful of Pods. More are somebody's trick. Of others there may be as
-/// many as can be listed in time.
+/// Maximum number of folders with one owner's characters: a Job creates a handful of Pods, so more folders are forged. The
+/// number of other folders has no limit but time.
 const MAX_MARKED: usize = 200;
 
-/// Finds one complete snapshot and says where it is.
+/// Finds one complete snapshot and returns its report.
 pub async fn run(request: InspectRequest) -> Result<SavedReport> {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     interrupt.unless(find(&request)).await
@@ -32,11 +32,11 @@ pub async fn run(request: InspectRequest) -> Result<SavedReport> {
 struct Complete {
     folder: Folder,
     manifest: Manifest,
-    /// Of the manifest's file.
+    /// sha256 of the manifest's file.
     sha256: [u8; 32],
 }
 
-/// What was seen on the way.
+/// Folders and manifests seen in the search.
 #[derive(Default)]
 struct Seen {
     folders: usize,
@@ -53,7 +53,7 @@ async fn find(request: &InspectRequest) -> Result<SavedReport> {
         .map_err(|error| missing_store(flags, error))?;
     match (search(request).await, doubt) {
         (Err(error), Some(doubt)) if error.class() == ExitClass::NotFound => Err(unknown_store(flags, &error, &doubt)),
-        // What is found is this object's by its UID, whichever store it is in.
+        // The UID shows that the snapshot belongs to the object, whichever store holds it.
         (found, _) => found,
     }
 }
@@ -73,7 +73,7 @@ async fn search(request: &InspectRequest) -> Result<SavedReport> {
     seen.oldest(&store).ok_or_else(|| seen.nothing(&store.uri(&place), owner_uid))
 }
 
-/// What is not found in a store that may be another one may be in the one that is meant.
+/// Returns the error of an unsuccessful search in a store with an unconfirmed ID: the expected store may hold the snapshot.
 fn unknown_store(flags: &StoreFlags, nothing: &Error, doubt: &Error) -> Error {
     Error::config(format!(
         "{} may be another store than the expected store, so Holdfast does not know whether the snapshot exists: {}; \
@@ -85,7 +85,7 @@ fn unknown_store(flags: &StoreFlags, nothing: &Error, doubt: &Error) -> Error {
     ))
 }
 
-/// A place that is not there says nothing of what was stored in it.
+/// Converts "not found" for the store itself: a missing store does not show whether the snapshot exists.
 fn missing_store(flags: &StoreFlags, error: Error) -> Error {
     if error.class() != ExitClass::NotFound {
         return error;
@@ -98,7 +98,7 @@ fn missing_store(flags: &StoreFlags, error: Error) -> Error {
     ))
 }
 
-/// Whether the volume is there, and the store's folder on it is not: the first save makes that.
+/// Whether the volume exists, and the store's folder on it does not: the first save creates that folder.
 fn is_new_folder(flags: &StoreFlags, error: &Error) -> bool {
     let missing =
         |folder: &str| Path::new(folder).symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
@@ -107,7 +107,7 @@ fn is_new_folder(flags: &StoreFlags, error: &Error) -> bool {
         && flags.url.strip_prefix("file://").is_some_and(missing)
 }
 
-/// Looks into every folder that bears the owner's mark.
+/// Reads every folder with the owner's characters.
 async fn look_through(store: &Store, request: &InspectRequest, owner8: &str, place: &Folder) -> Result<Seen> {
     let InspectRequest { namespace, cluster, cluster_uid, .. } = request;
     let mut seen = Seen::default();
@@ -137,7 +137,7 @@ async fn look_through(store: &Store, request: &InspectRequest, owner8: &str, pla
     Ok(seen)
 }
 
-/// Whether this manifest stands in its place and was written for this object: eight characters prove nothing.
+/// Whether the manifest is in its own folder and belongs to this object: eight characters prove nothing.
 fn is_wanted(manifest: &Manifest, folder: &Folder, request: &InspectRequest) -> bool {
     let owner = manifest.origin.as_ref().and_then(|origin| origin.uid.as_deref());
     let cluster = request.cluster_uid.as_ref().is_none_or(|uid| manifest.cluster_uid.as_ref() == Some(uid));
@@ -148,7 +148,8 @@ fn is_wanted(manifest: &Manifest, folder: &Folder, request: &InspectRequest) -> 
 }
 
 impl Seen {
-    /// The one that was complete first: of two Pods of one Job both may have published, and the answer must not change.
+    /// Returns the snapshot that was complete first: two Pods of one Job may both have published, and the answer must be
+    /// stable.
     fn oldest(&mut self, store: &Store) -> Option<SavedReport> {
         self.complete.sort_by_key(|one| (one.manifest.ended_at, one.folder.clone()));
         let complete = self.complete.len();
@@ -158,7 +159,7 @@ impl Seen {
         Some(SavedReport { manifest_sha256: Some(hex::encode(sha256)), ..manifest.saved(uri) })
     }
 
-    /// Why there is none: something broken says more than that nothing is there.
+    /// Returns the reason for an empty result: a broken snapshot has precedence over "not found".
     fn nothing(mut self, place: &str, owner_uid: &str) -> Error {
         if !self.broken.is_empty() {
             let count = self.broken.len();

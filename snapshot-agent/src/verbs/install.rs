@@ -1,5 +1,5 @@
-//! Copies the running binary, and the CA certificates of its image, to where another container finds them: etcd's own
-//! image holds neither.
+//! Copies the running binary, and the CA certificates of its image, to a folder that another container reads: etcd's own image
+//! holds neither.
 
 use std::fs::File;
 use std::io;
@@ -8,24 +8,24 @@ use std::path::Path;
 use crate::error::{Error, Result, io_error};
 use crate::util::files;
 
-/// The public CA certificates of our image.
+/// The public CA certificates of Holdfast's image.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// What their copy beside the program is called. A container without any names it in `SSL_CERT_FILE`.
+/// Name of the copy beside the program. A container without certificates names it in `SSL_CERT_FILE`.
 pub const CERTIFICATES_COPY: &str = "ca-certificates.crt";
 
-/// Copies this program to `target`, whole or not at all, executable for everybody.
+/// Copies this program to `target` atomically, executable for every user.
 pub async fn run(target: &Path) -> Result<()> {
     let target = target.to_owned();
     let copy = move || {
-        // By its open file, not by its name: the name may be gone or mean something else.
+        // Opens the running file itself: its path may be gone or lead to another file.
         let mut source = File::open("/proc/self/exe").map_err(io_error("opening the running program"))?;
         if target.is_dir() {
             return Err(Error::config(format!("{} is a folder: name the file", target.display())));
         }
         files::put(&target, 0o755, |file| io::copy(&mut source, file).map(drop))?;
         match File::open(CERTIFICATES) {
-            // By hand there may be none; then the machine's own are used.
+            // Outside the image the file may be missing; the machine's own certificates are used then.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(io_error(format!("opening {CERTIFICATES}"))(error)),
             Ok(mut certificates) => files::put(&target.with_file_name(CERTIFICATES_COPY), 0o644, |file| {

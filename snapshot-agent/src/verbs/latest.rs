@@ -1,4 +1,4 @@
-//! `agent latest`: which snapshot "the newest one of this cluster" is.
+//! `agent latest`: finds the newest snapshot of a cluster.
 //!
 //! It decides by what manifests say. A cluster that was made anew under the same name begins at revision 1 again, and its
 //! first, empty snapshot must not take the place of the data that somebody wants back: so one lineage is chosen first, and
@@ -48,7 +48,7 @@ async fn find(store: &Store, request: &LatestRequest) -> Result<LatestReport> {
     the_one(found, &place, lineage.as_deref())?.newest(store, &place).await
 }
 
-/// No save of a cluster of this name was ever begun here: a restore under a new name has to say the old one.
+/// Returns the error for a cluster without saves: for a restore under a new name the request has to name the old cluster.
 async fn nothing_of(store: &Store, request: &LatestRequest, place: &Folder) -> Result<Error> {
     let LatestRequest { namespace, cluster, .. } = request;
     let beside = match place.parent() {

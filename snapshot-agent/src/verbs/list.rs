@@ -1,9 +1,8 @@
-//! `agent list`: what a store holds, of all clusters or of one, newest first: complete snapshots, unfinished and broken
-//! ones.
+//! `agent list`: lists a store's snapshots, of all clusters or of one cluster, the newest first: complete, unfinished and
+//! broken.
 //!
-//! It reads manifests, asks for the size of data and for the names of proofs, and changes nothing. Of a cluster that was
-//! deleted and made anew the earlier lineages are listed too, unless one is named. What else lies in the store is passed
-//! over.
+//! The verb reads manifests, asks for the size of data and for the names of proofs, and writes nothing. For a recreated cluster
+//! it lists the earlier lineages too, unless the request names a lineage. It ignores other objects of the store.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use indicatif::{HumanBytes, HumanDuration};
@@ -20,17 +19,17 @@ use crate::store::{self, Store};
 use crate::util::interrupt::Interrupt;
 use crate::util::table::align_columns;
 
-/// Namespaces of a store, and clusters of a namespace.
+/// Maximum number of namespaces in a store, and of clusters in a namespace.
 const MAX_NAMES: usize = 1_000;
 
-/// What a folder is.
+/// State of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum State {
-    /// It can be restored.
+    /// The snapshot can be restored.
     Complete,
-    /// It has no manifest: a save that is under way, or one that died. The next save of its lineage cleans up.
+    /// The folder has no manifest: a save is running or has died. The next save of the lineage cleans up.
     Incomplete,
-    /// Its manifest cannot be read, or its data is missing or of another size.
+    /// The manifest cannot be read, or the data is missing or has another size.
     Broken,
 }
 
@@ -40,15 +39,15 @@ pub enum State {
 pub struct Entry {
     /// The folder below the store's prefix: `bootstrap.restore.source.key` takes it.
     pub key: String,
-    /// What it is.
+    /// State.
     pub state: State,
-    /// When the save began.
+    /// Start of the save.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_at: Option<Timestamp>,
     /// Bytes of the database.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub db_bytes: Option<u64>,
-    /// Bytes that are stored.
+    /// Stored bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stored_bytes: Option<u64>,
     /// The revision of the key space.
@@ -57,10 +56,10 @@ pub struct Entry {
     /// Keys that exist at that revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<u64>,
-    /// How far it was proven; absent for what was saved before this was recorded.
+    /// Level of proof; absent in old manifests that do not record it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verified: Option<Level>,
-    /// Whether no quorum answered when it was saved: acknowledged writes may be missing.
+    /// Whether no quorum answered at the save: acknowledged writes may be missing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub without_quorum: bool,
     /// The newest later verification.
@@ -69,20 +68,20 @@ pub struct Entry {
     /// The member's etcd version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub etcd_version: Option<String>,
-    /// What is wrong with it.
+    /// The problem of a broken folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
-/// What is known of the newest verification by its name.
+/// Facts of the newest verification, from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewestProof {
-    /// How far it went.
+    /// Level of the verification.
     pub level: ProofLevel,
-    /// When it was done.
+    /// Time of the verification.
     pub at: Timestamp,
-    /// Whether nothing was found wrong.
+    /// Whether the verification found no fault.
     pub passed: bool,
 }
 
@@ -132,7 +131,7 @@ impl Entry {
     }
 }
 
-/// Looks at all folders that were asked for.
+/// Reads all requested folders.
 pub async fn run(request: ListRequest) -> Result<Vec<Entry>> {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     let store = Store::open(&request.store)?;
@@ -160,11 +159,11 @@ async fn list(store: &Store, request: &ListRequest) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Namespaces and names of the clusters that are meant.
+/// Returns the namespaces and names of the requested clusters.
 async fn clusters(store: &Store, request: &ListRequest) -> Result<Vec<(String, String)>> {
     let inside = async |folder: &Folder, named: Option<&String>| match named {
         Some(name) => Ok(vec![name.clone()]),
-        // What cannot be a name of ours is somebody else's.
+        // Other names belong to other owners.
         None => store.children(folder, MAX_NAMES, Folder::is_name).await.map(|found| found.names),
     };
     let mut found = Vec::new();
@@ -176,7 +175,7 @@ async fn clusters(store: &Store, request: &ListRequest) -> Result<Vec<(String, S
     Ok(found)
 }
 
-/// What a list without an entry says: a wrong prefix looks like an empty store.
+/// Returns the text for an empty list: a wrong prefix looks like an empty store.
 pub fn nothing(request: &ListRequest) -> String {
     let names = [request.namespace.as_deref(), request.cluster.as_deref(), request.cluster_uid.as_deref()];
     let place = std::iter::once(request.store.url.trim_end_matches('/')).chain(names.into_iter().flatten());
@@ -184,7 +183,7 @@ pub fn nothing(request: &ListRequest) -> String {
     format!("no snapshot is below {place}: check the bucket or folder and the prefix of --store, and the names\n")
 }
 
-/// The list for people.
+/// Formats the list for a terminal.
 pub fn table(entries: &[Entry]) -> String {
     table_at(entries, crate::util::clock::now())
 }
@@ -286,7 +285,7 @@ mod tests {
             "{table}"
         );
 
-        // A store is read without knowing what is in it, and what is somebody else's is passed over.
+        // A store also holds objects of other owners, which the list ignores.
         for foreign in ["other/orders/not-a-lineage", ".trash/x/y", "shop/.hidden/y", "lost+found"] {
             fs::create_dir_all(mount.path().join(foreign)).unwrap();
         }

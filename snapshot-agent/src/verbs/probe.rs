@@ -1,10 +1,10 @@
-//! `agent probe`: what a store really does, found out by trying it.
+//! `agent probe`: tests a store's abilities by using them.
 //!
-//! It decides what is tried and what follows from it. Real servers answer 200 to things they do not do, so every result
-//! comes from reading back. Without some things nothing can be saved or restored; without others less is promised, and
-//! that is a warning. All of it happens below one folder of the probe's own, which is removed again at every end; only the
-//! mark of a store that is usable stays, and what a store keeps of removed objects by itself: that is told. Where the mark
-//! is not the expected one, nothing is tried (I25). With whose credentials something is asked is decided in `sides.rs`.
+//! This file decides which trials run and what follows from each. Real servers answer 200 to requests that they ignore, so
+//! every result comes from reading back. A failed required trial makes the store unusable; a failed optional trial weakens a
+//! promise and is a warning. Every trial works below one folder of the probe's own, which the probe removes at every end. Two
+//! things stay: the store ID of a usable store, and old versions that the store keeps of removed objects, which the report
+//! names. If the store ID is not the expected ID, no trial runs (I25). `sides.rs` decides which credentials each request uses.
 
 mod sides;
 
@@ -27,37 +27,37 @@ use crate::util::interrupt::Interrupt;
 use crate::util::progress::Progress;
 use sides::Sides;
 
-/// One part of the usual size and the beginning of a second.
+/// One part of the usual size and the first bytes of a second part.
 const LARGE: usize = (8 << 20) + (64 << 10);
 
-/// What becomes of everything that is removed from a store that keeps versions: no right to remove those is asked for.
+/// Note on a store that keeps versions: the probe asks for no right to remove them.
 const STAYS: &str = "removed objects stay as old versions, more than 8 MiB after each whole probe, until a lifecycle \
                      rule of the bucket removes noncurrent versions";
 
-/// What it means that nothing may be removed: a careful choice for those who only save.
+/// Note on a store that denies removals: a careful choice for credentials that only save.
 const GARBAGE: &str = "the objects of each probe stay, more than 8 MiB, and so does the data of killed saves: remove \
                        this data by hand, or with a lifecycle rule of the bucket (a probe's keys begin with \
                        .holdfast-probe- below the prefix)";
 
-/// Stands for the folder of any probe.
+/// Placeholder for the folder of any probe.
 const ANY_FOLDER: &str = ".holdfast-probe-*";
 
-/// To take everything back, after whatever ended the probe.
+/// Time to remove all objects, however the probe ended.
 const CLEAR_WITHIN: Duration = Duration::from_secs(20);
 
-/// What is left behind is garbage to everybody after so long.
+/// Lifetime of a probe's upload. Afterwards any run may remove the leftovers.
 const TRIED_SECONDS: u32 = 3600;
 
-/// What was found, and the first thing without which nothing works.
+/// Findings, and the first failure that makes the store unusable.
 #[derive(Debug)]
 pub struct Ended {
-    /// What was found until then.
+    /// The findings up to the failure.
     pub probed: Probed,
-    /// Why the store is not usable.
+    /// Reason for which the store is not usable.
     pub failed: Option<Error>,
 }
 
-/// Tries a store. An error means that it could not even be opened.
+/// Runs the trials. An error means that the agent could not open the store.
 pub async fn run(request: ProbeRequest) -> Result<Ended> {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     let sides = Sides::open(&request)?;
@@ -74,7 +74,7 @@ pub async fn run(request: ProbeRequest) -> Result<Ended> {
     let expected = request.expect_store_id.as_deref();
     let expected = expected.map(|id| Expected { id, or: request.accept_store_id.as_deref() });
     let failed = interrupt.unless(probe.everything(expected)).await.err();
-    // In a store that is another one nothing was tried, so nothing is cleared (I25).
+    // In a store with another ID no trial ran, so nothing is cleared (I25).
     let refused = failed.as_ref().is_some_and(|error| error.class() == ExitClass::Refused);
     let cleared =
         refused || matches!(timeout(CLEAR_WITHIN, probe.sides.writes.try_clear(&probe.folder)).await, Ok(Ok(())));
@@ -101,8 +101,8 @@ pub async fn run(request: ProbeRequest) -> Result<Ended> {
     Ok(Ended { probed, failed })
 }
 
-/// What is said without the name that is another one each time: conditions quote it, and those of everything that waits
-/// for the store quote them (I17).
+/// Replaces the random name of the probe's folder. Conditions quote the message, on the store and on every object that waits
+/// for the store; a changing name would change them at each probe (I17).
 fn mask_folder(said: &str, folder: &Folder) -> String {
     said.replace(folder.name(), ANY_FOLDER)
 }
@@ -113,17 +113,17 @@ struct Probe {
     attempt: Folder,
     findings: Vec<Finding>,
     store_id: Option<String>,
-    /// Whether the store may hold something of this probe.
+    /// Whether the store may hold objects of this probe.
     wrote: bool,
 }
 
 impl Probe {
-    /// In this order: whether it may be tried at all, then what shows wrong credentials first.
+    /// Order of the trials: first the store ID, then the trials that show wrong credentials.
     async fn everything(&mut self, expected: Option<Expected<'_>>) -> Result<()> {
         let marked = self.same(expected).await?;
         self.small_objects().await?;
-        // Where versions are kept a large object stays for long: nothing that ends the probe comes after it if it can come
-        // before.
+        // A store that keeps versions keeps a large object for long: trials that can end the probe come before the large
+        // object.
         self.versions().await;
         self.lock().await?;
         self.large_objects().await?;
@@ -133,7 +133,7 @@ impl Probe {
             let create_only = self.findings.iter().any(create_only);
             let made = store_id::create(&self.sides.marked, &self.sides.marks, create_only).await;
             if expected.is_some() && !matches!(made, Ok(Found::Id(_))) {
-                // Whoever saves expects one: a store without it is of no use.
+                // A save expects a store ID: a store without an ID is of no use.
                 let error = made.err().unwrap_or_else(|| Error::corrupt("the store ID is not valid"));
                 self.add_finding(Trial::Mark, Outcome::No, error.message());
                 return Err(error);
@@ -144,7 +144,7 @@ impl Probe {
         Ok(())
     }
 
-    /// Whether the store is the one that is expected; `false`: its mark is still to be read or made.
+    /// Whether the store has the expected ID; `false`: the probe still has to read or create the ID.
     async fn same(&mut self, expected: Option<Expected<'_>>) -> Result<bool> {
         let Some(expected) = expected else { return Ok(false) };
         let (ended, (outcome, detail)) = match store_id::judge(&self.sides.marked, expected).await {
@@ -154,7 +154,7 @@ impl Probe {
                 let detail = format!("Holdfast would not notice another store in this place: {}", error.message());
                 (Ok(true), (Outcome::No, detail))
             }
-            // Which one it is instead is told, so that a person can accept it.
+            // The finding names the other ID, so that a user can accept it.
             Ok(Verdict::Another(found, error)) => {
                 let (_, detail) = self.known(&found);
                 (Err(error), (Outcome::No, detail))
@@ -168,7 +168,7 @@ impl Probe {
         ended
     }
 
-    /// What a mark means.
+    /// Converts a store ID into a finding.
     fn known(&mut self, found: &Found) -> (Outcome, String) {
         self.store_id = found.id().map(str::to_owned);
         let outcome = if self.store_id.is_some() { Outcome::Yes } else { Outcome::No };
@@ -179,7 +179,7 @@ impl Probe {
         self.findings.push(Finding { trial, outcome, needed: trial.needed(), detail: detail.into() });
     }
 
-    /// Notes what became of a trial that only weakens; an error of the store's is a `No` with its words.
+    /// Records an optional trial; an error of the store becomes a `No` with the error's message.
     fn record(&mut self, trial: Trial, tried: Result<(Outcome, String)>) {
         match tried {
             Ok((outcome, detail)) => self.add_finding(trial, outcome, detail),
@@ -187,7 +187,7 @@ impl Probe {
         }
     }
 
-    /// Notes what became of a trial without which nothing works, and ends there if it failed.
+    /// Records a required trial, and returns its error.
     fn require(&mut self, trial: Trial, detail: &str, tried: Result<()>) -> Result<()> {
         match &tried {
             Ok(()) => self.add_finding(trial, Outcome::Yes, detail),
@@ -197,7 +197,7 @@ impl Probe {
     }
 
     async fn small_objects(&mut self) -> Result<()> {
-        // The large object's upload makes the folder that a mounted volume needs.
+        // The large object's upload creates the folder that a mounted volume needs.
         let began = self.upload(Compression::Gzip, 1).await;
         let (key, first) = (self.attempt.manifest(), Bytes::from_static(b"first"));
         let wrote = async {
@@ -248,7 +248,7 @@ impl Probe {
             let content = content?;
             let store = &self.sides.reads;
             let stat = store.stat(&key).await?;
-            // By several ranges.
+            // In several ranges.
             let pieces: Vec<Bytes> = store.read(&key, &stat, Ahead::LITTLE, &Progress::silent()).try_collect().await?;
             same(store, &key, &pieces.concat(), &content)
         };
@@ -269,7 +269,8 @@ impl Probe {
         Ok((upload, content))
     }
 
-    /// An attempt's folder is made once: each upload has its own, the manifest's with the first.
+    /// Returns the folder for an upload. A folder is created once: each upload has its own, the manifest shares that of the
+    /// first upload.
     fn place(&self, compression: Compression) -> Result<Folder> {
         if compression == Compression::Gzip {
             return Ok(self.attempt.clone());
@@ -278,7 +279,7 @@ impl Probe {
     }
 
     async fn upload(&mut self, compression: Compression, bytes: usize) -> Result<Bytes> {
-        // An answer that is lost, or cut off by the deadline, says nothing.
+        // After a lost answer, or one cut off by the deadline, the objects may exist.
         let before = std::mem::replace(&mut self.wrote, true);
         let begun = self.begin(compression, bytes).await;
         if begun.as_ref().is_err_and(|error| !matches!(error.class(), ExitClass::Transient | ExitClass::Deadline)) {
@@ -305,18 +306,18 @@ impl Probe {
             Some(Ok(bytes)) if bytes == "older" => {
                 (Outcome::Yes, format!("the older content is read by its version: {STAYS}"))
             }
-            // To read a version is a right of its own (S3: s3:GetObjectVersion); that it has an ID says enough.
+            // Reading a version needs a separate right (S3: s3:GetObjectVersion); an existing version ID is enough.
             Some(Err(error)) if error.class() == ExitClass::Denied => {
                 (Outcome::No, format!("{}: {STAYS}", error.message()))
             }
-            // Google has an ID for each content, and keeps the older ones only where that is asked for.
+            // Google Cloud Storage gives each content an ID, and keeps older contents only on request.
             Some(Err(error)) if error.class() != ExitClass::NotFound => (Outcome::No, error.message().to_owned()),
             None | Some(Ok(_) | Err(_)) => (Outcome::NotThere, "the store keeps no versions here".to_owned()),
         });
         self.record(Trial::Versions, tried);
     }
 
-    /// Whoever asks for it relies on it.
+    /// Required: a user who asks for object lock relies on the lock.
     async fn lock(&mut self) -> Result<()> {
         let Some(locks) = &self.sides.locks else {
             self.add_finding(Trial::ObjectLock, Outcome::NotThere, "not requested (--s3-object-lock)");
@@ -359,7 +360,7 @@ fn same(store: &Store, key: &Key, read: &[u8], written: &[u8]) -> Result<()> {
     )))
 }
 
-/// Bytes that no store could make up.
+/// Returns bytes that no store could guess.
 fn noise(bytes: usize) -> Bytes {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut out = Vec::with_capacity(bytes + 8);

@@ -1,8 +1,9 @@
-//! `agent prune`: judges the snapshots of one schedule, removes what was announced before, and announces what may go next.
+//! `agent prune`: judges the snapshots of one schedule, removes announced snapshots, and announces the next removals.
 //!
-//! It decides what is removed: a candidate that the policy drops now, that an announcement of the same policy names with the
-//! same manifest, old enough and of the last day, and that nothing locks; at most [`MAX_REMOVED`], the oldest first. Any doubt
-//! about the whole (`retention::find_stop`) removes nothing. How one snapshot goes is decided in `catalog/removal.rs`.
+//! This file decides which snapshots a run removes. A candidate must be dropped by the current policy, must be named with the
+//! same manifest in an announcement of the same policy that is old enough and of the last day, and must not be locked. A run
+//! removes at most [`MAX_REMOVED`], the oldest first. Any doubt about the whole (`retention::find_stop`) stops every removal.
+//! `catalog/removal.rs` decides how a snapshot is removed.
 
 mod told;
 
@@ -30,24 +31,24 @@ use crate::util::interrupt::Interrupt;
 use crate::util::process::random_uid;
 pub use told::{Pruned, Row};
 
-/// Snapshots that one run tries to remove: locks that only the data has are found out one by one.
+/// Snapshots that a run tries to remove: the agent detects a lock on the data only by trying.
 const MAX_TRIED: usize = 5 * MAX_REMOVED;
 
-/// Prunes. `Err`: nothing was judged. What was done before a failure is in the report.
+/// Prunes. `Err`: the run judged nothing. After a later failure the report holds the finished work.
 pub async fn run(request: PruneRequest) -> Result<Pruned> {
     request.policy.check().map_err(|why| Error::config(format!("the policy: {why}")))?;
     let none = || Error::config(format!("--time-zone={:?} is no time zone", request.time_zone));
     let zone = time_zone(&request.time_zone).ok_or_else(none)?;
     let protected = protected(&request)?;
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
-    // What it writes is never locked, whatever saves ask for.
+    // The announcements are never locked, even where saves lock their objects.
     let store = Store::open(&store::unlocked(&request.store))?;
     let lineage = Folder::of_cluster(&request.namespace, &request.cluster, Some(&request.cluster_uid))
         .map_err(|error| store::layout(&error))?;
     let pod_uid = request.pod_uid.clone().map_or_else(random_uid, Ok)?;
     let (mark, store_id) =
         interrupt.unless(store_id::read_before_removal(&request.store, request.expect_store_id.as_deref())).await?;
-    // Of another store nothing is read.
+    // The run reads nothing from another store.
     let known = match mark {
         Mark::Same => interrupt.unless(lineages(&store, &request.namespace, &request.cluster, None)).await?,
         Mark::Different(_) | Mark::Unreadable(_) => vec![],
@@ -59,7 +60,7 @@ pub async fn run(request: PruneRequest) -> Result<Pruned> {
     Ok(run.told(earlier, failed))
 }
 
-/// The folders that are named to be kept. A key that names none would protect nothing.
+/// Parses the protected keys. An invalid key is an error, because it would protect nothing.
 fn protected(request: &PruneRequest) -> Result<HashSet<Folder>> {
     let named = request.protect.iter().map(|key| stored::folder(key).map_err(|error| error.context("--protect")));
     named.collect()
@@ -78,17 +79,17 @@ struct Run {
     seen: Seen,
 }
 
-/// What a run has found out and done so far: it stays when the run ends early.
+/// Findings and actions of a run; they stay when the run ends early.
 #[derive(Default)]
 struct Seen {
     found: Vec<Found>,
     verdicts: Vec<Verdict>,
     permits: HashMap<String, Permit>,
     stop: Option<Stop>,
-    /// Announced by this run.
+    /// Snapshots that this run has announced.
     announced: HashSet<String>,
     record: Option<String>,
-    /// Removed by this run, with the bytes.
+    /// Snapshots that this run has removed, with their bytes.
     removed: HashMap<String, u64>,
     locked: HashMap<String, Lasting>,
     unknown: Vec<String>,
@@ -127,12 +128,12 @@ impl Run {
         if self.seen.stop.is_some() || self.request.dry_run {
             return Ok(());
         }
-        // In this order: a store that is full takes no announcement, and what was announced before makes room.
+        // In this order: a full store takes no announcement, and removals make room.
         self.remove_announced(shelf).await?;
         self.announce(shelf).await
     }
 
-    /// What the policy drops, the oldest first.
+    /// Returns the snapshots that the policy drops, the oldest first.
     fn dropped(&self) -> Vec<Found> {
         let pairs = self.seen.found.iter().zip(&self.seen.verdicts);
         let mut dropped: Vec<Found> =
@@ -160,7 +161,7 @@ impl Run {
         Ok(())
     }
 
-    /// The announcement of a complete snapshot, by the policy as it is now and of the manifest as it is now.
+    /// Returns the announcement of a complete snapshot, if it names the current policy and the current manifest.
     fn permit(&self, found: &Found) -> Option<&Permit> {
         let sha256 = hex::encode(found.snapshot.as_ref()?.sha256);
         let permit = self.seen.permits.get(&found.entry.key)?;
@@ -182,7 +183,7 @@ impl Run {
             let ended = match self.remove_one(shelf, &found).await {
                 Ok(None) => continue,
                 Ok(Some(ended)) => ended,
-                // Of one snapshot that says nothing of the others.
+                // A denial for one snapshot may not hold for the others.
                 Err(error) if error.class() == ExitClass::Denied => {
                     tracing::warn!(key, "the store denies the removal, and the snapshot counts as locked: {error}");
                     self.seen.locked.insert(key.clone(), Lasting::default());
@@ -212,7 +213,7 @@ impl Run {
         }
     }
 
-    /// Removes a snapshot that may go, or finishes a removal that has begun; `None`: it is neither.
+    /// Removes an announced snapshot, or finishes a half-done removal; `None`: the snapshot is neither.
     async fn remove_one(&self, shelf: &impl Shelf, found: &Found) -> Result<Option<Removal>> {
         let store_id = self.store_id.as_deref();
         if found.half {
@@ -230,7 +231,7 @@ impl Run {
         }
     }
 
-    /// Names what the policy drops and no announcement names yet, the oldest first.
+    /// Announces the snapshots that the policy drops and no announcement names yet, the oldest first.
     async fn announce(&mut self, shelf: &impl Shelf) -> Result<()> {
         let left: Vec<Found> = self.dropped().into_iter().filter(|found| self.stands(found)).collect();
         let (pending, new): (Vec<_>, Vec<_>) = left.iter().partition(|found| self.permit(found).is_some());
@@ -253,7 +254,7 @@ impl Run {
         Ok(())
     }
 
-    /// Whether it may be announced: it is there, and not locked.
+    /// Whether the snapshot may be announced: this run has not removed it, and it is not locked.
     fn stands(&self, found: &Found) -> bool {
         !self.seen.removed.contains_key(&found.entry.key) && !self.seen.locked.contains_key(&found.entry.key)
     }

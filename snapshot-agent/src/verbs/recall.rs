@@ -1,7 +1,8 @@
-//! `agent recall`: which runs of a schedule a store holds, for the records that an outage of the operator left out.
+//! `agent recall`: lists the runs of a schedule in a store, for records that an outage of the operator left out.
 //!
-//! It decides what belongs to the schedule, by the manifest: `origin.schedule.uid`. The time in a folder's name narrows what
-//! is read. It looks at a bounded number of folders, oldest first, and says how far it has come. It changes nothing.
+//! This file decides which snapshots belong to the schedule: `origin.schedule.uid` in the manifest. The time in a folder's name
+//! limits which manifests are read. The verb reads a bounded number of folders, the oldest first, and reports how far it has
+//! read. It writes nothing.
 
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
@@ -16,7 +17,7 @@ use crate::format::manifest::Manifest;
 use crate::store::Store;
 use crate::util::interrupt::Interrupt;
 
-/// Folders whose manifests one report reads: a day and a half with a snapshot every ten minutes.
+/// Folders whose manifests one report reads: a day and a half of snapshots every ten minutes.
 const MAX_READ: usize = 200;
 
 /// Lists the runs of one period.
@@ -33,7 +34,7 @@ pub async fn run(request: RecallRequest) -> Result<RecallReport> {
 
 async fn find(store: &Store, request: &RecallRequest) -> Result<RecallReport> {
     let mut begun: Vec<(Timestamp, Folder)> = vec![];
-    // A schedule outlives the cluster of its name: every lineage may hold runs of it.
+    // A schedule outlives its cluster: every lineage may hold its runs.
     for lineage in lineages(store, &request.namespace, &request.cluster, None).await? {
         let timed = attempts(store, &lineage).await?.into_iter().filter_map(|f| Some((attempt_time(f.name())?, f)));
         begun.extend(timed.filter(|(at, _)| *at > request.after && *at <= request.until));
@@ -43,7 +44,7 @@ async fn find(store: &Store, request: &RecallRequest) -> Result<RecallReport> {
         let looked = look(store, folder, |manifest| is_run(manifest, folder, request)).await?;
         Ok::<_, crate::error::Error>(match looked {
             Looked::Complete(manifest, _) => run_of(&manifest, *at),
-            // What is broken or incomplete is no backup, so it needs no record.
+            // Broken and incomplete snapshots are no backups, so they need no record.
             Looked::WithoutManifest | Looked::Unwanted | Looked::Broken(_) => None,
         })
     });
@@ -52,7 +53,7 @@ async fn find(store: &Store, request: &RecallRequest) -> Result<RecallReport> {
     Ok(report(found.into_iter().flatten().collect(), rest, request.until))
 }
 
-/// The oldest runs, each once: two Pods of one Job may both have published. `rest`: the first folder that was not read.
+/// Returns the oldest runs, each once: two Pods of one Job may both have published. `rest`: the first unread folder.
 fn report(found: Vec<RecalledRun>, rest: Option<Timestamp>, until: Timestamp) -> RecallReport {
     let mut runs: Vec<RecalledRun> = vec![];
     let mut cut = rest;
@@ -66,12 +67,12 @@ fn report(found: Vec<RecalledRun>, rest: Option<Timestamp>, until: Timestamp) ->
         }
         runs.push(run);
     }
-    // Folders have the time in seconds: those of the same second as the cut are asked for again.
+    // Folder names hold the time in seconds: the next request covers the second of the cut again.
     let before = |at: Timestamp| at.checked_sub(jiff::SignedDuration::from_secs(1)).unwrap_or(at);
     RecallReport { through: cut.map_or(until, before), runs }
 }
 
-/// Whether this manifest stands in its place and was written by a run of the schedule.
+/// Whether the manifest is in its own folder and belongs to a run of the schedule.
 fn is_run(manifest: &Manifest, folder: &Folder, request: &RecallRequest) -> bool {
     let schedule = manifest.origin.as_ref().and_then(|origin| origin.schedule.as_ref());
     schedule.is_some_and(|schedule| schedule.uid == request.schedule_uid)

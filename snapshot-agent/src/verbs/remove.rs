@@ -1,8 +1,8 @@
-//! `agent remove`: one snapshot, named by its key and by the sha256 of its manifest.
+//! `agent remove`: removes one snapshot, given by its key and by the sha256 of its manifest.
 //!
-//! It decides what has to hold beyond what every removal needs (`catalog/removal.rs`): the snapshot stands in its place,
-//! belongs to the object that asks, and is not the last proven one of its lineage. A record is written before that is asked:
-//! of two runs at once one at least sees the other's.
+//! This file decides the conditions beyond those of every removal (`catalog/removal.rs`): the snapshot is in its own folder,
+//! belongs to the requesting object, and is not the last proven snapshot of its lineage. The agent writes a record before the
+//! last check: of two concurrent runs at least one sees the other's record.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::Timestamp;
@@ -26,7 +26,7 @@ use crate::util::clock;
 use crate::util::interrupt::Interrupt;
 use crate::util::process::random_uid;
 
-/// Removes the snapshot, or finishes a removal that an earlier run began.
+/// Removes the snapshot, or finishes the removal of an earlier run.
 pub async fn run(request: RemoveRequest) -> Result<RemovedReport> {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     let folder = stored::folder(&request.key)?;
@@ -47,7 +47,7 @@ pub async fn run(request: RemoveRequest) -> Result<RemovedReport> {
                 };
             let asked = Asked { request: &request, folder: &folder, store_id: store_id.as_deref(), pod_uid: &pod_uid };
             let removed = asked.remove(&store, clock::now()).await;
-            // One bit that is changed on its way makes another manifest of the right one: a second reading decides.
+            // One bit changed on the way makes another manifest of the right manifest: a second download decides.
             let in_doubt = match &removed {
                 Ok(removed) => removed.refused.as_ref().is_some_and(|refused| refused.reason == NOT_THE_SNAPSHOT),
                 Err(error) => error.class() == ExitClass::Corrupt,
@@ -57,7 +57,7 @@ pub async fn run(request: RemoveRequest) -> Result<RemovedReport> {
         .await
 }
 
-/// What is to go, and who asks.
+/// The snapshot to remove, and the requesting object.
 struct Asked<'a> {
     request: &'a RemoveRequest,
     folder: &'a Folder,
@@ -65,15 +65,15 @@ struct Asked<'a> {
     pod_uid: &'a str,
 }
 
-/// The reason of a refusal by what the manifest says.
+/// Reason of a refusal by the manifest's content.
 const NOT_THE_SNAPSHOT: &str = "NotTheSnapshot";
 
-/// Why nothing is removed.
+/// Reason for which the agent removes nothing.
 enum Refusal {
     Held,
     Locked(Lasting),
     LastProven,
-    /// It is not the snapshot that is meant, and why.
+    /// The snapshot is not the requested snapshot, with the reason.
     Other(String),
 }
 
@@ -120,7 +120,7 @@ impl Asked<'_> {
         })
     }
 
-    /// Removes it, or says why not; `None`: nothing of it is left.
+    /// Removes the snapshot, or returns the reason for a refusal; `None`: the snapshot is already gone.
     async fn decide(&self, shelf: &impl Shelf, now: Timestamp) -> Result<Result<Option<Removal>, Refusal>> {
         let Self { request, folder, .. } = *self;
         let Some(lineage) = folder.parent() else {
@@ -157,7 +157,7 @@ impl Asked<'_> {
         removal::remove(shelf, &target, now).await.map(|ended| Ok(Some(ended)))
     }
 
-    /// Why the object that asks is not the one that requested the snapshot.
+    /// Returns the reason for which the requesting object is not the snapshot's owner.
     async fn find_other_owner(&self, shelf: &impl Shelf) -> Result<Option<String>> {
         let Some(owner) = &self.request.owner_uid else { return Ok(None) };
         let small = shelf.read(&self.folder.manifest(), manifest::MAX_BYTES).await?;
@@ -170,7 +170,7 @@ impl Asked<'_> {
         Ok(Some(format!("{by} requested it, not {owner}")))
     }
 
-    /// Whether another snapshot of the lineage is proven, and nobody is about to remove it; the newest are looked at first.
+    /// Whether the lineage has another proven snapshot that no run is about to remove. Checks the newest first.
     async fn has_other(&self, shelf: &impl Shelf, lineage: &Folder, now: Timestamp) -> Result<bool> {
         let leaving = announced::leaving(shelf, lineage, self.store_id, now).await?;
         let attempts = shelf.attempts(lineage).await?;
@@ -184,7 +184,7 @@ impl Asked<'_> {
         Ok(proven.try_next().await?.is_some())
     }
 
-    /// Finishes what an earlier run has begun: its record names the manifest that is gone. `None`: there is nothing left.
+    /// Finishes the removal of an earlier run: its record names the deleted manifest. `None`: no file is left.
     async fn finish(&self, shelf: &impl Shelf, now: Timestamp) -> Result<Result<Option<Removal>, Refusal>> {
         let Self { request, folder, store_id, .. } = *self;
         if shelf.files(folder).await?.is_empty() {
@@ -201,7 +201,7 @@ impl Asked<'_> {
     }
 }
 
-/// Whose snapshots are meant does not matter where one is named.
+/// Matches no schedule: the request names the snapshot itself.
 const NOBODY: Whose<'static> = Whose { cluster_uid: "", schedule_uid: "" };
 
 fn named(found: &Found, snapshot: &Snapshot) -> Named {

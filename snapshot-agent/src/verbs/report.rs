@@ -1,7 +1,7 @@
-//! The last words of a run: the termination message and the exit code.
+//! The end of a run: the termination message and the exit code.
 //!
-//! The message is a hint for the operator; the manifest in the store is the truth. Losing it must be harmless. What people read
-//! at a terminal is in `report/text.rs`.
+//! The message is a hint for the operator; the manifest in the store is the truth, so a lost message is harmless.
+//! `report/text.rs` formats the texts for a terminal.
 
 pub mod text;
 
@@ -15,15 +15,15 @@ use crate::contract::{ExitClass, FailedReport, Failure, MAX_REPORT_BYTES, Probed
 use crate::error::Error;
 use crate::util::interrupt;
 
-/// Where kubelet reads a container's termination message (Kubernetes' default path).
+/// File from which kubelet reads a container's termination message (Kubernetes' default path).
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
-/// Names another file instead, for tests and for people without Kubernetes.
+/// Variable that names another file, for tests and for runs without Kubernetes.
 const TERMINATION_LOG_ENV: &str = "HOLDFAST_TERMINATION_LOG";
 
-/// Ends a run: leaves the report where kubelet looks for it and gives the process's exit code.
+/// Ends a run: writes the report to kubelet's file and returns the exit code.
 ///
-/// Outside of a Pod the file does not exist and nothing is written.
+/// Outside a Pod the file does not exist, and the agent writes nothing.
 pub fn finish(outcome: &Result<Report, Error>) -> u8 {
     leave(&render(outcome));
     match outcome {
@@ -32,27 +32,27 @@ pub fn finish(outcome: &Result<Report, Error>) -> u8 {
     }
 }
 
-/// What shells expect of a process that Ctrl-C has ended: 128 and the signal's number.
+/// Exit code that shells expect after Ctrl-C: 128 and the signal's number.
 const ENDED_BY_HAND: u8 = 130;
 
-/// The code of a run that failed, unless a person has ended it.
+/// Returns the exit code of a failed run, unless Ctrl-C has ended it.
 fn by_hand(code: u8) -> u8 {
     if code != 0 && interrupt::by_hand() { ENDED_BY_HAND } else { code }
 }
 
-/// The same for a probe: what was found is reported also when it is not enough.
+/// Ends a probe: reports the findings even if the store is not usable.
 pub fn finish_probe(probed: &Probed) -> u8 {
     leave(&fit(Report::Probed(probed.clone())));
     probed.failed.as_ref().map_or(0, |failed| by_hand(failed.failure().code))
 }
 
-/// The same for what was removed: of a prune it is reported also when the run ended early.
+/// Ends a removal: reports a prune even if the run ended early.
 pub fn finish_removal(report: &RemovalReport) -> u8 {
     leave(&render_removal(report));
     by_hand(code_of_removal(report))
 }
 
-/// A run that removed nothing because of a doubt has not done what was asked for.
+/// Returns the exit code. A run that a doubt has stopped has failed.
 fn code_of_removal(report: &RemovalReport) -> u8 {
     let (failed, refused) = match report {
         RemovalReport::Pruned(pruned) => (pruned.failed.as_ref(), pruned.stopped.as_ref()),
@@ -65,14 +65,14 @@ fn code_of_removal(report: &RemovalReport) -> u8 {
     }
 }
 
-/// The report of a removal as JSON of at most [`MAX_REPORT_BYTES`].
+/// Renders the report of a removal as JSON of at most [`MAX_REPORT_BYTES`].
 pub fn render_removal(report: &RemovalReport) -> String {
     shorten(report.clone(), RemovalReport::cut)
 }
 
 fn leave(report: &str) {
     let path = std::env::var_os(TERMINATION_LOG_ENV).map_or_else(|| PathBuf::from(TERMINATION_LOG), PathBuf::from);
-    // Opened without `create`: kubelet makes the file before the container starts.
+    // Without `create`: kubelet creates the file before the container starts.
     let written = match OpenOptions::new().write(true).truncate(true).open(&path) {
         Ok(mut file) => file.write_all(report.as_bytes()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
@@ -83,7 +83,7 @@ fn leave(report: &str) {
     }
 }
 
-/// The report as JSON of at most [`MAX_REPORT_BYTES`]: a cut message is better than cut JSON.
+/// Renders the report as JSON of at most [`MAX_REPORT_BYTES`]: a cut message is better than cut JSON.
 pub fn render(outcome: &Result<Report, Error>) -> String {
     fit(match outcome {
         Ok(report) => report.clone(),
@@ -111,8 +111,8 @@ fn shorten<T: Serialize>(mut report: T, cut: impl Fn(&mut T) -> bool) -> String 
     }
 }
 
-/// Makes it shorter; `false` when there is nothing left to cut. Escapes make the JSON longer than the text, so it may take
-/// a few rounds.
+/// Shortens the report; `false` when nothing is left to cut. Escapes make the JSON longer than the text, so several rounds may
+/// be needed.
 fn cut(report: &mut Report) -> bool {
     let message = match report {
         Report::Failed(failed) => &mut failed.message,
@@ -121,7 +121,7 @@ fn cut(report: &mut Report) -> bool {
         Report::Restored(restored) => return restored.cut(),
         Report::Latest(latest) => return latest.passed_over.pop().is_some(),
         Report::Probed(probed) => return probed.cut(),
-        // Its length is bounded by the agent, and a run that is cut away would be forgotten.
+        // The agent bounds its length, and the operator would never record a run that is cut away.
         Report::Recalled(_) => return false,
     };
     let half = message.floor_char_boundary(message.len() / 2);
@@ -188,7 +188,8 @@ mod tests {
         assert_eq!(probed.failed.unwrap().class, ExitClass::Denied);
     }
 
-    /// A report that is cut cannot be read, and one of the same manifest is cut again: what is stored would never be known.
+    /// Cut JSON cannot be read, and a repeated report of the same manifest would be cut again: the operator would never learn
+    /// of the snapshot.
     #[test]
     fn what_was_saved_always_fits_and_still_says_where_it_is() {
         let (key, uri) = ("k".repeat(600), format!("s3://{}", "k".repeat(1200)));

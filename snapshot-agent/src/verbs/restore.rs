@@ -1,13 +1,13 @@
-//! `agent restore`: one seed member's data directory, rebuilt from one stored snapshot.
+//! `agent restore`: rebuilds one seed member's data directory from one stored snapshot.
 //!
-//! It decides the order, and that nothing half done can ever start: everything happens in a staging folder that etcd
-//! does not look at, and one rename at the end makes the volume startable. Every step can be repeated; a volume that is
-//! complete ends the run before a Secret or a source is read. Hash checks are never skipped.
+//! This file decides the order. Everything happens in a staging folder that etcd does not read, and one rename at the end makes
+//! the volume startable: etcd cannot start an unfinished restore. Every step can be repeated; on a complete volume the run ends
+//! before it reads a Secret or a store. Hash checks are never skipped.
 //!
-//! A snapshot with a manifest is restored in `from_manifest.rs`, a file without a manifest in `from_file.rs`. `volume.rs`
-//! judges the volume, `graft.rs` is the engine that writes once, `contents.rs` looks at what is beside the keys, `bump.rs`
-//! computes the revision bump, `quota.rs` compares the database with the quota, and `refused.rs` keeps a refusal for the
-//! next start. `etcd/etcdutl.rs` runs etcdutl, and `etcd/etcdutl/output.rs` reads its output.
+//! `from_manifest.rs` restores a snapshot with a manifest, `from_file.rs` a file without. `volume.rs` judges the volume,
+//! `graft.rs` runs the engine that writes once, `contents.rs` judges users and members, `bump.rs` computes the revision bump,
+//! `quota.rs` compares the database with the quota, and `refused.rs` keeps a refusal for the next start. `etcd/etcdutl.rs` runs
+//! etcdutl, and `etcd/etcdutl/output.rs` reads its output.
 
 mod bump;
 mod contents;
@@ -60,14 +60,15 @@ pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
         State::Empty => {}
     }
     check_permit(&request)?;
-    // As the first process of its container a signal would not end it: the Pod would take its whole grace period to go.
+    // The agent is the container's first process, which ignores SIGTERM by default: the Pod would take its whole grace period
+    // to end.
     let mut interrupt = Interrupt::by_signal()?;
     if let Some(refused) = interrupt.unless(async { Ok(refused::find_refusal(&volume, &request).await) }).await? {
         return Err(refused);
     }
     let found = Found::default();
     let rebuilt = interrupt.unless(rebuild_in_time(&request, &volume, &found)).await;
-    // Nothing comes between from here on: a volume is published, or it is not.
+    // From here on no signal interrupts: a volume is either published or not.
     let published = match rebuilt {
         Ok(rebuilt) => publish(rebuilt).await,
         Err(error) => Err(error),
@@ -80,7 +81,7 @@ pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
     Ok(report)
 }
 
-/// Where etcdutl is: as it is named, unless that is a bare name, or the place of etcd's own image on a machine without it.
+/// Returns the path of etcdutl: the given path, or a search in PATH for a bare name and where etcd's image lacks the program.
 fn program_at(named: PathBuf) -> PathBuf {
     let bare = named.components().count() == 1;
     let missing = named.parent() == Some(Path::new(IMAGES_BIN)) && !named.exists();
@@ -88,7 +89,7 @@ fn program_at(named: PathBuf) -> PathBuf {
     name.and_then(find_program).unwrap_or(named)
 }
 
-/// Within the time that is given, if any.
+/// Rebuilds within the deadline, if the request has one.
 async fn rebuild_in_time(request: &RestoreRequest, volume: &Volume, found: &Found) -> Result<Rebuilt> {
     let Some(seconds) = request.deadline_seconds else { return rebuild(request, volume, found).await };
     let rebuilding = tokio::time::timeout(Duration::from_secs(seconds.into()), rebuild(request, volume, found));
@@ -100,7 +101,7 @@ async fn rebuild_in_time(request: &RestoreRequest, volume: &Volume, found: &Foun
     })
 }
 
-/// Makes it startable: one rename.
+/// Makes the volume startable, by one rename.
 async fn publish(rebuilt: Rebuilt) -> Result<(Restored, Engine, Option<String>)> {
     let Rebuilt { staging, restored, engine, fell_back } = rebuilt;
     let published = tokio::task::spawn_blocking(move || staging.publish()).await;
@@ -113,7 +114,8 @@ async fn rebuild(request: &RestoreRequest, volume: &Volume, found: &Found) -> Re
     let initial = Initial::of(request)?;
     foreign::check(&request.key)?;
     let store = Store::open(&request.store)?;
-    // At once, since each waits for somebody else, and told of in this order. No data is asked for before (I25).
+    // These steps wait for different servers, so they run at once; errors keep this order. The store ID comes before any data
+    // (I25).
     let meant = async {
         Ok::<_, Error>(store_id::check_before_restore(&request.store, request.expect_store_id.as_deref()).await)
     };
@@ -134,7 +136,7 @@ async fn rebuild(request: &RestoreRequest, volume: &Volume, found: &Found) -> Re
     RestoreRun { request, volume, found, store: &store, source, etcdutl, initial }.run().await
 }
 
-/// All that a rebuilding needs; everything was looked at.
+/// The inputs of a rebuild, all checked.
 struct RestoreRun<'a> {
     request: &'a RestoreRequest,
     volume: &'a Volume,
@@ -145,7 +147,7 @@ struct RestoreRun<'a> {
     initial: Initial<'a>,
 }
 
-/// What came of it: complete, and where etcd does not look.
+/// A complete data directory in the staging folder.
 struct Rebuilt {
     staging: Staging,
     restored: Restored,
@@ -153,10 +155,10 @@ struct Rebuilt {
     fell_back: Option<String>,
 }
 
-/// A reason is for one sentence in a report.
+/// Maximum length of a reason, which is one sentence of a report.
 const MAX_REASON: usize = 300;
 
-/// The largest database that so much room is enough for.
+/// Returns the size of the largest database that fits this much space.
 const fn largest(engine: Engine, room: u64) -> u64 {
     match engine {
         Engine::Etcdutl => room.saturating_sub(BESIDE_DATABASE) / COPIES,
@@ -165,7 +167,7 @@ const fn largest(engine: Engine, room: u64) -> u64 {
 }
 
 impl RestoreRun<'_> {
-    /// The steps that write: all in the staging folder.
+    /// Runs the steps that write, all in the staging folder.
     async fn run(&self) -> Result<Rebuilt> {
         let (staging, restored, engine, fell_back) = match self.request.engine {
             Engine::Etcdutl => {
@@ -193,7 +195,7 @@ impl RestoreRun<'_> {
         Ok(Rebuilt { staging, restored, engine, fell_back })
     }
 
-    /// Free space; and what else could be done, unless that is what was tried.
+    /// Returns the space that an engine needs, and the alternative that needs less, if the request did not choose it.
     fn needs(&self, engine: Engine) -> Room {
         let db_bytes = self.source.db_bytes();
         let copied = db_bytes.saturating_mul(COPIES).saturating_add(BESIDE_DATABASE);
@@ -207,19 +209,19 @@ impl RestoreRun<'_> {
         }
     }
 
-    /// A failure for want of space, with the space that is needed; of a packed file the error says that.
+    /// Adds the needed space to an error of a full volume. For a packed file the error names it already.
     fn ran_out(&self, engine: Engine, error: Error) -> Error {
         if self.found.short.get().is_some() { error } else { volume::ran_out(self.needs(engine), error) }
     }
 
-    /// An empty staging folder, where there is room for all that this engine makes.
+    /// Makes an empty staging folder, after a check of the space that this engine needs.
     fn stage(&self, engine: Engine) -> Result<Staging> {
         let staging = self.volume.stage()?;
         self.volume.check_space(self.needs(engine), 0)?;
         Ok(staging)
     }
 
-    /// Lets etcdutl make a data directory of the whole snapshot.
+    /// Restores the whole snapshot with etcdutl.
     async fn copy(&self) -> Result<(Staging, Restored)> {
         let staging = self.stage(Engine::Etcdutl)?;
         let copied = self.copy_to(&staging).await;
@@ -239,7 +241,7 @@ impl RestoreRun<'_> {
                 (restored, bump, chosen.has_trailer())
             }
         };
-        // Of a packed file it is known now.
+        // For a packed file the size is known from here on.
         let db_bytes = source.db_bytes();
         let made = etcdutl.restore(&snapshot, &staging.data(), initial, db_bytes, bump, trailer).await;
         if let Err(error) = made {
@@ -251,12 +253,12 @@ impl RestoreRun<'_> {
     }
 }
 
-/// The disk that all of it is on, for people.
+/// Describes the disk that holds all files.
 fn disk_of(request: &RestoreRequest) -> String {
     format!("the volume {}", request.volume.display())
 }
 
-/// A complete volume, if it is really this request's.
+/// Reports a complete volume, if its restore is this request's.
 fn report_complete(
     volume: &Volume,
     request: &RestoreRequest,
@@ -269,7 +271,7 @@ fn report_complete(
              volume"
         )));
     }
-    // `difference` has compared the restore's UID, so there is one.
+    // `difference` has compared the restore's UID, so the record exists.
     let restored = found.restored.clone().ok_or_else(|| Error::refused("the volume was never restored"))?;
     if let Some(why) = find_difference(&restored, request)? {
         return Err(Error::refused(format!(
@@ -278,13 +280,13 @@ fn report_complete(
         )));
     }
     volume.tidy();
-    // Whoever renamed it may have ended before its name was durable.
+    // The run that renamed the folder may have died before the name was durable.
     files::sync_folder(&request.volume).map_err(volume::trouble("syncing the volume"))?;
     tracing::info!(uri = restored.uri, "the volume is complete already: nothing to do");
     Ok(report(restored, true, since))
 }
 
-/// What was restored here that is not what is asked for now: a person may use the same UID again.
+/// Returns the difference between the finished restore and this request: a user may reuse a UID.
 fn find_difference(restored: &Restored, request: &RestoreRequest) -> Result<Option<String>> {
     let key = Key::of_object(&request.key).map_err(|error| store::layout(&error))?.to_string();
     let is_it = restored.uri.ends_with(&format!("/{key}")) || restored.uri.contains(&format!("/{key}/"));
@@ -301,7 +303,7 @@ fn find_difference(restored: &Restored, request: &RestoreRequest) -> Result<Opti
     })
 }
 
-/// Whether the operator (still) wants this empty volume filled (I3, I9).
+/// Whether the operator still permits to fill this empty volume (I3, I9).
 fn check_permit(request: &RestoreRequest) -> Result<()> {
     let Some(annotations) = &request.annotations else { return Ok(()) };
     let claim = &request.identity.claim_uid;
@@ -321,14 +323,14 @@ fn check_permit(request: &RestoreRequest) -> Result<()> {
     )))
 }
 
-/// What is restored, looked at and not read yet.
+/// The snapshot to restore. Its data is not read yet.
 enum Source {
     Manifest(Box<ManifestSnapshot>),
     File(FileSnapshot),
 }
 
 impl Source {
-    /// Looks at all that is known of it without its data.
+    /// Reads every fact that is available without the data.
     async fn look(store: &Store, request: &RestoreRequest) -> Result<Self> {
         Ok(match foreign::find(store, &request.key).await? {
             Named::Folder(folder) => Self::Manifest(Box::new(ManifestSnapshot::open(store, &folder, request).await?)),
@@ -344,7 +346,7 @@ impl Source {
     }
 }
 
-/// The identity of the rebuilt directory, with the IDs that etcdutl has given it.
+/// Returns the identity of the rebuilt directory, with the IDs that etcdutl chose.
 fn identity(request: &RestoreRequest, data: &std::path::Path, restored: Restored) -> Result<Identity> {
     let log = wal::metadata_of(&data.join(WAL))
         .ok()

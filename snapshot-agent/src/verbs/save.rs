@@ -1,13 +1,13 @@
 //! `agent save`: one snapshot of one etcd, proven before it is published.
 //!
-//! It decides the order: the store has to be the one that is meant; the upload is begun first, so that wrong credentials
-//! show before etcd has sent a byte; it is completed only when etcd's own hash at the end of the stream agrees and the
-//! database's structure is sound; it is read back if that is asked for; and only when no member says that it holds
-//! something else does the manifest come, which makes it a backup. The members are asked when the stream has ended, and
-//! not when a slow store has all of it: until then they may have compacted what they would be asked for. While they hash,
-//! data that is read back, and could be taken back again (`Upload::can_be_taken_back`), is completed already.
-//! Every other way out takes the upload back. How bytes flow is in `save/pipe.rs`, where they go in `store.rs`, and how
-//! members are asked meanwhile in `save/ask.rs`.
+//! This file decides the order. The store must have the expected ID. The upload begins before etcd sends a byte, so that wrong
+//! credentials show early. The agent completes the upload only when etcd's own hash at the end of the stream matches and the
+//! database's structure is sound, then reads the object back if the request asks for that. The manifest, which makes the data a
+//! backup, comes last and only when no member contradicts. The agent asks the members when the stream has ended, not when a
+//! slow store has all bytes: until then they may have compacted the revision. While the members hash, the agent completes an
+//! upload that is read back and can be taken back (`Upload::can_be_taken_back`). Every failure aborts the upload.
+//!
+//! `save/pipe.rs` decides how bytes flow, `store.rs` where they go, `save/ask.rs` how members are asked meanwhile.
 
 mod ask;
 mod back;
@@ -42,12 +42,12 @@ use crate::verbs::save::pipe::{Sent, Streamed};
 pub(crate) use ask::Ask;
 use back::{Back, Found};
 
-/// Saves one snapshot and says where it is.
+/// Saves one snapshot and returns its report.
 pub async fn run(request: SaveRequest) -> Result<SavedReport> {
     run_with(request, LARGE).await
 }
 
-/// [`run`] where so many bytes are a large database: for tests of how seldom members hash one, whose databases are small.
+/// [`run`] with a threshold, in bytes, for a large database. For tests of how seldom members hash such a database.
 pub async fn run_with(request: SaveRequest, large: u64) -> Result<SavedReport> {
     if request.delay_seconds > 0 {
         let waited = async {
@@ -57,7 +57,7 @@ pub async fn run_with(request: SaveRequest, large: u64) -> Result<SavedReport> {
         Interrupt::by_signal()?.unless(waited).await?;
     }
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
-    // Before anybody is asked for anything.
+    // Before any request to etcd or the store.
     Recipients::parse(&request.age_recipients)?;
     let store = Store::open(&request.store)?;
     let mut source = interrupt.unless(Box::pin(source::choose(&request))).await?;
@@ -66,19 +66,19 @@ pub async fn run_with(request: SaveRequest, large: u64) -> Result<SavedReport> {
     attempt.finish(opened, Ask::of(&source).about(large), &mut interrupt).await
 }
 
-/// A stream that is proven, and in the store as far as that went meanwhile.
+/// A proven stream, and the state of its upload.
 #[derive(Debug)]
 pub(crate) struct Passed {
     pub(crate) streamed: Streamed,
     pub(crate) sent: Sent,
     pub(crate) verification: Verification,
-    /// Whether the upload is complete already, and what came of reading it back.
+    /// Result of the read-back, if the upload is complete already.
     pub(crate) found: Option<Found>,
 }
 
-/// Sends a stream into an upload, and asks the members about it. Any error means: abort the upload.
+/// Sends a stream into an upload, and asks the members about it. On any error the caller aborts the upload.
 ///
-/// `early`: the upload is completed and read back while the members hash, if it could be taken back again.
+/// `early`: completes the upload and reads it back while the members hash, if the upload can be taken back.
 pub(crate) async fn pass(
     stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
     request: &SaveRequest,
@@ -94,7 +94,7 @@ pub(crate) async fn pass(
     let sending = async {
         let pipe = pipe::run(stream, request.compression, recipients, spool, upload, progress, proven);
         let sent = progress.watch_pace(STALL, least, pipe).await?;
-        // What is sent already goes on while the members compute theirs.
+        // Buffered bytes go out while the members compute their hashes.
         upload.flush().await?;
         let Some(early) = early.filter(|_| upload.can_be_taken_back()) else { return Ok((sent, None)) };
         being_made.send_replace(true);
@@ -110,8 +110,7 @@ pub(crate) async fn pass(
     Ok(Passed { streamed, sent, verification, found })
 }
 
-/// Saves one snapshot from any stream of bytes: [`run`] without etcd, for tests of streams that go wrong. No member is
-/// asked.
+/// Saves one snapshot from any stream of bytes: [`run`] without etcd, for tests of broken streams. Asks no member.
 pub async fn from_stream<S>(request: SaveRequest, member: Member, stream: Result<(String, S)>) -> Result<SavedReport>
 where
     S: Stream<Item = Result<Bytes>> + Send + Unpin,
@@ -122,19 +121,19 @@ where
     attempt.finish(stream, Ask::nobody(), &mut interrupt).await
 }
 
-/// The buffer that was asked for, if any.
+/// Opens the spool, if the request names a folder for it.
 fn spool(request: &SaveRequest) -> Result<Option<Spool>> {
     let size = request.spool_mib.unwrap_or(DEFAULT_SPOOL_MIB) << 20;
     request.spool_dir.as_ref().map(|folder| Spool::open(folder, size)).transpose()
 }
 
-/// Data that is whole in the store, and what is known of it.
+/// Data that is complete in the store, and the facts for its manifest.
 struct Data {
     storage_version: Option<String>,
     passed: Passed,
 }
 
-/// One attempt whose upload has begun.
+/// One attempt with an open upload.
 pub(crate) struct Saving<'a> {
     request: &'a SaveRequest,
     store: &'a Store,
@@ -151,7 +150,7 @@ pub(crate) struct Saving<'a> {
 }
 
 impl<'a> Saving<'a> {
-    /// Begins the upload.
+    /// Checks the store's ID and opens the upload.
     pub(crate) async fn begin(
         request: &'a SaveRequest,
         store: &'a Store,
@@ -181,13 +180,13 @@ impl<'a> Saving<'a> {
         let patient = spool.is_some();
         let plan = Plan { estimate: member.facts.db_bytes, at, until, read_back, patient };
         let format = Format { compression: request.compression, encrypted: !recipients.is_empty() };
-        // Before anything is written, and before the beginning cleans up after dead attempts (I25).
+        // Before the first write, and before the upload's start removes dead attempts (I25).
         interrupt.unless(store_id::check_before_write(&request.store, request.expect_store_id.as_deref())).await?;
         let upload = store.begin_unless(&folder.data(format), plan, interrupt).await?;
         Ok(Self { request, store, member, folder, format, recipients, pod_uid, spool, cluster_spec, upload, at, since })
     }
 
-    /// Takes the upload back, and says for whom it would have been encrypted and where it would have waited.
+    /// Aborts the upload, and returns its recipients and its spool.
     pub(crate) async fn abandon(mut self) -> (Recipients, Option<Spool>) {
         self.upload.abort().await;
         (self.recipients, self.spool)
@@ -217,7 +216,7 @@ impl<'a> Saving<'a> {
         Ok(self.report(manifest, sha256))
     }
 
-    /// Streams, proves, completes: after this the data is whole in the store, and no backup yet.
+    /// Streams, proves and completes. Afterwards the data is complete in the store, but not yet a backup.
     async fn data<S>(&mut self, stream: Result<(String, S)>, ask: Ask, interrupt: &mut Interrupt) -> Result<Data>
     where
         S: Stream<Item = Result<Bytes>> + Send + Unpin,
@@ -242,7 +241,7 @@ impl<'a> Saving<'a> {
         Ok(Data { storage_version, passed })
     }
 
-    /// Completes the upload when all is known, and reads it back.
+    /// Completes the upload and reads it back.
     async fn complete(&mut self, back: &Back<'_>, sent: &Sent) -> Result<Found> {
         self.upload.complete().await?;
         back.read(&self.upload, sent).await
@@ -320,11 +319,11 @@ impl<'a> Saving<'a> {
     }
 }
 
-/// The spec is handed through, and read by whoever makes a cluster of it.
+/// Parses the cluster's spec. The agent does not interpret the spec; the reader who creates a cluster from it does.
 fn cluster_spec(json: &str) -> Result<Map<String, Value>> {
     if json.len() > MAX_CLUSTER_SPEC {
         return Err(Error::config(format!("--cluster-spec is longer than {MAX_CLUSTER_SPEC} bytes")));
     }
-    // What is wrong with it is told by its place: the text may be long.
+    // The error names the position only: the text may be long.
     serde_json::from_str(json).map_err(|error| Error::config(format!("--cluster-spec is no JSON object: {error}")))
 }

@@ -1,8 +1,8 @@
-//! `agent verify`: whether a snapshot is whole and sound, and what is in it.
+//! `agent verify`: checks whether a snapshot is complete and sound, and reports its contents.
 //!
-//! It decides which of three ways is taken: a file, on this disk or in a store (`verbs/verify/file.rs`), a stored snapshot read once
-//! (`verbs/verify/stored.rs`), or one that is restored and started as well (`verbs/verify/drill.rs`). A snapshot is never changed; of
-//! a stored one a proof is kept beside it (`catalog/proof.rs`).
+//! This file chooses one of three ways: a file on this disk or in a store (`verbs/verify/file.rs`), a stored snapshot read once
+//! (`verbs/verify/stored.rs`), or a stored snapshot that is also restored and started (`verbs/verify/drill.rs`). The verb never
+//! changes a snapshot. It keeps a proof beside a stored snapshot (`catalog/proof.rs`).
 
 mod compare;
 mod drill;
@@ -23,18 +23,18 @@ use crate::verbs::common::neither;
 pub use file::FileVerified;
 pub use stored::StoredVerified;
 
-/// What was found.
+/// Result of a verification.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Verified {
-    /// Of a file.
+    /// Result for a file.
     File(FileVerified),
-    /// Of a stored snapshot.
+    /// Result for a stored snapshot.
     Stored(Box<StoredVerified>),
 }
 
 impl Verified {
-    /// For people.
+    /// Formats the result for a terminal.
     pub fn lines(&self) -> String {
         match self {
             Self::File(found) => found.lines(),
@@ -43,12 +43,12 @@ impl Verified {
     }
 }
 
-/// Looks at one snapshot.
+/// Verifies one snapshot.
 pub async fn run(request: VerifyRequest) -> Result<Verified> {
     let snapshot = request.snapshot.clone();
     match (snapshot.file, snapshot.store, snapshot.key) {
         (Some(file), None, None) => {
-            // A signal must not end the process before what was unpacked is gone.
+            // On a signal the process must first remove the unpacked files.
             let mut interrupt = Interrupt::by_signal()?;
             let found = interrupt.unless(file::run(&file, &snapshot.identities, &request.scratch)).await;
             found.map(Verified::File)

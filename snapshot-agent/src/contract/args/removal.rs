@@ -1,10 +1,10 @@
-//! `agent prune` and `agent remove` as argument vectors.
+//! Renders `agent prune` and `agent remove` as argument vectors.
 
 use super::Argv;
 use crate::contract::{Policy, PruneRequest, RemoveRequest};
 
 impl Policy {
-    /// The rules that keep anything, as elements of an argument vector.
+    /// Returns the rules that keep snapshots, as elements of an argument vector.
     pub fn to_args(&self) -> Vec<String> {
         let Self { keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_yearly, keep_within } = self;
         Argv::default()
@@ -20,7 +20,7 @@ impl Policy {
 }
 
 impl PruneRequest {
-    /// The arguments after `agent prune`.
+    /// Returns the arguments after `agent prune`.
     pub fn to_args(&self) -> Vec<String> {
         let Self {
             store,
@@ -68,7 +68,7 @@ impl PruneRequest {
 }
 
 impl RemoveRequest {
-    /// The arguments after `agent remove`.
+    /// Returns the arguments after `agent remove`.
     pub fn to_args(&self) -> Vec<String> {
         let Self {
             store,
@@ -90,7 +90,7 @@ impl RemoveRequest {
             .option("not-after", not_after.map(|at| at.to_string()).as_ref())
             .option("pod-uid", pod_uid.as_ref())
             .flag("deadline-seconds", deadline_seconds)
-            // What follows is the key, whatever it looks like.
+            // The next argument is the key, whatever it looks like.
             .and(vec!["--".to_owned(), key.clone()])
             .0
     }

@@ -1,8 +1,8 @@
-//! Whether the snapshot or the local disk is to blame, when data that was proven on its way to the disk reads as broken
-//! from there.
+//! Decides whether the snapshot or the local disk has a fault, when data that was proven before the write is broken on the
+//! disk.
 //!
-//! It decides by hashing the file once more: a disk that gives other bytes back than were written to it says nothing about
-//! the snapshot, and a snapshot that is once called corrupt stays so.
+//! This file decides by hashing the file again: a disk that returns other bytes than were written proves nothing about the
+//! snapshot, and a snapshot that is once called corrupt stays so.
 
 use std::fs::File;
 use std::io;
@@ -18,29 +18,29 @@ use crate::etcd::etcdutl::output::COPIED;
 use crate::format::trailer::TRAILER;
 use crate::util::sha256::Sha256;
 
-/// Bytes that are read at once.
+/// Size of one read.
 const PIECE: usize = 1 << 20;
 
-/// A file with a database that had this sha256 (hex) when it was written.
+/// A file with a database that had this sha256 (hex) at the write.
 pub(crate) struct OnDisk {
     pub(crate) file: Arc<File>,
     pub(crate) db_bytes: u64,
-    /// Empty where it is not known.
+    /// Empty if unknown.
     pub(crate) sha256: String,
-    /// Whether etcd's copy of it follows the database, and is read too.
+    /// Whether etcd's sha256 follows the database, and is read too.
     pub(crate) trailer: bool,
-    /// The disk that it is on, for people.
+    /// Name of the disk, for messages.
     pub(crate) disk: String,
 }
 
 impl OnDisk {
-    /// The file that is at this place now: others open it by its name too.
+    /// Opens the file at this path: other programs open it by its path too.
     pub(crate) fn at(path: &Path, db_bytes: u64, sha256: String, trailer: bool, disk: String) -> Result<Self> {
         let file = File::open(path).map_err(io_error(format!("reading {}", path.display())))?;
         Ok(Self { file: Arc::new(file), db_bytes, sha256, trailer, disk })
     }
 
-    /// This error, or one that blames the disk where the file's hash is another one now.
+    /// Returns this error, or an error about the disk if the file's hash has changed.
     pub(crate) async fn blame(self, error: Error) -> Error {
         if error.class() != ExitClass::Corrupt || self.sha256.is_empty() {
             return error;
@@ -53,7 +53,7 @@ impl OnDisk {
             Err(failed) => return task_error(&failed),
         };
         match read.into_iter().flatten().find(|read| !read.eq_ignore_ascii_case(&sha256)) {
-            // The file is what was proven, so what etcdutl read back is its own copy.
+            // The file is the proven file, so etcdutl's own copy differs.
             None if trailer && error.message().contains(COPIED) => other_bytes(&disk, error.message()),
             None => error,
             Some(read) => {
@@ -63,7 +63,7 @@ impl OnDisk {
     }
 }
 
-/// This disk holds something else than was written to it.
+/// Returns the error of a disk that holds other bytes than were written.
 pub(crate) fn other_bytes(disk: &str, why: &str) -> Error {
     Error::refused(format!(
         "{disk} returns other bytes than were written ({why}). The agent proved the snapshot before the write, so the \
@@ -71,7 +71,7 @@ pub(crate) fn other_bytes(disk: &str, why: &str) -> Error {
     ))
 }
 
-/// The database's sha256, and what stands in the trailer's place.
+/// Returns the database's sha256, and the bytes in the trailer's place.
 fn hash(file: &File, bytes: u64, trailer: bool) -> io::Result<([u8; 32], Option<[u8; TRAILER]>)> {
     let mut hash = Sha256::new();
     let mut piece = vec![0; PIECE];

@@ -1,17 +1,17 @@
-//! What etcd's programs say when they fail, and what that means.
+//! Classifies the error output of etcd's programs.
 //!
-//! It decides which of it is about the data and which about this machine. What is not known is not held against the data:
-//! a snapshot that is called broken stays so, and whoever wants the newest passes it over.
+//! This file decides which texts are about the data and which about this machine. An unknown text does not count against the
+//! data: a snapshot that is called broken stays so, and `agent latest` then passes it over.
 
 use crate::contract::ExitClass;
 
-/// A line goes into a report of bounded size.
+/// Maximum length of a line in a report.
 const LINE: usize = 500;
 
-/// There is no room.
+/// The disk is full.
 const FULL: [&str; 2] = ["no space left on device", "disk quota exceeded"];
 
-/// This machine, in the kernel's words and in those of Go's runtime.
+/// Faults of this machine, in the kernel's words and in those of Go's runtime.
 const MACHINE: [&str; 6] = [
     "input/output error",
     "read-only file system",
@@ -21,25 +21,25 @@ const MACHINE: [&str; 6] = [
     "too many open files",
 ];
 
-/// How etcdutl says that what it has copied and read back is not what the file that it was given ends with.
+/// etcdutl's text for a copy whose hash differs from the hash at the file's end.
 pub(crate) const COPIED: &str = "expected sha256 ";
 
-/// The data, in etcdutl's words (etcd: etcdutl/snapshot/v3_snapshot.go), and in bbolt's when it opens a file (bbolt:
+/// Faults of the data, in etcdutl's words (etcd: etcdutl/snapshot/v3_snapshot.go), and in bbolt's when it opens a file (bbolt:
 /// errors/errors.go).
 const DATA: [&str; 4] = [COPIED, "snapshot missing hash", "invalid database", "checksum error"];
 
-/// The data, in what bbolt and etcd panic with. A trace of the stack has some of these words in names of functions,
-/// whatever came about, so only the panic's own line counts.
+/// Faults of the data, in the panics of bbolt and etcd. Only the panic's own line counts: a stack trace has some of these words
+/// in names of functions, whatever the cause was.
 const PANICS: [&str; 6] =
     ["assertion failed", "page", "freelist", "high water mark", "bucket header", "invalid revision length"];
 
-/// How a line begins that says why: a log comes before it, and often a trace or a usage behind it.
+/// Prefixes of a line with the reason: a log comes before it, and often a trace or a usage after it.
 const REASONS: [&str; 4] = ["Error: ", "panic: ", "fatal error: ", "flag provided but not defined"];
 
-/// How a line of its log begins that says more than those.
+/// Prefixes of a log line that is more exact than those.
 const LOGGED: [&str; 2] = ["{\"level\":\"panic\"", "{\"level\":\"fatal\""];
 
-/// What a failed program's words mean, and the line that says it.
+/// Classifies a failed program's output, and returns the line that decides.
 pub(crate) fn heard(text: &str) -> (ExitClass, String) {
     let with = |words: &[&str]| text.lines().find(|line| words.iter().any(|word| line.contains(*word)));
     let panicked = || {
@@ -58,7 +58,7 @@ pub(crate) fn heard(text: &str) -> (ExitClass, String) {
     (class, line.chars().take(LINE).collect())
 }
 
-/// Why it has ended, in its own words; else the last thing it said.
+/// Returns the program's own reason; otherwise its last line.
 fn last(text: &str) -> &str {
     let begins = |with: &[&str]| text.lines().rfind(|line| with.iter().any(|begin| line.starts_with(*begin)));
     let something = || text.lines().rfind(|line| !line.trim().is_empty());
@@ -69,7 +69,7 @@ fn last(text: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// What bbolt's frames look like, whatever the reason was.
+    /// bbolt's stack frames, which look the same for any reason.
     const TRACE: &str = "
 goroutine 1 [running]:
 go.etcd.io/bbolt/internal/freelist.(*shared).Read(0xc0001, 0x7f11)
@@ -108,7 +108,7 @@ go.etcd.io/bbolt/internal/common.(*Page).FastCheck(...)
             ("Error: open db: permission denied".to_owned(), ExitClass::Transient, "permission denied"),
             ("Error: open db: too many open files".to_owned(), ExitClass::Transient, "too many"),
             (format!("fatal error: runtime: out of memory\n{TRACE}"), ExitClass::Transient, "out of memory"),
-            // An mmap that cannot be read.
+            // A memory-mapped file that cannot be read.
             (
                 format!("unexpected fault address 0x7f\nfatal error: fault\n{TRACE}"),
                 ExitClass::Transient,

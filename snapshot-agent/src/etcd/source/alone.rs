@@ -1,7 +1,7 @@
-//! What is left of a cluster whose quorum is gone: the member to read from when a person asks for that.
+//! A save without a quorum: the remaining member to read from, on request.
 //!
-//! It decides who has most of it. Whether anything that was acknowledged is missing nobody can say any more, so what is
-//! saved this way is marked. It is never tried before the usual way has failed, and never for an object of Kubernetes'.
+//! This file decides which member has the most data. Acknowledged writes may be missing without a trace, so the snapshot
+//! is marked. This runs only after the usual choice has failed, and never for an object of Kubernetes.
 
 use std::cmp::Reverse;
 
@@ -10,32 +10,32 @@ use crate::contract::{EtcdFlags, ExitClass};
 use crate::error::{Error, Result};
 use crate::etcd::member::Candidate;
 
-/// Behind a reason that no member has a leader.
+/// Appended to the reason that no member has a leader.
 pub(super) const REMEDY: &str = "; if most members are lost for good, `holdfast agent save --no-quorum` saves the data \
                                  of one remaining member by hand";
 
-/// Behind what came of a login.
+/// Appended to a failed login.
 const NO_LOGIN: &str = "; without a quorum etcd accepts no login: instead of a user, give a client certificate with \
                         the common name root";
 
-/// Members by how much they have, whatever they know of a leader: a learner only where no voter is left, one with a CORRUPT
-/// alarm never.
+/// Ranks the members by their data, independent of a leader: a learner only without a voter, and never a member with a CORRUPT
+/// alarm.
 fn rank(candidates: &[Candidate]) -> Vec<&Candidate> {
     let mut ranked: Vec<_> = candidates.iter().filter(|candidate| !candidate.corrupt).collect();
-    // Only what was committed is applied, so the index alone says who has more.
+    // Only committed entries are applied, so the index alone decides.
     ranked.sort_by_key(|candidate| (candidate.learner, Reverse(candidate.applied), candidate.member_id));
     each_once(ranked)
 }
 
-/// How many voters answer, where that is more than half of all members, learners counted among these: then they elect a
-/// leader, or it is the network between them that has to be mended, and what one of them has is no last resort.
+/// Returns the number of answering voters if it is more than half of all members, learners included: these voters can elect a
+/// leader, or their network needs repair, so a save without a quorum is not the last resort.
 fn most(answering: &[&Candidate], members: usize) -> Option<usize> {
     let voters = answering.iter().filter(|candidate| !candidate.learner).count();
     (members > 0 && 2 * voters > members).then_some(voters)
 }
 
 impl Met {
-    /// What was chosen, or the member that has most where nobody leads any more.
+    /// Returns the chosen source, or the member with the most data if there is no leader.
     pub(super) async fn member_without_quorum(&self, chosen: Result<Source>, flags: &EtcdFlags) -> Result<Source> {
         let Err(error) = chosen else { return chosen };
         let ranked = rank(&self.candidates);
@@ -94,7 +94,7 @@ mod tests {
             (&[&a, &b], 3, Some(2)),
             (&[&a, &b], 4, None),
             (&[&a, &learner], 3, None),
-            // Who has said nothing of the others is a learner.
+            // A member that listed no others is a learner.
             (&[&a], 0, None),
         ] {
             assert_eq!(most(answering, members), voters, "{answering:?} of {members}");

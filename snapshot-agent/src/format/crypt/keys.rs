@@ -1,7 +1,7 @@
 //! Keys of age as text: recipients (public, `age1...`) and identities (private, `AGE-SECRET-KEY-1...`).
 //!
-//! It decides what is a key, and that a private one never gets into an error, a log line or `Debug` output: what is
-//! wrong with an identity is told by its file and line.
+//! This file decides which texts are keys, and that a private key never gets into an error, a log line or `Debug` output: an
+//! error names the identity's file and line.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -19,64 +19,64 @@ use zeroize::Zeroizing;
 
 use crate::error::{Error, Result, io_error, of_request};
 
-/// How the text of a private key begins, in small letters.
+/// Start of a private key's text, in lower case.
 const IDENTITY: &str = "age-secret-key-";
 
-/// A file of `age-keygen` has 190 bytes; so has a Kubernetes Secret at most 1 MiB, and nobody has that many keys.
+/// Maximum size of a file. A file of `age-keygen` has 190 bytes; a Kubernetes Secret has at most 1 MiB.
 const MAX_FILE: u64 = 64 << 10;
 
-/// What more are encrypted for would have a longer header than is read.
+/// Maximum number of recipients: more would make the header longer than the agent reads.
 const MAX_RECIPIENTS: usize = 100;
 
-/// Files of one folder that are read.
+/// Maximum number of files in a folder.
 const MAX_FILES: usize = 100;
 
-/// Why a text is no key.
+/// Reason for which a text is no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum KeyError {
-    /// The beginning or the checksum is wrong.
+    /// The prefix or the checksum is wrong.
     #[error("is no X25519 recipient of age (`age1` and 58 more letters and digits, the output of `age-keygen -y`)")]
     Recipient,
-    /// The beginning or the checksum is wrong.
+    /// The prefix or the checksum is wrong.
     #[error("is no X25519 identity of age (`AGE-SECRET-KEY-1...`, the output of `age-keygen`)")]
     Identity,
-    /// A point of small order: what is encrypted for it can be read by everybody.
+    /// A point of small order: any reader could decrypt the object.
     #[error("is a weak public key: everybody could decrypt the snapshot")]
     Weak,
 }
 
-/// A public key: whoever has its identity can decrypt.
+/// Parses a public key. The owner of its identity can decrypt.
 fn recipient(text: &str) -> std::result::Result<Recipient, KeyError> {
     let recipient: Recipient = text.parse().map_err(|_| KeyError::Recipient)?;
-    // The same key has one text.
+    // Each key has exactly one text.
     if recipient.to_string() != text {
         return Err(KeyError::Recipient);
     }
     if is_weak(text) { Err(KeyError::Weak) } else { Ok(recipient) }
 }
 
-/// Whether age would refuse this key as the share in a header; with such a one as a recipient it panics. Multiplied by any
-/// identity's number, a point of small order gives nothing.
+/// Whether age would refuse this key as a share in a header, and panic with such a recipient. A point of small order,
+/// multiplied by any identity's number, gives zero.
 fn is_weak(recipient: &str) -> bool {
     let point = bech32_decode(recipient, |_| (), |_| Ok(()), |_, bytes| Ok(bytes.collect::<Vec<_>>()));
     let args = point.map(|point| vec![STANDARD_NO_PAD.encode(point)]).unwrap_or_default();
     let stanza = Stanza { tag: "X25519".to_owned(), args, body: vec![0; 32] };
-    // A sound one is tried, and the zeros are no file's key that was wrapped for this identity.
+    // age tries a valid share, and the zero body is not a wrapped key for this identity.
     Identity::generate().unwrap_stanza(&stanza).is_some()
 }
 
-/// A private key. It is wiped when it is dropped.
+/// Parses a private key, which is wiped when dropped.
 fn identity(text: &str) -> std::result::Result<Identity, KeyError> {
     let identity: Identity = text.parse().map_err(|_| KeyError::Identity)?;
     if identity.to_string().expose_secret() == text { Ok(identity) } else { Err(KeyError::Identity) }
 }
 
-/// Those who can decrypt: each alone. None: nothing is encrypted.
+/// Recipients, each of which can decrypt alone. Empty: no encryption.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recipients(Vec<Recipient>);
 
 impl Recipients {
-    /// Reads public keys, each once; `Err` names the bad one and the flag.
+    /// Parses public keys, and drops duplicates; `Err` names the invalid key and the flag.
     pub fn parse(texts: &[String]) -> Result<Self> {
         let mut all: Vec<Recipient> = vec![];
         for text in texts {
@@ -100,24 +100,23 @@ impl Recipients {
         Ok(Self(all))
     }
 
-    /// Whether there is none.
+    /// Whether there are no recipients.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// One after the other; as text they are what [`Recipients::parse`] reads.
+    /// Returns the recipients in order; their text is the input of [`Recipients::parse`].
     pub fn iter(&self) -> impl Iterator<Item = &Recipient> {
         self.0.iter()
     }
 }
 
-/// Private keys that are tried one after the other. They show only their public halves.
+/// Private keys that are tried in order. `Debug` shows only their public keys.
 #[derive(Clone, Default)]
 pub struct Identities(Vec<Identity>);
 
 impl Identities {
-    /// Reads every file of these folders (mounted Secrets). None at all is no error: it is for the caller to say what
-    /// is missing.
+    /// Reads every file of these folders (mounted Secrets). An empty result is no error: the caller reports the missing key.
     pub fn read(folders: &[impl AsRef<Path>]) -> Result<Self> {
         let mut all = Self::default();
         for folder in folders {
@@ -141,7 +140,7 @@ impl Identities {
         let mut files = vec![];
         for entry in entries {
             let path = entry.map_err(io_error(reading()))?.path();
-            // kubelet keeps a Secret's files in a folder of its own, `..data`, with a link to each beside it.
+            // kubelet keeps a Secret's files in the folder `..data`, with links beside it.
             let kubelets = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".."));
             if !kubelets && !path.is_dir() {
                 files.push(path);
@@ -162,7 +161,7 @@ impl Identities {
         self.read_text(&text).map_err(|error| error.context(file.display()))
     }
 
-    /// Reads what `age-keygen` writes: one key a line, `#` begins a comment.
+    /// Parses the output of `age-keygen`: one key per line, `#` starts a comment.
     pub fn parse(text: &[u8]) -> Result<Self> {
         let mut all = Self::default();
         all.read_text(text)?;
@@ -177,7 +176,7 @@ impl Identities {
         if text.starts_with(b"age-encryption.org/") || text.starts_with(b"-----BEGIN AGE") {
             return Err(Error::config("the identity file is encrypted. Decrypt the file first (`age -d`)"));
         }
-        // What is not text is told like any other line that is no key.
+        // Binary content gives the same error as any invalid line.
         let lines = str::from_utf8(text).unwrap_or("?").lines().map(str::trim).enumerate();
         for (number, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
             let found =
@@ -187,17 +186,17 @@ impl Identities {
         Ok(())
     }
 
-    /// Whether there is none.
+    /// Whether there are no identities.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// One after the other.
+    /// Returns the identities in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Identity> {
         self.0.iter()
     }
 
-    /// Their public halves.
+    /// Returns the public keys of the identities.
     pub fn recipients(&self) -> Vec<String> {
         self.iter().map(|identity| identity.to_public().to_string()).collect()
     }
@@ -214,7 +213,7 @@ mod tests {
     use super::*;
     use crate::contract::ExitClass;
 
-    /// From the test vectors of the format; its public half is derived.
+    /// From the test vectors of the format; its public key is derived.
     const SECRET: &str = "AGE-SECRET-KEY-1EGTZVFFV20835NWYV6270LXYVK2VKNX2MMDKWYKLMGR48UAWX40Q2P2LM0";
 
     #[test]

@@ -88,7 +88,7 @@ fn an_announcement_lies_beside_the_attempts_and_is_none() {
         assert_eq!(record_time(other), None, "{other:?}");
     }
     assert!(attempt_time("prunes").is_none() && lineage.prunes().is_made_on_demand());
-    // A removal that has begun lies beside them, and is no announcement.
+    // The record of a started removal is in the same folder, and is no announcement.
     let begun = lineage.child("20261121T162233Z-11111111-aaaaaaaa").unwrap().begun();
     assert_eq!(begun.to_string(), format!("{lineage}/prunes/20261121T162233Z-11111111-aaaaaaaa.json"));
     assert_eq!(record_time(begun.name()), None);

@@ -1,14 +1,14 @@
-//! Manifests for tests of those who read them: all that format 1 requires, and what a test says beside or instead.
+//! Manifests for tests: the required fields of format 1, with a test's changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-/// What stands in the data's place.
+/// Content of the data object.
 pub(crate) const DATA: &str = "12345";
 
-/// The manifest of a snapshot with this key.
+/// Returns the manifest of a snapshot with this key.
 pub(crate) fn manifest(key: &str) -> Value {
     json!({
         "formatVersion": 1, "key": key, "namespace": "shop", "cluster": "orders", "podUid": "p", "clusterId": "cafe",
@@ -18,7 +18,7 @@ pub(crate) fn manifest(key: &str) -> Value {
     })
 }
 
-/// The same with everything that `other` says.
+/// Returns the manifest with the fields of `other`.
 pub(crate) fn but(mut manifest: Value, other: &Value) -> Value {
     for (name, value) in other.as_object().into_iter().flatten() {
         manifest[name] = value.clone();
@@ -26,7 +26,7 @@ pub(crate) fn but(mut manifest: Value, other: &Value) -> Value {
     manifest
 }
 
-/// A complete snapshot below a store's root, with this manifest, which may name another key: its folder.
+/// Writes a complete snapshot below a store's root, with this manifest, which may name another key. Returns its folder.
 pub(crate) fn put(store: &Path, key: &str, manifest: &Value) -> PathBuf {
     let folder = store.join(key);
     fs::create_dir_all(&folder).expect("the snapshot's folder");

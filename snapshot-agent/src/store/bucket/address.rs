@@ -1,8 +1,8 @@
-//! Where no store ever is: the addresses at which a cloud's node hands out its own identity.
+//! Refuses addresses that are never a store: those at which a cloud's node hands out its own identity.
 //!
-//! It decides which names an endpoint may not have, and that none may resolve to an address within
-//! `contract::IDENTITY_NETWORKS`. An endpoint is written by whoever may write a snapshot, which is less than to run a Pod
-//! with the node's identity in reach. Loopback is allowed: in a Pod that is the Pod itself, and by hand it is a tunnel.
+//! This file decides which names an endpoint may not have, and that no name may resolve to an address within
+//! `contract::IDENTITY_NETWORKS`. A user who may write an EtcdSnapshot chooses the endpoint, and needs fewer rights than for a
+//! Pod that can reach the node's identity. Loopback is allowed: in a Pod it is the Pod itself, and on a machine it is a tunnel.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -14,10 +14,10 @@ use crate::contract::IDENTITY_NETWORKS;
 use crate::error::{Error, Result};
 use crate::net::dns;
 
-/// Names that clouds give to that service inside a node (Google: "Access Compute Engine metadata").
+/// Names of that service inside a node (Google: "Access Compute Engine metadata").
 const NAMES: [&str; 2] = ["metadata", "google.internal"];
 
-/// Whether nothing of ours is at this address.
+/// Whether this is the address of an identity service.
 fn is_identity(ip: IpAddr) -> bool {
     let same = |differing: u128, width: u32, length: u32| differing.checked_shr(width - length).unwrap_or(0) == 0;
     IDENTITY_NETWORKS.into_iter().any(|(network, length)| match (network, ip.to_canonical()) {
@@ -27,13 +27,13 @@ fn is_identity(ip: IpAddr) -> bool {
     })
 }
 
-/// Refuses an endpoint that names such an address, in any of the spellings of one, before anybody is asked.
+/// Refuses an endpoint that names such an address, in any spelling, before a request.
 ///
 /// # Errors
 ///
 /// [`ExitClass::Config`](crate::contract::ExitClass::Config), with the flag.
 pub(in crate::store) fn check(flag: &str, endpoint: &str) -> Result<()> {
-    // What cannot be read at all is told by whoever reads it.
+    // The caller reports an unreadable URL.
     let Ok(url) = Url::parse(endpoint) else { return Ok(()) };
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).trim_end_matches('.');
     let named = NAMES.iter().any(|name| host == *name || host.strip_suffix(name).is_some_and(|h| h.ends_with('.')));
@@ -43,7 +43,7 @@ pub(in crate::store) fn check(flag: &str, endpoint: &str) -> Result<()> {
     Ok(())
 }
 
-/// What an endpoint's name led to.
+/// A forbidden host of an endpoint.
 #[derive(Debug)]
 pub(in crate::store) struct NoStore(String);
 
@@ -55,10 +55,10 @@ impl fmt::Display for NoStore {
 
 impl std::error::Error for NoStore {}
 
-/// Looks names up, and gives no such address to whoever asked.
+/// Resolves names, and refuses such addresses.
 #[derive(Debug)]
 pub(super) struct Resolver {
-    /// A name that may lead there: the provider's own way to an identity, never part of an endpoint ([`check`]).
+    /// Name of the provider's own identity service, which may resolve there and is never part of an endpoint ([`check`]).
     pub(super) identity: Option<&'static str>,
 }
 
@@ -68,7 +68,7 @@ impl Resolve for Resolver {
         Box::pin(async move {
             let found = dns::look_up(name.as_str()).await?;
             match found.iter().find(|ip| !trusted && is_identity(**ip)) {
-                // All of them: who can add one address to a name can exchange the others.
+                // Refuses all addresses: an attacker who can add one address to a name can replace the others.
                 Some(ip) => Err(NoStore(format!("{} leads to {ip}, and that", name.as_str())).into()),
                 None => Ok(Box::new(found.into_iter().map(|ip| SocketAddr::new(ip, 0))) as Addrs),
             }
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Endpoints stand in errors, and errors in objects, events and logs.
+    /// Endpoints appear in errors, and errors in objects, events and logs.
     #[test]
     fn a_password_on_the_way_there_is_not_told() {
         for url in ["http://user:canary@169.254.169.254", "https://canary@metadata.google.internal/path"] {
@@ -141,7 +141,7 @@ mod tests {
         }
     }
 
-    /// Numbers are looked up like names, so this is a name that leads there.
+    /// reqwest resolves numbers like names, so this is a name that leads there.
     #[tokio::test]
     async fn a_name_that_leads_there_is_given_to_nobody() {
         let name = || "169.254.169.254".parse::<Name>().unwrap();

@@ -1,9 +1,9 @@
-//! How a store is spoken to, whoever the provider is: time limits, certificates, and what is asked again.
+//! The HTTP client for stores of all providers: time limits, certificates and repetitions.
 //!
-//! It decides how long each kind of request may take, so that a store that is silent has a reason within 40 s, that a
-//! slow line gets ten minutes for a part where nobody is kept waiting, and a store as many to put the parts together, and
-//! that nothing is asked again that will not get better: certificates, redirects, refusals. What is asked, with which
-//! credentials and where, is not its business.
+//! This file decides how long each kind of request may take: a silent store gives an error within 40 s, a slow line gets ten
+//! minutes for a part if no stream waits, and a store ten minutes to assemble the parts. It also decides which requests are not
+//! repeated, because a repetition cannot help: certificates, redirects, refusals. The callers decide the requests, the
+//! credentials and the address.
 
 use std::borrow::Cow;
 use std::path::Path as FilePath;
@@ -38,8 +38,8 @@ use crate::net::trust;
 use crate::store::error_class::{beneath, tls};
 use crate::util::crypto::install_crypto;
 
-/// A store that hiccups or asks to slow down gets this long, with jitter and growing pauses; what lasts longer is told
-/// while somebody still looks, and the Job tries again.
+/// Time for a store that fails for a moment or throttles, with jitter and growing pauses. A longer failure becomes an error,
+/// and the Job tries again.
 const RETRIES: usize = 10;
 pub(super) const RETRY_FOR: Duration = Duration::from_secs(15);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
@@ -47,57 +47,56 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 /// A TCP and TLS handshake to the other side of the world takes a second.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
-/// A request without a body worth mentioning. Twice this, and the pauses, is what a silent store takes to be told.
+/// A request with a small body. A silent store gives an error after twice this time and the pauses.
 const ASK_WITHIN: Duration = Duration::from_secs(10);
 
 /// One part (8 MiB) at 0.2 MiB/s: slower than that, the stream would pin etcd's read transaction for hours.
 pub(super) const WRITE_WITHIN: Duration = Duration::from_secs(40);
 
-/// The same where no stream waits, as for a copy or behind a spool: four parts share a line of 55 KiB/s. The limit is
-/// still one for the whole of a part: the client sees its bytes only as far as the kernel's buffer, which holds most of it.
+/// The same for a copy or a spool, where no stream waits: four parts share a line of 55 KiB/s. The limit covers a whole part:
+/// the client sees its bytes only up to the kernel's buffer, which holds most of it.
 pub(super) const PATIENT_WITHIN: Duration = Duration::from_mins(10);
 
-/// A store that takes nothing at all of a part is not waited for as long: the kernel ends a connection whose bytes nobody
-/// acknowledges.
+/// Shorter limit for a store that takes no byte of a part: the kernel ends a connection without acknowledgements.
 const SILENT_FOR: Duration = WRITE_WITHIN;
 
-/// To the beginning of a download, and between two of its pieces; the run's own stall limit (20 s) ends it anyway.
+/// To the first byte of a download, and between two pieces; the run's own stall limit (20 s) ends it anyway.
 pub(super) const READ_WITHIN: Duration = Duration::from_secs(15);
 
-/// The most of an answer that is not a download: a page of a thousand names of a kilobyte each has about 2 MiB.
+/// Maximum size of an answer that is not a download: a page of a thousand names of a kilobyte each has about 2 MiB.
 const ANSWER: u64 = 16 << 20;
 
-/// The most of an answer that says no: its code stands at the beginning.
+/// Maximum size of a refusal: its code comes first.
 const REFUSAL: usize = 64 << 10;
 
-/// What every provider's client can do.
+/// Abilities that every provider's client has.
 pub(in crate::store) trait Client: ObjectStore + MultipartStore + PaginatedListStore {}
 
 impl<T: ObjectStore + MultipartStore + PaginatedListStore> Client for T {}
 
-/// One bucket, spoken to by one client, and by others where the protocol has what is asked for in the client itself.
+/// The clients of one bucket: one for most requests, others for options that the protocol sets per client.
 #[derive(Clone)]
 pub(in crate::store) struct Clients {
-    /// For everything that the others are not for.
+    /// For all requests without a client of their own.
     pub(in crate::store) usual: Arc<dyn Client>,
-    /// For small requests that make an object which stays: with what is asked for about that, on every request.
+    /// For small requests that create a permanent object: sends the lock's headers with every request.
     pub(in crate::store) sealer: Arc<dyn Client>,
-    /// For parts that are read back and compared before they count, where the protocol hashes them otherwise.
+    /// For parts that are read back and compared, if the protocol would otherwise hash them.
     pub(in crate::store) unsigned: Option<Arc<dyn Client>>,
 }
 
 impl Clients {
-    /// The one for everything.
+    /// Uses one client for all requests.
     pub(in crate::store) fn of(usual: impl Client) -> Self {
         let usual: Arc<dyn Client> = Arc::new(usual);
         Self { sealer: Arc::clone(&usual), usual, unsigned: None }
     }
 }
 
-/// Removes one object.
+/// Function that removes one object.
 pub(in crate::store) type Eraser = Arc<dyn Fn(Path) -> BoxFuture<'static, object_store::Result<()>> + Send + Sync>;
 
-/// What is asked again, and how often.
+/// Returns the rules for repetitions.
 pub(in crate::store) fn retry() -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig { init_backoff: Duration::from_millis(200), max_backoff: LONGEST_PAUSE, base: 2.0 },
@@ -107,38 +106,38 @@ pub(in crate::store) fn retry() -> RetryConfig {
 }
 
 tokio::task_local! {
-    /// How long each request of this task's may take, where that is not [`ASK_WITHIN`].
+    /// Time limit for each request of this task, if not [`ASK_WITHIN`].
     static WITHIN: Duration;
 }
 
-/// Lets each request that is made in `doing` take so long: object_store has no such option.
+/// Sets the time limit for each request in `doing`: object_store has no such option.
 pub(super) fn within<T>(limit: Duration, doing: impl Future<Output = T>) -> impl Future<Output = T> {
     WITHIN.scope(limit, doing)
 }
 
-/// What was waited for too long.
+/// A request that took too long.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("no answer within {} s", .0.as_secs())]
 struct Late(Duration);
 
-/// The error of a request that has taken so long.
+/// Returns the error of a request that took too long.
 pub(super) fn late(limit: Duration) -> HttpError {
     HttpError::new(HttpErrorKind::Timeout, Late(limit))
 }
 
-/// Makes the HTTP client of a store, once however many clients of the store share it. object_store's own would follow
-/// redirects to other hosts, and ask a store again whose certificate it has just refused.
+/// Creates the HTTP client of a store, once for all clients of the store. object_store's own would follow redirects to other
+/// hosts, and repeat requests after a refused certificate.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Connector {
     certificates: Option<Vec<CertificateDer<'static>>>,
     identity: Option<&'static str>,
-    /// With TLS alone, and without.
+    /// With TLS only, and without.
     made: Arc<[OnceLock<HttpClient>; 2]>,
 }
 
 impl Connector {
-    /// That trusts the CA certificates of this file, or the public ones. Nobody is contacted. `identity`: the name at
-    /// which the provider's own client asks for the node's identity.
+    /// Trusts the CA certificates of this file, or the public ones. Sends no request. `identity`: name of the service at which
+    /// the provider's own client asks for the node's identity.
     pub(in crate::store) fn trusting(file: Option<&FilePath>, identity: Option<&'static str>) -> Result<Self> {
         install_crypto();
         proxy::check()?;
@@ -152,7 +151,7 @@ impl Connector {
     }
 }
 
-/// What a connection to a store is made of.
+/// Settings of a connection to a store.
 #[derive(Clone, Debug)]
 struct Wire {
     certificates: Option<Vec<CertificateDer<'static>>>,
@@ -161,7 +160,7 @@ struct Wire {
 }
 
 impl Wire {
-    /// A client that keeps its connections for the next request, or opens one for each.
+    /// Creates a client that keeps its connections, or one that opens a connection for each request.
     fn client(&self, keeps: bool) -> object_store::Result<reqwest::Client> {
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("holdfast/", env!("CARGO_PKG_VERSION")))
@@ -185,9 +184,9 @@ impl Wire {
 }
 
 impl HttpConnector for Connector {
-    /// Headers and all else that the options ask for are object_store's to send, but for one.
+    /// object_store sends the headers and all other options itself, except one.
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        // A role's credentials come from an address of the node's own, without TLS: object_store says so here.
+        // A role's credentials come from an address of the node without TLS: object_store announces that with this option.
         let plain = options.get_config_value(&ClientConfigKey::AllowHttp).is_some_and(|allowed| allowed == "true");
         let [secure, insecure] = &*self.made;
         let made = if plain { insecure } else { secure };
@@ -198,23 +197,23 @@ impl HttpConnector for Connector {
     }
 }
 
-/// What an answer's headers say and object_store passes over; it hands on what is put beside an answer.
+/// Facts from an answer's headers that object_store ignores; object_store passes extensions of an answer on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heard {
-    /// Until when the object is locked, as far as these credentials may know.
+    /// End of the object's lock, as far as these credentials may read it.
     pub(crate) locked_until: Option<Timestamp>,
-    /// Whether somebody holds the object, as far as these credentials may know.
+    /// Whether the object has a legal hold, as far as these credentials may read it.
     pub(crate) legal_hold: bool,
-    /// Whether something is said of a lock that cannot be read.
+    /// Whether a lock's header cannot be parsed.
     pub(crate) lock_unread: bool,
-    /// What time it is, says the store.
+    /// The store's time.
     pub(crate) now: Option<Timestamp>,
 }
 
 impl Heard {
-    /// The names of S3 (also of Google's for S3), and of Azure.
+    /// Reads the headers of S3 (also of Google's S3 interface) and of Azure.
     fn of(answer: &HttpResponse) -> Self {
-        // What cannot be read is none of the values that say that nobody locks.
+        // An unreadable value counts as a lock.
         let header = |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap_or_default());
         let date = |text: &str| rfc2822::parse(text).ok().map(|date| date.timestamp());
         let untils = [
@@ -231,25 +230,25 @@ impl Heard {
     }
 }
 
-/// Beside a request: so much of its answer is read at most. Who asks for something small does not wait for something large.
+/// Request extension: the maximum size of its answer, so that a request for a small object does not load a large one.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store) struct AtMost(pub(in crate::store) u64);
 
-/// Beside a request: its answer is read piece by piece by somebody who counts, and who waits [`READ_WITHIN`] for each.
+/// Request extension: the caller reads the answer piece by piece, and waits [`READ_WITHIN`] for each.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Download;
 
-/// Beside a request: a connection that no other request has used.
+/// Request extension: use a connection that no other request has used.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store) struct Fresh;
 
-/// An answer with more in it than anybody reads.
+/// An answer that exceeds its limit.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the answer has more than {0} bytes")]
 pub(super) struct TooLong(u64);
 
-/// An answer that object_store would ask for again although it stays the same (501), or whose body it would drop
-/// (redirects): in the words that it has for others.
+/// An answer that object_store would request again although it stays the same (501), or whose body it would drop (redirects),
+/// in the words of object_store's other errors.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("Server returned non-2xx status code: {status}: {body}")]
 struct Final {
@@ -257,27 +256,27 @@ struct Final {
     body: String,
 }
 
-/// In which region a bucket is, says S3 beside a refusal.
+/// Header in which S3 names the bucket's region with a refusal.
 const BUCKET_REGION: &str = "x-amz-bucket-region";
 
-/// Whether an answer that is no download is a page for browsers: no store sends one.
+/// Whether an answer that is no download is a page for browsers: stores do not send such pages.
 fn is_web_page(answer: &HttpResponse) -> bool {
     let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let of_a_store = |name: &HeaderName| name.as_str().starts_with("x-");
     answer.status().is_success() && kind.starts_with("text/html") && !answer.headers().keys().any(of_a_store)
 }
 
-/// An HTTP client whose TLS errors, and names that lead to no store, are final, and whose answers have an end.
+/// An HTTP client whose TLS errors and forbidden addresses are final, and whose answers are bounded.
 #[derive(Debug)]
 struct Speaker {
     client: reqwest::Client,
     wire: Wire,
-    /// That keeps no connection.
+    /// Keeps no connection.
     fresh: OnceLock<reqwest::Client>,
 }
 
 impl Speaker {
-    /// The client for this request.
+    /// Returns the client for this request.
     fn client(&self, request: &HttpRequest) -> std::result::Result<&reqwest::Client, HttpError> {
         if request.extensions().get::<Fresh>().is_none() {
             return Ok(&self.client);
@@ -289,7 +288,7 @@ impl Speaker {
         Ok(self.fresh.get_or_init(|| made))
     }
 
-    /// What is answered, and what its headers say.
+    /// Sends a request, and adds the facts from its headers to the answer.
     async fn answer(&self, request: HttpRequest) -> std::result::Result<HttpResponse, HttpError> {
         let lists = listing::asked(&request);
         let most = match request.extensions().get::<Download>() {
@@ -305,7 +304,7 @@ impl Speaker {
         Self::bounded(answer, most, lists).await
     }
 
-    /// object_store collects what is no download in memory, and errors of every kind.
+    /// Bounds the body of an answer: object_store keeps all bodies except downloads in memory.
     async fn bounded(
         answer: HttpResponse,
         most: Option<u64>,
@@ -320,7 +319,7 @@ impl Speaker {
         let (mut pieces, mut whole) = (body.bytes_stream(), BytesMut::new());
         while let Some(piece) = pieces.next().await {
             let piece = piece?;
-            // Before it grows: the room doubles.
+            // Before the buffer grows: its capacity doubles.
             if !refusal && (whole.len() + piece.len()) as u64 > most {
                 return Err(HttpError::new(HttpErrorKind::Unknown, TooLong(most)));
             }
@@ -331,7 +330,7 @@ impl Speaker {
             }
         }
         if refusal && let Some(region) = head.headers.get(BUCKET_REGION).and_then(|region| region.to_str().ok()) {
-            // Beside what says it by itself, or says nothing (HEAD).
+            // Only if the body does not name the region, or is empty (HEAD).
             if matches!(head.status.as_u16(), 301 | 302 | 307 | 308 | 400) && !contains(&whole, b"<Region>") {
                 whole.extend_from_slice(format!("<Region>{region}</Region>").as_bytes());
             }
@@ -376,7 +375,7 @@ impl HttpService for Speaker {
             let usual = if request.extensions().get::<Download>().is_some() { READ_WITHIN } else { ASK_WITHIN };
             let limit = WITHIN.try_with(|limit| *limit).unwrap_or(usual);
             let answered = match timeout(limit, self.answer(request)).await {
-                // The kind `Unknown` is not asked again.
+                // object_store does not repeat the kind `Unknown`.
                 Ok(Err(error)) if tls(&error).is_some() || beneath::<NoStore>(&error).is_some() => {
                     Err(HttpError::new(HttpErrorKind::Unknown, error))
                 }
@@ -391,7 +390,7 @@ impl HttpService for Speaker {
     }
 }
 
-/// What object_store may ask again, in words that hold nothing of the request or the answer.
+/// Describes a failure that object_store may repeat, without text from the request or the answer.
 fn trouble(answered: &std::result::Result<HttpResponse, HttpError>) -> Option<String> {
     match answered {
         Ok(answer) => {
@@ -408,7 +407,7 @@ fn trouble(answered: &std::result::Result<HttpResponse, HttpError>) -> Option<St
     }
 }
 
-/// One file of a mounted Secret; people's Secrets often end in a newline.
+/// Reads one file of a mounted Secret, without the newline at its end.
 pub(in crate::store) fn secret(folder: &FilePath, name: &str) -> Result<Option<String>> {
     match fs::read_to_string(folder.join(name)) {
         Ok(value) if value.trim().is_empty() => Ok(None),
@@ -418,15 +417,15 @@ pub(in crate::store) fn secret(folder: &FilePath, name: &str) -> Result<Option<S
     }
 }
 
-/// A value that has to be in the mounted Secret.
+/// Reads a required value of the mounted Secret.
 pub(in crate::store) fn required(folder: &FilePath, name: &str) -> Result<String> {
     secret(folder, name)?.ok_or_else(|| missing(folder, name))
 }
 
-/// Who restores, or looks for what to restore, starts also without the Secrets that are named.
+/// Restores and searches start even without the named Secrets.
 const OF_A_SECRET: &str = "the Secret has no such key, or is missing";
 
-/// What is missing in the mounted Secret.
+/// Returns the error of a missing value.
 pub(in crate::store) fn missing(folder: &FilePath, name: &str) -> Error {
     Error::config(format!(
         "the credentials have no {name}: there is no such file in {}: {OF_A_SECRET}",
@@ -434,9 +433,9 @@ pub(in crate::store) fn missing(folder: &FilePath, name: &str) -> Error {
     ))
 }
 
-/// An endpoint's scheme and the rest of it: `https://host[:port]`, and a path only where `path` allows one.
+/// Splits an endpoint into scheme and rest: `https://host[:port]`, with a path only if `path` allows one.
 pub(in crate::store) fn endpoint<'a>(flag: &str, url: &'a str, path: bool) -> Result<(&'a str, &'a str)> {
-    // A shared access signature may stand behind a question mark.
+    // The question mark may precede a shared access signature.
     if url.contains(['@', '?']) {
         return Err(Error::config(format!(
             "{flag} holds a user, a password or a signature: {}",
@@ -458,18 +457,18 @@ pub(in crate::store) fn endpoint<'a>(flag: &str, url: &'a str, path: bool) -> Re
             Error::config(format!("{flag}={url:?} is no endpoint: https://host[:port]{more}"))
         })
         .and_then(|parts| {
-            // object_store would panic at what is none.
+            // object_store would panic at an invalid URL.
             let read = Url::parse(url).map_err(|why| Error::config(format!("{flag}={url:?} is no endpoint: {why}")));
             read.map(|_| parts)
         })
 }
 
-/// Whether an endpoint is spoken to without TLS.
+/// Whether the endpoint uses no TLS.
 pub(in crate::store) fn plain(endpoint: Option<&String>) -> bool {
     endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"))
 }
 
-/// The CA certificates to trust instead of the public ones.
+/// Reads the CA certificates that replace the public ones.
 fn certificates(file: Option<&FilePath>) -> Result<Option<Vec<CertificateDer<'static>>>> {
     let Some(file) = file else { return Ok(None) };
     let pem = fs::read(file).map_err(|error| match error.kind() {

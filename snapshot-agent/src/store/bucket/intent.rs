@@ -1,9 +1,9 @@
-//! The small object that says which upload is under way, and until when its writer may live.
+//! The intent: a small object that names a running upload, and the end of its writer's time.
 //!
-//! It is written as soon as the store has given the upload a name, before the first byte of data, and removed at the
-//! end. A later run of the same lineage takes back what a dead writer has left (I21): judged by the time in the intent
-//! and by the absence of a manifest, never by the store's dates. What a writer leaves that dies between the upload's
-//! beginning and its intent, a lifecycle rule of the bucket aborts.
+//! The agent writes the intent as soon as the store has named the upload, before the first byte of data, and removes it at the
+//! end. A later run of the same lineage removes the leftovers of a dead writer (I21), judged by the time in the intent and by
+//! the absence of a manifest, never by the store's dates. If a writer dies between the upload's start and its intent, a
+//! lifecycle rule of the bucket aborts the upload.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::format::manifest;
 use crate::store::error_class::classify;
 use crate::util::clock;
 
-/// What is under way.
+/// A running upload.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Intent {
@@ -29,61 +29,61 @@ struct Intent {
     name: String,
     /// The store's name for the upload.
     upload_id: String,
-    /// When the attempt is over at the latest.
+    /// Latest end of the attempt.
     until: Timestamp,
 }
 
 impl Intent {
-    /// What is written in an attempt's intent.
+    /// Parses an attempt's intent.
     fn parse(store: &Bucket, attempt: &Folder, json: &[u8]) -> Result<Self> {
         serde_json::from_slice(json)
             .map_err(|error| Error::corrupt(format!("{} is not valid: {error}", store.uri(&attempt.intent()))))
     }
 
-    /// As it is written.
+    /// Renders the intent.
     fn json(&self) -> Result<Bytes> {
         let json = serde_json::to_vec(self);
         let json = json.map_err(|error| Error::config(format!("the upload's intent cannot be written: {error}")))?;
         Ok(json.into())
     }
 
-    /// The object that it was to become: no name but those of data, so that nothing else is ever removed (I25).
+    /// Returns the object of the upload: only names of data count, so that the agent removes no other object (I25).
     fn data(&self, attempt: &Folder) -> Option<Key> {
         Format::all().map(|format| attempt.data(format)).find(|data| data.name() == self.name)
     }
 
-    /// From when on its writer is dead.
+    /// Returns the time from which the writer is dead.
     fn over(&self) -> Result<Timestamp> {
         clock::later(self.until, GRACE_SECONDS)
     }
 }
 
-/// An intent has about 200 bytes, and an upload's name can be long.
+/// Maximum size. An intent has about 200 bytes, and an upload's name can be long.
 const MAX_BYTES: u64 = 4096;
 
-/// A save does not wait longer than this for the garbage of others, counted from its upload's beginning.
+/// Time that a save spends on the leftovers of others, from the start of its own upload.
 const CLEAN_WITHIN: Duration = Duration::from_secs(5);
 
-/// Says that this upload is under way.
+/// Writes the intent of this upload.
 pub(super) async fn announce(store: &Bucket, data: &Key, upload_id: &str, plan: Plan) -> Result<()> {
     let intent = Intent { name: data.name().to_owned(), upload_id: upload_id.to_owned(), until: plan.until };
-    // Never locked: it has to go.
+    // Never locked, because it is removed later.
     store.put_by(&store.clients.usual, &data.folder().intent(), intent.json()?).await
 }
 
-/// How long a part waits for the word on how it is to be sent: etcd waits with it.
+/// Time that a part waits for this answer: etcd waits as long.
 const READ_WITHIN: Duration = Duration::from_secs(5);
 
-/// What the intent of this very run shows of the store.
+/// Facts about the store from the intent of this run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shown {
-    /// What is written here can be read with these credentials.
+    /// These credentials can read objects that they have written.
     pub(super) reads: bool,
-    /// The bucket locks by itself what is written here.
+    /// The bucket itself locks new objects.
     pub(super) locks: bool,
 }
 
-/// What can be seen of that in time.
+/// Reads the facts, as far as time allows.
 pub(super) async fn shown(store: &Bucket, data: &Key) -> Shown {
     let read = async {
         let (_, heard) = store.heard(&store.path(&data.folder().intent())?, MAX_BYTES).await?;
@@ -92,7 +92,7 @@ pub(super) async fn shown(store: &Bucket, data: &Key) -> Shown {
     tokio::time::timeout(READ_WITHIN, read).await.ok().and_then(std::result::Result::ok).unwrap_or_default()
 }
 
-/// Takes back what dead attempts of this lineage have left, best effort: a backup does not fail because of old garbage.
+/// Removes the leftovers of this lineage's dead attempts, best effort: old leftovers do not fail a backup.
 pub(super) async fn clean_up(store: &Bucket, data: &Key, now: Timestamp) {
     let Some(lineage) = data.folder().parent() else { return };
     match tokio::time::timeout(CLEAN_WITHIN, clean(store, &lineage, now)).await {
@@ -108,9 +108,9 @@ async fn clean(store: &Bucket, lineage: &Folder, now: Timestamp) -> Result<()> {
     let options = PaginatedListOptions { max_keys: Some(PAGE), ..PaginatedListOptions::default() };
     let page = store.clients.usual.list_paginated(Some(&prefix), options).await;
     for object in page.map_err(|error| classify(&doing, &error))?.result.objects {
-        // The object's name says whose it is; what it says itself is anybody's who may write here.
+        // The object's name identifies the attempt; any user with write access may have chosen its content.
         let Some(attempt) = object.location.filename().and_then(|name| lineage.of_intent(name)) else { continue };
-        // One that cannot be judged does not keep the others.
+        // An unreadable intent does not stop the others.
         if let Err(error) = judge(store, &attempt, now).await {
             tracing::debug!(attempt = %attempt, %error, "the agent cannot judge this upload, which stays");
         }
@@ -118,7 +118,7 @@ async fn clean(store: &Bucket, lineage: &Folder, now: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// Takes back what a dead attempt has left, and says whether there was one.
+/// Removes the leftovers of an attempt if it is dead, and returns whether it was.
 pub(super) async fn judge(store: &Bucket, attempt: &Folder, now: Timestamp) -> Result<bool> {
     let json = store.get_small(&attempt.intent(), MAX_BYTES).await?;
     let intent = Intent::parse(store, attempt, &json)?;
@@ -130,20 +130,20 @@ pub(super) async fn judge(store: &Bucket, attempt: &Folder, now: Timestamp) -> R
     Ok(dead)
 }
 
-/// Until when the writer of this attempt's data may be at it; `None`: nobody says that he is, or he is dead.
+/// Returns the end of the writer's lease on this attempt; `None`: no intent, or the writer is dead.
 pub(super) async fn held(store: &Bucket, attempt: &Folder, now: Timestamp) -> Result<Option<Timestamp>> {
     let Some(json) = store.find_small(&attempt.intent(), MAX_BYTES).await? else { return Ok(None) };
     let over = Intent::parse(store, attempt, &json)?.over()?;
     Ok(Some(over).filter(|over| *over >= now))
 }
 
-/// Removes an attempt's intent if it is this upload's. A copy shares its key with others of the same snapshot.
+/// Removes an attempt's intent if it belongs to this upload. Copies of the same snapshot share a key.
 pub(super) async fn remove_own(store: &Bucket, attempt: &Folder, upload_id: &str) -> Result<()> {
     let Some(json) = store.find_small(&attempt.intent(), MAX_BYTES).await? else { return Ok(()) };
     if Intent::parse(store, attempt, &json)?.upload_id == upload_id { remove(store, attempt).await } else { Ok(()) }
 }
 
-/// Gives up the upload that an attempt of this very run's has begun, whatever its intent says of time.
+/// Aborts the upload of an attempt of this run, whatever time its intent names.
 pub(super) async fn abandon(store: &Bucket, attempt: &Folder) -> Result<()> {
     let json = store.get_small(&attempt.intent(), MAX_BYTES).await?;
     let intent = Intent::parse(store, attempt, &json)?;
@@ -152,15 +152,15 @@ pub(super) async fn abandon(store: &Bucket, attempt: &Folder) -> Result<()> {
 }
 
 async fn take_back(store: &Bucket, attempt: &Folder, intent: &Intent) -> Result<()> {
-    // Not by its HEAD, whose answer has no body that says whose it is.
+    // By GET: the answer to HEAD has no body that shows its origin.
     match store.find_small(&attempt.manifest(), manifest::MAX_BYTES).await {
-        // Published: only its intent was forgotten.
+        // Published: only the intent was left.
         Ok(Some(_)) => {}
         Ok(None) => {
             if let Some(data) = intent.data(attempt) {
                 let path = store.path(&data)?;
                 if store.protocol.parts_stay {
-                    // There this removes the object too.
+                    // On Azure this removes the object too.
                     stands(store, attempt, intent).await?;
                 }
                 ended(&store.doing("aborting", &data), store.give_up(&path, &intent.upload_id).await.map(drop))?;

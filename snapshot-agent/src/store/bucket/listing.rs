@@ -1,15 +1,16 @@
-//! Whether what answers a listing is one: a page of something else that stands in a store's place would be read as an empty
-//! bucket otherwise, and of that much is concluded (I18).
+//! Checks that the answer to a listing is a listing: a page from another server would otherwise look like an empty bucket, from
+//! which the agent draws conclusions (I18).
 //!
-//! It decides by the root element, and by one of those inside that every store sends. And it gives a name to what object_store
-//! takes for no path, and would drop the whole page for: somebody else's object is no reason not to see ours.
+//! This file decides by the root element, and by an element that every store sends inside. It also renames keys that
+//! object_store does not accept as paths, for which object_store would drop the whole page: other owners' objects must not hide
+//! Holdfast's.
 
 use std::borrow::Cow;
 
 use object_store::client::HttpRequest;
 use object_store::path::Path;
 
-/// An answer that is no listing.
+/// An answer that is not a listing.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error(
     "the answer to a listing has status 200 and is no listing. Check the endpoint, and every proxy and load balancer \
@@ -17,12 +18,12 @@ use object_store::path::Path;
 )]
 pub(in crate::store) struct NoListing;
 
-/// A listing that says that it goes on, and not from where: what follows would be taken for missing.
+/// A truncated listing without a continuation token: the following keys would look missing.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the store returned a page of a listing that is truncated and has no continuation token")]
 pub(in crate::store) struct CutListing;
 
-/// A page for browsers with status 200, where a store was asked.
+/// A page for browsers with status 200 instead of a store's answer.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error(
     "the endpoint answers with a web page (status 200, HTML): this is not an S3 server. Check the endpoint's host and port \
@@ -30,44 +31,44 @@ pub(in crate::store) struct CutListing;
 )]
 pub(in crate::store) struct WebPage;
 
-/// What S3 and Google send (Amazon S3 API reference: `ListObjectsV2`), and what Azure does (`List Blobs`).
+/// Root elements of S3 and Google (Amazon S3 API reference: `ListObjectsV2`), and of Azure (`List Blobs`).
 const ROOTS: [(&str, &[&str]); 2] = [
     ("ListBucketResult", &["IsTruncated", "KeyCount", "MaxKeys", "Name", "Contents", "CommonPrefixes"]),
     ("EnumerationResults", &["Blobs"]),
 ];
 
-/// Whether objects are asked for by their prefix.
+/// Whether the request is a listing by prefix.
 pub(super) fn asked(request: &HttpRequest) -> bool {
     let lists = |pair: &str| matches!(pair, "list-type=2" | "comp=list");
     request.uri().query().is_some_and(|query| query.split('&').any(lists))
 }
 
-/// Whether the body is a listing, of nothing or of something. A document type is none of a store's.
+/// Whether the body is a listing, empty or not. Stores send no document type.
 pub(super) fn is_one(body: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(body) else { return false };
     let Some(text) = root(text.trim_start_matches('\u{feff}')) else { return false };
     let Some((name, rest)) = text.split_once(['>', ' ', '\t', '\r', '\n']) else { return false };
-    // Elements may have a namespace's short name before their own.
+    // Elements may have a namespace prefix.
     let own = name.rsplit(':').next().unwrap_or(name);
     let has = |element: &&str| rest.contains(&format!("<{element}")) || rest.contains(&format!(":{element}"));
     ROOTS.iter().any(|(root, inside)| own == *root && inside.iter().any(has))
 }
 
-/// Whether a page of S3's protocol is not the last one and names no next one.
+/// Whether a page of S3's protocol is truncated and names no next page.
 pub(super) fn is_cut(body: &[u8]) -> bool {
     let text = std::str::from_utf8(body).unwrap_or_default();
     text.contains("IsTruncated>true<") && !text.contains("NextContinuationToken>")
 }
 
-/// Stands for a part of a key that is empty, `.`, `..` or holds control characters. No name of ours has these letters, so a
-/// key with this part is passed over like every key that is not Holdfast's, and in a snapshot's folder it is one more file
-/// that nobody knows: the file stays, and holds what is held.
+/// Replaces a part of a key that is empty, `.`, `..` or holds control characters. Holdfast's names lack these characters, so
+/// such a key is ignored like any key of another owner. In a snapshot's folder it is an unknown file: the file stays, and a
+/// hold with such a name stays a hold.
 const ODD: &str = "\u{ab}not-a-name\u{bb}";
 
-/// The elements that name what is listed, at all providers; what else has these names is not read.
+/// Elements that hold listed names, at all providers; other elements with these names are not read.
 const NAMED: [&str; 3] = ["Key", "Prefix", "Name"];
 
-/// The page with names for what has none that object_store takes.
+/// Returns the page with replaced names where object_store accepts none.
 pub(super) fn with_names(body: &[u8]) -> Cow<'_, [u8]> {
     let Ok(text) = std::str::from_utf8(body) else { return Cow::Borrowed(body) };
     let (mut named, mut done) = (String::new(), 0);
@@ -93,12 +94,12 @@ pub(super) fn with_names(body: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(named.into_bytes())
 }
 
-/// Whether a listed path stands for one that is no path.
+/// Whether a listed path has a replaced part.
 pub(super) fn is_odd(path: &Path) -> bool {
     path.as_ref().split('/').any(|part| part == ODD)
 }
 
-/// A key with [`ODD`] for each of its parts that is none; what stands as XML stays as it is.
+/// Replaces each invalid part of a key with [`ODD`]; XML escapes stay as they are.
 fn name_of(key: &str) -> String {
     let stripped = key.strip_prefix('/').unwrap_or(key);
     let (stripped, end) = stripped.strip_suffix('/').map_or((stripped, ""), |stripped| (stripped, "/"));
@@ -110,7 +111,7 @@ fn name_of(key: &str) -> String {
     parts.join("/") + end
 }
 
-/// The text without XML's references to single characters.
+/// Decodes XML's references to single characters.
 fn decoded(text: &str) -> Cow<'_, str> {
     if !text.contains('&') {
         return Cow::Borrowed(text);
@@ -123,7 +124,7 @@ fn decoded(text: &str) -> Cow<'_, str> {
             Some(hex) => u32::from_str_radix(hex, 16).ok(),
             None => number.parse().ok(),
         });
-        // Every other name is one of a character that paths may have.
+        // Every other reference is a character that paths may have.
         plain.push(number.and_then(char::from_u32).unwrap_or('&'));
         rest = tail;
     }
@@ -131,7 +132,7 @@ fn decoded(text: &str) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
-/// What follows the root element's opening bracket: declarations and comments may stand before it.
+/// Returns the text after the root element's opening bracket; skips declarations and comments.
 fn root(mut text: &str) -> Option<&str> {
     loop {
         text = text.trim_start();
@@ -157,7 +158,7 @@ mod tests {
         assert!(!page(token) && !page("<Name>backups</Name>"), "a flag may be missing");
     }
 
-    /// Keys that S3 takes and object_store does not, in the words of an answer.
+    /// Keys that S3 accepts and object_store does not, as an answer holds them.
     #[test]
     fn a_key_that_is_no_path_has_a_name_that_nobody_takes_for_a_snapshots() {
         let page = |key: &str| {

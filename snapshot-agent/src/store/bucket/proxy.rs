@@ -1,8 +1,7 @@
-//! What may stand between here and a store: the proxies that the environment names, as other programs know them (curl(1),
-//! "ENVIRONMENT").
+//! Proxies between the agent and a store, from the environment, as other programs read it (curl(1), "ENVIRONMENT").
 //!
-//! It decides which of them are taken, what the environment's list of exceptions means, and says of a store that it is reached
-//! through one. Which requests go through it reqwest decides, by that list.
+//! This file decides which proxies are accepted and how to read the list of exceptions, and describes a store that is reached
+//! through a proxy. reqwest decides by that list which requests use a proxy.
 
 use std::net::SocketAddr;
 
@@ -12,15 +11,15 @@ use reqwest::{ClientBuilder, NoProxy, Proxy, Url};
 use super::address;
 use crate::error::{Error, Result};
 
-/// Where the environment names one.
+/// Variables that name a proxy.
 const NAMES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 
-/// Refuses what the environment names if it can be no proxy, or is where a node's own identity is handed out.
+/// Refuses a variable that names no proxy, or that names a service for a node's identity.
 ///
 /// # Errors
 ///
-/// [`ExitClass::Config`](crate::contract::ExitClass::Config), with the variable and without its value: a password may be in
-/// it.
+/// [`ExitClass::Config`](crate::contract::ExitClass::Config), with the variable and without its value, which may hold a
+/// password.
 pub(super) fn check() -> Result<()> {
     NAMES.into_iter().try_for_each(|name| match std::env::var_os(name) {
         Some(value) if !value.is_empty() => is_one(name, &value.to_string_lossy()).map(drop),
@@ -28,11 +27,11 @@ pub(super) fn check() -> Result<()> {
     })
 }
 
-/// Whether this can stand for a proxy where everybody reads it.
+/// Checks that this value can name a proxy in a public place.
 ///
 /// # Errors
 ///
-/// What is wrong with it, and never a password that is in it.
+/// The problem, never with a password from the value.
 pub fn proxy(value: &str) -> std::result::Result<(), String> {
     let url = is_one("it", value).map_err(|error| error.message().to_owned())?;
     if !url.username().is_empty() || url.password().is_some() {
@@ -45,11 +44,11 @@ pub fn proxy(value: &str) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// Whether this can say what is reached without a proxy.
+/// Checks a list of exceptions.
 ///
 /// # Errors
 ///
-/// The entry that would never be one, and how they are written.
+/// The invalid entry, and the syntax.
 pub fn no_proxy(list: &str) -> std::result::Result<(), String> {
     let wrong = |entry: &&str| *entry != "*" && entry.contains(|c: char| c.is_whitespace() || "*;".contains(c));
     match list.split(',').map(str::trim).find(wrong) {
@@ -59,11 +58,11 @@ pub fn no_proxy(list: &str) -> std::result::Result<(), String> {
 }
 
 fn is_one(name: &str, value: &str) -> Result<Url> {
-    // So much may be left out.
+    // The scheme may be missing.
     let whole = if value.contains("://") { value.to_owned() } else { format!("http://{value}") };
     let is_bare = |url: &Url| url.path() == "/" && url.query().is_none() && url.fragment().is_none();
     let url = Url::parse(&whole).ok().filter(|url| matches!(url.scheme(), "http" | "https") && is_bare(url));
-    // What reqwest does not understand it passes over, and nothing would go through a proxy.
+    // reqwest ignores values that it does not understand, and would then use no proxy.
     let understood = url.filter(|url| host_of(&Matcher::builder().all(value).build(), ANY) == url.host_str().map(bare));
     let url = understood.ok_or_else(|| {
         Error::config(format!(
@@ -75,12 +74,12 @@ fn is_one(name: &str, value: &str) -> Result<Url> {
     Ok(url)
 }
 
-/// What is reached without a proxy, as the environment says.
+/// Returns the environment's list of exceptions.
 fn except() -> Option<String> {
     ["NO_PROXY", "no_proxy"].into_iter().find_map(|name| std::env::var_os(name)?.into_string().ok())
 }
 
-/// A list of exceptions in the words of reqwest and hyper: there `*` stands for names alone, and an address never has a port.
+/// Converts a list of exceptions for reqwest and hyper, where `*` matches names only and an address has no port.
 pub fn exceptions(list: &str) -> String {
     let entries = list.split(',').map(str::trim).map(|entry| match entry.parse::<SocketAddr>() {
         Ok(at) => at.ip().to_string(),
@@ -90,18 +89,18 @@ pub fn exceptions(list: &str) -> String {
     entries.collect::<Vec<_>>().join(",")
 }
 
-/// The proxies that the environment names for http and for https.
+/// Returns the environment's proxies for http and for https.
 fn named_ones() -> [Option<String>; 2] {
     let first = |names: [&str; 2]| {
         names.into_iter().find_map(|name| std::env::var_os(name)?.into_string().ok().filter(|v| !v.is_empty()))
     };
     let all = || first(["ALL_PROXY", "all_proxy"]);
-    // A web server hands a program the headers of a request in the environment: `Proxy` is one of these.
+    // A web server passes the headers of a request to a program as variables: `Proxy` is such a header.
     let http = if std::env::var_os("REQUEST_METHOD").is_some() { None } else { first(["HTTP_PROXY", "http_proxy"]) };
     [http.or_else(all), first(["HTTPS_PROXY", "https_proxy"]).or_else(all)]
 }
 
-/// A client that goes through the environment's proxies, but for its exceptions.
+/// Adds the environment's proxies and exceptions to a client.
 pub(super) fn apply(builder: ClientBuilder) -> reqwest::Result<ClientBuilder> {
     let Some(list) = except() else { return Ok(builder) };
     let except = NoProxy::from_string(&exceptions(&list));
@@ -116,10 +115,10 @@ pub(super) fn apply(builder: ClientBuilder) -> reqwest::Result<ClientBuilder> {
     Ok(builder)
 }
 
-/// An endpoint for which any proxy is asked.
+/// An endpoint that goes through any proxy.
 const ANY: &str = "https://store.invalid";
 
-/// The host of the proxy that this endpoint is asked through.
+/// Returns the host of the proxy for this endpoint.
 fn host_of(proxies: &Matcher, endpoint: &str) -> Option<String> {
     Some(bare(proxies.intercept(&endpoint.parse().ok()?)?.uri().host()?))
 }
@@ -128,7 +127,7 @@ fn bare(host: &str) -> String {
     host.trim_matches(['[', ']']).to_ascii_lowercase()
 }
 
-/// Of an endpoint that is asked through a proxy: which, for people.
+/// Describes the proxy for an endpoint, for messages.
 pub(in crate::store) fn through(endpoint: &str) -> String {
     let [http, https] = named_ones().map(Option::unwrap_or_default);
     let except = exceptions(&except().unwrap_or_default());
@@ -137,7 +136,7 @@ pub(in crate::store) fn through(endpoint: &str) -> String {
 
 fn named(proxies: &Matcher, endpoint: &str) -> String {
     let found = endpoint.parse().ok().and_then(|endpoint| proxies.intercept(&endpoint));
-    // Whoever logs in there does so with what stands before the name.
+    // The part before the host may hold credentials.
     let place = found.and_then(|proxy| {
         let host = proxy.uri().authority()?.as_str().rsplit('@').next()?.to_owned();
         Some(format!(", through the proxy {}://{host}", proxy.uri().scheme_str()?))
@@ -158,7 +157,7 @@ mod tests {
             ("socks5://proxy:1080", "names no proxy"),
             ("http://", "names no proxy"),
             ("", "names no proxy"),
-            // As a line of a file.
+            // With the newline of a file.
             ("http://proxy:3128\n", "names no proxy"),
             ("http://proxy:3128 ", "names no proxy"),
             ("http:///proxy:3128", "names no proxy"),

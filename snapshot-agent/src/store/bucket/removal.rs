@@ -1,4 +1,4 @@
-//! The requests of a removal to a bucket: listings of one folder, what is said beside an object, one DELETE.
+//! A removal's requests to a bucket: listings of one folder, an object's locks, one DELETE.
 
 use jiff::Timestamp;
 use object_store::path::Path;
@@ -61,7 +61,7 @@ impl Bucket {
         }
     }
 
-    /// Removes an object; one that is not there is removed already.
+    /// Removes an object; a missing object is no error.
     pub(in crate::store) async fn remove(&self, key: &Key) -> Result<()> {
         let erased = self.erase(&self.path(key)?).await;
         erased.map_err(|error| classify(&self.doing("removing", key), &error))
@@ -72,8 +72,8 @@ fn lasting(heard: &Heard) -> Lasting {
     Lasting { until: heard.locked_until, legal_hold: heard.legal_hold || heard.lock_unread }
 }
 
-/// The path of an object below a folder's prefix; `None`: it is a console's own object for the folder itself. A store that
-/// lists what lies elsewhere is not believed.
+/// Returns the path of an object below a folder's prefix; `None`: a web console's object for the folder itself. A listed key
+/// outside the prefix is an error.
 fn path_in<'a>(prefix: &str, location: &'a Path) -> Result<Option<&'a str>> {
     match location.as_ref().strip_prefix(prefix) {
         Some(path) => Ok(Some(path)),

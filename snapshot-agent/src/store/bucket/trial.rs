@@ -1,4 +1,4 @@
-//! Single requests to a bucket, as `agent probe` needs them: each does what it says once, and covers up for nothing.
+//! Single requests to a bucket for `agent probe`: no repetition and no workaround.
 
 use bytes::Bytes;
 use object_store::list::PaginatedListOptions;
@@ -12,7 +12,7 @@ use crate::store::error_class::classify;
 use crate::store::trial::Put;
 
 impl Bucket {
-    /// Puts an object, with or without the condition that there is none.
+    /// Writes an object, with or without the create-only condition.
     pub(in crate::store) async fn try_put(&self, key: &Key, content: Bytes, create: bool) -> Result<Put> {
         let mode = if create { PutMode::Create } else { PutMode::Overwrite };
         let options = PutOptions { mode, tags: self.options.tags.clone(), ..PutOptions::default() };
@@ -34,20 +34,20 @@ impl Bucket {
         read.await.map_err(|error| classify(&self.doing("reading", key), &error))
     }
 
-    /// What an answer's headers say of an object.
+    /// Returns the facts from an answer's headers.
     pub(in crate::store) async fn try_head(&self, key: &Key) -> Result<Heard> {
         let looked = self.look(&self.path(key)?).await;
         looked.map(|(_, heard)| heard).map_err(|error| classify(&self.doing("looking at", key), &error))
     }
 
-    /// Removes all objects below a folder: for one page of them, which is more than a probe makes.
+    /// Removes all objects below a folder: one page of them, which is more than a probe writes.
     pub(in crate::store) async fn try_clear(&self, folder: &Folder) -> Result<()> {
         let doing = self.doing("clearing", folder);
         let prefix = self.below(folder)?;
         let options = PaginatedListOptions { max_keys: Some(PAGE), ..PaginatedListOptions::default() };
         let page = self.clients.usual.list_paginated(Some(&prefix), options).await;
         let objects = page.map_err(|error| classify(&doing, &error))?.result.objects;
-        // Of an upload that was cut short nothing but its intent can be listed.
+        // Of an interrupted upload only the intent is listed.
         for attempt in objects.iter().filter_map(|object| folder.whatever_of_intent(object.location.filename()?)) {
             if let Err(error) = intent::abandon(self, &attempt).await {
                 tracing::debug!(attempt = %attempt, %error, "the attempt's upload may stay unfinished");

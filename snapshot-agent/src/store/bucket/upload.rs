@@ -1,4 +1,4 @@
-//! One multipart upload: parts of one size, a few on their way, and nothing visible before `complete`.
+//! One multipart upload: parts of equal size, a few under way, and nothing visible before `complete`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,44 +22,44 @@ use crate::format::layout::Key;
 use crate::store::Stat;
 use crate::store::error_class;
 
-/// The usual part. Measured: above 8 MiB the size hardly matters for speed, and 16 MiB would break the memory budget.
+/// Usual size of a part. Measured: above 8 MiB the size hardly matters for speed, and 16 MiB would exceed the memory budget.
 pub(crate) const PART: u64 = 8 << 20;
 
-/// Parts on their way while the next one fills. Measured: four carry half as much again as one, eight no more.
+/// Parts under way while the next part fills. Measured: four are half as fast again as one, eight are no faster.
 pub(crate) const PARTS_UNDER_WAY: usize = 4;
 
-/// What a lock that is asked for and not told of means, and what to do.
+/// Error of a requested lock that the store does not confirm.
 pub(crate) const NO_LOCK: &str = "the store does not confirm the lock: the bucket was created without Object Lock, the \
                                   store does not support Object Lock, or the credentials lack the right \
                                   s3:GetObjectRetention. Correct the cause, or omit --s3-object-lock";
 
-/// An abort is a courtesy; the kubelet gives 30 s in all.
+/// An abort is best effort; kubelet gives 30 s in all.
 const ABORT_WITHIN: Duration = Duration::from_secs(10);
 
-/// Parts that are on their way when an upload is taken back get so long to arrive: 32 MiB at 11 MiB/s.
+/// Time for parts that are under way at an abort: 32 MiB at 11 MiB/s.
 const LAND_WITHIN: Duration = Duration::from_secs(3);
 
 /// The largest part that every provider takes (Azure: 4000 MiB, S3 and Google: 5 GiB).
 const MOST: u64 = 4000 << 20;
 
-/// The part size for about this many bytes: as usual, or as much larger as the most parts that a store takes ask for.
+/// Returns the part size for about this many bytes: the usual size, or larger if the maximum number of parts requires that.
 pub(crate) fn part_size(estimate: u64, most_parts: u64) -> u64 {
-    // Twice the estimate: a database grows while its size is asked, and incompressible data grows a little.
+    // Twice the estimate: a database grows after its size was read, and incompressible data grows a little.
     estimate.saturating_mul(2).div_ceil(most_parts).next_multiple_of(1 << 20).clamp(PART, MOST)
 }
 
-/// How far the parts are from being an object.
+/// Progress of the completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Completion {
-    /// Nobody has asked for it.
+    /// Not requested.
     Before,
-    /// It was asked for, and nothing certain was heard: a store may be at it for minutes.
+    /// Requested, without a certain answer: a store may take minutes.
     Asked,
-    /// The store says that it is one.
+    /// The store reports an object.
     Done,
 }
 
-/// A multipart upload on its way.
+/// An open multipart upload.
 pub struct BucketUpload {
     store: Bucket,
     key: Key,
@@ -74,34 +74,35 @@ pub struct BucketUpload {
     total: u64,
     completion: Completion,
     lock: Option<Lock>,
-    /// Whether the intent is this upload's.
+    /// Whether the intent belongs to this upload.
     announced: bool,
-    /// Takes back what dead attempts have left, while this one goes on.
+    /// Removes the leftovers of dead attempts during this upload.
     cleaning: Option<AbortOnDropHandle<()>>,
-    /// Finds out whether what is written can be read: the first part waits for it.
+    /// Reads the intent back to see whether these credentials can read: the first part waits for it.
     showing: Option<AbortOnDropHandle<Shown>>,
-    /// What that has come to; not before the first part.
+    /// Result of that; set with the first part.
     shown: Shown,
-    /// What the store says of the complete object.
+    /// Metadata of the complete object.
     seen: Option<Stat>,
-    /// Whether the store is told what each part's bytes are.
+    /// Whether parts are sent with their hashes.
     signed: Arc<AtomicBool>,
-    /// Whether nobody is kept from anything by a slow part.
+    /// Whether a slow part blocks nothing else.
     patient: bool,
 }
 
-/// The upload's ID is nobody's business.
+/// Without the upload's ID.
 impl fmt::Debug for BucketUpload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BucketUpload").field("path", &self.path).field("total", &self.total).finish_non_exhaustive()
     }
 }
 
-/// A stream that waits is given up after a minute (`save::STALL`): so late, a part that takes as long again is its end.
+/// Time after which a part is not sent again: the save gives a waiting stream up after a minute (`save::STALL`), and a second
+/// attempt would take as long again.
 const AGAIN_WITHIN: Duration = Duration::from_secs(20);
 
-/// Whether a part is sent once more: what carries it repeats it for some seconds, counted from its beginning, and on a slow
-/// line those are over before the first answer; and not at all when its bytes were changed on their way.
+/// Whether to send a part once more. The client repeats a request for some seconds from its start, which on a slow line are
+/// over before the first answer; and it does not repeat a part whose bytes were changed on the way.
 fn is_worth_another(error: &object_store::Error, patient: bool, begun: Instant) -> bool {
     let in_time = patient || begun.elapsed() < AGAIN_WITHIN;
     in_time
@@ -139,13 +140,13 @@ impl BucketUpload {
         })
     }
 
-    /// All of it will be read back and compared: hashing every part beforehand, here for the signature and there to check
-    /// it, proves nothing more.
+    /// Sends parts without hashes, because all of them are read back and compared: hashing each part here for the signature and
+    /// in the store for its check proves no more.
     fn unsigned(&mut self) {
         self.signed.store(self.store.clients.unsigned.is_none(), Ordering::Relaxed);
     }
 
-    /// Whether every part went as the protocol has it, hashed where that is so.
+    /// Whether every part was sent with the protocol's hash.
     pub(crate) fn is_signed(&self) -> bool {
         self.signed.load(Ordering::Relaxed)
     }
@@ -155,7 +156,7 @@ impl BucketUpload {
         self.shown.reads && !self.shown.locks && self.store.options.lock.is_none()
     }
 
-    /// The intent is written: the key is this upload's alone. What there is to find out and to clean up goes on beside it.
+    /// Marks the intent as written: the key belongs to this upload. Starts the clean-up and the read of the intent.
     pub(super) fn announced(&mut self, plan: Plan) {
         self.announced = true;
         let (store, key) = (self.store.clone(), self.key.clone());
@@ -173,7 +174,7 @@ impl BucketUpload {
         self.patient
     }
 
-    /// The store's name for this upload.
+    /// Returns the store's name for this upload.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
@@ -185,7 +186,7 @@ impl BucketUpload {
     pub(crate) async fn write(&mut self, mut bytes: Bytes) -> Result<()> {
         self.total += bytes.len() as u64;
         while !bytes.is_empty() {
-            // All parts but the last have the same size: some stores insist on it.
+            // All parts but the last have the same size, as some stores require.
             let room = usize::try_from(self.part - self.filled).unwrap_or(usize::MAX);
             let piece = bytes.split_to(room.min(bytes.len()));
             self.filled += piece.len() as u64;
@@ -197,9 +198,9 @@ impl BucketUpload {
         Ok(())
     }
 
-    /// Sends the part that has filled, once there is room on the way.
+    /// Sends the filled part, once fewer than the maximum are under way.
     async fn send(&mut self) -> Result<()> {
-        // Asked when the upload was announced, so it is known by now as a rule.
+        // The task started with the announcement, so its result is usually known.
         if let Some(showing) = self.showing.take() {
             self.shown = showing.await.unwrap_or_default();
             if self.shown.reads {
@@ -259,7 +260,7 @@ impl BucketUpload {
         }
     }
 
-    /// Sends what is left, and waits until the store has all of it.
+    /// Sends the last part, and waits until the store has all parts.
     pub(crate) async fn flush(&mut self) -> Result<()> {
         if !self.filling.is_empty() {
             self.send().await?;
@@ -272,7 +273,7 @@ impl BucketUpload {
 
     pub(crate) async fn complete(&mut self) -> Result<()> {
         self.finish().await?;
-        // Some seconds at most since it began, and never beside a manifest.
+        // Takes some seconds at most from its start, and never runs beside a manifest.
         if let Some(cleaning) = self.cleaning.take() {
             let _ended = cleaning.await;
         }
@@ -283,13 +284,13 @@ impl BucketUpload {
         self.flush().await?;
         self.completion = Completion::Asked;
         let parts = std::mem::take(&mut self.stored).into_values().collect();
-        // All of it has been sent, so no stream waits: stores that put the parts together byte by byte get their time.
+        // All parts are sent, so no stream waits: stores that assemble the parts byte by byte get their time.
         let completed = self.store.clients.usual.complete_multipart(&self.path, &self.id, parts);
         let completed = within(PATIENT_WITHIN, completed).await;
         if completed.is_ok() {
             self.completion = Completion::Done;
         }
-        // The store's own word on what it has now decides, also when the answer to `complete` was lost.
+        // The stored object decides, also after a lost answer to `complete`.
         match (self.store.look(&self.path).await, completed) {
             (Ok((meta, heard)), _) if meta.size == self.total => {
                 let tied = meta.e_tag.is_some();
@@ -303,19 +304,19 @@ impl BucketUpload {
                 meta.size
             ))),
             (_, Err(error)) => Err(self.store.error(&self.doing(), &error)),
-            // It asks for nothing special, so what was asked for at the upload is not what is refused.
+            // This request has no special options, so the upload's flags are not refused.
             (Err(error), Ok(_)) => match classify(&self.doing(), &error) {
-                // Credentials that may only write: the answer to `complete` is all there is.
+                // Write-only credentials: the answer to `complete` is the only evidence.
                 denied if denied.class() == ExitClass::Denied => self.locked(None),
-                // Completed, and gone: another run took it for a dead one's.
+                // Completed and then removed: another run took the upload for a dead run's.
                 gone if gone.class() == ExitClass::NotFound => Err(Error::transient(gone.message())),
                 error => Err(error),
             },
         }
     }
 
-    /// What was asked for is kept, or this is no backup: real servers take the request and do not lock. Credentials that
-    /// may not look cannot tell.
+    /// Checks the requested lock; without it the object is no backup: real servers accept the request and do not lock.
+    /// Credentials without the right to read the lock leave it unconfirmed.
     fn locked(&mut self, heard: Option<&Heard>) -> Result<()> {
         let Some((mode, until)) = self.store.options.lock else { return Ok(()) };
         let kept = heard.map(|heard| heard.locked_until.is_some_and(|kept| kept >= until));
@@ -326,17 +327,17 @@ impl BucketUpload {
         Ok(())
     }
 
-    /// What the store says of the complete object, where it is one of which no other can be read by mistake.
+    /// Returns the metadata of the complete object, if an ETag ties reads to it.
     pub(crate) const fn seen(&self) -> Option<&Stat> {
         self.seen.as_ref()
     }
 
-    /// Until when the store keeps what is complete from being removed.
+    /// Returns the lock of the complete object.
     pub(crate) fn lock(&self) -> Option<Lock> {
         self.lock.clone()
     }
 
-    /// The intent has served; if it stays, the next run sees the manifest and removes no more than the intent.
+    /// Removes the intent. If that fails, the next run sees the manifest and removes only the intent.
     pub(crate) async fn published(&mut self) {
         let removed = tokio::time::timeout(ABORT_WITHIN, intent::remove(&self.store, self.key.folder())).await;
         if let Ok(Err(error)) = removed {
@@ -344,15 +345,14 @@ impl BucketUpload {
         }
     }
 
-    /// Removes what may be there of the data, as long as nobody has given it a manifest: a copy shares its key with others
-    /// of the same snapshot (I6).
+    /// Removes the data, unless it has a manifest: copies of the same snapshot share a key (I6).
     async fn take_back(&self) -> Result<()> {
         let manifest = self.store.stat(&self.key.folder().manifest()).await;
         let nobodys = match &manifest {
             Ok(_) => false,
             Err(error) => matches!(error.class(), ExitClass::NotFound | ExitClass::Denied),
         };
-        // An upload with a name of its own can go in any case.
+        // An upload with its own name can be aborted in any case.
         let mut aborted = false;
         if nobodys || !self.store.protocol.parts_stay {
             let given_up = self.store.give_up(&self.path, &self.id).await;
@@ -361,7 +361,7 @@ impl BucketUpload {
         if nobodys && self.completion != Completion::Before {
             let erased = match self.store.clients.usual.head(&self.path).await {
                 Ok(_) => self.store.erase(&self.path).await,
-                // That the upload is unknown by now may mean that the store is just making the object of it.
+                // If the store does not know the upload, it may be making the object.
                 Err(object_store::Error::NotFound { .. })
                     if self.completion == Completion::Asked && !aborted && !self.store.protocol.parts_stay =>
                 {
@@ -370,7 +370,7 @@ impl BucketUpload {
                     ));
                 }
                 Err(object_store::Error::NotFound { .. }) => Ok(()),
-                // It may be there: then the intent is all that points to it.
+                // The object may exist: then only the intent points to it.
                 Err(unknown) => Err(unknown),
             };
             erased.map_err(|error| classify("removing data without a manifest", &error))?;
@@ -383,7 +383,7 @@ impl BucketUpload {
 
     pub(crate) async fn abort(&mut self) {
         let abort = async {
-            // A part that is on its way when an upload is aborted may be kept all the same (S3: AbortMultipartUpload).
+            // S3 may keep a part that is under way at the abort (S3: AbortMultipartUpload).
             let landed = async { while self.under_way.join_next().await.is_some() {} };
             if tokio::time::timeout(LAND_WITHIN, landed).await.is_err() {
                 self.under_way.shutdown().await;
@@ -395,7 +395,7 @@ impl BucketUpload {
                     false
                 }
             };
-            // What could not be taken back is left to the next run, and the intent tells it what.
+            // If the removal failed, the intent stays, and names the upload that the next run removes.
             let intent = match (taken_back, self.announced) {
                 (false, _) => Ok(()),
                 (true, true) => intent::remove(&self.store, self.key.folder()).await,
@@ -412,7 +412,7 @@ impl BucketUpload {
     }
 }
 
-/// What it means that a part of this size did not arrive in time, by who waits for it, and what helps.
+/// Describes a part that did not arrive in time, with a remedy.
 fn too_slow(patient: bool, part: u64) -> String {
     let mib = part >> 20;
     if patient {
@@ -464,7 +464,7 @@ mod tests {
             prop_assert!(part >= PART);
         }
 
-        /// Whatever a member says of its size.
+        /// For any size that a member reports.
         #[test]
         fn a_part_is_always_one_that_a_store_takes(estimate: u64, most in 10_000u64..=50_000) {
             let part = part_size(estimate, most);

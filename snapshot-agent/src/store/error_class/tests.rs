@@ -1,4 +1,4 @@
-//! Answers of every provider, as object_store tells them.
+//! Answers of every provider, as object_store reports them.
 
 use std::io;
 
@@ -22,7 +22,7 @@ fn codes_and_statuses_are_read_from_the_text() {
     assert_eq!(class("status code: 501 Not Implemented: "), ExitClass::Config);
 }
 
-/// AWS's token service and the nodes' own, which object_store names without the address, or with it.
+/// AWS's token service and the nodes' services, which object_store names with or without the address.
 #[test]
 fn an_identity_that_is_late_is_not_refused() {
     let sts = |status: u16, code: &str| {
@@ -94,7 +94,7 @@ fn every_providers_codes_are_known() {
     assert!(says_more(&conflict("BlobArchived")));
 }
 
-/// It is neither gone nor damaged, and no key opens it.
+/// The object is neither missing nor damaged, and no key opens it.
 #[test]
 fn what_is_archived_is_told_as_that() {
     let (path, body) = ("x".to_owned(), "<HostId>canary</HostId><StorageClass>DEEP_ARCHIVE</StorageClass>");
@@ -148,12 +148,12 @@ fn a_refused_option_is_named() {
         assert_eq!(error.class(), ExitClass::Config, "{code}");
         assert!(error.message().contains(flag), "{error}");
     }
-    // Trouble that passes by itself is not the option's fault.
+    // A transient failure is not the option's fault.
     for code in ["KMS.ThrottlingException", "KMS.InternalException", "RequestTimeout", "IncompleteBody"] {
         let error = says(&format!("status code: 400 X: <Code>{code}</Code>"), &given);
         assert_eq!((error.class(), error.message().contains("--s3")), (ExitClass::Transient, false), "{error}");
     }
-    // Nothing was asked for, or the answer is about something else.
+    // No options were given, or the answer is about another cause.
     assert!(!says("status code: 400 X: <Code>InvalidArgument</Code>", &[]).message().contains("--s3"));
     let denied = says("status code: 403 X: <Code>SignatureDoesNotMatch</Code>", &given);
     assert_eq!((denied.class(), denied.message().contains("--s3")), (ExitClass::Denied, false));
@@ -165,7 +165,7 @@ fn a_refused_option_is_named() {
     assert!(port.message().contains("https") && !port.message().contains("--s3"), "{port}");
 }
 
-/// As the HTTP client wraps it: an operating system's error around the TLS library's own.
+/// As the HTTP client wraps it: an operating system's error around the TLS library's.
 fn wrapped(error: rustls::Error) -> Error {
     let inner = io::Error::other(io::Error::other(error));
     let http = HttpError::new(HttpErrorKind::Connect, inner);
@@ -225,7 +225,7 @@ fn the_stores_own_sentence_is_told_in_one_line_and_without_keys() {
     }
 }
 
-/// A checksum that does not match is no missing one, though the store names the same headers.
+/// A wrong checksum is no missing checksum, although the store names the same headers.
 #[test]
 fn a_checksum_that_does_not_match_is_the_networks_doing() {
     for (code, said) in [

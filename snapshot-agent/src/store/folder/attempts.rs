@@ -1,4 +1,4 @@
-//! What attempts leave in a lineage's folders: names that say until when their writers live, and what is removed after that.
+//! Files of attempts in a lineage's folders: their names, which hold the end of the writer's time, and their removal.
 
 use std::io;
 
@@ -14,19 +14,19 @@ use crate::util::process::random_uid;
 
 const TEMPORARY_PREFIX: &str = ".upload-until-";
 const TEMPORARY_SUFFIX: &str = ".tmp";
-/// Of an empty file beside data that has no manifest yet.
+/// Prefix of an empty file beside data without a manifest.
 const MARK_PREFIX: &str = ".stored-until-";
 /// Of an empty file beside data without a manifest that no dead run claims: somebody is at it, and nobody removes the data.
 const TAKEN_PREFIX: &str = ".taken-until-";
 /// Of a small object that is being written.
 const SMALL_PREFIX: &str = ".small";
 
-/// A file that becomes the object when it is complete.
+/// Returns the name of a file that becomes the object at completion.
 pub(super) fn temporary_name(until: i64) -> String {
     format!("{TEMPORARY_PREFIX}{until}{TEMPORARY_SUFFIX}")
 }
 
-/// The file that stands beside data until its manifest does.
+/// Returns the name of the file that stays beside data until its manifest exists.
 pub(super) fn mark_name(until: i64) -> String {
     format!("{MARK_PREFIX}{until}{TEMPORARY_SUFFIX}")
 }
@@ -45,12 +45,12 @@ fn is_small(name: &str) -> bool {
     name.starts_with(SMALL_PREFIX) && name.ends_with(TEMPORARY_SUFFIX)
 }
 
-/// Whether this file is one that this store makes and removes by itself.
+/// Whether the store itself makes and removes this file.
 pub(super) fn is_own(name: &str) -> bool {
     is_small(name) || lives_until(name).is_some()
 }
 
-/// Until when the writer of this file may live, if it is a temporary file or a mark of ours.
+/// Returns the end of the writer's time, if this is a temporary file or a mark.
 pub(super) fn lives_until(name: &str) -> Option<i64> {
     let rest = [TEMPORARY_PREFIX, MARK_PREFIX, TAKEN_PREFIX].iter().find_map(|prefix| name.strip_prefix(prefix))?;
     rest.strip_suffix(TEMPORARY_SUFFIX)?.parse().ok()
@@ -72,7 +72,7 @@ pub(super) fn over<'a>(names: impl Iterator<Item = &'a str>) -> Option<Timestamp
     Timestamp::from_second(until.saturating_add(GRACE_SECONDS)).ok()
 }
 
-/// Until when another run may be at this attempt.
+/// Returns the end of another run's lease on this attempt.
 pub(super) fn held(root: &Dir, attempt: &Folder, now: Timestamp) -> io::Result<Option<Timestamp>> {
     let names = match root.open_dir(attempt.as_str()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -81,14 +81,14 @@ pub(super) fn held(root: &Dir, attempt: &Folder, now: Timestamp) -> io::Result<O
     Ok(over(names.iter().map(String::as_str)).filter(|over| *over >= now))
 }
 
-/// What is in a folder.
+/// Returns the names in a folder.
 pub(super) fn names(folder: &Dir) -> io::Result<Vec<String>> {
     let files = folder.entries()?.collect::<io::Result<Vec<_>>>()?;
     Ok(files.into_iter().map(|file| file.file_name().to_string_lossy().into_owned()).collect())
 }
 
-/// Makes an attempt's folder, and in it the file that becomes the object. A folder that is there already is another run's,
-/// or another snapshot's, but for an empty one: a run has died before its first file, or a person has removed the rest.
+/// Creates an attempt's folder with the upload's temporary file. An existing folder belongs to another run or another snapshot,
+/// unless it is empty: a run has died before its first file, or a user has removed the rest.
 pub(super) fn claim(root: &Dir, attempt: &Folder, temporary: &str) -> io::Result<(Dir, File)> {
     let made = root.create_dir(attempt.as_str());
     if let Err(error) = made
@@ -102,7 +102,7 @@ pub(super) fn claim(root: &Dir, attempt: &Folder, temporary: &str) -> io::Result
         return Err(taken(attempt, &there));
     }
     let file = folder.open_with(temporary, OpenOptions::new().read(true).write(true).create_new(true))?;
-    // Another run may have found it empty at the same time: of two, one at least sees the other's file.
+    // Another run may have found the folder empty at the same time: at least one of two runs sees the other's file.
     let others = names(&folder).map(|names| names.into_iter().filter(|name| name != temporary).collect::<Vec<_>>());
     let why = match others {
         Ok(others) if others.is_empty() => return Ok((folder, file)),
@@ -113,13 +113,13 @@ pub(super) fn claim(root: &Dir, attempt: &Folder, temporary: &str) -> io::Result
     Err(why)
 }
 
-/// Why an attempt's folder with these names in it is left alone. A copy comes back to the same key.
+/// Returns the reason for which an attempt's folder with these files is left alone. Copies use the same key again.
 fn taken(attempt: &Folder, names: &[String]) -> io::Error {
     let for_now = |why: String| io::Error::new(io::ErrorKind::AlreadyExists, why);
     match over(names.iter().map(String::as_str)) {
         _ if names.iter().any(|name| name == MANIFEST) => for_now("the folder already holds a snapshot".to_owned()),
         Some(until) => for_now(busy_until(until)),
-        // No time will change that.
+        // Waiting does not help.
         None => io::Error::new(
             io::ErrorKind::InvalidInput,
             format!(
@@ -130,8 +130,7 @@ fn taken(attempt: &Folder, names: &[String]) -> io::Error {
     }
 }
 
-/// Removes what dead attempts of this lineage have left (I21), best effort: a backup does not fail because of old
-/// garbage.
+/// Removes the leftovers of this lineage's dead attempts (I21), best effort: old leftovers do not fail a backup.
 pub(super) fn clean_up(root: &Dir, lineage: &Folder, now: i64) {
     let attempts = root.open_dir(lineage.as_str()).and_then(|attempts| Ok((attempts.entries()?, attempts)));
     let (entries, attempts) = match attempts {
@@ -139,12 +138,12 @@ pub(super) fn clean_up(root: &Dir, lineage: &Folder, now: i64) {
         Err(error) => return tracing::warn!(%error, "the unfinished data of dead attempts stays"),
     };
     for entry in entries {
-        // One that belongs to somebody else keeps no other.
+        // A folder of another owner does not stop the others.
         let clean = || -> io::Result<()> {
             let entry = entry?;
             if entry.file_type()?.is_dir() && bury(&entry.open_dir()?, lineage, now)? {
                 tracing::info!(attempt = ?entry.file_name(), "removed the unfinished data of a dead attempt");
-                // Fails when there is anything else in it, as it should.
+                // Fails if other files remain, as it should.
                 let _kept = attempts.remove_dir(entry.file_name());
             }
             Ok(())

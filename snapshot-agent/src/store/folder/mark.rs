@@ -1,6 +1,6 @@
-//! The mark at the root of a folder store, which may have two writers at once, unlike what is in an attempt's folder.
+//! Writes the store ID at the root of a folder store, where two writers may run at once, unlike in an attempt's folder.
 //!
-//! Each has a temporary file of its own, and what is there first stays (`once.rs`).
+//! Each writer has its own temporary file, and the first file stays (`once.rs`).
 
 use std::io::{self, Write};
 
@@ -11,11 +11,11 @@ use super::{FolderStore, once, sync};
 use crate::error::{Error, Result};
 use crate::format::layout::Key;
 
-/// How the temporary file of a mark begins.
+/// Prefix of the temporary file.
 const TEMPORARY_MARK: &str = ".holdfast-store-";
 
 impl FolderStore {
-    /// Writes a small file right below the root, only if there is none under this name.
+    /// Writes a small file directly below the root, only if no file has its name.
     pub(super) async fn put_mark(&self, key: &Key, content: Bytes) -> Result<()> {
         let doing = format!("writing {}", self.uri(key));
         let name = key.name().to_owned();

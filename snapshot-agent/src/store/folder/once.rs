@@ -1,6 +1,6 @@
-//! Gives a file that is written its name, if that is free: of several writers at once one wins, and what is there stays.
+//! Renames a written file to its name if the name is free: of several concurrent writers one wins, and an existing file stays.
 //!
-//! It decides by which call, as file systems know different ones. Whose content is there then is the caller's to find out.
+//! This file decides which call to use, because file systems differ. The caller compares the content of the existing file.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use cap_std::fs::Dir;
 use rustix::fs::RenameFlags;
 use rustix::io::Errno;
 
-/// Gives a file of this folder its name. [`io::ErrorKind::AlreadyExists`]: another one has it, and the file keeps its own.
+/// Renames a file in this folder. [`io::ErrorKind::AlreadyExists`]: another file has the name, and this file keeps its own.
 pub(super) fn name(folder: &Dir, temporary: &str, name: &str) -> io::Result<()> {
     match rustix::fs::renameat_with(folder, temporary, folder, name, RenameFlags::NOREPLACE) {
         Err(unknown) if is_unknown(unknown) => link(folder, temporary, name),
@@ -16,17 +16,17 @@ pub(super) fn name(folder: &Dir, temporary: &str, name: &str) -> io::Result<()> 
     }
 }
 
-/// Whether a file system knows no rename that spares what is there (renameat2(2), NFS for one), or a sandbox knows no such
+/// Whether the file system has no rename that spares an existing file (renameat2(2), for example NFS), or a sandbox blocks the
 /// call.
 const fn is_unknown(error: Errno) -> bool {
     matches!(error, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM)
 }
 
-/// A second name, which takes no other's place either.
+/// Adds a hard link, which does not replace a file either.
 fn link(folder: &Dir, temporary: &str, name: &str) -> io::Result<()> {
     match folder.hard_link(temporary, folder, name) {
         Ok(()) => {
-            // The file is named; the name that has served goes with the attempt's others otherwise.
+            // The file has its name; if this removal fails, the temporary name goes with the attempt's other files.
             let _gone = folder.remove_file(temporary);
             Ok(())
         }
@@ -35,7 +35,7 @@ fn link(folder: &Dir, temporary: &str, name: &str) -> io::Result<()> {
     }
 }
 
-/// A file system without links: a look beforehand has to do.
+/// Checks before the rename, for a file system without links.
 fn look(folder: &Dir, temporary: &str, name: &str) -> io::Result<()> {
     match folder.symlink_metadata(name) {
         Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),

@@ -1,4 +1,4 @@
-//! The calls of a removal in a folder: what lies in one folder, one unlink, and the empty folders that remain.
+//! A removal's calls in a folder: the files of one folder, one unlink, and the removal of empty folders.
 
 use std::io::{self, Read};
 
@@ -58,8 +58,8 @@ impl FolderStore {
         }
     }
 
-    /// Asks the volume's clock, which is the server's where a network is between: by a folder that is dated now. A full
-    /// volume has no room for a file.
+    /// Returns the time of the volume's clock, which for a network volume is the server's: sets the folder's time to now and
+    /// reads it. A file would not fit on a full volume.
     pub(in crate::store) async fn clock(&self, folder: &Folder) -> Result<Timestamp> {
         let path = folder.to_string();
         let calls = move |root: &Dir| {
@@ -72,8 +72,8 @@ impl FolderStore {
         self.below(format!("asking the clock of {}", self.uri(folder)), calls).await
     }
 
-    /// Removes a file for good, and its folder when nothing else is in it: an attempt's, also where only empty folders of
-    /// proofs and holds are left in it, and none above.
+    /// Removes a file durably. Also removes the attempt's folder if only empty folders of proofs and holds remain, and none
+    /// above.
     pub(in crate::store) async fn remove(&self, key: &Key) -> Result<()> {
         let (path, mut folder) = (key.to_string(), key.folder().clone());
         let calls = move |root: &Dir| {
@@ -89,7 +89,7 @@ impl FolderStore {
                 folder = attempt;
             }
             if attempt_time(folder.name()).is_some() {
-                // Each fails where anything is left, as it should.
+                // Each call fails if files remain, as it should.
                 for empty in [folder.proofs(), folder.holds(), folder] {
                     let _left = root.remove_dir(empty.as_str());
                 }
@@ -100,14 +100,14 @@ impl FolderStore {
     }
 }
 
-/// When a file was written last, by the clock of its volume.
+/// Returns the time of a file's last write, by the volume's clock.
 fn written(found: &Metadata) -> io::Result<Timestamp> {
     let nanoseconds = i32::try_from(found.mtime_nsec()).unwrap_or_default();
     Timestamp::new(found.mtime(), nanoseconds).map_err(io::Error::other)
 }
 
-/// Files of a folder and of its folders. What is neither is named, so that it is seen. What this store keeps for itself
-/// beside a snapshot is left out, and nothing in a folder of it: whoever holds a snapshot may name the hold as he likes.
+/// Lists files in a folder and in its folders. Other kinds of entries are listed by name, so that they are seen. The store's
+/// own files beside a snapshot are left out, but not those in a folder: a hold may have any name.
 fn collect(folder: &Dir, above: &str, limit: usize, files: &mut Vec<File>) -> io::Result<()> {
     for entry in folder.entries()? {
         let entry = entry?;

@@ -1,4 +1,4 @@
-//! A folder on this disk: what is there after each call, and what is never touched.
+//! A folder on this disk: its files after each call, and the files that stay untouched.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -68,7 +68,7 @@ async fn an_upload_is_invisible_until_it_is_complete() {
     assert!(taken.message().contains("the folder already holds a snapshot"), "{taken}");
 }
 
-/// Asked without waiting for the disk: what is not in memory is not there (preadv2(2), `RWF_NOWAIT`).
+/// Reads without waiting for the disk: fails for bytes that are not in memory (preadv2(2), `RWF_NOWAIT`).
 #[tokio::test]
 async fn what_is_read_back_comes_from_the_disk() {
     let mount = tempfile::tempdir().unwrap();
@@ -84,11 +84,11 @@ async fn what_is_read_back_comes_from_the_disk() {
         let flags = rustix::io::ReadWriteFlags::NOWAIT;
         rustix::io::preadv2(&file, &mut [std::io::IoSliceMut::new(&mut into)], 1 << 19, flags)
     };
-    // A file system in memory (tmpfs) has no other place, and is not asked like this.
+    // A file system in memory (tmpfs) has no disk, and refuses this flag.
     if in_memory() != Err(rustix::io::Errno::OPNOTSUPP) {
         assert_eq!(in_memory(), Ok(1));
-        // A page that somebody else looks at in that moment stays (posix_fadvise(2)). Looking in vain has the kernel fetch
-        // it, so only the first look after each call counts.
+        // A page that another process reads at that moment stays (posix_fadvise(2)). A failed read makes the kernel fetch the
+        // page, so only the first read after each call counts.
         let mut seen = Ok(1);
         for _ in 0..100 {
             store.forget(&key).await.unwrap();
@@ -170,19 +170,19 @@ async fn a_planted_link_leads_nowhere() {
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
 }
 
-/// One that belongs to another user, or is not what it should be.
+/// An attempt of another user, or with unexpected files.
 #[tokio::test]
 async fn what_cannot_be_cleaned_up_keeps_nothing_else() {
     let mount = tempfile::tempdir().unwrap();
     let lineage = mount.path().join("ns/c/l");
     let dead = temporary_name(plan().at.as_second() - GRACE_SECONDS - 1);
-    // So many that in any order some come after one that stays.
+    // Enough that in any order some attempts follow one that stays.
     for attempt in 0..40 {
         let attempt = lineage.join(attempt.to_string());
         fs::create_dir_all(&attempt).unwrap();
         fs::write(attempt.join(&dead), "x").unwrap();
     }
-    // A folder under a file's name cannot be removed as one.
+    // A folder with a file's name cannot be removed as a file.
     for attempt in ["a", "c"] {
         fs::create_dir_all(lineage.join(attempt).join(&dead)).unwrap();
     }
@@ -268,7 +268,7 @@ async fn an_odd_name_keeps_nobody_from_the_snapshots() {
     let found = store.children(&Folder::top(), Most::Seen(10), Folder::is_name).await.unwrap();
     assert_eq!(found.names, ["shop"], "mkfs's own folder is nobody's");
     assert_eq!(store.files(&folder("shop"), 10).await.unwrap().len(), 4, "what nobody knows is seen");
-    // A folder is no file, whatever it is called.
+    // A folder is no file, whatever its name is.
     let missing = store.stat(&Key::of_object("shop/orders").unwrap()).await.unwrap_err();
     assert_eq!(missing.class(), ExitClass::NotFound);
 }

@@ -1,7 +1,7 @@
-//! Writes one file, and says that it is done when all of it is durable and, if that is asked for, read again.
+//! Writes one file, and ends when the file is durable and, if requested, read back.
 //!
-//! It decides that what is read back comes from the disk, and when: each step as soon as it is there, while more is
-//! written, so that in the end only the last one is waited for.
+//! This file decides that the read-back comes from the disk, and when: each step as soon as it is durable, while the next is
+//! written, so that the end waits only for the last step.
 
 use std::io::{self, Write as _};
 use std::num::NonZero;
@@ -19,20 +19,20 @@ use crate::store::fingerprint::Fingerprint;
 use crate::util::pool::PIECE;
 use crate::util::writeback::Writeback;
 
-/// Only whole pages leave the kernel's cache (posix_fadvise(2)); those of every architecture are whole at multiples of this.
+/// Only whole pages leave the kernel's cache (posix_fadvise(2)); multiples of this are whole pages on every architecture.
 const PAGES: u64 = 64 << 10;
 
-/// A file that is durable.
+/// A durable file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Written {
     pub(super) bytes: u64,
-    /// What the disk gave back.
+    /// Fingerprint of the bytes that were read back.
     pub(super) given_back: Option<Fingerprint>,
 }
 
 /// Writes everything and makes it durable.
 ///
-/// `given_up`: the file goes, and nothing more is done for it.
+/// `given_up`: the file will be removed, so the writer stops.
 pub(super) fn all(
     mut file: File,
     mut received: mpsc::Receiver<Bytes>,
@@ -58,10 +58,10 @@ pub(super) fn all(
     Ok(Written { bytes, given_back })
 }
 
-/// The file as the thread that syncs it sees it.
+/// The file in the thread that syncs it.
 struct Disk {
     file: File,
-    /// So many bytes have been given to the kernel.
+    /// Number of bytes given to the kernel.
     written: Arc<AtomicU64>,
     back: Option<Back>,
 }
@@ -77,7 +77,7 @@ impl Disk {
     }
 }
 
-/// What the disk has given back so far.
+/// Progress of the read-back.
 struct Back {
     bytes: u64,
     crc: crc_fast::Digest,
@@ -91,7 +91,7 @@ impl Back {
         Self { bytes: 0, crc, space: vec![0; PIECE], given_up: Arc::clone(given_up) }
     }
 
-    /// Reads on until there, or to the end. All of it is durable.
+    /// Reads on to `until`, or to the end. All of it is durable.
     fn read(&mut self, file: &impl AsFd, until: Option<u64>) -> io::Result<()> {
         let length = until.map_or(u64::MAX, |until| until.saturating_sub(self.bytes));
         if length == 0 {
@@ -123,8 +123,8 @@ impl Back {
     }
 }
 
-/// Leaves the kernel's cache without these bytes, or all from there on: what is read from the cache says nothing of the
-/// disk. Pages that are not on the disk yet stay (posix_fadvise(2)), and so do all where a file system does not know this.
+/// Drops these bytes, or all from there on, from the kernel's cache: bytes from the cache show nothing about the disk. Pages
+/// that are not on the disk yet stay (posix_fadvise(2)), and so do all pages where a file system ignores this call.
 pub(super) fn forget(file: &impl AsFd, from: u64, length: Option<NonZero<u64>>) {
     if let Err(error) = rustix::fs::fadvise(file, from, length, Advice::DontNeed) {
         tracing::debug!(%error, "the data that is read back may come from memory");
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// As when the stream breaks, or its Pod is told to go: there is no time for what is removed next.
+    /// As after a broken stream or a signal: there is no time to read a file that is removed next.
     #[test]
     fn what_is_given_up_is_read_no_more() {
         let file = tempfile::tempfile().unwrap();
@@ -152,7 +152,7 @@ mod tests {
         all(File::from_std(file), received, true, &given_up).unwrap_err();
     }
 
-    /// In steps, as a large one, and all at the end, as a small one: each byte once, and in order.
+    /// In steps, as for a large file, and all at the end, as for a small one: each byte once, in order.
     #[test]
     fn every_byte_is_read_back_once() {
         let content: Vec<u8> = (0..=5 * PAGES).map(|at| u8::try_from(at % 251).unwrap()).collect();

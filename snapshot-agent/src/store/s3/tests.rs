@@ -32,12 +32,12 @@ fn one_wrong_flag_at_a_time() {
     let error = refused(|flags| flags.s3_ca_file = Some(folder.path().join("accessKeyID")));
     assert_eq!(error.class(), ExitClass::Config);
     let error = refused(|flags| flags.s3_ca_file = Some(folder.path().join("none")));
-    // Not the store's fault: nothing that is asked for is missing there.
+    // A missing CA file is an error of the configuration, not of the store.
     assert_eq!(error.class(), ExitClass::Config);
     assert!(error.message().contains("/none: the Secret"), "{error}");
 }
 
-/// What object_store would panic at, with the first request.
+/// URLs at which object_store would panic with the first request.
 #[test]
 fn an_address_that_cannot_be_is_refused_by_name() {
     for endpoint in ["https://h:90000", "https://a:b:c", "https://h:port", "http://1.2.3.4.5:9000", "https://[::1"] {
@@ -151,7 +151,7 @@ fn the_bucket_is_in_the_path_where_no_name_can_have_it() {
     assert!(error.message().contains("--s3-endpoint"), "{error}");
 }
 
-/// A bucket whose own rule locks what is put into it takes nothing without a checksum, not even what is to go again.
+/// A bucket whose own rule locks new objects requires a checksum, also for objects that are removed later.
 #[test]
 fn what_is_not_locked_itself_still_has_the_checksum_of_what_is() {
     let locked = StoreFlags {

@@ -1,8 +1,7 @@
-//! Keys put together by their prefixes, with how many there are and how much they take.
+//! Groups keys by prefix, with their number and size.
 //!
-//! It decides where a prefix ends: behind the separator that was asked for, counted from the end of the prefix that all
-//! keys have in common, a separator right at its beginning aside. A key with fewer separators is counted with those
-//! beside it.
+//! This file decides where a prefix ends: after the requested number of separators, counted from the end of the common prefix;
+//! a separator directly there does not count. A key with fewer separators is grouped with its neighbours.
 
 use std::collections::HashMap;
 
@@ -12,23 +11,23 @@ use crate::contract::ContentsRequest;
 use crate::error::{Error, Result};
 use crate::util::table::printable;
 
-/// More prefixes than anybody reads, in about 100 MiB with what they take themselves.
+/// More prefixes than a reader needs; they take about 100 MiB with their names.
 const MAX_PREFIXES: usize = 500_000;
 
-/// The most bytes of all prefixes together. People's have some tens each; a crafted file's may have a megabyte (I24).
+/// Maximum bytes of all prefixes. Usual prefixes have some tens of bytes; those of a crafted file may have a megabyte (I24).
 const MAX_BYTES: usize = 64 << 20;
 
-/// What lies below one prefix.
+/// Number and size of the keys below a prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Prefix {
-    /// The prefix. What is no text is written as `\xNN`.
+    /// The prefix. Other bytes than text are written as `\xNN`.
     pub prefix: String,
-    /// Keys that exist.
+    /// Number of existing keys.
     pub keys: u64,
     /// Bytes of these keys and their values.
     pub bytes: u64,
-    /// Records: every revision that is still there, tombstones included.
+    /// Number of records: every stored revision, tombstones included.
     pub records: u64,
     /// Bytes of the keys and values of all these records.
     pub record_bytes: u64,
@@ -46,14 +45,14 @@ impl Prefix {
     }
 }
 
-/// Counts as records go by.
+/// Counts records and keys as they are read.
 pub(super) struct Prefixes<'a> {
     common: &'a [u8],
     separator: &'a [u8],
     depth: usize,
     total: Prefix,
     found: HashMap<Vec<u8>, Prefix>,
-    /// Bytes of their names.
+    /// Bytes of the found prefixes.
     bytes: usize,
     too_many: bool,
 }
@@ -76,12 +75,12 @@ impl<'a> Prefixes<'a> {
         })
     }
 
-    /// Counts a record, if it is below the prefix; one of a revision bump has no key.
+    /// Counts a record below the common prefix. Records of a revision bump have no key and do not count.
     pub(super) fn record(&mut self, key: &[u8], value: &[u8]) {
         self.count(key, value, Prefix::record);
     }
 
-    /// Counts a key that exists, and says whether it is below the prefix.
+    /// Counts an existing key. Returns whether the key is below the common prefix.
     pub(super) fn live(&mut self, key: &[u8], value: &[u8]) -> bool {
         self.count(key, value, Prefix::live)
     }
@@ -103,10 +102,10 @@ impl<'a> Prefixes<'a> {
         true
     }
 
-    /// Bytes of what follows the common prefix that belong to the key's own prefix.
+    /// Returns the bytes after the common prefix that belong to the key's prefix.
     fn end(&self, rest: &[u8]) -> usize {
         let step = self.separator.len();
-        // A separator at the very beginning parts nothing.
+        // A separator at the start separates nothing.
         let (mut end, mut depth) = if rest.starts_with(self.separator) { (step, 0) } else { (0, 0) };
         while depth < self.depth {
             let from = rest.get(end..).unwrap_or_default();
@@ -117,7 +116,7 @@ impl<'a> Prefixes<'a> {
         end
     }
 
-    /// The sum, the largest prefixes, and how many more there are.
+    /// Returns the sum, the largest prefixes, and the number of the others.
     pub(super) fn finish(self, top: usize) -> Result<(Prefix, Vec<Prefix>, usize)> {
         if self.too_many {
             return Err(Error::config(format!(

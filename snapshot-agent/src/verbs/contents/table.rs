@@ -1,4 +1,4 @@
-//! The contents of a snapshot as tables, for people.
+//! Formats a snapshot's contents as tables for a terminal.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use indicatif::HumanBytes;
 use super::Contents;
 use crate::util::table::{align_columns, printable};
 
-/// Everything, one section after the other; empty sections are left out.
+/// Formats all sections in order, without empty sections.
 pub(super) fn of(contents: &Contents) -> String {
     let mut out = format!("revision {}", contents.revision);
     if let Some(revision) = contents.compact_revision {

@@ -1,4 +1,4 @@
-//! What the gate does: looks at the volume, asks `decide`, writes the identity, waits for earlier joiners, becomes etcd.
+//! Runs the gate: observes the volume, calls `decide`, writes the identity, waits for earlier joiners, executes etcd.
 
 use std::convert::Infallible;
 use std::os::unix::fs::DirBuilderExt;
@@ -17,7 +17,7 @@ use crate::etcd::volume_identity::{IDENTITY_FILE, Identity, Unread};
 use crate::etcd::wal::{self, WalError};
 use crate::util::files;
 
-/// Decides whether etcd may start on this volume; if so, the process becomes etcd and this never returns.
+/// Decides whether etcd may start on this volume. If so, the process becomes etcd and this function does not return.
 pub async fn run(request: GateRequest) -> Result<Infallible> {
     let (program, args) =
         request.exec.split_first().ok_or_else(|| Error::config("nothing to start: --exec is missing"))?;
@@ -31,8 +31,8 @@ pub async fn run(request: GateRequest) -> Result<Infallible> {
         Decision::Refuse(report) => return Err(Error::gate(report)),
     };
     match prepare(&request.volume, &data_dir, &identity) {
-        // A full volume is no reason to keep etcd from what it may do there: it starts without new blocks, and removes what
-        // a defragmentation has left (etcd: cleanupSnapdir). Nothing but the count of its starts would be new.
+        // A full volume is no reason to refuse: etcd starts without new blocks and removes the leftovers of a defragmentation
+        // (etcd: cleanupSnapdir). Only the count of starts would change.
         Err(full) if full.class() == ExitClass::Full && is_known(&facts, &identity) => {
             tracing::warn!(error = %full, "the volume is full: the count of starts is not updated");
         }
@@ -49,7 +49,7 @@ pub async fn run(request: GateRequest) -> Result<Infallible> {
     Err(Error::config(format!("{program} cannot be started: {error}")))
 }
 
-/// Collects what `decide` needs to know. Nothing is written.
+/// Collects the facts for `decide`. Writes nothing.
 pub(super) fn observe(volume: &Path, data_dir: &Path) -> Result<Facts> {
     let doing = || format!("looking at the volume {}", volume.display());
     let mut beside = files::names(volume)
@@ -61,7 +61,7 @@ pub(super) fn observe(volume: &Path, data_dir: &Path) -> Result<Facts> {
     Ok(Facts {
         beside,
         data,
-        // What the disk does not give is no word on what is there: it is asked again.
+        // A read error is no fact of the volume: the container restarts and the gate reads again.
         identity: match Identity::read(data_dir) {
             Ok(found) => Ok(found),
             Err(Unread::Nonsense(why)) => Err(why),
@@ -81,35 +81,36 @@ pub(super) fn observe(volume: &Path, data_dir: &Path) -> Result<Facts> {
     })
 }
 
-/// Whether the volume says the same of this member already, but for how often it was started.
+/// Whether the volume already holds this identity, except for the count of starts.
 pub(super) fn is_known(facts: &Facts, identity: &Identity) -> bool {
     let there = facts.identity.as_ref().ok().and_then(Option::as_ref);
     there.is_some_and(|there| Identity { start_count: there.start_count, ..identity.clone() } == *there)
 }
 
-/// Leaves the identity on the volume, durably, before etcd can write anything.
+/// Writes the identity to the volume, durably, before etcd can write anything.
 fn prepare(volume: &Path, data_dir: &Path, identity: &Identity) -> Result<()> {
-    // etcd itself wants 0700 and complains about anything wider.
+    // etcd requires 0700 and logs a warning for wider permissions.
     if let Err(error) = fs::DirBuilder::new().mode(0o700).create(data_dir)
         && error.kind() != io::ErrorKind::AlreadyExists
     {
         return Err(io_error(format!("making {}", data_dir.display()))(error));
     }
-    // Whoever made it may have ended before its name was durable.
+    // The process that created the directory may have died before the name was durable.
     files::sync_folder(volume).map_err(io_error("syncing the volume"))?;
     identity.write(data_dir)
 }
 
-/// Between two looks at the same peer: short beside the 7 s that are to be saved.
+/// Pause between two requests to the same peer: short beside the 7 s that this wait saves.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
 
-/// Waits until every one of these peers has answered once, or until patience ends.
+/// Waits until each of these peers has answered once, or until `patience` is over.
 async fn wait_for(peers: &[String], patience: Duration) {
     if peers.is_empty() {
         return;
     }
     crate::util::crypto::install_crypto();
-    // No certificates: the ports that are asked speak plain HTTP, and etcd's image holds none, without which no client would be built.
+    // No certificates: the requested ports speak plain HTTP, and etcd's image holds no CA certificates, without which the
+    // client would not build.
     let client = match reqwest::Client::builder().timeout(Duration::from_secs(2)).no_proxy().tls_certs_only([]).build()
     {
         Ok(client) => client,
@@ -123,7 +124,8 @@ async fn wait_for(peers: &[String], patience: Duration) {
         let url = format!("{}/version", peer.trim_end_matches('/'));
         loop {
             match client.get(&url).send().await {
-                // Whatever the answer: etcd listens. Of members with TLS the port for metrics is asked, which knows no version.
+                // Any answer shows that etcd listens. For members with TLS this is the metrics port, which does not serve
+                // /version.
                 Ok(_) => break,
                 Err(error) => tracing::debug!(%url, %error, "not up yet"),
             }

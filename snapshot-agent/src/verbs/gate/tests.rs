@@ -1,4 +1,4 @@
-//! One row for each verdict, and the rule that nothing else ever starts.
+//! One row for each verdict, and a property: no other start is allowed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -65,7 +65,7 @@ fn used() -> Facts {
     }
 }
 
-/// A full volume keeps nothing from starting but what has to be written down first.
+/// A full volume blocks only a start that has to write a new identity.
 #[test]
 fn only_the_count_of_its_starts_may_stay_unwritten() {
     let facts = used();
@@ -76,7 +76,7 @@ fn only_the_count_of_its_starts_may_stay_unwritten() {
     assert!(!is_known(&empty(), &there));
 }
 
-/// What the operator says on the Pod.
+/// The operator's annotations on the Pod.
 fn told(may_start_empty: Option<&str>, started: u64) -> Annotations {
     Annotations { may_start_empty: may_start_empty.map(str::to_owned), started: Ok(started), joined: Ok(None) }
 }
@@ -120,14 +120,14 @@ fn every_verdict_has_its_row() {
         (empty(), seed.clone(), allowed, "start New first=true"),
         (empty(), restore.clone(), allowed, "RestoreIncomplete"),
         (empty(), restore.clone(), None, "RestoreIncomplete"),
-        // A first start that died before its identity had its name.
+        // A first start that died before the rename of its identity file.
         (
             Facts { data: vec![".holdfast-identity.json.new".to_owned()], ..empty() },
             seed.clone(),
             allowed,
             "start New first=true",
         ),
-        // Somebody else's data, also when an empty volume would be allowed.
+        // Data of another owner, also when an empty volume would be allowed.
         (Facts { beside: vec!["default.etcd".to_owned()], ..empty() }, seed.clone(), allowed, "ForeignVolume"),
         (Facts { data: vec!["member".to_owned()], ..empty() }, seed.clone(), allowed, "ForeignVolume"),
         (Facts { wal: Ok(Some(WAL)), ..empty() }, seed.clone(), allowed, "ForeignVolume"),
@@ -135,12 +135,12 @@ fn every_verdict_has_its_row() {
         (Facts { database: true, ..empty() }, seed.clone(), allowed, "ForeignVolume"),
         (Facts { beside: vec![".holdfast-staging".to_owned()], ..empty() }, restore.clone(), None, "ForeignVolume"),
         (changed(|f, _| f.identity = Ok(None)), seed.clone(), allowed, "ForeignVolume"),
-        // Our own.
+        // The member's own volume.
         (used(), request(), None, "start Existing first=false"),
         (used(), seed.clone(), None, "start Existing first=false"),
         (used(), seed.clone(), allowed, "start Existing first=false"),
         (changed(|f, _| f.beside = vec!["junk".to_owned()]), request(), None, "start Existing first=false"),
-        // Another one's.
+        // A volume of another member.
         (changed(|_, i| i.cluster_token = "t".to_owned()), request(), allowed, "WrongCluster"),
         (changed(|_, i| i.member_name = "t".to_owned()), request(), allowed, "WrongMember"),
         (changed(|_, i| i.member_uid = "t".to_owned()), request(), allowed, "WrongMember"),
@@ -149,7 +149,7 @@ fn every_verdict_has_its_row() {
         (changed(|_, i| i.restored = Some(restored())), restore.clone(), None, "start Existing first=false"),
         (changed(|_, i| i.restored = Some(restored())), request(), None, "start Existing first=false"),
         (used(), restore, None, "WrongRestore"),
-        // A log that is gone.
+        // A log that is missing.
         (changed(|f, _| f.wal = Ok(None)), request(), None, "EmptiedVolume"),
         (changed(|f, _| f.wal = Ok(None)), seed.clone(), allowed, "EmptiedVolume"),
         (changed(|f, _| f.database = false), seed.clone(), allowed, "EmptiedVolume"),
@@ -183,16 +183,16 @@ fn every_verdict_has_its_row() {
             allowed,
             "EmptiedVolume",
         ),
-        // What cannot be read.
+        // Unreadable files.
         (changed(|f, _| f.identity = Err("torn".to_owned())), seed.clone(), allowed, "UnreadableIdentity"),
         (changed(|f, _| f.wal = Err("torn".to_owned())), seed, allowed, "UnreadableWal"),
-        // A log of somebody else under our identity.
+        // The log of another member under this member's identity.
         (changed(|f, _| f.wal = Ok(Some(Metadata { member_id: 9, ..WAL }))), request(), None, "WrongWal"),
         (changed(|f, _| f.wal = Ok(Some(Metadata { cluster_id: 9, ..WAL }))), request(), None, "WrongWal"),
     ];
     let mut shown = BTreeSet::new();
     for (facts, request, annotation, expected) in rows {
-        // Before any Pod was seen serving, and before there was a count.
+        // Before any Pod has served, and before the count existed.
         assert_eq!(verdict(&facts, &request, &told(annotation, 0)), expected, "{facts:?} {request:?} {annotation:?}");
         shown.insert(expected);
     }
@@ -205,7 +205,7 @@ fn every_verdict_has_its_row() {
     }
 }
 
-/// Rows in which the operator has seen a Pod serving.
+/// Rows in which the operator has seen a Pod serve.
 fn rows_of_counted_pods() -> Vec<(&'static str, Facts, GateRequest, Annotations, &'static str)> {
     let seed = GateRequest { seed: true, start: 2, ..request() };
     let restore = GateRequest { restore_uid: Some("restore-1".to_owned()), ..seed.clone() };
@@ -293,7 +293,7 @@ fn rows_of_counted_pods() -> Vec<(&'static str, Facts, GateRequest, Annotations,
     ]
 }
 
-/// The advice for foreign data would cost a member that has served its last copy.
+/// The remedy for foreign data would cost a member that has served its last copy.
 #[test]
 fn nobody_is_advised_to_move_away_what_a_member_has_served() {
     let lost = |told: &Annotations| {
@@ -322,7 +322,7 @@ fn a_start_is_counted_and_the_log_remembered() {
         };
         identity
     };
-    // The volume keeps the highest number: a Pod that is not counted takes nothing back.
+    // The volume keeps the highest number: a start without a number does not lower it.
     assert_eq!([0, 1, 2, 3].map(|start| started(start).pod_start), [2, 2, 2, 3]);
     let identity = started(0);
     assert_eq!(identity.start_count, 4);
@@ -330,7 +330,7 @@ fn a_start_is_counted_and_the_log_remembered() {
     assert_eq!(identity.cluster_id.as_deref(), Some("c1"));
 }
 
-/// A volume of which everything is possible.
+/// Generates every state of a volume.
 fn any_volume() -> impl Strategy<Value = Facts> {
     let wal = prop_oneof![
         Just(Ok(None)),
@@ -357,7 +357,7 @@ fn any_volume() -> impl Strategy<Value = Facts> {
 }
 
 proptest! {
-    /// The rules that lose data when they are broken, for every combination of everything else (I3, I27).
+    /// The rules that protect data, for every combination of the other inputs (I3, I27).
     #[test]
     fn nothing_starts_that_could_lose_what_was_acknowledged(
         facts in any_volume(), seed: bool, wanted_restore: bool, start in 0..5u64,
@@ -424,7 +424,7 @@ async fn the_identity_is_on_the_volume_before_etcd_is_started() {
     let request = GateRequest {
         volume: volume.path().to_owned(),
         annotations: annotations.path().to_owned(),
-        // It cannot be started, so the gate comes back and the test process lives on.
+        // This program does not exist, so the gate returns and the test process lives on.
         exec: vec!["/nonexistent/etcd".to_owned()],
         ..request()
     };
@@ -434,7 +434,7 @@ async fn the_identity_is_on_the_volume_before_etcd_is_started() {
         let facts = observe(volume.path(), &data_dir).unwrap();
         assert_eq!(facts.identity.unwrap().unwrap().start_count, count);
     }
-    // The permission is taken back: the member that was never seen to write its log is not started again.
+    // The operator takes the permission back: a member that never wrote its log does not start again.
     fs::write(annotations.path(), "").unwrap();
     assert_eq!(run(request).await.unwrap_err().gate_report().unwrap().verdict, "EmptiedVolume");
 }

@@ -1,4 +1,4 @@
-//! One good snapshot, and what else may lie around it: only the right one is found, and a reason is given for none.
+//! One good snapshot among other objects: the search finds only the right snapshot, and gives a reason otherwise.
 
 use std::fs;
 
@@ -25,7 +25,7 @@ fn request(mount: &Path) -> InspectRequest {
     }
 }
 
-/// One snapshot in its folder, changed a little.
+/// Writes one snapshot to its folder, with a change.
 fn put(mount: &Path, key: &str, change: impl FnOnce(&mut Value)) {
     let origin = json!({
         "clusterUid": CLUSTER, "origin": {"name": "nightly", "uid": OWNER}, "member": "orders-x", "storageVersion": "3.6.0",
@@ -82,7 +82,7 @@ async fn the_report_is_what_the_manifest_says() {
         peak_rss_bytes: None,
     };
     assert_eq!(report, expected);
-    // Without the cluster's UID all its lineages are looked at, also that of another incarnation.
+    // Without the cluster's UID the search reads all lineages, also that of another incarnation.
     let any = InspectRequest { cluster_uid: None, ..request(mount.path()) };
     fs::create_dir_all(mount.path().join("shop/orders/0000aaaa/20261121T162233Z-99887766-ffff")).unwrap();
     assert_eq!(run(any).await, Ok(expected));
@@ -113,7 +113,7 @@ async fn one_wrong_thing_at_a_time_and_it_is_not_found() {
         let error = found(request(mount.path())).await.expect_err(what);
         assert_eq!(error.class(), class, "{what}: {error}");
         assert!(error.message().contains(OWNER), "{what}: {error}");
-        // A good one beside it is found all the same.
+        // A good snapshot beside it is still found.
         let beside = GOOD.replace("abcdef01", "abcdef02");
         put(mount.path(), &beside, |_| ());
         assert_eq!(found(request(mount.path())).await.as_deref(), Ok(beside.as_str()), "{what}");
@@ -138,7 +138,7 @@ async fn the_reason_counts_what_was_seen() {
     says("of 2 folders, 1 have this UID in their names, and 1 of these have no manifest").await;
 }
 
-/// "Not found" is final for who asks, so it is never said of a place that is not there.
+/// "Not found" is final for the caller, so a missing store must give another error.
 #[tokio::test]
 async fn a_place_that_is_not_there_has_no_say() {
     let volume = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ async fn a_place_that_is_not_there_has_no_say() {
 async fn of_two_complete_ones_it_is_always_the_one_that_ended_first() {
     let mount = tempfile::tempdir().unwrap();
     let folder = |time: &str, pod: &str| format!("shop/orders/1a2b3c4d/{time}-99887766-{pod}");
-    // It began first and ended last.
+    // This save began first and ended last.
     put(mount.path(), &folder("20261121T162233Z", "a"), |m| m["endedAt"] = json!("2026-11-21T16:30:00Z"));
     let first = folder("20261121T162300Z", "c");
     put(mount.path(), &first, |m| m["endedAt"] = json!("2026-11-21T16:25:00Z"));
@@ -205,7 +205,7 @@ async fn names_that_lead_elsewhere_are_refused_or_not_followed() {
     }
     let owner = InspectRequest { owner_uid: "--".to_owned(), ..request(mount.path()) };
     assert_eq!(found(owner).await.unwrap_err().class(), ExitClass::Config);
-    // A link that somebody planted under the right name.
+    // A planted link under the right name.
     let outside = tempfile::tempdir().unwrap();
     put(outside.path(), GOOD, |_| ());
     fs::create_dir_all(mount.path().join(GOOD).parent().unwrap()).unwrap();

@@ -16,26 +16,27 @@ use crate::format::manifest::Manifest;
 use crate::store::Store;
 use crate::util::clock;
 
-/// Complete ones that are compared with the newest one. A folder's name says when its save began, and a manifest stands
-/// only in its own: so the newest are looked at first, and all the older ones need not be.
+/// Complete snapshots that are compared with the newest. A folder's name holds the time of its save, and a manifest counts only
+/// in its own folder, so the search reads the newest folders first and need not read all older ones.
 const NEIGHBOURS: usize = 32;
 
-/// Clocks of one Kubernetes cluster differ by seconds, and signatures are refused where it is a quarter of an hour.
+/// Maximum difference of clocks. In one Kubernetes cluster clocks differ by seconds, and stores refuse signatures that are a
+/// quarter of an hour off.
 const MOST_AHEAD: SignedDuration = SignedDuration::from_mins(15);
 
-/// Names that are kept at a time, of however many there are: about a megabyte. Where none of these was ever completed, the
-/// next so many are looked for.
+/// Names in memory at a time, about a megabyte, for any number of folders. If none of these is complete, the search continues
+/// with the names before them.
 const NAMES: usize = 10_000;
 
-/// Newer ones that are told with why they were passed over.
+/// Maximum number of newer snapshots in a report, each with the reason for which it was passed over.
 const MAX_TOLD: usize = 5;
 
 /// One complete snapshot.
 #[derive(Clone, Debug, PartialEq)]
 struct Taken {
-    /// When its save began; its stream was opened some seconds later.
+    /// Start of the save; its stream was opened some seconds later.
     at: Timestamp,
-    /// When its save had ended.
+    /// End of the save.
     ended: Timestamp,
     folder: Folder,
     uri: String,
@@ -46,7 +47,7 @@ struct Taken {
     without_quorum: bool,
 }
 
-/// What cannot be restored.
+/// A snapshot that cannot be restored.
 #[derive(Clone, Debug, PartialEq)]
 struct Unfit {
     at: Option<Timestamp>,
@@ -60,15 +61,15 @@ pub(super) struct Lineage {
     folders: Vec<Folder>,
     /// All that were begun.
     attempts: usize,
-    /// Complete ones, the newest first, [`NEIGHBOURS`] or a few more.
+    /// Complete snapshots, the newest first: [`NEIGHBOURS`] or a few more.
     complete: Vec<Taken>,
-    /// What has a manifest and cannot be restored.
+    /// Snapshots with a manifest that cannot be restored.
     broken: Vec<Unfit>,
-    /// Saves that are under way or died, and what somebody has put there: never a backup.
+    /// Running or dead saves, and objects of other owners: never a backup.
     others: Vec<Unfit>,
-    /// What a later version of this program has written: nothing before it was looked at any more.
+    /// Error of a manifest from a later version of Holdfast: the search reads no older folder then.
     unread: Option<Error>,
-    /// Whether nothing speaks against one of the complete ones.
+    /// Whether at least one complete snapshot has no failed verification.
     sound: bool,
 }
 
@@ -77,7 +78,7 @@ impl Lineage {
         Self::seen_by(store, folder, request, NAMES).await
     }
 
-    /// The same, keeping so many names at a time.
+    /// Reads the lineage with at most `names` names in memory.
     pub(super) async fn seen_by(store: &Store, folder: Folder, request: &LatestRequest, names: usize) -> Result<Self> {
         let (attempts, mut begun) = last_attempts(store, &folder, names, None).await?;
         let folders = vec![folder.clone()];
@@ -95,8 +96,8 @@ impl Lineage {
         Ok(lineage)
     }
 
-    /// Looks at some that were begun, the newest of them first, until enough complete ones are found and a sound one among
-    /// them, or one that cannot be read here.
+    /// Reads some folders, the newest first, until enough complete snapshots are found with a sound one among them, or until
+    /// this version cannot read a manifest.
     async fn look_at(&mut self, store: &Store, begun: &[Folder], request: &LatestRequest) -> Result<()> {
         for some in begun.rchunks(2 * AT_ONCE) {
             let looks = some.iter().map(|folder| async move {
@@ -124,7 +125,7 @@ impl Lineage {
         let unfit = |why: &str| Unfit { at, why: format!("{folder}: {why}") };
         match looked {
             Looked::Complete(manifest, _) => self.complete.push(Taken::of(store, folder.clone(), *manifest)),
-            // A later version of this program wrote it: an older snapshot is no answer.
+            // A later version of Holdfast wrote the manifest: an older snapshot is no answer.
             Looked::Broken(error) if error.class() == ExitClass::Config => self.unread = Some(error),
             Looked::Broken(error) => self.broken.push(unfit(error.message())),
             Looked::WithoutManifest => self.others.push(unfit("a save that is running or has died")),
@@ -136,7 +137,7 @@ impl Lineage {
         self.complete.sort_by(|a, b| (b.at, &b.folder).cmp(&(a.at, &a.folder)));
     }
 
-    /// Whether anything here was a snapshot once.
+    /// Whether the lineage has ever held a snapshot.
     pub(super) const fn holds_something(&self) -> bool {
         !self.complete.is_empty() || !self.broken.is_empty()
     }
@@ -178,7 +179,7 @@ impl Lineage {
         newest_of(self.complete.iter())
     }
 
-    /// When the newest one was taken.
+    /// Returns the time of the newest snapshot.
     pub(super) fn newest_at(&self) -> Option<Timestamp> {
         self.newest_one().map(|taken| taken.at)
     }
@@ -216,7 +217,7 @@ impl Lineage {
         }
     }
 
-    /// The newest that nothing speaks against, and what is newer.
+    /// Returns the newest snapshot without a failed verification, and the newer snapshots.
     pub(super) async fn newest(self, store: &Store, place: &str) -> Result<LatestReport> {
         let Self { complete, broken, others, .. } = self;
         let (mut left, mut failed) = (complete.iter().collect::<Vec<_>>(), Vec::new());
@@ -253,11 +254,11 @@ impl Lineage {
     }
 }
 
-/// The newest of these, which are sorted by when their saves began, the last one first. Of saves that overlap, either may
-/// have opened its stream first: the one with the higher revision opened it later.
+/// Returns the newest snapshot. The input is sorted by the start of the saves, the latest first. Of overlapping saves either
+/// may have opened its stream first: the higher revision is the later stream.
 fn newest_of<'a>(mut sorted: impl Iterator<Item = &'a Taken>) -> Option<&'a Taken> {
     let last = sorted.next()?;
-    // What cannot be compared is no reason to take an earlier one.
+    // An incomparable revision is no reason for an earlier snapshot.
     let beside =
         |taken: &&Taken| last.revision.is_some() && taken.cluster_id == last.cluster_id && taken.ended > last.at;
     let higher = |most: &'a Taken, taken: &'a Taken| if taken.revision > most.revision { taken } else { most };
@@ -270,8 +271,9 @@ fn ahead(complete: &[Taken], now: Timestamp) -> Option<&Taken> {
     complete.first().filter(|last| last.at.duration_since(now) > MOST_AHEAD)
 }
 
-/// One that began no earlier than the chosen one, often that itself, and one of the same etcd that had ended before it with
-/// a higher revision: revisions never fall. What was passed over tells of it too.
+/// Returns a pair that contradicts the order: a snapshot that began no earlier than the chosen snapshot, often the chosen one,
+/// and a snapshot of the same etcd that ended before with a higher revision. Revisions never fall. Passed-over snapshots count
+/// too.
 fn find_lower_revision<'a>(chosen: &Taken, complete: &'a [Taken]) -> Option<(&'a Taken, &'a Taken)> {
     let same: Vec<&Taken> = complete.iter().filter(|taken| taken.cluster_id == chosen.cluster_id).collect();
     same.iter().filter(|later| later.at >= chosen.at && later.revision.is_some()).find_map(|later| {
@@ -314,7 +316,7 @@ fn is_called(lineage: &Folder, wanted: &str) -> bool {
     name == wanted || first8("lineage", wanted).is_ok_and(|short| short == name)
 }
 
-/// Whether a manifest stands in its place, and is of the cluster that is meant: eight characters prove nothing.
+/// Whether the manifest is in its own folder and belongs to the requested cluster: eight characters prove nothing.
 fn is_wanted(manifest: &Manifest, folder: &Folder, request: &LatestRequest) -> bool {
     let is_cut = |wanted: &str| folder.parent().is_some_and(|it| it.name() != wanted && is_called(&it, wanted));
     // A whole UID, not just the part of it that stands in the key. It says nothing of other folders: what was saved by hand

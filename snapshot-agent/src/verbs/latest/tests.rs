@@ -1,4 +1,4 @@
-//! One bucket, as a folder, with the snapshots of one name; each test adds what makes the answer another one.
+//! One bucket, as a folder, with the snapshots of one name; each test adds the objects that change the answer.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use super::*;
 use crate::contract::{ExitClass, StoreFlags};
 use crate::format::manifest::sample;
 
-/// Two clusters that were called `shop/orders`.
+/// Two clusters with the name `shop/orders`.
 const OLD: &str = "11111111-0000-4000-8000-000000000001";
 const NEW: &str = "22222222-0000-4000-8000-000000000002";
 
@@ -21,7 +21,7 @@ impl Bucket {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// A complete snapshot of `uid`, taken at this time of the day; its key.
+    /// Writes a complete snapshot of `uid`, taken at this time of the day. Returns its key.
     fn saved(&self, uid: &str, time: &str, revision: i64, more: &Value) -> String {
         self.saved_on("2026-11-21", uid, time, revision, more)
     }
@@ -40,7 +40,8 @@ impl Bucket {
         key
     }
 
-    /// A complete snapshot that was saved by hand, of the etcd with this ID: the name of its lineage, and its key.
+    /// Writes a complete snapshot that was saved by hand, of the etcd with this ID. Returns the name of its lineage, and its
+    /// key.
     fn by_hand(&self, id: &str, time: &str, revision: i64, more: &Value) -> (String, String) {
         let name = format!("etcd-{id:0>16}");
         let key = format!("shop/orders/{name}/20261121T{}Z-byhand-abcdef01", time.replace(':', ""));
@@ -87,7 +88,7 @@ fn until(time: &str) -> Value {
     json!({ "endedAt": format!("2026-11-21T{time}Z") })
 }
 
-/// Taken at this time of the day, whatever its folder is called.
+/// Times in a manifest, independent of the folder's name.
 fn taken_at(time: &str) -> Value {
     let at = format!("2026-11-21T{time}Z");
     json!({ "startedAt": at, "endedAt": at })
@@ -97,7 +98,7 @@ fn of_a_later_version() -> Value {
     json!({ "formatVersion": 2 })
 }
 
-/// By a clock that was ahead: so many of them may hide all that was saved since it was put right.
+/// A clock was ahead: many such snapshots may hide all saves since its correction.
 #[tokio::test]
 async fn what_was_taken_in_a_time_to_come_is_a_doubt() {
     let bucket = Bucket::new();
@@ -114,7 +115,7 @@ async fn what_was_taken_in_a_time_to_come_is_a_doubt() {
 async fn the_time_decides_and_not_the_revision() {
     let bucket = Bucket::new();
     bucket.saved(OLD, "10:00:00", 900, &Value::Null);
-    // Another etcd of the same cluster begins where it begins.
+    // Another etcd of the same cluster has its own revisions.
     let newest = bucket.saved(OLD, "12:00:00", 30, &of_etcd("beef"));
     bucket.saved(OLD, "11:00:00", 950, &Value::Null);
     let found = bucket.latest(None).await.unwrap();
@@ -154,14 +155,14 @@ async fn what_was_saved_since_is_told_by_its_manifest_and_not_by_its_folders_nam
 async fn a_revision_that_falls_is_a_doubt() {
     let bucket = Bucket::new();
     let full = bucket.saved(OLD, "10:00:00", 900, &Value::Null);
-    // The clock of a node was ahead, or an etcd was created again under the same identity.
+    // The clock of a node was ahead, or an etcd was recreated under the same identity.
     let empty = bucket.saved(OLD, "11:00:00", 3, &Value::Null);
     let (class, message) = bucket.refused(None).await;
     assert_eq!(class, ExitClass::Refused);
     assert!(message.contains(&format!("{empty} was taken after {full}, and has a lower revision")), "{message}");
 }
 
-/// The time in a manifest is that of the save's beginning, and the stream is opened seconds later.
+/// A manifest holds the time of the save's start, and the stream is opened seconds later.
 #[tokio::test]
 async fn of_saves_that_overlap_the_higher_revision_is_the_newer_one() {
     let bucket = Bucket::new();
@@ -188,7 +189,7 @@ async fn of_saves_that_overlap_the_higher_revision_is_the_newer_one() {
     assert_eq!(found.key, lower);
     assert!(found.passed_over.len() == 1 && found.passed_over[0].starts_with(&higher), "{found:?}");
 
-    // It had ended when this one began: no order of their streams explains that.
+    // The earlier save had ended when this save began: no order of the streams explains the lower revision.
     let fallen = bucket.saved(OLD, "10:00:09", 899, &until("10:00:20"));
     let (class, message) = bucket.refused(None).await;
     assert_eq!(class, ExitClass::Refused);
@@ -206,13 +207,13 @@ async fn a_revision_that_falls_is_a_doubt_below_what_is_passed_over_too() {
     bucket.proved(&lies, "20261121T120500.000Z-drill-failed");
     let (class, message) = bucket.refused(None).await;
     assert!(class == ExitClass::Refused && message.contains(&doubt), "{message}");
-    // Nor is it none because the lower one cannot be restored either.
+    // The doubt stays when the lower snapshot cannot be restored either.
     bucket.proved(&empty, "20261121T120500.000Z-drill-failed");
     let (class, message) = bucket.refused(None).await;
     assert!(class == ExitClass::Refused && message.contains(&doubt), "{message}");
 }
 
-/// Something in a member has made every drill fail since Friday, and it is Monday.
+/// A fault in a member has made every drill fail for days.
 #[tokio::test]
 async fn however_many_cannot_be_restored_an_older_one_that_can_is_found() {
     let bucket = Bucket::new();
@@ -233,11 +234,11 @@ async fn what_cannot_be_restored_is_passed_over_and_told() {
     let lies = bucket.saved(OLD, "12:00:00", 11, &Value::Null);
     bucket.proved(&lies, "20261121T120500.000Z-drill");
     bucket.proved(&lies, "20261121T130500.000Z-drill-failed");
-    // That its bytes are right does not make etcd start on them.
+    // Right bytes do not prove that etcd starts on them.
     bucket.proved(&lies, "20261121T140500.000Z-stored");
-    // Under way, or dead.
+    // A running or dead save.
     fs::create_dir_all(bucket.0.path().join("shop/orders/11111111/20261121T130000Z-99887766-aaaaaaaa")).unwrap();
-    // Put here by somebody: it speaks of another place, or of another cluster.
+    // Snapshots that were moved here: their manifests name another folder or another cluster.
     bucket.saved(OLD, "14:00:00", 12, &json!({"key": "shop/orders/33333333/20261121T140000Z-99887766-00000000"}));
     bucket.saved(OLD, "15:00:00", 13, &json!({"cluster": "payments"}));
 
@@ -272,7 +273,7 @@ async fn an_empty_store_is_never_an_empty_cluster() {
     assert!(message.contains("no complete snapshot of ffffffff is below"), "{message}");
 }
 
-/// A restore under a new name asks for snapshots of the new name, where nobody says the old one.
+/// A restore under a new name asks for snapshots of the new name, and does not name the old cluster.
 #[tokio::test]
 async fn a_name_without_snapshots_says_which_names_have_some() {
     let bucket = Bucket::new();
@@ -347,7 +348,7 @@ async fn a_cluster_that_was_made_anew_hides_nothing() {
     for (lineage, key) in [(&OLD[..8], &lost), (OLD, &lost), (NEW, &empty), ("22222222", &empty)] {
         assert_eq!(bucket.latest(Some(lineage)).await.unwrap().key, *key, "{lineage}");
     }
-    // The same eight characters, and another cluster.
+    // The same eight characters in another cluster's UID.
     let stranger = format!("{}-ffff-4000-8000-000000000002", &NEW[..8]);
     assert_eq!(bucket.refused(Some(&stranger)).await.0, ExitClass::NotFound);
 }
@@ -389,7 +390,7 @@ async fn ten_thousand_older_ones_need_not_be_looked_at() {
     for second in 0..60_i64 {
         bucket.saved(OLD, &format!("11:00:{second:02}"), 100 + second, &Value::Null);
     }
-    // So old that nobody reads it.
+    // Too old to be read.
     bucket.saved(OLD, "01:00:00", 1, &json!({"formatVersion": 2}));
     assert_eq!(bucket.latest(None).await.unwrap().key, newest);
 }
@@ -419,7 +420,7 @@ async fn what_was_saved_before_many_that_died_is_found() {
     }
     let request = bucket.request(None);
     let store = Store::open(&request.store).unwrap();
-    // Whether the names that are kept end before it, with it, after it, or are all there are.
+    // The names in memory end before the complete snapshot, with it, after it, or include all.
     for names in [1, 2, 3, 7, 8, 15, 100] {
         let folder = Folder::parse("key", "shop/orders/11111111").unwrap();
         let told = Lineage::seen_by(&store, folder, &request, names).await.unwrap().describe();

@@ -1,7 +1,8 @@
-//! A store's two sides: who writes and removes, and who reads. As a rule with the same credentials; where a store has
-//! some for each, both are tried, since restores and inquiries depend on those that read as saves do on the others.
+//! The two sides of a store: credentials that write and remove, and credentials that read. Usually both are the same. If a
+//! store has separate credentials, the probe tests both, because restores and inquiries depend on the reading side as saves
+//! depend on the writing side.
 //!
-//! It decides which side is opened with what.
+//! This file decides which credentials open each side.
 
 use crate::catalog::store_id;
 use crate::contract::{ProbeRequest, StoreFlags};
@@ -10,28 +11,28 @@ use crate::store;
 use crate::store::Store;
 use crate::store::trial::{Locks, READERS};
 
-/// An opened store, by what is asked of it.
+/// An opened store, by purpose.
 pub(super) struct Sides {
     /// Writes and removes.
     pub(super) writes: Store,
-    /// Reads; its errors say whose credentials were asked with.
+    /// Reads; errors name the credentials.
     pub(super) reads: Store,
-    /// Writes the mark.
+    /// Writes the store ID.
     pub(super) marks: Store,
-    /// Reads it.
+    /// Reads the store ID.
     pub(super) marked: Store,
-    /// Locks, where they are asked for.
+    /// Locks objects, if the request asks for locks.
     pub(super) locks: Option<Locks>,
 }
 
 impl Sides {
-    /// Reads all credentials and contacts nobody.
+    /// Reads all credentials. Sends no request.
     pub(super) fn open(request: &ProbeRequest) -> Result<Self> {
         let ProbeRequest { store, read_credentials_dir, .. } = request;
-        // What is tried is taken back, so it is not locked.
+        // The probe removes its objects, so they are not locked.
         let plain = store::unlocked(store);
         let (writes, marks) = (Store::open(&plain)?, store_id::store(&plain)?);
-        // Its flags are looked at as a save would.
+        // Checks the flags as a save would.
         Store::open(store)?;
         let readers =
             read_credentials_dir.clone().map(|folder| StoreFlags { credentials_dir: Some(folder), ..plain.clone() });
@@ -50,7 +51,7 @@ impl Sides {
     }
 }
 
-/// A store and its mark, for those who read.
+/// Opens a store, and the place of its ID, with the reading credentials.
 fn readable(flags: &StoreFlags) -> Result<(Store, Store)> {
     Ok((Store::open(flags)?.by(READERS), store_id::store(flags)?.by(READERS)))
 }

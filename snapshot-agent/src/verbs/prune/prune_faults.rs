@@ -1,5 +1,5 @@
-//! Every request of a prune fails, is denied, loses its answer, and is the last one of its run: what goes is what was
-//! announced, no manifest is left without its data, and later runs come to the same end.
+//! Each request of a prune fails, is denied, loses its answer, or is the run's last. Every time the prune removes only
+//! announced snapshots, leaves no manifest without data, and later runs reach the same result.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::format::layout::record_time;
 
 const NOW: &str = "2026-11-25T12:00:00Z";
 
-/// Snapshots of which four are announced, one is half removed, and some more are to be announced.
+/// A store with four announced snapshots, one half-removed snapshot, and more to announce.
 async fn world() -> World {
     let world = World::new();
     let keys = world.save_hourly(6);
@@ -28,7 +28,7 @@ async fn world() -> World {
     world
 }
 
-/// Keys that any announcement names.
+/// Returns the keys that any announcement names.
 fn announced(world: &World) -> BTreeSet<String> {
     let files = world.files();
     let records = files.iter().filter(|(file, _)| file.starts_with(&format!("{LINEAGE}/prunes/")) && !is_begun(file));
@@ -36,7 +36,7 @@ fn announced(world: &World) -> BTreeSet<String> {
     records.flat_map(|record| record.snapshots).map(|named| named.key).collect()
 }
 
-/// Whether it says that a removal has begun: it goes with the snapshot.
+/// Whether the file records a started removal. The removal deletes this file with the snapshot.
 fn is_begun(file: &str) -> bool {
     file.strip_prefix(&format!("{LINEAGE}/prunes/")).is_some_and(|name| record_time(name).is_none())
 }
@@ -103,7 +103,7 @@ async fn prune_faults() {
     }
 }
 
-/// Everything but the announcements, which may be more.
+/// Returns every file except the announcements, which may be more.
 fn snapshots(world: &World) -> Vec<String> {
     let prunes = format!("{LINEAGE}/prunes/");
     world.files().into_keys().filter(|file| !file.starts_with(&prunes)).collect()

@@ -1,4 +1,4 @@
-//! A lineage of thousands: requests and memory for each snapshot.
+//! Requests and memory per snapshot in a lineage of thousands.
 
 use super::world::{Watched, World, keeping, prune_on};
 
@@ -6,7 +6,7 @@ use crate::util::process::peak_rss_bytes;
 
 const SNAPSHOTS: usize = 5_000;
 
-/// Bytes of one judged folder, by and large: its record, its verdict, its line, its announcement.
+/// Approximate bytes per judged folder: its record, verdict, line and announcement.
 const MOST_EACH: u64 = 4 << 10;
 
 #[tokio::test]

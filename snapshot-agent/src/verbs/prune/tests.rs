@@ -1,4 +1,4 @@
-//! What a prune does to a folder store, run by run.
+//! Effects of a prune on a folder store, run by run.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,7 +19,7 @@ async fn what_is_dropped_is_announced_and_goes_after_an_hour_by_both_clocks() {
     let world = World::new();
     let keys = world.save_hourly(4);
     let hour = || PruneRequest { announced_seconds: 3600, ..keeping(2) };
-    // What looks like an announcement and is none permits nothing, and keeps nobody.
+    // Invalid announcements permit nothing and do not stop a prune.
     fs::create_dir(world.path(LINEAGE).join("prunes")).unwrap();
     for (name, bytes) in [("20261125T110000Z-a.json", 3 << 20), ("20261125T110001Z-a.json", 2), ("notes.txt", 2)] {
         fs::write(world.path(LINEAGE).join("prunes").join(name), "{".repeat(bytes)).unwrap();
@@ -38,7 +38,7 @@ async fn what_is_dropped_is_announced_and_goes_after_an_hour_by_both_clocks() {
     assert!(named["key"] == keys[0].as_str() && named["data"] == "snapshot.db.zst", "{record}");
     assert!(named["reason"] == "no rule keeps it" && named["manifestSha256"].as_str().unwrap().len() == 64, "{record}");
 
-    // By the agent's clock the hour is over, by the store's it is not, and the other way round.
+    // The hour is over by the agent's clock and not by the store's, and the other way round.
     for (later, age) in [("2026-11-25T13:00:00Z", 0), ("2026-11-25T12:59:59Z", 3600)] {
         world.age_records(Duration::from_secs(age));
         let again = world.prune(hour(), later).await.report;
@@ -79,7 +79,7 @@ async fn what_is_not_the_schedules_or_is_held_or_unknown_stays() {
         fs::write(world.path(&keys[2]).join("proofs").join(proof), "{}").unwrap();
     }
     fs::create_dir(world.path(&keys[3]).join("proofs")).unwrap();
-    // Somebody has held it once.
+    // The folder of a hold that was released.
     fs::create_dir(world.path(&keys[3]).join("holds")).unwrap();
     fs::write(world.path(&keys[3]).join("proofs/20261121T110000.000000Z-stored.json"), "{}").unwrap();
     let request = || PruneRequest { protect: vec![keys[1].clone()], ..keeping(2) };
@@ -134,7 +134,7 @@ async fn another_policy_or_another_manifest_is_announced_anew() {
     let report = world.prune(keeping(2), NOW).await.report;
     assert_eq!((report.removed, report.announced.unwrap().count), (2, 1));
     assert!(world.path(&keys[0]).exists() && !world.path(&keys[1]).exists());
-    // A wider policy keeps what was announced.
+    // A wider policy keeps announced snapshots.
     assert_eq!(world.prune(keeping(3), NOW).await.report.kept, 3);
     assert!(world.path(&keys[0]).exists());
 
@@ -191,11 +191,11 @@ async fn only_a_removal_that_has_begun_is_finished() {
     for key in [&keys[2], &keys[6]] {
         fs::remove_file(world.path(key).join("manifest.json")).unwrap();
     }
-    // A removal that had begun, and the snapshot was brought back.
+    // A removal that had started, and a user who restored the snapshot.
     let manifest = fs::read(world.path(&keys[3]).join("manifest.json")).unwrap();
     world.cut(&keys[3]).await;
     fs::write(world.path(&keys[3]).join("manifest.json"), manifest).unwrap();
-    // Somebody copies this one back at the moment.
+    // An upload of this snapshot is under way.
     let later = "2026-11-27T12:00:00Z";
     let until = later.parse::<Timestamp>().unwrap().as_second();
     fs::write(world.path(&keys[1]).join(format!(".stored-until-{until}.tmp")), "").unwrap();
@@ -206,7 +206,7 @@ async fn only_a_removal_that_has_begun_is_finished() {
     assert!(world.path(&keys[2]).join("snapshot.db.zst").exists(), "it was announced, and no removal has begun");
     assert!(world.path(&keys[6]).join("snapshot.db.zst").exists(), "it was not announced");
     assert_eq!(world.left(&keys[3]), ["manifest.json", "snapshot.db.zst"], "it is a snapshot again");
-    // What is finished is counted once: untouched are the three without a manifest, and the protected one.
+    // Each finished removal counts once. Untouched are the three without a manifest, and the protected snapshot.
     assert_eq!((report.removed, report.removed_bytes, report.untouched, report.kept), (1, 5, 4, 2));
 }
 
@@ -255,7 +255,7 @@ async fn whatever_lies_in_holds_holds() {
     }
 }
 
-/// A verification of the snapshot as it is, or of another one.
+/// Writes a failed verification for this manifest, or for another manifest.
 fn failure(world: &World, key: &str, manifest: &[u8]) {
     let folder = Folder::parse("key", key).unwrap();
     let at: Timestamp = "2026-11-25T11:00:00Z".parse().unwrap();
@@ -269,7 +269,7 @@ async fn a_failure_counts_by_what_its_proof_says() {
     let keys = world.save_hourly(5);
     let manifest = |key: &str| fs::read(world.path(key).join("manifest.json")).unwrap();
     world.prune(keeping(2), NOW).await;
-    // By its name alone, of another manifest, of another key.
+    // A file that only has the right name, a failure of another manifest, a failure of another key.
     world.put(&keys[4], "proofs/20261125T110000.000000Z-stored-failed.json", "{}");
     failure(&world, &keys[3], b"another");
     let pruned = world.prune(PruneRequest { dry_run: true, ..keeping(2) }, NOW).await;

@@ -1,6 +1,6 @@
-//! What a prune tells: a line for each folder, and the numbers for the operator.
+//! The report of a prune: a line for each folder, and the numbers for the operator.
 //!
-//! Decides the wording and the order only.
+//! This file decides the wording and the order only.
 
 use indicatif::HumanBytes;
 use jiff::{SignedDuration, Timestamp};
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::retention::Verdict;
 use crate::util::table::align_columns;
 
-/// What a run found out and did.
+/// Findings and actions of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pruned {
@@ -21,10 +21,10 @@ pub struct Pruned {
     pub report: PruneReport,
     /// Every folder of the lineage, the newest first.
     pub snapshots: Vec<Row>,
-    /// Why the run ended early.
+    /// Reason for which the run ended early.
     #[serde(skip)]
     pub failed: Option<Error>,
-    /// Whether nothing was to be written.
+    /// Whether the run was a dry run.
     pub dry_run: bool,
 }
 
@@ -34,11 +34,11 @@ pub struct Pruned {
 pub struct Row {
     /// The folder below the store's prefix.
     pub key: String,
-    /// When its save began.
+    /// Start of the save.
     pub taken_at: Timestamp,
     /// `keep`, `drop`, `removed` or `untouched`.
     pub verdict: &'static str,
-    /// Why.
+    /// Reason for the verdict.
     pub why: String,
     /// Stored bytes of a complete snapshot.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,7 +46,7 @@ pub struct Row {
 }
 
 impl Run {
-    /// What is told in the end.
+    /// Returns the final report.
     pub(super) fn told(self, earlier_lineages: Vec<String>, failed: Option<Error>) -> Pruned {
         let mut report = self.report(failed.as_ref());
         report.earlier_lineages = earlier_lineages;
@@ -115,7 +115,7 @@ impl Run {
         report
     }
 
-    /// What is dropped, or half removed, and not gone is locked, announced, or neither.
+    /// Counts a dropped or half-removed snapshot that still exists: locked, announced, or neither.
     fn count_dropped(&self, report: &mut PruneReport, found: &Found) {
         let key = &found.entry.key;
         if let Some(lasting) = self.seen.locked.get(key) {
@@ -138,7 +138,7 @@ fn bytes_of(found: &Found) -> u64 {
     found.snapshot.as_ref().map_or(0, |snapshot| snapshot.stored_bytes)
 }
 
-/// Adds one that is announced.
+/// Adds an announced snapshot.
 fn add(pile: &mut Option<Announced>, at: Timestamp, bytes: u64, not_before: Timestamp) {
     let pile = pile.get_or_insert_with(|| Announced { oldest: at, newest: at, not_before, ..Announced::default() });
     pile.count += 1;
@@ -149,7 +149,7 @@ fn add(pile: &mut Option<Announced>, at: Timestamp, bytes: u64, not_before: Time
 }
 
 impl Pruned {
-    /// For people: a line for each folder, and what it comes to.
+    /// Formats the result for a terminal: a line for each folder, then the totals.
     pub fn table(&self) -> String {
         let head = ["VERDICT", "TAKEN", "STORED", "WHY", "KEY"].map(str::to_owned);
         let rows = self.snapshots.iter().map(|row| {

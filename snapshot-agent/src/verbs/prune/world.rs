@@ -1,4 +1,4 @@
-//! A folder store under test: runs of a schedule to save, prunes to run, and requests that go wrong one at a time.
+//! A folder store under test: simulated saves, prunes, and requests that fail one at a time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -19,7 +19,7 @@ pub(super) const LINEAGE: &str = "shop/orders/1a2b3c4d";
 const STORE_ID: &str = "0a1b2c3d-0000";
 pub(super) const UID: &str = "1a2b3c4d-0000-4000-8000-000000000000";
 
-/// A store in a folder, and how often it was pruned.
+/// A store in a folder, and the number of its prunes.
 pub(super) struct World {
     mount: tempfile::TempDir,
     pub(super) store: Store,
@@ -37,7 +37,7 @@ impl World {
         self.mount.path().join(below)
     }
 
-    /// A run of the schedule at this time, with what else its manifest says: its key.
+    /// Writes the snapshot of a run at this time, with these changes to its manifest. Returns its key.
     pub(super) fn save(&self, time: &str, other: &Value) -> String {
         let at: Timestamp = time.parse().unwrap();
         let key = format!("{LINEAGE}/{}-11111111-aaaaaaaa", at.strftime("%Y%m%dT%H%M%SZ"));
@@ -51,14 +51,14 @@ impl World {
             },
         });
         let manifest = sample::but(sample::but(sample::manifest(&key), &own), other);
-        // As a save writes it, with its own sha256.
+        // As a save writes the manifest, with the sha256 of the rendered text.
         let rendered = Manifest::parse(manifest.to_string().as_bytes()).unwrap().render().unwrap();
         let folder = sample::put(self.mount.path(), &key, &manifest);
         fs::write(folder.join("manifest.json"), rendered).unwrap();
         key
     }
 
-    /// One run an hour of the first so many hours of 2026-11-21 and the days after: their keys.
+    /// Writes one snapshot per hour from 2026-11-21 on. Returns their keys.
     pub(super) fn save_hourly(&self, hours: i64) -> Vec<String> {
         let first: Timestamp = "2026-11-21T00:07:00Z".parse().unwrap();
         let times = (0..hours).map(|hour| first + SignedDuration::from_hours(hour));
@@ -86,20 +86,20 @@ impl World {
         pruned
     }
 
-    /// Every file of the lineage and its bytes.
+    /// Returns every file of the lineage with its bytes.
     pub(super) fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let mut files = BTreeMap::new();
         collect(&self.path(LINEAGE), LINEAGE, &mut files);
         files
     }
 
-    /// Files below a key.
+    /// Returns the files below a key.
     pub(super) fn left(&self, key: &str) -> Vec<String> {
         let files = self.files().into_keys();
         files.filter_map(|file| Some(file.strip_prefix(&format!("{key}/"))?.to_owned())).collect()
     }
 
-    /// A removal ends when the manifest is gone.
+    /// Starts a removal that ends after it has removed the manifest.
     pub(super) async fn cut(&self, key: &str) {
         let folder = Folder::parse("key", key).unwrap();
         let whose = Whose { cluster_uid: UID, schedule_uid: "s1" };
@@ -116,7 +116,7 @@ impl World {
         fs::write(path, content).unwrap();
     }
 
-    /// Makes all announcements as old as that by the clock of the volume.
+    /// Sets the age of all announcements, by the clock of the volume.
     pub(super) fn age_records(&self, age: Duration) {
         for record in fs::read_dir(self.path(LINEAGE).join("prunes")).unwrap() {
             let file = fs::File::options().write(true).open(record.unwrap().path()).unwrap();
@@ -147,7 +147,7 @@ pub(super) async fn prune_on(shelf: &impl Shelf, mut run: Run) -> Pruned {
     run.told(vec![], failed)
 }
 
-/// The last so many, and announcements need no age.
+/// A policy that keeps this many snapshots. Announcements need no age.
 pub(super) fn keeping(last: u32) -> PruneRequest {
     PruneRequest {
         cluster_uid: UID.to_owned(),
@@ -158,22 +158,22 @@ pub(super) fn keeping(last: u32) -> PruneRequest {
     }
 }
 
-/// Where one request goes wrong.
+/// Failure of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It is not carried out.
+    /// The request is not carried out.
     Failed,
-    /// It is carried out, and its answer is lost.
+    /// The request is carried out, and its answer is lost.
     Lost,
     /// The store refuses.
     Denied,
-    /// The run ends before it.
+    /// The run ends before the request.
     DiesBefore,
-    /// The run ends after it.
+    /// The run ends after the request.
     DiesAfter,
 }
 
-/// A real store whose requests are counted, and one of which goes wrong.
+/// A real store that counts its requests and fails one of them.
 pub(super) struct Watched<'a> {
     store: &'a Store,
     fault: Option<(usize, Fault)>,
@@ -181,11 +181,11 @@ pub(super) struct Watched<'a> {
     dead: Cell<bool>,
     /// Keys of objects that the store locks.
     pub(super) locks: HashMap<String, Lasting>,
-    /// How the names of objects begin that nobody may remove.
+    /// Prefixes of the objects that the store refuses to remove.
     pub(super) denied: Vec<String>,
-    /// Whether nothing more can be written.
+    /// Whether the store refuses every write.
     pub(super) full: bool,
-    /// Every object that was asked to be removed.
+    /// Every object of a removal request.
     pub(super) removals: RefCell<Vec<String>>,
 }
 

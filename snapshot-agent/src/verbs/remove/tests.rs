@@ -1,4 +1,4 @@
-//! What the removal of one snapshot refuses, and how it goes on after a crash.
+//! Refusals of a removal, and its continuation after a crash.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ struct World {
 }
 
 impl World {
-    /// A proven snapshot, beside another proven one.
+    /// A proven snapshot, beside another proven snapshot.
     fn new() -> Self {
         let mount = tempfile::tempdir().unwrap();
         let url = format!("file://{}", mount.path().display());
@@ -41,7 +41,7 @@ impl World {
         self.mount.path().join(below)
     }
 
-    /// Stores a snapshot: the sha256 of its manifest.
+    /// Stores a snapshot. Returns the sha256 of its manifest.
     fn put(&self, key: &str, other: &Value) -> String {
         let folder = sample::put(self.mount.path(), key, &sample::but(sample::manifest(key), other));
         hex::encode(Sha256::digest(fs::read(folder.join("manifest.json")).unwrap()))
@@ -118,7 +118,7 @@ async fn a_removal_that_was_cut_is_finished_by_its_record_alone() {
     begun::keep(&store, &Target::of(folder, named, None).unwrap()).await.unwrap();
     let other = world.reason(|request| request.manifest_sha256 = "00".repeat(32)).await;
     assert_eq!(other.as_deref(), Some("NotTheSnapshot"));
-    // Somebody copies it back at the moment.
+    // An upload of this snapshot is under way.
     let mark = world.path(KEY).join(format!(".stored-until-{}.tmp", clock::now().as_second() + 60));
     fs::write(&mark, "").unwrap();
     let busy = run(world.request.clone()).await.unwrap_err();
@@ -154,7 +154,7 @@ async fn a_snapshot_that_is_about_to_go_does_not_count_as_another() {
     }
 }
 
-/// Each writes before it looks, so one at least sees the other.
+/// Each run writes before it reads, so at least one sees the other.
 #[tokio::test]
 async fn two_at_once_leave_one() {
     let world = World::new();

@@ -1,11 +1,12 @@
-//! What a save and a restore have done, for people at a terminal: a few lines, and what can be done next.
+//! Formats the result of a save and of a restore for a terminal: a few lines, and the next step.
 //!
-//! Decides words alone. Everything in them is in the report, which holds no secret; programs ask for that with `--json`.
+//! This file decides the wording only. All facts come from the report, which holds no secret; programs read the report with
+//! `--json`.
 
 use crate::contract::{CameAlong, DATA_DIR, RestoreRequest, RestoredReport, SavedReport};
 use crate::verbs::common::{bytes, lines, proven, revision, seconds};
 
-/// What was saved, where, and how far it is proven.
+/// Formats a save: the snapshot, its place and its level of proof.
 pub fn of_saved(saved: &SavedReport, by_hand: bool) -> String {
     let version = &saved.etcd_version;
     let cluster = &saved.cluster_id;
@@ -24,7 +25,7 @@ pub fn of_saved(saved: &SavedReport, by_hand: bool) -> String {
     }
     rows.extend(saved.lock.iter().map(|lock| ("locked", format!("until {}", lock.until))));
     rows.push(("took", seconds(saved.millis)));
-    // The store is where the key begins.
+    // The store's URL ends where the key begins.
     if let Some((store, _)) = saved.uri.split_once(&format!("/{}/", saved.key)).filter(|_| by_hand) {
         let verify = format!("holdfast agent verify --store {store} --key {}", saved.key);
         rows.push(("next", format!("{verify} (with the store flags of this save)")));
@@ -32,7 +33,7 @@ pub fn of_saved(saved: &SavedReport, by_hand: bool) -> String {
     lines(&rows)
 }
 
-/// What was restored, to where, and what starts on it.
+/// Formats a restore: the snapshot, the data directory and the command that starts etcd on it.
 pub fn of_restored(restored: &RestoredReport, request: &RestoreRequest) -> String {
     let data = request.volume.join(DATA_DIR).display().to_string();
     let mut rows = vec![
@@ -59,7 +60,7 @@ pub fn of_restored(restored: &RestoredReport, request: &RestoreRequest) -> Strin
         ("engine", format!("{}{}", engine.as_str(), why.unwrap_or_default()))
     }));
     rows.push(("took", seconds(restored.millis)));
-    // In a Pod the operator sees to the rest.
+    // In a Pod the operator starts etcd.
     if request.annotations.is_none() {
         rows.push(("next", format!("etcd --name {} --data-dir {data}", request.identity.member_name)));
     }

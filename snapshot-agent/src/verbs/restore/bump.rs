@@ -1,21 +1,19 @@
-//! How far the revision moves on (I10).
+//! Computes how far the revision rises (I10).
 //!
-//! It decides what etcdutl is asked for, so that the revision moves on by as much as is asked of us, wherever etcdutl
-//! counts from; and it refuses what etcd could not count on from: a revision has 63 bits, and beyond them it would be
-//! negative.
+//! This file decides the value for etcdutl, so that the revision rises by the requested value, wherever etcdutl counts from. It
+//! refuses a revision that etcd cannot continue from: revisions have 63 bits, and beyond them the revision would be negative.
 
 use crate::error::{Error, Result};
 use crate::graft::{self, Reached};
 use crate::scan::{Proven, ReadAt};
 
-/// A restored database begins at this at the latest: as much is left for what is written to it. At a million revisions
-/// a second nobody comes as far in a hundred thousand years, so a database that says so was not written by etcd.
+/// Highest first revision of a restored database; the rest of the range is for later writes. At a million revisions a second
+/// etcd would need a hundred thousand years to get there, so a higher revision was not written by etcd.
 const MOST: u64 = 1 << 62;
 
-/// How far etcdutl is to move the revision on. `found`: what was proven of the database; without it what counts is read
-/// from the file.
+/// Returns the bump for etcdutl. `found`: the proof of the database; without it, the needed values are read from the file.
 pub(super) fn for_etcdutl(asked: u64, found: Option<&Proven>, file: impl ReadAt, db_bytes: u64) -> Result<u64> {
-    // It stays where it is, wherever that is.
+    // The revision stays.
     if asked == 0 {
         return Ok(0);
     }
@@ -31,8 +29,8 @@ pub(super) fn for_etcdutl(asked: u64, found: Option<&Proven>, file: impl ReadAt,
     moved_on(asked, reached)
 }
 
-/// etcdutl counts from the last record (etcdutl/snapshot/v3_snapshot.go: unsafeGetLatestRevision), and a member begins
-/// at the compaction where that is later (server/storage/mvcc/kvstore.go: restore).
+/// Computes the bump. etcdutl counts from the last record (etcdutl/snapshot/v3_snapshot.go: unsafeGetLatestRevision), and a
+/// member starts at the compaction if that is later (server/storage/mvcc/kvstore.go: restore).
 fn moved_on(asked: u64, Reached { last_record, compact_revision }: Reached) -> Result<u64> {
     let [counted_from, compacted] = [last_record, compact_revision].map(Option::unwrap_or_default);
     let revision = counted_from.max(compacted);
@@ -57,7 +55,7 @@ mod tests {
     use super::*;
     use crate::contract::ExitClass;
 
-    /// Old etcds lose a tombstone when they compact at it, and count on from the compaction all the same.
+    /// Old etcd versions lose a tombstone when they compact at it, and still continue from the compaction.
     #[test]
     fn the_revision_moves_on_by_what_is_asked_for_wherever_etcdutl_counts_from() {
         for (last_record, compact_revision, moved) in [
@@ -66,7 +64,7 @@ mod tests {
             (Some(50), Some(50), 1000),
             (Some(10), Some(2_000_000), 1000 + 1_999_990),
             (None, Some(2_000_000), 1000 + 2_000_000),
-            // A database that nothing was ever written to begins at 1.
+            // A database without writes starts at revision 1.
             (None, None, 1000),
         ] {
             let found = Proven { last_record, compact_revision, ..Proven::of_nothing() };

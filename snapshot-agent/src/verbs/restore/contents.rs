@@ -1,7 +1,7 @@
-//! What is in a snapshot beside its keys.
+//! Judges the snapshot's data other than keys: users, members and alarms.
 //!
-//! It decides that users whom nobody could log in as are refused before anything startable is there: by the bytes, whatever
-//! a manifest says.
+//! This file decides when authentication refuses a restore, before a startable directory exists. The bytes decide, not the
+//! manifest.
 
 use std::fs::File;
 
@@ -15,8 +15,7 @@ use crate::scan::{MOST_NAMED, Proven};
 use crate::util::table::printable;
 use crate::verbs::common::describe_alarm;
 
-/// Refuses users that nobody could log in as: a cluster that asks for credentials that its operator does not have can be
-/// neither grown nor mended.
+/// Refuses authentication when the operator has no credentials: the operator could neither grow nor repair such a cluster.
 pub(super) fn check_auth(request: &RestoreRequest, CameAlong { users, auth_enabled, .. }: &CameAlong) -> Result<()> {
     if request.refuse_auth && *auth_enabled { Err(refused(&format!(" ({users} users)"))) } else { Ok(()) }
 }
@@ -28,7 +27,7 @@ fn refused(users: &str) -> Error {
     ))
 }
 
-/// What came along, with the names that no manifest has.
+/// Returns the restored contents beside the keys, with the names that no manifest records.
 fn named(proven: &Proven) -> CameAlong {
     let learners = proven.members.iter().filter(|member| member.learner);
     CameAlong {
@@ -39,8 +38,8 @@ fn named(proven: &Proven) -> CameAlong {
     }
 }
 
-/// What a scan has found, if it is admitted. `None`: it held more records than there is memory for; whether anybody has
-/// to log in is asked of the file then.
+/// Records the scan's facts, unless authentication refuses the restore. `None`: the records did not fit the memory budget; the
+/// file then shows whether authentication is enabled.
 pub(super) fn record(
     run: &RestoreRun<'_>,
     restored: &mut Restored,

@@ -1,8 +1,8 @@
-//! A snapshot file without a manifest (etcdctl's, another operator's), by its key: nothing is known of it beforehand.
+//! Restores a snapshot file without a manifest (from etcdctl or another operator), given by its key.
 //!
-//! It decides what such a file has to prove before etcdutl sees it: etcd's sha256 at its end, unless a person has allowed
-//! that it has none, and always the structure of the database, which etcdutl does not look at. Its first bytes decide whether
-//! it is unpacked first, whatever its name says; where that is not done here, the error names the command.
+//! This file decides the proof that such a file needs before etcdutl reads it: etcd's sha256 at its end, unless a user allows a
+//! file without it, and always the structure of the database, which etcdutl does not check. The first bytes, not the name,
+//! decide whether the agent unpacks the file; for other formats the error names the command.
 
 use std::fs::{self, File};
 use std::io;
@@ -33,14 +33,14 @@ use crate::util::memory::file_budget;
 use crate::util::progress::Progress;
 use crate::verbs::common::unsound;
 
-/// A volume has grown when it has so much more room; a few blocks more or less are the file system's.
+/// Free space counts as grown from this difference on; the file system causes smaller changes.
 const NO_LESS: u64 = 1 << 20;
 
-/// A file that was looked at and not read yet.
+/// A file whose metadata is known and whose data is not read yet.
 pub(super) struct FileSnapshot {
     key: Key,
     stat: Stat,
-    /// Of the database, when it is known: its bytes, and whether etcd's sha256 is at its end.
+    /// Size of the database and whether etcd's sha256 follows it, once known.
     database: OnceLock<(u64, bool)>,
 }
 
@@ -53,7 +53,7 @@ impl FileSnapshot {
         &self.stat
     }
 
-    /// Before it is read, of a packed file: at least.
+    /// Returns the database's size. For a packed file that is not read yet: a lower bound.
     pub(super) fn db_bytes(&self) -> u64 {
         self.facts().0
     }
@@ -66,7 +66,7 @@ impl FileSnapshot {
         self.database.get().copied().unwrap_or_else(|| database_of(self.stat.bytes))
     }
 
-    /// Notes how long the database is, or says why it cannot be taken.
+    /// Records the database's size, or returns the reason for a refusal.
     fn note(&self, uri: &str, bytes: u64, request: &RestoreRequest) -> Result<()> {
         let (_, trailer) = *self.database.get_or_init(|| database_of(bytes));
         if !trailer && !request.allow_unverified {
@@ -82,7 +82,7 @@ impl FileSnapshot {
         Ok(())
     }
 
-    /// Brings the database to this file; what it is hashed to.
+    /// Writes the database to this file, and returns the file's hash.
     async fn fetch(&self, run: &RestoreRun<'_>, (path, file): (&Path, File)) -> Result<(Hasher, File)> {
         let RestoreRun { request, store, .. } = run;
         let uri = store.uri(&self.key);
@@ -93,7 +93,7 @@ impl FileSnapshot {
         let head = first.clone().unwrap_or_default();
         refuse_archive(&uri, &head)?;
         let stream = stream::iter(first.map(Ok)).chain(stream).boxed();
-        // Nothing is durable yet: etcdutl reads the file from memory, and a graft syncs it before anything leads to it.
+        // No sync here: etcdutl reads the file from memory, and a graft syncs the file before a page refers to it.
         let Some(packed) = Packed::of(&head) else {
             self.note(&uri, self.stat.bytes, request)?;
             return self.write(&uri, stream, (file, &progress), stall).await;
@@ -128,9 +128,9 @@ impl FileSnapshot {
                 return Err(error);
             }
         };
-        // Its space is needed now.
+        // Frees its space.
         drop(again);
-        // What is refused from here on is refused for what came out.
+        // From here on a refusal concerns the unpacked bytes.
         run.found.whole.get_or_init(|| ());
         refuse_packed_archive(&uri, &file)?;
         let bytes = file.metadata().map_err(trouble("looking at the snapshot's file"))?.len();
@@ -141,8 +141,8 @@ impl FileSnapshot {
         hashing.await.map_err(|error| task_error(&error))?.map_err(trouble("reading the snapshot's file"))
     }
 
-    /// How much may come out of it: what etcd's quota takes, and what this much room, the packed file's own with it, is enough
-    /// for.
+    /// Returns the maximum size of the unpacked file: the limit of etcd's quota, and the limit of this space, which also holds
+    /// the packed file.
     fn limit(&self, run: &RestoreRun<'_>, uri: &str, room: u64) -> Limit {
         let RestoreRun { request, .. } = run;
         let fits = largest(request.engine, room).min(room.saturating_sub(self.stat.bytes));
@@ -162,7 +162,7 @@ impl FileSnapshot {
         Limit { bytes: fits, beyond }
     }
 
-    /// Writes the stored bytes as they are.
+    /// Writes the stored bytes unchanged.
     async fn write(
         &self,
         uri: &str,
@@ -182,7 +182,7 @@ impl FileSnapshot {
         Ok((hasher, file))
     }
 
-    /// Downloads it, proves what can be proven, and says how far etcdutl is to move the revision on.
+    /// Downloads and proves the file, and returns the bump for etcdutl.
     pub(super) async fn download(&self, run: &RestoreRun<'_>, (path, file): (&Path, File)) -> Result<(Restored, u64)> {
         let RestoreRun { request, store, etcdutl, found: looked, .. } = run;
         let uri = store.uri(&self.key);
@@ -221,7 +221,7 @@ impl FileSnapshot {
                 return Err(self.confirm(run, file, error).await);
             }
         };
-        // A member's own file may be longer than what is in use of it.
+        // A member's own file may be longer than its used part.
         quota::check(request, used)?;
         etcdutl.version().takes_database(&found)?;
         let mut restored = Restored {
@@ -229,7 +229,7 @@ impl FileSnapshot {
             uri,
             db_bytes,
             sha256,
-            // Nobody has written down when it was taken, from which cluster, and who stood behind it.
+            // The file does not record its time, its cluster or its quorum.
             taken_at: String::new(),
             from_cluster: String::new(),
             without_quorum: false,
@@ -243,8 +243,8 @@ impl FileSnapshot {
         Ok((restored, bump))
     }
 
-    /// The error of what is in the file, if a second reading gives the same bytes. Of a packed file, whose own bytes are not
-    /// kept, two more readings are compared.
+    /// Returns the error about the file's content, if a second download gives the same bytes. The bytes of a packed file are
+    /// not kept, so two more downloads are compared.
     async fn confirm(&self, run: &RestoreRun<'_>, file: File, error: Error) -> Error {
         let stall = Duration::from_secs(run.request.stall_seconds.into());
         let first = match digest_of(file).await {
@@ -254,7 +254,7 @@ impl FileSnapshot {
         second_look::of_data(run.store, &self.key, (first, None), error, stall).await
     }
 
-    /// Reads the whole tree; gives its bytes up to the high-water mark too.
+    /// Reads the whole tree. Also returns its bytes up to the high-water mark.
     async fn prove(&self, path: &Path, uri: &str) -> Result<(Proven, u64)> {
         let (path, uri, db_bytes) = (path.to_owned(), uri.to_owned(), self.db_bytes());
         let prove = move || {
@@ -267,7 +267,7 @@ impl FileSnapshot {
     }
 }
 
-/// A file beside this one that goes with its handle.
+/// Opens a file beside this path without a name, which vanishes with its handle.
 fn nameless(beside: &Path) -> Result<File> {
     let path = beside.with_extension("packed");
     let made = fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
@@ -276,7 +276,7 @@ fn nameless(beside: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// What a file is hashed to, from its beginning.
+/// Hashes a file from its start.
 fn hashed(file: &File) -> io::Result<Hasher> {
     let (mut hasher, mut piece, mut at) = (Hasher::default(), vec![0; 1 << 20], 0_u64);
     loop {

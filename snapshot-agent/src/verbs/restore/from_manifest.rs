@@ -1,8 +1,8 @@
-//! A snapshot with a manifest: looked at, brought to a file of the volume, and proven on the way.
+//! Restores a snapshot with a manifest: downloads it to a file of the volume and proves it meanwhile.
 //!
-//! It decides what has to agree before anything of it is used: the stored bytes with the manifest, and what is in the
-//! database with what was in it when it was saved. The page scan runs beside the download; what it had too little
-//! memory for is compared by reading the file again, and what cannot be compared even then is told.
+//! This file decides which facts must match before the data is used: the stored bytes with the manifest, and the database's
+//! contents with those at the time of the save. The page scan runs beside the download. Facts that exceeded its memory budget
+//! are compared by reading the file again; the report names the facts that remain uncompared.
 
 #[cfg(test)]
 mod tests;
@@ -34,46 +34,46 @@ use crate::util::memory::file_budget;
 use crate::util::writeback::Writeback;
 use crate::verbs::common::unsound;
 
-/// Pieces waiting to be written.
+/// Pieces waiting for the disk.
 const PIECES: usize = 4;
 
-/// What is being done, for an error.
+/// The current step, for errors.
 pub(super) const WRITING: &str = "writing the snapshot";
 
-/// What becomes of the file.
+/// End of the written file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
-    /// etcd's sha256 stays at its end: etcdutl reads it once, from memory as a rule, and then it goes. It need not be
-    /// durable.
+    /// Keeps etcd's sha256 at the end. etcdutl reads the file once, usually from memory, and the agent then removes it, so it
+    /// need not be durable.
     Hashed,
-    /// It is cut off: this is the database. The disk is kept busy meanwhile, etcdutl and the last sync would wait for all
-    /// of it otherwise.
+    /// Cuts the sha256 off: the file is the database. The agent writes back meanwhile, because etcdutl and the last sync would
+    /// otherwise wait for the whole file.
     Bare,
 }
 
 /// A snapshot in its file.
 pub(super) struct Placed {
     pub(super) restored: Restored,
-    /// How far etcdutl is to move the revision on.
+    /// The bump for etcdutl.
     pub(super) bump: u64,
     pub(super) file: Arc<File>,
-    /// What still takes it to the disk, where it has to get there.
+    /// Writes the file to the disk, if the file must be durable.
     pub(super) writeback: Option<Writeback<Arc<File>>>,
 }
 
-/// The snapshot to restore, looked at and not read yet.
+/// The snapshot to restore. Its data is not read yet.
 pub(super) struct ManifestSnapshot {
     stored: Stored,
-    /// The key in the manifest, where it is not that of the folder.
+    /// The key in the manifest, if it differs from the folder's.
     moved_from: Option<String>,
-    /// What it is decrypted with, when it is encrypted.
+    /// Identities that decrypt the data, if it is encrypted.
     identities: Option<Identities>,
-    /// Memory for reading the file again: all that a scan may take, whatever the database's size.
+    /// Memory for reading the file again: the maximum for a scan, for any size of the database.
     again: usize,
 }
 
 impl ManifestSnapshot {
-    /// Reads the manifest and checks everything that can be checked without the data.
+    /// Reads the manifest and checks every fact that needs no data.
     pub(super) async fn open(store: &Store, folder: &Folder, request: &RestoreRequest) -> Result<Self> {
         let (manifest, json) = stored::manifest_of(store, folder).await?;
         if let Some(expected) = &request.expect_sha256
@@ -86,7 +86,7 @@ impl ManifestSnapshot {
             return Err(second_look::of_manifest(store, folder, &json, error).await);
         }
         let moved_from = (manifest.key != folder.as_str()).then(|| manifest.key.clone());
-        // A person may have moved the folder, and says so: by the sha256, or by taking any.
+        // A user may have moved the folder, and confirms that with the sha256 or with allowUnverified.
         if let Some(key) = &moved_from
             && request.expect_sha256.is_none()
             && !request.allow_unverified
@@ -117,7 +117,7 @@ impl ManifestSnapshot {
         self.stored.manifest.db_bytes
     }
 
-    /// Downloads it into a file, and compares all that its manifest says (I8): of the bytes, and of what is in them.
+    /// Downloads the snapshot into a file, and compares the bytes and their contents with the manifest (I8).
     pub(super) async fn download(&self, run: &RestoreRun<'_>, file: File, ends: Ends) -> Result<Placed> {
         match self.download_once(run, file, ends).await {
             Err(error) => {
@@ -136,7 +136,7 @@ impl ManifestSnapshot {
         let placing = self.stored.unpack(store, self.identities.clone(), placing, stall).await?;
         looked.whole.get_or_init(|| ());
         let Placing { to_place, written, failed } = placing;
-        // There is no more. What is not yet in its place goes there now, and nobody watches how long that takes.
+        // The stream has ended. Without a limit on time, the queued pieces are now written.
         drop(to_place);
         let written = written.await.map_err(|error| task_error(&error))?;
         let Written { scanned, writeback } = written.ok_or_else(|| trouble(WRITING)(why(&failed)))?;
@@ -160,7 +160,7 @@ impl ManifestSnapshot {
             not_compared,
             other: serde_json::Map::new(),
         };
-        // By the bytes, whatever the manifest says.
+        // The bytes decide, not the manifest.
         contents::record(run, &mut restored, proven.as_ref(), &file)?;
         let bump = bump::for_etcdutl(request.revision_bump, proven.as_ref(), &*file, manifest.db_bytes);
         let bump = match bump.map_err(|error| error.context(&restored.uri)) {
@@ -170,7 +170,7 @@ impl ManifestSnapshot {
         Ok(Placed { restored, bump, file, writeback })
     }
 
-    /// What was not compared, with the key where the folder has another one.
+    /// Adds the key to the list of uncompared facts, if the folder has another key.
     fn with_the_move(&self, not_compared: Option<String>) -> Option<String> {
         let Some(key) = &self.moved_from else { return not_compared };
         let moved = format!("key: the manifest is that of {key}");
@@ -178,8 +178,8 @@ impl ManifestSnapshot {
         Some(both.chars().take(MAX_REASON).collect())
     }
 
-    /// Whether what is in the database is what its manifest says. Its sha256 has been compared. Gives what was not
-    /// compared too, and why.
+    /// Compares the database's contents with the manifest, after the sha256. Also returns the facts that were not compared,
+    /// with the reason.
     async fn prove(
         &self,
         store: &Store,
@@ -209,15 +209,15 @@ impl ManifestSnapshot {
         }
     }
 
-    /// Whether something is recorded that a scan did not come to.
+    /// Whether the manifest records a fact that the scan did not compute.
     fn records_more_than(&self, found: &Proven) -> bool {
         self.stored.manifest.contents.as_ref().is_some_and(|recorded| {
             recorded.hash_kv.is_some() && found.hash_kv.is_err() || recorded.keys.is_some() && found.keys.is_none()
         })
     }
 
-    /// Whether what was found is what is recorded; gives what was not compared, and why. `hash_kv`: what was worked out
-    /// where there was too little memory to come to it with the rest.
+    /// Compares the scan with the manifest, and returns the facts that were not compared, with the reason. `hash_kv`: HashKV
+    /// from the second method, if the scan had too little memory for it.
     fn agrees(&self, store: &Store, found: Option<&Proven>, hash_kv: Option<HashKv>) -> Result<Option<String>> {
         let stored = &self.stored;
         let recorded = stored.manifest.contents.as_ref();
@@ -229,7 +229,7 @@ impl ManifestSnapshot {
             stored.agrees(store, &[("HashKV", found.hash.to_string(), recorded.to_string())])?;
         }
         let not_compared = match found {
-            // The bytes are those that were saved, and that is what is known.
+            // The sha256 matched: the bytes are the saved bytes, and no more is known.
             None => {
                 let what = if by_itself.is_some() { "structure" } else { "structure and HashKV" };
                 Some((what, "the pages did not fit the memory budget".to_owned()))
@@ -246,7 +246,7 @@ impl ManifestSnapshot {
         }))
     }
 
-    /// The file as it has to be, for whoever finds it broken.
+    /// Describes the expected file, for an error about a damaged file.
     fn on_disk(&self, file: &Arc<File>, request: &RestoreRequest) -> OnDisk {
         let Manifest { db_bytes, sha256, .. } = &self.stored.manifest;
         let (file, sha256, disk) = (Arc::clone(file), sha256.clone(), disk_of(request));
@@ -254,9 +254,8 @@ impl ManifestSnapshot {
     }
 }
 
-/// Reads the file any part at a time: pages that are in no tree take no memory then. HashKV is worked out a second way
-/// where the first has no room, at this revision and compact revision: it takes memory for each key, and not for each
-/// record.
+/// Reads the file with random access: pages outside the trees then take no memory. If HashKV does not fit the memory budget, a
+/// second method computes it at this revision and compact revision; its memory grows with the keys, not with the records.
 fn read_again(
     file: &File,
     db_bytes: u64,
@@ -272,7 +271,7 @@ fn read_again(
     Ok((proven, hash_kv))
 }
 
-/// `None`: there was too little memory for it.
+/// Converts an exceeded memory budget into `None`.
 fn fits<T>(read: std::result::Result<T, ScanError>) -> std::result::Result<Option<T>, ScanError> {
     match read {
         Ok(read) => Ok(Some(read)),
@@ -281,7 +280,7 @@ fn fits<T>(read: std::result::Result<T, ScanError>) -> std::result::Result<Optio
     }
 }
 
-/// The identities that the mounted Secrets hold.
+/// Reads the identities from the mounted Secrets.
 fn identities(encryption: &Encryption, request: &RestoreRequest) -> Result<Identities> {
     let none = if request.age_identity_dirs.is_empty() {
         "no identity is given"
@@ -293,15 +292,15 @@ fn identities(encryption: &Encryption, request: &RestoreRequest) -> Result<Ident
     stored::fitting(encryption, Identities::read(&request.age_identity_dirs)?, none, remedy)
 }
 
-/// Takes a snapshot to its place, while its pages are looked at and the disk writes; whoever gives it hashes meanwhile.
+/// Writes a snapshot to its file while its pages are scanned and the disk syncs; the sender hashes meanwhile.
 struct Placing {
     to_place: mpsc::Sender<Bytes>,
-    /// `None`: it has failed.
+    /// `None`: writing failed.
     written: JoinHandle<Option<Written>>,
     failed: Arc<Mutex<Option<io::Error>>>,
 }
 
-/// All of it is in its file, and some of it perhaps not yet on the disk.
+/// The whole snapshot is in its file, possibly not yet on the disk.
 struct Written {
     scanned: std::result::Result<Proven, ScanError>,
     writeback: Option<Writeback<Arc<File>>>,
@@ -314,7 +313,7 @@ impl Placing {
         let (writing, failing) = (Arc::clone(file), Arc::clone(&failed));
         let written = spawn_blocking(move || match write(&writing, db_bytes, ends, options, &mut pieces) {
             Ok(written) => Some(written),
-            // Before the channel ends, which is what whoever gives it sees first.
+            // Before the channel closes, because the sender sees the closed channel first.
             Err(error) => {
                 failing.lock().unwrap_or_else(PoisonError::into_inner).replace(error);
                 None
@@ -330,13 +329,13 @@ impl Sink for Placing {
     }
 }
 
-/// Why nothing more was written.
+/// Returns the reason for which writing stopped.
 fn why(failed: &Mutex<Option<io::Error>>) -> io::Error {
     let error = failed.lock().unwrap_or_else(PoisonError::into_inner).take();
     error.unwrap_or_else(|| io::ErrorKind::BrokenPipe.into())
 }
 
-/// Writes and scans until there is no more.
+/// Writes and scans until the channel closes.
 fn write(
     file: &Arc<File>,
     db_bytes: u64,

@@ -1,8 +1,8 @@
-//! The way that writes once: the snapshot goes straight to its place in the data directory, and is grafted there.
+//! The engine that writes once: downloads the snapshot directly into the data directory and grafts it there.
 //!
-//! It decides what has to agree before anything of it is used, and which failures are the graft's own: then etcdutl does
-//! it all. Bytes that are not what was saved are never one of those, nor is a store or a volume in trouble; what becomes of
-//! the small database always is, for it says nothing of the large one. What is grafted, `graft.rs` of the crate knows.
+//! This file decides which checks come before the data is used, and which failures are the graft's own, where etcdutl takes
+//! over. Damaged bytes and errors of the store or the volume are never the graft's own. A failure on the small database always
+//! is, because the small database proves nothing about the large one. The crate's `graft.rs` decides which pages are written.
 
 use std::fs::File;
 use std::io;
@@ -20,14 +20,14 @@ use crate::error::{Error, task_error};
 use crate::etcd::volume_identity::Restored;
 use crate::graft::{Stock, Unfit};
 
-/// Pages that are added, and the small database twice: more than that is in no bucket that is carried over.
+/// Bound for the added pages and two copies of the small database: the buckets that the graft carries over hold less.
 pub(super) const ADDED: u64 = 16 << 20;
 
-/// Why there is no grafted data directory.
+/// Reason for which no grafted data directory exists.
 pub(super) enum Failed {
-    /// For a reason of the graft's own.
+    /// A failure of the graft itself.
     Unfit(Unfit),
-    /// As any restore fails.
+    /// A failure of any restore.
     Run(Error),
 }
 
@@ -65,13 +65,13 @@ async fn rebuild_in(run: &RestoreRun<'_>, staging: &Staging) -> Result<Restored,
         Source::File(chosen) => {
             let clone = file.try_clone().map_err(trouble("opening the database's file"))?;
             let (restored, bump) = chosen.download(run, (&path, clone)).await?;
-            // Without etcd's sha256 at its end.
+            // Cuts off etcd's sha256.
             file.set_len(chosen.db_bytes()).map_err(trouble(WRITING))?;
             (restored, bump, Arc::new(file), None)
         }
     };
     let stock = restore_small(run, staging, Arc::clone(&file), bump).await;
-    // Whatever came of it: until then the file keeps its space, and etcdutl's way would miss it.
+    // After a failure too: until the write-back ends the file keeps its space, which the restore with etcdutl needs.
     if let Some(writeback) = writeback {
         off_thread(move || Ok(writeback.end().map_err(trouble("syncing the database"))?)).await?;
     }
@@ -79,30 +79,29 @@ async fn rebuild_in(run: &RestoreRun<'_>, staging: &Staging) -> Result<Restored,
     let scion = staging.small_database();
     off_thread(move || apply(&file, &stock, &scion)).await?;
     staging.adopt().map_err(|error| match error.class() {
-        // etcdutl has not left what belongs beside a database.
+        // etcdutl did not write the files that belong beside a database.
         ExitClass::NotFound => Failed::Unfit(Unfit::new(error.message())),
         _ => Failed::Run(error),
     })?;
     Ok(restored)
 }
 
-/// Has etcdutl restore a small database that stands for the large one.
+/// Restores with etcdutl a small database that stands for the large one.
 async fn restore_small(run: &RestoreRun<'_>, staging: &Staging, large: Arc<File>, bump: u64) -> Result<Stock, Failed> {
     let RestoreRun { source, etcdutl, initial, .. } = run;
     let db_bytes = source.db_bytes();
     let stock = off_thread(move || Ok(Stock::read(&*large, db_bytes)?)).await?;
     let small = staging.small(&stock.small()?)?;
-    // The time of a large one: its syncs wait for what is still on the way to a slow disk.
+    // With the timeout of a large database: etcdutl's syncs wait for pages that are still on the way to a slow disk.
     let made = etcdutl.restore(&small, &staging.small_data(), initial, db_bytes, bump, true).await;
     made.map_err(small_failed)?;
     Ok(stock)
 }
 
-/// The small database is of our own making: whatever etcdutl says of it, and however long it takes, nothing is known of the
-/// large one by that.
+/// Classifies an error of etcdutl. The agent made the small database, so the error proves nothing about the large one.
 fn small_failed(error: Error) -> Failed {
     match error.class() {
-        // That would be no better: there is no room for less, or this etcdutl does not know what both are asked with.
+        // The restore with etcdutl would fail as well: it needs even more space, or the same unknown flags.
         ExitClass::Full | ExitClass::Config => Failed::Run(error),
         _ => Failed::Unfit(Unfit::new(error.message())),
     }
@@ -122,7 +121,7 @@ fn apply(file: &File, stock: &Stock, scion: &Path) -> Result<(), Failed> {
         for page in &grafted.pages {
             file.write_all_at(&page.bytes, grafted.offset(page))?;
         }
-        // Before anything leads to them.
+        // Before a page refers to them.
         file.sync_data()?;
         for page in &grafted.metas {
             file.write_all_at(&page.bytes, grafted.offset(page))?;

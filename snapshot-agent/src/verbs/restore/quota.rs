@@ -1,34 +1,34 @@
-//! Whether etcd would take a write into what is restored.
+//! Checks whether etcd would accept writes after the restore.
 //!
-//! It decides which size counts: that of the file which etcd will open, up to bbolt's high-water mark. etcd compares
-//! nothing else with its quota, however many of these pages are free (etcd: `BackendQuota.Available`, `backend.Size`). A
-//! snapshot ends at that mark (bbolt: `Tx.WriteTo`), etcdutl copies it page by page, a graft adds to it, and only a
-//! defragmentation takes it back. So what is restored is never smaller, and this is known before anything is made of it.
+//! This file decides which size counts: the size of the file that etcd opens, up to bbolt's high-water mark. etcd compares only
+//! this size with its quota, however many of the pages are free (etcd: `BackendQuota.Available`, `backend.Size`). A snapshot
+//! ends at that mark (bbolt: `Tx.WriteTo`), etcdutl copies page by page, a graft adds pages, and only a defragmentation lowers
+//! the mark. So the restored file is never smaller, and the check can come before the restore.
 
 use crate::contract::RestoreRequest;
 use crate::error::{Error, Result};
 
-/// Refuses a database whose first write would be refused. `used`: its bytes up to the high-water mark.
+/// Refuses a database whose first write etcd would refuse. `used`: its bytes up to the high-water mark.
 pub(super) fn check(request: &RestoreRequest, used: u64) -> Result<()> {
     match quota_of(request) {
         Some(quota) if used >= quota => Err(refusal(&format!("has {used} bytes"), quota)),
-        // Of what is below it nothing is certain: a small write may fit.
+        // Below the quota the outcome is open: a small write may fit.
         Some(_) | None => Ok(()),
     }
 }
 
-/// The longest file whose database may be below the quota, and the refusal of a longer one: bbolt makes its file longer by
-/// 16 MiB at a time (bbolt: `DB.AllocSize`), so a member's own one is longer than what is in use of it.
+/// Returns the longest file whose database may be below the quota, and the refusal of a longer file. bbolt grows its file by 16
+/// MiB at a time (bbolt: `DB.AllocSize`), so a member's own file is longer than its used part.
 pub(super) fn longest(request: &RestoreRequest) -> Option<(u64, Error)> {
     let quota = quota_of(request)?;
     let longest = quota.saturating_add(GROWTH);
     Some((longest, refusal(&format!("has more than {longest} bytes"), quota)))
 }
 
-/// More than bbolt's file is ahead of what is in use of it.
+/// More than the unused end of bbolt's file.
 const GROWTH: u64 = 64 << 20;
 
-/// 0 is etcd's word for its own default, which is etcd's to know.
+/// Returns the quota. 0 means etcd's own default, which the agent does not know.
 fn quota_of(request: &RestoreRequest) -> Option<u64> {
     request.quota_backend_bytes.filter(|quota| *quota != 0)
 }

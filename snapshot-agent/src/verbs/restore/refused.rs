@@ -1,11 +1,11 @@
-//! What a refused restore leaves for its next start: kubelet starts a failed step again and again, the operator makes its
-//! Pod anew, and each time the whole snapshot would be downloaded to find the same.
+//! Keeps a refusal of a restore for the next start. kubelet repeats a failed step, the operator recreates its Pod, and each
+//! start would download the whole snapshot for the same refusal.
 //!
-//! It decides which refusals stand without another download, for how long, and for which request: users that nobody can log
-//! in as, a file that does not fit what was asked, a graft that was not made where there is no room for etcdutl, a packed file
-//! that unpacks to more than there is room for, and a disk that gives other bytes back.
-//! Bytes that came broken are none: they may have broken on the way. The note lies in the staging folder: nothing there
-//! can be started, and it goes with the next attempt that is another one.
+//! This file decides which refusals stand without another download, for how long, and for which request: users without
+//! credentials to log in, a file that does not match the request, a failed graft without space for etcdutl, a packed file that
+//! unpacks to more than the free space, and a disk that returns wrong bytes. Damaged downloads are excluded, because the
+//! network may have damaged them. The note is in the staging folder: etcd cannot start from there, and an attempt with another
+//! request removes the note.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -25,41 +25,41 @@ use crate::util::memory::file_budget;
 use crate::util::sha256::Sha256;
 use crate::util::{clock, files};
 
-/// How long it stands unasked: what nobody has said here, somebody may have mended by then.
+/// Lifetime of a note without another check: a user may correct the cause outside the request.
 const STANDS: SignedDuration = SignedDuration::from_hours(1);
 
-/// A disk may come to its senses.
+/// Shorter for disks: disk errors can be transient.
 const DISK_STANDS: SignedDuration = SignedDuration::from_mins(10);
 
-/// Waiting for a store to tell of a file; it says nothing if it takes longer.
+/// Timeout for the store's answer about the file. Without an answer the note stands.
 const TOLD_WITHIN: Duration = Duration::from_secs(10);
 
-/// A note has about 600 bytes.
+/// Maximum size of a note. Usually a note has about 600 bytes.
 const MAX_BYTES: u64 = 64 << 10;
 
-/// What an attempt has found out by the time it fails.
+/// Facts that an attempt has established before it fails.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// All of its bytes, and that they are what was saved: what is refused now is refused for what is in it.
+    /// Set when all bytes are downloaded and match: a later refusal concerns their content.
     pub(super) whole: OnceLock<()>,
-    /// Somebody else's file: another one may be put in its place.
+    /// A file of another owner, who may replace it.
     pub(super) file: OnceLock<Stat>,
-    /// Bytes that etcdutl's way takes, when the graft was not made.
+    /// Bytes that a restore with etcdutl needs, if the graft failed.
     pub(super) needs: OnceLock<u64>,
-    /// Bytes that a restore takes of what was packed, where the volume has too few: the error says so itself.
+    /// Bytes that the restore of a packed file needs, if the volume has fewer; the error names them.
     pub(super) short: OnceLock<u64>,
 }
 
-/// What was refused. No secret is in it: an error's message has none, nor has a request.
+/// A refusal. It holds no secret, because errors and requests hold none.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Note {
-    /// Stands for all that was asked, and for the etcdutl it was asked with.
+    /// Fingerprint of the request and of the etcdutl program.
     request: String,
-    /// The file, as the store told of it.
+    /// The file's metadata from the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     file: Option<String>,
-    /// It stands while the volume has less room.
+    /// The note stands while the volume has less free space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     needs: Option<u64>,
     class: ExitClass,
@@ -68,13 +68,14 @@ struct Note {
 }
 
 impl Note {
-    /// `None`: another attempt may end otherwise.
+    /// Returns the note, or `None` if another attempt may end differently.
     fn of(request: &RestoreRequest, found: &Found, error: &Error, at: Timestamp) -> Option<Self> {
         let needs = found.short.get().or_else(|| found.needs.get());
         let needs = needs.copied().filter(|_| error.class() == ExitClass::Full);
         let stands = match error.class() {
             ExitClass::AuthRequired => request.refuse_auth,
-            // Before, it may be a key or a store's setting: a corrected Secret has to show at once.
+            // Before the download is complete the cause may be a key or a setting of the store: a corrected Secret must take
+            // effect at once.
             ExitClass::Config | ExitClass::Refused => found.whole.get().is_some(),
             ExitClass::Full => needs.is_some(),
             ExitClass::Denied
@@ -93,12 +94,12 @@ impl Note {
         })
     }
 
-    /// Whether this is of the same request, and there is no more room than would be needed.
+    /// Whether the note is for the same request, and the free space is still too small.
     fn is_of(&self, request: &RestoreRequest, free: u64) -> bool {
         self.request == fingerprint(request) && self.needs.is_none_or(|needs| free < needs)
     }
 
-    /// Whether it stands without a look at the store. A clock that went back tells nothing.
+    /// Whether the note stands without a request to the store. False if the clock went back.
     fn is_fresh(&self, now: Timestamp) -> bool {
         (SignedDuration::ZERO..self.lasts()).contains(&now.duration_since(self.at))
     }
@@ -107,7 +108,7 @@ impl Note {
         if self.class == ExitClass::Refused { DISK_STANDS } else { STANDS }
     }
 
-    /// Whether another file lies in the place of the one that was refused. A store that does not answer says nothing.
+    /// Whether the store now holds another file under this key. False if the store does not answer.
     async fn is_of_another_file(&self, request: &RestoreRequest) -> bool {
         let (Some(refused), Ok(key), Ok(store)) =
             (&self.file, Key::of_object(&request.key), Store::open(&request.store))
@@ -119,8 +120,8 @@ impl Note {
     }
 }
 
-/// All that is asked, the programs it is asked of, and the memory for it: another version takes what this one does not, and
-/// more memory is what some refusals ask for.
+/// Fingerprint of the request, the programs and the memory budget: another version may accept the snapshot, and some refusals
+/// ask for more memory.
 fn fingerprint(request: &RestoreRequest) -> String {
     let program = request.etcdutl.metadata().ok().map(|file| (file.len(), file.modified().ok()));
     let memory = file_budget();
@@ -132,7 +133,7 @@ fn describe_file(Stat { bytes, etag, written }: &Stat) -> String {
     format!("{bytes} {} {}", etag.as_deref().unwrap_or_default(), written.as_deref().unwrap_or_default())
 }
 
-/// The refusal of an earlier start, if it stands. What else an earlier attempt has left goes.
+/// Returns the refusal of an earlier start, if it stands. Otherwise removes the leftovers of that start.
 pub(super) async fn find_refusal(volume: &Volume, request: &RestoreRequest) -> Option<Error> {
     let free = files::free_bytes(&request.volume).unwrap_or(u64::MAX);
     let note = read(&volume.refusal()).filter(|note| note.is_of(request, free));
@@ -149,9 +150,9 @@ pub(super) async fn find_refusal(volume: &Volume, request: &RestoreRequest) -> O
     Some(Error::new(class, message))
 }
 
-/// Ends a failed attempt, whose own folder has gone with it; a refusal that took a download is kept.
+/// Ends a failed attempt, whose folder is removed already; keeps a refusal that took a download.
 pub(super) fn end_attempt(volume: &Volume, request: &RestoreRequest, found: &Found, error: &Error) {
-    // Else its manifest was enough, and that is read in a moment.
+    // Otherwise the manifest was enough for the refusal, and reading it again is cheap.
     let downloaded = volume.is_staged();
     volume.end();
     if downloaded
@@ -163,7 +164,7 @@ pub(super) fn end_attempt(volume: &Volume, request: &RestoreRequest, found: &Fou
     }
 }
 
-/// What cannot be read or understood is no note: another look at the snapshot is always right.
+/// Reads the note. An unreadable note counts as none: reading the snapshot again is always right.
 fn read(path: &Path) -> Option<Note> {
     let metadata = path.symlink_metadata().ok()?;
     if !metadata.is_file() || metadata.len() > MAX_BYTES {

@@ -1,7 +1,7 @@
-//! What is on the volume before a restore, and the staging folder in which everything happens until the end.
+//! The volume before a restore, and the staging folder that the restore works in.
 //!
-//! It decides what counts as empty, as ours and as somebody else's, and that one restore at a time is at work. The only
-//! thing it ever deletes is the staging folder, by its own name.
+//! This file decides which volume counts as empty, as the member's own, or as foreign, and that one restore runs at a time. It
+//! deletes only the staging folder, by its name.
 
 use std::fmt::Display;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -17,35 +17,35 @@ use crate::etcd::volume_identity::{Identity, Unread};
 use crate::util::files::{self, ignore_missing};
 use crate::util::process::random_uid;
 
-/// Where everything is until it is whole, each attempt's in a folder of its own. The name is ours: what is in it may be
+/// Folder for unfinished data; each attempt has its own folder inside. The name belongs to Holdfast, so its content may be
 /// deleted.
 pub(super) const STAGING: &str = ".holdfast-staging";
 
 const ADOPTING: &str = "putting etcd's log beside the database";
 
-/// How long a lock may outlast its owner.
+/// Time that a lock may outlast its owner.
 const LETTING_GO: Duration = Duration::from_secs(3);
 
-/// A mounted volume that no other restore is at work on.
+/// A mounted volume that this restore has locked.
 pub(super) struct Volume {
     root: PathBuf,
-    /// The folder itself, locked: no file is left for etcd to find, and however this process ends, the lock goes with it.
-    /// (Of a folder on NFS the other nodes do not see the lock.)
+    /// The open folder with the lock. The lock leaves no file for etcd to find, and ends with this process. (On NFS other nodes
+    /// do not see the lock.)
     alone: File,
 }
 
-/// What a volume holds.
+/// Content of a volume.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nothing, or a staging folder that a dead or a refused attempt has left.
+    /// No files, or a staging folder of a dead or refused attempt.
     Empty,
-    /// A data directory with an identity file, ours or another's.
+    /// A data directory with an identity file, of this member or another.
     Ours(Box<Identity>),
-    /// Anything else: some of the names.
+    /// Other files: some of their names.
     Foreign(Vec<String>),
 }
 
-/// An error of the volume's file system, for `map_err`.
+/// Converts an error of the volume's file system, for `map_err`.
 pub(super) fn trouble(doing: impl Display) -> impl FnOnce(io::Error) -> Error {
     move |error| {
         let told = io_error(doing)(error);
@@ -62,8 +62,8 @@ pub(super) fn trouble(doing: impl Display) -> impl FnOnce(io::Error) -> Error {
 }
 
 impl Volume {
-    /// Waits a moment: a lock outlasts whoever was killed until the kernel is done with him, and whoever was forked meanwhile
-    /// until he is another program.
+    /// Opens and locks the volume. Waits a moment for the lock: a killed process keeps it until the kernel has ended the
+    /// process, and a forked child until its exec.
     pub(super) async fn alone(root: &Path) -> Result<Self> {
         let until = Instant::now() + LETTING_GO;
         loop {
@@ -102,12 +102,12 @@ impl Volume {
         Ok(Self { root: root.to_owned(), alone })
     }
 
-    /// The same lock, for a program of ours that works on the volume: it lasts until both have ended.
+    /// Returns the same lock for a child process that works on the volume: the lock lasts until both have ended.
     pub(super) fn lock(&self) -> Result<File> {
         self.alone.try_clone().map_err(trouble("handing on the volume's lock"))
     }
 
-    /// Looks, and touches nothing. Only what is empty here may be filled (I9).
+    /// Reads the volume's state. Writes nothing. Only an empty volume may be filled (I9).
     pub(super) fn state(&self) -> Result<State> {
         let names = files::names(&self.root).map_err(trouble("looking at the volume"))?.unwrap_or_default();
         let names: Vec<_> = names.into_iter().filter(|name| !is_staging(name)).collect();
@@ -124,9 +124,8 @@ impl Volume {
         })
     }
 
-    /// A folder of this attempt's own in the staging folder, which is empty then: what an earlier attempt has left in it goes.
-    /// Under a name that two have, one would make startable what the other one is half done with, where no lock keeps them
-    /// apart.
+    /// Makes a folder for this attempt in an emptied staging folder: leftovers of earlier attempts are removed. Each attempt
+    /// needs its own name: where locks do not work, one attempt could otherwise publish the unfinished data of another.
     pub(super) fn stage(&self) -> Result<Staging> {
         let staging = self.root.join(STAGING);
         let path = staging.join(random_uid()?);
@@ -139,38 +138,38 @@ impl Volume {
         Ok(Staging { path, root: self.root.clone() })
     }
 
-    /// Whether there is a staging folder.
+    /// Whether a staging folder exists.
     pub(super) fn is_staged(&self) -> bool {
         self.root.join(STAGING).symlink_metadata().is_ok_and(|metadata| metadata.is_dir())
     }
 
-    /// Where a refused attempt leaves why it was refused.
+    /// Returns the path of a refusal's note.
     pub(super) fn refusal(&self) -> PathBuf {
         self.root.join(STAGING).join("refused.json")
     }
 
-    /// The staging folder, for what is left there.
+    /// Makes the staging folder, for a note.
     pub(super) fn keep(&self) -> Result<()> {
         let made = DirBuilder::new().mode(0o700).recursive(true).create(self.root.join(STAGING));
         made.map_err(trouble("making the staging folder"))
     }
 
-    /// Ends an attempt whose own folder is gone. Another one's stays: it may be at work.
+    /// Ends an attempt whose folder is removed. The folder of another attempt stays: that attempt may be running.
     pub(super) fn end(&self) {
         let _more_is_in_it = fs::remove_dir(self.root.join(STAGING));
     }
 
-    /// Removes a staging folder that a finished restore had no time to remove.
+    /// Removes the staging folder that a finished restore left.
     pub(super) fn tidy(&self) {
         tidy(&self.root);
     }
 
-    /// Bytes that can still be written.
+    /// Returns the bytes that can still be written.
     pub(super) fn free_bytes(&self) -> Result<u64> {
         files::free_bytes(&self.root).map_err(trouble("asking for the volume's free space"))
     }
 
-    /// Whether all that it needs fits, so many bytes of which are written already.
+    /// Checks the free space; `written` bytes of the needed space are used already.
     pub(super) fn check_space(&self, room: Room, written: u64) -> Result<()> {
         let free = self.free_bytes()?.saturating_add(written);
         if free >= room.bytes {
@@ -189,7 +188,7 @@ impl Volume {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     pub(super) bytes: u64,
-    /// What a graft would need, where none was asked for.
+    /// The space that a graft would need, if the request did not choose it.
     pub(super) grafted: Option<u64>,
 }
 
@@ -203,7 +202,7 @@ impl Room {
     }
 }
 
-/// A failure that is for want of space says how much there has to be, also where there was enough when it began.
+/// Adds the needed space to an error of a full volume, also where the space was free at the start.
 pub(super) fn ran_out(room: Room, error: Error) -> Error {
     if error.class() != ExitClass::Full {
         return error;
@@ -215,7 +214,7 @@ pub(super) fn ran_out(room: Room, error: Error) -> Error {
     ))
 }
 
-/// Whoever finds his folder gone, or made by somebody else.
+/// Returns the error of an attempt whose folder another restore has removed or made.
 fn taken_over(why: &dyn Display) -> Error {
     Error::transient(format!(
         "another restore has taken over this volume ({why}). Look for a Pod that was deleted by force and may still \
@@ -230,16 +229,16 @@ fn tidy(root: &Path) {
     }
 }
 
-/// Deletes the staging folder, whatever of it is there. Where nothing locks, another attempt may be at work in it, so names
-/// go first: that of the folder, by which it finds its own, and in there that of the data, which it makes startable by it.
-/// So that attempt has either ended before, or fails, and never gives etcd what is half deleted.
+/// Deletes the staging folder. Where locks do not work, another attempt may be running inside, so renames come first: the
+/// staging folder's name, by which the other attempt finds its own folder, then the data directory's name, which the other
+/// attempt would publish. The other attempt has then either finished before or fails, and etcd never gets half-deleted data.
 fn remove(root: &Path) -> io::Result<()> {
     let nameless = || random_uid().map_err(io::Error::other);
     ignore_missing(fs::rename(root.join(STAGING), root.join(format!("{STAGING}-{}", nameless()?))))?;
-    // What one left that was ended here goes too.
+    // Leftovers of a killed removal go too.
     for name in files::names(root)?.unwrap_or_default().iter().filter(|name| is_staging(name)) {
         let aside = root.join(name);
-        // What a link leads to is not ours.
+        // The target of a link belongs to another owner.
         let is_folder = aside.symlink_metadata().is_ok_and(|found| found.is_dir());
         let attempts = if is_folder { files::names(&aside)? } else { None };
         for attempt in attempts.unwrap_or_default() {
@@ -253,31 +252,31 @@ fn remove(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether this is the staging folder, or one that is being removed.
+/// Whether the name is that of the staging folder, or of a staging folder under removal.
 fn is_staging(name: &str) -> bool {
     name.strip_prefix(STAGING).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// The staging folder of one attempt; it goes with it.
+/// The staging folder of one attempt; dropping it removes the folder.
 pub(super) struct Staging {
     path: PathBuf,
     root: PathBuf,
 }
 
 impl Staging {
-    /// The file for the downloaded snapshot.
+    /// Creates the file for the downloaded snapshot.
     pub(super) fn snapshot(&self) -> Result<(PathBuf, File)> {
         let path = self.path.join("snapshot.db");
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
         Ok((path, file.map_err(trouble("making the snapshot's file"))?))
     }
 
-    /// Where etcdutl puts the data directory; it insists on making it.
+    /// Returns the data directory, which etcdutl insists on creating.
     pub(super) fn data(&self) -> PathBuf {
         self.path.join(DATA_DIR)
     }
 
-    /// The database in its place in the data directory, to be written and read.
+    /// Creates the database's file in the data directory, for writing and reading.
     pub(super) fn database(&self) -> Result<(PathBuf, File)> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(self.data().join(SNAP));
         made.map_err(trouble("making the data directory"))?;
@@ -286,7 +285,7 @@ impl Staging {
         Ok((path, file.map_err(trouble("making the database's file"))?))
     }
 
-    /// The file for the small database that etcdutl restores for a graft, written whole.
+    /// Writes the small database, which etcdutl restores for a graft.
     pub(super) fn small(&self, bytes: &[u8]) -> Result<PathBuf> {
         let path = self.path.join("small.db");
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
@@ -294,18 +293,18 @@ impl Staging {
         Ok(path)
     }
 
-    /// Where etcdutl puts the data directory that it makes of the small database.
+    /// Returns the data directory that etcdutl makes of the small database.
     pub(super) fn small_data(&self) -> PathBuf {
         self.path.join("small")
     }
 
-    /// The database in there.
+    /// Returns the database in that directory.
     pub(super) fn small_database(&self) -> PathBuf {
         self.small_data().join(DATABASE)
     }
 
-    /// Moves what is beside the small database, etcd's log and its snapshot of the membership, to the large one; the rest
-    /// goes.
+    /// Moves the files beside the small database (etcd's log and its snapshot of the membership) to the large database, and
+    /// removes the rest.
     pub(super) fn adopt(&self) -> Result<()> {
         let (from, to) = (self.small_data(), self.data());
         let adopt = || -> io::Result<()> {
@@ -319,22 +318,22 @@ impl Staging {
             fs::remove_dir_all(&from)?;
             fs::remove_file(self.path.join("small.db"))
         };
-        // One that is not there was not made: that says nothing of the volume.
+        // A missing file was never made, so the volume is not the cause.
         adopt().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => io_error(ADOPTING)(error),
             _ => trouble(ADOPTING)(error),
         })
     }
 
-    /// The snapshot has done its service; the space is needed.
+    /// Removes the snapshot's file, whose space is needed.
     pub(super) fn drop_snapshot(&self) -> Result<()> {
         fs::remove_file(self.path.join("snapshot.db")).map_err(trouble("removing the snapshot's file"))
     }
 
-    /// Makes everything durable, then startable: the rename is the one moment that counts.
+    /// Syncs everything, then renames: the rename is the moment at which the volume becomes startable.
     pub(super) fn publish(self) -> Result<()> {
         let database = self.data().join(DATABASE);
-        // A disk that is sick does not say that nothing is there.
+        // An I/O error does not show that the file is missing.
         let is_gone = || matches!(database.try_exists(), Ok(false));
         self.rename(&database).map_err(|error| if is_gone() { taken_over(&error) } else { error })?;
         files::sync_folder(&self.root).map_err(trouble("syncing the volume"))?;
@@ -345,11 +344,11 @@ impl Staging {
     fn rename(&self, database: &Path) -> Result<()> {
         files::sync_tree(&self.path).map_err(trouble("syncing the restored data"))?;
         let target = self.root.join(DATA_DIR);
-        // A rename onto an empty folder would succeed; there was none when we looked, so somebody else is here.
+        // A rename onto an empty folder would succeed. The folder did not exist before, so another program created it.
         if target.symlink_metadata().is_ok() {
             return Err(Error::refused("another program has written to the volume during the restore"));
         }
-        // As late as can be: whoever takes the volume over may be at it.
+        // As late as possible: another restore may be taking the volume over.
         database.symlink_metadata().map_err(trouble("looking at the restored database"))?;
         fs::rename(self.data(), &target).map_err(trouble("putting the restored data in its place"))
     }
@@ -401,7 +400,7 @@ mod tests {
         assert_eq!(Volume::alone(folder.path()).await.unwrap().state(), Ok(State::Empty));
     }
 
-    /// Of a volume on NFS the nodes may each have their own locks.
+    /// On NFS each node may have its own locks.
     #[test]
     fn two_that_do_not_see_each_others_lock_never_publish_each_others_halves() {
         let made = |staging: &Staging, content: &str| {
@@ -428,7 +427,7 @@ mod tests {
                 fs::write(second.data().join(DATABASE), "second").unwrap();
                 second.publish().unwrap();
             } else {
-                // It was at work before, and is seen no more.
+                // The second attempt started earlier and sees no lock.
                 let second = Staging { path: folder.path().join(STAGING).join("2"), root: folder.path().to_owned() };
                 made(&second, "half");
                 first.publish().unwrap();
@@ -439,14 +438,14 @@ mod tests {
         }
     }
 
-    /// The removal of what a dead one left is met in its middle by one that is alive after all.
+    /// One attempt removes another attempt's folder, and that attempt is still alive.
     #[test]
     fn what_is_being_taken_away_cannot_be_published() {
         let (folder, volume) = volume();
         let staging = volume.stage().unwrap();
         staging.database().unwrap();
         remove(folder.path()).unwrap();
-        // It goes on, and makes what it still has to make.
+        // The attempt goes on and creates the missing folders.
         fs::create_dir_all(staging.data().join(WAL)).unwrap();
         fs::write(staging.data().join(WAL).join("0.wal"), "x").unwrap();
         assert_eq!(staging.publish().unwrap_err().class(), ExitClass::Transient);
@@ -466,7 +465,7 @@ mod tests {
         assert_eq!(files::names(folder.path()).unwrap().unwrap(), [DATA_DIR]);
     }
 
-    /// It died while it removed what a dead one had left.
+    /// An attempt died while it removed the leftovers of another.
     #[test]
     fn what_was_half_removed_is_no_data_and_goes() {
         let (folder, volume) = volume();
@@ -500,7 +499,7 @@ mod tests {
         assert_eq!(room(0, None), Ok(()));
         let error = room(u64::MAX, None).unwrap_err();
         assert_eq!(error.class(), ExitClass::Full);
-        // Who has asked for a graft is not told of it.
+        // The error does not suggest a graft to a request that chose a graft.
         assert!(error.message().ends_with("use a larger volume"), "{error}");
         let error = room(u64::MAX, Some(300 << 20)).unwrap_err();
         assert!(error.message().contains("engine: graft") && error.message().contains("needs 300 MiB"), "{error}");

@@ -1,7 +1,7 @@
-//! The members' word on a snapshot, asked for while the rest of it is on its way.
+//! Asks the members about a snapshot while the upload continues.
 //!
-//! It decides when: as soon as the stream has ended. Whom to ask and what the answers mean is decided in
-//! `etcd/hash_kv.rs`.
+//! This file decides when: as soon as the stream has ended. `etcd/hash_kv.rs` decides which members to ask and how to judge
+//! their answers.
 
 use std::time::Duration;
 
@@ -17,18 +17,18 @@ use crate::etcd::{differences, hash_kv};
 use crate::scan::Proven;
 use crate::verbs::save::pipe::Streamed;
 
-/// Stores that copy the parts take about a second for a gigabyte. One that takes longer than this leaves the object, if
-/// there is one at last, to the next run.
+/// Stores that copy the parts take about a second per gigabyte. If a store takes longer than this, a later run removes the
+/// object.
 const MADE_WITHIN: Duration = Duration::from_secs(20);
 
-/// What the proven database is compared with.
+/// The members and bounds that the proven database is compared with.
 pub(crate) struct Ask {
     voters: Vec<Voter>,
-    /// The member that was read.
+    /// The member that the snapshot was read from.
     member: String,
-    /// What was acknowledged before the stream has at most this revision, so the snapshot must reach it.
+    /// Revision that the snapshot must reach: writes acknowledged before the stream have at most this revision.
     at_least: i64,
-    /// From so many bytes on members are spared what is not asked for.
+    /// Size in bytes from which members hash only on request.
     large: u64,
 }
 
@@ -37,18 +37,18 @@ impl Ask {
         Self { voters: source.voters(), member: source.name.clone(), at_least: source.revision, large: LARGE }
     }
 
-    /// For streams that come from no member.
+    /// Returns an `Ask` without members, for streams that come from no member.
     pub(super) const fn nobody() -> Self {
         Self { voters: Vec::new(), member: String::new(), at_least: 0, large: LARGE }
     }
 
-    /// With what counts as large.
+    /// Replaces the size of a large database.
     pub(super) fn about(self, large: u64) -> Self {
         Self { large, ..self }
     }
 
-    /// Asks when it is known what for, while the rest is on its way. Where one of the two fails, nobody waits for the other,
-    /// but for an object that is just `being_made`: it is best taken back when it is there.
+    /// Asks the members once the stream has ended, while `sending` continues. When either future fails, the other is dropped.
+    /// Exception: an object that is `being_made`, which can be removed reliably only once it exists.
     pub(super) async fn beside<T>(
         &self,
         sending: impl Future<Output = Result<T>>,
@@ -57,7 +57,7 @@ impl Ask {
         being_made: &watch::Sender<bool>,
     ) -> Result<(Streamed, T, Verification)> {
         let asked = async {
-            // Nothing comes of the stream, and sending it ends with the reason.
+            // The stream failed; `sending` returns the reason.
             let Ok(streamed) = streamed.await else { return std::future::pending().await };
             let verification = self.verify(&streamed, ask_members).await?;
             tracing::debug!("the members have answered");
@@ -84,7 +84,7 @@ impl Ask {
         Ok((streamed, sent, verification))
     }
 
-    /// Compares what went by with what the members say (I14).
+    /// Compares the proven stream with the members' hashes (I14).
     async fn verify(&self, streamed: &Streamed, ask_members: AskMembers) -> Result<Verification> {
         if let Ok(Proven { revision, .. }) = &streamed.scanned
             && *revision < self.at_least
@@ -128,7 +128,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_fails_first_waits_for_nobody() {
-        // Takes connections, and says nothing.
+        // Accepts connections and never answers.
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", silent.local_addr().unwrap());
         let client = Client::connect([&endpoint], None).await.unwrap();
@@ -159,8 +159,7 @@ mod tests {
         }
     }
 
-    /// An object that is just being made is there a moment later, and whoever takes it back finds it. What comes after that
-    /// is not waited for.
+    /// An object that the store is completing exists a moment later, and the abort then finds it. Later steps are not awaited.
     #[tokio::test]
     async fn an_object_that_is_being_made_is_waited_for() {
         let ask = Ask { at_least: 9, ..Ask::nobody() };

@@ -1,7 +1,6 @@
-//! Reads what was uploaded back, where that is asked for.
+//! Reads the upload back, if the request asks for that.
 //!
-//! It decides what it means that it cannot be read. What is compared is in `catalog/read_back.rs`, and when all this is done is
-//! decided in `verbs/save.rs`.
+//! This file decides how to judge a failed read-back. `catalog/read_back.rs` compares the bytes; `verbs/save.rs` decides when.
 
 use crate::catalog::read_back;
 use crate::contract::{ExitClass, Verify};
@@ -12,7 +11,7 @@ use crate::store::{Store, Upload};
 use crate::util::progress::STALL;
 use crate::verbs::save::pipe::Sent;
 
-/// Which object is read back, if at all.
+/// The object to read back, if any.
 #[derive(Debug)]
 pub(crate) struct Back<'a> {
     pub(super) store: &'a Store,
@@ -20,17 +19,17 @@ pub(crate) struct Back<'a> {
     pub(super) verify: Verify,
 }
 
-/// What came of it.
+/// Result of the read-back.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// Whether it was read back, and is what was sent.
+    /// Whether the object was read back and matches the sent bytes.
     pub(super) read_back: bool,
-    /// Why it could not be read.
+    /// Reason for which the object could not be read.
     pub(super) reason: Option<String>,
 }
 
 impl Back<'_> {
-    /// Reads the object of an upload that is complete. An error: take it back.
+    /// Reads the object of a complete upload. On an error the caller removes the object.
     pub(super) async fn read(&self, upload: &Upload, sent: &Sent) -> Result<Found> {
         if self.verify != Verify::Stored {
             return Ok(Found::default());
@@ -39,7 +38,7 @@ impl Back<'_> {
         let given = Fingerprint { bytes, crc64 };
         match read_back::uploaded(self.store, upload, &self.key, given, STALL).await {
             Ok(()) => Ok(Found { read_back: true, reason: None }),
-            // Credentials that may only write are a careful choice, and the backup is as good; it says what it lacks.
+            // Write-only credentials are a careful choice, and the backup is as good: the manifest names the missing check.
             Err(error) if error.class() == ExitClass::Denied && upload.is_signed() => {
                 tracing::warn!(%error, "the stored snapshot could not be read back");
                 Ok(Found { read_back: false, reason: Some(error.message().to_owned()) })

@@ -1,7 +1,8 @@
-//! `agent save --dry-run`: everything a save does but storing.
+//! `agent save --dry-run`: a save that stores nothing.
 //!
-//! It decides what is left out: the store, if one is named, is asked whether it would take an upload, and gets no byte of
-//! it; the member's snapshot is read, proven, compressed and compared with the members as for a save. Nothing is left behind.
+//! This file decides which steps are left out. If the request names a store, the agent opens an upload there and sends no byte.
+//! The agent reads, proves and compresses the member's snapshot and compares it with the members as in a save. Nothing stays in
+//! the store.
 
 use std::time::Instant;
 
@@ -18,7 +19,7 @@ use crate::util::progress::Progress;
 use crate::verbs::common::{bytes, lines, proven, revision, seconds};
 use crate::verbs::save::{self, Ask, Passed, Saving};
 
-/// What a save would have stored.
+/// Facts of the snapshot that a save would have stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rehearsed {
@@ -34,7 +35,7 @@ pub struct Rehearsed {
     pub db_bytes: u64,
     /// Bytes that would be stored.
     pub stored_bytes: u64,
-    /// How they were compressed.
+    /// Compression of those bytes.
     pub compression: Compression,
     /// The revision of the key space.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,7 +43,7 @@ pub struct Rehearsed {
     /// Keys that exist at that revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<u64>,
-    /// How far it is proven.
+    /// Level of proof.
     pub verification: Verification,
     /// Whether no quorum answered: acknowledged writes may be missing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -55,7 +56,7 @@ pub struct Rehearsed {
 }
 
 impl Rehearsed {
-    /// For people.
+    /// Formats the result for a terminal.
     pub fn lines(&self) -> String {
         let (version, cluster) = (&self.etcd_version, &self.cluster_id);
         let mut rows = vec![

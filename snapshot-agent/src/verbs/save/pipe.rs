@@ -1,13 +1,14 @@
-//! The way down: snapshot stream → proof → compression → encryption → hash of what is stored → upload, in one pass.
+//! The pipeline of a save: snapshot stream → proof → compression → encryption → hash of the stored bytes → upload, in one pass.
 //!
-//! It decides how much is in memory at a time, and that hashing and compressing never hold up the network: they have
-//! threads of their own, so on two cores the stream runs at the speed of the slowest step and not of their sum.
-//! It does not publish: whether the upload is completed is for the caller, after he has seen the proof. That is told as
-//! soon as the stream has ended, however long a store takes to empty a spool.
+//! This file decides how much is in memory at a time, and that hashing and compressing never hold up the network: they have
+//! their own threads, so on two cores the stream runs at the speed of the slowest step and not of the sum. This file does not
+//! publish: the caller completes the upload after it has seen the proof. The caller gets the proof as soon as the stream has
+//! ended, however long a store takes to empty a spool.
 //!
-//! Budget, whatever the database's size (a test measures it): HTTP/2 windows 4 MiB (16 from afar), parts of an S3 upload 5 × 8 MiB,
-//! queues between the steps 8 MiB, one frame of zstd's 1 MiB; the rest up to 96 MiB is the program and its allocator.
-//! The scan adds what it keeps of each page: about 5 MiB for a gigabyte of 8 KiB values, and what `util/memory.rs` allows at most.
+//! Budget, for any size of the database (a test measures it): HTTP/2 windows 4 MiB (16 on slow links), parts of an S3 upload
+//! 5 × 8 MiB, queues between the steps 8 MiB, one frame of zstd's 1 MiB; the rest up to 96 MiB is the program and its allocator.
+//! The scan adds the facts it keeps of each page: about 5 MiB for a gigabyte of 8 KiB values, at most the limit in
+//! `util/memory.rs`.
 
 use std::io::{self, Write};
 
@@ -30,33 +31,33 @@ use crate::util::progress::Progress;
 use crate::util::sha256::Sha256;
 use crate::util::spool::Spool;
 
-/// Pieces waiting for a step. Few: they only bridge the jitter between steps.
+/// Pieces waiting for a step. A few are enough: they only bridge the jitter between steps.
 const PIECES: usize = 4;
 
-/// What went by.
+/// The proof of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Streamed {
     /// The database, proven by etcd's own hash.
     pub(crate) database: Proven,
-    /// What is in it; the only error is that it did not fit the memory budget.
+    /// The database's contents; the only error is an exceeded memory budget.
     pub(crate) scanned: std::result::Result<scan::Proven, ScanError>,
 }
 
-/// What went out.
+/// The stored bytes, in numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     /// Bytes that were stored.
     pub(crate) bytes: u64,
     /// sha256 of the bytes that were stored.
     pub(crate) sha256: [u8; 32],
-    /// CRC64NVME of the same.
+    /// CRC64NVME of the same bytes.
     pub(crate) crc64: u64,
 }
 
-/// Sends a whole stream into an upload. Any error means: abort the upload.
+/// Sends a whole stream into an upload. On any error the caller aborts the upload.
 ///
-/// `proven` hears what went by when the stream has ended; the rest may be on its way for long then. Where it hears nothing,
-/// this ends in an error.
+/// Sends the proof to `proven` when the stream has ended; the upload may still take long then. If this function sends no proof,
+/// it returns an error.
 pub(crate) async fn run(
     stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
     compression: Compression,
@@ -82,12 +83,12 @@ pub(crate) async fn run(
     let proving = async {
         let whole = feed(stream, &pool, steps, progress).await?;
         let (database, scanned) = (ended(proof).await?, ended(scan).await?);
-        // Of a stream that another step has cut short these two say nothing, and that step says why.
+        // When another step cuts the stream short, these two have no result, and the other step returns the reason.
         if whole {
-            // First, for where the end is missing both are wrong, and only this one says that trying again may help.
+            // First: of a truncated stream both fail, and only this error is transient.
             let database = database?;
             let scanned = scanned?;
-            // Who has gone meanwhile has a reason of his own.
+            // A dropped receiver has an error of its own.
             let _heard = proven.send(Streamed { database, scanned });
         }
         Ok(whole)
@@ -110,7 +111,7 @@ pub(crate) async fn run(
         Ok(())
     };
     let sending = async {
-        // Before the encoder, which fails too when one of these does.
+        // Before the encoder, which also fails when one of these fails.
         tokio::try_join!(store, spooled(fills), spooled(drains))?;
         let sent = ended(encoder).await?;
         sent.map_err(|error| {
@@ -118,18 +119,18 @@ pub(crate) async fn run(
         })
     };
     let (whole, sent) = tokio::try_join!(proving, sending)?;
-    // All that would have said why has ended well.
+    // No step that could name the reason has failed.
     if whole { Ok(sent) } else { Err(Error::transient("the stream was not read to its end; nothing was published")) }
 }
 
-/// Hands the whole stream to all steps. `false`: one of them has ended before it.
+/// Hands the whole stream to all steps. `false`: a step has ended early.
 async fn feed(
     mut stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
     pool: &Pool,
     steps: [mpsc::Sender<Bytes>; 3],
     progress: &Progress,
 ) -> Result<bool> {
-    // etcd's messages of 32 KiB are copied together: their own memory is free again at once.
+    // Copies etcd's messages of 32 KiB together, which frees their own memory at once.
     let mut piece = pool.take();
     while let Some(message) = stream.next().await {
         let message = message?;
@@ -146,7 +147,7 @@ async fn feed(
     Ok(hand_on(piece, &steps).await)
 }
 
-/// Waits for half of a spool, where there is one. When it breaks, the stream is cut short, and no other step is to blame.
+/// Waits for one half of a spool, if there is a spool. A failing half cuts the stream short; its error is the reason.
 async fn spooled(half: Option<JoinHandle<io::Result<()>>>) -> Result<()> {
     match half {
         None => Ok(()),
@@ -158,7 +159,7 @@ async fn ended<T>(step: JoinHandle<T>) -> Result<T> {
     step.await.map_err(|error| task_error(&error))
 }
 
-/// Gives the same bytes to all steps. `false`: one of them has ended.
+/// Gives the same bytes to all steps. `false`: a step has ended.
 async fn hand_on(piece: Buffer, steps: &[mpsc::Sender<Bytes>]) -> bool {
     let bytes = piece.freeze();
     if bytes.is_empty() {
@@ -180,14 +181,14 @@ fn prove(mut pieces: mpsc::Receiver<Bytes>) -> Result<Proven> {
     hasher.finish().map_err(|error| {
         let message = format!("{error}; nothing was published");
         match error {
-            // A member that was stopped in the middle may end its stream as if all were well.
+            // A member that is stopped in the middle may end its stream without an error.
             TrailerError::Empty(_) | TrailerError::Cut(_) => of_etcd(Error::transient(message)),
             TrailerError::Mismatch(_) => Error::corrupt(message),
         }
     })
 }
 
-/// Reads the database's pages as they go by. Running out of memory is no fault of the database.
+/// Scans the database's pages from the stream. An exceeded memory budget is no damage of the database.
 fn look(
     mut pieces: mpsc::Receiver<Bytes>,
     budget_bytes: usize,
@@ -217,7 +218,7 @@ fn encode(
     packing.finish()?.finish()?.finish()
 }
 
-/// Counts and hashes what is stored, and sends it on in pieces.
+/// Counts and hashes the stored bytes, and sends them on in pieces.
 struct Outlet {
     to_store: mpsc::Sender<Bytes>,
     piece: Buffer,
@@ -270,12 +271,12 @@ mod tests {
 
     use super::*;
 
-    /// A spool breaks in the middle: neither the member nor the encoder is blamed for what is missing.
+    /// A spool fails in the middle: the error blames neither the member nor the encoder.
     #[tokio::test]
     async fn a_spool_that_breaks_says_so_itself() {
         let folder = tempfile::tempdir().unwrap();
         let piece = Bytes::from(vec![7; 1 << 20]);
-        // Far more than what waits between the steps.
+        // Far more than the queues between the steps hold.
         let stream = stream::iter((0..64).map(|_| Ok(piece.clone())));
         let (proven, streamed) = oneshot::channel();
         let recipients = Recipients::parse(&[]).unwrap();

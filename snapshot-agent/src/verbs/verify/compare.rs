@@ -1,4 +1,4 @@
-//! What is in a database, compared with what its manifest records. It decides what a proof may say of it.
+//! Compares a database with its manifest, and decides which steps a proof may claim.
 
 use crate::catalog::proof::{Proof, Step};
 use crate::catalog::stored::Stored;
@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::scan::Proven;
 use crate::store::Store;
 
-/// Compares what is in the database with what the manifest records.
+/// Compares the proven database with the manifest's records.
 pub(super) fn compare(store: &Store, stored: &Stored, found: &Proven, proof: &mut Proof) -> Result<()> {
     proof.revision = Some(found.revision);
     proof.compact_revision = found.compact_revision;

@@ -1,9 +1,9 @@
-//! A drill: the snapshot is restored into a scratch folder, an etcd is started on it, and asked what it holds.
+//! A drill: restores the snapshot into a scratch folder, starts an etcd on it and compares the etcd's answers.
 //!
-//! It decides what that etcd has to answer: the HashKV that was worked out from the bytes, at the same revision, and as
-//! many keys. Where the snapshot asks for users, nobody can ask the etcd: then the database that it ran on is read again
-//! after it has stopped. What is wrong with the programs is looked for before, and with the disk after: neither says
-//! anything of the snapshot. How etcd is started is in `etcd.rs`, beside this.
+//! This file decides which answers the etcd must give: the HashKV computed from the bytes, at the same revision, and the same
+//! number of keys. If the snapshot has authentication enabled, the agent cannot ask: it reads the etcd's database after the
+//! etcd has stopped. The agent checks the programs before and the disk after the drill, because faults of either are no faults
+//! of the snapshot. `etcd.rs` in this folder starts etcd.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -33,12 +33,12 @@ use crate::util::progress::STALL;
 use crate::util::scratch::Scratch;
 use crate::verbs::common::unsound;
 
-/// The one member of the restored cluster; nobody but us ever sees it.
+/// The only member of the restored cluster, visible only to the agent.
 const MEMBER: &str = "drill";
 const PEER_URL: &str = "http://127.0.0.1:2380";
 const INITIAL_CLUSTER: &str = "drill=http://127.0.0.1:2380";
 
-/// What a drill needs, and what runs while it does.
+/// The programs and the folder of a drill, and its running etcd.
 pub(super) struct Drill {
     etcdutl: Etcdutl,
     program: PathBuf,
@@ -47,12 +47,12 @@ pub(super) struct Drill {
 }
 
 impl Drill {
-    /// Finds the programs and the room, before anything is read.
+    /// Finds the programs and checks the space, before the agent reads the snapshot.
     pub(super) async fn prepare(request: &VerifyRequest, manifest: &Manifest) -> Result<Self> {
         let restores = program(request.bin_dir.as_deref(), "etcdutl")?;
         let program = program(request.bin_dir.as_deref(), "etcd")?;
         let etcdutl = Etcdutl::find(&restores).await?;
-        // They are looked for one by one. etcd starts on what was made for another version, or it does not.
+        // The programs are found separately and may differ in version. etcd may not start on data made for another version.
         let etcd = version_of(&program, "etcd", "--version", "etcd Version:").await?;
         if etcd != etcdutl.version() {
             return Err(Error::config(format!(
@@ -69,7 +69,7 @@ impl Drill {
         Ok(Self { etcdutl, program, scratch, etcd: None })
     }
 
-    /// Restores, starts, asks.
+    /// Restores, starts etcd and compares.
     pub(super) async fn run(
         &mut self,
         store: &Store,
@@ -92,13 +92,13 @@ impl Drill {
         let served = self.served(&data, stored.manifest.db_bytes, (&found, hash_kv), proof).await;
         let Err(error) = served else { return Ok(()) };
         if error.class() == ExitClass::Corrupt {
-            // What it was asked about is no longer what was proven.
+            // The database on the disk may have changed since its proof.
             self.holds(&data, hash_kv, error.message()).await?;
         }
         Err(error)
     }
 
-    /// Reads it from the disk, and restores it there.
+    /// Proves the database on the disk, and restores it.
     async fn restored(
         &self,
         store: &Store,
@@ -112,14 +112,14 @@ impl Drill {
         let (found, hash_kv) = read.map_err(|error| unsound(&uri, &error))?;
         compare(store, stored, &found, proof)?;
         self.etcdutl.version().takes_database(&found)?;
-        // etcd works its IDs out from it: by these our etcd is known from that of a drill beside this one.
+        // etcd derives its IDs from the token, so the agent can tell its own etcd from that of a concurrent drill.
         let token = random_uid()?;
         let initial = Initial { name: MEMBER, peer_url: PEER_URL, cluster: INITIAL_CLUSTER, token: &token };
         self.etcdutl.restore(snapshot, data, &initial, db_bytes, 0, true).await?;
         Ok((found, hash_kv))
     }
 
-    /// Starts an etcd on it, and asks.
+    /// Starts an etcd on the data and compares its answers.
     async fn served(
         &mut self,
         data: &Path,
@@ -146,8 +146,8 @@ impl Drill {
         counted(&client, &ready.endpoint, found, proof).await
     }
 
-    /// Whether the database that etcd ran on, after it has stopped, is still what was proven on its way: if not, that is
-    /// this disk's doing, or etcdutl's, and no fault of the snapshot.
+    /// Compares the database with its earlier proof, after its etcd has stopped. A difference is a fault of this disk or of
+    /// etcdutl, not of the snapshot.
     async fn holds(&mut self, data: &Path, expected: HashKv, after: &str) -> Result<()> {
         if let Some(etcd) = self.etcd.take() {
             etcd.stop().await;
@@ -160,7 +160,7 @@ impl Drill {
         let why = match off_thread(&data.join(DATABASE), read).await? {
             Ok(found) if found.hash == hash => return Ok(()),
             Ok(found) => format!("HashKV {} instead of {hash}", found.hash),
-            // Nothing is known by these but themselves.
+            // These errors show nothing about the restored data.
             Err(error @ ScanError::OverBudget { .. }) => return Err(unsound(&self.disk(), &error)),
             Err(error @ ScanError::Io(_)) => {
                 let message = format!("{}: reading the restored database: {error}", self.disk());
@@ -175,7 +175,7 @@ impl Drill {
         format!("the disk below {}", self.scratch.join("").display())
     }
 
-    /// Stops what runs; the scratch folder goes with this.
+    /// Stops etcd; dropping `self` removes the scratch folder.
     pub(super) async fn end(self) {
         if let Some(etcd) = self.etcd {
             etcd.stop().await;
@@ -183,14 +183,14 @@ impl Drill {
     }
 }
 
-/// What is in the file, and the HashKV that a member which starts on it has to have.
+/// Proves the file, and computes the HashKV that a member must have after a start on it.
 fn facts(file: &File, db_bytes: u64) -> std::result::Result<(Proven, HashKv), ScanError> {
     let mut reader = Reader::open(file, db_bytes, file_budget())?;
     let found = reader.prove(None)?;
     if let Ok(hash_kv) = found.hash_kv {
         return Ok((found, hash_kv));
     }
-    // A compaction that is half done is finished by whoever starts on it.
+    // A member that starts on the file finishes a half-done compaction.
     let compact = reader.compact_revision()?;
     let hash_kv = reader.hash_kv(found.revision, compact)?;
     Ok((found, hash_kv))
@@ -243,7 +243,7 @@ async fn counted(client: &Client, endpoint: &str, found: &Proven, proof: &mut Pr
     )))
 }
 
-/// Where a program is: in the folder that was named, or in PATH, or where etcd's own image has it.
+/// Finds a program in the given folder, or in PATH, or at its path in etcd's image.
 fn program(bin_dir: Option<&Path>, name: &str) -> Result<PathBuf> {
     if let Some(folder) = bin_dir {
         let path = folder.join(name);
@@ -253,7 +253,7 @@ fn program(bin_dir: Option<&Path>, name: &str) -> Result<PathBuf> {
             Err(Error::config(format!("--bin-dir={} holds no {name}", folder.display())))
         };
     }
-    // Not clap's: a flag for it would only be another --bin-dir.
+    // Not clap's error: a separate flag would only be another --bin-dir.
     find_program(name).ok_or_else(|| {
         Error::config(format!(
             "{name} is neither in PATH nor in {IMAGES_BIN}: a drill needs this program. Name the folder of etcd and \

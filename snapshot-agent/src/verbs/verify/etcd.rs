@@ -1,8 +1,8 @@
-//! An etcd of our own for a drill: on loopback alone, on ports that nobody uses, and stopped at the end.
+//! The etcd process of a drill: on loopback only, on free ports, stopped at the end.
 //!
-//! It decides how it is started and when it is the one that answers: ports are free when they are chosen, and another
-//! drill's etcd may take them first. It runs with nothing of our environment, and without syncing its files: nobody needs
-//! them afterwards.
+//! This file decides how etcd starts and when the answer comes from this etcd: the ports are free when the agent chooses them,
+//! and the etcd of another drill may take them first. etcd runs without the agent's environment, and without syncing its files,
+//! which are removed afterwards.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
@@ -22,20 +22,20 @@ use crate::etcd::data_dir::WAL;
 use crate::etcd::etcdutl::output::heard;
 use crate::etcd::wal::{self, Metadata};
 
-/// What etcd needs before it opens its database, and its slowest disk.
+/// Time that etcd needs before it opens its database, and the speed of the slowest disk.
 const START_BASE: Duration = Duration::from_mins(1);
 const START_BYTES_PER_SECOND: u64 = 16 << 20;
 
-/// A health check is a read that a quorum agrees on, and here that is one member.
+/// A health check is a linearizable read, here with a quorum of one member.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// The header in which etcd tells its peers its cluster's ID.
+/// The header in which etcd sends its cluster's ID to peers.
 const CLUSTER_ID: &str = "x-etcd-cluster-id";
 
-/// Between two looks at whether it answers.
+/// Pause between two requests.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Ports that were free may be taken when etcd opens them.
+/// Attempts with other ports: a port that was free may be in use when etcd opens it.
 const TRIES: usize = 3;
 const TAKEN: &str = "address already in use";
 
@@ -44,13 +44,13 @@ pub(super) struct Etcd {
     program: PathBuf,
     data: PathBuf,
     log: PathBuf,
-    /// Whom it was restored as, which is nobody else.
+    /// IDs of the restored member, unique to this etcd.
     ids: Metadata,
     child: Child,
     at: Urls,
 }
 
-/// Where it listens.
+/// Addresses of the etcd.
 struct Urls {
     client: String,
     peer: String,
@@ -58,7 +58,7 @@ struct Urls {
 
 /// An etcd that answers.
 pub(super) struct Ready {
-    /// Connected to it; `None`: it asks for a user.
+    /// A connected client; `None`: etcd requires a user.
     pub(super) client: Option<Client>,
     pub(super) endpoint: String,
     pub(super) member_id: u64,
@@ -66,7 +66,7 @@ pub(super) struct Ready {
 }
 
 impl Etcd {
-    /// Starts one on a data directory that was restored with a token of its own.
+    /// Starts an etcd on a data directory that was restored with a unique token.
     pub(super) fn spawn(program: &Path, data: &Path, log: PathBuf) -> Result<Self> {
         let ids = wal::metadata_of(&data.join(WAL));
         let ids = ids.ok().flatten().ok_or_else(|| Error::transient("etcdutl has left no WAL"))?;
@@ -74,7 +74,7 @@ impl Etcd {
         Ok(Self { program: program.to_owned(), data: data.to_owned(), log, ids, child, at })
     }
 
-    /// Waits until it has a leader, which is itself.
+    /// Waits until etcd has elected itself leader.
     pub(super) async fn ready(&mut self, db_bytes: u64) -> Result<Ready> {
         let within = START_BASE + Duration::from_secs(db_bytes / START_BYTES_PER_SECOND);
         let until = Instant::now() + within;
@@ -110,7 +110,7 @@ impl Etcd {
         }
     }
 
-    /// Stops it, and comes back when it is gone.
+    /// Kills etcd, and returns after it has ended.
     pub(super) async fn stop(mut self) {
         if let Err(error) = self.child.kill().await {
             tracing::warn!(%error, "etcd could not be stopped");
@@ -118,7 +118,7 @@ impl Etcd {
     }
 }
 
-/// Whether this answer is of the member with these IDs.
+/// Whether this is an answer of the member with these IDs.
 fn is_of(status: &StatusResponse, ids: Metadata) -> bool {
     let Metadata { cluster_id, member_id } = ids;
     status.header().is_some_and(|header| (header.cluster_id(), header.member_id()) == (cluster_id, member_id))
@@ -151,16 +151,16 @@ fn spawn(program: &Path, data: &Path, log: &Path) -> Result<(Child, Urls)> {
     Ok((child, Urls { client, peer }))
 }
 
-/// The version of an etcd that asks for a user, once it is healthy: that is told to everybody. A database that is full is
-/// none the worse. Whose it is it tells its peers alone, and it opens its clients' port before it answers them.
+/// Returns the version of a healthy etcd that requires a user: etcd reports health and version without a user. A NOSPACE alarm
+/// does not matter. Only the peer port names the cluster's ID, and etcd opens its client port before it answers peers.
 async fn healthy(at: &Urls, ids: Metadata) -> Result<Option<String>> {
-    /// What etcd says at `/version`.
+    /// etcd's answer at `/version`.
     #[derive(Deserialize)]
     struct Version {
         etcdserver: String,
     }
     crate::util::crypto::install_crypto();
-    // It speaks plain HTTP, and where there are no certificates at all no client would be built with them.
+    // etcd speaks plain HTTP here. Without any CA certificates on the machine the default client would not build.
     let client = reqwest::Client::builder().timeout(ANSWER_WITHIN).no_proxy().tls_certs_only([]).build();
     let client = client.map_err(|error| Error::config(format!("asking etcd: {error}")))?;
     let cluster = hex_id(ids.cluster_id);
@@ -181,20 +181,21 @@ async fn get(client: &reqwest::Client, url: &str, path: &str) -> reqwest::Result
     client.get(format!("{url}/{path}")).send().await?.error_for_status()
 }
 
-/// Two ports that are free now.
+/// Returns two free ports.
 fn ports() -> std::io::Result<[u16; 2]> {
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    // Both are held until both are known, so that they differ.
+    // Holds both listeners until both ports are known, so that they differ.
     let (one, other) = (listen()?, listen()?);
     Ok([one.local_addr()?.port(), other.local_addr()?.port()])
 }
 
-/// All that it has said.
+/// Returns etcd's whole log.
 fn said(log: &Path) -> String {
     fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
-/// No reason to call the snapshot broken: its pages are proven by now, and memory, a disk or a flag do this as well.
+/// Returns the error of a failed start. The snapshot is not broken: its pages are proven by now, and memory, a disk or a flag
+/// can cause this as well.
 fn not_started(status: ExitStatus, said: &str) -> Error {
     let (class, line) = heard(said);
     let class = if class == ExitClass::Full { class } else { ExitClass::Transient };

@@ -1,8 +1,8 @@
-//! A snapshot file on this disk.
+//! Verifies a snapshot file on this disk.
 //!
-//! It decides which proofs a file gets: etcd's sha256 where the file ends with one, and always the structure of the
-//! database and etcd's HashKV, recomputed from the bytes (`scan.rs`). It changes nothing and asks nobody. What is compressed
-//! or encrypted is unpacked first (`format/packed.rs`).
+//! This file decides which proofs a file gets: etcd's sha256 if the file ends with one, and always the structure of the
+//! database and etcd's HashKV, recomputed from the bytes (`scan.rs`). It changes no file and asks no etcd. It unpacks
+//! compressed and encrypted files first (`format/packed.rs`).
 
 use std::fs::File;
 use std::io::Read;
@@ -26,25 +26,25 @@ use crate::util::progress::STALL;
 use crate::util::scratch::Scratch;
 use crate::verbs::common::unsound;
 
-/// Pieces that the file is hashed in.
+/// Size of a piece for the hash.
 const PIECE: usize = 1 << 20;
 
-/// What was found.
+/// Result for a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FileVerified {
-    /// What the file is packed with: `zstd`, `gzip` or `age`; absent where it is not.
+    /// Format of the packed file: `zstd`, `gzip` or `age`; absent for a plain file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packed: Option<&'static str>,
     /// Bytes of the database, without etcd's trailer.
     pub db_bytes: u64,
-    /// sha256 (hex) of the database, equal to the trailer's; absent where the file has no trailer, as a copy of a
-    /// member's own file has none. Then only the structure is proven.
+    /// sha256 (hex) of the database, equal to the trailer's. Absent without a trailer, as in a copy of a member's own file;
+    /// then only the structure is proven.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// The revision a member that starts on it reports.
+    /// The revision that a member reports after a start on this file.
     pub revision: i64,
-    /// The revision below which history is gone.
+    /// The compact revision: history below it is gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compact_revision: Option<i64>,
     /// Keys that exist at that revision.
@@ -55,7 +55,7 @@ pub struct FileVerified {
     /// etcd's HashKV at that revision, as `etcdctl endpoint hashkv` shows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_kv: Option<u32>,
-    /// Why there is no HashKV.
+    /// Reason for which there is no HashKV.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_hash_kv: Option<String>,
     /// Storage version (etcd 3.6 and later).
@@ -63,16 +63,16 @@ pub struct FileVerified {
     pub storage_version: Option<String>,
     /// Members by ID (hex) and name; a restore replaces them.
     pub members: Vec<String>,
-    /// Leases.
+    /// Number of leases.
     pub leases: usize,
-    /// Whether authentication is on: a restored cluster asks for these users.
+    /// Whether authentication is enabled: a restored cluster then requires these users.
     pub auth_enabled: bool,
-    /// Users.
+    /// Number of users.
     pub users: u64,
 }
 
 impl FileVerified {
-    /// For people.
+    /// Formats the result for a terminal.
     pub(super) fn lines(&self) -> String {
         let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         let sha256 = match &self.sha256 {
@@ -99,7 +99,7 @@ impl FileVerified {
     }
 }
 
-/// Unpacks the file if it is packed, and proves what is in it.
+/// Unpacks the file if it is packed, and proves the database.
 pub(super) async fn run(path: &Path, identities: &[PathBuf], scratch: &Path) -> Result<FileVerified> {
     let plain = Plain::of(path, identities, scratch).await?;
     let (named, unpacked, packed) = (path.to_owned(), plain.path.clone(), plain.packed.map(Packed::as_str));
@@ -108,7 +108,7 @@ pub(super) async fn run(path: &Path, identities: &[PathBuf], scratch: &Path) -> 
     found.map_err(|error| task_error(&error))?.map(|found| FileVerified { packed, ..found })
 }
 
-/// The same of a file in a store: there is no manifest to compare it with, and no place for a proof.
+/// Does the same for a file in a store, which has no manifest to compare with and no place for a proof.
 pub(super) async fn run_stored(
     request: &VerifyRequest,
     store: &Store,
@@ -141,7 +141,7 @@ pub(super) async fn run_stored(
     Err(second_reading::confirm(&mut interrupt, seconds, &error, confirming).await)
 }
 
-/// Proves the database in a file that is known by another name.
+/// Proves the database of a file, and reports it under another name.
 fn verify(named: &Path, path: &Path) -> Result<FileVerified> {
     let reading = || format!("reading {}", named.display());
     let mut file = File::open(path).map_err(io_error(reading())).map_err(of_request)?;
@@ -169,7 +169,7 @@ fn verify(named: &Path, path: &Path) -> Result<FileVerified> {
     })
 }
 
-/// The sha256 of all but the trailer, which has to say the same.
+/// Returns the sha256 of the database, which must equal the trailer.
 fn hashed(file: &mut File, reading: &str) -> Result<String> {
     let (mut hasher, mut piece) = (Hasher::default(), vec![0; PIECE]);
     loop {

@@ -1,7 +1,7 @@
-//! How long a second reading may take.
+//! The time for a second reading.
 //!
-//! It decides that the first reading does not use up the time of the second: of a large snapshot that is broken nothing would
-//! be recorded otherwise, however often it is verified. What two readings say is decided in `catalog/second_look.rs`.
+//! This file decides that the first reading does not use up the time of the second: otherwise the agent would never record a
+//! fault of a large snapshot, however often it verifies. `catalog/second_look.rs` judges the two readings.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use crate::catalog::second_look;
 use crate::error::Error;
 use crate::util::interrupt::Interrupt;
 
-/// Seconds for a second reading, and for what is recorded of both, when the first one began at `since`: what is left of the
-/// deadline, and not less than twice what the first reading took and a minute, as each range takes a connection of its own.
+/// Returns the seconds for a second reading and its records, when the first began at `since`: the rest of the deadline, and at
+/// least twice the time of the first reading plus a minute, because each range opens a connection of its own.
 pub(super) fn seconds(deadline_seconds: u32, since: Instant) -> u64 {
     after(deadline_seconds, since.elapsed())
 }
@@ -21,8 +21,8 @@ fn after(deadline_seconds: u32, took: Duration) -> u64 {
     left.max(took.saturating_mul(2).saturating_add(60))
 }
 
-/// What a second reading makes of an error, within so many seconds from now on; where it does not end, the error is told
-/// with that.
+/// Confirms an error by a second reading within this many seconds. If the second reading does not end in time, the error is
+/// returned with that fact.
 pub(super) async fn confirm(
     interrupt: &mut Interrupt,
     seconds: u64,

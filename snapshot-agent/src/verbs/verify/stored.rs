@@ -1,8 +1,8 @@
-//! A stored snapshot, read once from its store and proven on the way, in memory that does not depend on its size.
+//! Verifies a stored snapshot: reads the snapshot once and proves it meanwhile, in memory that does not depend on its size.
 //!
-//! It decides what is compared with the manifest, and that a proof is kept: also when the snapshot was found broken, and
-//! never where nothing was found out about it. What was found wrong is confirmed here, by a second reading that has time of its
-//! own. A store that takes no proof does not make the snapshot worse.
+//! This file decides which facts are compared with the manifest, and when a proof is kept: also for a broken snapshot, but
+//! never without a result. A second reading with its own time confirms each fault. A store that refuses the proof does not make
+//! the snapshot worse.
 
 use std::fmt::Write as _;
 use std::io;
@@ -29,25 +29,25 @@ use crate::util::interrupt::Interrupt;
 use crate::util::progress::STALL;
 use crate::verbs::common::unsound;
 
-/// What was found.
+/// Result for a stored snapshot.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredVerified {
     /// URI of the data object.
     pub uri: String,
-    /// What was proven.
+    /// The proof.
     #[serde(flatten)]
     pub proof: Proof,
-    /// URI of the proof that was written.
+    /// URI of the written proof.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proof_uri: Option<String>,
-    /// Why none was written, though one was wanted.
+    /// Reason for which a requested proof was not written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proof_not_kept: Option<String>,
 }
 
 impl StoredVerified {
-    /// For people.
+    /// Formats the result for a terminal.
     pub(super) fn lines(&self) -> String {
         let proof = &self.proof;
         let mut lines = format!("{}\n", self.uri);
@@ -75,14 +75,14 @@ impl StoredVerified {
     }
 }
 
-/// What no look at the bytes can make up for.
+/// A gap that no check of the bytes can fill.
 const ALONE: &str = "completeness: the snapshot was saved without a quorum and may lack acknowledged writes";
 
-/// What a snapshot is decrypted with.
+/// Keys for the snapshot.
 enum Lock {
-    /// It is not encrypted, or these fit.
+    /// The snapshot is not encrypted, or these identities fit.
     Open(Option<Identities>),
-    /// It is encrypted, and nothing was given, for these.
+    /// The snapshot is encrypted for these recipients, and the request has no identity.
     Closed(String),
 }
 
@@ -133,7 +133,7 @@ pub(super) async fn run(
             },
         }
     };
-    // Whatever came between: no etcd stays behind.
+    // In every case the agent stops the etcd of the drill.
     if let Some(drill) = drill {
         drill.end().await;
     }
@@ -188,7 +188,7 @@ async fn prove(
     }
 }
 
-/// Reads it in one pass.
+/// Reads and proves the snapshot in one pass.
 async fn read(store: &Store, stored: &Stored, identities: Option<Identities>, proof: &mut Proof) -> Result<()> {
     let scan = stored.unpack_once(store, identities, SnapshotScan::new(stored.scan_options()), STALL).await?;
     proof.proven.extend([Step::StoredSha256, Step::Trailer]);

@@ -1,10 +1,10 @@
-//! Which snapshot of one etcd is the newest, however its saves overlap, and when that is in doubt.
+//! Which snapshot of one etcd is the newest, for overlapping saves, and when the order is in doubt.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Saves: when each began, how long until its stream was opened, and from then until it had ended, in seconds.
+/// Saves in seconds: start, time until the stream was opened, time from then to the end.
 fn saves() -> impl Strategy<Value = Vec<(i64, i64, i64)>> {
     prop::collection::vec((0_i64..60, 0_i64..20, 0_i64..20), 1..12)
 }
@@ -24,7 +24,7 @@ fn taken(began: i64, ended: i64, revision: i64) -> Taken {
     }
 }
 
-/// What these saves have left of an etcd that is written to once a second.
+/// The snapshots of these saves, from an etcd that gets one write per second.
 fn of_one_etcd(saves: &[(i64, i64, i64)]) -> Vec<Taken> {
     saves.iter().map(|(began, until, from)| taken(*began, began + until + from, began + until)).collect()
 }
@@ -40,7 +40,7 @@ fn lineage(mut complete: Vec<Taken>) -> Lineage {
     lineage
 }
 
-/// The one that is taken, then the one where that is passed over, and so on, with those that are left each time.
+/// Returns the newest snapshot, then the newest without it, and so on, each with the remaining snapshots.
 fn one_after_the_other(lineage: &Lineage) -> Vec<(&Taken, Vec<&Taken>)> {
     let mut left: Vec<&Taken> = lineage.complete.iter().collect();
     let mut all = vec![];
@@ -63,7 +63,7 @@ proptest! {
         }
     }
 
-    /// Whether it can be restored or is passed over.
+    /// Whether or not that snapshot can be restored.
     #[test]
     fn one_that_began_after_all_had_ended_and_is_lower_is_a_doubt(
         saves in saves(),
@@ -88,7 +88,7 @@ fn what_cannot_be_compared_is_taken_by_its_time() {
     let lineage = lineage(vec![taken(0, 9, 7), unknown, taken(1, 2, 8)]);
     let newest = lineage.newest_one().unwrap();
     assert_eq!((newest.revision, find_lower_revision(newest, &lineage.complete)), (None, None));
-    // Another etcd counts its own revisions.
+    // Another etcd has its own revisions.
     let other = Taken { cluster_id: "beef".to_owned(), ..taken(5, 9, 1) };
     let lineage = self::lineage(vec![taken(0, 9, 7), other, taken(1, 2, 8)]);
     let newest = lineage.newest_one().unwrap();

@@ -1,5 +1,5 @@
-//! What a manifest records is compared also where the scan of the stream had too little memory for it; what is not is
-//! told.
+//! Facts of the manifest are compared even where the stream's scan had too little memory; the report names the uncompared
+//! facts.
 
 use std::path::Path;
 
@@ -13,15 +13,15 @@ use crate::util::sha256::Sha256;
 
 const KEY: &str = "shop/orders/1a2b3c4d/20261121T162233Z-1-2";
 
-/// Enough for everything in a small database.
+/// Enough memory for a small database.
 const MUCH: usize = 64 << 20;
 
-/// Room for its pages, and for the records of a third of it; and not even for its pages.
+/// Two budgets: room for the pages and a third of the records; too little even for the pages.
 const STREAMED: [usize; 2] = [400_000, 50_000];
 
 const RECORDS: i64 = 30_000;
 
-/// A database of records of so many keys, whose value at the revision `changed` is another one.
+/// A database of records over this many keys; the record at revision `changed` has another value.
 fn database(keys: i64, removed_members: u64, changed: Option<i64>) -> Vec<u8> {
     let record = |revision: i64| {
         let value = if changed == Some(revision) { b"altered!" } else { b"original" };
@@ -40,7 +40,7 @@ fn proven(database: &[u8]) -> Proven {
     Reader::open(database, database.len() as u64, MUCH).unwrap().prove(None).unwrap()
 }
 
-/// What a stream's scan says within so much memory.
+/// Scans the database as a stream with this budget.
 fn scanned(database: &[u8], budget_bytes: usize) -> std::result::Result<Proven, ScanError> {
     let mut scan = SnapshotScan::new(Options { compact_revision: Some(NEVER), budget_bytes });
     database.chunks(32 << 10).for_each(|piece| scan.push(piece));
@@ -48,7 +48,7 @@ fn scanned(database: &[u8], budget_bytes: usize) -> std::result::Result<Proven, 
     scan.finish()
 }
 
-/// How a database compares with a manifest whose sha256 fits it, and that records this of what is in it.
+/// Compares a database with a manifest that has its sha256 and records these contents.
 async fn compared(
     database: &[u8],
     recorded: &Contents,
@@ -95,7 +95,7 @@ async fn a_value_that_was_altered_with_all_hashes_but_hashkv_is_refused_in_littl
                     assert!(refused.class() == ExitClass::Corrupt, "{what}: {refused}");
                     assert!(refused.message().contains("its HashKV is"), "{what}: {refused}");
                 } else {
-                    // Nobody knows, and that is said of both.
+                    // Both facts are unknown, and the report names both.
                     let words = "HashKV and the number of keys: the records did not fit the memory budget";
                     assert_eq!((told.as_deref(), refused.unwrap().1), (Some(words), told.clone()), "{what}");
                 }
@@ -104,7 +104,7 @@ async fn a_value_that_was_altered_with_all_hashes_but_hashkv_is_refused_in_littl
     }
 }
 
-/// What has no room leaves out the whole proof, and HashKV is compared all the same.
+/// HashKV is compared even where the budget is too small for the structure.
 #[tokio::test]
 async fn hashkv_is_compared_where_not_even_the_structure_is_proven() {
     let (original, altered) = (database(100, 10_000, None), database(100, 10_000, Some(9_000)));
@@ -123,7 +123,7 @@ async fn hashkv_is_compared_where_not_even_the_structure_is_proven() {
 async fn what_was_compared_as_it_came_is_not_read_again() {
     let original = database(100, 0, None);
     let recorded = Contents::from(&proven(&original));
-    // Whoever read it again would find nothing in so little memory.
+    // A second reading would fail with so little memory.
     let (found, told) = compared(&original, &recorded, scanned(&original, MUCH), 0).await.unwrap();
     assert!(found.is_some() && told.is_none(), "{told:?}");
     let nothing = Contents { hash_kv: None, keys: None, ..recorded };
