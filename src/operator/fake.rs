@@ -126,12 +126,6 @@ impl Fake {
         self.log.lock().unwrap().iter().filter(|asked| !asked.path.contains("/events")).cloned().collect()
     }
 
-    /// Number of writes at a path that contains this text.
-    pub(super) fn count_writes(&self, part: &str) -> usize {
-        let all = self.log.lock().unwrap();
-        all.iter().filter(|asked| asked.method != "GET" && asked.path.contains(part)).count()
-    }
-
     /// Puts this Date on each answer.
     pub(super) fn show_date(&self, date: &str) {
         *self.date.lock().unwrap() = Some(date.to_owned());

@@ -1,10 +1,15 @@
 //! Passes against an API server with prepared answers.
 
+use k8s_openapi::api::core::v1::Service;
+use kube::runtime::watcher::Event;
+
 use super::*;
 use crate::api::EtcdCluster;
+use crate::operator::caches::{CacheWriter, Caches};
 use crate::operator::error::Class;
 use crate::operator::fake::{Answer, Asked, Fake, refusal};
 use crate::operator::kinds::Clusters;
+use crate::operator::watches::CacheWriters;
 use crate::plan::Target;
 
 fn after(outcome: Outcome, wake: Wake, hurry: Option<u64>) -> Action {
@@ -105,6 +110,21 @@ async fn pass_over(cached: serde_json::Value, answers: Vec<Answer>) -> (Result<A
     (result, fake)
 }
 
+/// A pass over a cluster whose Services are in the caches too.
+async fn pass_with_services(cached: serde_json::Value, answers: Vec<Answer>) -> Fake {
+    let cached: EtcdCluster = serde_json::from_value(cached).unwrap();
+    let mut clusters = CacheWriter::<EtcdCluster>::default();
+    clusters.apply(&Event::Apply(cached.clone()));
+    let mut services = CacheWriter::<Service>::default();
+    for service in [crate::plan::build::service::peer(&cached), crate::plan::build::service::client(&cached)] {
+        services.apply(&Event::Apply(service));
+    }
+    let caches = Caches { clusters: clusters.cache(), services: services.cache(), ..CacheWriters::default().caches() };
+    let fake = Fake::filled(caches, answers).await;
+    let _ = reconcile::<Clusters>(Arc::new(cached), Arc::clone(&fake.ctx)).await;
+    fake
+}
+
 #[tokio::test]
 async fn what_the_cache_asks_for_is_not_done_when_it_is_gone() {
     let (result, fake) = pass_over(cluster(), vec![]).await;
@@ -127,7 +147,7 @@ async fn a_guarded_patch_is_decided_on_the_caches() {
     let status = ("PUT", "/etcdclusters/a/status", 200, serde_json::Value::Null);
     let there = ("GET", CLUSTERS, 200, bare.clone());
     let patched = ("PATCH", CLUSTERS, 200, held);
-    let (_, fake) = pass_over(bare.clone(), vec![there.clone(), status.clone(), patched]).await;
+    let fake = pass_with_services(bare.clone(), vec![there.clone(), status.clone(), patched]).await;
     let (log, patches) = (fake.log(), |asked: &Asked| asked.method == "PATCH" && asked.path.contains(CLUSTERS));
     let at = log.iter().position(patches).unwrap();
     assert_eq!(log[at].body["metadata"]["resourceVersion"], "5");
@@ -136,7 +156,7 @@ async fn a_guarded_patch_is_decided_on_the_caches() {
 
     // Where the cached version is old, the same pass reads everything and plans again.
     let refused = ("PATCH", CLUSTERS, 409, refusal(409, "Conflict"));
-    let (_, fake) = pass_over(bare, vec![there, status, refused]).await;
+    let fake = pass_with_services(bare, vec![there, status, refused]).await;
     assert_eq!(fake.log().iter().filter(|asked| patches(asked)).count(), 1, "{:?}", fake.writes());
     assert!(fake.reads().iter().any(|path| path.contains("/etcdmembers?")), "{:?}", fake.reads());
 }

@@ -7,13 +7,13 @@
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 
+use super::Observed;
 use super::doubt::PAUSE;
-use super::{Observed, job as asks};
 use crate::plan::build::job::CONTAINER;
 use crate::plan::fact::Fact;
 use crate::plan::held::HeldUp;
 use crate::plan::pods::Unstarted;
-use crate::plan::{jobs, meta, row};
+use crate::plan::{jobs, meta};
 
 /// How a Job failed of which no agent ran. `before`: what held its Pod up, by the status.
 pub(super) fn failure(seen: &Observed, job: &Job, before: Option<&HeldUp>, now: Timestamp) -> Option<Fact> {
