@@ -87,7 +87,9 @@ async fn broken(w: &World, pki: &Pki, names: &[String], app: &str) -> Result<()>
         w.delete("Pod", member).await?;
         // The cluster is ready while a condition reports the flaw.
         until("the Pod comes back", PATIENCE, async || {
-            let pod = w.names("Pod").await?.contains(member);
+            // The status of the cluster may be that of the Pod before.
+            let pods = w.names("Pod").await?;
+            let pod = pods.contains(member) && w.get("Pod", member).await?["status"]["podIP"].is_string();
             let object = w.get("EtcdCluster", "b37").await?;
             let three = object["status"]["readyMembers"] == json!(3);
             Ok(if pod && three { Ok(()) } else { Err(object["status"].to_string()) })
