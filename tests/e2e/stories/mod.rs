@@ -43,20 +43,12 @@ mod zombie;
 use crate::story;
 use crate::support::world::Story;
 
-/// Every story; the longest first, so that all threads end at the same time.
+/// Every story. Stories with many Pods are apart from each other: the node has CPU for some twenty members.
 pub fn all() -> Vec<Story> {
     vec![
-        story!(on host "schedule_without_operator", schedules::without_operator),
         story!(on host "alert_fires_with_the_operator_dead", schedules::alert_with_the_operator_dead),
-        story!("refusals_are_told", refusals::tell),
-        story!(on host "tls_own", tls_own::tell),
-        story!(on host "robustness", robustness::tell),
+        story!(on host "schedule_without_operator", schedules::without_operator),
         story!("recurring_backups", recurring::tell),
-        story!("retention_is_told", retention::tell),
-        story!(on host "crashes_while_scaling", crashes::scaling),
-        story!(on host "crashes_while_parking", crashes::parking),
-        story!(on host "api_trouble", api_trouble::tell),
-        story!("restores_the_latest", latest::tell),
         story!("manual_run_is_recorded", schedules::by_hand),
         story!("retention_accelerated", pruning::accelerated),
         story!("locked_snapshots_are_shown", pruning::locked),
@@ -65,7 +57,10 @@ pub fn all() -> Vec<Story> {
         story!("a_refused_secret_keeps_no_clients_out", policies::quota_on_secrets),
         story!("a_sidecar_that_never_ends", policies::sidecar),
         story!("a_write_that_is_taken_back_is_named", policies::taken_back),
+        story!("retention_is_told", retention::tell),
         story!("a_settled_cluster_is_quiet", quiet::tell),
+        story!(on host "api_trouble", api_trouble::tell),
+        story!("refusals_are_told", refusals::tell),
         story!("what_is_lost_is_read_back", lost::tell),
         story!("the_whole_story_on_3_5", whole::on_3_5),
         story!("trouble_with_the_store", store_trouble::tell),
@@ -73,6 +68,7 @@ pub fn all() -> Vec<Story> {
         story!("emptied_and_foreign_volumes_are_refused", gate::tell),
         story!("one_store_for_many", stores::tell),
         story!("restores_into_every_version", restores::tell),
+        story!("restores_the_latest", latest::tell),
         story!("asked_while_it_restores", meanwhile::tell),
         story!("the_whole_story_on_3_7", whole::on_3_7),
         story!(on host "a_store_behind_a_proxy", proxied::tell),
@@ -81,6 +77,9 @@ pub fn all() -> Vec<Story> {
         story!("clusters_shrink", scale::shrink),
         story!("writes_while_scaling", scale::under_writers),
         story!("parked_and_back", scale::park),
+        story!(on host "crashes_while_scaling", crashes::scaling),
+        story!(on host "crashes_while_parking", crashes::parking),
+        story!(on host "robustness", robustness::tell),
         story!(on host "killed_while_scaling", scale::killed),
         story!("a_lost_volume_is_replaced", replace::lost_volume),
         story!("a_corrupt_log_is_replaced", replace::corrupt_log),
@@ -92,6 +91,7 @@ pub fn all() -> Vec<Story> {
         story!(on host "crashes_while_losing", crashes::losing),
         story!("tls_auto", tls::auto),
         story!(on host "kube_apiserver_on_our_etcd", apiserver::tell),
+        story!(on host "tls_own", tls_own::tell),
         story!(on host "tls_cert_manager", tls_managed::tell),
         story!("nothing_answers_in_plaintext", tls::refusals),
         story!("clusters_grow", growth::tell),
