@@ -129,6 +129,8 @@ fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
         return Stage::Job(failed);
     }
     let fact = match jobs::read(job, &seen.pods, seen.refusal.as_deref(), before.as_ref(), now) {
+        // The Job's time is over: its controller has deleted the Pod, and has not ended the Job yet.
+        Fact::HeldUp(held) if held.pod.is_none() && !seen.unstarted.is_empty() => Fact::HeldUp(before.unwrap_or(held)),
         Fact::HeldUp(held) => Fact::HeldUp(held.with_claim_users(&seen.pods, &seen.claim_users)),
         // What held the Pod up is told until it is known what came of it.
         Fact::Settling if jobs::never_ran(job, &seen.pods) => before.map_or(Fact::Settling, Fact::HeldUp),

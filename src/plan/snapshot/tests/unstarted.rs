@@ -140,7 +140,11 @@ fn all_that_leaves_room_for_a_run_is_asked_of_the_store() {
 fn a_deleted_pod_keeps_the_cause_that_held_it_up() {
     let held = written(with(vec![waiting("ErrImagePull", Some("no such image"))]));
     let ending = Observed { pods: vec![deleted(waiting("ContainerCreating", None))], ..held.clone() };
-    assert_eq!(planned(&ending).status, held.snapshot.status.unwrap());
+    assert_eq!(planned(&ending).status, held.snapshot.status.clone().unwrap());
+    // The Pod is gone before the Job controller ends the Job.
+    let last = ended_on_a_node(waiting("ErrImagePull", Some("no such image")));
+    let gone = Observed { pods: vec![], unstarted: gone(&[last]), ..held.clone() };
+    assert_eq!((gone.unstarted.len(), planned(&gone).status), (1, held.snapshot.status.unwrap()));
 }
 
 /// Of one whose asking Pod waits for the same claim, the reason says so.
