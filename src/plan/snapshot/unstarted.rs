@@ -15,6 +15,12 @@ use crate::plan::held::HeldUp;
 use crate::plan::pods::Unstarted;
 use crate::plan::{jobs, meta};
 
+/// Whether the Job's Pods have ended without a run, and no other is there: its controller ends the Job after they are gone.
+pub(super) fn has_ended(seen: &Observed, now: Timestamp) -> bool {
+    let none_runs = seen.pods.iter().all(|pod| Unstarted::of(pod, CONTAINER, now).is_some());
+    none_runs && !(seen.pods.is_empty() && seen.unstarted.is_empty())
+}
+
 /// How a Job failed of which no agent ran. `before`: what held its Pod up, by the status.
 pub(super) fn failure(seen: &Observed, job: &Job, before: Option<&HeldUp>, now: Timestamp) -> Option<Fact> {
     let fact = jobs::failure(job, &seen.pods, before)?;

@@ -143,6 +143,8 @@ fn a_deleted_pod_keeps_the_cause_that_held_it_up() {
     assert_eq!(planned(&ending).status, held.snapshot.status.clone().unwrap());
     // The Pod is gone before the Job controller ends the Job.
     let last = ended_on_a_node(waiting("ErrImagePull", Some("no such image")));
+    let there = Observed { pods: vec![last.clone()], ..held.clone() };
+    assert_eq!(planned(&there).status, held.snapshot.status.clone().unwrap());
     let gone = Observed { pods: vec![], unstarted: gone(&[last]), ..held.clone() };
     assert_eq!((gone.unstarted.len(), planned(&gone).status), (1, held.snapshot.status.unwrap()));
 }
