@@ -69,9 +69,10 @@ impl HeldUp {
     /// serves one Pod, and a claim with ReadWriteOnce serves one node. `all`: Pods of the Job, oldest first. `others`: Pods that
     /// mount a claim of the last Pod.
     pub(in crate::plan) fn with_claim_users(self, all: &[Pod], others: &[Pod]) -> Self {
-        let Some(pod) = all.last().filter(|pod| self.pod.as_deref() == Some(meta::name(&pod.metadata))) else {
-            return self;
-        };
+        // The cause of a Pod that is deleted comes from the status, and has the names already.
+        let is_held =
+            |pod: &&Pod| self.pod.as_deref() == Some(meta::name(&pod.metadata)) && !meta::deleting(&pod.metadata);
+        let Some(pod) = all.last().filter(is_held) else { return self };
         let node = |pod: &Pod| pod.spec.as_ref()?.node_name.clone().filter(|name| !name.is_empty());
         let (own, one_pod) = (node(pod), self.message.contains("ReadWriteOncePod"));
         let users = others.iter().filter_map(|other| {

@@ -209,3 +209,21 @@ fn the_pod_that_uses_the_claim_is_named() {
         assert!(message.ends_with(says), "{message}");
     }
 }
+
+/// The cause of a Pod that is deleted comes from the status, with the names of the Pods that use the claim.
+#[test]
+fn the_user_of_the_claim_of_a_deleted_pod_is_named_once() {
+    let volumes = |claim: &str, node: &str| {
+        serde_json::from_value::<PodSpec>(serde_json::json!({
+            "containers": [], "nodeName": node,
+            "volumes": [{"name": "store", "persistentVolumeClaim": {"claimName": claim}}],
+        }))
+        .unwrap()
+    };
+    let attaching = Pod { spec: Some(volumes("backups", "n1")), ..waiting("ContainerCreating", None) };
+    let rival = Pod { metadata: meta("rival", "rival"), spec: Some(volumes("backups", "n2")), ..running() };
+    let held = written(Observed { claim_users: vec![rival], ..with(vec![attaching.clone()]) });
+    assert!(told(&held.snapshot.status.clone().unwrap()).3.contains("rival"));
+    let ending = Observed { pods: vec![deleted(attaching)], ..held.clone() };
+    assert_eq!(planned(&ending).status, held.snapshot.status.unwrap());
+}
