@@ -130,10 +130,9 @@ fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
     }
     let fact = match jobs::read(job, &seen.pods, seen.refusal.as_deref(), before.as_ref(), now) {
         // The Job's time is over: its controller has deleted the Pod, and has not ended the Job yet.
-        Fact::HeldUp(held) if held.pod.is_none() && unstarted::has_ended(seen, now) => {
-            Fact::HeldUp(before.unwrap_or(held))
-        }
-        fact @ (Fact::Pending(_) | Fact::Running(_)) if unstarted::has_ended(seen, now) => {
+        fact @ (Fact::HeldUp(HeldUp { pod: None, .. }) | Fact::Pending(_) | Fact::Running(_))
+            if unstarted::has_ended(seen, now) =>
+        {
             before.map_or(fact, Fact::HeldUp)
         }
         Fact::HeldUp(held) => Fact::HeldUp(held.with_claim_users(&seen.pods, &seen.claim_users)),
