@@ -174,13 +174,12 @@ async fn pass<K: Kind>(ctx: &Context, id: &Id) -> Result<Passed, Error> {
         tracing::debug!(wake = ?plan.wake, "nothing to write");
         return Ok(Passed { outcome, wake: plan.wake, hurry: K::hurry(seen, now) });
     }
-    let view = if planned.is_some() { View::Cached } else { View::Live };
-    if is_elsewhere(ctx, id, view).await? {
-        return Ok(Passed { outcome: Outcome::Elsewhere, ..gone });
-    }
     if let Some((plan, seen)) = planned
         && is_view_enough::<K>(reader(View::Live), &seen, &plan).await?
     {
+        if is_elsewhere(ctx, id, View::Cached).await? {
+            return Ok(Passed { outcome: Outcome::Elsewhere, ..gone });
+        }
         match carry_out::<K>(ctx, id, &seen, plan, now).await {
             // An object has changed since the caches showed it, or is there and the caches lack it.
             Err(error) if matches!(error.class(), Class::Conflict | Class::Gone) => {}
