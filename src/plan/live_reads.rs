@@ -74,7 +74,6 @@ impl Act {
             | Self::AddLearner { .. }
             | Self::Promote { .. }
             | Self::MoveLeader { .. }
-            | Self::LatchStart { .. }
             | Self::MarkStarted { .. }
             // Holdfast creates a CA only for a cluster that has not formed (I15).
             | Self::Issue(_) => LiveReads::Guards,
@@ -83,6 +82,8 @@ impl Act {
             | Self::CopyRetention { .. }
             | Self::SetInitialCluster { .. }
             | Self::LatchJoined { .. }
+            // The version of the member is the patch's own precondition.
+            | Self::LatchStart { .. }
             | Self::ForbidEmptyStart { .. }
             | Self::CommitEntry { .. }
             | Self::AdmitClients { .. }
@@ -93,13 +94,10 @@ impl Act {
         }
     }
 
-    /// Returns the name of the member that an act on a cluster concerns, if the act has no resourceVersion of the member.
+    /// Returns the name of the member that guards an act on a cluster, if the act has no resourceVersion of the member.
     pub fn member_by_name(&self) -> Option<&str> {
         match self {
-            Self::AddLearner { name, .. }
-            | Self::Promote { name, .. }
-            | Self::MoveLeader { name, .. }
-            | Self::RemoveMember { name, .. } => Some(name),
+            Self::AddLearner { name, .. } | Self::Promote { name, .. } | Self::MoveLeader { name, .. } => Some(name),
             _ => None,
         }
     }
