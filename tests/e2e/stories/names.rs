@@ -7,7 +7,7 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::policies::{holds, pods, under};
+use super::policies::{agent, holds, on_agents, under};
 use crate::support::kube_helpers::condition;
 use crate::support::make;
 use crate::support::stored::manifests;
@@ -79,21 +79,11 @@ fn policy(w: &World, dns: &str, cluster_dns: &str) -> Value {
         "[JSONPatch{{op: 'add', path: '/spec/dnsPolicy', value: 'None'}}, JSONPatch{{op: 'add', path: '/spec/dnsConfig', value: \
          {config}}}]"
     );
-    json!({
-        "matchConstraints": pods(w, &["CREATE"]),
-        "matchConditions": [{
-            "name": "agent",
-            "expression": "has(object.metadata.labels) && 'app.kubernetes.io/component' in object.metadata.labels && \
-                           object.metadata.labels['app.kubernetes.io/component'] == 'snapshot-agent'",
-        }],
-        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
-    })
+    on_agents(w, &expression)
 }
 
 async fn saved_by_name(w: &World, dns: &str) -> Result<()> {
-    let mut pod = make::toolbox("agent", &w.env.probe_image, &[]);
-    pod["metadata"]["labels"]["app.kubernetes.io/component"] = json!("snapshot-agent");
-    holds(w, &pod, |made| made["spec"]["dnsConfig"]["nameservers"][0] == dns).await?;
+    holds(w, &agent(w), |made| made["spec"]["dnsConfig"]["nameservers"][0] == dns).await?;
     w.create(make::cluster("orders", 1)).await?;
     w.step("a source", w.wait_ready("orders", 1)).await?;
     for answer in ANSWERS {

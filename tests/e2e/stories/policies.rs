@@ -73,20 +73,9 @@ pub async fn sidecar(w: &World) -> Result<()> {
         "[JSONPatch{{op: 'add', path: '/spec/containers/-', value: {of}{{name: 'mesh', image: '{image}', imagePullPolicy: \
          'IfNotPresent', command: ['holdfast-probe', 'sleep'], securityContext: {security}}}}}]"
     );
-    let policy = json!({
-        "matchConstraints": pods(w, &["CREATE"]),
-        "matchConditions": [{
-            "name": "agent",
-            "expression": "has(object.metadata.labels) && 'app.kubernetes.io/component' in object.metadata.labels && \
-                           object.metadata.labels['app.kubernetes.io/component'] == 'snapshot-agent'",
-        }],
-        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": add}}],
-    });
     let name = format!("{}-adds-sidecars", w.ns);
-    under(w, &name, policy, async {
-        let mut pod = make::toolbox("agent", image, &[]);
-        pod["metadata"]["labels"]["app.kubernetes.io/component"] = json!("snapshot-agent");
-        holds(w, &pod, |made| made["spec"]["containers"].as_array().is_some_and(|all| all.len() == 2)).await?;
+    under(w, &name, on_agents(w, &add), async {
+        holds(w, &agent(w), |made| made["spec"]["containers"].as_array().is_some_and(|all| all.len() == 2)).await?;
         w.create(make::schedule("nightly", "alpha", "0 0 1 1 *", json!({ "s3": make::s3() }))).await?;
         let cron =
             w.wait("EtcdSnapshotSchedule", "nightly", "its CronJob", |s| !s["status"]["cronJob"]["name"].is_null());
@@ -106,11 +95,31 @@ pub async fn sidecar(w: &World) -> Result<()> {
 }
 
 /// Pods of this story's namespace.
-pub(super) fn pods(w: &World, operations: &[&str]) -> Value {
+fn pods(w: &World, operations: &[&str]) -> Value {
     json!({
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": w.ns}},
         "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": operations, "resources": ["pods"]}],
     })
+}
+
+/// A policy that changes each new Pod of the agent.
+pub(super) fn on_agents(w: &World, patch: &str) -> Value {
+    json!({
+        "matchConstraints": pods(w, &["CREATE"]),
+        "matchConditions": [{
+            "name": "agent",
+            "expression": "has(object.metadata.labels) && 'app.kubernetes.io/component' in object.metadata.labels && \
+                           object.metadata.labels['app.kubernetes.io/component'] == 'snapshot-agent'",
+        }],
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
+    })
+}
+
+/// A Pod with the agent's label, to try such a policy.
+pub(super) fn agent(w: &World) -> Value {
+    let mut pod = make::toolbox("agent", &w.env.probe_image, &[]);
+    pod["metadata"]["labels"]["app.kubernetes.io/component"] = json!("snapshot-agent");
+    pod
 }
 
 /// Runs a test under a policy, and deletes the policy in any case.
