@@ -13,8 +13,7 @@ use kube::client::Body;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _, BufReader};
 
-/// Time in which a command that has not started is tried again.
-const TROUBLED: Duration = Duration::from_mins(1);
+use super::kube_helpers::TROUBLED;
 
 /// A command's channels, by Kubernetes' numbers.
 const STDOUT: u8 = 1;

@@ -92,7 +92,7 @@ pub async fn until_within<T>(
 }
 
 /// Time in which the API server, or the way to it, may fail.
-const TROUBLED: Duration = Duration::from_mins(1);
+pub const TROUBLED: Duration = Duration::from_mins(1);
 
 /// Repeats a request that got no answer, or that etcd did not answer for the API server; `ask` gets whether this is a repetition.
 pub async fn patiently<T>(mut ask: impl AsyncFnMut(bool) -> kube::Result<T>) -> kube::Result<T> {
