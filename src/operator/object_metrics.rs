@@ -93,7 +93,7 @@ fn of_schedules(registry: &mut Registry, schedules: &[Arc<EtcdSnapshotSchedule>]
     let database = gauge("schedule_last_db_bytes", "Size of the database of the newest complete backup");
     let is_fresh = gauge(
         "schedule_fresh",
-        "0 while a backup is overdue, the newest run failed or a run was skipped, 1 while the newest backup is fresh; absent while nobody can tell",
+        "0 while a backup is overdue, the newest run failed or a run was skipped, 1 while the newest backup is fresh; absent while the operator does not know",
     );
     let overdue = gauge("schedule_overdue", "1 while two due times and the deadline passed without a complete backup");
     let ready =

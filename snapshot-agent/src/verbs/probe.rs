@@ -317,7 +317,7 @@ impl Probe {
         self.record(Trial::Versions, tried);
     }
 
-    /// Required: a user who asks for object lock relies on the lock.
+    /// Required: users of object lock rely on the lock.
     async fn lock(&mut self) -> Result<()> {
         let Some(locks) = &self.sides.locks else {
             self.add_finding(Trial::ObjectLock, Outcome::NotThere, "not requested (--s3-object-lock)");

@@ -61,8 +61,8 @@ async fn a_store_that_knows_no_checksums_is_asked_for_none() {
     }
 }
 
-/// A store may accept checksums and not return them: it has the bytes all the same, and the agent compares them. A store that then
-/// misses its own checksums gets a refusal by name.
+/// A store may accept checksums and not return them: the store still has the bytes, and the agent compares the bytes. The agent
+/// refuses by name a store that then misses its own checksums.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_keeps_checksums_to_itself_is_read_back_or_refuses() {
     let (s3, stream) = (S3::start().await, snapshot(5000));

@@ -183,7 +183,7 @@ async fn the_life_of_a_seed() {
     assert_eq!((found.cluster_id, found.member_id), (header.cluster_id(), header.member_id()), "etcd's own words");
     drop((client, etcd));
 
-    // The member has served, and the permission is removed. It starts again all the same, and finds its log.
+    // The member has served, and the operator has removed the permission. etcd still starts again, and finds its log.
     fs::write(&member.request.annotations, "").unwrap();
     let etcd = member.spawn();
     assert_eq!(member.client().await.get("k", None).await.unwrap().kvs().len(), 1);

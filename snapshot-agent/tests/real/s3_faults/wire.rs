@@ -151,7 +151,7 @@ fn part_number(asked: &Asked) -> usize {
     number.unwrap().parse().unwrap()
 }
 
-/// Write-only credentials, as a careful person gives them to a backup: the save succeeds, and reports what is not proven.
+/// With write-only credentials, a usual precaution for backups, the save succeeds and reports the missing proof.
 #[tokio::test(flavor = "multi_thread")]
 async fn credentials_that_may_only_write_make_a_backup() {
     let s3 = S3::start().await;
