@@ -33,15 +33,15 @@ check: ## formatting, lints, unit and golden tests; no cluster (2 min; 10 min co
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
 	cargo clippy --release --test e2e -- -D warnings
-	cargo test --profile bench --lib --bins --test suite
+	cargo test --profile bench --lib --bins --test suite --test planner
 
 fuzz: ## a minute of libFuzzer for the page scan and one for manifests, with the stable compiler (2.5 min; 4 min cold); TIME=600 for longer
 	@tests/bin/deps && tests/bin/fuzz $(TIME)
 
 golden: ## rewrite crds/, charts/manifests/, docs/schemas/, tables of docs/ and scenario transcripts from the code (1 min)
 	@tests/bin/deps
-	UPDATE_GOLDEN=1 cargo test --profile bench --test suite -- golden:: scenarios::
-	@git status --short crds charts docs tests/scenarios
+	UPDATE_GOLDEN=1 cargo test --profile bench --test suite --test planner -- golden:: scenarios::
+	@git status --short crds charts docs crates/plan/tests/scenarios
 
 image: ## the container image, loaded into the testbed if it runs (1 min; 8 min cold)
 	@tests/bin/deps && tests/bin/image $$(tests/testbed/testbed status >/dev/null 2>&1 || echo --no-load)

@@ -6,13 +6,13 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context as _;
-use serde::Serialize;
-use snapshot_agent::Result;
-use snapshot_agent::catalog::recall;
-use snapshot_agent::contract::{
+use holdfast_contract::error::Result;
+use holdfast_contract::{
     ContentsRequest, CopyRequest, GateRequest, InspectRequest, LatestRequest, ListRequest, ProbeRequest, PruneRequest,
     RecallRequest, RemovalReport, RemoveRequest, RemovedReport, Report, RestoreRequest, SaveRequest, VerifyRequest,
 };
+use serde::Serialize;
+use snapshot_agent::catalog::recall;
 use snapshot_agent::verbs::contents::Found;
 use snapshot_agent::verbs::report::text;
 use snapshot_agent::verbs::save::dry_run;

@@ -2,7 +2,7 @@
 //!
 //! Decides like kubectl: skips missing files in `KUBECONFIG`, prefers a cluster's `proxy-url` to the environment, and compares
 //! `NO_PROXY` with the API server's name. kube's own client uses musl's resolver, which fails for names that other resolvers
-//! find (`snapshot_agent::net::dns`), and compares `NO_PROXY` with the proxy's name; so this file assembles the client's
+//! find (`holdfast_io::net::dns`), and compares `NO_PROXY` with the proxy's name; so this file assembles the client's
 //! layers, in kube's own order.
 
 #![allow(clippy::disallowed_types, reason = "makes the client for the operator and for commands")]
@@ -11,6 +11,8 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
+use holdfast_io::net::connector;
+use holdfast_store::exceptions;
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::connect::Connection;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
@@ -20,8 +22,6 @@ use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
-use snapshot_agent::net::connector;
-use snapshot_agent::store::exceptions;
 use tonic::transport::Uri;
 use tower::retry::RetryLayer;
 use tower::{BoxError, Service, ServiceBuilder};
@@ -259,7 +259,7 @@ mod tests {
         // Without TLS a client would send its request to the proxy itself; the tunnel is the same.
         let config = Config::new("http://api.nowhere.invalid:6443".parse().unwrap());
         let proxy = proxy(Some(&url), &Matcher::builder().build(), &config.cluster_url).unwrap();
-        snapshot_agent::util::crypto::install_crypto();
+        holdfast_io::crypto::install_crypto();
         let version = Way { config, proxy }.client().unwrap().apiserver_version().await.unwrap();
         let heard = String::from_utf8_lossy(&heard.lock().await).into_owned();
         (version.git_version, heard)

@@ -8,23 +8,23 @@ use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgAction, Args, Parser, Subcommand, ValueEnum};
-use snapshot_agent::contract::{
+use holdfast_api::cluster::is_repository;
+use holdfast_api::name::LocalRef;
+use holdfast_api::pod_security::RunAs;
+use holdfast_api::snapshot::{Age, Encryption, EtcdSnapshotSpec, SnapshotTemplate};
+use holdfast_api::store::{Destination, Location, PvcLocation, S3Location};
+use holdfast_contract::{
     Compression, ContentsRequest, CopyRequest, Failure, GateRequest, InspectRequest, LatestRequest, ListRequest,
     ProbeRequest, PruneRequest, RecallRequest, RemoveRequest, RestoreRequest, SaveRequest, VerifyRequest,
 };
+use holdfast_io::private::is_shared;
+use holdfast_plan::Proxies;
+use holdfast_store::{no_proxy, proxy};
 use snapshot_agent::format::crypt::Recipients;
-use snapshot_agent::store::{no_proxy, proxy};
-use snapshot_agent::util::private::is_shared;
 
-use crate::api::cluster::is_repository;
-use crate::api::name::LocalRef;
-use crate::api::pod_security::RunAs;
-use crate::api::snapshot::{Age, Encryption, EtcdSnapshotSpec, SnapshotTemplate};
-use crate::api::store::{Destination, Location, PvcLocation, S3Location};
 use crate::manifests::jobs::Sample;
 use crate::manifests::{IMAGE, NAME, NAMESPACE, Options, Part, Scope};
 use crate::operator::Config;
-use crate::plan::Proxies;
 use crate::snapshot;
 
 /// Runs etcd clusters on Kubernetes and proves that their backups restore.
@@ -495,7 +495,7 @@ fn repository(text: &str) -> Result<String, String> {
 /// Parses a namespace's name: a DNS label.
 fn namespace(text: &str) -> Result<String, String> {
     let remedy = "a namespace is a DNS label: a-z, 0-9 and '-', at most 63 characters";
-    dns(text, "-", crate::api::name::MAX_LABEL, remedy)
+    dns(text, "-", holdfast_api::name::MAX_LABEL, remedy)
 }
 
 fn domain(text: &str) -> Result<String, String> {

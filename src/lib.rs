@@ -8,14 +8,14 @@
 //! etcd RPCs   ──┘  (operator)             (pure)          (pure)    (operator)
 //! ```
 //!
-//! * [`api`]: the wire contract, one file per kind.
+//! * [`holdfast_api`]: the custom resources, one file per kind.
 //! * [`operator`]: effects only: watches, reads, writes, etcd, the lease.
-//! * [`plan`]: pure decisions. A decision is a value; tests compare values. Start reading at `plan/mod.rs`.
+//! * [`holdfast_plan`]: pure decisions. A decision is a value; tests compare values. Start reading at `crates/plan/src/lib.rs`.
 //! * [`cli`]: flags to plain structs; [`agent`]: the door to the data mover; [`logs`]: format and destination of log lines.
 //! * [`snapshot`]: the command that requests a snapshot from the operator, for people and `CronJob`s.
 //! * [`manifests`]: the objects that the operator needs to run.
 //!
-//! The dependency rule: `main`, `cli` → `operator` → `plan` → `api` → `snapshot_agent`'s pure part. Never the other way.
+//! The dependency rule: this crate → `holdfast_plan` → `holdfast_api` → `holdfast_contract`. Never the other way; Cargo holds it.
 
 #![cfg_attr(
     test,
@@ -29,11 +29,9 @@
 )]
 
 pub mod agent;
-pub mod api;
 mod api_server;
 pub mod cli;
 pub mod logs;
 pub mod manifests;
 pub mod operator;
-pub mod plan;
 pub mod snapshot;

@@ -7,7 +7,7 @@ use clap::Parser;
 use holdfast::cli::{Agent, Cli, Command, Snapshot};
 use holdfast::operator::Config;
 use holdfast::{agent, logs, manifests, operator, snapshot};
-use snapshot_agent::util::private::make_private;
+use holdfast_io::private::make_private;
 use tokio::runtime::Builder;
 
 /// musl's own allocator is several times slower under threads.

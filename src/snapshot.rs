@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use futures::{Stream, StreamExt};
+use holdfast_api::condition::{Reason, Type};
+use holdfast_api::snapshot::{EXTERNAL, EtcdSnapshotSpec, Phase};
+use holdfast_api::{EtcdSnapshot, EtcdSnapshotStatus, key};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ObjectMeta, PostParams};
 use kube::core::Status;
@@ -17,9 +20,6 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, ResourceExt};
 
-use crate::api::condition::{Reason, Type};
-use crate::api::snapshot::{EXTERNAL, EtcdSnapshotSpec, Phase};
-use crate::api::{EtcdSnapshot, EtcdSnapshotStatus, key};
 use crate::api_server::Way;
 
 /// Interval of a repeated progress line while the status does not change.
@@ -267,8 +267,9 @@ fn say(to: &mut impl Write, line: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_api::condition::{Wanted, merge};
+
     use super::*;
-    use crate::api::condition::{Wanted, merge};
     use jiff::Timestamp;
     use serde_json::json;
 

@@ -5,9 +5,9 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used, reason = "a broken promise ends in a panic")]
 
+use holdfast_bbolt::scan::{NoHashKv, Options, Proven, Reader, Scan, ScanError};
+use holdfast_contract::manifest::Manifest;
 use serde_json::Value;
-use snapshot_agent::format::manifest::Manifest;
-use snapshot_agent::scan::{NoHashKv, Options, Proven, Reader, Scan, ScanError};
 
 /// An input for [`scan`] is a database and so many bytes of steering behind it.
 pub const STEERING: usize = 8;

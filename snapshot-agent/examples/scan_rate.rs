@@ -3,7 +3,7 @@
 use std::time::Instant;
 use std::{env, fs};
 
-use snapshot_agent::scan::{Options, Proven, Scan, ScanError};
+use holdfast_bbolt::scan::{Options, Proven, Scan, ScanError};
 
 const RUNS: usize = 5;
 

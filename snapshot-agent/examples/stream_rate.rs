@@ -3,7 +3,7 @@
 
 use clap::Parser as _;
 use futures::TryStreamExt as _;
-use snapshot_agent::contract::SaveRequest;
+use holdfast_contract::SaveRequest;
 use snapshot_agent::etcd::source;
 
 /// The allocator of the binary.

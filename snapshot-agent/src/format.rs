@@ -2,9 +2,8 @@
 //! calls no store.
 
 pub mod crypt;
-pub mod layout;
-pub mod manifest;
 pub(crate) mod pack;
 pub(crate) mod packed;
+pub(crate) mod snapshot_scan;
 pub mod trailer;
 pub(crate) mod unpack;

@@ -24,36 +24,24 @@
 //! * A restored data directory appears on the volume by one rename, after the stored object, the database and etcd's own hash
 //!   have been checked. etcd cannot start an unfinished restore, and the agent touches no files of other owners.
 //! * Memory is bounded, and grows by 5 MiB per gigabyte of usual values (budget in `verbs/save/pipe.rs`, measured by a test).
-//! * Every failure has a class, which is the exit code ([`contract::ExitClass`]), and a message without secrets.
+//! * Every failure has a class, which is the exit code ([`holdfast_contract::ExitClass`]), and a message without secrets.
 //!
 //! Layers, from the bottom; a module imports only from layers below its own (checked by `tests/suite/layering.rs`):
 //!
 //! ```text
-//! 0  contract/ error.rs   requests, reports, exit codes: with format/layout.rs the part that a planner may use
-//! 1  util/                files, memory, time, processes
-//!    net/                 names to addresses, connections, trusted CAs
-//! 2  format/              keys, manifest, trailer, compression, encryption
-//! -  retention/           which snapshots a policy keeps; pure, above format/
-//! 3  scan/                the proof: pages, records, HashKV; no I/O
-//! 4  store/               S3, Azure, Google, folders
-//! 5  catalog/             the snapshots in a store
-//!    etcd/                members, etcdutl, files on a volume
-//!    graft/               the restore engine that writes once
-//! 6  verbs/               one folder for each verb of `holdfast agent`
+//! crates/contract      requests, reports, exit codes, keys, manifest, retention: with the operator
+//! crates/io            files, memory, time, processes; names to addresses, connections, trusted CAs
+//! crates/bbolt         the proof of a database: pages, records, HashKV; the graft, a restore engine that writes once
+//! crates/store         S3, Azure, Google, folders
+//! format/              trailer, compression, encryption
+//! catalog/             the snapshots in a store
+//! etcd/                members, etcdutl, files on a volume
+//! verbs/               one folder for each verb of `holdfast agent`
 //! ```
 
-pub mod util;
-
 pub mod catalog;
-pub mod contract;
-pub mod error;
 pub mod etcd;
 pub mod format;
-mod graft;
-pub mod net;
-pub mod retention;
-pub mod scan;
-pub mod store;
+#[cfg(test)]
+mod sample;
 pub mod verbs;
-
-pub use error::{Error, Result};

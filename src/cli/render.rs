@@ -1,8 +1,8 @@
 //! Flags of `agent render-restore`: the snapshot, and the names in the new cluster.
 
 use clap::Args;
-use snapshot_agent::contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, StoreFlags};
-use snapshot_agent::format::manifest::Manifest;
+use holdfast_contract::manifest::Manifest;
+use holdfast_contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, StoreFlags};
 
 use super::{namespace, object};
 use crate::manifests::restore::Wanted;

@@ -1,8 +1,8 @@
 //! Command lines of people and of manifests.
 
 use clap::{CommandFactory, Parser};
+use holdfast_contract::{DATA_DIR, EtcdFlags, FAILURES, StoreFlags};
 use serde_json::Value;
-use snapshot_agent::contract::{DATA_DIR, EtcdFlags, FAILURES, StoreFlags};
 
 use super::*;
 

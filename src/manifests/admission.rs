@@ -4,11 +4,11 @@
 //! of one etcd member: deleting the record removes no member, and the object stays `Terminating` while etcd lists the member.
 //! RBAC cannot restrict cluster administrators, and cannot restrict writes of Secrets to a type.
 
+use holdfast_api::tls::SECRET_TYPE;
+use holdfast_api::{GROUP, key};
 use serde_json::{Value, json};
 
 use super::{NAME, labels};
-use crate::api::tls::SECRET_TYPE;
-use crate::api::{GROUP, key};
 
 /// Name of the policy about members and of its binding.
 const MEMBERS: &str = "holdfast-members";

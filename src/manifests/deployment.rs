@@ -3,11 +3,11 @@
 //! Decides how the operator runs. One replica, and Kubernetes stops the old Pod before the new Pod starts: two Pods that wait
 //! for a single lease gain nothing, and clusters serve without an operator.
 
+use holdfast_api::pod_security::RunAs;
+use holdfast_plan::build::USER;
 use serde_json::{Value, json};
 
 use super::{NAME, Options, Scope, labels, metadata};
-use crate::api::pod_security::RunAs;
-use crate::plan::build::USER;
 
 /// Port of `/healthz`, `/readyz` and `/metrics`.
 pub(super) const PORT: u16 = 8080;

@@ -4,11 +4,10 @@
 //! objects. The definitions, and the roles for people, serve every install, and are printed apart from a namespace's objects.
 //! Both need a cluster administrator: Kubernetes lets users grant only rights that they have. `rbac.rs` alone holds the rights.
 
+use holdfast_api::pod_security::RunAs;
+use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
-
-use crate::api::pod_security::RunAs;
-use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
 
 pub mod jobs;
 pub mod restore;

@@ -3,10 +3,10 @@
 //! Decides every verb, each with its use. Deliberately absent: lists of Secrets, exec, logs, nodes, and every right that could
 //! grant further rights.
 
+use holdfast_api::GROUP;
 use serde_json::{Value, json};
 
 use super::{NAME, NAMESPACE, Scope, metadata};
-use crate::api::GROUP;
 
 struct Rule {
     group: &'static str,

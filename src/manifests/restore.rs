@@ -6,14 +6,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use serde_json::{Map, Value, json};
-use snapshot_agent::contract::{self, StoreFlags};
-
-use crate::api::EtcdCluster;
-use crate::api::name::LocalRef;
-use crate::api::store::{
+use holdfast_api::EtcdCluster;
+use holdfast_api::name::LocalRef;
+use holdfast_api::store::{
     AzureLocation, GcsLocation, Location, PvcLocation, S3Encryption, S3Location, S3Sse, StoredSnapshot,
 };
+use holdfast_contract::StoreFlags;
+use serde_json::{Map, Value, json};
 
 /// Facts about the snapshot, and the user's flags.
 #[derive(Clone, Debug, Default)]
@@ -107,7 +106,7 @@ fn source(wanted: &Wanted) -> anyhow::Result<StoredSnapshot> {
         Some(("s3", place)) => {
             let (bucket, prefix) = parts(place);
             // The bucket applies its other settings itself; each read must carry this key.
-            let sse = (wanted.store.s3_sse == Some(contract::S3Sse::Customer)).then_some(S3Sse::Customer);
+            let sse = (wanted.store.s3_sse == Some(holdfast_contract::S3Sse::Customer)).then_some(S3Sse::Customer);
             Location::S3(S3Location {
                 bucket,
                 prefix,
@@ -178,7 +177,7 @@ fn ca_secret(wanted: &Wanted) -> String {
 /// Returns the keys of the credentials' Secret: the keys whose files the user's command read.
 fn credential_keys(wanted: &Wanted) -> impl Iterator<Item = &'static str> {
     let known: &[&'static str] = match wanted.store.url.split_once("://") {
-        Some(("s3", _)) if wanted.store.s3_sse == Some(contract::S3Sse::Customer) => {
+        Some(("s3", _)) if wanted.store.s3_sse == Some(holdfast_contract::S3Sse::Customer) => {
             &["accessKeyID", "secretAccessKey", "sessionToken", "sseCustomerKey"]
         }
         Some(("s3", _)) => &["accessKeyID", "secretAccessKey", "sessionToken"],

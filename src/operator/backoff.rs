@@ -6,9 +6,10 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use holdfast_api::condition::Reason;
+
 use super::clock::Instant;
 use super::error::{Class, Error, Verdict};
-use crate::api::condition::Reason;
 
 /// Failures in a row of each object's passes, with their class. The only memory between passes of these counts; losing it makes
 /// retries come sooner.

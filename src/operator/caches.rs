@@ -6,6 +6,7 @@ use std::ops::Deref;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures::FutureExt as _;
+use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
@@ -16,8 +17,6 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
-
-use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
 
 /// One cache for each watched kind.
 #[derive(Clone, Debug)]

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use crate::api::pod_security::RunAs;
-use crate::plan::{Proxies, Settings};
+use holdfast_api::pod_security::RunAs;
+use holdfast_plan::{Proxies, Settings};
 
 /// The operator's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use holdfast_plan::Settings;
 use kube::Client;
 use tokio::sync::watch;
 
@@ -23,7 +24,6 @@ use super::skew::Skew;
 use super::tls::Memory;
 use super::unstarted::UnstartedPods;
 use super::wake::Wakers;
-use crate::plan::Settings;
 
 /// Deadline of one call to the API server: longer than the API server's storage takes when slow, shorter than a lease.
 const CALL: Duration = Duration::from_secs(10);

@@ -5,10 +5,9 @@
 
 use std::time::Duration;
 
+use holdfast_api::condition::Reason;
 use jiff::SignedDuration;
 use kube::core::Status;
-
-use crate::api::condition::Reason;
 
 /// A failed effect, with the step that failed.
 #[derive(Debug, thiserror::Error)]

@@ -6,6 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_api::FIELD_MANAGER;
+use holdfast_api::condition::Reason;
+use holdfast_plan::Note;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Client;
@@ -14,9 +17,6 @@ use tokio::sync::mpsc;
 
 use super::clock;
 use super::metrics::Metrics;
-use crate::api::FIELD_MANAGER;
-use crate::api::condition::Reason;
-use crate::plan::Note;
 
 /// Length of the queue. A full queue drops Events: an Event a minute late is of no use.
 const QUEUE: usize = 256;

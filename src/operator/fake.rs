@@ -7,6 +7,8 @@ use axum::Router;
 use axum::body::{Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
+use holdfast_api::EtcdCluster;
+use holdfast_plan::{Proxies, Settings};
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -26,8 +28,6 @@ use super::tls::Memory;
 use super::unstarted::UnstartedPods;
 use super::wake::Wakers;
 use super::watches::CacheWriters;
-use crate::api::EtcdCluster;
-use crate::plan::{Proxies, Settings};
 
 /// A recorded request: method, path with query, body.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,7 +102,7 @@ impl Fake {
                 etcd_repository: "etcd".to_owned(),
                 proxies: Proxies::default(),
                 cluster_domain: None,
-                pod_run_as: crate::api::pod_security::RunAs::default(),
+                pod_run_as: holdfast_api::pod_security::RunAs::default(),
             },
             backoff: Backoff::default(),
             repeats: Repeats::default(),

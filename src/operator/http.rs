@@ -13,6 +13,8 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use holdfast_api::EtcdSnapshot;
+use holdfast_api::snapshot::Phase;
 use tokio::net::TcpListener;
 
 use super::caches::Caches;
@@ -20,8 +22,6 @@ use super::clock;
 use super::metrics::Metrics;
 use super::object_metrics;
 use super::status::cluster_state;
-use crate::api::EtcdSnapshot;
-use crate::api::snapshot::Phase;
 
 /// Data of the pages.
 #[derive(Clone, Debug)]

@@ -2,6 +2,14 @@
 
 use std::time::Duration;
 
+use holdfast_api::snapshot::Phase;
+use holdfast_api::{
+    EtcdBackupStore, EtcdBackupStoreStatus, EtcdCluster, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, EtcdSnapshot,
+    EtcdSnapshotSchedule, EtcdSnapshotScheduleStatus, EtcdSnapshotStatus,
+};
+use holdfast_plan::live_reads::lacks_parts;
+use holdfast_plan::safety::{Broken, Checked};
+use holdfast_plan::{Act, Plan, cluster, member, schedule, snapshot, store};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
@@ -13,14 +21,6 @@ use super::error::Error;
 use super::etcd::Address;
 use super::observe;
 use super::reader::Reader;
-use crate::api::snapshot::Phase;
-use crate::api::{
-    EtcdBackupStore, EtcdBackupStoreStatus, EtcdCluster, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, EtcdSnapshot,
-    EtcdSnapshotSchedule, EtcdSnapshotScheduleStatus, EtcdSnapshotStatus,
-};
-use crate::plan::live_reads::lacks_parts;
-use crate::plan::safety::{Broken, Checked};
-use crate::plan::{Act, Plan, cluster, member, schedule, snapshot, store};
 
 /// A kind with a pass.
 pub(super) trait Kind: Send + Sync + 'static {
@@ -64,7 +64,7 @@ pub(super) trait Kind: Send + Sync + 'static {
         None
     }
     /// Whether the objects that guard an act still have the version of the pass
-    /// ([`LiveReads::Guards`](crate::plan::live_reads::LiveReads)).
+    /// ([`LiveReads::Guards`](holdfast_plan::live_reads::LiveReads)).
     fn are_guards_current(
         reader: Reader<'_>,
         seen: &Self::Seen,

@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use holdfast_api::FIELD_MANAGER;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
@@ -18,7 +19,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::clock::{self, Instant};
 use super::config::Config;
-use crate::api::FIELD_MANAGER;
 
 /// Duration of a Lease after its last renewal. After a crash a new leader starts within this time.
 const DURATION: Duration = Duration::from_secs(15);
@@ -203,9 +203,9 @@ mod tests {
     use axum::Router;
     use axum::extract::Request;
     use axum::http::StatusCode;
+    use holdfast_plan::Proxies;
 
     use super::*;
-    use crate::plan::Proxies;
 
     fn lease(holder: Option<&str>) -> Lease {
         let spec = LeaseSpec {
@@ -280,7 +280,7 @@ mod tests {
             etcd_repository: String::new(),
             proxies: Proxies::default(),
             cluster_domain: None,
-            pod_run_as: crate::api::pod_security::RunAs::default(),
+            pod_run_as: holdfast_api::pod_security::RunAs::default(),
             listen: "127.0.0.1:0".parse().unwrap(),
             die_after_writes: None,
         };

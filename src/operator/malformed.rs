@@ -1,6 +1,8 @@
 //! Unreadable objects: reported in their own status, which can be written without understanding the object. Decides only the
 //! condition.
 
+use holdfast_api::condition::{Reason, Type};
+use holdfast_api::{EtcdCluster, FIELD_MANAGER};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kube::core::error_boundary::InvalidObject;
@@ -9,8 +11,6 @@ use serde_json::{Value, json};
 
 use super::context::Context;
 use super::kinds::{Clusters, Kind};
-use crate::api::condition::{Reason, Type};
-use crate::api::{EtcdCluster, FIELD_MANAGER};
 
 /// Sets `Ready=False/InvalidSpec` on a cluster that cannot be read.
 pub(super) async fn tell(ctx: &Context, invalid: &InvalidObject) {

@@ -60,6 +60,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use config::Config;
+use holdfast_api::{GROUP, VERSION};
 
 use self::caches::Caches;
 use self::context::{Context, ReadClient, WriteClient, Writes};
@@ -67,7 +68,6 @@ use self::kinds::{BackupStores, Clusters, Members, Schedules, Snapshots};
 use self::metrics::Metrics;
 use self::wake::{Queues, Roots, Wakers};
 use self::watches::CacheWriters;
-use crate::api::{GROUP, VERSION};
 use crate::api_server::Way;
 
 /// Time for running passes to end after SIGTERM or SIGINT.

@@ -5,18 +5,17 @@
 
 use std::sync::Arc;
 
+use holdfast_api::condition::Type;
+use holdfast_api::snapshot::EXTERNAL;
+use holdfast_api::tls::TlsStatus;
+use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdSnapshotSchedule};
+use holdfast_plan::schedule::{Line, fresh, overdue_at};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-
-use crate::api::condition::Type;
-use crate::api::snapshot::EXTERNAL;
-use crate::api::tls::TlsStatus;
-use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshotSchedule};
-use crate::plan::schedule::{Line, fresh, overdue_at};
 
 type Object = [(&'static str, String); 2];
 type Leveled = [(&'static str, String); 3];
@@ -164,17 +163,17 @@ fn holds(conditions: &[Condition], kind: Type) -> i64 {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use holdfast_api::cluster::LastSnapshot;
+    use holdfast_api::condition::{Reason, Wanted, merge};
+    use holdfast_api::name::LocalRef;
+    use holdfast_api::schedule::LastSuccessful;
+    use holdfast_api::tls::PlaneStatus;
+    use holdfast_api::{EtcdBackupStoreStatus, EtcdSnapshotScheduleStatus};
+    use holdfast_contract::Level;
+    use holdfast_plan::fixtures::{formed, noon};
     use prometheus_client::encoding::text::encode_registry;
-    use snapshot_agent::contract::Level;
 
     use super::*;
-    use crate::api::cluster::LastSnapshot;
-    use crate::api::condition::{Reason, Wanted, merge};
-    use crate::api::name::LocalRef;
-    use crate::api::schedule::LastSuccessful;
-    use crate::api::tls::PlaneStatus;
-    use crate::api::{EtcdBackupStoreStatus, EtcdSnapshotScheduleStatus};
-    use crate::plan::fixtures::{formed, noon};
 
     /// A cluster with a snapshot, and a usable store.
     pub(in crate::operator) fn example() -> Registry {

@@ -115,11 +115,11 @@ impl OwnWrites {
 mod tests {
     use std::sync::Arc;
 
+    use holdfast_api::EtcdCluster;
     use kube::runtime::watcher::Event;
     use serde_json::json;
 
     use super::*;
-    use crate::api::EtcdCluster;
     use crate::operator::caches::CacheWriter;
     use crate::operator::watches::CacheWriters;
 

@@ -107,16 +107,16 @@ mod tests {
     use std::net::TcpListener;
     use std::time::Duration;
 
+    use holdfast_api::EtcdCluster;
+    use holdfast_api::key;
+    use holdfast_plan::fixtures::formed;
     use kube::runtime::watcher::Event;
 
     use super::*;
-    use crate::api::EtcdCluster;
-    use crate::api::key;
     use crate::operator::caches::{CacheWriter, Cached, Caches};
     use crate::operator::fake::Fake;
     use crate::operator::kinds::Clusters;
     use crate::operator::watches::CacheWriters;
-    use crate::plan::fixtures::formed;
 
     fn filled<K: Cached>(objects: impl IntoIterator<Item = K>) -> crate::operator::caches::Cache<K> {
         let mut writer = CacheWriter::default();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     /// A cluster with one member, whose Pod has this address.
-    fn cluster(namespace: &str, name: &str, ip: &str) -> crate::plan::cluster::Observed {
+    fn cluster(namespace: &str, name: &str, ip: &str) -> holdfast_plan::cluster::Observed {
         let mut seen = formed(1, 1);
         let whole = &mut seen.members[0];
         let (member, pod) = (&mut whole.object, whole.pod.as_mut().unwrap());

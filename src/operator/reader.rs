@@ -2,6 +2,7 @@
 //!
 //! A cache may be old and may still hold a deleted object. `reconcile.rs` decides which view a pass takes (I26). Decides nothing.
 
+use holdfast_plan::Seen;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ListParams, ObjectList};
@@ -13,7 +14,6 @@ use super::clock;
 use super::context::Context;
 use super::error::Error;
 use super::slim::slim;
-use crate::plan::Seen;
 
 /// Objects in the first page of a list. An object has at most 1.5 MiB.
 const FIRST_PAGE: u32 = 20;
@@ -172,10 +172,10 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_api::{EtcdCluster, key};
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::{EtcdCluster, key};
     use crate::operator::fake::{Fake, missing, refusal};
 
     /// Two pages: the large objects of the first make the second page small.

@@ -8,6 +8,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_api::condition::{self, Reason};
+use holdfast_plan::live_reads::LiveReads;
+use holdfast_plan::safety::{Checked, Violation};
+use holdfast_plan::{Act, Ensure, Note, Plan, Wake};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
@@ -25,10 +29,6 @@ use super::kinds::Kind;
 use super::reader::{Reader, View};
 use super::repeats::{self, Write};
 use super::status;
-use crate::api::condition::{self, Reason};
-use crate::plan::live_reads::LiveReads;
-use crate::plan::safety::{Checked, Violation};
-use crate::plan::{Act, Ensure, Note, Plan, Wake};
 
 /// Passes over one object in a row before other objects get their turn.
 const ROUNDS: usize = 24;

@@ -8,8 +8,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use holdfast_plan::{Act, Ensure, Target};
+
 use super::clock::Instant;
-use crate::plan::{Act, Ensure, Target};
 
 /// Number of equal writes in a row that is ordinary: a lost answer or a stale cache causes them.
 const ORDINARY: u32 = 3;

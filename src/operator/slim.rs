@@ -3,9 +3,8 @@
 //!
 //! Decides the keys. Writes name single keys, or are of a status: there the API server keeps the metadata that it has.
 
+use holdfast_api::key;
 use kube::Resource;
-
-use crate::api::key;
 
 /// Keys of Kubernetes that plans read.
 const KUBERNETES: [&str; 6] = [
@@ -64,11 +63,11 @@ mod tests {
     /// A cache would never show a key that plans read and `slim` drops.
     #[test]
     fn every_key_of_the_wire_contract_is_kept() {
-        let text = include_str!("../api/mod.rs");
+        let text = include_str!("../../crates/api/src/lib.rs");
         let (_, keys) = text.split_once("pub mod key {").unwrap();
         let (keys, _) = keys.split_once("pub const ALL:").unwrap();
         assert_eq!(keys.matches("pub const ").count(), key::ALL.len());
-        for name in ["src/plan", "src/operator"] {
+        for name in ["crates/plan/src", "src/operator"] {
             let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
             every_key_is_known(&root);
         }

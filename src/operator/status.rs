@@ -4,6 +4,8 @@
 //! Decides that an API server with an older CRD ends the pass: it drops fields that it does not know, and a latch that is not
 //! stored protects nothing.
 
+use holdfast_api::condition::Type;
+use holdfast_api::{EtcdCluster, FIELD_MANAGER};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
@@ -11,8 +13,6 @@ use kube::{Api, ResourceExt};
 use super::context::Context;
 use super::error::Error;
 use super::kinds::Kind;
-use crate::api::condition::Type;
-use crate::api::{EtcdCluster, FIELD_MANAGER};
 
 /// Whether the object's status differs from the wanted status.
 pub(super) fn differs<K: Kind>(object: &K::Object, wanted: &K::Status) -> bool {
@@ -60,14 +60,15 @@ pub(super) fn cluster_state(cluster: &EtcdCluster) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_api::condition::{self, Reason, Wanted};
+
     use super::*;
-    use crate::api::condition::{self, Reason, Wanted};
     use crate::operator::kinds::Clusters;
     use jiff::Timestamp;
 
     fn cluster(wanted: &[Wanted]) -> EtcdCluster {
         let conditions = condition::merge(&[], wanted, Some(1), Timestamp::UNIX_EPOCH);
-        let status = crate::api::EtcdClusterStatus { conditions, ..Default::default() };
+        let status = holdfast_api::EtcdClusterStatus { conditions, ..Default::default() };
         EtcdCluster { status: Some(status), ..EtcdCluster::default() }
     }
 
@@ -78,7 +79,7 @@ mod tests {
         assert!(!differs::<Clusters>(&object, &wanted));
         wanted.voters = 3;
         assert!(differs::<Clusters>(&object, &wanted));
-        assert!(differs::<Clusters>(&EtcdCluster::default(), &crate::api::EtcdClusterStatus::default()));
+        assert!(differs::<Clusters>(&EtcdCluster::default(), &holdfast_api::EtcdClusterStatus::default()));
     }
 
     #[test]

@@ -7,13 +7,13 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use holdfast_plan::build::job::CONTAINER;
+use holdfast_plan::pods::Unstarted;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
 use super::clock::{self, Instant};
-use crate::plan::build::job::CONTAINER;
-use crate::plan::pods::Unstarted;
 
 /// The label that the Job controller puts on its Pods.
 pub(super) const JOB_UID: &str = "batch.kubernetes.io/controller-uid";

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::channel::mpsc;
+use holdfast_api::restore::Restore;
+use holdfast_api::snapshot::Phase;
+use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, key, name};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 
 use super::caches::{Cache, Cached, Caches};
-use crate::api::restore::Restore;
-use crate::api::snapshot::Phase;
-use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, key, name};
 
 /// The sending ends of the queues of the five kinds.
 #[derive(Clone, Debug)]
@@ -223,7 +223,7 @@ impl Roots {
             child
                 .owner_references()
                 .iter()
-                .find(|o| o.kind == kind && o.api_version.starts_with(crate::api::GROUP))
+                .find(|o| o.kind == kind && o.api_version.starts_with(holdfast_api::GROUP))
                 .map(|o| o.name.clone())
         };
         let mut concerned = Concerned::default();
@@ -262,11 +262,12 @@ impl Roots {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_api::name::LocalRef;
+    use holdfast_api::restore::Bootstrap;
+    use holdfast_api::store::{Destination, StoredSnapshot};
+    use holdfast_api::{EtcdClusterSpec, FIELD_MANAGER};
+
     use super::*;
-    use crate::api::name::LocalRef;
-    use crate::api::restore::Bootstrap;
-    use crate::api::store::{Destination, StoredSnapshot};
-    use crate::api::{EtcdClusterSpec, FIELD_MANAGER};
     use crate::operator::caches::CacheWriter;
     use k8s_openapi::api::core::v1::Pod;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -387,7 +388,7 @@ mod tests {
     fn a_complete_snapshot_wakes_its_cluster() {
         let mut snapshot = snapshot("s-2", "a");
         for (phase, woken) in [(Phase::Running, vec![]), (Phase::Complete, vec!["a"]), (Phase::Failed, vec![])] {
-            snapshot.status = Some(crate::api::EtcdSnapshotStatus { phase, ..Default::default() });
+            snapshot.status = Some(holdfast_api::EtcdSnapshotStatus { phase, ..Default::default() });
             assert_eq!(names(&roots().of_snapshot(&snapshot))[0], woken, "{phase:?}");
         }
     }
@@ -400,7 +401,7 @@ mod tests {
         waits.spec.bootstrap =
             Some(Bootstrap { restore: Some(Restore { source: Some(source), ..Restore::default() }) });
         let mut over = stored("s-4", "vault");
-        over.status = Some(crate::api::EtcdSnapshotStatus { phase: Phase::Complete, ..Default::default() });
+        over.status = Some(holdfast_api::EtcdSnapshotStatus { phase: Phase::Complete, ..Default::default() });
         roots.clusters = filled(vec![cluster("a", None), waits]);
         roots.snapshots = filled(vec![stored("s-2", "vault"), stored("s-3", "other"), over]);
         let woken = roots.of_backup_store(&store("vault"));

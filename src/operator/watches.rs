@@ -9,6 +9,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use futures::StreamExt;
+use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
@@ -29,7 +30,6 @@ use super::context::Context;
 use super::malformed;
 use super::slim::{BY_HAND, slim};
 use super::wake::{Concerned, Roots, Wakers};
-use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
 
 /// Label selector of the operator's own children: the caches must not grow with other workloads in the namespaces.
 const OURS: &str = "app.kubernetes.io/managed-by=holdfast";
@@ -336,10 +336,10 @@ fn readable<K: Watched, W: Resource>(
 
 #[cfg(test)]
 mod tests {
+    use holdfast_api::key;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::key;
     use crate::operator::fake::{Fake, refusal};
 
     fn store(name: &str) -> Value {

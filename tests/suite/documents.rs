@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders of the repository. A quoted word below one of them is a path.
-const FOLDERS: [&str; 9] =
-    ["src/", "snapshot-agent/", "tests/", "docs/", "runbooks/", "charts/", "crds/", "jobs/", "fuzz/"];
+const FOLDERS: [&str; 10] =
+    ["src/", "crates/", "snapshot-agent/", "tests/", "docs/", "runbooks/", "charts/", "crds/", "jobs/", "fuzz/"];
 
 /// Characters of a pattern or a placeholder.
 const NO_PATH: [char; 6] = ['*', '<', '{', '$', '=', '…'];

@@ -6,11 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
-use holdfast::api::pod_security::RunAs;
 use holdfast::cli::Cli;
 use holdfast::manifests::{self, IMAGE, Options, Part, Scope};
-use holdfast::plan::cluster::{Step, TABLES, Table};
-use snapshot_agent::contract::{Failure, Origin, Retry};
+use holdfast_api::pod_security::RunAs;
+use holdfast_contract::{Failure, Origin, Retry};
+use holdfast_plan::cluster::{Step, TABLES, Table};
 
 /// Folders that hold output only.
 const FOLDERS: [&str; 3] = ["crds", "charts/manifests", "docs/schemas"];
@@ -84,7 +84,7 @@ fn wanted() -> BTreeMap<String, String> {
         let head = format!("# What `holdfast manifests` {command} prints.\n");
         files.insert(format!("charts/manifests/{file}.yaml"), head + &text);
     }
-    let schema = serde_json::to_string_pretty(&snapshot_agent::format::manifest::schema()).unwrap();
+    let schema = serde_json::to_string_pretty(&holdfast_contract::manifest::schema()).unwrap();
     files.insert("docs/schemas/manifest.json".to_owned(), schema + "\n");
     files.insert(
         "docs/exit-codes.md".to_owned(),
@@ -128,7 +128,7 @@ fn exit_codes() -> String {
 fn rules_of_a_cluster() -> String {
     let table = |Table { title, steps }: &Table| {
         let row = |(at, Step { name, when, file, .. }): (usize, &Step)| {
-            let path = format!("src/plan/{file}");
+            let path = format!("crates/plan/src/{file}");
             format!("| {} | {name} | {when} | [`{file}`](../{path}) |\n", at + 1)
         };
         let rows: String = steps.iter().enumerate().map(row).collect();

@@ -1,5 +1,5 @@
-//! Every test that needs no server: rules of the code, checked-in files, and the planner's stories. One program, because linking
-//! the library costs more than running the tests.
+//! Rules of the code and checked-in files, without a server. One program, because linking the library costs more than running
+//! the tests.
 
 #![allow(
     unreachable_pub,
@@ -20,16 +20,6 @@ mod command_line;
 mod documents;
 mod golden;
 mod imports;
-mod interrupted;
 mod layering;
 mod lockfile;
-mod model;
-mod plan_props;
 mod samples;
-mod scenarios;
-mod schedule_props;
-mod world;
-
-/// As in the operator itself: plans consist of many small strings, which musl's own allocator returns to the kernel at once.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -8,14 +8,14 @@ use holdfast::cli::{Agent, Cli, Command, Snapshot};
 use holdfast::manifests::IMAGE;
 use holdfast::manifests::jobs::{Sample, samples};
 use holdfast::snapshot::FAILED;
+use holdfast_contract::{Failure, Retry, SaveRequest};
+use holdfast_store::Store;
 use k8s_openapi::api::batch::v1::{CronJob, Job, JobSpec};
 use k8s_openapi::api::core::v1::{Container, PodSpec, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use snapshot_agent::contract::{Failure, Retry, SaveRequest};
-use snapshot_agent::store::Store;
 
 /// Exit code of a program with unknown flags (clap's code).
 const USAGE: i32 = 2;

@@ -7,17 +7,16 @@
 
 use std::collections::{HashMap, HashSet};
 
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::{Folder, Format, Key, attempt_time, record_time};
+use holdfast_contract::{ExitClass, Policy};
+use holdfast_store::removal::Small;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::catalog::inventory::Found;
 use crate::catalog::shelf::Shelf;
-use crate::contract::{ExitClass, Policy};
-use crate::error::{Error, Result};
-use crate::format::layout::{Folder, Format, Key, attempt_time, record_time};
-use crate::store;
-use crate::store::removal::Small;
 
 /// Version of the format that this version writes and reads.
 const FORMAT_VERSION: u32 = 1;
@@ -160,7 +159,7 @@ impl Record {
 
     /// Writes the record, if no record has its name.
     pub(crate) async fn keep(&self, shelf: &impl Shelf, lineage: &Folder, at: Timestamp, pod_uid: &str) -> Result<Key> {
-        let key = lineage.prune_record(at, pod_uid).map_err(|error| store::layout(&error))?;
+        let key = lineage.prune_record(at, pod_uid).map_err(|error| holdfast_store::layout(&error))?;
         let json = serde_json::to_vec(self);
         let mut json = json.map_err(|error| Error::config(format!("the announcement cannot be written: {error}")))?;
         json.push(b'\n');
@@ -253,7 +252,7 @@ async fn newest(
         files.iter().filter_map(|file| Some((record_time(&file.path)?, file.path.as_str()))).collect();
     names.retain(|(announced, _)| now.duration_since(*announced) <= within);
     names.sort_unstable();
-    let key = |(at, name)| Ok((at, folder.object(name).map_err(|error| store::layout(&error))?));
+    let key = |(at, name)| Ok((at, folder.object(name).map_err(|error| holdfast_store::layout(&error))?));
     names.into_iter().rev().map(key).collect()
 }
 

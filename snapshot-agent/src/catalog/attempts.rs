@@ -2,9 +2,9 @@
 //!
 //! This file reads names only. `look.rs` reads a folder's contents.
 
-use crate::error::{Error, Result};
-use crate::format::layout::{Folder, attempt_time};
-use crate::store::{self, Store};
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::{Folder, attempt_time};
+use holdfast_store::Store;
 
 /// Maximum number of folders of one lineage, each with three requests: a snapshot every ten minutes for almost two years.
 const MAX_FOLDERS: usize = 100_000;
@@ -22,7 +22,7 @@ pub(crate) async fn lineages(
     cluster: &str,
     cluster_uid: Option<&str>,
 ) -> Result<Vec<Folder>> {
-    let place = Folder::of_cluster(namespace, cluster, cluster_uid).map_err(|error| store::layout(&error))?;
+    let place = Folder::of_cluster(namespace, cluster, cluster_uid).map_err(|error| holdfast_store::layout(&error))?;
     if cluster_uid.is_some() {
         return Ok(vec![place]);
     }
@@ -66,8 +66,9 @@ pub(crate) async fn last_attempts(
 mod tests {
     use std::fs;
 
+    use holdfast_contract::{ExitClass, StoreFlags};
+
     use super::*;
-    use crate::contract::{ExitClass, StoreFlags};
 
     const LINEAGE: &str = "shop/orders/1a2b3c4d";
 

@@ -4,14 +4,14 @@
 //! This file decides which folder without a manifest is a removal to finish. An announcement alone shows only that a snapshot
 //! may be removed (I25); a copy or a user may have left the same files since.
 
+use holdfast_contract::ExitClass;
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::{Folder, Key};
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::announced::Named;
 use crate::catalog::shelf::Shelf;
 use crate::catalog::target::Target;
-use crate::contract::ExitClass;
-use crate::error::{Error, Result};
-use crate::format::layout::{Folder, Key};
 
 /// Version of the format that this version writes and reads.
 const FORMAT_VERSION: u32 = 1;

@@ -2,10 +2,9 @@
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
+use holdfast_contract::error::{Result, task_error};
+use holdfast_io::sha256::Sha256;
 use tokio::sync::mpsc;
-
-use crate::error::{Result, task_error};
-use crate::util::sha256::Sha256;
 
 /// Pieces waiting for the hash. Few, because the allocator still holds the upload's memory.
 const PIECES: usize = 2;

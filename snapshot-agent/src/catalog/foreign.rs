@@ -8,15 +8,16 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
+use holdfast_contract::ExitClass;
+use holdfast_contract::error::{Error, Result, io_error, task_error};
+use holdfast_contract::layout::{Folder, Format, Key, MANIFEST, attempt_time};
+use holdfast_io::progress::Progress;
+use holdfast_io::sha256::Sha256;
+use holdfast_store::{Ahead, Stat, Store};
+
 use crate::catalog::second_look::Reading;
 use crate::catalog::stored;
-use crate::contract::ExitClass;
-use crate::error::{Error, Result, io_error, task_error};
-use crate::format::layout::{Folder, Format, Key, MANIFEST, attempt_time};
 use crate::format::unpack;
-use crate::store::{self, Ahead, Stat, Store};
-use crate::util::progress::Progress;
-use crate::util::sha256::Sha256;
 
 /// Usual ending of a file that etcdctl writes.
 const SUFFIX: &str = ".db";
@@ -31,12 +32,12 @@ pub(crate) enum Named {
 
 /// Refuses a key that can name neither a folder nor a file.
 pub(crate) fn check(key: &str) -> Result<()> {
-    Key::of_object(key).map(drop).map_err(|error| store::layout(&error))
+    Key::of_object(key).map(drop).map_err(|error| holdfast_store::layout(&error))
 }
 
 /// Resolves a key.
 pub(crate) async fn find(store: &Store, key: &str) -> Result<Named> {
-    let file = Key::of_object(key).map_err(|error| store::layout(&error))?;
+    let file = Key::of_object(key).map_err(|error| holdfast_store::layout(&error))?;
     let is_of_ours = file.name() == MANIFEST || Format::all().any(|format| format.name() == file.name());
     if is_of_ours && attempt_time(file.folder().name()).is_some() {
         return data_of_ours(store, file).await;

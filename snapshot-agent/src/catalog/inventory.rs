@@ -7,17 +7,17 @@ use std::collections::HashSet;
 use std::mem;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
+use holdfast_contract::error::Result;
+use holdfast_contract::layout::{Folder, Format, MANIFEST, Proved, attempt_time};
+use holdfast_contract::manifest::{self, Manifest};
+use holdfast_contract::retention::{self, Candidate, Entry, Untouched, Whose};
+use holdfast_contract::{ExitClass, Level, ProofLevel};
+use holdfast_io::sha256::Sha256;
+use holdfast_store::removal::{File, Lasting};
 
 use crate::catalog::attempts::AT_ONCE;
 use crate::catalog::proof::{Proof, find_standing_failure};
 use crate::catalog::shelf::Shelf;
-use crate::contract::{ExitClass, Level, ProofLevel};
-use crate::error::Result;
-use crate::format::layout::{Folder, Format, MANIFEST, Proved, attempt_time};
-use crate::format::manifest::{self, Manifest};
-use crate::retention::{self, Candidate, Entry, Untouched, Whose};
-use crate::store::removal::{File, Lasting};
-use crate::util::sha256::Sha256;
 
 /// One folder, and the facts for its removal.
 #[derive(Clone, Debug)]

@@ -2,13 +2,14 @@
 //!
 //! This file decides the state of a folder. `inspect` and `list` decide which folders are read and how the result is used.
 
+use holdfast_contract::ExitClass;
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::Folder;
+use holdfast_contract::manifest::{self, Manifest};
+use holdfast_io::sha256::Sha256;
+use holdfast_store::Store;
+
 use crate::catalog::second_look;
-use crate::contract::ExitClass;
-use crate::error::{Error, Result};
-use crate::format::layout::Folder;
-use crate::format::manifest::{self, Manifest};
-use crate::store::Store;
-use crate::util::sha256::Sha256;
 
 /// State of a folder.
 #[derive(Debug)]

@@ -4,16 +4,15 @@
 //! save, and a proof records a later verification. A failed verification leaves a proof too, `<time>-<level>-failed.json`, so
 //! that a list need not read it.
 
+use holdfast_contract::ProofLevel;
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::{Folder, Key, Proved};
+use holdfast_io::sha256::Sha256;
+use holdfast_store::Store;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-use crate::contract::ProofLevel;
-use crate::error::{Error, Result};
-use crate::format::layout::{Folder, Key, Proved};
-use crate::store::Store;
-use crate::util::sha256::Sha256;
 
 /// The format this version writes.
 pub const FORMAT_VERSION: u32 = 1;
@@ -192,8 +191,9 @@ pub fn schema() -> Value {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_contract::{ExitClass, StoreFlags};
+
     use super::*;
-    use crate::contract::{ExitClass, StoreFlags};
 
     #[tokio::test]
     async fn a_proof_is_written_once_and_found_again() {

@@ -4,12 +4,11 @@
 //! the manifest although its answer was lost, and then the data must stay.
 
 use bytes::Bytes;
-
-use crate::contract::ExitClass;
-use crate::error::{Error, Result};
-use crate::format::layout::Key;
-use crate::store::{Store, Upload};
-use crate::util::interrupt::Interrupt;
+use holdfast_contract::ExitClass;
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::Key;
+use holdfast_io::interrupt::Interrupt;
+use holdfast_store::{Store, Upload};
 
 /// Writes the manifest of this data, whose upload this run began, or an earlier one.
 pub(crate) async fn run(
@@ -68,11 +67,12 @@ fn unseen(error: Error, interrupted: bool) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_contract::layout::Folder;
+    use holdfast_contract::{Compression, StoreFlags};
+    use holdfast_io::clock;
+    use holdfast_store::Plan;
+
     use super::*;
-    use crate::contract::{Compression, StoreFlags};
-    use crate::format::layout::Folder;
-    use crate::store::Plan;
-    use crate::util::clock;
 
     #[tokio::test]
     async fn what_has_begun_in_a_folder_is_ended_however_late_it_is() {

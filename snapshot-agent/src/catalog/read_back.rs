@@ -9,14 +9,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
 use futures::{Stream, StreamExt};
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::Key;
+use holdfast_io::progress::Progress;
+use holdfast_store::fingerprint::{Fingerprint, Sum};
+use holdfast_store::{Ahead, Stat, Store, Upload};
 
 use crate::catalog::digest::digest;
 use crate::catalog::second_look;
-use crate::error::{Error, Result};
-use crate::format::layout::Key;
-use crate::store::fingerprint::{Fingerprint, Sum};
-use crate::store::{Ahead, Stat, Store, Upload};
-use crate::util::progress::Progress;
 
 /// Fails unless the store returns the uploaded bytes. The upload must be complete. Bytes that were read back during the upload
 /// are not read again.
@@ -119,11 +119,12 @@ mod tests {
     use std::os::unix::fs::FileExt as _;
     use std::path::PathBuf;
 
+    use holdfast_contract::layout::Folder;
+    use holdfast_contract::{Compression, ExitClass, StoreFlags};
+    use holdfast_io::clock;
+    use holdfast_store::Plan;
+
     use super::*;
-    use crate::contract::{Compression, ExitClass, StoreFlags};
-    use crate::format::layout::Folder;
-    use crate::store::Plan;
-    use crate::util::clock;
 
     /// One byte changes between the write and the read-back.
     #[tokio::test]

@@ -1,11 +1,12 @@
 //! Reads the manifest of one stored snapshot, for callers outside the agent.
 
+use holdfast_contract::StoreFlags;
+use holdfast_contract::error::Result;
+use holdfast_contract::manifest::Manifest;
+use holdfast_io::interrupt::Interrupt;
+use holdfast_store::Store;
+
 use crate::catalog::stored;
-use crate::contract::StoreFlags;
-use crate::error::Result;
-use crate::format::manifest::Manifest;
-use crate::store::Store;
-use crate::util::interrupt::Interrupt;
 
 /// Reads the manifest, and none of the data.
 pub async fn manifest(store: &StoreFlags, key: &str, deadline_seconds: u32) -> Result<Manifest> {

@@ -4,18 +4,17 @@
 //! This file decides the conditions right before a removal: the manifest is the judged manifest, the folder has no hold, and
 //! nothing is locked. Unknown files stay. `verbs/` decides which snapshots to remove.
 
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::MANIFEST;
+use holdfast_contract::manifest;
+use holdfast_io::sha256::Sha256;
+use holdfast_store::removal::{File, Lasting};
 use jiff::Timestamp;
 
 use crate::catalog::begun;
 use crate::catalog::inventory::{is_held, is_left};
 use crate::catalog::shelf::Shelf;
 use crate::catalog::target::Target;
-use crate::error::{Error, Result};
-use crate::format::layout::MANIFEST;
-use crate::format::manifest;
-use crate::store;
-use crate::store::removal::{File, Lasting};
-use crate::util::sha256::Sha256;
 
 /// Result of a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +102,7 @@ async fn clear(shelf: &impl Shelf, target: &Target, files: &[File]) -> Result<Re
     for file in files.iter().filter(|file| file.path != MANIFEST && file.path != data.name()) {
         match file.proof_name() {
             Some(name) => {
-                let proof = folder.proofs().object(name).map_err(|error| store::layout(&error))?;
+                let proof = folder.proofs().object(name).map_err(|error| holdfast_store::layout(&error))?;
                 shelf.remove(&proof).await?;
             }
             None => unknown.push(format!("{folder}/{}", file.path)),

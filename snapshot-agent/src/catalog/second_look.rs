@@ -7,14 +7,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use holdfast_contract::ExitClass;
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::{Folder, Key};
+use holdfast_contract::manifest;
+use holdfast_io::progress::Progress;
+use holdfast_store::{Ahead, Store};
 
 use crate::catalog::digest::digest;
-use crate::contract::ExitClass;
-use crate::error::{Error, Result};
-use crate::format::layout::{Folder, Key};
-use crate::format::manifest;
-use crate::store::{Ahead, Store};
-use crate::util::progress::Progress;
 
 /// Length and sha256 of an object from one reading.
 pub(crate) type Reading = (u64, [u8; 32]);

@@ -4,13 +4,13 @@
 //! and after each.
 
 use bytes::Bytes;
+use holdfast_contract::error::Result;
+use holdfast_contract::layout::{Folder, Key};
+use holdfast_store::Store;
+use holdfast_store::removal::{File, Lasting, Small};
 use jiff::Timestamp;
 
 use crate::catalog::attempts;
-use crate::error::Result;
-use crate::format::layout::{Folder, Key};
-use crate::store::Store;
-use crate::store::removal::{File, Lasting, Small};
 
 /// Maximum number of files of a folder: years of proofs or announcements.
 const MAX_FILES: usize = 100_000;

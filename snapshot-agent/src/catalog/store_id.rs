@@ -4,16 +4,15 @@
 //! neither writes nor removes there (I25). The same names may later lead to another account's bucket or to an emptied volume.
 //! The callers decide which ID they expect.
 
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::Key;
+use holdfast_contract::retention::Mark;
+use holdfast_contract::{ExitClass, NEW_STORE, S3Sse, StoreFlags, is_store_id};
+use holdfast_io::clock;
+use holdfast_io::process::random_uid;
+use holdfast_store::Store;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-
-use crate::contract::{ExitClass, NEW_STORE, S3Sse, StoreFlags, is_store_id};
-use crate::error::{Error, Result};
-use crate::format::layout::Key;
-use crate::retention::Mark;
-use crate::store::{self, Store};
-use crate::util::clock;
-use crate::util::process::random_uid;
 
 /// Version of the format that this version writes.
 const FORMAT_VERSION: u32 = 1;
@@ -76,7 +75,7 @@ pub(crate) struct Expected<'a> {
 /// locks. The ID is no secret.
 pub(crate) fn store(flags: &StoreFlags) -> Result<Store> {
     let s3_sse = flags.s3_sse.filter(|sse| *sse != S3Sse::Customer);
-    Store::open(&StoreFlags { s3_sse, ..store::unlocked(flags) })
+    Store::open(&StoreFlags { s3_sse, ..holdfast_store::unlocked(flags) })
 }
 
 /// Reads a store's ID.

@@ -8,20 +8,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
+use holdfast_bbolt::scan::{NEVER, Options, Proven};
+use holdfast_contract::ExitClass;
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::{Folder, Key, MANIFEST};
+use holdfast_contract::manifest::{Encryption, Manifest};
+use holdfast_io::memory::scan_budget;
+use holdfast_io::progress::Progress;
+use holdfast_store::{Ahead, Stat, Store};
 
 use crate::catalog::digest::digest;
 use crate::catalog::second_look::{self, Reading};
-use crate::contract::ExitClass;
-use crate::error::{Error, Result};
 use crate::format::crypt::Identities;
-use crate::format::layout::{Folder, Key, MANIFEST};
-use crate::format::manifest::{Encryption, Manifest};
+use crate::format::unpack;
 use crate::format::unpack::Sink;
-use crate::format::{manifest, unpack};
-use crate::scan::{NEVER, Options, Proven};
-use crate::store::{self, Ahead, Stat, Store};
-use crate::util::memory::scan_budget;
-use crate::util::progress::Progress;
+use holdfast_contract::manifest;
 
 /// A snapshot whose metadata is known and whose data is not read yet.
 pub(crate) struct Stored {
@@ -38,7 +39,7 @@ pub(crate) struct Stored {
 
 /// Returns the snapshot's folder, or an error about the key.
 pub(crate) fn folder(key: &str) -> Result<Folder> {
-    let folder = Folder::parse("key", key).map_err(|error| store::layout(&error))?;
+    let folder = Folder::parse("key", key).map_err(|error| holdfast_store::layout(&error))?;
     let name = folder.name();
     if name == MANIFEST || name.contains(".db") {
         let parent = folder.parent().map(|folder| format!(" ({folder})")).unwrap_or_default();

@@ -3,8 +3,9 @@
 //! This file decides nothing: `verbs/` decides which snapshots to remove, `removal.rs` whether a snapshot is still the judged
 //! snapshot.
 
+use holdfast_contract::layout::{Folder, Key};
+
 use crate::catalog::announced::Named;
-use crate::format::layout::{Folder, Key};
 
 /// A snapshot to remove.
 #[derive(Clone, Debug)]

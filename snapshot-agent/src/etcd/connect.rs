@@ -8,15 +8,15 @@ use std::error::Error as StdError;
 use std::time::Duration;
 
 use etcd_client::{Channel, Client, ConnectOptions, StatusResponse};
+use holdfast_contract::error::{Error, Result, beneath};
+use holdfast_contract::{EtcdFlags, ExitClass, Origin};
+use holdfast_io::net::dns_error::NameError;
+use holdfast_io::net::{connector, dns};
 use tonic::transport::Uri;
 use tonic::{Code, Status};
 
 use super::folders;
 use super::tls::{self, Tls};
-use crate::contract::{EtcdFlags, ExitClass, Origin};
-use crate::error::{Error, Result, beneath};
-use crate::net::dns_error::NameError;
-use crate::net::{connector, dns};
 
 /// HTTP/2 windows for a member that answers within [`NEAR`]: 800 MiB/s and more. Waiting bytes take memory.
 const WINDOW: u32 = 4 << 20;

@@ -9,13 +9,13 @@ use std::future::Future;
 use std::time::Duration;
 
 use etcd_client::Client;
+use holdfast_bbolt::scan::Proven;
+use holdfast_contract::hex_id;
 use tokio::time::timeout;
 
-use crate::contract::hex_id;
 use crate::etcd::connect::logged_in;
 use crate::etcd::member::Voter;
 use crate::etcd::source;
-use crate::scan::Proven;
 
 /// The member answers all of these from memory.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -83,13 +83,14 @@ fn counts_differ(what: &str, stored: u64, live: usize) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_bbolt::scan::Member;
+
     use super::*;
-    use crate::scan::Member;
 
     #[test]
     fn a_member_more_or_another_role_is_told() {
         let member = |id, learner| Member { id, name: String::new(), peer_urls: vec![], client_urls: vec![], learner };
-        let proven = |members| Proven { members, users: 2, ..Proven::of_nothing() };
+        let proven = |members| Proven { members, users: 2, ..Proven::empty() };
         let live = BTreeMap::from([(1, false), (2, false)]);
         assert_eq!(members_differ(&proven(vec![member(2, false), member(1, false)]), &live), None);
         let fewer = members_differ(&proven(vec![member(1, false)]), &live).unwrap();

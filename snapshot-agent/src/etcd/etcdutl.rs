@@ -12,15 +12,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use holdfast_contract::error::{Error, Result, io_error};
+use holdfast_contract::{ExitClass, Origin, RestoreRequest};
+use holdfast_io::progress::Progress;
 use tokio::process::{Child, Command};
 
-use crate::contract::{ExitClass, Origin, RestoreRequest};
-use crate::error::{Error, Result, io_error};
 use crate::etcd::data_dir::DATABASE;
 use crate::etcd::etcdutl::output::heard;
 use crate::etcd::version::Minor;
 use crate::format::trailer::database_of;
-use crate::util::progress::Progress;
 
 /// Space that etcd's own files need beside the database: two preallocated WAL segments of 64 MiB.
 pub(crate) const BESIDE_DATABASE: u64 = 128 << 20;
@@ -220,8 +220,9 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::ExitStatus;
 
+    use holdfast_contract::IdentityFlags;
+
     use super::*;
-    use crate::contract::IdentityFlags;
 
     fn class(raw: i32, stderr: &str) -> ExitClass {
         let output = Output { status: ExitStatus::from_raw(raw), stdout: vec![], stderr: stderr.into() };

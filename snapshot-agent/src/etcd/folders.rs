@@ -5,9 +5,10 @@
 
 use std::path::Path;
 
+use holdfast_contract::EtcdFlags;
+use holdfast_contract::error::{Error, Result};
+
 use super::tls;
-use crate::contract::EtcdFlags;
-use crate::error::{Error, Result};
 
 /// Returns the flags with the folders' files instead of the folders.
 pub(super) fn opened(flags: &EtcdFlags) -> Result<EtcdFlags> {
@@ -51,8 +52,9 @@ fn user(folder: &Path) -> Result<String> {
 mod tests {
     use std::fs;
 
+    use holdfast_contract::ExitClass;
+
     use super::*;
-    use crate::contract::ExitClass;
 
     #[test]
     fn a_folder_stands_for_the_files_in_it() {

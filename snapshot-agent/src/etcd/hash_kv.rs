@@ -10,14 +10,14 @@
 
 use std::time::Duration;
 
+use holdfast_bbolt::scan::{HashKv, NoHashKv, Proven, ScanError};
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::{AskMembers, Level, Verification, hex_id};
 use tokio::time::{Instant, sleep, timeout};
 use tonic::Code;
 
-use crate::contract::{AskMembers, Level, Verification, hex_id};
-use crate::error::{Error, Result};
 use crate::etcd::connect::{etcd_error, logged_in};
 use crate::etcd::member::Voter;
-use crate::scan::{HashKv, NoHashKv, Proven, ScanError};
 
 /// Size from which clients notice the hashing: without `--ask-members always` the agent asks no leader and no second voter.
 pub(crate) const LARGE: u64 = 1 << 30;
@@ -219,9 +219,9 @@ fn is_future(status: &tonic::Status) -> bool {
 #[cfg(test)]
 mod tests {
     use etcd_client::Client;
+    use holdfast_contract::ExitClass;
 
     use super::*;
-    use crate::contract::ExitClass;
 
     #[tokio::test]
     async fn what_could_not_be_compared_is_told_and_no_failure() {

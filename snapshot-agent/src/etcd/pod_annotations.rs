@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::contract::{JOINED, MAY_START_EMPTY, STARTED};
+use holdfast_contract::{JOINED, MAY_START_EMPTY, STARTED};
 
 /// The operator's annotations on the Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,9 +15,9 @@ use bytes::Bytes;
 use etcd_client::{Client, GetOptions, StatusResponse};
 use futures::future::join_all;
 use futures::stream::{self, Stream, StreamExt};
+use holdfast_contract::error::{Error, Result, of_etcd};
+use holdfast_contract::{EtcdFlags, ExitClass, SaveRequest};
 
-use crate::contract::{EtcdFlags, ExitClass, SaveRequest};
-use crate::error::{Error, Result, of_etcd};
 use crate::etcd::connect::{Dialer, ask, etcd_error, in_time};
 use crate::etcd::member::{Candidate, Member, Voter};
 

@@ -12,17 +12,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use holdfast_contract::EtcdFlags;
+use holdfast_contract::error::{Error, Result};
+use holdfast_io::crypto::install_crypto;
+use holdfast_io::net::connector::{H2, Secure};
+use holdfast_io::net::{refusal, trust};
 use rustls::client::ResolvesClientCert;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, ClientConfig, ClientConnection, RootCertStore, SignatureScheme};
-
-use crate::contract::EtcdFlags;
-use crate::error::{Error, Result};
-use crate::net::connector::{H2, Secure};
-use crate::net::{refusal, trust};
-use crate::util::crypto::install_crypto;
 
 /// A server reports a refused client certificate within one round trip.
 const LISTEN: Duration = Duration::from_secs(1);
@@ -272,8 +271,9 @@ fn unfit(error: &rustls::Error, cert: &Path, key: &Path) -> Error {
 mod tests {
     use std::fs;
 
+    use holdfast_contract::ExitClass;
+
     use super::*;
-    use crate::contract::ExitClass;
 
     #[test]
     fn one_wrong_file_at_a_time() {

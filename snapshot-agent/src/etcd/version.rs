@@ -4,9 +4,9 @@
 
 use std::fmt;
 
-use crate::error::{Error, Result};
-use crate::format::manifest::Manifest;
-use crate::scan::Proven;
+use holdfast_bbolt::scan::Proven;
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::manifest::Manifest;
 
 /// Checks that the target version is that of the data, or later.
 pub(crate) fn check_version(manifest: &Manifest, target: Minor) -> Result<()> {
@@ -58,15 +58,16 @@ impl fmt::Display for Minor {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_contract::ExitClass;
+
     use super::*;
-    use crate::contract::ExitClass;
 
     #[test]
     fn a_cluster_of_a_later_version_is_refused_by_its_bytes() {
         let says = |storage: Option<&str>, cluster: Option<&str>| Proven {
             storage_version: storage.map(str::to_owned),
             cluster_version: cluster.map(str::to_owned),
-            ..Proven::of_nothing()
+            ..Proven::empty()
         };
         let target = Minor::of("3.5.26").unwrap();
         for (storage, cluster) in [(None, None), (None, Some("3.5.0")), (Some("3.5.0"), Some("3.4.0"))] {

@@ -7,12 +7,11 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
+use holdfast_contract::error::{Error, Result, may_pass};
+use holdfast_contract::{CameAlong, IdentityFlags};
+use holdfast_io::files;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-use crate::contract::{CameAlong, IdentityFlags};
-use crate::error::{Error, Result, may_pass};
-use crate::util::files;
 
 /// The file's name inside the data directory. etcd warns about an unknown file there and continues.
 pub const IDENTITY_FILE: &str = "holdfast-identity.json";

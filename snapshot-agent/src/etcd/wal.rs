@@ -44,7 +44,7 @@ const LOOK_AT: u64 = 4096;
 /// Reads the metadata of the log in this folder (`member/wal`). `Ok(None)`: no segment exists.
 pub fn metadata_of(folder: &Path) -> Result<Option<Metadata>, WalError> {
     let io = |error: io::Error| WalError::Io(error.kind(), error.to_string());
-    let names = crate::util::files::names(folder).map_err(io)?.unwrap_or_default();
+    let names = holdfast_io::files::names(folder).map_err(io)?.unwrap_or_default();
     // Segment names are `<sequence>-<first index>.wal` in fixed-width hex, so they sort by age.
     let Some(first) = names.iter().find(|name| name.strip_suffix(".wal").is_some()) else {
         return Ok(None);

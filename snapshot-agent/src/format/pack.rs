@@ -8,10 +8,9 @@
 use std::io::{self, Write};
 
 use flate2::write::GzEncoder;
+use holdfast_contract::Compression;
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::compress_bound;
-
-use crate::contract::Compression;
 
 /// zstd's fastest ordinary level; on etcd data as small as level 3.
 const ZSTD_LEVEL: i32 = 1;

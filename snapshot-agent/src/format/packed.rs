@@ -9,11 +9,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
+use holdfast_contract::error::{Error, Result, beneath, io_error, of_request, task_error};
+use holdfast_io::files::free_bytes;
+use holdfast_io::scratch::Scratch;
 
-use crate::error::{Error, Result, beneath, io_error, of_request, task_error};
 use crate::format::crypt::{CryptError, Decryptor, Identities};
-use crate::util::files::free_bytes;
-use crate::util::scratch::Scratch;
 
 /// Size of a read, and enough to recognize a file.
 const PIECE: usize = 256 << 10;
@@ -232,9 +232,9 @@ mod tests {
     use std::io::Write as _;
 
     use age::secrecy::ExposeSecret as _;
+    use holdfast_contract::{Compression, ExitClass};
 
     use super::*;
-    use crate::contract::{Compression, ExitClass};
     use crate::format::crypt::{Recipients, encrypt};
     use crate::format::pack::Packing;
 

@@ -2,7 +2,7 @@
 //!
 //! This file decides whether a sequence of bytes is a whole snapshot. The callers decide its source and destination.
 
-use crate::util::sha256::Sha256;
+use holdfast_io::sha256::Sha256;
 
 /// Length of the trailer.
 pub const TRAILER: usize = 32;

@@ -11,15 +11,15 @@ use std::sync::OnceLock;
 use bytes::{Buf, Bytes};
 use flate2::read::MultiGzDecoder;
 use futures::{Stream, StreamExt};
+use holdfast_contract::error::{Error, Result, io_error, task_error};
+use holdfast_contract::{Compression, ExitClass};
+use holdfast_io::pool::Pool;
+use holdfast_io::progress::Progress;
+use holdfast_io::sha256::Sha256;
 use tokio::sync::mpsc;
 
-use crate::contract::{Compression, ExitClass};
-use crate::error::{Error, Result, io_error, task_error};
 use crate::format::crypt::{CryptError, Identities, Opening};
 use crate::format::trailer::{self, Proven, TRAILER};
-use crate::util::pool::Pool;
-use crate::util::progress::Progress;
-use crate::util::sha256::Sha256;
 
 /// Stored pieces waiting for the decoder. A download's ranges are in memory anyway; this only bridges jitter.
 const PIECES_IN: usize = 8;
@@ -237,10 +237,10 @@ mod tests {
     use std::time::Duration;
 
     use futures::stream::iter;
+    use holdfast_io::pool::PIECE;
 
     use super::*;
     use crate::format::pack::Packing;
-    use crate::util::pool::PIECE;
 
     /// Longer than the watchdog's interval.
     const STALL: Duration = Duration::from_secs(1);

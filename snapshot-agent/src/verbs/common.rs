@@ -1,11 +1,10 @@
 //! Texts and errors that several verbs share.
 
+use holdfast_bbolt::scan::{Alarm, ScanError};
+use holdfast_contract::error::Error;
+use holdfast_contract::{Level, Origin, Verification, hex_id};
+use holdfast_io::table::{align_columns, printable};
 use indicatif::HumanBytes;
-
-use crate::contract::{Level, Origin, Verification, hex_id};
-use crate::error::Error;
-use crate::scan::{Alarm, ScanError};
-use crate::util::table::{align_columns, printable};
 
 /// Returns the error for wrong combinations of FILE, --store and --key. The command line refuses them earlier.
 pub(crate) fn neither() -> Error {

@@ -17,20 +17,20 @@ use serde::Serialize;
 
 use crate::catalog::foreign::{self, Named};
 use crate::catalog::stored::{self, Stored};
-use crate::contract::{ContentsRequest, StoreFlags, hex_id};
-use crate::error::{Error, Result, io_error, of_request, task_error};
-use crate::format::layout::Key;
 use crate::format::packed::Plain;
 use crate::format::trailer::{TRAILER, database_of};
-use crate::scan::{Names, Reader};
-use crate::store::{Stat, Store};
-use crate::util::interrupt::Interrupt;
-use crate::util::memory::file_budget;
-use crate::util::progress::STALL;
-use crate::util::scratch::Scratch;
-use crate::util::table::printable;
 use crate::verbs::common::{describe_alarm, neither, unsound};
 
+use holdfast_bbolt::scan::{Names, Reader};
+use holdfast_contract::error::{Error, Result, io_error, of_request, task_error};
+use holdfast_contract::layout::Key;
+use holdfast_contract::{ContentsRequest, StoreFlags, hex_id};
+use holdfast_io::interrupt::Interrupt;
+use holdfast_io::memory::file_budget;
+use holdfast_io::progress::STALL;
+use holdfast_io::scratch::Scratch;
+use holdfast_io::table::printable;
+use holdfast_store::{Stat, Store};
 pub use prefixes::Prefix;
 use prefixes::Prefixes;
 
@@ -185,7 +185,7 @@ fn read(path: &Path, request: &ContentsRequest) -> Result<Found> {
     let proven = reader.prove(None).map_err(wrong)?;
     if let Some(key) = &request.value {
         let mut value = None;
-        let show = |record: crate::scan::Record<'_>| {
+        let show = |record: holdfast_bbolt::scan::Record<'_>| {
             if record.key == key.as_bytes() {
                 value = Some(record.value.to_vec());
             }
@@ -197,7 +197,7 @@ fn read(path: &Path, request: &ContentsRequest) -> Result<Found> {
     let mut prefixes = Prefixes::of(request)?;
     let mut leases = std::collections::BTreeMap::new();
     reader.records(|record| prefixes.record(record.key, record.value)).map_err(wrong)?;
-    let show = |record: crate::scan::Record<'_>| {
+    let show = |record: holdfast_bbolt::scan::Record<'_>| {
         if prefixes.live(record.key, record.value) && record.lease != 0 {
             *leases.entry(record.lease).or_insert(0) += 1;
         }

@@ -9,6 +9,17 @@
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
 use futures::StreamExt;
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::{Folder, Key, attempt_time};
+use holdfast_contract::manifest::{self, Manifest};
+use holdfast_contract::{CopyRequest, ExitClass};
+use holdfast_io::clock;
+use holdfast_io::interrupt::Interrupt;
+use holdfast_io::progress::{Progress, STALL};
+use holdfast_io::sha256::Sha256;
+use holdfast_io::table::align_columns;
+use holdfast_store::fingerprint::{Fingerprint, Sum};
+use holdfast_store::{Ahead, Plan, Store, Upload};
 use indicatif::HumanBytes;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -16,18 +27,6 @@ use serde::Serialize;
 use crate::catalog::attempts::{attempts, lineages};
 use crate::catalog::stored::Stored;
 use crate::catalog::{publish, read_back, second_look, store_id, stored};
-use crate::contract::{CopyRequest, ExitClass};
-use crate::error::{Error, Result};
-use crate::format::layout::{Folder, Key, attempt_time};
-use crate::format::manifest::{self, Manifest};
-use crate::store;
-use crate::store::fingerprint::{Fingerprint, Sum};
-use crate::store::{Ahead, Plan, Store, Upload};
-use crate::util::clock;
-use crate::util::interrupt::Interrupt;
-use crate::util::progress::{Progress, STALL};
-use crate::util::sha256::Sha256;
-use crate::util::table::align_columns;
 
 mod left;
 
@@ -111,7 +110,7 @@ async fn all(from: &Store, request: &CopyRequest) -> Result<Vec<Folder>> {
         None => lineages(from, namespace, cluster, None).await?,
         Some(lineage) => {
             let place = Folder::of_cluster(namespace, cluster, None).and_then(|cluster| cluster.child(lineage));
-            vec![place.map_err(|error| store::layout(&error))?]
+            vec![place.map_err(|error| holdfast_store::layout(&error))?]
         }
     };
     let mut folders = Vec::new();
@@ -165,7 +164,12 @@ impl CopyRun<'_> {
         }
         // The writer of this data may still take it back (I6).
         if let Some(until) = interrupt.unless(self.to.held(self.folder, self.at)).await? {
-            return Err(Error::transient(format!("{}: {}", self.to.uri(self.folder), store::busy_until(until))).into());
+            return Err(Error::transient(format!(
+                "{}: {}",
+                self.to.uri(self.folder),
+                holdfast_store::busy_until(until)
+            ))
+            .into());
         }
         let stored = interrupt.unless(Stored::of(self.from, self.folder, manifest)).await?;
         if there == Destination::Data {

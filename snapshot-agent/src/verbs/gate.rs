@@ -11,13 +11,13 @@
 
 mod run;
 
-use crate::contract::{GateReport, GateRequest, IdentityFlags, MAY_START_EMPTY, STARTED, joined_as};
 use crate::etcd::pod_annotations::Annotations;
 use crate::etcd::volume_identity::{IDENTITY_FILE, Identity, Part};
 use crate::etcd::wal::Metadata;
 
-pub(crate) use crate::contract::hex_id;
+pub(crate) use holdfast_contract::hex_id;
 
+use holdfast_contract::{GateReport, GateRequest, IdentityFlags, MAY_START_EMPTY, STARTED, joined_as};
 pub use run::run;
 
 /// Reason for a refused start: a closed list, for conditions and runbooks.

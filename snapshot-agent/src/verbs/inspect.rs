@@ -8,15 +8,16 @@
 use std::io;
 use std::path::Path;
 
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::{Folder, Key, first8, owner8_of};
+use holdfast_contract::manifest::Manifest;
+use holdfast_contract::{ExitClass, InspectRequest, SavedReport, StoreFlags};
+use holdfast_io::interrupt::Interrupt;
+use holdfast_store::Store;
+
 use crate::catalog::attempts::lineages;
 use crate::catalog::look::{Looked, look};
 use crate::catalog::store_id;
-use crate::contract::{ExitClass, InspectRequest, SavedReport, StoreFlags};
-use crate::error::{Error, Result};
-use crate::format::layout::{Folder, Key, first8, owner8_of};
-use crate::format::manifest::Manifest;
-use crate::store::{self, Store};
-use crate::util::interrupt::Interrupt;
 
 /// Maximum number of folders with one owner's characters: a Job creates a handful of Pods, so more folders are forged. The
 /// number of other folders has no limit but time.
@@ -60,9 +61,9 @@ async fn find(request: &InspectRequest) -> Result<SavedReport> {
 
 async fn search(request: &InspectRequest) -> Result<SavedReport> {
     let InspectRequest { store: flags, namespace, cluster, cluster_uid, owner_uid, .. } = request;
-    let owner8 = first8("owner UID", owner_uid).map_err(|error| store::layout(&error))?;
+    let owner8 = first8("owner UID", owner_uid).map_err(|error| holdfast_store::layout(&error))?;
     let place = Folder::of_cluster(namespace, cluster, cluster_uid.as_deref());
-    let place = place.map_err(|error| store::layout(&error))?;
+    let place = place.map_err(|error| holdfast_store::layout(&error))?;
     let store = match Store::open(flags) {
         Err(error) if is_new_folder(flags, &error) => {
             return Err(Seen::default().nothing(&format!("{}/{place}", flags.url), owner_uid));

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use crate::error::{Error, Result, io_error};
-use crate::util::files;
+use holdfast_contract::error::{Error, Result, io_error};
+use holdfast_io::files;
 
 /// The public CA certificates of Holdfast's image.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -33,7 +33,7 @@ pub async fn run(target: &Path) -> Result<()> {
             }),
         }
     };
-    tokio::task::spawn_blocking(copy).await.map_err(|error| crate::error::task_error(&error))?
+    tokio::task::spawn_blocking(copy).await.map_err(|error| holdfast_contract::error::task_error(&error))?
 }
 
 #[cfg(test)]
@@ -41,8 +41,9 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
+    use holdfast_contract::ExitClass;
+
     use super::*;
-    use crate::contract::ExitClass;
 
     #[tokio::test]
     async fn the_copy_is_whole_and_executable_and_can_be_made_again() {

@@ -9,13 +9,14 @@
 
 mod lineage;
 
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::Folder;
+use holdfast_contract::{LatestReport, LatestRequest};
+use holdfast_io::interrupt::Interrupt;
+use holdfast_store::Store;
+
 use crate::catalog::attempts::lineages;
 use crate::catalog::store_id;
-use crate::contract::{LatestReport, LatestRequest};
-use crate::error::{Error, Result};
-use crate::format::layout::Folder;
-use crate::store::{self, Store};
-use crate::util::interrupt::Interrupt;
 use lineage::Lineage;
 
 /// Clusters that are told where there is a doubt.
@@ -35,7 +36,7 @@ pub async fn run(request: LatestRequest) -> Result<LatestReport> {
 
 async fn find(store: &Store, request: &LatestRequest) -> Result<LatestReport> {
     let LatestRequest { namespace, cluster, lineage, .. } = request;
-    let place = Folder::of_cluster(namespace, cluster, None).map_err(|error| store::layout(&error))?;
+    let place = Folder::of_cluster(namespace, cluster, None).map_err(|error| holdfast_store::layout(&error))?;
     let mut found = Vec::new();
     // All of them, whichever is named: only what is in a folder says whether it belongs to another one.
     for folder in lineages(store, namespace, cluster, None).await? {

@@ -5,6 +5,12 @@
 //! it lists the earlier lineages too, unless the request names a lineage. It ignores other objects of the store.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
+use holdfast_contract::error::Result;
+use holdfast_contract::layout::{Folder, Proved, attempt_time};
+use holdfast_contract::{Level, ListRequest, ProofLevel};
+use holdfast_io::interrupt::Interrupt;
+use holdfast_io::table::align_columns;
+use holdfast_store::Store;
 use indicatif::{HumanBytes, HumanDuration};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -12,12 +18,6 @@ use serde::Serialize;
 use crate::catalog::attempts::{AT_ONCE, attempts, lineages};
 use crate::catalog::look::{Looked, look};
 use crate::catalog::proof;
-use crate::contract::{Level, ListRequest, ProofLevel};
-use crate::error::Result;
-use crate::format::layout::{Folder, Proved, attempt_time};
-use crate::store::{self, Store};
-use crate::util::interrupt::Interrupt;
-use crate::util::table::align_columns;
 
 /// Maximum number of namespaces in a store, and of clusters in a namespace.
 const MAX_NAMES: usize = 1_000;
@@ -168,7 +168,7 @@ async fn clusters(store: &Store, request: &ListRequest) -> Result<Vec<(String, S
     };
     let mut found = Vec::new();
     for namespace in inside(&Folder::top(), request.namespace.as_ref()).await? {
-        let folder = Folder::top().child(&namespace).map_err(|error| store::layout(&error))?;
+        let folder = Folder::top().child(&namespace).map_err(|error| holdfast_store::layout(&error))?;
         let names = inside(&folder, request.cluster.as_ref()).await?;
         found.extend(names.into_iter().map(|cluster| (namespace.clone(), cluster)));
     }
@@ -185,7 +185,7 @@ pub fn nothing(request: &ListRequest) -> String {
 
 /// Formats the list for a terminal.
 pub fn table(entries: &[Entry]) -> String {
-    table_at(entries, crate::util::clock::now())
+    table_at(entries, holdfast_io::clock::now())
 }
 
 fn table_at(entries: &[Entry], now: Timestamp) -> String {
@@ -218,11 +218,11 @@ fn table_at(entries: &[Entry], now: Timestamp) -> String {
 mod tests {
     use std::fs;
 
+    use crate::sample;
+    use holdfast_contract::StoreFlags;
     use serde_json::json;
 
     use super::*;
-    use crate::contract::StoreFlags;
-    use crate::format::manifest::sample;
 
     const LINEAGE: &str = "shop/orders/1a2b3c4d";
 

@@ -12,19 +12,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::TryStreamExt;
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::{Folder, Key};
+use holdfast_contract::{Compression, ExitClass, FailedReport, ProbeRequest};
+use holdfast_io::clock;
+use holdfast_io::interrupt::Interrupt;
+use holdfast_io::progress::Progress;
+use holdfast_store::trial::Put;
+use holdfast_store::{Ahead, NO_LOCK, Plan, Store, Upload};
 use tokio::time::timeout;
 
 use crate::catalog::store_id::{self, Expected, Found, Verdict};
-use crate::contract::{Compression, ExitClass, FailedReport, ProbeRequest};
-pub use crate::contract::{Finding, Outcome, Probed, Trial};
-use crate::error::{Error, Result};
-use crate::format::layout::{Folder, Key};
-use crate::store;
-use crate::store::trial::Put;
-use crate::store::{Ahead, NO_LOCK, Plan, Store, Upload};
-use crate::util::clock;
-use crate::util::interrupt::Interrupt;
-use crate::util::progress::Progress;
+pub use holdfast_contract::{Finding, Outcome, Probed, Trial};
 use sides::Sides;
 
 /// One part of the usual size and the first bytes of a second part.
@@ -61,11 +60,12 @@ pub struct Ended {
 pub async fn run(request: ProbeRequest) -> Result<Ended> {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     let sides = Sides::open(&request)?;
-    let folder = Folder::of_probe(&crate::util::process::random_uid()?).map_err(|error| store::layout(&error))?;
+    let folder =
+        Folder::of_probe(&holdfast_io::process::random_uid()?).map_err(|error| holdfast_store::layout(&error))?;
     let uri = sides.writes.uri(&folder);
     let mut probe = Probe {
         sides,
-        attempt: folder.child("try").map_err(|error| store::layout(&error))?,
+        attempt: folder.child("try").map_err(|error| holdfast_store::layout(&error))?,
         folder,
         findings: Vec::new(),
         store_id: None,
@@ -275,7 +275,7 @@ impl Probe {
         if compression == Compression::Gzip {
             return Ok(self.attempt.clone());
         }
-        self.folder.child(compression.as_str()).map_err(|error| store::layout(&error))
+        self.folder.child(compression.as_str()).map_err(|error| holdfast_store::layout(&error))
     }
 
     async fn upload(&mut self, compression: Compression, bytes: usize) -> Result<Bytes> {
@@ -376,8 +376,9 @@ fn noise(bytes: usize) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_contract::StoreFlags;
+
     use super::*;
-    use crate::contract::StoreFlags;
 
     #[test]
     fn what_is_said_of_one_probe_s_folder_is_said_of_any() {

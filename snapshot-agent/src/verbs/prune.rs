@@ -9,6 +9,15 @@ mod told;
 
 use std::collections::{HashMap, HashSet};
 
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::Folder;
+use holdfast_contract::retention::{Mark, Sight, Stop, Verdict, Whose, find_stop, judge, time_zone};
+use holdfast_contract::{ExitClass, MAX_NAMED, MAX_REMOVED, PruneRequest};
+use holdfast_io::clock;
+use holdfast_io::interrupt::Interrupt;
+use holdfast_io::process::random_uid;
+use holdfast_store::Store;
+use holdfast_store::removal::Lasting;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
@@ -20,15 +29,6 @@ use crate::catalog::removal::{self, Removal};
 use crate::catalog::shelf::Shelf;
 use crate::catalog::target::Target;
 use crate::catalog::{store_id, stored};
-use crate::contract::{ExitClass, MAX_NAMED, MAX_REMOVED, PruneRequest};
-use crate::error::{Error, Result};
-use crate::format::layout::Folder;
-use crate::retention::{Mark, Sight, Stop, Verdict, Whose, find_stop, judge, time_zone};
-use crate::store::removal::Lasting;
-use crate::store::{self, Store};
-use crate::util::clock;
-use crate::util::interrupt::Interrupt;
-use crate::util::process::random_uid;
 pub use told::{Pruned, Row};
 
 /// Snapshots that a run tries to remove: the agent detects a lock on the data only by trying.
@@ -42,9 +42,9 @@ pub async fn run(request: PruneRequest) -> Result<Pruned> {
     let protected = protected(&request)?;
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     // The announcements are never locked, even where saves lock their objects.
-    let store = Store::open(&store::unlocked(&request.store))?;
+    let store = Store::open(&holdfast_store::unlocked(&request.store))?;
     let lineage = Folder::of_cluster(&request.namespace, &request.cluster, Some(&request.cluster_uid))
-        .map_err(|error| store::layout(&error))?;
+        .map_err(|error| holdfast_store::layout(&error))?;
     let pod_uid = request.pod_uid.clone().map_or_else(random_uid, Ok)?;
     let (mark, store_id) =
         interrupt.unless(store_id::read_before_removal(&request.store, request.expect_store_id.as_deref())).await?;

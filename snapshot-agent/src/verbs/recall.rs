@@ -5,17 +5,17 @@
 //! read. It writes nothing.
 
 use futures::{StreamExt, TryStreamExt, stream};
+use holdfast_contract::error::Result;
+use holdfast_contract::layout::{Folder, attempt_time};
+use holdfast_contract::manifest::Manifest;
+use holdfast_contract::{MAX_RECALLED, RecallReport, RecallRequest, RecalledRun};
+use holdfast_io::interrupt::Interrupt;
+use holdfast_store::Store;
 use jiff::Timestamp;
 
 use crate::catalog::attempts::{AT_ONCE, attempts, lineages};
 use crate::catalog::look::{Looked, look};
 use crate::catalog::store_id;
-use crate::contract::{MAX_RECALLED, RecallReport, RecallRequest, RecalledRun};
-use crate::error::Result;
-use crate::format::layout::{Folder, attempt_time};
-use crate::format::manifest::Manifest;
-use crate::store::Store;
-use crate::util::interrupt::Interrupt;
 
 /// Folders whose manifests one report reads: a day and a half of snapshots every ten minutes.
 const MAX_READ: usize = 200;
@@ -42,7 +42,7 @@ async fn find(store: &Store, request: &RecallRequest) -> Result<RecallReport> {
     begun.sort();
     let read = begun.iter().take(MAX_READ).map(|(at, folder)| async move {
         let looked = look(store, folder, |manifest| is_run(manifest, folder, request)).await?;
-        Ok::<_, crate::error::Error>(match looked {
+        Ok::<_, holdfast_contract::error::Error>(match looked {
             Looked::Complete(manifest, _) => run_of(&manifest, *at),
             // Broken and incomplete snapshots are no backups, so they need no record.
             Looked::WithoutManifest | Looked::Unwanted | Looked::Broken(_) => None,
@@ -89,11 +89,11 @@ fn run_of(manifest: &Manifest, at: Timestamp) -> Option<RecalledRun> {
 mod tests {
     use std::fs;
 
+    use crate::sample;
+    use holdfast_contract::StoreFlags;
     use serde_json::json;
 
     use super::*;
-    use crate::contract::StoreFlags;
-    use crate::format::manifest::sample;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_795_000_000 + second).unwrap()
@@ -113,11 +113,11 @@ mod tests {
         assert_eq!((cut.through, cut.runs.len()), (at(11), MAX_RECALLED));
         let read = report(many[..3].to_vec(), Some(at(50)), at(100));
         assert_eq!((read.through, read.runs.len()), (at(49), 3), "folders that were not read are asked for again");
-        let json = serde_json::to_string(&crate::contract::Report::Recalled(RecallReport {
+        let json = serde_json::to_string(&holdfast_contract::Report::Recalled(RecallReport {
             runs: (0..12).map(|n| RecalledRun { job: "j".repeat(63), uid: "u".repeat(36), at: at(n) }).collect(),
             through: at(100),
         }));
-        assert!(json.unwrap().len() < crate::contract::MAX_REPORT_BYTES);
+        assert!(json.unwrap().len() < holdfast_contract::MAX_REPORT_BYTES);
     }
 
     #[tokio::test]

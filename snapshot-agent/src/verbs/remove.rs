@@ -5,6 +5,16 @@
 //! last check: of two concurrent runs at least one sees the other's record.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::Folder;
+use holdfast_contract::manifest::{self, Manifest};
+use holdfast_contract::retention::{Mark, Untouched, Whose};
+use holdfast_contract::{ExitClass, MAX_NAMED, RemoveRequest, RemovedReport, Stopped};
+use holdfast_io::clock;
+use holdfast_io::interrupt::Interrupt;
+use holdfast_io::process::random_uid;
+use holdfast_store::Store;
+use holdfast_store::removal::Lasting;
 use jiff::Timestamp;
 
 use crate::catalog::announced::{self, Named, Record};
@@ -15,16 +25,6 @@ use crate::catalog::removal::{self, Removal};
 use crate::catalog::shelf::Shelf;
 use crate::catalog::target::Target;
 use crate::catalog::{store_id, stored};
-use crate::contract::{ExitClass, MAX_NAMED, RemoveRequest, RemovedReport, Stopped};
-use crate::error::{Error, Result};
-use crate::format::layout::Folder;
-use crate::format::manifest::{self, Manifest};
-use crate::retention::{Mark, Untouched, Whose};
-use crate::store::removal::Lasting;
-use crate::store::{self, Store};
-use crate::util::clock;
-use crate::util::interrupt::Interrupt;
-use crate::util::process::random_uid;
 
 /// Removes the snapshot, or finishes the removal of an earlier run.
 pub async fn run(request: RemoveRequest) -> Result<RemovedReport> {
@@ -33,7 +33,7 @@ pub async fn run(request: RemoveRequest) -> Result<RemovedReport> {
     if !hex::decode(&request.manifest_sha256).is_ok_and(|bytes| bytes.len() == 32) {
         return Err(Error::config("--manifest-sha256 is no sha256: 64 hex digits"));
     }
-    let store = Store::open(&store::unlocked(&request.store))?;
+    let store = Store::open(&holdfast_store::unlocked(&request.store))?;
     let pod_uid = request.pod_uid.clone().map_or_else(random_uid, Ok)?;
     interrupt
         .unless(async {

@@ -9,11 +9,10 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
 
+use holdfast_contract::error::Error;
+use holdfast_contract::{ExitClass, FailedReport, Failure, MAX_REPORT_BYTES, Probed, RemovalReport, Report};
+use holdfast_io::interrupt;
 use serde::Serialize;
-
-use crate::contract::{ExitClass, FailedReport, Failure, MAX_REPORT_BYTES, Probed, RemovalReport, Report};
-use crate::error::Error;
-use crate::util::interrupt;
 
 /// File from which kubelet reads a container's termination message (Kubernetes' default path).
 const TERMINATION_LOG: &str = "/dev/termination-log";
@@ -132,13 +131,13 @@ fn cut(report: &mut Report) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::contract::{
+    use holdfast_contract::{
         CameAlong, Finding, GateReport, Level, Outcome, PruneReport, RemovedReport, RestoredReport, SavedReport,
         Stopped, Trial, Verification,
     };
+    use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn a_refusal_of_the_gate_keeps_its_verdict() {

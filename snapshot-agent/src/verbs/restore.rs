@@ -23,8 +23,6 @@ use std::time::{Duration, Instant};
 
 use crate::catalog::foreign::{self, Named};
 use crate::catalog::store_id;
-use crate::contract::{Engine, MAY_START_EMPTY, Origin, RestoreRequest, RestoredReport, hex_id};
-use crate::error::{Error, Result};
 use crate::etcd::data_dir::WAL;
 use crate::etcd::etcdutl::disk::OnDisk;
 use crate::etcd::etcdutl::{BESIDE_DATABASE, COPIES, Etcdutl, Initial};
@@ -32,14 +30,16 @@ use crate::etcd::pod_annotations::Annotations;
 use crate::etcd::version::check_version;
 use crate::etcd::volume_identity::{Identity, Restored};
 use crate::etcd::wal;
-use crate::format::layout::Key;
-use crate::store::{self, Store};
-use crate::util::files;
-use crate::util::interrupt::Interrupt;
-use crate::util::process::{IMAGES_BIN, find_program};
 
 use from_file::FileSnapshot;
 use from_manifest::{Ends, ManifestSnapshot};
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::Key;
+use holdfast_contract::{Engine, MAY_START_EMPTY, Origin, RestoreRequest, RestoredReport, hex_id};
+use holdfast_io::files;
+use holdfast_io::interrupt::Interrupt;
+use holdfast_io::process::{IMAGES_BIN, find_program};
+use holdfast_store::Store;
 use refused::Found;
 use volume::{Room, Staging, State, Volume};
 
@@ -105,7 +105,7 @@ async fn rebuild_in_time(request: &RestoreRequest, volume: &Volume, found: &Foun
 async fn publish(rebuilt: Rebuilt) -> Result<(Restored, Engine, Option<String>)> {
     let Rebuilt { staging, restored, engine, fell_back } = rebuilt;
     let published = tokio::task::spawn_blocking(move || staging.publish()).await;
-    published.map_err(|error| crate::error::task_error(&error))??;
+    published.map_err(|error| holdfast_contract::error::task_error(&error))??;
     Ok((restored, engine, fell_back))
 }
 
@@ -288,7 +288,7 @@ fn report_complete(
 
 /// Returns the difference between the finished restore and this request: a user may reuse a UID.
 fn find_difference(restored: &Restored, request: &RestoreRequest) -> Result<Option<String>> {
-    let key = Key::of_object(&request.key).map_err(|error| store::layout(&error))?.to_string();
+    let key = Key::of_object(&request.key).map_err(|error| holdfast_store::layout(&error))?.to_string();
     let is_it = restored.uri.ends_with(&format!("/{key}")) || restored.uri.contains(&format!("/{key}/"));
     let bump = request.revision_bump;
     Ok(match &request.expect_sha256 {

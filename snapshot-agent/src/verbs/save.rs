@@ -18,26 +18,27 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::Stream;
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::{Attempt, Folder, Format};
+use holdfast_contract::manifest::{Encryption, FORMAT_VERSION, JOB, Manifest, Origin, Schedule};
+use holdfast_contract::{DEFAULT_SPOOL_MIB, MAX_CLUSTER_SPEC, SaveRequest, SavedReport, Verification, Verify, hex_id};
+use holdfast_io::clock;
+use holdfast_io::interrupt::Interrupt;
+use holdfast_io::process::{peak_rss_bytes, random_uid};
+use holdfast_io::progress::{Progress, STALL};
+use holdfast_io::sha256::Sha256;
+use holdfast_io::spool::Spool;
+use holdfast_store::{Plan, Store, Upload};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tokio::sync::{oneshot, watch};
 
+use crate::catalog::recorded::recorded_contents;
 use crate::catalog::{publish, store_id};
-use crate::contract::{DEFAULT_SPOOL_MIB, MAX_CLUSTER_SPEC, SaveRequest, SavedReport, Verification, Verify, hex_id};
-use crate::error::{Error, Result};
 use crate::etcd::hash_kv::LARGE;
 use crate::etcd::member::Member;
 use crate::etcd::source;
 use crate::format::crypt::Recipients;
-use crate::format::layout::{Attempt, Folder, Format};
-use crate::format::manifest::{Contents, Encryption, FORMAT_VERSION, JOB, Manifest, Origin, Schedule};
-use crate::store::{self, Plan, Store, Upload};
-use crate::util::clock;
-use crate::util::interrupt::Interrupt;
-use crate::util::process::{peak_rss_bytes, random_uid};
-use crate::util::progress::{Progress, STALL};
-use crate::util::sha256::Sha256;
-use crate::util::spool::Spool;
 use crate::verbs::save::pipe::{Sent, Streamed};
 pub(crate) use ask::Ask;
 use back::{Back, Found};
@@ -174,7 +175,7 @@ impl<'a> Saving<'a> {
             pod_uid: &pod_uid,
             at,
         })
-        .map_err(|error| store::layout(&error))?;
+        .map_err(|error| holdfast_store::layout(&error))?;
         let until = clock::later(at, request.deadline_seconds)?;
         let read_back = request.verify == Verify::Stored;
         let patient = spool.is_some();
@@ -283,7 +284,7 @@ impl<'a> Saving<'a> {
             stored_bytes: sent.bytes,
             stored_sha256: hex::encode(sent.sha256),
             compression: request.compression,
-            contents: streamed.scanned.as_ref().ok().map(Contents::from),
+            contents: streamed.scanned.as_ref().ok().map(recorded_contents),
             verification: Some(verification),
             without_quorum: self.member.without_quorum,
             encryption: Encryption::for_recipients(self.recipients.iter().map(ToString::to_string).collect()),

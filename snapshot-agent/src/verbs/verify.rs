@@ -14,13 +14,13 @@ mod stored;
 use serde::Serialize;
 
 use crate::catalog::foreign::{self, Named};
-use crate::contract::{ProofLevel, VerifyRequest};
-use crate::error::{Error, Result};
-use crate::store::Store;
-use crate::util::interrupt::Interrupt;
 use crate::verbs::common::neither;
 
 pub use file::FileVerified;
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::{ProofLevel, VerifyRequest};
+use holdfast_io::interrupt::Interrupt;
+use holdfast_store::Store;
 pub use stored::StoredVerified;
 
 /// Result of a verification.
@@ -77,8 +77,9 @@ pub async fn run(request: VerifyRequest) -> Result<Verified> {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_contract::{ExitClass, SnapshotFlags, StoreFlags};
+
     use super::*;
-    use crate::contract::{ExitClass, SnapshotFlags, StoreFlags};
 
     #[tokio::test]
     async fn a_store_without_a_key_names_what_is_missing() {

@@ -5,14 +5,15 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use holdfast_contract::{
+    Compression, DATA_DIR, EtcdFlags, ExitClass, InspectRequest, RestoreRequest, SavedReport, StoreFlags,
+};
+
 use crate::faults::{messages, save_stream, snapshot};
 use crate::support::{Etcd, S3, bin, file_store, files, restore_request, save_request, unsealed};
 use futures::stream;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use snapshot_agent::contract::{
-    Compression, DATA_DIR, EtcdFlags, ExitClass, InspectRequest, RestoreRequest, SavedReport, StoreFlags,
-};
 use snapshot_agent::format::crypt::{self, CryptError, Decryptor, Identities, Recipients};
 use snapshot_agent::verbs::{inspect, restore, save};
 use tempfile::TempDir;

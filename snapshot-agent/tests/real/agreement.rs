@@ -7,11 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use etcd_client::CompactionOptions;
-use snapshot_agent::Result;
-use snapshot_agent::contract::{
-    AskMembers, Compression, EtcdFlags, ExitClass, Level, SavedReport, StoreFlags, Verification,
-};
-use snapshot_agent::format::manifest::Manifest;
+use holdfast_contract::error::Result;
+use holdfast_contract::manifest::Manifest;
+use holdfast_contract::{AskMembers, Compression, EtcdFlags, ExitClass, Level, SavedReport, StoreFlags, Verification};
 use snapshot_agent::verbs::save::{self, dry_run};
 use tokio::sync::{mpsc, watch};
 

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use holdfast_contract::StoreFlags;
+
 use crate::support::{Running, S3, bin, eventually, files, free_port};
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -13,7 +15,6 @@ use object_store::azure::{AzureAccessKey, AzureAuthorizer, AzureCredential, Micr
 use object_store::client::{HttpConnector, HttpRequest, HttpRequestBody, ReqwestConnector};
 use object_store::path::Path;
 use object_store::{ClientOptions, ObjectStore, ObjectStoreExt};
-use snapshot_agent::contract::StoreFlags;
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 
@@ -79,7 +80,7 @@ impl Backend {
     }
 
     pub(crate) async fn s3() -> Self {
-        snapshot_agent::util::crypto::install_crypto();
+        holdfast_io::crypto::install_crypto();
         let s3 = S3::start().await;
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("accessKeyID"), "key").unwrap();
@@ -102,7 +103,7 @@ impl Backend {
     }
 
     pub(crate) async fn azure() -> Self {
-        snapshot_agent::util::crypto::install_crypto();
+        holdfast_io::crypto::install_crypto();
         let folder = tempfile::tempdir().unwrap();
         // base64; Azurite accepts any key that it is configured with.
         let (account, key, other) = ("account", "c2VjcmV0LWtleQ==", "Y2FuYXJ5LWtleQ==");
@@ -284,7 +285,7 @@ async fn make_container(url: &str, account: &str, key: &str) {
 
 /// An independent client of the bucket.
 pub(crate) fn hands(s3: &S3) -> AmazonS3 {
-    snapshot_agent::util::crypto::install_crypto();
+    holdfast_io::crypto::install_crypto();
     AmazonS3Builder::new()
         .with_bucket_name("bkt")
         .with_endpoint(format!("http://{}", s3.address))

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use holdfast_contract::{Compression, DATA_DIR, DEFAULT_REVISION_BUMP, Engine, RestoreRequest};
+
 use crate::server::LINES;
 use crate::support::{Etcd, bin, etcd_of, file_store, restore_request, save_request};
 use etcd_client::{EventType, GetOptions, KeyValue, WatchOptions};
-use snapshot_agent::contract::{Compression, DATA_DIR, DEFAULT_REVISION_BUMP, Engine, RestoreRequest};
 use snapshot_agent::verbs::{restore, save};
 
 /// Answer of the new cluster to a client that watched the old cluster up to `seen`.

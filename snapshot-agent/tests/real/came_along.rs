@@ -5,10 +5,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, MemberAddOptions};
-use serde_json::Value;
-use snapshot_agent::contract::{
+use holdfast_contract::{
     CameAlong, Compression, DATA_DIR, Engine, ExitClass, RestoreRequest, SaveRequest, StoreFlags, Verify,
 };
+use serde_json::Value;
 use snapshot_agent::verbs::{restore, save};
 use tempfile::TempDir;
 

@@ -7,12 +7,12 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use snapshot_agent::Result;
-use snapshot_agent::catalog::recall;
-use snapshot_agent::contract::{
+use holdfast_contract::error::Result;
+use holdfast_contract::{
     Compression, ContentsRequest, CopyRequest, DATA_DIR, InspectRequest, LatestRequest, ListRequest, ProbeRequest,
     Report, S3Checksum, S3Sse, SaveRequest, SnapshotFlags, StoreFlags, ToStore, VerifyRequest,
 };
+use snapshot_agent::catalog::recall;
 use snapshot_agent::etcd::volume_identity::IDENTITY_FILE;
 use snapshot_agent::verbs::save::dry_run;
 use snapshot_agent::verbs::{contents, copy, inspect, latest, list, probe, report, restore, save, verify};

@@ -1,7 +1,7 @@
 //! Stores without S3's newer checksums: the agent sends no checksum unless requested, and refuses a requested one by name.
 
 use futures::stream;
-use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, S3Checksum, SaveRequest, StoreFlags};
+use holdfast_contract::{Compression, EtcdFlags, ExitClass, S3Checksum, SaveRequest, StoreFlags};
 use snapshot_agent::verbs::restore;
 
 use crate::faults::{messages, save_stream, snapshot};

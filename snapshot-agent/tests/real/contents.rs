@@ -4,10 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use holdfast_contract::{Compression, ContentsRequest, ExitClass, SavedReport, SnapshotFlags, StoreFlags};
+
 use crate::age::{PAIRS, secret};
 use crate::support::{Etcd, Small, bin, child, child_input, eventually, file_store, files, save_request, unsealed};
-use snapshot_agent::Result;
-use snapshot_agent::contract::{Compression, ContentsRequest, ExitClass, SavedReport, SnapshotFlags, StoreFlags};
+use holdfast_contract::error::Result;
 use snapshot_agent::verbs::contents::{Contents, Found};
 use snapshot_agent::verbs::{contents, save};
 

@@ -4,15 +4,15 @@ use std::fs;
 use std::path::Path;
 
 use bytes::Bytes;
+use holdfast_contract::layout::Folder;
+use holdfast_contract::{Compression, CopyRequest, DATA_DIR, ExitClass, SavedReport, StoreFlags, ToStore};
+use holdfast_store::{Plan, Store, Upload};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::age::{PAIRS, secret};
 use crate::front::Mischief;
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy};
 use crate::support::{Etcd, S3, eventually, file_store, files, restore_request, save_request};
-use snapshot_agent::contract::{Compression, CopyRequest, DATA_DIR, ExitClass, SavedReport, StoreFlags, ToStore};
-use snapshot_agent::format::layout::Folder;
-use snapshot_agent::store::{Plan, Store, Upload};
 use snapshot_agent::verbs::copy::{Copied, Copies, Ended};
 use snapshot_agent::verbs::{copy, restore, save};
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use futures::future::join_all;
-use snapshot_agent::contract::{Compression, DATA_DIR, Engine, RestoreRequest};
+use holdfast_contract::{Compression, DATA_DIR, Engine, RestoreRequest};
 use snapshot_agent::verbs::{restore, save};
 
 use crate::dump::dump;

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use holdfast_contract::{Compression, DATA_DIR, Engine, ExitClass, RestoreRequest, SavedReport};
+
 use crate::age::{PAIRS, secret};
 use crate::gate::Member;
 use crate::graft::ENGINES;
@@ -22,7 +24,6 @@ use crate::support::{
     CLAIM, Etcd, RESTORE, etcd_of, eventually, file_store, files, free_port, in_place_of, noise, restore_request,
     save_request, unsealed,
 };
-use snapshot_agent::contract::{Compression, DATA_DIR, Engine, ExitClass, RestoreRequest, SavedReport};
 use snapshot_agent::verbs::{restore, save};
 use tempfile::TempDir;
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use snapshot_agent::contract::{Compression, EtcdFlags};
+use holdfast_contract::{Compression, EtcdFlags};
 
 use crate::saving::{SAVED, line_of, saving};
 use crate::support::{Etcd, S3, save_request};

@@ -3,10 +3,8 @@
 use clap::Parser;
 use futures::future::join_all;
 use futures::stream;
-use snapshot_agent::Error;
-use snapshot_agent::contract::{
-    Compression, EtcdFlags, ListRequest, ProbeRequest, SnapshotFlags, StoreFlags, VerifyRequest,
-};
+use holdfast_contract::error::Error;
+use holdfast_contract::{Compression, EtcdFlags, ListRequest, ProbeRequest, SnapshotFlags, StoreFlags, VerifyRequest};
 use snapshot_agent::verbs::{list, probe, restore, verify};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -4,16 +4,17 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
 
+use holdfast_contract::{Compression, EtcdFlags, ExitClass, SaveRequest, StoreFlags, Verify};
+
 use crate::bolt::{Bolt, key_value, rev};
 use crate::front::Mischief;
 use crate::support::{Etcd, S3, file_store, noise, save_request};
 use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt};
+use holdfast_contract::error::{Error, Result};
 use sha2::{Digest, Sha256};
-use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, SaveRequest, StoreFlags, Verify};
 use snapshot_agent::etcd::member::{Candidate, Member};
 use snapshot_agent::verbs::save;
-use snapshot_agent::{Error, Result};
 
 /// A snapshot like etcd's: `pages` pages of a sound database that does not compress, and the trailer.
 pub(crate) fn snapshot(pages: usize) -> Vec<u8> {
@@ -72,7 +73,7 @@ fn member(db_bytes: usize) -> Member {
 pub(crate) async fn save_stream(
     request: SaveRequest,
     stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
-) -> Result<snapshot_agent::contract::SavedReport> {
+) -> Result<holdfast_contract::SavedReport> {
     save::from_stream(request, member(1 << 20), Ok(("3.6.0".to_owned(), stream))).await
 }
 

@@ -4,15 +4,16 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use holdfast_contract::{
+    Compression, DATA_DIR, ExitClass, GateRequest, IdentityFlags, JOINED, MAY_START_EMPTY, Report, RestoreRequest,
+    STARTED,
+};
+
 use crate::support::{
     CLAIM, Cli, Etcd, RESTORE, Running, bin, child, child_input, eventually, file_store, files, free_port,
     identity_flags, restore_request, save_request,
 };
 use clap::Parser;
-use snapshot_agent::contract::{
-    Compression, DATA_DIR, ExitClass, GateRequest, IdentityFlags, JOINED, MAY_START_EMPTY, Report, RestoreRequest,
-    STARTED,
-};
 use snapshot_agent::etcd::volume_identity::{IDENTITY_FILE, Identity};
 use snapshot_agent::etcd::wal;
 use snapshot_agent::verbs::{gate, report, restore, save};

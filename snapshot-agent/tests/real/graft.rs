@@ -5,17 +5,18 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use holdfast_bbolt::scan::{Names, Reader};
+use holdfast_contract::{
+    Compression, DATA_DIR, Engine, EtcdFlags, ExitClass, RestoreRequest, RestoredReport, StoreFlags,
+};
+
 use crate::dump::{dump, with_pages};
 use crate::server::{Dice, Server, folder, minor, run};
 use crate::soak::soak;
 use crate::support::{NOTE, file_store, files, free_port, in_place_of, noise, restore_request, save_request};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use snapshot_agent::contract::{
-    Compression, DATA_DIR, Engine, EtcdFlags, ExitClass, RestoreRequest, RestoredReport, StoreFlags,
-};
 use snapshot_agent::etcd::volume_identity::Identity;
-use snapshot_agent::scan::{Names, Reader};
 use snapshot_agent::verbs::{restore, save};
 use tempfile::TempDir;
 
@@ -402,7 +403,7 @@ fn digest(db: &Path) -> String {
     let bytes = file.metadata().unwrap().len();
     let mut reader = Reader::open(&file, bytes, 96 << 20).unwrap();
     let mut hash = Sha256::new();
-    let live = |record: snapshot_agent::scan::Record<'_>| {
+    let live = |record: holdfast_bbolt::scan::Record<'_>| {
         for part in [record.key, record.value] {
             hash.update(part.len().to_le_bytes());
             hash.update(part);

@@ -4,15 +4,14 @@
 use std::fs;
 use std::process::Command;
 
+use holdfast_contract::{Compression, EtcdFlags, ExitClass, InspectRequest, SaveRequest, SavedReport, StoreFlags};
+
 use crate::backends::Backend;
 use crate::faults::{messages, save_stream, snapshot};
 use crate::support::{S3, Small, file_store, save_request};
 use futures::stream;
 use serde_json::json;
 use snapshot_agent::catalog::recall;
-use snapshot_agent::contract::{
-    Compression, EtcdFlags, ExitClass, InspectRequest, SaveRequest, SavedReport, StoreFlags,
-};
 use snapshot_agent::verbs::inspect;
 
 /// The operator's request after this save.

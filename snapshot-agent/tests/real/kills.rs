@@ -11,6 +11,8 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use holdfast_contract::{Compression, SaveRequest, StoreFlags};
+
 use crate::backends::hands;
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy};
 use crate::soak::soak;
@@ -18,7 +20,6 @@ use crate::support::{Etcd, S3, child, eventually, file_store, files, noise, save
 use object_store::multipart::MultipartStore;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use snapshot_agent::contract::{Compression, SaveRequest, StoreFlags};
 use snapshot_agent::verbs::save;
 
 /// Number of folders with a manifest; checks that the data of each have the manifest's hash.

@@ -3,6 +3,12 @@
 use std::fs;
 use std::process::Command;
 
+use holdfast_contract::layout::Folder;
+use holdfast_contract::{
+    Compression, CopyRequest, EtcdFlags, ExitClass, LockMode, S3Checksum, S3Sse, SavedReport, StoreFlags, ToStore,
+};
+use holdfast_store::{Plan, Store};
+
 use crate::faults::{messages, save_stream, snapshot};
 use crate::s3_proxy::{Fault, Op, S3Proxy};
 use crate::stores::{outcome, probed};
@@ -10,14 +16,9 @@ use crate::support::{Etcd, S3, files, restore_request, save_request};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures::stream;
+use holdfast_contract::error::Error;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use snapshot_agent::Error;
-use snapshot_agent::contract::{
-    Compression, CopyRequest, EtcdFlags, ExitClass, LockMode, S3Checksum, S3Sse, SavedReport, StoreFlags, ToStore,
-};
-use snapshot_agent::format::layout::Folder;
-use snapshot_agent::store::{Plan, Store};
 use snapshot_agent::verbs::copy::Ended;
 use snapshot_agent::verbs::probe::{Outcome, Trial};
 use snapshot_agent::verbs::{copy, restore, save};

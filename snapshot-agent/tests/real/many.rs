@@ -1,10 +1,11 @@
 //! More snapshots than one page of a store's listing: all of them are found, the last as well as the first.
 
+use holdfast_contract::{Compression, EtcdFlags, InspectRequest, LatestRequest, ListRequest, SaveRequest};
+
 use crate::backends::Backend;
 use crate::faults::{messages, save_stream, snapshot};
 use crate::support::save_request;
 use futures::stream::{self, StreamExt};
-use snapshot_agent::contract::{Compression, EtcdFlags, InspectRequest, LatestRequest, ListRequest, SaveRequest};
 use snapshot_agent::verbs::list::State;
 use snapshot_agent::verbs::{inspect, latest, list};
 

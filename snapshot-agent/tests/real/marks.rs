@@ -4,17 +4,18 @@ use std::collections::HashSet;
 use std::fs;
 use std::sync::Mutex;
 
+use holdfast_contract::{
+    Compression, CopyRequest, EtcdFlags, ExitClass, InspectRequest, LatestRequest, NEW_STORE, ProbeRequest,
+    RestoreRequest, SaveRequest, SavedReport, StoreFlags, ToStore, is_store_id,
+};
+
 use crate::backends::Backend;
 use crate::faults::{messages, save_stream, snapshot};
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
 use crate::support::{S3, file_store, files, restore_request, save_request};
 use futures::stream;
+use holdfast_contract::error::Error;
 use serde_json::{Value, json};
-use snapshot_agent::Error;
-use snapshot_agent::contract::{
-    Compression, CopyRequest, EtcdFlags, ExitClass, InspectRequest, LatestRequest, NEW_STORE, ProbeRequest,
-    RestoreRequest, SaveRequest, SavedReport, StoreFlags, ToStore, is_store_id,
-};
 use snapshot_agent::verbs::probe::{Ended, Outcome, Trial};
 use snapshot_agent::verbs::{copy, inspect, latest, probe};
 

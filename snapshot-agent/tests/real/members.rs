@@ -5,12 +5,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, MemberAddOptions};
-use snapshot_agent::Result;
-use snapshot_agent::contract::{
+use holdfast_contract::error::Result;
+use holdfast_contract::manifest::Manifest;
+use holdfast_contract::{
     Compression, DATA_DIR, EtcdFlags, ExitClass, LatestRequest, Level, ListRequest, ProofLevel, SaveRequest,
     SavedReport, SnapshotFlags, StoreFlags, VerifyRequest,
 };
-use snapshot_agent::format::manifest::Manifest;
 use snapshot_agent::verbs::verify::Verified;
 use snapshot_agent::verbs::{latest, list, restore, save, verify};
 

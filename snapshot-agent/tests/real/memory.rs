@@ -3,12 +3,13 @@
 use std::fs;
 use std::io::Read;
 
+use holdfast_contract::{Compression, Engine, EtcdFlags, RestoreRequest, Verify};
+
 use crate::faults::snapshot;
 use crate::support::{Cli, Etcd, S3, child_input, file_store, restore_request, run_child, save_request};
 use bytes::Bytes;
 use clap::Parser;
 use futures::stream;
-use snapshot_agent::contract::{Compression, Engine, EtcdFlags, RestoreRequest, Verify};
 use snapshot_agent::etcd::member::{Candidate, Member};
 use snapshot_agent::verbs::{restore, save};
 

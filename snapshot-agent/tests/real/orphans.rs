@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use holdfast_contract::{Compression, EtcdFlags, ExitClass, InspectRequest, ProbeRequest, SaveRequest};
+
 use crate::faults::{messages, save_stream, snapshot};
 use crate::front::Mischief;
 use crate::s3_proxy::{Fault, Op, S3Proxy};
@@ -12,7 +14,6 @@ use crate::support::{Cli, Etcd, S3, child, child_input, eventually, file_store, 
 use clap::Parser;
 use futures::stream;
 use serde_json::{Value, json};
-use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, InspectRequest, ProbeRequest, SaveRequest};
 use snapshot_agent::verbs::{inspect, probe, save};
 
 /// The child half: the process that is killed.

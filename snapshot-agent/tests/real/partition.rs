@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use snapshot_agent::contract::{Compression, ExitClass};
+use holdfast_contract::{Compression, ExitClass};
 use snapshot_agent::verbs::save;
 
 use crate::members::{all, lead, saves_all_of_it};

@@ -4,7 +4,7 @@
 
 use std::process::{Command, Output};
 
-use snapshot_agent::contract::{Compression, SaveRequest, StoreFlags};
+use holdfast_contract::{Compression, SaveRequest, StoreFlags};
 
 use crate::ports;
 use crate::s3_proxy::{Fault, S3Proxy};

@@ -3,6 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use holdfast_contract::layout::Folder;
+use holdfast_contract::manifest::Manifest;
+use holdfast_contract::{ExitClass, Policy, PruneRequest, RemoveRequest, StoreFlags};
+use holdfast_store::{Plan, Store};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
@@ -10,10 +14,6 @@ use crate::backends::Backend;
 use crate::locks::{lockable, locking};
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
 use crate::support::{S3, files};
-use snapshot_agent::contract::{ExitClass, Policy, PruneRequest, RemoveRequest, StoreFlags};
-use snapshot_agent::format::layout::Folder;
-use snapshot_agent::format::manifest::Manifest;
-use snapshot_agent::store::{Plan, Store};
 use snapshot_agent::verbs::prune::{self, Pruned};
 use snapshot_agent::verbs::remove;
 

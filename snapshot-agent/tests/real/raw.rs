@@ -5,16 +5,17 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use holdfast_contract::{
+    Compression, DATA_DIR, Engine, ExitClass, RestoreRequest, SnapshotFlags, StoreFlags, VerifyRequest,
+};
+
 use crate::age::{PAIRS, secret};
 use crate::graft::ENGINES;
 use crate::s3_proxy::{Fault, Op, S3Proxy};
 use crate::server::bolt::{self, Bolt, Entry};
 use crate::support::{Etcd, NOTE, S3, Small, bin, etcd_of, file_store, files, restore_request, save_request};
+use holdfast_contract::error::Error;
 use sha2::{Digest as _, Sha256};
-use snapshot_agent::Error;
-use snapshot_agent::contract::{
-    Compression, DATA_DIR, Engine, ExitClass, RestoreRequest, SnapshotFlags, StoreFlags, VerifyRequest,
-};
 use snapshot_agent::verbs::verify::Verified;
 use snapshot_agent::verbs::{restore, save, verify};
 

@@ -2,11 +2,12 @@
 
 use std::fs;
 
+use holdfast_contract::ExitClass;
+
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
 use crate::stores::{NEEDED, outcome, probed, probing};
 use crate::support::{S3, files};
 use serde_json::json;
-use snapshot_agent::contract::ExitClass;
 use snapshot_agent::verbs::probe::{self, Outcome, Trial};
 use tempfile::TempDir;
 

@@ -2,10 +2,11 @@
 
 use std::fs;
 
+use holdfast_contract::{Compression, DATA_DIR, Engine, ExitClass, RestoreRequest};
+
 use crate::graft::ENGINES;
 use crate::s3_proxy::{Fault, Op, S3Proxy};
 use crate::support::{Etcd, NOTE, S3, Small, bin, file_store, files, in_place_of, restore_request, save_request};
-use snapshot_agent::contract::{Compression, DATA_DIR, Engine, ExitClass, RestoreRequest};
 use snapshot_agent::verbs::{restore, save};
 
 /// The bytes of a snapshot of an etcd with `values` values of 64 KiB.

@@ -7,6 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use holdfast_contract::{
+    Compression, DATA_DIR, Engine, EtcdFlags, ExitClass, RestoreRequest, SaveRequest, SavedReport, StoreFlags,
+};
+
 use crate::faults::{messages, save_stream, snapshot};
 use crate::front::Mischief;
 use crate::graft::ENGINES;
@@ -18,9 +22,6 @@ use clap::Parser;
 use futures::stream;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use snapshot_agent::contract::{
-    Compression, DATA_DIR, Engine, EtcdFlags, ExitClass, RestoreRequest, SaveRequest, SavedReport, StoreFlags,
-};
 use snapshot_agent::etcd::volume_identity::Identity;
 use snapshot_agent::verbs::{restore, save};
 use tempfile::TempDir;

@@ -4,9 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use holdfast_contract::{Compression, DATA_DIR, SavedReport, StoreFlags};
+
 use crate::support::{Etcd, RESTORE, S3, etcd_of, eventually, file_store, restore_request, save_request};
 use serde_json::Value;
-use snapshot_agent::contract::{Compression, DATA_DIR, SavedReport, StoreFlags};
 use snapshot_agent::etcd::volume_identity::Identity;
 use snapshot_agent::verbs::{restore, save};
 
@@ -171,7 +172,7 @@ async fn a_dead_member_does_no_harm_and_another_cluster_is_refused() {
     save::run(request.clone()).await.unwrap();
     request.expect_cluster_id = Some("1".to_owned());
     let error = save::run(request).await.unwrap_err();
-    assert_eq!(error.class(), snapshot_agent::contract::ExitClass::Config, "{error}");
+    assert_eq!(error.class(), holdfast_contract::ExitClass::Config, "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -195,5 +196,5 @@ async fn of_three_members_a_follower_is_read() {
     members.truncate(1);
     request.etcd.endpoints.truncate(1);
     let error = save::run(request).await.unwrap_err();
-    assert_eq!(error.class(), snapshot_agent::contract::ExitClass::Transient, "{error}");
+    assert_eq!(error.class(), holdfast_contract::ExitClass::Transient, "{error}");
 }

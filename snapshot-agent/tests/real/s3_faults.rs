@@ -5,14 +5,15 @@ use std::fs;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use holdfast_contract::{Compression, EtcdFlags, ExitClass, SaveRequest, SavedReport, StoreFlags};
+
 use crate::backends::Backend;
 use crate::faults::{messages, save_stream, snapshot};
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
 use crate::support::{S3, Small, eventually, files, restore_request, save_request};
 use futures::future::join_all;
 use futures::stream::{self, StreamExt};
-use snapshot_agent::Error;
-use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, SaveRequest, SavedReport, StoreFlags};
+use holdfast_contract::error::Error;
 use snapshot_agent::verbs::restore;
 
 mod answers;

@@ -10,13 +10,13 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
+use holdfast_contract::StoreFlags;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::header::{CONTENT_LENGTH, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, client, server, service};
 use hyper_util::rt::TokioIo;
-use snapshot_agent::contract::StoreFlags;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 

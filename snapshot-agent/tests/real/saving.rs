@@ -5,7 +5,7 @@
 use std::process::{Command, Output};
 
 use clap::Parser as _;
-use snapshot_agent::contract::SaveRequest;
+use holdfast_contract::SaveRequest;
 use snapshot_agent::verbs::save;
 
 use crate::support::{Cli, child, child_input};

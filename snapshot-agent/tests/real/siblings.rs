@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use etcd_client::{GetOptions, MemberAddOptions};
-use snapshot_agent::contract::{Compression, DATA_DIR, Engine, EtcdFlags, RestoreRequest};
+use holdfast_contract::{Compression, DATA_DIR, Engine, EtcdFlags, RestoreRequest};
 use snapshot_agent::verbs::{restore, save};
 
 use crate::graft::ENGINES;

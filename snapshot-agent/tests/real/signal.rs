@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use holdfast_contract::{Compression, EtcdFlags, ExitClass};
+
 use crate::faults::save_stream;
 use crate::front::Mischief;
 use crate::orphans::uploads_with_parts;
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy};
 use crate::support::{Etcd, S3, child_input, eventually, run_child, save_request};
 use futures::stream;
-use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass};
 use snapshot_agent::verbs::save;
 
 /// Sends SIGTERM to this process.

@@ -7,11 +7,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::{Etcd, file_store, files, restore_request, save_request};
-use snapshot_agent::Error;
-use snapshot_agent::contract::{
+use holdfast_contract::{
     Compression, ExitClass, LatestRequest, ListRequest, RestoreRequest, SnapshotFlags, VerifyRequest,
 };
+
+use crate::support::{Etcd, file_store, files, restore_request, save_request};
+use holdfast_contract::error::Error;
 use snapshot_agent::verbs::{latest, list, restore, save, verify};
 
 #[tokio::test(flavor = "multi_thread")]

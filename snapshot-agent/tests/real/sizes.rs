@@ -6,11 +6,9 @@ use std::time::{Duration, Instant};
 
 use etcd_client::CompactionOptions;
 use futures::stream;
+use holdfast_contract::{Compression, CopyRequest, EtcdFlags, ExitClass, Level, SaveRequest, StoreFlags, ToStore};
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use snapshot_agent::contract::{
-    Compression, CopyRequest, EtcdFlags, ExitClass, Level, SaveRequest, StoreFlags, ToStore,
-};
 use snapshot_agent::verbs::{copy, save};
 
 use crate::age::PAIRS;

@@ -5,6 +5,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Instant;
 
+use holdfast_contract::{Compression, Engine, RestoreRequest};
+
 use crate::front::Mischief;
 use crate::graft::ENGINES;
 use crate::restore::{begin, in_s3, signal};
@@ -12,7 +14,6 @@ use crate::support::{
     Cli, Etcd, bin, child_input, eventually, file_store, files, restore_request, run_child, save_request,
 };
 use clap::Parser;
-use snapshot_agent::contract::{Compression, Engine, RestoreRequest};
 use snapshot_agent::verbs::{restore, save};
 
 /// A third of a MiB a second for each connection.

@@ -5,11 +5,12 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use holdfast_contract::{Compression, DATA_DIR, Engine, EtcdFlags, ExitClass, RestoreRequest};
+
 use crate::faults::{messages, save_stream, snapshot};
 use crate::front::Mischief;
 use crate::support::{Etcd, S3, Small, bin, eventually, file_store, files, in_place_of, restore_request, save_request};
 use futures::stream;
-use snapshot_agent::contract::{Compression, DATA_DIR, Engine, EtcdFlags, ExitClass, RestoreRequest};
 use snapshot_agent::verbs::{restore, save};
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures::stream;
-use snapshot_agent::Result;
-use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, ListRequest, SavedReport, StoreFlags};
+use holdfast_contract::error::Result;
+use holdfast_contract::{Compression, EtcdFlags, ExitClass, ListRequest, SavedReport, StoreFlags};
 use snapshot_agent::verbs::{list, restore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -5,6 +5,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use holdfast_contract::{
+    Compression, EtcdFlags, ExitClass, InspectRequest, LatestRequest, ListRequest, ProbeRequest, S3Checksum,
+    SaveRequest, StoreFlags,
+};
+
 use crate::backends::Backend;
 use crate::faults::{messages, save_stream, snapshot};
 use crate::front::Front;
@@ -12,10 +17,6 @@ use crate::support::{Etcd, child, child_input, finish_child, restore_request, sa
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use serde_json::{Value, json};
-use snapshot_agent::contract::{
-    Compression, EtcdFlags, ExitClass, InspectRequest, LatestRequest, ListRequest, ProbeRequest, S3Checksum,
-    SaveRequest, StoreFlags,
-};
 use snapshot_agent::verbs::probe::{Outcome, Trial};
 use snapshot_agent::verbs::{inspect, latest, list, probe, restore, save};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -28,7 +29,7 @@ fn request(store: &StoreFlags, pod: &str) -> SaveRequest {
     }
 }
 
-async fn save_small(store: &StoreFlags, pod: &str) -> snapshot_agent::contract::SavedReport {
+async fn save_small(store: &StoreFlags, pod: &str) -> holdfast_contract::SavedReport {
     save_stream(request(store, pod), stream::iter(messages(&snapshot(64)))).await.unwrap()
 }
 
@@ -143,7 +144,7 @@ async fn an_aborted_save_leaves_nothing() {
         backend.put("shop/orders/1a2b3c4d/theirs/precious", "x").await;
         // Three whole parts are in the store when the stream breaks; then a save that reaches its deadline.
         let mut broken = messages(&snapshot(7000)[..27 << 20]);
-        broken.push(Err(snapshot_agent::Error::transient("the member is gone")));
+        broken.push(Err(holdfast_contract::error::Error::transient("the member is gone")));
         let error = save_stream(request(&backend.flags, "aaaa0000-1"), stream::iter(broken)).await.unwrap_err();
         assert_eq!(error.class(), ExitClass::Transient, "{name}: {error}");
         let mut late = request(&backend.flags, "bbbb0000-2");
@@ -233,7 +234,7 @@ async fn trouble_has_the_same_class_everywhere() {
 struct RestoreIn;
 
 impl RestoreIn {
-    fn fresh(mut request: snapshot_agent::contract::RestoreRequest) -> snapshot_agent::contract::RestoreRequest {
+    fn fresh(mut request: holdfast_contract::RestoreRequest) -> holdfast_contract::RestoreRequest {
         request.volume = request.volume.join("volume");
         std::fs::create_dir(&request.volume).unwrap();
         request

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use holdfast_contract::{Compression, EtcdFlags, IdentityFlags, RestoreRequest, SaveRequest, StoreFlags};
 use serde_json::Value;
-use snapshot_agent::contract::{Compression, EtcdFlags, IdentityFlags, RestoreRequest, SaveRequest, StoreFlags};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

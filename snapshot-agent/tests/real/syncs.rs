@@ -8,9 +8,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use holdfast_contract::{Compression, DATA_DIR, RestoreRequest, Verify};
+
 use crate::graft::ENGINES;
 use crate::support::{Etcd, child, file_store, files, finish_child, restore_request, save_request};
-use snapshot_agent::contract::{Compression, DATA_DIR, RestoreRequest, Verify};
 use trace::{CALLS, Trace};
 
 /// Runs a child half of a test, and returns its calls below this folder.

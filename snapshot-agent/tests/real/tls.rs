@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use holdfast_contract::{Compression, EtcdFlags, ExitClass, Level, SavedReport};
+
 use crate::ear::Ear;
 use crate::narrow::{Slow, Way};
 use crate::support::{Running, eventually, file_store, files, free_port, run_child, save_request};
 use futures::StreamExt;
+use holdfast_contract::error::{Error, Result};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
-use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, Level, SavedReport};
 use snapshot_agent::etcd::source;
 use snapshot_agent::verbs::save;
-use snapshot_agent::{Error, Result};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

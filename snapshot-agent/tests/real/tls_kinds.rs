@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use holdfast_contract::{EtcdFlags, ExitClass};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
-use snapshot_agent::contract::{EtcdFlags, ExitClass};
 
 use crate::tls::{Etcd, Pair, Pki, fails, works};
 

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use holdfast_contract::{Compression, EtcdFlags, ExitClass, S3Sse, StoreFlags};
+
 use crate::faults::{messages, save_stream, snapshot};
 use crate::front::Front;
 use crate::store_tls::Door;
@@ -11,7 +13,6 @@ use crate::stores::probed;
 use crate::support::{S3, free_port, restore_request, save_request};
 use futures::future::join_all;
 use futures::stream;
-use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, S3Sse, StoreFlags};
 use snapshot_agent::verbs::restore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -83,7 +84,7 @@ fn credentials() -> tempfile::TempDir {
 const KEY: &str = "shop/orders/1a2b3c4d/20261121T162233Z-99887766-abcdef01";
 
 /// Errors of both verbs with this store, and the time that each took.
-async fn reasons(store: StoreFlags) -> [(snapshot_agent::Error, Duration); 2] {
+async fn reasons(store: StoreFlags) -> [(holdfast_contract::error::Error, Duration); 2] {
     let begun = Instant::now();
     let save = async {
         let request = save_request(EtcdFlags::default(), store.clone(), Compression::Zstd);

@@ -5,15 +5,16 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use holdfast_contract::{
+    Compression, ExitClass, Level, ListRequest, ProofLevel, SavedReport, SnapshotFlags, StoreFlags, VerifyRequest,
+};
+
 use crate::age::{PAIRS, secret};
 use crate::server::LINES;
 use crate::support::{Etcd, S3, Small, bin, etcd_of, file_store, files, in_place_of, save_request, unsealed};
+use holdfast_contract::error::Result;
 use serde_json::json;
-use snapshot_agent::Result;
 use snapshot_agent::catalog::proof::{Proof, Step};
-use snapshot_agent::contract::{
-    Compression, ExitClass, Level, ListRequest, ProofLevel, SavedReport, SnapshotFlags, StoreFlags, VerifyRequest,
-};
 use snapshot_agent::verbs::list::NewestProof;
 use snapshot_agent::verbs::verify::{StoredVerified, Verified};
 use snapshot_agent::verbs::{list, save, verify};

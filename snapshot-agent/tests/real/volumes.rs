@@ -2,10 +2,11 @@
 
 use std::fs;
 
+use holdfast_contract::{Compression, DATA_DIR, ExitClass, MAY_START_EMPTY, RestoreRequest};
+
 use crate::graft::ENGINES;
 use crate::restore::Stored;
 use crate::support::{CLAIM, Etcd, NOTE, bin, files, in_place_of, restore_request, save_request};
-use snapshot_agent::contract::{Compression, DATA_DIR, ExitClass, MAY_START_EMPTY, RestoreRequest};
 use snapshot_agent::verbs::{restore, save};
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,8 @@
 //! The printed YAML, word for word, and a check that Holdfast's own types accept each field.
 
+use holdfast_api::cluster::EtcdClusterSpec;
+
 use super::*;
-use crate::api::cluster::EtcdClusterSpec;
 
 /// The keys of permanent credentials.
 const KEYS: [&str; 2] = ["accessKeyID", "secretAccessKey"];
@@ -200,7 +201,7 @@ fn a_bucket_that_was_read_by_a_role_is_read_by_a_role_again() {
 /// The command creates the Secret with which the user read the snapshot, without a key that has no file.
 #[test]
 fn the_secret_is_made_of_the_files_that_there_are() {
-    let customer = contract::S3Sse::Customer;
+    let customer = holdfast_contract::S3Sse::Customer;
     let all = ["accessKeyID", "secretAccessKey", "sessionToken", "sseCustomerKey", "accountName", "accountKey"];
     for (url, sse, there, listed) in [
         ("s3://bkt", None, &KEYS[..], &KEYS[..]),

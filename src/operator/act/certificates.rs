@@ -6,6 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use holdfast_api::tls::SECRET_TYPE;
+use holdfast_api::{FIELD_MANAGER, key};
+use holdfast_plan::certificate::{Contents, Issue, Leaf, Origin, Plane, files};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -19,13 +22,10 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use super::{Actor, Done};
-use crate::api::tls::SECRET_TYPE;
-use crate::api::{FIELD_MANAGER, key};
 use crate::operator::clock;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::tls::{Data, entry, parse};
-use crate::plan::certificate::{Contents, Issue, Leaf, Origin, Plane, files};
 
 const DAY: Duration = Duration::from_hours(24);
 /// Lifetime of a CA.

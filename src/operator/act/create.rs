@@ -1,6 +1,7 @@
 //! POSTs an object. An object of the same name that belongs to the actor counts as done; an object of another owner stays
 //! untouched (I13).
 
+use holdfast_api::{EtcdCluster, EtcdMember, EtcdSnapshot, FIELD_MANAGER, key};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
@@ -11,7 +12,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Actor, Done};
-use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot, FIELD_MANAGER, key};
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::observe::owned_by;

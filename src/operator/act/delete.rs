@@ -1,6 +1,9 @@
 //! Deletes an object, gracefully: a live read first, then a DELETE with the UID and the resourceVersion of that read (I12).
 //! An absent object, or another object of the name, stays untouched.
 
+use holdfast_api::snapshot::Phase;
+use holdfast_api::{EtcdMember, EtcdSnapshot, FIELD_MANAGER, key};
+use holdfast_plan::Target;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -11,12 +14,9 @@ use serde::de::DeserializeOwned;
 
 use super::create::Named;
 use super::{Actor, Done};
-use crate::api::snapshot::Phase;
-use crate::api::{EtcdMember, EtcdSnapshot, FIELD_MANAGER, key};
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::observe::owned_by;
-use crate::plan::Target;
 
 /// Deletes a Pod of the actor, or of one of its members.
 pub(super) async fn pod(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {

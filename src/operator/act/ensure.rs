@@ -1,6 +1,8 @@
 //! Applies Services, disruption budgets and `CronJob`s with server-side apply, and writes Secrets of certificates. Objects of
 //! other owners stay untouched (I13).
 
+use holdfast_api::FIELD_MANAGER;
+use holdfast_plan::Ensure;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DynamicObject, Patch, PatchParams};
@@ -11,11 +13,9 @@ use serde_json::{Value, json};
 
 use super::create::Named;
 use super::{Actor, certificates, delete};
-use crate::api::FIELD_MANAGER;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::observe::{cert_manager, owned_by};
-use crate::plan::Ensure;
 
 /// Applies one object.
 pub(in crate::operator) async fn ensure(ctx: &Context, actor: &Actor, ensure: &Ensure) -> Result<(), Error> {

@@ -1,11 +1,12 @@
 //! Changes of etcd's membership and alarms. Each change goes to the leader's own server, right after a linearizable read of the
 //! membership through the same connection, and only when that etcd cluster has the expected cluster ID (I2, I11).
 
+use holdfast_plan::cluster::{Alarm, Membership};
+
 use super::Done;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::etcd::{Address, Failure};
-use crate::plan::cluster::{Alarm, Membership};
 
 /// Adds a learner; a listed member with this peer URL counts as done.
 pub(super) async fn add_learner(

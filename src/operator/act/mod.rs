@@ -22,17 +22,17 @@ mod patch;
 mod tests;
 
 pub(super) use ensure::ensure;
+use holdfast_api::restore::{Newest, Restoring};
+use holdfast_api::schedule::PruneRun;
+use holdfast_api::{
+    ARTIFACT_FINALIZER, CLUSTER_FINALIZER, EtcdCluster, EtcdMember, EtcdSnapshot, MEMBER_FINALIZER, role,
+};
+use holdfast_plan::Act;
+use holdfast_plan::cluster::{Alarm, AlarmKind};
 
 use super::context::Context;
 use super::error::Error;
 use super::etcd::Address;
-use crate::api::restore::{Newest, Restoring};
-use crate::api::schedule::PruneRun;
-use crate::api::{
-    ARTIFACT_FINALIZER, CLUSTER_FINALIZER, EtcdCluster, EtcdMember, EtcdSnapshot, MEMBER_FINALIZER, role,
-};
-use crate::plan::Act;
-use crate::plan::cluster::{Alarm, AlarmKind};
 
 /// The object of the pass that carries out the act.
 #[derive(Clone, Debug)]
@@ -315,7 +315,7 @@ fn newest(restoring: &Restoring) -> String {
     format!(", the newest, taken at {taken_at}{alone}{newer}")
 }
 
-fn latched(latches: &crate::api::cluster::Latches) -> String {
+fn latched(latches: &holdfast_api::cluster::Latches) -> String {
     if let Some(id) = &latches.orphan {
         return format!("etcd lists member {id}, which has neither EtcdMember nor Pod");
     }

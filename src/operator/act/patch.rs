@@ -3,6 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use holdfast_api::member::Joined;
+use holdfast_api::{EtcdMember, FIELD_MANAGER, key};
+use holdfast_plan::Target;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
@@ -13,11 +16,8 @@ use serde_json::{Value, json};
 
 use super::create::Named;
 use super::{Actor, Done};
-use crate::api::member::Joined;
-use crate::api::{EtcdMember, FIELD_MANAGER, key};
 use crate::operator::context::Context;
 use crate::operator::error::Error;
-use crate::plan::Target;
 
 /// Latches a field of a member's spec; `null` removes the field.
 pub(super) async fn latch(

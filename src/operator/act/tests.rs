@@ -1,12 +1,12 @@
 //! The requests that acts send, and the objects that acts leave alone.
 
+use holdfast_plan::{Ensure, Target};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::operator::error::Class;
 use crate::operator::fake::{Answer, Asked, Fake, refusal};
-use crate::plan::{Ensure, Target};
 
 const PODS: &str = "/api/v1/namespaces/ns/pods";
 const CLAIMS: &str = "/persistentvolumeclaims/data-a-1";

@@ -10,7 +10,8 @@ use std::time::Duration;
 use etcd_client::{
     AlarmAction, AlarmOptions, AlarmType, Channel, Client, Error as ClientError, GetOptions, MemberAddOptions,
 };
-use snapshot_agent::net::{connector, refusal};
+use holdfast_io::net::{connector, refusal};
+use holdfast_plan::cluster::{Alarm, AlarmKind, Answer, KeyHash, Listed, Membership};
 use tonic::Code;
 use tonic::transport::Uri;
 
@@ -18,7 +19,6 @@ use super::Address;
 use super::hashes::Hashes;
 use super::silence::Silent;
 use crate::operator::clock;
-use crate::plan::cluster::{Alarm, AlarmKind, Answer, KeyHash, Listed, Membership};
 
 /// Deadline of dialling: Pods are one hop away, and a vanished one must not cost a pass much.
 const CONNECT: Duration = Duration::from_secs(2);

@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use holdfast_plan::cluster::KeyHash;
+
 use super::{Address, News, Pool};
 use crate::operator::aged::{Aged, FRESH};
 use crate::operator::clock::{self, Instant};
-use crate::plan::cluster::KeyHash;
 
 /// Wait before the next question to a member that gave no hash.
 const AGAIN: Duration = Duration::from_secs(10);

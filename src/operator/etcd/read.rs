@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use futures::stream::{FuturesUnordered, StreamExt};
+use holdfast_plan::cluster::{Alarm, Answer, Membership};
+use holdfast_plan::{Seen, Unread};
 
 use super::client::Failure;
 use super::silence::ask;
 use super::{Address, News, Pool};
-use crate::plan::cluster::{Alarm, Answer, Membership};
-use crate::plan::{Seen, Unread};
 
 /// The answers of the members' servers, and the alarms that they know of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

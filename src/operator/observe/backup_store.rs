@@ -1,13 +1,13 @@
 //! Input of one pass over an `EtcdBackupStore`: the object, the versions of its Secrets, and the Job that probes the store.
 
+use holdfast_api::EtcdBackupStore;
+use holdfast_plan::store::{Observed, inputs, job_name, secrets};
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 
 use super::snapshot::{claim_users, pods_of, refusal};
-use crate::api::EtcdBackupStore;
 use crate::operator::error::Error;
 use crate::operator::reader::Reader;
-use crate::plan::store::{Observed, inputs, job_name, secrets};
 
 /// Reads the store of this name and UID with its probe; `None` when the store is gone.
 pub(in crate::operator) async fn observe(

@@ -6,6 +6,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use holdfast_api::tls::SECRET_TYPE;
+use holdfast_api::{EtcdCluster, key, name};
+use holdfast_plan::build::port;
+use holdfast_plan::certificate::{Certificates, Files, Kept, Known, Plane, Request, files};
+use holdfast_plan::cluster::{self, Member, is_auto, written_at};
+use holdfast_plan::{Target, meta, pods};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::{DynamicObject, GroupVersionKind};
@@ -14,16 +20,10 @@ use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::api::tls::SECRET_TYPE;
-use crate::api::{EtcdCluster, key, name};
 use crate::operator::aged::FRESH;
 use crate::operator::error::Error;
 use crate::operator::reader::{Reader, View};
 use crate::operator::tls::{Bundle, Login, Read, parse, served};
-use crate::plan::build::port;
-use crate::plan::certificate::{Certificates, Files, Kept, Known, Plane, Request, files};
-use crate::plan::cluster::{self, Member, is_auto, written_at};
-use crate::plan::{Target, meta, pods};
 
 /// Certificate files in a member's Secret.
 const MEMBER: &[Files] = &[files::PEER, files::SERVER, files::ETCDCTL];

@@ -3,6 +3,18 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use holdfast_api::cluster::LastSnapshot;
+use holdfast_api::condition::Wanted;
+use holdfast_api::name::Scheme;
+use holdfast_api::restore::Restore;
+use holdfast_api::schedule::PruneRun;
+use holdfast_api::{
+    EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, component, key, name,
+};
+use holdfast_plan::cluster::{Answer, ForeignVolume, Member, Observed, Search, newest};
+use holdfast_plan::schedule::{healthy, live_job, live_run};
+use holdfast_plan::snapshot::live_removal;
+use holdfast_plan::{Seen, Unread, meta};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
@@ -14,22 +26,12 @@ use rand::RngExt;
 use super::certificates;
 use super::snapshot::{pods_of, refusal};
 use super::{labelled, owned_by};
-use crate::api::cluster::LastSnapshot;
-use crate::api::condition::Wanted;
-use crate::api::name::Scheme;
-use crate::api::restore::Restore;
-use crate::api::schedule::PruneRun;
-use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, component, key, name};
 use crate::operator::clock;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::etcd::{self, Address};
 use crate::operator::reader::{Only, Reader};
 use crate::operator::tls::Login;
-use crate::plan::cluster::{Answer, ForeignVolume, Member, Observed, Search, newest};
-use crate::plan::schedule::{healthy, live_job, live_run};
-use crate::plan::snapshot::live_removal;
-use crate::plan::{Seen, Unread, meta};
 
 /// Reads the cluster of this name and UID with its children; `None` when the cluster is gone.
 pub(in crate::operator) async fn observe(
@@ -345,6 +347,8 @@ fn fresh_suffix() -> String {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_plan::fixtures::{noon, seeding};
+
     use super::*;
     use jiff::SignedDuration;
     use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus};
@@ -354,7 +358,6 @@ mod tests {
 
     use crate::operator::fake::Fake;
     use crate::operator::reader::View;
-    use crate::plan::fixtures::{noon, seeding};
 
     fn member(name: &str, uid: &str) -> EtcdMember {
         let metadata = ObjectMeta { name: Some(name.to_owned()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };

@@ -1,13 +1,13 @@
 //! Input of one pass over an `EtcdMember`: the object, its cluster, and the objects at the names of its Pod and claim.
 
+use holdfast_api::{EtcdCluster, EtcdMember, name};
+use holdfast_plan::Seen;
+use holdfast_plan::member::Observed;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 
-use crate::api::{EtcdCluster, EtcdMember, name};
 use crate::operator::error::Error;
 use crate::operator::reader::Reader;
-use crate::plan::Seen;
-use crate::plan::member::Observed;
 
 /// Reads the member of this name and UID with its parts; `None` when the member is gone.
 pub(in crate::operator) async fn observe(

@@ -1,9 +1,10 @@
 //! Snapshots that restores of a namespace read, for passes that remove snapshots.
 
-use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot};
+use holdfast_api::{EtcdCluster, EtcdMember, EtcdSnapshot};
+use holdfast_plan::schedule::{restores, searches};
+
 use crate::operator::error::Error;
 use crate::operator::reader::{Only, Reader};
-use crate::plan::schedule::{restores, searches};
 
 /// The restores of a namespace.
 pub(super) struct Restored {

@@ -2,17 +2,17 @@
 //! and the records of its runs.
 
 use futures::TryFutureExt;
+use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, EtcdSnapshotSchedule, key, name};
+use holdfast_plan::meta;
+use holdfast_plan::schedule::{Observed, Recall};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use kube::ResourceExt;
 
 use super::restores::restored;
 use super::snapshot::pods_of;
 use super::{labelled, owned_by};
-use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, EtcdSnapshotSchedule, key, name};
 use crate::operator::error::Error;
 use crate::operator::reader::{Only, Reader};
-use crate::plan::meta;
-use crate::plan::schedule::{Observed, Recall};
 
 /// Reads the schedule of this name and UID with its parts; `None` when the schedule is gone.
 pub(in crate::operator) async fn observe(

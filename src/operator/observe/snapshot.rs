@@ -1,5 +1,11 @@
 //! Input of one pass over an `EtcdSnapshot`: the object, its cluster, its Jobs and their Pods.
 
+use holdfast_api::snapshot::Phase;
+use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, key, name};
+use holdfast_plan::build::job::{CONTAINER, saves};
+use holdfast_plan::jobs::over;
+use holdfast_plan::snapshot::{Deletion, Inspection, Observed, holds, inspection, secrets};
+use holdfast_plan::{Seen, meta, pods, row};
 use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -8,16 +14,10 @@ use kube::{Api, Resource, ResourceExt};
 
 use super::labelled;
 use super::restores::{Restored, restored};
-use crate::api::snapshot::Phase;
-use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, key, name};
 use crate::operator::clock;
 use crate::operator::error::Error;
 use crate::operator::reader::{Only, Reader};
 use crate::operator::unstarted::JOB_UID;
-use crate::plan::build::job::{CONTAINER, saves};
-use crate::plan::jobs::over;
-use crate::plan::snapshot::{Deletion, Inspection, Observed, holds, inspection, secrets};
-use crate::plan::{Seen, meta, pods, row};
 
 /// The Job controller creates a Job's first Pod within a second; a busy one within a few.
 const HAS_MADE_ITS_POD: SignedDuration = SignedDuration::from_secs(5);

@@ -1,16 +1,16 @@
 //! Passes against an API server with prepared answers.
 
+use holdfast_api::EtcdCluster;
+use holdfast_plan::Target;
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::watcher::Event;
 
 use super::*;
-use crate::api::EtcdCluster;
 use crate::operator::caches::{CacheWriter, Caches};
 use crate::operator::error::Class;
 use crate::operator::fake::{Answer, Asked, Fake, refusal};
 use crate::operator::kinds::Clusters;
 use crate::operator::watches::CacheWriters;
-use crate::plan::Target;
 
 fn after(outcome: Outcome, wake: Wake, hurry: Option<u64>) -> Action {
     next(Passed { outcome, wake, hurry: hurry.map(Duration::from_millis) }, 0.5)
@@ -42,7 +42,7 @@ async fn what_is_there_already_is_not_asked_for_again_at_once() {
     let mut there = cluster();
     there["status"] = serde_json::json!({"latches": {"pendingMember": "a-x"}});
     let owner: EtcdCluster = serde_json::from_value(there.clone()).unwrap();
-    let mut member = crate::plan::build::member::seed(&owner, "a-x", None);
+    let mut member = holdfast_plan::build::member::seed(&owner, "a-x", None);
     member.metadata.uid = Some("m1".to_owned());
     let list = |kind: &str| serde_json::json!({"apiVersion": "v1", "kind": kind, "metadata": {}, "items": []});
     let applied = |kind: &str| serde_json::json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a"}});
@@ -68,9 +68,9 @@ async fn what_is_there_already_is_not_asked_for_again_at_once() {
 /// Else a snapshot that becomes final with that write would stay degraded for ever.
 #[tokio::test]
 async fn trouble_with_writes_is_told_only_while_something_is_to_be_written() {
-    use crate::plan::fixtures::{formed, noon, seeding};
+    use holdfast_plan::fixtures::{formed, noon, seeding};
     let fake = Fake::start(vec![]).await;
-    let told = |seen: &crate::plan::cluster::Observed| {
+    let told = |seen: &holdfast_plan::cluster::Observed| {
         let id = identify::<Clusters>(&seen.cluster);
         let status = kube::core::Status { code: 403, message: "quota".to_owned(), ..Default::default() };
         let error = Error::write("create Pod a", kube::Error::Api(Box::new(status)));
@@ -116,7 +116,7 @@ async fn pass_with_services(cached: serde_json::Value, answers: Vec<Answer>) -> 
     let mut clusters = CacheWriter::<EtcdCluster>::default();
     clusters.apply(&Event::Apply(cached.clone()));
     let mut services = CacheWriter::<Service>::default();
-    for service in [crate::plan::build::service::peer(&cached), crate::plan::build::service::client(&cached)] {
+    for service in [holdfast_plan::build::service::peer(&cached), holdfast_plan::build::service::client(&cached)] {
         services.apply(&Event::Apply(service));
     }
     let caches = Caches { clusters: clusters.cache(), services: services.cache(), ..CacheWriters::default().caches() };
@@ -164,7 +164,7 @@ async fn a_guarded_patch_is_decided_on_the_caches() {
 /// I26: the operator reads the versions of cluster and member before etcd's membership changes.
 #[tokio::test]
 async fn a_change_of_the_membership_needs_current_guards() {
-    let mut seen = crate::plan::fixtures::formed(1, 1);
+    let mut seen = holdfast_plan::fixtures::formed(1, 1);
     let named = seen.members[0].name().to_owned();
     seen.cluster.metadata.resource_version = Some("5".to_owned());
     seen.members[0].object.metadata.resource_version = Some("7".to_owned());
@@ -182,7 +182,7 @@ async fn a_change_of_the_membership_needs_current_guards() {
         }
         let fake = Fake::start(answers).await;
         let reader = Reader { ctx: &fake.ctx, namespace: "ns", view: View::Live };
-        let mut plan = crate::plan::cluster::plan(&seen, crate::plan::fixtures::noon());
+        let mut plan = holdfast_plan::cluster::plan(&seen, holdfast_plan::fixtures::noon());
         plan.act = Some(act.clone());
         is_view_enough::<Clusters>(reader, &seen, &plan).await.unwrap()
     };
@@ -246,7 +246,7 @@ async fn nothing_is_done_while_the_definition_drops_fields_of_the_status() {
     let error = Error::DefinitionOutdated("EtcdCluster");
     fake.ctx.backoff.failed("EtcdCluster/ns/a", &error, clock::instant(), 0.5);
     let id = identify::<Clusters>(&serde_json::from_value(cluster()).unwrap());
-    let told = decide::<Clusters>(&fake.ctx, &id, &crate::plan::fixtures::formed(1, 1), clock::now());
+    let told = decide::<Clusters>(&fake.ctx, &id, &holdfast_plan::fixtures::formed(1, 1), clock::now());
     let degraded = told.status.conditions.iter().find(|c| c.type_ == "Degraded").unwrap();
     assert_eq!(degraded.reason, "DefinitionsOutdated");
     assert!(degraded.message.contains("holdfast manifests --only crds"), "{}", degraded.message);

@@ -6,14 +6,14 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use holdfast_io::net::connector::{H2, Secure};
+use holdfast_io::net::trust;
+use holdfast_plan::certificate::files::CLIENT;
 use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use snapshot_agent::net::connector::{H2, Secure};
-use snapshot_agent::net::trust;
 
 use super::{Data, entry};
-use crate::plan::certificate::files::CLIENT;
 
 /// The operator's client certificate, with its key and the CA of the servers.
 #[derive(Clone)]

@@ -7,11 +7,11 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use holdfast_plan::certificate::{Kept, Known, Request};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Login;
 use crate::operator::aged::{Aged, FRESH, Key};
-use crate::plan::certificate::{Kept, Known, Request};
 
 /// Longest age of a certificate to copy: a person who replaces it waits for this.
 const FRESH_SOURCE: Duration = Duration::from_secs(15);

@@ -4,6 +4,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use holdfast_io::net::refusal;
+use holdfast_plan::certificate::{Files, Known};
 use jiff::Timestamp;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
@@ -11,7 +13,6 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use sha2::{Digest, Sha256};
-use snapshot_agent::net::refusal;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
@@ -20,7 +21,6 @@ use x509_parser::time::ASN1Time;
 use x509_parser::x509::{AlgorithmIdentifier, X509Version};
 
 use super::{Data, entry};
-use crate::plan::certificate::{Files, Known};
 
 /// Facts of a certificate of a Secret, or its flaw.
 pub(in crate::operator) fn known(data: &Data, files: Files) -> Result<Known, String> {
@@ -226,10 +226,10 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
 
+    use holdfast_plan::certificate::files::SERVER;
     use k8s_openapi::ByteString;
 
     use super::*;
-    use crate::plan::certificate::files::SERVER;
 
     fn openssl(folder: &Path, args: &[&str]) {
         let output = Command::new("openssl").args(args).current_dir(folder).output().unwrap();

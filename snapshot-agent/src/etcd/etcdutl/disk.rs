@@ -10,13 +10,13 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use holdfast_contract::ExitClass;
+use holdfast_contract::error::{Error, Result, io_error, task_error};
+use holdfast_io::sha256::Sha256;
 use tokio::task::spawn_blocking;
 
-use crate::contract::ExitClass;
-use crate::error::{Error, Result, io_error, task_error};
 use crate::etcd::etcdutl::output::COPIED;
 use crate::format::trailer::TRAILER;
-use crate::util::sha256::Sha256;
 
 /// Size of one read.
 const PIECE: usize = 1 << 20;

@@ -3,7 +3,7 @@
 //! This file decides which texts are about the data and which about this machine. An unknown text does not count against the
 //! data: a snapshot that is called broken stays so, and `agent latest` then passes it over.
 
-use crate::contract::ExitClass;
+use holdfast_contract::ExitClass;
 
 /// Maximum length of a line in a report.
 const LINE: usize = 500;

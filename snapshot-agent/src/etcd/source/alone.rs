@@ -5,9 +5,10 @@
 
 use std::cmp::Reverse;
 
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::{EtcdFlags, ExitClass};
+
 use super::{Met, Read, Source, each_once};
-use crate::contract::{EtcdFlags, ExitClass};
-use crate::error::{Error, Result};
 use crate::etcd::member::Candidate;
 
 /// Appended to the reason that no member has a leader.

@@ -15,9 +15,8 @@ use age_core::format::Stanza;
 use age_core::primitives::bech32_decode;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
+use holdfast_contract::error::{Error, Result, io_error, of_request};
 use zeroize::Zeroizing;
-
-use crate::error::{Error, Result, io_error, of_request};
 
 /// Start of a private key's text, in lower case.
 const IDENTITY: &str = "age-secret-key-";
@@ -210,8 +209,9 @@ impl fmt::Debug for Identities {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_contract::ExitClass;
+
     use super::*;
-    use crate::contract::ExitClass;
 
     /// From the test vectors of the format; its public key is derived.
     const SECRET: &str = "AGE-SECRET-KEY-1EGTZVFFV20835NWYV6270LXYVK2VKNX2MMDKWYKLMGR48UAWX40Q2P2LM0";

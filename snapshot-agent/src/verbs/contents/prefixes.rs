@@ -5,11 +5,10 @@
 
 use std::collections::HashMap;
 
+use holdfast_contract::ContentsRequest;
+use holdfast_contract::error::{Error, Result};
+use holdfast_io::table::printable;
 use serde::Serialize;
-
-use crate::contract::ContentsRequest;
-use crate::error::{Error, Result};
-use crate::util::table::printable;
 
 /// More prefixes than a reader needs; they take about 100 MiB with their names.
 const MAX_PREFIXES: usize = 500_000;

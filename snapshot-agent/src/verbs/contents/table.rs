@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
+use holdfast_io::table::{align_columns, printable};
 use indicatif::HumanBytes;
 
 use super::Contents;
-use crate::util::table::{align_columns, printable};
 
 /// Formats all sections in order, without empty sections.
 pub(super) fn of(contents: &Contents) -> String {

@@ -4,13 +4,13 @@
 //! that no other run removes it as a dead one's, and is what it has to be.
 
 use bytes::Bytes;
+use holdfast_contract::ExitClass;
+use holdfast_contract::error::{Error, Result};
+use holdfast_io::interrupt::Interrupt;
 
 use super::{CopyRun, Destination};
 use crate::catalog::publish;
 use crate::catalog::stored::Stored;
-use crate::contract::ExitClass;
-use crate::error::{Error, Result};
-use crate::util::interrupt::Interrupt;
 
 /// Why it was not published.
 enum Left {

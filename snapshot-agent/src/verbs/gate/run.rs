@@ -8,14 +8,15 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
+use holdfast_contract::error::{Error, Result, io_error, may_pass};
+use holdfast_contract::{AFTER_PATIENCE_SECONDS, DATA_DIR, ExitClass, GateRequest};
+use holdfast_io::files;
+
 use super::{Decision, Facts, decide};
-use crate::contract::{AFTER_PATIENCE_SECONDS, DATA_DIR, ExitClass, GateRequest};
-use crate::error::{Error, Result, io_error, may_pass};
 use crate::etcd::data_dir::{DATABASE, WAL};
 use crate::etcd::pod_annotations::Annotations;
 use crate::etcd::volume_identity::{IDENTITY_FILE, Identity, Unread};
 use crate::etcd::wal::{self, WalError};
-use crate::util::files;
 
 /// Decides whether etcd may start on this volume. If so, the process becomes etcd and this function does not return.
 pub async fn run(request: GateRequest) -> Result<Infallible> {
@@ -108,7 +109,7 @@ async fn wait_for(peers: &[String], patience: Duration) {
     if peers.is_empty() {
         return;
     }
-    crate::util::crypto::install_crypto();
+    holdfast_io::crypto::install_crypto();
     // No certificates: the requested ports speak plain HTTP, and etcd's image holds no CA certificates, without which the
     // client would not build.
     let client = match reqwest::Client::builder().timeout(Duration::from_secs(2)).no_proxy().tls_certs_only([]).build()

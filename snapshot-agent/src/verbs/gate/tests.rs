@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use holdfast_contract::{DATA_DIR, ExitClass};
 use proptest::prelude::*;
 
 use super::run::{is_known, observe};
 use super::*;
-use crate::contract::{DATA_DIR, ExitClass};
 use crate::etcd::volume_identity::Restored;
 
 const CLAIM: &str = "claim-1";

@@ -2,12 +2,12 @@
 
 use std::fs;
 
+use crate::sample;
+use holdfast_contract::{Level, Verification};
+use holdfast_io::sha256::Sha256;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::contract::{Level, Verification};
-use crate::format::manifest::sample;
-use crate::util::sha256::Sha256;
 
 const OWNER: &str = "99887766-1111-4000-8000-000000000000";
 const CLUSTER: &str = "1a2b3c4d-0000-4000-8000-000000000000";
@@ -60,7 +60,7 @@ async fn the_report_is_what_the_manifest_says() {
         manifest_sha256: Some(hex::encode(Sha256::digest(
             fs::read(mount.path().join(GOOD).join("manifest.json")).unwrap(),
         ))),
-        compression: crate::contract::Compression::Zstd,
+        compression: holdfast_contract::Compression::Zstd,
         encrypted: false,
         member: "orders-x".to_owned(),
         member_id: "1".to_owned(),

@@ -4,17 +4,17 @@
 //! them can be read by a later version of this program alone, too.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::{Folder, attempt_time, first8};
+use holdfast_contract::manifest::Manifest;
+use holdfast_contract::{ExitClass, LatestReport, LatestRequest};
+use holdfast_io::clock;
+use holdfast_store::Store;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::attempts::{AT_ONCE, last_attempts};
 use crate::catalog::look::{Looked, look};
 use crate::catalog::proof;
-use crate::contract::{ExitClass, LatestReport, LatestRequest};
-use crate::error::{Error, Result};
-use crate::format::layout::{Folder, attempt_time, first8};
-use crate::format::manifest::Manifest;
-use crate::store::Store;
-use crate::util::clock;
 
 /// Complete snapshots that are compared with the newest. A folder's name holds the time of its save, and a manifest counts only
 /// in its own folder, so the search reads the newest folders first and need not read all older ones.

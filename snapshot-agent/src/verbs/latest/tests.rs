@@ -2,12 +2,12 @@
 
 use std::fs;
 
+use crate::sample;
+use holdfast_contract::{ExitClass, StoreFlags};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::contract::{ExitClass, StoreFlags};
-use crate::format::manifest::sample;
 
 /// Two clusters with the name `shop/orders`.
 const OLD: &str = "11111111-0000-4000-8000-000000000001";

@@ -4,12 +4,12 @@
 //!
 //! This file decides which credentials open each side.
 
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::{ProbeRequest, StoreFlags};
+use holdfast_store::Store;
+use holdfast_store::trial::{Locks, READERS};
+
 use crate::catalog::store_id;
-use crate::contract::{ProbeRequest, StoreFlags};
-use crate::error::{Error, Result};
-use crate::store;
-use crate::store::Store;
-use crate::store::trial::{Locks, READERS};
 
 /// An opened store, by purpose.
 pub(super) struct Sides {
@@ -30,7 +30,7 @@ impl Sides {
     pub(super) fn open(request: &ProbeRequest) -> Result<Self> {
         let ProbeRequest { store, read_credentials_dir, .. } = request;
         // The probe removes its objects, so they are not locked.
-        let plain = store::unlocked(store);
+        let plain = holdfast_store::unlocked(store);
         let (writes, marks) = (Store::open(&plain)?, store_id::store(&plain)?);
         // Checks the flags as a save would.
         Store::open(store)?;
@@ -60,8 +60,9 @@ fn readable(flags: &StoreFlags) -> Result<(Store, Store)> {
 mod tests {
     use std::fs;
 
+    use holdfast_contract::ExitClass;
+
     use super::*;
-    use crate::contract::ExitClass;
 
     #[test]
     fn what_is_wrong_with_those_who_read_names_them() {

@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use holdfast_contract::ExitClass;
+use holdfast_contract::layout::record_time;
 use serde_json::json;
 
 use super::world::{Fault, LINEAGE, Watched, World, keeping, prune_on};
 use crate::catalog::announced::Record;
-use crate::contract::ExitClass;
-use crate::format::layout::record_time;
 
 const NOW: &str = "2026-11-25T12:00:00Z";
 

@@ -1,8 +1,8 @@
 //! Requests and memory per snapshot in a lineage of thousands.
 
-use super::world::{Watched, World, keeping, prune_on};
+use holdfast_io::process::peak_rss_bytes;
 
-use crate::util::process::peak_rss_bytes;
+use super::world::{Watched, World, keeping, prune_on};
 
 const SNAPSHOTS: usize = 5_000;
 

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::fs;
 use std::time::Duration;
 
+use holdfast_contract::{ExitClass, MAX_REPORT_BYTES, ProofLevel, RemovalReport};
+use holdfast_store::removal::Lasting;
 use serde_json::{Value, json};
 
 use super::world::{LINEAGE, Watched, World, keeping, prune_on, real_now};
 use super::*;
 use crate::catalog::proof::Proof;
-use crate::contract::{ExitClass, MAX_REPORT_BYTES, ProofLevel, RemovalReport};
-use crate::store::removal::Lasting;
 
 const NOW: &str = "2026-11-25T12:00:00Z";
 
@@ -385,15 +385,15 @@ async fn a_full_store_gets_room_by_what_was_announced_alone() {
 #[test]
 fn a_report_always_fits() {
     let long = || "\"".repeat(3000);
-    let report = crate::contract::PruneReport {
+    let report = holdfast_contract::PruneReport {
         newest: Some("k".repeat(300)),
         record: Some("k".repeat(300)),
         unknown_files: vec![long(); 5],
         earlier_lineages: vec![long(); 5],
-        stopped: Some(crate::contract::Stopped { reason: "SnapshotAnomaly".to_owned(), message: long() }),
-        failed: Some(crate::contract::FailedReport { class: ExitClass::Denied, origin: None, message: long() }),
+        stopped: Some(holdfast_contract::Stopped { reason: "SnapshotAnomaly".to_owned(), message: long() }),
+        failed: Some(holdfast_contract::FailedReport { class: ExitClass::Denied, origin: None, message: long() }),
         removed: 20,
-        ..crate::contract::PruneReport::default()
+        ..holdfast_contract::PruneReport::default()
     };
     let json = crate::verbs::report::render_removal(&RemovalReport::Pruned(Box::new(report)));
     assert!(json.len() <= MAX_REPORT_BYTES, "{}", json.len());

@@ -2,16 +2,16 @@
 //!
 //! This file decides the wording and the order only.
 
+use holdfast_contract::error::Error;
+use holdfast_contract::retention::Verdict;
+use holdfast_contract::{Announced, FailedReport, MAX_NAMED, PruneReport, Stopped};
+use holdfast_io::table::align_columns;
 use indicatif::HumanBytes;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use super::Run;
 use crate::catalog::inventory::Found;
-use crate::contract::{Announced, FailedReport, MAX_NAMED, PruneReport, Stopped};
-use crate::error::Error;
-use crate::retention::Verdict;
-use crate::util::table::align_columns;
 
 /// Findings and actions of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -6,14 +6,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use crate::sample;
 use bytes::Bytes;
+use holdfast_contract::layout::Key;
+use holdfast_contract::manifest::Manifest;
+use holdfast_contract::{Policy, StoreFlags};
+use holdfast_store::removal::{File, Lasting, Small};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::contract::{Policy, StoreFlags};
-use crate::format::layout::Key;
-use crate::format::manifest::{Manifest, sample};
-use crate::store::removal::{File, Lasting, Small};
 
 pub(super) const LINEAGE: &str = "shop/orders/1a2b3c4d";
 const STORE_ID: &str = "0a1b2c3d-0000";

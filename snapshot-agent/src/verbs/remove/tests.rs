@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::PathBuf;
 
+use crate::sample;
+use holdfast_contract::{ExitClass, Policy, StoreFlags};
+use holdfast_io::sha256::Sha256;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::catalog::announced::Judge;
-use crate::contract::{ExitClass, Policy, StoreFlags};
-use crate::format::manifest::sample;
-use crate::util::sha256::Sha256;
 
 const LINEAGE: &str = "shop/orders/1a2b3c4d";
 const KEY: &str = "shop/orders/1a2b3c4d/20261121T100000Z-11111111-aaaaaaaa";

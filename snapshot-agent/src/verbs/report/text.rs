@@ -3,7 +3,8 @@
 //! This file decides the wording only. All facts come from the report, which holds no secret; programs read the report with
 //! `--json`.
 
-use crate::contract::{CameAlong, DATA_DIR, RestoreRequest, RestoredReport, SavedReport};
+use holdfast_contract::{CameAlong, DATA_DIR, RestoreRequest, RestoredReport, SavedReport};
+
 use crate::verbs::common::{bytes, lines, proven, revision, seconds};
 
 /// Formats a save: the snapshot, its place and its level of proof.
@@ -69,8 +70,9 @@ pub fn of_restored(restored: &RestoredReport, request: &RestoreRequest) -> Strin
 
 #[cfg(test)]
 mod tests {
+    use holdfast_contract::{Compression, Engine, IdentityFlags, Level, Verification};
+
     use super::*;
-    use crate::contract::{Compression, Engine, IdentityFlags, Level, Verification};
 
     fn saved() -> SavedReport {
         SavedReport {

@@ -3,9 +3,9 @@
 //! This file decides the value for etcdutl, so that the revision rises by the requested value, wherever etcdutl counts from. It
 //! refuses a revision that etcd cannot continue from: revisions have 63 bits, and beyond them the revision would be negative.
 
-use crate::error::{Error, Result};
-use crate::graft::{self, Reached};
-use crate::scan::{Proven, ReadAt};
+use holdfast_bbolt::graft::{self, Reached};
+use holdfast_bbolt::scan::{Proven, ReadAt};
+use holdfast_contract::error::{Error, Result};
 
 /// Highest first revision of a restored database; the rest of the range is for later writes. At a million revisions a second
 /// etcd would need a hundred thousand years to get there, so a higher revision was not written by etcd.
@@ -52,8 +52,9 @@ fn moved_on(asked: u64, Reached { last_record, compact_revision }: Reached) -> R
 
 #[cfg(test)]
 mod tests {
+    use holdfast_contract::ExitClass;
+
     use super::*;
-    use crate::contract::ExitClass;
 
     /// Old etcd versions lose a tombstone when they compact at it, and still continue from the compaction.
     #[test]
@@ -67,7 +68,7 @@ mod tests {
             // A database without writes starts at revision 1.
             (None, None, 1000),
         ] {
-            let found = Proven { last_record, compact_revision, ..Proven::of_nothing() };
+            let found = Proven { last_record, compact_revision, ..Proven::empty() };
             let bump = |asked| for_etcdutl(asked, Some(&found), &b""[..], 0);
             assert_eq!(bump(1000), Ok(moved), "{found:?}");
             assert_eq!(bump(0), Ok(0), "it is to stay");
@@ -91,7 +92,7 @@ mod tests {
             (None, Some(i64::MAX), u64::MAX, Err(ExitClass::Corrupt)),
             (Some(5), Some(i64::MAX), 0, Ok(0)),
         ] {
-            let found = Proven { last_record, compact_revision, ..Proven::of_nothing() };
+            let found = Proven { last_record, compact_revision, ..Proven::empty() };
             let bump = for_etcdutl(asked, Some(&found), &b""[..], 0);
             assert_eq!(bump.clone().map_err(|error| error.class()), ends, "{found:?}, {asked}");
             if let Err(error) = bump {

@@ -5,14 +5,15 @@
 
 use std::fs::File;
 
+use holdfast_bbolt::graft;
+use holdfast_bbolt::scan::{MOST_NAMED, Proven};
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::{CameAlong, RestoreRequest, hex_id};
+use holdfast_io::table::printable;
+
 use super::RestoreRun;
-use crate::contract::{CameAlong, RestoreRequest, hex_id};
-use crate::error::{Error, Result};
+use crate::catalog::recorded::recorded_contents;
 use crate::etcd::volume_identity::Restored;
-use crate::format::manifest::Contents;
-use crate::graft;
-use crate::scan::{MOST_NAMED, Proven};
-use crate::util::table::printable;
 use crate::verbs::common::describe_alarm;
 
 /// Refuses authentication when the operator has no credentials: the operator could neither grow nor repair such a cluster.
@@ -34,7 +35,7 @@ fn named(proven: &Proven) -> CameAlong {
         learner_ids: learners.take(MOST_NAMED).map(|member| hex_id(member.id)).collect(),
         raised: proven.alarms.iter().take(MOST_NAMED).map(describe_alarm).collect(),
         user_names: proven.first_users.iter().map(|name| printable(name)).collect(),
-        ..CameAlong::from(&Contents::from(proven))
+        ..CameAlong::from(&recorded_contents(proven))
     }
 }
 

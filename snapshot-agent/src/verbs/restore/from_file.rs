@@ -13,24 +13,24 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt as _};
+use holdfast_bbolt::scan::{Proven, Reader};
+use holdfast_contract::error::{Error, Result, task_error};
+use holdfast_contract::layout::Key;
+use holdfast_contract::{Engine, ExitClass, RestoreRequest};
+use holdfast_io::memory::file_budget;
+use holdfast_io::progress::Progress;
+use holdfast_store::{Ahead, Stat};
 
 use super::volume::trouble;
 use super::{RestoreRun, bump, contents, disk_of, largest, quota};
 use crate::catalog::foreign::digest_of;
 use crate::catalog::second_look;
-use crate::contract::{Engine, ExitClass, RestoreRequest};
-use crate::error::{Error, Result, task_error};
 use crate::etcd::etcdutl::disk::OnDisk;
 use crate::etcd::volume_identity::Restored;
 use crate::format::crypt::Identities;
-use crate::format::layout::Key;
 use crate::format::packed::{Limit, Packed, refuse_archive, refuse_packed_archive, unpack_file};
 use crate::format::trailer::{Hasher, database_of};
 use crate::format::unpack;
-use crate::scan::{Proven, Reader};
-use crate::store::{Ahead, Stat};
-use crate::util::memory::file_budget;
-use crate::util::progress::Progress;
 use crate::verbs::common::unsound;
 
 /// Free space counts as grown from this difference on; the file system causes smaller changes.

@@ -13,6 +13,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use holdfast_bbolt::scan::{HashKv, NEVER, Options, Proven, Reader, ScanError};
+use holdfast_contract::error::{Error, Result, task_error};
+use holdfast_contract::layout::Folder;
+use holdfast_contract::manifest::{Encryption, Manifest};
+use holdfast_contract::{CameAlong, RestoreRequest};
+use holdfast_io::memory::file_budget;
+use holdfast_io::writeback::Writeback;
+use holdfast_store::Store;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 
@@ -20,18 +28,11 @@ use super::volume::trouble;
 use super::{MAX_REASON, RestoreRun, bump, contents, disk_of};
 use crate::catalog::second_look;
 use crate::catalog::stored::{self, Stored};
-use crate::contract::{CameAlong, RestoreRequest};
-use crate::error::{Error, Result, task_error};
 use crate::etcd::etcdutl::disk::OnDisk;
 use crate::etcd::volume_identity::Restored;
 use crate::format::crypt::Identities;
-use crate::format::layout::Folder;
-use crate::format::manifest::{Encryption, Manifest};
+use crate::format::snapshot_scan::SnapshotScan;
 use crate::format::unpack::Sink;
-use crate::scan::{HashKv, NEVER, Options, Proven, Reader, ScanError, SnapshotScan};
-use crate::store::Store;
-use crate::util::memory::file_budget;
-use crate::util::writeback::Writeback;
 use crate::verbs::common::unsound;
 
 /// Pieces waiting for the disk.

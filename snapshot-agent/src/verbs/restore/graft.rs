@@ -10,15 +10,15 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use holdfast_bbolt::graft::{Stock, Unfit};
+use holdfast_contract::error::{Error, task_error};
+use holdfast_contract::{Engine, ExitClass};
 use tokio::task::spawn_blocking;
 
 use super::from_manifest::{Ends, Placed, WRITING};
 use super::volume::{Staging, trouble};
 use super::{RestoreRun, Source};
-use crate::contract::{Engine, ExitClass};
-use crate::error::{Error, task_error};
 use crate::etcd::volume_identity::Restored;
-use crate::graft::{Stock, Unfit};
 
 /// Bound for the added pages and two copies of the small database: the buckets that the graft carries over hold less.
 pub(super) const ADDED: u64 = 16 << 20;

@@ -5,8 +5,8 @@
 //! ends at that mark (bbolt: `Tx.WriteTo`), etcdutl copies page by page, a graft adds pages, and only a defragmentation lowers
 //! the mark. So the restored file is never smaller, and the check can come before the restore.
 
-use crate::contract::RestoreRequest;
-use crate::error::{Error, Result};
+use holdfast_contract::RestoreRequest;
+use holdfast_contract::error::{Error, Result};
 
 /// Refuses a database whose first write etcd would refuse. `used`: its bytes up to the high-water mark.
 pub(super) fn check(request: &RestoreRequest, used: u64) -> Result<()> {
@@ -43,8 +43,9 @@ fn refusal(has: &str, quota: u64) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_contract::ExitClass;
+
     use super::*;
-    use crate::contract::ExitClass;
 
     #[test]
     fn a_database_has_to_leave_something_of_its_quota() {

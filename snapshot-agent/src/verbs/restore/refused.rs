@@ -13,17 +13,17 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::Key;
+use holdfast_contract::{ExitClass, RestoreRequest};
+use holdfast_io::memory::file_budget;
+use holdfast_io::sha256::Sha256;
+use holdfast_io::{clock, files};
+use holdfast_store::{Stat, Store};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::volume::Volume;
-use crate::contract::{ExitClass, RestoreRequest};
-use crate::error::{Error, Result};
-use crate::format::layout::Key;
-use crate::store::{Stat, Store};
-use crate::util::memory::file_budget;
-use crate::util::sha256::Sha256;
-use crate::util::{clock, files};
 
 /// Lifetime of a note without another check: a user may correct the cause outside the request.
 const STANDS: SignedDuration = SignedDuration::from_hours(1);
@@ -183,9 +183,10 @@ fn write(volume: &Volume, note: &Note) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_contract::StoreFlags;
+
     use super::super::volume::State;
     use super::*;
-    use crate::contract::StoreFlags;
 
     fn request(volume: &Path) -> RestoreRequest {
         RestoreRequest {

@@ -10,12 +10,13 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::contract::{DATA_DIR, ExitClass, Origin};
-use crate::error::{Error, Result, io_error};
+use holdfast_contract::error::{Error, Result, io_error};
+use holdfast_contract::{DATA_DIR, ExitClass, Origin};
+use holdfast_io::files::{self, ignore_missing};
+use holdfast_io::process::random_uid;
+
 use crate::etcd::data_dir::{DATABASE, SNAP, WAL};
 use crate::etcd::volume_identity::{Identity, Unread};
-use crate::util::files::{self, ignore_missing};
-use crate::util::process::random_uid;
 
 /// Folder for unfinished data; each attempt has its own folder inside. The name belongs to Holdfast, so its content may be
 /// deleted.
@@ -364,8 +365,9 @@ impl Drop for Staging {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_contract::IdentityFlags;
+
     use super::*;
-    use crate::contract::IdentityFlags;
 
     fn volume() -> (tempfile::TempDir, Volume) {
         let folder = tempfile::tempdir().unwrap();

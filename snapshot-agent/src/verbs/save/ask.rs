@@ -6,15 +6,15 @@
 use std::time::Duration;
 
 use futures::future::{Either, select};
+use holdfast_bbolt::scan::Proven;
+use holdfast_contract::error::{Error, Result, of_etcd};
+use holdfast_contract::{AskMembers, Verification};
 use tokio::sync::{oneshot, watch};
 
-use crate::contract::{AskMembers, Verification};
-use crate::error::{Error, Result, of_etcd};
 use crate::etcd::hash_kv::LARGE;
 use crate::etcd::member::Voter;
 use crate::etcd::source::Source;
 use crate::etcd::{differences, hash_kv};
-use crate::scan::Proven;
 use crate::verbs::save::pipe::Streamed;
 
 /// Stores that copy the parts take about a second per gigabyte. If a store takes longer than this, a later run removes the
@@ -111,18 +111,18 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use etcd_client::Client;
+    use holdfast_bbolt::scan::HashKv;
+    use holdfast_contract::ExitClass;
     use tokio::net::TcpListener;
     use tokio::time::timeout;
 
     use super::*;
-    use crate::contract::ExitClass;
     use crate::format::trailer;
-    use crate::scan::HashKv;
 
     /// A snapshot that ends at this revision.
     fn ends_at(revision: i64) -> Streamed {
         let hash_kv = Ok(HashKv { hash: 7, revision, compact_revision: -1 });
-        let scanned = Proven { revision, hash_kv, ..Proven::of_nothing() };
+        let scanned = Proven { revision, hash_kv, ..Proven::empty() };
         Streamed { database: trailer::Proven { db_bytes: 0, sha256: [0; 32] }, scanned: Ok(scanned) }
     }
 

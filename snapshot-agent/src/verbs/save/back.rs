@@ -2,13 +2,14 @@
 //!
 //! This file decides how to judge a failed read-back. `catalog/read_back.rs` compares the bytes; `verbs/save.rs` decides when.
 
+use holdfast_contract::error::Result;
+use holdfast_contract::layout::Key;
+use holdfast_contract::{ExitClass, Verify};
+use holdfast_io::progress::STALL;
+use holdfast_store::fingerprint::Fingerprint;
+use holdfast_store::{Store, Upload};
+
 use crate::catalog::read_back;
-use crate::contract::{ExitClass, Verify};
-use crate::error::Result;
-use crate::format::layout::Key;
-use crate::store::fingerprint::Fingerprint;
-use crate::store::{Store, Upload};
-use crate::util::progress::STALL;
 use crate::verbs::save::pipe::Sent;
 
 /// The object to read back, if any.

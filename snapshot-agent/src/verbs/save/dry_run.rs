@@ -6,16 +6,16 @@
 
 use std::time::Instant;
 
+use holdfast_contract::error::Result;
+use holdfast_contract::{Compression, SaveRequest, Verification, hex_id};
+use holdfast_io::interrupt::Interrupt;
+use holdfast_io::process::peak_rss_bytes;
+use holdfast_io::progress::Progress;
+use holdfast_store::{Store, Upload};
 use serde::Serialize;
 
-use crate::contract::{Compression, SaveRequest, Verification, hex_id};
-use crate::error::Result;
 use crate::etcd::source;
 use crate::format::crypt::Recipients;
-use crate::store::{Store, Upload};
-use crate::util::interrupt::Interrupt;
-use crate::util::process::peak_rss_bytes;
-use crate::util::progress::Progress;
 use crate::verbs::common::{bytes, lines, proven, revision, seconds};
 use crate::verbs::save::{self, Ask, Passed, Saving};
 

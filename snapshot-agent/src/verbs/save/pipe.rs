@@ -15,21 +15,22 @@ use std::io::{self, Write};
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
 use futures::{Stream, StreamExt};
+use holdfast_bbolt::scan::{self, ScanError};
+use holdfast_contract::error::{Error, Result, io_error, of_etcd, task_error};
+use holdfast_contract::{Compression, Origin};
+use holdfast_io::memory::scan_budget;
+use holdfast_io::pool::{Buffer, Pool};
+use holdfast_io::progress::Progress;
+use holdfast_io::sha256::Sha256;
+use holdfast_io::spool::Spool;
+use holdfast_store::Upload;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::contract::{Compression, Origin};
-use crate::error::{Error, Result, io_error, of_etcd, task_error};
 use crate::format::crypt::{Recipients, Sealing};
 use crate::format::pack::Packing;
+use crate::format::snapshot_scan::SnapshotScan;
 use crate::format::trailer::{self, Proven, TrailerError};
-use crate::scan::{self, ScanError, SnapshotScan};
-use crate::store::Upload;
-use crate::util::memory::scan_budget;
-use crate::util::pool::{Buffer, Pool};
-use crate::util::progress::Progress;
-use crate::util::sha256::Sha256;
-use crate::util::spool::Spool;
 
 /// Pieces waiting for a step. A few are enough: they only bridge the jitter between steps.
 const PIECES: usize = 4;
@@ -280,7 +281,10 @@ mod tests {
         let stream = stream::iter((0..64).map(|_| Ok(piece.clone())));
         let (proven, streamed) = oneshot::channel();
         let recipients = Recipients::parse(&[]).unwrap();
-        let (spool, mut upload) = (Spool::broken(folder.path()), Upload::Nowhere);
+        let path = folder.path().join("read-only");
+        std::fs::write(&path, "").unwrap();
+        let spool = Spool::over(std::fs::File::open(path).unwrap(), 1 << 20);
+        let mut upload = Upload::Nowhere;
         let progress = Progress::silent();
         let sent = run(stream, Compression::None, &recipients, Some(spool), &mut upload, &progress, proven).await;
         let error = sent.unwrap_err();

@@ -1,10 +1,11 @@
 //! Compares a database with its manifest, and decides which steps a proof may claim.
 
+use holdfast_bbolt::scan::Proven;
+use holdfast_contract::error::Result;
+use holdfast_store::Store;
+
 use crate::catalog::proof::{Proof, Step};
 use crate::catalog::stored::Stored;
-use crate::error::Result;
-use crate::scan::Proven;
-use crate::store::Store;
 
 /// Compares the proven database with the manifest's records.
 pub(super) fn compare(store: &Store, stored: &Stored, found: &Proven, proof: &mut Proof) -> Result<()> {

@@ -9,13 +9,20 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use etcd_client::{Client, GetOptions};
+use holdfast_bbolt::scan::{HashKv, Proven, Reader, ScanError};
+use holdfast_contract::error::{Error, Result, io_error, task_error};
+use holdfast_contract::manifest::Manifest;
+use holdfast_contract::{ExitClass, Origin, VerifyRequest};
+use holdfast_io::memory::file_budget;
+use holdfast_io::process::{IMAGES_BIN, find_program, random_uid};
+use holdfast_io::progress::STALL;
+use holdfast_io::scratch::Scratch;
+use holdfast_store::Store;
 
 use super::compare::compare;
 use super::etcd::Etcd;
 use crate::catalog::proof::{Proof, Step};
 use crate::catalog::stored::Stored;
-use crate::contract::{ExitClass, Origin, VerifyRequest};
-use crate::error::{Error, Result, io_error, task_error};
 use crate::etcd::connect::etcd_error;
 use crate::etcd::data_dir::DATABASE;
 use crate::etcd::etcdutl::disk::{OnDisk, other_bytes};
@@ -24,13 +31,6 @@ use crate::etcd::hash_kv::{Answer, ask};
 use crate::etcd::member::Voter;
 use crate::etcd::version::check_version;
 use crate::format::crypt::Identities;
-use crate::format::manifest::Manifest;
-use crate::scan::{HashKv, Proven, Reader, ScanError};
-use crate::store::Store;
-use crate::util::memory::file_budget;
-use crate::util::process::{IMAGES_BIN, find_program, random_uid};
-use crate::util::progress::STALL;
-use crate::util::scratch::Scratch;
 use crate::verbs::common::unsound;
 
 /// The only member of the restored cluster, visible only to the agent.
@@ -264,9 +264,10 @@ fn program(bin_dir: Option<&Path>, name: &str) -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_contract::ExitClass;
+    use holdfast_io::process::in_folders;
+
     use super::*;
-    use crate::contract::ExitClass;
-    use crate::util::process::in_folders;
 
     #[test]
     fn programs_are_where_they_are_said_to_be() {

@@ -11,12 +11,12 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use etcd_client::{Client, StatusResponse};
+use holdfast_contract::error::{Error, Result, io_error};
+use holdfast_contract::{EtcdFlags, ExitClass, Origin, hex_id};
 use serde::Deserialize;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
-use crate::contract::{EtcdFlags, ExitClass, Origin, hex_id};
-use crate::error::{Error, Result, io_error};
 use crate::etcd::connect::Dialer;
 use crate::etcd::data_dir::WAL;
 use crate::etcd::etcdutl::output::heard;
@@ -159,7 +159,7 @@ async fn healthy(at: &Urls, ids: Metadata) -> Result<Option<String>> {
     struct Version {
         etcdserver: String,
     }
-    crate::util::crypto::install_crypto();
+    holdfast_io::crypto::install_crypto();
     // etcd speaks plain HTTP here. Without any CA certificates on the machine the default client would not build.
     let client = reqwest::Client::builder().timeout(ANSWER_WITHIN).no_proxy().tls_certs_only([]).build();
     let client = client.map_err(|error| Error::config(format!("asking etcd: {error}")))?;

@@ -9,21 +9,21 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use holdfast_bbolt::scan::{NoHashKv, Reader};
+use holdfast_contract::error::{Error, Result, io_error, of_request, task_error};
+use holdfast_contract::layout::Key;
+use holdfast_contract::{ExitClass, VerifyRequest, hex_id};
+use holdfast_io::interrupt::Interrupt;
+use holdfast_io::memory::file_budget;
+use holdfast_io::progress::STALL;
+use holdfast_io::scratch::Scratch;
+use holdfast_store::{Stat, Store};
 use serde::Serialize;
 
 use super::second_reading;
 use crate::catalog::{foreign, second_look};
-use crate::contract::{ExitClass, VerifyRequest, hex_id};
-use crate::error::{Error, Result, io_error, of_request, task_error};
-use crate::format::layout::Key;
 use crate::format::packed::{Packed, Plain};
 use crate::format::trailer::{Hasher, database_of};
-use crate::scan::{NoHashKv, Reader};
-use crate::store::{Stat, Store};
-use crate::util::interrupt::Interrupt;
-use crate::util::memory::file_budget;
-use crate::util::progress::STALL;
-use crate::util::scratch::Scratch;
 use crate::verbs::common::unsound;
 
 /// Size of a piece for the hash.

@@ -5,9 +5,10 @@
 
 use std::time::{Duration, Instant};
 
+use holdfast_contract::error::Error;
+use holdfast_io::interrupt::Interrupt;
+
 use crate::catalog::second_look;
-use crate::error::Error;
-use crate::util::interrupt::Interrupt;
 
 /// Returns the seconds for a second reading and its records, when the first began at `since`: the rest of the deadline, and at
 /// least twice the time of the first reading plus a minute, because each range opens a connection of its own.
@@ -39,8 +40,9 @@ pub(super) async fn confirm(
 
 #[cfg(test)]
 mod tests {
+    use holdfast_contract::ExitClass;
+
     use super::*;
-    use crate::contract::ExitClass;
 
     #[test]
     fn a_second_reading_has_time_of_its_own() {

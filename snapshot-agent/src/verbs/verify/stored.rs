@@ -9,6 +9,15 @@ use std::io;
 use std::time::Instant;
 
 use bytes::Bytes;
+use holdfast_bbolt::scan::ScanError;
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::layout::Folder;
+use holdfast_contract::manifest::Manifest;
+use holdfast_contract::{ExitClass, ProofLevel, VerifyRequest};
+use holdfast_io::clock;
+use holdfast_io::interrupt::Interrupt;
+use holdfast_io::progress::STALL;
+use holdfast_store::Store;
 use serde::Serialize;
 
 use super::compare::compare;
@@ -16,17 +25,9 @@ use super::{drill, second_reading};
 use crate::catalog::proof::{Proof, Step};
 use crate::catalog::second_look;
 use crate::catalog::stored::{self, Stored};
-use crate::contract::{ExitClass, ProofLevel, VerifyRequest};
-use crate::error::{Error, Result};
 use crate::format::crypt::Identities;
-use crate::format::layout::Folder;
-use crate::format::manifest::Manifest;
+use crate::format::snapshot_scan::SnapshotScan;
 use crate::format::unpack::Sink;
-use crate::scan::{ScanError, SnapshotScan};
-use crate::store::Store;
-use crate::util::clock;
-use crate::util::interrupt::Interrupt;
-use crate::util::progress::STALL;
 use crate::verbs::common::unsound;
 
 /// Result for a stored snapshot.

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use holdfast_contract::{ExitClass, ProbeRequest, StoreFlags};
+
 use super::{Rule, save_through};
 use crate::s3_proxy::{Fault, Op, S3Proxy};
 use crate::support::S3;
-use snapshot_agent::contract::{ExitClass, ProbeRequest, StoreFlags};
 use snapshot_agent::verbs::probe;
 
 fn refusal(code: &str, said: &str) -> String {

@@ -4,16 +4,17 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use holdfast_contract::{
+    CopyRequest, ExitClass, InspectRequest, LatestRequest, ListRequest, RemoveRequest, SnapshotFlags, StoreFlags,
+    ToStore, VerifyRequest,
+};
+
 use super::{STREAM, request, rotten};
 use crate::faults::{messages, save_stream};
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
 use crate::support::S3;
 use futures::stream;
-use snapshot_agent::Error;
-use snapshot_agent::contract::{
-    CopyRequest, ExitClass, InspectRequest, LatestRequest, ListRequest, RemoveRequest, SnapshotFlags, StoreFlags,
-    ToStore, VerifyRequest,
-};
+use holdfast_contract::error::Error;
 use snapshot_agent::verbs::list::State;
 use snapshot_agent::verbs::{copy, inspect, latest, list, remove, verify};
 

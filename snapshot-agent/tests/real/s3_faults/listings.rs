@@ -3,15 +3,16 @@
 
 use std::time::{Duration, Instant};
 
+use holdfast_contract::{
+    CopyRequest, ExitClass, InspectRequest, LatestRequest, ListRequest, RemoveRequest, SaveRequest, StoreFlags,
+    ToStore, Verify,
+};
+
 use super::{Rule, each, request};
 use crate::faults::{messages, save_stream, snapshot};
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy};
 use crate::support::S3;
 use futures::stream;
-use snapshot_agent::contract::{
-    CopyRequest, ExitClass, InspectRequest, LatestRequest, ListRequest, RemoveRequest, SaveRequest, StoreFlags,
-    ToStore, Verify,
-};
 use snapshot_agent::verbs::{copy, inspect, latest, list, remove};
 
 /// Every verb that reads: a listing without end, one that nests too deep, an error without end.

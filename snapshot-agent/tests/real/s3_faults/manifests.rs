@@ -2,14 +2,15 @@
 
 use std::fs;
 
+use holdfast_contract::{ExitClass, LatestRequest, ListRequest};
+
 use super::{Rule, request, save_through};
 use crate::faults::{messages, save_stream, snapshot};
 use crate::s3_proxy::{Asked, Fault, Op, error};
 use crate::support::S3;
 use futures::future::join_all;
 use futures::stream;
-use snapshot_agent::Error;
-use snapshot_agent::contract::{ExitClass, LatestRequest, ListRequest};
+use holdfast_contract::error::Error;
 use snapshot_agent::verbs::list::{Entry, State};
 use snapshot_agent::verbs::{latest, list};
 

@@ -5,13 +5,14 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use holdfast_contract::{ExitClass, InspectRequest, SaveRequest};
+
 use super::{STREAM, request, save_through};
 use crate::faults::{messages, save_stream};
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
 use crate::support::{S3, eventually};
 use futures::future::join_all;
 use futures::stream;
-use snapshot_agent::contract::{ExitClass, InspectRequest, SaveRequest};
 use snapshot_agent::verbs::inspect;
 
 fn is_manifest(asked: &Asked) -> bool {

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use holdfast_contract::{ExitClass, S3Checksum, S3Sse, SaveRequest, StoreFlags, Verify};
+
 use super::{STREAM, each, first, request, save_through};
 use crate::faults::{messages, save_stream};
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
@@ -10,7 +12,6 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures::stream;
 use sha2::{Digest, Sha256};
-use snapshot_agent::contract::{ExitClass, S3Checksum, S3Sse, SaveRequest, StoreFlags, Verify};
 
 /// The request that starts an upload has the options.
 #[tokio::test(flavor = "multi_thread")]

@@ -5,13 +5,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use holdfast_bbolt::scan::ScanError;
+
 use crate::scan::files;
 use crate::scan::oracle::{self, Steering};
 use crate::scan::props::{database, entries, meta, rows};
 use crate::scan::support::Server;
 use crate::scan::support::bolt::{Bolt, Entry, header, key_value, leaf_body, rev};
 use serde_json::json;
-use snapshot_agent::scan::ScanError;
 
 /// Limit of all stored inputs, so that a checkout stays small.
 const MOST_BYTES: usize = 1 << 20;

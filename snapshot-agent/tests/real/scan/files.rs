@@ -4,11 +4,12 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use holdfast_bbolt::scan::{HashKv, Proven};
+
 use crate::scan::support::{both_ways, compare_with_etcdutl, folder};
 use flate2::read::GzDecoder;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use snapshot_agent::scan::{HashKv, Proven};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real/scan/fixtures").join(name)

@@ -8,14 +8,15 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt as _;
 
+use holdfast_bbolt::scan::{Proven, Reader, ScanError};
+use holdfast_contract::{ExitClass, SnapshotFlags, VerifyRequest};
+
 use crate::scan::support::roles::Role;
 use crate::scan::support::seed::seed;
 use crate::scan::support::{BUDGET, Dice, Server, both_ways, scan};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-use snapshot_agent::contract::{ExitClass, SnapshotFlags, VerifyRequest};
 use snapshot_agent::format::trailer::TRAILER;
-use snapshot_agent::scan::{Proven, Reader, ScanError};
 use snapshot_agent::verbs::verify::{self, FileVerified, Verified};
 
 /// A snapshot of every feature: rows of pages, free pages, tombstones below the compact revision, other buckets.
@@ -85,7 +86,7 @@ impl AtRest {
         self.file.as_file().write_all_at(bytes, at as u64).unwrap();
     }
 
-    fn verified(&self) -> snapshot_agent::Result<FileVerified> {
+    fn verified(&self) -> holdfast_contract::error::Result<FileVerified> {
         let snapshot = SnapshotFlags { file: Some(self.file.path().to_owned()), ..SnapshotFlags::default() };
         let request = VerifyRequest { snapshot, ..VerifyRequest::default() };
         match self.runtime.block_on(verify::run(request))? {

@@ -11,9 +11,10 @@
     reason = "tests end by panicking, and know their numbers"
 )]
 
+use holdfast_bbolt::scan::{Options, Scan, ScanError};
+
 use crate::scan::support::bolt::{Bolt, header, key_value, leaf_body, rev};
 use crate::support::{child_input, run_child};
-use snapshot_agent::scan::{Options, Scan, ScanError};
 
 /// Resets the kernel's peak of resident memory (proc_pid_clear_refs(5)); returns the present size.
 fn begin() -> usize {

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use holdfast_bbolt::scan::{NoHashKv, Proven, Reader, ScanError};
+
 use crate::scan::support::bolt::{Bolt, Entry, header, key_value, leaf_body, rev};
 use crate::scan::support::{both_ways, scan, scan_within};
 use proptest::prelude::*;
-use snapshot_agent::scan::{NoHashKv, Proven, Reader, ScanError};
 
 /// Records: (key, value length, tombstone), one revision each from 2 on.
 pub(crate) fn entries(records: &[(u8, usize, bool)]) -> Vec<Entry> {
@@ -114,8 +115,8 @@ proptest! {
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).collect();
         cuts.extend([0, bytes.len()]);
         cuts.sort_unstable();
-        let options = snapshot_agent::scan::Options { compact_revision: Some(5), budget_bytes: crate::scan::support::BUDGET };
-        let mut pieces = snapshot_agent::scan::Scan::new(options);
+        let options = holdfast_bbolt::scan::Options { compact_revision: Some(5), budget_bytes: crate::scan::support::BUDGET };
+        let mut pieces = holdfast_bbolt::scan::Scan::new(options);
         cuts.windows(2).for_each(|cut| pieces.push(&bytes[cut[0]..cut[1]]));
         prop_assert_eq!(pieces.finish(), scan(&bytes, Some(5), bytes.len()));
     }

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use holdfast_bbolt::scan::{NoHashKv, Proven};
+
 use crate::scan::support::seed::seed;
 use crate::scan::support::{Checked, Dice, Server, both_ways, minor, reader, scan};
 use crate::soak::soak;
 use serde_json::json;
-use snapshot_agent::scan::{NoHashKv, Proven};
 
 fn empty(line: &str) {
     let mut server = Server::start(line, &[]);

@@ -3,13 +3,20 @@
 
 use std::path::Path;
 
+use holdfast_contract::manifest::Contents;
+use holdfast_contract::{ExitClass, StoreFlags};
+use holdfast_io::sha256::Sha256;
 use serde_json::json;
 
 use super::*;
-use crate::contract::{ExitClass, StoreFlags};
-use crate::format::manifest::{Contents, sample};
-use crate::graft::tests::bolt::{self, Bolt, Entry};
-use crate::util::sha256::Sha256;
+use crate::catalog::recorded::recorded_contents;
+use crate::format::snapshot_scan::SnapshotScan;
+use crate::sample;
+
+#[path = "../../../../tests/real/scan/support/bolt.rs"]
+mod bolt;
+
+use bolt::{Bolt, Entry};
 
 const KEY: &str = "shop/orders/1a2b3c4d/20261121T162233Z-1-2";
 
@@ -76,7 +83,7 @@ async fn compared(
 async fn a_value_that_was_altered_with_all_hashes_but_hashkv_is_refused_in_little_memory_too() {
     for keys in [RECORDS, 100] {
         let (original, altered) = (database(keys, 0, None), database(keys, 0, Some(9_000)));
-        let recorded = Contents::from(&proven(&original));
+        let recorded = recorded_contents(&proven(&original));
         assert!(recorded.hash_kv.is_some() && recorded.keys.is_some(), "{recorded:?}");
         for streamed in STREAMED {
             let scan = |database: &[u8]| scanned(database, streamed);
@@ -108,7 +115,7 @@ async fn a_value_that_was_altered_with_all_hashes_but_hashkv_is_refused_in_littl
 #[tokio::test]
 async fn hashkv_is_compared_where_not_even_the_structure_is_proven() {
     let (original, altered) = (database(100, 10_000, None), database(100, 10_000, Some(9_000)));
-    let recorded = Contents::from(&proven(&original));
+    let recorded = recorded_contents(&proven(&original));
     let over = || Err(ScanError::OverBudget { budget: 1 });
     let (found, told) = compared(&original, &recorded, over(), 100_000).await.unwrap();
     assert_eq!((found, told.as_deref()), (None, Some("structure: the pages did not fit the memory budget")));
@@ -122,7 +129,7 @@ async fn hashkv_is_compared_where_not_even_the_structure_is_proven() {
 #[tokio::test]
 async fn what_was_compared_as_it_came_is_not_read_again() {
     let original = database(100, 0, None);
-    let recorded = Contents::from(&proven(&original));
+    let recorded = recorded_contents(&proven(&original));
     // A second reading would fail with so little memory.
     let (found, told) = compared(&original, &recorded, scanned(&original, MUCH), 0).await.unwrap();
     assert!(found.is_some() && told.is_none(), "{told:?}");

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use holdfast_bbolt::scan::{HashKv, NoHashKv, Options, Proven, Reader, Scan, ScanError};
 use serde_json::{Value, json};
-use snapshot_agent::scan::{HashKv, NoHashKv, Options, Proven, Reader, Scan, ScanError};
 
 pub(crate) const BUDGET: usize = 96 << 20;
 

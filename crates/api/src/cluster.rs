@@ -1,0 +1,599 @@
+//! `EtcdCluster`: what a user wants of one etcd cluster, and what is.
+//!
+//! Decides fields, defaults and what CEL refuses. What is wrong but invisible to CEL becomes a condition (`plan::valid`).
+
+use std::collections::BTreeMap;
+
+use holdfast_contract::Level;
+use k8s_openapi::api::core::v1::{
+    Affinity, LocalObjectReference, ResourceRequirements, Toleration, TopologySpreadConstraint,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::core::Rule;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::family::IpFamilyPolicy;
+use crate::held::HeldUp;
+use crate::name::Scheme;
+use crate::pod_security::PodSecurity;
+use crate::repair::{Evidence, GivenUp, Repair, RepairMode, Replaced};
+use crate::restore::{Bootstrap, RestoreStatus, Restoring};
+use crate::tls::{ClientPlane, PeerPlane, Tls, TlsStatus};
+
+pub use crate::storage::{Medium, Retention, Storage};
+
+/// A rule (CEL) that holds from the moment when the cluster has formed.
+fn once_formed(rule: &str) -> Rule {
+    Rule::new(format!("!has(self.status) || !has(self.status.latches) || !has(self.status.latches.formed) || ({rule})"))
+}
+
+/// CEL: an optional field of the spec is what it was.
+fn same(field: &str) -> String {
+    let (new, old) = (format!("self.spec.{field}"), format!("oldSelf.spec.{field}"));
+    format!("has({new}) == has({old}) && (!has({new}) || {new} == {old})")
+}
+
+/// CEL: the same of a field below optional ones.
+fn same_below(field: &str) -> String {
+    let there = |whose: &str| {
+        let path = format!("{whose}.spec.{field}.");
+        let steps = path.match_indices('.').skip(2).map(|(end, _)| format!("has({})", &path[..end]));
+        format!("({})", steps.collect::<Vec<_>>().join(" && "))
+    };
+    let (is, was) = (there("self"), there("oldSelf"));
+    format!("{is} == {was} && (!{is} || self.spec.{field} == oldSelf.spec.{field})")
+}
+
+/// Where certificates come from, and whom members accept.
+const SOURCES: [&str; 4] =
+    ["tls.client.serverSecretRef", "tls.client.operatorClientSecretRef", "tls.client.certManager", "tls.peer"];
+
+/// CEL: the size of the volumes, with its default.
+fn size(whose: &str) -> String {
+    format!("(has({whose}.spec.storage.size) ? string({whose}.spec.storage.size) : '8Gi')")
+}
+
+/// An etcd cluster that Holdfast runs: members, version, storage, security and initial data.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "holdfast.dev",
+    version = "v1alpha1",
+    kind = "EtcdCluster",
+    plural = "etcdclusters",
+    shortname = "etcdc",
+    category = "etcd",
+    namespaced,
+    status = "EtcdClusterStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "An etcd cluster that Holdfast runs: members, version, storage, security and initial data.",
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.readyMembers",
+        label_selector_path = ".status.selector"
+    ),
+    printcolumn(name = "READY", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
+    printcolumn(
+        name = "DEGRADED",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Degraded\")].status",
+        description = "a fault exists, possibly while READY is True: see the condition's message"
+    ),
+    printcolumn(
+        name = "SERVING",
+        type_ = "integer",
+        json_path = ".status.readyMembers",
+        description = "voters with a ready Pod"
+    ),
+    printcolumn(name = "WANTED", type_ = "integer", json_path = ".spec.replicas"),
+    printcolumn(name = "VERSION", type_ = "string", json_path = ".status.version"),
+    printcolumn(
+        name = "LAST BACKUP",
+        type_ = "date",
+        json_path = ".status.lastSnapshot.completedAt",
+        description = "age of the newest complete EtcdSnapshot"
+    ),
+    printcolumn(name = "REASON", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "ENDPOINT",
+        type_ = "string",
+        json_path = ".status.endpoint",
+        priority = 1,
+        description = "client URL"
+    ),
+    printcolumn(
+        name = "BACKUP",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"BackupHealthy\")].status",
+        priority = 1,
+        description = "whether the backups of the EtcdSnapshotSchedules are fresh; Unknown without a schedule"
+    ),
+    printcolumn(
+        name = "CERTS UNTIL",
+        type_ = "string",
+        json_path = ".status.tls.earliestExpiry",
+        priority = 1,
+        description = "earliest end of a certificate; empty in plaintext"
+    ),
+    validation = Rule::new("self.metadata.name.size() <= 52 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message(
+        "the name must be a DNS label of at most 52 characters that begins with a letter: names of members, Services and Jobs contain this name"
+    ),
+    validation = Rule::new(
+        "!has(self.status) || !has(self.status.latches) || !has(self.status.latches.formed) || !has(self.spec.bootstrap) || (has(oldSelf.spec.bootstrap) && self.spec.bootstrap == oldSelf.spec.bootstrap)"
+    )
+    .message("the cluster has formed: spec.bootstrap may only be removed now; to restore again, create a new cluster"),
+    validation = Rule::new(
+        "(has(self.status) && has(self.status.latches) && has(self.status.latches.formed)) || !has(oldSelf.spec.bootstrap) || !has(oldSelf.spec.bootstrap.restore) || (has(self.spec.bootstrap) && has(self.spec.bootstrap.restore))"
+    )
+    .message("the cluster has not formed: spec.bootstrap.restore may be changed, not removed; for an empty cluster, delete this EtcdCluster and create a new EtcdCluster"),
+    validation = once_formed("self.spec.version == oldSelf.spec.version")
+    .message("the cluster has formed: version changes are not supported yet, spec.version is immutable"),
+    validation = Rule::new("self.spec.storage.medium != 'Memory' || self.spec.replicas > 0")
+    .message("spec.storage.medium is Memory: replicas 0 would end every Pod, and the data with them; delete the cluster instead"),
+    validation = Rule::new("self.spec.storage.medium != 'Memory' || !has(self.spec.bootstrap) || !has(self.spec.bootstrap.restore)")
+    .message("spec.storage.medium Memory refuses spec.bootstrap.restore: restore into a cluster with claims"),
+    validation = once_formed(&format!("{} == {} && {}", size("self"), size("oldSelf"), same("storage.storageClassName")))
+    .message("the cluster has formed: spec.storage.size and storageClassName are immutable, resizing is not supported yet"),
+    validation = once_formed(&same("image"))
+    .message("the cluster has formed: spec.image is immutable, rolling changes are not supported yet"),
+    validation = once_formed(&same("options"))
+    .message("the cluster has formed: spec.options is immutable, rolling changes are not supported yet"),
+    validation = once_formed(&same("resources"))
+    .message("the cluster has formed: spec.resources is immutable, rolling changes are not supported yet"),
+    validation = once_formed(&format!("!has(oldSelf.spec.podSecurity) || ({})", same("podSecurity")))
+    .message("the cluster has formed: spec.podSecurity can be set, not changed, the files of the volumes belong to the user of the Pods"),
+    validation = once_formed(&same_below("tls.insecure"))
+    .message("the cluster has formed: spec.tls.insecure is immutable, turning TLS on or off is not supported yet"),
+    validation = once_formed(&SOURCES.map(same_below).join(" && "))
+    .message("the cluster has formed: in spec.tls only client.additionalNames may change, another source of certificates is not supported yet")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct EtcdClusterSpec {
+    /// Number of members, 0 to 9; default 3. 0 parks the cluster: Holdfast ends every Pod and keeps the members and
+    /// their volumes. An even number gets a warning, because one member fewer tolerates as many failures.
+    #[serde(default = "three")]
+    #[schemars(range(min = 0, max = 9))]
+    pub replicas: i32,
+    /// etcd version `X.Y.Z`, from 3.5 to 3.7. Immutable after the cluster has formed.
+    // Not a pattern: of a pattern the API server shows the expression only.
+    #[schemars(length(max = 16))]
+    #[x_kube(
+        validation = Rule::new("!self.startsWith('v')").message("spec.version: write the number only, such as 3.6.16, without v"),
+        validation = Rule::new("self.startsWith('v') || self.matches('^3[.](5|6|7)[.][0-9]{1,3}$')").message("spec.version must be X.Y.Z from 3.5 to 3.7, such as 3.6.16")
+    )]
+    pub version: String,
+    /// Source of etcd's image. Default: the operator's `--etcd-image-repository` with the tag `v<version>`. Immutable
+    /// after the cluster has formed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Image>,
+    /// Volume of each member.
+    #[serde(default)]
+    pub storage: Storage,
+    /// Settings of etcd. Immutable after the cluster has formed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub options: Option<Options>,
+    /// Resources of each member's container. Default: requests of 100m CPU and 256Mi memory, so that kubelet never
+    /// evicts a member first. Immutable after the cluster has formed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+    /// Scheduling of Pods. Changes apply to Pods created afterwards.
+    #[serde(flatten)]
+    pub placement: Placement,
+    /// Transport security. Default: TLS with certificates on both sides, towards clients and among members, issued and
+    /// renewed by Holdfast. `{insecure: true}` selects plaintext. After the cluster has formed only `client.additionalNames`
+    /// may change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+    /// Families of addresses of the Services. Default: the API server's, one family.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_family_policy: Option<IpFamilyPolicy>,
+    /// Source of the initial data; default: an empty cluster. May be changed until the cluster has formed, and only
+    /// removed afterwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap: Option<Bootstrap>,
+    /// Seconds after which `Degraded` reports `DeadlineExceeded` while `Progressing` stays True; default 600. Holdfast
+    /// only reports, and does not count the time of a restore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 30, max = 86400))]
+    pub progress_deadline_seconds: Option<u32>,
+    /// Replacement of members whose data are lost. Default: automatic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repair: Option<Repair>,
+    /// Whether the operator only observes and reports. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
+}
+
+const fn three() -> i32 {
+    3
+}
+
+impl EtcdClusterSpec {
+    /// Scheme of the members' URLs: plaintext only where the spec asks for it.
+    pub fn scheme(&self) -> Scheme {
+        let insecure = self.tls.as_ref().is_some_and(|tls| tls.insecure == Some(true));
+        if insecure { Scheme::Http } else { Scheme::Https }
+    }
+
+    /// Source of the certificates towards clients, where the spec names one.
+    pub fn client_tls(&self) -> Option<&ClientPlane> {
+        self.tls.as_ref()?.client.as_ref()
+    }
+
+    /// Source of the members' certificates towards each other, where the spec names one.
+    pub fn peer_tls(&self) -> Option<&PeerPlane> {
+        self.tls.as_ref()?.peer.as_ref()
+    }
+
+    /// How lost members are replaced.
+    pub fn repair(&self) -> Repair {
+        self.repair.clone().unwrap_or_default()
+    }
+
+    /// Whether Holdfast replaces a lost member without a person.
+    pub fn repairs_itself(&self) -> bool {
+        self.repair().mode == RepairMode::Automatic
+    }
+}
+
+/// Source of an image.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Image {
+    /// Repository without tag and digest, for example of a mirror: `registry.example.com:5000/etcd`. Default: the
+    /// operator's `--etcd-image-repository`. The tag is always `v<version>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 255), regex(pattern = r"^[a-z0-9][A-Za-z0-9._:/-]*$"))]
+    #[x_kube(validation = Rule::new("self.matches('^([^/:@]+(:[0-9]+)?/)?([^/:@]+/)*[^/:@]+$')").message("image.repository must be a repository only, such as registry.example.com:5000/etcd: leave out the tag (always v<version>), the digest (set image.digest) and a slash at the end; a colon may only precede a port"))]
+    pub repository: Option<String>,
+    /// Digest `sha256:...`, used instead of the tag. The digest has to belong to `version`. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 80), regex(pattern = r"^sha256:[0-9a-f]{64}$"))]
+    pub digest: Option<String>,
+    /// Pull policy: `Always`, `IfNotPresent` (default) or `Never`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "PullPolicy")]
+    pub pull_policy: Option<PullPolicy>,
+}
+
+/// When kubelet pulls an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PullPolicy {
+    /// Before every start.
+    Always,
+    /// When the node lacks the image.
+    IfNotPresent,
+    /// Never.
+    Never,
+}
+
+/// Whether this names a repository alone, as the rule beside [`Image::repository`] says it: no tag, no digest, and a colon
+/// only before a port.
+pub fn is_repository(text: &str) -> bool {
+    let part = |part: &str| !part.is_empty() && !part.contains([':', '@']);
+    let port = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+    match text.split_once('/') {
+        Some((registry, path)) => {
+            let registry = registry.split_once(':').map_or_else(|| part(registry), |(host, n)| part(host) && port(n));
+            registry && path.split('/').all(part)
+        }
+        None => part(text),
+    }
+}
+
+impl PullPolicy {
+    /// The name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Always => "Always",
+            Self::IfNotPresent => "IfNotPresent",
+            Self::Never => "Never",
+        }
+    }
+}
+
+/// Settings of etcd, rendered for the minor version in use. The names are those of etcd's flags.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.autoCompactionMode) == has(self.autoCompactionRetention)")
+        .message("options.autoCompactionMode and options.autoCompactionRetention belong together: set both, or leave both out"),
+    validation = Rule::new("!has(self.autoCompactionMode) || !has(self.autoCompactionRetention) || (self.autoCompactionMode == 'revision') == self.autoCompactionRetention.matches('^[0-9]+$')")
+        .message("options.autoCompactionRetention does not fit options.autoCompactionMode: periodic takes a duration with its unit, such as 1h; revision takes a number of revisions, such as 1000"),
+    validation = Rule::new("(has(self.electionTimeout) ? self.electionTimeout : 1000) >= 5 * (has(self.heartbeatInterval) ? self.heartbeatInterval : 100)")
+        .message("options.electionTimeout (default 1000 ms) must be at least five times options.heartbeatInterval (default 100 ms), or etcd does not start")
+)]
+pub struct Options {
+    /// Largest size of the database in bytes, at least 16 MiB, less than the volume. Default: half of the volume's size
+    /// above 1 GiB (below 2 GiB: a quarter of the size), at most 8 GiB. The other half is for a snapshot that a lagging
+    /// follower receives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 16_777_216))]
+    pub quota_backend_bytes: Option<i64>,
+    /// Automatic compaction: `periodic` (by age) or `revision` (by count); needs `autoCompactionRetention`. Default:
+    /// none (Kubernetes API servers compact by themselves).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "CompactionMode")]
+    pub auto_compaction_mode: Option<CompactionMode>,
+    /// History that automatic compaction keeps: a duration with its unit (`1h`; ms, s, m, h) for `periodic`, a number
+    /// of revisions (`1000`) for `revision`. Needs `autoCompactionMode`; no default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16), regex(pattern = r"^[0-9]+(ms|s|m|h)?$"))]
+    pub auto_compaction_retention: Option<String>,
+    /// Raft log entries between two raft snapshots; etcd then drops older entries from memory. etcd's default is 100000
+    /// in 3.5, and 10000 from 3.6 on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub snapshot_count: Option<i64>,
+    /// Milliseconds between heartbeats, 10 to 5000. etcd's default is 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 10, max = 5000))]
+    pub heartbeat_interval: Option<i64>,
+    /// Milliseconds without a heartbeat until an election, 50 to 50000, at least five heartbeats. etcd's default is
+    /// 1000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 50, max = 50_000))]
+    pub election_timeout: Option<i64>,
+    /// Largest request in bytes, at least 1024. etcd's default is 1.5 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1024))]
+    pub max_request_bytes: Option<i64>,
+    /// Largest number of operations in one transaction. etcd's default is 128.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub max_txn_ops: Option<i64>,
+}
+
+/// How automatic compaction selects old revisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CompactionMode {
+    /// By age.
+    Periodic,
+    /// By count.
+    Revision,
+}
+
+impl CompactionMode {
+    /// The flag's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Periodic => "periodic",
+            Self::Revision => "revision",
+        }
+    }
+}
+
+/// Scheduling of Pods. Agents (Jobs that save this cluster or search for the latest snapshot to restore) also get
+/// tolerations, node selector, priority and pull secrets. Agents never get the members' affinity: an anti-affinity
+/// between members must not block a backup.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Placement {
+    /// Affinity of the members' Pods, not of agents. Default: members prefer different nodes and zones. Changes apply
+    /// to Pods created afterwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
+    /// Topology spread constraints of the members' Pods, not of agents; at most 16. Default: none. Changes apply to
+    /// Pods created afterwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
+    /// Tolerations of the members' Pods and of this cluster's agents (Jobs that save the cluster or search for the
+    /// snapshot to restore, unless their own spec.agent has some; not probes of a store); at most 64. Default: none. Changes apply to Pods created
+    /// afterwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub tolerations: Option<Vec<Toleration>>,
+    /// Labels that a node needs for the members' Pods and for this cluster's agents. Default: none. Changes apply to
+    /// Pods created afterwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// `PriorityClass` of the members' Pods and of this cluster's agents. Default: the Kubernetes cluster's default.
+    /// Changes apply to Pods created afterwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub priority_class_name: Option<String>,
+    /// Secrets in this namespace to pull etcd's and Holdfast's images, for the members' Pods and for this cluster's
+    /// agents; at most 16. Default: those of the Pod's ServiceAccount. Changes apply to Pods created afterwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
+    /// User of the members' Pods and of this cluster's agents. On an EtcdCluster immutable after the cluster has formed,
+    /// because the files of a volume belong to the user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_security: Option<PodSecurity>,
+}
+
+/// State that the operator last observed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EtcdClusterStatus {
+    /// Generation of the spec that this status describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// etcd's cluster ID, hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_id: Option<String>,
+    /// etcd's cluster token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_token: Option<String>,
+    /// Number of voters with a ready Pod.
+    #[serde(default)]
+    pub ready_members: i32,
+    /// Number of voters.
+    #[serde(default)]
+    pub voters: i32,
+    /// Number of members with evidence that their data are lost.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub broken_members: i32,
+    /// `spec.storage.retention` as every member has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention: Option<Retention>,
+    /// Label selector of the voters' Pods, for the scale subresource.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
+    /// URL for clients in this Kubernetes cluster: the client Service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Newest complete `EtcdSnapshot` of this cluster. Stays when that object is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_snapshot: Option<LastSnapshot>,
+    /// Name of the leader.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leader: Option<String>,
+    /// Running etcd version; the lowest, while the members' versions differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The members, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub members: Vec<MemberSummary>,
+    /// Facts that the operator writes once, before the step that depends on them.
+    #[serde(default)]
+    pub latches: Latches,
+    /// Source and progress of the restore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<RestoreStatus>,
+    /// State of the certificates; absent in plaintext.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsStatus>,
+    /// Last time (RFC 3339) at which the operator committed an entry that changes nothing in etcd's log, since a member with a
+    /// running Pod gave no answer: etcd serves nobody after it received a snapshot of the leader's, until the next entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_empty_entry: Option<String>,
+    /// What keeps the Pods of the Job that looks for the latest snapshot from running; absent while a Pod runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_up: Option<HeldUp>,
+    /// `Ready`, `Available`, `Progressing`, `Degraded` (a fault exists), `AtRisk` (everything works, and a foreseeable
+    /// fault would stop the cluster or lose data).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+const fn is_zero(count: &i32) -> bool {
+    *count == 0
+}
+
+/// Newest complete snapshot of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastSnapshot {
+    /// Name of the `EtcdSnapshot`.
+    pub name: String,
+    /// Level of proof: `Trailer`, `Structure` or `HashKV`.
+    pub level: Level,
+    /// Time of completion (RFC 3339).
+    pub completed_at: String,
+}
+
+/// Summary of one member.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MemberSummary {
+    /// Name of the `EtcdMember` and of its Pod.
+    pub name: String,
+    /// etcd's member ID, hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "memberID")]
+    pub member_id: Option<String>,
+    /// `voter` or `learner`; absent while etcd does not list the member.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// etcd version of the member.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Whether the member answered.
+    #[serde(default)]
+    pub healthy: bool,
+    /// Time at which `healthy` last changed (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// Why not healthy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Evidence that the member's data are lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Evidence>,
+}
+
+/// Facts that the operator writes with optimistic concurrency, before the step that depends on them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Latches {
+    /// Name of the next member, written before its create, so that a lost answer or a crash never creates two members.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending_member: Option<String>,
+    /// Restore in progress, written before the seed's Pod exists. A corrected restore replaces this entry until the
+    /// cluster has formed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restoring: Option<Restoring>,
+    /// The cluster has formed: the operator has read the cluster ID for the first time, and never seeds or restores a
+    /// member again. Never removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub formed: Option<Formed>,
+    /// Last member that Holdfast replaced on evidence, written before the member leaves. At most one is replaced per hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced: Option<Replaced>,
+    /// ID (hexadecimal) of a member that etcd lists, and that has neither `EtcdMember` nor Pod; written before etcd removes
+    /// the member. Removed after etcd does not list the member any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub orphan: Option<String>,
+    /// Members that did not get their vote in time, one after the other. Removed after every member has its vote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_up: Option<GivenUp>,
+}
+
+/// First read of the cluster ID.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Formed {
+    /// etcd's cluster ID, hexadecimal.
+    #[serde(rename = "clusterID")]
+    pub cluster_id: String,
+    /// Time of that read (RFC 3339).
+    pub at: String,
+    /// Restore that the data came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored_from: Option<Restoring>,
+    /// IDs (hexadecimal) in the `CORRUPT` alarms that the restored data brought along; never IDs of this cluster's
+    /// members. The operator clears alarms with these IDs, except `0`, an alarm that names no member. Empty when
+    /// unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub corrupt_came_along: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_repository;
+
+    #[test]
+    fn a_repository_has_neither_tag_nor_digest() {
+        for fine in
+            ["etcd", "quay.io/coreos/etcd", "localhost:5000/etcd", "r.example.com:443/a/b-c/etcd", "localhost/x"]
+        {
+            assert!(is_repository(fine), "{fine}");
+        }
+        let digest = "quay.io/coreos/etcd@sha256:0123";
+        for wrong in [
+            "",
+            "/",
+            "etcd/",
+            "/etcd",
+            "a//b",
+            "etcd:v3.6.16",
+            "quay.io/coreos/etcd:v3.6.16",
+            "quay.io/a:1/etcd",
+            digest,
+        ] {
+            assert!(!is_repository(wrong), "{wrong}");
+        }
+        for wrong in ["r:port/etcd", "r:/etcd", ":5000/etcd", "localhost:5000"] {
+            assert!(!is_repository(wrong), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,499 @@
+//! Conditions: the closed lists of types and reasons, and how a list of them changes without churn.
+//!
+//! Decides names and merging. Which condition holds is decided by the `status.rs` of each kind in `plan`.
+
+use holdfast_contract::Failure;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+/// Types of conditions we write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Type {
+    /// All that is asked for is so (kstatus).
+    Ready,
+    /// Clients are served: a linearizable read succeeded.
+    Available,
+    /// Something is being done, or waited for.
+    Progressing,
+    /// Something works worse than the spec asks for, or needs a person.
+    Degraded,
+    /// Everything works, and a foreseeable fault would hurt more than it has to.
+    AtRisk,
+    /// What is stored was found to be a live member's key space.
+    Verified,
+    /// The newest backup of a schedule is no older than the schedule promises.
+    Fresh,
+    /// The backups of a cluster are fresh, by its schedules.
+    BackupHealthy,
+    /// The store holds what the retention of a schedule keeps, or the rest is announced for removal.
+    RetentionApplied,
+}
+
+impl Type {
+    /// The name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "Ready",
+            Self::Available => "Available",
+            Self::Progressing => "Progressing",
+            Self::Degraded => "Degraded",
+            Self::AtRisk => "AtRisk",
+            Self::Verified => "Verified",
+            Self::Fresh => "Fresh",
+            Self::BackupHealthy => "BackupHealthy",
+            Self::RetentionApplied => "RetentionApplied",
+        }
+    }
+}
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident $(=> $runbook:ident)?,)*) => {
+        /// Why a condition is what it is: a closed list, stable for alerts and scripts.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Reason { $($(#[$doc])* $name,)* }
+
+        impl Reason {
+            /// Every reason.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The name on the wire.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)* }
+            }
+
+            /// The reason of this name.
+            pub fn named(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|reason| reason.as_str() == name)
+            }
+
+            /// Whether a person has to do something; then `runbooks/<Reason>.md` says what.
+            pub const fn needs_a_person(self) -> bool {
+                match self { $(Self::$name => reasons!(@person $($runbook)?),)* }
+            }
+        }
+    };
+    (@person) => { false };
+    (@person runbook) => { true };
+}
+
+reasons! {
+    // Good.
+    /// All that is asked for is so.
+    AsDesired,
+    /// A linearizable read succeeded.
+    ReadSucceeded,
+    /// Nothing is known to be wrong.
+    NothingWrong,
+    /// Nothing is in progress.
+    Idle,
+    /// A snapshot is stored and its manifest published.
+    Stored,
+    /// A probe has found that snapshots can be saved to the store and restored from it.
+    StoreUsable,
+    /// Live members have the HashKV that was worked out from what is stored.
+    MembersAgree,
+    /// The newest backup is no older than its schedule promises.
+    BackupRecent,
+
+    // On the way.
+    /// The first member is being made.
+    Seeding,
+    /// The first member's data is being rebuilt from a snapshot.
+    Restoring,
+    /// Members are being added.
+    Growing,
+    /// Members are being removed.
+    Shrinking,
+    /// A member is lost or unwanted, and another one takes its place.
+    Replacing,
+    /// The claim of a replaced member is kept for a while.
+    ClaimKept,
+    /// `spec.replicas` is 0, and the Pods are being ended.
+    Parking,
+    /// `spec.replicas` of the cluster is 0: no Pod runs, and the volumes hold the data.
+    Parked,
+    /// A parked cluster starts again.
+    Waking,
+    /// A member's Pod or claim is not there yet, or not running.
+    WaitingForPod,
+    /// A learner has not caught up.
+    WaitingForLearner,
+    /// etcd does not answer a linearizable read (yet).
+    WaitingForEtcd,
+    /// A member is restarting on its own volume.
+    MemberRestarting,
+    /// What is named is not there (yet): a cluster, a snapshot, a claim.
+    WaitingForReference,
+    /// The `EtcdCluster` that is named has not formed, or lists no voter (yet).
+    WaitingForCluster,
+    /// The `EtcdBackupStore` that is named is not ready (yet).
+    WaitingForStore,
+    /// It is being found out what a store really does.
+    Probing,
+    /// A failed restore attempt is being cleared for the corrected one.
+    ClearingFailedRestore,
+    /// The snapshot's Job is waiting for a Pod to run.
+    JobPending,
+    /// The snapshot's Job is running.
+    JobRunning,
+    /// A Job asks a store what is there: for a snapshot whose report is lost, or for the latest one.
+    AskingStore,
+    /// The object is being deleted and its parts are going.
+    Deleting,
+    /// Reconciliation is paused by `spec.paused`.
+    Paused,
+    /// A schedule is suspended by `spec.suspend`.
+    Suspended,
+    /// No run of a schedule has been due yet.
+    NoBackupYet,
+    /// No `EtcdSnapshotSchedule` backs the cluster up.
+    NoSchedule,
+    /// The removal of snapshots is announced, and they are removed later.
+    RemovalAnnounced,
+    /// The store locks snapshots that the retention of a schedule does not keep.
+    SnapshotsLocked,
+    /// A Job announces and removes snapshots.
+    Pruning,
+    /// A Job removes the stored snapshot of an object that is being deleted.
+    Removing,
+    /// A restore waits for a Job that removes snapshots and does not protect the one to restore.
+    WaitingForPrune,
+    /// A member waits for its certificates.
+    CertificatePending,
+
+    // Wrong, and a person has to look.
+    /// No linearizable read succeeds although the cluster had formed.
+    QuorumLost => runbook,
+    /// The client Service of a cluster that serves has no ready endpoint.
+    NoClientEndpoint => runbook,
+    /// A policy or another controller takes back what the operator writes.
+    WriteReverted => runbook,
+    /// The operator lacks a right that its manifests give.
+    RightsMissing => runbook,
+    /// The operator's clock differs from that of the API server.
+    ClockSkewed => runbook,
+    /// Something has been in progress for longer than `spec.progressDeadlineSeconds`.
+    DeadlineExceeded => runbook,
+    /// A cluster that was parked has come back with an older log than it was parked with.
+    VolumeRolledBack => runbook,
+    /// The spec asks for what cannot be.
+    InvalidSpec => runbook,
+    /// The gate refused a member's volume.
+    VolumeRefused => runbook,
+    /// An alarm is raised in etcd.
+    AlarmRaised => runbook,
+    /// An object of the wanted name belongs to somebody else.
+    NameConflict => runbook,
+    /// A Pod cannot start: an image, a node, a Secret or a claim is missing.
+    PodHeldUp => runbook,
+    /// A Pod was told to end, and its node does not say that it has.
+    NodeSilent => runbook,
+    /// Claims of an earlier cluster of the same name are there.
+    ForeignVolumesFound => runbook,
+    /// The status is of an earlier object of the same name, which had formed a cluster.
+    ForeignStatusFound => runbook,
+    /// The API server refuses what the operator wants to write: a quota, a policy, or missing rights.
+    WriteRefused => runbook,
+    /// The API server drops fields of a status, because the CRD is older than the operator.
+    DefinitionsOutdated => runbook,
+    /// A plan broke a safety rule and nothing was done.
+    SafetyStop => runbook,
+    /// A member's `EtcdCluster` is gone, and nothing takes the member away.
+    ClusterGone => runbook,
+    /// A member that etcd still lists is being deleted by hand.
+    MemberStillListed => runbook,
+    /// etcd lists a member that no `EtcdMember` stands for.
+    UnknownMember => runbook,
+    /// A majority of the members runs on one node.
+    MembersColocated => runbook,
+    /// An even number of members tolerates no more failures than one fewer.
+    EvenReplicas => runbook,
+    /// The quota leaves no room on the volume for a snapshot that a member far behind would be sent.
+    QuotaTight => runbook,
+    /// The version has known defects that lose or corrupt data.
+    UnsafeVersion => runbook,
+    /// The store refuses the agent's credentials.
+    StoreAccessDenied => runbook,
+    /// Another store than the one that is meant is there now, by its mark.
+    StoreExchanged => runbook,
+    /// The bucket, object, folder or manifest is not there.
+    ArtifactNotFound => runbook,
+    /// Stored or streamed bytes are not what they have to be.
+    ArtifactCorrupt => runbook,
+    /// What is stored is whole, and could not be compared with a live member.
+    NotCompared => runbook,
+    /// A store holds snapshots of several clusters that had the name, and only a person knows which is meant.
+    LineageUnclear => runbook,
+    /// The request to the agent was wrong.
+    AgentMisconfigured => runbook,
+    /// The snapshot has authentication on, and the cluster has no credentials.
+    AuthRequiredNotConfigured => runbook,
+    /// The volume or the store is full.
+    NoSpace => runbook,
+    /// The agent's time was up, or nothing moved for too long.
+    AgentTimedOut => runbook,
+    /// The store does not answer; the operator or the Job tries again.
+    StoreUnavailable => runbook,
+    /// No member of the etcd that is to be saved answers.
+    EtcdUnavailable => runbook,
+    /// A DNS server has no address for the name of etcd or of the store.
+    NameUnresolved => runbook,
+    /// etcd refuses the credentials of the agent.
+    EtcdAccessDenied => runbook,
+    /// A volume of the Pod cannot be read or written.
+    VolumeUnusable => runbook,
+    /// A snapshot's report is lost, and the store does not answer either.
+    ReportLost => runbook,
+    /// Two due times and the starting deadline have passed without a complete backup.
+    BackupOverdue => runbook,
+    /// The newest run of a schedule failed.
+    BackupFailing => runbook,
+    /// No run of a schedule began at its due time, because the run before has not ended.
+    RunSkipped => runbook,
+    /// What the retention of a schedule does not keep could not be removed.
+    RetentionBlocked => runbook,
+    /// The stored snapshot of an object that is being deleted could not be removed.
+    RemovalRefused => runbook,
+    /// The newest snapshot has far fewer keys than the one before, so nothing is removed.
+    SnapshotAnomaly => runbook,
+    /// The due times of a schedule never come: 30 February.
+    NeverFires => runbook,
+    /// The agent or etcdutl crashed, or ended without a report.
+    AgentCrashed => runbook,
+    /// A member that has served lost its claim.
+    ClaimLost => runbook,
+    /// A member that kept its data in the memory of its Pod lost the Pod.
+    MemoryLost => runbook,
+    /// Every member of a cluster lost its data.
+    DataLost => runbook,
+    /// The members keep their data in memory, and none can be lost.
+    NoSpareMember => runbook,
+    /// A member that joins does not get its vote in time, and is made anew.
+    JoinerStuck => runbook,
+    /// Several members show the same evidence of loss at the same time: the cause may be common.
+    ReplacementHeld => runbook,
+    /// etcd no longer lists a member that had joined.
+    MemberNotListed => runbook,
+    /// The Secret of a cluster's CA is gone or unusable.
+    CaLost => runbook,
+    /// A certificate ends soon, and is not renewed.
+    CertificateExpiring => runbook,
+    /// A certificate of the user's or of cert-manager's cannot be used.
+    CertificateRejected => runbook,
+    /// The API server does not serve cert-manager's kinds.
+    CertManagerMissing => runbook,
+    /// A member goes on showing its old certificate after a renewal.
+    CertificateNotServed => runbook,
+}
+
+impl From<&Failure> for Reason {
+    /// The reason that the table of failures names. A test holds that each of them exists.
+    fn from(failure: &Failure) -> Self {
+        Self::named(failure.reason).unwrap_or(Self::AgentCrashed)
+    }
+}
+
+/// One condition as a plan wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Which.
+    pub kind: Type,
+    /// `Some(true)` = True, `Some(false)` = False, `None` = Unknown.
+    pub state: Option<bool>,
+    /// Why.
+    pub reason: Reason,
+    /// What a person can do, with times, never ages: the message must not change while nothing does.
+    pub message: String,
+}
+
+impl Wanted {
+    /// A condition that holds.
+    pub fn yes(kind: Type, reason: Reason, message: impl Into<String>) -> Self {
+        Self { kind, state: Some(true), reason, message: message.into() }
+    }
+
+    /// A condition that does not hold.
+    pub fn no(kind: Type, reason: Reason, message: impl Into<String>) -> Self {
+        Self { kind, state: Some(false), reason, message: message.into() }
+    }
+
+    /// A condition nobody can tell now.
+    pub fn unknown(kind: Type, reason: Reason, message: impl Into<String>) -> Self {
+        Self { kind, state: None, reason, message: message.into() }
+    }
+}
+
+/// Longest condition message we write; the API allows 32 KiB, people read less (I20).
+const MAX_MESSAGE: usize = 1000;
+
+/// The new list: what is wanted, keeping the time of the last transition where the state is the same, and carrying
+/// over conditions of others untouched.
+pub fn merge(old: &[Condition], wanted: &[Wanted], generation: Option<i64>, now: Timestamp) -> Vec<Condition> {
+    let mut out: Vec<Condition> =
+        old.iter().filter(|c| !wanted.iter().any(|w| w.kind.as_str() == c.type_)).cloned().collect();
+    for want in wanted {
+        let status = match want.state {
+            Some(true) => "True",
+            Some(false) => "False",
+            None => "Unknown",
+        };
+        let before = old.iter().find(|c| c.type_ == want.kind.as_str());
+        let since = before.filter(|c| c.status == status).map_or(Time(now), |c| c.last_transition_time.clone());
+        out.push(Condition {
+            type_: want.kind.as_str().to_owned(),
+            status: status.to_owned(),
+            reason: want.reason.as_str().to_owned(),
+            message: cut(&want.message),
+            observed_generation: generation,
+            last_transition_time: since,
+        });
+    }
+    out.sort_by(|a, b| a.type_.cmp(&b.type_));
+    out
+}
+
+/// Tells what keeps failing. While there is something to `write`, what is not ready is that for this reason, unless a better
+/// one is known: a plan that was stopped is worse than anything, and what needs a person worse than a refused write.
+pub fn degrade(
+    conditions: &mut Vec<Condition>,
+    before: &[Condition],
+    writes: bool,
+    (reason, message): (Reason, &str),
+    generation: Option<i64>,
+    now: Timestamp,
+) {
+    let of = |kind: Type| conditions.iter().find(|c| c.type_ == kind.as_str());
+    let worse =
+        |c: &&Condition| reason != Reason::SafetyStop && Reason::named(&c.reason).is_some_and(Reason::needs_a_person);
+    let degraded = match of(Type::Degraded).filter(|c| c.status == "True").filter(worse) {
+        Some(c) => {
+            let both = format!("{}; besides, {}: {message}", c.message, reason.as_str());
+            Wanted::yes(Type::Degraded, Reason::named(&c.reason).unwrap_or(reason), both)
+        }
+        None => Wanted::yes(Type::Degraded, reason, message),
+    };
+    let mut wanted = vec![degraded];
+    match of(Type::Ready).filter(|c| writes && !worse(c)).map(|c| c.status.as_str()) {
+        Some("False") => wanted.push(Wanted::no(Type::Ready, reason, message)),
+        Some("Unknown") => wanted.push(Wanted::unknown(Type::Ready, reason, message)),
+        _ => {}
+    }
+    let is_told = |c: &Condition| wanted.iter().any(|w| w.kind.as_str() == c.type_);
+    conditions.retain(|c| !is_told(c));
+    // The time of the last transition is that of the condition as it stands, not of the plan's.
+    conditions.extend(merge(before, &wanted, generation, now).into_iter().filter(is_told));
+    conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+}
+
+fn cut(message: &str) -> String {
+    if message.len() <= MAX_MESSAGE {
+        return message.to_owned();
+    }
+    let mut end = MAX_MESSAGE;
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &message[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_contract::FAILURES;
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    fn noon() -> Timestamp {
+        "2026-01-01T12:00:00Z".parse().unwrap()
+    }
+
+    #[test]
+    fn what_keeps_failing_is_why_something_is_not_ready() {
+        let why = (Reason::WriteRefused, "exceeded quota");
+        let plan = |ready| merge(&[], &[ready, Wanted::no(Type::Degraded, Reason::NothingWrong, "")], Some(1), noon());
+        let later = noon() + SignedDuration::from_secs(60);
+        let told = |ready: Wanted, writes| {
+            let before = plan(ready);
+            let mut conditions = before.clone();
+            degrade(&mut conditions, &before, writes, why, Some(1), later);
+            let of = |kind: Type| conditions.iter().find(|c| c.type_ == kind.as_str()).cloned().unwrap();
+            let (ready, degraded) = (of(Type::Ready), of(Type::Degraded));
+            assert_eq!((degraded.status.as_str(), degraded.reason.as_str()), ("True", "WriteRefused"));
+            assert_eq!((degraded.last_transition_time, conditions.len()), (Time(later), 2));
+            assert_eq!(ready.last_transition_time, Time(noon()), "its state is what it was");
+            (ready.status, ready.reason, ready.message)
+        };
+        let is = |status: &str, reason: &str, message: &str| (status.to_owned(), reason.to_owned(), message.to_owned());
+        let pending = Wanted::no(Type::Ready, Reason::JobPending, "its Job is being made");
+        assert_eq!(told(pending.clone(), true), is("False", "WriteRefused", "exceeded quota"));
+        assert_eq!(told(pending, false), is("False", "JobPending", "its Job is being made"));
+        let doubt = Wanted::unknown(Type::Ready, Reason::JobRunning, "it has ended");
+        assert_eq!(told(doubt, true), is("Unknown", "WriteRefused", "exceeded quota"));
+        let lost = Wanted::no(Type::Ready, Reason::QuorumLost, "2 of 3 are away");
+        assert_eq!(told(lost.clone(), true), is("False", "QuorumLost", "2 of 3 are away"));
+        let lost = [lost, Wanted::yes(Type::Degraded, Reason::QuorumLost, "2 of 3 are away")];
+        let before = merge(&[], &lost, Some(1), noon());
+        let after = |why| {
+            let mut conditions = before.clone();
+            degrade(&mut conditions, &before, true, why, Some(1), later);
+            let of = |n: usize| (conditions[n].reason.clone(), conditions[n].message.clone());
+            (of(0), of(1))
+        };
+        let both = "2 of 3 are away; besides, WriteRefused: exceeded quota".to_owned();
+        let quorum = || "QuorumLost".to_owned();
+        assert_eq!(after(why), ((quorum(), both), (quorum(), "2 of 3 are away".to_owned())));
+        let stopped = after((Reason::SafetyStop, "I1"));
+        let stop = || ("SafetyStop".to_owned(), "I1".to_owned());
+        assert_eq!(stopped, (stop(), stop()));
+        let ready = Wanted::yes(Type::Ready, Reason::AsDesired, "3 of 3");
+        assert_eq!(told(ready, true), is("True", "AsDesired", "3 of 3"));
+    }
+
+    #[test]
+    fn the_time_moves_with_the_state_only() {
+        let later = noon() + SignedDuration::from_secs(60);
+        let first = merge(&[], &[Wanted::no(Type::Ready, Reason::Seeding, "a")], Some(1), noon());
+        let reworded = merge(&first, &[Wanted::no(Type::Ready, Reason::Growing, "b")], Some(2), later);
+        assert_eq!(reworded[0].last_transition_time, Time(noon()));
+        assert_eq!((reworded[0].reason.as_str(), reworded[0].observed_generation), ("Growing", Some(2)));
+        for other in
+            [Wanted::yes(Type::Ready, Reason::AsDesired, ""), Wanted::unknown(Type::Ready, Reason::Seeding, "")]
+        {
+            assert_eq!(merge(&reworded, &[other], Some(2), later)[0].last_transition_time, Time(later));
+        }
+    }
+
+    #[test]
+    fn merging_twice_changes_nothing_and_conditions_of_others_stay() {
+        let mut foreign = merge(&[], &[Wanted::yes(Type::Ready, Reason::AsDesired, "x")], None, noon());
+        foreign[0].type_ = "example.org/Audited".to_owned();
+        let wanted =
+            [Wanted::yes(Type::Ready, Reason::AsDesired, "y"), Wanted::no(Type::Degraded, Reason::NothingWrong, "")];
+        let once = merge(&foreign, &wanted, Some(1), noon());
+        assert_eq!(once.len(), 3);
+        assert!(once.contains(&foreign[0]));
+        assert_eq!(merge(&once, &wanted, Some(1), noon() + SignedDuration::from_secs(1)), once);
+    }
+
+    #[test]
+    fn long_messages_are_cut_between_characters() {
+        let long = "ä".repeat(MAX_MESSAGE);
+        let list = merge(&[], &[Wanted::yes(Type::Ready, Reason::AsDesired, long)], None, noon());
+        assert!(list[0].message.len() <= MAX_MESSAGE + '…'.len_utf8());
+        assert!(list[0].message.ends_with('…'));
+    }
+
+    #[test]
+    fn every_reason_is_found_by_its_name() {
+        assert!(Reason::ALL.iter().all(|reason| Reason::named(reason.as_str()) == Some(*reason)));
+        assert_eq!(Reason::named("Nonsense"), None);
+    }
+
+    #[test]
+    fn every_failure_of_the_agent_has_a_reason_with_a_runbook() {
+        for failure in &FAILURES {
+            let reason = Reason::named(failure.reason);
+            assert!(reason.is_some_and(Reason::needs_a_person), "{failure:?}");
+        }
+    }
+}

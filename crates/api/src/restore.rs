@@ -1,0 +1,260 @@
+//! Where a cluster's first data comes from, as a user says it, as it is latched, and as it is reported.
+//!
+//! Decides fields and what CEL refuses. Which attempt is wanted is decided in `plan::cluster::restore`.
+
+use holdfast_contract::{CameAlong, Engine};
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::agent::Agent;
+use crate::name::{LocalRef, OBJECT_NAME};
+use crate::store::{Place, StoredSnapshot};
+
+/// Source of the initial data.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Bootstrap {
+    /// Restore that rebuilds the first member's data from a snapshot before etcd starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<Restore>,
+}
+
+/// Snapshot to restore: exactly one of `snapshotRef`, `source` and `latest`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("[has(self.snapshotRef), has(self.source), has(self.latest)].exists_one(x, x)").message("restore needs exactly one of snapshotRef, source and latest"))]
+pub struct Restore {
+    /// `EtcdSnapshot` in this namespace. The cluster waits until the snapshot is complete, and does not use an object
+    /// that was deleted and created anew meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot_ref: Option<LocalRef>,
+    /// Stored snapshot by its store and key; no `EtcdSnapshot` is needed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<StoredSnapshot>,
+    /// Newest complete snapshot of one cluster in a store. The operator searches once, and writes the result to
+    /// `status.latches` before the restore starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latest: Option<Latest>,
+    /// Secrets in this namespace with age identities (private keys) to decrypt an encrypted snapshot, at most 10; a
+    /// single matching identity is enough. Every key of a Secret has to be an identity file as `age-keygen` writes. The
+    /// operator never reads the Secrets; you may delete them when the cluster has formed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    pub identity_secret_refs: Vec<LocalRef>,
+    /// Whether to accept a raw `.db` file without etcd's sha256 at its end (a copy of a member's own file), and a folder
+    /// whose manifest names another key (somebody moved it). The agent checks the structure, but cannot detect changed
+    /// values of a raw file, nor an exchanged folder. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_unverified: bool,
+    /// Number to add to the revision, so that etcd never assigns a revision twice. Earlier revisions count as
+    /// compacted, so watchers list again. Default 1000000000, at most 1000000000000; `0` adds and compacts nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1_000_000_000_000_i64))]
+    pub revision_bump: Option<i64>,
+    /// How the agent builds the data directory. `etcdutl` (default): downloads the snapshot, then copies the file with
+    /// etcdutl, which needs twice the space. `graft`: writes the snapshot once, and appends the pages that etcdutl
+    /// changed in a small database; if that fails, etcdutl restores and `status.restore` says why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Engine")]
+    pub engine: Option<Engine>,
+    /// Time limit of one attempt in seconds, 1 to 604800; afterwards a new attempt starts. Default: no limit. Without a
+    /// single byte for 20 s an attempt ends in any case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 604_800))]
+    pub deadline_seconds: Option<u32>,
+    /// Settings of the Pods that restore and that search for the latest snapshot. In the first member, ServiceAccount,
+    /// labels and annotations apply to the first Pod only, and resources to the restore container (default: the
+    /// member's resources).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Agent>,
+}
+
+/// Snapshots of one cluster in exactly one store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("[has(self.storeRef), has(self.s3), has(self.azure), has(self.gcs), has(self.pvc)].exists_one(x, x)")
+        .message("latest needs exactly one of storeRef, s3, azure, gcs and pvc"),
+    validation = Rule::new("!has(self.azure) || has(self.azure.account) || has(self.azure.credentialsSecretRef)")
+        .message("azure needs account, or credentialsSecretRef with a Secret that has the key accountName")
+)]
+pub struct Latest {
+    /// `EtcdBackupStore` in this namespace. The cluster waits until the store exists and a probe has found the store
+    /// usable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_ref: Option<LocalRef>,
+    /// Location of the store.
+    #[serde(flatten)]
+    pub place: Place,
+    /// Namespace in the snapshots' keys. Default: the namespace of this cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = OBJECT_NAME))]
+    pub namespace: Option<String>,
+    /// Cluster name in the snapshots' keys. Default: the name of this cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = OBJECT_NAME))]
+    pub cluster: Option<String>,
+    /// Lineage to search: a cluster's UID, or the third part of the snapshots' keys. Set this field only when the store
+    /// holds snapshots of several clusters of this name that are not one line of restores: the newest may be an empty
+    /// cluster, created by mistake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 8, max = 64), regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$"))]
+    pub lineage: Option<String>,
+}
+
+impl Latest {
+    /// Whether it names exactly one store (CEL refuses everything else at admission).
+    pub fn names_a_store(&self) -> bool {
+        self.place.is_the_only_one(self.store_ref.as_ref())
+    }
+}
+
+impl Restore {
+    /// Name of the `EtcdBackupStore` that has to be there.
+    pub fn store(&self) -> Option<&str> {
+        let named = match (&self.source, &self.latest) {
+            (Some(source), _) => source.store_ref.as_ref(),
+            (None, Some(latest)) => latest.store_ref.as_ref(),
+            (None, None) => None,
+        };
+        named.map(|named| named.name.as_str())
+    }
+}
+
+/// One restore.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Restoring {
+    /// Restore UID; also in the volume's identity file.
+    #[serde(rename = "restoreUID")]
+    pub restore_uid: String,
+    /// Snapshot to restore.
+    pub source: StoredSnapshot,
+    /// sha256 of the database, if known beforehand (by `snapshotRef` or `latest`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// Name of the `EtcdSnapshot`, for `snapshotRef`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// UID of that `EtcdSnapshot`; a later object of the same name is not used. Absent in entries of earlier versions.
+    #[serde(rename = "snapshotUID", default, skip_serializing_if = "Option::is_none")]
+    pub snapshot_uid: Option<String>,
+    /// Name of the `EtcdBackupStore`, for `storeRef`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
+    /// Store ID that the store must have; set when the ID is known and no sha256 identifies the snapshot.
+    #[serde(rename = "storeID", default, skip_serializing_if = "Option::is_none")]
+    pub store_id: Option<String>,
+    /// Secrets with the age identities for decryption.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub identity_secret_refs: Vec<LocalRef>,
+    /// Number to add to the revision; absent: 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision_bump: Option<i64>,
+    /// Whether to accept a raw file without etcd's sha256, and a folder whose manifest names another key.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_unverified: bool,
+    /// Engine that builds the data directory; absent: etcdutl.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Engine")]
+    pub engine: Option<Engine>,
+    /// Time limit of one attempt in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_seconds: Option<u32>,
+    /// Result of the search for `latest`. The operator does not search again while `latest` stays unchanged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest: Option<Newest>,
+    /// Settings of the Pod that restores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Agent>,
+}
+
+/// Result of a search for the newest snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Newest {
+    /// Hash of `spec.bootstrap.restore.latest` at the time of the search.
+    pub question: String,
+    /// When the snapshot was taken (RFC 3339).
+    pub taken_at: String,
+    /// Revision of the snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// Whether no quorum answered during the save.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_quorum: bool,
+    /// Newer snapshots that cannot be restored, with the causes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passed_over: Vec<String>,
+}
+
+/// Phase of a restore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RestorePhase {
+    /// The operator is selecting the snapshot, or the Pod does not run yet.
+    Pending,
+    /// The agent downloads and verifies the snapshot, and builds the data directory. The log of the Pod's container
+    /// `restore` shows the progress.
+    Rebuilding,
+    /// An attempt has failed, and another attempt follows. `Degraded` has the cause.
+    Failed,
+    /// The data is complete, and etcd is starting.
+    Starting,
+    /// The cluster has formed; the operator never restores this cluster again.
+    Formed,
+}
+
+/// Source and progress of a restore.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RestoreStatus {
+    /// Phase of the restore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "RestorePhase")]
+    pub phase: Option<RestorePhase>,
+    /// URI of the data object; URI of its folder before the restore step has reported, or when the report is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uri: Option<String>,
+    /// When the snapshot was taken (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_at: Option<String>,
+    /// `namespace/name` of the snapshot's cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_cluster: Option<String>,
+    /// Whether the snapshot was saved by hand after a quorum was lost: acknowledged writes may be missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_quorum: bool,
+    /// Size of the database in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub db_bytes: Option<u64>,
+    /// sha256 (hex) of the restored database; identifies the bytes even if the stored object changes later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// Revision of the snapshot; later writes are not in the restored cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// Number added to the revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision_bump: Option<i64>,
+    /// Name of the `EtcdSnapshot`, for `snapshotRef`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// Data in the snapshot beside the keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub came_along: Option<CameAlong>,
+    /// Contents that the agent could not compare with the snapshot's manifest, and the cause. Absent after a full
+    /// comparison, for a raw file (no manifest exists), and when the report is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_compared: Option<String>,
+    /// Engine that built the data directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Engine")]
+    pub engine: Option<Engine>,
+    /// Why etcdutl built the data directory instead of the requested engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fell_back: Option<String>,
+    /// For `latest`: newer snapshots that could not be restored, with the causes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passed_over: Vec<String>,
+}

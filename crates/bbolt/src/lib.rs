@@ -1,0 +1,7 @@
+//! Reads bbolt files, the databases of etcd, in bounded memory. Knows no etcd server and no store, and does no I/O of its own.
+//!
+//! * [`scan`] proves the contents of a database from a stream of its bytes or from a file.
+//! * [`graft`] gives a database another membership by adding pages.
+
+pub mod graft;
+pub mod scan;

@@ -1,0 +1,81 @@
+//! The `CronJob` of a schedule: its Jobs run the agent, with or without the operator.
+//!
+//! Decides the shape. `job.rs` decides the Job; `plan::schedule` decides the request, and when the `CronJob` is suspended.
+
+use std::collections::BTreeMap;
+
+use holdfast_api::key;
+use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, JobTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::job::{self, AgentJob};
+use crate::fingerprint;
+
+/// Number of succeeded Jobs that Kubernetes keeps: from these Jobs the operator sees the runs of its own downtime.
+pub const SUCCESSES: usize = 3;
+/// Largest number of failed Jobs that Kubernetes keeps.
+const FAILURES: usize = 3;
+
+/// Input of the builder, already validated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recurring {
+    /// The Job of each run, with the name and the owner of the `CronJob`.
+    pub job: AgentJob,
+    /// The snapshot template that each run records, as JSON.
+    pub template: String,
+    /// The cron line.
+    pub schedule: String,
+    /// The time zone of the cron line.
+    pub time_zone: String,
+    /// Whether the `CronJob` starts no run.
+    pub suspend: bool,
+    /// How many seconds late a run may start.
+    pub starting_deadline: u32,
+    /// Number of records of failed runs to keep.
+    pub failed_limit: usize,
+}
+
+/// Returns the `CronJob`.
+pub fn cron_job(want: &Recurring) -> CronJob {
+    let run = job::job(&AgentJob { owner: None, namespace: None, recurring: true, ..want.job.clone() });
+    let mut annotations = run.metadata.annotations.unwrap_or_default();
+    annotations.insert(key::SNAPSHOT_TEMPLATE.to_owned(), want.template.clone());
+    let limit = |most: usize| i32::try_from(most).ok();
+    let spec = CronJobSpec {
+        schedule: want.schedule.clone(),
+        time_zone: Some(want.time_zone.clone()),
+        suspend: Some(want.suspend),
+        // No second run joins a run that takes longer than the period.
+        concurrency_policy: Some("Forbid".to_owned()),
+        starting_deadline_seconds: Some(want.starting_deadline.into()),
+        successful_jobs_history_limit: limit(SUCCESSES),
+        failed_jobs_history_limit: limit(want.failed_limit.clamp(1, FAILURES)),
+        job_template: JobTemplateSpec {
+            metadata: Some(ObjectMeta {
+                labels: run.metadata.labels,
+                annotations: Some(annotations),
+                ..ObjectMeta::default()
+            }),
+            spec: run.spec,
+        },
+    };
+    with_spec(want.job.clone(), spec)
+}
+
+/// Returns a Holdfast `CronJob` with this spec.
+pub fn with_spec(owner: AgentJob, spec: CronJobSpec) -> CronJob {
+    // JSON of Kubernetes' own types cannot fail.
+    let rendered = fingerprint::of([serde_json::to_string(&spec).unwrap_or_default()]);
+    CronJob {
+        metadata: ObjectMeta {
+            labels: Some(job::labels(&owner)),
+            annotations: Some(BTreeMap::from([(key::RENDERED.to_owned(), rendered)])),
+            name: Some(owner.name),
+            namespace: owner.namespace,
+            owner_references: owner.owner.map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(spec),
+        status: None,
+    }
+}

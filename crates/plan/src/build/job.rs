@@ -1,0 +1,542 @@
+//! The Jobs that run the agent: to save a snapshot, to look for a snapshot, for the latest snapshot or for a schedule's runs,
+//! to remove the snapshots that a schedule drops or the snapshot of a deleted object, or to probe a store.
+//!
+//! Decides the shape of the Job and its Pod. `plan::snapshot` and its siblings decide the request; the agent decides its own
+//! steps. The agent needs no Kubernetes API and gets no token.
+
+use std::collections::BTreeMap;
+
+use holdfast_api::agent::{Agent, PodMetadata};
+use holdfast_api::backup_store::StoreRecord;
+use holdfast_api::cluster::Placement;
+use holdfast_api::name::{LocalRef, label_value};
+use holdfast_api::pod_security::RunAs;
+use holdfast_api::snapshot::{External, Spool};
+use holdfast_api::store::Location;
+use holdfast_api::{component, key};
+use holdfast_contract::{
+    EtcdFlags, Failure, InspectRequest, LatestRequest, ProbeRequest, PruneRequest, RecallRequest, RemoveRequest, Retry,
+    SaveRequest, StoreFlags,
+};
+use k8s_openapi::api::batch::v1::{
+    Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern,
+    PodFailurePolicyRule,
+};
+use k8s_openapi::api::core::v1::{
+    Container, EnvVar, EnvVarSource, ObjectFieldSelector, PodSpec, PodTemplateSpec, ResourceRequirements, Volume,
+    VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+use super::store::{self, Use};
+use super::{container_security, external, literal, pod_security_as, spool};
+use crate::Proxies;
+
+/// Name of the agent's container: its termination message holds the report.
+pub const CONTAINER: &str = "agent";
+
+/// Environment variable with the UID of the agent's Pod.
+const POD_UID: &str = "HOLDFAST_POD_UID";
+
+/// Environment variables with the Job's name and UID for the agent of a `CronJob`, and the labels that hold the values.
+const OWNER: [(&str, &str); 2] = [
+    ("HOLDFAST_OWNER_NAME", "batch.kubernetes.io/job-name"),
+    ("HOLDFAST_OWNER_UID", "batch.kubernetes.io/controller-uid"),
+];
+
+/// Environment variable with the cluster's spec, which is too long for readable arguments.
+const CLUSTER_SPEC: &str = "HOLDFAST_CLUSTER_SPEC";
+
+/// Number of failed Pods before the Job of a save gives up. The Job controller's pauses of 10 s to 320 s, each twice the last,
+/// cover ten minutes of failures of a store or of etcd.
+pub const BACKOFF_LIMIT: i32 = 6;
+
+/// Number of failed Pods before a question to the store gives up; the snapshot's plan repeats the question.
+const INSPECT_BACKOFF_LIMIT: i32 = 3;
+
+/// Slack of the Job beyond the agent's own deadline: scheduling, pulling the image, attaching a volume. The agent gives up
+/// first and leaves a report; the Job's deadline is for a Pod that never ran (I22).
+pub const DEADLINE_SLACK_SECONDS: i64 = 120;
+
+/// Time between SIGTERM and SIGKILL: enough to abort a multipart upload.
+const GRACE_SECONDS: i64 = 30;
+
+/// How long an ended Job stays, with its Pod and the log. The snapshot's status has the result by then; otherwise the operator
+/// asks the store.
+pub const KEPT_SECONDS: i32 = 3600;
+
+/// How long an ended Job stays that may repeat every minute, and whose owner's status has the result.
+const REPEATED_KEPT_SECONDS: i32 = 600;
+
+/// Memory request of the agent: about the need for a database of 1 GiB.
+const REQUESTED_MIB: u64 = 128;
+
+/// Memory limit of the agent: a base, and an addition for each GiB of the database, with which the number of parts grows.
+/// Measurements show a need of about half (docs/bench.md).
+const OWN_MIB: u64 = 128;
+const MIB_FOR_EACH_GIB: u64 = 16;
+
+/// Least memory limit: a lower limit gains nothing.
+const LEAST_MIB: u64 = 256;
+
+/// Largest database without a warning of etcd (etcd: "System limits").
+const SUGGESTED_MOST: u64 = 8 << 30;
+
+/// Request of the agent. The builder fills in the store, from the Job's `destination`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "made once for each Job, and moved once")]
+pub enum Work {
+    /// Saves a snapshot.
+    Save(SaveRequest),
+    /// Reports whether a snapshot was saved.
+    Inspect(InspectRequest),
+    /// Reports the latest snapshot.
+    Latest(LatestRequest),
+    /// Reports the stored runs of a schedule.
+    Recall(RecallRequest),
+    /// Announces and removes snapshots of a schedule.
+    Prune(PruneRequest),
+    /// Removes one snapshot.
+    Remove(RemoveRequest),
+    /// Probes a store.
+    Probe(ProbeRequest),
+}
+
+/// Verbs of `agent` in a Pod's command.
+const SAVE: &str = "save";
+const INSPECT: &str = "inspect";
+const LATEST: &str = "latest";
+const RECALL: &str = "recall";
+const PRUNE: &str = "prune";
+const REMOVE: &str = "remove";
+const PROBE: &str = "probe";
+
+/// Whether a Holdfast Pod saves.
+pub fn saves(pod: &PodSpec) -> bool {
+    runs(pod, SAVE)
+}
+
+/// Whether a Holdfast Pod only asks the store about a snapshot.
+pub fn inspects(pod: &PodSpec) -> bool {
+    runs(pod, INSPECT)
+}
+
+/// Whether a Holdfast Pod looks for the latest snapshot.
+pub fn searches(pod: &PodSpec) -> bool {
+    runs(pod, LATEST)
+}
+
+/// Whether a Holdfast Pod removes snapshots of a schedule.
+pub fn prunes(pod: &PodSpec) -> bool {
+    runs(pod, PRUNE)
+}
+
+/// Whether a Holdfast Pod removes one snapshot.
+pub fn removes(pod: &PodSpec) -> bool {
+    runs(pod, REMOVE)
+}
+
+/// Whether a Holdfast Pod probes a store.
+pub fn probes(pod: &PodSpec) -> bool {
+    runs(pod, PROBE)
+}
+
+fn runs(pod: &PodSpec, verb: &str) -> bool {
+    pod.containers.iter().flat_map(|c| c.command.iter().flatten()).any(|word| word == verb)
+}
+
+/// Returns the spec of a Job's Pod.
+pub fn pod_spec(job: &Job) -> Option<&PodSpec> {
+    job.spec.as_ref()?.template.spec.as_ref()
+}
+
+/// Returns the arguments of a Job's agent.
+pub fn arguments(job: &Job) -> &[String] {
+    let agent = pod_spec(job).and_then(|pod| pod.containers.iter().find(|c| c.name == CONTAINER));
+    agent.and_then(|agent| agent.args.as_deref()).unwrap_or_default()
+}
+
+/// Whether the agent of this Job may remove the last proven snapshot of a lineage.
+pub fn allows_last(job: &Job) -> bool {
+    arguments(job).iter().any(|arg| arg == "--allow-last")
+}
+
+/// Whether the agent of this Job expects this store ID.
+pub fn expects(job: &Job, mark: &str) -> bool {
+    super::expects_store(arguments(job), mark)
+}
+
+impl Work {
+    const fn verb(&self) -> &'static str {
+        match self {
+            Self::Save(_) => SAVE,
+            Self::Inspect(_) => INSPECT,
+            Self::Latest(_) => LATEST,
+            Self::Recall(_) => RECALL,
+            Self::Prune(_) => PRUNE,
+            Self::Remove(_) => REMOVE,
+            Self::Probe(_) => PROBE,
+        }
+    }
+
+    fn cluster(&self) -> Option<&str> {
+        match self {
+            Self::Save(request) => Some(&request.cluster),
+            Self::Inspect(request) => Some(&request.cluster),
+            Self::Recall(request) => Some(&request.cluster),
+            Self::Prune(request) => Some(&request.cluster),
+            // The Job's own cluster, which may differ from the snapshots' cluster.
+            Self::Latest(_) | Self::Remove(_) | Self::Probe(_) => None,
+        }
+    }
+
+    /// Returns the number of retries. The owner's plan repeats a probe, a search, a recall, a prune and a removal.
+    const fn backoff_limit(&self) -> i32 {
+        match self {
+            Self::Save(_) => BACKOFF_LIMIT,
+            Self::Inspect(_) => INSPECT_BACKOFF_LIMIT,
+            Self::Latest(_) | Self::Recall(_) | Self::Prune(_) | Self::Remove(_) | Self::Probe(_) => 0,
+        }
+    }
+
+    const fn kept_seconds(&self) -> i32 {
+        match self {
+            // A search too: the reason for an empty result stays visible until the next search has ended, ten or more minutes
+            // later.
+            Self::Save(_) | Self::Inspect(_) | Self::Latest(_) | Self::Recall(_) | Self::Prune(_) | Self::Remove(_) => {
+                KEPT_SECONDS
+            }
+            Self::Probe(_) => REPEATED_KEPT_SECONDS,
+        }
+    }
+
+    const fn deadline_seconds(&self) -> u32 {
+        match self {
+            Self::Save(request) => request.deadline_seconds.saturating_add(request.delay_seconds),
+            Self::Inspect(request) => request.deadline_seconds,
+            Self::Latest(request) => request.deadline_seconds,
+            Self::Recall(request) => request.deadline_seconds,
+            Self::Prune(request) => request.deadline_seconds,
+            Self::Remove(request) => request.deadline_seconds,
+            Self::Probe(request) => request.deadline_seconds,
+        }
+    }
+
+    const fn uses(&self) -> Use {
+        match self {
+            Self::Save(_) | Self::Probe(_) => Use::Save,
+            Self::Inspect(_) | Self::Recall(_) => Use::Inspect,
+            Self::Prune(_) | Self::Remove(_) => Use::Prune,
+            // As in the following restore: the agent reports a missing Secret, whereas kubelet would wait in silence until the
+            // Job's deadline.
+            Self::Latest(_) => Use::Restore,
+        }
+    }
+
+    fn to_args(&self, store: StoreFlags, etcd: Option<EtcdFlags>) -> Vec<String> {
+        match self {
+            Self::Save(request) => {
+                let etcd = etcd.unwrap_or_else(|| request.etcd.clone());
+                SaveRequest { store, etcd, cluster_spec: None, ..request.clone() }.to_args()
+            }
+            Self::Inspect(request) => InspectRequest { store, ..request.clone() }.to_args(),
+            Self::Latest(request) => LatestRequest { store, ..request.clone() }.to_args(),
+            Self::Recall(request) => RecallRequest { store, ..request.clone() }.to_args(),
+            Self::Prune(request) => PruneRequest { store, ..request.clone() }.to_args(),
+            Self::Remove(request) => RemoveRequest { store, ..request.clone() }.to_args(),
+            Self::Probe(request) => ProbeRequest { store, ..request.clone() }.to_args(),
+        }
+    }
+}
+
+/// Input of the builder, already validated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AgentJob {
+    /// Name of the Job.
+    pub name: String,
+    /// Namespace of the Job; absent: the namespace of `kubectl apply`.
+    pub namespace: Option<String>,
+    /// Whether the Job is the template of a `CronJob`.
+    pub recurring: bool,
+    /// The Job's controller; absent in the template of a `CronJob`.
+    pub owner: Option<OwnerReference>,
+    /// Name of the `EtcdCluster` for the label; absent: the cluster of the snapshot.
+    pub cluster: Option<String>,
+    /// Name of the `EtcdSnapshot`, for the label.
+    pub snapshot: Option<String>,
+    /// Name of the `EtcdSnapshotSchedule`, for the label.
+    pub schedule: Option<String>,
+    /// Name of the probed `EtcdBackupStore`, for the label.
+    pub store: Option<String>,
+    /// The `EtcdBackupStore` of `destination`.
+    pub record: Option<StoreRecord>,
+    /// The etcd to save from, if not a plaintext cluster of Holdfast: for a save the builder fills in its flags and Secrets.
+    pub external: Option<External>,
+    /// The spool, in which the snapshot waits for a slow store.
+    pub spool: Option<Spool>,
+    /// The Secret for reading, if this Secret differs from the `destination`'s: a probe tries both.
+    pub readers: Option<LocalRef>,
+    /// The agent's request.
+    pub work: Work,
+    /// The place of the backup.
+    pub destination: Location,
+    /// Image of the agent.
+    pub image: String,
+    /// Proxies between the Pod and the store.
+    pub proxies: Proxies,
+    /// The snapshot's settings for the Pod.
+    pub agent: Agent,
+    /// The cluster's placement of Pods.
+    pub placement: Placement,
+    /// Number of Pods that earlier Jobs of the same snapshot tried.
+    pub attempts_before: i32,
+    /// Largest size of the database in bytes; absent: etcd's suggested maximum.
+    pub most_bytes: Option<u64>,
+    /// The user of the Pod, if neither agent nor cluster choose a user.
+    pub run_as: RunAs,
+}
+
+impl AgentJob {
+    /// Returns a minimal Job: without an owner, a namespace and labels of a cluster or snapshot.
+    pub fn of(name: String, work: Work, destination: Location, image: String) -> Self {
+        Self {
+            name,
+            namespace: None,
+            recurring: false,
+            owner: None,
+            cluster: None,
+            snapshot: None,
+            schedule: None,
+            store: None,
+            record: None,
+            external: None,
+            spool: None,
+            readers: None,
+            work,
+            destination,
+            image,
+            proxies: Proxies::default(),
+            agent: Agent::default(),
+            placement: Placement::default(),
+            attempts_before: 0,
+            most_bytes: None,
+            run_as: RunAs::default(),
+        }
+    }
+}
+
+/// Returns the Job.
+pub fn job(want: &AgentJob) -> Job {
+    let labels = labels(want);
+    let attempts = (want.attempts_before > 0).then(|| (key::ATTEMPTS_BEFORE, want.attempts_before.to_string()));
+    // JSON of our own types cannot fail.
+    let record = want.record.as_ref().and_then(|r| Some((key::STORE_RECORD, serde_json::to_string(r).ok()?)));
+    // For a `CronJob`: the operator records each run from the annotations of its Job.
+    let cluster = match &want.work {
+        Work::Save(request) if want.recurring => request.cluster_uid.clone(),
+        _ => None,
+    };
+    let cluster = cluster.map(|uid| (key::CLUSTER_UID, uid));
+    let annotations: BTreeMap<_, _> =
+        attempts.into_iter().chain(record).chain(cluster).map(|(k, v)| (k.to_owned(), v)).collect();
+    Job {
+        metadata: ObjectMeta {
+            name: Some(want.name.clone()),
+            namespace: want.namespace.clone(),
+            labels: Some(labels.clone()),
+            annotations: (!annotations.is_empty()).then_some(annotations),
+            owner_references: want.owner.clone().map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(JobSpec {
+            backoff_limit: Some(want.work.backoff_limit()),
+            active_deadline_seconds: Some(i64::from(want.work.deadline_seconds()) + DEADLINE_SLACK_SECONDS),
+            pod_failure_policy: Some(failure_policy()),
+            ttl_seconds_after_finished: want.owner.is_some().then_some(want.work.kept_seconds()),
+            // At most one Pod at a time on a volume.
+            pod_replacement_policy: Some("Failed".to_owned()),
+            template: PodTemplateSpec { metadata: Some(pod_metadata(want, labels)), spec: Some(pod(want)) },
+            ..JobSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// Labels of the Job and its Pod. The component is never a member's, so no Service, budget or affinity of the cluster selects
+/// this Pod.
+pub(super) fn labels(want: &AgentJob) -> BTreeMap<String, String> {
+    let mut labels = BTreeMap::from([
+        (key::NAME.to_owned(), "etcd".to_owned()),
+        (key::COMPONENT.to_owned(), component::SNAPSHOT_AGENT.to_owned()),
+        (key::MANAGED_BY.to_owned(), "holdfast".to_owned()),
+    ]);
+    let names = [
+        (key::CLUSTER, want.cluster.as_deref().or_else(|| want.work.cluster())),
+        (key::SNAPSHOT, want.snapshot.as_deref()),
+        (key::SCHEDULE, want.schedule.as_deref()),
+        (key::STORE, want.store.as_deref()),
+    ];
+    labels.extend(names.into_iter().filter_map(|(key, name)| Some((key.to_owned(), label_value(name?)))));
+    labels
+}
+
+/// Returns the Pod's metadata: the user's labels and annotations, overridden by Holdfast's labels.
+fn pod_metadata(want: &AgentJob, ours: BTreeMap<String, String>) -> ObjectMeta {
+    let PodMetadata { labels: mut all, annotations } = want.agent.pod_metadata.clone().unwrap_or_default().foreign();
+    all.extend(ours);
+    ObjectMeta {
+        labels: Some(all),
+        annotations: (!annotations.is_empty()).then_some(annotations),
+        ..ObjectMeta::default()
+    }
+}
+
+fn pod(want: &AgentJob) -> PodSpec {
+    let opened = store::open(&want.destination, want.work.uses());
+    // Only for a save: an etcd's Secrets may be gone when a Job asks the store.
+    let etcd = want.external.as_ref().filter(|_| matches!(want.work, Work::Save(_))).map(external::reach);
+    let (work, beside) = beside(want);
+    let args = work.to_args(opened.flags, etcd.as_ref().map(|etcd| etcd.flags.clone()));
+    let (mut volumes, mut mounts) = etcd.map(|etcd| (etcd.volumes, etcd.mounts)).unwrap_or_default();
+    if let Some((volume, mount)) = beside {
+        volumes.push(volume);
+        mounts.push(mount);
+    }
+    // Without affinity and spread: a rule that separates members must not block a backup.
+    let Placement {
+        affinity: _,
+        topology_spread_constraints: _,
+        tolerations,
+        node_selector,
+        priority_class_name,
+        image_pull_secrets,
+        pod_security,
+    } = want.placement.clone();
+    let chosen = [want.agent.pod_security, pod_security].into_iter().flatten().find_map(|pods| pods.run_as);
+    let run_as = chosen.unwrap_or(want.run_as);
+    PodSpec {
+        restart_policy: Some("Never".to_owned()),
+        service_account_name: want.agent.service_account_name.clone(),
+        automount_service_account_token: Some(false),
+        enable_service_links: Some(false),
+        security_context: Some(pod_security_as(run_as)),
+        termination_grace_period_seconds: Some(GRACE_SECONDS),
+        // The agent's own settings override the settings of the cluster's members.
+        tolerations: want.agent.tolerations.clone().or(tolerations),
+        node_selector: want.agent.node_selector.clone().or(node_selector),
+        priority_class_name,
+        image_pull_secrets: want.agent.image_pull_secrets.clone().or(image_pull_secrets),
+        containers: vec![Container {
+            name: CONTAINER.to_owned(),
+            image: Some(want.image.clone()),
+            image_pull_policy: Some("IfNotPresent".to_owned()),
+            command: Some(["/holdfast", "agent", want.work.verb()].map(str::to_owned).to_vec()),
+            args: Some(args.iter().map(|arg| literal(arg)).collect()),
+            env: Some(env(want)),
+            resources: Some(want.agent.resources.clone().unwrap_or_else(|| default_resources(want))),
+            security_context: Some(container_security()),
+            // Only the report: log lines never become a status.
+            termination_message_policy: Some("File".to_owned()),
+            volume_mounts: Some(opened.mounts.into_iter().chain(mounts).collect()),
+            ..Container::default()
+        }],
+        volumes: Some(opened.volumes.into_iter().chain(volumes).collect()),
+        ..PodSpec::default()
+    }
+}
+
+/// Returns the work with the flags of an additional volume, and the volume: a save's spool, or the credentials for reading that
+/// a probe tries too.
+fn beside(want: &AgentJob) -> (Work, Option<(Volume, VolumeMount)>) {
+    if let (Work::Save(request), Some(wanted)) = (&want.work, &want.spool)
+        && let Some(request) = spool::flags(request.clone(), wanted)
+    {
+        return (Work::Save(request), Some(spool::volume(wanted)));
+    }
+    if let (Work::Probe(request), Some(secret)) = (&want.work, &want.readers) {
+        let (folder, volume, mount) = store::readers(secret);
+        let request = ProbeRequest { read_credentials_dir: Some(folder), ..request.clone() };
+        return (Work::Probe(request), Some((volume, mount)));
+    }
+    (want.work.clone(), None)
+}
+
+fn env(want: &AgentJob) -> Vec<EnvVar> {
+    let spec = match &want.work {
+        Work::Save(request) => request.cluster_spec.as_deref(),
+        Work::Inspect(_) | Work::Latest(_) | Work::Recall(_) | Work::Prune(_) | Work::Remove(_) | Work::Probe(_) => {
+            None
+        }
+    };
+    // For a `CronJob`, whose Jobs have unpredictable names and UIDs.
+    let owner = want.recurring.then_some(OWNER);
+    let owner = owner.into_iter().flatten().map(|(name, label)| field(name, format!("metadata.labels['{label}']")));
+    let spec = spec.map(|spec| EnvVar { name: CLUSTER_SPEC.to_owned(), value: Some(literal(spec)), value_from: None });
+    // The UID gives each Pod of a Job its own key (I7).
+    let pod_uid = field(POD_UID, "metadata.uid".to_owned());
+    std::iter::once(pod_uid).chain(owner).chain(spec).chain(store::proxies(&want.destination, &want.proxies)).collect()
+}
+
+/// Returns a variable with a field of the Pod.
+fn field(name: &str, path: String) -> EnvVar {
+    EnvVar {
+        name: name.to_owned(),
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector { field_path: path, api_version: None }),
+            ..EnvVarSource::default()
+        }),
+        value: None,
+    }
+}
+
+/// Returns the default resources: the request, and the memory limit that a save keeps with the largest database; other work
+/// needs less.
+fn default_resources(want: &AgentJob) -> ResourceRequirements {
+    let quantity = |name: &str, value: String| (name.to_owned(), Quantity(value));
+    let gibs = want.most_bytes.unwrap_or(SUGGESTED_MOST).div_ceil(1 << 30);
+    let limit = (OWN_MIB + gibs.saturating_mul(MIB_FOR_EACH_GIB)).max(LEAST_MIB);
+    ResourceRequirements {
+        requests: Some(BTreeMap::from([
+            quantity("cpu", "100m".to_owned()),
+            quantity("memory", format!("{REQUESTED_MIB}Mi")),
+        ])),
+        limits: Some(BTreeMap::from([quantity("memory", format!("{limit}Mi"))])),
+        claims: None,
+    }
+}
+
+/// Exit code of a Holdfast program with an unknown flag (clap's code).
+pub(crate) const USAGE: i32 = 2;
+
+/// Evictions and drains do not count; a failure that no retry can fix ends the Job at once. The first matching rule wins, so
+/// the exit code of an agent that a drain interrupted does not count.
+fn failure_policy() -> PodFailurePolicy {
+    // The API server refuses an unsorted list.
+    let ends = Failure::by_code().into_iter().filter(|failure| failure.retry != Retry::Again);
+    let codes = std::iter::once(USAGE).chain(ends.map(|failure| i32::from(failure.code)));
+    PodFailurePolicy {
+        rules: vec![
+            PodFailurePolicyRule {
+                action: "Ignore".to_owned(),
+                on_pod_conditions: Some(vec![PodFailurePolicyOnPodConditionsPattern {
+                    type_: "DisruptionTarget".to_owned(),
+                    status: "True".to_owned(),
+                }]),
+                on_exit_codes: None,
+            },
+            PodFailurePolicyRule {
+                action: "FailJob".to_owned(),
+                on_exit_codes: Some(PodFailurePolicyOnExitCodesRequirement {
+                    container_name: Some(CONTAINER.to_owned()),
+                    operator: "In".to_owned(),
+                    values: codes.collect(),
+                }),
+                on_pod_conditions: None,
+            },
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests;

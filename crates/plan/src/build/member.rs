@@ -1,0 +1,117 @@
+//! An `EtcdMember`, built by the cluster's pass.
+//!
+//! Decides the fields that the member copies from the cluster at birth. The cluster's pass decides which member to create, and
+//! when.
+
+use holdfast_api::member::{Birth, ClusterIdentity};
+use holdfast_api::name::Scheme;
+use holdfast_api::restore::Restoring;
+use holdfast_api::tls::MemberTls;
+use holdfast_api::{EtcdCluster, EtcdMember, EtcdMemberSpec, MEMBER_FINALIZER, key, name};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::{fingerprint, meta};
+
+/// Returns the first member, which founds the cluster or carries the restored data.
+pub fn seed(cluster: &EtcdCluster, member: &str, restore: Option<Restoring>) -> EtcdMember {
+    let url = peer_url(cluster, member);
+    born(cluster, member, Birth::Seed, Some(format!("{member}={url}")), restore)
+}
+
+/// Returns a member that joins. After etcd lists the member, the member gets its initial cluster, and then a Pod.
+pub fn joiner(cluster: &EtcdCluster, member: &str) -> EtcdMember {
+    let mut joiner = born(cluster, member, Birth::Joiner, None, None);
+    let formed = cluster.status.as_ref().and_then(|status| status.latches.formed.as_ref());
+    joiner.spec.restored_from = formed.and_then(|formed| formed.restored_from.clone());
+    joiner
+}
+
+/// Whether a member was created for an earlier spec of its cluster: another version, image, volume, transport security, or
+/// other settings.
+pub fn is_outdated(member: &EtcdMember, cluster: &EtcdCluster) -> bool {
+    let (is, wanted) = (&member.spec, &cluster.spec);
+    is.version != wanted.version
+        || is.image != wanted.image
+        || !is.storage.is_same_volume(&wanted.storage)
+        || is.options != wanted.options
+        || is.resources != wanted.resources
+        || is.scheme() != wanted.scheme()
+        || is.tls.as_ref().is_some_and(|tls| tls.made_for != made_for(cluster))
+}
+
+/// Returns the peer URL of a member of this cluster.
+pub fn peer_url(cluster: &EtcdCluster, member: &str) -> String {
+    let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
+    name::peer_url(cluster.spec.scheme(), member, meta::name(&cluster.metadata), namespace)
+}
+
+/// Whether a peer URL belongs to a member of this cluster.
+pub fn is_peer_url(cluster: &EtcdCluster, url: &str) -> bool {
+    let name = url.split_once("://").and_then(|(_, rest)| rest.split_once('.')).map(|(name, _)| name);
+    name.is_some_and(|name| !name.is_empty() && url == peer_url(cluster, name))
+}
+
+/// Returns etcd's cluster token. The token contains the UID, so that members of two incarnations never talk to each other.
+pub fn token(cluster: &EtcdCluster) -> String {
+    let meta = &cluster.metadata;
+    name::cluster_token(meta.namespace.as_deref().unwrap_or_default(), meta::name(meta), meta::uid(meta))
+}
+
+fn born(
+    cluster: &EtcdCluster,
+    member: &str,
+    role: Birth,
+    initial_cluster: Option<String>,
+    restore: Option<Restoring>,
+) -> EtcdMember {
+    let meta = &cluster.metadata;
+    let spec = &cluster.spec;
+    let mut labels = super::labels(meta::name(meta), meta::uid(meta));
+    labels.insert(key::MEMBER.to_owned(), member.to_owned());
+    EtcdMember {
+        metadata: ObjectMeta {
+            name: Some(member.to_owned()),
+            namespace: meta.namespace.clone(),
+            labels: Some(labels),
+            owner_references: Some(vec![super::owner(cluster)]),
+            finalizers: Some(vec![MEMBER_FINALIZER.to_owned()]),
+            ..ObjectMeta::default()
+        },
+        spec: EtcdMemberSpec {
+            cluster_ref: ClusterIdentity { name: meta::name(meta).to_owned(), uid: meta::uid(meta).to_owned() },
+            role,
+            version: spec.version.clone(),
+            image: spec.image.clone(),
+            storage: spec.storage.clone(),
+            options: spec.options.clone(),
+            resources: spec.resources.clone(),
+            placement: spec.placement.clone(),
+            cluster_token: token(cluster),
+            initial_cluster,
+            restore,
+            joined: None,
+            leaving: None,
+            removed: None,
+            parked: None,
+            tls: (spec.scheme() == Scheme::Https).then(|| MemberTls {
+                peer_name: peer_name(cluster),
+                made_for: made_for(cluster),
+                ..MemberTls::default()
+            }),
+            restored_from: None,
+            start_count: 0,
+        },
+        status: None,
+    }
+}
+
+/// Returns the name that members require in a peer's certificate, if the spec has a name.
+pub fn peer_name(cluster: &EtcdCluster) -> Option<String> {
+    cluster.spec.peer_tls()?.allowed_hostname.clone()
+}
+
+/// Returns the fingerprint of the certificate sources, if the spec has any.
+fn made_for(cluster: &EtcdCluster) -> Option<String> {
+    let tls = cluster.spec.tls.as_ref().and_then(|tls| serde_json::to_string(tls).ok())?;
+    Some(fingerprint::of([tls]))
+}

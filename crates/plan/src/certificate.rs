@@ -1,0 +1,222 @@
+//! Certificates in plans: those that the cluster needs, and facts of those that exist.
+//!
+//! Holds names, dates and fingerprints. No key and no certificate is ever in these types: `operator::tls` alone reads and
+//! writes them.
+
+use std::collections::BTreeMap;
+
+use holdfast_api::tls::Trusts;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::Target;
+
+/// Names of the data in Secrets.
+pub mod files {
+    use super::Files;
+
+    /// A CA.
+    pub const CA: Files = Files { ca: "tls.crt", certificate: "tls.crt", key: "tls.key" };
+    /// A client's certificate, in the Secrets for the operator and for applications.
+    pub const CLIENT: Files = Files { ca: "ca.crt", certificate: "tls.crt", key: "tls.key" };
+    /// The certificate that a member shows to its peers.
+    pub const PEER: Files = Files { ca: "peer-ca.crt", certificate: "peer.crt", key: "peer.key" };
+    /// The certificate that a member shows to its clients.
+    pub const SERVER: Files = Files { ca: "client-ca.crt", certificate: "server.crt", key: "server.key" };
+    /// The certificate that etcdctl in a member's container shows.
+    pub const ETCDCTL: Files = Files { ca: "client-ca.crt", certificate: "etcdctl.crt", key: "etcdctl.key" };
+}
+
+/// File names of a certificate, its key and its CA in a Secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// The CA that signed the certificate.
+    pub ca: &'static str,
+    /// The certificate.
+    pub certificate: &'static str,
+    /// The certificate's key.
+    pub key: &'static str,
+}
+
+/// Users of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Plane {
+    /// Clients and servers.
+    Client,
+    /// Members among each other.
+    Peer,
+}
+
+impl Plane {
+    /// Both planes.
+    pub const ALL: [Self; 2] = [Self::Client, Self::Peer];
+
+    /// Returns the files that a member shows on this plane.
+    pub const fn shown(self) -> Files {
+        match self {
+            Self::Client => files::SERVER,
+            Self::Peer => files::PEER,
+        }
+    }
+
+    /// Returns the CA of this plane that a member trusts.
+    pub const fn trusted(self, trusts: &Trusts) -> Option<&String> {
+        match self {
+            Self::Client => trusts.client.as_ref(),
+            Self::Peer => trusts.peer.as_ref(),
+        }
+    }
+
+    /// Returns the plane's name in field names.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Peer => "peer",
+        }
+    }
+}
+
+/// Source of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Holdfast makes a key, and the plane's CA signs.
+    Issued,
+    /// Holdfast copies certificate, key and CA from this Secret, which a person or cert-manager writes.
+    Copied(String),
+}
+
+/// A certificate that a Secret has to hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaf {
+    /// The files in the Secret.
+    pub files: Files,
+    /// The plane, whose CA signs the certificate.
+    pub plane: Plane,
+    /// The source.
+    pub origin: Origin,
+    /// The subject's common name, which etcd uses as the user's name.
+    pub common_name: Option<String>,
+    /// DNS names and IP addresses.
+    pub names: Vec<String>,
+}
+
+impl Leaf {
+    /// Returns the Secret that the certificate is copied from.
+    pub fn copied_from(&self) -> Option<&str> {
+        match &self.origin {
+            Origin::Issued => None,
+            Origin::Copied(secret) => Some(secret),
+        }
+    }
+}
+
+/// Contents that a Secret has to hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// A new CA of this plane.
+    Ca(Plane),
+    /// Certificates, and the CAs that signed them.
+    Leaves {
+        /// The certificates.
+        leaves: Vec<Leaf>,
+        /// Name of the CA's Secret and fingerprint of the CA that has to sign, for each plane.
+        cas: BTreeMap<Plane, (String, String)>,
+        /// Digest of the files to copy, by the Secret that they are copied from.
+        copies: BTreeMap<String, String>,
+    },
+}
+
+/// A Secret to write.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Issue {
+    /// Name, namespace, labels and owner of the Secret.
+    pub metadata: ObjectMeta,
+    /// Contents that the Secret has to hold.
+    pub contents: Contents,
+    /// The Secret whose data Holdfast replaces; `None` if the Secret must not exist yet.
+    pub replaces: Option<Target>,
+}
+
+/// An existing Secret of certificates, without its keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The Secret.
+    pub target: Target,
+    /// UID of its controlling owner.
+    pub owner: Option<String>,
+    /// Whether the Secret has Holdfast's type.
+    pub typed: bool,
+    /// When Holdfast wrote the Secret, from its annotation.
+    pub written: Option<Timestamp>,
+    /// Digest of all certificates in the Secret.
+    pub digest: String,
+    /// The certificates by the name of their file; with the flaw of an unusable certificate.
+    pub leaves: BTreeMap<&'static str, Result<Known, String>>,
+}
+
+/// A certificate with a matching key, signed by the CA beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// SHA-256 of the certificate.
+    pub fingerprint: String,
+    /// SHA-256 of the certificate of the CA.
+    pub ca: String,
+    /// Digest of name and key of the CA: a CA that is renewed with the same key keeps its anchor.
+    pub anchor: String,
+    /// Digest of the files with the certificate and with the CA.
+    pub contents: String,
+    /// Whether a server may show the certificate.
+    pub for_servers: bool,
+    /// Whether a client may show the certificate.
+    pub for_clients: bool,
+    /// The subject's common name.
+    pub common_name: Option<String>,
+    /// DNS names and IP addresses.
+    pub names: Vec<String>,
+    /// Begin of its validity.
+    pub not_before: Timestamp,
+    /// End of its validity, or of a CA above it that ends earlier.
+    pub not_after: Timestamp,
+}
+
+impl Kept {
+    /// Returns a certificate of the Secret, if usable.
+    pub fn leaf(&self, files: Files) -> Option<&Known> {
+        self.leaves.get(files.certificate)?.as_ref().ok()
+    }
+}
+
+/// An existing Certificate of cert-manager.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Request {
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+    /// Its spec.
+    pub spec: serde_json::Value,
+    /// Why the Certificate is not ready, in cert-manager's words.
+    pub unready: Option<String>,
+}
+
+/// Facts about the certificates of a cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Certificates {
+    /// Holdfast's CAs.
+    pub cas: BTreeMap<Plane, Kept>,
+    /// The Secrets that certificates are copied from, by name; with the flaw of an unusable certificate. Missing Secrets are
+    /// absent.
+    pub sources: BTreeMap<String, Result<Known, String>>,
+    /// The Certificates for cert-manager, by name.
+    pub requests: BTreeMap<String, Request>,
+    /// Whether the API server serves cert-manager's kinds; `true` where no cluster needs them.
+    pub cert_manager: bool,
+    /// The Secret under the name of the operator's Secret, of any owner.
+    pub operator: Option<Kept>,
+    /// The Secret under the name of the applications' Secret, of any owner.
+    pub client: Option<Kept>,
+    /// The object under the name of the CA's `ConfigMap`, of any owner: metadata, and fingerprint of the CA.
+    pub bundle: Option<(ObjectMeta, Option<String>)>,
+    /// The members' Secrets, by name of the member.
+    pub members: BTreeMap<String, Kept>,
+    /// Members that got new certificates while their Pod ran, and that do not show them yet.
+    pub unserved: Vec<String>,
+}

@@ -1,0 +1,39 @@
+//! The newest complete snapshot of a cluster, for `status.lastSnapshot`.
+//!
+//! Decides which `EtcdSnapshot` counts: by the cluster's UID, never by its name. The newest snapshot stays in the status when its
+//! object is deleted, since the stored snapshot stays too.
+
+use holdfast_api::EtcdSnapshot;
+use holdfast_api::cluster::LastSnapshot;
+use holdfast_api::snapshot::Phase;
+use jiff::Timestamp;
+
+use crate::meta;
+
+/// Returns the newest complete snapshot of the cluster with this UID.
+pub fn newest<'a>(cluster_uid: &str, all: impl IntoIterator<Item = &'a EtcdSnapshot>) -> Option<LastSnapshot> {
+    all.into_iter().filter_map(|snapshot| complete(cluster_uid, snapshot)).reduce(later)
+}
+
+/// Returns the newer of the recorded snapshot and the snapshot of this pass.
+pub(super) fn last(recorded: Option<LastSnapshot>, seen: Option<LastSnapshot>) -> Option<LastSnapshot> {
+    recorded.into_iter().chain(seen).reduce(later)
+}
+
+fn complete(cluster_uid: &str, snapshot: &EtcdSnapshot) -> Option<LastSnapshot> {
+    let status = snapshot.status.as_ref().filter(|status| status.phase == Phase::Complete)?;
+    if status.cluster_uid.as_deref() != Some(cluster_uid) {
+        return None;
+    }
+    Some(LastSnapshot {
+        name: meta::name(&snapshot.metadata).to_owned(),
+        level: status.verification.as_ref().map(|proof| proof.level).unwrap_or_default(),
+        completed_at: status.completed_at.clone()?,
+    })
+}
+
+/// Returns the later of two snapshots. Names break ties, so that the result does not depend on the order.
+fn later(one: LastSnapshot, other: LastSnapshot) -> LastSnapshot {
+    let at = |last: &LastSnapshot| (last.completed_at.parse::<Timestamp>().ok(), last.name.clone());
+    if at(&other) > at(&one) { other } else { one }
+}

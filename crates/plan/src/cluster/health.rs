@@ -1,0 +1,61 @@
+//! Which voters count when a vote is added or removed (I1).
+//!
+//! Decides the meaning of healthy: a voter answers for itself, follows the leader that the linearizable list names, lags at most
+//! [`CLOSE_ENOUGH`] entries behind that leader, and its Pod is not being deleted. A voter that answers while it is cut off from its
+//! peers is not healthy.
+
+use holdfast_api::condition::Reason;
+
+use super::pace::POLL;
+use super::{AlarmKind, Listed, Member, Membership, Observed};
+use crate::Next;
+use crate::build::budget::quorum;
+
+/// Raft entries that a healthy voter may lack.
+pub(super) const CLOSE_ENOUGH: u64 = 1_000;
+
+impl Observed {
+    /// Returns the healthy voters.
+    pub(super) fn healthy<'a>(&'a self, etcd: &'a Membership) -> Vec<(&'a Listed, &'a Member)> {
+        let answer = |listed: &Listed| {
+            let member = self.standing_for(listed)?;
+            // A Pod that is being deleted may end at any moment.
+            member.live_pod()?;
+            Some((member, self.serving(etcd, listed, member.name())?))
+        };
+        let Some(leader) = etcd.leader else { return vec![] };
+        let ahead = etcd.members.iter().find(|l| l.id == leader).and_then(answer).map(|(_, said)| said.applied_index);
+        let Some(ahead) = ahead else { return vec![] };
+        let healthy = |listed: &'a Listed| {
+            let (member, said) = answer(listed)?;
+            let close = ahead.saturating_sub(said.applied_index) <= CLOSE_ENOUGH;
+            (said.leader == leader && close).then_some((listed, member))
+        };
+        etcd.members.iter().filter(|l| !l.learner).filter_map(healthy).collect()
+    }
+
+    /// Returns the number of healthy voters, and the number of voters, both without this voter.
+    pub(super) fn without(&self, etcd: &Membership, voter: &Listed) -> (usize, usize) {
+        let healthy = self.healthy(etcd).into_iter().filter(|(l, _)| l.id != voter.id).count();
+        (healthy, voters(etcd).saturating_sub(1))
+    }
+
+    /// Whether a quorum of the remaining voters is healthy after the removal of this voter.
+    pub(super) fn can_spare(&self, etcd: &Membership, voter: &Listed) -> bool {
+        let (healthy, rest) = self.without(etcd, voter);
+        rest > 0 && healthy >= quorum(rest)
+    }
+}
+
+/// Returns the number of voters that etcd lists.
+pub(super) fn voters(etcd: &Membership) -> usize {
+    etcd.members.iter().filter(|l| !l.learner).count()
+}
+
+/// Returns the wait while Holdfast does not know which members are corrupt (I3).
+pub(super) fn in_doubt(etcd: &Membership) -> Option<Next> {
+    let message = "Holdfast removes no voter while a CORRUPT alarm is raised: the members that are left may be the corrupt \
+                   ones";
+    let corrupt = etcd.alarms_of(AlarmKind::Corrupt).next().is_some();
+    corrupt.then(|| Next::wait(Reason::AlarmRaised, message, POLL))
+}

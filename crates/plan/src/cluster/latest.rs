@@ -1,0 +1,224 @@
+//! The search for the newest snapshot of a store, where a restore asks for the latest.
+//!
+//! Decides when a Job searches the store, and the effect of its report on the cluster. Holdfast latches the report at once and
+//! never searches again, so that no retry picks another snapshot. Without a report Holdfast never founds an empty cluster (I2).
+//! The agent decides which snapshot is the newest (`snapshot_agent::verbs::latest`).
+
+use holdfast_api::condition::Reason;
+use holdfast_api::name;
+use holdfast_api::restore::Latest;
+use holdfast_api::store::{Location, Place};
+use holdfast_contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, LatestReport, LatestRequest, Report};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::Job;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use super::reading::readers;
+use super::{Observed, Search};
+use crate::build::job::{AgentJob, CONTAINER, Work, job};
+use crate::held::HeldUp;
+use crate::jobs::{self, Fact};
+use crate::{Act, Next, Wake, build, fact, meta, pods, row};
+
+/// Pause between two searches after a doubtful result: only an edit of the spec (which starts another search) or a person at the
+/// store can resolve the doubt. Kubernetes keeps Jobs for much longer, so the last result stays visible during the next search.
+pub(super) const RARELY: SignedDuration = SignedDuration::from_mins(10);
+
+/// Against a missed event, while a Job runs.
+const WAITED_FOR: Wake = Wake::AfterMillis(15_000);
+
+/// Returns the report; `Err` has the act or the wait until there is a report.
+pub(super) fn find(
+    seen: &Observed,
+    asked: &Latest,
+    store: (&Location, Option<&str>),
+    now: Timestamp,
+) -> Result<LatestReport, Box<Next>> {
+    let question = question(seen, asked, store);
+    let row = row::of(seen.searches.iter().collect(), |search| &search.job, |number| named(seen, &question, number));
+    let ask = |number| Err(Box::new(Next::act(Act::StartJob(Box::new(start(seen, asked, store, &question, number))))));
+    let Some((number, last)) = row.last().copied() else { return ask(0) };
+    let searches: Vec<&Search> = row.into_iter().map(|(_, search)| search).collect();
+    if let Some(found) = told(last) {
+        return Ok(found);
+    }
+    let kept = kept(seen);
+    let (fact, held) = read(seen, last, kept.as_ref(), now);
+    let stuck = held.filter(HeldUp::needs_a_person);
+    let (reason, message, wake) = match fact {
+        ended @ (Fact::Failed { .. }
+        | Fact::Lost
+        | Fact::Stored { .. }
+        | Fact::HeldUp(HeldUp { reason: Reason::NodeSilent, .. })) => {
+            let failure = Failure::of(ended, last, now).unwrap_or_else(|| Failure::silent(now));
+            match (Wake::at(due(&searches, &failure), now), stuck) {
+                (Some(later), Some(stuck)) => (stuck.reason, stuck.words(), later),
+                (Some(later), None) => (failure.reason, failure.message, later),
+                (None, _) => return ask(number.saturating_add(1)),
+            }
+        }
+        fact => match (stuck, fact) {
+            (Some(stuck), _) => (stuck.reason, stuck.words(), WAITED_FOR),
+            (None, Fact::HeldUp(held)) => still(&searches, kept.as_ref(), now, held.words()),
+            (None, Fact::Pending(words)) => still(&searches, kept.as_ref(), now, words),
+            // The cause that held up the earlier Job is over.
+            (None, Fact::Running(words)) => still(&searches, None, now, words),
+            (None, _) => {
+                let words = "the Job that searches the store has ended; its report is on its way".to_owned();
+                still(&searches, kept.as_ref(), now, words)
+            }
+        },
+    };
+    Err(Box::new(Next::wait(reason, message, wake)))
+}
+
+/// Returns reason and message while Holdfast creates a Job: the same as [`find`] gives before and after.
+pub(super) fn asking(seen: &Observed, now: Timestamp) -> (Reason, String) {
+    let kept = kept(seen);
+    let searches: Vec<&Search> = seen.searches.iter().collect();
+    if let Some(stuck) =
+        kept.as_ref().filter(|held| held.needs_a_person() && searches.last().is_some_and(|last| never_ran(last)))
+    {
+        return (stuck.reason, stuck.words());
+    }
+    let words = "a Job searches the store for the latest snapshot".to_owned();
+    let (reason, message, _) = still(&searches, kept.as_ref(), now, words);
+    (reason, message)
+}
+
+/// Returns the cause that keeps the search Pods from running, for the status.
+pub(super) fn held_up(seen: &Observed, next: &Next, now: Timestamp) -> Option<HeldUp> {
+    // The first Job of a new search: the cause that held up the earlier search is over.
+    if matches!(next, Next::Do(Act::StartJob(job), _) if row::said(job) == 0) {
+        return None;
+    }
+    read(seen, seen.searches.last()?, kept(seen).as_ref(), now).1
+}
+
+/// Returns the state of the last Job, and the cause that keeps its Pods from running.
+fn read(seen: &Observed, last: &Search, kept: Option<&HeldUp>, now: Timestamp) -> (Fact, Option<HeldUp>) {
+    let fact = jobs::read(&last.job, &last.pods, seen.refusal.as_deref(), kept, now);
+    let held = jobs::still_held_up(kept.cloned(), &fact, jobs::ran(&last.pods), seen.searches.len() == 1);
+    (fact, held)
+}
+
+fn kept(seen: &Observed) -> Option<HeldUp> {
+    HeldUp::kept(seen.cluster.status.as_ref()?.held_up.as_ref())
+}
+
+fn never_ran(search: &Search) -> bool {
+    jobs::never_ran(&search.job, &search.pods)
+}
+
+/// Returns reason, message and interval during a further search: the last failure stays in the message, in the same words, so that
+/// Holdfast writes nothing while nothing changes (I17).
+fn still(searches: &[&Search], kept: Option<&HeldUp>, now: Timestamp, words: String) -> (Reason, String, Wake) {
+    let failure = |search: &&Search| {
+        let fact = jobs::read(&search.job, &search.pods, None, kept, now);
+        Failure::of(fact, search, now)
+    };
+    match searches.iter().rev().find_map(failure) {
+        Some(failure) => (failure.reason, failure.message, WAITED_FOR),
+        None => (Reason::AskingStore, words, WAITED_FOR),
+    }
+}
+
+/// End of a Job without a report, or a Pod on a silent node. Such a Pod only reads, so Holdfast does not wait for its end.
+struct Failure {
+    reason: Reason,
+    message: String,
+    at: Timestamp,
+}
+
+impl Failure {
+    fn silent(at: Timestamp) -> Self {
+        let message =
+            "the Job that searched the store succeeded, but its report is gone. Holdfast starts another Job".to_owned();
+        Self { reason: Reason::AskingStore, message, at }
+    }
+
+    /// Returns the failure of a Job; `None` where the Job has not failed.
+    fn of(fact: Fact, search: &Search, now: Timestamp) -> Option<Self> {
+        match fact {
+            Fact::Failed { failure, message, at, held: _ } => {
+                Some(Self { reason: fact::reason_of(failure), message, at: at.unwrap_or(now) })
+            }
+            Fact::Lost => Some(Self::silent(jobs::created(&search.job).unwrap_or(now))),
+            Fact::HeldUp(held) if held.reason == Reason::NodeSilent => Some(Self {
+                reason: held.reason,
+                message: held.words(),
+                at: jobs::silent_since(&search.pods).unwrap_or(now),
+            }),
+            Fact::Pending(_) | Fact::Running(_) | Fact::HeldUp(_) | Fact::Settling | Fact::Stored { .. } => None,
+        }
+    }
+}
+
+/// Returns the time of the next search. No watch event reports a corrected Secret or store here.
+fn due(searches: &[&Search], failure: &Failure) -> Timestamp {
+    let first = searches.first().and_then(|search| jobs::created(&search.job)).unwrap_or(failure.at);
+    let left_alone = match failure.reason {
+        Reason::LineageUnclear => RARELY,
+        _ => jobs::pause(first, failure.at),
+    };
+    failure.at + left_alone
+}
+
+fn told(search: &Search) -> Option<LatestReport> {
+    search.pods.iter().rev().find_map(|pod| match pods::report(pod, CONTAINER)? {
+        Report::Latest(found) => Some(found),
+        _ => None,
+    })
+}
+
+/// Returns the name of the Job for this search with this number.
+fn named(seen: &Observed, question: &str, number: i32) -> String {
+    let meta = &seen.cluster.metadata;
+    name::search(meta::name(meta), meta::uid(meta), question, number)
+}
+
+/// Returns the hash of the search: its spec, the place, the Pod's settings and the store ID. A change of any of these starts
+/// another search. The options for writing to the store are not part of the hash.
+fn question(seen: &Observed, asked: &Latest, (store, id): (&Location, Option<&str>)) -> String {
+    let (place, agent) = (Place::from(readers(store.clone())), super::reading::agent(seen));
+    match id {
+        Some(id) => hash(&(asked, place, agent, id)),
+        None => hash(&(asked, place, agent)),
+    }
+}
+
+/// Returns a short hash of a value.
+pub(super) fn hash(value: &impl Serialize) -> String {
+    // Serializing Holdfast's own types to JSON cannot fail.
+    hex::encode(Sha256::digest(serde_json::to_string(value).unwrap_or_default()))[..16].to_owned()
+}
+
+fn start(seen: &Observed, asked: &Latest, (store, id): (&Location, Option<&str>), question: &str, number: i32) -> Job {
+    let meta = &seen.cluster.metadata;
+    let own_name = meta::name(meta);
+    let request = LatestRequest {
+        namespace: asked.namespace.clone().or_else(|| meta.namespace.clone()).unwrap_or_default(),
+        cluster: asked.cluster.clone().unwrap_or_else(|| own_name.to_owned()),
+        lineage: asked.lineage.clone(),
+        expect_store_id: id.map(str::to_owned),
+        deadline_seconds: DEFAULT_INSPECT_DEADLINE_SECONDS,
+        ..LatestRequest::default()
+    };
+    job(&AgentJob {
+        namespace: meta.namespace.clone(),
+        owner: Some(build::owner(&seen.cluster)),
+        cluster: Some(own_name.to_owned()),
+        agent: super::reading::agent(seen).cloned().unwrap_or_default(),
+        placement: seen.cluster.spec.placement.clone(),
+        attempts_before: number,
+        proxies: seen.settings.proxies.clone(),
+        run_as: seen.settings.pod_run_as,
+        ..AgentJob::of(
+            named(seen, question, number),
+            Work::Latest(request),
+            store.clone(),
+            seen.settings.agent_image.clone(),
+        )
+    })
+}

@@ -1,0 +1,196 @@
+//! Facts of one pass over an `EtcdCluster`: plain values, filled by `operator::observe::cluster`. Decides nothing.
+
+use std::collections::BTreeMap;
+
+use holdfast_api::cluster::LastSnapshot;
+use holdfast_api::condition::Wanted;
+use holdfast_api::schedule::PruneRun;
+use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+
+use crate::certificate::Certificates;
+use crate::{Seen, Settings};
+
+/// All facts that a decision about a cluster may depend on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed {
+    /// The object, with UID, resourceVersion and status.
+    pub cluster: EtcdCluster,
+    /// The cluster's members (found by owner UID), by name.
+    pub members: Vec<Member>,
+    /// The Service under the peer Service's name, of any owner.
+    pub peer_service: Option<Service>,
+    /// The Service under the client Service's name, of any owner.
+    pub client_service: Option<Service>,
+    /// UIDs of the Pods that are ready endpoints of the client Service, by the cached EndpointSlices; `None` until the operator has
+    /// read them.
+    pub client_endpoints: Option<Vec<String>>,
+    /// The disruption budget under this cluster's budget name, of any owner.
+    pub budget: Option<PodDisruptionBudget>,
+    /// etcd's own membership, read linearizably. `Unknown` also when no Pod runs that could answer.
+    pub etcd: Seen<Membership>,
+    /// Answer of each member's own server, by member name; a member without a running Pod is absent.
+    pub answers: BTreeMap<String, Seen<Answer>>,
+    /// The `EtcdSnapshot` that `bootstrap.restore.snapshotRef` names; `None` without a `snapshotRef`.
+    pub snapshot: Option<Seen<Option<EtcdSnapshot>>>,
+    /// The `EtcdBackupStore` that `bootstrap.restore` names by a `storeRef`, or that the named `EtcdSnapshot` was saved to; `None`
+    /// without such a store.
+    pub store: Option<Seen<Option<EtcdBackupStore>>>,
+    /// Volumes of an earlier cluster of this name. The operator reads them only while this cluster has not formed,
+    /// or has no member.
+    pub foreign: Vec<ForeignVolume>,
+    /// Names of members of an earlier cluster of this name. The operator reads them only while this cluster has formed and
+    /// has no member.
+    pub foreign_members: Vec<String>,
+    /// Runs of schedules of this namespace that may remove snapshots, read after the cluster itself. The operator reads them only
+    /// while the cluster restores and has not formed.
+    pub prunes: Vec<PruneRun>,
+    /// Jobs of this cluster that search for the latest snapshot, oldest first. The operator reads them only until the cluster has
+    /// formed.
+    pub searches: Vec<Search>,
+    /// Why the API server refused the Pod of the last search, if it did.
+    pub refusal: Option<String>,
+    /// Names of Pods of this cluster that belong to no member.
+    pub stray_pods: Vec<String>,
+    /// Hashes of the members' key spaces, by member name. The operator reads them only while a `CORRUPT` alarm names a member.
+    pub hashes: BTreeMap<String, KeyHash>,
+    /// The cluster's certificates; `None` in plaintext, and where the operator cannot read the Secrets.
+    pub certificates: Option<Certificates>,
+    /// Why the operator may not read the Secrets of the certificates.
+    pub unread_certificates: Option<String>,
+    /// Newest complete snapshot of this cluster among the cached `EtcdSnapshot`s.
+    pub last_snapshot: Option<LastSnapshot>,
+    /// The condition `BackupHealthy`, by the cached schedules that name this cluster.
+    pub backups: Wanted,
+    /// Five random characters for the next member's name.
+    pub fresh_suffix: String,
+    /// The settings of the operator's process.
+    pub settings: Settings,
+}
+
+/// One member with its parts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// The object.
+    pub object: EtcdMember,
+    /// Its Pod (by owner UID).
+    pub pod: Option<Pod>,
+    /// Its claim (by member UID label).
+    pub claim: Option<PersistentVolumeClaim>,
+}
+
+/// A Job that searches a store for the latest snapshot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Search {
+    /// The Job.
+    pub job: Job,
+    /// Its Pods, oldest first.
+    pub pods: Vec<Pod>,
+}
+
+/// A volume with this cluster's name that belongs to an earlier cluster of the name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignVolume {
+    /// Name of the claim.
+    pub claim: String,
+    /// Whether the claim or its member is being deleted.
+    pub going: bool,
+}
+
+/// etcd's membership at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Membership {
+    /// Cluster ID.
+    pub cluster_id: u64,
+    /// ID of the leader, if there is one.
+    pub leader: Option<u64>,
+    /// The members that etcd lists.
+    pub members: Vec<Listed>,
+    /// Raised alarms.
+    pub alarms: Vec<Alarm>,
+}
+
+impl Membership {
+    /// Returns the raised alarms of one kind.
+    pub fn alarms_of(&self, kind: AlarmKind) -> impl Iterator<Item = &Alarm> {
+        self.alarms.iter().filter(move |alarm| alarm.kind == kind)
+    }
+}
+
+/// One member as etcd lists it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// ID.
+    pub id: u64,
+    /// Name; empty until the member has started once.
+    pub name: String,
+    /// Peer URLs.
+    pub peer_urls: Vec<String>,
+    /// Whether the member is a learner.
+    pub learner: bool,
+}
+
+/// One raised alarm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alarm {
+    /// Member ID; 0 where etcd does not know which member is corrupt.
+    pub member_id: u64,
+    /// The kind.
+    pub kind: AlarmKind,
+}
+
+/// The kind of an alarm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AlarmKind {
+    /// A member's database has reached its quota.
+    NoSpace,
+    /// A member's data differs from the data of the other members.
+    Corrupt,
+}
+
+impl AlarmKind {
+    /// All kinds.
+    pub const ALL: [Self; 2] = [Self::NoSpace, Self::Corrupt];
+
+    /// Returns etcd's name of the kind.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoSpace => "NOSPACE",
+            Self::Corrupt => "CORRUPT",
+        }
+    }
+}
+
+/// Hash of a member's key space (Maintenance.HashKV). Two hashes are comparable at the same revision and compact revision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyHash {
+    /// Revision of the hash.
+    pub revision: i64,
+    /// Revision up to which the member had compacted.
+    pub compact_revision: i64,
+    /// The hash.
+    pub hash: u32,
+}
+
+/// Answer of one member's server about itself (Maintenance.Status).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Member ID.
+    pub member_id: u64,
+    /// Cluster ID.
+    pub cluster_id: u64,
+    /// Version of etcd.
+    pub version: String,
+    /// Bytes of the database file.
+    pub db_bytes: i64,
+    /// Raft term.
+    pub term: u64,
+    /// Applied raft index.
+    pub applied_index: u64,
+    /// Whether the member is a learner.
+    pub learner: bool,
+    /// ID of the leader that the member follows.
+    pub leader: u64,
+}

@@ -1,0 +1,70 @@
+//! Facts about a cluster for several rules, read with code of their own.
+//!
+//! Decides only how a rule reads a fact (I1).
+
+use holdfast_api::cluster::Latches;
+
+use super::{Violation, rule};
+use crate::cluster::{Listed, Member, Membership, Observed};
+use crate::{Seen, build};
+
+/// Raft entries that a healthy voter may lack.
+const LAG: u64 = 1_000;
+
+pub(super) fn latches(seen: &Observed) -> Latches {
+    seen.cluster.status.as_ref().map(|s| s.latches.clone()).unwrap_or_default()
+}
+
+pub(super) fn known(seen: &Observed) -> Result<&Membership, Violation> {
+    match &seen.etcd {
+        Seen::Known(etcd) => Ok(etcd),
+        Seen::Unknown(why) => Err(Violation {
+            invariant: "I1",
+            message: format!("nothing about the membership is decided without a linearizable read ({why})"),
+        }),
+    }
+}
+
+pub(super) fn formed_as(seen: &Observed, cluster_id: u64) -> Result<&Membership, Violation> {
+    let etcd = known(seen)?;
+    let formed = latches(seen).formed;
+    let same = etcd.cluster_id == cluster_id && formed.is_some_and(|f| f.cluster_id == id(cluster_id));
+    rule("I2", same, "the cluster that is changed is the one that formed")?;
+    Ok(etcd)
+}
+
+pub(super) fn stands_for<'a>(seen: &'a Observed, listed: &Listed) -> Option<&'a Member> {
+    let url = |m: &Member| build::member::peer_url(&seen.cluster, m.name());
+    seen.members.iter().find(|m| m.name() == listed.name || listed.peer_urls.contains(&url(m)))
+}
+
+pub(super) fn voters(etcd: &Membership) -> Vec<&Listed> {
+    etcd.members.iter().filter(|l| !l.learner).collect()
+}
+
+pub(super) fn answers(seen: &Observed, etcd: &Membership, listed: &Listed) -> bool {
+    let said = stands_for(seen, listed).and_then(|m| seen.answers.get(m.name())).and_then(Seen::known);
+    said.is_some_and(|a| a.cluster_id == etcd.cluster_id && a.member_id == listed.id)
+}
+
+/// Returns etcd's entry for a member.
+pub(super) fn listed_as<'a>(seen: &Observed, etcd: &'a Membership, name: &str) -> Option<&'a Listed> {
+    etcd.members.iter().find(|l| stands_for(seen, l).is_some_and(|m| m.name() == name))
+}
+
+/// Whether a voter is healthy (I1): it answers for itself, follows the leader that etcd lists, and lags little.
+pub(super) fn is_healthy(seen: &Observed, etcd: &Membership, listed: &Listed) -> bool {
+    let said = |listed: &Listed| {
+        let member = stands_for(seen, listed)?;
+        let said = seen.answers.get(member.name()).and_then(Seen::known);
+        said.filter(|_| answers(seen, etcd, listed) && member.live_pod().is_some())
+    };
+    let leader = etcd.leader.and_then(|id| etcd.members.iter().find(|l| l.id == id));
+    let (Some(leader), Some(own)) = (leader, said(listed)) else { return false };
+    let level = said(leader).is_some_and(|ahead| ahead.applied_index.saturating_sub(own.applied_index) <= LAG);
+    own.leader == leader.id && level
+}
+
+pub(super) fn id(id: u64) -> String {
+    format!("{id:x}")
+}

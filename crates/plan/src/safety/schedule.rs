@@ -1,0 +1,170 @@
+//! Rules for plans about a schedule: it records its runs. Stored snapshots are removed in one way only: by a Job that was latched
+//! before the pass reads the restores (I25). A record is deleted only when nothing of its run is stored (I18).
+
+use holdfast_api::schedule::PruneRun;
+use holdfast_api::snapshot::Phase;
+use holdfast_api::{EtcdSnapshot, EtcdSnapshotScheduleStatus, key};
+use holdfast_contract::layout::whose;
+use holdfast_contract::{Level, Report};
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+
+use super::{Verdict, is, rule};
+use crate::build::job::{CONTAINER, arguments, pod_spec, prunes};
+use crate::schedule::Observed;
+use crate::{Act, Ensure, Plan, Target, jobs, meta, pods};
+
+/// Whether a plan keeps the rules.
+pub fn schedule(seen: &Observed, plan: &Plan<EtcdSnapshotScheduleStatus>) -> Verdict {
+    let uid = meta::uid(&seen.schedule.metadata);
+    let idle = meta::deleting(&seen.schedule.metadata);
+    rule("I13", !idle || (plan.act.is_none() && plan.ensures.is_empty()), "a deleted schedule is left alone")?;
+    for ensure in &plan.ensures {
+        let Ensure::CronJob(cron) = ensure else {
+            return rule("I13", false, "a schedule applies nothing but its CronJob");
+        };
+        rule("I13", meta::controlled_by(&cron.metadata, uid), "a schedule's CronJob goes with the schedule")?;
+        let ours = seen.cron_job.as_ref().is_none_or(|live| meta::controlled_by(&live.metadata, uid));
+        rule("I13", ours, "the CronJob belongs to another owner, so Holdfast does not apply the object")?;
+    }
+    match &plan.act {
+        None => Ok(()),
+        Some(Act::StartJob(job)) => {
+            rule("I13", meta::controlled_by(&job.metadata, uid), "a Job goes with its schedule")?;
+            if removes(job) { start(seen, job) } else { Ok(()) }
+        }
+        Some(Act::LatchPrune(run)) => latch(seen, run),
+        Some(Act::RecordRun(record)) => {
+            let run = record.spec.run.as_ref();
+            let own = run.is_some() && meta::label(&record.metadata, key::SCHEDULE_UID) == Some(uid);
+            rule("I13", own, "a schedule makes records of its own runs alone")?;
+            let twice =
+                seen.snapshots.iter().any(|there| there.spec.run.as_ref().map(|r| &r.uid) == run.map(|r| &r.uid));
+            rule("I7", !twice, "a run is recorded once")?;
+            let ownerless = record.metadata.owner_references.as_ref().is_none_or(Vec::is_empty);
+            rule("I21", ownerless, "no deletion of a schedule takes a record of a backup away")
+        }
+        Some(Act::DeleteRecord { snapshot, removed, .. }) => delete(seen, snapshot, removed.as_deref()),
+        Some(_) => rule(
+            "I13",
+            false,
+            "a schedule does nothing but record runs, ask the store and remove what it does not keep",
+        ),
+    }
+}
+
+fn removes(job: &Job) -> bool {
+    pod_spec(job).is_some_and(prunes)
+}
+
+fn latched(seen: &Observed) -> Option<&PruneRun> {
+    seen.schedule.status.as_ref()?.prune_run.as_ref()
+}
+
+/// Checks that the snapshots of restores are latched once, after the run itself: a later restore sees that its snapshot is
+/// missing there.
+fn latch(seen: &Observed, run: &PruneRun) -> Verdict {
+    rule("I25", run.ended_at.is_none(), "a latch is of a run that comes")?;
+    match latched(seen) {
+        None => {
+            let stands = seen.recalls.iter().any(|one| meta::name(&one.job.metadata) == run.job);
+            rule("I25", run.protects.is_none() || stands, "a run is latched before the restores are read")
+        }
+        Some(old) => {
+            let same = PruneRun { protects: None, ..run.clone() } == *old;
+            rule("I25", same, "what a run protects is written once, and nothing else of the run changes")?;
+            let below = |key: &&String| key.starts_with(&format!("{}/", run.lineage));
+            let all = seen.restores.iter().filter(below).all(|key| run.protects.iter().flatten().any(|k| k == key));
+            rule("I25", all, "a run protects each snapshot that is restored")
+        }
+    }
+}
+
+/// Checks that a Job removes only snapshots of the latched cluster and schedule, and protects those that are restored or held.
+fn start(seen: &Observed, job: &Job) -> Verdict {
+    let spec = &seen.schedule.spec;
+    rule("I25", spec.retention.is_some() && !spec.suspend_pruning, "only a policy that stands removes snapshots")?;
+    let run = latched(seen).filter(|run| run.job == meta::name(&job.metadata) && run.ended_at.is_none());
+    let protects = run.and_then(|run| run.protects.as_ref());
+    rule("I25", protects.is_some(), "a Job that removes snapshots is latched with what it protects")?;
+    let args = arguments(job);
+    let has = |name: &str, value: &str| args.iter().any(|arg| *arg == format!("--{name}={value}"));
+    let cluster = seen.cluster.as_ref().map(|cluster| meta::uid(&cluster.metadata));
+    let own = cluster.is_some_and(|cluster| has("cluster-uid", cluster))
+        && has("schedule-uid", meta::uid(&seen.schedule.metadata));
+    rule("I25", own, "a Job removes snapshots of this cluster and this schedule alone")?;
+    let folder = run.and_then(|run| run.lineage.rsplit('/').next()).filter(|folder| !folder.is_empty());
+    let here = cluster.zip(folder).is_some_and(|(cluster, folder)| cluster.starts_with(folder));
+    rule("I25", here, "what is latched is the folder of this cluster")?;
+    let lineage = run.map(|run| format!("{}/", run.lineage)).unwrap_or_default();
+    let held = seen.held.iter().filter(|key| key.starts_with(&lineage));
+    let kept = protects.into_iter().flatten().chain(held).all(|key| has("protect", key));
+    rule("I25", kept, "what is restored or held stays")?;
+    let named = spec.snapshot_template.destination.store_ref.is_some();
+    let known = args.iter().any(|arg| arg.starts_with("--expect-store-id="));
+    rule("I25", !named || known, "nothing is removed from a store whose ID is not known")
+}
+
+/// Checks that the record's run failed; or that a Job of this schedule has removed snapshots, the store was asked after the Job's
+/// end and does not name the run, and a later proven backup exists.
+fn delete(seen: &Observed, target: &Target, removed: Option<&str>) -> Verdict {
+    let uid = meta::uid(&seen.schedule.metadata);
+    let there = seen.snapshots.iter().find(|there| is(target, &there.metadata));
+    rule("I12", there.is_some(), "the record that goes is the one that was seen")?;
+    let own = there
+        .is_some_and(|there| there.spec.run.is_some() && meta::label(&there.metadata, key::SCHEDULE_UID) == Some(uid));
+    rule("I13", own, "the record belongs to this schedule")?;
+    let run = there.and_then(|there| there.spec.run.as_ref());
+    let stands = seen.jobs.iter().any(|job| run.is_some_and(|run| meta::uid(&job.metadata) == run.uid));
+    rule("I7", !stands, "a run whose Job stands would be recorded again")?;
+    let status = there.and_then(|there| there.status.as_ref());
+    let Some(key) = removed else {
+        return rule(
+            "I18",
+            status.is_some_and(|s| s.phase == Phase::Failed),
+            "only records of failed runs are deleted",
+        );
+    };
+    let same = status.and_then(|s| s.artifact.as_ref()).is_some_and(|artifact| artifact.key == key);
+    rule("I18", same, "the record is that of the snapshot that is gone")?;
+    rule(
+        "I18",
+        there.is_some_and(|there| is_gone(seen, there, key)),
+        "the store was asked whether it holds the snapshot",
+    )?;
+    let at = |key: &str| whose(key).map(|(_, at)| at);
+    let proven = |other: &EtcdSnapshot| {
+        let status = other.status.as_ref()?;
+        let level = status.verification.as_ref().map(|proof| proof.level);
+        (level == Some(Level::HashKV)).then(|| at(&status.artifact.as_ref()?.key)).flatten()
+    };
+    let later = seen.snapshots.iter().filter_map(proven).any(|other| at(key).is_some_and(|this| other > this));
+    rule("I25", later, "a later snapshot that is proven stays")
+}
+
+/// Whether a search of the store after the end of the run does not find the snapshot.
+fn is_gone(seen: &Observed, record: &EtcdSnapshot, key: &str) -> bool {
+    let status = seen.schedule.status.as_ref();
+    let run = status.and_then(|status| status.prune_run.as_ref());
+    let Some(prune) = run.and_then(|run| seen.recalls.iter().find(|one| meta::name(&one.job.metadata) == run.job))
+    else {
+        // Kubernetes deletes the Job after an hour; the status keeps the time of its end.
+        return run.and_then(|run| run.ended_at.as_ref()).is_some_and(|_| told(seen, record, key, None));
+    };
+    jobs::over(&prune.job) && told(seen, record, key, jobs::created(&prune.job))
+}
+
+/// Whether a Job that was created after this time has read past the snapshot, and does not name its run.
+fn told(seen: &Observed, record: &EtcdSnapshot, key: &str, after: Option<Timestamp>) -> bool {
+    let (Some((_, at)), Some(run)) = (whose(key), record.spec.run.as_ref()) else { return false };
+    seen.recalls.iter().filter(|one| !removes(&one.job)).any(|one| {
+        let later = after.is_none_or(|after| jobs::created(&one.job).is_some_and(|made| made >= after));
+        let from = arguments(&one.job).iter().find_map(|arg| arg.strip_prefix("--after=")?.parse::<Timestamp>().ok());
+        later
+            && from.is_some_and(|from| from < at)
+            && one.pods.iter().filter_map(|pod| pods::report(pod, CONTAINER)).any(|report| match report {
+                Report::Recalled(found) => found.through >= at && !found.runs.iter().any(|there| there.uid == run.uid),
+                _ => false,
+            })
+    })
+}

@@ -1,0 +1,29 @@
+//! Decides the next step for one `EtcdSnapshotSchedule`. `plan.rs` holds the order of decisions.
+
+mod applied;
+mod arm;
+mod facts;
+mod forecast;
+mod health;
+mod line;
+mod observed;
+mod plan;
+mod prune;
+mod recall;
+mod record;
+mod removal;
+mod restores;
+mod skipped;
+mod status;
+
+pub use health::{Fresh, fresh, healthy, overdue_at};
+pub use line::{Line, UTC};
+pub use observed::*;
+pub use plan::plan;
+pub(crate) use removal::{REMOVES_FOR, endangers, may_remove};
+pub use removal::{live_job, live_run};
+pub(crate) use restores::attempt_of;
+pub use restores::{restores, searches};
+
+#[cfg(test)]
+mod tests;

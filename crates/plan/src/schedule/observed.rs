@@ -1,0 +1,55 @@
+//! Facts of one pass over an `EtcdSnapshotSchedule`: plain values, filled by `operator::observe::schedule`.
+
+use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, EtcdSnapshotSchedule};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::{Settings, meta};
+
+/// All values that a decision about a schedule depends on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed {
+    /// The `EtcdSnapshotSchedule`.
+    pub schedule: EtcdSnapshotSchedule,
+    /// The cluster in the spec, if the cluster exists.
+    pub cluster: Option<EtcdCluster>,
+    /// The `EtcdBackupStore` in the template, if the store exists.
+    pub store: Option<EtcdBackupStore>,
+    /// The `CronJob` with the name of the schedule's `CronJob`, of any owner.
+    pub cron_job: Option<CronJob>,
+    /// Jobs that this `CronJob` controls (by UID).
+    pub jobs: Vec<Job>,
+    /// Records of the schedule's runs (by the label with its UID), and other snapshots with the name of such a Job.
+    pub snapshots: Vec<EtcdSnapshot>,
+    /// Jobs of the schedule itself, which ask the store for runs, or remove snapshots.
+    pub recalls: Vec<Recall>,
+    /// Keys of the snapshots that restores of this namespace read, looked up after the schedule; filled only if a Job may
+    /// remove snapshots.
+    pub restores: Vec<String>,
+    /// Keys of the snapshots of this namespace with `spec.hold`, with any labels and in any store; filled only if a Job may
+    /// remove snapshots.
+    pub held: Vec<String>,
+    /// Settings from the operator's command line.
+    pub settings: Settings,
+}
+
+/// A Job that asks the store for runs, or removes snapshots.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recall {
+    /// The Job.
+    pub job: Job,
+    /// The Job's Pods, oldest first.
+    pub pods: Vec<Pod>,
+}
+
+impl Observed {
+    /// The schedule's UID.
+    pub(super) fn uid(&self) -> &str {
+        meta::uid(&self.schedule.metadata)
+    }
+
+    /// Returns the `CronJob` if the schedule controls the `CronJob`.
+    pub(super) fn own_cron_job(&self) -> Option<&CronJob> {
+        self.cron_job.as_ref().filter(|cron| meta::controlled_by(&cron.metadata, self.uid()))
+    }
+}

@@ -1,0 +1,197 @@
+//! The order of decisions about one schedule.
+//!
+//! The `CronJob` starts the backups. The operator keeps the `CronJob` up to date and records its runs: one `EtcdSnapshot` for
+//! each Job, by the Job's UID. The operator starts no backup. `prune.rs` alone removes stored snapshots, after all runs are
+//! recorded.
+
+use holdfast_api::condition::{Reason, Type};
+use holdfast_api::snapshot::Phase;
+use holdfast_api::{EtcdSnapshotScheduleStatus, key};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+
+use super::applied::Pruning;
+use super::arm::{Arm, arm};
+use super::facts::{self, Run};
+use super::prune;
+use super::recall::{self, Answer, Reach};
+use super::status::{self, Standing};
+use super::{Line, Observed, health, record, skipped};
+use crate::{Act, Ensure, Next, Note, Plan, Target, Wake, drift, meta};
+
+/// Time after a due time: the CronJob controller creates the Job within seconds, and the status then has the next due time.
+const AFTER_DUE: SignedDuration = SignedDuration::from_secs(5);
+
+/// Returns the plan for one schedule.
+pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotScheduleStatus> {
+    let old = seen.schedule.status.clone().unwrap_or_default();
+    if meta::deleting(&seen.schedule.metadata) {
+        let (ensures, notes) = (vec![], vec![]);
+        return Plan { ensures, act: None, status: old, notes, waiting: None, wake: Wake::OnChange };
+    }
+    let spec = &seen.schedule.spec;
+    let runs = facts::runs(seen);
+    let line = line(seen, now);
+    let (standing, ensures) = stand(seen, &line);
+    let line = line.ok();
+    let halted = match &standing {
+        Standing::Halted(reason, why) => Some((*reason, why.as_str())),
+        _ => None,
+    };
+    let mut pruning = prune::decide(seen, &runs, (line.as_ref(), halted), now);
+    let (next, recalled_through, silent) = next(seen, (line.as_ref(), &runs), &mut pruning, now);
+    let retention_due = pruning.due;
+    let status = status::whole(seen, &standing, (line.as_ref(), &runs), recalled_through, pruning, now);
+    let notes = notes(seen, &status, &ensures, (&next, silent));
+    let (act, waiting, wake) = next.into_parts();
+    let due = line.as_ref().and_then(|line| {
+        let next = facts::time(status.next_time.as_ref()).map(|next| next + AFTER_DUE);
+        let overdue = health::overdue_at(spec, &status, line).filter(|at| *at > now);
+        next.into_iter().chain(overdue).chain(retention_due).filter_map(|at| Wake::at(at, now)).min_by_key(millis)
+    });
+    let skips = line.as_ref().filter(|_| status.next_time.is_some()).and_then(|line| skipped::wake(seen, line, now));
+    let wake = due.into_iter().chain(skips).chain([wake]).min_by_key(millis).unwrap_or(wake);
+    Plan { ensures, act, status, notes, waiting, wake }
+}
+
+fn millis(wake: &Wake) -> u64 {
+    match wake {
+        Wake::Now => 0,
+        Wake::AfterMillis(millis) => *millis,
+        Wake::OnChange => u64::MAX,
+    }
+}
+
+fn line(seen: &Observed, now: Timestamp) -> Result<Line, (Reason, String)> {
+    let spec = &seen.schedule.spec;
+    let line = Line::parse(&spec.schedule, spec.time_zone.as_deref()).map_err(|why| (Reason::InvalidSpec, why))?;
+    if line.next(now).is_none() {
+        let why = format!("spec.schedule: {:?} is never due: no such day comes. Correct the line", spec.schedule);
+        return Err((Reason::NeverFires, why));
+    }
+    Ok(line)
+}
+
+/// Returns the schedule's standing, and the `CronJob` if the operator must apply the `CronJob`.
+fn stand(seen: &Observed, line: &Result<Line, (Reason, String)>) -> (Standing, Vec<Ensure>) {
+    if let Some(foreign) = seen.cron_job.as_ref().filter(|_| seen.own_cron_job().is_none()) {
+        let why = format!(
+            "CronJob {} exists and belongs to somebody else. Delete the CronJob, or create the schedule under another name",
+            meta::name(&foreign.metadata)
+        );
+        return (Standing::Wrong(Reason::NameConflict, why), vec![]);
+    }
+    let Arm { cron_job, halted, behind } = arm(seen, line.as_ref().ok());
+    let stands = seen.own_cron_job();
+    let missing = cron_job.is_none();
+    let apply = cron_job.filter(|want| stands.is_none_or(|live| drift::differs_by_name(want, live)));
+    let ensures = apply.into_iter().map(|cron| Ensure::CronJob(Box::new(cron))).collect();
+    if let Err((reason, why)) = line {
+        return (Standing::Wrong(*reason, why.clone()), ensures);
+    }
+    let standing = match (stands, halted, behind) {
+        (None, halted, behind) if missing => {
+            let (reason, why) = halted.or(behind).unwrap_or((Reason::WaitingForReference, String::new()));
+            Standing::Waits(reason, why)
+        }
+        (None, None, _) => Standing::Waits(Reason::JobPending, "Holdfast creates the CronJob".to_owned()),
+        (_, Some((reason, why)), _) => Standing::Halted(reason, why),
+        (Some(_), None, behind) => Standing::Runs(behind),
+    };
+    (standing, ensures)
+}
+
+/// Returns the act, the time up to which all runs are recorded, and why the store did not answer the last question.
+fn next(
+    seen: &Observed,
+    (line, runs): (Option<&Line>, &[Run<'_>]),
+    pruning: &mut Pruning,
+    now: Timestamp,
+) -> (Next, Option<Timestamp>, Option<String>) {
+    let told = facts::time(seen.schedule.status.as_ref().and_then(|s| s.recalled_through.as_ref()));
+    let record = |snapshot| Next::act(Act::RecordRun(Box::new(snapshot)));
+    if let Some(job) = facts::unrecorded(seen).first() {
+        return (record(record::of_job(seen, job)), told, None);
+    }
+    let wanted = pruning.next.take().unwrap_or(Next::Settled(Wake::OnChange));
+    let tidy = surplus(seen, runs).map_or(wanted, Next::act);
+    let mut told = told;
+    loop {
+        let hole = match recall::reach(seen, line, runs, told) {
+            Reach::Through(through) => return (tidy, through.or(told), None),
+            Reach::Hole(hole) => hole,
+        };
+        let found = match recall::answer(seen, hole, None, now) {
+            Answer::Found(found) => found,
+            Answer::Ask(job, silent) => {
+                pruning.wait_for_store(silent.as_deref());
+                return (Next::act(Act::StartJob(job)), Some(hole.after), silent);
+            }
+            Answer::Wait(wake, silent) => {
+                pruning.wait_for_store(silent.as_deref());
+                let why = "a Job asks the store for runs during an outage of the operator".to_owned();
+                return (Next::wait(Reason::AskingStore, why, wake), Some(hole.after), None);
+            }
+        };
+        let known = |uid: &str| runs.iter().any(|run| run.job.uid == uid);
+        if let Some(missed) = found.runs.iter().find(|run| !known(&run.uid)) {
+            return (record(record::of_recalled(seen, missed)), Some(hole.after), None);
+        }
+        // The next gap begins there, and always later than this gap, whatever time the report has.
+        told = Some(found.through.max(hole.after + SignedDuration::from_secs(1)).min(hole.until));
+    }
+}
+
+/// Returns the deletion of the oldest record of a failed run beyond the limit. The run's Job must be gone, or the next pass
+/// would record the run again.
+fn surplus(seen: &Observed, runs: &[Run<'_>]) -> Option<Act> {
+    let failed: Vec<&Run<'_>> = runs.iter().filter(|run| run.phase() == Phase::Failed).collect();
+    let limit = seen.schedule.spec.failed_limit();
+    let beyond = failed.len().checked_sub(limit).filter(|beyond| *beyond > 0)?;
+    let stands = |run: &Run<'_>| seen.jobs.iter().any(|job| meta::uid(&job.metadata) == run.job.uid);
+    let one = failed.iter().find(|run| !stands(run) && !meta::deleting(&run.snapshot.metadata))?;
+    let why = format!("{beyond} more than spec.failedHistoryLimit ({limit}) record failed runs");
+    Some(Act::DeleteRecord { snapshot: Target::of(&one.snapshot.metadata), removed: None, why })
+}
+
+/// Returns the Events of this pass, once for each change, so a repeated pass returns none.
+fn notes(
+    seen: &Observed,
+    status: &EtcdSnapshotScheduleStatus,
+    ensures: &[Ensure],
+    (next, silent): (&Next, Option<String>),
+) -> Vec<Note> {
+    let note = |warning, reason: &str, message| Note { warning, reason: reason.to_owned(), message };
+    let mut notes = vec![];
+    if let (Some(Ensure::CronJob(want)), Some(live)) = (ensures.first(), seen.own_cron_job()) {
+        let rendered = |cron: &CronJob| meta::annotation(&cron.metadata, key::RENDERED).map(str::to_owned);
+        if rendered(want) == rendered(live) {
+            let name = meta::name(&live.metadata);
+            let message = format!("CronJob {name} was changed; Holdfast puts it back. Change the EtcdSnapshotSchedule");
+            notes.push(note(true, "CronJobRestored", message));
+        }
+    }
+    let recalls = |job: &Job| meta::annotation(&job.metadata, key::PRUNE_RUN).is_none() && status.prune_run.is_none();
+    if let Next::Do(Act::StartJob(job), _) = next
+        && recalls(job)
+    {
+        let name = meta::name(&job.metadata);
+        let before = silent.as_ref().map(|why| format!("; the last one got no answer: {why}")).unwrap_or_default();
+        let message =
+            format!("runs may be missing after an outage of the operator; Job {name} asks the store for them{before}");
+        notes.push(note(silent.is_some(), "RecallStarted", message));
+    }
+    let old = seen.schedule.status.iter().flat_map(|s| &s.conditions);
+    let before = |kind: &str| old.clone().find(|c| c.type_ == kind).map(|c| c.reason.clone());
+    for kind in [Type::Ready, Type::Fresh, Type::RetentionApplied] {
+        let Some(condition) = status.conditions.iter().find(|c| c.type_ == kind.as_str()) else { continue };
+        let person = Reason::named(&condition.reason).is_some_and(Reason::needs_a_person);
+        if person && before(kind.as_str()).as_ref() != Some(&condition.reason) {
+            let said = notes.iter().any(|n| n.reason == condition.reason);
+            if !said {
+                notes.push(note(true, &condition.reason, condition.message.clone()));
+            }
+        }
+    }
+    notes
+}

@@ -1,0 +1,106 @@
+//! Stored snapshots that a restore reads, and that therefore stay (I25).
+//!
+//! Decides from clusters that have not formed, and their first members: from the latch, or from the spec without a latch. A
+//! `source` may name a file, or a folder below another prefix of the bucket: each key is cut to the folder that agents know, so
+//! that keys compare.
+
+use std::collections::BTreeSet;
+
+use holdfast_api::{EtcdCluster, EtcdMember, EtcdSnapshot};
+
+use crate::meta;
+
+/// Returns the last four parts of the key of a snapshot, or of a file in its folder: namespace, cluster, lineage, attempt.
+pub(crate) fn attempt_of(key: &str) -> String {
+    let mut parts: Vec<&str> = key.split('/').filter(|part| !part.is_empty()).collect();
+    // The name of an attempt has no dot.
+    parts.pop_if(|last| last.contains('.'));
+    parts.split_off(parts.len().saturating_sub(4)).join("/")
+}
+
+/// Whether a cluster searches its latest snapshot, and has not latched the result.
+pub fn searches(cluster: &EtcdCluster) -> bool {
+    let latches = cluster.status.as_ref().map(|status| &status.latches);
+    let open = latches.is_none_or(|latches| latches.formed.is_none() && latches.restoring.is_none());
+    let asked = cluster.spec.bootstrap.as_ref().and_then(|bootstrap| bootstrap.restore.as_ref());
+    open && asked.is_some_and(|asked| asked.latest.is_some())
+}
+
+/// Returns the keys of the snapshots that restores read.
+pub fn restores(clusters: &[EtcdCluster], members: &[EtcdMember], snapshots: &[EtcdSnapshot]) -> Vec<String> {
+    let forming = clusters.iter().filter(|c| c.status.as_ref().is_none_or(|s| s.latches.formed.is_none()));
+    let of_cluster = forming.flat_map(|cluster| {
+        let latched = cluster.status.as_ref().and_then(|status| status.latches.restoring.as_ref());
+        let asked = cluster.spec.bootstrap.as_ref().and_then(|bootstrap| bootstrap.restore.as_ref());
+        let named = asked.and_then(|asked| asked.snapshot_ref.as_ref()).and_then(|named| {
+            let snapshot = snapshots.iter().find(|snapshot| meta::name(&snapshot.metadata) == named.name)?;
+            Some(snapshot.status.as_ref()?.artifact.as_ref()?.key.clone())
+        });
+        let source = asked.and_then(|asked| asked.source.as_ref()).map(|source| source.key.clone());
+        [latched.map(|latched| latched.source.key.clone()), named, source]
+    });
+    // A member still carries the restore after the cluster's status is lost.
+    let carried = members.iter().filter(|member| member.spec.joined.is_none());
+    let carried = carried.map(|member| member.spec.restore.as_ref().map(|restoring| restoring.source.key.clone()));
+    of_cluster.chain(carried).flatten().map(|key| attempt_of(&key)).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_api::cluster::Formed;
+    use holdfast_api::member::Joined;
+    use holdfast_api::restore::Restoring;
+    use holdfast_api::snapshot::Artifact;
+    use holdfast_api::{EtcdClusterStatus, EtcdSnapshotStatus};
+
+    use super::*;
+    use crate::fixtures::bare;
+    use serde_json::json;
+
+    #[test]
+    fn keys_compare_wherever_they_begin_and_whatever_file_they_name() {
+        let key = "ns/a/0000/20260101T000000Z-00000001-x";
+        for same in [key, &format!("backups/{key}"), &format!("{key}/snapshot.db"), &format!("/x/y/{key}/a.db.zst/")] {
+            assert_eq!(attempt_of(same), key, "{same}");
+        }
+        assert_eq!((attempt_of("a/snapshot.db").as_str(), attempt_of("").as_str()), ("a", ""));
+    }
+
+    #[test]
+    fn a_restore_is_known_by_its_latch_its_spec_and_its_member() {
+        let asked = |restore: serde_json::Value| {
+            let mut cluster = bare(1).cluster;
+            cluster.spec.bootstrap = Some(serde_json::from_value(json!({ "restore": restore })).unwrap());
+            cluster
+        };
+        let source = |key: &str| json!({"source": {"pvc": {"claimName": "backups"}, "key": key}});
+        let by_name = asked(json!({"snapshotRef": {"name": "nightly-1"}}));
+        let artifact = Artifact { key: "ns/a/0/1".to_owned(), ..Artifact::default() };
+        let mut snapshot: EtcdSnapshot = serde_json::from_value(json!({
+            "apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdSnapshot", "metadata": {"name": "nightly-1"},
+            "spec": {"clusterRef": {"name": "a"}, "destination": {"pvc": {"claimName": "backups"}}},
+        }))
+        .unwrap();
+        snapshot.status = Some(EtcdSnapshotStatus { artifact: Some(artifact), ..EtcdSnapshotStatus::default() });
+        let mut latched = asked(source("ns/a/0/new"));
+        let restoring: Restoring =
+            serde_json::from_value(json!({"restoreUID": "r", "source": source("ns/a/0/old")["source"]})).unwrap();
+        latched.status = Some(EtcdClusterStatus::default());
+        latched.status.as_mut().unwrap().latches.restoring = Some(restoring.clone());
+        let read = |cluster: &EtcdCluster, members: &[EtcdMember]| {
+            restores(std::slice::from_ref(cluster), members, std::slice::from_ref(&snapshot))
+        };
+        assert_eq!(read(&by_name, &[]), ["ns/a/0/1"]);
+        assert_eq!(read(&asked(source("ns/a/0/2/x.db")), &[]), ["ns/a/0/2"]);
+        assert_eq!(read(&latched, &[]), ["ns/a/0/new", "ns/a/0/old"]);
+        let mut formed = by_name;
+        formed.status = Some(EtcdClusterStatus::default());
+        formed.status.as_mut().unwrap().latches.formed = Some(Formed::default());
+        assert_eq!(read(&formed, &[]), [] as [&str; 0]);
+        let mut member = EtcdMember::default();
+        member.spec.restore = Some(restoring);
+        assert_eq!(read(&formed, std::slice::from_ref(&member)), ["ns/a/0/old"]);
+        member.spec.joined = Some(Joined::default());
+        assert_eq!(read(&formed, &[member]), [] as [&str; 0]);
+    }
+}

@@ -1,0 +1,24 @@
+//! Decides the next step for one `EtcdSnapshot`. `plan.rs` holds the order of decisions.
+
+mod doubt;
+mod inquiry;
+mod job;
+mod latch;
+mod observed;
+mod place;
+mod plan;
+mod removal;
+mod sidecar;
+mod stage;
+mod status;
+mod unstarted;
+
+pub use job::inspection;
+pub(crate) use latch::PATIENCE;
+pub use latch::{holds, live_removal};
+pub use observed::*;
+pub use place::secrets;
+pub use plan::plan;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,436 @@
+//! The operator in the model: the real plans, applied to the view of a pass.
+//!
+//! Decides how facts appear as objects of Kubernetes and as answers of etcd. Equal views are planned once, because a plan depends
+//! on nothing else.
+
+use std::collections::{BTreeMap, HashMap};
+
+use holdfast_api::cluster::{Formed, Latches, Medium};
+use holdfast_api::condition::Reason;
+use holdfast_api::member::{Departure, Joined, Leaving, Parked, Removed};
+use holdfast_api::repair::{Evidence, Loss, Repair, Replaced};
+use holdfast_api::storage::Storage;
+use holdfast_api::tls::Tls;
+use holdfast_api::{
+    CLUSTER_FINALIZER, EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, key, role,
+};
+use holdfast_plan::build::pod::{Start, pod};
+use holdfast_plan::cluster::{Answer, Listed, Membership};
+use holdfast_plan::{Act, Plan, Proxies, Seen, Settings, build, cluster, member, meta, pods, safety, valid};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateRunning, ContainerStatus, PersistentVolumeClaim, PodCondition, PodSpec,
+    PodStatus,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+
+use super::facts::{Facts, Log, Object, Pod};
+use super::requests::Order;
+use super::search::Mixed;
+use super::sight::{Heard, List, MemberSight, Part, Sight};
+
+/// Decision of a pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Decision {
+    pub order: Option<Order>,
+    pub waits: Option<Reason>,
+    /// The safety rule that rejects the plan.
+    pub refused: Option<&'static str>,
+}
+
+/// The real plans, and their decisions so far.
+#[derive(Default)]
+pub struct Planner {
+    clusters: HashMap<Sight, Decision, Mixed>,
+    members: HashMap<MemberSight, Decision, Mixed>,
+    /// Members as objects: building one takes longer than planning.
+    made: HashMap<(u8, Part), cluster::Member, Mixed>,
+}
+
+impl Planner {
+    pub fn cluster(&mut self, sight: Sight) -> Decision {
+        if let Some(decision) = self.clusters.get(&sight) {
+            return *decision;
+        }
+        let seen = self.observed(&sight);
+        let plan = cluster::plan(&seen, noon());
+        *self.clusters.entry(sight).or_insert(decision(safety::cluster(&seen, &plan), &plan))
+    }
+
+    pub fn member(&mut self, sight: MemberSight) -> Decision {
+        if let Some(decision) = self.members.get(&sight) {
+            return *decision;
+        }
+        let seen = self.observed_member(sight);
+        let plan = member::plan(&seen, noon());
+        *self.members.entry(sight).or_insert(decision(safety::member(&seen, &plan), &plan))
+    }
+
+    /// Number of different views that were planned.
+    pub fn plans(&self) -> usize {
+        self.clusters.len() + self.members.len()
+    }
+}
+
+fn decision<S>(verdict: Result<(), safety::Violation>, plan: &Plan<S>) -> Decision {
+    Decision {
+        // Without acts that change no member and no data.
+        order: plan.act.as_ref().filter(|act| !matches!(act, Act::CommitEntry { .. })).map(order),
+        waits: plan.waiting.as_ref().map(|w| w.reason),
+        refused: verdict.err().map(|v| v.invariant),
+    }
+}
+
+const CLUSTER_ID: u64 = 0xc1;
+
+fn noon() -> Timestamp {
+    "2026-01-01T12:00:00Z".parse().unwrap()
+}
+
+fn earlier() -> Time {
+    Time("2026-01-01T11:58:00Z".parse().unwrap())
+}
+
+fn settings() -> Settings {
+    Settings {
+        agent_image: "agent:1".to_owned(),
+        etcd_repository: "etcd".to_owned(),
+        proxies: Proxies::default(),
+        cluster_domain: None,
+        pod_run_as: holdfast_api::pod_security::RunAs::default(),
+    }
+}
+
+fn named(n: u8) -> String {
+    format!("a-m{n}")
+}
+
+fn slot_of(name: &str) -> u8 {
+    name.strip_prefix("a-m").and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{name} is no member"))
+}
+
+/// The member ID of the nth add of a slot.
+fn id(n: u8, add: u8) -> u64 {
+    0x1000 + 0x100 * u64::from(n) + u64::from(add)
+}
+
+fn of_id(id: u64) -> (u8, u8) {
+    (((id - 0x1000) / 0x100) as u8, (id % 0x100) as u8)
+}
+
+fn stored(meta: &mut ObjectMeta, deleting: bool) {
+    meta.namespace = Some("ns".to_owned());
+    meta.uid = Some(format!("u-{}", meta::name(meta)));
+    meta.resource_version = Some("1".to_owned());
+    meta.generation = Some(1);
+    meta.creation_timestamp = Some(earlier());
+    meta.deletion_timestamp = deleting.then(|| Time(noon()));
+}
+
+/// The evidence of a slot; each slot's evidence has its own time.
+fn evidence(n: u8, in_memory: bool) -> Evidence {
+    let at = noon() - SignedDuration::from_mins(5 + 20 * i64::from(n));
+    Evidence { kind: if in_memory { Loss::MemoryGone } else { Loss::VolumeRefused }, detail: None, at: at.to_string() }
+}
+
+/// The latches of a cluster: the next member, the last replaced member, an ID without an object.
+type Latched = (Option<u8>, Option<u8>, Option<(u8, u8)>);
+
+fn cluster_object(replicas: u8, in_memory: bool, (pending, replaced, orphan): Latched) -> EtcdCluster {
+    let storage = if in_memory {
+        Storage { medium: Medium::Memory, size: Some(Quantity("1Gi".to_owned())), ..Storage::default() }
+    } else {
+        Storage::default()
+    };
+    let spec = EtcdClusterSpec {
+        replicas: replicas.into(),
+        version: "3.6.16".to_owned(),
+        storage,
+        tls: Some(Tls { insecure: Some(true), ..Tls::default() }),
+        // The model has no time.
+        repair: Some(Repair { after_seconds: Some(0), keep_claim_seconds: Some(0), ..Repair::default() }),
+        ..EtcdClusterSpec::default()
+    };
+    let mut object = EtcdCluster::new("a", spec);
+    object.metadata.finalizers = Some(vec![CLUSTER_FINALIZER.to_owned()]);
+    stored(&mut object.metadata, false);
+    let formed = Formed { cluster_id: format!("{CLUSTER_ID:x}"), at: noon().to_string(), ..Formed::default() };
+    let at = (noon() - SignedDuration::from_hours(1)).to_string();
+    let replaced = replaced.map(|n| Replaced { member: named(n), evidence: evidence(n, in_memory), at });
+    let orphan = orphan.map(|(n, add)| format!("{:x}", id(n, add)));
+    let latches =
+        Latches { pending_member: pending.map(named), formed: Some(formed), replaced, orphan, ..Latches::default() };
+    object.status = Some(EtcdClusterStatus { latches, ..EtcdClusterStatus::default() });
+    object
+}
+
+fn initial_cluster(cluster: &EtcdCluster, told: u8) -> String {
+    let listed = Facts::numbers().filter(|n| told & (1 << n) != 0).map(named);
+    let all: Vec<String> = listed.map(|name| format!("{name}={}", build::member::peer_url(cluster, &name))).collect();
+    all.join(",")
+}
+
+fn told_by(initial_cluster: &str) -> u8 {
+    let names = initial_cluster.split(',').filter_map(|entry| entry.split_once('='));
+    names.map(|(name, _)| 1 << slot_of(name)).sum()
+}
+
+fn index(log: Log) -> u64 {
+    match log {
+        Log::Whole => 1_000_000,
+        Log::Near => 999_500,
+        Log::Far => 900_000,
+    }
+}
+
+fn log_of(index: u64) -> Log {
+    [Log::Whole, Log::Near, Log::Far].into_iter().find(|log| self::index(*log) == index).unwrap()
+}
+
+fn member_object(cluster: &EtcdCluster, n: u8, facts: &Object) -> EtcdMember {
+    let evidence = |n| evidence(n, cluster.spec.storage.in_memory());
+    let name = named(n);
+    let mut object = match n {
+        0 => build::member::seed(cluster, &name, None),
+        _ => build::member::joiner(cluster, &name),
+    };
+    stored(&mut object.metadata, facts.deleting);
+    let at = noon().to_string();
+    let spec = &mut object.spec;
+    spec.initial_cluster = facts.told.map(|told| initial_cluster(cluster, told));
+    spec.joined = facts
+        .joined
+        .map(|add| Joined { member_id: format!("{:x}", id(n, add)), cluster_id: format!("{CLUSTER_ID:x}") });
+    // Starts are counted, and every Pod has the count: the model omits I27.
+    spec.start_count = u64::from(spec.joined.is_some());
+    let why = if facts.lost { Departure::Lost } else { Departure::ScaledIn };
+    spec.leaving = facts.leaving.then(|| Leaving { why, evidence: facts.lost.then(|| evidence(n)), at: at.clone() });
+    spec.removed = facts.removed.then(|| Removed {
+        member_id: spec.joined.as_ref().map(|j| j.member_id.clone()),
+        cluster_id: format!("{CLUSTER_ID:x}"),
+        at: at.clone(),
+    });
+    object.status =
+        facts.evidence.then(|| EtcdMemberStatus { evidence: Some(evidence(n)), ..EtcdMemberStatus::default() });
+    let spec = &mut object.spec;
+    spec.parked = facts.parked.map(|log| Parked { term: log.map(|_| 3), index: log.map(index), at });
+    object
+}
+
+fn claim_object(object: &EtcdMember, deleting: bool) -> PersistentVolumeClaim {
+    let mut claim = build::pvc::claim(object);
+    stored(&mut claim.metadata, deleting);
+    claim
+}
+
+fn pod_object(cluster: &EtcdCluster, object: &EtcdMember, facts: &Pod) -> k8s_openapi::api::core::v1::Pod {
+    let server = valid::member(object).unwrap();
+    let told = initial_cluster(cluster, facts.told);
+    let volume =
+        if object.spec.storage.in_memory() { object.metadata.clone() } else { claim_object(object, false).metadata };
+    let claim_uid = meta::uid(&volume).to_owned();
+    let start = Start {
+        claim_uid: &claim_uid,
+        initial_cluster: &told,
+        may_start_empty: facts.may_start_empty,
+        found: false,
+        restore: None,
+    };
+    // The Pod was made before any of its member's Pods was counted.
+    let mut first = object.clone();
+    first.spec.start_count = 0;
+    let mut made = pod(&first, &server, &object.spec.placement, &start, &settings());
+    // Without the fields that no plan reads: each plan would copy them.
+    let bare = |all: Vec<Container>| {
+        let bare = |c: Container| Container { name: c.name, image: c.image, args: c.args, ..Container::default() };
+        all.into_iter().map(bare).collect()
+    };
+    made.spec = made.spec.map(|spec| PodSpec {
+        containers: bare(spec.containers),
+        init_containers: spec.init_containers.map(bare),
+        ..PodSpec::default()
+    });
+    stored(&mut made.metadata, facts.deleting);
+    if facts.voter {
+        made.metadata.labels.get_or_insert_default().insert(key::ROLE.to_owned(), role::VOTER.to_owned());
+    }
+    let annotations = made.metadata.annotations.get_or_insert_default();
+    if let Some(joined) = object.spec.joined.as_ref().filter(|_| !facts.may_start_empty) {
+        annotations.insert(key::STARTED.to_owned(), "1".to_owned());
+        annotations.insert(key::JOINED.to_owned(), joined.annotation());
+    }
+    let running = || ContainerState {
+        running: Some(ContainerStateRunning { started_at: Some(earlier()) }),
+        ..ContainerState::default()
+    };
+    let etcd = ContainerStatus { name: "etcd".to_owned(), state: Some(running()), ..ContainerStatus::default() };
+    let ready = PodCondition {
+        type_: "Ready".to_owned(),
+        status: if facts.serving { "True" } else { "False" }.to_owned(),
+        ..PodCondition::default()
+    };
+    made.status = Some(PodStatus {
+        phase: Some(if facts.serving { "Running" } else { "Pending" }.to_owned()),
+        conditions: Some(vec![ready]),
+        container_statuses: facts.serving.then(|| vec![etcd]),
+        ..PodStatus::default()
+    });
+    made
+}
+
+impl Planner {
+    fn made(&mut self, n: u8, part: Part) -> cluster::Member {
+        let make = || {
+            let cluster = cluster_object(1, part.in_memory, (None, None, None));
+            let object = member_object(&cluster, n, &part.object.expect("a member has an object"));
+            cluster::Member {
+                pod: part.pod.map(|pod| pod_object(&cluster, &object, &pod)),
+                claim: part.claim.map(|deleting| claim_object(&object, deleting)),
+                object,
+            }
+        };
+        self.made.entry((n, part)).or_insert_with(make).clone()
+    }
+
+    fn observed(&mut self, sight: &Sight) -> cluster::Observed {
+        let kube = &sight.kube;
+        let object = cluster_object(kube.replicas, kube.in_memory, (kube.pending, kube.replaced, kube.orphan));
+        let parts = Facts::numbers().zip(kube.parts).filter(|(_, part)| part.object.is_some());
+        let members: Vec<cluster::Member> = parts.map(|(n, part)| self.made(n, part)).collect();
+        let leader_id = |list: &List, n: u8| list.entries[usize::from(n)].map_or(0, |entry| id(n, entry.id));
+        let etcd = sight.list.as_ref().map_or_else(
+            || Seen::unknown("timed out"),
+            |list| {
+                let listed = Facts::numbers().filter_map(|n| Some((n, list.entries[usize::from(n)]?)));
+                let listed = listed.map(|(n, entry)| Listed {
+                    id: id(n, entry.id),
+                    name: if entry.booted { named(n) } else { String::new() },
+                    peer_urls: vec![build::member::peer_url(&object, &named(n))],
+                    learner: !entry.votes,
+                });
+                Seen::Known(Membership {
+                    cluster_id: CLUSTER_ID,
+                    leader: list.leader.map(|n| leader_id(list, n)),
+                    members: listed.collect(),
+                    alarms: vec![],
+                })
+            },
+        );
+        let mut answers = BTreeMap::new();
+        for n in Facts::numbers().filter(|n| kube.parts[usize::from(*n)].object.is_some()) {
+            match sight.answers[usize::from(n)] {
+                Heard::Nobody => {}
+                Heard::Silent => drop(answers.insert(named(n), Seen::unknown("refused"))),
+                Heard::Says { id: add, log, leader, learner } => {
+                    let answer = Answer {
+                        member_id: id(n, add),
+                        cluster_id: CLUSTER_ID,
+                        version: "3.6.16".to_owned(),
+                        db_bytes: 1 << 20,
+                        term: 3,
+                        applied_index: index(log),
+                        learner,
+                        leader: leader.zip(sight.list.as_ref()).map_or(0, |(n, list)| leader_id(list, n)),
+                    };
+                    answers.insert(named(n), Seen::Known(answer));
+                }
+            }
+        }
+        cluster::Observed {
+            cluster: object,
+            members,
+            // The operator applies the Services and the budget beside any act; the model omits them.
+            peer_service: None,
+            client_service: None,
+            client_endpoints: None,
+            budget: None,
+            etcd,
+            answers,
+            snapshot: None,
+            store: None,
+            foreign: vec![],
+            foreign_members: vec![],
+            prunes: vec![],
+            stray_pods: vec![],
+            hashes: BTreeMap::new(),
+            searches: vec![],
+            refusal: None,
+            certificates: None,
+            unread_certificates: None,
+            last_snapshot: None,
+            backups: holdfast_plan::schedule::healthy([]),
+            fresh_suffix: format!("m{}", kube.fresh),
+            settings: settings(),
+        }
+    }
+
+    fn observed_member(&mut self, sight: MemberSight) -> member::Observed {
+        let cluster::Member { object, pod, claim } = self.made(sight.n, sight.part);
+        let cluster = Seen::Known(Some(cluster_object(sight.replicas, sight.part.in_memory, (None, None, None))));
+        member::Observed { member: object, cluster, pod, claim, settings: settings() }
+    }
+}
+
+/// An act in terms of slots. Acts that concern no fact of the model never occur in it.
+fn order(act: &Act) -> Order {
+    let parse = |hex: &str| of_id(u64::from_str_radix(hex, 16).unwrap());
+    match act {
+        Act::Latch(latches) => Order::Pending(
+            latches.pending_member.as_deref().map(slot_of),
+            latches.replaced.as_ref().map(|replaced| slot_of(&replaced.member)),
+            latches.orphan.as_deref().map(parse),
+        ),
+        Act::CreateMember(object) => Order::Create(slot_of(meta::name(&object.metadata))),
+        Act::AddLearner { name, .. } => Order::Add(slot_of(name)),
+        Act::SetInitialCluster { member, initial_cluster } => {
+            Order::Tell(slot_of(&member.name), told_by(initial_cluster))
+        }
+        Act::LatchJoined { member, joined } => Order::Join(slot_of(&member.name), parse(&joined.member_id).1),
+        Act::ForbidEmptyStart { pod, .. } => Order::Forbid(slot_of(&pod.name)),
+        Act::Promote { name, member_id, .. } => Order::Promote(slot_of(name), of_id(*member_id).1),
+        Act::LatchLeaving { member, leaving } => Order::Leave(slot_of(&member.name), leaving.why == Departure::Lost),
+        Act::DismissClients { pod } => Order::Dismiss(slot_of(&pod.name)),
+        Act::MoveLeader { from, to, .. } => Order::Lead(of_id(*from).0, of_id(*to).0),
+        Act::RemoveMember { member_id, learner, .. } => {
+            let (n, id) = of_id(*member_id);
+            Order::Remove { n, id, learner: *learner }
+        }
+        Act::LatchRemoved { member, .. } => Order::Prove(slot_of(&member.name)),
+        Act::Park { member, parked } => Order::Park(slot_of(&member.name), parked.index.map(log_of)),
+        Act::Unpark { member } => Order::Unpark(slot_of(&member.name)),
+        Act::AdmitClients { pod } => Order::Admit(slot_of(&pod.name)),
+        Act::CreateClaim(claim) => Order::CreateClaim(slot_of(meta::label(&claim.metadata, key::MEMBER).unwrap())),
+        Act::CreatePod(pod) => {
+            let flag = |arg: &String| arg.strip_prefix("--initial-cluster=").map(told_by);
+            Order::CreatePod {
+                n: slot_of(meta::name(&pod.metadata)),
+                may_start_empty: pods::may_start_empty(pod),
+                told: pods::arguments(pod, "etcd").unwrap_or_default().iter().find_map(flag).unwrap_or_default(),
+            }
+        }
+        Act::DeletePod { pod, .. } => Order::DeletePod(slot_of(&pod.name)),
+        Act::DeleteClaim { claim, .. } => Order::DeleteClaim(slot_of(claim.name.trim_start_matches("data-"))),
+        Act::DeleteMember { member, .. } => Order::DeleteMember(slot_of(&member.name)),
+        Act::ReleaseMember { member } => Order::Release(slot_of(&member.name)),
+        Act::HoldCluster { .. }
+        | Act::CopyRetention { .. }
+        | Act::ReleaseCluster { .. }
+        | Act::LatchStart { .. }
+        | Act::MarkStarted { .. }
+        | Act::Disarm { .. }
+        | Act::CommitEntry { .. }
+        | Act::Relabel { .. }
+        | Act::Issue(_)
+        | Act::AnnounceCertificates { .. }
+        | Act::RefreshCertificates { .. }
+        | Act::RecordRun(_)
+        | Act::DeleteRecord { .. }
+        | Act::DeleteJob { .. }
+        | Act::LatchPrune(_)
+        | Act::KeepArtifact { .. }
+        | Act::LatchRemoval(_)
+        | Act::ReleaseArtifact { .. }
+        | Act::StartJob(_) => panic!("the model has no facts for {act:?}"),
+    }
+}

@@ -1,0 +1,335 @@
+//! Writes of the operator in the small world, with the guards of its writer, and their plain English.
+
+use holdfast_api::CLUSTER_FINALIZER;
+use holdfast_api::member::Departure;
+
+use super::*;
+
+impl World {
+    pub(super) fn write_cluster(&mut self, change: impl FnOnce(&mut EtcdCluster)) {
+        if let Some(mut cluster) = self.cluster.take() {
+            change(&mut cluster);
+            self.writes += 1;
+            self.touch(&mut cluster.metadata);
+            self.cluster = Some(cluster);
+        }
+    }
+
+    pub(super) fn write_member(&mut self, name: &str, change: impl FnOnce(&mut EtcdMember)) {
+        if let Some(mut object) = self.members.remove(name) {
+            change(&mut object);
+            self.writes += 1;
+            self.members.insert(name.to_owned(), object);
+            let mut meta = self.members[name].metadata.clone();
+            self.touch(&mut meta);
+            self.members.get_mut(name).unwrap().metadata = meta;
+        }
+    }
+
+    pub(super) fn apply(&mut self, ensure: &Ensure) {
+        match ensure.clone() {
+            Ensure::Service(mut service) => {
+                let name = meta::name(&service.metadata).to_owned();
+                self.born(&mut service.metadata);
+                self.services.insert(name, *service);
+            }
+            Ensure::Budget(mut budget) => {
+                self.born(&mut budget.metadata);
+                self.budget = Some(*budget);
+            }
+            Ensure::Secret(issue) => {
+                let _ = self.issue(&issue);
+            }
+            Ensure::CaBundle { metadata, ca, .. } => self.bundle(&metadata, &ca),
+            Ensure::Certificate { metadata, spec } => self.ask_cert_manager(&metadata, &spec),
+            Ensure::DropBudget(_) => self.budget = None,
+            Ensure::CronJob(cron) => self.apply_cron_job(*cron),
+        }
+        self.changed();
+    }
+
+    pub(super) fn same(target: &Target, meta: &ObjectMeta) -> Result<(), ()> {
+        (*target == Target::of(meta)).then_some(()).ok_or(())
+    }
+
+    /// Carries an act out, with the guards of the operator's writer. `Err`: refused, and nothing happened.
+    pub fn perform(&mut self, act: &Act) -> Result<(), ()> {
+        self.writes += 1;
+        match act.clone() {
+            Act::Latch(latches) => {
+                // The operator's write carries the resourceVersion of the object it planned from; here no write came in between.
+                self.cluster.as_ref().ok_or(())?;
+                self.has_formed |= latches.formed.is_some();
+                self.write_cluster(|c| c.status.get_or_insert_default().latches = *latches);
+            }
+            Act::HoldCluster { cluster } => {
+                self.patch_cluster(&cluster, |c| {
+                    c.metadata.finalizers = Some(vec![CLUSTER_FINALIZER.to_owned()]);
+                })?;
+            }
+            Act::CopyRetention { member, retention } => {
+                self.patch_member(&member, |m| m.spec.storage.retention = retention)?;
+            }
+            Act::ReleaseCluster { cluster } => {
+                self.patch_cluster(&cluster, |c| c.metadata.finalizers = None)?;
+                self.collect_members();
+            }
+            Act::CreateMember(mut object) => {
+                let name = meta::name(&object.metadata).to_owned();
+                if !self.members.contains_key(&name) {
+                    self.born(&mut object.metadata);
+                    self.members.insert(name, *object);
+                    self.changed();
+                }
+            }
+            Act::AddLearner { peer_url, cluster_id, .. } => self.add_learner(&peer_url, cluster_id)?,
+            Act::SetInitialCluster { member, initial_cluster } => {
+                self.patch_member(&member, |m| m.spec.initial_cluster = Some(initial_cluster))?;
+            }
+            Act::LatchJoined { member, joined } => {
+                self.patch_member(&member, |m| m.spec.joined = Some(joined))?;
+            }
+            Act::LatchStart { member, count } => {
+                self.patch_member(&member, |m| m.spec.start_count = count)?;
+            }
+            Act::MarkStarted { pod, count, joined } => self.patch_pod(&pod, |p| {
+                let annotations = p.metadata.annotations.get_or_insert_default();
+                annotations.insert(key::STARTED.to_owned(), count.to_string());
+                annotations.insert(key::JOINED.to_owned(), joined.annotation());
+            })?,
+            Act::ForbidEmptyStart { pod, joined } => self.patch_pod(&pod, |p| {
+                let annotations = p.metadata.annotations.get_or_insert_default();
+                annotations.remove(key::MAY_START_EMPTY);
+                annotations.insert(key::JOINED.to_owned(), joined.annotation());
+            })?,
+            Act::Promote { member_id, cluster_id, .. } => self.promote(member_id, cluster_id)?,
+            Act::Disarm { alarm, .. } => self.alarms.retain(|raised| *raised != alarm),
+            Act::CommitEntry { .. } => self.last_entry = self.now,
+            Act::LatchLeaving { member, leaving } => {
+                self.patch_member(&member, |m| m.spec.leaving = Some(leaving))?;
+            }
+            Act::LatchRemoved { member, removed } => {
+                self.patch_member(&member, |m| m.spec.removed = Some(removed))?;
+            }
+            Act::Park { member, parked } => {
+                self.patch_member(&member, |m| m.spec.parked = Some(parked))?;
+            }
+            Act::Unpark { member } => {
+                self.patch_member(&member, |m| m.spec.parked = None)?;
+            }
+            Act::Issue(issue) => self.issue(&issue)?,
+            Act::AnnounceCertificates { member, digest, trusts } => {
+                self.patch_member(&member, |m| {
+                    let tls = m.spec.tls.get_or_insert_default();
+                    (tls.staged, tls.trusts) = (Some(digest), trusts);
+                })?;
+            }
+            Act::RefreshCertificates { pod, digest } => self.patch_pod(&pod, |p| {
+                p.metadata.annotations.get_or_insert_default().insert(key::TLS.to_owned(), digest);
+            })?,
+            Act::DismissClients { pod } => self.patch_pod(&pod, |p| {
+                p.metadata.labels.get_or_insert_default().insert(key::ROLE.to_owned(), "learner".to_owned());
+            })?,
+            Act::MoveLeader { from, to, cluster_id, .. } => self.move_leader(from, to, cluster_id)?,
+            Act::RemoveMember { member_id, learner, cluster_id, .. } => {
+                self.remove_member(member_id, learner, cluster_id)?;
+            }
+            Act::Relabel { pod, labels } => self.patch_pod(&pod, |p| {
+                p.metadata.labels.get_or_insert_default().extend(labels);
+            })?,
+            Act::AdmitClients { pod } => self.patch_pod(&pod, |p| {
+                p.metadata.labels.get_or_insert_default().insert(key::ROLE.to_owned(), "voter".to_owned());
+            })?,
+            Act::CreateClaim(mut claim) => {
+                let name = meta::name(&claim.metadata).to_owned();
+                if !self.volumes.contains_key(&name) {
+                    self.born(&mut claim.metadata);
+                    self.volumes.insert(name, Volume { claim: *claim, data: None });
+                    self.changed();
+                }
+            }
+            Act::CreatePod(mut pod) => {
+                let name = meta::name(&pod.metadata).to_owned();
+                if !self.pods.contains_key(&name) {
+                    self.born(&mut pod.metadata);
+                    if let Some(member) = self.members.get(&name).filter(|m| m.spec.storage.in_memory()) {
+                        // The file system in the Pod's memory; no claim of it is visible.
+                        let mut memory = Volume::default();
+                        memory.claim.metadata.uid = member.metadata.uid.clone();
+                        self.volumes.insert(format!("data-{name}"), memory);
+                    }
+                    self.pods.insert(name, *pod);
+                    self.changed();
+                }
+            }
+            Act::DeletePod { pod, .. } => {
+                Self::same(&pod, &self.pods.get(&pod.name).ok_or(())?.metadata)?;
+                self.delete_pod(&pod.name);
+            }
+            Act::DeleteClaim { claim, .. } => {
+                let mut volume = self.volumes.get(&claim.name).ok_or(())?.clone();
+                Self::same(&claim, &volume.claim.metadata)?;
+                self.no_client_counts_on(&volume);
+                self.go("claim", &claim.name, &mut volume.claim.metadata);
+                self.volumes.insert(claim.name, volume);
+            }
+            Act::DeleteMember { member, .. } => {
+                Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
+                self.delete_member(&member.name);
+            }
+            Act::ReleaseMember { member } => {
+                self.patch_member(&member, |m| m.metadata.finalizers = None)?;
+            }
+            Act::RecordRun(record) => self.record_run(*record),
+            Act::KeepArtifact { .. } | Act::LatchRemoval(_) | Act::ReleaseArtifact { .. } | Act::DeleteJob { .. } => {
+                panic!("nobody deletes a snapshot here: {act:?}")
+            }
+            Act::LatchPrune(run) => {
+                let mut schedule = self.schedule.clone().ok_or(())?;
+                schedule.status.get_or_insert_default().prune_run = Some(*run);
+                self.touch(&mut schedule.metadata);
+                self.schedule = Some(schedule);
+            }
+            Act::DeleteRecord { snapshot, .. } => {
+                Self::same(&snapshot, &self.snapshots.get(&snapshot.name).ok_or(())?.metadata)?;
+                self.snapshots.remove(&snapshot.name);
+                self.writes += 1;
+                self.changed();
+            }
+            Act::StartJob(mut job) => {
+                let name = meta::name(&job.metadata).to_owned();
+                let pod = job.spec.as_ref().and_then(|s| s.template.spec.as_ref());
+                let of_schedule = job.metadata.owner_references.iter().flatten();
+                if of_schedule.into_iter().any(|owner| owner.kind.starts_with("EtcdSnapshot")) {
+                    self.start_task(*job);
+                } else if pod.is_some_and(searches) {
+                    if !self.searches.contains_key(&name) {
+                        self.born(&mut job.metadata);
+                        self.searches.insert(name, searches::Asked { job: *job, born: self.now, end: None });
+                        self.changed();
+                    }
+                } else if !self.probes.contains_key(&name) {
+                    self.born(&mut job.metadata);
+                    self.probes.insert(name, (*job, self.now, None));
+                    self.changed();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// I4, judged by the world: no volume is deleted that holds a member of a formed cluster which still exists.
+    pub(super) fn no_client_counts_on(&self, volume: &Volume) {
+        let formed = self.cluster.as_ref().and_then(|c| c.status.as_ref()?.latches.formed.clone());
+        if let (Some(formed), Some(data)) = (formed, &volume.data) {
+            let listed = self.groups[&data.group].members.iter().any(|l| l.id == data.member_id);
+            let live = format!("{:x}", data.group) == formed.cluster_id && listed;
+            assert!(!live, "a live volume was deleted");
+        }
+    }
+
+    fn patch_cluster(&mut self, target: &Target, change: impl FnOnce(&mut EtcdCluster)) -> Result<(), ()> {
+        Self::same(target, &self.cluster.as_ref().ok_or(())?.metadata)?;
+        self.write_cluster(change);
+        Ok(())
+    }
+
+    fn patch_member(&mut self, target: &Target, change: impl FnOnce(&mut EtcdMember)) -> Result<(), ()> {
+        Self::same(target, &self.members.get(&target.name).ok_or(())?.metadata)?;
+        self.write_member(&target.name, change);
+        Ok(())
+    }
+
+    pub(super) fn patch_pod(&mut self, target: &Target, change: impl FnOnce(&mut Pod)) -> Result<(), ()> {
+        let mut pod = self.pods.get(&target.name).ok_or(())?.clone();
+        Self::same(target, &pod.metadata)?;
+        change(&mut pod);
+        self.touch(&mut pod.metadata);
+        self.pods.insert(target.name.clone(), pod);
+        Ok(())
+    }
+}
+
+/// An act in plain English.
+pub fn english(act: &Act) -> String {
+    match act {
+        Act::Latch(latches) => {
+            let pending = latches.pending_member.as_deref().unwrap_or("none");
+            let restoring =
+                latches.restoring.as_ref().map(|r| format!(", restoring {}", r.source.key)).unwrap_or_default();
+            let formed = latches.formed.as_ref().map(|f| format!(", formed as {}", f.cluster_id)).unwrap_or_default();
+            let replaced =
+                latches.replaced.as_ref().map(|r| format!(", replaces {} on evidence", r.member)).unwrap_or_default();
+            let orphan = latches.orphan.as_ref().map(|id| format!(", nothing stands for {id}")).unwrap_or_default();
+            format!("write down: next member {pending}{restoring}{formed}{replaced}{orphan}")
+        }
+        Act::HoldCluster { .. } => "put the finalizer on the cluster".to_owned(),
+        Act::CopyRetention { member, retention } => format!("write down: the claim of {}: {retention:?}", member.name),
+        Act::ReleaseCluster { .. } => "let the cluster go".to_owned(),
+        Act::CreateMember(m) => {
+            let how = if m.spec.restore.is_some() { ", restored" } else { "" };
+            format!("create member {} ({:?}{how})", meta::name(&m.metadata), m.spec.role)
+        }
+        Act::AddLearner { name, .. } => format!("tell etcd of the learner {name}"),
+        Act::SetInitialCluster { member, initial_cluster } => {
+            let names: Vec<&str> = initial_cluster.split(',').filter_map(|e| e.split_once('=')).map(|e| e.0).collect();
+            format!("tell {} of everybody: {}", member.name, names.join(", "))
+        }
+        Act::LatchJoined { member, .. } => format!("write down: {} has joined", member.name),
+        Act::LatchStart { member, count } => format!("write down: {} serves from its Pod number {count}", member.name),
+        Act::MarkStarted { pod, count, .. } => format!("tell {} that number {count} has served", pod.name),
+        Act::ForbidEmptyStart { pod, .. } => format!("{} may not start empty any more", pod.name),
+        Act::Promote { name, .. } => format!("give {name} its vote"),
+        Act::LatchLeaving { member, leaving } if leaving.why == Departure::ScaledIn => {
+            format!("write down: {} leaves", member.name)
+        }
+        Act::LatchLeaving { member, leaving } => format!("write down: {} leaves ({:?})", member.name, leaving.why),
+        Act::Issue(issue) => {
+            let verb = if issue.replaces.is_some() { "renew" } else { "issue" };
+            format!("{verb} the certificates of {}", meta::name(&issue.metadata))
+        }
+        Act::AnnounceCertificates { member, .. } => format!("write down: the certificates of {}", member.name),
+        Act::RefreshCertificates { pod, .. } => format!("let kubelet refresh the certificates of {}", pod.name),
+        Act::DismissClients { pod } => format!("lead clients away from {}", pod.name),
+        Act::MoveLeader { name, to, .. } => format!("move the leadership from {name} to {to:x}"),
+        Act::RemoveMember { name, learner, .. } => {
+            format!("remove {name} from etcd{}", if *learner { ", a learner" } else { "" })
+        }
+        Act::LatchRemoved { member, .. } => format!("write down: etcd does not list {}", member.name),
+        Act::Park { member, parked } => {
+            let known = if parked.index.is_some() { "" } else { ", which does not answer" };
+            format!("write down: {} is parked{known}", member.name)
+        }
+        Act::Unpark { member } => format!("write down: {} is back", member.name),
+        Act::CommitEntry { .. } => "commit an entry that changes nothing".to_owned(),
+        Act::Disarm { alarm, .. } => format!("clear the {} alarm of {:x}", alarm.kind.as_str(), alarm.member_id),
+        Act::Relabel { pod, labels } => {
+            format!(
+                "put labels of {} back: {}",
+                pod.name,
+                labels.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+            )
+        }
+        Act::AdmitClients { pod } => format!("let clients reach {}", pod.name),
+        Act::CreateClaim(c) => format!("create claim {}", meta::name(&c.metadata)),
+        Act::CreatePod(p) => {
+            let restores = if pods::arguments(p, "restore").is_some() { ", with a restore step" } else { "" };
+            let empty = if pods::may_start_empty(p) { ", may start empty" } else { "" };
+            format!("create Pod {}{restores}{empty}", meta::name(&p.metadata))
+        }
+        Act::DeletePod { pod, why } => format!("delete Pod {}: {why}", pod.name),
+        Act::DeleteClaim { claim, why } => format!("delete claim {}: {why}", claim.name),
+        Act::DeleteMember { member, why } => format!("delete member {}: {why}", member.name),
+        Act::ReleaseMember { member } => format!("let member {} go", member.name),
+        Act::StartJob(j) => format!("start Job {}", meta::name(&j.metadata)),
+        Act::RecordRun(s) => format!("record run {}", meta::name(&s.metadata)),
+        Act::LatchPrune(run) => match &run.protects {
+            None => format!("write down: {} may remove snapshots", run.job),
+            Some(keys) => format!("write down: {} protects {}", run.job, keys.len()),
+        },
+        Act::DeleteRecord { snapshot, why, .. } => format!("delete record {} ({why})", snapshot.name),
+        Act::KeepArtifact { .. } | Act::LatchRemoval(_) | Act::ReleaseArtifact { .. } | Act::DeleteJob { .. } => {
+            format!("{act:?}")
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Scans a whole snapshot, without etcd's sha256 at its end.
+
+use holdfast_bbolt::scan::{Options, Proven, Scan, ScanError};
+
+use crate::format::trailer::KeepBack;
+
+/// One pass over the bytes of a snapshot with its trailer. The caller compares the trailer.
+#[derive(Debug)]
+pub(crate) struct SnapshotScan {
+    scan: Scan,
+    trailer: KeepBack,
+}
+
+impl SnapshotScan {
+    /// Returns a new scan.
+    pub(crate) fn new(options: Options) -> Self {
+        Self { scan: Scan::new(options), trailer: KeepBack::default() }
+    }
+
+    /// Takes the next bytes.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        let Self { scan, trailer } = self;
+        trailer.pass(bytes, |settled| scan.push(settled));
+    }
+
+    /// Returns the verdict after the last byte.
+    pub(crate) fn finish(self) -> Result<Proven, ScanError> {
+        self.scan.finish()
+    }
+}
