@@ -18,13 +18,13 @@ use holdfast_contract::{
     ProbeRequest, PruneRequest, RecallRequest, RemoveRequest, RestoreRequest, SaveRequest, VerifyRequest,
 };
 use holdfast_io::private::is_shared;
+use holdfast_operator::Config;
 use holdfast_plan::Proxies;
 use holdfast_store::{no_proxy, proxy};
 use snapshot_agent::format::crypt::Recipients;
 
 use crate::manifests::jobs::Sample;
 use crate::manifests::{IMAGE, NAME, NAMESPACE, Options, Part, Scope};
-use crate::operator::Config;
 use crate::snapshot;
 
 /// Runs etcd clusters on Kubernetes and proves that their backups restore.

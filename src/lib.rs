@@ -9,13 +9,13 @@
 //! ```
 //!
 //! * [`holdfast_api`]: the custom resources, one file per kind.
-//! * [`operator`]: effects only: watches, reads, writes, etcd, the lease.
+//! * [`holdfast_operator`]: effects only: watches, reads, writes, etcd, the lease.
 //! * [`holdfast_plan`]: pure decisions. A decision is a value; tests compare values. Start reading at `crates/plan/src/lib.rs`.
 //! * [`cli`]: flags to plain structs; [`agent`]: the door to the data mover; [`logs`]: format and destination of log lines.
 //! * [`snapshot`]: the command that requests a snapshot from the operator, for people and `CronJob`s.
 //! * [`manifests`]: the objects that the operator needs to run.
 //!
-//! The dependency rule: this crate → `holdfast_plan` → `holdfast_api` → `holdfast_contract`. Never the other way; Cargo holds it.
+//! The dependency rule: this crate → `holdfast_operator` → `holdfast_plan` → `holdfast_api` → `holdfast_contract`. Never the other way; Cargo holds it.
 
 #![cfg_attr(
     test,
@@ -29,9 +29,7 @@
 )]
 
 pub mod agent;
-mod api_server;
 pub mod cli;
 pub mod logs;
 pub mod manifests;
-pub mod operator;
 pub mod snapshot;

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use holdfast::cli::{Agent, Cli, Command, Snapshot};
-use holdfast::operator::Config;
-use holdfast::{agent, logs, manifests, operator, snapshot};
+use holdfast::{agent, logs, manifests, snapshot};
 use holdfast_io::private::make_private;
+use holdfast_operator::Config;
 use tokio::runtime::Builder;
 
 /// musl's own allocator is several times slower under threads.
@@ -57,7 +57,7 @@ async fn run(command: Command) -> anyhow::Result<u8> {
         Command::Operator(flags) => {
             let config = Config::try_from(*flags).map_err(anyhow::Error::msg)?;
             let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-            operator::run(config.in_domain_of(&resolv_conf)).await.map(|()| 0)
+            holdfast_operator::run(config.in_domain_of(&resolv_conf)).await.map(|()| 0)
         }
         Command::Agent(Agent::Save(request)) => agent::save(*request).await,
         Command::Agent(Agent::Inspect(request)) => Ok(agent::inspect(*request).await),

@@ -13,14 +13,13 @@ use futures::{Stream, StreamExt};
 use holdfast_api::condition::{Reason, Type};
 use holdfast_api::snapshot::{EXTERNAL, EtcdSnapshotSpec, Phase};
 use holdfast_api::{EtcdSnapshot, EtcdSnapshotStatus, key};
+use holdfast_operator::api_server::Way;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ObjectMeta, PostParams};
 use kube::core::Status;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, ResourceExt};
-
-use crate::api_server::Way;
 
 /// Interval of a repeated progress line while the status does not change.
 const SILENCE: Duration = Duration::from_secs(15);

@@ -6,5 +6,6 @@
 pub mod connector;
 pub mod dns;
 pub mod dns_error;
+pub mod no_proxy;
 pub mod refusal;
 pub mod trust;

@@ -44,7 +44,7 @@ mod upload;
 
 use http::{AtMost, Client, Clients, Download, Eraser, Fresh, Heard, READ_WITHIN, RETRY_FOR, TooLong, late};
 pub(super) use intent::Taken;
-pub use proxy::{exceptions, no_proxy, proxy};
+pub use proxy::{no_proxy, proxy};
 pub(super) use upload::BucketUpload;
 pub use upload::NO_LOCK;
 

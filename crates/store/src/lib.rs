@@ -28,7 +28,7 @@ use location::Location;
 use locked::Locked;
 
 pub use bucket::NO_LOCK;
-pub use bucket::{exceptions, no_proxy, proxy};
+pub use bucket::{no_proxy, proxy};
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::{Folder, Key, LayoutError};
 use holdfast_contract::{ExitClass, Lock, S3Checksum, StoreFlags};

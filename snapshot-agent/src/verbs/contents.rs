@@ -10,6 +10,7 @@
 mod prefixes;
 mod table;
 
+use futures::future::BoxFuture;
 use std::fs::File;
 use std::path::Path;
 
@@ -111,24 +112,26 @@ impl Contents {
 }
 
 /// Reads one snapshot.
-pub async fn run(request: ContentsRequest) -> Result<Found> {
-    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
-    let snapshot = request.snapshot.clone();
-    match (snapshot.file, snapshot.store, snapshot.key) {
-        (Some(file), None, None) => {
-            let plain = interrupt.unless(Plain::of(&file, &snapshot.identities, &request.scratch)).await?;
-            let found = interrupt.unless(look(plain.path.clone(), request)).await;
-            drop(plain);
-            found
+pub fn run(request: ContentsRequest) -> BoxFuture<'static, Result<Found>> {
+    Box::pin(async move {
+        let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+        let snapshot = request.snapshot.clone();
+        match (snapshot.file, snapshot.store, snapshot.key) {
+            (Some(file), None, None) => {
+                let plain = interrupt.unless(Plain::of(&file, &snapshot.identities, &request.scratch)).await?;
+                let found = interrupt.unless(look(plain.path.clone(), request)).await;
+                drop(plain);
+                found
+            }
+            (None, Some(store), Some(key)) => {
+                let (scratch, file) = fetch(&request, &store, &key, &mut interrupt).await?;
+                let found = interrupt.unless(look(file, request)).await;
+                drop(scratch);
+                found
+            }
+            _ => Err(neither()),
         }
-        (None, Some(store), Some(key)) => {
-            let (scratch, file) = fetch(&request, &store, &key, &mut interrupt).await?;
-            let found = interrupt.unless(look(file, request)).await;
-            drop(scratch);
-            found
-        }
-        _ => Err(neither()),
-    }
+    })
 }
 
 /// Unpacks a stored snapshot into a scratch folder.

@@ -9,6 +9,7 @@
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::{Folder, Key, attempt_time};
 use holdfast_contract::manifest::{self, Manifest};
@@ -69,36 +70,39 @@ pub struct Copies {
 }
 
 /// Copies the requested snapshots. A failed snapshot does not stop the others.
-pub async fn run(request: CopyRequest) -> Result<Copies> {
-    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
-    let (from, to) = (Store::open(&request.store)?, Store::open(&request.to.0)?);
-    let at = clock::now();
-    let until = clock::later(at, request.deadline_seconds)?;
-    // Before the first upload, whose start removes dead uploads (I25).
-    interrupt.unless(store_id::check_before_write(&request.to.0, request.to_expect_store_id.as_deref())).await?;
-    let folders = match &request.key {
-        Some(key) => vec![stored::folder(key)?],
-        None => interrupt.unless(all(&from, &request)).await?,
-    };
-    let (mut copies, mut failed) = (Vec::new(), None);
-    for folder in &folders {
-        let one = CopyRun { from: &from, to: &to, folder, at, until };
-        let mut copied = Copied { key: folder.to_string(), ended: Ended::Failed, stored_bytes: None, problem: None };
-        match one.copy(&mut interrupt).await {
-            Ok((ended, bytes)) => (copied.ended, copied.stored_bytes) = (ended, Some(bytes)),
-            Err(Trouble::Incomplete(_)) if request.all => copied.ended = Ended::Incomplete,
-            Err(Trouble::Incomplete(error) | Trouble::Failed(error)) => {
-                copied.problem = Some(error.message().to_owned());
-                failed.get_or_insert(error);
+pub fn run(request: CopyRequest) -> BoxFuture<'static, Result<Copies>> {
+    Box::pin(async move {
+        let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+        let (from, to) = (Store::open(&request.store)?, Store::open(&request.to.0)?);
+        let at = clock::now();
+        let until = clock::later(at, request.deadline_seconds)?;
+        // Before the first upload, whose start removes dead uploads (I25).
+        interrupt.unless(store_id::check_before_write(&request.to.0, request.to_expect_store_id.as_deref())).await?;
+        let folders = match &request.key {
+            Some(key) => vec![stored::folder(key)?],
+            None => interrupt.unless(all(&from, &request)).await?,
+        };
+        let (mut copies, mut failed) = (Vec::new(), None);
+        for folder in &folders {
+            let one = CopyRun { from: &from, to: &to, folder, at, until };
+            let mut copied =
+                Copied { key: folder.to_string(), ended: Ended::Failed, stored_bytes: None, problem: None };
+            match one.copy(&mut interrupt).await {
+                Ok((ended, bytes)) => (copied.ended, copied.stored_bytes) = (ended, Some(bytes)),
+                Err(Trouble::Incomplete(_)) if request.all => copied.ended = Ended::Incomplete,
+                Err(Trouble::Incomplete(error) | Trouble::Failed(error)) => {
+                    copied.problem = Some(error.message().to_owned());
+                    failed.get_or_insert(error);
+                }
+            }
+            copies.push(copied);
+            // After a signal or the deadline the agent starts no other copy.
+            if interrupt.came() {
+                break;
             }
         }
-        copies.push(copied);
-        // After a signal or the deadline the agent starts no other copy.
-        if interrupt.came() {
-            break;
-        }
-    }
-    Ok(Copies { copies, failed })
+        Ok(Copies { copies, failed })
+    })
 }
 
 /// Returns every folder of a cluster that may be a snapshot, the oldest first.

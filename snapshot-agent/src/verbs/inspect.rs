@@ -5,6 +5,7 @@
 //! writes nothing. The report of a save may be lost; the store holds the truth. "Not found" is final for a snapshot (I18), so
 //! the agent returns it only for a store that exists and has the expected ID.
 
+use futures::future::BoxFuture;
 use std::io;
 use std::path::Path;
 
@@ -24,9 +25,11 @@ use crate::catalog::store_id;
 const MAX_MARKED: usize = 200;
 
 /// Finds one complete snapshot and returns its report.
-pub async fn run(request: InspectRequest) -> Result<SavedReport> {
-    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
-    interrupt.unless(find(&request)).await
+pub fn run(request: InspectRequest) -> BoxFuture<'static, Result<SavedReport>> {
+    Box::pin(async move {
+        let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+        interrupt.unless(find(&request)).await
+    })
 }
 
 /// A complete snapshot.

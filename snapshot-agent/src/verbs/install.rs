@@ -1,6 +1,7 @@
 //! Copies the running binary, and the CA certificates of its image, to a folder that another container reads: etcd's own image
 //! holds neither.
 
+use futures::future::BoxFuture;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -15,25 +16,27 @@ const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 pub const CERTIFICATES_COPY: &str = "ca-certificates.crt";
 
 /// Copies this program to `target` atomically, executable for every user.
-pub async fn run(target: &Path) -> Result<()> {
-    let target = target.to_owned();
-    let copy = move || {
-        // Opens the running file itself: its path may be gone or lead to another file.
-        let mut source = File::open("/proc/self/exe").map_err(io_error("opening the running program"))?;
-        if target.is_dir() {
-            return Err(Error::config(format!("{} is a folder: name the file", target.display())));
-        }
-        files::put(&target, 0o755, |file| io::copy(&mut source, file).map(drop))?;
-        match File::open(CERTIFICATES) {
-            // Outside the image the file may be missing; the machine's own certificates are used then.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(io_error(format!("opening {CERTIFICATES}"))(error)),
-            Ok(mut certificates) => files::put(&target.with_file_name(CERTIFICATES_COPY), 0o644, |file| {
-                io::copy(&mut certificates, file).map(drop)
-            }),
-        }
-    };
-    tokio::task::spawn_blocking(copy).await.map_err(|error| holdfast_contract::error::task_error(&error))?
+pub fn run(target: &Path) -> BoxFuture<'_, Result<()>> {
+    Box::pin(async move {
+        let target = target.to_owned();
+        let copy = move || {
+            // Opens the running file itself: its path may be gone or lead to another file.
+            let mut source = File::open("/proc/self/exe").map_err(io_error("opening the running program"))?;
+            if target.is_dir() {
+                return Err(Error::config(format!("{} is a folder: name the file", target.display())));
+            }
+            files::put(&target, 0o755, |file| io::copy(&mut source, file).map(drop))?;
+            match File::open(CERTIFICATES) {
+                // Outside the image the file may be missing; the machine's own certificates are used then.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                Err(error) => Err(io_error(format!("opening {CERTIFICATES}"))(error)),
+                Ok(mut certificates) => files::put(&target.with_file_name(CERTIFICATES_COPY), 0o644, |file| {
+                    io::copy(&mut certificates, file).map(drop)
+                }),
+            }
+        };
+        tokio::task::spawn_blocking(copy).await.map_err(|error| holdfast_contract::error::task_error(&error))?
+    })
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 
 mod lineage;
 
+use futures::future::LocalBoxFuture;
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::Folder;
 use holdfast_contract::{LatestReport, LatestRequest};
@@ -23,15 +24,17 @@ use lineage::Lineage;
 const MAX_CLUSTERS: usize = 8;
 
 /// Finds the newest complete snapshot.
-pub async fn run(request: LatestRequest) -> Result<LatestReport> {
-    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
-    let store = Store::open(&request.store)?;
-    interrupt
-        .unless(async {
-            store_id::check_before_restore(&request.store, request.expect_store_id.as_deref()).await?;
-            find(&store, &request).await
-        })
-        .await
+pub fn run(request: LatestRequest) -> LocalBoxFuture<'static, Result<LatestReport>> {
+    Box::pin(async move {
+        let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+        let store = Store::open(&request.store)?;
+        interrupt
+            .unless(async {
+                store_id::check_before_restore(&request.store, request.expect_store_id.as_deref()).await?;
+                find(&store, &request).await
+            })
+            .await
+    })
 }
 
 async fn find(store: &Store, request: &LatestRequest) -> Result<LatestReport> {

@@ -4,6 +4,7 @@
 //! The verb reads manifests, asks for the size of data and for the names of proofs, and writes nothing. For a recreated cluster
 //! it lists the earlier lineages too, unless the request names a lineage. It ignores other objects of the store.
 
+use futures::future::LocalBoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use holdfast_contract::error::Result;
 use holdfast_contract::layout::{Folder, Proved, attempt_time};
@@ -132,10 +133,12 @@ impl Entry {
 }
 
 /// Reads all requested folders.
-pub async fn run(request: ListRequest) -> Result<Vec<Entry>> {
-    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
-    let store = Store::open(&request.store)?;
-    interrupt.unless(list(&store, &request)).await
+pub fn run(request: ListRequest) -> LocalBoxFuture<'static, Result<Vec<Entry>>> {
+    Box::pin(async move {
+        let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+        let store = Store::open(&request.store)?;
+        interrupt.unless(list(&store, &request)).await
+    })
 }
 
 async fn list(store: &Store, request: &ListRequest) -> Result<Vec<Entry>> {

@@ -8,6 +8,7 @@
 
 mod sides;
 
+use futures::future::BoxFuture;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -57,48 +58,50 @@ pub struct Ended {
 }
 
 /// Runs the trials. An error means that the agent could not open the store.
-pub async fn run(request: ProbeRequest) -> Result<Ended> {
-    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
-    let sides = Sides::open(&request)?;
-    let folder =
-        Folder::of_probe(&holdfast_io::process::random_uid()?).map_err(|error| holdfast_store::layout(&error))?;
-    let uri = sides.writes.uri(&folder);
-    let mut probe = Probe {
-        sides,
-        attempt: folder.child("try").map_err(|error| holdfast_store::layout(&error))?,
-        folder,
-        findings: Vec::new(),
-        store_id: None,
-        wrote: false,
-    };
-    let expected = request.expect_store_id.as_deref();
-    let expected = expected.map(|id| Expected { id, or: request.accept_store_id.as_deref() });
-    let failed = interrupt.unless(probe.everything(expected)).await.err();
-    // In a store with another ID no trial ran, so nothing is cleared (I25).
-    let refused = failed.as_ref().is_some_and(|error| error.class() == ExitClass::Refused);
-    let cleared =
-        refused || matches!(timeout(CLEAR_WITHIN, probe.sides.writes.try_clear(&probe.folder)).await, Ok(Ok(())));
-    let left_behind = (!cleared && probe.wrote).then_some(uri);
-    let Probe { mut findings, store_id, folder, .. } = probe;
-    for found in &mut findings {
-        found.detail = mask_folder(&found.detail, &folder);
-    }
-    for trial in Trial::ALL {
-        if !findings.iter().any(|found| found.trial == trial) {
-            let detail = "not tried".to_owned();
-            findings.push(Finding { trial, outcome: Outcome::NotTried, needed: trial.needed(), detail });
+pub fn run(request: ProbeRequest) -> BoxFuture<'static, Result<Ended>> {
+    Box::pin(async move {
+        let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+        let sides = Sides::open(&request)?;
+        let folder =
+            Folder::of_probe(&holdfast_io::process::random_uid()?).map_err(|error| holdfast_store::layout(&error))?;
+        let uri = sides.writes.uri(&folder);
+        let mut probe = Probe {
+            sides,
+            attempt: folder.child("try").map_err(|error| holdfast_store::layout(&error))?,
+            folder,
+            findings: Vec::new(),
+            store_id: None,
+            wrote: false,
+        };
+        let expected = request.expect_store_id.as_deref();
+        let expected = expected.map(|id| Expected { id, or: request.accept_store_id.as_deref() });
+        let failed = interrupt.unless(probe.everything(expected)).await.err();
+        // In a store with another ID no trial ran, so nothing is cleared (I25).
+        let refused = failed.as_ref().is_some_and(|error| error.class() == ExitClass::Refused);
+        let cleared =
+            refused || matches!(timeout(CLEAR_WITHIN, probe.sides.writes.try_clear(&probe.folder)).await, Ok(Ok(())));
+        let left_behind = (!cleared && probe.wrote).then_some(uri);
+        let Probe { mut findings, store_id, folder, .. } = probe;
+        for found in &mut findings {
+            found.detail = mask_folder(&found.detail, &folder);
         }
-    }
-    let order = |trial| Trial::ALL.iter().position(|other| *other == trial);
-    findings.sort_by_key(|found| order(found.trial));
-    let report = failed.as_ref().map(|e| FailedReport {
-        class: e.class(),
-        origin: e.origin(),
-        message: mask_folder(e.message(), &folder),
-    });
-    let usable = failed.is_none();
-    let probed = Probed { store: request.store.url, usable, findings, store_id, left_behind, failed: report };
-    Ok(Ended { probed, failed })
+        for trial in Trial::ALL {
+            if !findings.iter().any(|found| found.trial == trial) {
+                let detail = "not tried".to_owned();
+                findings.push(Finding { trial, outcome: Outcome::NotTried, needed: trial.needed(), detail });
+            }
+        }
+        let order = |trial| Trial::ALL.iter().position(|other| *other == trial);
+        findings.sort_by_key(|found| order(found.trial));
+        let report = failed.as_ref().map(|e| FailedReport {
+            class: e.class(),
+            origin: e.origin(),
+            message: mask_folder(e.message(), &folder),
+        });
+        let usable = failed.is_none();
+        let probed = Probed { store: request.store.url, usable, findings, store_id, left_behind, failed: report };
+        Ok(Ended { probed, failed })
+    })
 }
 
 /// Replaces the random name of the probe's folder. Conditions quote the message, on the store and on every object that waits

@@ -7,6 +7,7 @@
 
 mod told;
 
+use futures::future::LocalBoxFuture;
 use std::collections::{HashMap, HashSet};
 
 use holdfast_contract::error::{Error, Result};
@@ -35,29 +36,32 @@ pub use told::{Pruned, Row};
 const MAX_TRIED: usize = 5 * MAX_REMOVED;
 
 /// Prunes. `Err`: the run judged nothing. After a later failure the report holds the finished work.
-pub async fn run(request: PruneRequest) -> Result<Pruned> {
-    request.policy.check().map_err(|why| Error::config(format!("the policy: {why}")))?;
-    let none = || Error::config(format!("--time-zone={:?} is no time zone", request.time_zone));
-    let zone = time_zone(&request.time_zone).ok_or_else(none)?;
-    let protected = protected(&request)?;
-    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
-    // The announcements are never locked, even where saves lock their objects.
-    let store = Store::open(&holdfast_store::unlocked(&request.store))?;
-    let lineage = Folder::of_cluster(&request.namespace, &request.cluster, Some(&request.cluster_uid))
-        .map_err(|error| holdfast_store::layout(&error))?;
-    let pod_uid = request.pod_uid.clone().map_or_else(random_uid, Ok)?;
-    let (mark, store_id) =
-        interrupt.unless(store_id::read_before_removal(&request.store, request.expect_store_id.as_deref())).await?;
-    // The run reads nothing from another store.
-    let known = match mark {
-        Mark::Same => interrupt.unless(lineages(&store, &request.namespace, &request.cluster, None)).await?,
-        Mark::Different(_) | Mark::Unreadable(_) => vec![],
-    };
-    let earlier = known.iter().filter(|other| **other != lineage).map(ToString::to_string).take(MAX_NAMED).collect();
-    let (now, seen) = (clock::now(), Seen::default());
-    let mut run = Run { request, protected, zone, lineage, pod_uid, mark, store_id, now, seen };
-    let failed = interrupt.unless(run.prune(&store)).await.err();
-    Ok(run.told(earlier, failed))
+pub fn run(request: PruneRequest) -> LocalBoxFuture<'static, Result<Pruned>> {
+    Box::pin(async move {
+        request.policy.check().map_err(|why| Error::config(format!("the policy: {why}")))?;
+        let none = || Error::config(format!("--time-zone={:?} is no time zone", request.time_zone));
+        let zone = time_zone(&request.time_zone).ok_or_else(none)?;
+        let protected = protected(&request)?;
+        let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+        // The announcements are never locked, even where saves lock their objects.
+        let store = Store::open(&holdfast_store::unlocked(&request.store))?;
+        let lineage = Folder::of_cluster(&request.namespace, &request.cluster, Some(&request.cluster_uid))
+            .map_err(|error| holdfast_store::layout(&error))?;
+        let pod_uid = request.pod_uid.clone().map_or_else(random_uid, Ok)?;
+        let (mark, store_id) =
+            interrupt.unless(store_id::read_before_removal(&request.store, request.expect_store_id.as_deref())).await?;
+        // The run reads nothing from another store.
+        let known = match mark {
+            Mark::Same => interrupt.unless(lineages(&store, &request.namespace, &request.cluster, None)).await?,
+            Mark::Different(_) | Mark::Unreadable(_) => vec![],
+        };
+        let earlier =
+            known.iter().filter(|other| **other != lineage).map(ToString::to_string).take(MAX_NAMED).collect();
+        let (now, seen) = (clock::now(), Seen::default());
+        let mut run = Run { request, protected, zone, lineage, pod_uid, mark, store_id, now, seen };
+        let failed = interrupt.unless(run.prune(&store)).await.err();
+        Ok(run.told(earlier, failed))
+    })
 }
 
 /// Parses the protected keys. An invalid key is an error, because it would protect nothing.

@@ -4,6 +4,7 @@
 //! limits which manifests are read. The verb reads a bounded number of folders, the oldest first, and reports how far it has
 //! read. It writes nothing.
 
+use futures::future::LocalBoxFuture;
 use futures::{StreamExt, TryStreamExt, stream};
 use holdfast_contract::error::Result;
 use holdfast_contract::layout::{Folder, attempt_time};
@@ -21,15 +22,17 @@ use crate::catalog::store_id;
 const MAX_READ: usize = 200;
 
 /// Lists the runs of one period.
-pub async fn run(request: RecallRequest) -> Result<RecallReport> {
-    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
-    let store = Store::open(&request.store)?;
-    interrupt
-        .unless(async {
-            store_id::check_before_restore(&request.store, request.expect_store_id.as_deref()).await?;
-            find(&store, &request).await
-        })
-        .await
+pub fn run(request: RecallRequest) -> LocalBoxFuture<'static, Result<RecallReport>> {
+    Box::pin(async move {
+        let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+        let store = Store::open(&request.store)?;
+        interrupt
+            .unless(async {
+                store_id::check_before_restore(&request.store, request.expect_store_id.as_deref()).await?;
+                find(&store, &request).await
+            })
+            .await
+    })
 }
 
 async fn find(store: &Store, request: &RecallRequest) -> Result<RecallReport> {

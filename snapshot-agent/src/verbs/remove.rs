@@ -4,6 +4,7 @@
 //! belongs to the requesting object, and is not the last proven snapshot of its lineage. The agent writes a record before the
 //! last check: of two concurrent runs at least one sees the other's record.
 
+use futures::future::LocalBoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::Folder;
@@ -27,34 +28,37 @@ use crate::catalog::target::Target;
 use crate::catalog::{store_id, stored};
 
 /// Removes the snapshot, or finishes the removal of an earlier run.
-pub async fn run(request: RemoveRequest) -> Result<RemovedReport> {
-    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
-    let folder = stored::folder(&request.key)?;
-    if !hex::decode(&request.manifest_sha256).is_ok_and(|bytes| bytes.len() == 32) {
-        return Err(Error::config("--manifest-sha256 is no sha256: 64 hex digits"));
-    }
-    let store = Store::open(&holdfast_store::unlocked(&request.store))?;
-    let pod_uid = request.pod_uid.clone().map_or_else(random_uid, Ok)?;
-    interrupt
-        .unless(async {
-            let store_id =
-                match store_id::read_before_removal(&request.store, request.expect_store_id.as_deref()).await? {
-                    (Mark::Same, store_id) => store_id,
-                    (Mark::Different(why), _) => return Err(Error::exchanged(why)),
-                    (Mark::Unreadable(why), _) => {
-                        return Err(Error::denied(format!("the store ID could not be read: {why}")));
-                    }
+pub fn run(request: RemoveRequest) -> LocalBoxFuture<'static, Result<RemovedReport>> {
+    Box::pin(async move {
+        let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+        let folder = stored::folder(&request.key)?;
+        if !hex::decode(&request.manifest_sha256).is_ok_and(|bytes| bytes.len() == 32) {
+            return Err(Error::config("--manifest-sha256 is no sha256: 64 hex digits"));
+        }
+        let store = Store::open(&holdfast_store::unlocked(&request.store))?;
+        let pod_uid = request.pod_uid.clone().map_or_else(random_uid, Ok)?;
+        interrupt
+            .unless(async {
+                let store_id =
+                    match store_id::read_before_removal(&request.store, request.expect_store_id.as_deref()).await? {
+                        (Mark::Same, store_id) => store_id,
+                        (Mark::Different(why), _) => return Err(Error::exchanged(why)),
+                        (Mark::Unreadable(why), _) => {
+                            return Err(Error::denied(format!("the store ID could not be read: {why}")));
+                        }
+                    };
+                let asked =
+                    Asked { request: &request, folder: &folder, store_id: store_id.as_deref(), pod_uid: &pod_uid };
+                let removed = asked.remove(&store, clock::now()).await;
+                // One bit changed on the way makes another manifest of the right manifest: a second download decides.
+                let in_doubt = match &removed {
+                    Ok(removed) => removed.refused.as_ref().is_some_and(|refused| refused.reason == NOT_THE_SNAPSHOT),
+                    Err(error) => error.class() == ExitClass::Corrupt,
                 };
-            let asked = Asked { request: &request, folder: &folder, store_id: store_id.as_deref(), pod_uid: &pod_uid };
-            let removed = asked.remove(&store, clock::now()).await;
-            // One bit changed on the way makes another manifest of the right manifest: a second download decides.
-            let in_doubt = match &removed {
-                Ok(removed) => removed.refused.as_ref().is_some_and(|refused| refused.reason == NOT_THE_SNAPSHOT),
-                Err(error) => error.class() == ExitClass::Corrupt,
-            };
-            if in_doubt { asked.remove(&store.anew(), clock::now()).await } else { removed }
-        })
-        .await
+                if in_doubt { asked.remove(&store.anew(), clock::now()).await } else { removed }
+            })
+            .await
+    })
 }
 
 /// The snapshot to remove, and the requesting object.

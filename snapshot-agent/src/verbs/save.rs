@@ -14,6 +14,7 @@ mod back;
 pub mod dry_run;
 mod pipe;
 
+use futures::future::BoxFuture;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -44,8 +45,8 @@ pub(crate) use ask::Ask;
 use back::{Back, Found};
 
 /// Saves one snapshot and returns its report.
-pub async fn run(request: SaveRequest) -> Result<SavedReport> {
-    run_with(request, LARGE).await
+pub fn run(request: SaveRequest) -> BoxFuture<'static, Result<SavedReport>> {
+    Box::pin(async move { run_with(request, LARGE).await })
 }
 
 /// [`run`] with a threshold, in bytes, for a large database. For tests of how seldom members hash such a database.

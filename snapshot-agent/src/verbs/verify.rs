@@ -11,6 +11,7 @@ mod file;
 mod second_reading;
 mod stored;
 
+use futures::future::BoxFuture;
 use serde::Serialize;
 
 use crate::catalog::foreign::{self, Named};
@@ -44,35 +45,37 @@ impl Verified {
 }
 
 /// Verifies one snapshot.
-pub async fn run(request: VerifyRequest) -> Result<Verified> {
-    let snapshot = request.snapshot.clone();
-    match (snapshot.file, snapshot.store, snapshot.key) {
-        (Some(file), None, None) => {
-            // On a signal the process must first remove the unpacked files.
-            let mut interrupt = Interrupt::by_signal()?;
-            let found = interrupt.unless(file::run(&file, &snapshot.identities, &request.scratch)).await;
-            found.map(Verified::File)
-        }
-        (None, Some(flags), Some(key)) => {
-            let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
-            let store = Store::open(&flags)?;
-            match interrupt.unless(foreign::find(&store, &key)).await? {
-                Named::Folder(folder) => {
-                    let found = stored::run(&request, &store, &folder, interrupt).await;
-                    found.map(Box::new).map(Verified::Stored)
-                }
-                Named::File(key, _) if request.level == ProofLevel::Drill => Err(Error::config(format!(
-                    "{} is a file without a manifest, and a drill compares the restored data with a manifest. Name the \
+pub fn run(request: VerifyRequest) -> BoxFuture<'static, Result<Verified>> {
+    Box::pin(async move {
+        let snapshot = request.snapshot.clone();
+        match (snapshot.file, snapshot.store, snapshot.key) {
+            (Some(file), None, None) => {
+                // On a signal the process must first remove the unpacked files.
+                let mut interrupt = Interrupt::by_signal()?;
+                let found = interrupt.unless(file::run(&file, &snapshot.identities, &request.scratch)).await;
+                found.map(Verified::File)
+            }
+            (None, Some(flags), Some(key)) => {
+                let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+                let store = Store::open(&flags)?;
+                match interrupt.unless(foreign::find(&store, &key)).await? {
+                    Named::Folder(folder) => {
+                        let found = stored::run(&request, &store, &folder, interrupt).await;
+                        found.map(Box::new).map(Verified::Stored)
+                    }
+                    Named::File(key, _) if request.level == ProofLevel::Drill => Err(Error::config(format!(
+                        "{} is a file without a manifest, and a drill compares the restored data with a manifest. Name the \
                      folder of a snapshot, or verify the file without --level drill",
-                    store.uri(&key)
-                ))),
-                Named::File(key, stat) => {
-                    file::run_stored(&request, &store, (&key, &stat), interrupt).await.map(Verified::File)
+                        store.uri(&key)
+                    ))),
+                    Named::File(key, stat) => {
+                        file::run_stored(&request, &store, (&key, &stat), interrupt).await.map(Verified::File)
+                    }
                 }
             }
+            _ => Err(neither()),
         }
-        _ => Err(neither()),
-    }
+    })
 }
 
 #[cfg(test)]

@@ -3,9 +3,8 @@
 //! This file decides which proxies are accepted and how to read the list of exceptions, and describes a store that is reached
 //! through a proxy. reqwest decides by that list which requests use a proxy.
 
-use std::net::SocketAddr;
-
 use holdfast_contract::error::{Error, Result};
+use holdfast_io::net::no_proxy::exceptions;
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{ClientBuilder, NoProxy, Proxy, Url};
 
@@ -77,16 +76,6 @@ fn is_one(name: &str, value: &str) -> Result<Url> {
 /// Returns the environment's list of exceptions.
 fn except() -> Option<String> {
     ["NO_PROXY", "no_proxy"].into_iter().find_map(|name| std::env::var_os(name)?.into_string().ok())
-}
-
-/// Converts a list of exceptions for reqwest and hyper, where `*` matches names only and an address has no port.
-pub fn exceptions(list: &str) -> String {
-    let entries = list.split(',').map(str::trim).map(|entry| match entry.parse::<SocketAddr>() {
-        Ok(at) => at.ip().to_string(),
-        Err(_) if entry == "*" => "*,0.0.0.0/0,::/0".to_owned(),
-        Err(_) => entry.to_owned(),
-    });
-    entries.collect::<Vec<_>>().join(",")
 }
 
 /// Returns the environment's proxies for http and for https.

@@ -1,5 +1,6 @@
 //! Runs the gate: observes the volume, calls `decide`, writes the identity, waits for earlier joiners, executes etcd.
 
+use futures::future::BoxFuture;
 use std::convert::Infallible;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
@@ -19,35 +20,37 @@ use crate::etcd::volume_identity::{IDENTITY_FILE, Identity, Unread};
 use crate::etcd::wal::{self, WalError};
 
 /// Decides whether etcd may start on this volume. If so, the process becomes etcd and this function does not return.
-pub async fn run(request: GateRequest) -> Result<Infallible> {
-    let (program, args) =
-        request.exec.split_first().ok_or_else(|| Error::config("nothing to start: --exec is missing"))?;
-    if let Some(flag) = args.iter().find(|arg| arg.trim_start_matches('-').starts_with("initial-cluster-state")) {
-        return Err(Error::config(format!("the gate sets {flag} itself. Omit the flag")));
-    }
-    let data_dir = request.volume.join(DATA_DIR);
-    let facts = observe(&request.volume, &data_dir)?;
-    let (identity, state, first) = match decide(&facts, &request, &Annotations::read(&request.annotations)) {
-        Decision::Start { identity, state, first } => (identity, state, first),
-        Decision::Refuse(report) => return Err(Error::gate(report)),
-    };
-    match prepare(&request.volume, &data_dir, &identity) {
-        // A full volume is no reason to refuse: etcd starts without new blocks and removes the leftovers of a defragmentation
-        // (etcd: cleanupSnapdir). Only the count of starts would change.
-        Err(full) if full.class() == ExitClass::Full && is_known(&facts, &identity) => {
-            tracing::warn!(error = %full, "the volume is full: the count of starts is not updated");
+pub fn run(request: GateRequest) -> BoxFuture<'static, Result<Infallible>> {
+    Box::pin(async move {
+        let (program, args) =
+            request.exec.split_first().ok_or_else(|| Error::config("nothing to start: --exec is missing"))?;
+        if let Some(flag) = args.iter().find(|arg| arg.trim_start_matches('-').starts_with("initial-cluster-state")) {
+            return Err(Error::config(format!("the gate sets {flag} itself. Omit the flag")));
         }
-        prepared => prepared?,
-    }
-    if first {
-        wait_for(&request.after, Duration::from_secs(AFTER_PATIENCE_SECONDS)).await;
-    }
-    tracing::info!(
-        member = %identity.member_name, start = identity.start_count, pod = identity.pod_start, state = state.flag(),
-        first, "starting etcd"
-    );
-    let error = Command::new(program).args(args).arg(state.flag()).exec();
-    Err(Error::config(format!("{program} cannot be started: {error}")))
+        let data_dir = request.volume.join(DATA_DIR);
+        let facts = observe(&request.volume, &data_dir)?;
+        let (identity, state, first) = match decide(&facts, &request, &Annotations::read(&request.annotations)) {
+            Decision::Start { identity, state, first } => (identity, state, first),
+            Decision::Refuse(report) => return Err(Error::gate(report)),
+        };
+        match prepare(&request.volume, &data_dir, &identity) {
+            // A full volume is no reason to refuse: etcd starts without new blocks and removes the leftovers of a defragmentation
+            // (etcd: cleanupSnapdir). Only the count of starts would change.
+            Err(full) if full.class() == ExitClass::Full && is_known(&facts, &identity) => {
+                tracing::warn!(error = %full, "the volume is full: the count of starts is not updated");
+            }
+            prepared => prepared?,
+        }
+        if first {
+            wait_for(&request.after, Duration::from_secs(AFTER_PATIENCE_SECONDS)).await;
+        }
+        tracing::info!(
+            member = %identity.member_name, start = identity.start_count, pod = identity.pod_start, state = state.flag(),
+            first, "starting etcd"
+        );
+        let error = Command::new(program).args(args).arg(state.flag()).exec();
+        Err(Error::config(format!("{program} cannot be started: {error}")))
+    })
 }
 
 /// Collects the facts for `decide`. Writes nothing.

@@ -4,6 +4,7 @@
 //! The agent reads, proves and compresses the member's snapshot and compares it with the members as in a save. Nothing stays in
 //! the store.
 
+use futures::future::BoxFuture;
 use std::time::Instant;
 
 use holdfast_contract::error::Result;
@@ -75,36 +76,38 @@ impl Rehearsed {
 }
 
 /// Reads and proves one snapshot, and stores nothing.
-pub async fn run(request: SaveRequest) -> Result<Rehearsed> {
-    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
-    let store = if request.store.url.is_empty() { None } else { Some(Store::open(&request.store)?) };
-    let mut source = interrupt.unless(Box::pin(source::choose(&request))).await?;
-    let (recipients, spool) = match &store {
-        Some(store) => Saving::begin(&request, store, source.member(), &mut interrupt).await?.abandon().await,
-        None => (Recipients::parse(&request.age_recipients)?, save::spool(&request)?),
-    };
+pub fn run(request: SaveRequest) -> BoxFuture<'static, Result<Rehearsed>> {
+    Box::pin(async move {
+        let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+        let store = if request.store.url.is_empty() { None } else { Some(Store::open(&request.store)?) };
+        let mut source = interrupt.unless(Box::pin(source::choose(&request))).await?;
+        let (recipients, spool) = match &store {
+            Some(store) => Saving::begin(&request, store, source.member(), &mut interrupt).await?.abandon().await,
+            None => (Recipients::parse(&request.age_recipients)?, save::spool(&request)?),
+        };
 
-    let since = Instant::now();
-    let (_, stream) = interrupt.unless(source.open()).await?;
-    let progress = Progress::new("reading", source.facts.db_bytes);
-    let mut nowhere = Upload::Nowhere;
-    let ask = Ask::of(&source);
-    let passing = save::pass(stream, &request, (&recipients, spool), &mut nowhere, None, &progress, &ask);
-    let Passed { streamed, sent, verification, .. } = interrupt.unless(passing).await?;
-    let proven = streamed.scanned.as_ref().ok();
-    Ok(Rehearsed {
-        member: source.name.clone(),
-        member_id: hex_id(source.facts.member_id),
-        cluster_id: hex_id(source.facts.cluster_id),
-        etcd_version: source.facts.version.clone(),
-        db_bytes: streamed.database.db_bytes,
-        stored_bytes: sent.bytes,
-        compression: request.compression,
-        revision: proven.map(|proven| proven.revision),
-        keys: proven.and_then(|proven| proven.keys),
-        verification,
-        without_quorum: source.without_quorum,
-        millis: u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX),
-        peak_rss_bytes: peak_rss_bytes(),
+        let since = Instant::now();
+        let (_, stream) = interrupt.unless(source.open()).await?;
+        let progress = Progress::new("reading", source.facts.db_bytes);
+        let mut nowhere = Upload::Nowhere;
+        let ask = Ask::of(&source);
+        let passing = save::pass(stream, &request, (&recipients, spool), &mut nowhere, None, &progress, &ask);
+        let Passed { streamed, sent, verification, .. } = interrupt.unless(passing).await?;
+        let proven = streamed.scanned.as_ref().ok();
+        Ok(Rehearsed {
+            member: source.name.clone(),
+            member_id: hex_id(source.facts.member_id),
+            cluster_id: hex_id(source.facts.cluster_id),
+            etcd_version: source.facts.version.clone(),
+            db_bytes: streamed.database.db_bytes,
+            stored_bytes: sent.bytes,
+            compression: request.compression,
+            revision: proven.map(|proven| proven.revision),
+            keys: proven.and_then(|proven| proven.keys),
+            verification,
+            without_quorum: source.without_quorum,
+            millis: u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX),
+            peak_rss_bytes: peak_rss_bytes(),
+        })
     })
 }

@@ -1,0 +1,126 @@
+//! POSTs an object. An object of the same name that belongs to the actor counts as done; an object of another owner stays
+//! untouched (I13).
+
+use holdfast_api::{EtcdCluster, EtcdMember, EtcdSnapshot, FIELD_MANAGER, key};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::PostParams;
+use kube::{Api, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Actor, Done};
+use crate::context::Context;
+use crate::error::Error;
+use crate::observe::owned_by;
+use crate::own_writes::OwnWrites;
+
+/// Creates an object that the actor owns.
+pub(super) async fn owned<K>(ctx: &Context, actor: &Actor, object: &K) -> Result<Done, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Serialize,
+    K: std::fmt::Debug + Named,
+{
+    // With another owner in its reference the object would go with that owner: the garbage collector deletes it.
+    if !owned_by(object, &actor.uid) {
+        return Err(Error::Internal(format!("a new {} must belong to the object of its pass", K::KIND)));
+    }
+    post(ctx, actor, object, |there| owned_by(there, &actor.uid)).await
+}
+
+/// Creates a claim. A claim has no owner reference; a label holds the member's UID.
+pub(super) async fn claim(ctx: &Context, actor: &Actor, claim: &PersistentVolumeClaim) -> Result<Done, Error> {
+    let ours = |there: &PersistentVolumeClaim| there.labels().get(key::MEMBER_UID) == Some(&actor.uid);
+    if !ours(claim) {
+        return Err(Error::Internal("a new claim must carry the UID of the member of its pass".to_owned()));
+    }
+    post(ctx, actor, claim, ours).await
+}
+
+/// Creates the record of a run. A record has no owner reference; a label holds the UID of the schedule of this pass.
+pub(super) async fn record(ctx: &Context, actor: &Actor, record: &EtcdSnapshot) -> Result<Done, Error> {
+    if record.spec.run.is_none() || record.labels().get(key::SCHEDULE_UID) != Some(&actor.uid) {
+        return Err(Error::Internal("a new record must name its run and the schedule of its pass".to_owned()));
+    }
+    post(ctx, actor, record, |there: &EtcdSnapshot| there.spec.run == record.spec.run).await
+}
+
+async fn post<K>(ctx: &Context, actor: &Actor, object: &K, ours: impl Fn(&K) -> bool) -> Result<Done, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Serialize,
+    K: std::fmt::Debug + Named,
+{
+    let api: Api<K> = Api::namespaced(ctx.write.0.clone(), &actor.namespace);
+    let name = object.name_any();
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    match ctx.writing(K::KIND, "create", &name, api.create(&params, object)).await {
+        Ok(created) => {
+            K::note_created(&ctx.own, &created);
+            Ok(Done::Applied)
+        }
+        Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_already_exists()) =>
+        {
+            let there = ctx.reading(|| format!("get {} {name}", K::KIND), api.get_opt(&name)).await?;
+            match there {
+                Some(there) if ours(&there) => Ok(Done::Already),
+                Some(_) => Err(Error::NameConflict(format!(
+                    "{} {name} exists and belongs to somebody else; delete or rename it if it is not needed",
+                    K::KIND
+                ))),
+                None => Err(Error::Stale(format!("{} {name} was there and is gone again", K::KIND))),
+            }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A kind that the operator writes: its name for metrics and messages, and the cache that shows the write.
+pub(super) trait Named: Sized {
+    /// Name of the kind.
+    const KIND: &'static str;
+    /// Lets the next pass wait until the cache shows the new object.
+    fn note_created(own: &OwnWrites, written: &Self);
+    /// Lets the next pass wait until the cache shows the change.
+    fn note_changed(own: &OwnWrites, written: &Self);
+    /// Lets the next pass wait until the cache shows the deletion.
+    fn note_gone(own: &OwnWrites, namespace: &str, name: &str, uid: &str);
+}
+
+macro_rules! named {
+    ($($kind:ty => $name:literal),* $(,)?) => {
+        $(impl Named for $kind {
+            const KIND: &'static str = $name;
+            fn note_created(own: &OwnWrites, written: &Self) {
+                own.note_created(written);
+            }
+            fn note_changed(own: &OwnWrites, written: &Self) {
+                own.note_changed(written);
+            }
+            fn note_gone(own: &OwnWrites, namespace: &str, name: &str, uid: &str) {
+                own.note_gone::<Self>(namespace, name, uid);
+            }
+        })*
+    };
+}
+
+named! {
+    EtcdCluster => "EtcdCluster",
+    EtcdMember => "EtcdMember",
+    EtcdSnapshot => "EtcdSnapshot",
+    CronJob => "CronJob",
+    Pod => "Pod",
+    PersistentVolumeClaim => "PersistentVolumeClaim",
+    Job => "Job",
+    Service => "Service",
+    PodDisruptionBudget => "PodDisruptionBudget",
+}
+
+/// No cache: each pass that needs the object reads it live.
+impl Named for ConfigMap {
+    const KIND: &'static str = "ConfigMap";
+    fn note_created(_: &OwnWrites, _: &Self) {}
+    fn note_changed(_: &OwnWrites, _: &Self) {}
+    fn note_gone(_: &OwnWrites, _: &str, _: &str, _: &str) {}
+}

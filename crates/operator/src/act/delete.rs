@@ -1,0 +1,106 @@
+//! Deletes an object, gracefully: a live read first, then a DELETE with the UID and the resourceVersion of that read (I12).
+//! An absent object, or another object of the name, stays untouched.
+
+use holdfast_api::snapshot::Phase;
+use holdfast_api::{EtcdMember, EtcdSnapshot, FIELD_MANAGER, key};
+use holdfast_plan::Target;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{DeleteParams, Preconditions};
+use kube::{Api, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+
+use super::create::Named;
+use super::{Actor, Done};
+use crate::context::Context;
+use crate::error::Error;
+use crate::observe::owned_by;
+
+/// Deletes a Pod of the actor, or of one of its members.
+pub(super) async fn pod(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
+    delete::<Pod>(ctx, actor, target, |pod| owned_by(pod, &actor.uid) || has(pod, key::CLUSTER_UID, &actor.uid)).await
+}
+
+/// Deletes a claim of the actor, or of one of its members (I4).
+pub(super) async fn claim(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
+    delete::<PersistentVolumeClaim>(ctx, actor, target, |claim| {
+        has(claim, key::MEMBER_UID, &actor.uid) || has(claim, key::CLUSTER_UID, &actor.uid)
+    })
+    .await
+}
+
+/// Deletes a disruption budget of the actor.
+pub(super) async fn budget(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
+    delete::<PodDisruptionBudget>(ctx, actor, target, |budget| owned_by(budget, &actor.uid)).await
+}
+
+/// Deletes a member of the actor.
+pub(super) async fn member(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
+    delete::<EtcdMember>(ctx, actor, target, |member| owned_by(member, &actor.uid)).await
+}
+
+/// Deletes a Job of the actor, or the run that the actor records: the `CronJob` owns the run, which has Holdfast's label.
+pub(super) async fn job(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
+    delete::<Job>(ctx, actor, target, |job| {
+        let run = has(job, key::MANAGED_BY, FIELD_MANAGER) && job.labels().contains_key(key::SCHEDULE);
+        owned_by(job, &actor.uid) || run
+    })
+    .await
+}
+
+/// Deletes the record of a run without a stored snapshot: the run failed, or this snapshot of the run was removed.
+pub(super) async fn record(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    removed: Option<&str>,
+) -> Result<Done, Error> {
+    delete::<EtcdSnapshot>(ctx, actor, target, |snapshot| {
+        let nothing_stored = snapshot.status.as_ref().is_some_and(|status| match removed {
+            None => status.phase == Phase::Failed,
+            Some(key) => status.artifact.as_ref().is_some_and(|artifact| artifact.key == key),
+        });
+        nothing_stored && snapshot.spec.run.is_some() && has(snapshot, key::SCHEDULE_UID, &actor.uid)
+    })
+    .await
+}
+
+fn has<K: ResourceExt>(object: &K, key: &str, value: &str) -> bool {
+    object.labels().get(key).is_some_and(|there| there == value)
+}
+
+async fn delete<K>(ctx: &Context, actor: &Actor, target: &Target, ours: impl Fn(&K) -> bool) -> Result<Done, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug + Named,
+{
+    let api: Api<K> = Api::namespaced(ctx.write.0.clone(), &actor.namespace);
+    let name = &target.name;
+    let Some(there) = ctx.reading(|| format!("get {} {name}", K::KIND), api.get_opt(name)).await? else {
+        return Ok(Done::Already);
+    };
+    if there.uid().as_ref() != Some(&target.uid) || there.meta().deletion_timestamp.is_some() {
+        return Ok(Done::Already);
+    }
+    if !ours(&there) {
+        return Err(Error::NameConflict(format!("{} {name} belongs to somebody else and is not deleted", K::KIND)));
+    }
+    let params = DeleteParams::background().preconditions(Preconditions {
+        uid: Some(target.uid.clone()),
+        resource_version: Some(target.resource_version.clone()),
+    });
+    match ctx.writing(K::KIND, "delete", name, api.delete(name, &params)).await {
+        Ok(answer) => {
+            answer.either(
+                |going| K::note_changed(&ctx.own, &going),
+                |_| K::note_gone(&ctx.own, &actor.namespace, name, &target.uid),
+            );
+            Ok(Done::Applied)
+        }
+        Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_not_found()) => {
+            Ok(Done::Already)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,82 @@
+//! Applies Services, disruption budgets and `CronJob`s with server-side apply, and writes Secrets of certificates. Objects of
+//! other owners stay untouched (I13).
+
+use holdfast_api::FIELD_MANAGER;
+use holdfast_plan::Ensure;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::{Api, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::create::Named;
+use super::{Actor, certificates, delete};
+use crate::context::Context;
+use crate::error::Error;
+use crate::observe::{cert_manager, owned_by};
+
+/// Applies one object.
+pub(crate) async fn ensure(ctx: &Context, actor: &Actor, ensure: &Ensure) -> Result<(), Error> {
+    match ensure {
+        Ensure::Service(service) => apply(ctx, actor, service.as_ref()).await,
+        Ensure::Budget(budget) => apply(ctx, actor, budget.as_ref()).await,
+        Ensure::CronJob(cron) => apply(ctx, actor, cron.as_ref()).await,
+        Ensure::Secret(issue) => certificates::issue(ctx, actor, issue).await.map(drop),
+        Ensure::CaBundle { metadata, secret, ca } => {
+            let bundle = certificates::bundle(ctx, actor, metadata, secret, ca).await?;
+            apply(ctx, actor, &bundle).await
+        }
+        Ensure::Certificate { metadata, spec } => ask_cert_manager(ctx, actor, metadata, spec).await,
+        Ensure::DropBudget(budget) => delete::budget(ctx, actor, budget).await.map(drop),
+    }
+}
+
+async fn apply<K>(ctx: &Context, actor: &Actor, wanted: &K) -> Result<(), Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Serialize,
+    K: std::fmt::Debug + Named,
+{
+    let api: Api<K> = Api::namespaced(ctx.write.0.clone(), &actor.namespace);
+    let name = wanted.name_any();
+    let mut wanted = wanted.clone();
+    let there = ctx.reading(|| format!("get {} {name}", K::KIND), api.get_opt(&name)).await?;
+    let params = match there {
+        Some(there) if !owned_by(&there, &actor.uid) => {
+            return Err(Error::NameConflict(format!(
+                "{} {name} exists and belongs to somebody else; delete or rename it if it is not needed",
+                K::KIND
+            )));
+        }
+        Some(there) => {
+            // With the UID, an object that was replaced meanwhile gives a conflict, and is never taken for the operator's own.
+            wanted.meta_mut().uid = there.uid();
+            PatchParams::apply(FIELD_MANAGER).force()
+        }
+        // Not by force: an object of another owner that appears at this moment keeps its fields.
+        None => PatchParams::apply(FIELD_MANAGER),
+    };
+    let is_new = wanted.uid().is_none();
+    let written = ctx.writing(K::KIND, "apply", &name, api.patch(&name, &params, &Patch::Apply(&wanted))).await?;
+    if is_new {
+        K::note_created(&ctx.own, &written);
+    } else {
+        K::note_changed(&ctx.own, &written);
+    }
+    Ok(())
+}
+
+/// Applies the Certificate of cert-manager. The plan saw that the object is absent, or that it belongs to this owner; the API
+/// server then compares the UID.
+async fn ask_cert_manager(ctx: &Context, actor: &Actor, metadata: &ObjectMeta, spec: &Value) -> Result<(), Error> {
+    let kind = cert_manager();
+    let api: Api<DynamicObject> = Api::namespaced_with(ctx.write.0.clone(), &actor.namespace, &kind);
+    let name = metadata.name.clone().unwrap_or_default();
+    let wanted = json!({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec});
+    // Not by force where the plan saw no object: an object of another owner keeps its fields.
+    let params = PatchParams::apply(FIELD_MANAGER);
+    let params = if metadata.uid.is_some() { params.force() } else { params };
+    ctx.writing("Certificate", "apply", &name, api.patch(&name, &params, &Patch::Apply(&wanted))).await?;
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! Changes of etcd's membership and alarms. Each change goes to the leader's own server, right after a linearizable read of the
+//! membership through the same connection, and only when that etcd cluster has the expected cluster ID (I2, I11).
+
+use holdfast_plan::cluster::{Alarm, Membership};
+
+use super::Done;
+use crate::context::Context;
+use crate::error::Error;
+use crate::etcd::{Address, Failure};
+
+/// Adds a learner; a listed member with this peer URL counts as done.
+pub(super) async fn add_learner(
+    ctx: &Context,
+    leader: Option<&Address>,
+    peer_url: &str,
+    cluster_id: u64,
+) -> Result<Done, Error> {
+    let (at, now) = look(ctx, leader, cluster_id).await?;
+    if now.members.iter().any(|m| m.peer_urls.iter().any(|url| url == peer_url)) {
+        return Ok(Done::Already);
+    }
+    change(ctx, "add a learner", "add", ctx.etcd.add_learner(at, peer_url)).await
+}
+
+/// Gives a learner its vote; a voter counts as done. The leader judges whether the learner has caught up.
+pub(super) async fn promote(
+    ctx: &Context,
+    leader: Option<&Address>,
+    member_id: u64,
+    cluster_id: u64,
+) -> Result<Done, Error> {
+    let (at, now) = look(ctx, leader, cluster_id).await?;
+    match now.members.iter().find(|m| m.id == member_id) {
+        Some(member) if !member.learner => return Ok(Done::Already),
+        Some(_) => {}
+        None => return Err(Error::Stale(format!("etcd does not list member {member_id:x} any more"))),
+    }
+    change(ctx, "promote a learner", "promote", ctx.etcd.promote(at, member_id)).await
+}
+
+/// Asks a leader to hand the leadership over; a member that does not lead any more counts as done.
+pub(super) async fn move_leader(
+    ctx: &Context,
+    leader: Option<&Address>,
+    (from, to): (u64, u64),
+    cluster_id: u64,
+) -> Result<Done, Error> {
+    let (at, now) = look(ctx, leader, cluster_id).await?;
+    if !now.members.iter().any(|m| m.id == to && !m.learner) {
+        return Err(Error::Stale(format!("etcd does not list {to:x} as a voter any more")));
+    }
+    if !now.members.iter().any(|m| m.id == from) {
+        return Ok(Done::Already);
+    }
+    change(ctx, "move the leadership", "move_leader", ctx.etcd.move_leader(at, to)).await
+}
+
+/// Removes a member; an unlisted member counts as done. A learner that got its vote meanwhile needs a new decision.
+pub(super) async fn remove(
+    ctx: &Context,
+    leader: Option<&Address>,
+    (member_id, learner): (u64, bool),
+    cluster_id: u64,
+) -> Result<Done, Error> {
+    let (at, now) = look(ctx, leader, cluster_id).await?;
+    match now.members.iter().find(|m| m.id == member_id) {
+        None => return Ok(Done::Already),
+        Some(member) if member.learner != learner => {
+            return Err(Error::Stale(format!("member {member_id:x} has got its vote meanwhile")));
+        }
+        Some(_) => {}
+    }
+    change(ctx, "remove a member", "remove", ctx.etcd.remove_member(at, member_id)).await
+}
+
+/// Clears the alarm of an unlisted member; an alarm that is not raised counts as cleared.
+pub(super) async fn disarm(
+    ctx: &Context,
+    leader: Option<&Address>,
+    alarm: &Alarm,
+    cluster_id: u64,
+) -> Result<Done, Error> {
+    let (at, now) = look(ctx, leader, cluster_id).await?;
+    if now.members.iter().any(|m| m.id == alarm.member_id) {
+        return Err(Error::Stale(format!("etcd lists member {:x} now: its alarm is its own", alarm.member_id)));
+    }
+    change(ctx, "clear an alarm", "disarm", ctx.etcd.disarm(at, alarm)).await
+}
+
+/// Commits an entry that changes nothing.
+pub(super) async fn commit_entry(ctx: &Context, leader: Option<&Address>, cluster_id: u64) -> Result<Done, Error> {
+    let committed = async {
+        let (at, _) = look(ctx, leader, cluster_id).await?;
+        change(ctx, "commit an entry", "revoke", ctx.etcd.commit_entry(at)).await
+    };
+    // A failed entry does no harm to the cluster: the next pass tries again.
+    Ok(committed.await.unwrap_or_else(|error| Done::NotYet(error.to_string())))
+}
+
+/// Reads the membership now, from the server that gets the change.
+async fn look<'a>(
+    ctx: &Context,
+    leader: Option<&'a Address>,
+    cluster_id: u64,
+) -> Result<(&'a Address, Membership), Error> {
+    let what = "read the membership before changing it";
+    let at = leader.ok_or_else(|| Error::Etcd {
+        what: what.to_owned(),
+        message: "the leader has no Pod that answers".to_owned(),
+    })?;
+    let now = ctx
+        .etcd
+        .membership(at, None)
+        .await
+        .map_err(|failure| Error::Etcd { what: what.to_owned(), message: failure.to_string() })?;
+    if now.cluster_id != cluster_id {
+        return Err(Error::Stale(format!(
+            "etcd cluster {:x} answered where {cluster_id:x} was expected: nothing was changed",
+            now.cluster_id
+        )));
+    }
+    Ok((at, now))
+}
+
+/// Makes the change, if this process may still write. The change starts here: a future does nothing before it is awaited.
+async fn change(
+    ctx: &Context,
+    what: &str,
+    verb: &'static str,
+    change: impl Future<Output = Result<(), Failure>>,
+) -> Result<Done, Error> {
+    ctx.may_write()?;
+    match change.await {
+        Ok(()) => {
+            ctx.wrote("etcd", verb);
+            Ok(Done::Applied)
+        }
+        Err(failure) => refused(what, failure),
+    }
+}
+
+/// Maps a refusal to a retry soon, and silence to an unknown result: the next pass reads the membership.
+fn refused(what: &str, failure: Failure) -> Result<Done, Error> {
+    match failure {
+        Failure::Refused(why) => Ok(Done::NotYet(why)),
+        login @ Failure::LoginRequired => Ok(Done::NotYet(login.to_string())),
+        Failure::Silent(_) => Err(Error::Timeout { what: what.to_owned(), writes: false }),
+        Failure::Unreachable(message) => Err(Error::Etcd { what: what.to_owned(), message }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_no_is_waited_out_and_silence_is_not_taken_for_a_no() {
+        let no = Failure::Refused("etcdserver: can only promote a learner member which is in sync".to_owned());
+        assert!(matches!(refused("x", no), Ok(Done::NotYet(_))));
+        assert!(matches!(refused("x", Failure::Silent(Duration::from_secs(5))), Err(Error::Timeout { .. })));
+        assert!(matches!(refused("x", Failure::Unreachable("reset".to_owned())), Err(Error::Etcd { .. })));
+    }
+}

@@ -1,0 +1,155 @@
+//! Changes one object with one small patch. Every patch carries the UID and the resourceVersion of the decision, so that the patch
+//! of an object that changed since fails with a conflict (I12).
+
+use std::collections::BTreeMap;
+
+use holdfast_api::member::Joined;
+use holdfast_api::{EtcdMember, FIELD_MANAGER, key};
+use holdfast_plan::Target;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::create::Named;
+use super::{Actor, Done};
+use crate::context::Context;
+use crate::error::Error;
+
+/// Latches a field of a member's spec; `null` removes the field.
+pub(super) async fn latch(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    field: &str,
+    value: impl Serialize,
+) -> Result<Done, Error> {
+    patch::<EtcdMember>(ctx, actor, target, json!({"spec": {field: value}})).await
+}
+
+/// Copies the member's `spec.startCount` and `spec.joined` to its Pod.
+pub(super) async fn mark_started(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    count: u64,
+    joined: &Joined,
+) -> Result<Done, Error> {
+    let annotations = json!({key::STARTED: count.to_string(), key::JOINED: joined.annotation()});
+    patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": annotations}})).await
+}
+
+/// Removes the permission to start on an empty volume from a Pod, and records the reason: its member has joined.
+pub(super) async fn forbid_empty_start(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    joined: &Joined,
+) -> Result<Done, Error> {
+    let annotations = json!({key::MAY_START_EMPTY: null, key::JOINED: joined.annotation()});
+    patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": annotations}})).await
+}
+
+/// Annotates a Pod with the digest of its certificates.
+pub(super) async fn announce(ctx: &Context, actor: &Actor, target: &Target, digest: &str) -> Result<Done, Error> {
+    patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": {key::TLS: digest}}})).await
+}
+
+/// Labels a Pod with its member's role: Services select voters.
+pub(super) async fn set_role(ctx: &Context, actor: &Actor, target: &Target, role: &str) -> Result<Done, Error> {
+    patch::<Pod>(ctx, actor, target, json!({"metadata": {"labels": {key::ROLE: role}}})).await
+}
+
+/// Restores labels of a Pod.
+pub(super) async fn relabel(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    labels: &BTreeMap<String, String>,
+) -> Result<Done, Error> {
+    patch::<Pod>(ctx, actor, target, json!({"metadata": {"labels": labels}})).await
+}
+
+/// Removes Holdfast's finalizer, and no other.
+pub(super) async fn release<K>(ctx: &Context, actor: &Actor, target: &Target, ours: &str) -> Result<Done, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug + Named,
+{
+    let Some(there) = get::<K>(ctx, actor, target).await? else { return Ok(Done::Already) };
+    let others: Vec<&String> = there.finalizers().iter().filter(|f| *f != ours).collect();
+    if others.len() == there.finalizers().len() {
+        return Ok(Done::Already);
+    }
+    // A merge patch replaces the list. The resourceVersion in the patch protects a finalizer that another writer adds meanwhile.
+    patch::<K>(ctx, actor, target, json!({"metadata": {"finalizers": others}})).await
+}
+
+/// Adds Holdfast's finalizer.
+pub(super) async fn hold<K>(ctx: &Context, actor: &Actor, target: &Target, ours: &str) -> Result<Done, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug + Named,
+{
+    let Some(there) = get::<K>(ctx, actor, target).await? else { return Ok(Done::Already) };
+    if there.finalizers().iter().any(|f| f == ours) {
+        return Ok(Done::Already);
+    }
+    let all: Vec<&str> = there.finalizers().iter().map(String::as_str).chain([ours]).collect();
+    patch::<K>(ctx, actor, target, json!({"metadata": {"finalizers": all}})).await
+}
+
+/// The object as it is now; `None` where it is gone or another object has the name.
+async fn get<K>(ctx: &Context, actor: &Actor, target: &Target) -> Result<Option<K>, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug + Named,
+{
+    let api: Api<K> = Api::namespaced(ctx.write.0.clone(), &actor.namespace);
+    let name = &target.name;
+    let there = ctx.reading(|| format!("get {} {name}", K::KIND), api.get_opt(name)).await?;
+    Ok(there.filter(|there| there.uid().as_ref() == Some(&target.uid)))
+}
+
+async fn patch<K>(ctx: &Context, actor: &Actor, target: &Target, change: Value) -> Result<Done, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug + Named,
+{
+    let api: Api<K> = Api::namespaced(ctx.write.0.clone(), &actor.namespace);
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let change = guarded(change, target);
+    let written =
+        ctx.writing(K::KIND, "patch", &target.name, api.patch(&target.name, &params, &Patch::Merge(&change))).await?;
+    K::note_changed(&ctx.own, &written);
+    // The API server stores nothing where a patch changes nothing, or where an admission policy removed the change.
+    let changed = written.resource_version().as_ref() != Some(&target.resource_version);
+    Ok(if changed { Done::Applied } else { Done::Already })
+}
+
+/// The change with UID and resourceVersion of the decision: another object of the name, or a newer version, gives a conflict.
+fn guarded(mut change: Value, target: &Target) -> Value {
+    if !change["metadata"].is_object() {
+        change["metadata"] = json!({});
+    }
+    change["metadata"]["uid"] = json!(target.uid);
+    change["metadata"]["resourceVersion"] = json!(target.resource_version);
+    change
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_patch_names_what_it_was_decided_on() {
+        let target = Target { name: "a".to_owned(), uid: "u".to_owned(), resource_version: "7".to_owned() };
+        assert_eq!(
+            guarded(json!({"spec": {"x": 1}}), &target),
+            json!({"spec": {"x": 1}, "metadata": {"uid": "u", "resourceVersion": "7"}})
+        );
+        assert_eq!(
+            guarded(json!({"metadata": {"labels": {"a": "b"}}}), &target),
+            json!({"metadata": {"labels": {"a": "b"}, "uid": "u", "resourceVersion": "7"}})
+        );
+    }
+}

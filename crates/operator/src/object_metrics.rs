@@ -1,0 +1,284 @@
+//! Metrics of each cluster, each store and each schedule, computed from the caches for each scrape: the series of a deleted
+//! object vanish.
+//!
+//! Decides names and labels. The operator's own metrics are in `metrics.rs`.
+
+use std::sync::Arc;
+
+use holdfast_api::condition::Type;
+use holdfast_api::snapshot::EXTERNAL;
+use holdfast_api::tls::TlsStatus;
+use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdSnapshotSchedule};
+use holdfast_plan::schedule::{Line, fresh, overdue_at};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+type Object = [(&'static str, String); 2];
+type Leveled = [(&'static str, String); 3];
+type Planed = [(&'static str, String); 4];
+
+type Scheduled = [(&'static str, String); 3];
+type ScheduledLevel = [(&'static str, String); 4];
+
+/// Returns one series for each object. `schedules`: empty where another process leads.
+pub(super) fn registry(
+    clusters: &[Arc<EtcdCluster>],
+    stores: &[Arc<EtcdBackupStore>],
+    schedules: &[Arc<EtcdSnapshotSchedule>],
+    now: Timestamp,
+) -> Registry {
+    let mut registry = Registry::with_prefix("holdfast");
+    let mut gauge = |name: &str, help: &str| {
+        let family = Family::<Object, Gauge>::default();
+        registry.register(name, help, family.clone());
+        family
+    };
+    let ready = gauge("cluster_ready", "1 while the condition Ready of the EtcdCluster is True");
+    let degraded = gauge("cluster_degraded", "1 while the condition Degraded of the EtcdCluster is True");
+    let at_risk = gauge("cluster_at_risk", "1 while the condition AtRisk of the EtcdCluster is True");
+    let voters = gauge("cluster_voters", "Voters of the etcd cluster");
+    let wanted = gauge("cluster_wanted_members", "Members that the spec asks for");
+    let usable = gauge("store_usable", "1 while the condition Ready of the EtcdBackupStore is True");
+    let last = Family::<Leveled, Gauge>::default();
+    let help = "Completion of the newest complete EtcdSnapshot, and its level of proof";
+    registry.register("cluster_last_snapshot_timestamp_seconds", help, last.clone());
+    let expiry = Family::<Planed, Gauge>::default();
+    let help = "Earliest end of a certificate, as seconds since 1970, by plane and kind (leaf or ca)";
+    registry.register("tls_earliest_expiry_seconds", help, expiry.clone());
+    for cluster in clusters {
+        let object = labels(&**cluster);
+        let status = cluster.status.as_ref();
+        let conditions = status.map_or(&[][..], |s| &s.conditions);
+        for (family, kind) in [(&ready, Type::Ready), (&degraded, Type::Degraded), (&at_risk, Type::AtRisk)] {
+            family.get_or_create(&object).set(holds(conditions, kind));
+        }
+        voters.get_or_create(&object).set(status.map_or(0, |s| s.voters.into()));
+        wanted.get_or_create(&object).set(cluster.spec.replicas.into());
+        for (plane, kind, until) in status.and_then(|s| s.tls.as_ref()).map(ends).unwrap_or_default() {
+            let [namespace, name] = object.clone();
+            let series = [namespace, name, ("plane", plane.to_owned()), ("kind", kind.to_owned())];
+            expiry.get_or_create(&series).set(until.as_second());
+        }
+        let saved = status.and_then(|s| s.last_snapshot.as_ref());
+        if let Some((saved, at)) = saved.and_then(|s| Some((s, s.completed_at.parse::<Timestamp>().ok()?))) {
+            let [namespace, name] = object;
+            let level = ("level", saved.level.as_str().to_owned());
+            last.get_or_create(&[namespace, name, level]).set(at.as_second());
+        }
+    }
+    for store in stores {
+        let conditions = store.status.as_ref().map_or(&[][..], |s| &s.conditions);
+        usable.get_or_create(&labels(&**store)).set(holds(conditions, Type::Ready));
+    }
+    of_schedules(&mut registry, schedules, now);
+    registry
+}
+
+/// Adds the backups of each schedule by its status; the time of the scrape decides whether they are fresh.
+fn of_schedules(registry: &mut Registry, schedules: &[Arc<EtcdSnapshotSchedule>], now: Timestamp) {
+    let mut gauge = |name: &str, help: &str| {
+        let family = Family::<Scheduled, Gauge>::default();
+        registry.register(name, help, family.clone());
+        family
+    };
+    let last = gauge("schedule_last_run_timestamp_seconds", "Start of the newest recorded run");
+    let next = gauge("schedule_next_run_timestamp_seconds", "Next due time; absent while no run starts");
+    let seconds = gauge("schedule_last_duration_seconds", "Duration of the newest complete run");
+    let stored = gauge("schedule_last_stored_bytes", "Size of the newest complete backup in the store");
+    let database = gauge("schedule_last_db_bytes", "Size of the database of the newest complete backup");
+    let is_fresh = gauge(
+        "schedule_fresh",
+        "0 while a backup is overdue, the newest run failed or a run was skipped, 1 while the newest backup is fresh; absent while the operator does not know",
+    );
+    let overdue = gauge("schedule_overdue", "1 while two due times and the deadline passed without a complete backup");
+    let ready =
+        gauge("schedule_ready", "1 while the CronJob is as asked for, or a person suspended it or parked the cluster");
+    let failures = gauge("schedule_consecutive_failures", "Runs that failed since the newest complete backup");
+    let blocked = gauge("schedule_retention_blocked", "1 while what the retention does not keep cannot be removed");
+    let success = Family::<ScheduledLevel, Gauge>::default();
+    let help = "Start of the newest complete run, and its level of proof";
+    registry.register("schedule_last_success_timestamp_seconds", help, success.clone());
+    for schedule in schedules {
+        let (spec, Some(status)) = (&schedule.spec, &schedule.status) else { continue };
+        let cluster = spec.cluster_ref.as_ref().map_or(EXTERNAL, |cluster| &cluster.name);
+        let [namespace, (_, name)] = labels(&**schedule);
+        let object = [namespace.clone(), ("cluster", cluster.to_owned()), ("schedule", name.clone())];
+        let time = |text: Option<&String>| text.and_then(|at| at.parse::<Timestamp>().ok()).map(Timestamp::as_second);
+        let set = |family: &Family<Scheduled, Gauge>, value: i64| {
+            family.get_or_create(&object).set(value);
+        };
+        if let Some(at) = time(status.last_time.as_ref()) {
+            set(&last, at);
+        }
+        if let Some(at) = time(status.next_time.as_ref()) {
+            set(&next, at);
+        }
+        set(&failures, status.consecutive_failures.into());
+        set(&ready, holds(&status.conditions, Type::Ready));
+        if let (Some(_), Ok(line)) = (&status.active_since, Line::parse(&spec.schedule, spec.time_zone.as_deref())) {
+            let told = fresh(spec, status, &line, now);
+            if let Some(state) = told.state {
+                set(&is_fresh, state.into());
+            }
+            let late = overdue_at(spec, status, &line).is_some_and(|due| now >= due);
+            set(&overdue, i64::from(late));
+        }
+        if let Some(told) = status.conditions.iter().find(|c| c.type_ == Type::RetentionApplied.as_str()) {
+            set(&blocked, i64::from(told.status == "False"));
+        }
+        if let Some(done) = &status.last_successful {
+            let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+            set(&seconds, done.seconds);
+            set(&stored, bytes(done.stored_bytes));
+            set(&database, bytes(done.db_bytes));
+            if let Some(at) = time(Some(&done.taken_at)) {
+                let [namespace, cluster, name] = object.clone();
+                let level = ("level", done.level.as_str().to_owned());
+                success.get_or_create(&[namespace, cluster, name, level]).set(at);
+            }
+        }
+    }
+}
+
+/// End of certificates, by plane and kind.
+fn ends(tls: &TlsStatus) -> Vec<(&'static str, &'static str, Timestamp)> {
+    let planes = [("client", &tls.client), ("peer", &tls.peer)];
+    let each = planes.into_iter().flat_map(|(plane, status)| {
+        [(plane, "leaf", Some(&status.not_after)), (plane, "ca", status.ca_not_after.as_ref())]
+    });
+    each.filter_map(|(plane, kind, until)| Some((plane, kind, until?.parse().ok()?))).collect()
+}
+
+fn labels<K: ResourceExt>(object: &K) -> Object {
+    [("namespace", object.namespace().unwrap_or_default()), ("name", object.name_any())]
+}
+
+fn holds(conditions: &[Condition], kind: Type) -> i64 {
+    i64::from(conditions.iter().any(|c| c.type_ == kind.as_str() && c.status == "True"))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use holdfast_api::cluster::LastSnapshot;
+    use holdfast_api::condition::{Reason, Wanted, merge};
+    use holdfast_api::name::LocalRef;
+    use holdfast_api::schedule::LastSuccessful;
+    use holdfast_api::tls::PlaneStatus;
+    use holdfast_api::{EtcdBackupStoreStatus, EtcdSnapshotScheduleStatus};
+    use holdfast_contract::Level;
+    use holdfast_plan::fixtures::{formed, noon};
+    use prometheus_client::encoding::text::encode_registry;
+
+    use super::*;
+
+    /// A cluster with a snapshot, and a usable store.
+    pub(crate) fn example() -> Registry {
+        let mut cluster = formed(3, 3).cluster;
+        cluster.status.as_mut().unwrap().last_snapshot = Some(LastSnapshot {
+            name: "s".to_owned(),
+            level: Level::HashKV,
+            completed_at: "2026-01-01T12:00:00Z".to_owned(),
+        });
+        cluster.status.as_mut().unwrap().tls = Some(TlsStatus {
+            earliest_expiry: "2026-01-01T12:00:00Z".to_owned(),
+            client: PlaneStatus { not_after: "2026-01-01T12:00:00Z".to_owned(), ..PlaneStatus::default() },
+            peer: PlaneStatus::default(),
+        });
+        let mut store = EtcdBackupStore::default();
+        (store.metadata.namespace, store.metadata.name) = (Some("ns".to_owned()), Some("vault".to_owned()));
+        let ready = [Wanted::yes(Type::Ready, Reason::StoreUsable, "x")];
+        let conditions = merge(&[], &ready, None, noon());
+        store.status = Some(EtcdBackupStoreStatus { conditions, ..EtcdBackupStoreStatus::default() });
+        let mut schedule = schedule();
+        let applied = [Wanted::yes(Type::RetentionApplied, Reason::AsDesired, "x")];
+        schedule.status.as_mut().unwrap().conditions = merge(&[], &applied, None, noon());
+        registry(&[Arc::new(cluster)], &[Arc::new(store)], &[Arc::new(schedule)], noon())
+    }
+
+    /// An hourly schedule whose newest backup was taken two hours before noon.
+    fn schedule() -> EtcdSnapshotSchedule {
+        let mut schedule = EtcdSnapshotSchedule::default();
+        (schedule.metadata.namespace, schedule.metadata.name) = (Some("ns".to_owned()), Some("nightly".to_owned()));
+        schedule.spec.cluster_ref = Some(LocalRef { name: "a".to_owned() });
+        schedule.spec.schedule = "@hourly".to_owned();
+        schedule.status = Some(EtcdSnapshotScheduleStatus {
+            active_since: Some("2026-01-01T01:00:00Z".to_owned()),
+            last_time: Some("2026-01-01T10:00:00Z".to_owned()),
+            next_time: Some("2026-01-01T13:00:00Z".to_owned()),
+            last_successful: Some(LastSuccessful {
+                taken_at: "2026-01-01T10:00:00Z".to_owned(),
+                level: Level::HashKV,
+                db_bytes: 5,
+                stored_bytes: 3,
+                seconds: 40,
+                ..LastSuccessful::default()
+            }),
+            ..EtcdSnapshotScheduleStatus::default()
+        });
+        schedule
+    }
+
+    /// The status may be old: the time of the scrape counts.
+    #[test]
+    fn whether_a_backup_is_overdue_is_judged_by_the_time_of_the_scrape() {
+        let at = |now: &str| text(&registry(&[], &[], &[Arc::new(schedule())], now.parse().unwrap()));
+        let labels = "{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"}";
+        let says = |text: &str, fresh: i64, overdue: i64| {
+            let lines = [
+                format!("holdfast_schedule_fresh{labels} {fresh}"),
+                format!("holdfast_schedule_overdue{labels} {overdue}"),
+            ];
+            assert!(lines.iter().all(|line| text.lines().any(|there| there == line)), "{text}");
+        };
+        says(&at("2026-01-01T12:09:59Z"), 1, 0);
+        says(&at("2026-01-01T12:10:00Z"), 0, 1);
+        let mut suspended = schedule();
+        suspended.status.as_mut().unwrap().active_since = None;
+        let text = text(&registry(&[], &[], &[Arc::new(suspended)], noon()));
+        assert!(
+            !text.contains("schedule_fresh{") && text.contains("schedule_last_success_timestamp_seconds{"),
+            "{text}"
+        );
+    }
+
+    fn text(registry: &Registry) -> String {
+        let mut text = String::new();
+        encode_registry(&mut text, registry).unwrap();
+        text
+    }
+
+    #[test]
+    fn each_cluster_and_each_store_has_its_series() {
+        let text = text(&example());
+        for line in [
+            "holdfast_cluster_ready{namespace=\"ns\",name=\"a\"} 1",
+            "holdfast_cluster_degraded{namespace=\"ns\",name=\"a\"} 0",
+            "holdfast_cluster_at_risk{namespace=\"ns\",name=\"a\"} 0",
+            "holdfast_cluster_voters{namespace=\"ns\",name=\"a\"} 3",
+            "holdfast_cluster_wanted_members{namespace=\"ns\",name=\"a\"} 3",
+            "holdfast_cluster_last_snapshot_timestamp_seconds{namespace=\"ns\",name=\"a\",level=\"HashKV\"} 1767268800",
+            "holdfast_tls_earliest_expiry_seconds{namespace=\"ns\",name=\"a\",plane=\"client\",kind=\"leaf\"} 1767268800",
+            "holdfast_store_usable{namespace=\"ns\",name=\"vault\"} 1",
+            "holdfast_schedule_last_success_timestamp_seconds{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\",level=\"HashKV\"} 1767261600",
+            "holdfast_schedule_last_run_timestamp_seconds{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 1767261600",
+            "holdfast_schedule_next_run_timestamp_seconds{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 1767272400",
+            "holdfast_schedule_last_duration_seconds{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 40",
+            "holdfast_schedule_last_stored_bytes{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 3",
+            "holdfast_schedule_consecutive_failures{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 0",
+        ] {
+            assert!(text.lines().any(|there| there == line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_cluster_without_a_snapshot_has_no_time_and_nothing_stays_of_deleted_objects() {
+        let young = text(&registry(&[Arc::new(EtcdCluster::default())], &[], &[], noon()));
+        assert!(young.contains("cluster_ready{") && !young.contains("timestamp_seconds{"), "{young}");
+        let none = text(&registry(&[], &[], &[], noon()));
+        assert!(!none.contains('{'), "{none}");
+    }
+}
