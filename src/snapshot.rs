@@ -13,7 +13,7 @@ use futures::{Stream, StreamExt};
 use holdfast_api::condition::{Reason, Type};
 use holdfast_api::snapshot::{EXTERNAL, EtcdSnapshotSpec, Phase};
 use holdfast_api::{EtcdSnapshot, EtcdSnapshotStatus, key};
-use holdfast_operator::api_server::Way;
+use holdfast_kube::api_server::Way;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ObjectMeta, PostParams};
 use kube::core::Status;

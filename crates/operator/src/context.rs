@@ -11,7 +11,6 @@ use kube::Client;
 use tokio::sync::watch;
 
 use super::backoff::Backoff;
-use super::caches::Caches;
 use super::clock;
 use super::elsewhere::Elsewhere;
 use super::error::Error;
@@ -24,6 +23,7 @@ use super::skew::Skew;
 use super::tls::Memory;
 use super::unstarted::UnstartedPods;
 use super::wake::Wakers;
+use holdfast_kube::kinds::Caches;
 
 /// Deadline of one call to the API server: longer than the API server's storage takes when slow, shorter than a lease.
 const CALL: Duration = Duration::from_secs(10);

@@ -15,7 +15,6 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::backoff::Backoff;
-use super::caches::{CacheWriter, Caches};
 use super::context::{Context, ReadClient, WriteClient, Writes};
 use super::elsewhere::Elsewhere;
 use super::etcd::Pool;
@@ -27,7 +26,9 @@ use super::skew::Skew;
 use super::tls::Memory;
 use super::unstarted::UnstartedPods;
 use super::wake::Wakers;
-use super::watches::CacheWriters;
+use holdfast_kube::caches::CacheWriter;
+use holdfast_kube::kinds::CacheWriters;
+use holdfast_kube::kinds::Caches;
 
 /// A recorded request: method, path with query, body.
 #[derive(Clone, Debug, PartialEq)]

@@ -17,11 +17,11 @@ use holdfast_api::EtcdSnapshot;
 use holdfast_api::snapshot::Phase;
 use tokio::net::TcpListener;
 
-use super::caches::Caches;
 use super::clock;
 use super::metrics::Metrics;
 use super::object_metrics;
 use super::status::cluster_state;
+use holdfast_kube::kinds::Caches;
 
 /// Data of the pages.
 #[derive(Clone, Debug)]

@@ -14,20 +14,20 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
 
-use super::caches::Cached;
 use super::clock;
 use super::context::Context;
 use super::error::Error;
 use super::etcd::Address;
 use super::observe;
 use super::reader::Reader;
+use holdfast_kube::kinds::Cached;
 
 /// A kind with a pass.
 pub(super) trait Kind: Send + Sync + 'static {
     /// Name of the kind.
     const NAME: &'static str;
     /// Type of the object.
-    type Object: Cached + Serialize + 'static;
+    type Object: Cached;
     /// Type of the object's status.
     type Status: Clone + PartialEq + Serialize + Send + Sync + 'static;
     /// Input of one pass.

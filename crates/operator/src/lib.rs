@@ -25,9 +25,7 @@
 
 mod act;
 mod aged;
-pub mod api_server;
 mod backoff;
-mod caches;
 mod clock;
 mod config;
 mod context;
@@ -51,7 +49,6 @@ mod reconcile;
 mod repeats;
 mod shares;
 mod skew;
-mod slim;
 mod status;
 mod tls;
 mod unstarted;
@@ -74,13 +71,13 @@ use tokio_util::sync::CancellationToken;
 pub use config::Config;
 use holdfast_api::{GROUP, VERSION};
 
-use self::caches::Caches;
 use self::context::{Context, ReadClient, WriteClient, Writes};
 use self::kinds::{BackupStores, Clusters, Members, Schedules, Snapshots};
 use self::metrics::Metrics;
 use self::wake::{Queues, Roots, Wakers};
-use self::watches::CacheWriters;
-use crate::api_server::Way;
+use holdfast_kube::api_server::Way;
+use holdfast_kube::kinds::CacheWriters;
+use holdfast_kube::kinds::Caches;
 
 /// Time for running passes to end after SIGTERM or SIGINT.
 const DRAIN: Duration = Duration::from_secs(8);
@@ -155,7 +152,7 @@ async fn work(config: Config) -> anyhow::Result<()> {
     if !served(&read, &stop, &mut background).await? {
         return Ok(());
     }
-    writers.watch(&mut background, &ctx, &wakers, config.watch_namespace.as_deref());
+    watches::watch_all(writers, &mut background, &ctx, &wakers, config.watch_namespace.as_deref());
     background.spawn(sweep(Arc::clone(&ctx)));
 
     // Standbys fill their caches before they ask for the lease, so that a new leader plans at once.

@@ -11,8 +11,9 @@ use std::time::Duration;
 use kube::ResourceExt;
 use tokio::sync::Notify;
 
-use super::caches::{Cached, Caches};
 use super::clock::{self, Instant};
+use holdfast_kube::kinds::Cached;
+use holdfast_kube::kinds::Caches;
 
 /// A watch event comes within milliseconds; after this time a read of the API server is faster.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -120,8 +121,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::caches::CacheWriter;
-    use crate::watches::CacheWriters;
+    use holdfast_kube::caches::CacheWriter;
+    use holdfast_kube::kinds::CacheWriters;
 
     fn cluster(uid: &str, version: &str) -> EtcdCluster {
         serde_json::from_value(

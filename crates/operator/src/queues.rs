@@ -113,12 +113,14 @@ mod tests {
     use kube::runtime::watcher::Event;
 
     use super::*;
-    use crate::caches::{CacheWriter, Cached, Caches};
     use crate::fake::Fake;
     use crate::kinds::Clusters;
-    use crate::watches::CacheWriters;
+    use holdfast_kube::caches::CacheWriter;
+    use holdfast_kube::kinds::CacheWriters;
+    use holdfast_kube::kinds::Cached;
+    use holdfast_kube::kinds::Caches;
 
-    fn filled<K: Cached>(objects: impl IntoIterator<Item = K>) -> crate::caches::Cache<K> {
+    fn filled<K: Cached>(objects: impl IntoIterator<Item = K>) -> holdfast_kube::caches::Cache<K> {
         let mut writer = CacheWriter::default();
         writer.apply(&Event::Init);
         for object in objects {

@@ -5,15 +5,15 @@
 use holdfast_plan::Seen;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ListParams, ObjectList};
-use kube::core::Request;
+use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 
-use super::caches::Cached;
 use super::clock;
 use super::context::Context;
 use super::error::Error;
-use super::slim::slim;
+use holdfast_kube::kinds::Cached;
+use holdfast_kube::requests;
+use holdfast_kube::slim::slim;
 
 /// Objects in the first page of a list. An object has at most 1.5 MiB.
 const FIRST_PAGE: u32 = 20;
@@ -69,9 +69,8 @@ impl Reader<'_> {
         match self.view {
             View::Cached => Ok(K::cache(&self.ctx.caches).named(self.namespace, name).map(|object| (*object).clone())),
             View::Live => {
-                let api: Api<K> = Api::namespaced(self.ctx.read.0.clone(), self.namespace);
-                let found = async { absent(api.get(name).await, name) };
-                self.ctx.reading(|| format!("get {} {name}", K::kind(&())), found).await
+                let found = async { absent(requests::get(&self.ctx.read.0, self.namespace, name).await, name) };
+                self.ctx.reading(|| format!("get {} {name}", K::NAME), found).await
             }
         }
     }
@@ -79,10 +78,9 @@ impl Reader<'_> {
     /// Whether the API server still has this version of an object. Always a live read.
     pub(super) async fn is_current<K: Cached>(&self, object: &K) -> Result<bool, Error> {
         let name = object.name_any();
-        let api: Api<K> = Api::namespaced(self.ctx.read.0.clone(), self.namespace);
-        let found = async { absent(api.get_metadata(&name).await, &name) };
-        let found = self.ctx.reading(|| format!("look at {} {name}", K::kind(&())), found).await?;
-        Ok(found.is_some_and(|now| (now.uid(), now.resource_version()) == (object.uid(), object.resource_version())))
+        let found = async { absent(requests::get_metadata::<K>(&self.ctx.read.0, self.namespace, &name).await, &name) };
+        let found = self.ctx.reading(|| format!("look at {} {name}", K::NAME), found).await?;
+        Ok(found.is_some_and(|now| (now.uid, now.resource_version) == (object.uid(), object.resource_version())))
     }
 
     /// Whether another install of Holdfast works in the namespace. The live view asks each time, the other every few seconds.
@@ -146,16 +144,10 @@ impl Reader<'_> {
     /// show one moment; once that moment is too old, the API server refuses, and the pass fails.
     async fn pages<K: Cached>(&self, params: ListParams, wanted: impl Fn(&K) -> bool) -> Result<Vec<K>, Error> {
         // Without a resourceVersion: the answer comes from a quorum, not from the API server's cache.
-        let request = Request::new(K::url_path(&(), Some(self.namespace)));
         let mut params = params.limit(FIRST_PAGE);
         let mut found = vec![];
         loop {
-            let page = async {
-                let request = request.list(&params).map_err(kube::Error::BuildRequest)?;
-                let text = self.ctx.read.0.request_text(request).await?;
-                let list: ObjectList<K> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
-                Ok((text.len(), list))
-            };
+            let page = requests::list::<K>(&self.ctx.read.0, self.namespace, &params);
             let (bytes, list) = self.ctx.reading(|| format!("list {}", K::plural(&())), page).await?;
             let each = bytes / list.items.len().max(1);
             found.extend(list.items.into_iter().filter(&wanted).map(|mut object| {

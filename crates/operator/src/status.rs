@@ -6,9 +6,10 @@
 
 use holdfast_api::condition::Type;
 use holdfast_api::{EtcdCluster, FIELD_MANAGER};
+use holdfast_kube::requests;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
 use kube::api::PostParams;
-use kube::{Api, ResourceExt};
 
 use super::context::Context;
 use super::error::Error;
@@ -23,13 +24,14 @@ pub(super) fn differs<K: Kind>(object: &K::Object, wanted: &K::Status) -> bool {
 pub(super) async fn write<K: Kind>(ctx: &Context, object: &K::Object, status: K::Status) -> Result<K::Object, Error> {
     let namespace = object.namespace().unwrap_or_default();
     let name = object.name_any();
-    let api: Api<K::Object> = Api::namespaced(ctx.write.0.clone(), &namespace);
     // As JSON, where a time has the precision in which it is stored.
     let sent = serde_json::to_value(&status).ok();
     let mut object = object.clone();
     K::put_status(&mut object, status);
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    let written = ctx.writing(K::NAME, "status", &name, api.replace_status(&name, &params, &object)).await?;
+    let written = ctx
+        .writing(K::NAME, "status", &name, requests::replace_status(&ctx.write.0, &namespace, &name, &params, &object))
+        .await?;
     ctx.own.note_changed(&written);
     if K::status(&written).and_then(|stored| serde_json::to_value(stored).ok()) == sent {
         Ok(written)

@@ -10,7 +10,9 @@ use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdS
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 
-use super::caches::{Cache, Cached, Caches};
+use holdfast_kube::caches::Cache;
+use holdfast_kube::kinds::Cached;
+use holdfast_kube::kinds::Caches;
 
 /// The sending ends of the queues of the five kinds.
 #[derive(Clone, Debug)]
@@ -268,7 +270,7 @@ mod tests {
     use holdfast_api::{EtcdClusterSpec, FIELD_MANAGER};
 
     use super::*;
-    use crate::caches::CacheWriter;
+    use holdfast_kube::caches::CacheWriter;
     use k8s_openapi::api::core::v1::Pod;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
     use kube::api::ObjectMeta;

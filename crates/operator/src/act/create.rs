@@ -2,14 +2,13 @@
 //! untouched (I13).
 
 use holdfast_api::{EtcdCluster, EtcdMember, EtcdSnapshot, FIELD_MANAGER, key};
-use k8s_openapi::NamespaceResourceScope;
+use holdfast_kube::kinds::Object;
+use holdfast_kube::requests;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
 use kube::api::PostParams;
-use kube::{Api, Resource, ResourceExt};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::{Actor, Done};
 use crate::context::Context;
@@ -18,14 +17,10 @@ use crate::observe::owned_by;
 use crate::own_writes::OwnWrites;
 
 /// Creates an object that the actor owns.
-pub(super) async fn owned<K>(ctx: &Context, actor: &Actor, object: &K) -> Result<Done, Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Serialize,
-    K: std::fmt::Debug + Named,
-{
+pub(super) async fn owned<K: Written>(ctx: &Context, actor: &Actor, object: &K) -> Result<Done, Error> {
     // With another owner in its reference the object would go with that owner: the garbage collector deletes it.
     if !owned_by(object, &actor.uid) {
-        return Err(Error::Internal(format!("a new {} must belong to the object of its pass", K::KIND)));
+        return Err(Error::Internal(format!("a new {} must belong to the object of its pass", K::NAME)));
     }
     post(ctx, actor, object, |there| owned_by(there, &actor.uid)).await
 }
@@ -47,39 +42,35 @@ pub(super) async fn record(ctx: &Context, actor: &Actor, record: &EtcdSnapshot) 
     post(ctx, actor, record, |there: &EtcdSnapshot| there.spec.run == record.spec.run).await
 }
 
-async fn post<K>(ctx: &Context, actor: &Actor, object: &K, ours: impl Fn(&K) -> bool) -> Result<Done, Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Serialize,
-    K: std::fmt::Debug + Named,
-{
-    let api: Api<K> = Api::namespaced(ctx.write.0.clone(), &actor.namespace);
+async fn post<K: Written>(ctx: &Context, actor: &Actor, object: &K, ours: impl Fn(&K) -> bool) -> Result<Done, Error> {
+    let (client, namespace) = (&ctx.write.0, actor.namespace.as_str());
     let name = object.name_any();
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    match ctx.writing(K::KIND, "create", &name, api.create(&params, object)).await {
+    match ctx.writing(K::NAME, "create", &name, requests::create(client, namespace, &params, object)).await {
         Ok(created) => {
             K::note_created(&ctx.own, &created);
             Ok(Done::Applied)
         }
         Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_already_exists()) =>
         {
-            let there = ctx.reading(|| format!("get {} {name}", K::KIND), api.get_opt(&name)).await?;
+            let there = ctx
+                .reading(|| format!("get {} {name}", K::NAME), requests::get_opt::<K>(client, namespace, &name))
+                .await?;
             match there {
                 Some(there) if ours(&there) => Ok(Done::Already),
                 Some(_) => Err(Error::NameConflict(format!(
                     "{} {name} exists and belongs to somebody else; delete or rename it if it is not needed",
-                    K::KIND
+                    K::NAME
                 ))),
-                None => Err(Error::Stale(format!("{} {name} was there and is gone again", K::KIND))),
+                None => Err(Error::Stale(format!("{} {name} was there and is gone again", K::NAME))),
             }
         }
         Err(error) => Err(error),
     }
 }
 
-/// A kind that the operator writes: its name for metrics and messages, and the cache that shows the write.
-pub(super) trait Named: Sized {
-    /// Name of the kind.
-    const KIND: &'static str;
+/// A kind that the operator writes, with the cache that shows the write.
+pub(super) trait Written: Object {
     /// Lets the next pass wait until the cache shows the new object.
     fn note_created(own: &OwnWrites, written: &Self);
     /// Lets the next pass wait until the cache shows the change.
@@ -88,10 +79,9 @@ pub(super) trait Named: Sized {
     fn note_gone(own: &OwnWrites, namespace: &str, name: &str, uid: &str);
 }
 
-macro_rules! named {
-    ($($kind:ty => $name:literal),* $(,)?) => {
-        $(impl Named for $kind {
-            const KIND: &'static str = $name;
+macro_rules! written {
+    ($($kind:ty),* $(,)?) => {
+        $(impl Written for $kind {
             fn note_created(own: &OwnWrites, written: &Self) {
                 own.note_created(written);
             }
@@ -105,21 +95,10 @@ macro_rules! named {
     };
 }
 
-named! {
-    EtcdCluster => "EtcdCluster",
-    EtcdMember => "EtcdMember",
-    EtcdSnapshot => "EtcdSnapshot",
-    CronJob => "CronJob",
-    Pod => "Pod",
-    PersistentVolumeClaim => "PersistentVolumeClaim",
-    Job => "Job",
-    Service => "Service",
-    PodDisruptionBudget => "PodDisruptionBudget",
-}
+written!(EtcdCluster, EtcdMember, EtcdSnapshot, CronJob, Pod, PersistentVolumeClaim, Job, Service, PodDisruptionBudget,);
 
 /// No cache: each pass that needs the object reads it live.
-impl Named for ConfigMap {
-    const KIND: &'static str = "ConfigMap";
+impl Written for ConfigMap {
     fn note_created(_: &OwnWrites, _: &Self) {}
     fn note_changed(_: &OwnWrites, _: &Self) {}
     fn note_gone(_: &OwnWrites, _: &str, _: &str, _: &str) {}

@@ -3,16 +3,15 @@
 
 use holdfast_api::snapshot::Phase;
 use holdfast_api::{EtcdMember, EtcdSnapshot, FIELD_MANAGER, key};
+use holdfast_kube::requests;
 use holdfast_plan::Target;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
 use kube::api::{DeleteParams, Preconditions};
-use kube::{Api, Resource, ResourceExt};
-use serde::de::DeserializeOwned;
 
-use super::create::Named;
+use super::create::Written;
 use super::{Actor, Done};
 use crate::context::Context;
 use crate::error::Error;
@@ -71,31 +70,35 @@ fn has<K: ResourceExt>(object: &K, key: &str, value: &str) -> bool {
     object.labels().get(key).is_some_and(|there| there == value)
 }
 
-async fn delete<K>(ctx: &Context, actor: &Actor, target: &Target, ours: impl Fn(&K) -> bool) -> Result<Done, Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug + Named,
-{
-    let api: Api<K> = Api::namespaced(ctx.write.0.clone(), &actor.namespace);
+async fn delete<K: Written>(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    ours: impl Fn(&K) -> bool,
+) -> Result<Done, Error> {
+    let (client, namespace) = (&ctx.write.0, actor.namespace.as_str());
     let name = &target.name;
-    let Some(there) = ctx.reading(|| format!("get {} {name}", K::KIND), api.get_opt(name)).await? else {
+    let Some(there) =
+        ctx.reading(|| format!("get {} {name}", K::NAME), requests::get_opt::<K>(client, namespace, name)).await?
+    else {
         return Ok(Done::Already);
     };
     if there.uid().as_ref() != Some(&target.uid) || there.meta().deletion_timestamp.is_some() {
         return Ok(Done::Already);
     }
     if !ours(&there) {
-        return Err(Error::NameConflict(format!("{} {name} belongs to somebody else and is not deleted", K::KIND)));
+        return Err(Error::NameConflict(format!("{} {name} belongs to somebody else and is not deleted", K::NAME)));
     }
     let params = DeleteParams::background().preconditions(Preconditions {
         uid: Some(target.uid.clone()),
         resource_version: Some(target.resource_version.clone()),
     });
-    match ctx.writing(K::KIND, "delete", name, api.delete(name, &params)).await {
+    match ctx.writing(K::NAME, "delete", name, requests::delete::<K>(client, namespace, name, &params)).await {
         Ok(answer) => {
-            answer.either(
-                |going| K::note_changed(&ctx.own, &going),
-                |_| K::note_gone(&ctx.own, &actor.namespace, name, &target.uid),
-            );
+            match answer {
+                Some(going) => K::note_changed(&ctx.own, &going),
+                None => K::note_gone(&ctx.own, &actor.namespace, name, &target.uid),
+            }
             Ok(Done::Applied)
         }
         Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_not_found()) => {

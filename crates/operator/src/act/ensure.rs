@@ -2,16 +2,14 @@
 //! other owners stay untouched (I13).
 
 use holdfast_api::FIELD_MANAGER;
+use holdfast_kube::requests;
 use holdfast_plan::Ensure;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DynamicObject, Patch, PatchParams};
-use kube::{Api, Resource, ResourceExt};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use super::create::Named;
+use super::create::Written;
 use super::{Actor, certificates, delete};
 use crate::context::Context;
 use crate::error::Error;
@@ -33,20 +31,17 @@ pub(crate) async fn ensure(ctx: &Context, actor: &Actor, ensure: &Ensure) -> Res
     }
 }
 
-async fn apply<K>(ctx: &Context, actor: &Actor, wanted: &K) -> Result<(), Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Serialize,
-    K: std::fmt::Debug + Named,
-{
-    let api: Api<K> = Api::namespaced(ctx.write.0.clone(), &actor.namespace);
+async fn apply<K: Written>(ctx: &Context, actor: &Actor, wanted: &K) -> Result<(), Error> {
+    let (client, namespace) = (&ctx.write.0, actor.namespace.as_str());
     let name = wanted.name_any();
     let mut wanted = wanted.clone();
-    let there = ctx.reading(|| format!("get {} {name}", K::KIND), api.get_opt(&name)).await?;
+    let there =
+        ctx.reading(|| format!("get {} {name}", K::NAME), requests::get_opt::<K>(client, namespace, &name)).await?;
     let params = match there {
         Some(there) if !owned_by(&there, &actor.uid) => {
             return Err(Error::NameConflict(format!(
                 "{} {name} exists and belongs to somebody else; delete or rename it if it is not needed",
-                K::KIND
+                K::NAME
             )));
         }
         Some(there) => {
@@ -58,7 +53,10 @@ where
         None => PatchParams::apply(FIELD_MANAGER),
     };
     let is_new = wanted.uid().is_none();
-    let written = ctx.writing(K::KIND, "apply", &name, api.patch(&name, &params, &Patch::Apply(&wanted))).await?;
+    let wanted = wanted.to_json().map_err(|error| Error::Internal(format!("{} {name} as JSON: {error}", K::NAME)))?;
+    let wanted = Patch::Apply(wanted);
+    let written = requests::patch::<K>(client, namespace, &name, &params, &wanted);
+    let written = ctx.writing(K::NAME, "apply", &name, written).await?;
     if is_new {
         K::note_created(&ctx.own, &written);
     } else {

@@ -5,16 +5,15 @@ use std::collections::BTreeMap;
 
 use holdfast_api::member::Joined;
 use holdfast_api::{EtcdMember, FIELD_MANAGER, key};
+use holdfast_kube::requests;
 use holdfast_plan::Target;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Resource, ResourceExt};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::create::Named;
+use super::create::Written;
 use super::{Actor, Done};
 use crate::context::Context;
 use crate::error::Error;
@@ -74,10 +73,12 @@ pub(super) async fn relabel(
 }
 
 /// Removes Holdfast's finalizer, and no other.
-pub(super) async fn release<K>(ctx: &Context, actor: &Actor, target: &Target, ours: &str) -> Result<Done, Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug + Named,
-{
+pub(super) async fn release<K: Written>(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    ours: &str,
+) -> Result<Done, Error> {
     let Some(there) = get::<K>(ctx, actor, target).await? else { return Ok(Done::Already) };
     let others: Vec<&String> = there.finalizers().iter().filter(|f| *f != ours).collect();
     if others.len() == there.finalizers().len() {
@@ -88,10 +89,7 @@ where
 }
 
 /// Adds Holdfast's finalizer.
-pub(super) async fn hold<K>(ctx: &Context, actor: &Actor, target: &Target, ours: &str) -> Result<Done, Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug + Named,
-{
+pub(super) async fn hold<K: Written>(ctx: &Context, actor: &Actor, target: &Target, ours: &str) -> Result<Done, Error> {
     let Some(there) = get::<K>(ctx, actor, target).await? else { return Ok(Done::Already) };
     if there.finalizers().iter().any(|f| f == ours) {
         return Ok(Done::Already);
@@ -101,25 +99,26 @@ where
 }
 
 /// The object as it is now; `None` where it is gone or another object has the name.
-async fn get<K>(ctx: &Context, actor: &Actor, target: &Target) -> Result<Option<K>, Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug + Named,
-{
-    let api: Api<K> = Api::namespaced(ctx.write.0.clone(), &actor.namespace);
+async fn get<K: Written>(ctx: &Context, actor: &Actor, target: &Target) -> Result<Option<K>, Error> {
+    let (client, namespace) = (&ctx.write.0, actor.namespace.as_str());
     let name = &target.name;
-    let there = ctx.reading(|| format!("get {} {name}", K::KIND), api.get_opt(name)).await?;
+    let there =
+        ctx.reading(|| format!("get {} {name}", K::NAME), requests::get_opt::<K>(client, namespace, name)).await?;
     Ok(there.filter(|there| there.uid().as_ref() == Some(&target.uid)))
 }
 
-async fn patch<K>(ctx: &Context, actor: &Actor, target: &Target, change: Value) -> Result<Done, Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug + Named,
-{
-    let api: Api<K> = Api::namespaced(ctx.write.0.clone(), &actor.namespace);
+async fn patch<K: Written>(ctx: &Context, actor: &Actor, target: &Target, change: Value) -> Result<Done, Error> {
+    let (client, namespace) = (&ctx.write.0, actor.namespace.as_str());
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let change = guarded(change, target);
-    let written =
-        ctx.writing(K::KIND, "patch", &target.name, api.patch(&target.name, &params, &Patch::Merge(&change))).await?;
+    let written = ctx
+        .writing(
+            K::NAME,
+            "patch",
+            &target.name,
+            requests::patch::<K>(client, namespace, &target.name, &params, &Patch::Merge(change)),
+        )
+        .await?;
     K::note_changed(&ctx.own, &written);
     // The API server stores nothing where a patch changes nothing, or where an admission policy removed the change.
     let changed = written.resource_version().as_ref() != Some(&target.resource_version);

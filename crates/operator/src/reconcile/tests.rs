@@ -6,11 +6,12 @@ use k8s_openapi::api::core::v1::Service;
 use kube::runtime::watcher::Event;
 
 use super::*;
-use crate::caches::{CacheWriter, Caches};
 use crate::error::Class;
 use crate::fake::{Answer, Asked, Fake, refusal};
 use crate::kinds::Clusters;
-use crate::watches::CacheWriters;
+use holdfast_kube::caches::CacheWriter;
+use holdfast_kube::kinds::CacheWriters;
+use holdfast_kube::kinds::Caches;
 
 fn after(outcome: Outcome, wake: Wake, hurry: Option<u64>) -> Action {
     next(Passed { outcome, wake, hurry: hurry.map(Duration::from_millis) }, 0.5)

@@ -1,101 +1,20 @@
-//! The watch caches of every kind, with an index by namespace and cluster, so that a pass does not walk the objects of all
-//! others. `reader.rs` reads from the caches or from the API server.
+//! The watch cache of a kind, with an index by namespace and cluster, so that a pass does not walk the objects of all
+//! others. The operator reads from the caches or from the API server.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures::FutureExt as _;
-use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
-use serde::de::DeserializeOwned;
 
-/// One cache for each watched kind.
-#[derive(Clone, Debug)]
-pub(super) struct Caches {
-    pub(super) clusters: Cache<EtcdCluster>,
-    pub(super) members: Cache<EtcdMember>,
-    pub(super) snapshots: Cache<EtcdSnapshot>,
-    pub(super) backup_stores: Cache<EtcdBackupStore>,
-    pub(super) schedules: Cache<EtcdSnapshotSchedule>,
-    pub(super) pods: Cache<Pod>,
-    pub(super) claims: Cache<PersistentVolumeClaim>,
-    pub(super) services: Cache<Service>,
-    pub(super) endpoints: Cache<EndpointSlice>,
-    pub(super) budgets: Cache<PodDisruptionBudget>,
-    pub(super) jobs: Cache<Job>,
-    pub(super) cron_jobs: Cache<CronJob>,
-}
-
-impl Caches {
-    /// Whether the caches hold every object of a namespace as the watches report them. What they lack is unknown, not absent.
-    /// EndpointSlices guard no act.
-    pub(super) fn are_whole(&self, namespace: &str) -> bool {
-        self.clusters.is_whole(namespace)
-            && self.members.is_whole(namespace)
-            && self.snapshots.is_whole(namespace)
-            && self.backup_stores.is_whole(namespace)
-            && self.schedules.is_whole(namespace)
-            && self.pods.is_whole(namespace)
-            && self.claims.is_whole(namespace)
-            && self.services.is_whole(namespace)
-            && self.budgets.is_whole(namespace)
-            && self.jobs.is_whole(namespace)
-            && self.cron_jobs.is_whole(namespace)
-    }
-}
-
-/// A cached kind: namespaced, known at compile time.
-pub(super) trait Cached:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + DeserializeOwned
-    + std::fmt::Debug
-    + Send
-    + Sync
-    + 'static
-{
-    /// Returns the cache of the kind.
-    fn cache(caches: &Caches) -> &Cache<Self>;
+/// An object that an index finds by the cluster in its spec.
+pub trait Indexed: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + Sync + 'static {
     /// Name of the cluster in the object's spec.
-    fn cluster(&self) -> Option<&str> {
-        None
-    }
-}
-
-macro_rules! cached {
-    ($($kind:ty => $field:ident $(, $cluster:expr)?;)*) => {
-        $(impl Cached for $kind {
-            fn cache(caches: &Caches) -> &Cache<Self> { &caches.$field }
-            $(fn cluster(&self) -> Option<&str> {
-                let named: fn(&Self) -> Option<&str> = $cluster;
-                named(self)
-            })?
-        })*
-    };
-}
-
-cached! {
-    EtcdCluster => clusters;
-    EtcdMember => members, |member| Some(&member.spec.cluster_ref.name);
-    EtcdSnapshot => snapshots, |snapshot| snapshot.spec.cluster_ref.as_ref().map(|named| named.name.as_str());
-    EtcdSnapshotSchedule => schedules, |schedule| schedule.spec.cluster_ref.as_ref().map(|named| named.name.as_str());
-    EtcdBackupStore => backup_stores;
-    Pod => pods;
-    PersistentVolumeClaim => claims;
-    Service => services;
-    EndpointSlice => endpoints;
-    PodDisruptionBudget => budgets;
-    Job => jobs;
-    CronJob => cron_jobs;
+    fn cluster(&self) -> Option<&str>;
 }
 
 /// Objects by namespace, by the cluster in their spec (empty: none), and by name.
@@ -103,7 +22,7 @@ type Index<K> = HashMap<String, HashMap<String, HashMap<String, Arc<K>>>>;
 
 /// The cache of one kind.
 #[derive(Debug)]
-pub(super) struct Cache<K: Cached> {
+pub struct Cache<K: Indexed> {
     store: Store<K>,
     index: Arc<RwLock<Index<K>>>,
     unreadable: Arc<RwLock<Unreadable>>,
@@ -120,14 +39,14 @@ struct Unreadable {
     broken: bool,
 }
 
-impl<K: Cached> Clone for Cache<K> {
+impl<K: Indexed> Clone for Cache<K> {
     fn clone(&self) -> Self {
         let Self { store, index, unreadable } = self;
         Self { store: store.clone(), index: Arc::clone(index), unreadable: Arc::clone(unreadable) }
     }
 }
 
-impl<K: Cached> Deref for Cache<K> {
+impl<K: Indexed> Deref for Cache<K> {
     type Target = Store<K>;
 
     fn deref(&self) -> &Store<K> {
@@ -135,32 +54,32 @@ impl<K: Cached> Deref for Cache<K> {
     }
 }
 
-impl<K: Cached> Cache<K> {
+impl<K: Indexed> Cache<K> {
     /// The object of this name.
-    pub(super) fn named(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+    pub fn named(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         self.store.get(&ObjectRef::new(name).within(namespace))
     }
 
     /// Whether the first list is complete.
-    pub(super) fn is_filled(&self) -> bool {
+    pub fn is_filled(&self) -> bool {
         self.store.wait_until_ready().now_or_never().is_some_and(|ready| ready.is_ok())
     }
 
     /// Whether the cache holds every object of a namespace that the watch reported.
-    fn is_whole(&self, namespace: &str) -> bool {
+    pub(crate) fn is_whole(&self, namespace: &str) -> bool {
         let unreadable = self.unreadable.read().unwrap_or_else(PoisonError::into_inner);
         !unreadable.broken && unreadable.objects.iter().all(|(place, _)| place != namespace)
     }
 
     /// The objects of a namespace that `wanted` accepts.
-    pub(super) fn within(&self, namespace: &str, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+    pub fn within(&self, namespace: &str, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
         let there = index.get(namespace).into_iter().flat_map(HashMap::values).flat_map(HashMap::values);
         there.filter(|object| wanted(object)).cloned().collect()
     }
 
     /// The objects whose spec names this cluster.
-    pub(super) fn of_cluster(&self, namespace: &str, cluster: &str) -> Vec<Arc<K>> {
+    pub fn of_cluster(&self, namespace: &str, cluster: &str) -> Vec<Arc<K>> {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
         let there = index.get(namespace).and_then(|clusters| clusters.get(cluster));
         there.into_iter().flat_map(HashMap::values).cloned().collect()
@@ -168,27 +87,27 @@ impl<K: Cached> Cache<K> {
 }
 
 /// The writing end of a cache.
-pub(super) struct CacheWriter<K: Cached> {
+pub struct CacheWriter<K: Indexed> {
     writer: Writer<K>,
     index: Arc<RwLock<Index<K>>>,
     unreadable: Arc<RwLock<Unreadable>>,
 }
 
-impl<K: Cached> Default for CacheWriter<K> {
+impl<K: Indexed> Default for CacheWriter<K> {
     fn default() -> Self {
         Self { writer: Writer::default(), index: Arc::default(), unreadable: Arc::default() }
     }
 }
 
-impl<K: Cached> CacheWriter<K> {
+impl<K: Indexed> CacheWriter<K> {
     /// Returns the reading end.
-    pub(super) fn cache(&self) -> Cache<K> {
+    pub fn cache(&self) -> Cache<K> {
         let (index, unreadable) = (Arc::clone(&self.index), Arc::clone(&self.unreadable));
         Cache { store: self.writer.as_reader(), index, unreadable }
     }
 
     /// Notes an object that the watch reports and the operator cannot read.
-    pub(super) fn note_unreadable(&self, namespace: &str, name: &str) {
+    pub fn note_unreadable(&self, namespace: &str, name: &str) {
         let place = (namespace.to_owned(), name.to_owned());
         self.change_unreadable(|unreadable| {
             if let Some(listed) = &mut unreadable.listed {
@@ -199,7 +118,7 @@ impl<K: Cached> CacheWriter<K> {
     }
 
     /// Notes an object that can be read, or is gone.
-    pub(super) fn note_readable(&self, namespace: &str, name: &str) {
+    pub fn note_readable(&self, namespace: &str, name: &str) {
         let place = (namespace.to_owned(), name.to_owned());
         self.change_unreadable(|unreadable| {
             unreadable.objects.remove(&place);
@@ -207,7 +126,7 @@ impl<K: Cached> CacheWriter<K> {
     }
 
     /// Notes that the watch has failed. The next event ends that.
-    pub(super) fn note_broken(&self) {
+    pub fn note_broken(&self) {
         self.change_unreadable(|unreadable| unreadable.broken = true);
     }
 
@@ -216,7 +135,7 @@ impl<K: Cached> CacheWriter<K> {
     }
 
     /// Applies an event of the watch.
-    pub(super) fn apply(&mut self, event: &Event<K>) {
+    pub fn apply(&mut self, event: &Event<K>) {
         let cache = self.cache();
         self.change_unreadable(|unreadable| unreadable.broken = false);
         let place = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
@@ -254,7 +173,7 @@ impl<K: Cached> CacheWriter<K> {
     }
 }
 
-fn insert<K: Cached>(index: &mut Index<K>, namespace: String, name: String, object: Arc<K>) {
+fn insert<K: Indexed>(index: &mut Index<K>, namespace: String, name: String, object: Arc<K>) {
     let cluster = object.cluster().unwrap_or_default().to_owned();
     index.entry(namespace).or_default().entry(cluster).or_default().insert(name, object);
 }
@@ -275,6 +194,8 @@ fn remove<K>(index: &mut Index<K>, namespace: &str, cluster: &str, name: &str) {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_api::EtcdSnapshot;
+
     use super::*;
 
     fn snapshot(namespace: &str, name: &str, cluster: &str) -> EtcdSnapshot {

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use holdfast_io::net::connector;
 use holdfast_io::net::no_proxy::exceptions;
+use hyper::Uri;
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::connect::Connection;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
@@ -22,7 +23,6 @@ use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
-use tonic::transport::Uri;
 use tower::retry::RetryLayer;
 use tower::{BoxError, Service, ServiceBuilder};
 

@@ -17,10 +17,10 @@ const KUBERNETES: [&str; 6] = [
 ];
 
 /// Longest annotation that a person sets: a key in a store has up to 1 KiB. A longer annotation is not Holdfast's.
-pub(super) const BY_HAND: usize = 4 << 10;
+pub const BY_HAND: usize = 4 << 10;
 
 /// Keeps the metadata that plans read. Drops annotations longer than `longest`, whatever their key.
-pub(super) fn slim<K: Resource>(object: &mut K, longest: usize) {
+pub fn slim<K: Resource>(object: &mut K, longest: usize) {
     let metadata = object.meta_mut();
     metadata.managed_fields = None;
     let read = |name: &str| key::ALL.contains(&name) || KUBERNETES.contains(&name);
@@ -67,7 +67,7 @@ mod tests {
         let (_, keys) = text.split_once("pub mod key {").unwrap();
         let (keys, _) = keys.split_once("pub const ALL:").unwrap();
         assert_eq!(keys.matches("pub const ").count(), key::ALL.len());
-        for name in ["../plan/src", "src"] {
+        for name in ["../plan/src", "src", "../operator/src"] {
             let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
             every_key_is_known(&root);
         }

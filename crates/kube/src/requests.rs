@@ -1,0 +1,90 @@
+//! Requests for one object. The answers are read by the kind's own functions, and nothing else here depends on the kind.
+
+use kube::api::{DeleteParams, GetParams, ListParams, ObjectList, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::core::{DynamicObject, PartialObjectMeta, Request};
+use kube::{Client, Error, Result};
+use serde_json::Value;
+
+use crate::kinds::Object;
+
+fn to<K: Object>(namespace: &str) -> Request {
+    Request::new(K::url_path(&(), Some(namespace)))
+}
+
+fn read<K: Object>(text: &str) -> Result<K> {
+    K::from_json(text).map_err(Error::SerdeError)
+}
+
+/// Reads an object.
+pub async fn get<K: Object>(client: &Client, namespace: &str, name: &str) -> Result<K> {
+    let request = to::<K>(namespace).get(name, &GetParams::default()).map_err(Error::BuildRequest)?;
+    read(&client.request_text(request).await?)
+}
+
+/// Reads an object; `None` after the answer 404.
+pub async fn get_opt<K: Object>(client: &Client, namespace: &str, name: &str) -> Result<Option<K>> {
+    match get(client, namespace, name).await {
+        Ok(object) => Ok(Some(object)),
+        Err(Error::Api(status)) if status.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads the metadata of an object.
+pub async fn get_metadata<K: Object>(client: &Client, namespace: &str, name: &str) -> Result<ObjectMeta> {
+    let request = to::<K>(namespace).get_metadata(name, &GetParams::default()).map_err(Error::BuildRequest)?;
+    let found: PartialObjectMeta<DynamicObject> = client.request(request).await?;
+    Ok(found.metadata)
+}
+
+/// Reads a page of a list: its length in bytes, and the page.
+pub async fn list<K: Object>(client: &Client, namespace: &str, params: &ListParams) -> Result<(usize, ObjectList<K>)> {
+    let request = to::<K>(namespace).list(params).map_err(Error::BuildRequest)?;
+    let text = client.request_text(request).await?;
+    Ok((text.len(), K::list_from_json(&text).map_err(Error::SerdeError)?))
+}
+
+/// Creates an object.
+pub async fn create<K: Object>(client: &Client, namespace: &str, params: &PostParams, object: &K) -> Result<K> {
+    let body = object.to_json().and_then(|json| serde_json::to_vec(&json)).map_err(Error::SerdeError)?;
+    let request = to::<K>(namespace).create(params, body).map_err(Error::BuildRequest)?;
+    read(&client.request_text(request).await?)
+}
+
+/// Patches an object.
+pub async fn patch<K: Object>(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    params: &PatchParams,
+    patch: &Patch<Value>,
+) -> Result<K> {
+    let request = to::<K>(namespace).patch(name, params, patch).map_err(Error::BuildRequest)?;
+    read(&client.request_text(request).await?)
+}
+
+/// Replaces the status of an object.
+pub async fn replace_status<K: Object>(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    params: &PostParams,
+    object: &K,
+) -> Result<K> {
+    let body = object.to_json().and_then(|json| serde_json::to_vec(&json)).map_err(Error::SerdeError)?;
+    let request = to::<K>(namespace).replace_subresource("status", name, params, body).map_err(Error::BuildRequest)?;
+    read(&client.request_text(request).await?)
+}
+
+/// Deletes an object. Returns the object where the API server still has it, for example because of a finalizer.
+pub async fn delete<K: Object>(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    params: &DeleteParams,
+) -> Result<Option<K>> {
+    let request = to::<K>(namespace).delete(name, params).map_err(Error::BuildRequest)?;
+    let text = client.request_text(request).await?;
+    let json: Value = serde_json::from_str(&text).map_err(Error::SerdeError)?;
+    if json["kind"] == "Status" { Ok(None) } else { read(&text).map(Some) }
+}
