@@ -47,13 +47,13 @@ image: ## the container image, loaded into the testbed if it runs (1 min; 8 min 
 	@tests/bin/deps && tests/bin/image $$(tests/testbed/testbed status >/dev/null 2>&1 || echo --no-load)
 
 bench: ## formation times, snapshots beside etcdctl and restores beside etcdutl, all in the same run (9 min)
-	@tests/bin/deps && tests/bin/bench
+	@tests/bin/deps && tests/bench/bench
 
 bench-save: ## agent save beside etcdctl snapshot save: folder, S3, TLS, distances, memory, the page scan alone (15 min)
-	@tests/bin/bench-save
+	@tests/bench/save
 
 bench-restore: ## agent restore with both engines beside etcdutl snapshot restore: folder, S3, space, memory, bytes written (5 min)
-	@tests/bin/bench-restore
+	@tests/bench/restore
 
 bench-prune: ## requests and memory of agent prune for each snapshot: 5000 in a folder, 1000 in S3 (2 min; 5 min cold)
 	@tests/bin/deps
@@ -61,13 +61,13 @@ bench-prune: ## requests and memory of agent prune for each snapshot: 5000 in a 
 	cargo test --profile bench --workspace --lib --test real -- prune_many a_thousand_snapshots_cost --nocapture | grep -E 'requests each'
 
 bench-scale: ## changes of a cluster's size beside a bare Pod of etcd, on the testbed (20 min)
-	@tests/bin/deps && tests/bin/bench-scale
+	@tests/bin/deps && tests/bench/scale
 
 bench-fleet: ## memory of an operator with 3,000 members and 16,000 snapshots, some of them fat, on the testbed (10 min)
-	@tests/bin/deps && tests/bin/bench-fleet
+	@tests/bin/deps && tests/bench/fleet
 
 bench-replace: ## replacement of a lost voter, of a volume and of memory, with writes beside it, on the testbed (15 min)
-	@tests/bin/deps && tests/bin/bench-replace
+	@tests/bin/deps && tests/bench/replace
 
 install: ## put the program `holdfast` into PREFIX/bin (/usr/local/bin); after `make image` 1 s
 	@cargo build --release --bin holdfast

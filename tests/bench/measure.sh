@@ -1,5 +1,5 @@
 # Shared by the scripts that measure. Sourced, not run.
-. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../bin/common.sh"
 
 # Of numbers, one on a line.
 median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
