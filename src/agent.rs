@@ -203,8 +203,8 @@ fn finish(outcome: &Result<Report>, text: Option<String>) -> u8 {
     let code = report::finish(outcome);
     match outcome {
         Ok(_) => {
-            let told = text.unwrap_or_else(|| report::render(outcome) + "\n");
-            if let Err(error) = put(told.as_bytes()) {
+            let output = text.unwrap_or_else(|| report::render(outcome) + "\n");
+            if let Err(error) = put(output.as_bytes()) {
                 tracing::error!("{error:#}");
                 return LOST;
             }

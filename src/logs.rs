@@ -10,7 +10,7 @@ use crate::cli::LogFormat;
 
 /// Starts logging. `level` is a level, or a `tracing` filter: `info`, or `info,holdfast=debug`.
 pub fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(ours(level)).with_context(|| {
+    let filter = EnvFilter::try_new(our_filter(level)).with_context(|| {
         format!("--log-level {level:?} is not understood; write for example info, or info,holdfast=debug")
     });
     // An invalid filter is logged, too.
@@ -28,7 +28,7 @@ pub fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
 /// Returns the filter for a level. A level below `info` applies only to Holdfast's own crates: HTTP/2 logs each frame at
 /// `debug`, and a save takes a fifth longer. object_store's lines about retries name no host, and the agent logs retries
 /// itself. hickory warns of each invalid line of resolv.conf at each look-up.
-fn ours(level: &str) -> String {
+fn our_filter(level: &str) -> String {
     let silent = "object_store::client::retry=warn,hickory_resolver=error";
     match level.parse::<LevelFilter>() {
         Ok(level) if level > LevelFilter::INFO => format!("info,holdfast={level},snapshot_agent={level},{silent}"),
@@ -44,12 +44,12 @@ mod tests {
     #[test]
     fn more_is_told_of_us_alone() {
         let silent = "object_store::client::retry=warn,hickory_resolver=error";
-        assert_eq!(ours("debug"), format!("info,holdfast=debug,snapshot_agent=debug,{silent}"));
-        assert_eq!(ours("TRACE"), format!("info,holdfast=trace,snapshot_agent=trace,{silent}"));
-        assert_eq!(ours("info"), format!("info,{silent}"));
-        assert!(EnvFilter::try_new(ours("info")).is_ok());
+        assert_eq!(our_filter("debug"), format!("info,holdfast=debug,snapshot_agent=debug,{silent}"));
+        assert_eq!(our_filter("TRACE"), format!("info,holdfast=trace,snapshot_agent=trace,{silent}"));
+        assert_eq!(our_filter("info"), format!("info,{silent}"));
+        assert!(EnvFilter::try_new(our_filter("info")).is_ok());
         for same in ["warn", "off", "h2=debug", "info,kube=debug", "nonsense"] {
-            assert_eq!(ours(same), same);
+            assert_eq!(our_filter(same), same);
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use futures::{Stream, StreamExt};
-use holdfast_api::condition::{Reason, Type};
+use holdfast_api::condition::{self, Reason, Type};
 use holdfast_api::snapshot::{EXTERNAL, EtcdSnapshotSpec, Phase};
 use holdfast_api::{EtcdSnapshot, EtcdSnapshotStatus, key};
 use holdfast_kube::api_server::Way;
@@ -145,7 +145,7 @@ async fn follow(
     namespace: &str,
     name: &str,
 ) -> anyhow::Result<u8> {
-    let (begun, mut wait, mut status) = (Instant::now(), Wait::default(), None);
+    let (started, mut wait, mut status) = (Instant::now(), Wait::default(), None);
     loop {
         match tokio::time::timeout(TICK, watch.next()).await {
             Ok(Some(Ok(Some(seen)))) => status = Some(seen.status.unwrap_or_default()),
@@ -159,7 +159,7 @@ async fn follow(
             Err(_) => {}
         }
         let Some(status) = &status else { continue };
-        let (line, end) = wait.step(status, begun.elapsed());
+        let (line, end) = wait.step(status, started.elapsed());
         if let Some(line) = line {
             say(&mut io::stderr(), &line)?;
         }
@@ -199,7 +199,7 @@ enum End {
 #[derive(Default)]
 struct Wait {
     words: String,
-    told: Duration,
+    printed_at: Duration,
     stuck: Option<(Reason, Duration)>,
 }
 
@@ -208,8 +208,8 @@ impl Wait {
     fn step(&mut self, status: &EtcdSnapshotStatus, at: Duration) -> (Option<String>, Option<End>) {
         let words = words(status);
         let still = if words == self.words { "still: " } else { "" };
-        let line = (still.is_empty() || at >= self.told + SILENCE).then(|| {
-            self.told = at;
+        let line = (still.is_empty() || at >= self.printed_at + SILENCE).then(|| {
+            self.printed_at = at;
             format!("{:>5} s  {still}{words}", at.as_secs())
         });
         self.words = words;
@@ -239,7 +239,7 @@ const fn stands(reason: Reason) -> bool {
 }
 
 fn ready(status: &EtcdSnapshotStatus) -> Option<&Condition> {
-    status.conditions.iter().find(|c| c.type_ == Type::Ready.as_str())
+    condition::find(&status.conditions, Type::Ready)
 }
 
 /// Returns the status in one line, with the runbook for the user.

@@ -26,9 +26,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let compacted = proven.compact_revision.unwrap_or(-1);
     let mut seconds = Vec::new();
     for _ in 0..RUNS {
-        let begun = Instant::now();
+        let started = Instant::now();
         let again = scan(database, Some(compacted))?;
-        seconds.push(begun.elapsed().as_secs_f64());
+        seconds.push(started.elapsed().as_secs_f64());
         assert_eq!(again.hash_kv, proven.hash_kv);
     }
     seconds.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! How fast a member sends its snapshot to somebody who throws it away: no client is faster. Over the connection that a
+//! How fast a member sends its snapshot to a client that drops the bytes: no client is faster. Over the connection that a
 //! save has. `make bench-save` runs it, with the flags of `agent save`, and takes the time.
 
 use clap::Parser as _;

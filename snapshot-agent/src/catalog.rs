@@ -2,19 +2,19 @@
 
 pub(crate) mod announced;
 pub(crate) mod attempts;
-pub(crate) mod begun;
 pub(crate) mod digest;
 pub(crate) mod foreign;
 pub(crate) mod inventory;
-pub(crate) mod look;
 pub mod proof;
 pub(crate) mod publish;
 pub(crate) mod read_back;
+pub(crate) mod read_folder;
 pub mod recall;
 pub(crate) mod recorded;
+pub(crate) mod removable_store;
 pub(crate) mod removal;
-pub(crate) mod second_look;
-pub(crate) mod shelf;
+pub(crate) mod removal_record;
+pub(crate) mod reread;
 pub(crate) mod store_id;
 pub(crate) mod stored;
 pub(crate) mod target;

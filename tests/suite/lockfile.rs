@@ -32,7 +32,7 @@ const ONCE: &[(&str, &str)] = &[
     ("http", "one HTTP stack"),
     ("rustls", "one TLS stack, one process-wide provider"),
     ("tokio-rustls", "one TLS stack"),
-    ("aws-lc-rs", "one crypto provider, and one implementation of the hash that proves a snapshot"),
+    ("aws-lc-rs", "one crypto provider, and the hash of all streamed and stored bytes"),
     ("kube", "types of two versions do not fit each other"),
     ("kube-client", "types of two versions do not fit each other"),
     ("k8s-openapi", "types of two versions do not fit each other"),
@@ -42,7 +42,7 @@ const ONCE: &[(&str, &str)] = &[
     ("clap", "one command line"),
     ("jiff", "one notion of time"),
     ("rand", "one source of chance"),
-    ("sha2", "one hash for names, and one to compare aws-lc-rs' with"),
+    ("sha2", "the hash of small records and names, and the one to compare aws-lc-rs' with"),
 ];
 
 /// Crates that only these crates may depend on, with the reason.

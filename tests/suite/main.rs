@@ -23,3 +23,4 @@ mod imports;
 mod layering;
 mod lockfile;
 mod samples;
+mod words;

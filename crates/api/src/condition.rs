@@ -337,7 +337,7 @@ pub fn merge(old: &[Condition], wanted: &[Wanted], generation: Option<i64>, now:
             Some(false) => "False",
             None => "Unknown",
         };
-        let before = old.iter().find(|c| c.type_ == want.kind.as_str());
+        let before = find(old, want.kind);
         let since = before.filter(|c| c.status == status).map_or(Time(now), |c| c.last_transition_time.clone());
         out.push(Condition {
             type_: want.kind.as_str().to_owned(),
@@ -352,6 +352,16 @@ pub fn merge(old: &[Condition], wanted: &[Wanted], generation: Option<i64>, now:
     out
 }
 
+/// Returns the condition of this type.
+pub fn find<'a>(conditions: impl IntoIterator<Item = &'a Condition>, kind: Type) -> Option<&'a Condition> {
+    conditions.into_iter().find(|c| c.type_ == kind.as_str())
+}
+
+/// Whether the condition of this type is `True`.
+pub fn is_true<'a>(conditions: impl IntoIterator<Item = &'a Condition>, kind: Type) -> bool {
+    find(conditions, kind).is_some_and(|c| c.status == "True")
+}
+
 /// Tells what keeps failing. While there is something to `write`, what is not ready is that for this reason, unless a better
 /// one is known: a plan that was stopped is worse than anything, and what needs a person worse than a refused write.
 pub fn degrade(
@@ -362,10 +372,9 @@ pub fn degrade(
     generation: Option<i64>,
     now: Timestamp,
 ) {
-    let of = |kind: Type| conditions.iter().find(|c| c.type_ == kind.as_str());
     let worse =
         |c: &&Condition| reason != Reason::SafetyStop && Reason::named(&c.reason).is_some_and(Reason::needs_a_person);
-    let degraded = match of(Type::Degraded).filter(|c| c.status == "True").filter(worse) {
+    let degraded = match find(&*conditions, Type::Degraded).filter(|c| c.status == "True").filter(worse) {
         Some(c) => {
             let both = format!("{}; besides, {}: {message}", c.message, reason.as_str());
             Wanted::yes(Type::Degraded, Reason::named(&c.reason).unwrap_or(reason), both)
@@ -373,15 +382,15 @@ pub fn degrade(
         None => Wanted::yes(Type::Degraded, reason, message),
     };
     let mut wanted = vec![degraded];
-    match of(Type::Ready).filter(|c| writes && !worse(c)).map(|c| c.status.as_str()) {
+    match find(&*conditions, Type::Ready).filter(|c| writes && !worse(c)).map(|c| c.status.as_str()) {
         Some("False") => wanted.push(Wanted::no(Type::Ready, reason, message)),
         Some("Unknown") => wanted.push(Wanted::unknown(Type::Ready, reason, message)),
         _ => {}
     }
-    let is_told = |c: &Condition| wanted.iter().any(|w| w.kind.as_str() == c.type_);
-    conditions.retain(|c| !is_told(c));
+    let is_wanted = |c: &Condition| wanted.iter().any(|w| w.kind.as_str() == c.type_);
+    conditions.retain(|c| !is_wanted(c));
     // The time of the last transition is that of the condition as it stands, not of the plan's.
-    conditions.extend(merge(before, &wanted, generation, now).into_iter().filter(is_told));
+    conditions.extend(merge(before, &wanted, generation, now).into_iter().filter(is_wanted));
     conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
 }
 

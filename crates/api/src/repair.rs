@@ -74,7 +74,7 @@ impl Evidence {
     }
 
     /// In words, about the member.
-    pub fn told(&self) -> String {
+    pub fn describe(&self) -> String {
         let what = match self.kind {
             Loss::ClaimGone => "its claim is gone",
             Loss::VolumeRefused => "the gate refused its volume in two Pods",

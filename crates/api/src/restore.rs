@@ -43,7 +43,7 @@ pub struct Restore {
     #[schemars(length(max = 10))]
     pub identity_secret_refs: Vec<LocalRef>,
     /// Whether to accept a raw `.db` file without etcd's sha256 at its end (a copy of a member's own file), and a folder
-    /// whose manifest names another key (somebody moved it). The agent checks the structure, but cannot detect changed
+    /// whose manifest names another key (the folder was moved). The agent checks the structure, but cannot detect changed
     /// values of a raw file, nor an exchanged folder. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_unverified: bool,

@@ -1,8 +1,8 @@
 //! The agent's error: class, origin and message.
 //!
-//! This file decides the class of an operating system error. The table in `contract/failure.rs` gives exit code and reason.
-//! `store/error_class.rs` and `etcd/connect.rs` classify the answers of stores and of etcd. Messages never hold a secret,
-//! because a custom resource's status shows them.
+//! This file decides the class of an operating system error. The table in `failure.rs` gives exit code and reason.
+//! `crates/store/src/error_class.rs` and `snapshot-agent/src/etcd/connect.rs` classify the answers of stores and of etcd. Messages
+//! never hold a secret, because a custom resource's status shows them.
 
 use std::fmt::Display;
 use std::io;

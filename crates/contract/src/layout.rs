@@ -307,7 +307,7 @@ impl Folder {
     }
 
     /// Returns the key of the record that the removal of this attempt has started.
-    pub fn begun(&self) -> Key {
+    pub fn removal_record(&self) -> Key {
         let (prunes, attempt) = match self.0.rsplit_once('/') {
             Some((lineage, attempt)) => (Self(lineage.to_owned()).prunes(), attempt),
             None => (Self(PRUNES.to_owned()), self.0.as_str()),
@@ -449,7 +449,7 @@ pub fn record_time(name: &str) -> Option<Timestamp> {
 
 /// Returns the cluster (`namespace/name`) and the start of the attempt in this folder; `None`: the key is not an attempt's
 /// folder.
-pub fn whose(key: &str) -> Option<(String, Timestamp)> {
+pub fn attempt_of_key(key: &str) -> Option<(String, Timestamp)> {
     let parts: Vec<_> = key.split('/').collect();
     let [namespace, cluster, _lineage, attempt] = parts[..] else { return None };
     // A name with a dot is a file.

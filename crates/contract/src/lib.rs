@@ -214,8 +214,8 @@ pub struct ListRequest {
 /// Two minutes: the slowest store returns fifty pages of a thousand folders each in less time.
 pub const DEFAULT_INSPECT_DEADLINE_SECONDS: u32 = 120;
 
-/// `agent probe`: what a store really does, found out by trying it below a folder of its own that is removed again. A
-/// store that is usable gets a mark at its root, which stays, or has its own told.
+/// `agent probe`: tries the operations of a store in a folder of its own, which it removes again. A usable store without a store
+/// ID gets one at its root, which stays.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeRequest {
     /// The store to try.
@@ -254,7 +254,7 @@ pub fn is_store_id(id: &str) -> bool {
 /// Two minutes: about thirty requests, and 9 MiB up and down at 0.2 MiB/s.
 pub const DEFAULT_PROBE_DEADLINE_SECONDS: u32 = 120;
 
-/// Who a data volume belongs to.
+/// The owner of a data volume.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdentityFlags {
     /// etcd's cluster token: unique for one incarnation of one cluster.
@@ -277,7 +277,7 @@ pub struct GateRequest {
     /// The volume's mount point; the data directory is the folder `data` below it.
     #[arg(long)]
     pub volume: PathBuf,
-    /// Who the volume must belong to.
+    /// The expected owner of the volume.
     #[command(flatten)]
     pub identity: IdentityFlags,
     /// Whether an empty volume, when allowed, founds a new cluster (`--initial-cluster-state=new`).

@@ -53,7 +53,7 @@ impl Level {
     }
 }
 
-/// What was proven of a snapshot.
+/// The proof of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Verification {
@@ -156,8 +156,8 @@ impl SavedReport {
     /// Shortens long texts of a store or a member; `false` when nothing is left to cut.
     pub fn cut(&mut self) -> bool {
         let Self { member, etcd_version, storage_version, verification, .. } = self;
-        let told = verification.iter_mut().flat_map(Verification::words);
-        let words = [member, etcd_version].into_iter().chain(storage_version).chain(told);
+        let texts = verification.iter_mut().flat_map(Verification::words);
+        let words = [member, etcd_version].into_iter().chain(storage_version).chain(texts);
         if words.max_by_key(|words| words.len()).is_some_and(halve) {
             return true;
         }
@@ -228,7 +228,7 @@ impl RestoredReport {
     }
 }
 
-/// What is in a snapshot beside its keys, and so in a cluster that was restored from it.
+/// Contents of a snapshot beside its keys; a cluster restored from the snapshot has them too.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CameAlong {
@@ -241,7 +241,7 @@ pub struct CameAlong {
     /// IDs (hex) of the first eight learners. Like the other names: absent where only a manifest could be asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub learner_ids: Vec<String>,
-    /// Leases. They begin anew: none ends before its whole time is over.
+    /// Leases. Each starts again with its whole time.
     #[serde(default)]
     pub leases: u64,
     /// Alarms that were on.

@@ -79,7 +79,7 @@ pub struct RestoreRequest {
     #[arg(long = "age-identity-dir", value_name = "DIR")]
     pub age_identity_dirs: Vec<PathBuf>,
     /// Accept a raw `.db` file without etcd's sha256 at its end (a copy of a member's own file), and a folder whose
-    /// manifest names another key (somebody moved it). The agent then checks the structure, but cannot detect changed
+    /// manifest names another key (the folder was moved). The agent then checks the structure, but cannot detect changed
     /// values of a raw file, nor an exchanged folder.
     #[arg(long)]
     pub allow_unverified: bool,

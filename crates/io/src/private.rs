@@ -25,9 +25,9 @@ pub fn is_shared(store: &StoreFlags) -> bool {
 
 fn is_the_groups(folder: PathBuf) -> bool {
     const BY_GROUP: u32 = 0o2020;
-    let (told, mode) = mpsc::sync_channel(1);
+    let (sender, mode) = mpsc::sync_channel(1);
     let asked = std::thread::Builder::new().spawn(move || {
-        let _nobody_waits = told.send(fs::metadata(folder).map(|about| about.mode()));
+        let _receiver_is_gone = sender.send(fs::metadata(folder).map(|about| about.mode()));
     });
     let mode = asked.ok().and_then(|_| mode.recv_timeout(ANSWERS_WITHIN).ok()?.ok());
     mode.is_some_and(|mode| mode & BY_GROUP == BY_GROUP || mode & 0o1022 == 0o020)

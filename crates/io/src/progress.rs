@@ -136,7 +136,7 @@ impl Progress {
 
     async fn stalled(&self, limit: Duration, least: u64) -> Error {
         let mut tick = tokio::time::interval(LOOK);
-        let (mut moved, mut told, mut seen) = (Instant::now(), Instant::now(), (0, 0));
+        let (mut moved, mut printed, mut seen) = (Instant::now(), Instant::now(), (0, 0));
         let mut pace = Pace { least, since: Instant::now(), before: 0 };
         loop {
             tick.tick().await;
@@ -159,14 +159,14 @@ impl Progress {
             }
             if let Some(bar) = &self.shared.bar {
                 bar.set_position(bytes);
-            } else if told.elapsed() >= EVERY {
-                told = Instant::now();
-                self.tell(bytes);
+            } else if printed.elapsed() >= EVERY {
+                printed = Instant::now();
+                self.report(bytes);
             }
         }
     }
 
-    fn tell(&self, bytes: u64) {
+    fn report(&self, bytes: u64) {
         let Shared { doing, total, since, .. } = &*self.shared;
         let seconds = since.elapsed().as_secs().max(1);
         let rate = bytes / seconds;
@@ -189,8 +189,8 @@ const AT_WORK: u64 = 64 << 10;
 /// Returns the bytes that a process has read and written, by calls and by mapped pages (proc(5): `/proc/pid/io`).
 async fn transferred(process: Option<u32>) -> u64 {
     let Some(process) = process else { return 0 };
-    let told = tokio::fs::read_to_string(format!("/proc/{process}/io")).await.unwrap_or_default();
-    let counts = told.lines().filter_map(|line| line.split_once(": "));
+    let text = tokio::fs::read_to_string(format!("/proc/{process}/io")).await.unwrap_or_default();
+    let counts = text.lines().filter_map(|line| line.split_once(": "));
     let bytes = counts.filter(|(name, _)| matches!(*name, "rchar" | "wchar" | "read_bytes" | "write_bytes"));
     bytes.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).fold(0, u64::saturating_add)
 }

@@ -28,7 +28,7 @@ pub struct Cache<K: Indexed> {
     unreadable: Arc<RwLock<Unreadable>>,
 }
 
-/// What the cache lacks.
+/// Objects that the cache lacks.
 #[derive(Debug, Default)]
 struct Unreadable {
     /// Namespace and name of objects that the operator cannot read: the cache lacks them, or holds an older version.

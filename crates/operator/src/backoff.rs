@@ -45,8 +45,8 @@ struct Trouble {
     reason: Reason,
     message: String,
     since: Instant,
-    /// Whether the failure is a condition: a person has to act, or it has lasted [`TOLD`].
-    told: bool,
+    /// Whether the failure is a condition: a person has to act, or it has lasted [`REPORTED_AFTER`].
+    is_reported: bool,
 }
 
 /// For this long etcd is asked again at once: a learner is typically in sync 50 ms after it starts to serve.
@@ -57,7 +57,7 @@ const SOON_READY: Duration = Duration::from_secs(1);
 const ORDINARY: Duration = Duration::from_secs(6);
 
 /// A transient failure becomes a condition once it has lasted this long.
-const TOLD: Duration = Duration::from_secs(15);
+const REPORTED_AFTER: Duration = Duration::from_secs(15);
 
 /// Longest message of a failure in a condition.
 const MAX_TROUBLE: usize = 600;
@@ -110,7 +110,7 @@ impl Backoff {
     /// The lasting failure of an object's passes, as reason and message of a condition.
     pub(super) fn trouble(&self, object: &str) -> Option<(Reason, String)> {
         let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        let trouble = rows.get(object)?.trouble.as_ref().filter(|trouble| trouble.told)?;
+        let trouble = rows.get(object)?.trouble.as_ref().filter(|trouble| trouble.is_reported)?;
         Some((trouble.reason, trouble.message.clone()))
     }
 
@@ -130,12 +130,12 @@ fn trouble(before: Option<Trouble>, failure: &Failure<'_>, now: Instant) -> Opti
     };
     let message = failure.words.chars().take(MAX_TROUBLE).collect();
     let Some(before) = before.filter(|before| before.reason == reason) else {
-        return Some(Trouble { reason, message, since: now, told: at_once });
+        return Some(Trouble { reason, message, since: now, is_reported: at_once });
     };
     // An API server in trouble words each failure differently, and each text would be a write: the first reported text stays.
-    let settled = before.told && !at_once && failure.class != Class::NotYet;
-    let told = before.told || at_once || now.saturating_duration_since(before.since) >= TOLD;
-    Some(Trouble { message: if settled { before.message } else { message }, told, ..before })
+    let settled = before.is_reported && !at_once && failure.class != Class::NotYet;
+    let is_reported = before.is_reported || at_once || now.saturating_duration_since(before.since) >= REPORTED_AFTER;
+    Some(Trouble { message: if settled { before.message } else { message }, is_reported, ..before })
 }
 
 /// The delay after `before` earlier failures in a row: doubled each time, up to the longest of the class.
@@ -196,7 +196,7 @@ mod tests {
         let (mut waited, mut asked) = (Duration::ZERO, 0);
         while waited < Duration::from_mins(2) {
             let wait = table.not_yet("a", "etcdserver: unhealthy cluster", start + waited, 0.5);
-            assert_eq!(table.trouble("a").is_some(), waited >= TOLD, "{waited:?}");
+            assert_eq!(table.trouble("a").is_some(), waited >= REPORTED_AFTER, "{waited:?}");
             assert!(wait <= Duration::from_millis(500) || waited >= ORDINARY, "{waited:?}");
             (waited, asked) = (waited + wait, asked + 1);
         }
@@ -266,7 +266,7 @@ mod tests {
         }
         let (table, start) = (Backoff::default(), clock::instant());
         table.failed("a", &down(1), start, 0.5);
-        table.failed("a", &down(2), start + TOLD, 0.5);
+        table.failed("a", &down(2), start + REPORTED_AFTER, 0.5);
         let (_, message) = table.trouble("a").unwrap();
         assert!(message.starts_with("create Pod a: failed calling webhook \"w.example.org\": dial"), "{message}");
     }
@@ -280,7 +280,7 @@ mod tests {
         let late = || Error::Timeout { what: "get Pod a".to_owned(), writes: false };
         let (table, start) = (Backoff::default(), clock::instant());
         for (n, error) in [read(403), read(401), read(500), late(), read(403)].into_iter().enumerate() {
-            table.failed("a", &error, start + TOLD * u32::try_from(n).unwrap(), 0.5);
+            table.failed("a", &error, start + REPORTED_AFTER * u32::try_from(n).unwrap(), 0.5);
             assert_eq!(table.trouble("a"), None, "{error}");
         }
         // A failed read does not clear the trouble with writes.

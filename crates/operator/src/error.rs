@@ -13,7 +13,7 @@ use kube::core::Status;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     /// The API server refused, or did not answer.
-    #[error("{what}: {}", said(source))]
+    #[error("{what}: {}", error_message(source))]
     Kube {
         /// The step that failed.
         what: String,
@@ -240,8 +240,10 @@ impl Error {
     /// does not answer.
     pub(super) fn refused(&self) -> Option<String> {
         match self {
-            Self::Kube { source, .. } if matches!(self.class(), Class::Denied | Class::Invalid) => Some(said(source)),
-            Self::Kube { source, .. } => unanswered_webhook(&said(source)).map(str::to_owned),
+            Self::Kube { source, .. } if matches!(self.class(), Class::Denied | Class::Invalid) => {
+                Some(error_message(source))
+            }
+            Self::Kube { source, .. } => unanswered_webhook(&error_message(source)).map(str::to_owned),
             _ => None,
         }
     }
@@ -283,7 +285,7 @@ impl Error {
 }
 
 /// The API server's message, if there is one; else the client's.
-fn said(error: &kube::Error) -> String {
+fn error_message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         other => other.to_string(),

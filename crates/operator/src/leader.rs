@@ -72,7 +72,7 @@ fn evaluate(lease: &Lease, me: &str, unchanged_for: Duration) -> Step {
 }
 
 /// The Lease with this process as its holder.
-fn ours(mut lease: Lease, me: &str, step: &Step, now: Timestamp) -> Lease {
+fn held_lease(mut lease: Lease, me: &str, step: &Step, now: Timestamp) -> Lease {
     let mut spec = lease.spec.take().unwrap_or_default();
     if *step == Step::Take {
         spec.acquire_time = Some(MicroTime(now));
@@ -152,7 +152,7 @@ async fn step(api: &Api<Lease>, config: &Config, sight: &mut Option<Sight>) -> R
             metadata: ObjectMeta { name: Some(config.lease_name.clone()), ..ObjectMeta::default() },
             spec: Some(LeaseSpec::default()),
         };
-        let new = ours(new, &config.identity, &Step::Take, clock::now());
+        let new = held_lease(new, &config.identity, &Step::Take, clock::now());
         return match api.create(&params, &new).await {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(false),
@@ -171,7 +171,7 @@ async fn step(api: &Api<Lease>, config: &Config, sight: &mut Option<Sight>) -> R
         return Ok(false);
     }
     // The write carries the resourceVersion of the read: of two takers one gets a conflict.
-    match api.replace(&config.lease_name, &params, &ours(lease, &config.identity, &step, clock::now())).await {
+    match api.replace(&config.lease_name, &params, &held_lease(lease, &config.identity, &step, clock::now())).await {
         Ok(_) => Ok(true),
         Err(kube::Error::Api(status)) if status.is_conflict() && step == Step::Take => Ok(false),
         Err(error) => Err(error.to_string()),
@@ -295,10 +295,10 @@ mod tests {
     #[test]
     fn taking_counts_a_transition_and_renewing_does_not() {
         let now = Timestamp::UNIX_EPOCH;
-        let taken = ours(lease(Some("you")), "me", &Step::Take, now);
+        let taken = held_lease(lease(Some("you")), "me", &Step::Take, now);
         let spec = taken.spec.clone().unwrap();
         assert_eq!((spec.holder_identity.as_deref(), spec.lease_transitions), (Some("me"), Some(1)));
-        let renewed = ours(taken, "me", &Step::Renew, now).spec.unwrap();
+        let renewed = held_lease(taken, "me", &Step::Renew, now).spec.unwrap();
         assert_eq!(renewed.lease_transitions, Some(1));
     }
 }

@@ -103,7 +103,7 @@ async fn work(config: Config) -> anyhow::Result<()> {
         "holdfast begins"
     );
     let stop = CancellationToken::new();
-    tokio::spawn(until_told(stop.clone())?);
+    tokio::spawn(until_stopped(stop.clone())?);
 
     let mut to_read = Way::find().await.context("no Kubernetes to talk to")?;
     // kube retries calls by itself. A write that got no answer is read back first, so writes are not retried.
@@ -217,7 +217,7 @@ fn begin(ctx: &Arc<Context>, caches: &Caches, queues: Queues, stop: &Cancellatio
 }
 
 /// Returns a future that cancels `stop` at SIGTERM or SIGINT.
-fn until_told(stop: CancellationToken) -> anyhow::Result<impl Future<Output = ()>> {
+fn until_stopped(stop: CancellationToken) -> anyhow::Result<impl Future<Output = ()>> {
     let mut term = signal(SignalKind::terminate()).context("SIGTERM cannot be awaited")?;
     let mut int = signal(SignalKind::interrupt()).context("SIGINT cannot be awaited")?;
     Ok(async move {
@@ -245,7 +245,7 @@ async fn served(
     background: &mut JoinSet<anyhow::Result<()>>,
 ) -> anyhow::Result<bool> {
     let wanted = ["etcdbackupstores", "etcdclusters", "etcdmembers", "etcdsnapshots", "etcdsnapshotschedules"];
-    let mut told = String::new();
+    let mut logged = String::new();
     loop {
         let missing = match client.list_api_group_resources(&format!("{GROUP}/{VERSION}")).await {
             Ok(list) => {
@@ -258,9 +258,9 @@ async fn served(
             }
             Err(error) => error.to_string(),
         };
-        if missing != told {
+        if missing != logged {
             tracing::warn!("waiting for the custom resources of {GROUP}/{VERSION}: {missing}");
-            told = missing;
+            logged = missing;
         }
         tokio::select! {
             () = clock::sleep(CRD_POLL) => {}

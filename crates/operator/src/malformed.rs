@@ -13,7 +13,7 @@ use super::context::Context;
 use super::kinds::{Clusters, Kind};
 
 /// Sets `Ready=False/InvalidSpec` on a cluster that cannot be read.
-pub(super) async fn tell(ctx: &Context, invalid: &InvalidObject) {
+pub(super) async fn report_unreadable(ctx: &Context, invalid: &InvalidObject) {
     let (Some(name), Some(namespace)) = (&invalid.metadata.name, &invalid.metadata.namespace) else { return };
     let api: Api<DynamicObject> =
         Api::namespaced_with(ctx.write.0.clone(), namespace, &ApiResource::erase::<EtcdCluster>(&()));

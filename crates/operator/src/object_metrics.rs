@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use holdfast_api::condition::Type;
+use holdfast_api::condition::{self, Type};
 use holdfast_api::snapshot::EXTERNAL;
 use holdfast_api::tls::TlsStatus;
 use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdSnapshotSchedule};
@@ -120,15 +120,15 @@ fn of_schedules(registry: &mut Registry, schedules: &[Arc<EtcdSnapshotSchedule>]
         set(&failures, status.consecutive_failures.into());
         set(&ready, holds(&status.conditions, Type::Ready));
         if let (Some(_), Ok(line)) = (&status.active_since, Line::parse(&spec.schedule, spec.time_zone.as_deref())) {
-            let told = fresh(spec, status, &line, now);
-            if let Some(state) = told.state {
+            let freshness = fresh(spec, status, &line, now);
+            if let Some(state) = freshness.state {
                 set(&is_fresh, state.into());
             }
             let late = overdue_at(spec, status, &line).is_some_and(|due| now >= due);
             set(&overdue, i64::from(late));
         }
-        if let Some(told) = status.conditions.iter().find(|c| c.type_ == Type::RetentionApplied.as_str()) {
-            set(&blocked, i64::from(told.status == "False"));
+        if let Some(condition) = condition::find(&status.conditions, Type::RetentionApplied) {
+            set(&blocked, i64::from(condition.status == "False"));
         }
         if let Some(done) = &status.last_successful {
             let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -158,7 +158,7 @@ fn labels<K: ResourceExt>(object: &K) -> Object {
 }
 
 fn holds(conditions: &[Condition], kind: Type) -> i64 {
-    i64::from(conditions.iter().any(|c| c.type_ == kind.as_str() && c.status == "True"))
+    i64::from(condition::is_true(conditions, kind))
 }
 
 #[cfg(test)]

@@ -99,7 +99,7 @@ struct Passed {
 pub(super) async fn reconcile<K: Kind>(object: Arc<K::Object>, ctx: Arc<Context>) -> Result<Action, Error> {
     let id = identify::<K>(&object);
     for _ in 0..ROUNDS {
-        let begun = clock::instant();
+        let started = clock::instant();
         let span = tracing::info_span!(
             "pass",
             kind = K::NAME,
@@ -110,7 +110,7 @@ pub(super) async fn reconcile<K: Kind>(object: Arc<K::Object>, ctx: Arc<Context>
         );
         let passed = pass::<K>(&ctx, &id).instrument(span).await;
         let label = passed.as_ref().map_or("failed", |p| p.outcome.as_str());
-        ctx.metrics.pass(K::NAME, label, begun.elapsed());
+        ctx.metrics.pass(K::NAME, label, started.elapsed());
         let passed = passed?;
         if !matches!(passed.outcome, Outcome::NotYet(_)) {
             ctx.backoff.clear(&id.key);
@@ -399,7 +399,7 @@ fn note_write(ctx: &Context, id: &Id, write: Option<&Write>) -> Result<(), Error
 /// Reports an act: a log line, a metric, and an Event for acts that concern users.
 fn applied(ctx: &Context, id: &Id, act: &Act) {
     let label = act::label(act);
-    let (about, what) = act::told(act);
+    let (about, what) = act::describe(act);
     tracing::info!(act = label, about, "{what}");
     ctx.metrics.act(label);
     let Some(reason) = act::event_reason(act) else { return };

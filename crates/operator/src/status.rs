@@ -4,7 +4,7 @@
 //! Decides that an API server with an older CRD ends the pass: it drops fields that it does not know, and a latch that is not
 //! stored protects nothing.
 
-use holdfast_api::condition::Type;
+use holdfast_api::condition::{self, Type};
 use holdfast_api::{EtcdCluster, FIELD_MANAGER};
 use holdfast_kube::requests;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -47,10 +47,7 @@ pub(super) fn conditions<K: Kind>(object: &K::Object) -> &[Condition] {
 
 /// A cluster's state in one word, for a metric.
 pub(super) fn cluster_state(cluster: &EtcdCluster) -> &'static str {
-    let holds = |kind: Type| {
-        let conditions = cluster.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-        conditions.iter().any(|c| c.type_ == kind.as_str() && c.status == "True")
-    };
+    let holds = |kind: Type| condition::is_true(cluster.status.iter().flat_map(|s| &s.conditions), kind);
     if holds(Type::Degraded) {
         "degraded"
     } else if holds(Type::Ready) {

@@ -33,7 +33,7 @@ use holdfast_kube::slim::slim;
 const PAGE: u32 = 25;
 
 /// Longest error text of an unreadable object: the text may repeat the object.
-const TOLD: usize = 600;
+const LONGEST_ERROR: usize = 600;
 
 /// A watched kind.
 trait Watched: Cached {
@@ -57,7 +57,7 @@ impl Watched for EtcdCluster {
         roots.of_cluster(self)
     }
     async fn unreadable(ctx: &Context, invalid: &InvalidObject) {
-        malformed::tell(ctx, invalid).await;
+        malformed::report_unreadable(ctx, invalid).await;
     }
 }
 
@@ -176,8 +176,8 @@ fn is_refused(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if matches!(status.code, 400 | 422))
 }
 
-/// The event with the object unwrapped and its metadata slim; one that cannot be read is told of and left out, so that it does not hold up the
-/// others. The cache notes it: passes over its namespace read the API server, fail there and write nothing.
+/// Returns the event with slim metadata; `None` for an unreadable object, which is reported and must not hold up the others. The
+/// cache records it: passes over its namespace read the API server, fail there, and write nothing.
 fn readable<K: Watched>(
     event: Event<Result<K, InvalidObject>>,
     cache: &CacheWriter<K>,
@@ -192,7 +192,7 @@ fn readable<K: Watched>(
             let named = ObjectMeta { name: metadata.name, namespace: metadata.namespace, ..ObjectMeta::default() };
             let (generation, creation_timestamp) = (metadata.generation, metadata.creation_timestamp);
             let metadata = ObjectMeta { generation, creation_timestamp, ..named };
-            let invalid = InvalidObject { error: error.chars().take(TOLD).collect(), metadata };
+            let invalid = InvalidObject { error: error.chars().take(LONGEST_ERROR).collect(), metadata };
             ctx.metrics.malformed(K::NAME);
             let name = invalid.metadata.name.as_deref().unwrap_or_default();
             let namespace = invalid.metadata.namespace.as_deref().unwrap_or_default();

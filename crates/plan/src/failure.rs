@@ -115,8 +115,8 @@ fn cut(said: &str) -> String {
 
 /// Returns the reason of a recorded failure.
 pub(super) fn reason(failure: &LastFailure) -> Reason {
-    let told = failure.reason.as_deref().and_then(Reason::named);
-    told.or_else(|| Failure::of_code(failure.exit_code).map(Reason::from)).unwrap_or(Reason::MemberRestarting)
+    let named = failure.reason.as_deref().and_then(Reason::named);
+    named.or_else(|| Failure::of_code(failure.exit_code).map(Reason::from)).unwrap_or(Reason::MemberRestarting)
 }
 
 /// Returns a failure in words, with the remedy.

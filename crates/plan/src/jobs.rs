@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 
-pub(crate) use super::fact::Fact;
+pub(crate) use super::job_state::JobState;
 use holdfast_api::condition::Reason;
 use holdfast_api::key;
 
@@ -29,19 +29,19 @@ const DEADLINE: &str = "DeadlineExceeded";
 
 /// Returns the state of a Job from the Job and its Pods, oldest first. `refusal`: why the API server refuses its Pod. `before`: the
 /// cause in the status for a Pod that did not run; after the Job's deadline kubelet has removed the Pod.
-pub(crate) fn read(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldUp>, now: Timestamp) -> Fact {
+pub(crate) fn read(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldUp>, now: Timestamp) -> JobState {
     if let Some(stored) = all.iter().rev().find_map(stored) {
         return stored;
     }
     if let Some(end) = condition(job, "Complete") {
         let spoke = all.iter().any(|pod| phase(pod) == Some("Succeeded"));
-        return if spoke || late(end, now) { Fact::Lost } else { Fact::Settling };
+        return if spoke || late(end, now) { JobState::Lost } else { JobState::Settling };
     }
     if let Some(end) = condition(job, "Failed") {
         let counted = job.status.as_ref().and_then(|s| s.failed).unwrap_or_default();
         let ended = all.iter().filter(|pod| pods::ended(pod)).count();
         let spoke = ended == all.len() && i32::try_from(ended).is_ok_and(|ended| ended >= counted.max(1));
-        return if spoke || late(end, now) { failed(job, end, all, before) } else { Fact::Settling };
+        return if spoke || late(end, now) { failed(job, end, all, before) } else { JobState::Settling };
     }
     progress(job, all, refusal, before, now)
 }
@@ -88,7 +88,7 @@ pub(crate) fn last_end(job: &Job, all: &[Pod]) -> Option<Timestamp> {
 /// Whether the agent has run in any of these Pods.
 pub(crate) fn ran(all: &[Pod]) -> bool {
     let runs = |pod| pods::status(pod, CONTAINER).and_then(|s| s.state.as_ref()).is_some_and(|s| s.running.is_some());
-    all.iter().any(|pod| runs(pod) || end(pod).is_some_and(pods::had_begun))
+    all.iter().any(|pod| runs(pod) || end(pod).is_some_and(pods::had_started))
 }
 
 /// Returns from when on the last of these Pods counts as silent: kubelet does not report its end. Beside a Job that only reads,
@@ -99,14 +99,16 @@ pub(crate) fn silent_since(all: &[Pod]) -> Option<Timestamp> {
 
 /// Returns the cause that a status keeps after this fact. `ran`: whether a Pod of the Job has run. `first`: whether the Job is the
 /// first one; later, a Pod that only waits does not replace the cause in the status.
-pub(crate) fn still_held_up(before: Option<HeldUp>, fact: &Fact, ran: bool, first: bool) -> Option<HeldUp> {
+pub(crate) fn still_held_up(before: Option<HeldUp>, fact: &JobState, ran: bool, first: bool) -> Option<HeldUp> {
     match fact {
         // The same words, so that Holdfast writes nothing while nothing changes (I17).
-        Fact::HeldUp(next) => HeldUp::after(before, next, first),
+        JobState::HeldUp(next) => HeldUp::after(before, next, first),
         _ if ran => None,
-        Fact::Failed { failure, .. } => before.filter(|_| failure.is_some_and(|row| row.class == ExitClass::Deadline)),
-        Fact::Pending(_) | Fact::Settling => before,
-        Fact::Running(_) | Fact::Lost | Fact::Stored { .. } => None,
+        JobState::Failed { failure, .. } => {
+            before.filter(|_| failure.is_some_and(|row| row.class == ExitClass::Deadline))
+        }
+        JobState::Pending(_) | JobState::Settling => before,
+        JobState::Running(_) | JobState::Lost | JobState::Stored { .. } => None,
     }
 }
 
@@ -117,11 +119,11 @@ pub(crate) fn never_ran(job: &Job, all: &[Pod]) -> bool {
 }
 
 /// Returns the report of a Pod that stored its snapshot.
-fn stored(pod: &Pod) -> Option<Fact> {
+fn stored(pod: &Pod) -> Option<JobState> {
     let end = end(pod)?;
     match pods::report(pod, CONTAINER)? {
         Report::Saved(report) if end.exit_code == 0 => {
-            Some(Fact::Stored { report, at: end.finished_at.as_ref().map(|t| t.0) })
+            Some(JobState::Stored { report, at: end.finished_at.as_ref().map(|t| t.0) })
         }
         Report::Saved(_)
         | Report::Restored(_)
@@ -154,11 +156,11 @@ fn late(end: &JobCondition, now: Timestamp) -> bool {
 }
 
 /// Returns how a Job failed, from its present Pods.
-pub(crate) fn failure(job: &Job, all: &[Pod], before: Option<&HeldUp>) -> Option<Fact> {
+pub(crate) fn failure(job: &Job, all: &[Pod], before: Option<&HeldUp>) -> Option<JobState> {
     Some(failed(job, condition(job, "Failed")?, all, before))
 }
 
-fn failed(job: &Job, end: &JobCondition, all: &[Pod], before: Option<&HeldUp>) -> Fact {
+fn failed(job: &Job, end: &JobCondition, all: &[Pod], before: Option<&HeldUp>) -> JobState {
     let at = end.last_transition_time.as_ref().map(|t| t.0);
     let last = all.iter().rev().find_map(|pod| explain(pod, job));
     // The Job's deadline explains more than the exit of a killed Pod.
@@ -176,13 +178,13 @@ fn failed(job: &Job, end: &JobCondition, all: &[Pod], before: Option<&HeldUp>) -
             format!("{last}. {}", does.late())
         };
         let message = format!("the Job passed its deadline of {seconds} s{why}");
-        return Fact::Failed { failure: Some(Failure::of(ExitClass::Deadline, None)), message, at, held: None };
+        return JobState::Failed { failure: Some(Failure::of(ExitClass::Deadline, None)), message, at, held: None };
     }
     let (failure, message) = last.unwrap_or_else(|| {
         let said = end.message.as_deref().unwrap_or("no Pod is left that names the cause");
         (None, format!("the Job failed: {said}"))
     });
-    Fact::Failed { failure, message, at, held: None }
+    JobState::Failed { failure, message, at, held: None }
 }
 
 /// Returns a Pod's failure in words; `None` while the Pod has not failed.
@@ -295,35 +297,35 @@ fn memory_limit(job: &Job) -> Option<&str> {
 
 /// Returns the progress of a Job that has not ended. The message has times, never ages, and stays the same while nothing changes
 /// (I17).
-fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldUp>, now: Timestamp) -> Fact {
+fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldUp>, now: Timestamp) -> JobState {
     let name = meta::name(&job.metadata);
     if meta::deleting(&job.metadata) {
-        return Fact::Pending(format!(
+        return JobState::Pending(format!(
             "Job {name} is being deleted before it ended; Holdfast creates another Job afterwards"
         ));
     }
     if job.spec.as_ref().and_then(|s| s.suspend) == Some(true) {
-        return Fact::Pending(format!("Job {name} is suspended: set its spec.suspend to false"));
+        return JobState::Pending(format!("Job {name} is suspended: set its spec.suspend to false"));
     }
     let Some(pod) = all.last() else {
         if let Some(why) = refusal {
-            return Fact::HeldUp(HeldUp::job(Reason::WriteRefused, name, why.to_owned()));
+            return JobState::HeldUp(HeldUp::job(Reason::WriteRefused, name, why.to_owned()));
         }
         // After the Job's deadline kubelet removes its Pod a moment before the Job reports its end.
         if let Some(last) =
             before.filter(|held| held.pod.is_some() && (held.job == name || held.reason != Reason::NodeSilent))
         {
-            return Fact::HeldUp(last.clone());
+            return JobState::HeldUp(last.clone());
         }
         let message = format!("if the Pod stays missing, `kubectl describe job {name}` names the cause");
-        return Fact::HeldUp(HeldUp::job(Reason::JobPending, name, message));
+        return JobState::HeldUp(HeldUp::job(Reason::JobPending, name, message));
     };
     let earlier = all.iter().rev().find_map(|pod| explain(pod, job));
     let earlier = earlier.map(|(_, words)| format!("; the previous attempt: {words}")).unwrap_or_default();
     // A Pod on a dead node neither ends nor gets a successor, and its Job's own deadline waits for the Pod too (Kubernetes since
     // 1.31: a Job has failed when all of its Pods have ended).
     if pods::lingers(pod, now) && !pods::ended(pod) {
-        return Fact::HeldUp(HeldUp::pod(Reason::NodeSilent, name, pod, pods::who_holds(pod)));
+        return JobState::HeldUp(HeldUp::pod(Reason::NodeSilent, name, pod, pods::who_holds(pod)));
     }
     let most = job.spec.as_ref().and_then(|s| s.backoff_limit).unwrap_or(BACKOFF_LIMIT) + 1;
     let attempt = format!("attempt {} of {most}", all.len());
@@ -331,22 +333,22 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldU
     let running = pods::status(pod, CONTAINER).and_then(|s| s.state.as_ref()?.running.as_ref());
     if let Some(running) = running {
         let since = running.started_at.as_ref().map(|t| format!(" since {}", t.0)).unwrap_or_default();
-        return Fact::Running(format!("Pod {} {does}{since} ({attempt}){earlier}", meta::name(&pod.metadata)));
+        return JobState::Running(format!("Pod {} {does}{since} ({attempt}){earlier}", meta::name(&pod.metadata)));
     }
     if end(pod).is_some() || pods::ended(pod) {
-        return Fact::Running(format!(
+        return JobState::Running(format!(
             "the Job controller creates the next Pod of Job {name} after a pause ({attempt} is over){earlier}"
         ));
     }
     // During a deletion kubelet reports a container that it never started as being prepared: the earlier cause stays.
     let same = |held: &&HeldUp| meta::deleting(&pod.metadata) && held.pod.as_deref() == Some(meta::name(&pod.metadata));
     if let Some(stands) = before.filter(same) {
-        return Fact::HeldUp(stands.clone());
+        return JobState::HeldUp(stands.clone());
     }
     let (reason, cause) = match failure::hold_up(pod, None) {
         Some(failure::HoldUp { message, stuck: true }) => (Reason::PodHeldUp, message),
         Some(failure::HoldUp { message, stuck: false }) => (Reason::JobPending, message),
         None => (Reason::JobPending, "kubelet has reported nothing".to_owned()),
     };
-    Fact::HeldUp(HeldUp::pod(reason, name, pod, format!("{cause} ({attempt}){earlier}")))
+    JobState::HeldUp(HeldUp::pod(reason, name, pod, format!("{cause} ({attempt}){earlier}")))
 }

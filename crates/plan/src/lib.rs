@@ -39,18 +39,18 @@ pub mod build;
 pub mod certificate;
 pub mod cluster;
 pub mod drift;
-pub mod fact;
 mod failure;
 pub mod fingerprint;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
 mod held;
+pub mod job_state;
 pub mod jobs;
 pub mod live_reads;
 pub mod member;
 pub mod meta;
 pub mod pods;
-pub mod row;
+pub mod retries;
 pub mod safety;
 mod saving;
 pub mod schedule;
@@ -452,7 +452,7 @@ pub struct Note {
     pub warning: bool,
     /// Event reason, CamelCase.
     pub reason: String,
-    /// What happened, and what a person can do.
+    /// The change, and the remedy if there is one.
     pub message: String,
 }
 

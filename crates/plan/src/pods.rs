@@ -185,7 +185,7 @@ const UNKNOWN_END: &str = "ContainerStatusUnknown";
 const USED_TO_RUN: &str = "used to be Running";
 
 /// Whether a container that has ended had started.
-pub(super) fn had_begun(end: &ContainerStateTerminated) -> bool {
+pub(super) fn had_started(end: &ContainerStateTerminated) -> bool {
     end.started_at.is_some()
         || end.reason.as_deref() != Some(UNKNOWN_END)
         || end.message.as_ref().is_some_and(|message| message.contains(USED_TO_RUN))
@@ -219,7 +219,7 @@ fn never_runs(pod: &Pod, container: &str, now: Timestamp) -> bool {
         let created = status.container_id.as_ref().is_some_and(|id| !id.is_empty());
         let state = status.state.as_ref();
         let runs = state.is_some_and(|state| state.running.is_some());
-        let ended = state.and_then(|state| state.terminated.as_ref()).is_some_and(had_begun);
+        let ended = state.and_then(|state| state.terminated.as_ref()).is_some_and(had_started);
         let before = status.last_state.as_ref().is_some_and(|last| last.terminated.is_some());
         created || runs || ended || before || status.restart_count > 0
     });

@@ -113,7 +113,7 @@ impl Bucket {
     }
 
     /// Returns the same bucket with a new connection for each read.
-    pub(super) fn anew(&self) -> Self {
+    pub(super) fn with_new_connections(&self) -> Self {
         Self { fresh: true, ..self.clone() }
     }
 
@@ -127,7 +127,7 @@ impl Bucket {
     }
 
     /// Names these credentials in errors.
-    pub(super) fn by(self, whose: &str) -> Self {
+    pub(super) fn with_named_credentials(self, whose: &str) -> Self {
         Self { at: format!("{}, with {whose}", self.at), ..self }
     }
 
@@ -423,11 +423,11 @@ impl Bucket {
 
     /// Returns the bytes of a small object; reads only enough of a longer object to see that it is too long.
     async fn small(&self, path: &Path, limit: u64) -> object_store::Result<Bytes> {
-        self.heard(path, limit).await.map(|(content, _)| content)
+        self.small_with_headers(path, limit).await.map(|(content, _)| content)
     }
 
     /// Does the same, and also returns the facts from the answer's headers.
-    async fn heard(&self, path: &Path, limit: u64) -> object_store::Result<(Bytes, Heard)> {
+    async fn small_with_headers(&self, path: &Path, limit: u64) -> object_store::Result<(Bytes, Heard)> {
         // Without a range: stores refuse a range of an empty object.
         let mut options = self.options_of_read();
         options.extensions.insert(AtMost(limit));

@@ -24,7 +24,7 @@ pub(super) fn classify(doing: &str, error: &object_store::Error) -> Error {
     let text = error.to_string();
     let code = code(&text);
     let (class, what) = judge(error, &text, code);
-    let told = code.map(|code| match element(&text, "StorageClass") {
+    let hint = code.map(|code| match element(&text, "StorageClass") {
         Some(stored_as) => format!(" ({code}, storage class {stored_as})"),
         None => format!(" ({code})"),
     });
@@ -32,7 +32,7 @@ pub(super) fn classify(doing: &str, error: &object_store::Error) -> Error {
         return name.to_error().context(doing);
     }
     let said = sentence(&text).map(|said| format!("; the store says: {said}"));
-    Error::new(class, format!("{doing}: {what}{}{}", told.unwrap_or_default(), said.unwrap_or_default()))
+    Error::new(class, format!("{doing}: {what}{}{}", hint.unwrap_or_default(), said.unwrap_or_default()))
 }
 
 /// Returns the store's message from the text: its first line, bounded, without text that looks like a key or a token.

@@ -7,7 +7,7 @@ use std::fmt;
 pub enum Sum {
     /// Worked out while they were sent.
     Crc64(u64),
-    /// What their manifest says.
+    /// The sha256 from the manifest.
     Sha256([u8; 32]),
 }
 

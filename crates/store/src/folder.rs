@@ -34,9 +34,9 @@ pub(super) use takeover::Taken;
 use write::Written;
 
 mod attempts;
-mod mark;
-mod once;
 mod removal;
+mod rename;
+mod store_id;
 mod takeover;
 mod write;
 
@@ -52,13 +52,13 @@ fn promptly<T: Send + 'static>(
     within: Duration,
     calls: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T> {
-    let (done, told) = std::sync::mpsc::sync_channel(1);
+    let (done, answer) = std::sync::mpsc::sync_channel(1);
     let calling = std::thread::Builder::new().spawn(move || {
         // The receiver may be gone.
-        let _told = done.send(calls());
+        let _receiver_is_gone = done.send(calls());
     });
     calling.map_err(folder_error(doing))?;
-    told.recv_timeout(within).map_err(|_| silent(doing, within))?.map_err(folder_error(doing))
+    answer.recv_timeout(within).map_err(|_| silent(doing, within))?.map_err(folder_error(doing))
 }
 
 fn silent(doing: &str, within: Duration) -> Error {
@@ -260,7 +260,7 @@ impl FolderStore {
                 let mut file = folder.open_with(&temporary, OpenOptions::new().write(true).create_new(true))?;
                 file.write_all(&content)?;
                 file.sync_all()?;
-                once::name(&folder, &temporary, &name)
+                rename::name(&folder, &temporary, &name)
             };
             let wrote = write();
             if wrote.is_err() {
@@ -358,7 +358,7 @@ impl FolderStore {
                 }
             };
             if let Err(error) = read() {
-                let _nobody_reads = pieces.blocking_send(Err(folder_error(doing)(error)));
+                let _reader_is_gone = pieces.blocking_send(Err(folder_error(doing)(error)));
             }
         });
         stream::unfold(received, |mut received| async move { Some((received.recv().await?, received)) }).boxed()

@@ -5,7 +5,6 @@
 //! decide the content of objects; `bucket.rs` holds the common part of the providers' protocols.
 
 mod azure;
-mod beginning;
 mod bucket;
 mod error_class;
 pub mod fingerprint;
@@ -15,6 +14,7 @@ mod location;
 mod locked;
 pub mod removal;
 mod s3;
+mod start_upload;
 pub mod trial;
 
 use std::fmt::Display;
@@ -159,7 +159,7 @@ pub enum Upload {
     Nowhere,
 }
 
-/// What a dead run has left, and this one goes on with.
+/// Data of a dead run with which this run continues.
 #[derive(Debug)]
 pub enum Taken {
     /// In a bucket.
@@ -169,7 +169,7 @@ pub enum Taken {
 }
 
 impl Taken {
-    /// Leaves it as the dead run's again, or as nobody's since it is a snapshot now; best effort.
+    /// Gives the data up: restores the earlier mark, or removes it after the publication; best effort.
     pub async fn let_go(self, published: bool) {
         match self {
             Self::Bucket(taken) => taken.let_go(published).await,
@@ -223,18 +223,18 @@ impl Store {
 
     /// Returns the same store with a new connection for each read.
     #[must_use]
-    pub fn anew(&self) -> Self {
+    pub fn with_new_connections(&self) -> Self {
         match self {
-            Self::Bucket(store) => Self::Bucket(Box::new(store.anew())),
+            Self::Bucket(store) => Self::Bucket(Box::new(store.with_new_connections())),
             Self::Folder(store) => Self::Folder(store.clone()),
         }
     }
 
     /// Names these credentials in errors. A folder has none.
     #[must_use]
-    pub fn by(self, whose: &str) -> Self {
+    pub fn with_named_credentials(self, whose: &str) -> Self {
         match self {
-            Self::Bucket(store) => Self::Bucket(Box::new(store.by(whose))),
+            Self::Bucket(store) => Self::Bucket(Box::new(store.with_named_credentials(whose))),
             folder @ Self::Folder(_) => folder,
         }
     }
@@ -256,8 +256,8 @@ impl Store {
         }
     }
 
-    /// Goes on with data that a dead run has left: it is this run's until then, so nobody takes it back meanwhile. `None`:
-    /// these credentials may remove nothing.
+    /// Continues with data that a dead run has left. Until `until` no other run removes the data. `None`: these credentials cannot
+    /// remove objects.
     pub async fn take_over(&self, data: &Key, at: Timestamp, until: Timestamp) -> Result<Option<Taken>> {
         Ok(match self {
             Self::Bucket(store) => store.take_over(data, at, until).await?.map(|taken| Taken::Bucket(Box::new(taken))),

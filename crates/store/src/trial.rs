@@ -89,7 +89,7 @@ impl Locks {
             return Ok(None);
         }
         let asking = readers.map(|readers| s3::open(readers, place.clone())).transpose()?;
-        let asking = asking.map(|bucket| bucket.by(READERS));
+        let asking = asking.map(|bucket| bucket.with_named_credentials(READERS));
         let until = s3::locked_for(TRIED_SECONDS)?;
         let locking = s3::open_until(flags, place, Some((LockMode::Governance, until)))?;
         Ok(Some(Self { locking, asking, until }))

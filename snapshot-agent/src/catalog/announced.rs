@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::catalog::inventory::Found;
-use crate::catalog::shelf::Shelf;
+use crate::catalog::removable_store::RemovableStore;
 
 /// Version of the format that this version writes and reads.
 const FORMAT_VERSION: u32 = 1;
@@ -112,7 +112,7 @@ impl Judge<'_> {
     /// Writes an announcement of these snapshots, and returns its key.
     pub(crate) async fn announce(
         &self,
-        shelf: &impl Shelf,
+        shelf: &impl RemovableStore,
         snapshots: Vec<Named>,
         at: Timestamp,
         pod_uid: &str,
@@ -158,7 +158,13 @@ impl Record {
     }
 
     /// Writes the record, if no record has its name.
-    pub(crate) async fn keep(&self, shelf: &impl Shelf, lineage: &Folder, at: Timestamp, pod_uid: &str) -> Result<Key> {
+    pub(crate) async fn keep(
+        &self,
+        shelf: &impl RemovableStore,
+        lineage: &Folder,
+        at: Timestamp,
+        pod_uid: &str,
+    ) -> Result<Key> {
         let key = lineage.prune_record(at, pod_uid).map_err(|error| holdfast_store::layout(&error))?;
         let json = serde_json::to_vec(self);
         let mut json = json.map_err(|error| Error::config(format!("the announcement cannot be written: {error}")))?;
@@ -204,7 +210,7 @@ pub(crate) struct Asked {
 
 /// Reads the newest records until each of the wanted keys is named.
 pub(crate) async fn read(
-    shelf: &impl Shelf,
+    shelf: &impl RemovableStore,
     judge: &Judge<'_>,
     Asked { mut wanted, age, since, now, touch }: Asked,
 ) -> Result<HashMap<String, Permit>> {
@@ -242,7 +248,7 @@ pub(crate) async fn read(
 
 /// Returns the records of the period before now, by their names, the newest first.
 async fn newest(
-    shelf: &impl Shelf,
+    shelf: &impl RemovableStore,
     folder: &Folder,
     now: Timestamp,
     within: SignedDuration,
@@ -258,7 +264,7 @@ async fn newest(
 
 /// Returns a record with the store's metadata. `None`: the record is of another lineage or store; it permits nothing and stays.
 async fn read_one(
-    shelf: &impl Shelf,
+    shelf: &impl RemovableStore,
     key: &Key,
     lineage: &Folder,
     store_id: Option<&str>,
@@ -280,7 +286,7 @@ async fn read_one(
 /// Returns the keys of snapshots that may be removed at any moment: announced within a day, or requested one by one within an
 /// hour. An unreadable record counts as empty.
 pub(crate) async fn leaving(
-    shelf: &impl Shelf,
+    shelf: &impl RemovableStore,
     lineage: &Folder,
     store_id: Option<&str>,
     now: Timestamp,

@@ -1,6 +1,6 @@
 //! Lists the folders of a cluster in a store: its lineages, and the attempts of one lineage.
 //!
-//! This file reads names only. `look.rs` reads a folder's contents.
+//! This file reads names only. `read_folder.rs` reads a folder's contents.
 
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::{Folder, attempt_time};
@@ -36,10 +36,10 @@ pub(crate) async fn attempts(store: &Store, lineage: &Folder) -> Result<Vec<Fold
 }
 
 async fn all_attempts(store: &Store, lineage: &Folder, limit: usize) -> Result<Vec<Folder>> {
-    let (begun, folders) = last_attempts(store, lineage, limit, None).await?;
-    if begun > limit {
+    let (total, folders) = last_attempts(store, lineage, limit, None).await?;
+    if total > limit {
         return Err(Error::config(format!(
-            "{} holds {begun} snapshots, and the agent reads at most {limit}. Remove old snapshots (of each the \
+            "{} holds {total} snapshots, and the agent reads at most {limit}. Remove old snapshots (of each the \
              manifest.json first; a lifecycle rule of the bucket may do this), or name a snapshot by its key. `agent \
              latest` finds the newest of any number of snapshots",
             store.uri(lineage)

@@ -15,7 +15,7 @@ use holdfast_io::progress::Progress;
 use holdfast_io::sha256::Sha256;
 use holdfast_store::{Ahead, Stat, Store};
 
-use crate::catalog::second_look::Reading;
+use crate::catalog::reread::Reading;
 use crate::catalog::stored;
 use crate::format::unpack;
 

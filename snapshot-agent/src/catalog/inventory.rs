@@ -17,7 +17,7 @@ use holdfast_store::removal::{File, Lasting};
 
 use crate::catalog::attempts::AT_ONCE;
 use crate::catalog::proof::{Proof, find_standing_failure};
-use crate::catalog::shelf::Shelf;
+use crate::catalog::removable_store::RemovableStore;
 
 /// One folder, and the facts for its removal.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ pub(crate) struct Inventory {
 
 /// Reads a lineage, the oldest folder first.
 pub(crate) async fn take(
-    shelf: &impl Shelf,
+    shelf: &impl RemovableStore,
     lineage: &Folder,
     whose: Whose<'_>,
     protected: &HashSet<Folder>,
@@ -75,7 +75,7 @@ pub(crate) async fn take(
 }
 
 /// Reads one folder: a listing, and its manifest.
-pub(crate) async fn look(shelf: &impl Shelf, folder: &Folder, whose: Whose<'_>) -> Result<Found> {
+pub(crate) async fn look(shelf: &impl RemovableStore, folder: &Folder, whose: Whose<'_>) -> Result<Found> {
     let files = shelf.files(folder).await?;
     let at = attempt_time(folder.name()).unwrap_or_default();
     let nothing = |at, why| {
@@ -143,7 +143,7 @@ fn proofs_among(files: &[File]) -> Vec<Proved> {
 /// Whether a verification contradicts the snapshot. The proof's content counts: neither a file name alone nor a proof of
 /// another manifest voids a snapshot.
 async fn is_contradicted(
-    shelf: &impl Shelf,
+    shelf: &impl RemovableStore,
     folder: &Folder,
     manifest_sha256: &str,
     mut proofs: Vec<Proved>,

@@ -26,14 +26,14 @@ pub(crate) async fn run(
         }
         return Err(error.context("the manifest could not be written, and there is no snapshot without a manifest"));
     }
-    // What says that it is under way has served: beside a manifest nobody takes data back for it.
-    let told = async {
+    // The intent or mark is no longer needed: beside a manifest no run removes data because of it.
+    let report = async {
         if let Some(upload) = upload {
             upload.published().await;
         }
     };
     // A run that stood still past its time may have been cleaned up after meanwhile (I6).
-    let (seen, ()) = tokio::join!(unless(store, interrupt, store.stat(data)), told);
+    let (seen, ()) = tokio::join!(unless(store, interrupt, store.stat(data)), report);
     match seen {
         // Write-only credentials.
         Err(error) if error.class() != ExitClass::Denied => Err(unseen(error, interrupt.came())),

@@ -16,7 +16,7 @@ use holdfast_store::fingerprint::{Fingerprint, Sum};
 use holdfast_store::{Ahead, Stat, Store, Upload};
 
 use crate::catalog::digest::digest;
-use crate::catalog::second_look;
+use crate::catalog::reread;
 
 /// Fails unless the store returns the uploaded bytes. The upload must be complete. Bytes that were read back during the upload
 /// are not read again.
@@ -77,7 +77,7 @@ async fn again(
     stall: Duration,
 ) -> Result<()> {
     tracing::warn!(%error, "reading the object back a second time, by new connections");
-    let store = store.anew();
+    let store = store.with_new_connections();
     let reading = async {
         store.forget(key).await?;
         let stat = store.stat(key).await?;
@@ -85,7 +85,7 @@ async fn again(
     };
     match reading.await {
         Ok(found) if found == given => Ok(()),
-        found => Err(second_look::judge(error, found.map(|found| found == first))),
+        found => Err(reread::judge(error, found.map(|found| found == first))),
     }
 }
 

@@ -11,9 +11,9 @@ use holdfast_io::sha256::Sha256;
 use holdfast_store::removal::{File, Lasting};
 use jiff::Timestamp;
 
-use crate::catalog::begun;
 use crate::catalog::inventory::{is_held, is_left};
-use crate::catalog::shelf::Shelf;
+use crate::catalog::removable_store::RemovableStore;
+use crate::catalog::removal_record;
 use crate::catalog::target::Target;
 
 /// Result of a removal.
@@ -35,7 +35,7 @@ pub(crate) enum Removal {
 }
 
 /// Removes a complete snapshot.
-pub(crate) async fn remove(shelf: &impl Shelf, target: &Target, now: Timestamp) -> Result<Removal> {
+pub(crate) async fn remove(shelf: &impl RemovableStore, target: &Target, now: Timestamp) -> Result<Removal> {
     let Target { folder, named, data, .. } = target;
     let manifest = folder.manifest();
     let Some(small) = shelf.read(&manifest, manifest::MAX_BYTES).await? else {
@@ -56,7 +56,7 @@ pub(crate) async fn remove(shelf: &impl Shelf, target: &Target, now: Timestamp) 
         Some(lasting) if lasting.locks(now) => return Ok(Removal::Locked(lasting)),
         Some(_) => {}
     }
-    begun::keep(shelf, target).await?;
+    removal_record::keep(shelf, target).await?;
     shelf.remove(&manifest).await?;
     if shelf.read(&manifest, manifest::MAX_BYTES).await?.is_some() {
         return Err(Error::transient(format!(
@@ -67,8 +67,8 @@ pub(crate) async fn remove(shelf: &impl Shelf, target: &Target, now: Timestamp) 
     clear(shelf, target, &files).await
 }
 
-/// Finishes a started removal (`begun.rs`). `None`: no file is left.
-pub(crate) async fn finish(shelf: &impl Shelf, target: &Target, now: Timestamp) -> Result<Option<Removal>> {
+/// Finishes a started removal (`removal_record.rs`). `None`: no file is left.
+pub(crate) async fn finish(shelf: &impl RemovableStore, target: &Target, now: Timestamp) -> Result<Option<Removal>> {
     let Target { folder, data, .. } = target;
     // In this order: a copy that was running at the listing has a mark or a manifest afterwards.
     let files = shelf.files(folder).await?;
@@ -94,7 +94,7 @@ pub(crate) async fn finish(shelf: &impl Shelf, target: &Target, now: Timestamp) 
 }
 
 /// Removes data and proofs, and last the record of the removal.
-async fn clear(shelf: &impl Shelf, target: &Target, files: &[File]) -> Result<Removal> {
+async fn clear(shelf: &impl RemovableStore, target: &Target, files: &[File]) -> Result<Removal> {
     let Target { folder, data, .. } = target;
     let bytes = files.iter().find(|file| file.path == data.name()).map_or(0, |file| file.bytes);
     shelf.remove(data).await?;
@@ -108,6 +108,6 @@ async fn clear(shelf: &impl Shelf, target: &Target, files: &[File]) -> Result<Re
             None => unknown.push(format!("{folder}/{}", file.path)),
         }
     }
-    shelf.remove(&folder.begun()).await?;
+    shelf.remove(&folder.removal_record()).await?;
     Ok(Removal::Removed { bytes, unknown })
 }

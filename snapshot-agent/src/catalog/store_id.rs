@@ -109,7 +109,7 @@ pub(crate) enum Verdict {
 /// store of the right store.
 async fn read_surely(store: &Store, is_right: impl Fn(&Found) -> bool) -> Result<Found> {
     let found = read(store).await?;
-    if is_right(&found) || read(&store.anew()).await? == found {
+    if is_right(&found) || read(&store.with_new_connections()).await? == found {
         return Ok(found);
     }
     Err(Error::transient(format!(

@@ -18,7 +18,7 @@ use holdfast_io::progress::Progress;
 use holdfast_store::{Ahead, Stat, Store};
 
 use crate::catalog::digest::digest;
-use crate::catalog::second_look::{self, Reading};
+use crate::catalog::reread::{self, Reading};
 use crate::format::crypt::Identities;
 use crate::format::unpack;
 use crate::format::unpack::Sink;
@@ -58,11 +58,11 @@ pub(crate) async fn manifest_of(store: &Store, folder: &Folder) -> Result<(Manif
         Err(error) if error.class() == ExitClass::NotFound => {
             return Err(error.context("the folder holds no complete snapshot"));
         }
-        Err(error) => return Err(second_look::of_unreadable(store, &at, manifest::MAX_BYTES, error).await),
+        Err(error) => return Err(reread::of_unreadable(store, &at, manifest::MAX_BYTES, error).await),
     };
     match Manifest::parse(&json) {
         Ok(manifest) => Ok((manifest, json)),
-        Err(error) => Err(second_look::of_manifest(store, folder, &json, error.context(store.uri(&at))).await),
+        Err(error) => Err(reread::of_manifest(store, folder, &json, error.context(store.uri(&at))).await),
     }
 }
 
@@ -75,7 +75,7 @@ pub(crate) async fn manifest_in_its_place(store: &Store, folder: &Folder) -> Res
             "the manifest in {folder} names the folder {}: Holdfast did not write this manifest here",
             manifest.key
         ));
-        return Err(second_look::of_manifest(store, folder, &json, error).await);
+        return Err(reread::of_manifest(store, folder, &json, error).await);
     }
     Ok((manifest, json))
 }
@@ -92,7 +92,7 @@ impl Stored {
                 stat.bytes,
                 manifest.stored_bytes
             ));
-            let error = second_look::of_length(store, &data, Some(stat.bytes), error).await;
+            let error = reread::of_length(store, &data, Some(stat.bytes), error).await;
             return Err(confirm_manifest(store, folder, &manifest, error).await);
         }
         Ok(Self { manifest, data, stat, read: OnceLock::new(), confirmed: OnceLock::new() })
@@ -105,7 +105,7 @@ impl Stored {
         }
         let error = confirm_manifest(store, self.data.folder(), &self.manifest, error).await;
         let readings = (self.read.get().copied(), self.recorded());
-        let error = second_look::of_data(store, &self.data, readings, error, stall).await;
+        let error = reread::of_data(store, &self.data, readings, error, stall).await;
         if error.class() == ExitClass::Corrupt {
             self.confirmed.get_or_init(|| ());
         }
@@ -244,9 +244,9 @@ pub(crate) async fn confirm_manifest(store: &Store, folder: &Folder, manifest: &
     if error.class() != ExitClass::Corrupt {
         return error;
     }
-    let again = store.anew().get_small(&folder.manifest(), manifest::MAX_BYTES).await;
+    let again = store.with_new_connections().get_small(&folder.manifest(), manifest::MAX_BYTES).await;
     let again = again.map(|json| Manifest::parse(&json).is_ok_and(|again| again == *manifest));
-    second_look::judge(error, again)
+    reread::judge(error, again)
 }
 
 /// Returns the given identities, if one of them belongs to a recipient. Identities are not read for a plain snapshot: owning

@@ -132,7 +132,9 @@ impl Dialer {
         let logged_in = async {
             match Client::from_channel(Channel::Tonic(channel.clone()), Some(options)).await {
                 // As etcdctl: without authentication the client needs no login.
-                Err(etcd_client::Error::GRpcStatus(status)) if said(&status) == "authentication is not enabled" => {
+                Err(etcd_client::Error::GRpcStatus(status))
+                    if status_message(&status) == "authentication is not enabled" =>
+                {
                     tracing::warn!(endpoint, "etcd has authentication disabled: --user is not needed");
                     Client::from_channel(Channel::Tonic(channel), None).await
                 }
@@ -261,7 +263,7 @@ where
 {
     // Clones share the connection and the login.
     match call(client.clone()).await {
-        Err(etcd_client::Error::GRpcStatus(status)) if said(&status) == EXPIRED => {
+        Err(etcd_client::Error::GRpcStatus(status)) if status_message(&status) == EXPIRED => {
             client.refresh_token().await?;
             call(client.clone()).await
         }
@@ -282,7 +284,7 @@ pub(crate) fn etcd_error(endpoint: &str, error: &etcd_client::Error) -> Error {
     if let Some(name) = status.source().and_then(beneath::<NameError>) {
         return name.to_error().context(endpoint);
     }
-    if let Some(remedy) = remedy(said(status)) {
+    if let Some(remedy) = remedy(status_message(status)) {
         return Error::denied(format!("{endpoint}: {remedy} ({})", status.message()));
     }
     let message = match deepest(status) {
@@ -298,7 +300,7 @@ pub(crate) fn etcd_error(endpoint: &str, error: &etcd_client::Error) -> Error {
 }
 
 /// Returns etcd's error without its prefix.
-fn said(status: &Status) -> &str {
+fn status_message(status: &Status) -> &str {
     let message = status.message();
     ["etcdserver: ", "auth: "].into_iter().find_map(|who| message.strip_prefix(who)).unwrap_or(message)
 }

@@ -29,15 +29,15 @@ pub(crate) async fn differences(voter: &Voter, proven: &Proven) -> Vec<String> {
         ask(voter, |mut client| async move { client.role_list().await }),
     );
     let live = members.map(|answer| answer.members().iter().map(|m| (m.id(), m.is_learner())).collect());
-    let mut told: Vec<_> = live.and_then(|live| members_differ(proven, &live)).into_iter().collect();
+    let mut differences: Vec<_> = live.and_then(|live| members_differ(proven, &live)).into_iter().collect();
     let alarms = status.map(|answer| answer.errors().iter().filter(|error| source::is_alarm(error)).count());
-    told.extend(alarms.and_then(|live| counts_differ("alarms", proven.alarms.len() as u64, live)));
-    told.extend(users.and_then(|answer| counts_differ("users", proven.users, answer.users().len())));
-    told.extend(roles.and_then(|answer| counts_differ("roles", proven.roles, answer.roles().len())));
-    for difference in &told {
+    differences.extend(alarms.and_then(|live| counts_differ("alarms", proven.alarms.len() as u64, live)));
+    differences.extend(users.and_then(|answer| counts_differ("users", proven.users, answer.users().len())));
+    differences.extend(roles.and_then(|answer| counts_differ("roles", proven.roles, answer.roles().len())));
+    for difference in &differences {
         tracing::warn!(member = voter.name, difference, "the snapshot and the member differ");
     }
-    told
+    differences
 }
 
 /// Makes a call; `None` if the member does not answer.

@@ -18,7 +18,7 @@ use holdfast_io::progress::Progress;
 use tokio::process::{Child, Command};
 
 use crate::etcd::data_dir::DATABASE;
-use crate::etcd::etcdutl::output::heard;
+use crate::etcd::etcdutl::output::classify_output;
 use crate::etcd::version::Minor;
 use crate::format::trailer::database_of;
 
@@ -182,14 +182,14 @@ fn start(program: &Path, args: impl IntoIterator<Item = std::ffi::OsString>, std
     // An argument vector and an empty environment: the program reads none of the agent's environment as a setting.
     command.args(args).env_clear().stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let child = command.spawn().map_err(|error| {
-        let told = io_error(format!("running {}", program.display()))(error);
-        match told.class() {
+        let failure = io_error(format!("running {}", program.display()))(error);
+        match failure.class() {
             // The file is missing in the image, not in a store.
             ExitClass::Denied | ExitClass::NotFound => Error::config(format!(
                 "{}. The program comes with etcd: use an image that has the program (spec.image), or name its path",
-                told.message()
+                failure.message()
             )),
-            _ => told,
+            _ => failure,
         }
     })?;
     Ok(Started { program: program.to_owned(), child })
@@ -197,7 +197,7 @@ fn start(program: &Path, args: impl IntoIterator<Item = std::ffi::OsString>, std
 
 fn failed(output: &Output) -> Error {
     let text = String::from_utf8_lossy(&output.stderr);
-    let (class, line) = heard(&text);
+    let (class, line) = classify_output(&text);
     let message = format!("etcdutl could not restore ({}): {line}", output.status);
     if text.contains("unknown flag: --bump-revision") {
         Error::config(

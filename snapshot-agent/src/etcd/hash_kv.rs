@@ -111,7 +111,7 @@ fn concluded(agreed_by: Vec<String>, mut reasons: Vec<String>) -> Verification {
     only(Level::Structure, reasons.join("; "))
 }
 
-/// Remedy for a scan with too little memory (`util/memory.rs`).
+/// Remedy for a scan with too little memory (`crates/io/src/memory.rs`).
 const MORE_MEMORY: &str = ": give the agent more memory (spec.agent.resources.limits.memory)";
 
 /// Maximum length of a reason in a report.

@@ -129,9 +129,9 @@ impl Tls {
 /// Whether the server at one of these addresses speaks TLS.
 pub(super) async fn speaks_tls(addresses: Vec<IpAddr>, port: u16) -> bool {
     install_crypto();
-    let trusts_nobody = ClientConfig::builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+    let trusts_no_ca = ClientConfig::builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth();
     let Some(any) = addresses.first().map(|ip| ServerName::IpAddress((*ip).into())) else { return false };
-    match listen(trusts_nobody, any, addresses, port).await {
+    match listen(trusts_no_ca, any, addresses, port).await {
         Heard::Done { .. } => true,
         Heard::Refusal { error, .. } => !matches!(error, rustls::Error::InvalidMessage(_)),
         Heard::Http | Heard::Nothing => false,

@@ -56,7 +56,7 @@ pub(crate) struct Frames<W: Write> {
     /// One compressed frame.
     frame: Vec<u8>,
     /// Whether a frame was written: zero frames are no zstd file.
-    begun: bool,
+    has_input: bool,
     to: W,
 }
 
@@ -65,19 +65,19 @@ impl<W: Write> Frames<W> {
         let mut compressor = Compressor::new(ZSTD_LEVEL)?;
         // So that `zstd -t` alone can check an object.
         compressor.include_checksum(true)?;
-        Ok(Self { compressor, frame: Vec::new(), begun: false, to })
+        Ok(Self { compressor, frame: Vec::new(), has_input: false, to })
     }
 
     fn write(&mut self, piece: &[u8]) -> io::Result<()> {
         self.frame.clear();
         self.frame.reserve(compress_bound(piece.len()));
         self.compressor.compress_to_buffer(piece, &mut self.frame)?;
-        self.begun = true;
+        self.has_input = true;
         self.to.write_all(&self.frame)
     }
 
     fn finish(mut self) -> io::Result<W> {
-        if !self.begun {
+        if !self.has_input {
             self.write(&[])?;
         }
         Ok(self.to)

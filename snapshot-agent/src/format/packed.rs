@@ -66,7 +66,7 @@ pub(crate) fn archive(head: &[u8]) -> Option<(&'static str, &'static str)> {
         (257, b"ustar", ("tar", "tar -xf FILE")),
     ];
     let begins = |at: usize, bytes: &[u8]| head.get(at..).is_some_and(|head| head.starts_with(bytes));
-    HEADS.iter().find(|(at, bytes, _)| begins(*at, bytes)).map(|(.., told)| *told)
+    HEADS.iter().find(|(at, bytes, _)| begins(*at, bytes)).map(|(.., text)| *text)
 }
 
 /// Bytes that [`archive`] needs.

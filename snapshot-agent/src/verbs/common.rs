@@ -44,7 +44,7 @@ pub(crate) fn proven(found: &Verification) -> String {
     };
     let read_back = if found.read_back { "; the stored bytes were read back" } else { "" };
     let reasons = [&found.reason, &found.agreed_by_reason, &found.read_back_reason].into_iter().flatten();
-    reasons.chain(&found.differences).fold(format!("{level}{read_back}"), |told, more| format!("{told}; {more}"))
+    reasons.chain(&found.differences).fold(format!("{level}{read_back}"), |text, more| format!("{text}; {more}"))
 }
 
 /// Describes a revision and the number of keys at that revision.

@@ -1,10 +1,9 @@
 //! `agent copy`: complete snapshots from one store to another, under the same key, verified on the way.
 //!
-//! It decides what may stand at the destination, and the order: the stored bytes go through with their hash compared
-//! with the manifest, they are read back from the destination, and only then the manifest follows, byte for byte. What
-//! differs is never published and never overwritten; what is there already is left as it is, and is no copy if it is not
-//! locked as was asked for. Nothing is decrypted or unpacked, so no key is needed. Proofs stay where they are: they speak of
-//! the store that they lie in.
+//! This file decides which objects may exist at the destination, and the order: the agent copies the stored bytes and compares
+//! their hash with the manifest, reads them back from the destination, and then writes the manifest, byte for byte. It never
+//! publishes or overwrites different data. It leaves an existing copy as it is, and reports an error if the copy lacks the
+//! requested lock. It decrypts and unpacks nothing, so it needs no key. Proofs are not copied: they describe their own store.
 
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
@@ -27,9 +26,9 @@ use serde::Serialize;
 
 use crate::catalog::attempts::{attempts, lineages};
 use crate::catalog::stored::Stored;
-use crate::catalog::{publish, read_back, second_look, store_id, stored};
+use crate::catalog::{publish, read_back, reread, store_id, stored};
 
-mod left;
+mod unfinished;
 
 /// How one snapshot ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -209,7 +208,7 @@ impl CopyRun<'_> {
             Ok(there) if there == *json => true,
             Ok(there) => {
                 let other = refused("the destination holds another manifest");
-                return Err(second_look::of_manifest(self.to, self.folder, &there, other).await);
+                return Err(reread::of_manifest(self.to, self.folder, &there, other).await);
             }
             Err(error) if error.class() == ExitClass::NotFound => false,
             Err(error) => return Err(error),
@@ -226,10 +225,10 @@ impl CopyRun<'_> {
         }
     }
 
-    /// Whether what stands at the destination is locked as what this copy stores there: it cannot be locked any more.
+    /// Checks that an existing object has the requested lock: the agent cannot lock it later.
     async fn locked(&self, key: &Key, there: Destination) -> Result<()> {
         let Some(lock) = self.to.lock_of(key).await? else { return Ok(()) };
-        // A copy that is whole was to be kept since it was made; data that becomes one now has all of its time before it.
+        // The retention time of a complete copy counts from its upload, that of unfinished data from now.
         let from = if there == Destination::Complete { lock.stored } else { self.at };
         if lock.lasts(from, self.at) {
             return Ok(());
@@ -247,7 +246,7 @@ impl CopyRun<'_> {
 
     /// Copies the data, and reads it back.
     async fn data(&self, stored: &Stored, json: &Bytes, upload: &mut Upload, interrupt: &mut Interrupt) -> Result<()> {
-        // Another copy may have ended between the look at what is there and this one's beginning.
+        // Another copy may have ended between the first look at the destination and the start of this upload.
         if interrupt.unless(self.look_at_destination(&stored.manifest, json)).await? != Destination::Nothing {
             return Err(Error::transient(format!(
                 "{}: another run has just copied this snapshot",
@@ -282,7 +281,7 @@ impl CopyRun<'_> {
         interrupt.unless(read_back::uploaded(self.to, upload, &stored.data, given, STALL)).await
     }
 
-    /// Whether the destination gives back what its manifest is going to say: of data that an earlier copy has left.
+    /// Reads back the data of an earlier copy and compares it with the manifest.
     async fn read_back(&self, stored: &Stored) -> Result<()> {
         let Manifest { stored_bytes, ref stored_sha256, .. } = stored.manifest;
         let mut sha256 = [0; 32];

@@ -154,7 +154,7 @@ pub enum Decision {
 }
 
 /// Decides from the facts of the volume and the operator's annotations on the Pod.
-pub fn decide(facts: &Facts, request: &GateRequest, told: &Annotations) -> Decision {
+pub fn decide(facts: &Facts, request: &GateRequest, annotations: &Annotations) -> Decision {
     let wanted = &request.identity;
     let found = match &facts.identity {
         Ok(found) => found.as_ref(),
@@ -165,7 +165,7 @@ pub fn decide(facts: &Facts, request: &GateRequest, told: &Annotations) -> Decis
     {
         return refuse(verdict, wanted, &why);
     }
-    let (started, joined) = match (&told.started, &told.joined) {
+    let (started, joined) = match (&annotations.started, &annotations.joined) {
         (Ok(started), Ok(joined)) => (*started, joined.as_deref()),
         (Err(why), _) | (_, Err(why)) => return refuse(Verdict::UnreadableAnnotations, wanted, why),
     };
@@ -173,7 +173,7 @@ pub fn decide(facts: &Facts, request: &GateRequest, told: &Annotations) -> Decis
         let (verdict, why) = unidentified(facts, started, joined);
         return refuse(verdict, wanted, &why);
     }
-    let permitted = request.restore_uid.is_none() && told.permit_empty(&wanted.claim_uid);
+    let permitted = request.restore_uid.is_none() && annotations.permit_empty(&wanted.claim_uid);
     let Some(found) = found else {
         return match &request.restore_uid {
             // I3: the member has served, so an empty volume has lost acknowledged writes. No permission changes that.
@@ -186,7 +186,7 @@ pub fn decide(facts: &Facts, request: &GateRequest, told: &Annotations) -> Decis
                 refuse(Verdict::EmptiedVolume, wanted, &why)
             }
             None if permitted => start(Identity::new(wanted), request, None),
-            None => refuse(Verdict::EmptyVolume, wanted, &annotation_seen(told.may_start_empty.as_deref())),
+            None => refuse(Verdict::EmptyVolume, wanted, &annotation_seen(annotations.may_start_empty.as_deref())),
             Some(uid) => refuse(Verdict::RestoreIncomplete, wanted, &format!("restore {uid} is not there")),
         };
     };

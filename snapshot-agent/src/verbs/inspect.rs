@@ -17,7 +17,7 @@ use holdfast_io::interrupt::Interrupt;
 use holdfast_store::Store;
 
 use crate::catalog::attempts::lineages;
-use crate::catalog::look::{Looked, look};
+use crate::catalog::read_folder::{FolderState, read_folder};
 use crate::catalog::store_id;
 
 /// Maximum number of folders with one owner's characters: a Job creates a handful of Pods, so more folders are forged. The
@@ -128,13 +128,13 @@ async fn look_through(store: &Store, request: &InspectRequest, owner8: &str, pla
                     store.uri(place)
                 )));
             }
-            match look(store, &folder, |manifest| is_wanted(manifest, &folder, request)).await? {
-                Looked::Complete(manifest, sha256) => {
+            match read_folder(store, &folder, |manifest| is_wanted(manifest, &folder, request)).await? {
+                FolderState::Complete(manifest, sha256) => {
                     seen.complete.push(Complete { folder, manifest: *manifest, sha256 });
                 }
-                Looked::WithoutManifest => seen.without_manifest += 1,
-                Looked::Unwanted => {}
-                Looked::Broken(error) => seen.broken.push(error),
+                FolderState::WithoutManifest => seen.without_manifest += 1,
+                FolderState::Unwanted => {}
+                FolderState::Broken(error) => seen.broken.push(error),
             }
         }
     }

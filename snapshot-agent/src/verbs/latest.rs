@@ -1,11 +1,11 @@
 //! `agent latest`: finds the newest snapshot of a cluster.
 //!
-//! It decides by what manifests say. A cluster that was made anew under the same name begins at revision 1 again, and its
-//! first, empty snapshot must not take the place of the data that somebody wants back: so one lineage is chosen first, and
-//! in it the time counts, as long as no revision speaks against it. A save by hand belongs to the lineage of the same etcd
-//! cluster ID. A manifest that this version cannot read is never a reason to take an older snapshot. Where a lineage is
-//! named, only its snapshots count. In doubt it stops and says so (I2). It changes nothing; a restore is then told the key
-//! and the hash.
+//! This file decides from manifests. A cluster that was created again under the same name starts at revision 1, and its first,
+//! empty snapshot must not replace the data that a user wants back. So the search first chooses one lineage, and then the newest
+//! snapshot in this lineage, unless revisions contradict the times. A save by hand belongs to the lineage with the same etcd
+//! cluster ID. A manifest that this version cannot read never leads to an older snapshot. If the request names a lineage, only
+//! its snapshots count. In doubt the search fails with the reason (I2). It changes nothing; the operator passes key and hash to
+//! the restore.
 
 mod lineage;
 
@@ -20,7 +20,7 @@ use crate::catalog::attempts::lineages;
 use crate::catalog::store_id;
 use lineage::Lineage;
 
-/// Clusters that are told where there is a doubt.
+/// Maximum number of clusters that an error names.
 const MAX_CLUSTERS: usize = 8;
 
 /// Finds the newest complete snapshot.
@@ -41,7 +41,7 @@ async fn find(store: &Store, request: &LatestRequest) -> Result<LatestReport> {
     let LatestRequest { namespace, cluster, lineage, .. } = request;
     let place = Folder::of_cluster(namespace, cluster, None).map_err(|error| holdfast_store::layout(&error))?;
     let mut found = Vec::new();
-    // All of them, whichever is named: only what is in a folder says whether it belongs to another one.
+    // All lineages, also beside a named one: only the manifests in a folder show which etcd the folder belongs to.
     for folder in lineages(store, namespace, cluster, None).await? {
         found.push(Lineage::of(store, folder, request).await?);
     }
@@ -70,7 +70,7 @@ async fn nothing_of(store: &Store, request: &LatestRequest, place: &Folder) -> R
     )))
 }
 
-/// The lineage that is meant: the only one that is nobody's past. Else nobody but a person knows (I2).
+/// Returns the one lineage that no other lineage continues. With several of them only the user can choose (I2).
 fn the_one(found: Vec<Lineage>, place: &str, wanted: Option<&str>) -> Result<Lineage> {
     let is_meant = |one: &Lineage| wanted.is_none_or(|wanted| one.is_called(wanted));
     let (found, others): (Vec<_>, Vec<_>) = lineage::joined(found).into_iter().partition(is_meant);

@@ -17,8 +17,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::catalog::attempts::{AT_ONCE, attempts, lineages};
-use crate::catalog::look::{Looked, look};
 use crate::catalog::proof;
+use crate::catalog::read_folder::{FolderState, read_folder};
 
 /// Maximum number of namespaces in a store, and of clusters in a namespace.
 const MAX_NAMES: usize = 1_000;
@@ -110,9 +110,9 @@ impl Entry {
         }
     }
 
-    fn of(folder: &Folder, looked: Looked) -> Option<Self> {
+    fn of(folder: &Folder, looked: FolderState) -> Option<Self> {
         Some(match looked {
-            Looked::Complete(manifest, _) => Self {
+            FolderState::Complete(manifest, _) => Self {
                 taken_at: Some(manifest.started_at),
                 db_bytes: Some(manifest.db_bytes),
                 stored_bytes: Some(manifest.stored_bytes),
@@ -123,11 +123,11 @@ impl Entry {
                 etcd_version: Some(manifest.etcd_version),
                 ..Self::new(folder, State::Complete)
             },
-            Looked::WithoutManifest => Self::new(folder, State::Incomplete),
-            Looked::Broken(error) => {
+            FolderState::WithoutManifest => Self::new(folder, State::Incomplete),
+            FolderState::Broken(error) => {
                 Self { problem: Some(error.message().to_owned()), ..Self::new(folder, State::Broken) }
             }
-            Looked::Unwanted => return None,
+            FolderState::Unwanted => return None,
         })
     }
 }
@@ -149,7 +149,7 @@ async fn list(store: &Store, request: &ListRequest) -> Result<Vec<Entry>> {
         }
     }
     let looks = folders.iter().map(|folder| async move {
-        let looked = look(store, folder, |manifest| manifest.key == folder.as_str()).await?;
+        let looked = read_folder(store, folder, |manifest| manifest.key == folder.as_str()).await?;
         let Some(mut entry) = Entry::of(folder, looked) else { return Ok(None) };
         if entry.state == State::Complete {
             entry.proof = proof::newest(store, folder).await?.map(NewestProof::from);

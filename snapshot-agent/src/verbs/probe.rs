@@ -4,9 +4,9 @@
 //! every result comes from reading back. A failed required trial makes the store unusable; a failed optional trial weakens a
 //! promise and is a warning. Every trial works below one folder of the probe's own, which the probe removes at every end. Two
 //! things stay: the store ID of a usable store, and old versions that the store keeps of removed objects, which the report
-//! names. If the store ID is not the expected ID, no trial runs (I25). `sides.rs` decides which credentials each request uses.
+//! names. If the store ID is not the expected ID, no trial runs (I25). `probe/credentials.rs` decides which credentials each request uses.
 
-mod sides;
+mod credentials;
 
 use futures::future::BoxFuture;
 use std::time::Duration;
@@ -24,8 +24,8 @@ use holdfast_store::{Ahead, NO_LOCK, Plan, Store, Upload};
 use tokio::time::timeout;
 
 use crate::catalog::store_id::{self, Expected, Found, Verdict};
+use credentials::StoreCredentials;
 pub use holdfast_contract::{Finding, Outcome, Probed, Trial};
-use sides::Sides;
 
 /// One part of the usual size and the first bytes of a second part.
 const LARGE: usize = (8 << 20) + (64 << 10);
@@ -61,7 +61,7 @@ pub struct Ended {
 pub fn run(request: ProbeRequest) -> BoxFuture<'static, Result<Ended>> {
     Box::pin(async move {
         let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
-        let sides = Sides::open(&request)?;
+        let sides = StoreCredentials::open(&request)?;
         let folder =
             Folder::of_probe(&holdfast_io::process::random_uid()?).map_err(|error| holdfast_store::layout(&error))?;
         let uri = sides.writes.uri(&folder);
@@ -111,7 +111,7 @@ fn mask_folder(said: &str, folder: &Folder) -> String {
 }
 
 struct Probe {
-    sides: Sides,
+    sides: StoreCredentials,
     folder: Folder,
     attempt: Folder,
     findings: Vec<Finding>,
@@ -284,11 +284,14 @@ impl Probe {
     async fn upload(&mut self, compression: Compression, bytes: usize) -> Result<Bytes> {
         // After a lost answer, or one cut off by the deadline, the objects may exist.
         let before = std::mem::replace(&mut self.wrote, true);
-        let begun = self.begin(compression, bytes).await;
-        if begun.as_ref().is_err_and(|error| !matches!(error.class(), ExitClass::Transient | ExitClass::Deadline)) {
+        let upload_and_content = self.begin(compression, bytes).await;
+        if upload_and_content
+            .as_ref()
+            .is_err_and(|error| !matches!(error.class(), ExitClass::Transient | ExitClass::Deadline))
+        {
             self.wrote = before;
         }
-        let (mut upload, content) = begun?;
+        let (mut upload, content) = upload_and_content?;
         if let Err(error) = upload.complete().await {
             upload.abort().await;
             return Err(error);

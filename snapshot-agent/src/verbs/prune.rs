@@ -5,7 +5,7 @@
 //! removes at most [`MAX_REMOVED`], the oldest first. Any doubt about the whole (`retention::find_stop`) stops every removal.
 //! `catalog/removal.rs` decides how a snapshot is removed.
 
-mod told;
+mod report;
 
 use futures::future::LocalBoxFuture;
 use std::collections::{HashMap, HashSet};
@@ -24,13 +24,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::announced::{self, Asked, Judge, MAX_SNAPSHOTS, Named, Permit};
 use crate::catalog::attempts::lineages;
-use crate::catalog::begun;
 use crate::catalog::inventory::{self, Found};
+use crate::catalog::removable_store::RemovableStore;
 use crate::catalog::removal::{self, Removal};
-use crate::catalog::shelf::Shelf;
+use crate::catalog::removal_record;
 use crate::catalog::target::Target;
 use crate::catalog::{store_id, stored};
-pub use told::{Pruned, Row};
+pub use report::{Pruned, Row};
 
 /// Snapshots that a run tries to remove: the agent detects a lock on the data only by trying.
 const MAX_TRIED: usize = 5 * MAX_REMOVED;
@@ -60,7 +60,7 @@ pub fn run(request: PruneRequest) -> LocalBoxFuture<'static, Result<Pruned>> {
         let (now, seen) = (clock::now(), Seen::default());
         let mut run = Run { request, protected, zone, lineage, pod_uid, mark, store_id, now, seen };
         let failed = interrupt.unless(run.prune(&store)).await.err();
-        Ok(run.told(earlier, failed))
+        Ok(run.into_pruned(earlier, failed))
     })
 }
 
@@ -100,7 +100,7 @@ struct Seen {
 }
 
 impl Run {
-    async fn prune(&mut self, shelf: &impl Shelf) -> Result<()> {
+    async fn prune(&mut self, shelf: &impl RemovableStore) -> Result<()> {
         let sight = Sight {
             now: self.now,
             complete: true,
@@ -156,7 +156,7 @@ impl Run {
         }
     }
 
-    async fn read_permits(&mut self, shelf: &impl Shelf) -> Result<()> {
+    async fn read_permits(&mut self, shelf: &impl RemovableStore) -> Result<()> {
         let wanted = self.dropped().into_iter().map(|found| found.entry.key).collect();
         let age = SignedDuration::from_secs(self.request.announced_seconds.into());
         let touch = self.seen.stop.is_none() && !self.request.dry_run;
@@ -172,7 +172,7 @@ impl Run {
         (permit.mine && permit.named.manifest_sha256.eq_ignore_ascii_case(&sha256)).then_some(permit)
     }
 
-    async fn remove_announced(&mut self, shelf: &impl Shelf) -> Result<()> {
+    async fn remove_announced(&mut self, shelf: &impl RemovableStore) -> Result<()> {
         let half = self.seen.found.iter().filter(|found| found.half).cloned().collect::<Vec<_>>();
         let (mut tried, mut denials) = (0, vec![]);
         for found in half.into_iter().chain(self.dropped()) {
@@ -218,10 +218,10 @@ impl Run {
     }
 
     /// Removes an announced snapshot, or finishes a half-done removal; `None`: the snapshot is neither.
-    async fn remove_one(&self, shelf: &impl Shelf, found: &Found) -> Result<Option<Removal>> {
+    async fn remove_one(&self, shelf: &impl RemovableStore, found: &Found) -> Result<Option<Removal>> {
         let store_id = self.store_id.as_deref();
         if found.half {
-            return match begun::find(shelf, &found.folder, store_id).await? {
+            return match removal_record::find(shelf, &found.folder, store_id).await? {
                 Some(target) => removal::finish(shelf, &target, self.now).await,
                 None => Ok(None),
             };
@@ -236,7 +236,7 @@ impl Run {
     }
 
     /// Announces the snapshots that the policy drops and no announcement names yet, the oldest first.
-    async fn announce(&mut self, shelf: &impl Shelf) -> Result<()> {
+    async fn announce(&mut self, shelf: &impl RemovableStore) -> Result<()> {
         let left: Vec<Found> = self.dropped().into_iter().filter(|found| self.stands(found)).collect();
         let (pending, new): (Vec<_>, Vec<_>) = left.iter().partition(|found| self.permit(found).is_some());
         if pending.len() >= MAX_SNAPSHOTS {

@@ -15,7 +15,7 @@ use holdfast_store::Store;
 use jiff::Timestamp;
 
 use crate::catalog::attempts::{AT_ONCE, attempts, lineages};
-use crate::catalog::look::{Looked, look};
+use crate::catalog::read_folder::{FolderState, read_folder};
 use crate::catalog::store_id;
 
 /// Folders whose manifests one report reads: a day and a half of snapshots every ten minutes.
@@ -36,23 +36,23 @@ pub fn run(request: RecallRequest) -> LocalBoxFuture<'static, Result<RecallRepor
 }
 
 async fn find(store: &Store, request: &RecallRequest) -> Result<RecallReport> {
-    let mut begun: Vec<(Timestamp, Folder)> = vec![];
+    let mut folders: Vec<(Timestamp, Folder)> = vec![];
     // A schedule outlives its cluster: every lineage may hold its runs.
     for lineage in lineages(store, &request.namespace, &request.cluster, None).await? {
         let timed = attempts(store, &lineage).await?.into_iter().filter_map(|f| Some((attempt_time(f.name())?, f)));
-        begun.extend(timed.filter(|(at, _)| *at > request.after && *at <= request.until));
+        folders.extend(timed.filter(|(at, _)| *at > request.after && *at <= request.until));
     }
-    begun.sort();
-    let read = begun.iter().take(MAX_READ).map(|(at, folder)| async move {
-        let looked = look(store, folder, |manifest| is_run(manifest, folder, request)).await?;
+    folders.sort();
+    let read = folders.iter().take(MAX_READ).map(|(at, folder)| async move {
+        let looked = read_folder(store, folder, |manifest| is_run(manifest, folder, request)).await?;
         Ok::<_, holdfast_contract::error::Error>(match looked {
-            Looked::Complete(manifest, _) => run_of(&manifest, *at),
+            FolderState::Complete(manifest, _) => run_of(&manifest, *at),
             // Broken and incomplete snapshots are no backups, so they need no record.
-            Looked::WithoutManifest | Looked::Unwanted | Looked::Broken(_) => None,
+            FolderState::WithoutManifest | FolderState::Unwanted | FolderState::Broken(_) => None,
         })
     });
     let found: Vec<Option<RecalledRun>> = stream::iter(read).buffered(AT_ONCE).try_collect().await?;
-    let rest = begun.get(MAX_READ).map(|(at, _)| *at);
+    let rest = folders.get(MAX_READ).map(|(at, _)| *at);
     Ok(report(found.into_iter().flatten().collect(), rest, request.until))
 }
 

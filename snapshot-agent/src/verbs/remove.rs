@@ -20,10 +20,10 @@ use jiff::Timestamp;
 
 use crate::catalog::announced::{self, Named, Record};
 use crate::catalog::attempts::AT_ONCE;
-use crate::catalog::begun;
 use crate::catalog::inventory::{self, Found, Snapshot};
+use crate::catalog::removable_store::RemovableStore;
 use crate::catalog::removal::{self, Removal};
-use crate::catalog::shelf::Shelf;
+use crate::catalog::removal_record;
 use crate::catalog::target::Target;
 use crate::catalog::{store_id, stored};
 
@@ -55,7 +55,7 @@ pub fn run(request: RemoveRequest) -> LocalBoxFuture<'static, Result<RemovedRepo
                     Ok(removed) => removed.refused.as_ref().is_some_and(|refused| refused.reason == NOT_THE_SNAPSHOT),
                     Err(error) => error.class() == ExitClass::Corrupt,
                 };
-                if in_doubt { asked.remove(&store.anew(), clock::now()).await } else { removed }
+                if in_doubt { asked.remove(&store.with_new_connections(), clock::now()).await } else { removed }
             })
             .await
     })
@@ -82,7 +82,7 @@ enum Refusal {
 }
 
 impl Refusal {
-    fn told(self, folder: &Folder) -> Stopped {
+    fn stopped(self, folder: &Folder) -> Stopped {
         let (reason, why) = match self {
             Self::Held => ("Held", "the snapshot is held. Remove the hold first".to_owned()),
             Self::Locked(Lasting { until: Some(until), legal_hold: false }) => {
@@ -102,12 +102,13 @@ impl Refusal {
 }
 
 impl Asked<'_> {
-    async fn remove(&self, shelf: &impl Shelf, now: Timestamp) -> Result<RemovedReport> {
+    async fn remove(&self, shelf: &impl RemovableStore, now: Timestamp) -> Result<RemovedReport> {
         if let Some(until) = self.request.not_after.filter(|until| now >= *until) {
             return Err(Error::deadline(format!("the Pod has started too late: it removes nothing after {until}")));
         }
         let key = self.request.key.clone();
-        let refused = |why: Refusal| RemovedReport { refused: Some(why.told(self.folder)), ..RemovedReport::default() };
+        let refused =
+            |why: Refusal| RemovedReport { refused: Some(why.stopped(self.folder)), ..RemovedReport::default() };
         let ended = match self.decide(shelf, now).await? {
             Ok(ended) => ended,
             Err(why) => return Ok(RemovedReport { key, ..refused(why) }),
@@ -125,12 +126,12 @@ impl Asked<'_> {
     }
 
     /// Removes the snapshot, or returns the reason for a refusal; `None`: the snapshot is already gone.
-    async fn decide(&self, shelf: &impl Shelf, now: Timestamp) -> Result<Result<Option<Removal>, Refusal>> {
+    async fn decide(&self, shelf: &impl RemovableStore, now: Timestamp) -> Result<Result<Option<Removal>, Refusal>> {
         let Self { request, folder, .. } = *self;
         let Some(lineage) = folder.parent() else {
             return Err(Error::config(format!("{folder} is no snapshot's key")));
         };
-        let found = inventory::look(shelf, folder, NOBODY).await?;
+        let found = inventory::look(shelf, folder, NO_SCHEDULE).await?;
         let snapshot = match (&found.snapshot, &found.entry.subject) {
             (Some(_), Err(Untouched::Held)) => return Ok(Err(Refusal::Held)),
             (Some(snapshot), _) => snapshot,
@@ -162,7 +163,7 @@ impl Asked<'_> {
     }
 
     /// Returns the reason for which the requesting object is not the snapshot's owner.
-    async fn find_other_owner(&self, shelf: &impl Shelf) -> Result<Option<String>> {
+    async fn find_other_owner(&self, shelf: &impl RemovableStore) -> Result<Option<String>> {
         let Some(owner) = &self.request.owner_uid else { return Ok(None) };
         let small = shelf.read(&self.folder.manifest(), manifest::MAX_BYTES).await?;
         let manifest = small.map(|small| Manifest::parse(&small.content)).transpose()?;
@@ -175,11 +176,11 @@ impl Asked<'_> {
     }
 
     /// Whether the lineage has another proven snapshot that no run is about to remove. Checks the newest first.
-    async fn has_other(&self, shelf: &impl Shelf, lineage: &Folder, now: Timestamp) -> Result<bool> {
+    async fn has_other(&self, shelf: &impl RemovableStore, lineage: &Folder, now: Timestamp) -> Result<bool> {
         let leaving = announced::leaving(shelf, lineage, self.store_id, now).await?;
         let attempts = shelf.attempts(lineage).await?;
         let others = attempts.iter().rev().filter(|other| *other != self.folder && !leaving.contains(other.as_str()));
-        let looks = stream::iter(others.map(|other| inventory::look(shelf, other, NOBODY))).buffered(AT_ONCE);
+        let looks = stream::iter(others.map(|other| inventory::look(shelf, other, NO_SCHEDULE))).buffered(AT_ONCE);
         let proven = looks.try_filter(|found| {
             let proven = found.snapshot.as_ref().is_some_and(|snapshot| snapshot.proven);
             std::future::ready(proven)
@@ -189,12 +190,12 @@ impl Asked<'_> {
     }
 
     /// Finishes the removal of an earlier run: its record names the deleted manifest. `None`: no file is left.
-    async fn finish(&self, shelf: &impl Shelf, now: Timestamp) -> Result<Result<Option<Removal>, Refusal>> {
+    async fn finish(&self, shelf: &impl RemovableStore, now: Timestamp) -> Result<Result<Option<Removal>, Refusal>> {
         let Self { request, folder, store_id, .. } = *self;
         if shelf.files(folder).await?.is_empty() {
             return Ok(Ok(None));
         }
-        let target = begun::find(shelf, folder, store_id).await?;
+        let target = removal_record::find(shelf, folder, store_id).await?;
         let meant = |target: &Target| target.named.manifest_sha256.eq_ignore_ascii_case(&request.manifest_sha256);
         let Some(target) = target.filter(meant) else {
             let why = "the folder has files and no manifest, and no removal of this manifest has begun: a save or a copy may \
@@ -206,7 +207,7 @@ impl Asked<'_> {
 }
 
 /// Matches no schedule: the request names the snapshot itself.
-const NOBODY: Whose<'static> = Whose { cluster_uid: "", schedule_uid: "" };
+const NO_SCHEDULE: Whose<'static> = Whose { cluster_uid: "", schedule_uid: "" };
 
 fn named(found: &Found, snapshot: &Snapshot) -> Named {
     Named {

@@ -310,11 +310,11 @@ fn find_difference(restored: &Restored, request: &RestoreRequest) -> Result<Opti
 fn check_permit(request: &RestoreRequest) -> Result<()> {
     let Some(annotations) = &request.annotations else { return Ok(()) };
     let claim = &request.identity.claim_uid;
-    let told = Annotations::read(annotations);
-    if told.permit_empty(claim) {
+    let on_pod = Annotations::read(annotations);
+    if on_pod.permit_empty(claim) {
         return Ok(());
     }
-    let why = match (told.started, told.joined) {
+    let why = match (on_pod.started, on_pod.joined) {
         (Err(why), _) | (_, Err(why)) => format!("the Pod's annotations cannot be read: {why}"),
         (Ok(0), Ok(None)) => format!("the Pod's annotation {MAY_START_EMPTY} does not allow to fill it"),
         (Ok(0), Ok(Some(joined))) => format!("this member has joined etcd as {joined} (cluster/member)"),

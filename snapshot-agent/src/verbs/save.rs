@@ -7,12 +7,12 @@
 //! slow store has all bytes: until then they may have compacted the revision. While the members hash, the agent completes an
 //! upload that is read back and can be taken back (`Upload::can_be_taken_back`). Every failure aborts the upload.
 //!
-//! `save/pipe.rs` decides how bytes flow, `store.rs` where they go, `save/ask.rs` how members are asked meanwhile.
+//! `save/pipe.rs` decides how bytes flow, `crates/store` where they go, `save/ask.rs` how members are asked meanwhile.
 
 mod ask;
-mod back;
 pub mod dry_run;
 mod pipe;
+mod read_upload;
 
 use futures::future::BoxFuture;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ use crate::etcd::source;
 use crate::format::crypt::Recipients;
 use crate::verbs::save::pipe::{Sent, Streamed};
 pub(crate) use ask::Ask;
-use back::{Back, Found};
+use read_upload::{Found, UploadReader};
 
 /// Saves one snapshot and returns its report.
 pub fn run(request: SaveRequest) -> BoxFuture<'static, Result<SavedReport>> {
@@ -86,7 +86,7 @@ pub(crate) async fn pass(
     request: &SaveRequest,
     (recipients, spool): (&Recipients, Option<Spool>),
     upload: &mut Upload,
-    early: Option<&Back<'_>>,
+    early: Option<&UploadReader<'_>>,
     progress: &Progress,
     ask: &Ask,
 ) -> Result<Passed> {
@@ -120,7 +120,7 @@ where
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     let store = Store::open(&request.store)?;
     let attempt = Saving::begin(&request, &store, member, &mut interrupt).await?;
-    attempt.finish(stream, Ask::nobody(), &mut interrupt).await
+    attempt.finish(stream, Ask::without_members(), &mut interrupt).await
 }
 
 /// Opens the spool, if the request names a folder for it.
@@ -227,7 +227,7 @@ impl<'a> Saving<'a> {
         let progress = Progress::new("saving", self.member.facts.db_bytes);
         let spool = self.spool.take();
         let waits = (&self.recipients, spool);
-        let back = Back { store: self.store, key: self.folder.data(self.format), verify: self.request.verify };
+        let back = UploadReader { store: self.store, key: self.folder.data(self.format), verify: self.request.verify };
         let passing = pass(stream, self.request, waits, &mut self.upload, Some(&back), &progress, &ask);
         let mut passed = interrupt.unless(passing).await?;
         let passed_in = self.since.elapsed();
@@ -244,7 +244,7 @@ impl<'a> Saving<'a> {
     }
 
     /// Completes the upload and reads it back.
-    async fn complete(&mut self, back: &Back<'_>, sent: &Sent) -> Result<Found> {
+    async fn complete(&mut self, back: &UploadReader<'_>, sent: &Sent) -> Result<Found> {
         self.upload.complete().await?;
         back.read(&self.upload, sent).await
     }

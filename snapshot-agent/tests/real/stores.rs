@@ -1,4 +1,4 @@
-//! One suite for every kind of store: the promises of `store.rs`, and the findings of `agent probe`.
+//! One suite for every kind of store: the promises of `crates/store`, and the findings of `agent probe`.
 
 use std::fs;
 use std::path::Path;

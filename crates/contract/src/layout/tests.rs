@@ -30,7 +30,7 @@ fn a_folder_says_whose_when_and_which_attempt() {
     let expected = ["snapshot.db.zst", "snapshot.db.zst.age", "snapshot.db.gz", "snapshot.db.gz.age"];
     assert_eq!(names, [&expected[..], &none].concat());
     assert_eq!(folder.parent().unwrap().as_str(), "shop/orders/1a2b3c4d");
-    let (whose_it_is, at) = whose(folder.as_str()).unwrap();
+    let (whose_it_is, at) = attempt_of_key(folder.as_str()).unwrap();
     assert_eq!((whose_it_is.as_str(), at.to_string().as_str()), ("shop/orders", "2026-11-21T16:22:33Z"));
     for other in [
         "a.db",
@@ -39,7 +39,7 @@ fn a_folder_says_whose_when_and_which_attempt() {
         "a/b/c/20261121T162233Z-1-2.db",
         "x/a/b/c/20261121T162233Z-1-2",
     ] {
-        assert_eq!(whose(other), None, "{other}");
+        assert_eq!(attempt_of_key(other), None, "{other}");
     }
 }
 
@@ -89,7 +89,7 @@ fn an_announcement_lies_beside_the_attempts_and_is_none() {
     }
     assert!(attempt_time("prunes").is_none() && lineage.prunes().is_made_on_demand());
     // The record of a started removal is in the same folder, and is no announcement.
-    let begun = lineage.child("20261121T162233Z-11111111-aaaaaaaa").unwrap().begun();
+    let begun = lineage.child("20261121T162233Z-11111111-aaaaaaaa").unwrap().removal_record();
     assert_eq!(begun.to_string(), format!("{lineage}/prunes/20261121T162233Z-11111111-aaaaaaaa.json"));
     assert_eq!(record_time(begun.name()), None);
     for bad in ["..", "a/b", "", ".hidden"] {

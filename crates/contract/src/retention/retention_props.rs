@@ -149,7 +149,7 @@ proptest! {
         prop_assert_eq!(kept(&entries, &verdicts), reference(&entries, &policy, zone));
         for (entry, verdict) in entries.iter().zip(&verdicts) {
             match (&entry.subject, verdict) {
-                (Err(why), Verdict::Untouched(told)) => prop_assert_eq!(why, told),
+                (Err(why), Verdict::Untouched(reason)) => prop_assert_eq!(why, reason),
                 (Ok(_), Verdict::Keep(reasons)) => prop_assert!(!reasons.is_empty()),
                 (Ok(_), Verdict::Drop) => {}
                 other => prop_assert!(false, "{:?}", other),

@@ -183,12 +183,12 @@ impl System {
             match turn {
                 Some(server) => asked.push(server.ask(name)),
                 None if asked.is_empty() => {
-                    let nobody = || Said {
+                    let no_server = || Said {
                         server: Ipv4Addr::LOCALHOST.into(),
                         name: text(name),
                         answer: Answer::Unreachable("/etc/resolv.conf names no server".to_owned()),
                     };
-                    return Err(most.unwrap_or_else(nobody));
+                    return Err(most.unwrap_or_else(no_server));
                 }
                 None => {}
             }

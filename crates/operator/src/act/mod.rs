@@ -215,7 +215,7 @@ pub(super) fn event_reason(act: &Act) -> Option<&'static str> {
 }
 
 /// The name of the act's object, and one sentence about the act.
-pub(super) fn told(act: &Act) -> (String, String) {
+pub(super) fn describe(act: &Act) -> (String, String) {
     let named = |name: &Option<String>| name.clone().unwrap_or_default();
     match act {
         Act::Latch(latches) => (String::new(), latched(latches)),

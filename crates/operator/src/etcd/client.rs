@@ -120,7 +120,7 @@ impl Pool {
         let client = self.client(at).await?;
         match clock::within(limit, work(client)).await {
             Some(Ok(answer)) => Ok(answer),
-            Some(Err(error)) => Err(told(&error)),
+            Some(Err(error)) => Err(describe_failure(&error)),
             None => {
                 // A connection that went silent (the node is gone) would stay silent: the next call dials again.
                 self.lock().retain(|open, _| open.pod_uid != at.pod_uid);
@@ -244,7 +244,7 @@ fn alarm(text: &str) -> Option<Alarm> {
 }
 
 /// Maps a client's error to a failure.
-fn told(error: &ClientError) -> Failure {
+fn describe_failure(error: &ClientError) -> Failure {
     match error {
         ClientError::GRpcStatus(status) if [USER_EMPTY, NO_PERMISSION].contains(&status.message()) => {
             Failure::LoginRequired
@@ -281,13 +281,16 @@ mod tests {
     #[test]
     fn a_no_of_etcd_is_told_from_a_broken_connection() {
         let no = tonic::Status::unavailable("etcdserver: unhealthy cluster");
-        assert_eq!(told(&ClientError::GRpcStatus(no)), Failure::Refused("etcdserver: unhealthy cluster".to_owned()));
+        assert_eq!(
+            describe_failure(&ClientError::GRpcStatus(no)),
+            Failure::Refused("etcdserver: unhealthy cluster".to_owned())
+        );
         let no = tonic::Status::failed_precondition("etcdserver: can only promote a learner member");
-        assert!(matches!(told(&ClientError::GRpcStatus(no)), Failure::Refused(_)));
+        assert!(matches!(describe_failure(&ClientError::GRpcStatus(no)), Failure::Refused(_)));
         let login = tonic::Status::invalid_argument(USER_EMPTY);
-        assert_eq!(told(&ClientError::GRpcStatus(login)), Failure::LoginRequired);
+        assert_eq!(describe_failure(&ClientError::GRpcStatus(login)), Failure::LoginRequired);
         let broken = tonic::Status::unavailable("tcp connect error");
-        assert!(matches!(told(&ClientError::GRpcStatus(broken)), Failure::Unreachable(_)));
+        assert!(matches!(describe_failure(&ClientError::GRpcStatus(broken)), Failure::Unreachable(_)));
     }
 
     #[test]

@@ -39,7 +39,7 @@ struct Question {
 
 /// The members of one question, asked in parallel.
 struct Round {
-    begun: Instant,
+    started: Instant,
     runs: bool,
     /// End of the last round, and the Pods that gave no hash in it.
     ended: Option<(Instant, Vec<String>)>,
@@ -87,25 +87,25 @@ pub(crate) fn hashes(pool: &Pool, members: &[Address], alarms: Option<&str>, new
     pods.sort();
     let question = Question { pods, alarms: alarms.to_owned() };
     let now = clock::instant();
-    let round = known.rounds.entry(question.clone()).or_insert(Round { begun: now, runs: false, ended: None });
+    let round = known.rounds.entry(question.clone()).or_insert(Round { started: now, runs: false, ended: None });
     let gave_none = |within: Duration| {
         let ended = round.ended.as_ref().filter(|(ended, _)| ended.elapsed() < within);
         ended.is_some_and(|(_, silent)| missing.iter().all(|at| silent.contains(&at.pod_uid)))
     };
     let (asked, counts) = (gave_none(AGAIN), gave_none(COUNTS));
     if !round.runs && !asked {
-        (round.begun, round.runs) = (now, true);
+        (round.started, round.runs) = (now, true);
         tokio::spawn(read(pool.clone(), missing, question, now, Arc::clone(news)));
     }
     if counts { there } else { BTreeMap::new() }
 }
 
-async fn read(pool: Pool, members: Vec<Address>, question: Question, begun: Instant, news: News) {
+async fn read(pool: Pool, members: Vec<Address>, question: Question, started: Instant, news: News) {
     let all = members.iter().map(async |at| (at, pool.read_hash(at).await));
     let all = futures::future::join_all(all).await;
     let mut known = pool.hashes.lock();
     // A forgotten round: its alarm was cleared, and the members may take writes again.
-    let Some(round) = known.rounds.get_mut(&question).filter(|round| round.begun == begun) else { return };
+    let Some(round) = known.rounds.get_mut(&question).filter(|round| round.started == started) else { return };
     let silent = all.iter().filter(|(_, hash)| hash.is_err()).map(|(at, _)| at.pod_uid.clone()).collect();
     (round.runs, round.ended) = (false, Some((clock::instant(), silent)));
     for (at, hash) in all {

@@ -49,7 +49,7 @@ pub(crate) async fn membership(pool: &Pool, members: &[Address], round: &Round) 
     let said = |at: &Address| round.answers.get(&at.member).and_then(|a| a.as_ref().ok());
     let mut order: Vec<(&Address, &Answer)> = members.iter().filter_map(|at| Some((at, said(at)?))).collect();
     if order.is_empty() {
-        return Seen::Unknown(nobody(members, round));
+        return Seen::Unknown(no_answer(members, round));
     }
     // Learners refuse linearizable reads; members without a leader would time out.
     order.retain(|(_, answer)| !answer.learner && answer.leader != 0);
@@ -83,7 +83,7 @@ pub(crate) async fn membership(pool: &Pool, members: &[Address], round: &Round) 
 }
 
 /// Reason why no member could be asked for the membership.
-fn nobody(members: &[Address], round: &Round) -> Unread {
+fn no_answer(members: &[Address], round: &Round) -> Unread {
     if members.is_empty() {
         return Unread::Other("no member has a Pod with an address".to_owned());
     }

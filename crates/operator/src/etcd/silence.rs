@@ -116,9 +116,9 @@ enum Heard {
 }
 
 async fn listen(pool: &Pool, at: &Address) -> Heard {
-    let begun = clock::instant();
+    let started = clock::instant();
     match pool.status(at).await {
-        Err(failure @ (Failure::Silent(_) | Failure::Unreachable(_))) if begun.elapsed() > REFUSES_WITHIN => {
+        Err(failure @ (Failure::Silent(_) | Failure::Unreachable(_))) if started.elapsed() > REFUSES_WITHIN => {
             Heard::Nothing(failure)
         }
         answer => Heard::Answer(answer),

@@ -110,7 +110,8 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     let latches = cluster.status.as_ref().map(|status| &status.latches);
     let alarms = etcd.known().and_then(|etcd| etcd.asks_for_hashes(latches?.replaced.as_ref()));
     let hashes = etcd::hashes(pool, &addresses, alarms.as_deref(), &news);
-    let answers = round.answers.into_iter().filter_map(|(member, said)| heard(&members, member, said)).collect();
+    let answers =
+        round.answers.into_iter().filter_map(|(member, said)| answer_of_member(&members, member, said)).collect();
 
     Ok(Some(Observed {
         cluster,
@@ -186,9 +187,9 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Claims of this cluster's members where status and members are lost: only they show that the cluster had formed (I2). Once a
 /// member's name is latched, a claim without a member comes from an earlier attempt that never served.
 fn orphaned(cluster: &EtcdCluster, members: &[EtcdMember], claims: &[PersistentVolumeClaim]) -> Vec<ForeignVolume> {
-    let begun =
+    let has_founded =
         cluster.status.as_ref().is_some_and(|s| s.latches.formed.is_some() || s.latches.pending_member.is_some());
-    if begun || !members.is_empty() {
+    if has_founded || !members.is_empty() {
         return vec![];
     }
     let volume = |claim: &PersistentVolumeClaim| ForeignVolume {
@@ -292,7 +293,11 @@ pub(crate) fn leader(ctx: &Context, seen: &Observed) -> Option<Address> {
 }
 
 /// A member's answer for the plan; `None` for the silence of a Pod that does not run yet.
-fn heard(members: &[Member], member: String, said: Result<Answer, Unread>) -> Option<(String, Seen<Answer>)> {
+fn answer_of_member(
+    members: &[Member],
+    member: String,
+    said: Result<Answer, Unread>,
+) -> Option<(String, Seen<Answer>)> {
     let runs = || {
         members
             .iter()
@@ -440,7 +445,7 @@ mod tests {
     fn silence_counts_only_from_pods_that_run() {
         let said = |phase| {
             let whole = [with_parts(member("a", "u1"), &[pod("u1", phase, Some("10.0.0.1"))], &[])];
-            heard(&whole, "a".to_owned(), Err(Unread::Other("refused".to_owned())))
+            answer_of_member(&whole, "a".to_owned(), Err(Unread::Other("refused".to_owned())))
         };
         assert_eq!(said("Running"), Some(("a".to_owned(), Seen::unknown("refused"))));
         assert_eq!(said("Pending"), None);

@@ -5,7 +5,7 @@ use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, key, name};
 use holdfast_plan::build::job::{CONTAINER, saves};
 use holdfast_plan::jobs::over;
 use holdfast_plan::snapshot::{Deletion, Inspection, Observed, holds, inspection, secrets};
-use holdfast_plan::{Seen, meta, pods, row};
+use holdfast_plan::{Seen, meta, pods, retries};
 use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -146,7 +146,7 @@ async fn inspections(
         let saves = name::job(&snapshot.name_any(), &snapshot.uid().unwrap_or_default());
         let head = saves.rsplit_once('-').map_or("", |(head, _)| head);
         let may_ask = |job: &Job| job.name_any().starts_with(head) && job.name_any() != saves;
-        row::of(reader.list::<Job>(Only::Everything, may_ask).await?, |job| job, name)
+        retries::consecutive_jobs(reader.list::<Job>(Only::Everything, may_ask).await?, |job| job, name)
     } else {
         reader.get::<Job>(&name(0)).await?.map(|job| (0, job)).into_iter().collect()
     };
@@ -206,10 +206,10 @@ fn controller(job: &Job) -> Option<String> {
 /// Whether a Job had time to create its first Pod, and its status does not explain the missing Pod.
 fn waits(job: &Job) -> bool {
     let status = job.status.as_ref();
-    let begun = status.is_none_or(|s| s.conditions.is_none() && s.failed.is_none() && s.succeeded.is_none());
+    let is_unfinished = status.is_none_or(|s| s.conditions.is_none() && s.failed.is_none() && s.succeeded.is_none());
     let suspended = job.spec.as_ref().and_then(|s| s.suspend) == Some(true);
     let old = job.creation_timestamp().is_some_and(|at| clock::now() >= at.0 + HAS_MADE_ITS_POD);
-    begun && old && !suspended && job.meta().deletion_timestamp.is_none()
+    is_unfinished && old && !suspended && job.meta().deletion_timestamp.is_none()
 }
 
 /// Reason why the API server refuses the Pods of this Job. The Job controller reports it only in Events, so the operator sends a

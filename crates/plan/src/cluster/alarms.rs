@@ -52,7 +52,7 @@ pub(super) fn came_along(seen: &Observed, etcd: &Membership, restored_from: Opti
 }
 
 /// Returns an alarm in words, with the remedy where Holdfast does not clear the alarm.
-pub(super) fn told(seen: &Observed, etcd: &Membership, alarm: &Alarm) -> String {
+pub(super) fn describe_alarm(seen: &Observed, etcd: &Membership, alarm: &Alarm) -> String {
     let whose = format!("{} on member {}", alarm.kind.as_str(), hex_id(alarm.member_id));
     if alarm.kind == AlarmKind::NoSpace && alarm.member_id != 0 && !listed(etcd, alarm) {
         return format!(

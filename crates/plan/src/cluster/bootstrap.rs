@@ -11,7 +11,7 @@ use holdfast_api::{key, name, role};
 use holdfast_contract::hex_id;
 use jiff::Timestamp;
 
-use super::pace::SOON;
+use super::intervals::SOON;
 use super::{Member, Membership, Observed, alarms, restore};
 use crate::schedule::endangers;
 use crate::{Act, Next, Seen, Target, Wake, build, meta, pods};
@@ -160,7 +160,7 @@ pub(super) fn form(seen: &Observed, now: Timestamp) -> Option<Next> {
 }
 
 fn latch_formed(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
-    if let Some(next) = super::admit::forbid_empty_starts(seen) {
+    if let Some(next) = super::promote::forbid_empty_starts(seen) {
         return next;
     }
     let Seen::Known(etcd) = &seen.etcd else {

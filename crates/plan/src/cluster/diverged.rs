@@ -29,8 +29,8 @@ pub(super) fn kept(seen: &Observed, member: &Member) -> Option<Evidence> {
 
 /// Returns the evidence in the cluster's status.
 pub(super) fn known<'a>(seen: &'a Observed, member: &Member) -> Option<&'a Evidence> {
-    let told = &seen.cluster.status.as_ref()?.members;
-    let known = told.iter().find(|known| known.name == member.name())?.evidence.as_ref();
+    let listed = &seen.cluster.status.as_ref()?.members;
+    let known = listed.iter().find(|known| known.name == member.name())?.evidence.as_ref();
     known.filter(|known| known.kind == Loss::Diverged)
 }
 

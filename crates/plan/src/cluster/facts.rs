@@ -9,7 +9,7 @@ use holdfast_contract::hex_id;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
-use super::pace::POLL;
+use super::intervals::POLL;
 use super::{Answer, Listed, Member, Membership, Observed};
 use crate::{Next, Wake, build, meta, pods};
 

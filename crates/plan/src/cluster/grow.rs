@@ -10,7 +10,7 @@ use holdfast_api::member::Birth;
 use jiff::Timestamp;
 
 use super::health::voters;
-use super::pace::{POLL, SOON};
+use super::intervals::{POLL, SOON};
 use super::{AlarmKind, Member, Membership, Observed, alarms, stuck, tls};
 use crate::build::budget::quorum;
 use crate::valid::{self, Wanted};
@@ -185,7 +185,7 @@ impl<'a> Growth<'a> {
     fn unhealthy(&self) -> Option<Next> {
         let corrupt: Vec<_> = self.etcd.alarms_of(AlarmKind::Corrupt).collect();
         if !corrupt.is_empty() {
-            let mut said: Vec<_> = corrupt.iter().map(|a| alarms::told(self.seen, self.etcd, a)).collect();
+            let mut said: Vec<_> = corrupt.iter().map(|a| alarms::describe_alarm(self.seen, self.etcd, a)).collect();
             said.sort();
             let message = format!("{}; Holdfast adds no member while a CORRUPT alarm is raised", said.join(", "));
             return Some(Next::wait(Reason::AlarmRaised, message, POLL));

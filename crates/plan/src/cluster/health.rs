@@ -6,7 +6,7 @@
 
 use holdfast_api::condition::Reason;
 
-use super::pace::POLL;
+use super::intervals::POLL;
 use super::{AlarmKind, Listed, Member, Membership, Observed};
 use crate::Next;
 use crate::build::budget::quorum;

@@ -7,7 +7,7 @@ use holdfast_api::condition::Reason;
 use holdfast_contract::hex_id;
 
 use super::Observed;
-use super::pace::POLL;
+use super::intervals::POLL;
 use crate::Next;
 
 /// Returns the stop while another etcd answers.

@@ -14,12 +14,12 @@ use k8s_openapi::api::batch::v1::Job;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::reading::readers;
+use super::read_access::readers;
 use super::{Observed, Search};
 use crate::build::job::{AgentJob, CONTAINER, Work, job};
 use crate::held::HeldUp;
-use crate::jobs::{self, Fact};
-use crate::{Act, Next, Wake, build, fact, meta, pods, row};
+use crate::jobs::{self, JobState};
+use crate::{Act, Next, Wake, build, job_state, meta, pods, retries};
 
 /// Pause between two searches after a doubtful result: only an edit of the spec (which starts another search) or a person at the
 /// store can resolve the doubt. Kubernetes keeps Jobs for much longer, so the last result stays visible during the next search.
@@ -36,21 +36,25 @@ pub(super) fn find(
     now: Timestamp,
 ) -> Result<LatestReport, Box<Next>> {
     let question = question(seen, asked, store);
-    let row = row::of(seen.searches.iter().collect(), |search| &search.job, |number| named(seen, &question, number));
+    let row = retries::consecutive_jobs(
+        seen.searches.iter().collect(),
+        |search| &search.job,
+        |number| named(seen, &question, number),
+    );
     let ask = |number| Err(Box::new(Next::act(Act::StartJob(Box::new(start(seen, asked, store, &question, number))))));
     let Some((number, last)) = row.last().copied() else { return ask(0) };
     let searches: Vec<&Search> = row.into_iter().map(|(_, search)| search).collect();
-    if let Some(found) = told(last) {
+    if let Some(found) = search_report(last) {
         return Ok(found);
     }
     let kept = kept(seen);
     let (fact, held) = read(seen, last, kept.as_ref(), now);
     let stuck = held.filter(HeldUp::needs_a_person);
     let (reason, message, wake) = match fact {
-        ended @ (Fact::Failed { .. }
-        | Fact::Lost
-        | Fact::Stored { .. }
-        | Fact::HeldUp(HeldUp { reason: Reason::NodeSilent, .. })) => {
+        ended @ (JobState::Failed { .. }
+        | JobState::Lost
+        | JobState::Stored { .. }
+        | JobState::HeldUp(HeldUp { reason: Reason::NodeSilent, .. })) => {
             let failure = Failure::of(ended, last, now).unwrap_or_else(|| Failure::silent(now));
             match (Wake::at(due(&searches, &failure), now), stuck) {
                 (Some(later), Some(stuck)) => (stuck.reason, stuck.words(), later),
@@ -60,10 +64,10 @@ pub(super) fn find(
         }
         fact => match (stuck, fact) {
             (Some(stuck), _) => (stuck.reason, stuck.words(), WAITED_FOR),
-            (None, Fact::HeldUp(held)) => still(&searches, kept.as_ref(), now, held.words()),
-            (None, Fact::Pending(words)) => still(&searches, kept.as_ref(), now, words),
+            (None, JobState::HeldUp(held)) => still(&searches, kept.as_ref(), now, held.words()),
+            (None, JobState::Pending(words)) => still(&searches, kept.as_ref(), now, words),
             // The cause that held up the earlier Job is over.
-            (None, Fact::Running(words)) => still(&searches, None, now, words),
+            (None, JobState::Running(words)) => still(&searches, None, now, words),
             (None, _) => {
                 let words = "the Job that searches the store has ended; its report is on its way".to_owned();
                 still(&searches, kept.as_ref(), now, words)
@@ -90,14 +94,14 @@ pub(super) fn asking(seen: &Observed, now: Timestamp) -> (Reason, String) {
 /// Returns the cause that keeps the search Pods from running, for the status.
 pub(super) fn held_up(seen: &Observed, next: &Next, now: Timestamp) -> Option<HeldUp> {
     // The first Job of a new search: the cause that held up the earlier search is over.
-    if matches!(next, Next::Do(Act::StartJob(job), _) if row::said(job) == 0) {
+    if matches!(next, Next::Do(Act::StartJob(job), _) if retries::earlier_jobs(job) == 0) {
         return None;
     }
     read(seen, seen.searches.last()?, kept(seen).as_ref(), now).1
 }
 
 /// Returns the state of the last Job, and the cause that keeps its Pods from running.
-fn read(seen: &Observed, last: &Search, kept: Option<&HeldUp>, now: Timestamp) -> (Fact, Option<HeldUp>) {
+fn read(seen: &Observed, last: &Search, kept: Option<&HeldUp>, now: Timestamp) -> (JobState, Option<HeldUp>) {
     let fact = jobs::read(&last.job, &last.pods, seen.refusal.as_deref(), kept, now);
     let held = jobs::still_held_up(kept.cloned(), &fact, jobs::ran(&last.pods), seen.searches.len() == 1);
     (fact, held)
@@ -139,18 +143,22 @@ impl Failure {
     }
 
     /// Returns the failure of a Job; `None` where the Job has not failed.
-    fn of(fact: Fact, search: &Search, now: Timestamp) -> Option<Self> {
+    fn of(fact: JobState, search: &Search, now: Timestamp) -> Option<Self> {
         match fact {
-            Fact::Failed { failure, message, at, held: _ } => {
-                Some(Self { reason: fact::reason_of(failure), message, at: at.unwrap_or(now) })
+            JobState::Failed { failure, message, at, held: _ } => {
+                Some(Self { reason: job_state::reason_of(failure), message, at: at.unwrap_or(now) })
             }
-            Fact::Lost => Some(Self::silent(jobs::created(&search.job).unwrap_or(now))),
-            Fact::HeldUp(held) if held.reason == Reason::NodeSilent => Some(Self {
+            JobState::Lost => Some(Self::silent(jobs::created(&search.job).unwrap_or(now))),
+            JobState::HeldUp(held) if held.reason == Reason::NodeSilent => Some(Self {
                 reason: held.reason,
                 message: held.words(),
                 at: jobs::silent_since(&search.pods).unwrap_or(now),
             }),
-            Fact::Pending(_) | Fact::Running(_) | Fact::HeldUp(_) | Fact::Settling | Fact::Stored { .. } => None,
+            JobState::Pending(_)
+            | JobState::Running(_)
+            | JobState::HeldUp(_)
+            | JobState::Settling
+            | JobState::Stored { .. } => None,
         }
     }
 }
@@ -165,7 +173,7 @@ fn due(searches: &[&Search], failure: &Failure) -> Timestamp {
     failure.at + left_alone
 }
 
-fn told(search: &Search) -> Option<LatestReport> {
+fn search_report(search: &Search) -> Option<LatestReport> {
     search.pods.iter().rev().find_map(|pod| match pods::report(pod, CONTAINER)? {
         Report::Latest(found) => Some(found),
         _ => None,
@@ -181,7 +189,7 @@ fn named(seen: &Observed, question: &str, number: i32) -> String {
 /// Returns the hash of the search: its spec, the place, the Pod's settings and the store ID. A change of any of these starts
 /// another search. The options for writing to the store are not part of the hash.
 fn question(seen: &Observed, asked: &Latest, (store, id): (&Location, Option<&str>)) -> String {
-    let (place, agent) = (Place::from(readers(store.clone())), super::reading::agent(seen));
+    let (place, agent) = (Place::from(readers(store.clone())), super::read_access::agent(seen));
     match id {
         Some(id) => hash(&(asked, place, agent, id)),
         None => hash(&(asked, place, agent)),
@@ -209,7 +217,7 @@ fn start(seen: &Observed, asked: &Latest, (store, id): (&Location, Option<&str>)
         namespace: meta.namespace.clone(),
         owner: Some(build::owner(&seen.cluster)),
         cluster: Some(own_name.to_owned()),
-        agent: super::reading::agent(seen).cloned().unwrap_or_default(),
+        agent: super::read_access::agent(seen).cloned().unwrap_or_default(),
         placement: seen.cluster.spec.placement.clone(),
         attempts_before: number,
         proxies: seen.settings.proxies.clone(),

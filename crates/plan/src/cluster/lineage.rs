@@ -16,11 +16,11 @@ use crate::pods;
 pub(super) fn status(seen: &Observed, old: Option<RestoreStatus>) -> Option<RestoreStatus> {
     let latches = seen.latches();
     let seed = seen.members.iter().find(|m| m.object.spec.role == Birth::Seed && m.object.spec.restore.is_some());
-    let told = seed.and_then(told);
+    let report = seed.and_then(restored_report);
     let phase = if let Some(formed) = &latches.formed {
         formed.restored_from.is_some().then_some(RestorePhase::Formed)
     } else if latches.restoring.is_some() || seed.is_some() || seen.asks_for_restore() {
-        Some(seed.map_or(RestorePhase::Pending, |seed| phase(seed, told.is_some())))
+        Some(seed.map_or(RestorePhase::Pending, |seed| phase(seed, report.is_some())))
     } else {
         None
     };
@@ -30,15 +30,16 @@ pub(super) fn status(seen: &Observed, old: Option<RestoreStatus>) -> Option<Rest
     let known = |report: &RestoredReport| {
         old.as_ref().is_some_and(|old| reported(old) && old.uri.as_ref() == Some(&report.uri))
     };
-    let told = told.filter(|report| !(report.already && known(report))).and_then(|report| Some(lineage(seed?, report)));
-    let status = match (told.or(old), phase) {
+    let report =
+        report.filter(|report| !(report.already && known(report))).and_then(|report| Some(lineage(seed?, report)));
+    let status = match (report.or(old), phase) {
         (None, None) => return None,
         (status, phase) => RestoreStatus { phase, ..status.unwrap_or_default() },
     };
-    let begun = latches.formed.and_then(|formed| formed.restored_from).or(latches.restoring);
+    let restore = latches.formed.and_then(|formed| formed.restored_from).or(latches.restoring);
     // Where the latches are lost too, the first member has the source.
-    let begun = begun.or_else(|| seed.and_then(|seed| seed.object.spec.restore.clone()));
-    Some(match begun {
+    let restore = restore.or_else(|| seed.and_then(|seed| seed.object.spec.restore.clone()));
+    Some(match restore {
         Some(restoring) => filled(status, restoring),
         None => status,
     })
@@ -63,7 +64,7 @@ fn is_of(old: &RestoreStatus, restoring: &Restoring) -> bool {
 /// Returns the status with facts of the latched source in place of those that the restore step has not reported.
 fn filled(status: RestoreStatus, restoring: Restoring) -> RestoreStatus {
     let Restoring { source, sha256, snapshot, revision_bump, newest, .. } = restoring;
-    let by_name = layout::whose(&source.key);
+    let by_name = layout::attempt_of_key(&source.key);
     let (whose, at) = by_name.map(|(whose, at)| (whose, at.to_string())).unzip();
     let newest = newest.unwrap_or_default();
     let bump = if reported(&status) { status.revision_bump } else { revision_bump.filter(|bump| *bump > 0) };
@@ -96,7 +97,7 @@ fn phase(seed: &Member, rebuilt: bool) -> RestorePhase {
 }
 
 /// Returns the report of the seed's restore step.
-fn told(seed: &Member) -> Option<RestoredReport> {
+fn restored_report(seed: &Member) -> Option<RestoredReport> {
     match pods::report(seed.live_pod()?, container::RESTORE)? {
         Report::Restored(report) => Some(report),
         _ => None,

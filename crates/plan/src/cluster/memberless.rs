@@ -7,7 +7,7 @@ use holdfast_api::cluster::MemberSummary;
 use holdfast_api::condition::Reason;
 use holdfast_api::key;
 
-use super::pace::POLL;
+use super::intervals::POLL;
 use super::{ForeignVolume, Observed};
 use crate::{Next, build, meta};
 
@@ -29,7 +29,7 @@ pub(super) fn next(seen: &Observed) -> Next {
          {formed}. No EtcdMember belongs to this one (UID {uid}), and nothing is founded, restored or taken over for it. Save \
          what is needed of the earlier one's data; then delete this EtcdCluster and create it anew from its manifest, without \
          a status, with bootstrap.restore. Of the earlier one {}",
-        left(&seen.foreign_members, &seen.foreign)
+        describe_leftovers(&seen.foreign_members, &seen.foreign)
     );
     Next::wait(Reason::ForeignStatusFound, message, POLL)
 }
@@ -39,10 +39,13 @@ pub(super) fn next(seen: &Observed) -> Next {
 fn another_life(seen: &Observed) -> Option<String> {
     let own = build::member::token(&seen.cluster);
     let before = own.strip_suffix(meta::uid(&seen.cluster.metadata)).unwrap_or(&own);
-    let told = token(seen).filter(|told| *told != own);
-    let uid = told.as_ref().and_then(|told| told.strip_prefix(before)).map(|uid| format!(" (UID {uid})"));
+    let other_token = token(seen).filter(|other_token| *other_token != own);
+    let uid = other_token
+        .as_ref()
+        .and_then(|other_token| other_token.strip_prefix(before))
+        .map(|uid| format!(" (UID {uid})"));
     let is_there = !seen.foreign_members.is_empty() || !seen.foreign.is_empty();
-    uid.or_else(|| (told.is_some() || is_there).then(String::new))
+    uid.or_else(|| (other_token.is_some() || is_there).then(String::new))
 }
 
 /// Returns the token in the status: without members only the token identifies the object that the status belongs to.
@@ -66,7 +69,7 @@ fn is_memberless(seen: &Observed) -> bool {
     seen.members.is_empty() && seen.latches().formed.is_some()
 }
 
-fn left(members: &[String], volumes: &[ForeignVolume]) -> String {
+fn describe_leftovers(members: &[String], volumes: &[ForeignVolume]) -> String {
     let claims: Vec<&str> = volumes.iter().map(|volume| volume.claim.as_str()).collect();
     let (members, claims) = (members.join(", "), claims.join(", "));
     match (members.is_empty(), claims.is_empty()) {

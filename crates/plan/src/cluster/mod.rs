@@ -2,31 +2,31 @@
 
 #![allow(clippy::similar_names, reason = "`seen` and `seed` are words of this house")]
 
-mod admit;
 mod alarms;
 mod backups;
 mod bootstrap;
+mod client_services;
 mod diverged;
 mod facts;
-mod front;
 mod grow;
 mod health;
 mod identity;
+mod intervals;
 mod latest;
 mod lineage;
 mod memberless;
 mod observed;
 mod orphan;
-mod pace;
 mod park;
 mod plan;
-mod reach;
-mod reading;
+mod promote;
+mod read_access;
 mod release;
 mod replace;
 mod restore;
 mod retention;
 mod risk;
+mod saved_place;
 mod seed;
 mod shrink;
 mod silent;

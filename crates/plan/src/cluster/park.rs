@@ -7,7 +7,7 @@ use holdfast_api::condition::Reason;
 use holdfast_api::member::Parked;
 use jiff::Timestamp;
 
-use super::pace::SOON;
+use super::intervals::SOON;
 use super::{Member, Membership, Observed, shrink};
 use crate::{Act, Next, Seen, Target, Unread, Wake, pods};
 

@@ -8,9 +8,9 @@ use holdfast_api::EtcdClusterStatus;
 use holdfast_api::condition::Reason;
 use jiff::Timestamp;
 
-use super::pace::POLL;
+use super::intervals::POLL;
 use super::steps::{self, Pass};
-use super::{Observed, front, status, tls};
+use super::{Observed, client_services, status, tls};
 use crate::certificate::Issue;
 use crate::valid::{self, Wanted};
 use crate::{Act, Ensure, Next, Plan, Wake};
@@ -57,7 +57,7 @@ fn decide(seen: &Observed, wanted: Result<&Wanted, &valid::Refusal>, now: Timest
     let mut ensures = vec![];
     match wanted {
         Ok(wanted) => {
-            (ensures, pass.conflict) = front::ensures(seen, wanted, now);
+            (ensures, pass.conflict) = client_services::ensures(seen, wanted, now);
             pass.wanted = Some(wanted).filter(|_| pass.conflict.is_none());
         }
         Err(refusal) => pass.refused = Some(Next::wait(Reason::InvalidSpec, refusal.to_string(), POLL)),

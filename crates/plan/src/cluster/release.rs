@@ -29,13 +29,13 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Act> {
     }
     let leader = etcd.members.iter().find(|l| Some(l.id) == etcd.leader)?;
     seen.serving(etcd, leader, seen.standing_for(leader)?.name())?;
-    let told = seen.cluster.status.as_ref().and_then(|status| status.last_empty_entry.as_ref()?.parse().ok());
+    let recorded = seen.cluster.status.as_ref().and_then(|status| status.last_empty_entry.as_ref()?.parse().ok());
     let due = |member: &Member| {
         let silent = matches!(seen.answers.get(member.name()), Some(Seen::Unknown(_)));
         let pod = member.live_pod().filter(|_| silent && seen.listed(etcd, member.name()).is_some())?;
         let crashes = pods::status(pod, container::ETCD).is_some_and(|status| status.restart_count >= CRASHES);
         let (since, every) = (pods::running_since(pod)?, if crashes { EVERY_OF_A_CRASHER } else { EVERY });
-        let last: Timestamp = told.unwrap_or(since);
+        let last: Timestamp = recorded.unwrap_or(since);
         Some(last.max(since) + (last.duration_since(since) / 4).max(every))
     };
     (now >= seen.members.iter().filter_map(due).min()?).then_some(Act::CommitEntry { cluster_id: etcd.cluster_id })

@@ -12,7 +12,7 @@ use holdfast_api::repair::{Evidence, Loss, Replaced};
 use jiff::{SignedDuration, Timestamp};
 
 use super::health::{in_doubt, voters};
-use super::pace::POLL;
+use super::intervals::POLL;
 use super::{Listed, Member, Membership, Observed, diverged, grow, stuck};
 use crate::build::budget::quorum;
 use crate::{Act, Next, Target, Wake, meta, pods};
@@ -38,27 +38,27 @@ enum Cause {
 /// Returns the evidence that a member's data is lost: etcd's CORRUPT alarm, else the evidence in the member's status. While the
 /// member's alarm is raised no other evidence lets the member go (I3).
 pub(super) fn evidence(seen: &Observed, member: &Member, now: Timestamp) -> Option<Evidence> {
-    diverged::evidence(seen, member, now).or_else(|| told(member).cloned())
+    diverged::evidence(seen, member, now).or_else(|| recorded_evidence(member).cloned())
 }
 
 /// Whether there is evidence that the member's data is lost.
 pub(super) fn is_lost(seen: &Observed, member: &Member) -> bool {
-    told(member).is_some() || diverged::is_diverged(seen, member)
+    recorded_evidence(member).is_some() || diverged::is_diverged(seen, member)
 }
 
 /// Returns the evidence in the member's status, while the claim and the Pod do not contradict it.
-pub(super) fn told(member: &Member) -> Option<&Evidence> {
-    let told = member.object.status.as_ref()?.evidence.as_ref()?;
-    if !member.joined() && told.kind != Loss::MemoryGone {
+pub(super) fn recorded_evidence(member: &Member) -> Option<&Evidence> {
+    let recorded = member.object.status.as_ref()?.evidence.as_ref()?;
+    if !member.joined() && recorded.kind != Loss::MemoryGone {
         return None;
     }
-    let holds = match told.kind {
+    let holds = match recorded.kind {
         Loss::ClaimGone => member.claim.is_none(),
         Loss::VolumeRefused | Loss::DataCorrupt => !member.live_pod().is_some_and(pods::ready),
         Loss::MemoryGone => !member.pod.as_ref().is_some_and(|pod| pods::runs(pod) && !pods::ended(pod)),
         Loss::Diverged => false,
     };
-    holds.then_some(told)
+    holds.then_some(recorded)
 }
 
 /// Returns the next step towards a replacement, or its wait; `None` when there is no member to replace. `beside`: another member
@@ -103,7 +103,7 @@ fn next_beside(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Nex
             "{}: {}. Another member waits to leave meanwhile, and spec.repair.mode is Manual. Remove this one from etcd, in any \
              other member's Pod: etcdctl member remove {:x}",
             member.name(),
-            evidence.told(),
+            evidence.describe(),
             listed.id
         );
         return Some(Next::wait(Reason::Replacing, message, POLL));
@@ -196,12 +196,16 @@ fn limited(
     // The status records new evidence first.
     let new = evidence.kind == Loss::Diverged && diverged::known(seen, member).is_none();
     if latched.as_ref().is_some_and(|known| known.member == name) {
-        return if new { replacing(format!("{name}: {}", evidence.told()), Wake::AfterMillis(1_000)) } else { None };
+        return if new {
+            replacing(format!("{name}: {}", evidence.describe()), Wake::AfterMillis(1_000))
+        } else {
+            None
+        };
     }
     let votes = seen.listed(etcd, name).is_none_or(|l| !l.learner) || evidence.kind != Loss::MemoryGone;
     if !seen.cluster.spec.repairs_itself() || (votes && voters(etcd) < 2) {
         // The EtcdMember's condition names the remedy.
-        return replacing(format!("{name}: {}", evidence.told()), POLL);
+        return replacing(format!("{name}: {}", evidence.describe()), POLL);
     }
     // The data in a Pod's memory is gone for certain, and there is no volume to save.
     if evidence.kind == Loss::MemoryGone {
@@ -212,7 +216,7 @@ fn limited(
         let message = format!(
             "{name}: {}, and the same evidence on {other} within 10 minutes: the cause may be common. Holdfast waits. Check \
              image, StorageClass and nodes; then replace one: kubectl annotate etcdc {} --overwrite {}={name}",
-            evidence.told(),
+            evidence.describe(),
             meta::name(&seen.cluster.metadata),
             key::REPLACE
         );
@@ -224,7 +228,7 @@ fn limited(
     let next = paced.and_then(|known| known.at.parse::<Timestamp>().ok()).map(|at| at + ONE_IN);
     let from = next.map_or(due, |next| next.max(due));
     if let Some(later) = Wake::at(from, now).or(new.then_some(Wake::AfterMillis(1_000))) {
-        return replacing(format!("{name}: {}. Holdfast replaces the member at {from}", evidence.told()), later);
+        return replacing(format!("{name}: {}. Holdfast replaces the member at {from}", evidence.describe()), later);
     }
     None
 }
@@ -236,12 +240,12 @@ fn common(seen: &Observed, (member, own): (&Member, &Evidence), since: Timestamp
         other.kind == own.kind && apart.is_some_and(|apart| apart <= COMMON_WITHIN)
     };
     // A member that was replaced on request shows its evidence for as long as its claim is kept.
-    let told = |m: &&Member| {
+    let has_evidence = |m: &&Member| {
         let gone = || m.object.status.as_ref().and_then(|status| status.evidence.clone());
         if m.stays() { evidence(seen, m, now) } else { gone() }.is_some_and(|other| same(&other))
     };
     let others = seen.members.iter().filter(|m| m.name() != member.name());
-    let found = others.filter(told).map(|m| m.name().to_owned()).next();
+    let found = others.filter(has_evidence).map(|m| m.name().to_owned()).next();
     found.or_else(|| seen.latches().replaced.filter(|known| same(&known.evidence)).map(|known| known.member))
 }
 

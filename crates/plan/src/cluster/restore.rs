@@ -12,8 +12,8 @@ use holdfast_api::store::{Location, StoredSnapshot};
 use holdfast_contract::{DEFAULT_REVISION_BUMP, Engine, LatestReport};
 use jiff::Timestamp;
 
-use super::reading::{agent, asked, readers};
-use super::{Observed, latest, reach};
+use super::read_access::{agent, asked, readers};
+use super::{Observed, latest, saved_place};
 use crate::{Next, Seen, Waiting, Wake, build, fingerprint, meta, store};
 
 /// A watch covers every named object; this interval is against a missed event.
@@ -29,14 +29,14 @@ pub(super) fn wanted(seen: &Observed, now: Timestamp) -> Result<Option<Restoring
                            empty cluster";
             Err(Box::new(Next::wait(Reason::InvalidSpec, message, Wake::OnChange)))
         }
-        asked => Ok(asked.map(|new| as_begun(seen, new))),
+        asked => Ok(asked.map(|new| as_under_way(seen, new))),
     }
 }
 
 /// Returns the attempt that is under way, where the new attempt differs from it at most by: a bump that the old attempt does not
 /// record and the spec does not set; a store ID that only one of the two attempts knows; or options that matter only for
 /// writing to the store.
-fn as_begun(seen: &Observed, new: Restoring) -> Restoring {
+fn as_under_way(seen: &Observed, new: Restoring) -> Restoring {
     let asked = asked(seen).and_then(|r| r.revision_bump).is_some_and(|bump| bump != 0);
     let Some(old) = seen.under_way() else { return new };
     let mut like_new = Restoring { restore_uid: new.restore_uid.clone(), ..old.clone() };
@@ -190,7 +190,7 @@ fn of_snapshot(seen: &Observed, named: &LocalRef) -> Result<Restoring, Waiting> 
     match (status.phase, status.artifact) {
         (Phase::Complete, Some(artifact)) => {
             let location = match &status.store {
-                Some(record) => match reach::saved_at(seen, record, under_way.as_ref(), &artifact.key) {
+                Some(record) => match saved_place::saved_at(seen, record, under_way.as_ref(), &artifact.key) {
                     Ok(location) => location,
                     Err(waiting) => return latched.ok_or(waiting),
                 },

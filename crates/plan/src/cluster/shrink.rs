@@ -13,8 +13,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::health::{in_doubt, voters};
+use super::intervals::POLL;
 use super::orphan::remove;
-use super::pace::POLL;
 use super::{Listed, Member, Membership, Observed, diverged, orphan, victim};
 use crate::valid::Wanted;
 use crate::{Act, Next, Target, Wake, build, meta, pods};

@@ -4,13 +4,13 @@
 //! own cause. A member that cannot come back by itself (its claim is gone, or the gate refuses its volume) does not count as
 //! starting, however often kubelet starts its container. No cause leads to an act (I1).
 
-use holdfast_api::condition::{Reason, Type};
+use holdfast_api::condition::{self, Reason, Type};
 use holdfast_api::member::LastFailure;
 use holdfast_api::repair::Loss;
 use holdfast_api::role;
 use jiff::{SignedDuration, Timestamp};
 
-use super::pace::{POLL, SOON};
+use super::intervals::{POLL, SOON};
 use super::{Member, Observed, memberless, replace, tls};
 use crate::build::budget::quorum;
 use crate::build::container;
@@ -25,8 +25,8 @@ const GATE_DECIDES_WITHIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// Returns since when a member has not served, from the member's own status.
 fn unready_since(member: &Member) -> Option<Timestamp> {
-    let told = &member.object.status.as_ref()?.conditions;
-    let ready = told.iter().find(|c| c.type_ == Type::Ready.as_str() && c.status != "True")?;
+    let conditions = &member.object.status.as_ref()?.conditions;
+    let ready = condition::find(conditions, Type::Ready).filter(|ready| ready.status != "True")?;
     // An EtcdMember that a user deleted keeps serving.
     (ready.reason != Reason::MemberStillListed.as_str()).then_some(ready.last_transition_time.0)
 }
@@ -50,8 +50,8 @@ pub(super) fn lost(member: &Member, now: Timestamp) -> Option<String> {
         return None;
     }
     // The member's own status keeps a refusal while the Pod is created again.
-    let told = || member.object.status.as_ref()?.last_failure.clone();
-    let failure = pod.and_then(failure::of).or_else(told)?;
+    let recorded = || member.object.status.as_ref()?.last_failure.clone();
+    let failure = pod.and_then(failure::of).or_else(recorded)?;
     (failure::reason(&failure) == Reason::VolumeRefused).then(|| refused(&failure))
 }
 
@@ -113,7 +113,8 @@ impl Observed {
             let message = format!("{} {state}; no linearizable read succeeds yet", first.name());
             return Next::wait(Reason::WaitingForEtcd, message, if soon { SOON } else { Wake::AfterMillis(500) });
         }
-        let said = voters.iter().zip(&lost).map(|(member, lost)| self.told_of(member, lost.as_deref(), true, now));
+        let said =
+            voters.iter().zip(&lost).map(|(member, lost)| self.describe_member(member, lost.as_deref(), true, now));
         let message = format!(
             "no linearizable read succeeds ({why}): {}. {} of {} voters are needed; bring their Pods and volumes back, nothing \
              is removed",
@@ -139,14 +140,15 @@ impl Observed {
         let all = self.cluster.spec.storage.in_memory()
             && had.all(|member| {
                 // The member's pass reads the Pod by name; a list of Pods by label may lack a running Pod.
-                replace::told(member).is_some_and(|evidence| evidence.kind == Loss::MemoryGone)
+                replace::recorded_evidence(member).is_some_and(|evidence| evidence.kind == Loss::MemoryGone)
             });
         all.then(|| Next::wait(Reason::DataLost, message, Wake::AfterMillis(10_000)))
     }
 
     /// Returns the wait while too few voters can come back by themselves. The message stays the same from pass to pass.
     fn without_a_majority(&self, voters: &[&Member], lost: &[Option<String>], whole: usize, now: Timestamp) -> Next {
-        let said = voters.iter().zip(lost).map(|(member, lost)| self.told_of(member, lost.as_deref(), false, now));
+        let said =
+            voters.iter().zip(lost).map(|(member, lost)| self.describe_member(member, lost.as_deref(), false, now));
         let remedy = if self.cluster.spec.storage.in_memory() {
             "What was in memory does not come back: save the survivor before its Pod ends, and restore that or the last \
              snapshot as a new cluster with claims"
@@ -173,7 +175,7 @@ impl Observed {
     }
 
     /// Returns a voter with its own cause; with the error of its silence only where that error is stable.
-    fn told_of(&self, member: &Member, lost: Option<&str>, cause: bool, now: Timestamp) -> String {
+    fn describe_member(&self, member: &Member, lost: Option<&str>, cause: bool, now: Timestamp) -> String {
         let name = member.name();
         match (lost, self.answers.get(name)) {
             (Some(why), _) => format!("{name}: {why}"),
@@ -191,9 +193,10 @@ impl Observed {
 
     /// Returns the voters that etcd listed at the last read; all members if there was no read.
     fn last_voters(&self) -> Vec<&Member> {
-        let told = self.cluster.status.as_ref().map(|status| status.members.as_slice()).unwrap_or_default();
-        let votes =
-            |m: &&Member| told.iter().any(|known| known.name == m.name() && known.role.as_deref() == Some(role::VOTER));
+        let listed = self.cluster.status.as_ref().map(|status| status.members.as_slice()).unwrap_or_default();
+        let votes = |m: &&Member| {
+            listed.iter().any(|known| known.name == m.name() && known.role.as_deref() == Some(role::VOTER))
+        };
         let voters: Vec<&Member> = self.members.iter().filter(votes).collect();
         if voters.is_empty() { self.members.iter().filter(|m| !m.removed()).collect() } else { voters }
     }

@@ -4,7 +4,7 @@
 //! ages, so that Holdfast writes nothing while nothing happens (I17).
 
 use holdfast_api::cluster::MemberSummary;
-use holdfast_api::condition::{Reason, Type, Wanted as Condition, merge};
+use holdfast_api::condition::{self, Reason, Type, Wanted as Condition, merge};
 use holdfast_api::member::{Departure, LastFailure};
 use holdfast_api::{EtcdClusterStatus, key, name, role};
 use holdfast_contract::hex_id;
@@ -37,7 +37,7 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
         ready_members,
         voters,
         broken_members: count(
-            seen.staying().filter(|m| members.iter().any(|told| told.name == m.name() && told.evidence.is_some())),
+            seen.staying().filter(|m| members.iter().any(|known| known.name == m.name() && known.evidence.is_some())),
         ),
         retention: retention::in_force(seen, old.retention),
         selector: Some(build::as_text(&build::voters(&seen.cluster))),
@@ -350,8 +350,8 @@ impl Facts<'_> {
         if matches!(waiting.reason, Reason::Restoring | Reason::Paused | Reason::Deleting) {
             return None;
         }
-        let told = &self.seen.cluster.status.as_ref()?.conditions;
-        let progressing = told.iter().find(|c| c.type_ == Type::Progressing.as_str() && c.status == "True")?;
+        let conditions = &self.seen.cluster.status.as_ref()?.conditions;
+        let progressing = condition::find(conditions, Type::Progressing).filter(|c| c.status == "True")?;
         let seconds = self.seen.cluster.spec.progress_deadline_seconds.unwrap_or(DEFAULT_PROGRESS_DEADLINE_SECONDS);
         let over = self.now >= progressing.last_transition_time.0 + SignedDuration::from_secs(seconds.into());
         let message =
@@ -400,7 +400,7 @@ impl Facts<'_> {
 
     fn alarm(&self) -> Option<Verdict> {
         let etcd = self.etcd?;
-        let mut said: Vec<String> = etcd.alarms.iter().map(|a| alarms::told(self.seen, etcd, a)).collect();
+        let mut said: Vec<String> = etcd.alarms.iter().map(|a| alarms::describe_alarm(self.seen, etcd, a)).collect();
         said.sort();
         (!said.is_empty()).then(|| (Reason::AlarmRaised, said.join(", ")))
     }
@@ -425,8 +425,8 @@ fn failed(member: &Member) -> Option<Verdict> {
     let (reason, message) = if let Some(failure) = failure {
         (failure::reason(&failure), failure::explain(&failure))
     } else {
-        let told = member.object.status.iter().flat_map(|s| &s.conditions);
-        let wrong = told.into_iter().find(|c| c.type_ == Type::Degraded.as_str() && c.status == "True")?;
+        let conditions = member.object.status.iter().flat_map(|s| &s.conditions);
+        let wrong = condition::find(conditions, Type::Degraded).filter(|c| c.status == "True")?;
         (Reason::named(&wrong.reason)?, wrong.message.clone())
     };
     Some((reason, format!("{}: {message}", member.name())))

@@ -6,9 +6,9 @@
 use holdfast_api::condition::Reason;
 use jiff::Timestamp;
 
-use super::pace::POLL;
+use super::intervals::POLL;
 use super::{
-    Membership, Observed, admit, alarms, bootstrap, grow, identity, park, release, replace, retention, seed, shrink,
+    Membership, Observed, alarms, bootstrap, grow, identity, park, promote, release, replace, retention, seed, shrink,
     stuck,
 };
 use crate::valid::Wanted;
@@ -167,7 +167,7 @@ pub(super) const FORMED: Table = Table {
         Step {
             name: "forbid a start on an empty volume, admit clients, latch that a member joined, promote a learner",
             when: "a member serves and lacks one of these, and the cluster is neither parked nor waking",
-            file: "cluster/admit.rs",
+            file: "cluster/promote.rs",
             // Clients come before a renewal.
             rule: |pass| admit(pass).filter(is_act),
         },
@@ -213,7 +213,7 @@ pub(super) const FORMED: Table = Table {
         Step {
             name: "wait with a promotion",
             when: "too few voters answer for one more vote",
-            file: "cluster/admit.rs",
+            file: "cluster/promote.rs",
             rule: admit,
         },
         REFUSED,
@@ -304,13 +304,13 @@ const REFUSED: Step = Step {
 const CONFLICT: Step = Step {
     name: "wait for a name",
     when: "a Service or a disruption budget of another owner, or of an earlier cluster, has the name",
-    file: "cluster/front.rs",
+    file: "cluster/client_services.rs",
     rule: |pass| pass.conflict.clone(),
 };
 
 fn admit(pass: &Pass<'_>) -> Option<Next> {
     let serves = !pass.parks() && !park::wakes(pass.seen);
-    admit::next(pass.seen, pass.etcd.filter(|_| serves)?)
+    promote::next(pass.seen, pass.etcd.filter(|_| serves)?)
 }
 
 fn shrink(pass: &Pass<'_>) -> Option<Next> {

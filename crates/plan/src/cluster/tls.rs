@@ -6,7 +6,7 @@
 
 mod ca;
 mod source;
-mod told;
+mod status;
 mod wanted;
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use self::ca::{ca, ca_name, lost};
-use super::pace::{COLLECTED, POLL};
+use super::intervals::{COLLECTED, POLL};
 use super::{Member, Observed};
 use crate::certificate::{Certificates, Contents, Issue, Kept, Known, Leaf, Origin, Plane, files};
 use crate::{Act, Ensure, Next, Target, Wake, build, drift, meta};
@@ -23,7 +23,7 @@ use crate::{Act, Ensure, Next, Target, Wake, build, drift, meta};
 use holdfast_api::condition::Reason;
 use holdfast_api::name::{self, Scheme};
 use holdfast_api::tls::Trusts;
-pub(super) use told::{hindrance, status, trouble};
+pub(super) use status::{hindrance, status, trouble};
 pub(super) use wanted::of_member;
 pub use wanted::{is_auto, requests, sources};
 
@@ -115,8 +115,8 @@ fn runs(member: &Member) -> bool {
 /// Returns the CAs that members trust on a plane.
 fn trusts<'a>(seen: &'a Observed, certificates: &'a Certificates, plane: Plane) -> impl Iterator<Item = &'a String> {
     holders(seen).filter(|member| runs(member)).filter_map(move |member| {
-        let told = member.object.spec.tls.as_ref().and_then(|tls| plane.trusted(&tls.trusts));
-        told.or_else(|| Some(&certificates.members.get(member.name())?.leaf(plane.shown())?.anchor))
+        let latched = member.object.spec.tls.as_ref().and_then(|tls| plane.trusted(&tls.trusts));
+        latched.or_else(|| Some(&certificates.members.get(member.name())?.leaf(plane.shown())?.anchor))
     })
 }
 

@@ -85,10 +85,10 @@ fn upkeep(seen: &Observed, now: Timestamp) -> Next {
 fn kept(seen: &Observed, now: Timestamp) -> Next {
     let paused = cluster(seen).is_some_and(|c| c.spec.paused);
     let next = if paused { Next::Settled(Wake::OnChange) } else { upkeep(seen, now) };
-    let told = |wake| Next::wait(Reason::MemberStillListed, end::STAYS, wake);
+    let wait_for_end = |wake| Next::wait(Reason::MemberStillListed, end::STAYS, wake);
     match next {
-        Next::Settled(wake) => told(wake),
-        Next::Wait(waiting, wake) if !waiting.reason.needs_a_person() => told(wake),
+        Next::Settled(wake) => wait_for_end(wake),
+        Next::Wait(waiting, wake) if !waiting.reason.needs_a_person() => wait_for_end(wake),
         other => other,
     }
 }

@@ -95,7 +95,7 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
     if pods::ended(there) {
         // Not immediately: kubelet may reject each new Pod that the scheduler binds to the same node.
         let made = there.metadata.creation_timestamp.as_ref().map_or(now, |t| t.0);
-        return anew_at(
+        return recreate_at(
             seen,
             made + REJECTED,
             there,
@@ -122,7 +122,7 @@ fn own(seen: &Observed, there: &Pod, want: &Pod, now: Timestamp) -> Next {
         return match pods::restore_held_since(there) {
             Some(since) => {
                 let why = "the Pod waits for the restore's source, which the restored member does not need";
-                anew_at(seen, since + FORGET_RESTORE, there, why, now)
+                recreate_at(seen, since + FORGET_RESTORE, there, why, now)
             }
             None => count_start(seen, joined, there)
                 .or_else(|| evidence::second_pod(seen, there, now))
@@ -133,10 +133,10 @@ fn own(seen: &Observed, there: &Pod, want: &Pod, now: Timestamp) -> Next {
         return standing(seen, there, now);
     }
     if outdated(there, want) {
-        return anew(there, "the member has not joined yet, and its Pod has outdated arguments");
+        return recreate(there, "the member has not joined yet, and its Pod has outdated arguments");
     }
     if let Some(at) = second_pod_at(seen, there) {
-        return anew_at(
+        return recreate_at(
             seen,
             at,
             there,
@@ -145,7 +145,7 @@ fn own(seen: &Observed, there: &Pod, want: &Pod, now: Timestamp) -> Next {
         );
     }
     match retry_at(there) {
-        Some(at) => anew_at(seen, at, there, "the restore failed; a new Pod starts again from the beginning", now),
+        Some(at) => recreate_at(seen, at, there, "the restore failed; a new Pod starts again from the beginning", now),
         None => standing(seen, there, now),
     }
 }
@@ -172,10 +172,10 @@ fn count_start(seen: &Observed, joined: &Joined, pod: &Pod) -> Option<Next> {
         let member = Target::of(&seen.member.metadata);
         return Some(Next::act(Act::LatchStart { member, count: counted.saturating_add(1) }));
     }
-    let told = pods::knows_started(pod) >= counted && pods::knows_joined(pod, joined);
+    let is_written = pods::knows_started(pod) >= counted && pods::knows_joined(pod, joined);
     let counts = pods::start_number(pod).is_some_and(|number| number <= counted);
     let mark = || Act::MarkStarted { pod: Target::of(&pod.metadata), count: counted, joined: joined.clone() };
-    (counts && !told).then(|| Next::act(mark()))
+    (counts && !is_written).then(|| Next::act(mark()))
 }
 
 /// Waits for a Pod that is being deleted. If its node never reports the Pod's end, only a person can confirm the end (I1).
@@ -187,14 +187,14 @@ pub(super) fn going(pod: &Pod, (reason, message): (Reason, &str), now: Timestamp
     }
 }
 
-fn anew(pod: &Pod, why: &str) -> Next {
+fn recreate(pod: &Pod, why: &str) -> Next {
     Next::act(Act::DeletePod { pod: Target::of(&pod.metadata), why: why.to_owned() })
 }
 
 /// Replaces the Pod at that time; until then returns the step for the Pod as it stands, and wakes at that time.
-fn anew_at(seen: &Observed, at: Timestamp, pod: &Pod, why: &str, now: Timestamp) -> Next {
+fn recreate_at(seen: &Observed, at: Timestamp, pod: &Pod, why: &str, now: Timestamp) -> Next {
     match (Wake::at(at, now), standing(seen, pod, now)) {
-        (None, _) => anew(pod, why),
+        (None, _) => recreate(pod, why),
         (Some(later), Next::Wait(waiting, _)) => Next::Wait(waiting, later),
         (Some(_), other @ (Next::Do(..) | Next::Settled(_))) => other,
     }
@@ -216,7 +216,7 @@ fn standing(seen: &Observed, pod: &Pod, now: Timestamp) -> Next {
         return Next::wait(Reason::WaitingForPod, "its Pod does not run yet", Wake::OnChange);
     };
     let message = format!("its Pod does not run yet: {}", held.message);
-    let told_from = if held.stuck {
+    let report_from = if held.stuck {
         pod.metadata.creation_timestamp.as_ref().map_or(now, |made| made.0) + HELD_UP_AFTER
     } else {
         // A restore step that runs for hours is no hold-up: kubelet has prepared that Pod.
@@ -225,7 +225,7 @@ fn standing(seen: &Observed, pod: &Pod, now: Timestamp) -> Next {
             None => return Next::wait(Reason::WaitingForPod, message, Wake::OnChange),
         }
     };
-    match Wake::at(told_from, now) {
+    match Wake::at(report_from, now) {
         Some(later) => Next::wait(Reason::WaitingForPod, message, later),
         None => Next::wait(Reason::PodHeldUp, message, Wake::OnChange),
     }

@@ -53,8 +53,8 @@ pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdMemberS
 
 /// Returns the member's role from the cluster's status.
 fn role(seen: &Observed) -> Option<String> {
-    let told = &cluster(seen)?.status.as_ref()?.members;
-    told.iter().find(|m| m.name == meta::name(&seen.member.metadata))?.role.clone()
+    let listed = &cluster(seen)?.status.as_ref()?.members;
+    listed.iter().find(|m| m.name == meta::name(&seen.member.metadata))?.role.clone()
 }
 
 /// Returns the member's state in a single word.

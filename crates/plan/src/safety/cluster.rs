@@ -182,8 +182,8 @@ fn certify(seen: &Observed, issue: &Issue) -> Verdict {
             };
             let trusted = |plane: Plane, anchor: &String| {
                 let joined = seen.members.iter().filter(|m| m.joined()).filter_map(|m| m.object.spec.tls.as_ref());
-                let mut told = joined.filter_map(|tls| plane.trusted(&tls.trusts)).peekable();
-                told.peek().is_none() || told.any(|known| known == anchor)
+                let mut trusted = joined.filter_map(|tls| plane.trusted(&tls.trusts)).peekable();
+                trusted.peek().is_none() || trusted.any(|known| known == anchor)
             };
             let known = cas.iter().all(|(plane, (_, ca))| used(plane.shown(), ca));
             rule("I15", known, "a CA that no member's certificate comes from signs nothing")?;
@@ -250,8 +250,8 @@ fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
     // Where the seed was removed, the other members remember the restore.
     let remembered = || seen.members.iter().find_map(|m| m.object.spec.restored_from.as_ref());
     let made_from = seed.map_or_else(remembered, |seed| seed.object.spec.restore.as_ref());
-    let told = formed.restored_from.as_ref() == made_from;
-    rule("I9", told, "a cluster is latched as restored from what its seed was made with, and from nothing else")?;
+    let is_same = formed.restored_from.as_ref() == made_from;
+    rule("I9", is_same, "a cluster is latched as restored from what its seed was made with, and from nothing else")?;
     let permitted = seen.members.iter().filter(|m| m.object.spec.joined.is_some()).any(may_start_empty);
     rule("I3", !permitted, "no joined member may start on an empty volume when the cluster counts as formed")
 }

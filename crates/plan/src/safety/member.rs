@@ -165,8 +165,8 @@ fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
     let first = !joined(seen) && seen.member.spec.role == Birth::Seed && unformed(seen);
     let mark = seen.member.spec.restore.as_ref().filter(|_| restores(pod)).and_then(|r| r.store_id.as_ref());
     let steps = pods::arguments(pod, container::RESTORE).unwrap_or_default();
-    let told = mark.is_none_or(|mark| expects_store(steps, mark));
-    rule("I25", told, "a restore expects the known store ID of its store")?;
+    let is_expected = mark.is_none_or(|mark| expects_store(steps, mark));
+    rule("I25", is_expected, "a restore expects the known store ID of its store")?;
     let listens_plain =
         |arg: &String| ["client", "peer"].iter().any(|p| arg.starts_with(&format!("--listen-{p}-urls=http://")));
     let plain = pods::arguments(pod, container::ETCD).unwrap_or_default().iter().any(listens_plain);

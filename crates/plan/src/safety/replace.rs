@@ -50,8 +50,8 @@ pub(super) fn outvoted(seen: &Observed, etcd: &Membership) -> Option<String> {
 
 fn own_evidence(member: &Member) -> Option<&Evidence> {
     let joined = member.object.spec.joined.is_some();
-    let told = member.object.status.as_ref().and_then(|s| s.evidence.as_ref())?;
-    let there = match told.kind {
+    let evidence = member.object.status.as_ref().and_then(|s| s.evidence.as_ref())?;
+    let there = match evidence.kind {
         // A member that joins can lose only the data in its Pod's memory.
         Loss::ClaimGone | Loss::VolumeRefused | Loss::DataCorrupt if !joined => false,
         Loss::ClaimGone => member.claim.is_none(),
@@ -61,7 +61,7 @@ fn own_evidence(member: &Member) -> Option<&Evidence> {
         }
         Loss::Diverged => false,
     };
-    there.then_some(told)
+    there.then_some(evidence)
 }
 
 /// Checks the latch of a replacement on evidence.

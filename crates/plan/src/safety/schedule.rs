@@ -4,7 +4,7 @@
 use holdfast_api::schedule::PruneRun;
 use holdfast_api::snapshot::Phase;
 use holdfast_api::{EtcdSnapshot, EtcdSnapshotScheduleStatus, key};
-use holdfast_contract::layout::whose;
+use holdfast_contract::layout::attempt_of_key;
 use holdfast_contract::{Level, Report};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -132,7 +132,7 @@ fn delete(seen: &Observed, target: &Target, removed: Option<&str>) -> Verdict {
         there.is_some_and(|there| is_gone(seen, there, key)),
         "the store was asked whether it holds the snapshot",
     )?;
-    let at = |key: &str| whose(key).map(|(_, at)| at);
+    let at = |key: &str| attempt_of_key(key).map(|(_, at)| at);
     let proven = |other: &EtcdSnapshot| {
         let status = other.status.as_ref()?;
         let level = status.verification.as_ref().map(|proof| proof.level);
@@ -149,14 +149,14 @@ fn is_gone(seen: &Observed, record: &EtcdSnapshot, key: &str) -> bool {
     let Some(prune) = run.and_then(|run| seen.recalls.iter().find(|one| meta::name(&one.job.metadata) == run.job))
     else {
         // Kubernetes deletes the Job after an hour; the status keeps the time of its end.
-        return run.and_then(|run| run.ended_at.as_ref()).is_some_and(|_| told(seen, record, key, None));
+        return run.and_then(|run| run.ended_at.as_ref()).is_some_and(|_| is_reported(seen, record, key, None));
     };
-    jobs::over(&prune.job) && told(seen, record, key, jobs::created(&prune.job))
+    jobs::over(&prune.job) && is_reported(seen, record, key, jobs::created(&prune.job))
 }
 
 /// Whether a Job that was created after this time has read past the snapshot, and does not name its run.
-fn told(seen: &Observed, record: &EtcdSnapshot, key: &str, after: Option<Timestamp>) -> bool {
-    let (Some((_, at)), Some(run)) = (whose(key), record.spec.run.as_ref()) else { return false };
+fn is_reported(seen: &Observed, record: &EtcdSnapshot, key: &str, after: Option<Timestamp>) -> bool {
+    let (Some((_, at)), Some(run)) = (attempt_of_key(key), record.spec.run.as_ref()) else { return false };
     seen.recalls.iter().filter(|one| !removes(&one.job)).any(|one| {
         let later = after.is_none_or(|after| jobs::created(&one.job).is_some_and(|made| made >= after));
         let from = arguments(&one.job).iter().find_map(|arg| arg.strip_prefix("--after=")?.parse::<Timestamp>().ok());

@@ -6,7 +6,7 @@ use holdfast_api::EtcdSnapshotScheduleStatus;
 use holdfast_api::condition::{Reason, Type, Wanted};
 use holdfast_api::schedule::{Announced, AppliedPolicy, LastPrune, Locked, PruneRun};
 use holdfast_contract::PruneReport;
-use holdfast_contract::layout::whose;
+use holdfast_contract::layout::attempt_of_key;
 use holdfast_contract::retention::Stop;
 use jiff::Timestamp;
 
@@ -86,7 +86,7 @@ impl Pruning {
 pub(super) fn trouble(report: &PruneReport, run: &PruneRun) -> Option<(String, String)> {
     let failed = report.failed.as_ref().map(|failed| (failed.class.as_str().to_owned(), failed.message.clone()));
     let stopped = report.stopped.as_ref().map(|stop| (stop.reason.clone(), stop.message.clone()));
-    let newest = report.newest.as_deref().and_then(whose).map(|(_, at)| at);
+    let newest = report.newest.as_deref().and_then(attempt_of_key).map(|(_, at)| at);
     let missing = facts::time(Some(&run.newest)).is_some_and(|known| newest.is_none_or(|newest| newest < known));
     let missing = missing.then(|| {
         let why = "the store holds none of the newer snapshots that EtcdSnapshots record. Check that the right bucket or \

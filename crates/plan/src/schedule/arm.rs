@@ -23,7 +23,7 @@ const ENDS_BEFORE_SECONDS: i64 = 30;
 /// From this period on, in seconds, a run ends before the next one is due.
 const SHORTEST_PERIOD: i64 = 30 * 60;
 
-/// What should stand.
+/// The wanted objects.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Arm {
     /// The `CronJob`; `None`: there is none yet.
@@ -141,7 +141,7 @@ fn delay(uid: &str, spread: u32) -> u32 {
     luck % spread.saturating_add(1)
 }
 
-/// What all Jobs of a schedule have in common, with nothing asked of them.
+/// Returns the settings that all Jobs of a schedule share.
 pub(super) fn agent_job(seen: &Observed) -> AgentJob {
     let (meta, spec) = (&seen.schedule.metadata, &seen.schedule.spec);
     let cluster = seen.cluster.as_ref();

@@ -7,7 +7,7 @@ use holdfast_api::backup_store::Right;
 use holdfast_api::key;
 use holdfast_api::schedule::Retention;
 use holdfast_api::store::Location;
-use holdfast_contract::layout::whose;
+use holdfast_contract::layout::attempt_of_key;
 use holdfast_contract::retention::{
     Candidate, Entry, Mark, Sight, Stop, Untouched, Verdict, find_stop, judge, time_zone,
 };
@@ -84,7 +84,7 @@ pub(super) fn forecast(
         .filter(|run| !meta::deleting(&run.snapshot.metadata) && lies_at(run, place, store_id))
         .filter_map(|run| {
             let key = run.snapshot.status.as_ref()?.artifact.as_ref()?.key.as_str();
-            Some((run, key, whose(key)?.1))
+            Some((run, key, attempt_of_key(key)?.1))
         })
         .collect();
     let cluster = seen.cluster.as_ref().map(|cluster| meta::uid(&cluster.metadata));

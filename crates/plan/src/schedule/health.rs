@@ -4,7 +4,7 @@
 //! that conditions and metrics agree.
 
 use holdfast_api::EtcdSnapshotSchedule;
-use holdfast_api::condition::{Reason, Type, Wanted};
+use holdfast_api::condition::{self, Reason, Type, Wanted};
 use holdfast_api::schedule::{EtcdSnapshotScheduleSpec, EtcdSnapshotScheduleStatus, SkippedRun};
 use jiff::{SignedDuration, Timestamp};
 
@@ -97,7 +97,7 @@ fn no_run_began(skipped: &SkippedRun) -> String {
 
 /// Returns `BackupHealthy` of a cluster: the worst of its schedules.
 pub fn healthy<'a>(schedules: impl IntoIterator<Item = &'a EtcdSnapshotSchedule>) -> Wanted {
-    let mut all: Vec<_> = schedules.into_iter().map(told).collect();
+    let mut all: Vec<_> = schedules.into_iter().map(freshness).collect();
     all.sort_by_key(|(name, fresh)| (rank(fresh), name.clone()));
     let Some((name, fresh)) = all.into_iter().next() else {
         let message = "no EtcdSnapshotSchedule names this cluster. Create one for recurring backups";
@@ -117,10 +117,9 @@ const fn rank(fresh: &Fresh) -> u8 {
 }
 
 /// Returns the schedule's name and its own condition.
-fn told(schedule: &EtcdSnapshotSchedule) -> (String, Fresh) {
+fn freshness(schedule: &EtcdSnapshotSchedule) -> (String, Fresh) {
     let conditions = schedule.status.iter().flat_map(|s| &s.conditions);
-    let condition = conditions.into_iter().find(|c| c.type_ == Type::Fresh.as_str());
-    let known = condition.and_then(|c| Some((c, Reason::named(&c.reason)?)));
+    let known = condition::find(conditions, Type::Fresh).and_then(|c| Some((c, Reason::named(&c.reason)?)));
     let unread = || Fresh {
         state: None,
         reason: Reason::NoBackupYet,

@@ -4,7 +4,7 @@
 //! each Job, by the Job's UID. The operator starts no backup. `prune.rs` alone removes stored snapshots, after all runs are
 //! recorded.
 
-use holdfast_api::condition::{Reason, Type};
+use holdfast_api::condition::{self, Reason, Type};
 use holdfast_api::snapshot::Phase;
 use holdfast_api::{EtcdSnapshotScheduleStatus, key};
 use jiff::{SignedDuration, Timestamp};
@@ -108,17 +108,17 @@ fn next(
     pruning: &mut Pruning,
     now: Timestamp,
 ) -> (Next, Option<Timestamp>, Option<String>) {
-    let told = facts::time(seen.schedule.status.as_ref().and_then(|s| s.recalled_through.as_ref()));
+    let recalled = facts::time(seen.schedule.status.as_ref().and_then(|s| s.recalled_through.as_ref()));
     let record = |snapshot| Next::act(Act::RecordRun(Box::new(snapshot)));
     if let Some(job) = facts::unrecorded(seen).first() {
-        return (record(record::of_job(seen, job)), told, None);
+        return (record(record::of_job(seen, job)), recalled, None);
     }
     let wanted = pruning.next.take().unwrap_or(Next::Settled(Wake::OnChange));
     let tidy = surplus(seen, runs).map_or(wanted, Next::act);
-    let mut told = told;
+    let mut recalled = recalled;
     loop {
-        let hole = match recall::reach(seen, line, runs, told) {
-            Reach::Through(through) => return (tidy, through.or(told), None),
+        let hole = match recall::reach(seen, line, runs, recalled) {
+            Reach::Through(through) => return (tidy, through.or(recalled), None),
             Reach::Hole(hole) => hole,
         };
         let found = match recall::answer(seen, hole, None, now) {
@@ -138,7 +138,7 @@ fn next(
             return (record(record::of_recalled(seen, missed)), Some(hole.after), None);
         }
         // The next gap begins there, and always later than this gap, whatever time the report has.
-        told = Some(found.through.max(hole.after + SignedDuration::from_secs(1)).min(hole.until));
+        recalled = Some(found.through.max(hole.after + SignedDuration::from_secs(1)).min(hole.until));
     }
 }
 
@@ -182,11 +182,11 @@ fn notes(
         notes.push(note(silent.is_some(), "RecallStarted", message));
     }
     let old = seen.schedule.status.iter().flat_map(|s| &s.conditions);
-    let before = |kind: &str| old.clone().find(|c| c.type_ == kind).map(|c| c.reason.clone());
+    let before = |kind| condition::find(old.clone(), kind).map(|c| &c.reason);
     for kind in [Type::Ready, Type::Fresh, Type::RetentionApplied] {
-        let Some(condition) = status.conditions.iter().find(|c| c.type_ == kind.as_str()) else { continue };
+        let Some(condition) = condition::find(&status.conditions, kind) else { continue };
         let person = Reason::named(&condition.reason).is_some_and(Reason::needs_a_person);
-        if person && before(kind.as_str()).as_ref() != Some(&condition.reason) {
+        if person && before(kind) != Some(&condition.reason) {
             let said = notes.iter().any(|n| n.reason == condition.reason);
             if !said {
                 notes.push(note(true, &condition.reason, condition.message.clone()));

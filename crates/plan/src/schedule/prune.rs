@@ -21,8 +21,8 @@ use super::recall::{self, Answer, Hole};
 use super::removal::{Place, latched_on, may_remove, removes, start};
 use super::{Line, Observed, Recall};
 use crate::build::job::CONTAINER;
-use crate::jobs::{self, Fact};
-use crate::{Act, Next, Target, Wake, fact, meta, pods, store};
+use crate::jobs::{self, JobState};
+use crate::{Act, Next, Target, Wake, job_state, meta, pods, store};
 
 /// Pause between two Jobs, and the longest pause after repeated failures.
 const PACE: SignedDuration = SignedDuration::from_mins(10);
@@ -143,12 +143,12 @@ impl Pruning {
         let report = one.pods.iter().rev().find_map(|pod| pods::prune_report(pod, CONTAINER));
         let (class, message) = match (&report, jobs::read(&one.job, &one.pods, None, None, now)) {
             (Some(report), _) => trouble(report, run).unzip(),
-            (None, Fact::Failed { failure, message, .. }) => (Some(fact::names_of(failure).0), Some(message)),
-            (None, Fact::Lost | Fact::Stored { .. }) => {
+            (None, JobState::Failed { failure, message, .. }) => (Some(job_state::names_of(failure).0), Some(message)),
+            (None, JobState::Lost | JobState::Stored { .. }) => {
                 let why = "the Job ended, but its report is gone. Holdfast asks the store which snapshots are gone";
                 (Some("ReportLost".to_owned()), Some(why.to_owned()))
             }
-            (None, Fact::Pending(_) | Fact::Running(_) | Fact::HeldUp(_) | Fact::Settling) => return,
+            (None, JobState::Pending(_) | JobState::Running(_) | JobState::HeldUp(_) | JobState::Settling) => return,
         };
         let at = jobs::last_end(&one.job, &one.pods).unwrap_or(now).to_string();
         run.ended_at = Some(at.clone());
@@ -169,12 +169,12 @@ impl Pruning {
             self.pruned += report.removed;
             // A run without the right to list has seen nothing.
             if report.failed.is_none() || report.newest.is_some() {
-                self.announced = report.announced.map(|told| Announced {
-                    count: told.count,
-                    bytes: told.bytes,
-                    oldest: told.oldest.to_string(),
-                    newest: told.newest.to_string(),
-                    not_before: told.not_before.to_string(),
+                self.announced = report.announced.map(|piece| Announced {
+                    count: piece.count,
+                    bytes: piece.bytes,
+                    oldest: piece.oldest.to_string(),
+                    newest: piece.newest.to_string(),
+                    not_before: piece.not_before.to_string(),
                 });
                 let until = |until: Timestamp| until.to_string();
                 self.earlier_lineages = report.earlier_lineages;
@@ -273,9 +273,9 @@ impl Pruning {
     fn begin(&mut self, seen: &Observed, forecast: &Forecast, now: Timestamp) {
         // The status was lost, or the API server carried out a request late: the Job's annotation holds the latched run.
         let newest = all(seen).pop();
-        let told = self.last.as_ref().map(|last| (last.job.as_str(), facts::time(Some(&last.at))));
+        let last = self.last.as_ref().map(|last| (last.job.as_str(), facts::time(Some(&last.at))));
         let untold = |one: &&Recall| {
-            told.is_none_or(|(job, at)| meta::name(&one.job.metadata) != job && jobs::created(&one.job) >= at)
+            last.is_none_or(|(job, at)| meta::name(&one.job.metadata) != job && jobs::created(&one.job) >= at)
         };
         if let Some(one) = newest.filter(untold)
             && let Some(run) = latched_on(&one.job)

@@ -14,8 +14,8 @@ use k8s_openapi::api::batch::v1::Job;
 use super::facts::{self, Run};
 use super::{Line, Observed, Recall, arm};
 use crate::build::job::{AgentJob, CONTAINER, Work, job};
-use crate::jobs::{self, Fact};
-use crate::{Wake, meta, pods, row, saving};
+use crate::jobs::{self, JobState};
+use crate::{Wake, meta, pods, retries, saving};
 
 /// Interval of passes while a Job runs, against a missed event.
 const WAITED_FOR: Wake = Wake::AfterMillis(15_000);
@@ -46,11 +46,11 @@ pub(super) enum Answer {
     Wait(Wake, Option<String>),
 }
 
-/// Returns the first gap, or the newest run without a gap before. `told`: up to this time all runs are recorded.
-pub(super) fn reach(seen: &Observed, line: Option<&Line>, runs: &[Run<'_>], told: Option<Timestamp>) -> Reach {
+/// Returns the first gap, or the newest run without a gap before. `recalled`: up to this time all runs are recorded.
+pub(super) fn reach(seen: &Observed, line: Option<&Line>, runs: &[Run<'_>], recalled: Option<Timestamp>) -> Reach {
     let made = seen.own_cron_job().and_then(|cron| cron.metadata.creation_timestamp.as_ref()).map(|at| at.0);
-    let Some(from) = told.or(made) else { return Reach::Through(None) };
-    let (mut after, mut reached) = (from, told);
+    let Some(from) = recalled.or(made) else { return Reach::Through(None) };
+    let (mut after, mut reached) = (from, recalled);
     for run in runs.iter().filter(|run| run.at > from) {
         if !covered(seen, line, after, run.at) {
             // The gap keeps its start while a pass records parts of the gap: the same Job answers for the whole gap.
@@ -74,19 +74,23 @@ fn covered(seen: &Observed, line: Option<&Line>, after: Timestamp, until: Timest
 /// count.
 pub(super) fn answer(seen: &Observed, hole: Hole, since: Option<&str>, now: Timestamp) -> Answer {
     let own = seen.recalls.iter().filter(|one| meta::controlled_by(&one.job.metadata, seen.uid())).collect();
-    let asked = row::of(own, |one: &&Recall| &one.job, |number| named(seen, hole, since, number));
+    let asked = retries::consecutive_jobs(own, |one: &&Recall| &one.job, |number| named(seen, hole, since, number));
     let Some((number, last)) = asked.last().copied() else { return ask(seen, (hole, since), 0, None) };
-    let told = last.pods.iter().rev().find_map(|pod| match pods::report(pod, CONTAINER)? {
+    let report = last.pods.iter().rev().find_map(|pod| match pods::report(pod, CONTAINER)? {
         Report::Recalled(found) => Some(found),
         _ => None,
     });
-    if let Some(found) = told {
+    if let Some(found) = report {
         return Answer::Found(found);
     }
     let (why, at) = match jobs::read(&last.job, &last.pods, None, None, now) {
-        Fact::Failed { message, at, .. } => (message, at),
-        Fact::Lost => ("the Job that asked the store succeeded, but its report is gone".to_owned(), None),
-        Fact::Pending(_) | Fact::Running(_) | Fact::HeldUp(_) | Fact::Settling | Fact::Stored { .. } => {
+        JobState::Failed { message, at, .. } => (message, at),
+        JobState::Lost => ("the Job that asked the store succeeded, but its report is gone".to_owned(), None),
+        JobState::Pending(_)
+        | JobState::Running(_)
+        | JobState::HeldUp(_)
+        | JobState::Settling
+        | JobState::Stored { .. } => {
             return Answer::Wait(WAITED_FOR, None);
         }
     };

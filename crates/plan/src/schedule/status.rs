@@ -80,10 +80,10 @@ pub(super) fn whole(
     // Drops the old Degraded condition; the operator sets it again if the failure persists.
     let again = [Type::Degraded, Type::RetentionApplied].map(Type::as_str);
     let retention = pruning.condition;
-    let told = |c: &Condition| !again.contains(&c.type_.as_str()) || (retention.is_some() && c.type_ == again[1]);
-    let told: Vec<_> = old.conditions.into_iter().filter(told).collect();
+    let kept = |c: &Condition| !again.contains(&c.type_.as_str()) || (retention.is_some() && c.type_ == again[1]);
+    let kept: Vec<_> = old.conditions.into_iter().filter(kept).collect();
     let wanted: Vec<_> = [ready(standing), fresh].into_iter().chain(retention).collect();
-    status.conditions = merge(&told, &wanted, meta.generation, now);
+    status.conditions = merge(&kept, &wanted, meta.generation, now);
     status
 }
 
@@ -153,10 +153,10 @@ fn failures(
     let counted = facts::time(old.last_failed.as_ref().map(|last| &last.at));
     let failed: Vec<(Timestamp, LastFailed)> =
         runs.iter().filter_map(|run| Some((run.at, facts::failure(run)?))).collect();
-    let anew = success.map(|last| &last.taken_at) != old.last_successful.as_ref().map(|last| &last.taken_at);
+    let is_new = success.map(|last| &last.taken_at) != old.last_successful.as_ref().map(|last| &last.taken_at);
     let counts = |at: Timestamp| since.is_none_or(|since| at > since);
-    let before = if anew { 0 } else { old.consecutive_failures };
-    let new = failed.iter().filter(|(at, _)| counts(*at) && (anew || counted.is_none_or(|counted| *at > counted)));
+    let before = if is_new { 0 } else { old.consecutive_failures };
+    let new = failed.iter().filter(|(at, _)| counts(*at) && (is_new || counted.is_none_or(|counted| *at > counted)));
     let all = before.saturating_add(u32::try_from(new.count()).unwrap_or(u32::MAX));
     let last = failed.into_iter().map(|(_, last)| last).next_back();
     (last.or_else(|| old.last_failed.clone()), all)

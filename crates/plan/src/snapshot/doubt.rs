@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::build::job::CONTAINER;
-use crate::jobs::{Fact, end};
+use crate::jobs::{JobState, end};
 use crate::pods;
 
 /// Least time between a Pod's end and the creation of the next Pod: a Job pauses this long after a failure, also after a
@@ -19,10 +19,10 @@ pub(super) const PAUSE: SignedDuration = SignedDuration::from_secs(10);
 
 /// Whether the snapshot may be stored although no report confirms the snapshot: the Job succeeded, or one of its Pods is or may
 /// be gone, or ended at an unknown point.
-pub(super) fn doubtful(fact: &Fact, job: &Job, all: &[Pod]) -> bool {
+pub(super) fn doubtful(fact: &JobState, job: &Job, all: &[Pod]) -> bool {
     match fact {
-        Fact::Lost => true,
-        Fact::Failed { .. } => {
+        JobState::Lost => true,
+        JobState::Failed { .. } => {
             let counted = job.status.as_ref().and_then(|s| s.failed).unwrap_or_default();
             let there = i32::try_from(all.len()).is_ok_and(|there| there >= counted);
             // The Job counts no Pod that a drain ended, and Kubernetes soon removes that Pod. No other Pod existed only if none
@@ -31,7 +31,11 @@ pub(super) fn doubtful(fact: &Fact, job: &Job, all: &[Pod]) -> bool {
             let first = all.iter().all(|pod| took_no_place(pod, job));
             !(there && spoke && first && all.iter().all(published_nothing))
         }
-        Fact::Pending(_) | Fact::Running(_) | Fact::HeldUp(_) | Fact::Settling | Fact::Stored { .. } => false,
+        JobState::Pending(_)
+        | JobState::Running(_)
+        | JobState::HeldUp(_)
+        | JobState::Settling
+        | JobState::Stored { .. } => false,
     }
 }
 

@@ -13,7 +13,7 @@ use k8s_openapi::api::batch::v1::Job;
 use super::stage::{Inquiry, SETTLING, SLOW};
 use super::{Inspection, Observed, job, place};
 use crate::held::HeldUp;
-use crate::jobs::{self, Fact};
+use crate::jobs::{self, JobState};
 use crate::{Wake, meta};
 
 /// Time after the last Pod's end from which an empty answer of the store counts. The store may carry out the Pod's last request
@@ -23,7 +23,7 @@ const SHOWN_WITHIN: SignedDuration = SignedDuration::from_secs(90);
 /// The store's answer.
 pub(super) enum Answer {
     /// The store holds the snapshot.
-    Stored(Fact),
+    Stored(JobState),
     /// The store with the expected ID, asked long enough after the end, does not hold this snapshot. The text is the agent's
     /// message.
     Nothing(String),
@@ -44,7 +44,7 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
     let Some((last, before)) = all.split_last() else { return Answer::Open(ask(seen, 0, None)) };
     let kept = kept(seen);
     let fact = match jobs::read(&last.job, &last.pods, None, kept.as_ref(), now) {
-        Fact::HeldUp(held) => Fact::HeldUp(held.with_claim_users(&last.pods, &seen.claim_users)),
+        JobState::HeldUp(held) => JobState::HeldUp(held.with_claim_users(&last.pods, &seen.claim_users)),
         fact => fact,
     };
     let held = jobs::still_held_up(kept.clone(), &fact, jobs::ran(&last.pods), before.is_empty());
@@ -63,16 +63,18 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
         return open(Inquiry { words: shows_nothing(due), ..inquiry });
     }
     match fact {
-        stored @ Fact::Stored { .. } => Answer::Stored(stored),
+        stored @ JobState::Stored { .. } => Answer::Stored(stored),
         // `NotFound` without an origin is about this snapshot. A missing or a different store fails otherwise, and the operator
         // asks again.
-        Fact::Failed { failure: Some(Failure { class: ExitClass::NotFound, origin: None, .. }), message, .. } => {
-            Answer::Nothing(message)
-        }
-        ended @ (Fact::Failed { .. } | Fact::Lost | Fact::HeldUp(HeldUp { reason: Reason::NodeSilent, .. })) => {
+        JobState::Failed {
+            failure: Some(Failure { class: ExitClass::NotFound, origin: None, .. }), message, ..
+        } => Answer::Nothing(message),
+        ended @ (JobState::Failed { .. }
+        | JobState::Lost
+        | JobState::HeldUp(HeldUp { reason: Reason::NodeSilent, .. })) => {
             let denied = matches!(
                 ended,
-                Fact::Failed { failure: Some(Failure { class: ExitClass::Denied, origin: None, .. }), .. }
+                JobState::Failed { failure: Some(Failure { class: ExitClass::Denied, origin: None, .. }), .. }
             );
             let (why, at) = silence(ended, last).unwrap_or_default();
             let at = at.unwrap_or(now);
@@ -88,14 +90,14 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
             })
         }
         // A Pod that cannot run comes first, before an earlier failure.
-        Fact::HeldUp(_) | Fact::Pending(_) | Fact::Settling if let Some(stuck) = &stuck => {
+        JobState::HeldUp(_) | JobState::Pending(_) | JobState::Settling if let Some(stuck) = &stuck => {
             open(Inquiry { trouble: Some(stuck.reason), ..Inquiry::waits(stuck.words()) })
         }
-        Fact::HeldUp(next) => open(still(seen, before, next.words(), kept.as_ref(), now)),
-        Fact::Pending(words) => open(still(seen, before, words, kept.as_ref(), now)),
+        JobState::HeldUp(next) => open(still(seen, before, next.words(), kept.as_ref(), now)),
+        JobState::Pending(words) => open(still(seen, before, words, kept.as_ref(), now)),
         // The earlier Job's hold-up is over.
-        Fact::Running(words) => open(still(seen, before, words, None, now)),
-        Fact::Settling => open(still(seen, before, SETTLING.to_owned(), kept.as_ref(), now)),
+        JobState::Running(words) => open(still(seen, before, words, None, now)),
+        JobState::Settling => open(still(seen, before, SETTLING.to_owned(), kept.as_ref(), now)),
     }
 }
 
@@ -125,8 +127,9 @@ fn still(seen: &Observed, before: &[&Inspection], words: String, kept: Option<&H
 
 /// Returns when to ask again, if the last Job asked too soon after the save's end for an empty answer to count. If no end is
 /// known, the saving Job was removed since, and the answer counts.
-fn too_soon(seen: &Observed, asked: &[&Inspection], fact: &Fact) -> Option<Timestamp> {
-    let Fact::Failed { failure: Some(Failure { class: ExitClass::NotFound, origin: None, .. }), at, .. } = fact else {
+fn too_soon(seen: &Observed, asked: &[&Inspection], fact: &JobState) -> Option<Timestamp> {
+    let JobState::Failed { failure: Some(Failure { class: ExitClass::NotFound, origin: None, .. }), at, .. } = fact
+    else {
         return None;
     };
     let since = jobs::created(&asked.first()?.job)?;
@@ -146,14 +149,20 @@ fn shows_nothing(due: Timestamp) -> String {
 
 /// Returns why an ended Job brought no answer, and when; or that the Pod's node is silent. That Pod only reads, so the operator
 /// does not wait for the Pod.
-fn silence(fact: Fact, one: &Inspection) -> Option<(String, Option<Timestamp>)> {
+fn silence(fact: JobState, one: &Inspection) -> Option<(String, Option<Timestamp>)> {
     match fact {
-        Fact::Failed { message, at, .. } => Some((message, at)),
-        Fact::Lost => {
+        JobState::Failed { message, at, .. } => Some((message, at)),
+        JobState::Lost => {
             let why = "the Job that asked the store succeeded, but its report is gone".to_owned();
             Some((why, jobs::created(&one.job)))
         }
-        Fact::HeldUp(held) if held.reason == Reason::NodeSilent => Some((held.words(), jobs::silent_since(&one.pods))),
-        Fact::Pending(_) | Fact::Running(_) | Fact::HeldUp(_) | Fact::Settling | Fact::Stored { .. } => None,
+        JobState::HeldUp(held) if held.reason == Reason::NodeSilent => {
+            Some((held.words(), jobs::silent_since(&one.pods)))
+        }
+        JobState::Pending(_)
+        | JobState::Running(_)
+        | JobState::HeldUp(_)
+        | JobState::Settling
+        | JobState::Stored { .. } => None,
     }
 }

@@ -16,7 +16,7 @@ use super::place::Place;
 use crate::build::job::{AgentJob, Work, job};
 use crate::saving::{self, Source};
 use crate::schedule::REMOVES_FOR;
-use crate::{build, meta, row, valid};
+use crate::{build, meta, retries, valid};
 
 /// Returns the Job that saves the snapshot.
 pub(super) fn save(seen: &Observed, to: Place, source: Source) -> Job {
@@ -121,7 +121,7 @@ pub(super) fn attempts(seen: &Observed) -> i32 {
     let counted = seen.snapshot.status.as_ref().map_or(0, |s| s.attempts);
     let many = |pods: usize| i32::try_from(pods).unwrap_or(i32::MAX);
     let Some(job) = &seen.job else { return counted.max(many(seen.strays.len())) };
-    let (before, there) = (row::said(job), many(seen.pods.len()));
+    let (before, there) = (retries::earlier_jobs(job), many(seen.pods.len()));
     let said = job
         .status
         .as_ref()

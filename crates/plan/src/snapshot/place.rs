@@ -52,12 +52,12 @@ pub(super) fn of(seen: &Observed, right: Right) -> Result<Place, (Reason, String
 
 /// Returns the store as recorded at the first Job.
 pub(super) fn recorded(seen: &Observed) -> Option<StoreRecord> {
-    let told = seen.snapshot.status.as_ref().and_then(|s| s.store.clone());
+    let recorded = seen.snapshot.status.as_ref().and_then(|s| s.store.clone());
     // A Job of another owner under the same name is no record.
     let own = |job: &&Job| meta::controlled_by(&job.metadata, meta::uid(&seen.snapshot.metadata));
     let saves = seen.job.iter().filter(|job| seen.owns(job));
     let jobs = saves.chain(seen.inspections.iter().map(|one| &one.job).filter(own));
-    told.or_else(|| jobs.into_iter().find_map(on))
+    recorded.or_else(|| jobs.into_iter().find_map(on))
 }
 
 /// Returns the store in the Job's annotation.

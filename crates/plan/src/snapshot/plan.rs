@@ -1,11 +1,11 @@
 //! The order of decisions about one snapshot.
 //!
-//! A snapshot is one Job, made once; its Pod's report is what becomes the status. Where the report is lost, or leaves it
-//! open, other Jobs ask the store until it answers: what is published there is the truth (I6). It decides nothing about
-//! where the bytes come from: the agent picks the member.
+//! A snapshot is one Job, created once; the status repeats the report of its Pod. If the report is lost or leaves the outcome
+//! open, other Jobs ask the store until it answers: a published manifest is the truth (I6). The agent, not this file, picks the
+//! member that it reads.
 
 use holdfast_api::backup_store::Right;
-use holdfast_api::condition::{Reason, Type};
+use holdfast_api::condition::{self, Reason, Type};
 use holdfast_api::snapshot::{Failure, Phase};
 use holdfast_api::{EtcdSnapshotStatus, key};
 use holdfast_contract::{self as agent, ExitClass};
@@ -19,24 +19,24 @@ use super::removal;
 use super::stage::{Doubt, Inquiry, SETTLING, SLOW, Stage, witnessed};
 use super::{Observed, job, place, sidecar, status, unstarted};
 use crate::held::HeldUp;
-use crate::jobs::{self, Fact};
+use crate::jobs::{self, JobState};
 use crate::saving::{self, Source};
-use crate::{Act, Next, Plan, Waiting, Wake, fact, meta, pods};
+use crate::{Act, Next, Plan, Waiting, Wake, job_state, meta, pods};
 
-/// A fresh object gets its first status within seconds. An older one without any has lost it, and the snapshot may be
-/// stored all the same.
+/// A new object gets its first status within seconds. An older object without a status has lost its status, and the snapshot may
+/// be stored.
 const FIRST_STATUS: SignedDuration = SignedDuration::from_secs(60);
 
-/// A finished Job is kept for an hour. So where its start was latched less than this ago and it is not there, it was never
-/// made; where that is longer ago it may have run and been removed.
+/// A finished Job stays for an hour. A Job that was latched less than this time ago and is absent was never created. A Job that
+/// was latched earlier may have run and been removed.
 const COME_AND_GONE: SignedDuration = SignedDuration::from_mins(10);
 
-/// What to do next.
+/// Decides the next act or wait of a snapshot.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotStatus> {
     let stage = stage(seen, now);
     if let Some(end) = removal::end(seen, &stage, now) {
         let status = status::ending(seen, &end, now);
-        let waiting = end.told.filter(|_| end.act.is_none());
+        let waiting = end.condition.filter(|_| end.act.is_none());
         let waiting = waiting.map(|(reason, message)| Waiting { reason, message });
         let notes = end.note.into_iter().collect();
         return Plan { ensures: vec![], act: end.act, status, notes, waiting, wake: end.wake };
@@ -52,7 +52,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotStatus> {
 fn stage(seen: &Observed, now: Timestamp) -> Stage {
     let meta = &seen.snapshot.metadata;
     let final_already = seen.snapshot.status.as_ref().is_some_and(|s| s.phase.is_final());
-    // The save goes on to its end where what it stores is to be removed.
+    // The save of a snapshot that the deletion removes from the store continues to its end.
     if final_already || (meta::deleting(meta) && !(goes_along(&seen.snapshot) && holds(&seen.snapshot))) {
         return Stage::Rest;
     }
@@ -101,7 +101,7 @@ fn start(seen: &Observed) -> Stage {
     let spec = &seen.snapshot.spec;
     let source = match (&spec.cluster_ref, &spec.external) {
         (Some(cluster), None) => ready_cluster(seen, &cluster.name),
-        // It is asked for what it is when it is saved; nothing of it is watched here.
+        // The operator does not watch an external etcd; the agent reads its state during the save.
         (None, Some(_)) => Ok(Source::default()),
         (Some(_), Some(_)) | (None, None) => {
             let why = "spec: needs exactly one of clusterRef and external";
@@ -122,7 +122,7 @@ fn start(seen: &Observed) -> Stage {
     }
 }
 
-/// Its Job stands: what it says, or where it leaves that open, what the store says.
+/// The stage while the Job exists: from the Job, or, if the Job leaves the outcome open, from the store.
 fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
     let before = seen.held_up().filter(|held| held.job == meta::name(&job.metadata));
     if let Some(failed) = unstarted::failure(seen, job, before.as_ref(), now) {
@@ -130,25 +130,25 @@ fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
     }
     let fact = match jobs::read(job, &seen.pods, seen.refusal.as_deref(), before.as_ref(), now) {
         // The Job's time is over: its controller has deleted the Pod, and has not ended the Job yet.
-        fact @ (Fact::HeldUp(HeldUp { pod: None, .. }) | Fact::Pending(_) | Fact::Running(_))
+        fact @ (JobState::HeldUp(HeldUp { pod: None, .. }) | JobState::Pending(_) | JobState::Running(_))
             if unstarted::has_ended(seen, now) =>
         {
-            before.map_or(fact, Fact::HeldUp)
+            before.map_or(fact, JobState::HeldUp)
         }
-        Fact::HeldUp(held) => Fact::HeldUp(held.with_claim_users(&seen.pods, &seen.claim_users)),
-        // What held the Pod up is told until it is known what came of it.
-        Fact::Settling if jobs::never_ran(job, &seen.pods) => before.map_or(Fact::Settling, Fact::HeldUp),
+        JobState::HeldUp(held) => JobState::HeldUp(held.with_claim_users(&seen.pods, &seen.claim_users)),
+        // The status keeps the cause until the outcome is known.
+        JobState::Settling if jobs::never_ran(job, &seen.pods) => before.map_or(JobState::Settling, JobState::HeldUp),
         fact => fact,
     };
     if !doubtful(&fact, job, &seen.pods) {
         return Stage::Job(fact);
     }
-    // The first word stands: when the Pods are gone, the Job itself says less.
-    let told = match &fact {
-        Fact::Failed { failure, message, .. } => Some(status::failure(*failure, message)),
+    // The first failure stays: once the Pods are deleted, the Job alone shows less.
+    let pod_failure = match &fact {
+        JobState::Failed { failure, message, .. } => Some(status::failure(*failure, message)),
         _ => None,
     };
-    let (failed, at) = (failed_before(seen).or(told), jobs::ended(job));
+    let (failed, at) = (failed_before(seen).or(pod_failure), jobs::ended(job));
     match inquiry::answer(seen, now) {
         Answer::Stored(stored) => Stage::Job(stored),
         Answer::Taken(job) => taken(&job),
@@ -160,14 +160,14 @@ fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
     }
 }
 
-/// A Job has stood, or may have, and is gone: cleaned away, deleted, or lost with the whole cluster's state. If it has
-/// published, that is the snapshot (I6); only else, and where it is not known to have failed, another one is taken.
+/// The stage after the Job: it was removed after its time, deleted, or lost with the cluster's state. If the Job has published a
+/// manifest, the snapshot exists (I6). Only otherwise, and unless the Job is known to have failed, another Job starts.
 fn without_job(seen: &Observed, now: Timestamp) -> Stage {
     let (failed, witnessed) = (failed_before(seen), witnessed(seen));
     let recorded = seen.snapshot.spec.run.is_some();
     if let Some(pod) = seen.strays.first() {
-        // It may publish yet, on a node that says nothing too: what the store shows meanwhile is no end, and another Job
-        // might save a second time.
+        // The Pod may still publish, also on a silent node: the store's state is not final, and another Job might save a second
+        // time.
         let inquiry = if pods::lingers(pod, now) {
             let silent = HeldUp::pod(Reason::NodeSilent, "", pod, pods::who_holds(pod));
             let words = format!("the Job is gone, and {}", silent.words());
@@ -188,16 +188,16 @@ fn without_job(seen: &Observed, now: Timestamp) -> Stage {
         // A run is recorded, never started.
         (Answer::Nothing(why), None) if recorded => Stage::Job(not_stored("the Job of this run is gone", &why)),
         (Answer::Nothing(_), None) => start(seen),
-        // Credentials that may only write are never told what is there. Nobody has seen a Job; should there have been one
-        // all the same, the next one's Pod writes beside what it stored, never over it (I7).
+        // Write-only credentials cannot read the store's state. No pass has seen a Job; if one ran, the Pod of the next Job
+        // writes beside its objects, never over them (I7).
         (Answer::Open(inquiry), None) if inquiry.denied && !witnessed && !recorded => start(seen),
         (Answer::Open(inquiry), failed) => Stage::Doubt(Doubt { witnessed, failed, inquiry }),
     }
 }
 
-/// The store says that it does not hold what a run is said to have saved.
-fn not_stored(what: &str, why: &str) -> Fact {
-    Fact::Failed {
+/// The state of a run that should have a snapshot, which the store does not hold.
+fn not_stored(what: &str, why: &str) -> JobState {
+    JobState::Failed {
         failure: Some(agent::Failure::of(ExitClass::NotFound, None)),
         message: format!("{what}, but the store does not hold this snapshot: {why}"),
         at: None,
@@ -205,24 +205,24 @@ fn not_stored(what: &str, why: &str) -> Fact {
     }
 }
 
-/// How saving failed, as it was told when the store was first asked what came of it.
+/// The failure of the save, as recorded before the first question to the store.
 fn failed_before(seen: &Observed) -> Option<Failure> {
     seen.snapshot.status.as_ref().filter(|s| s.phase == Phase::Running)?.error.clone()
 }
 
-/// The store has nothing: what was told of the failure is the end.
-fn given_up(failed: Failure, at: Option<Timestamp>) -> Fact {
-    let failure = fact::recorded(&failed.class, failed.origin.as_deref());
-    Fact::Failed { failure, message: failed.message, at, held: None }
+/// The final state where the store holds nothing: the recorded failure.
+fn given_up(failed: Failure, at: Option<Timestamp>) -> JobState {
+    let failure = job_state::recorded(&failed.class, failed.origin.as_deref());
+    JobState::Failed { failure, message: failed.message, at, held: None }
 }
 
-/// Whether a Job was made for this snapshot, by all that is known.
+/// Whether a Job was created for this snapshot, as far as the status, Pods and the object's age show.
 fn began(seen: &Observed, now: Timestamp) -> bool {
     match &seen.snapshot.status {
         _ if witnessed(seen) => true,
-        // `Running` without a start: the store is being asked, since the status was lost.
+        // `Running` without a start: the status was lost, and Holdfast asks the store.
         Some(status) if status.phase == Phase::Running => true,
-        // Its name is written before it is made, and nobody has looked since.
+        // The status names the Job before the Job is created, and no pass has run since.
         Some(status) if status.job.is_some() => ready_since(status).is_none_or(|since| now >= since + COME_AND_GONE),
         Some(status) if !status.conditions.is_empty() => false,
         Some(_) | None => {
@@ -232,32 +232,32 @@ fn began(seen: &Observed, now: Timestamp) -> bool {
     }
 }
 
-/// Since when `Ready` has been what it is: the Job was named then or later.
+/// When `Ready` changed last: the status named the Job at this time or later.
 fn ready_since(status: &EtcdSnapshotStatus) -> Option<Timestamp> {
-    status.conditions.iter().find(|c| c.type_ == Type::Ready.as_str()).map(|c| c.last_transition_time.0)
+    condition::find(&status.conditions, Type::Ready).map(|c| c.last_transition_time.0)
 }
 
 fn next(stage: Stage) -> Next {
     match stage {
-        Stage::Rest | Stage::Job(Fact::Stored { .. } | Fact::Failed { .. }) => Next::Settled(Wake::OnChange),
+        Stage::Rest | Stage::Job(JobState::Stored { .. } | JobState::Failed { .. }) => Next::Settled(Wake::OnChange),
         Stage::Blocked(reason, message) => Next::wait(reason, message, SLOW),
-        Stage::Job(Fact::HeldUp(held)) => Next::wait(held.reason, held.words(), SLOW),
+        Stage::Job(JobState::HeldUp(held)) => Next::wait(held.reason, held.words(), SLOW),
         Stage::Start(job) => Next::act(Act::StartJob(job)),
         Stage::Doubt(doubt) => {
             let ((reason, message), wake) = (status::doubt(&doubt), doubt.inquiry.wake());
             doubt.inquiry.ask.map_or_else(|| Next::wait(reason, message, wake), |job| Next::act(Act::StartJob(job)))
         }
-        Stage::Job(Fact::Pending(message)) => Next::wait(Reason::JobPending, message, SLOW),
-        Stage::Job(Fact::Running(message)) => Next::wait(Reason::JobRunning, message, SLOW),
-        // What is lost is asked of the store and does not come so far.
-        Stage::Job(Fact::Settling | Fact::Lost) => {
+        Stage::Job(JobState::Pending(message)) => Next::wait(Reason::JobPending, message, SLOW),
+        Stage::Job(JobState::Running(message)) => Next::wait(Reason::JobRunning, message, SLOW),
+        // A lost Job becomes a question to the store before this point.
+        Stage::Job(JobState::Settling | JobState::Lost) => {
             Next::wait(Reason::JobRunning, SETTLING, Wake::AfterMillis(jobs::PATIENCE_MILLIS))
         }
     }
 }
 
-/// The cluster and its members with a vote, or what is missing. Something missing is waited for: that a snapshot was
-/// applied before its cluster is no failure.
+/// Returns the cluster and its voters, or the missing object. A snapshot that was applied before its cluster waits, and does not
+/// fail.
 fn ready_cluster(seen: &Observed, wanted: &str) -> Result<Source, (Reason, String)> {
     let missing = |why: String| Err((Reason::WaitingForReference, why));
     let Some(cluster) = &seen.cluster else {
@@ -266,9 +266,9 @@ fn ready_cluster(seen: &Observed, wanted: &str) -> Result<Source, (Reason, Strin
     if meta::deleting(&cluster.metadata) {
         return missing(format!("EtcdCluster {wanted} is being deleted"));
     }
-    // I25: what is stored under this snapshot's name is of the cluster that a person meant.
-    let begun = seen.snapshot.status.as_ref().filter(|_| witnessed(seen)).and_then(|s| s.cluster_uid.as_deref());
-    if let Some(gone) = begun.filter(|uid| *uid != meta::uid(&cluster.metadata)) {
+    // I25: data under this snapshot's name comes from the cluster that the user meant.
+    let saved_uid = seen.snapshot.status.as_ref().filter(|_| witnessed(seen)).and_then(|s| s.cluster_uid.as_deref());
+    if let Some(gone) = saved_uid.filter(|uid| *uid != meta::uid(&cluster.metadata)) {
         return missing(format!(
             "the EtcdCluster {wanted} of this snapshot is gone (UID {gone}), and another EtcdCluster has its name. \
              Create another EtcdSnapshot for the new cluster"

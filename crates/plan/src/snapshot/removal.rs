@@ -15,7 +15,7 @@ use super::latch::{PATIENCE, goes_along, holds, live_removal};
 use super::stage::{SLOW, Stage, witnessed};
 use super::{Deletion, Inspection, Observed, job, place};
 use crate::build::job::{CONTAINER, allows_last};
-use crate::jobs::{self, Fact};
+use crate::jobs::{self, JobState};
 use crate::schedule::attempt_of;
 use crate::{Act, Note, Target, Wake, meta, pods};
 
@@ -28,7 +28,7 @@ pub(super) struct End {
     /// The act.
     pub(super) act: Option<Act>,
     /// Reason and message of `Ready` until then.
-    pub(super) told: Option<(Reason, String)>,
+    pub(super) condition: Option<(Reason, String)>,
     /// The removal that stays latched.
     pub(super) removal: Option<Removal>,
     /// The Event.
@@ -44,7 +44,7 @@ pub(super) fn end(seen: &Observed, stage: &Stage, now: Timestamp) -> Option<End>
         (false, true, false) => {
             let act = Act::KeepArtifact { snapshot: Target::of(&snapshot.metadata) };
             let removal = snapshot.status.as_ref().and_then(|status| status.removal.clone());
-            Some(End { act: Some(act), told: None, removal, note: None, wake: Wake::Now })
+            Some(End { act: Some(act), condition: None, removal, note: None, wake: Wake::Now })
         }
         // Releasing the object would delete a Job that has removed half of the snapshot.
         (true, false, true) if let Some(words) = still_removes(seen, now) => {
@@ -86,7 +86,7 @@ fn ending(seen: &Observed, deletion: &Deletion, stage: &Stage, now: Timestamp) -
         Stage::Start(_) => Some(release(seen, None)),
         Stage::Blocked(..) if !witnessed(seen) => Some(release(seen, None)),
         // The Job has its own deadline, after which its result is known.
-        Stage::Job(Fact::HeldUp(held)) if held.reason == Reason::NodeSilent && late => {
+        Stage::Job(JobState::HeldUp(held)) if held.reason == Reason::NodeSilent && late => {
             Some(leave(seen, "the node of the Pod that saves it does not answer"))
         }
         Stage::Blocked(..) | Stage::Doubt(_) if late => {
@@ -208,13 +208,13 @@ fn read(one: &Inspection, now: Timestamp) -> Said {
         ended + jobs::pause(jobs::created(&one.job).unwrap_or(ended), ended)
     };
     match jobs::read(&one.job, &one.pods, None, None, now) {
-        Fact::Failed { message, .. } => Said::Failed { why: message, again: again() },
-        Fact::Lost | Fact::Stored { .. } => {
+        JobState::Failed { message, .. } => Said::Failed { why: message, again: again() },
+        JobState::Lost | JobState::Stored { .. } => {
             Said::Failed { why: "the report of the Job that removes it is gone".to_owned(), again: again() }
         }
-        Fact::HeldUp(held) => Said::Nothing(held.words()),
-        Fact::Pending(words) | Fact::Running(words) => Said::Nothing(words),
-        Fact::Settling => Said::Nothing(super::stage::SETTLING.to_owned()),
+        JobState::HeldUp(held) => Said::Nothing(held.words()),
+        JobState::Pending(words) | JobState::Running(words) => Said::Nothing(words),
+        JobState::Settling => Said::Nothing(super::stage::SETTLING.to_owned()),
     }
 }
 
@@ -256,11 +256,11 @@ fn leave(seen: &Observed, why: &str) -> End {
 
 fn release(seen: &Observed, note: Option<Note>) -> End {
     let act = Act::ReleaseArtifact { snapshot: Target::of(&seen.snapshot.metadata) };
-    End { act: Some(act), told: None, removal: None, note, wake: Wake::OnChange }
+    End { act: Some(act), condition: None, removal: None, note, wake: Wake::OnChange }
 }
 
 fn wait(reason: Reason, message: String, wake: Wake) -> End {
-    End { act: None, told: Some((reason, message)), removal: None, note: None, wake }
+    End { act: None, condition: Some((reason, message)), removal: None, note: None, wake }
 }
 
 fn waits(words: String, removal: Option<Removal>) -> End {

@@ -8,7 +8,7 @@ use k8s_openapi::api::batch::v1::Job;
 use super::Observed;
 use crate::Wake;
 use crate::held::HeldUp;
-use crate::jobs::Fact;
+use crate::jobs::JobState;
 
 /// Interval of passes during a wait that a watch ends, against a missed event.
 pub(super) const SLOW: Wake = Wake::AfterMillis(15_000);
@@ -23,7 +23,7 @@ pub(super) enum Stage {
     /// No Job exists: the operator creates this Job.
     Start(Box<Job>),
     /// Result or progress of the snapshot's Job, which may be gone.
-    Job(Fact),
+    Job(JobState),
     /// Only the store knows whether the snapshot is stored, and the store has not answered.
     Doubt(Doubt),
 }
@@ -72,8 +72,8 @@ impl Inquiry {
 
 /// Whether a Job of this snapshot, or a Pod of such a Job, was ever seen.
 pub(super) fn witnessed(seen: &Observed) -> bool {
-    let told = |s: &EtcdSnapshotStatus| s.started_at.is_some() || s.attempts > 0 || s.error.is_some();
-    !seen.strays.is_empty() || seen.snapshot.status.as_ref().is_some_and(told)
+    let shows_attempt = |s: &EtcdSnapshotStatus| s.started_at.is_some() || s.attempts > 0 || s.error.is_some();
+    !seen.strays.is_empty() || seen.snapshot.status.as_ref().is_some_and(shows_attempt)
 }
 
 /// Message for a Job that has just ended.

@@ -3,18 +3,19 @@
 //! Decides what the status reports; `plan.rs` decides the step. A final status stays as it is (I18); the artifact is written
 //! once, together with the final phase (I7).
 
-use holdfast_api::condition::{Reason, Type, Wanted, merge};
+use holdfast_api::condition::{self, Reason, Type, Wanted, merge};
 use holdfast_api::snapshot::{Artifact, Failure, Phase, Source, Verification};
 use holdfast_api::{EtcdSnapshotStatus, key};
 use holdfast_contract::{self as agent, Level, SavedReport};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::removal::End;
 use super::stage::{Doubt, Inquiry, SETTLING, Stage, witnessed};
 use super::{Observed, job, place};
 use crate::held::HeldUp;
-use crate::jobs::Fact;
-use crate::{Note, fact, meta};
+use crate::jobs::JobState;
+use crate::{Note, job_state, meta};
 
 /// Reason and message while neither the Job nor the store has answered whether the snapshot is stored: the known failure of the
 /// save, and the progress of the question to the store.
@@ -56,14 +57,14 @@ pub(super) fn doubt(doubt: &Doubt) -> (Reason, String) {
                 "{}. The store did not answer whether the snapshot exists, and Holdfast asks again: {why}",
                 failed.message
             );
-            (fact::reason_of(fact::recorded(&failed.class, failed.origin.as_deref())), message)
+            (job_state::reason_of(job_state::recorded(&failed.class, failed.origin.as_deref())), message)
         }
     }
 }
 
 /// Converts an agent's failure into the status's failure.
 pub(super) fn failure(failure: Option<&agent::Failure>, message: &str) -> Failure {
-    let (class, origin) = fact::names_of(failure);
+    let (class, origin) = job_state::names_of(failure);
     Failure { class, origin, message: message.to_owned() }
 }
 
@@ -75,7 +76,7 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
     }
     let generation = seen.snapshot.metadata.generation;
     // Drops the old Degraded condition; the operator sets it again if the failure persists.
-    let told: Vec<_> = old.conditions.iter().filter(|c| c.type_ != Type::Degraded.as_str()).cloned().collect();
+    let kept: Vec<_> = old.conditions.iter().filter(|c| c.type_ != Type::Degraded.as_str()).cloned().collect();
     let ours = matches!(stage, Stage::Job(_) | Stage::Doubt(_)).then_some(seen.job.as_ref()).flatten();
     let made = ours.and_then(|job| job.metadata.creation_timestamp.as_ref()).map(|t| t.0.to_string());
     let base = EtcdSnapshotStatus {
@@ -108,7 +109,7 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
             Stage::Doubt(doubt) => doubt.inquiry.ask.as_deref().and_then(place::on),
             Stage::Rest | Stage::Blocked(..) | Stage::Job(_) => None,
         }),
-        conditions: merge(&told, &wanted(stage), generation, now),
+        conditions: merge(&kept, &wanted(stage), generation, now),
         held_up: held_up(seen, stage).map(|held| held.recorded(old.held_up.as_ref(), now)),
         completed_at: None,
         source: None,
@@ -118,14 +119,14 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
         error: None,
     };
     match stage {
-        Stage::Job(Fact::Stored { report, at }) => EtcdSnapshotStatus {
+        Stage::Job(JobState::Stored { report, at }) => EtcdSnapshotStatus {
             completed_at: Some(at.unwrap_or(now).to_string()),
             source: Some(source(report)),
             artifact: Some(artifact(report)),
             verification: verification(report),
             ..base
         },
-        Stage::Job(Fact::Failed { failure: failed, message, at, held: _ }) => EtcdSnapshotStatus {
+        Stage::Job(JobState::Failed { failure: failed, message, at, held: _ }) => EtcdSnapshotStatus {
             completed_at: Some(at.unwrap_or(now).to_string()),
             error: Some(failure(*failed, message)),
             ..base
@@ -135,7 +136,9 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
         Stage::Rest
         | Stage::Blocked(..)
         | Stage::Start(_)
-        | Stage::Job(Fact::Pending(_) | Fact::Running(_) | Fact::HeldUp(_) | Fact::Settling | Fact::Lost) => base,
+        | Stage::Job(
+            JobState::Pending(_) | JobState::Running(_) | JobState::HeldUp(_) | JobState::Settling | JobState::Lost,
+        ) => base,
     }
 }
 
@@ -143,9 +146,9 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
 pub(super) fn ending(seen: &Observed, end: &End, now: Timestamp) -> EtcdSnapshotStatus {
     let mut status = at_rest(seen.snapshot.status.clone().unwrap_or_default());
     status.removal.clone_from(&end.removal);
-    if let Some((reason, message)) = &end.told {
-        let told = [Wanted::no(Type::Ready, *reason, message)];
-        status.conditions = merge(&status.conditions, &told, seen.snapshot.metadata.generation, now);
+    if let Some((reason, message)) = &end.condition {
+        let wanted_now = [Wanted::no(Type::Ready, *reason, message)];
+        status.conditions = merge(&status.conditions, &wanted_now, seen.snapshot.metadata.generation, now);
     }
     status
 }
@@ -155,26 +158,26 @@ pub(super) fn ending(seen: &Observed, end: &End, now: Timestamp) -> EtcdSnapshot
 fn saved_cluster(seen: &Observed, stage: &Stage) -> Option<String> {
     seen.snapshot.spec.run.as_ref()?;
     let job = seen.job.as_ref().filter(|job| seen.owns(job));
-    let told = job.and_then(|job| meta::annotation(&job.metadata, key::CLUSTER_UID));
+    let annotated = job.and_then(|job| meta::annotation(&job.metadata, key::CLUSTER_UID));
     let found = || {
-        let Stage::Job(Fact::Stored { report, .. }) = stage else { return None };
+        let Stage::Job(JobState::Stored { report, .. }) = stage else { return None };
         let uid = meta::uid(&seen.cluster.as_ref()?.metadata);
         (report.key.split('/').nth(2) == uid.get(..8)).then_some(uid)
     };
-    told.or_else(found).map(str::to_owned)
+    annotated.or_else(found).map(str::to_owned)
 }
 
 /// Returns the hold-up of the Pod that saves or asks the store.
 fn held_up(seen: &Observed, stage: &Stage) -> Option<HeldUp> {
     match stage {
-        Stage::Job(Fact::HeldUp(held)) => Some(held.clone()),
-        Stage::Job(Fact::Pending(_) | Fact::Settling) => seen.held_up(),
+        Stage::Job(JobState::HeldUp(held)) => Some(held.clone()),
+        Stage::Job(JobState::Pending(_) | JobState::Settling) => seen.held_up(),
         Stage::Doubt(doubt) => doubt.inquiry.held.clone(),
-        Stage::Job(Fact::Failed { held, .. }) => held.clone(),
+        Stage::Job(JobState::Failed { held, .. }) => held.clone(),
         Stage::Rest
         | Stage::Blocked(..)
         | Stage::Start(_)
-        | Stage::Job(Fact::Running(_) | Fact::Lost | Fact::Stored { .. }) => None,
+        | Stage::Job(JobState::Running(_) | JobState::Lost | JobState::Stored { .. }) => None,
     }
 }
 
@@ -190,17 +193,17 @@ const fn phase(stage: &Stage) -> Phase {
     match stage {
         Stage::Rest | Stage::Blocked(..) | Stage::Start(_) => Phase::Pending,
         Stage::Doubt(_)
-        | Stage::Job(Fact::Pending(_) | Fact::Running(_) | Fact::HeldUp(_) | Fact::Settling | Fact::Lost) => {
-            Phase::Running
-        }
-        Stage::Job(Fact::Stored { .. }) => Phase::Complete,
-        Stage::Job(Fact::Failed { .. }) => Phase::Failed,
+        | Stage::Job(
+            JobState::Pending(_) | JobState::Running(_) | JobState::HeldUp(_) | JobState::Settling | JobState::Lost,
+        ) => Phase::Running,
+        Stage::Job(JobState::Stored { .. }) => Phase::Complete,
+        Stage::Job(JobState::Failed { .. }) => Phase::Failed,
     }
 }
 
 fn wanted(stage: &Stage) -> Vec<Wanted> {
     let verified = match stage {
-        Stage::Job(Fact::Stored { report, .. }) => verification(report).map(|found| match found.level {
+        Stage::Job(JobState::Stored { report, .. }) => verification(report).map(|found| match found.level {
             Level::HashKV => Wanted::yes(Type::Verified, Reason::MembersAgree, found.message),
             Level::Structure | Level::Trailer => Wanted::no(Type::Verified, Reason::NotCompared, found.message),
         }),
@@ -215,19 +218,19 @@ fn ready(stage: &Stage) -> Wanted {
         // Unreachable: a status at rest stays as it is.
         Stage::Rest => no(Reason::Deleting, "the snapshot is being deleted"),
         Stage::Blocked(reason, message) => no(*reason, message),
-        Stage::Job(Fact::HeldUp(held)) => no(held.reason, &held.words()),
+        Stage::Job(JobState::HeldUp(held)) => no(held.reason, &held.words()),
         Stage::Start(_) => no(Reason::JobPending, "Holdfast creates the Job"),
-        Stage::Job(Fact::Pending(message)) => no(Reason::JobPending, message),
-        Stage::Job(Fact::Running(message)) => no(Reason::JobRunning, message),
-        Stage::Job(Fact::Settling | Fact::Lost) => no(Reason::JobRunning, SETTLING),
+        Stage::Job(JobState::Pending(message)) => no(Reason::JobPending, message),
+        Stage::Job(JobState::Running(message)) => no(Reason::JobRunning, message),
+        Stage::Job(JobState::Settling | JobState::Lost) => no(Reason::JobRunning, SETTLING),
         Stage::Doubt(open) => match (doubt(open), &open.inquiry.silent) {
             ((reason, message), None) => no(reason, &message),
             ((reason, message), Some(_)) => Wanted::unknown(Type::Ready, reason, message),
         },
-        Stage::Job(Fact::Stored { report, .. }) => Wanted::yes(Type::Ready, Reason::Stored, stored_words(report)),
-        Stage::Job(Fact::Failed { failure, message, held, .. }) => {
-            let unstarted = held.as_ref().map(|held| fact::reason_of_unstarted(*failure, held));
-            no(unstarted.unwrap_or_else(|| fact::reason_of(*failure)), message)
+        Stage::Job(JobState::Stored { report, .. }) => Wanted::yes(Type::Ready, Reason::Stored, stored_words(report)),
+        Stage::Job(JobState::Failed { failure, message, held, .. }) => {
+            let unstarted = held.as_ref().map(|held| job_state::reason_of_unstarted(*failure, held));
+            no(unstarted.unwrap_or_else(|| job_state::reason_of(*failure)), message)
         }
     }
 }
@@ -283,13 +286,13 @@ pub(super) fn notes(seen: &Observed, stage: &Stage) -> Vec<Note> {
                 note(false, "JobCreated", format!("Job {name} saves the snapshot"))
             }]
         }
-        Stage::Job(Fact::Stored { report, .. }) => {
+        Stage::Job(JobState::Stored { report, .. }) => {
             let stored = note(false, "SnapshotStored", stored_words(report));
             let weak = verification(report).filter(|found| found.level < Level::HashKV);
             let weak = weak.map(|found| note(true, Reason::NotCompared.as_str(), found.message));
             std::iter::once(stored).chain(weak).collect()
         }
-        Stage::Job(Fact::Failed { message, .. }) => vec![note(true, "SnapshotFailed", message.clone())],
+        Stage::Job(JobState::Failed { message, .. }) => vec![note(true, "SnapshotFailed", message.clone())],
         Stage::Blocked(reason, message) if reason.needs_a_person() && newly(seen, *reason) => {
             vec![note(true, reason.as_str(), message.clone())]
         }
@@ -302,23 +305,25 @@ pub(super) fn notes(seen: &Observed, stage: &Stage) -> Vec<Note> {
             let (reason, message) = doubt(open);
             vec![note(true, reason.as_str(), message)]
         }
-        Stage::Job(Fact::HeldUp(held)) if held.reason.needs_a_person() && newly(seen, held.reason) => {
+        Stage::Job(JobState::HeldUp(held)) if held.reason.needs_a_person() && newly(seen, held.reason) => {
             vec![note(true, held.reason.as_str(), held.words())]
         }
         Stage::Rest | Stage::Blocked(..) | Stage::Job(_) | Stage::Doubt(_) => vec![],
     }
 }
 
+fn ready_before(seen: &Observed) -> Option<&Condition> {
+    condition::find(seen.snapshot.status.iter().flat_map(|s| &s.conditions), Type::Ready)
+}
+
 /// Whether `Ready` had another reason before.
 fn newly(seen: &Observed, reason: Reason) -> bool {
-    let old = seen.snapshot.status.as_ref();
-    !old.is_some_and(|s| s.conditions.iter().any(|c| c.type_ == Type::Ready.as_str() && c.reason == reason.as_str()))
+    ready_before(seen).is_none_or(|ready| ready.reason != reason.as_str())
 }
 
 /// Whether `Ready` was already `Unknown`.
 fn unknown(seen: &Observed) -> bool {
-    let old = seen.snapshot.status.as_ref();
-    old.is_some_and(|s| s.conditions.iter().any(|c| c.type_ == Type::Ready.as_str() && c.status == "Unknown"))
+    ready_before(seen).is_some_and(|ready| ready.status == "Unknown")
 }
 
 fn source(report: &SavedReport) -> Source {

@@ -18,7 +18,7 @@ pub fn known(store: &EtcdBackupStore) -> Option<&Identity> {
 }
 
 /// Returns the store ID in the user's annotation.
-pub(super) fn said(store: &EtcdBackupStore) -> Option<&String> {
+pub(super) fn accepted_id(store: &EtcdBackupStore) -> Option<&String> {
     store.metadata.annotations.as_ref()?.get(key::ACCEPT_STORE)
 }
 
@@ -26,12 +26,12 @@ pub(super) fn said(store: &EtcdBackupStore) -> Option<&String> {
 /// the next exchange too.
 pub(super) fn accepts(store: &EtcdBackupStore) -> Option<&String> {
     let spent = known(store)?.accepted.as_ref();
-    said(store).filter(|said| Some(*said) != spent && (*said == NEW_STORE || is_store_id(said)))
+    accepted_id(store).filter(|said| Some(*said) != spent && (*said == NEW_STORE || is_store_id(said)))
 }
 
 /// Returns the identity after a probe: the store ID of a usable store. Any other result keeps the known identity.
 pub(super) fn after(store: &EtcdBackupStore, found: Option<&Probe>) -> Option<Identity> {
-    let said = said(store).cloned();
+    let said = accepted_id(store).cloned();
     let mark = found.filter(|probe| probe.usable).and_then(|probe| probe.store_id.clone());
     if let (Some(id), Some(place)) = (mark, place(store)) {
         return Some(Identity { id, place, accepted: said });

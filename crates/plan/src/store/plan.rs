@@ -143,8 +143,8 @@ fn next(stage: Stage, now: Timestamp) -> Next {
             if probe.usable {
                 return Next::Settled(wake);
             }
-            let told = status::found(&probe);
-            Next::wait(told.reason, told.message, wake)
+            let finding = status::found(&probe);
+            Next::wait(finding.reason, finding.message, wake)
         }
     }
 }

@@ -11,8 +11,8 @@ use k8s_openapi::api::core::v1::Pod;
 use super::Observed;
 use crate::build::job::CONTAINER;
 use crate::held::HeldUp;
-use crate::jobs::{self, Fact};
-use crate::{fact, pods};
+use crate::jobs::{self, JobState};
+use crate::{job_state, pods};
 
 /// Progress of a probe.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,21 +32,21 @@ pub(super) fn read(seen: &Observed, job: &Job, inputs: &str, now: Timestamp) -> 
     }
     let kept = seen.held_up();
     match jobs::read(job, &seen.pods, seen.refusal.as_deref(), kept.as_ref(), now) {
-        Fact::Pending(words) | Fact::Running(words) => Progress::Running(words),
-        Fact::Settling => Progress::Running("the probe has ended; its report is on its way".to_owned()),
-        Fact::HeldUp(held) => Progress::HeldUp(held.with_claim_users(&seen.pods, &seen.claim_users)),
+        JobState::Pending(words) | JobState::Running(words) => Progress::Running(words),
+        JobState::Settling => Progress::Running("the probe has ended; its report is on its way".to_owned()),
+        JobState::HeldUp(held) => Progress::HeldUp(held.with_claim_users(&seen.pods, &seen.claim_users)),
         // A report of another kind, or none.
-        Fact::Stored { at, .. } => {
+        JobState::Stored { at, .. } => {
             let at = at.map_or(now, |at| within(job, at));
             failed(inputs, None, "the probe's report is of another kind", at)
         }
-        Fact::Lost => failed(inputs, None, "the probe succeeded, but its report is gone", now),
-        Fact::Failed { failure, message, at, held: _ } => failed(inputs, failure, &message, at.unwrap_or(now)),
+        JobState::Lost => failed(inputs, None, "the probe succeeded, but its report is gone", now),
+        JobState::Failed { failure, message, at, held: _ } => failed(inputs, failure, &message, at.unwrap_or(now)),
     }
 }
 
 fn failed(inputs: &str, failure: Option<&Failure>, message: &str, at: Timestamp) -> Progress {
-    let (class, origin) = fact::names_of(failure);
+    let (class, origin) = job_state::names_of(failure);
     Progress::Ended(Probe {
         at: at.to_string(),
         inputs: inputs.to_owned(),
@@ -88,8 +88,8 @@ fn reported(pod: &Pod, job: &Job, inputs: &str, now: Timestamp) -> Option<Probe>
 /// stay the same.
 fn within(job: &Job, at: Timestamp) -> Timestamp {
     let made = job.metadata.creation_timestamp.as_ref();
-    let begun = job.status.as_ref().and_then(|s| s.start_time.as_ref());
-    let at = made.into_iter().chain(begun).map(|t| t.0).fold(at, Ord::max);
+    let started = job.status.as_ref().and_then(|s| s.start_time.as_ref());
+    let at = made.into_iter().chain(started).map(|t| t.0).fold(at, Ord::max);
     jobs::last_end(job, &[]).map_or(at, |over| at.min(over))
 }
 

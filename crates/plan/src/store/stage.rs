@@ -5,8 +5,8 @@ use holdfast_api::condition::Reason;
 use holdfast_contract::Failure;
 use k8s_openapi::api::batch::v1::Job;
 
-use crate::fact;
 use crate::held::HeldUp;
+use crate::job_state;
 
 /// Stage of one store.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,5 +27,5 @@ pub(super) enum Stage {
 
 /// Returns the failure of the probe; `None`: the probe's Pod crashed, or the store is usable.
 pub(super) fn failure(probe: &Probe) -> Option<&'static Failure> {
-    fact::recorded(probe.class.as_deref()?, probe.origin.as_deref())
+    job_state::recorded(probe.class.as_deref()?, probe.origin.as_deref())
 }

@@ -4,7 +4,7 @@
 //! of the inputs the last result does not count.
 
 use holdfast_api::backup_store::{Probe, Tried};
-use holdfast_api::condition::{Reason, Type, Wanted, merge};
+use holdfast_api::condition::{self, Reason, Type, Wanted, merge};
 use holdfast_api::store::{Location, PvcLocation};
 use holdfast_api::{EtcdBackupStoreStatus, key};
 use holdfast_contract::{ExitClass, NEW_STORE, Trial};
@@ -14,7 +14,7 @@ use super::stage::{Stage, failure};
 use super::{Observed, identity};
 use crate::build::store::url;
 use crate::held::HeldUp;
-use crate::{Note, Seen, fact, jobs};
+use crate::{Note, Seen, job_state, jobs};
 
 /// Returns the last probe of the current inputs.
 pub(super) fn standing<'a>(seen: &'a Observed, inputs: &str) -> Option<&'a Probe> {
@@ -41,13 +41,13 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, inputs: &str, now: Timestamp
     }
     let generation = seen.store.metadata.generation;
     // Drops the old Degraded condition; the operator sets it again if the failure persists.
-    let told: Vec<_> = old.conditions.iter().filter(|c| c.type_ != Type::Degraded.as_str()).cloned().collect();
+    let kept: Vec<_> = old.conditions.iter().filter(|c| c.type_ != Type::Degraded.as_str()).cloned().collect();
     let (kind, uri) = seen.store.spec.place.location().map(|at| place(&at)).unzip();
     EtcdBackupStoreStatus {
         observed_generation: generation,
         kind: kind.map(str::to_owned),
         uri,
-        conditions: merge(&told, &[ready(seen, stage, inputs)], generation, now),
+        conditions: merge(&kept, &[ready(seen, stage, inputs)], generation, now),
         identity: match stage {
             Stage::Found(probe) => identity::after(&seen.store, Some(probe)),
             Stage::Rest | Stage::Blocked(..) | Stage::Start(_) | Stage::Probing(_) | Stage::HeldUp(_) => {
@@ -124,7 +124,7 @@ pub(super) fn found(probe: &Probe) -> Wanted {
     }
     let failure = failure(probe);
     let class = failure.map(|failure| failure.class);
-    let reason = fact::reason_of(failure);
+    let reason = job_state::reason_of(failure);
     let message = probe.message.as_deref().unwrap_or("the agent gave no reason");
     if reason == Reason::StoreExchanged {
         let accept = probe.store_id.as_deref().unwrap_or(NEW_STORE);
@@ -179,12 +179,11 @@ pub(super) fn notes(seen: &Observed, stage: &Stage, new: &EtcdBackupStoreStatus)
     let before = old.and_then(|s| s.probe.as_ref());
     let warn = |reason: &str, message: String| Note { warning: true, reason: reason.to_owned(), message };
     let mut notes = vec![];
-    let is = |of: &EtcdBackupStoreStatus| {
-        of.conditions.iter().find(|c| c.type_ == Type::Ready.as_str()).map(|c| c.reason.clone())
-    };
+    let is =
+        |of: &EtcdBackupStoreStatus| condition::find(&of.conditions, Type::Ready).map(|ready| ready.reason.clone());
     if !probe.usable && old.and_then(is) != is(new) {
-        let told = found(probe);
-        notes.push(warn(told.reason.as_str(), told.message));
+        let finding = found(probe);
+        notes.push(warn(finding.reason.as_str(), finding.message));
     }
     if let (Some(was), Some(is)) = (identity::known(&seen.store), &new.identity)
         && was.id != is.id

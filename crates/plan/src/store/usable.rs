@@ -5,7 +5,7 @@
 
 use holdfast_api::EtcdBackupStore;
 use holdfast_api::backup_store::StoreRecord;
-use holdfast_api::condition::{Reason, Type};
+use holdfast_api::condition::{self, Reason, Type};
 
 use super::identity;
 use crate::meta;
@@ -20,8 +20,7 @@ pub fn usable(name: &str, store: Option<&EtcdBackupStore>) -> Result<StoreRecord
         return wait(Reason::WaitingForReference, format!("EtcdBackupStore {name} is being deleted"));
     }
     let conditions = store.status.iter().flat_map(|s| &s.conditions);
-    let ready = conditions.into_iter().find(|c| c.type_ == Type::Ready.as_str());
-    match ready {
+    match condition::find(conditions, Type::Ready) {
         // The condition is about an earlier spec.
         Some(ready) if ready.observed_generation != store.metadata.generation => wait(
             Reason::WaitingForStore,

@@ -86,7 +86,7 @@ pub(super) struct Shown {
 /// Reads the facts, as far as time allows.
 pub(super) async fn shown(store: &Bucket, data: &Key) -> Shown {
     let read = async {
-        let (_, heard) = store.heard(&store.path(&data.folder().intent())?, MAX_BYTES).await?;
+        let (_, heard) = store.small_with_headers(&store.path(&data.folder().intent())?, MAX_BYTES).await?;
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(Shown { reads: true, locks: heard.locked_until.is_some() })
     };
     tokio::time::timeout(READ_WITHIN, read).await.ok().and_then(std::result::Result::ok).unwrap_or_default()
@@ -173,7 +173,7 @@ async fn take_back(store: &Bucket, attempt: &Folder, intent: &Intent) -> Result<
     remove(store, attempt).await
 }
 
-/// Fails when an attempt's intent is not this one any more: another run has cleaned up, or goes on with what is there.
+/// Fails if the attempt's intent has changed: another run has removed the leftovers, or continues with the data.
 async fn stands(store: &Bucket, attempt: &Folder, intent: &Intent) -> Result<()> {
     let json = store.find_small(&attempt.intent(), MAX_BYTES).await?;
     let there = json.map(|json| Intent::parse(store, attempt, &json)).transpose()?;
@@ -183,7 +183,7 @@ async fn stands(store: &Bucket, attempt: &Folder, intent: &Intent) -> Result<()>
     Err(Error::transient(format!("{}: another run writes this snapshot", store.uri(attempt))))
 }
 
-/// An intent that is in a dead one's place.
+/// An intent that replaces the intent of a dead run.
 #[derive(Debug)]
 pub struct Taken {
     store: Bucket,
@@ -193,9 +193,9 @@ pub struct Taken {
 }
 
 impl Bucket {
-    /// Goes on with data that a dead run has left: an intent of this run's takes the place of the dead one's, so that nobody
-    /// takes the data back meanwhile. Where there is none, this run's names no data: it says that somebody is at it, and when
-    /// it is over nothing is taken back. `None`: these credentials may remove nothing.
+    /// Continues with data that a dead run has left. An intent of this run replaces the intent of the dead run, so that no other run
+    /// removes the data meanwhile. Without an earlier intent, the intent of this run names no data: after its time nothing is
+    /// removed. `None`: these credentials cannot remove objects.
     pub async fn take_over(&self, data: &Key, at: Timestamp, until: Timestamp) -> Result<Option<Taken>> {
         let attempt = data.folder();
         let Some(before) = self.find_small(&attempt.intent(), MAX_BYTES).await? else {
@@ -208,10 +208,10 @@ impl Bucket {
         if over >= at {
             return Err(Error::transient(format!("{}: {}", self.uri(attempt), busy_until(over))));
         }
-        // The dead one's upload stays named: whatever there may be of it goes with this run's data.
+        // The intent still names the upload of the dead run: a cleanup after this run aborts it too.
         let own = Intent { until, ..dead };
         match remove(self, attempt).await {
-            // Who may remove nothing takes nothing back either.
+            // Credentials that cannot remove objects cannot remove the data of this run either.
             Err(denied) if denied.class() == ExitClass::Denied => return Ok(None),
             removed => removed?,
         }
@@ -221,7 +221,7 @@ impl Bucket {
 }
 
 impl Taken {
-    /// What is a snapshot now needs no intent, and what is none has the dead one's again, best effort.
+    /// Removes the intent of a published snapshot, or restores the earlier intent; best effort.
     pub async fn let_go(self, published: bool) {
         let Self { store, attempt, own, before } = self;
         let let_go = async {

@@ -69,7 +69,7 @@ pub struct BucketUpload {
     filling: Vec<Bytes>,
     filled: u64,
     under_way: JoinSet<(usize, object_store::Result<PartId>)>,
-    begun: usize,
+    parts: usize,
     stored: BTreeMap<usize, PartId>,
     total: u64,
     completion: Completion,
@@ -103,8 +103,8 @@ const AGAIN_WITHIN: Duration = Duration::from_secs(20);
 
 /// Whether to send a part once more. The client repeats a request for some seconds from its start, which on a slow line are
 /// over before the first answer; and it does not repeat a part whose bytes were changed on the way.
-fn is_worth_another(error: &object_store::Error, patient: bool, begun: Instant) -> bool {
-    let in_time = patient || begun.elapsed() < AGAIN_WITHIN;
+fn is_worth_another(error: &object_store::Error, patient: bool, started: Instant) -> bool {
+    let in_time = patient || started.elapsed() < AGAIN_WITHIN;
     in_time
         && !error_class::repeated(error)
         && !error_class::timed_out(error)
@@ -125,7 +125,7 @@ impl BucketUpload {
             filling: Vec::new(),
             filled: 0,
             under_way: JoinSet::new(),
-            begun: 0,
+            parts: 0,
             stored: BTreeMap::new(),
             total: 0,
             completion: Completion::Before,
@@ -210,17 +210,17 @@ impl BucketUpload {
         while self.under_way.len() >= PARTS_UNDER_WAY {
             self.settle().await?;
         }
-        let at = self.begun;
-        self.begun += 1;
+        let at = self.parts;
+        self.parts += 1;
         let most = self.store.protocol.most_parts;
-        if self.begun as u64 > most {
+        if self.parts as u64 > most {
             return Err(Error::config(format!("{}: the upload needs more than {most} parts", self.doing())));
         }
         self.filled = 0;
         let payload: PutPayload = std::mem::take(&mut self.filling).into_iter().collect();
         let Clients { usual: writer, unsigned, .. } = self.store.clients.clone();
         let (signed, path, id) = (Arc::clone(&self.signed), self.path.clone(), self.id.clone());
-        let (patient, begun) = (self.patient, Instant::now());
+        let (patient, started) = (self.patient, Instant::now());
         let limit = if patient { PATIENT_WITHIN } else { WRITE_WITHIN };
         self.under_way.spawn(within(limit, async move {
             let mut again = true;
@@ -230,12 +230,12 @@ impl BucketUpload {
                     Err(error) if classify("", &error).class() == ExitClass::Denied => {
                         signed.store(true, Ordering::Relaxed);
                     }
-                    Err(error) if is_worth_another(&error, patient, begun) => again = false,
+                    Err(error) if is_worth_another(&error, patient, started) => again = false,
                     sent => return (at, sent),
                 }
             }
             match writer.put_part(&path, &id, at, payload.clone()).await {
-                Err(error) if again && is_worth_another(&error, patient, begun) => {
+                Err(error) if again && is_worth_another(&error, patient, started) => {
                     (at, writer.put_part(&path, &id, at, payload).await)
                 }
                 sent => (at, sent),

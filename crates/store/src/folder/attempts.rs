@@ -16,9 +16,9 @@ const TEMPORARY_PREFIX: &str = ".upload-until-";
 const TEMPORARY_SUFFIX: &str = ".tmp";
 /// Prefix of an empty file beside data without a manifest.
 const MARK_PREFIX: &str = ".stored-until-";
-/// Of an empty file beside data without a manifest that no dead run claims: somebody is at it, and nobody removes the data.
+/// Prefix of an empty file beside data without a manifest that no dead run claims: a run works on the data, and no run removes it.
 const TAKEN_PREFIX: &str = ".taken-until-";
-/// Of a small object that is being written.
+/// Prefix of a small object during its write.
 const SMALL_PREFIX: &str = ".small";
 
 /// Returns the name of a file that becomes the object at completion.
@@ -31,12 +31,12 @@ pub(super) fn mark_name(until: i64) -> String {
     format!("{MARK_PREFIX}{until}{TEMPORARY_SUFFIX}")
 }
 
-/// The file that stands beside data that no run claims.
+/// Returns the name of the file beside data that no run claims.
 pub(super) fn taken_name(until: i64) -> String {
     format!("{TAKEN_PREFIX}{until}{TEMPORARY_SUFFIX}")
 }
 
-/// A file that becomes a small object; several writers may be at it.
+/// Returns the name of a file that becomes a small object; several writers may run at once.
 pub(super) fn small_name() -> Result<String> {
     Ok(format!("{SMALL_PREFIX}-{}{TEMPORARY_SUFFIX}", random_uid()?))
 }
@@ -56,17 +56,17 @@ pub(super) fn lives_until(name: &str) -> Option<i64> {
     rest.strip_suffix(TEMPORARY_SUFFIX)?.parse().ok()
 }
 
-/// Whether this file stands beside data that has no manifest yet.
+/// Whether this file marks data without a manifest.
 pub(super) fn is_mark(name: &str) -> bool {
     name.starts_with(MARK_PREFIX) && lives_until(name).is_some()
 }
 
-/// Whether this file stands beside data that no run claims.
+/// Whether this file marks data that no run claims.
 pub(super) fn is_taken(name: &str) -> bool {
     name.starts_with(TAKEN_PREFIX) && lives_until(name).is_some()
 }
 
-/// Until when the writers of these files may live, and so much longer that they are dead for certain.
+/// Returns the time from which the writers of these files are certainly dead.
 pub(super) fn over<'a>(names: impl Iterator<Item = &'a str>) -> Option<Timestamp> {
     let until = names.filter_map(lives_until).max()?;
     Timestamp::from_second(until.saturating_add(GRACE_SECONDS)).ok()
@@ -154,8 +154,8 @@ pub(super) fn clean_up(root: &Dir, lineage: &Folder, now: i64) {
     }
 }
 
-/// Removes what is ours of an attempt whose writer is dead by its file's name; with a manifest no more than that file, and
-/// small ones that were not named. Nothing where another one lives: it may go on with what the dead one has left.
+/// Removes Holdfast's files of an attempt whose writer is dead by the name of its file. Beside a manifest it removes only that
+/// file and unfinished small files. It removes nothing if another writer lives: that writer may continue with the data.
 fn bury(attempt: &Dir, lineage: &Folder, now: i64) -> io::Result<bool> {
     let (mut dead, mut lives) = (Vec::new(), false);
     for file in attempt.entries()? {
@@ -239,7 +239,7 @@ mod tests {
         clean_up(&root, &lineage, now);
         assert!(!attempt.exists());
 
-        // Of data that no run claimed before, only the mark goes with who took it.
+        // Data that no run claimed before stays; only the mark of the dead run goes.
         fs::create_dir_all(&attempt).unwrap();
         for name in [&data, &taken_name(now - GRACE_SECONDS - 1)] {
             fs::write(attempt.join(name), "x").unwrap();

@@ -1,7 +1,7 @@
-//! Goes on with data that a dead run has left without a manifest.
+//! Continues with data that a dead run has left without a manifest.
 //!
-//! It decides whose that data is meanwhile: a mark of this run's stands beside it, so that nobody cleans up after the dead
-//! one while it is read back and published. Whether it is what it has to be is the caller's to find out.
+//! This file decides the owner of the data meanwhile: a mark of this run keeps other runs from removing the data while this run
+//! reads it back and publishes it. The caller verifies the data.
 
 use std::io;
 
@@ -15,7 +15,7 @@ use super::FolderStore;
 use super::attempts::{is_mark, is_taken, lives_until, mark_name, names, over, taken_name};
 use crate::busy_until;
 
-/// A mark that is in a dead one's place.
+/// A mark that replaces the mark of a dead run.
 #[derive(Debug)]
 pub struct Taken {
     store: FolderStore,
@@ -26,13 +26,13 @@ pub struct Taken {
 #[derive(Debug)]
 struct Marks {
     own: String,
-    /// The dead one's, where it had come so far.
+    /// The mark of the dead run, if it wrote one.
     before: Option<String>,
 }
 
 impl FolderStore {
-    /// Puts a mark of this run's in the place of a dead one's, or where there is none: a removal that has begun would be
-    /// finished meanwhile.
+    /// Replaces the mark of a dead run, or writes the first mark: without a mark, another run could finish a started removal
+    /// meanwhile.
     pub async fn take_over(&self, data: &Key, at: Timestamp, until: Timestamp) -> Result<Taken> {
         let (doing, attempt) = (format!("continuing the upload of {}", self.uri(data)), data.folder().clone());
         let marks = self.below(doing, move |root| exchange(root, &attempt, until.as_second(), at)).await?;
@@ -41,7 +41,7 @@ impl FolderStore {
 }
 
 impl Taken {
-    /// What is a snapshot now needs no mark, and what is none is left as it was, best effort.
+    /// Removes the mark of a published snapshot, or restores the earlier mark; best effort.
     pub async fn let_go(self, published: bool) {
         let Self { store, attempt, marks } = self;
         let calls = move |root: &Dir| {
@@ -63,10 +63,10 @@ fn exchange(root: &Dir, attempt: &Folder, until: i64, now: Timestamp) -> io::Res
     if let Some(over) = over(there.iter().map(String::as_str)).filter(|over| *over >= now) {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, busy_until(over)));
     }
-    // Data that nobody may remove stays so when this run dies too.
+    // Data that no run may remove stays protected if this run dies too.
     let removable = there.iter().any(|name| lives_until(name).is_some() && !is_taken(name));
     let own = if removable { mark_name(until) } else { taken_name(until) };
-    // At no time without one.
+    // The data always has a mark: the new one before the old one goes.
     folder.open_with(&own, OpenOptions::new().write(true).create(true))?;
     let mut before = None;
     for mark in there.into_iter().filter(|name| is_mark(name) || is_taken(name)) {

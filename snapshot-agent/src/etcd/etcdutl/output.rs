@@ -40,7 +40,7 @@ const REASONS: [&str; 4] = ["Error: ", "panic: ", "fatal error: ", "flag provide
 const LOGGED: [&str; 2] = ["{\"level\":\"panic\"", "{\"level\":\"fatal\""];
 
 /// Classifies a failed program's output, and returns the line that decides.
-pub(crate) fn heard(text: &str) -> (ExitClass, String) {
+pub(crate) fn classify_output(text: &str) -> (ExitClass, String) {
     let with = |words: &[&str]| text.lines().find(|line| words.iter().any(|word| line.contains(*word)));
     let panicked = || {
         let mut panics = text.lines().filter(|line| line.starts_with("panic: "));
@@ -121,7 +121,7 @@ go.etcd.io/bbolt/internal/common.(*Page).FastCheck(...)
             ("one\ntwo\n\n".to_owned(), ExitClass::Transient, "two"),
             (String::new(), ExitClass::Transient, "no output"),
         ] {
-            let (found, line) = heard(&text);
+            let (found, line) = classify_output(&text);
             assert_eq!(found, class, "{text}");
             assert!(line.contains(says) && line.lines().count() == 1, "{says:?} is not said by {line:?}");
         }

@@ -1,7 +1,7 @@
 //! The snapshots of one incarnation of a cluster, the newest of them, and what was there before.
 //!
-//! It decides the order of snapshots that one cluster has made, and when that order is in doubt; that is where some of
-//! them can be read by a later version of this program alone, too.
+//! This file decides the order of a cluster's snapshots, and when the order is in doubt: also if only a later version of Holdfast
+//! can read some of the manifests.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use holdfast_contract::error::{Error, Result};
@@ -13,8 +13,8 @@ use holdfast_store::Store;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::attempts::{AT_ONCE, last_attempts};
-use crate::catalog::look::{Looked, look};
 use crate::catalog::proof;
+use crate::catalog::read_folder::{FolderState, read_folder};
 
 /// Complete snapshots that are compared with the newest. A folder's name holds the time of its save, and a manifest counts only
 /// in its own folder, so the search reads the newest folders first and need not read all older ones.
@@ -29,7 +29,7 @@ const MOST_AHEAD: SignedDuration = SignedDuration::from_mins(15);
 const NAMES: usize = 10_000;
 
 /// Maximum number of newer snapshots in a report, each with the reason for which it was passed over.
-const MAX_TOLD: usize = 5;
+const MAX_NAMED_UNFIT: usize = 5;
 
 /// One complete snapshot.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,9 +57,9 @@ struct Unfit {
 /// The snapshots of one incarnation of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Lineage {
-    /// Where they are; more than one where snapshots by hand were joined.
+    /// Folders of the lineage; several if snapshots by hand were joined.
     folders: Vec<Folder>,
-    /// All that were begun.
+    /// Number of attempts.
     attempts: usize,
     /// Complete snapshots, the newest first: [`NEIGHBOURS`] or a few more.
     complete: Vec<Taken>,
@@ -80,17 +80,17 @@ impl Lineage {
 
     /// Reads the lineage with at most `names` names in memory.
     pub(super) async fn seen_by(store: &Store, folder: Folder, request: &LatestRequest, names: usize) -> Result<Self> {
-        let (attempts, mut begun) = last_attempts(store, &folder, names, None).await?;
+        let (attempts, mut newest) = last_attempts(store, &folder, names, None).await?;
         let folders = vec![folder.clone()];
         let mut lineage =
             Self { folders, attempts, complete: vec![], broken: vec![], others: vec![], unread: None, sound: false };
         let mut left = attempts;
         loop {
-            lineage.look_at(store, &begun, request).await?;
+            lineage.look_at(store, &newest, request).await?;
             let enough = lineage.sound || lineage.unread.is_some();
-            let older = begun.first().filter(|_| left > begun.len() && !enough);
+            let older = newest.first().filter(|_| left > newest.len() && !enough);
             let Some(oldest) = older else { break };
-            (left, begun) = last_attempts(store, &folder, names, Some(oldest)).await?;
+            (left, newest) = last_attempts(store, &folder, names, Some(oldest)).await?;
         }
         lineage.sort();
         Ok(lineage)
@@ -98,10 +98,10 @@ impl Lineage {
 
     /// Reads some folders, the newest first, until enough complete snapshots are found with a sound one among them, or until
     /// this version cannot read a manifest.
-    async fn look_at(&mut self, store: &Store, begun: &[Folder], request: &LatestRequest) -> Result<()> {
-        for some in begun.rchunks(2 * AT_ONCE) {
+    async fn look_at(&mut self, store: &Store, newest: &[Folder], request: &LatestRequest) -> Result<()> {
+        for some in newest.rchunks(2 * AT_ONCE) {
             let looks = some.iter().map(|folder| async move {
-                look(store, folder, |manifest| is_wanted(manifest, folder, request))
+                read_folder(store, folder, |manifest| is_wanted(manifest, folder, request))
                     .await
                     .map(|looked| (folder, looked))
             });
@@ -120,16 +120,18 @@ impl Lineage {
         Ok(())
     }
 
-    fn add(&mut self, store: &Store, folder: &Folder, looked: Looked) {
+    fn add(&mut self, store: &Store, folder: &Folder, looked: FolderState) {
         let at = attempt_time(folder.name());
         let unfit = |why: &str| Unfit { at, why: format!("{folder}: {why}") };
         match looked {
-            Looked::Complete(manifest, _) => self.complete.push(Taken::of(store, folder.clone(), *manifest)),
+            FolderState::Complete(manifest, _) => self.complete.push(Taken::of(store, folder.clone(), *manifest)),
             // A later version of Holdfast wrote the manifest: an older snapshot is no answer.
-            Looked::Broken(error) if error.class() == ExitClass::Config => self.unread = Some(error),
-            Looked::Broken(error) => self.broken.push(unfit(error.message())),
-            Looked::WithoutManifest => self.others.push(unfit("a save that is running or has died")),
-            Looked::Unwanted => self.others.push(unfit("its manifest belongs to another folder or another cluster")),
+            FolderState::Broken(error) if error.class() == ExitClass::Config => self.unread = Some(error),
+            FolderState::Broken(error) => self.broken.push(unfit(error.message())),
+            FolderState::WithoutManifest => self.others.push(unfit("a save that is running or has died")),
+            FolderState::Unwanted => {
+                self.others.push(unfit("its manifest belongs to another folder or another cluster"));
+            }
         }
     }
 
@@ -142,18 +144,18 @@ impl Lineage {
         !self.complete.is_empty() || !self.broken.is_empty()
     }
 
-    /// Whether it is what somebody calls so: one of its folders is.
+    /// Whether one of the folders has this name.
     pub(super) fn is_called(&self, wanted: &str) -> bool {
         self.folders.iter().any(|folder| is_called(folder, wanted))
     }
 
-    /// Why one of these may not be taken for the newest: another one of them cannot be read here, or one of another lineage
-    /// that may be of the same etcd.
+    /// Returns the error that forbids a choice: this version cannot read a manifest of this lineage, or of another lineage that may
+    /// belong to the same etcd.
     pub(super) fn unread(&self, others: &[Self]) -> Option<Error> {
         if let Some(own) = &self.unread {
             return Some(own.clone());
         }
-        // Two clusters never share an etcd. Of what was saved by hand only the manifests of a cluster tell that it is its.
+        // Two clusters never share an etcd. Only the manifests of a cluster show that a save by hand belongs to it.
         let mut clusters = others.iter().filter(|other| self.is_by_hand() && !other.is_by_hand());
         let (other, error) = clusters.find_map(|other| Some((other, other.unread.clone()?)))?;
         let names: Vec<_> = other.folders.iter().map(Folder::as_str).collect();
@@ -163,12 +165,12 @@ impl Lineage {
         )))
     }
 
-    /// Whether all of it was saved by hand.
+    /// Whether all snapshots were saved by hand.
     fn is_by_hand(&self) -> bool {
         self.folders.iter().all(|folder| etcd_of(folder).is_some())
     }
 
-    /// The ID of its etcd, as the newest says; where none can be read, its folder's name may say it.
+    /// The cluster ID of its etcd: from the newest manifest, or from the folder's name if no manifest is readable.
     fn etcd(&self) -> Option<&str> {
         let said = self.complete.first().map(|taken| taken.cluster_id.as_str());
         let named = || self.folders.iter().filter(|_| self.unread.is_some()).find_map(etcd_of);
@@ -184,8 +186,8 @@ impl Lineage {
         self.newest_one().map(|taken| taken.at)
     }
 
-    /// Whether this is the past of the other one: that was restored from one of these, and from the last of them. A cluster
-    /// that has saved more since lives on, or what it wrote after that was lost by the restore; both are a doubt.
+    /// Whether the other lineage continues this one: it was restored from the last snapshot of this lineage. If this lineage has
+    /// later snapshots, either its cluster still lives or the restore lost its later writes; both are a doubt.
     pub(super) fn is_past_of(&self, other: &Self) -> bool {
         let from = other.complete.iter().find_map(|taken| taken.restored_from.as_deref());
         let Some(from) = from.and_then(|key| Folder::parse("key", key).ok()) else { return false };
@@ -193,18 +195,18 @@ impl Lineage {
         self.folders != other.folders && ours && self.ends_with(&from)
     }
 
-    /// Whether nothing was saved after this one, nor beside it with more in it.
+    /// Whether no snapshot is later than this one, and no overlapping one has a higher revision.
     fn ends_with(&self, last: &Folder) -> bool {
         let Some(newest) = self.newest_one() else { return true };
         let there = self.complete.iter().find(|taken| taken.folder == *last);
-        // Of one that is gone the name is left.
+        // The name of a removed snapshot still holds its time.
         let began = there.map(|taken| taken.at).or_else(|| attempt_time(last.name()));
         let after = |taken: &Taken| Some(taken.at) > began;
         let less = |taken: &Taken| taken.folder == *last && taken.revision < newest.revision;
         newest.folder == *last || !self.complete.iter().any(|taken| after(taken) || less(taken))
     }
 
-    /// For people who have to choose. Whichever of the folders they name, they get what is told here.
+    /// Describes the lineage for a user who has to choose. Each of its folders names the same lineage.
     pub(super) fn describe(&self) -> String {
         let (names, count) = (self.folders.iter().map(Folder::name).collect::<Vec<_>>(), self.attempts);
         let name = names.join(" with ");
@@ -223,7 +225,8 @@ impl Lineage {
         let (mut left, mut failed) = (complete.iter().collect::<Vec<_>>(), Vec::new());
         let chosen = loop {
             let Some(taken) = newest_of(left.iter().copied()) else {
-                let why = broken.into_iter().chain(failed).map(|unfit| unfit.why).take(MAX_TOLD).collect::<Vec<_>>();
+                let why =
+                    broken.into_iter().chain(failed).map(|unfit| unfit.why).take(MAX_NAMED_UNFIT).collect::<Vec<_>>();
                 return Err(Error::corrupt(format!("no snapshot below {place} can be restored: {}", why.join("; "))));
             };
             let Some(found) = proof::standing_failure(store, &taken.folder).await? else { break taken };
@@ -265,8 +268,8 @@ fn newest_of<'a>(mut sorted: impl Iterator<Item = &'a Taken>) -> Option<&'a Take
     Some(sorted.filter(beside).fold(last, higher))
 }
 
-/// One that was taken later than it is now, of these, the last one first: so many of them may hide all that was saved since
-/// a clock was put right that no revision is seen to fall.
+/// Returns the latest snapshot with a time in the future. Such snapshots can hide all later saves, made after the clock was
+/// corrected, so that no lower revision shows.
 fn ahead(complete: &[Taken], now: Timestamp) -> Option<&Taken> {
     complete.first().filter(|last| last.at.duration_since(now) > MOST_AHEAD)
 }
@@ -282,7 +285,7 @@ fn find_lower_revision<'a>(chosen: &Taken, complete: &'a [Taken]) -> Option<(&'a
     })
 }
 
-/// Lineages of one and the same etcd are one: what was saved of it by hand lies under its own ID.
+/// Joins the lineages of one etcd: saves by hand are in a folder named after the etcd cluster ID.
 pub(super) fn joined(found: Vec<Lineage>) -> Vec<Lineage> {
     let mut joined: Vec<Lineage> = Vec::new();
     for lineage in found {
@@ -305,12 +308,12 @@ pub(super) fn joined(found: Vec<Lineage>) -> Vec<Lineage> {
     joined
 }
 
-/// The etcd whose snapshots by hand a lineage's folder holds.
+/// Returns the etcd cluster ID from the name of a folder with saves by hand.
 fn etcd_of(lineage: &Folder) -> Option<&str> {
     lineage.name().strip_prefix("etcd-")
 }
 
-/// Whether a lineage's folder is the one of this UID, of its first characters, or called so.
+/// Whether a lineage's folder has this name, or the first 8 characters of this UID as its name.
 fn is_called(lineage: &Folder, wanted: &str) -> bool {
     let name = lineage.name();
     name == wanted || first8("lineage", wanted).is_ok_and(|short| short == name)
@@ -319,8 +322,8 @@ fn is_called(lineage: &Folder, wanted: &str) -> bool {
 /// Whether the manifest is in its own folder and belongs to the requested cluster: eight characters prove nothing.
 fn is_wanted(manifest: &Manifest, folder: &Folder, request: &LatestRequest) -> bool {
     let is_cut = |wanted: &str| folder.parent().is_some_and(|it| it.name() != wanted && is_called(&it, wanted));
-    // A whole UID, not just the part of it that stands in the key. It says nothing of other folders: what was saved by hand
-    // has no UID, and is told by its etcd.
+    // A whole UID, longer than the part in the key. It does not select saves by hand: they have no UID, and belong by their etcd
+    // cluster ID.
     let uid = request.lineage.as_ref().filter(|wanted| wanted.len() > 8 && is_cut(wanted));
     manifest.key == folder.as_str()
         && (&manifest.namespace, &manifest.cluster) == (&request.namespace, &request.cluster)
@@ -342,11 +345,11 @@ impl Taken {
         }
     }
 
-    /// What is told of it: with all that was passed over for it, and of the rest with what is newer.
+    /// Returns the report: the snapshot, the passed-over snapshots, and the newer ones among the rest.
     fn report(&self, mut newer: Vec<Unfit>, rest: impl Iterator<Item = Unfit>) -> LatestReport {
         newer.extend(rest.filter(|unfit| unfit.at.is_none_or(|at| at > self.at)));
         newer.sort_by_key(|unfit| std::cmp::Reverse(unfit.at));
-        let passed_over: Vec<_> = newer.into_iter().map(|unfit| unfit.why).take(MAX_TOLD).collect();
+        let passed_over: Vec<_> = newer.into_iter().map(|unfit| unfit.why).take(MAX_NAMED_UNFIT).collect();
         if !passed_over.is_empty() {
             tracing::warn!(?passed_over, "newer snapshots cannot be restored");
         }

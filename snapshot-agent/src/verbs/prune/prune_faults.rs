@@ -31,13 +31,14 @@ async fn world() -> World {
 /// Returns the keys that any announcement names.
 fn announced(world: &World) -> BTreeSet<String> {
     let files = world.files();
-    let records = files.iter().filter(|(file, _)| file.starts_with(&format!("{LINEAGE}/prunes/")) && !is_begun(file));
+    let records =
+        files.iter().filter(|(file, _)| file.starts_with(&format!("{LINEAGE}/prunes/")) && !is_removal_record(file));
     let records = records.map(|(_, json)| serde_json::from_slice::<Record>(json).unwrap());
     records.flat_map(|record| record.snapshots).map(|named| named.key).collect()
 }
 
 /// Whether the file records a started removal. The removal deletes this file with the snapshot.
-fn is_begun(file: &str) -> bool {
+fn is_removal_record(file: &str) -> bool {
     file.strip_prefix(&format!("{LINEAGE}/prunes/")).is_some_and(|name| record_time(name).is_none())
 }
 
@@ -49,7 +50,7 @@ fn check(world: &World, before: &std::collections::BTreeMap<String, Vec<u8>>, al
             Some(left) => assert_eq!(left, bytes, "{what}: {file} was changed"),
             None => {
                 assert!(
-                    allowed.contains(&key) || is_begun(file),
+                    allowed.contains(&key) || is_removal_record(file),
                     "{what}: {file} is gone and was not announced before"
                 );
             }
@@ -89,7 +90,7 @@ async fn prune_faults() {
                     assert!(fault == Fault::Denied && pruned.report.locked.is_some(), "{what}: {:?}", pruned.report);
                 }
             }
-            for removed in watched.removals.borrow().iter().filter(|removed| !is_begun(removed)) {
+            for removed in watched.removals.borrow().iter().filter(|removed| !is_removal_record(removed)) {
                 assert!(allowed.iter().any(|key| removed.starts_with(&format!("{key}/"))), "{what}: {removed}");
             }
 

@@ -20,9 +20,9 @@ async fn prune_many() {
     request.policy.keep_monthly = 12;
     for (run, removed) in [(1, 0), (2, 20), (3, 20)] {
         let watched = Watched::new(&world.store, None);
-        let begun = std::time::Instant::now();
+        let started = std::time::Instant::now();
         let pruned = prune_on(&watched, world.run(request.clone(), now)).await;
-        let took = begun.elapsed();
+        let took = started.elapsed();
         assert_eq!((pruned.failed.as_ref(), pruned.report.removed), (None, removed));
         let grown = peak_rss_bytes().unwrap().saturating_sub(before);
         let each = watched.asked.get() * 1000 / pruned.snapshots.len();

@@ -106,7 +106,7 @@ impl World {
         let whose = Whose { cluster_uid: UID, schedule_uid: "s1" };
         let found = inventory::look(&self.store, &folder, whose).await.unwrap();
         let target = Target::of(folder, Named::of(&found, "x").unwrap(), Some(STORE_ID)).unwrap();
-        begun::keep(&self.store, &target).await.unwrap();
+        removal_record::keep(&self.store, &target).await.unwrap();
         fs::remove_file(self.path(key).join("manifest.json")).unwrap();
     }
 
@@ -143,9 +143,9 @@ fn collect(folder: &Path, below: &str, files: &mut BTreeMap<String, Vec<u8>>) {
     }
 }
 
-pub(super) async fn prune_on(shelf: &impl Shelf, mut run: Run) -> Pruned {
+pub(super) async fn prune_on(shelf: &impl RemovableStore, mut run: Run) -> Pruned {
     let failed = run.prune(shelf).await.err();
-    run.told(vec![], failed)
+    run.into_pruned(vec![], failed)
 }
 
 /// A policy that keeps this many snapshots. Announcements need no age.
@@ -221,38 +221,38 @@ impl<'a> Watched<'a> {
     }
 }
 
-impl Shelf for Watched<'_> {
+impl RemovableStore for Watched<'_> {
     async fn attempts(&self, lineage: &Folder) -> Result<Vec<Folder>> {
-        self.ask(Shelf::attempts(self.store, lineage)).await
+        self.ask(RemovableStore::attempts(self.store, lineage)).await
     }
 
     async fn files(&self, folder: &Folder) -> Result<Vec<File>> {
-        self.ask(Shelf::files(self.store, folder)).await
+        self.ask(RemovableStore::files(self.store, folder)).await
     }
 
     async fn read(&self, key: &Key, limit: u64) -> Result<Option<Small>> {
-        let small = self.ask(Shelf::read(self.store, key, limit)).await?;
+        let small = self.ask(RemovableStore::read(self.store, key, limit)).await?;
         Ok(small.map(|small| Small { lasting: self.locked(key), ..small }))
     }
 
     async fn lasting(&self, key: &Key) -> Result<Option<Lasting>> {
-        let lasting = self.ask(Shelf::lasting(self.store, key)).await?;
+        let lasting = self.ask(RemovableStore::lasting(self.store, key)).await?;
         Ok(lasting.map(|_| self.locked(key)))
     }
 
     async fn clock(&self, folder: &Folder) -> Result<Option<Timestamp>> {
-        self.ask(Shelf::clock(self.store, folder)).await
+        self.ask(RemovableStore::clock(self.store, folder)).await
     }
 
     async fn held(&self, attempt: &Folder, now: Timestamp) -> Result<Option<Timestamp>> {
-        self.ask(Shelf::held(self.store, attempt, now)).await
+        self.ask(RemovableStore::held(self.store, attempt, now)).await
     }
 
     async fn put_new(&self, key: &Key, content: Bytes) -> Result<()> {
         if self.full {
             return Err(Error::full("507"));
         }
-        self.ask(Shelf::put_new(self.store, key, content)).await
+        self.ask(RemovableStore::put_new(self.store, key, content)).await
     }
 
     async fn remove(&self, key: &Key) -> Result<()> {
@@ -260,10 +260,10 @@ impl Shelf for Watched<'_> {
         if self.denied.iter().any(|denied| key.to_string().starts_with(denied)) {
             return Err(Error::denied("403"));
         }
-        self.ask(Shelf::remove(self.store, key)).await
+        self.ask(RemovableStore::remove(self.store, key)).await
     }
 
     fn uri(&self, key: &Key) -> String {
-        Shelf::uri(self.store, key)
+        RemovableStore::uri(self.store, key)
     }
 }

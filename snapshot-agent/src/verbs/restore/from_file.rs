@@ -24,7 +24,7 @@ use holdfast_store::{Ahead, Stat};
 use super::volume::trouble;
 use super::{RestoreRun, bump, contents, disk_of, largest, quota};
 use crate::catalog::foreign::digest_of;
-use crate::catalog::second_look;
+use crate::catalog::reread;
 use crate::etcd::etcdutl::disk::OnDisk;
 use crate::etcd::volume_identity::Restored;
 use crate::format::crypt::Identities;
@@ -118,7 +118,7 @@ impl FileSnapshot {
             Ok(file) => file,
             Err(error) if error.class() == ExitClass::Corrupt => {
                 let first = digest_of(again).await?;
-                return Err(second_look::of_data(store, &self.key, (Some(first), None), error, stall).await);
+                return Err(reread::of_data(store, &self.key, (Some(first), None), error, stall).await);
             }
             Err(error) => {
                 if error == beyond {
@@ -251,7 +251,7 @@ impl FileSnapshot {
             Ok(first) => Some(first).filter(|(bytes, _)| *bytes == self.stat.bytes),
             Err(unread) => return unread,
         };
-        second_look::of_data(run.store, &self.key, (first, None), error, stall).await
+        reread::of_data(run.store, &self.key, (first, None), error, stall).await
     }
 
     /// Reads the whole tree. Also returns its bytes up to the high-water mark.

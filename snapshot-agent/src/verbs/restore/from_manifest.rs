@@ -26,7 +26,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::volume::trouble;
 use super::{MAX_REASON, RestoreRun, bump, contents, disk_of};
-use crate::catalog::second_look;
+use crate::catalog::reread;
 use crate::catalog::stored::{self, Stored};
 use crate::etcd::etcdutl::disk::OnDisk;
 use crate::etcd::volume_identity::Restored;
@@ -84,7 +84,7 @@ impl ManifestSnapshot {
                 "the manifest records sha256 {}, expected is {expected}: this is another snapshot",
                 manifest.sha256
             ));
-            return Err(second_look::of_manifest(store, folder, &json, error).await);
+            return Err(reread::of_manifest(store, folder, &json, error).await);
         }
         let moved_from = (manifest.key != folder.as_str()).then(|| manifest.key.clone());
         // A user may have moved the folder, and confirms that with the sha256 or with allowUnverified.
@@ -98,12 +98,12 @@ impl ManifestSnapshot {
                  (--allow-unverified)",
                 manifest.sha256
             ));
-            return Err(second_look::of_manifest(store, folder, &json, error).await);
+            return Err(reread::of_manifest(store, folder, &json, error).await);
         }
         if let Some(contents) = &manifest.contents
             && let Err(error) = contents::check_auth(request, &contents.into())
         {
-            return Err(second_look::of_manifest(store, folder, &json, error).await);
+            return Err(reread::of_manifest(store, folder, &json, error).await);
         }
         let identities = manifest.encryption.as_ref().map(|encryption| identities(encryption, request)).transpose()?;
         let stored = Stored::of(store, folder, manifest).await?;

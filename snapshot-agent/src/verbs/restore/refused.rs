@@ -32,7 +32,7 @@ const STANDS: SignedDuration = SignedDuration::from_hours(1);
 const DISK_STANDS: SignedDuration = SignedDuration::from_mins(10);
 
 /// Timeout for the store's answer about the file. Without an answer the note stands.
-const TOLD_WITHIN: Duration = Duration::from_secs(10);
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// Maximum size of a note. Usually a note has about 600 bytes.
 const MAX_BYTES: u64 = 64 << 10;
@@ -115,7 +115,7 @@ impl Note {
         else {
             return false;
         };
-        let stat = tokio::time::timeout(TOLD_WITHIN, store.stat(&key)).await;
+        let stat = tokio::time::timeout(ANSWER_WITHIN, store.stat(&key)).await;
         stat.is_ok_and(|stat| stat.is_ok_and(|stat| describe_file(&stat) != *refused))
     }
 }

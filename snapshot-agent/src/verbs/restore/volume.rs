@@ -49,16 +49,16 @@ pub(super) enum State {
 /// Converts an error of the volume's file system, for `map_err`.
 pub(super) fn trouble(doing: impl Display) -> impl FnOnce(io::Error) -> Error {
     move |error| {
-        let told = io_error(doing)(error);
-        if !matches!(told.class(), ExitClass::Denied | ExitClass::NotFound) {
-            return told;
+        let failure = io_error(doing)(error);
+        if !matches!(failure.class(), ExitClass::Denied | ExitClass::NotFound) {
+            return failure;
         }
         let message = format!(
             "the volume: {}. The volume has to exist, be writable for the agent's user and group (in a Pod 65532, by \
              fsGroup), and not be mounted read-only",
-            told.message()
+            failure.message()
         );
-        Error::new(told.class(), message).with_origin(Origin::Volume)
+        Error::new(failure.class(), message).with_origin(Origin::Volume)
     }
 }
 

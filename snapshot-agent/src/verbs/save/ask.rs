@@ -38,7 +38,7 @@ impl Ask {
     }
 
     /// Returns an `Ask` without members, for streams that come from no member.
-    pub(super) const fn nobody() -> Self {
+    pub(super) const fn without_members() -> Self {
         Self { voters: Vec::new(), member: String::new(), at_least: 0, large: LARGE }
     }
 
@@ -133,7 +133,7 @@ mod tests {
         let endpoint = format!("http://{}", silent.local_addr().unwrap());
         let client = Client::connect([&endpoint], None).await.unwrap();
         let voter = Voter { client, endpoint, member_id: 1, name: "m1".to_owned(), leader: false };
-        let ask = Ask { voters: vec![voter], member: "m1".to_owned(), at_least: 9, ..Ask::nobody() };
+        let ask = Ask { voters: vec![voter], member: "m1".to_owned(), at_least: 9, ..Ask::without_members() };
         for (heard, full, class) in [
             (Some(ends_at(8)), false, ExitClass::Corrupt),
             (Some(ends_at(9)), true, ExitClass::Full),
@@ -162,7 +162,7 @@ mod tests {
     /// An object that the store is completing exists a moment later, and the abort then finds it. Later steps are not awaited.
     #[tokio::test]
     async fn an_object_that_is_being_made_is_waited_for() {
-        let ask = Ask { at_least: 9, ..Ask::nobody() };
+        let ask = Ask { at_least: 9, ..Ask::without_members() };
         for making in [true, false] {
             let (proven, streamed) = oneshot::channel();
             proven.send(ends_at(8)).unwrap();

@@ -8,7 +8,7 @@
 //! Budget, for any size of the database (a test measures it): HTTP/2 windows 4 MiB (16 on slow links), parts of an S3 upload
 //! 5 × 8 MiB, queues between the steps 8 MiB, one frame of zstd's 1 MiB; the rest up to 96 MiB is the program and its allocator.
 //! The scan adds the facts it keeps of each page: about 5 MiB for a gigabyte of 8 KiB values, at most the limit in
-//! `util/memory.rs`.
+//! `crates/io/src/memory.rs`.
 
 use std::io::{self, Write};
 

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::etcd::connect::Dialer;
 use crate::etcd::data_dir::WAL;
-use crate::etcd::etcdutl::output::heard;
+use crate::etcd::etcdutl::output::classify_output;
 use crate::etcd::wal::{self, Metadata};
 
 /// Time that etcd needs before it opens its database, and the speed of the slowest disk.
@@ -95,7 +95,7 @@ impl Etcd {
                 Ok(_) | Err(_) => {}
             }
             if let Some(status) = self.child.try_wait().map_err(io_error("waiting for etcd"))? {
-                let said = said(&self.log);
+                let said = log_text(&self.log);
                 tries -= 1;
                 if !said.contains(TAKEN) || tries == 0 {
                     return Err(not_started(status, &said));
@@ -103,7 +103,7 @@ impl Etcd {
                 (self.child, self.at) = spawn(&self.program, &self.data, &self.log)?;
             }
             if Instant::now() > until {
-                let (_, line) = heard(&said(&self.log));
+                let (_, line) = classify_output(&log_text(&self.log));
                 return Err(Error::deadline(format!("etcd does not answer within {} s: {line}", within.as_secs())));
             }
             sleep(LOOK).await;
@@ -190,14 +190,14 @@ fn ports() -> std::io::Result<[u16; 2]> {
 }
 
 /// Returns etcd's whole log.
-fn said(log: &Path) -> String {
+fn log_text(log: &Path) -> String {
     fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
 /// Returns the error of a failed start. The snapshot is not broken: its pages are proven by now, and memory, a disk or a flag
 /// can cause this as well.
 fn not_started(status: ExitStatus, said: &str) -> Error {
-    let (class, line) = heard(said);
+    let (class, line) = classify_output(said);
     let class = if class == ExitClass::Full { class } else { ExitClass::Transient };
     Error::new(
         class,

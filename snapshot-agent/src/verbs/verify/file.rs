@@ -21,7 +21,7 @@ use holdfast_store::{Stat, Store};
 use serde::Serialize;
 
 use super::second_reading;
-use crate::catalog::{foreign, second_look};
+use crate::catalog::{foreign, reread};
 use crate::format::packed::{Packed, Plain};
 use crate::format::trailer::{Hasher, database_of};
 use crate::verbs::common::unsound;
@@ -137,7 +137,7 @@ pub(super) async fn run_stored(
     }
     let first = foreign::digest_of(file).await?;
     let seconds = second_reading::seconds(request.deadline_seconds, since);
-    let confirming = second_look::of_data(store, key, (Some(first), None), error.clone(), STALL);
+    let confirming = reread::of_data(store, key, (Some(first), None), error.clone(), STALL);
     Err(second_reading::confirm(&mut interrupt, seconds, &error, confirming).await)
 }
 

@@ -1,14 +1,14 @@
 //! The time for a second reading.
 //!
 //! This file decides that the first reading does not use up the time of the second: otherwise the agent would never record a
-//! fault of a large snapshot, however often it verifies. `catalog/second_look.rs` judges the two readings.
+//! fault of a large snapshot, however often it verifies. `catalog/reread.rs` judges the two readings.
 
 use std::time::{Duration, Instant};
 
 use holdfast_contract::error::Error;
 use holdfast_io::interrupt::Interrupt;
 
-use crate::catalog::second_look;
+use crate::catalog::reread;
 
 /// Returns the seconds for a second reading and its records, when the first began at `since`: the rest of the deadline, and at
 /// least twice the time of the first reading plus a minute, because each range opens a connection of its own.
@@ -35,7 +35,7 @@ pub(super) async fn confirm(
         Err(unheard) => return unheard,
     }
     let confirmed = interrupt.unless(async { Ok(confirming.await) }).await;
-    confirmed.unwrap_or_else(|ended| second_look::unfinished(error, &ended))
+    confirmed.unwrap_or_else(|ended| reread::unfinished(error, &ended))
 }
 
 #[cfg(test)]

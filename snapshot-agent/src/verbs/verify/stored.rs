@@ -23,7 +23,7 @@ use serde::Serialize;
 use super::compare::compare;
 use super::{drill, second_reading};
 use crate::catalog::proof::{Proof, Step};
-use crate::catalog::second_look;
+use crate::catalog::reread;
 use crate::catalog::stored::{self, Stored};
 use crate::format::crypt::Identities;
 use crate::format::snapshot_scan::SnapshotScan;
@@ -118,8 +118,8 @@ pub(super) async fn run(
             Err(error) if error.class() == ExitClass::NotFound => {
                 let error = Error::corrupt(error.message()).context("the manifest exists and its data does not");
                 let confirmed = async {
-                    let error = second_look::of_length(store, &data, None, error).await;
-                    Err(second_look::of_manifest(store, folder, &json, error).await)
+                    let error = reread::of_length(store, &data, None, error).await;
+                    Err(reread::of_manifest(store, folder, &json, error).await)
                 };
                 interrupt.unless(confirmed).await
             }

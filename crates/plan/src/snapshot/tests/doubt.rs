@@ -1,7 +1,7 @@
 //! The save has failed, and only the store knows whether the snapshot exists.
 
 use super::*;
-use crate::fact;
+use crate::job_state;
 
 /// A Job that gave up after these Pods, with this count of failed Pods.
 fn gave_up(pods: Vec<Pod>, counted: i32) -> Observed {
@@ -43,8 +43,8 @@ fn a_failure_that_leaves_it_open_has_the_store_asked() {
         let plan = planned(&asked(seen, silence()));
         let (phase, ready, reason, message) = told(&plan.status);
         assert_eq!((phase, ready), (Phase::Running, "Unknown"));
-        let row = fact::recorded(&error.class, error.origin.as_deref());
-        assert_eq!(reason, fact::reason_of(row).as_str());
+        let row = job_state::recorded(&error.class, error.origin.as_deref());
+        assert_eq!(reason, job_state::reason_of(row).as_str());
         assert!(message.starts_with(&error.message) && message.ends_with("the store said 503"), "{message}");
         assert!(!message.contains("report is gone"), "{message}");
         assert_eq!((plan.notes[0].reason.as_str(), plan.notes[0].message.as_str()), (reason, message));

@@ -8,7 +8,7 @@ use super::held::HeldUp;
 
 /// State of a Job.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Fact {
+pub(crate) enum JobState {
     /// The Job is suspended or being deleted.
     Pending(String),
     /// The Job works.
@@ -30,7 +30,7 @@ pub(crate) enum Fact {
     Failed {
         /// The row of the table of failures, where the agent or the Job gave a class.
         failure: Option<&'static Failure>,
-        /// What happened.
+        /// The failure, for people.
         message: String,
         /// When the Job failed.
         at: Option<Timestamp>,

@@ -22,14 +22,14 @@ impl Store {
     /// Calls [`Store::begin`], unless a signal or the deadline interrupts: then nothing stays.
     pub async fn begin_unless(&self, key: &Key, plan: Plan, interrupt: &mut Interrupt) -> Result<Upload> {
         let mut beginning = pin!(self.begin(key, plan).fuse());
-        let begun = interrupt.unless(beginning.as_mut()).await;
-        if begun.is_err() && interrupt.came() {
+        let upload = interrupt.unless(beginning.as_mut()).await;
+        if upload.is_err() && interrupt.came() {
             match timeout(ENDS_WITHIN, beginning).await {
                 Ok(Ok(mut upload)) => upload.abort().await,
                 Ok(Err(error)) => tracing::debug!(%error, "the upload did not begin"),
                 Err(_) => tracing::warn!(%key, "the store does not answer: the upload may stay unfinished"),
             }
         }
-        begun
+        upload
     }
 }

@@ -1,6 +1,6 @@
 //! Writes the store ID at the root of a folder store, where two writers may run at once, unlike in an attempt's folder.
 //!
-//! Each writer has its own temporary file, and the first file stays (`once.rs`).
+//! Each writer has its own temporary file, and the first file stays (`rename.rs`).
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use cap_std::fs::{Dir, OpenOptions};
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::Key;
 
-use super::{FolderStore, once, sync};
+use super::{FolderStore, rename, sync};
 
 /// Prefix of the temporary file.
 const TEMPORARY_MARK: &str = ".holdfast-store-";
@@ -26,7 +26,7 @@ impl FolderStore {
                 file.write_all(&content)?;
                 file.sync_all()
             };
-            let published = write().and_then(|()| once::name(root, &temporary, &name));
+            let published = write().and_then(|()| rename::name(root, &temporary, &name));
             let _gone = root.remove_file(&temporary);
             sync(root)?;
             match published {

@@ -12,7 +12,7 @@ use holdfast_store::trial::{Locks, READERS};
 use crate::catalog::store_id;
 
 /// An opened store, by purpose.
-pub(super) struct Sides {
+pub(super) struct StoreCredentials {
     /// Writes and removes.
     pub(super) writes: Store,
     /// Reads; errors name the credentials.
@@ -25,7 +25,7 @@ pub(super) struct Sides {
     pub(super) locks: Option<Locks>,
 }
 
-impl Sides {
+impl StoreCredentials {
     /// Reads all credentials. Sends no request.
     pub(super) fn open(request: &ProbeRequest) -> Result<Self> {
         let ProbeRequest { store, read_credentials_dir, .. } = request;
@@ -53,7 +53,7 @@ impl Sides {
 
 /// Opens a store, and the place of its ID, with the reading credentials.
 fn readable(flags: &StoreFlags) -> Result<(Store, Store)> {
-    Ok((Store::open(flags)?.by(READERS), store_id::store(flags)?.by(READERS)))
+    Ok((Store::open(flags)?.with_named_credentials(READERS), store_id::store(flags)?.with_named_credentials(READERS)))
 }
 
 #[cfg(test)]
@@ -76,22 +76,22 @@ mod tests {
             ..StoreFlags::default()
         };
         let mut request = ProbeRequest { store: bucket, ..ProbeRequest::default() };
-        let sides = Sides::open(&request).unwrap();
+        let sides = StoreCredentials::open(&request).unwrap();
         assert!(!format!("{:?}", sides.reads).contains(READERS));
 
         request.read_credentials_dir = Some(reads.path().to_owned());
-        let error = Sides::open(&request).err().expect("was taken");
+        let error = StoreCredentials::open(&request).err().expect("was taken");
         assert_eq!(error.class(), ExitClass::Config, "{error}");
         assert!(error.message().starts_with(READERS) && error.message().contains("accessKeyID"), "{error}");
 
         request.read_credentials_dir = Some(writes.path().to_owned());
-        let sides = Sides::open(&request).unwrap();
+        let sides = StoreCredentials::open(&request).unwrap();
         assert!(format!("{:?}", sides.reads).contains(READERS), "{:?}", sides.reads);
         assert!(!format!("{:?}", sides.writes).contains(READERS), "{:?}", sides.writes);
 
         let mount = tempfile::tempdir().unwrap();
         request.store.url = format!("file://{}", mount.path().display());
-        let error = Sides::open(&request).err().expect("was taken");
+        let error = StoreCredentials::open(&request).err().expect("was taken");
         assert!(error.message().contains("--read-credentials-dir"), "{error}");
     }
 }

@@ -33,8 +33,9 @@ pub(super) fn saved_at(
     if let Some(now) = now {
         return Ok(Some(reached_as(was, now)));
     }
-    let begun = under_way.filter(|old| old.source.key == key).and_then(|old| old.source.place.location()).filter(there);
-    Ok(begun.or(Some(was)))
+    let in_progress =
+        under_way.filter(|old| old.source.key == key).and_then(|old| old.source.place.location()).filter(there);
+    Ok(in_progress.or(Some(was)))
 }
 
 /// Returns the place with the Secrets of `now`. The options that describe the stored data stay.

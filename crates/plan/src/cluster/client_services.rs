@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::Resource;
 use serde::Serialize;
 
-use super::pace::{COLLECTED, POLL};
+use super::intervals::{COLLECTED, POLL};
 use super::{Observed, health, tls};
 use crate::drift::differs;
 use crate::valid::Wanted;

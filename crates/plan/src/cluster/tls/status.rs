@@ -17,7 +17,7 @@ use crate::certificate::{Certificates, Known, Leaf, Origin, Plane, files};
 const SERVED_WITHIN: SignedDuration = SignedDuration::from_mins(3);
 
 /// The longest time before its end at which a certificate counts as not renewed.
-const TOLD_BEFORE: SignedDuration = SignedDuration::from_hours(24 * 30);
+const WARN_BEFORE: SignedDuration = SignedDuration::from_hours(24 * 30);
 
 /// Returns the most pressing fault.
 pub(in crate::cluster) fn trouble(seen: &Observed, now: Timestamp) -> Option<(Reason, String)> {
@@ -83,7 +83,7 @@ pub(in crate::cluster) fn hindrance(seen: &Observed, member: &str, now: Timestam
 fn ending(seen: &Observed, certificates: &Certificates, now: Timestamp) -> Option<(Reason, String)> {
     let ends = |known: &Known| {
         let life = known.not_after.duration_since(known.not_before);
-        now >= known.not_after - (life / 9 * 2).min(TOLD_BEFORE)
+        now >= known.not_after - (life / 9 * 2).min(WARN_BEFORE)
     };
     all_wanted(seen).iter().find_map(|wanted| {
         let kept = wanted.kept(certificates)?;
@@ -119,14 +119,14 @@ pub(in crate::cluster) fn status(seen: &Observed, now: Timestamp) -> Option<TlsS
             [&certificates.operator, &certificates.client].into_iter().flatten().chain(certificates.members.values());
         let leaves = all.flat_map(|kept| kept.leaves.iter()).filter(|(file, _)| plane_of(file) == plane);
         let earliest = leaves.filter_map(|(_, leaf)| Some(leaf.as_ref().ok()?.not_after)).min()?;
-        let told = PlaneStatus {
+        let status = PlaneStatus {
             provider: wanted::provider(&seen.cluster, plane).as_str().to_owned(),
             refused: refused(seen, certificates, plane, now).map(|(_, message)| message),
             mutual: true,
             not_after: earliest.to_string(),
             ca_not_after: ca.map(|ca| ca.to_string()),
         };
-        Some((ca.map_or(earliest, |ca| earliest.min(ca)), told))
+        Some((ca.map_or(earliest, |ca| earliest.min(ca)), status))
     };
     let ((client_ends, client), (peer_ends, peer)) = (plane(Plane::Client)?, plane(Plane::Peer)?);
     Some(TlsStatus { earliest_expiry: client_ends.min(peer_ends).to_string(), client, peer })

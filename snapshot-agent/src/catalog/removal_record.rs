@@ -10,7 +10,7 @@ use holdfast_contract::layout::{Folder, Key};
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::announced::Named;
-use crate::catalog::shelf::Shelf;
+use crate::catalog::removable_store::RemovableStore;
 use crate::catalog::target::Target;
 
 /// Version of the format that this version writes and reads.
@@ -22,7 +22,7 @@ const MAX_BYTES: u64 = 16 << 10;
 /// A started removal. It holds no time, so that a second attempt writes the same bytes.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Begun {
+struct RemovalRecord {
     format_version: u32,
     /// The store's ID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,9 +31,9 @@ struct Begun {
 }
 
 /// Records the start of the removal.
-pub(crate) async fn keep(shelf: &impl Shelf, target: &Target) -> Result<()> {
-    let (key, store_id, snapshot) = (target.folder.begun(), target.store_id.clone(), target.named.clone());
-    let json = serde_json::to_vec(&Begun { format_version: FORMAT_VERSION, store_id, snapshot });
+pub(crate) async fn keep(shelf: &impl RemovableStore, target: &Target) -> Result<()> {
+    let (key, store_id, snapshot) = (target.folder.removal_record(), target.store_id.clone(), target.named.clone());
+    let json = serde_json::to_vec(&RemovalRecord { format_version: FORMAT_VERSION, store_id, snapshot });
     let json = json.map_err(|error| Error::config(format!("{}: cannot be written: {error}", shelf.uri(&key))))?;
     match shelf.put_new(&key, json.clone().into()).await {
         // Without the record an interrupted removal leaves files: better than a full store that no run can empty.
@@ -47,7 +47,7 @@ pub(crate) async fn keep(shelf: &impl Shelf, target: &Target) -> Result<()> {
 }
 
 /// Whether the record is of an earlier removal, after which the snapshot was restored.
-async fn is_other(shelf: &impl Shelf, key: &Key, json: &[u8]) -> Result<bool> {
+async fn is_other(shelf: &impl RemovableStore, key: &Key, json: &[u8]) -> Result<bool> {
     match shelf.read(key, MAX_BYTES).await {
         Ok(small) => Ok(small.is_some_and(|small| small.content != json)),
         Err(error) if error.class() == ExitClass::Corrupt => Ok(true),
@@ -56,18 +56,22 @@ async fn is_other(shelf: &impl Shelf, key: &Key, json: &[u8]) -> Result<bool> {
 }
 
 /// Returns the unfinished removal of this folder's snapshot in this store.
-pub(crate) async fn find(shelf: &impl Shelf, folder: &Folder, store_id: Option<&str>) -> Result<Option<Target>> {
-    let small = match shelf.read(&folder.begun(), MAX_BYTES).await {
+pub(crate) async fn find(
+    shelf: &impl RemovableStore,
+    folder: &Folder,
+    store_id: Option<&str>,
+) -> Result<Option<Target>> {
+    let small = match shelf.read(&folder.removal_record(), MAX_BYTES).await {
         Ok(small) => small,
         // Too long for a record.
         Err(error) if error.class() == ExitClass::Corrupt => None,
         Err(error) => return Err(error),
     };
-    let begun = small.and_then(|small| serde_json::from_slice::<Begun>(&small.content).ok());
-    let begun = begun.filter(|begun| {
-        begun.format_version == FORMAT_VERSION
-            && begun.store_id.as_deref() == store_id
-            && begun.snapshot.key == folder.as_str()
+    let record = small.and_then(|small| serde_json::from_slice::<RemovalRecord>(&small.content).ok());
+    let record = record.filter(|record| {
+        record.format_version == FORMAT_VERSION
+            && record.store_id.as_deref() == store_id
+            && record.snapshot.key == folder.as_str()
     });
-    Ok(begun.and_then(|begun| Target::of(folder.clone(), begun.snapshot, store_id)))
+    Ok(record.and_then(|record| Target::of(folder.clone(), record.snapshot, store_id)))
 }

@@ -11,8 +11,8 @@ use k8s_openapi::api::batch::v1::Job;
 use super::meta;
 
 /// Returns the elements of `all` with one of these Job names, each with its number, in order.
-pub fn of<T>(all: Vec<T>, job: impl Fn(&T) -> &Job, name: impl Fn(i32) -> String) -> Vec<(i32, T)> {
-    let numbered = all.into_iter().map(|one| (said(job(&one)), one));
+pub fn consecutive_jobs<T>(all: Vec<T>, job: impl Fn(&T) -> &Job, name: impl Fn(i32) -> String) -> Vec<(i32, T)> {
+    let numbered = all.into_iter().map(|one| (earlier_jobs(job(&one)), one));
     let (mut row, others): (Vec<_>, Vec<_>) =
         numbered.partition(|(number, one)| meta::name(&job(one).metadata) == name(*number));
     if !others.is_empty() {
@@ -28,7 +28,7 @@ pub fn of<T>(all: Vec<T>, job: impl Fn(&T) -> &Job, name: impl Fn(i32) -> String
 }
 
 /// Returns the number of earlier Jobs, from the Job's annotation.
-pub fn said(job: &Job) -> i32 {
+pub fn earlier_jobs(job: &Job) -> i32 {
     let annotations = job.metadata.annotations.as_ref();
     annotations.and_then(|all| all.get(key::ATTEMPTS_BEFORE)?.parse().ok()).unwrap_or(0)
 }
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn a_job_is_known_by_its_name_whatever_is_left_of_what_it_says() {
         let row = |all: Vec<Job>| {
-            let row = of(all, |job| job, |number| format!("ask-{number}"));
+            let row = consecutive_jobs(all, |job| job, |number| format!("ask-{number}"));
             row.into_iter().map(|(number, job)| (number, job.metadata.name.unwrap())).collect::<Vec<_>>()
         };
         let is = |numbers: &[i32]| numbers.iter().map(|n| (*n, format!("ask-{n}"))).collect::<Vec<_>>();

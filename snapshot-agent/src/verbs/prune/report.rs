@@ -47,10 +47,10 @@ pub struct Row {
 
 impl Run {
     /// Returns the final report.
-    pub(super) fn told(self, earlier_lineages: Vec<String>, failed: Option<Error>) -> Pruned {
+    pub(super) fn into_pruned(self, earlier_lineages: Vec<String>, failed: Option<Error>) -> Pruned {
         let mut report = self.report(failed.as_ref());
         report.earlier_lineages = earlier_lineages;
-        let mut snapshots: Vec<Row> = self.judged().map(|(found, verdict)| self.row(found, verdict)).collect();
+        let mut snapshots: Vec<Row> = self.judged().map(|(found, verdict)| self.report_row(found, verdict)).collect();
         snapshots.sort_by(|a, b| (b.taken_at, &b.key).cmp(&(a.taken_at, &a.key)));
         Pruned { report, snapshots, failed, dry_run: self.request.dry_run }
     }
@@ -59,7 +59,7 @@ impl Run {
         self.seen.found.iter().zip(&self.seen.verdicts)
     }
 
-    fn row(&self, found: &Found, verdict: &Verdict) -> Row {
+    fn report_row(&self, found: &Found, verdict: &Verdict) -> Row {
         let key = found.entry.key.clone();
         let lock = self.seen.locked.get(&key).map(|lasting| match lasting.until {
             Some(until) if !lasting.legal_hold => format!("locked until {until}"),
@@ -159,29 +159,29 @@ impl Pruned {
         let PruneReport { kept, bytes, untouched, removed, removed_bytes, unannounced, .. } = self.report;
         let announced = self.report.announced.as_ref().map_or(0, |pile| pile.count);
         let locked = self.report.locked.as_ref().map_or(0, |pile| pile.count);
-        let mut told = format!(
+        let mut text = format!(
             "{}{kept} kept ({}), {announced} announced, {unannounced} not announced, {locked} locked, {untouched} \
              untouched, {removed} removed ({})\n",
             align_columns(&std::iter::once(head).chain(rows).collect::<Vec<_>>()),
             HumanBytes(bytes),
             HumanBytes(removed_bytes),
         );
-        let mut tell = |line: String| told.push_str(&(line + "\n"));
+        let mut add = |line: String| text.push_str(&(line + "\n"));
         for file in &self.report.unknown_files {
-            tell(format!("unknown file, not removed: {file}"));
+            add(format!("unknown file, not removed: {file}"));
         }
         for lineage in &self.report.earlier_lineages {
-            tell(format!("earlier lineage, not judged: {lineage}"));
+            add(format!("earlier lineage, not judged: {lineage}"));
         }
         if let Some(record) = &self.report.record {
-            tell(format!("announced in {record}"));
+            add(format!("announced in {record}"));
         }
         if let Some(stopped) = &self.report.stopped {
-            tell(format!("nothing is removed ({}): {}", stopped.reason, stopped.message));
+            add(format!("nothing is removed ({}): {}", stopped.reason, stopped.message));
         }
         if self.dry_run {
-            tell("dry run: nothing was announced or removed".to_owned());
+            add("dry run: nothing was announced or removed".to_owned());
         }
-        told
+        text
     }
 }

@@ -16,7 +16,7 @@ use crate::catalog::attempts;
 const MAX_FILES: usize = 100_000;
 
 /// A store, as a removal uses it.
-pub(crate) trait Shelf {
+pub(crate) trait RemovableStore {
     /// Returns the folders of a lineage's saves, the oldest first.
     async fn attempts(&self, lineage: &Folder) -> Result<Vec<Folder>>;
 
@@ -45,7 +45,7 @@ pub(crate) trait Shelf {
     fn uri(&self, key: &Key) -> String;
 }
 
-impl Shelf for Store {
+impl RemovableStore for Store {
     async fn attempts(&self, lineage: &Folder) -> Result<Vec<Folder>> {
         attempts::attempts(self, lineage).await
     }

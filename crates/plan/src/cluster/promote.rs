@@ -9,7 +9,7 @@ use holdfast_api::{key, role};
 use holdfast_contract::hex_id;
 
 use super::health::{CLOSE_ENOUGH, voters};
-use super::pace::SOON;
+use super::intervals::SOON;
 use super::{Listed, Member, Membership, Observed};
 use crate::build::budget::quorum;
 use crate::{Act, Next, Target, meta, pods};

@@ -41,7 +41,7 @@ pub(crate) async fn of_manifest_unless_gone(
 }
 
 async fn is_same_manifest(store: &Store, folder: &Folder, first: &Bytes) -> Result<bool> {
-    let again = store.anew().get_small(&folder.manifest(), manifest::MAX_BYTES).await?;
+    let again = store.with_new_connections().get_small(&folder.manifest(), manifest::MAX_BYTES).await?;
     Ok(again == *first)
 }
 
@@ -62,7 +62,7 @@ pub(crate) async fn of_unreadable_unless_gone(store: &Store, key: &Key, limit: u
 }
 
 async fn is_unreadable_again(store: &Store, key: &Key, limit: u64) -> Result<bool> {
-    match store.anew().get_small(key, limit).await {
+    match store.with_new_connections().get_small(key, limit).await {
         Ok(_) => Ok(false),
         Err(again) if again.class() == ExitClass::Corrupt => Ok(true),
         Err(again) => Err(again),
@@ -79,7 +79,7 @@ fn unless_gone(error: Error, same: Result<bool>) -> Option<Error> {
 
 /// Confirms the error of an object with a wrong length (`None`: it is missing), if a second request gives the same length.
 pub(crate) async fn of_length(store: &Store, key: &Key, first: Option<u64>, error: Error) -> Error {
-    let again = match store.anew().stat(key).await {
+    let again = match store.with_new_connections().stat(key).await {
         Ok(stat) => Ok(Some(stat.bytes)),
         Err(missing) if missing.class() == ExitClass::NotFound => Ok(None),
         Err(unread) => Err(unread),
@@ -114,7 +114,7 @@ pub(crate) async fn of_data(
 }
 
 async fn read(store: &Store, key: &Key, stall: Duration) -> Result<Reading> {
-    let store = store.anew();
+    let store = store.with_new_connections();
     store.forget(key).await?;
     let stat = store.stat(key).await?;
     let progress = Progress::new("reading again", stat.bytes);

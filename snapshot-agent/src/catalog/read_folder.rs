@@ -9,11 +9,11 @@ use holdfast_contract::manifest::{self, Manifest};
 use holdfast_io::sha256::Sha256;
 use holdfast_store::Store;
 
-use crate::catalog::second_look;
+use crate::catalog::reread;
 
 /// State of a folder.
 #[derive(Debug)]
-pub(crate) enum Looked {
+pub(crate) enum FolderState {
     /// Manifest and data exist and match; with the sha256 of the manifest's file.
     Complete(Box<Manifest>, [u8; 32]),
     /// A running or dead save, or a started removal.
@@ -25,13 +25,17 @@ pub(crate) enum Looked {
 }
 
 /// Reads one folder. `Err`: the store did not answer, so the state is unknown.
-pub(crate) async fn look(store: &Store, folder: &Folder, wanted: impl Fn(&Manifest) -> bool) -> Result<Looked> {
+pub(crate) async fn read_folder(
+    store: &Store,
+    folder: &Folder,
+    wanted: impl Fn(&Manifest) -> bool,
+) -> Result<FolderState> {
     let at = folder.manifest();
     let json = match store.get_small(&at, manifest::MAX_BYTES).await {
         Ok(json) => json,
-        Err(error) if error.class() == ExitClass::NotFound => return Ok(Looked::WithoutManifest),
+        Err(error) if error.class() == ExitClass::NotFound => return Ok(FolderState::WithoutManifest),
         Err(error) => {
-            let error = second_look::of_unreadable_unless_gone(store, &at, manifest::MAX_BYTES, error).await;
+            let error = reread::of_unreadable_unless_gone(store, &at, manifest::MAX_BYTES, error).await;
             return judged(error);
         }
     };
@@ -39,22 +43,22 @@ pub(crate) async fn look(store: &Store, folder: &Folder, wanted: impl Fn(&Manife
         Ok(manifest) => manifest,
         Err(error) => {
             let error = error.context(store.uri(&at));
-            return judged(second_look::of_manifest_unless_gone(store, folder, &json, error).await);
+            return judged(reread::of_manifest_unless_gone(store, folder, &json, error).await);
         }
     };
     if !wanted(&manifest) {
         // A single wrong bit in a UID makes another object's manifest, and "not found" may be final.
         let other = Error::corrupt(format!("{}: the manifest is another snapshot's", store.uri(&at)));
-        return match second_look::of_manifest_unless_gone(store, folder, &json, other).await {
-            None => Ok(Looked::WithoutManifest),
-            Some(confirmed) if confirmed.class() == ExitClass::Corrupt => Ok(Looked::Unwanted),
+        return match reread::of_manifest_unless_gone(store, folder, &json, other).await {
+            None => Ok(FolderState::WithoutManifest),
+            Some(confirmed) if confirmed.class() == ExitClass::Corrupt => Ok(FolderState::Unwanted),
             Some(unread) => Err(unread),
         };
     }
     let data = folder.data(manifest.format());
     let (length, error) = match store.stat(&data).await {
         Ok(stat) if stat.bytes == manifest.stored_bytes => {
-            return Ok(Looked::Complete(Box::new(manifest), Sha256::digest(&json)));
+            return Ok(FolderState::Complete(Box::new(manifest), Sha256::digest(&json)));
         }
         Ok(stat) => {
             let (uri, said) = (store.uri(&data), manifest.stored_bytes);
@@ -67,18 +71,18 @@ pub(crate) async fn look(store: &Store, folder: &Folder, wanted: impl Fn(&Manife
         }
         Err(error) => return Err(error),
     };
-    match second_look::of_manifest_unless_gone(store, folder, &json, error).await {
-        None => Ok(Looked::WithoutManifest),
-        Some(error) => judged(Some(second_look::of_length(store, &data, length, error).await)),
+    match reread::of_manifest_unless_gone(store, folder, &json, error).await {
+        None => Ok(FolderState::WithoutManifest),
+        Some(error) => judged(Some(reread::of_length(store, &data, length, error).await)),
     }
 }
 
 /// Judges an error: two equal readings condemn the snapshot, any other error proves nothing. `None`: a removal has
 /// started and has deleted the manifest first.
-fn judged(error: Option<Error>) -> Result<Looked> {
-    let Some(error) = error else { return Ok(Looked::WithoutManifest) };
+fn judged(error: Option<Error>) -> Result<FolderState> {
+    let Some(error) = error else { return Ok(FolderState::WithoutManifest) };
     match error.class() {
-        ExitClass::Corrupt | ExitClass::Config | ExitClass::NotFound => Ok(Looked::Broken(error)),
+        ExitClass::Corrupt | ExitClass::Config | ExitClass::NotFound => Ok(FolderState::Broken(error)),
         _ => Err(error),
     }
 }

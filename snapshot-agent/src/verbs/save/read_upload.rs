@@ -14,7 +14,7 @@ use crate::verbs::save::pipe::Sent;
 
 /// The object to read back, if any.
 #[derive(Debug)]
-pub(crate) struct Back<'a> {
+pub(crate) struct UploadReader<'a> {
     pub(super) store: &'a Store,
     pub(super) key: Key,
     pub(super) verify: Verify,
@@ -29,7 +29,7 @@ pub(crate) struct Found {
     pub(super) reason: Option<String>,
 }
 
-impl Back<'_> {
+impl UploadReader<'_> {
     /// Reads the object of a complete upload. On an error the caller removes the object.
     pub(super) async fn read(&self, upload: &Upload, sent: &Sent) -> Result<Found> {
         if self.verify != Verify::Stored {
