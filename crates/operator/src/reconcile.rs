@@ -17,7 +17,7 @@ use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use tracing::{Instrument, Span, field};
 
-use super::act::{self, Actor, Done};
+use super::act::{self, Actor, Description, Done};
 use super::backoff::jitter;
 use super::clock;
 use super::context::Context;
@@ -264,7 +264,12 @@ fn stop<K: Kind>(
     stop: &Violation,
     now: jiff::Timestamp,
 ) -> Checked<K::Status> {
-    tracing::error!(invariant = stop.invariant, act = plan.act.as_ref().map(act::label), "{}", stop.message);
+    tracing::error!(
+        invariant = stop.invariant,
+        act = plan.act.as_ref().map(|act| act::describe(act).label),
+        "{}",
+        stop.message
+    );
     ctx.metrics.violation(stop.invariant);
     let message = format!("nothing is done, because it would break rule {}: {}", stop.invariant, stop.message);
     degrade::<K>(&mut plan, seen, Reason::SafetyStop, &message, now);
@@ -294,7 +299,7 @@ async fn write<K: Kind>(
     // The latch and the status are one write under the resourceVersion that was read: a stale writer gets a conflict.
     let latch = act.take_if(|act| act.is_latch());
     if let Some(latch) = latch.as_ref().filter(|latch| !K::latch(&mut wanted, latch)) {
-        return Err(Error::Internal(format!("{} has no latch of {}", K::NAME, act::label(latch))));
+        return Err(Error::Internal(format!("{} has no latch of {}", K::NAME, act::describe(latch).label)));
     }
     if status::differs::<K>(object, &wanted) {
         let changes = events::changes(status::conditions::<K>(object), K::conditions(&wanted));
@@ -326,7 +331,7 @@ async fn write<K: Kind>(
         }
     }
     if let Some(act) = &act {
-        Span::current().record("act", act::label(act));
+        Span::current().record("act", act::describe(act).label);
         outcome = match perform_once(ctx, id, &actor, K::leader(ctx, seen).as_ref(), act).await? {
             Done::Applied => {
                 applied(ctx, id, act);
@@ -375,7 +380,7 @@ async fn perform_once(
     leader: Option<&Address>,
     act: &Act,
 ) -> Result<Done, Error> {
-    let write = Write::of_act(act::label(act), act);
+    let write = Write::of_act(act::describe(act).label, act);
     hold_back(ctx, id, write.as_ref())?;
     let done = act::perform(ctx, actor, leader, act).await?;
     note_write(ctx, id, write.as_ref())?;
@@ -398,14 +403,13 @@ fn note_write(ctx: &Context, id: &Id, write: Option<&Write>) -> Result<(), Error
 
 /// Reports an act: a log line, a metric, and an Event for acts that concern users.
 fn applied(ctx: &Context, id: &Id, act: &Act) {
-    let label = act::label(act);
-    let (about, what) = act::describe(act);
-    tracing::info!(act = label, about, "{what}");
+    let Description { label, event, object, sentence } = act::describe(act);
+    tracing::info!(act = label, about = object, "{sentence}");
     ctx.metrics.act(label);
-    let Some(reason) = act::event_reason(act) else { return };
-    let message = if about.is_empty() || about == id.name { what } else { format!("{about}: {what}") };
+    let Some(reason) = event else { return };
+    let message = if object.is_empty() || object == id.name { sentence } else { format!("{object}: {sentence}") };
     let note = Note { warning: false, reason: reason.to_owned(), message };
-    ctx.events.say(&id.reference, &format!("{label}/{about}"), &note);
+    ctx.events.say(&id.reference, &format!("{label}/{object}"), &note);
 }
 
 /// Sets the resourceVersion in an act that patches the object of the pass.
