@@ -477,10 +477,11 @@ pub enum Wake {
 }
 
 impl Wake {
-    /// Returns the wake at this time; `None` when the time is past.
+    /// Returns the wake at this time; `None` when the time is past. Part of a millisecond counts as one: a rule that compares the
+    /// exact times agrees.
     pub fn at(time: Timestamp, now: Timestamp) -> Option<Self> {
-        let left = u64::try_from(time.duration_since(now).as_millis()).ok();
-        left.filter(|left| *left > 0).map(Self::AfterMillis)
+        let left = u128::try_from(time.duration_since(now).as_nanos()).ok().filter(|left| *left > 0)?;
+        Some(Self::AfterMillis(u64::try_from(left.div_ceil(1_000_000)).unwrap_or(u64::MAX)))
     }
 }
 
@@ -508,4 +509,18 @@ pub struct Proxies {
     pub http: Option<String>,
     /// Names, domains and networks that Pods reach without a proxy, separated by commas.
     pub except: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_past_only_when_it_is() {
+        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        let at = |nanos: i64| Wake::at(now + jiff::SignedDuration::from_nanos(nanos), now);
+        let wakes: Vec<_> = [-1, 0, 1, 999_999, 1_000_000, 1_000_001].into_iter().map(at).collect();
+        let millis = |n| Some(Wake::AfterMillis(n));
+        assert_eq!(wakes, [None, None, millis(1), millis(1), millis(1), millis(2)]);
+    }
 }

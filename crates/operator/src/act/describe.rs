@@ -32,6 +32,7 @@ fn step(label: &'static str, object: &str, sentence: impl Into<String>) -> Descr
 }
 
 /// Returns the act in words.
+#[allow(clippy::too_many_lines, reason = "one arm for each act")]
 pub(crate) fn describe(act: &Act) -> Description {
     let on = |target: &Target| target.name.clone();
     let named = |metadata: &ObjectMeta| metadata.name.clone().unwrap_or_default();
