@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use crate::kinds::Object;
 
+/// A request as kube builds it.
+type Built = std::result::Result<hyper::Request<Vec<u8>>, kube::core::request::Error>;
+
 fn to<K: Object>(namespace: &str) -> Request {
     Request::new(K::url_path(&(), Some(namespace)))
 }
@@ -15,10 +18,18 @@ fn read<K: Object>(text: &str) -> Result<K> {
     K::from_json(text).map_err(Error::SerdeError)
 }
 
+/// Sends a request whose answer is an object.
+async fn send<K: Object>(client: &Client, request: Built) -> Result<K> {
+    read(&client.request_text(request.map_err(Error::BuildRequest)?).await?)
+}
+
+fn body<K: Object>(object: &K) -> Result<Vec<u8>> {
+    object.to_json().and_then(|json| serde_json::to_vec(&json)).map_err(Error::SerdeError)
+}
+
 /// Reads an object.
 pub async fn get<K: Object>(client: &Client, namespace: &str, name: &str) -> Result<K> {
-    let request = to::<K>(namespace).get(name, &GetParams::default()).map_err(Error::BuildRequest)?;
-    read(&client.request_text(request).await?)
+    send(client, to::<K>(namespace).get(name, &GetParams::default())).await
 }
 
 /// Reads an object; `None` after the answer 404.
@@ -46,9 +57,7 @@ pub async fn list<K: Object>(client: &Client, namespace: &str, params: &ListPara
 
 /// Creates an object.
 pub async fn create<K: Object>(client: &Client, namespace: &str, params: &PostParams, object: &K) -> Result<K> {
-    let body = object.to_json().and_then(|json| serde_json::to_vec(&json)).map_err(Error::SerdeError)?;
-    let request = to::<K>(namespace).create(params, body).map_err(Error::BuildRequest)?;
-    read(&client.request_text(request).await?)
+    send(client, to::<K>(namespace).create(params, body(object)?)).await
 }
 
 /// Patches an object.
@@ -59,8 +68,7 @@ pub async fn patch<K: Object>(
     params: &PatchParams,
     patch: &Patch<Value>,
 ) -> Result<K> {
-    let request = to::<K>(namespace).patch(name, params, patch).map_err(Error::BuildRequest)?;
-    read(&client.request_text(request).await?)
+    send(client, to::<K>(namespace).patch(name, params, patch)).await
 }
 
 /// Replaces the status of an object.
@@ -71,9 +79,7 @@ pub async fn replace_status<K: Object>(
     params: &PostParams,
     object: &K,
 ) -> Result<K> {
-    let body = object.to_json().and_then(|json| serde_json::to_vec(&json)).map_err(Error::SerdeError)?;
-    let request = to::<K>(namespace).replace_subresource("status", name, params, body).map_err(Error::BuildRequest)?;
-    read(&client.request_text(request).await?)
+    send(client, to::<K>(namespace).replace_subresource("status", name, params, body(object)?)).await
 }
 
 /// Deletes an object. Returns the object where the API server still has it, for example because of a finalizer.

@@ -317,7 +317,7 @@ async fn write<K: Kind>(
         }
     }
     if let Some(latch) = &latch {
-        applied(ctx, id, latch);
+        applied(ctx, id, act::describe(latch));
         outcome = Outcome::Applied;
     }
     let actor = Actor { namespace: id.namespace.clone(), uid: id.uid.clone() };
@@ -331,10 +331,12 @@ async fn write<K: Kind>(
         }
     }
     if let Some(act) = &act {
-        Span::current().record("act", act::describe(act).label);
-        outcome = match perform_once(ctx, id, &actor, K::leader(ctx, seen).as_ref(), act).await? {
+        let description = act::describe(act);
+        Span::current().record("act", description.label);
+        let leader = K::leader(ctx, seen);
+        outcome = match perform_once(ctx, id, &actor, leader.as_ref(), (description.label, act)).await? {
             Done::Applied => {
-                applied(ctx, id, act);
+                applied(ctx, id, description);
                 Outcome::Applied
             }
             Done::Already => Outcome::Already,
@@ -378,9 +380,9 @@ async fn perform_once(
     id: &Id,
     actor: &Actor,
     leader: Option<&Address>,
-    act: &Act,
+    (label, act): (&str, &Act),
 ) -> Result<Done, Error> {
-    let write = Write::of_act(act::describe(act).label, act);
+    let write = Write::of_act(label, act);
     hold_back(ctx, id, write.as_ref())?;
     let done = act::perform(ctx, actor, leader, act).await?;
     note_write(ctx, id, write.as_ref())?;
@@ -402,8 +404,8 @@ fn note_write(ctx: &Context, id: &Id, write: Option<&Write>) -> Result<(), Error
 }
 
 /// Reports an act: a log line, a metric, and an Event for acts that concern users.
-fn applied(ctx: &Context, id: &Id, act: &Act) {
-    let Description { label, event, object, sentence } = act::describe(act);
+fn applied(ctx: &Context, id: &Id, description: Description) {
+    let Description { label, event, object, sentence } = description;
     tracing::info!(act = label, about = object, "{sentence}");
     ctx.metrics.act(label);
     let Some(reason) = event else { return };

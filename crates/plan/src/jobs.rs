@@ -99,8 +99,8 @@ pub(crate) fn silent_since(all: &[Pod]) -> Option<Timestamp> {
 
 /// Returns the cause that a status keeps after this fact. `ran`: whether a Pod of the Job has run. `first`: whether the Job is the
 /// first one; later, a Pod that only waits does not replace the cause in the status.
-pub(crate) fn still_held_up(before: Option<HeldUp>, fact: &JobState, ran: bool, first: bool) -> Option<HeldUp> {
-    match fact {
+pub(crate) fn still_held_up(before: Option<HeldUp>, state: &JobState, ran: bool, first: bool) -> Option<HeldUp> {
+    match state {
         // The same words, so that Holdfast writes nothing while nothing changes (I17).
         JobState::HeldUp(next) => HeldUp::after(before, next, first),
         _ if ran => None,

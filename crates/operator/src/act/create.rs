@@ -10,7 +10,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::api::PostParams;
 
-use super::{Actor, Done};
+use super::{Actor, Done, read};
 use crate::context::Context;
 use crate::error::Error;
 use crate::observe::owned_by;
@@ -51,12 +51,8 @@ async fn post<K: Written>(ctx: &Context, actor: &Actor, object: &K, ours: impl F
             K::note_created(&ctx.own, &created);
             Ok(Done::Applied)
         }
-        Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_already_exists()) =>
-        {
-            let there = ctx
-                .reading(|| format!("get {} {name}", K::NAME), requests::get_opt::<K>(client, namespace, &name))
-                .await?;
-            match there {
+        Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_already_exists()) => {
+            match read::<K>(ctx, actor, &name).await? {
                 Some(there) if ours(&there) => Ok(Done::Already),
                 Some(_) => Err(Error::NameConflict(format!(
                     "{} {name} exists and belongs to somebody else; delete or rename it if it is not needed",

@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, Preconditions};
 
 use super::create::Written;
-use super::{Actor, Done};
+use super::{Actor, Done, read};
 use crate::context::Context;
 use crate::error::Error;
 use crate::observe::owned_by;
@@ -78,11 +78,7 @@ async fn delete<K: Written>(
 ) -> Result<Done, Error> {
     let (client, namespace) = (&ctx.write.0, actor.namespace.as_str());
     let name = &target.name;
-    let Some(there) =
-        ctx.reading(|| format!("get {} {name}", K::NAME), requests::get_opt::<K>(client, namespace, name)).await?
-    else {
-        return Ok(Done::Already);
-    };
+    let Some(there) = read::<K>(ctx, actor, name).await? else { return Ok(Done::Already) };
     if there.uid().as_ref() != Some(&target.uid) || there.meta().deletion_timestamp.is_some() {
         return Ok(Done::Already);
     }

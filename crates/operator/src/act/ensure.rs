@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::create::Written;
-use super::{Actor, certificates, delete};
+use super::{Actor, certificates, delete, read};
 use crate::context::Context;
 use crate::error::Error;
 use crate::observe::{cert_manager, owned_by};
@@ -35,9 +35,7 @@ async fn apply<K: Written>(ctx: &Context, actor: &Actor, wanted: &K) -> Result<(
     let (client, namespace) = (&ctx.write.0, actor.namespace.as_str());
     let name = wanted.name_any();
     let mut wanted = wanted.clone();
-    let there =
-        ctx.reading(|| format!("get {} {name}", K::NAME), requests::get_opt::<K>(client, namespace, &name)).await?;
-    let params = match there {
+    let params = match read::<K>(ctx, actor, &name).await? {
         Some(there) if !owned_by(&there, &actor.uid) => {
             return Err(Error::NameConflict(format!(
                 "{} {name} exists and belongs to somebody else; delete or rename it if it is not needed",

@@ -27,6 +27,8 @@ pub(super) use ensure::ensure;
 use holdfast_api::{
     ARTIFACT_FINALIZER, CLUSTER_FINALIZER, EtcdCluster, EtcdMember, EtcdSnapshot, MEMBER_FINALIZER, role,
 };
+use holdfast_kube::kinds::Object;
+use holdfast_kube::requests;
 use holdfast_plan::Act;
 
 use super::context::Context;
@@ -51,6 +53,12 @@ pub(super) enum Done {
     Already,
     /// etcd is not ready for the act; the text is the reason.
     NotYet(String),
+}
+
+/// Reads an object from the API server, right before a write. `None`: absent.
+async fn read<K: Object>(ctx: &Context, actor: &Actor, name: &str) -> Result<Option<K>, Error> {
+    let found = requests::get_opt(&ctx.write.0, &actor.namespace, name);
+    ctx.reading(|| format!("get {} {name}", K::NAME), found).await
 }
 
 /// Carries out one act. `leader` receives the changes of etcd's membership.

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::create::Written;
-use super::{Actor, Done};
+use super::{Actor, Done, read};
 use crate::context::Context;
 use crate::error::Error;
 
@@ -100,10 +100,7 @@ pub(super) async fn hold<K: Written>(ctx: &Context, actor: &Actor, target: &Targ
 
 /// The object as it is now; `None` where it is gone or another object has the name.
 async fn get<K: Written>(ctx: &Context, actor: &Actor, target: &Target) -> Result<Option<K>, Error> {
-    let (client, namespace) = (&ctx.write.0, actor.namespace.as_str());
-    let name = &target.name;
-    let there =
-        ctx.reading(|| format!("get {} {name}", K::NAME), requests::get_opt::<K>(client, namespace, name)).await?;
+    let there = read::<K>(ctx, actor, &target.name).await?;
     Ok(there.filter(|there| there.uid().as_ref() == Some(&target.uid)))
 }
 

@@ -48,9 +48,9 @@ pub(super) fn find(
         return Ok(found);
     }
     let kept = kept(seen);
-    let (fact, held) = read(seen, last, kept.as_ref(), now);
+    let (state, held) = read(seen, last, kept.as_ref(), now);
     let stuck = held.filter(HeldUp::needs_a_person);
-    let (reason, message, wake) = match fact {
+    let (reason, message, wake) = match state {
         ended @ (JobState::Failed { .. }
         | JobState::Lost
         | JobState::Stored { .. }
@@ -62,7 +62,7 @@ pub(super) fn find(
                 (None, _) => return ask(number.saturating_add(1)),
             }
         }
-        fact => match (stuck, fact) {
+        state => match (stuck, state) {
             (Some(stuck), _) => (stuck.reason, stuck.words(), WAITED_FOR),
             (None, JobState::HeldUp(held)) => still(&searches, kept.as_ref(), now, held.words()),
             (None, JobState::Pending(words)) => still(&searches, kept.as_ref(), now, words),
@@ -102,9 +102,9 @@ pub(super) fn held_up(seen: &Observed, next: &Next, now: Timestamp) -> Option<He
 
 /// Returns the state of the last Job, and the cause that keeps its Pods from running.
 fn read(seen: &Observed, last: &Search, kept: Option<&HeldUp>, now: Timestamp) -> (JobState, Option<HeldUp>) {
-    let fact = jobs::read(&last.job, &last.pods, seen.refusal.as_deref(), kept, now);
-    let held = jobs::still_held_up(kept.cloned(), &fact, jobs::ran(&last.pods), seen.searches.len() == 1);
-    (fact, held)
+    let state = jobs::read(&last.job, &last.pods, seen.refusal.as_deref(), kept, now);
+    let held = jobs::still_held_up(kept.cloned(), &state, jobs::ran(&last.pods), seen.searches.len() == 1);
+    (state, held)
 }
 
 fn kept(seen: &Observed) -> Option<HeldUp> {
@@ -119,8 +119,8 @@ fn never_ran(search: &Search) -> bool {
 /// Holdfast writes nothing while nothing changes (I17).
 fn still(searches: &[&Search], kept: Option<&HeldUp>, now: Timestamp, words: String) -> (Reason, String, Wake) {
     let failure = |search: &&Search| {
-        let fact = jobs::read(&search.job, &search.pods, None, kept, now);
-        Failure::of(fact, search, now)
+        let state = jobs::read(&search.job, &search.pods, None, kept, now);
+        Failure::of(state, search, now)
     };
     match searches.iter().rev().find_map(failure) {
         Some(failure) => (failure.reason, failure.message, WAITED_FOR),
@@ -143,8 +143,8 @@ impl Failure {
     }
 
     /// Returns the failure of a Job; `None` where the Job has not failed.
-    fn of(fact: JobState, search: &Search, now: Timestamp) -> Option<Self> {
-        match fact {
+    fn of(state: JobState, search: &Search, now: Timestamp) -> Option<Self> {
+        match state {
             JobState::Failed { failure, message, at, held: _ } => {
                 Some(Self { reason: job_state::reason_of(failure), message, at: at.unwrap_or(now) })
             }

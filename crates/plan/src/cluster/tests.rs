@@ -1,17 +1,17 @@
 //! Table tests of the plans of a cluster: a good value, one changed field, the exact result.
 
-mod admitting;
 mod alarms;
 mod backups;
 mod bootstrap;
+mod client_services;
 mod corrected;
 mod diverged;
-mod front;
 mod growing;
 mod latest;
 mod lineage;
 mod memberless;
 mod memory;
+mod promoting;
 mod pruned;
 mod release;
 mod replacing;

@@ -19,8 +19,8 @@ pub(super) const PAUSE: SignedDuration = SignedDuration::from_secs(10);
 
 /// Whether the snapshot may be stored although no report confirms the snapshot: the Job succeeded, or one of its Pods is or may
 /// be gone, or ended at an unknown point.
-pub(super) fn doubtful(fact: &JobState, job: &Job, all: &[Pod]) -> bool {
-    match fact {
+pub(super) fn doubtful(state: &JobState, job: &Job, all: &[Pod]) -> bool {
+    match state {
         JobState::Lost => true,
         JobState::Failed { .. } => {
             let counted = job.status.as_ref().and_then(|s| s.failed).unwrap_or_default();

@@ -43,11 +43,11 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
     }
     let Some((last, before)) = all.split_last() else { return Answer::Open(ask(seen, 0, None)) };
     let kept = kept(seen);
-    let fact = match jobs::read(&last.job, &last.pods, None, kept.as_ref(), now) {
+    let state = match jobs::read(&last.job, &last.pods, None, kept.as_ref(), now) {
         JobState::HeldUp(held) => JobState::HeldUp(held.with_claim_users(&last.pods, &seen.claim_users)),
-        fact => fact,
+        state => state,
     };
-    let held = jobs::still_held_up(kept.clone(), &fact, jobs::ran(&last.pods), before.is_empty());
+    let held = jobs::still_held_up(kept.clone(), &state, jobs::ran(&last.pods), before.is_empty());
     let stuck = held.clone().filter(HeldUp::needs_a_person);
     let open = |inquiry| Answer::Open(Inquiry { held: held.clone(), ..inquiry });
     // An earlier Job may still run beside a later Job that has ended.
@@ -55,14 +55,14 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
         Some(_) => Inquiry { silent, pause: Some(SLOW), ..Inquiry::default() },
         None => ask(seen, last.number.saturating_add(1), silent),
     };
-    if let Some(due) = too_soon(seen, &all, &fact) {
+    if let Some(due) = too_soon(seen, &all, &state) {
         let inquiry = match Wake::at(due, now) {
             Some(later) => Inquiry { pause: Some(later), ..Inquiry::default() },
             None => next(None),
         };
         return open(Inquiry { words: shows_nothing(due), ..inquiry });
     }
-    match fact {
+    match state {
         stored @ JobState::Stored { .. } => Answer::Stored(stored),
         // `NotFound` without an origin is about this snapshot. A missing or a different store fails otherwise, and the operator
         // asks again.
@@ -118,17 +118,17 @@ fn ask(seen: &Observed, number: i32, silent: Option<String>) -> Inquiry {
 /// same, so that the operator writes nothing while nothing changes (I17).
 fn still(seen: &Observed, before: &[&Inspection], words: String, kept: Option<&HeldUp>, now: Timestamp) -> Inquiry {
     let Some(last) = before.last() else { return Inquiry::waits(words) };
-    let fact = jobs::read(&last.job, &last.pods, None, kept, now);
-    if let Some(due) = too_soon(seen, before, &fact) {
+    let state = jobs::read(&last.job, &last.pods, None, kept, now);
+    if let Some(due) = too_soon(seen, before, &state) {
         return Inquiry::waits(shows_nothing(due));
     }
-    Inquiry { words, silent: silence(fact, last).map(|(why, _)| why), ..Inquiry::default() }
+    Inquiry { words, silent: silence(state, last).map(|(why, _)| why), ..Inquiry::default() }
 }
 
 /// Returns when to ask again, if the last Job asked too soon after the save's end for an empty answer to count. If no end is
 /// known, the saving Job was removed since, and the answer counts.
-fn too_soon(seen: &Observed, asked: &[&Inspection], fact: &JobState) -> Option<Timestamp> {
-    let JobState::Failed { failure: Some(Failure { class: ExitClass::NotFound, origin: None, .. }), at, .. } = fact
+fn too_soon(seen: &Observed, asked: &[&Inspection], state: &JobState) -> Option<Timestamp> {
+    let JobState::Failed { failure: Some(Failure { class: ExitClass::NotFound, origin: None, .. }), at, .. } = state
     else {
         return None;
     };
@@ -149,8 +149,8 @@ fn shows_nothing(due: Timestamp) -> String {
 
 /// Returns why an ended Job brought no answer, and when; or that the Pod's node is silent. That Pod only reads, so the operator
 /// does not wait for the Pod.
-fn silence(fact: JobState, one: &Inspection) -> Option<(String, Option<Timestamp>)> {
-    match fact {
+fn silence(state: JobState, one: &Inspection) -> Option<(String, Option<Timestamp>)> {
+    match state {
         JobState::Failed { message, at, .. } => Some((message, at)),
         JobState::Lost => {
             let why = "the Job that asked the store succeeded, but its report is gone".to_owned();

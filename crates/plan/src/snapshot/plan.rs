@@ -128,23 +128,23 @@ fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
     if let Some(failed) = unstarted::failure(seen, job, before.as_ref(), now) {
         return Stage::Job(failed);
     }
-    let fact = match jobs::read(job, &seen.pods, seen.refusal.as_deref(), before.as_ref(), now) {
+    let state = match jobs::read(job, &seen.pods, seen.refusal.as_deref(), before.as_ref(), now) {
         // The Job's time is over: its controller has deleted the Pod, and has not ended the Job yet.
-        fact @ (JobState::HeldUp(HeldUp { pod: None, .. }) | JobState::Pending(_) | JobState::Running(_))
+        state @ (JobState::HeldUp(HeldUp { pod: None, .. }) | JobState::Pending(_) | JobState::Running(_))
             if unstarted::has_ended(seen, now) =>
         {
-            before.map_or(fact, JobState::HeldUp)
+            before.map_or(state, JobState::HeldUp)
         }
         JobState::HeldUp(held) => JobState::HeldUp(held.with_claim_users(&seen.pods, &seen.claim_users)),
         // The status keeps the cause until the outcome is known.
         JobState::Settling if jobs::never_ran(job, &seen.pods) => before.map_or(JobState::Settling, JobState::HeldUp),
-        fact => fact,
+        state => state,
     };
-    if !doubtful(&fact, job, &seen.pods) {
-        return Stage::Job(fact);
+    if !doubtful(&state, job, &seen.pods) {
+        return Stage::Job(state);
     }
     // The first failure stays: once the Pods are deleted, the Job alone shows less.
-    let pod_failure = match &fact {
+    let pod_failure = match &state {
         JobState::Failed { failure, message, .. } => Some(status::failure(*failure, message)),
         _ => None,
     };

@@ -23,11 +23,11 @@ pub(super) fn has_ended(seen: &Observed, now: Timestamp) -> bool {
 
 /// How a Job failed of which no agent ran. `before`: what held its Pod up, by the status.
 pub(super) fn failure(seen: &Observed, job: &Job, before: Option<&HeldUp>, now: Timestamp) -> Option<JobState> {
-    let fact = jobs::failure(job, &seen.pods, before)?;
+    let state = jobs::failure(job, &seen.pods, before)?;
     if !no_pod_ran(seen, job, now) {
         return None;
     }
-    Some(match fact {
+    Some(match state {
         JobState::Failed { failure, message, at, held: _ } => {
             JobState::Failed { failure, message, at, held: before.cloned() }
         }
