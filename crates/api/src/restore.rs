@@ -52,9 +52,9 @@ pub struct Restore {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1_000_000_000_000_i64))]
     pub revision_bump: Option<i64>,
-    /// How the agent builds the data directory. `etcdutl` (default): downloads the snapshot, then copies the file with
-    /// etcdutl, which needs twice the space. `graft`: writes the snapshot once, and appends the pages that etcdutl
-    /// changed in a small database; if that fails, etcdutl restores and `status.restore` says why.
+    /// How the agent builds the data directory. `graft` (default): writes the snapshot once, and appends the pages that
+    /// etcdutl changed in a small database; if that fails, etcdutl restores and `status.restore` says why. `etcdutl`:
+    /// downloads the snapshot, then copies the file with etcdutl, which needs twice the time and space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Engine")]
     pub engine: Option<Engine>,

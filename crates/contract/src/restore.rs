@@ -135,13 +135,13 @@ pub struct RestoreRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
-    /// Download the snapshot, then copy the file with etcdutl; needs twice the space and writes twice.
-    #[default]
-    Etcdutl,
     /// Write the snapshot once, to its final place; etcdutl restores a small database, and the agent appends the pages
-    /// that etcdutl changed there. Needs the space once, and less time. When grafting fails, etcdutl restores the whole
-    /// snapshot, and the report says so.
+    /// that etcdutl changed there. Needs the space once, and half the time. When grafting fails, etcdutl restores the
+    /// whole snapshot, and the report says so.
+    #[default]
     Graft,
+    /// Download the snapshot, then copy the file with etcdutl; needs twice the space and writes twice.
+    Etcdutl,
 }
 
 impl Engine {

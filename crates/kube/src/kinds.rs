@@ -8,7 +8,7 @@ use futures::stream::BoxStream;
 use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::ObjectList;
@@ -213,5 +213,5 @@ impl Caches {
     }
 }
 
-// Written and read by name, and not watched.
-objects!(ConfigMap);
+// Written and read by name, and not watched. kube's own `Api` logs an answer that it cannot read, whole: of a Secret, its data.
+objects!(ConfigMap, Secret);

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use holdfast_api::tls::SECRET_TYPE;
 use holdfast_api::{FIELD_MANAGER, key};
+use holdfast_kube::requests;
 use holdfast_plan::certificate::{Contents, Issue, Leaf, Origin, Plane, files};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -55,7 +56,7 @@ pub(super) async fn issue(ctx: &Context, actor: &Actor, wanted: &Issue) -> Resul
     };
     ctx.tls.forget(&actor.namespace, &name);
     let written = (key::WRITTEN_AT.to_owned(), clock::now().to_string());
-    let api: Api<Secret> = Api::namespaced(ctx.write.0.clone(), &actor.namespace);
+    let (client, namespace) = (&ctx.write.0, actor.namespace.as_str());
     match &wanted.replaces {
         None => {
             let annotations = Some([written].into());
@@ -66,7 +67,7 @@ pub(super) async fn issue(ctx: &Context, actor: &Actor, wanted: &Issue) -> Resul
                 ..Secret::default()
             };
             let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-            match ctx.writing("Secret", "create", &name, api.create(&params, &secret)).await {
+            match ctx.writing("Secret", "create", &name, requests::create(client, namespace, &params, &secret)).await {
                 Ok(_) => Ok(Done::Applied),
                 // The next pass reads the Secret. This pass does not overwrite an object that it has not read.
                 Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_already_exists()) => {
@@ -81,7 +82,9 @@ pub(super) async fn issue(ctx: &Context, actor: &Actor, wanted: &Issue) -> Resul
             });
             let patch = json!({"metadata": metadata, "data": data});
             let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-            ctx.writing("Secret", "patch", &name, api.patch(&name, &params, &Patch::Merge(&patch))).await?;
+            let patch = Patch::Merge(patch);
+            let written = requests::patch::<Secret>(client, namespace, &name, &params, &patch);
+            ctx.writing("Secret", "patch", &name, written).await?;
             Ok(Done::Applied)
         }
     }
@@ -121,8 +124,7 @@ async fn signer(ctx: &Context, actor: &Actor, secret: &str, fingerprint: &str) -
 
 /// The Secret of the CA that the plan saw, read live.
 async fn ca_data(ctx: &Context, actor: &Actor, secret: &str, fingerprint: &str) -> Result<Data, Error> {
-    let api: Api<Secret> = Api::namespaced(ctx.read.0.clone(), &actor.namespace);
-    let found = ctx.reading(|| format!("get Secret {secret}"), api.get(secret)).await?;
+    let found = get(ctx, actor, secret).await?;
     let data = found.data.clone().unwrap_or_default();
     // I15: a CA that was exchanged after the plan was made signs nothing.
     if parse::first_fingerprint(entry(&data, files::CA.certificate)).as_deref() == Some(fingerprint) {
@@ -134,13 +136,17 @@ async fn ca_data(ctx: &Context, actor: &Actor, secret: &str, fingerprint: &str) 
 
 /// The certificate that the plan judged, read live. A certificate that was exchanged since is not copied (I15).
 async fn source(ctx: &Context, actor: &Actor, secret: &str, contents: &str) -> Result<Data, Error> {
-    let api: Api<Secret> = Api::namespaced(ctx.read.0.clone(), &actor.namespace);
-    let found = ctx.reading(|| format!("get Secret {secret}"), api.get(secret)).await?;
+    let found = get(ctx, actor, secret).await?;
     let data = found.data.unwrap_or_default();
     match parse::known(&data, files::CLIENT) {
         Ok(known) if known.contents == contents => Ok(data),
         _ => Err(Error::Stale(format!("Secret {secret} holds another certificate since"))),
     }
+}
+
+async fn get(ctx: &Context, actor: &Actor, secret: &str) -> Result<Secret, Error> {
+    let found = requests::get(&ctx.read.0, &actor.namespace, secret);
+    ctx.reading(|| format!("get Secret {secret}"), found).await
 }
 
 fn fill(leaves: &[Leaf], signers: &BTreeMap<Plane, Signer>, sources: &BTreeMap<&str, Data>) -> Result<Data, Error> {

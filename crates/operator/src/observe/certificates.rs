@@ -3,21 +3,20 @@
 //! A pass that may write accepts a reading of the last three seconds; other passes accept one of the last five minutes.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use holdfast_api::tls::SECRET_TYPE;
 use holdfast_api::{EtcdCluster, key, name};
+use holdfast_kube::kinds::Object;
+use holdfast_kube::requests;
 use holdfast_plan::build::port;
 use holdfast_plan::certificate::{Certificates, Files, Kept, Known, Plane, Request, files};
 use holdfast_plan::cluster::{self, Member, is_auto, written_at};
 use holdfast_plan::{Target, meta, pods};
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::discovery::ApiResource;
-use kube::{Api, Resource, ResourceExt};
-use serde::de::DeserializeOwned;
+use kube::{Api, ResourceExt};
 use serde_json::Value;
 
 use crate::aged::FRESH;
@@ -211,12 +210,9 @@ async fn bundle(reader: Reader<'_>, name: &str) -> Result<Option<Bundle>, Error>
     Ok(bundle)
 }
 
-async fn live<K>(reader: Reader<'_>, name: &str) -> Result<Option<K>, Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + fmt::Debug,
-{
-    let api: Api<K> = Api::namespaced(reader.ctx.read.0.clone(), reader.namespace);
-    reader.ctx.reading(|| format!("get {} {name}", K::kind(&())), api.get_opt(name)).await
+async fn live<K: Object>(reader: Reader<'_>, name: &str) -> Result<Option<K>, Error> {
+    let found = requests::get_opt(&reader.ctx.read.0, reader.namespace, name);
+    reader.ctx.reading(|| format!("get {} {name}", K::NAME), found).await
 }
 
 /// Members whose Pod is older than their newest certificates and does not show them yet, on either port. No other Pod gets a

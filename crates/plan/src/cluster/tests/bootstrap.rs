@@ -321,7 +321,7 @@ fn the_attempt_is_the_same_for_a_retry_and_another_for_another_source() {
     let ways = [
         How { agent: Some(&agent), ..how(1) },
         How { allow_unverified: true, ..how(1) },
-        How { engine: Engine::Graft, ..how(1) },
+        How { engine: Engine::Etcdutl, ..how(1) },
         How { deadline_seconds: Some(7), ..how(1) },
         How { deadline_seconds: Some(8), ..how(1) },
         how(1),
