@@ -52,6 +52,8 @@ const OPERATOR: &[Rule] = &[
     },
     // `patch` for the voter's label and the permission to start on an empty volume.
     Rule { group: "", resources: &["pods"], verbs: &["get", "list", "watch", "create", "patch", "delete"] },
+    // Rolling changes: the API server asks the disruption budget.
+    Rule { group: "", resources: &["pods/eviction"], verbs: &["create"] },
     Rule { group: "", resources: &["persistentvolumeclaims"], verbs: &["get", "list", "watch", "create", "delete"] },
     // Applied; the garbage collector deletes the Services with their cluster, by the owner reference.
     Rule { group: "", resources: &["services"], verbs: &["get", "list", "watch", "create", "patch"] },

@@ -5,7 +5,7 @@ use holdfast_api::condition::Reason;
 use serde_json::Value;
 
 /// Columns of a terminal on a wide screen.
-const SCREEN: usize = 200;
+const SCREEN: usize = 210;
 /// kubectl's space between two columns.
 const GAP: usize = 3;
 /// A sensible name of a cluster, a store or a namespace: `orders-prod`.
@@ -17,7 +17,7 @@ fn widest(path: &str) -> usize {
     match path {
         path if path.ends_with(".status") => "Unknown".len(),
         path if path.ends_with(".reason") => Reason::ALL.iter().map(|reason| reason.as_str().len()).max().unwrap(),
-        ".spec.replicas" | ".status.readyMembers" => 1,
+        ".spec.replicas" | ".status.readyMembers" | ".status.updatedMembers" => 1,
         ".spec.version" | ".status.version" => "3.6.16".len(),
         ".status.endpoint" => client_service + 2 * NAME,
         ".spec.clusterRef.name" | ".status.store.name" => NAME,

@@ -20,9 +20,11 @@ use crate::name::Scheme;
 use crate::pod_security::PodSecurity;
 use crate::repair::{Evidence, GivenUp, Repair, RepairMode, Replaced};
 use crate::restore::{Bootstrap, RestoreStatus, Restoring};
+use crate::template::{FailedTemplate, Rollback};
 use crate::tls::{ClientPlane, PeerPlane, Tls, TlsStatus};
 
 pub use crate::storage::{Medium, Retention, Storage};
+pub use crate::template::{CompactionMode, Image, Options, PullPolicy, is_repository};
 
 /// A rule (CEL) that holds from the moment when the cluster has formed.
 fn once_formed(rule: &str) -> Rule {
@@ -88,6 +90,12 @@ fn size(whose: &str) -> String {
         description = "voters with a ready Pod"
     ),
     printcolumn(name = "WANTED", type_ = "integer", json_path = ".spec.replicas"),
+    printcolumn(
+        name = "UPDATED",
+        type_ = "integer",
+        json_path = ".status.updatedMembers",
+        description = "members that run with the present spec"
+    ),
     printcolumn(name = "VERSION", type_ = "string", json_path = ".status.version"),
     printcolumn(
         name = "LAST BACKUP",
@@ -129,20 +137,14 @@ fn size(whose: &str) -> String {
         "(has(self.status) && has(self.status.latches) && has(self.status.latches.formed)) || !has(oldSelf.spec.bootstrap) || !has(oldSelf.spec.bootstrap.restore) || (has(self.spec.bootstrap) && has(self.spec.bootstrap.restore))"
     )
     .message("the cluster has not formed: spec.bootstrap.restore may be changed, not removed; for an empty cluster, delete this EtcdCluster and create a new EtcdCluster"),
-    validation = once_formed("self.spec.version == oldSelf.spec.version")
-    .message("the cluster has formed: version changes are not supported yet, spec.version is immutable"),
+    validation = once_formed("self.spec.version.split('.')[1] == oldSelf.spec.version.split('.')[1]")
+    .message("the cluster has formed: spec.version may change within its minor only, upgrades to another minor are not supported yet"),
     validation = Rule::new("self.spec.storage.medium != 'Memory' || self.spec.replicas > 0")
     .message("spec.storage.medium is Memory: replicas 0 would end every Pod, and the data with them; delete the cluster instead"),
     validation = Rule::new("self.spec.storage.medium != 'Memory' || !has(self.spec.bootstrap) || !has(self.spec.bootstrap.restore)")
     .message("spec.storage.medium Memory refuses spec.bootstrap.restore: restore into a cluster with claims"),
     validation = once_formed(&format!("{} == {} && {}", size("self"), size("oldSelf"), same("storage.storageClassName")))
     .message("the cluster has formed: spec.storage.size and storageClassName are immutable, resizing is not supported yet"),
-    validation = once_formed(&same("image"))
-    .message("the cluster has formed: spec.image is immutable, rolling changes are not supported yet"),
-    validation = once_formed(&same("options"))
-    .message("the cluster has formed: spec.options is immutable, rolling changes are not supported yet"),
-    validation = once_formed(&same("resources"))
-    .message("the cluster has formed: spec.resources is immutable, rolling changes are not supported yet"),
     validation = once_formed(&format!("!has(oldSelf.spec.podSecurity) || ({})", same("podSecurity")))
     .message("the cluster has formed: spec.podSecurity can be set, not changed, the files of the volumes belong to the user of the Pods"),
     validation = once_formed(&same_below("tls.insecure"))
@@ -157,7 +159,8 @@ pub struct EtcdClusterSpec {
     #[serde(default = "three")]
     #[schemars(range(min = 0, max = 9))]
     pub replicas: i32,
-    /// etcd version `X.Y.Z`, from 3.5 to 3.7. Immutable after the cluster has formed.
+    /// etcd version `X.Y.Z`, from 3.5 to 3.7. After the cluster has formed the patch may change, in either direction, not
+    /// below 3.5.26, 3.6.11 or 3.7.1; Holdfast restarts the members with the new version, one after the other.
     // Not a pattern: of a pattern the API server shows the expression only.
     #[schemars(length(max = 16))]
     #[x_kube(
@@ -165,18 +168,18 @@ pub struct EtcdClusterSpec {
         validation = Rule::new("self.startsWith('v') || self.matches('^3[.](5|6|7)[.][0-9]{1,3}$')").message("spec.version must be X.Y.Z from 3.5 to 3.7, such as 3.6.16")
     )]
     pub version: String,
-    /// Source of etcd's image. Default: the operator's `--etcd-image-repository` with the tag `v<version>`. Immutable
-    /// after the cluster has formed.
+    /// Source of etcd's image. Default: the operator's `--etcd-image-repository` with the tag `v<version>`. After a change
+    /// Holdfast restarts the members, one after the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
     /// Volume of each member.
     #[serde(default)]
     pub storage: Storage,
-    /// Settings of etcd. Immutable after the cluster has formed.
+    /// Settings of etcd. After a change Holdfast restarts the members, one after the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<Options>,
     /// Resources of each member's container. Default: requests of 100m CPU and 256Mi memory, so that kubelet never
-    /// evicts a member first. Immutable after the cluster has formed.
+    /// evicts a member first. After a change Holdfast restarts the members, one after the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
     /// Scheduling of Pods. Changes apply to Pods created afterwards.
@@ -199,6 +202,12 @@ pub struct EtcdClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 30, max = 86400))]
     pub progress_deadline_seconds: Option<u32>,
+    /// What Holdfast does after a member did not start with a changed version, image, options or resources: within
+    /// `progressDeadlineSeconds`, or after two crashes. No other member gets the change. `Automatic` (default): the member
+    /// gets its earlier settings back, except after a change of the version. `Manual`: the member waits for another edit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Rollback")]
+    pub rollback: Option<Rollback>,
     /// Replacement of members whose data are lost. Default: automatic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repair: Option<Repair>,
@@ -236,134 +245,6 @@ impl EtcdClusterSpec {
     /// Whether Holdfast replaces a lost member without a person.
     pub fn repairs_itself(&self) -> bool {
         self.repair().mode == RepairMode::Automatic
-    }
-}
-
-/// Source of an image.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Image {
-    /// Repository without tag and digest, for example of a mirror: `registry.example.com:5000/etcd`. Default: the
-    /// operator's `--etcd-image-repository`. The tag is always `v<version>`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 255), regex(pattern = r"^[a-z0-9][A-Za-z0-9._:/-]*$"))]
-    #[x_kube(validation = Rule::new("self.matches('^([^/:@]+(:[0-9]+)?/)?([^/:@]+/)*[^/:@]+$')").message("image.repository must be a repository only, such as registry.example.com:5000/etcd: leave out the tag (always v<version>), the digest (set image.digest) and a slash at the end; a colon may only precede a port"))]
-    pub repository: Option<String>,
-    /// Digest `sha256:...`, used instead of the tag. The digest has to belong to `version`. Default: none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 80), regex(pattern = r"^sha256:[0-9a-f]{64}$"))]
-    pub digest: Option<String>,
-    /// Pull policy: `Always`, `IfNotPresent` (default) or `Never`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "PullPolicy")]
-    pub pull_policy: Option<PullPolicy>,
-}
-
-/// When kubelet pulls an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum PullPolicy {
-    /// Before every start.
-    Always,
-    /// When the node lacks the image.
-    IfNotPresent,
-    /// Never.
-    Never,
-}
-
-/// Whether this names a repository alone, as the rule beside [`Image::repository`] says it: no tag, no digest, and a colon
-/// only before a port.
-pub fn is_repository(text: &str) -> bool {
-    let part = |part: &str| !part.is_empty() && !part.contains([':', '@']);
-    let port = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
-    match text.split_once('/') {
-        Some((registry, path)) => {
-            let registry = registry.split_once(':').map_or_else(|| part(registry), |(host, n)| part(host) && port(n));
-            registry && path.split('/').all(part)
-        }
-        None => part(text),
-    }
-}
-
-impl PullPolicy {
-    /// The name on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Always => "Always",
-            Self::IfNotPresent => "IfNotPresent",
-            Self::Never => "Never",
-        }
-    }
-}
-
-/// Settings of etcd, rendered for the minor version in use. The names are those of etcd's flags.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = Rule::new("has(self.autoCompactionMode) == has(self.autoCompactionRetention)")
-        .message("options.autoCompactionMode and options.autoCompactionRetention belong together: set both, or leave both out"),
-    validation = Rule::new("!has(self.autoCompactionMode) || !has(self.autoCompactionRetention) || (self.autoCompactionMode == 'revision') == self.autoCompactionRetention.matches('^[0-9]+$')")
-        .message("options.autoCompactionRetention does not fit options.autoCompactionMode: periodic takes a duration with its unit, such as 1h; revision takes a number of revisions, such as 1000"),
-    validation = Rule::new("(has(self.electionTimeout) ? self.electionTimeout : 1000) >= 5 * (has(self.heartbeatInterval) ? self.heartbeatInterval : 100)")
-        .message("options.electionTimeout (default 1000 ms) must be at least five times options.heartbeatInterval (default 100 ms), or etcd does not start")
-)]
-pub struct Options {
-    /// Largest size of the database in bytes, at least 16 MiB, less than the volume. Default: half of the volume's size
-    /// above 1 GiB (below 2 GiB: a quarter of the size), at most 8 GiB. The other half is for a snapshot that a lagging
-    /// follower receives.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 16_777_216))]
-    pub quota_backend_bytes: Option<i64>,
-    /// Automatic compaction: `periodic` (by age) or `revision` (by count); needs `autoCompactionRetention`. Default:
-    /// none (Kubernetes API servers compact by themselves).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "CompactionMode")]
-    pub auto_compaction_mode: Option<CompactionMode>,
-    /// History that automatic compaction keeps: a duration with its unit (`1h`; ms, s, m, h) for `periodic`, a number
-    /// of revisions (`1000`) for `revision`. Needs `autoCompactionMode`; no default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 16), regex(pattern = r"^[0-9]+(ms|s|m|h)?$"))]
-    pub auto_compaction_retention: Option<String>,
-    /// Raft log entries between two raft snapshots; etcd then drops older entries from memory. etcd's default is 100000
-    /// in 3.5, and 10000 from 3.6 on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub snapshot_count: Option<i64>,
-    /// Milliseconds between heartbeats, 10 to 5000. etcd's default is 100.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 10, max = 5000))]
-    pub heartbeat_interval: Option<i64>,
-    /// Milliseconds without a heartbeat until an election, 50 to 50000, at least five heartbeats. etcd's default is
-    /// 1000.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 50, max = 50_000))]
-    pub election_timeout: Option<i64>,
-    /// Largest request in bytes, at least 1024. etcd's default is 1.5 MiB.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1024))]
-    pub max_request_bytes: Option<i64>,
-    /// Largest number of operations in one transaction. etcd's default is 128.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub max_txn_ops: Option<i64>,
-}
-
-/// How automatic compaction selects old revisions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum CompactionMode {
-    /// By age.
-    Periodic,
-    /// By count.
-    Revision,
-}
-
-impl CompactionMode {
-    /// The flag's value.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Periodic => "periodic",
-            Self::Revision => "revision",
-        }
     }
 }
 
@@ -430,6 +311,9 @@ pub struct EtcdClusterStatus {
     /// Number of members with evidence that their data are lost.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub broken_members: i32,
+    /// Number of members that run with the present version, image, options and resources.
+    #[serde(default)]
+    pub updated_members: i32,
     /// `spec.storage.retention` as every member has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention: Option<Retention>,
@@ -546,6 +430,10 @@ pub struct Latches {
     /// Members that did not get their vote in time, one after the other. Removed after every member has its vote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<GivenUp>,
+    /// Template with which a member did not start, written before the member gets its earlier template back. No member
+    /// gets this template again. Removed after another edit of the spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_template: Option<FailedTemplate>,
 }
 
 /// First read of the cluster ID.
@@ -565,35 +453,4 @@ pub struct Formed {
     /// unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub corrupt_came_along: Vec<String>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_repository;
-
-    #[test]
-    fn a_repository_has_neither_tag_nor_digest() {
-        for fine in
-            ["etcd", "quay.io/coreos/etcd", "localhost:5000/etcd", "r.example.com:443/a/b-c/etcd", "localhost/x"]
-        {
-            assert!(is_repository(fine), "{fine}");
-        }
-        let digest = "quay.io/coreos/etcd@sha256:0123";
-        for wrong in [
-            "",
-            "/",
-            "etcd/",
-            "/etcd",
-            "a//b",
-            "etcd:v3.6.16",
-            "quay.io/coreos/etcd:v3.6.16",
-            "quay.io/a:1/etcd",
-            digest,
-        ] {
-            assert!(!is_repository(wrong), "{wrong}");
-        }
-        for wrong in ["r:port/etcd", "r:/etcd", ":5000/etcd", "localhost:5000"] {
-            assert!(!is_repository(wrong), "{wrong}");
-        }
-    }
 }

@@ -104,6 +104,8 @@ reasons! {
     Growing,
     /// Members are being removed.
     Shrinking,
+    /// Members restart with a changed spec, one after the other.
+    Rolling,
     /// A member is lost or unwanted, and another one takes its place.
     Replacing,
     /// The claim of a replaced member is kept for a while.
@@ -270,6 +272,8 @@ reasons! {
     NoSpareMember => runbook,
     /// A member that joins does not get its vote in time, and is made anew.
     JoinerStuck => runbook,
+    /// A member does not start with the changed spec.
+    RolloutStuck => runbook,
     /// Several members show the same evidence of loss at the same time: the cause may be common.
     ReplacementHeld => runbook,
     /// etcd no longer lists a member that had joined.

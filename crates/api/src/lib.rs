@@ -30,6 +30,7 @@ pub mod schedule;
 pub mod snapshot;
 pub mod storage;
 pub mod store;
+pub mod template;
 pub mod tls;
 
 pub use backup_store::{EtcdBackupStore, EtcdBackupStoreSpec, EtcdBackupStoreStatus};
@@ -98,6 +99,10 @@ pub mod key {
     pub const ALLOW_DELETION: &str = "holdfast.dev/allow-deletion";
     /// Annotation of an `EtcdCluster`, set by a person: name of the member to replace.
     pub const REPLACE: &str = "holdfast.dev/replace";
+    /// Annotation of an `EtcdCluster`, set by a person: each new value restarts the members, one after the other.
+    pub const RESTART: &str = "holdfast.dev/restart";
+    /// Annotation of a member's Pod: fingerprint of the template that the Pod was made with.
+    pub const TEMPLATE: &str = "holdfast.dev/template";
     /// `voter` or `learner`; client traffic and disruption budgets follow `voter` only.
     pub const ROLE: &str = "holdfast.dev/role";
     /// Annotation of a member's Pod: see [`holdfast_contract::MAY_START_EMPTY`].
@@ -140,6 +145,8 @@ pub mod key {
         PRUNE_RUN,
         ALLOW_DELETION,
         REPLACE,
+        RESTART,
+        TEMPLATE,
         ROLE,
         MAY_START_EMPTY,
         STARTED,

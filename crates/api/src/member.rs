@@ -12,6 +12,7 @@ use crate::cluster::{Image, Options, Placement, Storage};
 use crate::name::Scheme;
 use crate::repair::{Evidence, Refusal};
 use crate::restore::Restoring;
+use crate::template::Template;
 use crate::tls::MemberTls;
 
 /// CEL: a field that is there stays as it is.
@@ -80,6 +81,16 @@ pub struct EtcdMemberSpec {
     /// Resources of etcd's container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
+    /// Value of the cluster's annotation `holdfast.dev/restart` for which the Pod was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<String>,
+    /// Fingerprint of version, image, options, resources and restart. A Pod with another fingerprint is outdated. Absent
+    /// for a member that an earlier Holdfast created, until the first change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+    /// The template with which the member served before the last change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served: Option<Template>,
     /// Scheduling of the Pod.
     #[serde(flatten)]
     pub placement: Placement,

@@ -1,9 +1,10 @@
 //! Requests for one object. The answers are read by the kind's own functions, and nothing else here depends on the kind.
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, GetParams, ListParams, ObjectList, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::core::{DynamicObject, PartialObjectMeta, Request};
 use kube::{Client, Error, Result};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::kinds::Object;
 
@@ -80,6 +81,20 @@ pub async fn replace_status<K: Object>(
     object: &K,
 ) -> Result<K> {
     send(client, to::<K>(namespace).replace_subresource("status", name, params, body(object)?)).await
+}
+
+/// Evicts a Pod with this UID and resourceVersion: the API server asks the disruption budgets and deletes the Pod in one step.
+/// Not by kube's own request, whose options the API server ignores (kube-core 5: `delete_options`).
+pub async fn evict(client: &Client, namespace: &str, name: &str, uid: &str, resource_version: &str) -> Result<()> {
+    let eviction = json!({
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": {"preconditions": {"uid": uid, "resourceVersion": resource_version}},
+    });
+    let body = serde_json::to_vec(&eviction).map_err(Error::SerdeError)?;
+    let request = to::<Pod>(namespace).create_subresource("eviction", name, &PostParams::default(), body);
+    client.request_text(request.map_err(Error::BuildRequest)?).await.map(drop)
 }
 
 /// Deletes an object. Returns the object where the API server still has it, for example because of a finalizer.

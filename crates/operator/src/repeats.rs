@@ -86,6 +86,7 @@ pub(super) const fn patched(act: &mut Act) -> Option<&mut Target> {
         | Act::LatchStart { member: target, .. }
         | Act::LatchLeaving { member: target, .. }
         | Act::LatchRemoved { member: target, .. }
+        | Act::SetTemplate { member: target, .. }
         | Act::Park { member: target, .. }
         | Act::Unpark { member: target }
         | Act::AnnounceCertificates { member: target, .. }
@@ -110,6 +111,7 @@ pub(super) const fn patched(act: &mut Act) -> Option<&mut Target> {
         | Act::CreateClaim(_)
         | Act::CreatePod(_)
         | Act::DeletePod { .. }
+        | Act::EvictPod { .. }
         | Act::DeleteClaim { .. }
         | Act::DeleteMember { .. }
         | Act::RecordRun(_)

@@ -24,6 +24,7 @@ use holdfast_api::member::{Joined, Leaving, Parked, Removed};
 use holdfast_api::pod_security::RunAs;
 use holdfast_api::schedule::PruneRun;
 use holdfast_api::snapshot::Removal;
+use holdfast_api::template::Template;
 use holdfast_api::tls::Trusts;
 use holdfast_api::{EtcdMember, EtcdSnapshot};
 use jiff::Timestamp;
@@ -56,6 +57,7 @@ mod saving;
 pub mod schedule;
 pub mod snapshot;
 pub mod store;
+pub mod template;
 pub mod valid;
 
 /// A value that the operator tried to read. *Absent* is `Known(None)`. `Unknown` never satisfies a condition for something
@@ -245,7 +247,7 @@ pub enum Act {
         /// The Pod.
         pod: Target,
     },
-    /// Ask the leader, which etcd is to remove, to hand the leadership to another voter.
+    /// Ask the leader, which etcd is to remove or which restarts, to hand the leadership to another voter.
     MoveLeader {
         /// Name of the member that leads.
         name: String,
@@ -273,6 +275,22 @@ pub enum Act {
         member: Target,
         /// The proof that etcd does not list the member.
         removed: Removed,
+    },
+    /// Write a template into the spec of a member. The Pod ends afterwards, or has ended.
+    SetTemplate {
+        /// The member.
+        member: Target,
+        /// The template.
+        template: Box<Template>,
+        /// The template with which the member last served, for a rollback.
+        served: Option<Box<Template>>,
+    },
+    /// Evict a Pod whose member has another template. The API server asks the disruption budget in the same step.
+    EvictPod {
+        /// The Pod.
+        pod: Target,
+        /// Why, for the log and the Event.
+        why: String,
     },
     /// Latch `spec.parked` of a member. The member's own pass then deletes the Pod.
     Park {

@@ -61,6 +61,8 @@ impl Act {
             | Self::Park { .. }
             | Self::Unpark { .. }
             | Self::DeletePod { .. }
+            // The others may have lost a voter meanwhile (I1).
+            | Self::EvictPod { .. }
             | Self::DeleteClaim { .. }
             | Self::DeleteMember { .. }
             | Self::DeleteRecord { .. }
@@ -74,6 +76,7 @@ impl Act {
             | Self::AddLearner { .. }
             | Self::Promote { .. }
             | Self::MoveLeader { .. }
+            | Self::SetTemplate { .. }
             | Self::MarkStarted { .. }
             // Holdfast creates a CA only for a cluster that has not formed (I15).
             | Self::Issue(_) => LiveReads::Guards,

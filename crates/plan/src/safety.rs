@@ -9,6 +9,7 @@ mod facts;
 mod member;
 mod replace;
 mod retention;
+mod roll;
 mod schedule;
 mod snapshot;
 #[cfg(test)]

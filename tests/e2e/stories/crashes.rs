@@ -20,7 +20,7 @@ use crate::support::workload::{Ground, Workload};
 use crate::support::world::{PATIENCE, World};
 
 /// The sweeps, in the order in which they take the sorts of crashes.
-const SWEEPS: [&str; 8] = [
+const SWEEPS: [&str; 9] = [
     "crashes_while_growing",
     "crashes_while_scaling",
     "crashes_while_parking",
@@ -29,6 +29,7 @@ const SWEEPS: [&str; 8] = [
     "crashes_while_saving",
     "crashes_while_recording",
     "crashes_while_restoring",
+    "crashes_while_rolling",
 ];
 
 /// A cluster grows from nothing to three members.
@@ -44,6 +45,11 @@ pub async fn scaling(w: &World) -> Result<()> {
 /// A cluster goes from three members to none and back.
 pub async fn parking(w: &World) -> Result<()> {
     sweep(w, Workload::Scale(&[3, 0, 3])).await
+}
+
+/// A changed option rolls through three members.
+pub async fn rolling(w: &World) -> Result<()> {
+    sweep(w, Workload::Roll).await
 }
 
 /// A member of three is replaced on request.

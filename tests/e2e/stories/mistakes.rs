@@ -1,5 +1,5 @@
 //! A person's first mistakes, corrected in place: a StorageClass and a version that do not exist. After that the same fields
-//! are immutable. And etcdctl in the member's Pod, with and without flags.
+//! are refused. And etcdctl in the member's Pod, with and without flags.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -29,16 +29,20 @@ pub async fn tell(w: &World) -> Result<()> {
     let version = make::cluster("alpha", 1)["spec"]["version"].clone();
     w.patch("EtcdCluster", "alpha", json!({"spec": {"version": version}})).await?;
     w.step("the version corrected, it forms", w.wait_ready("alpha", 1)).await?;
-    for (field, value) in [
-        ("version", json!("3.6.1")),
-        ("storage", json!({"size": "2Gi"})),
-        ("options", json!({"snapshotCount": 5})),
-        ("resources", json!({})),
-    ] {
-        let why = w.patch("EtcdCluster", "alpha", json!({"spec": {field: value}})).await;
-        let why = format!("{:#}", why.err().with_context(|| format!("{field} was changed after it has formed"))?);
-        ensure!(why.contains("the cluster has formed") && why.contains("immutable"), "{field}: {why}");
-    }
+    let edit = json!({"spec": {"storage": {"size": "2Gi"}}});
+    let why = w.patch("EtcdCluster", "alpha", edit).await.err().context("the size was changed after it has formed")?;
+    let why = format!("{why:#}");
+    ensure!(why.contains("the cluster has formed") && why.contains("immutable"), "{why}");
+    // Patches below the floor of their minor are refused by the condition.
+    w.patch("EtcdCluster", "alpha", json!({"spec": {"version": "3.6.1"}})).await?;
+    let refused = w.wait("EtcdCluster", "alpha", "refused", |c| {
+        condition(c, "Degraded")
+            .is_some_and(|(_, reason, message)| reason == "InvalidSpec" && message.contains("3.6.11"))
+    });
+    w.step("the condition names the floor", refused).await?;
+    let version = make::cluster("alpha", 1)["spec"]["version"].clone();
+    w.patch("EtcdCluster", "alpha", json!({"spec": {"version": version}})).await?;
+    w.step("the version corrected again", w.wait_ready("alpha", 1)).await?;
 
     let member = w.members("alpha").await?.members[0].name.clone();
     for flags in [&[][..], &["--endpoints=http://127.0.0.1:2379"], &["--endpoints", "http://alpha-client:2379"]] {

@@ -27,6 +27,7 @@ mod replace;
 mod restores;
 mod retention;
 mod robustness;
+mod rolling;
 mod scale;
 mod schedules;
 mod snapshots;
@@ -76,11 +77,14 @@ pub fn all() -> Vec<Story> {
         story!(on host "crashes_while_restoring", crashes::restoring),
         story!("clusters_shrink", scale::shrink),
         story!("writes_while_scaling", scale::under_writers),
+        story!("options_roll", rolling::tell),
         story!("parked_and_back", scale::park),
         story!(on host "crashes_while_scaling", crashes::scaling),
         story!(on host "crashes_while_parking", crashes::parking),
+        story!(on host "crashes_while_rolling", crashes::rolling),
         story!(on host "robustness", robustness::tell),
         story!(on host "killed_while_scaling", scale::killed),
+        story!("a_bad_change_stops_at_one", rolling::bad),
         story!("a_lost_volume_is_replaced", replace::lost_volume),
         story!("a_corrupt_log_is_replaced", replace::corrupt_log),
         story!("a_corrupt_alarm_is_answered", replace::corrupt_alarm),

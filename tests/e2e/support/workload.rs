@@ -24,6 +24,8 @@ pub enum Workload {
     Replace,
     /// From nothing to three members, of which one loses its claim and is replaced on that evidence.
     Lose,
+    /// From nothing to three members, whose option is changed.
+    Roll,
     /// A snapshot to a volume.
     Save,
     /// A member that is restored from a snapshot.
@@ -41,7 +43,7 @@ pub struct Ground {
 impl Workload {
     /// Creates the objects that the first run needs; needs a running operator.
     pub async fn prepare(self, w: &World) -> Result<Ground> {
-        if matches!(self, Self::Grow | Self::Scale(_) | Self::Replace | Self::Lose) {
+        if matches!(self, Self::Grow | Self::Scale(_) | Self::Replace | Self::Lose | Self::Roll) {
             return Ok(Ground { digest: None });
         }
         w.create(make::claim("backups", "1Gi")).await?;
@@ -68,6 +70,7 @@ impl Workload {
     pub async fn begin(self, w: &World, run: &str) -> Result<()> {
         let wish = match self {
             Self::Grow => make::secured(run, 3),
+            Self::Roll => make::cluster(run, 3),
             Self::Scale(sizes) => make::cluster(run, sizes[0]),
             Self::Replace | Self::Lose => {
                 let mut cluster = make::cluster(run, 3);
@@ -94,6 +97,9 @@ impl Workload {
         }
         if let Self::Scale(sizes) = self {
             return scaled(w, run, &object, sizes).await;
+        }
+        if self == Self::Roll {
+            return rolled(w, run, &object).await;
         }
         if matches!(self, Self::Replace | Self::Lose) {
             return replaced(w, run, &object, self).await;
@@ -125,7 +131,7 @@ impl Workload {
                     stored.iter().filter(|file| file.contains("manifest.json") && file.contains(&mark)).count();
                 ensure!(manifests == 1, "{manifests} manifests of {run} in the store: {stored:?}");
             }
-            Self::Grow | Self::Restore | Self::Replace | Self::Lose | Self::Scale(_) => {
+            Self::Grow | Self::Restore | Self::Replace | Self::Lose | Self::Roll | Self::Scale(_) => {
                 until("every size was reached", PATIENCE, async || {
                     Ok(if self.done(w, run).await? { Ok(()) } else { Err("on the way".to_owned()) })
                 })
@@ -164,13 +170,13 @@ impl Workload {
         match self {
             Self::Save => "EtcdSnapshot",
             Self::Schedule => "EtcdSnapshotSchedule",
-            Self::Grow | Self::Restore | Self::Replace | Self::Lose | Self::Scale(_) => "EtcdCluster",
+            Self::Grow | Self::Restore | Self::Replace | Self::Lose | Self::Roll | Self::Scale(_) => "EtcdCluster",
         }
     }
 
     fn members(self) -> usize {
         match self {
-            Self::Grow | Self::Replace | Self::Lose => 3,
+            Self::Grow | Self::Replace | Self::Lose | Self::Roll => 3,
             Self::Save | Self::Restore | Self::Schedule => 1,
             Self::Scale(sizes) => sizes.last().and_then(|last| usize::try_from(*last).ok()).unwrap_or(0),
         }
@@ -204,6 +210,19 @@ async fn scaled(w: &World, run: &str, cluster: &Value, sizes: &[i32]) -> Result<
     let annotations = json!({"holdfast.test/size": (at + 1).to_string()});
     w.patch("EtcdCluster", run, json!({"metadata": {"annotations": annotations}, "spec": {"replicas": next}})).await?;
     Ok(false)
+}
+
+/// Returns whether every member serves with the changed option; before, once all members serve, changes it.
+async fn rolled(w: &World, run: &str, cluster: &Value) -> Result<bool> {
+    let settled = cluster["metadata"]["generation"] == cluster["status"]["observedGeneration"];
+    let ready = is_ready(cluster, 3) && settled;
+    if cluster["spec"]["options"].is_null() {
+        if ready {
+            w.patch("EtcdCluster", run, json!({"spec": {"options": {"snapshotCount": 5000}}})).await?;
+        }
+        return Ok(false);
+    }
+    Ok(ready && cluster["status"]["updatedMembers"] == 3)
 }
 
 /// Returns whether a member was replaced; before, once all members serve, requests that or deletes a claim with its Pod.

@@ -22,6 +22,36 @@ pub(super) async fn pod(ctx: &Context, actor: &Actor, target: &Target) -> Result
     delete::<Pod>(ctx, actor, target, |pod| owned_by(pod, &actor.uid) || has(pod, key::CLUSTER_UID, &actor.uid)).await
 }
 
+/// Evicts a Pod of one of the actor's members. A budget that allows no eviction now is an answer of etcd's health: the next pass asks
+/// again.
+pub(super) async fn evict(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
+    let Some(there) = read::<Pod>(ctx, actor, &target.name).await? else { return Ok(Done::Already) };
+    if there.uid().as_ref() != Some(&target.uid) || there.metadata.deletion_timestamp.is_some() {
+        return Ok(Done::Already);
+    }
+    if !has(&there, key::CLUSTER_UID, &actor.uid) {
+        return Err(Error::NameConflict(format!("Pod {} belongs to somebody else and is not evicted", target.name)));
+    }
+    let evicted = requests::evict(&ctx.write.0, &actor.namespace, &target.name, &target.uid, &target.resource_version);
+    match ctx.writing("Pod", "evict", &target.name, evicted).await {
+        Ok(()) => {
+            // The answer does not show the Pod, and the next pass waits for the cache.
+            match read::<Pod>(ctx, actor, &target.name).await? {
+                Some(going) => ctx.own.note_changed(&going),
+                None => ctx.own.note_gone::<Pod>(&actor.namespace, &target.name, &target.uid),
+            }
+            Ok(Done::Applied)
+        }
+        Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.code == 429) => {
+            Ok(Done::NotYet("a disruption budget allows no eviction".to_owned()))
+        }
+        Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_not_found()) => {
+            Ok(Done::Already)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Deletes a claim of the actor, or of one of its members (I4).
 pub(super) async fn claim(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
     delete::<PersistentVolumeClaim>(ctx, actor, target, |claim| {

@@ -116,6 +116,20 @@ pub(crate) fn describe(act: &Act) -> Description {
         Act::DeletePod { pod, why } => {
             step("DeletePod", &on(pod), format!("deleted the Pod: {why}")).with_event("PodDeleted")
         }
+        Act::SetTemplate { member, template, served } => {
+            let sentence = if served.as_deref() == Some(&**template) {
+                "gets its earlier settings back: it did not start with the changed spec"
+            } else if served.is_none() {
+                "serves with the changed spec"
+            } else {
+                "gets the changed spec"
+            };
+            let event = if served.as_deref() == Some(&**template) { "RolledBack" } else { "SpecChanged" };
+            step("SetTemplate", &on(member), sentence).with_event(event)
+        }
+        Act::EvictPod { pod, why } => {
+            step("EvictPod", &on(pod), format!("evicted the Pod: {why}")).with_event("PodEvicted")
+        }
         Act::DeleteClaim { claim, why } => {
             let sentence = format!("deleted the claim and its data: {why}");
             step("DeleteClaim", &on(claim), sentence).with_event("ClaimDeleted")

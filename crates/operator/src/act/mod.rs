@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | `certificates` | Secrets of certificates | `create`, `get`, `patch` |
 //! | `create` | members, claims, Pods, Jobs, records of runs | `create`, `get` |
-//! | `delete` | Pods, claims, members, disruption budgets, records of runs of which nothing is stored, Jobs whose result is recorded | `get`, `delete` |
+//! | `delete` | Pods (also by eviction), claims, members, disruption budgets, records of runs of which nothing is stored, Jobs whose result is recorded | `get`, `delete` |
 //! | `patch` | latches on members, labels and annotations on Pods, finalizers of clusters, members and snapshots | `get`, `patch` |
 //! | `membership` | learners, votes, leadership, removals, alarms and an empty entry in etcd | none |
 //! | `ensure` | Services, budgets, `CronJob`s and the `ConfigMap` of the CA | `get`, `create`, `patch` |
@@ -114,6 +114,10 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
         Act::ReleaseArtifact { snapshot } => {
             patch::release::<EtcdSnapshot>(ctx, actor, snapshot, ARTIFACT_FINALIZER).await
         }
+        Act::SetTemplate { member, template, served } => {
+            patch::set_template(ctx, actor, member, template, served.as_deref()).await
+        }
+        Act::EvictPod { pod, why: _ } => delete::evict(ctx, actor, pod).await,
         Act::AddLearner { name: _, peer_url, cluster_id } => {
             membership::add_learner(ctx, leader, peer_url, *cluster_id).await
         }

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use holdfast_api::member::Joined;
+use holdfast_api::template::Template;
 use holdfast_api::{EtcdMember, FIELD_MANAGER, key};
 use holdfast_kube::requests;
-use holdfast_plan::Target;
+use holdfast_plan::{Target, template};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
@@ -27,6 +28,38 @@ pub(super) async fn latch(
     value: impl Serialize,
 ) -> Result<Done, Error> {
     patch::<EtcdMember>(ctx, actor, target, json!({"spec": {field: value}})).await
+}
+
+/// Writes a template into a member's spec. A merge patch keeps the fields that it does not name, so the patch names each field that
+/// the template lacks.
+pub(super) async fn set_template(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    new: &Template,
+    served: Option<&Template>,
+) -> Result<Done, Error> {
+    let Some(there) = get::<EtcdMember>(ctx, actor, target).await? else { return Ok(Done::Already) };
+    let fields = |of: &Template| serde_json::to_value(of).unwrap_or_default();
+    let (old, mut wanted) = (fields(&template::of_member(&there)), fields(new));
+    let (mut is, mut becomes) = (json!({"served": there.spec.served}), json!({"served": served}));
+    for (whole, part) in [(&mut is, old), (&mut becomes, wanted.take())] {
+        if let (Value::Object(whole), Value::Object(part)) = (whole, part) {
+            whole.extend(part);
+        }
+    }
+    let mut change = replacing(&is, &becomes);
+    change["template"] = json!(template::fingerprint(new));
+    patch::<EtcdMember>(ctx, actor, target, json!({"spec": change})).await
+}
+
+/// Returns the merge patch after which `old` is `new`: `null` for each field that `new` lacks.
+fn replacing(old: &Value, new: &Value) -> Value {
+    let (Value::Object(before), Value::Object(after)) = (old, new) else { return new.clone() };
+    let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let kept =
+        after.iter().map(|(key, value)| (key.clone(), replacing(before.get(key).unwrap_or(&Value::Null), value)));
+    Value::Object(gone.chain(kept).collect())
 }
 
 /// Copies the member's `spec.startCount` and `spec.joined` to its Pod.
@@ -135,6 +168,15 @@ fn guarded(mut change: Value, target: &Target) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_replaced_value_keeps_no_field_of_the_old_one() {
+        let old = json!({"options": {"a": 1, "b": 2}, "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}, "image": {"x": 1}});
+        let new = json!({"options": {"b": 3}, "resources": {"limits": {"cpu": "2"}}});
+        let patch = json!({"options": {"a": null, "b": 3}, "resources": {"limits": {"cpu": "2", "memory": null}}, "image": null});
+        assert_eq!(replacing(&old, &new), patch);
+        assert_eq!(replacing(&json!({"a": null}), &json!({"a": {"b": 1}})), json!({"a": {"b": 1}}));
+    }
 
     #[test]
     fn every_patch_names_what_it_was_decided_on() {

@@ -10,7 +10,7 @@ use holdfast_api::tls::MemberTls;
 use holdfast_api::{EtcdCluster, EtcdMember, EtcdMemberSpec, MEMBER_FINALIZER, key, name};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::{fingerprint, meta};
+use crate::{fingerprint, meta, template};
 
 /// Returns the first member, which founds the cluster or carries the restored data.
 pub fn seed(cluster: &EtcdCluster, member: &str, restore: Option<Restoring>) -> EtcdMember {
@@ -30,11 +30,8 @@ pub fn joiner(cluster: &EtcdCluster, member: &str) -> EtcdMember {
 /// other settings.
 pub fn is_outdated(member: &EtcdMember, cluster: &EtcdCluster) -> bool {
     let (is, wanted) = (&member.spec, &cluster.spec);
-    is.version != wanted.version
-        || is.image != wanted.image
+    template::of_member(member) != template::wanted(cluster)
         || !is.storage.is_same_volume(&wanted.storage)
-        || is.options != wanted.options
-        || is.resources != wanted.resources
         || is.scheme() != wanted.scheme()
         || is.tls.as_ref().is_some_and(|tls| tls.made_for != made_for(cluster))
 }
@@ -66,6 +63,7 @@ fn born(
 ) -> EtcdMember {
     let meta = &cluster.metadata;
     let spec = &cluster.spec;
+    let wanted = template::wanted(cluster);
     let mut labels = super::labels(meta::name(meta), meta::uid(meta));
     labels.insert(key::MEMBER.to_owned(), member.to_owned());
     EtcdMember {
@@ -85,6 +83,9 @@ fn born(
             storage: spec.storage.clone(),
             options: spec.options.clone(),
             resources: spec.resources.clone(),
+            restart: wanted.restart.clone(),
+            template: Some(template::fingerprint(&wanted)),
+            served: None,
             placement: spec.placement.clone(),
             cluster_token: token(cluster),
             initial_cluster,

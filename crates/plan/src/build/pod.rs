@@ -132,6 +132,8 @@ fn metadata(member: &EtcdMember, start: &Start<'_>, agent: Option<&Agent>, setti
     // The operator version that created the Pod is the version that replaces the Pod later.
     let made_with = start.restore.map(|_| (key::AGENT_IMAGE.to_owned(), settings.agent_image.clone()));
     let staged = member.spec.tls.as_ref().and_then(|tls| Some((key::TLS.to_owned(), tls.staged.clone()?)));
+    let template = member.spec.template.as_ref().map(|template| (key::TEMPLATE.to_owned(), template.clone()));
+    annotations.extend(template);
     annotations.extend(permission.into_iter().chain(started).chain(joined).chain(made_with).chain(staged));
     // So that `kubectl logs` and `kubectl exec` do not list the other containers.
     annotations.insert("kubectl.kubernetes.io/default-container".to_owned(), container::ETCD.to_owned());

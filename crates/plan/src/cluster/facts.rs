@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
 use super::intervals::POLL;
 use super::{Answer, Listed, Member, Membership, Observed};
+use crate::valid::Version;
 use crate::{Next, Wake, build, meta, pods};
 
 impl Member {
@@ -76,6 +77,11 @@ impl Observed {
         self.members.iter().filter(|m| m.stays())
     }
 
+    /// Returns the members that run etcd, or shall run it: also a voter that is to leave and may not yet.
+    pub(super) fn hosting(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|m| !m.removed() && !m.object.spec.is_lost())
+    }
+
     /// Returns etcd's membership, if the cluster has not formed or etcd answers with the cluster ID of the latch.
     pub fn own_etcd(&self) -> Option<&Membership> {
         let ours = |etcd: &&Membership| self.latches().formed.is_none_or(|f| f.cluster_id == hex_id(etcd.cluster_id));
@@ -107,6 +113,11 @@ impl Observed {
     pub fn serving<'a>(&'a self, etcd: &Membership, listed: &Listed, member: &str) -> Option<&'a Answer> {
         let answer = self.answers.get(member)?.known()?;
         (answer.cluster_id == etcd.cluster_id && answer.member_id == listed.id).then_some(answer)
+    }
+
+    /// Returns the lowest version that a member runs.
+    pub(super) fn lowest_version(&self) -> Option<Version> {
+        self.answers.values().filter_map(|answer| Version::parse(&answer.known()?.version)).min()
     }
 
     /// Returns the wait for listed members whose Pod is not ready.

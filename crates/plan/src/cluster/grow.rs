@@ -113,15 +113,17 @@ impl<'a> Growth<'a> {
         let fresh = |answer: &super::Answer| answer.applied_index < SHORT_LOG;
         let restored = seen.latches().formed.is_some_and(|formed| formed.restored_from.is_some());
         let all_fresh = restored && seen.answers.values().filter_map(Seen::known).all(fresh);
+        // A limit of the leader's: while versions differ, the lowest one counts.
+        let version = seen.lowest_version().map_or(wanted.server.version, |lowest| lowest.min(wanted.server.version));
         Self {
             seen,
             etcd,
             latches: seen.latches(),
             missing: wanted.replicas.saturating_sub(seen.staying().count()),
             unadded,
-            adds_beside_silent: wanted.server.version.adds_beside_silent(),
+            adds_beside_silent: version.adds_beside_silent(),
             // etcd 3.5 accepts one learner at a time; the leader sends one snapshot of a large database at a time.
-            together: wanted.server.version.many_learners() && (all_small || all_fresh),
+            together: version.many_learners() && (all_small || all_fresh),
         }
     }
 

@@ -26,6 +26,8 @@ mod replace;
 mod restore;
 mod retention;
 mod risk;
+mod roll;
+mod rollback;
 mod saved_place;
 mod seed;
 mod shrink;

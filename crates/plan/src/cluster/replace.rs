@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::health::{in_doubt, voters};
 use super::intervals::POLL;
-use super::{Listed, Member, Membership, Observed, diverged, grow, stuck};
+use super::{Listed, Member, Membership, Observed, diverged, grow, roll, stuck};
 use crate::build::budget::quorum;
 use crate::{Act, Next, Target, Wake, meta, pods};
 
@@ -29,7 +29,7 @@ const COMMON_WITHIN: SignedDuration = SignedDuration::from_mins(10);
 enum Cause {
     /// etcd does not list the member any more, so Holdfast removes nothing from etcd.
     NotListed,
-    /// A person requests the replacement.
+    /// A person requests the replacement, or has changed the template of a member in memory.
     Requested,
     /// The member's data is lost.
     Lost(Evidence),
@@ -134,7 +134,11 @@ fn causes<'a>(seen: &'a Observed, etcd: &Membership, now: Timestamp) -> Vec<(&'a
         let unlisted = member.joined() && seen.listed(etcd, member.name()).is_none();
         match evidence(seen, member, now) {
             _ if unlisted && seen.cluster.spec.repairs_itself() => Some(Cause::NotListed),
-            _ if !beside && (member.deleting() || asked == Some(member.name())) => Some(Cause::Requested),
+            _ if !beside
+                && (member.deleting() || asked == Some(member.name()) || roll::wants_replacement(seen, member)) =>
+            {
+                Some(Cause::Requested)
+            }
             Some(evidence) if !unlisted => Some(Cause::Lost(evidence)),
             _ => None,
         }

@@ -12,10 +12,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     Listed, Member, Membership, Observed, alarms, backups, diverged, latest, lineage, memberless, replace, retention,
-    risk, shrink, silent, tls,
+    risk, roll, shrink, silent, tls,
 };
 use crate::build;
-use crate::valid::{Version, Wanted};
+use crate::valid::Wanted;
 use crate::{Act, Next, Seen, failure, meta, pods};
 
 /// The default of `spec.progressDeadlineSeconds`, as in a Deployment.
@@ -39,6 +39,7 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
         broken_members: count(
             seen.staying().filter(|m| members.iter().any(|known| known.name == m.name() && known.evidence.is_some())),
         ),
+        updated_members: count(seen.staying().filter(|m| roll::is_updated(&seen.cluster, m))),
         retention: retention::in_force(seen, old.retention),
         selector: Some(build::as_text(&build::voters(&seen.cluster))),
         endpoint: Some(name::endpoint(
@@ -50,7 +51,7 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
             .or(old.tls.filter(|_| seen.certificates.is_some() || seen.unread_certificates.is_some())),
         last_snapshot: backups::last(old.last_snapshot, seen.last_snapshot.clone()),
         leader: etcd.and_then(|e| leader(seen, e)),
-        version: lowest_version(seen).map(|v| v.to_string()).or(old.version),
+        version: seen.lowest_version().map(|v| v.to_string()).or(old.version),
         members,
         restore: lineage::status(seen, old.restore),
         held_up: latest::held_up(seen, next, now).map(|held| held.recorded(old.held_up.as_ref(), now)),
@@ -76,10 +77,6 @@ fn ready(member: &Member) -> bool {
 fn leader(seen: &Observed, etcd: &Membership) -> Option<String> {
     let listed = etcd.members.iter().find(|l| Some(l.id) == etcd.leader)?;
     seen.standing_for(listed).map(|m| m.name().to_owned())
-}
-
-fn lowest_version(seen: &Observed) -> Option<Version> {
-    seen.answers.values().filter_map(|a| Version::parse(&a.known()?.version)).min()
 }
 
 fn summaries(seen: &Observed, etcd: Option<&Membership>, old: &[MemberSummary], now: Timestamp) -> Vec<MemberSummary> {
@@ -303,10 +300,19 @@ impl Facts<'_> {
                 let name = new.replaced.as_ref().map_or("", |replaced| replaced.member.as_str());
                 Some((Reason::Replacing, format!("another member takes the place of {name}")))
             }
+            Next::Do(Act::Latch(new), _) if new.failed_template != self.seen.latches().failed_template => {
+                Some(roll::doing(self.seen))
+            }
             Next::Do(
                 Act::LatchLeaving { member, .. } | Act::LatchRemoved { member, .. } | Act::DeleteMember { member, .. },
                 _,
             ) if self.formed() => Some(self.shrinking(&member.name)),
+            Next::Do(Act::SetTemplate { .. } | Act::EvictPod { .. }, _) => Some(roll::doing(self.seen)),
+            Next::Do(Act::DeletePod { .. } | Act::MoveLeader { .. } | Act::AdmitClients { .. }, _)
+                if roll::is_due(self.seen) =>
+            {
+                Some(roll::doing(self.seen))
+            }
             Next::Do(Act::DismissClients { pod }, _) => Some(self.shrinking(&pod.name)),
             Next::Do(Act::MoveLeader { name, .. } | Act::RemoveMember { name, .. }, _) => Some(self.shrinking(name)),
             // The same words as while the Pod comes back.

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 
 use super::intervals::POLL;
 use super::{
-    Membership, Observed, alarms, bootstrap, grow, identity, park, promote, release, replace, retention, seed, shrink,
-    stuck,
+    Membership, Observed, alarms, bootstrap, grow, identity, park, promote, release, replace, retention, roll,
+    rollback, seed, shrink, stuck,
 };
 use crate::valid::Wanted;
 use crate::{Act, Next, Seen, Wake, meta};
@@ -185,6 +185,19 @@ pub(super) const FORMED: Table = Table {
             rule: |pass| pass.parks().then(|| pass.hindrance().unwrap_or_else(|| park::park(pass.seen, pass.now))),
         },
         Step {
+            name: "give a member its earlier template back, in steps: latch the failed template, write the earlier one",
+            when: "the member does not start with a changed spec, and `spec.rollback` is `Automatic`",
+            file: "cluster/rollback.rs",
+            // A cluster of one or two members has no quorum then.
+            rule: |pass| rollback::next(pass.seen, pass.wanted?, pass.now),
+        },
+        Step {
+            name: "give the changed spec to a member whose etcd does not run",
+            when: "the member has another template than `spec`, and no other member fails with the changed spec",
+            file: "cluster/roll.rs",
+            rule: |pass| roll::give(pass.seen, pass.wanted?),
+        },
+        Step {
             name: "wait for etcd",
             when: "no linearizable read of the membership succeeds",
             file: "cluster/silent.rs",
@@ -259,6 +272,13 @@ pub(super) const FORMED: Table = Table {
             when: "a member is to be replaced and may not yet",
             file: "cluster/replace.rs",
             rule: replace,
+        },
+        Step {
+            name: "roll: write the template, move the leadership, evict the Pod",
+            when: "a member has another template than `spec`, or a Pod another template than its member, and every other voter is \
+                   well",
+            file: "cluster/roll.rs",
+            rule: |pass| roll::next(pass.seen, pass.wanted?, pass.etcd?, pass.now),
         },
         Step {
             name: "delete the Pod that restored",

@@ -16,6 +16,7 @@ mod pruned;
 mod release;
 mod replacing;
 mod retention;
+mod rolling;
 mod scaling;
 mod seed;
 mod stored;
@@ -94,6 +95,12 @@ fn restore(seen: &mut Observed, key: Option<&str>) {
         source.map(|s| Bootstrap { restore: Some(Restore { source: Some(s), ..Restore::default() }) });
 }
 
+/// Sets the version of the spec and of all members.
+fn with_version(seen: &mut Observed, version: &str) {
+    version.clone_into(&mut seen.cluster.spec.version);
+    seen.members.iter_mut().for_each(|m| version.clone_into(&mut m.object.spec.version));
+}
+
 mod settled {
     use super::*;
 
@@ -163,7 +170,7 @@ mod settled {
     fn a_risk_is_no_fault() {
         let mut seen = formed(3, 3);
         assert_eq!(condition(&seen, "AtRisk"), pair("False", "NothingWrong"));
-        seen.cluster.spec.version = "3.6.10".to_owned();
+        with_version(&mut seen, "3.6.10");
         assert_eq!(condition(&seen, "AtRisk"), pair("True", "UnsafeVersion"));
         assert_eq!(condition(&seen, "Degraded"), pair("False", "NothingWrong"));
         assert_eq!(condition(&seen, "Ready"), pair("True", "AsDesired"));

@@ -1,7 +1,7 @@
 //! A member's Pod: one Pod on the member's own volume.
 //!
-//! Decides when the operator creates the Pod, and when the operator replaces the Pod: after the Pod has ended; while the member
-//! has not joined and the Pod has outdated arguments or a failed restore; or when the restore's source is missing and kubelet
+//! Decides when the operator creates the Pod, and when the operator replaces the Pod: after the Pod has ended; while etcd
+//! does not run in the Pod and the member has another template; while the member has not joined and the Pod has outdated arguments or a failed restore; or when the restore's source is missing and kubelet
 //! cannot start the restored member. This file never deletes the Pod of a member that runs (I1): only the cluster's pass knows
 //! whether the other members can spare a restored member. The operator restores missing labels that select the Pod.
 
@@ -19,7 +19,7 @@ use super::{Observed, evidence};
 use crate::build::container;
 use crate::build::pod::{Start, pod, selected_by};
 use crate::valid::Server;
-use crate::{Act, Next, Target, Wake, failure, meta, pods};
+use crate::{Act, Next, Target, Wake, failure, meta, pods, template};
 
 /// How long a failed restore step rests before the operator replaces its Pod. kubelet's back-off grows to five minutes, and a
 /// corrected Secret or source must take effect sooner.
@@ -118,6 +118,11 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
 
 /// Returns the next step for the member's own Pod that has not ended.
 fn own(seen: &Observed, there: &Pod, want: &Pod, now: Timestamp) -> Next {
+    // No etcd ends with this Pod, so no vote is lost (I1). The data of a member in memory would go with the Pod.
+    let holds_data = seen.member.spec.storage.in_memory() && seen.member.spec.joined.is_some();
+    if !holds_data && !pods::runs(there) && !template::is_current(there, &seen.member) {
+        return recreate(there, "etcd does not run in the Pod, and the member has another template now");
+    }
     if let Some(joined) = &seen.member.spec.joined {
         return match pods::restore_held_since(there) {
             Some(since) => {

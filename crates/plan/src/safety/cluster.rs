@@ -7,8 +7,11 @@ use holdfast_api::{EtcdClusterStatus, EtcdMember, component, key, role};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::facts::{answers, formed_as, id, is_healthy, known, latches, listed_as, stands_for, voters};
-use super::{Verdict, Violation, is, replace, retention, rule};
+use super::facts::{
+    answers, formed_as, id, is_healthy, known, latches, listed_as, may_start_empty, named, owner_of, stands_for,
+    target_member, voters,
+};
+use super::{Verdict, is, replace, retention, roll, rule};
 use crate::build::job::{expects, searches};
 use crate::certificate::{Contents, Files, Issue, Origin, Plane, files};
 use crate::cluster::{Alarm, AlarmKind, Listed, Member, Membership, Observed};
@@ -119,7 +122,14 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
             rule("I11", object.spec.parked.is_none() && object.spec.removed.is_none(), "a member is parked once")
         }
         Act::Unpark { member } => unpark(seen, member),
-        Act::DeletePod { pod, .. } => spare(seen, pod),
+        Act::SetTemplate { member, template, served } => {
+            roll::set(seen, target_member(seen, member)?, template, served.as_deref())
+        }
+        Act::EvictPod { pod, .. } => roll::end(seen, owner_of(seen, pod)?, true),
+        Act::DeletePod { pod, .. } if roll::is_outdated(owner_of(seen, pod)?) => {
+            roll::end(seen, owner_of(seen, pod)?, false)
+        }
+        Act::DeletePod { pod, .. } => roll::spare(seen, owner_of(seen, pod)?),
         Act::Issue(issue) => certify(seen, issue),
         Act::AnnounceCertificates { member, digest, trusts } => {
             let object = target_member(seen, member)?;
@@ -358,8 +368,10 @@ fn leave(seen: &Observed, target: &Target, leaving: &Leaving) -> Verdict {
 fn hand_over(seen: &Observed, name: &str, (from, to): (u64, u64), cluster_id: u64) -> Verdict {
     let etcd = formed_as(seen, cluster_id)?;
     let leads = etcd.members.iter().find(|l| l.id == from && etcd.leader == Some(from));
-    let leaves = leads.and_then(|l| stands_for(seen, l)).filter(|m| m.object.spec.leaving.is_some());
-    rule("I11", leaves.is_some_and(|m| m.name() == name), "only a leader that leaves hands the leadership over")?;
+    let ends = |m: &&Member| m.object.spec.leaving.is_some() || roll::is_outdated(m);
+    let leaves = leads.and_then(|l| stands_for(seen, l)).filter(ends);
+    let own = leaves.is_some_and(|m| m.name() == name);
+    rule("I11", own, "only a leader that leaves or restarts hands the leadership over")?;
     let next = voters(etcd).into_iter().find(|l| l.id == to && to != from);
     let healthy = next.is_some_and(|l| {
         is_healthy(seen, etcd, l) && stands_for(seen, l).is_some_and(|m| m.object.spec.leaving.is_none())
@@ -527,32 +539,6 @@ fn admit(seen: &Observed, target: &Target) -> Verdict {
     rule("I3", listed.is_some_and(|l| answers(seen, etcd, l)), "no client reaches a member that another answers for")
 }
 
-/// Checks the only Pod that the operator deletes while its member serves: with a restore step, while no other member is missing.
-fn spare(seen: &Observed, target: &Target) -> Verdict {
-    let etcd = known(seen)?;
-    let formed = latches(seen).formed;
-    let same = formed.is_some_and(|f| f.cluster_id == id(etcd.cluster_id));
-    rule("I2", same, "only the formed cluster ends the Pod that still mounts the restore's source")?;
-    let member = owner_of(seen, target)?;
-    rule("I1", member.pod.as_ref().is_some_and(pods::restores), "no Pod but one with a restore step is ended")?;
-    // Without the latch the member might be restored again, or started empty.
-    rule("I9", member.object.spec.joined.is_some(), "a member that has not joined may need its restore step")?;
-    rule("I3", !may_start_empty(member), "a first start is forbidden before its Pod ends")?;
-    // A claim that is being deleted goes with the Pod that uses it, and the data goes with the claim.
-    rule("I4", seen.members.iter().all(|m| m.live_claim().is_some()), "every member has its claim, and none is going")?;
-    let serves = |m: &Member| !m.deleting() && m.live_pod().is_some_and(pods::ready);
-    let mut others = seen.members.iter().filter(|m| m.name() != member.name());
-    rule("I1", !member.deleting() && others.all(serves), "no other member is missing, unready or being deleted")?;
-    let voters = voters(etcd);
-    let changing = voters.len() != etcd.members.len() || latches(seen).pending_member.is_some();
-    rule("I11", !changing, "the membership is not changing")?;
-    let left = voters.iter().filter(|l| {
-        let other = stands_for(seen, l).is_some_and(|m| m.name() != member.name() && serves(m));
-        other && is_healthy(seen, etcd, l)
-    });
-    rule("I1", 2 * left.count() > voters.len(), "a quorum is healthy without this member")
-}
-
 /// Checks the only members that the operator deletes: a member that etcd does not list any more, by a latched proof; a member of
 /// an attempt that never formed; and a seed that etcd does not list, beside a cluster that formed without it.
 fn delete(seen: &Observed, target: &Target) -> Verdict {
@@ -568,32 +554,4 @@ fn delete(seen: &Observed, target: &Target) -> Verdict {
     }
     let joined = seen.members.iter().any(|m| m.object.spec.joined.is_some());
     rule("I4", !joined, "no member is deleted where one has served")
-}
-
-fn named<'a>(seen: &'a Observed, name: &str) -> Result<&'a Member, Violation> {
-    let there = seen.members.iter().find(|m| m.name() == name && !meta::deleting(&m.object.metadata));
-    there.ok_or_else(|| Violation { invariant: "I12", message: format!("there is no member {name} that stays") })
-}
-
-fn target_member<'a>(seen: &'a Observed, target: &Target) -> Result<&'a Member, Violation> {
-    seen.members.iter().find(|m| is(target, &m.object.metadata)).ok_or_else(|| Violation {
-        invariant: "I12",
-        message: format!("{} is not a member as it was seen", target.name),
-    })
-}
-
-fn owner_of<'a>(seen: &'a Observed, target: &Target) -> Result<&'a Member, Violation> {
-    let own = |m: &&Member| {
-        m.pod
-            .as_ref()
-            .is_some_and(|p| is(target, &p.metadata) && meta::controlled_by(&p.metadata, meta::uid(&m.object.metadata)))
-    };
-    seen.members.iter().find(own).ok_or_else(|| Violation {
-        invariant: "I13",
-        message: format!("{} is not the Pod of one of the members as it was seen", target.name),
-    })
-}
-
-fn may_start_empty(member: &Member) -> bool {
-    member.pod.as_ref().is_some_and(|p| pods::may_start_empty(p) && !meta::deleting(&p.metadata))
 }

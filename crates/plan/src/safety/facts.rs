@@ -4,9 +4,9 @@
 
 use holdfast_api::cluster::Latches;
 
-use super::{Violation, rule};
+use super::{Violation, is, rule};
 use crate::cluster::{Listed, Member, Membership, Observed};
-use crate::{Seen, build};
+use crate::{Seen, Target, build, meta, pods};
 
 /// Raft entries that a healthy voter may lack.
 const LAG: u64 = 1_000;
@@ -67,4 +67,32 @@ pub(super) fn is_healthy(seen: &Observed, etcd: &Membership, listed: &Listed) ->
 
 pub(super) fn id(id: u64) -> String {
     format!("{id:x}")
+}
+
+pub(super) fn named<'a>(seen: &'a Observed, name: &str) -> Result<&'a Member, Violation> {
+    let there = seen.members.iter().find(|m| m.name() == name && !meta::deleting(&m.object.metadata));
+    there.ok_or_else(|| Violation { invariant: "I12", message: format!("there is no member {name} that stays") })
+}
+
+pub(super) fn target_member<'a>(seen: &'a Observed, target: &Target) -> Result<&'a Member, Violation> {
+    seen.members.iter().find(|m| is(target, &m.object.metadata)).ok_or_else(|| Violation {
+        invariant: "I12",
+        message: format!("{} is not a member as it was seen", target.name),
+    })
+}
+
+pub(super) fn owner_of<'a>(seen: &'a Observed, target: &Target) -> Result<&'a Member, Violation> {
+    let own = |m: &&Member| {
+        m.pod
+            .as_ref()
+            .is_some_and(|p| is(target, &p.metadata) && meta::controlled_by(&p.metadata, meta::uid(&m.object.metadata)))
+    };
+    seen.members.iter().find(own).ok_or_else(|| Violation {
+        invariant: "I13",
+        message: format!("{} is not the Pod of one of the members as it was seen", target.name),
+    })
+}
+
+pub(super) fn may_start_empty(member: &Member) -> bool {
+    member.pod.as_ref().is_some_and(|p| pods::may_start_empty(p) && !meta::deleting(&p.metadata))
 }

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use super::{Verdict, is, rule};
 use crate::build::{container, expects_store};
 use crate::member::Observed;
-use crate::{Act, Plan, Seen, Target, meta, pods};
+use crate::{Act, Plan, Seen, Target, meta, pods, template};
 
 /// Whether a plan keeps the rules.
 pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
@@ -57,6 +57,8 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         | Act::RecordRun(_)
         | Act::DeleteRecord { .. }
         | Act::DeleteJob { .. }
+        | Act::SetTemplate { .. }
+        | Act::EvictPod { .. }
         | Act::LatchPrune(_)
         | Act::KeepArtifact { .. }
         | Act::LatchRemoval(_)
@@ -247,6 +249,9 @@ fn delete_pod(seen: &Observed, target: &Target) -> Verdict {
         matches!(known, [only] if only.pod_uid == meta::uid(&pod.metadata)) && !pods::runs(pod) && !pods::ready(pod)
     };
     let still = own.is_some_and(|pod| pods::ended(pod) || pods::restore_held_since(pod).is_some() || refused(pod));
+    // No etcd runs there. The data of a member in memory would go with the Pod.
+    let outdated = |pod: &Pod| !template::is_current(pod, &seen.member) && !pods::runs(pod) && !pods::ready(pod);
+    let still = still || (own.is_some_and(outdated) && !(in_memory(seen) && joined(seen)));
     let expendable = if going(seen) { expendable(seen) } else { !joined(seen) || removed(seen) };
     rule(
         "I1",

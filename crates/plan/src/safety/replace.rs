@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::facts::{answers, is_healthy, latches, listed_as, stands_for, voters};
 use super::{Verdict, rule};
 use crate::cluster::{AlarmKind, KeyHash, Listed, Member, Membership, Observed};
-use crate::{Seen, meta, pods};
+use crate::{Seen, meta, pods, template};
 
 /// Pause between two members that are replaced on evidence.
 const ONE_IN: SignedDuration = SignedDuration::from_hours(1);
@@ -130,7 +130,9 @@ pub(super) fn leave(
         }
         Departure::Requested => {
             let asked = meta::annotation(&seen.cluster.metadata, key::REPLACE) == Some(member.name());
-            rule("I29", asked || member.deleting(), "no person asked for the replacement")?;
+            let in_memory = member.object.spec.storage.in_memory();
+            let changed = in_memory && template::of_member(&member.object) != template::wanted(&seen.cluster);
+            rule("I29", asked || changed || member.deleting(), "no person asked for the replacement")?;
             Ok(true)
         }
         Departure::Lost => {

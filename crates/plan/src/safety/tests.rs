@@ -3,6 +3,7 @@
 mod parts;
 mod replacing;
 mod retention;
+mod rolling;
 mod scaling;
 
 use holdfast_api::cluster::{Formed, Latches, Retention};

@@ -23,7 +23,7 @@ use bugs::Bug;
 use facts::{Facts, Luck};
 use search::{Model, Searched};
 
-const NONE: Luck = Luck { edits: 0, crashes: 0, cuts: 0, stale: 0, late: 0, wipes: 0, writes: 0 };
+const NONE: Luck = Luck { edits: 0, crashes: 0, cuts: 0, stale: 0, late: 0, wipes: 0, writes: 0, rolls: 0 };
 
 fn soaks() -> bool {
     std::env::var("HOLDFAST_SOAK").is_ok_and(|soak| !soak.is_empty())
@@ -47,7 +47,7 @@ struct World {
 
 const ALL: &[u8] = &[0, 1, 2, 3, 4];
 
-const WORLDS: [World; 12] = [
+const WORLDS: [World; 15] = [
     World { name: "an edit", voters: 3, luck: Luck { edits: 1, writes: 1, ..NONE }, sizes: ALL, most: 10_000 },
     World { name: "edits under way", voters: 3, luck: Luck { edits: 2, ..NONE }, sizes: ALL, most: 8_000 },
     World { name: "edits of one", voters: 1, luck: Luck { edits: 3, ..NONE }, sizes: &[0, 1, 2], most: 8_000 },
@@ -87,6 +87,21 @@ const WORLDS: [World; 12] = [
         most: 8_000,
     },
     World { name: "an old view", voters: 2, luck: Luck { edits: 2, stale: 1, ..NONE }, sizes: &[0, 1, 3], most: 8_000 },
+    World { name: "a roll", voters: 3, luck: Luck { rolls: 2, writes: 1, ..NONE }, sizes: &[], most: 10_000 },
+    World {
+        name: "a roll and a crash",
+        voters: 3,
+        luck: Luck { rolls: 2, crashes: 1, ..NONE },
+        sizes: &[],
+        most: 10_000,
+    },
+    World {
+        name: "a roll, an edit, a late request",
+        voters: 2,
+        luck: Luck { rolls: 1, edits: 1, late: 1, ..NONE },
+        sizes: &[1, 3],
+        most: 8_000,
+    },
     World {
         name: "a wiped volume",
         voters: 3,
@@ -129,7 +144,7 @@ const MORE: [World; 3] = [
     World { name: "everything", voters: 3, luck: EVERYTHING, sizes: &[0, 2, 4], most: 20_000 },
 ];
 
-const EVERYTHING: Luck = Luck { edits: 2, crashes: 2, cuts: 1, stale: 1, late: 1, wipes: 1, writes: 2 };
+const EVERYTHING: Luck = Luck { edits: 2, crashes: 2, cuts: 1, stale: 1, late: 1, wipes: 1, writes: 2, rolls: 1 };
 
 #[test]
 fn no_order_of_steps_breaks_a_rule_and_each_ends_well() {
@@ -185,7 +200,7 @@ fn settled_in_memory(luck: Luck) -> Vec<Facts> {
 
 #[test]
 fn long_histories_break_no_rule_and_end_well() {
-    let luck = Luck { edits: 4, crashes: 3, cuts: 2, stale: 2, late: 2, wipes: 1, writes: 4 };
+    let luck = Luck { edits: 4, crashes: 3, cuts: 2, stale: 2, late: 2, wipes: 1, writes: 4, rolls: 2 };
     let walks = if soaks() { 100_000 } else { 1_000 };
     let (mut model, mut walked, begun) = (Model::default(), Searched::default(), Instant::now());
     for seed in 0..walks {
@@ -207,7 +222,8 @@ fn long_histories_break_no_rule_and_end_well() {
 }
 
 /// Each mistake, the rule that it breaks, and the world that shows it.
-const BUGS: [(Bug, &str, u8, Luck); 19] = [
+const BUGS: [(Bug, &str, u8, Luck); 20] = [
+    (Bug::RollsAllAtOnce, "I1", 3, Luck { rolls: 1, ..NONE }),
     (Bug::AllAreHealthy, "I1", 3, Luck { edits: 1, crashes: 1, ..NONE }),
     (Bug::CutOffIsHealthy, "I1", 3, Luck { edits: 1, cuts: 1, ..NONE }),
     (Bug::RemovesTheLeader, "I1", 3, Luck { edits: 1, crashes: 1, ..NONE }),

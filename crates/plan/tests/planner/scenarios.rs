@@ -5,13 +5,15 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::{env, fs};
 
-use holdfast_api::cluster::{Medium, Retention};
+use holdfast_api::cluster::{Medium, Options, Retention};
 use holdfast_api::repair::{Repair, RepairMode};
 use holdfast_api::snapshot::Phase;
+use holdfast_api::template::Rollback;
 use holdfast_contract::ExitClass;
 
 use crate::world::World;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 /// Ten minutes: more than any story needs.
 const PATIENCE: u64 = 6000;
@@ -53,7 +55,21 @@ fn tell(world: &mut World, command: &str) {
         ["source", secret, state] => world.source(secret, state),
         ["age", days] => world.age(days.parse().unwrap()),
         ["delete", "secret", which] => world.delete_secret(which),
+        ["snapshot", "count", n] => world.edit(|s| {
+            s.options = Some(Options { snapshot_count: Some(n.parse().unwrap()), ..Options::default() });
+        }),
+        ["restart", "asked", value] => world.ask_to_restart(value),
+        ["version", version] => world.edit(|s| (*version).clone_into(&mut s.version)),
+        ["rollback", "manual"] => world.edit(|s| s.rollback = Some(Rollback::Manual)),
         ["replicas", n] => world.edit(|s| s.replicas = n.parse().unwrap()),
+        ["until", "degraded", reason] => {
+            let degraded = |w: &World| {
+                let status = w.cluster.as_ref().and_then(|c| c.status.as_ref());
+                let is = |c: &Condition| c.type_ == "Degraded" && c.status == "True" && c.reason == *reason;
+                status.is_some_and(|s| s.conditions.iter().any(is))
+            };
+            assert!(world.run_until(PATIENCE, degraded), "never {reason}:\n{}", world.log.join("\n"));
+        }
         ["until", "complete"] => {
             let done = world.run_until(PATIENCE, World::complete);
             let status = || world.cluster.as_ref().and_then(|c| c.status.clone());

@@ -31,7 +31,7 @@ use holdfast_plan::certificate::Certificates;
 use holdfast_plan::cluster::{Alarm, AlarmKind, Answer, KeyHash, Listed, Membership};
 use holdfast_plan::{
     Act, Ensure, Plan, Proxies, Seen, Settings, Target, Wake, cluster, member, meta, pods, safety, schedule, snapshot,
-    store,
+    store, template,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -90,6 +90,8 @@ struct Process {
     since: u64,
     restored: bool,
     behind: u64,
+    /// Failed starts of etcd in this Pod.
+    crashes: i32,
 }
 
 /// One etcd cluster, as its log records it.
@@ -413,8 +415,19 @@ impl World {
         if replicas == 0 {
             return ready && self.pods.is_empty();
         }
+        if !self.members.values().filter(|m| m.spec.leaving.is_none()).all(|m| self.is_updated(m)) {
+            return false;
+        }
         let admitted = self.pods.values().filter(|p| meta::label(&p.metadata, key::ROLE) == Some("voter")).count();
         ready && status.voters == replicas && i32::try_from(admitted) == Ok(replicas)
+    }
+
+    /// Whether a member serves with the template of the spec, latched.
+    fn is_updated(&self, member: &EtcdMember) -> bool {
+        let wanted = self.cluster.as_ref().map(template::wanted);
+        let pod = self.pods.get(meta::name(&member.metadata));
+        let current = pod.is_some_and(|pod| pods::ready(pod) && template::is_current(pod, member));
+        wanted == Some(template::of_member(member)) && current && member.spec.served.is_none()
     }
 
     /// Runs until `done`, at most `ticks` ticks; `false` where `done` did not hold.

@@ -131,7 +131,7 @@ fn whose_version_a_pod_is_does_not_depend_on_what_became_of_its_image() {
         let pod = seen.members[0].pod.as_mut().unwrap();
         match asked_for {
             Some(asked_for) => made_with(pod, asked_for),
-            None => pod.metadata.annotations = None,
+            None => drop(pod.metadata.annotations.get_or_insert_default().remove(key::AGENT_IMAGE)),
         }
         let install = pod.spec.as_mut().unwrap().init_containers.as_mut().unwrap().first_mut().unwrap();
         install.image = Some(image.to_owned());

@@ -50,6 +50,8 @@ pub enum Bug {
     RemovesUnfenced,
     /// A member in memory that has joined gets a second Pod.
     MakesASecondPod,
+    /// A changed template reaches all members at once.
+    RollsAllAtOnce,
 }
 
 fn parts(sight: &mut Sight) -> impl Iterator<Item = &mut Part> {
@@ -126,6 +128,7 @@ impl Bug {
             | Self::DeletesTheClaimFirst
             | Self::AddsAgain
             | Self::RemovesUnlatched
+            | Self::RollsAllAtOnce
             | Self::MakesASecondPod => {}
         }
     }
@@ -155,6 +158,17 @@ impl Bug {
                     sight.list.is_some() && entry(*n).is_none() && object(*n).is_some_and(|o| o.joined.is_some())
                 };
                 of_each(&gone).map(Order::Add).or(order)
+            }
+            (Self::RollsAllAtOnce, None) => {
+                let part = |n: u8| sight.kube.parts[usize::from(n)];
+                let to = sight.kube.template;
+                let stale = |n: &u8| part(*n).object.is_some_and(|o| o.template != to);
+                let outdated = |n: &u8| {
+                    part(*n).object.zip(part(*n).pod).is_some_and(|(o, p)| o.template != p.template && p.serving)
+                };
+                let served = |n: u8| part(n).object.map(|o| o.template);
+                let give = of_each(&stale).map(|n| Order::Template { n, to, served: served(n) });
+                give.or_else(|| of_each(&outdated).map(Order::Evict))
             }
             (_, order) => order,
         }

@@ -3,6 +3,9 @@
 //! Decides the effect of a step of etcd, kubelet, a person or bad luck. It has no plan and no time: a slow event is a step that has
 //! not happened yet. A log has one of three lengths, and an ID is a member's slot with the number of its adds.
 
+/// Number of the template with which no etcd starts.
+pub const BAD: u8 = 2;
+
 /// Members that a history may have.
 pub const SLOTS: usize = 8;
 
@@ -43,6 +46,10 @@ pub struct Object {
     pub parked: Option<Option<Log>>,
     /// `spec.initialCluster`, as slots.
     pub told: Option<u8>,
+    /// Number of the template.
+    pub template: u8,
+    /// The template before, until the member serves.
+    pub served: Option<u8>,
 }
 
 /// A Pod.
@@ -54,6 +61,10 @@ pub struct Pod {
     pub voter: bool,
     pub may_start_empty: bool,
     pub told: u8,
+    /// The template that the Pod was made with.
+    pub template: u8,
+    /// Whether etcd has ended in the Pod again and again.
+    pub crashes: bool,
 }
 
 /// Data on a volume.
@@ -107,6 +118,8 @@ pub struct Luck {
     pub wipes: u8,
     /// Writes of clients.
     pub writes: u8,
+    /// Edits of the template.
+    pub rolls: u8,
 }
 
 /// The world.
@@ -116,6 +129,10 @@ pub struct Facts {
     pub leader: Option<u8>,
     pub cut: Option<u8>,
     pub replicas: u8,
+    /// The template of the spec.
+    pub template: u8,
+    /// The latch of a template with which a member did not start.
+    pub failed: Option<u8>,
     /// The latch of the next member's name.
     pub pending: Option<u8>,
     /// The latch of the last member that was replaced on evidence. The hour after it takes no time here.
@@ -157,8 +174,18 @@ impl Facts {
                 removed: false,
                 parked: None,
                 told: Some(told),
+                template: 0,
+                served: None,
             };
-            let pod = Pod { deleting: false, serving: true, voter: true, may_start_empty: false, told };
+            let pod = Pod {
+                deleting: false,
+                serving: true,
+                voter: true,
+                may_start_empty: false,
+                told,
+                template: 0,
+                crashes: false,
+            };
             slots[usize::from(n)] = Slot {
                 object: Some(object),
                 pod: Some(pod),
@@ -172,6 +199,8 @@ impl Facts {
             leader: Some(leader),
             cut: None,
             replicas: voters,
+            template: 0,
+            failed: None,
             pending: None,
             replaced: None,
             orphan: None,
@@ -295,6 +324,9 @@ impl Facts {
         if pod.deleting || pod.serving {
             return Ok(false);
         }
+        if pod.template == BAD {
+            return Ok(!std::mem::replace(&mut pod.crashes, true));
+        }
         match claim.data {
             Some(data) if data.id != entry.id => return Ok(false),
             Some(_) => {}
@@ -388,6 +420,10 @@ impl Facts {
             if longest.and_then(|n| self.log(n)) != Some(Log::Whole) {
                 return Err(("I3", "a leader was elected that lacks an acknowledged entry"));
             }
+        }
+        let bad = |n: &u8| self.votes(*n) && self.at(*n).pod.is_some_and(|pod| pod.template == BAD);
+        if Self::numbers().filter(bad).count() > 1 {
+            return Err(("I1", "a bad template stopped two voters"));
         }
         self.keeps_what_was_acknowledged()
     }

@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use holdfast_api::cluster::{Formed, Latches, Medium};
+use holdfast_api::cluster::{Formed, Latches, Medium, Options};
 use holdfast_api::condition::Reason;
 use holdfast_api::member::{Departure, Joined, Leaving, Parked, Removed};
 use holdfast_api::repair::{Evidence, Loss, Repair, Replaced};
 use holdfast_api::storage::Storage;
+use holdfast_api::template::{FailedTemplate, Template};
 use holdfast_api::tls::Tls;
 use holdfast_api::{
     CLUSTER_FINALIZER, EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, key, role,
@@ -25,7 +26,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-use super::facts::{Facts, Log, Object, Pod};
+use super::facts::{BAD, Facts, Log, Object, Pod};
 use super::requests::Order;
 use super::search::Mixed;
 use super::sight::{Heard, List, MemberSight, Part, Sight};
@@ -134,10 +135,24 @@ fn evidence(n: u8, in_memory: bool) -> Evidence {
     Evidence { kind: if in_memory { Loss::MemoryGone } else { Loss::VolumeRefused }, detail: None, at: at.to_string() }
 }
 
-/// The latches of a cluster: the next member, the last replaced member, an ID without an object.
-type Latched = (Option<u8>, Option<u8>, Option<(u8, u8)>);
+/// The latches of a cluster: the next member, the last replaced member, an ID without an object, a template that failed.
+type Latched = (Option<u8>, Option<u8>, Option<(u8, u8)>, Option<u8>);
 
-fn cluster_object(replicas: u8, in_memory: bool, (pending, replaced, orphan): Latched) -> EtcdCluster {
+/// The template of a number.
+fn template_of(number: u8) -> Template {
+    let options = Options { snapshot_count: Some(1000 + i64::from(number)), ..Options::default() };
+    Template { version: "3.6.16".to_owned(), options: Some(options), ..Template::default() }
+}
+
+fn number_of(template: &Template) -> u8 {
+    template.options.as_ref().and_then(|o| o.snapshot_count).and_then(|n| u8::try_from(n - 1000).ok()).unwrap_or(0)
+}
+
+fn cluster_object(
+    (replicas, template): (u8, u8),
+    in_memory: bool,
+    (pending, replaced, orphan, failed): Latched,
+) -> EtcdCluster {
     let storage = if in_memory {
         Storage { medium: Medium::Memory, size: Some(Quantity("1Gi".to_owned())), ..Storage::default() }
     } else {
@@ -147,6 +162,7 @@ fn cluster_object(replicas: u8, in_memory: bool, (pending, replaced, orphan): La
         replicas: replicas.into(),
         version: "3.6.16".to_owned(),
         storage,
+        options: template_of(template).options,
         tls: Some(Tls { insecure: Some(true), ..Tls::default() }),
         // The model has no time.
         repair: Some(Repair { after_seconds: Some(0), keep_claim_seconds: Some(0), ..Repair::default() }),
@@ -159,8 +175,15 @@ fn cluster_object(replicas: u8, in_memory: bool, (pending, replaced, orphan): La
     let at = (noon() - SignedDuration::from_hours(1)).to_string();
     let replaced = replaced.map(|n| Replaced { member: named(n), evidence: evidence(n, in_memory), at });
     let orphan = orphan.map(|(n, add)| format!("{:x}", id(n, add)));
+    let failed_template = failed.map(|number| FailedTemplate {
+        template: holdfast_plan::template::fingerprint(&template_of(number)),
+        member: named(0),
+        why: "it ended".to_owned(),
+        at: noon().to_string(),
+    });
+    let pending_member = pending.map(named);
     let latches =
-        Latches { pending_member: pending.map(named), formed: Some(formed), replaced, orphan, ..Latches::default() };
+        Latches { pending_member, formed: Some(formed), replaced, orphan, failed_template, ..Latches::default() };
     object.status = Some(EtcdClusterStatus { latches, ..EtcdClusterStatus::default() });
     object
 }
@@ -198,6 +221,10 @@ fn member_object(cluster: &EtcdCluster, n: u8, facts: &Object) -> EtcdMember {
     stored(&mut object.metadata, facts.deleting);
     let at = noon().to_string();
     let spec = &mut object.spec;
+    let template = template_of(facts.template);
+    spec.template = Some(holdfast_plan::template::fingerprint(&template));
+    spec.options = template.options;
+    spec.served = facts.served.map(template_of);
     spec.initial_cluster = facts.told.map(|told| initial_cluster(cluster, told));
     spec.joined = facts
         .joined
@@ -256,6 +283,8 @@ fn pod_object(cluster: &EtcdCluster, object: &EtcdMember, facts: &Pod) -> k8s_op
         made.metadata.labels.get_or_insert_default().insert(key::ROLE.to_owned(), role::VOTER.to_owned());
     }
     let annotations = made.metadata.annotations.get_or_insert_default();
+    let template = holdfast_plan::template::fingerprint(&template_of(facts.template));
+    annotations.insert(key::TEMPLATE.to_owned(), template);
     if let Some(joined) = object.spec.joined.as_ref().filter(|_| !facts.may_start_empty) {
         annotations.insert(key::STARTED.to_owned(), "1".to_owned());
         annotations.insert(key::JOINED.to_owned(), joined.annotation());
@@ -264,7 +293,12 @@ fn pod_object(cluster: &EtcdCluster, object: &EtcdMember, facts: &Pod) -> k8s_op
         running: Some(ContainerStateRunning { started_at: Some(earlier()) }),
         ..ContainerState::default()
     };
-    let etcd = ContainerStatus { name: "etcd".to_owned(), state: Some(running()), ..ContainerStatus::default() };
+    let etcd = ContainerStatus {
+        name: "etcd".to_owned(),
+        state: facts.serving.then(running),
+        restart_count: if facts.crashes { 2 } else { 0 },
+        ..ContainerStatus::default()
+    };
     let ready = PodCondition {
         type_: "Ready".to_owned(),
         status: if facts.serving { "True" } else { "False" }.to_owned(),
@@ -273,7 +307,7 @@ fn pod_object(cluster: &EtcdCluster, object: &EtcdMember, facts: &Pod) -> k8s_op
     made.status = Some(PodStatus {
         phase: Some(if facts.serving { "Running" } else { "Pending" }.to_owned()),
         conditions: Some(vec![ready]),
-        container_statuses: facts.serving.then(|| vec![etcd]),
+        container_statuses: (facts.serving || facts.crashes).then(|| vec![etcd]),
         ..PodStatus::default()
     });
     made
@@ -282,7 +316,7 @@ fn pod_object(cluster: &EtcdCluster, object: &EtcdMember, facts: &Pod) -> k8s_op
 impl Planner {
     fn made(&mut self, n: u8, part: Part) -> cluster::Member {
         let make = || {
-            let cluster = cluster_object(1, part.in_memory, (None, None, None));
+            let cluster = cluster_object((1, 0), part.in_memory, (None, None, None, None));
             let object = member_object(&cluster, n, &part.object.expect("a member has an object"));
             cluster::Member {
                 pod: part.pod.map(|pod| pod_object(&cluster, &object, &pod)),
@@ -295,7 +329,8 @@ impl Planner {
 
     fn observed(&mut self, sight: &Sight) -> cluster::Observed {
         let kube = &sight.kube;
-        let object = cluster_object(kube.replicas, kube.in_memory, (kube.pending, kube.replaced, kube.orphan));
+        let latched = (kube.pending, kube.replaced, kube.orphan, kube.failed);
+        let object = cluster_object((kube.replicas, kube.template), kube.in_memory, latched);
         let parts = Facts::numbers().zip(kube.parts).filter(|(_, part)| part.object.is_some());
         let members: Vec<cluster::Member> = parts.map(|(n, part)| self.made(n, part)).collect();
         let leader_id = |list: &List, n: u8| list.entries[usize::from(n)].map_or(0, |entry| id(n, entry.id));
@@ -367,9 +402,15 @@ impl Planner {
 
     fn observed_member(&mut self, sight: MemberSight) -> member::Observed {
         let cluster::Member { object, pod, claim } = self.made(sight.n, sight.part);
-        let cluster = Seen::Known(Some(cluster_object(sight.replicas, sight.part.in_memory, (None, None, None))));
+        let cluster =
+            Seen::Known(Some(cluster_object((sight.replicas, 0), sight.part.in_memory, (None, None, None, None))));
         member::Observed { member: object, cluster, pod, claim, settings: settings() }
     }
+}
+
+fn failed_number(fingerprint: &str) -> u8 {
+    let own = |number: &u8| holdfast_plan::template::fingerprint(&template_of(*number)) == fingerprint;
+    (0..=BAD).find(own).unwrap_or_else(|| panic!("{fingerprint} is no template"))
 }
 
 /// An act in terms of slots. Acts that concern no fact of the model never occur in it.
@@ -380,6 +421,7 @@ fn order(act: &Act) -> Order {
             latches.pending_member.as_deref().map(slot_of),
             latches.replaced.as_ref().map(|replaced| slot_of(&replaced.member)),
             latches.orphan.as_deref().map(parse),
+            latches.failed_template.as_ref().map(|failed| failed_number(&failed.template)),
         ),
         Act::CreateMember(object) => Order::Create(slot_of(meta::name(&object.metadata))),
         Act::AddLearner { name, .. } => Order::Add(slot_of(name)),
@@ -413,6 +455,12 @@ fn order(act: &Act) -> Order {
         Act::DeleteClaim { claim, .. } => Order::DeleteClaim(slot_of(claim.name.trim_start_matches("data-"))),
         Act::DeleteMember { member, .. } => Order::DeleteMember(slot_of(&member.name)),
         Act::ReleaseMember { member } => Order::Release(slot_of(&member.name)),
+        Act::EvictPod { pod, .. } => Order::Evict(slot_of(&pod.name)),
+        Act::SetTemplate { member, template, served } => Order::Template {
+            n: slot_of(&member.name),
+            to: number_of(template),
+            served: served.as_deref().map(number_of),
+        },
         Act::HoldCluster { .. }
         | Act::CopyRetention { .. }
         | Act::ReleaseCluster { .. }

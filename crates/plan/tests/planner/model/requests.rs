@@ -9,8 +9,9 @@ use super::sight::Kube;
 /// An act in terms of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// The latches: the next name, the last member that was replaced on evidence, and a listed ID without an object.
-    Pending(Option<u8>, Option<u8>, Option<(u8, u8)>),
+    /// The latches: the next name, the last member that was replaced on evidence, a listed ID without an object, and a template
+    /// with which a member did not start.
+    Pending(Option<u8>, Option<u8>, Option<(u8, u8)>, Option<u8>),
     Create(u8),
     Add(u8),
     Tell(u8, u8),
@@ -40,13 +41,20 @@ pub enum Order {
     DeletePod(u8),
     DeleteClaim(u8),
     Release(u8),
+    /// A member gets a template.
+    Template {
+        n: u8,
+        to: u8,
+        served: Option<u8>,
+    },
+    Evict(u8),
 }
 
 /// The precondition of a request: the version of the object that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Guard {
     None,
-    Cluster(u8, Option<u8>, Option<u8>, Option<(u8, u8)>),
+    Cluster(u8, u8, Option<u8>, Option<u8>, Option<(u8, u8)>, Option<u8>),
     Object(u8, Option<Object>),
     Pod(u8, Option<Pod>),
     Claim(u8, Option<bool>),
@@ -64,7 +72,9 @@ impl Kube {
     pub fn request(&self, order: Order) -> Request {
         let part = |n: u8| &self.parts[usize::from(n)];
         let guard = match order {
-            Order::Pending(..) => Guard::Cluster(self.replicas, self.pending, self.replaced, self.orphan),
+            Order::Pending(..) => {
+                Guard::Cluster(self.replicas, self.template, self.pending, self.replaced, self.orphan, self.failed)
+            }
             Order::Create(_)
             | Order::Add(_)
             | Order::Promote(..)
@@ -79,8 +89,11 @@ impl Kube {
             | Order::Park(n, _)
             | Order::Unpark(n)
             | Order::DeleteMember(n)
+            | Order::Template { n, .. }
             | Order::Release(n) => Guard::Object(n, part(n).object),
-            Order::Forbid(n) | Order::Admit(n) | Order::Dismiss(n) | Order::DeletePod(n) => Guard::Pod(n, part(n).pod),
+            Order::Forbid(n) | Order::Admit(n) | Order::Dismiss(n) | Order::DeletePod(n) | Order::Evict(n) => {
+                Guard::Pod(n, part(n).pod)
+            }
             Order::DeleteClaim(n) => Guard::Claim(n, part(n).claim),
         };
         Request { order, guard }
@@ -104,8 +117,9 @@ impl Facts {
     fn met(&self, guard: Guard) -> bool {
         match guard {
             Guard::None => true,
-            Guard::Cluster(replicas, pending, replaced, orphan) => {
-                (self.replicas, self.pending, self.replaced, self.orphan) == (replicas, pending, replaced, orphan)
+            Guard::Cluster(replicas, template, pending, replaced, orphan, failed) => {
+                let latches = (self.pending, self.replaced, self.orphan, self.failed);
+                (self.replicas, self.template) == (replicas, template) && latches == (pending, replaced, orphan, failed)
             }
             Guard::Object(n, object) => object.is_some() && self.at(n).object == object,
             Guard::Pod(n, pod) => pod.is_some() && self.at(n).pod == pod,
@@ -120,8 +134,9 @@ impl Facts {
         }
         let direct = way == Way::Direct;
         match request.order {
-            Order::Pending(pending, replaced, orphan) => {
+            Order::Pending(pending, replaced, orphan, failed) => {
                 (self.pending, self.replaced, self.orphan) = (pending, replaced, orphan);
+                self.failed = failed;
                 if pending == Some(self.fresh) {
                     self.fresh += 1;
                 }
@@ -172,8 +187,16 @@ impl Facts {
             Order::CreatePod { n, may_start_empty, told } => {
                 // Without its owner the garbage collector deletes the Pod.
                 if self.at(n).pod.is_none() && self.at(n).object.is_some() {
-                    self.slot(n).pod =
-                        Some(Pod { deleting: false, serving: false, voter: false, may_start_empty, told });
+                    let template = self.at(n).object.map_or(0, |object| object.template);
+                    self.slot(n).pod = Some(Pod {
+                        deleting: false,
+                        serving: false,
+                        voter: false,
+                        may_start_empty,
+                        told,
+                        template,
+                        crashes: false,
+                    });
                     if self.in_memory {
                         self.slot(n).claim = Some(Claim { deleting: false, data: None });
                     }
@@ -182,8 +205,24 @@ impl Facts {
             Order::DeletePod(n) => {
                 let parked = self.replicas == 0 && self.at(n).object.is_some_and(|o| o.parked.is_some());
                 let counts = self.votes(n) && self.connected(n);
-                need("I1", !direct || parked || !counts, "the Pod of a voter that serves was deleted")?;
+                let spared = self.voters() < 3 && self.is_spared(n);
+                need("I1", !direct || parked || !counts || spared, "the Pod of a voter that serves was deleted")?;
                 self.delete_pod(n);
+            }
+            Order::Evict(n) => {
+                need("I1", !direct || self.is_spared(n), "the Pod of a voter was evicted that is needed")?;
+                // The disruption budget, which counts ready voters.
+                let ready = |other: &u8| *other != n && self.at(*other).pod.is_some_and(|pod| pod.voter);
+                let left = self.up().iter().filter(|other| ready(other)).count();
+                if direct || left >= quorum(self.voters()) {
+                    self.delete_pod(n);
+                }
+            }
+            Order::Template { n, to, served } => {
+                let back = self.at(n).object.is_some_and(|o| o.served == Some(to));
+                let fails = self.failed == Some(to) && !back && self.at(n).object.is_some_and(|o| o.template != to);
+                need("I1", !direct || !fails, "a member got a template with which another did not start")?;
+                self.change(n, |o| (o.template, o.served) = (to, served));
             }
             Order::DeleteClaim(n) => {
                 let slot = self.at(n);
@@ -196,6 +235,16 @@ impl Facts {
             }
         }
         Ok(())
+    }
+
+    /// Whether a Pod has another template than its member, and every other voter is healthy without it. A leader ends last, when the
+    /// leadership is elsewhere.
+    fn is_spared(&self, n: u8) -> bool {
+        let slot = self.at(n);
+        let outdated = slot.object.zip(slot.pod).is_some_and(|(object, pod)| object.template != pod.template);
+        let others = self.healthy().into_iter().filter(|other| *other != n).count();
+        let well = others + 1 == self.voters() && (self.voters() == 1 || self.leader != Some(n));
+        outdated && well && !self.in_memory
     }
 
     /// Whether etcd counts on a member. A member that etcd lists again after the proof has no vote, and copies of the others' data.
@@ -229,6 +278,8 @@ impl Facts {
             removed: false,
             parked: None,
             told: None,
+            template: self.template,
+            served: None,
         };
         self.slot(n).object = Some(object);
         let counted = self.slots.iter().filter(|s| s.object.is_some_and(|o| !o.leaving && !o.removed)).count();

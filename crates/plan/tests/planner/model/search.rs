@@ -8,7 +8,7 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 use holdfast_api::condition::Reason;
 
 use super::bugs::Bug;
-use super::facts::{Breach, Facts, Luck, SLOTS, Slot};
+use super::facts::{BAD, Breach, Facts, Luck, SLOTS, Slot};
 use super::passes::{Decision, Planner};
 use super::requests::Way;
 use super::sight::{Kube, MemberSight, Part, Sight};
@@ -61,6 +61,8 @@ type Origins = HashMap<u64, (u64, Option<Step>), Mixed>;
 pub enum Step {
     /// A person edits `spec.replicas`.
     Scale(u8),
+    /// A person edits the template.
+    Edit(u8),
     Crash(u8),
     EndPod(u8),
     Cut(u8),
@@ -152,6 +154,9 @@ impl Model {
         let done = match step {
             Step::Scale(replicas) => {
                 spend(&mut luck.edits) && std::mem::replace(&mut next.replicas, replicas) != replicas
+            }
+            Step::Edit(template) => {
+                spend(&mut luck.rolls) && std::mem::replace(&mut next.template, template) != template
             }
             Step::Crash(n) => spend(&mut luck.crashes) && next.crash(n),
             Step::EndPod(n) => spend(&mut luck.crashes) && next.delete_pod(n),
@@ -334,8 +339,20 @@ fn rest(facts: &Facts, waits: Option<Reason>) -> Result<String, Breach> {
         let object = slot.object.is_some_and(|o| o.parked.is_none() && !o.leaving && !o.deleting);
         object && facts.votes(*n) && facts.connected(*n) && slot.pod.is_some_and(|p| p.voter && !p.may_start_empty)
     };
-    if waits.is_none() && whole && listed && tidy && facts.pending.is_none() && members.iter().all(serves) {
+    let all_serve = whole && listed && tidy && facts.pending.is_none() && members.iter().all(serves);
+    let has = |n: &u8| facts.at(*n).object.zip(facts.at(*n).pod).map(|(o, p)| (o.template, p.template, o.served));
+    let rolled = |n: &u8| has(n) == Some((facts.template, facts.template, None));
+    if waits.is_none() && all_serve && members.iter().all(rolled) {
         return Ok(format!("complete{with}"));
+    }
+    let kept = |n: &u8| has(n).is_some_and(|(own, made, served)| own == made && own != BAD && served.is_none());
+    if waits == Some(Reason::RolloutStuck) && facts.template == BAD && all_serve && members.iter().all(kept) {
+        return Ok("a bad template is held back".to_owned());
+    }
+    // A member that joins with a template that does not start: no voter is lost, and the next edit corrects it.
+    let joins = |n: &u8| facts.at(*n).object.is_some_and(|o| o.joined.is_none() && o.template == BAD);
+    if waits.is_some() && facts.template == BAD && members.iter().any(joins) {
+        return Ok("a bad template holds a joiner up".to_owned());
     }
     // No step of Holdfast brings back a voter without its data; the wait has a reason then.
     let lost = members.iter().any(|n| facts.wiped & (1 << n) != 0 && facts.votes(*n));
@@ -364,6 +381,9 @@ pub(super) fn steps(facts: &Facts, sizes: &[u8]) -> Vec<Step> {
     let luck = facts.luck;
     if luck.edits > 0 {
         steps.extend(sizes.iter().copied().map(Step::Scale));
+    }
+    if luck.rolls > 0 {
+        steps.extend((0..=BAD).map(Step::Edit));
     }
     if luck.writes > 0 {
         steps.push(Step::Write(None));

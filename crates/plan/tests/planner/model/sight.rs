@@ -27,6 +27,8 @@ impl Part {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Kube {
     pub replicas: u8,
+    pub template: u8,
+    pub failed: Option<u8>,
     pub pending: Option<u8>,
     pub replaced: Option<u8>,
     pub orphan: Option<(u8, u8)>,
@@ -70,6 +72,8 @@ impl Kube {
     pub fn of(facts: &Facts) -> Self {
         Self {
             replicas: facts.replicas,
+            template: facts.template,
+            failed: facts.failed,
             pending: facts.pending,
             replaced: facts.replaced,
             orphan: facts.orphan,

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// A value of `options.snapshotCount` with which no etcd starts here.
+const BAD_OPTION: &str = "13";
+
 impl World {
     pub(super) fn advance(&mut self, name: &str) {
         let pod = self.pods[name].clone();
@@ -9,7 +12,7 @@ impl World {
             self.processes.remove(name);
             return;
         }
-        let fresh = Process { stage: Stage::Scheduling, since: self.now, restored: false, behind: 5000 };
+        let fresh = Process { stage: Stage::Scheduling, since: self.now, restored: false, behind: 5000, crashes: 0 };
         let mut process = self.processes.remove(name).unwrap_or(fresh);
         let age = self.now - process.since;
         let restores = pods::arguments(&pod, "restore").is_some();
@@ -34,6 +37,7 @@ impl World {
             Stage::Scheduling | Stage::Restoring | Stage::Failed(..) | Stage::Booting | Stage::Serving => None,
         };
         if let Some(next) = next {
+            process.crashes += i32::from(matches!(next, Stage::Failed("etcd", _)));
             process.stage = next;
             process.since = self.now;
         }
@@ -93,6 +97,9 @@ impl World {
     /// The gate, and etcd's start.
     pub(super) fn start(&mut self, name: &str, pod: &Pod) -> Stage {
         let flag = |n: &str| Self::flag(pod, "etcd", n);
+        if flag("snapshot-count").as_deref() == Some(BAD_OPTION) {
+            return Stage::Failed("etcd", 2);
+        }
         let refused = Stage::Failed("etcd", 71);
         let volume = self.volumes.get(&format!("data-{name}")).cloned().unwrap_or_default();
         let claim = meta::uid(&volume.claim.metadata).to_owned();
@@ -208,7 +215,7 @@ impl World {
         let terminated = |t| ContainerState { terminated: Some(t), ..ContainerState::default() };
         let restores = pods::arguments(&self.pods[name], "restore").is_some();
         let mut init = vec![];
-        let mut main = vec![];
+        let mut main: Vec<ContainerStatus> = vec![];
         match process.stage {
             Stage::Scheduling => {}
             Stage::Restoring => init.push(container("restore", running(), None)),
@@ -239,6 +246,7 @@ impl World {
             let group = &self.groups[&data.group];
             group.leader.is_some() && group.members.iter().any(|l| l.id == data.member_id && !l.learner)
         });
+        main.iter_mut().for_each(|etcd| etcd.restart_count = (process.crashes - 1).max(0));
         let phase = if main.is_empty() { "Pending" } else { "Running" };
         PodStatus {
             phase: Some(phase.to_owned()),

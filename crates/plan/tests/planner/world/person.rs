@@ -161,6 +161,12 @@ impl World {
         });
     }
 
+    pub fn ask_to_restart(&mut self, value: &str) {
+        self.write_cluster(|c| {
+            c.metadata.annotations.get_or_insert_default().insert(key::RESTART.to_owned(), value.to_owned());
+        });
+    }
+
     /// `etcdctl member remove` by hand.
     pub fn unlist(&mut self, n: usize) {
         let name = self.nth(n);

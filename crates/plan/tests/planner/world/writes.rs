@@ -2,6 +2,7 @@
 
 use holdfast_api::CLUSTER_FINALIZER;
 use holdfast_api::member::Departure;
+use holdfast_api::template::Template;
 
 use super::*;
 
@@ -166,6 +167,18 @@ impl World {
                 Self::same(&pod, &self.pods.get(&pod.name).ok_or(())?.metadata)?;
                 self.delete_pod(&pod.name);
             }
+            Act::EvictPod { pod, .. } => {
+                Self::same(&pod, &self.pods.get(&pod.name).ok_or(())?.metadata)?;
+                self.delete_pod(&pod.name);
+            }
+            Act::SetTemplate { member, template, served } => self.patch_member(&member, |m| {
+                let spec = &mut m.spec;
+                spec.template = Some(holdfast_plan::template::fingerprint(&template));
+                let Template { version, image, options, resources, restart } = *template;
+                (spec.version, spec.image, spec.options) = (version, image, options);
+                (spec.resources, spec.restart) = (resources, restart);
+                spec.served = served.map(|served| *served);
+            })?,
             Act::DeleteClaim { claim, .. } => {
                 let mut volume = self.volumes.get(&claim.name).ok_or(())?.clone();
                 Self::same(&claim, &volume.claim.metadata)?;
@@ -318,6 +331,14 @@ pub fn english(act: &Act) -> String {
             format!("create Pod {}{restores}{empty}", meta::name(&p.metadata))
         }
         Act::DeletePod { pod, why } => format!("delete Pod {}: {why}", pod.name),
+        Act::EvictPod { pod, why } => format!("evict Pod {}: {why}", pod.name),
+        Act::SetTemplate { member, template, served } if served.as_ref() == Some(template) => {
+            format!("give {} its earlier template back", member.name)
+        }
+        Act::SetTemplate { member, served: None, .. } => {
+            format!("write down: {} serves with its template", member.name)
+        }
+        Act::SetTemplate { member, .. } => format!("give {} the template of the spec", member.name),
         Act::DeleteClaim { claim, why } => format!("delete claim {}: {why}", claim.name),
         Act::DeleteMember { member, why } => format!("delete member {}: {why}", member.name),
         Act::ReleaseMember { member } => format!("let member {} go", member.name),

@@ -1,0 +1,234 @@
+//! Rolling changes: a changed version, image, option or resource reaches one member after the other.
+//!
+//! Decides whose turn it is, and the order for one member: write the template, move the leadership away, evict the Pod. The member's
+//! own pass makes the next Pod. At most one voter is down by Holdfast's hand: a Pod ends only while every other voter is well (I1),
+//! and while no member joins or leaves (I11). A member whose etcd does not run anyway gets the template first, without these
+//! conditions. The turn is computed from the objects on each pass, so an interrupted roll continues. `rollback.rs` decides the
+//! end of a roll whose template does not start. A member in memory is replaced instead (`replace.rs`): its Pod is its data.
+
+use holdfast_api::EtcdCluster;
+use holdfast_api::condition::Reason;
+use holdfast_api::template::Template;
+use holdfast_api::{key, role};
+use jiff::Timestamp;
+
+use super::health::{in_doubt, voters};
+use super::{Listed, Member, Membership, Observed, rollback};
+use crate::valid::{Version, Wanted};
+use crate::{Act, Next, Target, Wake, meta, pods, template, valid};
+
+/// Interval while a member restarts: watches report its Pod, and nothing reports its etcd.
+const RETRY: Wake = Wake::AfterMillis(500);
+
+/// Whether a member serves with the template of the cluster's spec.
+pub(super) fn is_updated(cluster: &EtcdCluster, member: &Member) -> bool {
+    let current = |pod| pods::ready(pod) && template::is_current(pod, &member.object);
+    template::of_member(&member.object) == template::wanted(cluster) && member.live_pod().is_some_and(current)
+}
+
+/// Whether a member waits for its turn, or restarts in its turn.
+pub(super) fn is_due(seen: &Observed) -> bool {
+    let wanted = template::wanted(&seen.cluster);
+    let due = |m: &Member| is_stale(m, &wanted) || m.object.spec.served.is_some();
+    seen.members.iter().all(|m| m.stays() || m.removed()) && seen.staying().any(due)
+}
+
+/// Whether a member in memory has another template than the spec, and the cluster can take the template of the spec.
+pub(super) fn wants_replacement(seen: &Observed, member: &Member) -> bool {
+    let outdated = template::of_member(&member.object) != template::wanted(&seen.cluster);
+    let allowed = || valid::cluster(&seen.cluster).is_ok_and(|spec| forbidden(seen, &spec).is_none());
+    member.object.spec.storage.in_memory() && member.joined() && outdated && allowed()
+}
+
+/// Whether a member has another template than the spec, or a Pod with another template than its own.
+pub(super) fn is_stale(member: &Member, wanted: &Template) -> bool {
+    let outdated = |pod| !template::is_current(pod, &member.object);
+    template::of_member(&member.object) != *wanted || member.live_pod().is_some_and(outdated)
+}
+
+/// Returns the progress of a roll in words.
+pub(super) fn doing(seen: &Observed) -> (Reason, String) {
+    let updated = seen.staying().filter(|m| is_updated(&seen.cluster, m)).count();
+    let all = seen.staying().count();
+    let mut message = format!("{updated} of {all} members serve with the changed spec");
+    if all < 3 {
+        message.push_str("; fewer than three members serve nobody while one restarts");
+    }
+    (Reason::Rolling, message)
+}
+
+/// Returns the template for a member whose etcd does not run. Needs no quorum: a bad template may have cost the quorum. A parked
+/// member waits until it wakes, so that a bad template costs one member here too.
+pub(super) fn give(seen: &Observed, spec: &Wanted) -> Option<Next> {
+    let wanted = template::wanted(&seen.cluster);
+    if spec.replicas == 0 || rollback::has_failed(seen, &wanted) || forbidden(seen, spec).is_some() {
+        return None;
+    }
+    let runs = |m: &Member| m.pod.as_ref().is_some_and(pods::runs);
+    let needed = |m: &Member| m.stays() || m.object.spec.served.is_some();
+    let idle = |m: &&Member| needed(m) && !m.deleting() && !runs(m) && template::of_member(&m.object) != wanted;
+    let in_memory = |m: &&Member| m.object.spec.storage.in_memory() && m.joined();
+    let member = seen.hosting().filter(idle).find(|m| !in_memory(m))?;
+    // One member at a time tries a template that no member has started with. A member that joins has no vote yet.
+    let runs_with_it = |m: &Member| runs(m) && m.live_pod().is_some_and(|pod| template::is_current(pod, &m.object));
+    let tries = |m: &&Member| m.joined() && template::of_member(&m.object) == wanted && !runs_with_it(m);
+    if let Some(other) = seen.hosting().find(tries) {
+        return take_back(other);
+    }
+    Some(set(member, wanted))
+}
+
+/// Returns the earlier template for a member whose Pod still runs with it: the turn goes to a member that does not run.
+fn take_back(member: &Member) -> Option<Next> {
+    let served = member.object.spec.served.clone()?;
+    let runs_with = |pod| pods::runs(pod) && template::made_with(pod) == Some(&template::fingerprint(&served));
+    member.live_pod().is_some_and(runs_with).then(|| set(member, served.clone()))
+}
+
+/// Returns the next step of a roll, or its wait; `None` where every member has the template of the spec.
+pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Timestamp) -> Option<Next> {
+    let wanted = template::wanted(&seen.cluster);
+    let stale: Vec<&Member> = seen.staying().filter(|m| is_stale(m, &wanted)).collect();
+    if stale.is_empty() {
+        let last = seen.staying().find(|m| m.object.spec.served.is_some() && !m.live_pod().is_some_and(pods::ready));
+        return last
+            .map(|m| Next::wait(Reason::Rolling, format!("{} restarts with the changed spec", m.name()), RETRY));
+    }
+    let ends = |m: &&&Member| m.live_pod().is_some_and(|pod| pods::runs(pod) && !template::is_current(pod, &m.object));
+    let member = if let Some(stuck) = rollback::wait(seen, &wanted) {
+        // The Pod that runs with the failed template and does not serve.
+        let Some(member) = stale.iter().find(ends) else { return Some(stuck) };
+        return Some(held(seen, etcd, member, now).or_else(|| end(seen, etcd, member)).unwrap_or(stuck));
+    } else if let Some(refused) = forbidden(seen, spec) {
+        return Some(refused);
+    } else {
+        choose(seen, etcd, &stale, &wanted)?
+    };
+    if member.object.spec.storage.in_memory() {
+        // `replace.rs` replaces the member.
+        return None;
+    }
+    if let Some(wait) = held(seen, etcd, member, now) {
+        return Some(wait);
+    }
+    if template::of_member(&member.object) != wanted {
+        return Some(set(member, wanted));
+    }
+    end(seen, etcd, member)
+}
+
+/// Ends the Pod of a member with another template: the leadership goes first.
+fn end(seen: &Observed, etcd: &Membership, member: &Member) -> Option<Next> {
+    let listed = seen.listed(etcd, member.name())?;
+    if etcd.leader == Some(listed.id) && voters(etcd) > 1 {
+        return Some(hand_over(seen, etcd, listed, member.name()));
+    }
+    let pod = Target::of(&member.live_pod()?.metadata);
+    let why = "the member has another template now".to_owned();
+    // No disruption budget lets a Pod of one or two voters go.
+    let alone = voters(etcd) < 3;
+    Some(Next::act(if alone { Act::DeletePod { pod, why } } else { Act::EvictPod { pod, why } }))
+}
+
+/// A member that keeps no earlier template has served with the present one, or has not joined.
+fn set(member: &Member, template: Template) -> Next {
+    let kept = member.object.spec.served.clone();
+    let served = Some(Box::new(kept.unwrap_or_else(|| template::of_member(&member.object))));
+    Next::act(Act::SetTemplate { member: Target::of(&member.object.metadata), template: Box::new(template), served })
+}
+
+/// Returns the member whose turn it is: first a member whose spec has the template already, then a member that does not serve, then
+/// the follower with the shortest log, and the leader last.
+fn choose<'a>(seen: &Observed, etcd: &Membership, stale: &[&'a Member], wanted: &Template) -> Option<&'a Member> {
+    let order = |m: &&&'a Member| {
+        let listed = seen.listed(etcd, m.name());
+        let answer = listed.and_then(|l| seen.serving(etcd, l, m.name()));
+        let leads = listed.is_some_and(|l| Some(l.id) == etcd.leader);
+        (
+            template::of_member(&m.object) != *wanted,
+            answer.is_some(),
+            leads,
+            answer.map(|answer| answer.applied_index),
+            m.name().to_owned(),
+        )
+    };
+    stale.iter().min_by_key(order).copied()
+}
+
+/// Returns the wait for a template that the cluster's data or its members cannot take.
+fn forbidden(seen: &Observed, spec: &Wanted) -> Option<Next> {
+    let refuse = |message: String| Some(Next::wait(Reason::InvalidSpec, message, super::intervals::POLL));
+    let target = spec.server.version;
+    for member in seen.staying().filter(|m| m.object.spec.version != seen.cluster.spec.version) {
+        let own = &member.object.spec.version;
+        // I30: etcd writes its data for one minor.
+        if Version::parse(own).is_none_or(|own| own.minor != target.minor) {
+            return refuse(format!(
+                "spec.version: {} has version {own}; a change to another minor is not supported yet. Set a version {}",
+                member.name(),
+                Version::parse(own).map_or_else(String::new, |own| format!("3.{}.Z", own.minor))
+            ));
+        }
+        if let Some((_, floor)) = target.known_defect() {
+            return refuse(format!("spec.version: {target} has known defects. Set {floor} or a later patch"));
+        }
+    }
+    let own = |m: &Member| valid::member(&m.object).map_or(0, |server| server.quota);
+    let shrinks = seen.staying().any(|m| own(m) > spec.server.quota);
+    let largest = seen.answers.values().filter_map(|answer| u64::try_from(answer.known()?.db_bytes).ok()).max()?;
+    // etcd raises NOSPACE at the quota.
+    if shrinks && spec.server.quota / 10 * 9 < largest {
+        return refuse(format!(
+            "spec.options.quotaBackendBytes: the quota is {} bytes, and a database has {largest} bytes. Set at least {}, or \
+             compact and defragment first",
+            spec.server.quota,
+            largest / 9 * 10
+        ));
+    }
+    None
+}
+
+/// Returns the wait while the member's Pod must not end.
+fn held(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> Option<Next> {
+    let wait = |message: String| Some(Next::wait(Reason::Rolling, message, RETRY));
+    if let Some(doubt) = in_doubt(etcd) {
+        return Some(doubt);
+    }
+    let replicas = usize::try_from(seen.cluster.spec.replicas).unwrap_or_default();
+    let whole = etcd.members.iter().all(|l| !l.learner && seen.standing_for(l).is_some_and(Member::stays));
+    let leaves = seen.members.iter().any(|m| !m.stays() && !m.removed());
+    if !whole || leaves || seen.staying().count() != etcd.members.len() || etcd.members.len() != replicas {
+        return wait(format!("{} restarts with the changed spec when no member joins or leaves", member.name()));
+    }
+    let unwell = etcd.members.iter().find_map(|listed| {
+        let other = seen.standing_for(listed).filter(|m| m.name() != member.name())?;
+        (!is_well(seen, etcd, listed, other)).then_some(other)
+    });
+    let other = unwell?;
+    let soon = pods::starting(other.live_pod(), now);
+    let message = format!("{} restarts with the changed spec when {} serves", member.name(), other.name());
+    Some(Next::wait(Reason::Rolling, message, if soon { RETRY } else { Wake::AfterMillis(2_000) }))
+}
+
+/// Whether a voter serves clients, follows the leader, lags little, and has its volume (I1).
+fn is_well(seen: &Observed, etcd: &Membership, listed: &Listed, member: &Member) -> bool {
+    let healthy = seen.healthy(etcd).iter().any(|(l, _)| l.id == listed.id);
+    let admitted = |pod| pods::ready(pod) && meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
+    let volume = member.object.spec.storage.in_memory() || member.live_claim().is_some();
+    healthy && volume && !member.deleting() && member.live_pod().is_some_and(admitted)
+}
+
+/// Moves the leadership to the healthy voter with the longest log, so that no election stops writes.
+fn hand_over(seen: &Observed, etcd: &Membership, leader: &Listed, name: &str) -> Next {
+    let others = seen.healthy(etcd).into_iter().filter(|(l, _)| l.id != leader.id);
+    let index = |m: &Member| seen.answers.get(m.name()).and_then(|said| said.known()).map(|said| said.applied_index);
+    match others.max_by_key(|(l, m)| (index(m), l.id)) {
+        Some((to, _)) => Next::act(Act::MoveLeader {
+            name: name.to_owned(),
+            from: leader.id,
+            to: to.id,
+            cluster_id: etcd.cluster_id,
+        }),
+        None => Next::wait(Reason::Rolling, format!("no healthy voter can lead in place of {name}"), RETRY),
+    }
+}

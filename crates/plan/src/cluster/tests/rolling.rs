@@ -1,0 +1,299 @@
+//! Rolling changes: whose turn it is, what holds a roll up, and the way back from a template that does not start.
+
+use holdfast_api::cluster::Medium;
+use holdfast_api::member::{Departure, Removed};
+use holdfast_api::template::{Rollback, Template};
+use k8s_openapi::api::core::v1::ContainerStateWaiting;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::*;
+use crate::template;
+
+/// A formed cluster of this size whose spec asks for another snapshot count.
+fn edited(voters: usize) -> Observed {
+    let mut seen = formed(voters, i32::try_from(voters).unwrap());
+    edit(&mut seen, 7);
+    seen
+}
+
+fn edit(seen: &mut Observed, snapshot_count: i64) {
+    seen.cluster.spec.options = Some(Options { snapshot_count: Some(snapshot_count), ..Options::default() });
+}
+
+/// Carries out the act that gives a member a template.
+fn give(seen: &mut Observed) -> usize {
+    let act = act(seen);
+    let Some(Act::SetTemplate { member, template, served }) = act else { panic!("{act:?}") };
+    let n = seen.members.iter().position(|m| m.name() == member.name).unwrap();
+    let spec = &mut seen.members[n].object.spec;
+    spec.template = Some(template::fingerprint(&template));
+    let Template { version, image, options, resources, restart } = *template;
+    (spec.version, spec.image, spec.options, spec.resources, spec.restart) =
+        (version, image, options, resources, restart);
+    spec.served = served.map(|served| *served);
+    n
+}
+
+/// Gives a member its next Pod, which serves or does not.
+fn restart(seen: &mut Observed, n: usize, serves: bool) {
+    let mut pod = pod_of(&seen.members[n].object);
+    pod.metadata.uid = Some(format!("u-next-{n}"));
+    running(&mut pod, serves);
+    seen.members[n].pod = Some(pod);
+    if !serves {
+        seen.answers.insert(named(n), Seen::unknown("refused"));
+    }
+}
+
+/// Lets etcd's container end this many times.
+fn crash(seen: &mut Observed, n: usize, times: i32) {
+    let status = seen.members[n].pod.as_mut().unwrap().status.as_mut().unwrap();
+    let etcd = status.container_statuses.as_mut().unwrap().first_mut().unwrap();
+    etcd.restart_count = times;
+    let waiting = ContainerStateWaiting { reason: Some("CrashLoopBackOff".to_owned()), message: None };
+    etcd.state.as_mut().unwrap().running = None;
+    etcd.state.as_mut().unwrap().waiting = Some(waiting);
+}
+
+#[test]
+fn followers_restart_one_by_one_and_the_leader_last() {
+    let mut seen = edited(3);
+    let mut order = vec![];
+    for _ in 0..3 {
+        let n = give(&mut seen);
+        order.push(n);
+        if n == 0 {
+            let Some(Act::MoveLeader { name, from, to, .. }) = act(&seen) else { panic!("{:?}", act(&seen)) };
+            assert_eq!((name, from, to), (named(0), 0x10, 0x12));
+            etcd(&mut seen).leader = Some(to);
+            seen.answers.values_mut().for_each(|said| {
+                let Seen::Known(answer) = said else { return };
+                answer.leader = to;
+            });
+        }
+        let ended = pod_target(&seen, n);
+        assert!(matches!(act(&seen), Some(Act::EvictPod { pod, .. }) if pod == ended));
+        restart(&mut seen, n, false);
+        assert_eq!(waits(&seen), Some(Reason::Rolling), "the next one waits for this one");
+        running(seen.members[n].pod.as_mut().unwrap(), true);
+        let leader = etcd(&mut seen).leader.unwrap();
+        seen.answers.insert(named(n), Seen::Known(Answer { leader, ..answer(n) }));
+        assert_eq!(give(&mut seen), n, "the member serves with its template");
+        assert_eq!(seen.members[n].object.spec.served, None);
+    }
+    assert_eq!(order, [1, 2, 0]);
+    assert_eq!((act(&seen), waits(&seen)), (None, None));
+    assert_eq!(planned(&seen).status.updated_members, 3);
+    seen.client_endpoints = None;
+    assert_eq!(condition(&seen, "Ready"), pair("True", "AsDesired"));
+}
+
+#[test]
+fn the_status_counts_members_with_the_present_spec() {
+    let mut seen = edited(3);
+    assert_eq!(planned(&seen).status.updated_members, 0);
+    assert_eq!(condition(&seen, "Progressing"), pair("True", "Rolling"));
+    assert_eq!(condition(&seen, "Available"), pair("True", "ReadSucceeded"));
+    let n = give(&mut seen);
+    assert_eq!(planned(&seen).status.updated_members, 0, "its Pod is outdated");
+    restart(&mut seen, n, true);
+    assert_eq!(planned(&seen).status.updated_members, 1);
+}
+
+#[test]
+fn a_restart_on_request_is_a_roll() {
+    let mut seen = formed(3, 3);
+    seen.cluster.metadata.annotations = Some([(key::RESTART.to_owned(), "now".to_owned())].into());
+    let n = give(&mut seen);
+    assert_eq!(seen.members[n].object.spec.restart.as_deref(), Some("now"));
+}
+
+#[test]
+fn a_roll_waits_for_every_other_voter_and_for_the_membership() {
+    let wait = |change: fn(&mut Observed)| {
+        let mut seen = edited(3);
+        give(&mut seen);
+        change(&mut seen);
+        let act = act(&seen);
+        assert!(!matches!(act, Some(Act::EvictPod { .. } | Act::DeletePod { .. })), "{act:?}");
+        planned(&seen).waiting.map(|waiting| waiting.reason)
+    };
+    assert_eq!(wait(|seen| running(seen.members[2].pod.as_mut().unwrap(), false)), Some(Reason::Rolling));
+    assert_eq!(wait(|seen| drop(seen.answers.insert(named(2), Seen::unknown("refused")))), Some(Reason::Rolling));
+    assert_eq!(
+        wait(|seen| {
+            let far = Answer { applied_index: answer(2).applied_index.saturating_sub(5_000), ..answer(2) };
+            seen.answers.insert(named(2), Seen::Known(far));
+        }),
+        Some(Reason::Rolling)
+    );
+    assert_eq!(wait(|seen| seen.members[2].claim = None), Some(Reason::Rolling));
+    assert_eq!(
+        wait(|seen| {
+            etcd(seen).alarms.push(Alarm { member_id: 0x11, kind: AlarmKind::Corrupt });
+        }),
+        Some(Reason::AlarmRaised)
+    );
+    assert_eq!(wait(|seen| seen.cluster.spec.paused = true), Some(Reason::Paused));
+}
+
+/// The claim of a replaced member is kept for a day.
+#[test]
+fn a_removed_member_whose_claim_is_kept_holds_no_roll_up() {
+    let mut seen = edited(3);
+    let mut gone = joined_member(&seen.cluster, 5);
+    let at = noon().to_string();
+    gone.spec.leaving =
+        Some(holdfast_api::member::Leaving { why: Departure::Requested, evidence: None, at: at.clone() });
+    gone.spec.removed = Some(Removed { member_id: None, cluster_id: "c1".to_owned(), at });
+    gone.metadata.deletion_timestamp = Some(earlier());
+    seen.members.push(Member { claim: Some(claim_of(&gone)), object: gone, pod: None });
+    let n = give(&mut seen);
+    assert_eq!(n, 1);
+    assert!(matches!(act(&seen), Some(Act::EvictPod { .. })));
+}
+
+#[test]
+fn one_or_two_members_restart_without_a_budget() {
+    for voters in [1, 2] {
+        let mut seen = edited(voters);
+        let n = give(&mut seen);
+        assert_eq!(n, voters - 1);
+        assert!(matches!(act(&seen), Some(Act::DeletePod { .. })), "{voters}");
+        let progressing = planned(&seen).status.conditions.into_iter().find(|c| c.type_ == "Progressing").unwrap();
+        assert!(progressing.message.contains("serve nobody while one restarts"), "{}", progressing.message);
+    }
+}
+
+#[test]
+fn two_crashes_bring_the_earlier_template_back() {
+    let mut seen = edited(3);
+    let n = give(&mut seen);
+    restart(&mut seen, n, false);
+    crash(&mut seen, n, 1);
+    assert_eq!(waits(&seen), Some(Reason::Rolling));
+    crash(&mut seen, n, 2);
+    let Some(Act::Latch(latched)) = act(&seen) else { panic!("{:?}", act(&seen)) };
+    let failed = latched.failed_template.clone().unwrap();
+    assert_eq!((failed.member, failed.template), (named(n), template::fingerprint(&template::wanted(&seen.cluster))));
+    *latches(&mut seen) = *latched;
+    assert_eq!(give(&mut seen), n);
+    assert_eq!(seen.members[n].object.spec.options, None);
+    assert_eq!(waits(&seen), Some(Reason::RolloutStuck), "the member's own pass makes the next Pod");
+    restart(&mut seen, n, true);
+    seen.answers.insert(named(n), Seen::Known(answer(n)));
+    give(&mut seen);
+    assert_eq!(waits(&seen), Some(Reason::RolloutStuck));
+    assert_eq!(condition(&seen, "Degraded"), pair("True", "RolloutStuck"));
+    assert_eq!(condition(&seen, "Available"), pair("True", "ReadSucceeded"));
+    // Another edit is tried again.
+    edit(&mut seen, 8);
+    let Some(Act::Latch(latched)) = act(&seen) else { panic!("{:?}", act(&seen)) };
+    assert_eq!(latched.failed_template, None);
+    *latches(&mut seen) = *latched;
+    assert_eq!(give(&mut seen), n);
+}
+
+#[test]
+fn a_person_decides_where_the_version_changed_or_the_spec_says_so() {
+    let stuck = |change: fn(&mut Observed)| {
+        let mut seen = formed(3, 3);
+        change(&mut seen);
+        let n = give(&mut seen);
+        restart(&mut seen, n, false);
+        crash(&mut seen, n, 2);
+        waits(&seen)
+    };
+    assert_eq!(stuck(|seen| seen.cluster.spec.version = "3.6.17".to_owned()), Some(Reason::RolloutStuck));
+    let manual = |seen: &mut Observed| {
+        edit(seen, 7);
+        seen.cluster.spec.rollback = Some(Rollback::Manual);
+    };
+    assert_eq!(stuck(manual), Some(Reason::RolloutStuck));
+}
+
+/// Months later etcd may crash for another reason.
+#[test]
+fn a_template_that_has_served_is_not_blamed() {
+    let mut seen = edited(3);
+    let n = give(&mut seen);
+    restart(&mut seen, n, true);
+    give(&mut seen);
+    crash(&mut seen, n, 9);
+    seen.answers.insert(named(n), Seen::unknown("refused"));
+    running(seen.members[n].pod.as_mut().unwrap(), false);
+    assert_eq!(planned(&seen).status.latches.failed_template, None);
+    assert_eq!(waits(&seen), Some(Reason::Rolling));
+}
+
+/// A bad template may have cost the quorum, so no membership can be read.
+#[test]
+fn a_member_that_does_not_run_gets_a_corrected_spec_without_a_quorum() {
+    let mut seen = edited(1);
+    give(&mut seen);
+    restart(&mut seen, 0, false);
+    crash(&mut seen, 0, 1);
+    seen.etcd = Seen::unknown("timed out");
+    assert_eq!(act(&seen), None);
+    edit(&mut seen, 8);
+    give(&mut seen);
+    assert_eq!(seen.members[0].object.spec.options.as_ref().unwrap().snapshot_count, Some(8));
+    assert_eq!(seen.members[0].object.spec.served.as_ref().unwrap().options, None, "the template that served");
+}
+
+#[test]
+fn a_second_idle_member_waits_until_the_first_has_started() {
+    let mut seen = edited(3);
+    for n in [1, 2] {
+        running(seen.members[n].pod.as_mut().unwrap(), false);
+        crash(&mut seen, n, 1);
+    }
+    seen.etcd = Seen::unknown("timed out");
+    assert_eq!(give(&mut seen), 1);
+    assert_eq!(act(&seen), None);
+    restart(&mut seen, 1, false);
+    assert_eq!(give(&mut seen), 2, "etcd runs there, and waits for a quorum");
+}
+
+#[test]
+fn versions_change_within_their_minor_and_not_below_the_floor() {
+    let with = |version: &str| {
+        let mut seen = formed(3, 3);
+        version.clone_into(&mut seen.cluster.spec.version);
+        (act(&seen).is_some(), planned(&seen).waiting.map(|waiting| waiting.reason))
+    };
+    assert_eq!(with("3.6.17"), (true, None));
+    assert_eq!(with("3.6.11"), (true, None), "backwards");
+    assert_eq!(with("3.6.10"), (false, Some(Reason::InvalidSpec)));
+    assert_eq!(with("3.7.1"), (false, Some(Reason::InvalidSpec)));
+    assert_eq!(with("3.5.35"), (false, Some(Reason::InvalidSpec)));
+}
+
+#[test]
+fn a_quota_below_the_database_is_refused() {
+    let with = |quota: i64| {
+        let mut seen = formed(3, 3);
+        seen.cluster.spec.options = Some(Options { quota_backend_bytes: Some(quota), ..Options::default() });
+        let Some(Seen::Known(said)) = seen.answers.get_mut(&named(1)) else { panic!() };
+        said.db_bytes = 90 << 20;
+        planned(&seen).waiting.map(|waiting| waiting.reason)
+    };
+    assert_eq!(with(99 << 20), Some(Reason::InvalidSpec));
+    assert_eq!(with(101 << 20), None);
+}
+
+/// The end of the Pod would be the end of the data.
+#[test]
+fn a_member_in_memory_is_replaced() {
+    let mut seen = formed(3, 3);
+    let size = Some(Quantity("1Gi".to_owned()));
+    (seen.cluster.spec.storage.medium, seen.cluster.spec.storage.size) = (Medium::Memory, size.clone());
+    for member in &mut seen.members {
+        let storage = &mut member.object.spec.storage;
+        (storage.medium, storage.size, member.claim) = (Medium::Memory, size.clone(), None);
+    }
+    assert_eq!(act(&seen), None);
+    edit(&mut seen, 7);
+    let Some(Act::LatchLeaving { leaving, .. }) = act(&seen) else { panic!("{:?}", act(&seen)) };
+    assert_eq!(leaving.why, Departure::Requested);
+}

@@ -1,0 +1,100 @@
+//! Rules for rolling changes: one member at a time, and never a template that has failed or that the data cannot carry (I30).
+//! Also for the only other Pod that ends while its member serves: the one that restored.
+
+use holdfast_api::template::Template;
+use holdfast_api::{key, role};
+
+use super::facts::{formed_as, id, is_healthy, known, latches, may_start_empty, stands_for, voters};
+use super::{Verdict, rule};
+use crate::cluster::{AlarmKind, Listed, Member, Observed};
+use crate::valid::Version;
+use crate::{meta, pods, template};
+
+/// Checks a template that is written into a member's spec.
+pub(super) fn set(seen: &Observed, member: &Member, new: &Template, served: Option<&Template>) -> Verdict {
+    let spec = &member.object.spec;
+    let (own, wanted) = (template::of_member(&member.object), template::wanted(&seen.cluster));
+    let runs = spec.removed.is_none() && !spec.is_lost() && !meta::deleting(&member.object.metadata);
+    rule("I11", runs, "a member that is removed, lost or deleted stays as it is")?;
+    let serves = member.live_pod().is_some_and(|pod| pods::ready(pod) && template::is_current(pod, &member.object));
+    let kept = match served {
+        Some(served) => spec.served.as_ref().map_or(*served == own, |kept| kept == served),
+        None => spec.served.is_none() || serves,
+    };
+    rule("I1", kept, "the template with which a member served is forgotten only when it serves with the next one")?;
+    if *new == own {
+        return Ok(());
+    }
+    let back = spec.served.as_ref() == Some(new);
+    rule("I13", *new == wanted || back, "a member gets the template of the spec, or the one with which it served")?;
+    let minor = |version: &str| Version::parse(version).map(|version| version.minor);
+    rule("I30", minor(&new.version) == minor(&own.version), "the data of a member are of one minor")?;
+    if back {
+        return Ok(());
+    }
+    let failed = latches(seen).failed_template.is_some_and(|failed| failed.template == template::fingerprint(new));
+    rule("I1", !failed, "no member gets a template with which another one did not start")?;
+    let runs = |m: &Member| m.pod.as_ref().is_some_and(|pod| pods::runs(pod) && template::is_current(pod, &m.object));
+    let tries = |m: &Member| {
+        let counts = m.joined() && m.object.spec.removed.is_none() && !m.object.spec.is_lost();
+        counts && template::of_member(&m.object) == *new && !runs(m)
+    };
+    rule("I1", !seen.members.iter().any(tries), "one member at a time tries a template")
+}
+
+/// Whether the Pod of a member has another template than the member.
+pub(super) fn is_outdated(member: &Member) -> bool {
+    member.pod.as_ref().is_some_and(|pod| !template::is_current(pod, &member.object))
+}
+
+/// Checks the end of the Pod of a member that has joined: every other voter is well, and the membership does not change.
+pub(super) fn end(seen: &Observed, member: &Member, evicts: bool) -> Verdict {
+    let etcd = known(seen)?;
+    formed_as(seen, etcd.cluster_id)?;
+    rule("I3", !may_start_empty(member), "a first start is forbidden before its Pod ends")?;
+    rule("I1", is_outdated(member), "only a Pod with another template than its member's is ended")?;
+    rule("I3", !member.object.spec.storage.in_memory(), "the data of a member in memory end with its Pod")?;
+    rule("I3", member.object.spec.joined.is_some(), "the member has joined")?;
+    let staying = || seen.members.iter().filter(|m| m.object.spec.removed.is_none());
+    rule("I4", staying().all(|m| m.live_claim().is_some()), "every member has its claim, and none is going")?;
+    rule("I3", etcd.alarms.iter().all(|a| a.kind != AlarmKind::Corrupt), "no Pod ends while data are in doubt")?;
+    let voters = voters(etcd);
+    let stays = |m: &Member| m.object.spec.leaving.is_none();
+    let whole = voters.len() == etcd.members.len() && staying().count() == voters.len() && staying().all(stays);
+    rule("I11", whole, "the membership is not changing")?;
+    let own = |l: &Listed| stands_for(seen, l).is_some_and(|m| m.name() == member.name());
+    let serves = |m: &Member| {
+        let admitted = |pod| pods::ready(pod) && meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
+        !m.deleting() && m.live_pod().is_some_and(admitted)
+    };
+    let well = |l: &Listed| is_healthy(seen, etcd, l) && stands_for(seen, l).is_some_and(serves);
+    rule("I1", voters.iter().filter(|l| !own(l)).all(|l| well(l)), "every other voter serves and keeps up")?;
+    let leads = voters.len() > 1 && voters.iter().any(|l| own(l) && etcd.leader == Some(l.id));
+    rule("I1", !leads, "the leadership goes elsewhere before the Pod of the leader ends")?;
+    rule("I1", evicts || voters.len() < 3, "the disruption budget is asked where one is")
+}
+
+/// Checks the only Pod with its member's template that the operator deletes while its member serves: with a restore step, while no other member is missing.
+pub(super) fn spare(seen: &Observed, member: &Member) -> Verdict {
+    let etcd = known(seen)?;
+    let formed = latches(seen).formed;
+    let same = formed.is_some_and(|f| f.cluster_id == id(etcd.cluster_id));
+    rule("I2", same, "only the formed cluster ends the Pod that still mounts the restore's source")?;
+    rule("I1", member.pod.as_ref().is_some_and(pods::restores), "no Pod but one with a restore step is ended")?;
+    // Without the latch the member might be restored again, or started empty.
+    rule("I9", member.object.spec.joined.is_some(), "a member that has not joined may need its restore step")?;
+    rule("I3", !may_start_empty(member), "a first start is forbidden before its Pod ends")?;
+    // A claim that is being deleted goes with the Pod that uses it, and the data goes with the claim.
+    rule("I4", seen.members.iter().all(|m| m.live_claim().is_some()), "every member has its claim, and none is going")?;
+    let serves = |m: &Member| !m.deleting() && m.live_pod().is_some_and(pods::ready);
+    let mut others = seen.members.iter().filter(|m| m.name() != member.name());
+    rule("I1", !member.deleting() && others.all(serves), "no other member is missing, unready or being deleted")?;
+    let voters = voters(etcd);
+    let changing = voters.len() != etcd.members.len() || latches(seen).pending_member.is_some();
+    rule("I11", !changing, "the membership is not changing")?;
+    let left = voters.iter().filter(|l| {
+        let other = stands_for(seen, l).is_some_and(|m| m.name() != member.name() && serves(m));
+        other && is_healthy(seen, etcd, l)
+    });
+    rule("I1", 2 * left.count() > voters.len(), "a quorum is healthy without this member")
+}

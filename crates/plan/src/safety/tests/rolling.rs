@@ -1,0 +1,103 @@
+//! Rolling changes: deliberate breaches.
+
+use holdfast_api::cluster::Options;
+use holdfast_api::template::{FailedTemplate, Template};
+
+use super::*;
+use crate::template;
+
+/// A cluster of this size with an edited spec; the last member has the new template, and its Pod the old one.
+fn rolling(voters: usize) -> Cluster {
+    let mut seen = formed(voters, i32::try_from(voters).unwrap());
+    seen.cluster.spec.options = Some(Options { snapshot_count: Some(7), ..Options::default() });
+    let wanted = template::wanted(&seen.cluster);
+    let spec = &mut seen.members[voters - 1].object.spec;
+    spec.template = Some(template::fingerprint(&wanted));
+    spec.options = wanted.options;
+    seen
+}
+
+fn evict(seen: &Cluster, n: usize) -> Act {
+    Act::EvictPod { pod: pod_target(seen, n), why: String::new() }
+}
+
+fn delete(seen: &Cluster, n: usize) -> Act {
+    Act::DeletePod { pod: pod_target(seen, n), why: String::new() }
+}
+
+fn set(seen: &Cluster, n: usize, template: Template, served: Option<Template>) -> Act {
+    let member = target(&seen.members[n].object.metadata);
+    Act::SetTemplate { member, template: Box::new(template), served: served.map(Box::new) }
+}
+
+#[test]
+fn a_pod_ends_only_beside_voters_that_are_well() {
+    let seen = rolling(3);
+    assert_eq!(broken(&seen, evict(&seen, 2)), None);
+    assert_eq!(broken(&seen, evict(&seen, 1)), Some("I1"), "its Pod has the template of its member");
+    assert_eq!(broken(&seen, delete(&seen, 2)), Some("I1"), "three voters have a budget");
+    let breach = |change: fn(&mut Cluster)| {
+        let mut seen = rolling(3);
+        change(&mut seen);
+        broken(&seen, evict(&seen, 2))
+    };
+    assert_eq!(breach(|seen| drop(seen.answers.insert(named(1), Seen::unknown("refused")))), Some("I1"));
+    assert_eq!(breach(|seen| running(seen.members[1].pod.as_mut().unwrap(), false)), Some("I1"));
+    assert_eq!(breach(|seen| etcd(seen).leader = Some(0x12)), Some("I1"));
+    assert_eq!(breach(|seen| seen.etcd = Seen::unknown("timed out")), Some("I1"));
+    assert_eq!(breach(|seen| seen.members[0].claim = None), Some("I4"));
+    assert_eq!(breach(|seen| etcd(seen).members[1].learner = true), Some("I11"));
+    assert_eq!(breach(|seen| seen.cluster.spec.paused = true), Some("I13"));
+    let two = rolling(2);
+    assert_eq!((broken(&two, delete(&two, 1)), broken(&two, evict(&two, 1))), (None, None));
+}
+
+#[test]
+fn a_template_comes_from_the_spec_and_fits_the_data() {
+    let mut seen = rolling(3);
+    let wanted = template::wanted(&seen.cluster);
+    let own = template::of_member(&seen.members[0].object);
+    assert_eq!(broken(&seen, set(&seen, 0, wanted.clone(), Some(own.clone()))), Some("I1"), "another one has its turn");
+    seen.members[2].pod = Some(pod_of(&seen.members[2].object));
+    assert_eq!(broken(&seen, set(&seen, 0, wanted.clone(), Some(own.clone()))), None);
+    let other = Template { version: "3.6.15".to_owned(), ..wanted.clone() };
+    assert_eq!(broken(&seen, set(&seen, 0, other, Some(own.clone()))), Some("I13"));
+    assert_eq!(broken(&seen, set(&seen, 0, wanted.clone(), Some(wanted.clone()))), Some("I1"), "it never served");
+    let mut minor = seen.clone();
+    minor.cluster.spec.version = "3.7.3".to_owned();
+    let newer = template::wanted(&minor.cluster);
+    assert_eq!(broken(&minor, set(&minor, 0, newer, Some(own.clone()))), Some("I30"));
+    let mut failed = seen.clone();
+    latches(&mut failed).failed_template =
+        Some(FailedTemplate { template: template::fingerprint(&wanted), ..FailedTemplate::default() });
+    assert_eq!(broken(&failed, set(&failed, 0, wanted.clone(), Some(own.clone()))), Some("I1"));
+    let mut tried = seen.clone();
+    tried.members[2].pod = None;
+    assert_eq!(broken(&tried, set(&tried, 0, wanted.clone(), Some(own.clone()))), Some("I1"), "another one tries it");
+    // The template that served is forgotten only for one that serves.
+    let mut kept = seen.clone();
+    kept.members[2].object.spec.served = Some(own);
+    running(kept.members[2].pod.as_mut().unwrap(), false);
+    assert_eq!(broken(&kept, set(&kept, 2, wanted, None)), Some("I1"));
+}
+
+#[test]
+fn a_members_pass_ends_no_pod_in_which_etcd_runs() {
+    let cluster = formed(3, 3);
+    let mut object = cluster.members[1].object.clone();
+    object.spec.template = Some("another".to_owned());
+    let mut seen = Member {
+        pod: cluster.members[1].pod.clone(),
+        claim: cluster.members[1].claim.clone(),
+        cluster: Seen::Known(Some(cluster.cluster.clone())),
+        settings: cluster.settings.clone(),
+        member: object,
+    };
+    let delete =
+        |seen: &Member| Act::DeletePod { pod: target(&seen.pod.as_ref().unwrap().metadata), why: String::new() };
+    assert_eq!(wrong(&seen, delete(&seen)), Some("I1"));
+    seen.pod.as_mut().unwrap().status = None;
+    assert_eq!(wrong(&seen, delete(&seen)), None);
+    seen.member.spec.template = cluster.members[1].object.spec.template.clone();
+    assert_eq!(wrong(&seen, delete(&seen)), Some("I1"));
+}

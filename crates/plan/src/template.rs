@@ -1,0 +1,87 @@
+//! Templates: what a member's process runs with, by the cluster's spec, by the member's spec, and by its Pod.
+//!
+//! Decides whether they are equal. Only inputs of users count: what webhooks, a VerticalPodAutoscaler and defaults of another
+//! version of Holdfast change in a Pod restarts no member.
+
+use holdfast_api::template::Template;
+use holdfast_api::{EtcdCluster, EtcdMember, key};
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::{fingerprint, meta};
+
+/// Returns the template that the cluster's spec asks for.
+pub fn wanted(cluster: &EtcdCluster) -> Template {
+    let spec = &cluster.spec;
+    Template {
+        version: spec.version.clone(),
+        image: spec.image.clone(),
+        options: spec.options.clone(),
+        resources: spec.resources.clone(),
+        restart: meta::annotation(&cluster.metadata, key::RESTART).map(str::to_owned),
+    }
+}
+
+/// Returns the template in the member's spec.
+pub fn of_member(member: &EtcdMember) -> Template {
+    let spec = &member.spec;
+    Template {
+        version: spec.version.clone(),
+        image: spec.image.clone(),
+        options: spec.options.clone(),
+        resources: spec.resources.clone(),
+        restart: spec.restart.clone(),
+    }
+}
+
+/// Returns the fingerprint of a template. Serializing Holdfast's own types to JSON cannot fail.
+pub fn fingerprint(template: &Template) -> String {
+    fingerprint::of([serde_json::to_string(template).unwrap_or_default()])
+}
+
+/// Returns the fingerprint of the template that the Pod was made with.
+pub fn made_with(pod: &Pod) -> Option<&str> {
+    meta::annotation(&pod.metadata, key::TEMPLATE)
+}
+
+/// Whether the Pod was made with the template in its member's spec. Neither has a fingerprint where an earlier version of Holdfast
+/// made both.
+pub fn is_current(pod: &Pod, member: &EtcdMember) -> bool {
+    made_with(pod) == member.spec.template.as_deref()
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_api::cluster::Options;
+
+    use super::*;
+    use crate::build::member::joiner;
+    use crate::fixtures::{etcd_cluster, pod_of};
+
+    #[test]
+    fn a_new_member_has_the_template_of_its_cluster_and_its_pod_too() {
+        let mut cluster = etcd_cluster(3);
+        let member = joiner(&cluster, "a-x");
+        assert_eq!(of_member(&member), wanted(&cluster));
+        let pod = pod_of(&member);
+        assert!(is_current(&pod, &member));
+        cluster.spec.options = Some(Options { snapshot_count: Some(7), ..Options::default() });
+        assert_ne!(of_member(&member), wanted(&cluster));
+    }
+
+    #[test]
+    fn a_pod_of_an_earlier_version_is_current_until_the_template_changes() {
+        let mut member = joiner(&etcd_cluster(3), "a-x");
+        member.spec.template = None;
+        let mut pod = pod_of(&member);
+        pod.metadata.annotations.get_or_insert_default().remove(key::TEMPLATE);
+        assert!(is_current(&pod, &member));
+        member.spec.template = Some("another".to_owned());
+        assert!(!is_current(&pod, &member));
+    }
+
+    #[test]
+    fn objects_hold_the_fingerprint() {
+        let template = Template { version: "3.6.16".to_owned(), ..Template::default() };
+        assert_eq!(fingerprint(&template), "83d70f44d19f2437");
+    }
+}

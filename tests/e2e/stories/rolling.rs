@@ -1,0 +1,171 @@
+//! Rolling changes under a hundred writers: options, resources, patch version, restart on request; and changes that do not start.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::support::env::soak;
+use crate::support::kube_helpers::{condition, is_ready, until};
+use crate::support::make;
+use crate::support::world::{PATIENCE, World};
+
+/// The oldest patch of 3.6 without known defects.
+const OLDER: &str = "3.6.11";
+const NEWER: &str = "3.6.16";
+
+/// The members' Pods, by name.
+async fn pods(w: &World, cluster: &str) -> Result<BTreeMap<String, Value>> {
+    let selector = format!("holdfast.dev/cluster={cluster},app.kubernetes.io/component=etcd-member");
+    let mut found = BTreeMap::new();
+    for name in w.names_with("Pod", &selector).await? {
+        let pod = w.get("Pod", &name).await?;
+        found.insert(name, pod);
+    }
+    Ok(found)
+}
+
+fn etcd(pod: &Value) -> &Value {
+    &pod["spec"]["containers"][0]
+}
+
+fn has_flag(pod: &Value, flag: &str) -> bool {
+    etcd(pod)["args"].as_array().is_some_and(|args| args.iter().any(|arg| arg == flag))
+}
+
+/// Waits until every member serves with the changed spec, and returns the seconds since `from`.
+async fn rolled(w: &World, what: &str, from: Instant, changed: impl Fn(&Value) -> bool) -> Result<f64> {
+    until(what, PATIENCE, async || {
+        let cluster = w.get("EtcdCluster", "r").await?;
+        let updated = is_ready(&cluster, 3) && cluster["status"]["updatedMembers"] == 3;
+        let changed = pods(w, "r").await?.values().all(&changed);
+        Ok(if updated && changed { Ok(()) } else { Err(format!("{}", cluster["status"]["conditions"])) })
+    })
+    .await?;
+    Ok(from.elapsed().as_secs_f64())
+}
+
+/// Options, resources, the patch version in both directions and a restart on request roll under load. Members keep their names, IDs
+/// and volumes, and no acknowledged write is lost.
+pub async fn tell(w: &World) -> Result<()> {
+    let mut cluster = make::cluster("r", 3);
+    cluster["spec"]["version"] = json!(OLDER);
+    w.create(cluster).await?;
+    w.step("three voters", w.wait_ready("r", 3)).await?;
+    let before = w.members("r").await?;
+    let first = pods(w, "r").await?;
+
+    let writing = w.write_for("r", if soak() { 180 } else { 75 });
+    let rolling = async {
+        let mut took = vec![];
+        let begin = async |change: Value| {
+            w.patch("EtcdCluster", "r", change).await?;
+            anyhow::Ok(Instant::now())
+        };
+        let from = begin(json!({"spec": {"options": {"snapshotCount": 20_000, "maxTxnOps": 256}}})).await?;
+        took.push(("options", rolled(w, "options", from, |pod| has_flag(pod, "--snapshot-count=20000")).await?));
+        // A field that is removed goes from the members too.
+        let change = json!({"spec": {"options": {"maxTxnOps": null}, "resources": {"requests": {"cpu": "50m", "memory": "200Mi"}}}});
+        let from = begin(change).await?;
+        let requests = |pod: &Value| {
+            let requests = &etcd(pod)["resources"]["requests"];
+            requests == &json!({"cpu": "50m", "memory": "200Mi"}) && !has_flag(pod, "--max-txn-ops=256")
+        };
+        took.push(("resources", rolled(w, "resources", from, requests).await?));
+        let runs = |version: &'static str| {
+            move |pod: &Value| etcd(pod)["image"].as_str().is_some_and(|image| image.ends_with(version))
+        };
+        let from = begin(json!({"spec": {"version": NEWER}})).await?;
+        took.push(("version", rolled(w, "the later patch", from, runs(NEWER)).await?));
+        if soak() {
+            let from = begin(json!({"spec": {"version": OLDER}})).await?;
+            took.push(("version back", rolled(w, "the earlier patch", from, runs(OLDER)).await?));
+        }
+        let from = begin(json!({"metadata": {"annotations": {"holdfast.dev/restart": "asked"}}})).await?;
+        let old = pods(w, "r").await?;
+        let restarted = |pod: &Value| {
+            let was = &old[pod["metadata"]["name"].as_str().unwrap_or_default()]["metadata"]["uid"];
+            &pod["metadata"]["uid"] != was
+        };
+        took.push(("restart", rolled(w, "a restart on request", from, restarted).await?));
+        anyhow::Ok(took)
+    };
+    let (wrote, took) = tokio::join!(writing, rolling);
+    let (wrote, took) = (wrote?, took?);
+    w.step("every acknowledged write is there", w.all_written("r", &wrote)).await?;
+    ensure!(wrote.total > 1_000, "hardly anything was written: {wrote:?}");
+    ensure!(w.members("r").await? == before, "the members are the same");
+    let last = pods(w, "r").await?;
+    ensure!(first.keys().eq(last.keys()), "other Pods: {:?}", last.keys());
+    let seconds: Vec<String> = took.iter().map(|(what, seconds)| format!("{what} {seconds:.1} s")).collect();
+    eprintln!(
+        "e2e: {}: {}; {} writes acknowledged, {} attempts failed, longest gap {:.0} ms",
+        w.story,
+        seconds.join(", "),
+        wrote.total,
+        wrote.failed,
+        wrote.longest_gap_ms
+    );
+    let version = w.get("EtcdCluster", "r").await?["status"]["version"].clone();
+    ensure!(version == if soak() { OLDER } else { NEWER }, "{version}");
+    let refused = w.patch("EtcdCluster", "r", json!({"spec": {"version": "3.7.3"}})).await;
+    let refused = format!("{:#}", refused.err().context("another minor was accepted")?);
+    ensure!(refused.contains("within its minor"), "{refused}");
+    Ok(())
+}
+
+/// Resources with which etcd does not start, and an image that does not exist: one member stops, and gets its earlier settings back.
+/// A version that does not exist waits for the next edit.
+pub async fn bad(w: &World) -> Result<()> {
+    w.create(make::cluster("r", 3)).await?;
+    w.step("three voters", w.wait_ready("r", 3)).await?;
+    let before = pods(w, "r").await?;
+    let stuck = async |what: &str| {
+        let held = w.wait("EtcdCluster", "r", what, |c| {
+            condition(c, "Degraded").is_some_and(|(status, reason, _)| status == "True" && reason == "RolloutStuck")
+        });
+        w.step(what, held).await
+    };
+    let writing = w.write_for("r", 120);
+    let breaking = async {
+        let starved = json!({"limits": {"memory": "6Mi"}, "requests": {"memory": "6Mi", "cpu": "50m"}});
+        w.patch("EtcdCluster", "r", json!({"spec": {"resources": starved}})).await?;
+        let cluster = stuck("memory with which etcd does not start").await?;
+        let failed = cluster["status"]["latches"]["failedTemplate"]["member"].as_str().context("a failed member")?;
+        let failed = failed.to_owned();
+        until("it serves again", PATIENCE, async || {
+            let ready = w.get("EtcdCluster", "r").await?["status"]["readyMembers"] == 3;
+            Ok(if ready { Ok(()) } else { Err("not yet".to_owned()) })
+        })
+        .await?;
+        for (name, pod) in pods(w, "r").await? {
+            let same = pod["metadata"]["uid"] == before[&name]["metadata"]["uid"];
+            ensure!(same == (name != failed), "{name}: only the Pod of {failed} ended");
+        }
+        let digest = format!("sha256:{}", "0".repeat(64));
+        w.patch("EtcdCluster", "r", json!({"spec": {"resources": null, "image": {"digest": digest}}})).await?;
+        until("the image is held back", PATIENCE, async || {
+            let cluster = w.get("EtcdCluster", "r").await?;
+            let why = cluster["status"]["latches"]["failedTemplate"]["why"].as_str().unwrap_or_default();
+            let held = why.contains("mage") && cluster["status"]["readyMembers"] == 3;
+            Ok(if held { Ok(()) } else { Err(format!("{}", cluster["status"]["latches"])) })
+        })
+        .await
+    };
+    let (wrote, broken) = tokio::join!(writing, breaking);
+    broken?;
+    let wrote = wrote?;
+    w.step("every acknowledged write is there", w.all_written("r", &wrote)).await?;
+    eprintln!(
+        "e2e: {}: {} writes acknowledged, {} attempts failed, longest gap {:.0} ms",
+        w.story, wrote.total, wrote.failed, wrote.longest_gap_ms
+    );
+    w.patch("EtcdCluster", "r", json!({"spec": {"image": null, "version": "3.6.99"}})).await?;
+    stuck("a version that does not exist").await?;
+    let stays = w.get("EtcdCluster", "r").await?["status"]["latches"]["failedTemplate"].is_null();
+    ensure!(stays, "a version is not rolled back by itself");
+    w.patch("EtcdCluster", "r", json!({"spec": {"version": "3.6.16", "options": {"snapshotCount": 30_000}}})).await?;
+    let from = Instant::now();
+    rolled(w, "the corrected spec", from, |pod| has_flag(pod, "--snapshot-count=30000")).await.map(drop)
+}
