@@ -162,9 +162,14 @@ pub async fn bad(w: &World) -> Result<()> {
         w.story, wrote.total, wrote.failed, wrote.longest_gap_ms
     );
     w.patch("EtcdCluster", "r", json!({"spec": {"image": null, "version": "3.6.99"}})).await?;
-    stuck("a version that does not exist").await?;
-    let stays = w.get("EtcdCluster", "r").await?["status"]["latches"]["failedTemplate"].is_null();
-    ensure!(stays, "a version is not rolled back by itself");
+    let waits = w.wait("EtcdCluster", "r", "a version that does not exist", |c| {
+        condition(c, "Degraded").is_some_and(|(_, reason, message)| {
+            reason == "RolloutStuck" && message.contains("a version is not rolled back by itself")
+        })
+    });
+    let waits = w.step("a version that does not exist", waits).await?;
+    ensure!(waits["status"]["latches"]["failedTemplate"].is_null(), "{}", waits["status"]["latches"]);
+    ensure!(waits["status"]["readyMembers"] == 2, "one member has it: {}", waits["status"]);
     w.patch("EtcdCluster", "r", json!({"spec": {"version": "3.6.16", "options": {"snapshotCount": 30_000}}})).await?;
     let from = Instant::now();
     rolled(w, "the corrected spec", from, |pod| has_flag(pod, "--snapshot-count=30000")).await.map(drop)
