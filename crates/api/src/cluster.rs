@@ -22,6 +22,7 @@ use crate::repair::{Evidence, GivenUp, Repair, RepairMode, Replaced};
 use crate::restore::{Bootstrap, RestoreStatus, Restoring};
 use crate::template::{FailedTemplate, Rollback};
 use crate::tls::{ClientPlane, PeerPlane, Tls, TlsStatus};
+use crate::upgrade::{Upgrade, UpgradeRecord};
 
 pub use crate::storage::{Medium, Retention, Storage};
 pub use crate::template::{CompactionMode, Image, Options, PullPolicy, is_repository};
@@ -137,8 +138,8 @@ fn size(whose: &str) -> String {
         "(has(self.status) && has(self.status.latches) && has(self.status.latches.formed)) || !has(oldSelf.spec.bootstrap) || !has(oldSelf.spec.bootstrap.restore) || (has(self.spec.bootstrap) && has(self.spec.bootstrap.restore))"
     )
     .message("the cluster has not formed: spec.bootstrap.restore may be changed, not removed; for an empty cluster, delete this EtcdCluster and create a new EtcdCluster"),
-    validation = once_formed("self.spec.version.split('.')[1] == oldSelf.spec.version.split('.')[1]")
-    .message("the cluster has formed: spec.version may change within its minor only, upgrades to another minor are not supported yet"),
+    validation = once_formed("int(self.spec.version.split('.')[1]) <= int(oldSelf.spec.version.split('.')[1]) + 1")
+    .message("the cluster has formed: spec.version may go to the next minor only, one after the other"),
     validation = Rule::new("self.spec.storage.medium != 'Memory' || self.spec.replicas > 0")
     .message("spec.storage.medium is Memory: replicas 0 would end every Pod, and the data with them; delete the cluster instead"),
     validation = Rule::new("self.spec.storage.medium != 'Memory' || !has(self.spec.bootstrap) || !has(self.spec.bootstrap.restore)")
@@ -160,7 +161,9 @@ pub struct EtcdClusterSpec {
     #[schemars(range(min = 0, max = 9))]
     pub replicas: i32,
     /// etcd version `X.Y.Z`, from 3.5 to 3.7. After the cluster has formed the patch may change, in either direction, not
-    /// below 3.5.26, 3.6.11 or 3.7.1; Holdfast restarts the members with the new version, one after the other.
+    /// below 3.5.26, 3.6.11 or 3.7.1, and the minor to the next one after a rehearsal (`upgrade`). Holdfast restarts the
+    /// members with the new version, one after the other. Back to the earlier minor while
+    /// `status.latches.upgrade.reversible` is true.
     // Not a pattern: of a pattern the API server shows the expression only.
     #[schemars(length(max = 16))]
     #[x_kube(
@@ -208,6 +211,9 @@ pub struct EtcdClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Rollback")]
     pub rollback: Option<Rollback>,
+    /// Conditions of a change of `version` to the next minor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade: Option<Upgrade>,
     /// Replacement of members whose data are lost. Default: automatic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repair: Option<Repair>,
@@ -240,6 +246,11 @@ impl EtcdClusterSpec {
     /// How lost members are replaced.
     pub fn repair(&self) -> Repair {
         self.repair.clone().unwrap_or_default()
+    }
+
+    /// Conditions of a change to the next minor.
+    pub fn upgrade(&self) -> Upgrade {
+        self.upgrade.clone().unwrap_or_default()
     }
 
     /// Whether Holdfast replaces a lost member without a person.
@@ -434,6 +445,10 @@ pub struct Latches {
     /// gets this template again. Removed after another edit of the spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_template: Option<FailedTemplate>,
+    /// Upgrade to the next minor version, written after its conditions are met and before the first member gets the
+    /// version. Removed after every member serves with one minor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade: Option<UpgradeRecord>,
 }
 
 /// First read of the cluster ID.

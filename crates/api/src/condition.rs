@@ -106,6 +106,8 @@ reasons! {
     Shrinking,
     /// Members restart with a changed spec, one after the other.
     Rolling,
+    /// A change to the next minor version is prepared, or under way.
+    Upgrading,
     /// A member is lost or unwanted, and another one takes its place.
     Replacing,
     /// The claim of a replaced member is kept for a while.
@@ -274,6 +276,10 @@ reasons! {
     JoinerStuck => runbook,
     /// A member does not start with the changed spec.
     RolloutStuck => runbook,
+    /// The rehearsal of an upgrade failed, or the members are not fit for an upgrade.
+    PreflightFailed => runbook,
+    /// No recent snapshot of the cluster exists, and an upgrade needs one.
+    SnapshotNeeded => runbook,
     /// Several members show the same evidence of loss at the same time: the cause may be common.
     ReplacementHeld => runbook,
     /// etcd no longer lists a member that had joined.

@@ -32,6 +32,7 @@ pub mod storage;
 pub mod store;
 pub mod template;
 pub mod tls;
+pub mod upgrade;
 
 pub use backup_store::{EtcdBackupStore, EtcdBackupStoreSpec, EtcdBackupStoreStatus};
 pub use cluster::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus};

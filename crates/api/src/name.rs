@@ -98,6 +98,11 @@ pub fn search(cluster: &str, uid: &str, question: &str, number: i32) -> String {
     job(cluster, &format!("{uid}/latest/{question}/{number}"))
 }
 
+/// Name of the Job that rehearses an upgrade: one for each `question`.
+pub fn rehearsal(cluster: &str, uid: &str, question: &str) -> String {
+    job(cluster, &format!("{uid}/rehearsal/{question}"))
+}
+
 /// A value that fits a label: itself where it does, else its beginning and a hash of the whole.
 pub fn label_value(name: &str) -> String {
     if name.len() <= MAX_LABEL {

@@ -12,7 +12,7 @@ use std::path::Path;
 use super::{
     AskMembers, DEFAULT_MIN_THROUGHPUT_KIB, DEFAULT_REVISION_BUMP, Engine, EtcdFlags, GateRequest, IdentityFlags,
     InspectRequest, LatestRequest, LockMode, ProbeRequest, RecallRequest, RestoreRequest, S3Checksum, S3Sse,
-    SaveRequest, StoreFlags,
+    SaveRequest, SnapshotFlags, StoreFlags, VerifyRequest,
 };
 
 /// Collects `--name=value` elements, so that every value stays a value (I28).
@@ -318,6 +318,24 @@ impl RestoreRequest {
     }
 }
 
+impl VerifyRequest {
+    /// Returns the arguments after `agent verify`, for a snapshot in a store.
+    pub fn to_args(&self) -> Vec<String> {
+        let Self { snapshot, level, bin_dir, scratch, no_proof, json, deadline_seconds } = self;
+        let SnapshotFlags { file: _, store, key, identities } = snapshot;
+        let argv = store.iter().fold(Argv::default(), |argv, store| argv.and(store.to_args()));
+        let argv = argv.option("key", key.as_ref());
+        let argv = identities.iter().fold(argv, |argv, file| argv.path("identity", file));
+        argv.flag("level", level.as_str())
+            .option_path("bin-dir", bin_dir.as_deref())
+            .path("scratch", scratch)
+            .switch("no-proof", *no_proof)
+            .switch("json", *json)
+            .flag("deadline-seconds", deadline_seconds)
+            .0
+    }
+}
+
 impl GateRequest {
     /// Returns the arguments after `gate`. `--exec` comes last: every argument after it belongs to etcd.
     pub fn to_args(&self) -> Vec<String> {
@@ -347,6 +365,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::ProofLevel;
     use crate::{Compression, Verify};
 
     #[derive(Parser)]
@@ -509,6 +528,17 @@ mod tests {
     }
 
     prop_compose! {
+        fn verify()(
+            store in store(), key in text(), identities in proptest::collection::vec(path(), 0..3), drill: bool,
+            bin_dir in proptest::option::of(path()), scratch in path(), (no_proof, json, deadline_seconds) in any::<(bool, bool, u32)>(),
+        ) -> VerifyRequest {
+            let level = if drill { ProofLevel::Drill } else { ProofLevel::Stored };
+            let snapshot = SnapshotFlags { file: None, store: Some(store), key: Some(key), identities };
+            VerifyRequest { snapshot, level, bin_dir, scratch, no_proof, json, deadline_seconds }
+        }
+    }
+
+    prop_compose! {
         fn gate()(
             volume in path(), identity in identity(), seed: bool, restore_uid in proptest::option::of(text()),
             annotations in path(), start in prop_oneof![Just(0), any::<u64>()],
@@ -548,6 +578,11 @@ mod tests {
         #[test]
         fn a_restore_request_survives_the_command_line(request in restore()) {
             prop_assert_eq!(parsed::<RestoreRequest>(request.to_args())?, request);
+        }
+
+        #[test]
+        fn a_verify_request_survives_the_command_line(request in verify()) {
+            prop_assert_eq!(parsed::<VerifyRequest>(request.to_args())?, request);
         }
 
         #[test]

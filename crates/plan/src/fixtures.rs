@@ -247,6 +247,8 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
         stray_pods: vec![],
         hashes: BTreeMap::new(),
         searches: vec![],
+        rehearsals: vec![],
+        backup: None,
         refusal: None,
         certificates: None,
         unread_certificates: None,

@@ -41,10 +41,10 @@ impl Act {
     /// Returns the live reads before this act.
     pub fn live_reads(&self) -> LiveReads {
         match self {
-            // Founding depends on the absence of volumes, a restore on the absence of removals (I2, I25). A replacement and
+            // An upgrade has no way back. Founding depends on the absence of volumes, a restore on the absence of removals (I2, I25). A replacement and
             // an orphan are the first steps of a removal.
             Self::Latch(latches) => {
-                let removes = latches.replaced.is_some() || latches.orphan.is_some();
+                let removes = latches.replaced.is_some() || latches.orphan.is_some() || latches.upgrade.is_some();
                 if latches.formed.is_none() || removes { LiveReads::Everything } else { LiveReads::None }
             }
             Self::CreateMember(member) if member.spec.role == Birth::Seed => LiveReads::Everything,

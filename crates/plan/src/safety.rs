@@ -14,6 +14,7 @@ mod schedule;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 
 use std::fmt;
 

@@ -91,7 +91,7 @@ async fn seed(w: &World, cluster: &str) -> Result<String> {
 
 impl World {
     /// Flips one bit in the middle of a snapshot's data object, on the S3 server's own disk.
-    async fn flip_a_bit(&self, snapshot: &str) -> Result<()> {
+    pub(super) async fn flip_a_bit(&self, snapshot: &str) -> Result<()> {
         let artifact: Value = self.get("EtcdSnapshot", snapshot).await?["status"]["artifact"].clone();
         let uri = artifact["uri"].as_str().context("uri")?;
         let path = format!("/data/{}", uri.strip_prefix("s3://").context("an s3 URI")?);

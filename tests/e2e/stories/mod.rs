@@ -38,6 +38,7 @@ mod tls;
 mod tls_managed;
 mod tls_own;
 mod traffic;
+mod upgrade;
 mod whole;
 mod zombie;
 
@@ -78,6 +79,7 @@ pub fn all() -> Vec<Story> {
         story!("clusters_shrink", scale::shrink),
         story!("writes_while_scaling", scale::under_writers),
         story!("options_roll", rolling::tell),
+        story!("upgrade_3_5_3_6_3_7", upgrade::tell),
         story!("parked_and_back", scale::park),
         story!(on host "crashes_while_scaling", crashes::scaling),
         story!(on host "crashes_while_parking", crashes::parking),
@@ -86,6 +88,7 @@ pub fn all() -> Vec<Story> {
         story!(on host "killed_while_scaling", scale::killed),
         story!("a_bad_change_stops_at_one", rolling::bad),
         story!("a_lost_volume_is_replaced", replace::lost_volume),
+        story!("upgrade_back_and_refused", upgrade::back),
         story!("a_corrupt_log_is_replaced", replace::corrupt_log),
         story!("a_corrupt_alarm_is_answered", replace::corrupt_alarm),
         story!("many_restarts_change_nothing", replace::many_restarts),

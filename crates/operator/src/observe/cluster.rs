@@ -11,7 +11,7 @@ use holdfast_api::schedule::PruneRun;
 use holdfast_api::{
     EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, component, key, name,
 };
-use holdfast_plan::cluster::{Answer, ForeignVolume, Member, Observed, Search, newest};
+use holdfast_plan::cluster::{Answer, ForeignVolume, Member, Observed, Search, asks_for_another_minor, newest};
 use holdfast_plan::schedule::{healthy, live_job, live_run};
 use holdfast_plan::snapshot::live_removal;
 use holdfast_plan::{Seen, Unread, meta};
@@ -90,6 +90,8 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     let stray_pods = pods.iter().filter(stray).map(ResourceExt::name_any).collect();
     let members: Vec<Member> = objects.into_iter().map(|object| with_parts(object, &pods, &claims)).collect();
 
+    let (rehearsals, backup) = if formed { rehearsals(reader, &cluster, &members).await? } else { (vec![], None) };
+
     // Without its Secrets the operator cannot ask a cluster with TLS. Pods, claims and clients need no Secret of the operator.
     let (read, unread_certificates) = match certificates::certificates(reader, &cluster, &members).await {
         Ok(read) => (read, None),
@@ -129,6 +131,8 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         stray_pods,
         hashes,
         searches,
+        rehearsals,
+        backup,
         refusal,
         certificates,
         unread_certificates,
@@ -159,6 +163,24 @@ async fn removals(reader: Reader<'_>) -> Result<Vec<PruneRun>, Error> {
 fn last_snapshot(reader: Reader<'_>, named: &str, uid: &str) -> Option<LastSnapshot> {
     let all = reader.ctx.caches.snapshots.of_cluster(reader.namespace, named);
     newest(uid, all.iter().map(AsRef::as_ref))
+}
+
+/// The Jobs that rehearse an upgrade, and the newest complete snapshot, while the spec asks for another minor. The snapshot comes
+/// from the cache in both views: a snapshot that is complete stays complete.
+async fn rehearsals(
+    reader: Reader<'_>,
+    cluster: &EtcdCluster,
+    members: &[Member],
+) -> Result<(Vec<Search>, Option<EtcdSnapshot>), Error> {
+    if !asks_for_another_minor(cluster, members.iter().map(|member| &member.object)) {
+        return Ok((vec![], None));
+    }
+    let uid = cluster.uid().unwrap_or_default();
+    let all = reader.ctx.caches.snapshots.of_cluster(reader.namespace, &cluster.name_any());
+    let last = newest(&uid, all.iter().map(AsRef::as_ref));
+    let backup = last.and_then(|last| all.iter().find(|snapshot| snapshot.name_any() == last.name));
+    let jobs = searches(reader, &uid).await?;
+    Ok((jobs, backup.map(|snapshot| (**snapshot).clone())))
 }
 
 /// From the cache in both views: the schedules guard no act here.
@@ -238,7 +260,7 @@ async fn its_member_goes(reader: Reader<'_>, claim: &PersistentVolumeClaim) -> R
     Ok(member.is_some_and(|m| m.uid().as_ref() == Some(uid) && m.meta().deletion_timestamp.is_some()))
 }
 
-/// The Jobs that look for the latest snapshot, and their Pods, oldest first.
+/// The Jobs of a cluster, which look for the latest snapshot or rehearse an upgrade, and their Pods, oldest first.
 async fn searches(reader: Reader<'_>, uid: &str) -> Result<Vec<Search>, Error> {
     let mut jobs = reader.list::<Job>(Only::Everything, |job| owned_by(job, uid)).await?;
     jobs.sort_by_key(|job| job.creation_timestamp().map(|at| at.0));

@@ -16,21 +16,21 @@ use holdfast_api::store::Location;
 use holdfast_api::{component, key};
 use holdfast_contract::{
     EtcdFlags, Failure, InspectRequest, LatestRequest, ProbeRequest, PruneRequest, RecallRequest, RemoveRequest, Retry,
-    SaveRequest, StoreFlags,
+    SaveRequest, SnapshotFlags, StoreFlags, VerifyRequest,
 };
 use k8s_openapi::api::batch::v1::{
     Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern,
     PodFailurePolicyRule,
 };
 use k8s_openapi::api::core::v1::{
-    Container, EnvVar, EnvVarSource, ObjectFieldSelector, PodSpec, PodTemplateSpec, ResourceRequirements, Volume,
-    VolumeMount,
+    Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ObjectFieldSelector, PodSpec, PodTemplateSpec,
+    ResourceRequirements, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::store::{self, Use};
-use super::{container_security, external, literal, pod_security_as, spool};
+use super::{container, container_security, external, literal, pod_security_as, spool};
 use crate::Proxies;
 
 /// Name of the agent's container: its termination message holds the report.
@@ -101,6 +101,8 @@ pub enum Work {
     Remove(RemoveRequest),
     /// Probes a store.
     Probe(ProbeRequest),
+    /// Restores a snapshot with another version of etcd, and compares the answers of that etcd.
+    Rehearse(VerifyRequest),
 }
 
 /// Verbs of `agent` in a Pod's command.
@@ -111,6 +113,7 @@ const RECALL: &str = "recall";
 const PRUNE: &str = "prune";
 const REMOVE: &str = "remove";
 const PROBE: &str = "probe";
+const VERIFY: &str = "verify";
 
 /// Whether a Holdfast Pod saves.
 pub fn saves(pod: &PodSpec) -> bool {
@@ -140,6 +143,11 @@ pub fn removes(pod: &PodSpec) -> bool {
 /// Whether a Holdfast Pod probes a store.
 pub fn probes(pod: &PodSpec) -> bool {
     runs(pod, PROBE)
+}
+
+/// Whether a Holdfast Pod rehearses an upgrade.
+pub fn rehearses(pod: &PodSpec) -> bool {
+    runs(pod, VERIFY)
 }
 
 fn runs(pod: &PodSpec, verb: &str) -> bool {
@@ -177,6 +185,7 @@ impl Work {
             Self::Prune(_) => PRUNE,
             Self::Remove(_) => REMOVE,
             Self::Probe(_) => PROBE,
+            Self::Rehearse(_) => VERIFY,
         }
     }
 
@@ -187,7 +196,7 @@ impl Work {
             Self::Recall(request) => Some(&request.cluster),
             Self::Prune(request) => Some(&request.cluster),
             // The Job's own cluster, which may differ from the snapshots' cluster.
-            Self::Latest(_) | Self::Remove(_) | Self::Probe(_) => None,
+            Self::Latest(_) | Self::Remove(_) | Self::Probe(_) | Self::Rehearse(_) => None,
         }
     }
 
@@ -195,7 +204,7 @@ impl Work {
     const fn backoff_limit(&self) -> i32 {
         match self {
             Self::Save(_) => BACKOFF_LIMIT,
-            Self::Inspect(_) => INSPECT_BACKOFF_LIMIT,
+            Self::Inspect(_) | Self::Rehearse(_) => INSPECT_BACKOFF_LIMIT,
             Self::Latest(_) | Self::Recall(_) | Self::Prune(_) | Self::Remove(_) | Self::Probe(_) => 0,
         }
     }
@@ -204,9 +213,13 @@ impl Work {
         match self {
             // A search too: the reason for an empty result stays visible until the next search has ended, ten or more minutes
             // later.
-            Self::Save(_) | Self::Inspect(_) | Self::Latest(_) | Self::Recall(_) | Self::Prune(_) | Self::Remove(_) => {
-                KEPT_SECONDS
-            }
+            Self::Save(_)
+            | Self::Inspect(_)
+            | Self::Latest(_)
+            | Self::Recall(_)
+            | Self::Prune(_)
+            | Self::Remove(_)
+            | Self::Rehearse(_) => KEPT_SECONDS,
             Self::Probe(_) => REPEATED_KEPT_SECONDS,
         }
     }
@@ -220,6 +233,7 @@ impl Work {
             Self::Prune(request) => request.deadline_seconds,
             Self::Remove(request) => request.deadline_seconds,
             Self::Probe(request) => request.deadline_seconds,
+            Self::Rehearse(request) => request.deadline_seconds,
         }
     }
 
@@ -230,7 +244,7 @@ impl Work {
             Self::Prune(_) | Self::Remove(_) => Use::Prune,
             // As in the following restore: the agent reports a missing Secret, whereas kubelet would wait in silence until the
             // Job's deadline.
-            Self::Latest(_) => Use::Restore,
+            Self::Latest(_) | Self::Rehearse(_) => Use::Restore,
         }
     }
 
@@ -246,6 +260,10 @@ impl Work {
             Self::Prune(request) => PruneRequest { store, ..request.clone() }.to_args(),
             Self::Remove(request) => RemoveRequest { store, ..request.clone() }.to_args(),
             Self::Probe(request) => ProbeRequest { store, ..request.clone() }.to_args(),
+            Self::Rehearse(request) => {
+                let snapshot = SnapshotFlags { store: Some(store), ..request.snapshot.clone() };
+                VerifyRequest { snapshot, ..request.clone() }.to_args()
+            }
         }
     }
 }
@@ -283,6 +301,8 @@ pub struct AgentJob {
     pub destination: Location,
     /// Image of the agent.
     pub image: String,
+    /// Image of etcd in which the agent runs, with its pull policy; absent: the agent's own image.
+    pub etcd_image: Option<(String, String)>,
     /// Proxies between the Pod and the store.
     pub proxies: Proxies,
     /// The snapshot's settings for the Pod.
@@ -316,6 +336,7 @@ impl AgentJob {
             work,
             destination,
             image,
+            etcd_image: None,
             proxies: Proxies::default(),
             agent: Agent::default(),
             placement: Placement::default(),
@@ -415,7 +436,7 @@ fn pod(want: &AgentJob) -> PodSpec {
     } = want.placement.clone();
     let chosen = [want.agent.pod_security, pod_security].into_iter().flatten().find_map(|pods| pods.run_as);
     let run_as = chosen.unwrap_or(want.run_as);
-    PodSpec {
+    let spec = PodSpec {
         restart_policy: Some("Never".to_owned()),
         service_account_name: want.agent.service_account_name.clone(),
         automount_service_account_token: Some(false),
@@ -443,6 +464,55 @@ fn pod(want: &AgentJob) -> PodSpec {
         }],
         volumes: Some(opened.volumes.into_iter().chain(volumes).collect()),
         ..PodSpec::default()
+    };
+    match &want.etcd_image {
+        Some((image, pull)) => in_etcds_image(spec, want, image, pull),
+        None => spec,
+    }
+}
+
+/// Folder of a rehearsal's data.
+pub const SCRATCH: &str = "/scratch";
+
+/// Lets the agent run in an image of etcd, with a folder for data: an init container copies Holdfast's binary.
+fn in_etcds_image(spec: PodSpec, want: &AgentJob, image: &str, pull: &str) -> PodSpec {
+    let folder = |name: &str| Volume {
+        name: name.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..Volume::default()
+    };
+    let install = |agent: &Container| Container {
+        name: container::INSTALL.to_owned(),
+        command: Some(vec!["/holdfast".to_owned()]),
+        args: Some(vec!["install".to_owned(), format!("--to={}", super::pod::BIN)]),
+        image: Some(want.image.clone()),
+        image_pull_policy: Some("IfNotPresent".to_owned()),
+        env: None,
+        volume_mounts: Some(vec![store::mount("bin", super::pod::BIN_FOLDER, false)]),
+        ..agent.clone()
+    };
+    let inside = |agent: Container| Container {
+        image: Some(image.to_owned()),
+        image_pull_policy: Some(pull.to_owned()),
+        command: agent
+            .command
+            .map(|words| std::iter::once(super::pod::BIN.to_owned()).chain(words.into_iter().skip(1)).collect()),
+        env: Some(agent.env.into_iter().flatten().chain([super::pod::certificates()]).collect()),
+        volume_mounts: Some(
+            agent
+                .volume_mounts
+                .into_iter()
+                .flatten()
+                .chain([store::mount("bin", super::pod::BIN_FOLDER, true), store::mount("scratch", SCRATCH, false)])
+                .collect(),
+        ),
+        ..agent
+    };
+    PodSpec {
+        init_containers: Some(spec.containers.iter().map(install).collect()),
+        containers: spec.containers.into_iter().map(inside).collect(),
+        volumes: Some(spec.volumes.into_iter().flatten().chain([folder("bin"), folder("scratch")]).collect()),
+        ..spec
     }
 }
 
@@ -465,9 +535,13 @@ fn beside(want: &AgentJob) -> (Work, Option<(Volume, VolumeMount)>) {
 fn env(want: &AgentJob) -> Vec<EnvVar> {
     let spec = match &want.work {
         Work::Save(request) => request.cluster_spec.as_deref(),
-        Work::Inspect(_) | Work::Latest(_) | Work::Recall(_) | Work::Prune(_) | Work::Remove(_) | Work::Probe(_) => {
-            None
-        }
+        Work::Inspect(_)
+        | Work::Latest(_)
+        | Work::Recall(_)
+        | Work::Prune(_)
+        | Work::Remove(_)
+        | Work::Probe(_)
+        | Work::Rehearse(_) => None,
     };
     // For a `CronJob`, whose Jobs have unpredictable names and UIDs.
     let owner = want.recurring.then_some(OWNER);

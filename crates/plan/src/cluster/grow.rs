@@ -11,9 +11,9 @@ use jiff::Timestamp;
 
 use super::health::voters;
 use super::intervals::{POLL, SOON};
-use super::{AlarmKind, Member, Membership, Observed, alarms, stuck, tls};
+use super::{AlarmKind, Member, Membership, Observed, alarms, stuck, tls, upgrade};
 use crate::build::budget::quorum;
-use crate::valid::{self, Wanted};
+use crate::valid::{self, Version, Wanted};
 use crate::{Act, Next, Seen, Target, Wake, build, meta, pods};
 
 /// Below this size the leader sends a learner's first snapshot in well under a second, so several learners do not slow the leader.
@@ -88,6 +88,8 @@ struct Growth<'a> {
     seen: &'a Observed,
     etcd: &'a Membership,
     latches: Latches,
+    /// Version of the spec.
+    version: Version,
     /// Number of members without an object.
     missing: usize,
     /// Members that etcd does not list yet, by name.
@@ -119,6 +121,7 @@ impl<'a> Growth<'a> {
             seen,
             etcd,
             latches: seen.latches(),
+            version: wanted.server.version,
             missing: wanted.replicas.saturating_sub(seen.staying().count()),
             unadded,
             adds_beside_silent: version.adds_beside_silent(),
@@ -138,6 +141,10 @@ impl<'a> Growth<'a> {
         }
         if let Some(wait) = self.unhealthy() {
             return Some(wait);
+        }
+        // A new member has the version of the spec; `roll.rs` says what an upgrade waits for.
+        if !upgrade::judge(self.seen, self.version).is_open() {
+            return None;
         }
         let there = |name: &str| self.seen.members.iter().any(|m| m.name() == name);
         if let Some(pending) = self.latches.pending_member.as_deref().filter(|name| !there(name)) {

@@ -38,6 +38,7 @@ mod stuck;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod upgrade;
 mod victim;
 
 pub use backups::newest;
@@ -46,3 +47,4 @@ pub use plan::plan;
 pub use restore::{How, Of, restore_uid};
 pub use steps::{Step, TABLES, Table};
 pub use tls::{is_auto, requests, sources, written_at};
+pub use upgrade::asks_for_another_minor;

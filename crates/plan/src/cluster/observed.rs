@@ -50,6 +50,11 @@ pub struct Observed {
     /// Jobs of this cluster that search for the latest snapshot, oldest first. The operator reads them only until the cluster has
     /// formed.
     pub searches: Vec<Search>,
+    /// Jobs of this cluster that rehearse an upgrade. The operator reads them only while the minor of the spec differs from that
+    /// of a member.
+    pub rehearsals: Vec<Search>,
+    /// The newest complete snapshot of this cluster, read with `rehearsals`.
+    pub backup: Option<EtcdSnapshot>,
     /// Why the API server refused the Pod of the last search, if it did.
     pub refusal: Option<String>,
     /// Names of Pods of this cluster that belong to no member.
@@ -81,7 +86,7 @@ pub struct Member {
     pub claim: Option<PersistentVolumeClaim>,
 }
 
-/// A Job that searches a store for the latest snapshot.
+/// A Job of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Search {
     /// The Job.

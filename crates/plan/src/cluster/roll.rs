@@ -6,15 +6,15 @@
 //! conditions. The turn is computed from the objects on each pass, so an interrupted roll continues. `rollback.rs` decides the
 //! end of a roll whose template does not start. A member in memory is replaced instead (`replace.rs`): its Pod is its data.
 
-use holdfast_api::EtcdCluster;
 use holdfast_api::condition::Reason;
 use holdfast_api::template::Template;
-use holdfast_api::{key, role};
+use holdfast_api::{EtcdCluster, EtcdMember, key, role};
 use jiff::Timestamp;
 
 use super::health::{in_doubt, voters};
+use super::upgrade::{self, Minor};
 use super::{Listed, Member, Membership, Observed, rollback};
-use crate::valid::{Version, Wanted};
+use crate::valid::Wanted;
 use crate::{Act, Next, Target, Wake, meta, pods, template, valid};
 
 /// Interval while a member restarts: watches report its Pod, and nothing reports its etcd.
@@ -36,7 +36,8 @@ pub(super) fn is_due(seen: &Observed) -> bool {
 /// Whether a member in memory has another template than the spec, and the cluster can take the template of the spec.
 pub(super) fn wants_replacement(seen: &Observed, member: &Member) -> bool {
     let outdated = template::of_member(&member.object) != template::wanted(&seen.cluster);
-    let allowed = || valid::cluster(&seen.cluster).is_ok_and(|spec| forbidden(seen, &spec).is_none());
+    let open = |spec: Wanted| upgrade::judge(seen, spec.server.version).is_open() && forbidden(seen, &spec).is_none();
+    let allowed = || valid::cluster(&seen.cluster).is_ok_and(open) && upgrade::close_way_back(seen, member).is_none();
     member.object.spec.storage.in_memory() && member.joined() && outdated && allowed()
 }
 
@@ -54,14 +55,21 @@ pub(super) fn doing(seen: &Observed) -> (Reason, String) {
     if all < 3 {
         message.push_str("; fewer than three members serve nobody while one restarts");
     }
-    (Reason::Rolling, message)
+    (reason(seen), message)
+}
+
+/// Whether a change is one of the minor version.
+fn reason(seen: &Observed) -> Reason {
+    let minor = seen.latches().upgrade.is_some() || upgrade::asks_for_another_minor(&seen.cluster, objects(seen));
+    if minor { Reason::Upgrading } else { Reason::Rolling }
 }
 
 /// Returns the template for a member whose etcd does not run. Needs no quorum: a bad template may have cost the quorum. A parked
 /// member waits until it wakes, so that a bad template costs one member here too.
 pub(super) fn give(seen: &Observed, spec: &Wanted) -> Option<Next> {
     let wanted = template::wanted(&seen.cluster);
-    if spec.replicas == 0 || rollback::has_failed(seen, &wanted) || forbidden(seen, spec).is_some() {
+    let closed = !upgrade::judge(seen, spec.server.version).is_open();
+    if closed || spec.replicas == 0 || rollback::has_failed(seen, &wanted) || forbidden(seen, spec).is_some() {
         return None;
     }
     let runs = |m: &Member| m.pod.as_ref().is_some_and(pods::runs);
@@ -75,7 +83,7 @@ pub(super) fn give(seen: &Observed, spec: &Wanted) -> Option<Next> {
     if let Some(other) = seen.hosting().find(tries) {
         return take_back(other);
     }
-    Some(set(member, wanted))
+    Some(upgrade::close_way_back(seen, member).unwrap_or_else(|| set(member, wanted)))
 }
 
 /// Returns the earlier template for a member whose Pod still runs with it: the turn goes to a member that does not run.
@@ -91,8 +99,11 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
     let stale: Vec<&Member> = seen.staying().filter(|m| is_stale(m, &wanted)).collect();
     if stale.is_empty() {
         let last = seen.staying().find(|m| m.object.spec.served.is_some() && !m.live_pod().is_some_and(pods::ready));
-        return last
-            .map(|m| Next::wait(Reason::Rolling, format!("{} restarts with the changed spec", m.name()), RETRY));
+        let wait = last.map(|m| {
+            let message = format!("{} restarts with the changed spec", m.name());
+            Next::wait(reason(seen), message, RETRY)
+        });
+        return wait.or_else(|| upgrade::finish(seen));
     }
     let ends = |m: &&&Member| m.live_pod().is_some_and(|pod| pods::runs(pod) && !template::is_current(pod, &m.object));
     let member = if let Some(stuck) = rollback::wait(seen, &wanted) {
@@ -101,18 +112,21 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
         return Some(held(seen, etcd, member, now).or_else(|| end(seen, etcd, member)).unwrap_or(stuck));
     } else if let Some(refused) = forbidden(seen, spec) {
         return Some(refused);
+    } else if upgrade::judge(seen, spec.server.version) == Minor::Next {
+        let whole = |m: &&Member| held(seen, etcd, m, now);
+        return Some(stale.iter().find_map(whole).unwrap_or_else(|| upgrade::prepare(seen, spec, etcd, now)));
     } else {
         choose(seen, etcd, &stale, &wanted)?
     };
     if member.object.spec.storage.in_memory() {
         // `replace.rs` replaces the member.
-        return None;
+        return upgrade::close_way_back(seen, member);
     }
     if let Some(wait) = held(seen, etcd, member, now) {
         return Some(wait);
     }
     if template::of_member(&member.object) != wanted {
-        return Some(set(member, wanted));
+        return Some(upgrade::close_way_back(seen, member).unwrap_or_else(|| set(member, wanted)));
     }
     end(seen, etcd, member)
 }
@@ -159,19 +173,13 @@ fn choose<'a>(seen: &Observed, etcd: &Membership, stale: &[&'a Member], wanted: 
 fn forbidden(seen: &Observed, spec: &Wanted) -> Option<Next> {
     let refuse = |message: String| Some(Next::wait(Reason::InvalidSpec, message, super::intervals::POLL));
     let target = spec.server.version;
-    for member in seen.staying().filter(|m| m.object.spec.version != seen.cluster.spec.version) {
-        let own = &member.object.spec.version;
-        // I30: etcd writes its data for one minor.
-        if Version::parse(own).is_none_or(|own| own.minor != target.minor) {
-            return refuse(format!(
-                "spec.version: {} has version {own}; a change to another minor is not supported yet. Set a version {}",
-                member.name(),
-                Version::parse(own).map_or_else(String::new, |own| format!("3.{}.Z", own.minor))
-            ));
-        }
-        if let Some((_, floor)) = target.known_defect() {
-            return refuse(format!("spec.version: {target} has known defects. Set {floor} or a later patch"));
-        }
+    // I30: etcd writes its data for one minor.
+    if let Minor::Refused(why) = upgrade::judge(seen, target) {
+        return refuse(why);
+    }
+    let changes = seen.staying().any(|m| m.object.spec.version != seen.cluster.spec.version);
+    if let Some((_, floor)) = target.known_defect().filter(|_| changes) {
+        return refuse(format!("spec.version: {target} has known defects. Set {floor} or a later patch"));
     }
     let own = |m: &Member| valid::member(&m.object).map_or(0, |server| server.quota);
     let shrinks = seen.staying().any(|m| own(m) > spec.server.quota);
@@ -190,14 +198,16 @@ fn forbidden(seen: &Observed, spec: &Wanted) -> Option<Next> {
 
 /// Returns the wait while the member's Pod must not end.
 fn held(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> Option<Next> {
-    let wait = |message: String| Some(Next::wait(Reason::Rolling, message, RETRY));
+    let wait = |message: String| Some(Next::wait(reason(seen), message, RETRY));
     if let Some(doubt) = in_doubt(etcd) {
         return Some(doubt);
     }
     let replicas = usize::try_from(seen.cluster.spec.replicas).unwrap_or_default();
+    // Before an upgrade begins, no member joins.
+    let joins = etcd.members.len() != replicas && !upgrade::asks_for_another_minor(&seen.cluster, objects(seen));
     let whole = etcd.members.iter().all(|l| !l.learner && seen.standing_for(l).is_some_and(Member::stays));
     let leaves = seen.members.iter().any(|m| !m.stays() && !m.removed());
-    if !whole || leaves || seen.staying().count() != etcd.members.len() || etcd.members.len() != replicas {
+    if !whole || leaves || seen.staying().count() != etcd.members.len() || joins {
         return wait(format!("{} restarts with the changed spec when no member joins or leaves", member.name()));
     }
     let unwell = etcd.members.iter().find_map(|listed| {
@@ -207,7 +217,11 @@ fn held(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> 
     let other = unwell?;
     let soon = pods::starting(other.live_pod(), now);
     let message = format!("{} restarts with the changed spec when {} serves", member.name(), other.name());
-    Some(Next::wait(Reason::Rolling, message, if soon { RETRY } else { Wake::AfterMillis(2_000) }))
+    Some(Next::wait(reason(seen), message, if soon { RETRY } else { Wake::AfterMillis(2_000) }))
+}
+
+fn objects(seen: &Observed) -> impl Iterator<Item = &EtcdMember> {
+    seen.hosting().map(|member| &member.object)
 }
 
 /// Whether a voter serves clients, follows the leader, lags little, and has its volume (I1).
@@ -229,6 +243,6 @@ fn hand_over(seen: &Observed, etcd: &Membership, leader: &Listed, name: &str) ->
             to: to.id,
             cluster_id: etcd.cluster_id,
         }),
-        None => Next::wait(Reason::Rolling, format!("no healthy voter can lead in place of {name}"), RETRY),
+        None => Next::wait(reason(seen), format!("no healthy voter can lead in place of {name}"), RETRY),
     }
 }

@@ -293,6 +293,9 @@ impl Facts<'_> {
         match self.next {
             Next::Settled(_) => None,
             Next::Wait(waiting, _) => Some((waiting.reason, waiting.message.clone())),
+            Next::Do(Act::StartJob(_), _) if self.formed() => {
+                Some((Reason::Upgrading, "a Job rehearses the upgrade".to_owned()))
+            }
             Next::Do(Act::StartJob(_), _) => Some(latest::asking(self.seen, self.now)),
             Next::Do(Act::Park { .. }, _) => Some((Reason::Parking, "spec.replicas is 0: the Pods end".to_owned())),
             Next::Do(Act::Unpark { .. }, _) => Some((Reason::Waking, "the cluster serves again".to_owned())),
@@ -300,7 +303,10 @@ impl Facts<'_> {
                 let name = new.replaced.as_ref().map_or("", |replaced| replaced.member.as_str());
                 Some((Reason::Replacing, format!("another member takes the place of {name}")))
             }
-            Next::Do(Act::Latch(new), _) if new.failed_template != self.seen.latches().failed_template => {
+            Next::Do(Act::Latch(new), _)
+                if new.failed_template != self.seen.latches().failed_template
+                    || new.upgrade != self.seen.latches().upgrade =>
+            {
                 Some(roll::doing(self.seen))
             }
             Next::Do(
@@ -377,7 +383,7 @@ impl Facts<'_> {
             Next::Wait(waiting, _) if waiting.reason.needs_a_person() => {
                 Some((waiting.reason, waiting.message.clone()))
             }
-            Next::Do(Act::StartJob(_), _) => {
+            Next::Do(Act::StartJob(_), _) if !self.formed() => {
                 Some(latest::asking(self.seen, self.now)).filter(|(reason, _)| reason.needs_a_person())
             }
             // A paused cluster gets no act, but the status reports the loss.

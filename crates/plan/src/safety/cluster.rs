@@ -11,7 +11,7 @@ use super::facts::{
     answers, formed_as, id, is_healthy, known, latches, listed_as, may_start_empty, named, owner_of, stands_for,
     target_member, voters,
 };
-use super::{Verdict, is, replace, retention, roll, rule};
+use super::{Verdict, is, replace, retention, roll, rule, upgrade};
 use crate::build::job::{expects, searches};
 use crate::certificate::{Contents, Files, Issue, Origin, Plane, files};
 use crate::cluster::{Alarm, AlarmKind, Listed, Member, Membership, Observed};
@@ -162,6 +162,7 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         | Act::ReleaseArtifact { .. } => {
             rule("I13", false, "the cluster's pass leaves EtcdSnapshots to people and to their schedules")
         }
+        Act::StartJob(job) if latches(seen).formed.is_some() => upgrade::rehearse(seen, job),
         Act::StartJob(job) => search(seen, job),
     }
 }
@@ -235,6 +236,7 @@ fn search(seen: &Observed, job: &Job) -> Verdict {
 
 fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
     replace::latch(seen, old, new)?;
+    upgrade::latch(seen, old, new)?;
     if let Some(formed) = &old.formed {
         rule("I2", new.formed.as_ref() == Some(formed), "the latch of a formed cluster is never removed or changed")?;
         return rule("I9", new.restoring == old.restoring, "a cluster that has formed is not restored again");
@@ -291,6 +293,7 @@ fn create(seen: &Observed, member: &EtcdMember) -> Verdict {
         }
         Birth::Joiner => {
             rule("I2", old.formed.is_some(), "members join a cluster that has formed")?;
+            upgrade::create(seen, &member.spec.version)?;
             rule("I9", member.spec.restore.is_none(), "members that join are never restored")?;
             rule("I11", member.spec.initial_cluster.is_none(), "a member starts only when etcd knows it")?;
             known(seen)?;

@@ -5,9 +5,8 @@ use holdfast_api::template::Template;
 use holdfast_api::{key, role};
 
 use super::facts::{formed_as, id, is_healthy, known, latches, may_start_empty, stands_for, voters};
-use super::{Verdict, rule};
+use super::{Verdict, rule, upgrade};
 use crate::cluster::{AlarmKind, Listed, Member, Observed};
-use crate::valid::Version;
 use crate::{meta, pods, template};
 
 /// Checks a template that is written into a member's spec.
@@ -27,8 +26,7 @@ pub(super) fn set(seen: &Observed, member: &Member, new: &Template, served: Opti
     }
     let back = spec.served.as_ref() == Some(new);
     rule("I13", *new == wanted || back, "a member gets the template of the spec, or the one with which it served")?;
-    let minor = |version: &str| Version::parse(version).map(|version| version.minor);
-    rule("I30", minor(&new.version) == minor(&own.version), "the data of a member are of one minor")?;
+    upgrade::set(seen, member, &new.version)?;
     if back {
         return Ok(());
     }

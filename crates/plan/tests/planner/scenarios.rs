@@ -59,6 +59,12 @@ fn tell(world: &mut World, command: &str) {
             s.options = Some(Options { snapshot_count: Some(n.parse().unwrap()), ..Options::default() });
         }),
         ["restart", "asked", value] => world.ask_to_restart(value),
+        ["back", "up", name] => world.back_up(name),
+        ["rehearsals", "fail"] => world.unfit = true,
+        ["rehearsals", "pass"] => {
+            world.unfit = false;
+            world.delete_rehearsals();
+        }
         ["version", version] => world.edit(|s| (*version).clone_into(&mut s.version)),
         ["rollback", "manual"] => world.edit(|s| s.rollback = Some(Rollback::Manual)),
         ["replicas", n] => world.edit(|s| s.replicas = n.parse().unwrap()),

@@ -8,6 +8,7 @@ mod etcd;
 mod kubelet;
 mod passes;
 mod person;
+mod rehearsals;
 mod schedules;
 mod searches;
 mod stores;
@@ -26,7 +27,7 @@ use holdfast_api::{
     EtcdSnapshotSpec, EtcdSnapshotStatus, key,
 };
 use holdfast_contract::{ExitClass, FailedReport, Finding, NEW_STORE, Outcome, Probed, Report, Trial};
-use holdfast_plan::build::job::searches;
+use holdfast_plan::build::job::{rehearses, searches};
 use holdfast_plan::certificate::Certificates;
 use holdfast_plan::cluster::{Alarm, AlarmKind, Answer, KeyHash, Listed, Membership};
 use holdfast_plan::{
@@ -146,6 +147,10 @@ pub struct World {
     probes: BTreeMap<String, (Job, u64, Option<Pod>)>,
     /// Jobs that look for the newest snapshot.
     searches: BTreeMap<String, searches::Asked>,
+    /// Jobs that rehearse an upgrade, with their start.
+    rehearsals: BTreeMap<String, (Job, u64)>,
+    /// Whether rehearsals fail.
+    pub unfit: bool,
     /// Number of answers that stores gave.
     pub answers: u64,
     /// Volumes of an earlier cluster of the same name.
@@ -243,6 +248,8 @@ impl World {
             marks: BTreeMap::new(),
             probes: BTreeMap::new(),
             searches: BTreeMap::new(),
+            rehearsals: BTreeMap::new(),
+            unfit: false,
             answers: 0,
             foreign: vec![],
             groups: BTreeMap::new(),
@@ -366,6 +373,7 @@ impl World {
         }
         self.end_probes();
         self.end_searches();
+        self.end_rehearsals();
         self.tick_jobs();
         self.show_pods();
     }

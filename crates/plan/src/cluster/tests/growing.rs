@@ -106,7 +106,7 @@ fn nobody_is_added_to_what_is_not_well() {
     for (version, adds) in [("3.6.16", true), ("3.6.10", false), ("3.5.30", true), ("3.5.29", false)] {
         let mut seen = formed(5, 6);
         seen.answers.remove(&named(4));
-        seen.cluster.spec.version = version.to_owned();
+        with_version(&mut seen, version);
         assert_eq!(act(&seen).is_some(), adds, "{version}");
     }
     let mut seen = two_made();

@@ -265,7 +265,8 @@ fn versions_change_within_their_minor_and_not_below_the_floor() {
     assert_eq!(with("3.6.17"), (true, None));
     assert_eq!(with("3.6.11"), (true, None), "backwards");
     assert_eq!(with("3.6.10"), (false, Some(Reason::InvalidSpec)));
-    assert_eq!(with("3.7.1"), (false, Some(Reason::InvalidSpec)));
+    assert_eq!(with("3.7.1"), (false, Some(Reason::SnapshotNeeded)));
+    assert_eq!(with("3.8.0"), (false, Some(Reason::InvalidSpec)));
     assert_eq!(with("3.5.35"), (false, Some(Reason::InvalidSpec)));
 }
 

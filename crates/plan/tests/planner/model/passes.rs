@@ -390,6 +390,8 @@ impl Planner {
             stray_pods: vec![],
             hashes: BTreeMap::new(),
             searches: vec![],
+            rehearsals: vec![],
+            backup: None,
             refusal: None,
             certificates: None,
             unread_certificates: None,

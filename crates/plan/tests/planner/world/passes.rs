@@ -44,6 +44,8 @@ impl World {
             stray_pods: self.stray_pods(),
             hashes: self.hashes(),
             searches: self.seen_searches(),
+            rehearsals: self.seen_rehearsals(),
+            backup: self.newest_backup(),
             refusal: None,
             client_endpoints: Some(self.client_endpoints()),
             certificates: self.seen_certificates(),

@@ -213,7 +213,9 @@ impl World {
                 let name = meta::name(&job.metadata).to_owned();
                 let pod = job.spec.as_ref().and_then(|s| s.template.spec.as_ref());
                 let of_schedule = job.metadata.owner_references.iter().flatten();
-                if of_schedule.into_iter().any(|owner| owner.kind.starts_with("EtcdSnapshot")) {
+                if pod.is_some_and(rehearses) {
+                    self.start_rehearsal(*job);
+                } else if of_schedule.into_iter().any(|owner| owner.kind.starts_with("EtcdSnapshot")) {
                     self.start_task(*job);
                 } else if pod.is_some_and(searches) {
                     if !self.searches.contains_key(&name) {
@@ -274,7 +276,13 @@ pub fn english(act: &Act) -> String {
             let replaced =
                 latches.replaced.as_ref().map(|r| format!(", replaces {} on evidence", r.member)).unwrap_or_default();
             let orphan = latches.orphan.as_ref().map(|id| format!(", nothing stands for {id}")).unwrap_or_default();
-            format!("write down: next member {pending}{restoring}{formed}{replaced}{orphan}")
+            let upgrade = latches.upgrade.as_ref().map(|u| {
+                let back = if u.reversible { "" } else { ", no way back" };
+                format!(", from {} to {}{back}", u.from, u.to)
+            });
+            let failed = latches.failed_template.as_ref().map(|f| format!(", {} did not start", f.member));
+            let (upgrade, failed) = (upgrade.unwrap_or_default(), failed.unwrap_or_default());
+            format!("write down: next member {pending}{restoring}{formed}{replaced}{orphan}{upgrade}{failed}")
         }
         Act::HoldCluster { .. } => "put the finalizer on the cluster".to_owned(),
         Act::CopyRetention { member, retention } => format!("write down: the claim of {}: {retention:?}", member.name),

@@ -1,0 +1,60 @@
+//! Upgrade of a cluster to the next minor version: what a user may set, and what the operator writes down.
+//!
+//! Decides the shape. `plan::cluster::upgrade` decides when an upgrade may begin, and when there is a way back.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Where `spec.upgrade.snapshotWithinSeconds` is absent: an hour.
+const SNAPSHOT_WITHIN_SECONDS: u32 = 3600;
+
+/// Conditions of an upgrade to the next minor version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Upgrade {
+    /// Largest age in seconds of the newest complete `EtcdSnapshot` of this cluster when an upgrade begins, 60 to 604800;
+    /// default 3600.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 60, max = 604_800))]
+    pub snapshot_within_seconds: Option<u32>,
+    /// Whether a Job first restores that snapshot with the next version, starts its etcd on the data, and compares HashKV
+    /// and the number of keys; default true. The Job needs three times the database's size on its node. An encrypted
+    /// snapshot cannot be rehearsed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rehearse: Option<bool>,
+}
+
+impl Upgrade {
+    /// Largest age of the snapshot in seconds.
+    pub fn snapshot_within(&self) -> u32 {
+        self.snapshot_within_seconds.unwrap_or(SNAPSHOT_WITHIN_SECONDS)
+    }
+
+    /// Whether the upgrade is rehearsed.
+    pub fn rehearses(&self) -> bool {
+        self.rehearse.unwrap_or(true)
+    }
+}
+
+/// An upgrade to the next minor version that is under way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UpgradeRecord {
+    /// Version of the members before.
+    pub from: String,
+    /// Version of the members afterwards.
+    pub to: String,
+    /// Whether a version of the earlier minor may be set again. Withdrawn before the last member gets the new minor: from
+    /// then on etcd writes data that the earlier minor does not read.
+    pub reversible: bool,
+    /// Name of the `EtcdSnapshot` that was the newest when the upgrade began.
+    pub snapshot: String,
+    /// Revision of that snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// Seconds that the rehearsal took; absent without a rehearsal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rehearsed_in_seconds: Option<i64>,
+    /// Time at which the upgrade began (RFC 3339).
+    pub at: String,
+}

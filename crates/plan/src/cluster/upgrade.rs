@@ -1,0 +1,286 @@
+//! Change to the next minor version.
+//!
+//! Decides when the change may begin: every voter serves, no alarm is raised, a recent snapshot is stored, and a Job has restored
+//! that snapshot with the next version, started its etcd on the data and compared both. Until then Holdfast touches no member.
+//! Decides how long there is a way back: etcd writes data of the next minor when the last member runs it, so the way back is
+//! withdrawn before that member gets the version (I30). `roll.rs` decides the order of the members.
+
+use std::path::PathBuf;
+
+use holdfast_api::agent::Agent;
+use holdfast_api::backup_store::Right;
+use holdfast_api::cluster::Latches;
+use holdfast_api::condition::Reason;
+use holdfast_api::name;
+use holdfast_api::upgrade::UpgradeRecord;
+use holdfast_api::{EtcdCluster, EtcdMember, EtcdSnapshot, key};
+use holdfast_contract::{DEFAULT_READ_DEADLINE_SECONDS, ProofLevel, SnapshotFlags, VerifyRequest};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::Job;
+
+use super::intervals::POLL;
+use super::read_access::readers;
+use super::{Member, Membership, Observed, Search, latest};
+use crate::build::job::{AgentJob, SCRATCH, Work, job};
+use crate::jobs::{self, JobState};
+use crate::valid::{Version, Wanted};
+use crate::{Act, Next, Wake, build, meta};
+
+/// Interval while a Job or a member is waited for; watches report both.
+const WAITED_FOR: Wake = Wake::AfterMillis(5_000);
+
+/// Folder of etcd and etcdutl in etcd's own image.
+const PROGRAMS: &str = "/usr/local/bin";
+
+/// The minor version of the spec, beside those of the members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Minor {
+    /// Every member has it.
+    Same,
+    /// It is the next one, and the change has not begun.
+    Next,
+    /// The change, or the way back, is under way.
+    UnderWay,
+    /// The members cannot get it, for this reason.
+    Refused(String),
+}
+
+impl Minor {
+    /// Whether members may get the version of the spec.
+    pub(super) const fn is_open(&self) -> bool {
+        matches!(self, Self::Same | Self::UnderWay)
+    }
+}
+
+/// Whether the spec asks a member for another minor.
+pub fn asks_for_another_minor<'a>(cluster: &EtcdCluster, members: impl IntoIterator<Item = &'a EtcdMember>) -> bool {
+    let minor = |text: &str| Version::parse(text).map(|version| version.minor);
+    let wanted = minor(&cluster.spec.version);
+    members.into_iter().any(|member| minor(&member.spec.version) != wanted)
+}
+
+/// Returns how the minor of the spec relates to those of the members.
+pub(super) fn judge(seen: &Observed, target: Version) -> Minor {
+    let own: Vec<Version> = seen.hosting().filter_map(version).collect();
+    let Some(other) = own.iter().filter(|own| own.minor != target.minor).min() else { return Minor::Same };
+    let Some(record) = seen.latches().upgrade else {
+        let together = own.iter().all(|own| own.minor == other.minor);
+        if together && target.minor == other.minor + 1 {
+            return Minor::Next;
+        }
+        return Minor::Refused(format!(
+            "spec.version: the members have {other}, and etcd goes to the next minor only, and not back. Set a version 3.{}.Z{}",
+            other.minor,
+            if other.minor < 7 { format!(" or 3.{}.Z", other.minor + 1) } else { String::new() }
+        ));
+    };
+    let minor = |text: &str| Version::parse(text).map(|version| version.minor);
+    if minor(&record.to) == Some(target.minor) || (minor(&record.from) == Some(target.minor) && record.reversible) {
+        return Minor::UnderWay;
+    }
+    Minor::Refused(format!(
+        "spec.version: the upgrade from {} to {} is under way{}",
+        record.from,
+        record.to,
+        if record.reversible {
+            ". Set a version of one of these minors"
+        } else {
+            ", and the last member has begun: there is no way back"
+        }
+    ))
+}
+
+fn version(member: &Member) -> Option<Version> {
+    Version::parse(&member.object.spec.version)
+}
+
+/// Returns the next step before a change to the next minor begins.
+pub(super) fn prepare(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Timestamp) -> Next {
+    let target = spec.server.version;
+    let fail = |message: String| Next::wait(Reason::PreflightFailed, message, POLL);
+    if let Some(alarm) = etcd.alarms.first() {
+        return fail(format!(
+            "the upgrade to {target} does not begin while the alarm {} is raised",
+            alarm.kind.as_str()
+        ));
+    }
+    let lowest = seen.lowest_version();
+    if let Some((version, (_, floor))) = lowest.and_then(|lowest| Some((lowest, lowest.known_defect()?))) {
+        return fail(format!(
+            "a member runs {version}, which has known defects. Set spec.version {floor} or a later patch of it first, then {target}"
+        ));
+    }
+    let record = |snapshot: String, revision: Option<i64>, seconds: Option<i64>| UpgradeRecord {
+        from: seen.staying().filter_map(version).min().map_or_else(String::new, |from| from.to_string()),
+        to: target.to_string(),
+        reversible: true,
+        snapshot,
+        revision,
+        rehearsed_in_seconds: seconds,
+        at: now.to_string(),
+    };
+    let begin =
+        |record: UpgradeRecord| Next::act(Act::Latch(Box::new(Latches { upgrade: Some(record), ..seen.latches() })));
+    let named = rehearsal_name(seen);
+    if let Some(found) = seen.rehearsals.iter().find(|found| meta::name(&found.job.metadata) == named) {
+        return match outcome(found, seen, now) {
+            Outcome::Passed(seconds) => {
+                let snapshot = meta::label(&found.job.metadata, key::SNAPSHOT).unwrap_or_default().to_owned();
+                let own = seen.backup.as_ref().filter(|own| meta::name(&own.metadata) == snapshot);
+                begin(record(snapshot, own.and_then(revision), seconds))
+            }
+            Outcome::Failed(why) => fail(format!(
+                "the rehearsal of the upgrade to {target} failed, and no member was touched: {why}. After the cause is gone, delete \
+                 the Job {named}: Holdfast rehearses again"
+            )),
+            Outcome::Running(words) => Next::wait(
+                Reason::Upgrading,
+                format!("a Job rehearses the upgrade to {target} on a snapshot; no member is touched before: {words}"),
+                WAITED_FOR,
+            ),
+        };
+    }
+    let backup = match recent(seen, target, now) {
+        Ok(backup) => backup,
+        Err(wait) => return *wait,
+    };
+    if !seen.cluster.spec.upgrade().rehearses() {
+        return begin(record(meta::name(&backup.metadata).to_owned(), revision(backup), None));
+    }
+    match start(seen, target, backup, &named) {
+        Ok(job) => Next::act(Act::StartJob(Box::new(job))),
+        Err(why) => fail(why),
+    }
+}
+
+fn revision(snapshot: &EtcdSnapshot) -> Option<i64> {
+    snapshot.status.as_ref()?.artifact.as_ref()?.revision
+}
+
+/// Returns the newest complete snapshot, if it is recent enough and of the minor that the members run.
+fn recent(seen: &Observed, target: Version, now: Timestamp) -> Result<&EtcdSnapshot, Box<Next>> {
+    let within = seen.cluster.spec.upgrade().snapshot_within();
+    let cluster = meta::name(&seen.cluster.metadata);
+    let need = |found: String| {
+        let message = format!(
+            "the upgrade to {target} needs a complete EtcdSnapshot of this cluster that is at most {within} s old: {found}. Create an \
+             EtcdSnapshot with clusterRef {cluster}; Holdfast goes on when it is complete"
+        );
+        Box::new(Next::wait(Reason::SnapshotNeeded, message, POLL))
+    };
+    let Some(backup) = &seen.backup else { return Err(need("there is none".to_owned())) };
+    let status = backup.status.as_ref();
+    let named = meta::name(&backup.metadata);
+    let at = status.and_then(|status| status.completed_at.as_ref()?.parse::<Timestamp>().ok());
+    let Some(at) = at.filter(|at| now.duration_since(*at) <= SignedDuration::from_secs(within.into())) else {
+        let when = at.map_or_else(String::new, |at| format!(" and is from {at}"));
+        return Err(need(format!("{named} is the newest{when}")));
+    };
+    let made_by = status.and_then(|status| Version::parse(&status.artifact.as_ref()?.etcd_version));
+    if made_by.is_some_and(|made_by| made_by.minor + 1 != target.minor) {
+        let made_by = made_by.map_or_else(String::new, |version| version.to_string());
+        return Err(need(format!("{named} from {at} was saved from etcd {made_by}")));
+    }
+    Ok(backup)
+}
+
+/// Returns the name of the Job. Another version, image or value of the annotation `holdfast.dev/restart` is another rehearsal; a newer
+/// snapshot is not.
+fn rehearsal_name(seen: &Observed) -> String {
+    let meta = &seen.cluster.metadata;
+    let question = (&seen.cluster.spec.version, &seen.cluster.spec.image, meta::annotation(meta, key::RESTART));
+    name::rehearsal(meta::name(meta), meta::uid(meta), &latest::hash(&question))
+}
+
+enum Outcome {
+    Passed(Option<i64>),
+    Failed(String),
+    Running(String),
+}
+
+fn outcome(found: &Search, seen: &Observed, now: Timestamp) -> Outcome {
+    let status = found.job.status.clone().unwrap_or_default();
+    if status.succeeded.unwrap_or_default() > 0 {
+        let took =
+            status.start_time.zip(status.completion_time).map(|(from, to)| to.0.duration_since(from.0).as_secs());
+        return Outcome::Passed(took);
+    }
+    match jobs::read(&found.job, &found.pods, seen.refusal.as_deref(), None, now) {
+        JobState::Failed { message, .. } => Outcome::Failed(message),
+        JobState::Pending(words) | JobState::Running(words) => Outcome::Running(words),
+        JobState::HeldUp(held) => Outcome::Running(held.words()),
+        JobState::Settling | JobState::Lost | JobState::Stored { .. } => {
+            Outcome::Running("the Job has ended; its result is on its way".to_owned())
+        }
+    }
+}
+
+/// Returns the Job that restores the snapshot in the image of the next version.
+fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, named: &str) -> Result<Job, String> {
+    let meta = &seen.cluster.metadata;
+    let snapshot = meta::name(&backup.metadata);
+    let status = backup.status.as_ref();
+    let artifact = status.and_then(|status| status.artifact.as_ref());
+    let place = match status.and_then(|status| status.store.as_ref()) {
+        Some(record) => record.location(Right::Read),
+        None => backup.spec.template.destination.place.location(),
+    };
+    let (Some(artifact), Some(place)) = (artifact, place) else {
+        return Err(format!("the EtcdSnapshot {snapshot} names no place in its status"));
+    };
+    if artifact.encrypted {
+        return Err(format!(
+            "the EtcdSnapshot {snapshot} is encrypted, and the operator has no identity to rehearse with. Save one without \
+             encryption, or set spec.upgrade.rehearse to false"
+        ));
+    }
+    let request = VerifyRequest {
+        snapshot: SnapshotFlags { key: Some(artifact.key.clone()), ..SnapshotFlags::default() },
+        level: ProofLevel::Drill,
+        bin_dir: Some(PathBuf::from(PROGRAMS)),
+        scratch: PathBuf::from(SCRATCH),
+        // The proof would say that the snapshot was drilled with its own version.
+        no_proof: true,
+        json: false,
+        deadline_seconds: DEFAULT_READ_DEADLINE_SECONDS,
+    };
+    let spec = &seen.cluster.spec;
+    let image = build::etcd_image(spec.image.as_ref(), &target.to_string(), &seen.settings.etcd_repository);
+    let pull = spec.image.as_ref().and_then(|image| image.pull_policy).map_or("IfNotPresent", |pull| pull.as_str());
+    let agent = Agent {
+        resources: Some(spec.resources.clone().unwrap_or_default()),
+        service_account_name: backup.spec.template.agent.as_ref().and_then(|agent| agent.service_account_name.clone()),
+        ..Agent::default()
+    };
+    Ok(job(&AgentJob {
+        namespace: meta.namespace.clone(),
+        owner: Some(build::owner(&seen.cluster)),
+        cluster: Some(meta::name(meta).to_owned()),
+        snapshot: Some(snapshot.to_owned()),
+        etcd_image: Some((image, pull.to_owned())),
+        agent,
+        placement: spec.placement.clone(),
+        proxies: seen.settings.proxies.clone(),
+        run_as: seen.settings.pod_run_as,
+        ..AgentJob::of(named.to_owned(), Work::Rehearse(request), readers(place), seen.settings.agent_image.clone())
+    }))
+}
+
+/// Withdraws the way back before the last member gets the next minor.
+pub(super) fn close_way_back(seen: &Observed, member: &Member) -> Option<Next> {
+    let record = seen.latches().upgrade.filter(|record| record.reversible && record.to == seen.cluster.spec.version)?;
+    let minor = |text: &str| Version::parse(text).map(|version| version.minor);
+    let earlier = |m: &Member| minor(&m.object.spec.version) == minor(&record.from);
+    let last = earlier(member) && !seen.hosting().any(|m| m.name() != member.name() && earlier(m));
+    last.then(|| {
+        let record = UpgradeRecord { reversible: false, ..record };
+        Next::act(Act::Latch(Box::new(Latches { upgrade: Some(record), ..seen.latches() })))
+    })
+}
+
+/// Removes the record of an upgrade after every member serves with one minor.
+pub(super) fn finish(seen: &Observed) -> Option<Next> {
+    let latches = seen.latches();
+    latches.upgrade.as_ref()?;
+    Some(Next::act(Act::Latch(Box::new(Latches { upgrade: None, ..latches }))))
+}

@@ -1,0 +1,102 @@
+//! Rules for changes of the minor version (I30): no member gets an etcd that its data cannot carry.
+
+use holdfast_api::cluster::Latches;
+use holdfast_api::upgrade::UpgradeRecord;
+use holdfast_api::{component, key};
+use k8s_openapi::api::batch::v1::Job;
+
+use super::facts::{is_healthy, known, latches, voters};
+use super::{Verdict, rule};
+use crate::build::job::rehearses;
+use crate::cluster::{Member, Observed};
+use crate::meta;
+use crate::valid::Version;
+
+fn minor(version: &str) -> Option<u32> {
+    Version::parse(version).map(|version| version.minor)
+}
+
+/// Returns the members that run etcd, or shall run it.
+fn hosting(seen: &Observed) -> impl Iterator<Item = &Member> {
+    seen.members.iter().filter(|m| m.object.spec.removed.is_none() && !m.object.spec.is_lost())
+}
+
+/// Checks the version that a member gets.
+pub(super) fn set(seen: &Observed, member: &Member, new: &str) -> Verdict {
+    let own = member.object.spec.version.as_str();
+    if minor(own) == minor(new) {
+        return rule("I30", minor(own).is_some(), "a member has a version that Holdfast knows");
+    }
+    let Some(UpgradeRecord { from, to, reversible, .. }) = latches(seen).upgrade else {
+        return rule("I30", false, "the data of a member are of one minor until an upgrade is latched");
+    };
+    let earlier = |m: &Member| minor(&m.object.spec.version) == minor(&from);
+    let last = !hosting(seen).any(|m| earlier(m) && m.name() != member.name());
+    let forth = minor(own) == minor(&from) && minor(new) == minor(&to) && !(last && reversible);
+    let back = minor(own) == minor(&to) && minor(new) == minor(&from) && reversible;
+    rule(
+        "I30",
+        forth || back,
+        "a member goes to the next minor of a latched upgrade, or back while there is a way back",
+    )
+}
+
+/// Checks the version of a new member.
+pub(super) fn create(seen: &Observed, version: &str) -> Verdict {
+    let there = hosting(seen).any(|m| minor(&m.object.spec.version) == minor(version));
+    let record = latches(seen).upgrade;
+    let under_way =
+        record.is_some_and(|record| [record.from, record.to].iter().any(|end| minor(end) == minor(version)));
+    rule("I30", there || under_way, "a new member has a minor of the cluster's")
+}
+
+/// Checks the latch of an upgrade.
+pub(super) fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
+    let all = || hosting(seen);
+    match (&old.upgrade, &new.upgrade) {
+        (None, None) => Ok(()),
+        (None, Some(record)) => {
+            let own = |m: &Member| minor(&m.object.spec.version) == minor(&record.from);
+            let next = minor(&record.from).map(|from| from + 1) == minor(&record.to);
+            rule("I30", next && all().all(own), "an upgrade goes from the minor of all members to the next")?;
+            rule("I30", record.to == seen.cluster.spec.version && record.reversible, "an upgrade begins as asked for")?;
+            let etcd = known(seen)?;
+            let well =
+                voters(etcd).len() == etcd.members.len() && etcd.members.iter().all(|l| is_healthy(seen, etcd, l));
+            rule("I1", well && etcd.alarms.is_empty(), "an upgrade begins while every member is well")?;
+            let passed = |job: &Job| job.status.as_ref().and_then(|status| status.succeeded).unwrap_or_default() > 0;
+            let rehearsed = seen.rehearsals.iter().any(|found| passed(&found.job));
+            let asked = seen.cluster.spec.upgrade().rehearses();
+            rule("I30", rehearsed || !asked, "an upgrade begins after its rehearsal")
+        }
+        (Some(was), Some(is)) => {
+            let same = *is == UpgradeRecord { reversible: is.reversible, ..was.clone() };
+            rule("I30", same && (was.reversible || !is.reversible), "the way back of an upgrade does not open again")
+        }
+        (Some(_), None) => {
+            let wanted = minor(&seen.cluster.spec.version);
+            rule("I30", all().all(|m| minor(&m.object.spec.version) == wanted), "an upgrade ends with one minor")
+        }
+    }
+}
+
+/// Checks a Job that rehearses.
+pub(super) fn rehearse(seen: &Observed, job: &Job) -> Verdict {
+    let meta = &seen.cluster.metadata;
+    let template = job.spec.as_ref().map(|spec| &spec.template);
+    let spec = template.and_then(|template| template.spec.as_ref());
+    rule("I9", spec.is_some_and(rehearses), "a formed cluster's Job only rehearses an upgrade")?;
+    rule("I30", latches(seen).upgrade.is_none(), "an upgrade is rehearsed before it begins")?;
+    let owned = meta::controlled_by(&job.metadata, meta::uid(meta)) && job.metadata.namespace == meta.namespace;
+    rule("I13", owned, "a cluster's Job is its own and stands beside it")?;
+    let claims = spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let claims = claims.filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.as_str()));
+    let own = |claim: &str| seen.members.iter().any(|m| claim == holdfast_api::name::claim(m.name()));
+    rule("I9", !claims.into_iter().any(own), "a rehearsal mounts no member's volume")?;
+    let component = template.and_then(|t| t.metadata.as_ref()).and_then(|m| meta::label(m, key::COMPONENT));
+    rule(
+        "I16",
+        component == Some(component::SNAPSHOT_AGENT),
+        "an agent's Pod never stands behind a Service of a cluster",
+    )
+}
