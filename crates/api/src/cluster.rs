@@ -449,6 +449,12 @@ pub struct Latches {
     /// version. Removed after every member serves with one minor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<UpgradeRecord>,
+    /// Raft index from which on no member wrote an entry of etcd 3.5, written when an upgrade from 3.5 is over. etcd 3.7 does
+    /// not read such entries, so before an upgrade to 3.7 every member has to take a raft snapshot after this index. Removed
+    /// by that upgrade.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub log_since: Option<i64>,
 }
 
 /// First read of the cluster ID.

@@ -106,6 +106,7 @@ pub(super) const fn patched(act: &mut Act) -> Option<&mut Target> {
         | Act::Promote { .. }
         | Act::Disarm { .. }
         | Act::CommitEntry { .. }
+        | Act::FillLog { .. }
         | Act::MoveLeader { .. }
         | Act::RemoveMember { .. }
         | Act::CreateClaim(_)

@@ -78,10 +78,7 @@ fn out_of_memory(pod: &Pod, name: &str, end: &ContainerStateTerminated) -> Optio
             (Some(Reason::AgentMisconfigured), "give spec.bootstrap.restore.agent.resources a larger limit")
         }
         // etcd restarts on its volume, as after any other end.
-        container::ETCD => (
-            None,
-            "spec.resources is immutable: reduce the load, or restore a snapshot into a cluster with a larger limit",
-        ),
+        container::ETCD => (None, "raise spec.resources, or reduce the load"),
         _ => (None, "check its node's memory"),
     };
     let limit = memory_limit(pod, name).unwrap_or("its node's");

@@ -334,6 +334,13 @@ pub enum Act {
         /// The etcd cluster that must answer.
         cluster_id: u64,
     },
+    /// Commit entries that change nothing, until each member takes a raft snapshot: etcd 3.7 does not read entries of etcd 3.5.
+    FillLog {
+        /// Number of entries.
+        entries: u32,
+        /// The etcd cluster that must answer.
+        cluster_id: u64,
+    },
     /// Put the voter label on a Pod, so that clients reach the Pod.
     AdmitClients {
         /// The Pod.

@@ -77,6 +77,7 @@ impl Act {
             | Self::Promote { .. }
             | Self::MoveLeader { .. }
             | Self::SetTemplate { .. }
+            | Self::FillLog { .. }
             | Self::MarkStarted { .. }
             // Holdfast creates a CA only for a cluster that has not formed (I15).
             | Self::Issue(_) => LiveReads::Guards,

@@ -42,6 +42,25 @@ pub fn ready(pod: &Pod) -> bool {
     condition(pod, "Ready", "True").is_some() && !meta::deleting(&pod.metadata)
 }
 
+/// Returns since when the Pod is ready; the beginning of time where kubelet gives no time.
+pub fn ready_since(pod: &Pod) -> Option<Timestamp> {
+    let ready = condition(pod, "Ready", "True").filter(|_| !meta::deleting(&pod.metadata))?;
+    Some(ready.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |at| at.0))
+}
+
+/// Returns when kubelet could start the containers: after the Pod was made, scheduled, and its volumes mounted.
+pub fn prepared_at(pod: &Pod) -> Option<Timestamp> {
+    let steps =
+        ["PodScheduled", "PodReadyToStartContainers"].into_iter().filter_map(|kind| condition(pod, kind, "True"));
+    let steps = steps.filter_map(|step| step.last_transition_time.as_ref()).map(|at| at.0);
+    steps.chain(pod.metadata.creation_timestamp.as_ref().map(|at| at.0)).max()
+}
+
+/// Whether no node takes the Pod.
+pub fn is_unscheduled(pod: &Pod) -> bool {
+    condition(pod, "PodScheduled", "False").is_some()
+}
+
 pub(super) fn condition<'a>(pod: &'a Pod, kind: &str, status: &str) -> Option<&'a PodCondition> {
     pod.status.as_ref()?.conditions.iter().flatten().find(|c| c.type_ == kind && c.status == status)
 }

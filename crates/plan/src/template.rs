@@ -33,6 +33,15 @@ pub fn of_member(member: &EtcdMember) -> Template {
     }
 }
 
+/// Writes a template into the member's spec.
+pub fn put(member: &mut EtcdMember, new: &Template) {
+    let spec = &mut member.spec;
+    spec.template = Some(fingerprint(new));
+    let Template { version, image, options, resources, restart } = new.clone();
+    (spec.version, spec.image, spec.options) = (version, image, options);
+    (spec.resources, spec.restart) = (resources, restart);
+}
+
 /// Returns the fingerprint of a template. Serializing Holdfast's own types to JSON cannot fail.
 pub fn fingerprint(template: &Template) -> String {
     fingerprint::of([serde_json::to_string(template).unwrap_or_default()])

@@ -39,7 +39,7 @@ pub(crate) fn describe(act: &Act) -> Description {
     match act {
         Act::Latch(latches) => {
             let described = step("Latch", "", latched(latches));
-            if latches.orphan.is_some() {
+            if latches.orphan.is_some() || latches.failed_template.is_some() || latches.upgrade.is_some() {
                 described
             } else if latches.formed.is_some() && latches.pending_member.is_none() {
                 described.with_event("Formed")
@@ -77,6 +77,9 @@ pub(crate) fn describe(act: &Act) -> Description {
         Act::Disarm { alarm, .. } => step("Disarm", "", cleared(alarm)).with_event("AlarmCleared"),
         Act::CommitEntry { .. } => {
             step("CommitEntry", "", "committed an entry that changes nothing: a member that runs gives no answer")
+        }
+        Act::FillLog { entries, .. } => {
+            step("FillLog", "", format!("committed {entries} entries that change nothing, before the upgrade to 3.7"))
         }
         Act::AdmitClients { pod } => step("AdmitClients", &on(pod), "serves clients from now on"),
         Act::Relabel { pod, labels } => {

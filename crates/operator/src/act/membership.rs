@@ -1,6 +1,7 @@
 //! Changes of etcd's membership and alarms. Each change goes to the leader's own server, right after a linearizable read of the
 //! membership through the same connection, and only when that etcd cluster has the expected cluster ID (I2, I11).
 
+use futures::{StreamExt as _, TryStreamExt as _};
 use holdfast_plan::cluster::{Alarm, Membership};
 
 use super::Done;
@@ -96,6 +97,25 @@ pub(super) async fn commit_entry(ctx: &Context, leader: Option<&Address>, cluste
     // A failed entry does no harm to the cluster: the next pass tries again.
     Ok(committed.await.unwrap_or_else(|error| Done::NotYet(error.to_string())))
 }
+
+/// Commits this many entries that change nothing, some of them at a time.
+pub(super) async fn fill_log(
+    ctx: &Context,
+    leader: Option<&Address>,
+    entries: u32,
+    cluster_id: u64,
+) -> Result<Done, Error> {
+    let filled = async {
+        let (at, _) = look(ctx, leader, cluster_id).await?;
+        let each = futures::stream::iter(0..entries).map(|_| ctx.etcd.commit_entry(at)).buffer_unordered(AT_A_TIME);
+        change(ctx, "fill the log", "revoke", each.try_collect::<()>()).await
+    };
+    // A failed entry does no harm to the cluster: the next pass counts again.
+    Ok(filled.await.unwrap_or_else(|error| Done::NotYet(error.to_string())))
+}
+
+/// Requests for empty entries that wait for an answer at the same time.
+const AT_A_TIME: usize = 64;
 
 /// Reads the membership now, from the server that gets the change.
 async fn look<'a>(

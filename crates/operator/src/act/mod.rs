@@ -126,5 +126,6 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
         }
         Act::Disarm { alarm, cluster_id } => membership::disarm(ctx, leader, alarm, *cluster_id).await,
         Act::CommitEntry { cluster_id } => membership::commit_entry(ctx, leader, *cluster_id).await,
+        Act::FillLog { entries, cluster_id } => membership::fill_log(ctx, leader, *entries, *cluster_id).await,
     }
 }

@@ -57,8 +57,7 @@ pub(super) fn describe_alarm(seen: &Observed, etcd: &Membership, alarm: &Alarm) 
     if alarm.kind == AlarmKind::NoSpace && alarm.member_id != 0 && !listed(etcd, alarm) {
         return format!(
             "{whose} (no member of this cluster: Holdfast clears the alarm when every member answers and is below nine \
-             tenths of its quota. Compact and defragment the members until then; spec.options.quotaBackendBytes is \
-             immutable)"
+             tenths of its quota. Compact and defragment the members, or raise spec.options.quotaBackendBytes)"
         );
     }
     let formed = seen.latches().formed.unwrap_or_default();

@@ -7,14 +7,15 @@ use holdfast_api::cluster::Latches;
 use holdfast_api::condition::Reason;
 use holdfast_api::key;
 use holdfast_api::member::Birth;
+use holdfast_api::template::Template;
 use jiff::Timestamp;
 
 use super::health::voters;
 use super::intervals::{POLL, SOON};
-use super::{AlarmKind, Member, Membership, Observed, alarms, stuck, tls, upgrade};
+use super::{AlarmKind, Member, Membership, Observed, alarms, roll, stuck, tls};
 use crate::build::budget::quorum;
-use crate::valid::{self, Version, Wanted};
-use crate::{Act, Next, Seen, Target, Wake, build, meta, pods};
+use crate::valid::{self, Wanted};
+use crate::{Act, Next, Seen, Target, Wake, build, meta, pods, template};
 
 /// Below this size the leader sends a learner's first snapshot in well under a second, so several learners do not slow the leader.
 const SMALL_DATABASE: i64 = 256 << 20;
@@ -88,8 +89,8 @@ struct Growth<'a> {
     seen: &'a Observed,
     etcd: &'a Membership,
     latches: Latches,
-    /// Version of the spec.
-    version: Version,
+    /// Template of a new member, if not that of the spec.
+    template: Option<Template>,
     /// Number of members without an object.
     missing: usize,
     /// Members that etcd does not list yet, by name.
@@ -121,7 +122,7 @@ impl<'a> Growth<'a> {
             seen,
             etcd,
             latches: seen.latches(),
-            version: wanted.server.version,
+            template: roll::template_of_new_member(seen, wanted),
             missing: wanted.replicas.saturating_sub(seen.staying().count()),
             unadded,
             adds_beside_silent: version.adds_beside_silent(),
@@ -142,13 +143,13 @@ impl<'a> Growth<'a> {
         if let Some(wait) = self.unhealthy() {
             return Some(wait);
         }
-        // A new member has the version of the spec; `roll.rs` says what an upgrade waits for.
-        if !upgrade::judge(self.seen, self.version).is_open() {
-            return None;
-        }
         let there = |name: &str| self.seen.members.iter().any(|m| m.name() == name);
         if let Some(pending) = self.latches.pending_member.as_deref().filter(|name| !there(name)) {
-            return Some(Next::act(Act::CreateMember(Box::new(build::member::joiner(&self.seen.cluster, pending)))));
+            let mut joiner = build::member::joiner(&self.seen.cluster, pending);
+            if let Some(proven) = &self.template {
+                template::put(&mut joiner, proven);
+            }
+            return Some(Next::act(Act::CreateMember(Box::new(joiner))));
         }
         let fresh = self.seen.fresh_name();
         if there(&fresh) {

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 
 use super::health::{in_doubt, voters};
 use super::upgrade::{self, Minor};
-use super::{Listed, Member, Membership, Observed, rollback};
+use super::{Listed, Member, Membership, Observed, replace, rollback};
 use crate::valid::Wanted;
 use crate::{Act, Next, Target, Wake, meta, pods, template, valid};
 
@@ -64,9 +64,9 @@ fn reason(seen: &Observed) -> Reason {
     if minor { Reason::Upgrading } else { Reason::Rolling }
 }
 
-/// Returns the template for a member whose etcd does not run. Needs no quorum: a bad template may have cost the quorum. A parked
-/// member waits until it wakes, so that a bad template costs one member here too.
-pub(super) fn give(seen: &Observed, spec: &Wanted) -> Option<Next> {
+/// Returns the template for a member that does not start with the one that it has. Needs no quorum: a bad template may have cost the
+/// quorum. A parked member waits until it wakes, so that a bad template costs one member here too.
+pub(super) fn give(seen: &Observed, spec: &Wanted, now: Timestamp) -> Option<Next> {
     let wanted = template::wanted(&seen.cluster);
     let closed = !upgrade::judge(seen, spec.server.version).is_open();
     if closed || spec.replicas == 0 || rollback::has_failed(seen, &wanted) || forbidden(seen, spec).is_some() {
@@ -74,23 +74,45 @@ pub(super) fn give(seen: &Observed, spec: &Wanted) -> Option<Next> {
     }
     let runs = |m: &Member| m.pod.as_ref().is_some_and(pods::runs);
     let needed = |m: &Member| m.stays() || m.object.spec.served.is_some();
-    let idle = |m: &&Member| needed(m) && !m.deleting() && !runs(m) && template::of_member(&m.object) != wanted;
+    let stops = |m: &Member| m.live_pod().is_some_and(|pod| rollback::stops(m, pod, now).is_some());
+    let idle = |m: &&Member| needed(m) && !m.deleting() && stops(m) && template::of_member(&m.object) != wanted;
     let in_memory = |m: &&Member| m.object.spec.storage.in_memory() && m.joined();
     let member = seen.hosting().filter(idle).find(|m| !in_memory(m))?;
-    // One member at a time tries a template that no member has started with. A member that joins has no vote yet.
+    // One member at a time tries a template that no member has started with. A member that joins has no vote yet, and a member
+    // without its data starts with no template.
     let runs_with_it = |m: &Member| runs(m) && m.live_pod().is_some_and(|pod| template::is_current(pod, &m.object));
-    let tries = |m: &&Member| m.joined() && template::of_member(&m.object) == wanted && !runs_with_it(m);
+    let starts = |m: &Member| m.lost_volume().is_none() && replace::recorded_evidence(m).is_none();
+    let tries = |m: &&Member| m.joined() && starts(m) && template::of_member(&m.object) == wanted && !runs_with_it(m);
     if let Some(other) = seen.hosting().find(tries) {
         return take_back(other);
     }
     Some(upgrade::close_way_back(seen, member).unwrap_or_else(|| set(member, wanted)))
 }
 
+/// Returns the template for a new member: that of a member which serves, while no member gets the template of the spec. `None`: the
+/// template of the spec.
+pub(super) fn template_of_new_member(seen: &Observed, spec: &Wanted) -> Option<Template> {
+    let open = upgrade::judge(seen, spec.server.version).is_open();
+    let failed = rollback::has_failed(seen, &template::wanted(&seen.cluster));
+    if open && !failed && forbidden(seen, spec).is_none() {
+        return None;
+    }
+    let serves = |m: &&Member| m.live_pod().is_some_and(|p| pods::ready(p) && template::is_current(p, &m.object));
+    seen.staying().find(serves).map(|m| template::of_member(&m.object))
+}
+
+/// Returns why no member gets the spec, for a cluster whose etcd does not answer.
+pub(super) fn why_stuck(seen: &Observed, spec: &Wanted, now: Timestamp) -> Option<Next> {
+    let waits = |next: &Next| matches!(next, Next::Wait(..));
+    rollback::next(seen, now).filter(waits).or_else(|| forbidden(seen, spec).filter(|_| is_due(seen)))
+}
+
 /// Returns the earlier template for a member whose Pod still runs with it: the turn goes to a member that does not run.
 fn take_back(member: &Member) -> Option<Next> {
-    let served = member.object.spec.served.clone()?;
-    let runs_with = |pod| pods::runs(pod) && template::made_with(pod) == Some(&template::fingerprint(&served));
-    member.live_pod().is_some_and(runs_with).then(|| set(member, served.clone()))
+    let served = member.object.spec.served.clone().filter(|_| !member.deleting())?;
+    // A Pod without a fingerprint is of an earlier version of Holdfast, which knew no other template.
+    let earlier = |pod| template::made_with(pod).is_none_or(|made| made == template::fingerprint(&served));
+    member.live_pod().is_some_and(|pod| pods::runs(pod) && earlier(pod)).then(|| set(member, served.clone()))
 }
 
 /// Returns the next step of a roll, or its wait; `None` where every member has the template of the spec.
@@ -105,11 +127,16 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
         });
         return wait.or_else(|| upgrade::finish(seen));
     }
-    let ends = |m: &&&Member| m.live_pod().is_some_and(|pod| pods::runs(pod) && !template::is_current(pod, &m.object));
-    let member = if let Some(stuck) = rollback::wait(seen, &wanted) {
+    let member = if let Some(stuck) = rollback::next(seen, now) {
         // The Pod that runs with the failed template and does not serve.
-        let Some(member) = stale.iter().find(ends) else { return Some(stuck) };
-        return Some(held(seen, etcd, member, now).or_else(|| end(seen, etcd, member)).unwrap_or(stuck));
+        let restored = |m: &&&Member| m.object.spec.served == Some(template::of_member(&m.object));
+        let outdated =
+            |m: &&&Member| m.live_pod().is_some_and(|pod| pods::runs(pod) && !template::is_current(pod, &m.object));
+        let Some(member) = stale.iter().filter(restored).find(outdated) else {
+            return Some(stuck);
+        };
+        let ends = held(seen, etcd, member, now).is_none();
+        return Some(if ends { end(seen, etcd, member).unwrap_or(stuck) } else { stuck });
     } else if let Some(refused) = forbidden(seen, spec) {
         return Some(refused);
     } else if upgrade::judge(seen, spec.server.version) == Minor::Next {
@@ -160,7 +187,7 @@ fn choose<'a>(seen: &Observed, etcd: &Membership, stale: &[&'a Member], wanted: 
         let leads = listed.is_some_and(|l| Some(l.id) == etcd.leader);
         (
             template::of_member(&m.object) != *wanted,
-            answer.is_some(),
+            listed.is_some_and(|l| is_well(seen, etcd, l, m)),
             leads,
             answer.map(|answer| answer.applied_index),
             m.name().to_owned(),
@@ -177,7 +204,10 @@ fn forbidden(seen: &Observed, spec: &Wanted) -> Option<Next> {
     if let Minor::Refused(why) = upgrade::judge(seen, target) {
         return refuse(why);
     }
-    let changes = seen.staying().any(|m| m.object.spec.version != seen.cluster.spec.version);
+    // A member may always go back to the version with which it served.
+    let spec_version = &seen.cluster.spec.version;
+    let had_it = |m: &Member| m.object.spec.served.as_ref().is_some_and(|served| served.version == *spec_version);
+    let changes = seen.staying().any(|m| m.object.spec.version != *spec_version && !had_it(m));
     if let Some((_, floor)) = target.known_defect().filter(|_| changes) {
         return refuse(format!("spec.version: {target} has known defects. Set {floor} or a later patch"));
     }
@@ -186,11 +216,13 @@ fn forbidden(seen: &Observed, spec: &Wanted) -> Option<Next> {
     let largest = seen.answers.values().filter_map(|answer| u64::try_from(answer.known()?.db_bytes).ok()).max()?;
     // etcd raises NOSPACE at the quota.
     if shrinks && spec.server.quota / 10 * 9 < largest {
+        // In whole MiB, which change rarely (I17).
+        let mib = largest.div_ceil(1 << 20);
         return refuse(format!(
-            "spec.options.quotaBackendBytes: the quota is {} bytes, and a database has {largest} bytes. Set at least {}, or \
-             compact and defragment first",
-            spec.server.quota,
-            largest / 9 * 10
+            "spec.options.quotaBackendBytes: the quota is {} MiB, and a database has {mib} MiB. Set at least {} MiB, or compact and \
+             defragment first",
+            spec.server.quota >> 20,
+            mib.saturating_mul(10).div_ceil(9) + 1
         ));
     }
     None
@@ -203,12 +235,13 @@ fn held(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> 
         return Some(doubt);
     }
     let replicas = usize::try_from(seen.cluster.spec.replicas).unwrap_or_default();
-    // Before an upgrade begins, no member joins.
-    let joins = etcd.members.len() != replicas && !upgrade::asks_for_another_minor(&seen.cluster, objects(seen));
     let whole = etcd.members.iter().all(|l| !l.learner && seen.standing_for(l).is_some_and(Member::stays));
     let leaves = seen.members.iter().any(|m| !m.stays() && !m.removed());
-    if !whole || leaves || seen.staying().count() != etcd.members.len() || joins {
+    if !whole || leaves || seen.staying().count() != etcd.members.len() || etcd.members.len() != replicas {
         return wait(format!("{} restarts with the changed spec when no member joins or leaves", member.name()));
+    }
+    if !member.object.spec.storage.in_memory() && member.live_claim().is_none() {
+        return wait(format!("the claim of {} is going or gone, so its Pod does not end", member.name()));
     }
     let unwell = etcd.members.iter().find_map(|listed| {
         let other = seen.standing_for(listed).filter(|m| m.name() != member.name())?;

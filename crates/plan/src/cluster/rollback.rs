@@ -1,7 +1,7 @@
 //! A template with which a member does not start.
 //!
 //! Decides when a member has served with a changed template, and when the member counts as failed: two crashes, a Pod that kubelet
-//! cannot start, or `spec.progressDeadlineSeconds`. The failed template is latched first, so that no second member gets it (I1);
+//! cannot start for a minute, or `spec.progressDeadlineSeconds`. A refused volume and a missing node are not the template's fault. The failed template is latched first, so that no second member gets it (I1);
 //! then the member gets the template back with which it last served. A version is never rolled back: an older etcd may refuse the
 //! data of a newer one (I30).
 
@@ -15,7 +15,6 @@ use k8s_openapi::api::core::v1::Pod;
 use super::intervals::POLL;
 use super::{Member, Observed};
 use crate::build::container;
-use crate::valid::Wanted;
 use crate::{Act, Next, Target, failure, meta, pods, template};
 
 /// Restarts of etcd's container after which the template counts as failed.
@@ -23,6 +22,9 @@ const CRASHES: i32 = 2;
 
 /// How long kubelet may report that it cannot start the container: a registry may answer the second time.
 const UNSTARTED: SignedDuration = SignedDuration::from_mins(1);
+
+/// How long a member serves with a template until no failure blames the template: etcd may run out of memory under load.
+const PROVEN: SignedDuration = SignedDuration::from_secs(20);
 
 /// The default of `spec.progressDeadlineSeconds`.
 const DEADLINE: u32 = 600;
@@ -36,9 +38,17 @@ pub(super) fn has_failed(seen: &Observed, wanted: &Template) -> bool {
 /// Returns the wait for another edit after a rollback.
 pub(super) fn wait(seen: &Observed, wanted: &Template) -> Option<Next> {
     let failed = seen.latches().failed_template.filter(|_| has_failed(seen, wanted))?;
+    let member = seen.hosting().find(|m| m.name() == failed.member);
+    // Without a quorum Holdfast ends no Pod in which etcd runs.
+    let runs_on = |m: &Member| m.live_pod().is_some_and(|pod| pods::runs(pod) && !template::is_current(pod, &m.object));
+    let ends = if member.is_some_and(runs_on) {
+        format!("gets its earlier settings back when its Pod ends (kubectl delete pod {})", failed.member)
+    } else {
+        "has its earlier settings again".to_owned()
+    };
     let message = format!(
-        "{} did not start with the changed spec: {}. {} has its earlier settings again, and no other member gets the change. Correct \
-         the spec; to try the same spec again: kubectl annotate etcdc {} --overwrite {}=again",
+        "{} did not start with the changed spec: {}. {} {ends}, and no other member gets the change. Correct the spec; to try the \
+         same spec again: kubectl annotate etcdc {} --overwrite {}=\"$(date +%s)\"",
         failed.member,
         failed.why,
         failed.member,
@@ -49,9 +59,10 @@ pub(super) fn wait(seen: &Observed, wanted: &Template) -> Option<Next> {
 }
 
 /// Returns the next step of a rollback, or the wait where a person decides.
-pub(super) fn next(seen: &Observed, _: &Wanted, now: Timestamp) -> Option<Next> {
+pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     let wanted = template::wanted(&seen.cluster);
-    if let Some(proven) = seen.hosting().find(|m| has_served(m)) {
+    let hosting = || seen.hosting().filter(|m| !m.deleting());
+    if let Some(proven) = hosting().find(|m| is_proven(m, now)) {
         return Some(Next::act(Act::SetTemplate {
             member: Target::of(&proven.object.metadata),
             template: Box::new(template::of_member(&proven.object)),
@@ -60,72 +71,107 @@ pub(super) fn next(seen: &Observed, _: &Wanted, now: Timestamp) -> Option<Next> 
     }
     let latches = seen.latches();
     if has_failed(seen, &wanted) {
-        return restore(seen, &wanted);
+        return hosting().find_map(|m| restore(m, &wanted)).or_else(|| wait(seen, &wanted));
     }
     if latches.failed_template.is_some() {
         return Some(Next::act(Act::Latch(Box::new(Latches { failed_template: None, ..latches }))));
     }
-    let (member, why) = seen.hosting().find_map(|m| Some((m, failure(seen, m, &wanted, now)?)))?;
+    let (member, failure) = hosting().find_map(|m| Some((m, failure(seen, m, &wanted, now)?)))?;
     let automatic = seen.cluster.spec.rollback.unwrap_or_default() == Rollback::Automatic;
-    let served = member.object.spec.served.as_ref().filter(|served| **served != wanted);
+    let served = member.object.spec.served.as_ref();
     if !automatic || served.is_none_or(|served| served.version != wanted.version) {
         let why_not = if automatic { "a version is not rolled back by itself" } else { "spec.rollback is Manual" };
         let message = format!(
-            "{} does not start with the changed spec: {why}. No other member gets the change, and {why_not}. Correct the spec",
-            member.name()
+            "{} does not start with the changed spec: {}. No other member gets the change, and {why_not}. Correct the spec",
+            member.name(),
+            failure.kind
         );
         return Some(Next::wait(Reason::RolloutStuck, message, POLL));
     }
     let failed = FailedTemplate {
         template: template::fingerprint(&wanted),
         member: member.name().to_owned(),
-        why,
+        why: failure.words,
         at: now.to_string(),
     };
     Some(Next::act(Act::Latch(Box::new(Latches { failed_template: Some(failed), ..latches }))))
 }
 
-/// Whether a member serves with a template for which it still keeps the earlier one. From now on no failure blames the template.
-fn has_served(member: &Member) -> bool {
-    let current = |pod| pods::ready(pod) && template::is_current(pod, &member.object);
+/// Whether a member has served for a while with a template for which it still keeps the earlier one.
+fn is_proven(member: &Member, now: Timestamp) -> bool {
+    let current = |pod: &Pod| {
+        let since = pods::ready_since(pod);
+        since.is_some_and(|since| now >= since + PROVEN) && template::is_current(pod, &member.object)
+    };
     member.object.spec.served.is_some() && member.live_pod().is_some_and(current)
 }
 
-/// Writes the earlier template to each member that has the failed one and does not serve.
-fn restore(seen: &Observed, wanted: &Template) -> Option<Next> {
-    let fails = |m: &&Member| {
-        let has_it = template::of_member(&m.object) == *wanted;
-        has_it && m.object.spec.served.is_some() && !m.deleting() && !m.live_pod().is_some_and(pods::ready)
-    };
-    let member = seen.hosting().find(fails)?;
-    let served = member.object.spec.served.clone()?;
-    Some(Next::act(Act::SetTemplate {
-        member: Target::of(&member.object.metadata),
-        template: Box::new(served.clone()),
-        served: Some(Box::new(served)),
-    }))
+/// Returns the earlier template for a member that has the failed one and does not serve, or whose Pod has not ended in its turn.
+fn restore(member: &Member, wanted: &Template) -> Option<Next> {
+    let own = template::of_member(&member.object);
+    let served = member.object.spec.served.as_ref().filter(|served| **served != own)?;
+    let fails = own == *wanted && !member.live_pod().is_some_and(pods::ready);
+    let turn_taken = |pod: &Pod| pods::runs(pod) && template::made_with(pod) == Some(&template::fingerprint(served));
+    (fails || member.live_pod().is_some_and(turn_taken)).then(|| {
+        Next::act(Act::SetTemplate {
+            member: Target::of(&member.object.metadata),
+            template: Box::new(served.clone()),
+            served: Some(Box::new(served.clone())),
+        })
+    })
 }
 
-/// Returns why a member has failed with this template; `None` while it may still start.
-fn failure(seen: &Observed, member: &Member, wanted: &Template, now: Timestamp) -> Option<String> {
-    let changed = member.object.spec.served.as_ref().is_some_and(|served| served != wanted);
+/// Why a member does not start.
+struct Failure {
+    /// In words that stay the same while the member fails (I17).
+    kind: String,
+    /// With the words of kubelet or etcd.
+    words: String,
+}
+
+/// Returns why a member has failed with this template; `None` while it may still start, or where the template is not the cause.
+fn failure(seen: &Observed, member: &Member, wanted: &Template, now: Timestamp) -> Option<Failure> {
+    let served = member.object.spec.served.as_ref().filter(|served| *served != wanted)?;
     // A member that joins ends as long as its member list is outdated.
-    if !changed || !member.joined() || template::of_member(&member.object) != *wanted {
+    if !member.joined() || template::of_member(&member.object) != *wanted {
         return None;
     }
     let pod = member.live_pod().filter(|pod| template::is_current(pod, &member.object) && !pods::ready(pod))?;
-    let age = now.duration_since(pod.metadata.creation_timestamp.as_ref().map_or(now, |made| made.0));
+    let deadline = SignedDuration::from_secs(seen.cluster.spec.progress_deadline_seconds.unwrap_or(DEADLINE).into());
+    let age = now.duration_since(pods::prepared_at(pod).unwrap_or(now));
+    // A Pod that has served for long fails for another reason.
+    let counted = pods::start_number(pod).is_some_and(|number| member.object.spec.start_count >= number);
+    if counted && age >= deadline {
+        return None;
+    }
+    if let Some(words) = stops(member, pod, now) {
+        let placed = served.resources == wanted.resources;
+        return (!pods::is_unscheduled(pod) || (!placed && age >= deadline)).then(|| Failure {
+            kind: if crashes(pod) >= CRASHES { "etcd ends again and again" } else { "kubelet cannot start its Pod" }
+                .to_owned(),
+            words,
+        });
+    }
+    let others = seen.staying().filter(|m| m.name() != member.name());
+    let alone_unwell = others.into_iter().all(|m| m.live_pod().is_some_and(pods::ready)) || seen.staying().count() == 1;
+    let kind = || format!("its Pod is not ready after {} s", deadline.as_secs());
+    (age >= deadline && alone_unwell).then(|| Failure { kind: kind(), words: kind() })
+}
+
+/// Whether a member does not start with the template that it has, in kubelet's words; etcd does not run in its Pod.
+pub(super) fn stops(member: &Member, pod: &Pod, now: Timestamp) -> Option<String> {
+    // The gate refuses the volume, whatever the template is.
+    let volume = failure::verdict(pod).is_some() || member.lost_volume().is_some();
+    if pods::runs(pod) && crashes(pod) < CRASHES || volume {
+        return None;
+    }
     if crashes(pod) >= CRASHES {
-        // Without the number of crashes, which changes (I17).
         let last = failure::of(pod).map(|last| format!(", with code {}: {}", last.exit_code, last.message.trim()));
         return Some(format!("etcd ends again and again{}", last.unwrap_or_default()));
     }
-    let held = failure::hold_up(pod, member.claim.as_ref()).filter(|held| held.stuck);
-    if let Some(held) = held.filter(|_| age >= UNSTARTED) {
-        return Some(held.message);
-    }
-    let deadline = seen.cluster.spec.progress_deadline_seconds.unwrap_or(DEADLINE);
-    (age >= SignedDuration::from_secs(deadline.into())).then(|| format!("the Pod is not ready after {deadline} s"))
+    let held = failure::hold_up(pod, member.claim.as_ref()).filter(|held| held.stuck)?;
+    let since = pods::prepared_at(pod)?;
+    (now >= since + UNSTARTED).then_some(held.message)
 }
 
 fn crashes(pod: &Pod) -> i32 {

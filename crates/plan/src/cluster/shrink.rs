@@ -86,7 +86,10 @@ fn is_needed(seen: &Observed, wanted: &Wanted, etcd: &Membership, member: &Membe
     let others = healthy.iter().filter(|(l, m)| l.id != voter.id && m.stays()).count();
     let serves = healthy.iter().any(|(l, _)| l.id == voter.id);
     let goes = serves && seen.can_spare(etcd, voter) && !member.object.spec.is_lost();
-    voters(etcd) == 1 || (goes && wanted.replicas > 1 && others < 2)
+    // The data of a member in memory go with it: the next member comes first, and a bad change costs no vote.
+    let in_memory = member.object.spec.storage.in_memory() && !is_scaled_in(member);
+    let least = if in_memory { wanted.replicas } else { 2 };
+    voters(etcd) == 1 || (goes && wanted.replicas > 1 && others < least)
 }
 
 /// Returns the next step of a member that leaves.

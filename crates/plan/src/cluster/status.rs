@@ -293,6 +293,10 @@ impl Facts<'_> {
         match self.next {
             Next::Settled(_) => None,
             Next::Wait(waiting, _) => Some((waiting.reason, waiting.message.clone())),
+            Next::Do(Act::FillLog { .. }, _) => {
+                let message = "etcd 3.7 does not read entries of etcd 3.5: Holdfast commits empty entries until each member has taken a raft snapshot";
+                Some((Reason::Upgrading, message.to_owned()))
+            }
             Next::Do(Act::StartJob(_), _) if self.formed() => {
                 Some((Reason::Upgrading, "a Job rehearses the upgrade".to_owned()))
             }

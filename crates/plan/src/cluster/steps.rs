@@ -189,13 +189,13 @@ pub(super) const FORMED: Table = Table {
             when: "the member does not start with a changed spec, and `spec.rollback` is `Automatic`",
             file: "cluster/rollback.rs",
             // A cluster of one or two members has no quorum then.
-            rule: |pass| rollback::next(pass.seen, pass.wanted?, pass.now),
+            rule: |pass| rollback::next(pass.seen, pass.now).filter(|next| is_act(next) && pass.wanted.is_some()),
         },
         Step {
-            name: "give the changed spec to a member whose etcd does not run",
-            when: "the member has another template than `spec`, and no other member fails with the changed spec",
+            name: "give the changed spec to a member that does not start",
+            when: "the member has another template than `spec`, and no other member tries the changed spec",
             file: "cluster/roll.rs",
-            rule: |pass| roll::give(pass.seen, pass.wanted?),
+            rule: |pass| roll::give(pass.seen, pass.wanted?, pass.now),
         },
         Step {
             name: "wait for etcd",
@@ -203,6 +203,7 @@ pub(super) const FORMED: Table = Table {
             file: "cluster/silent.rs",
             // Without such a read nothing about the membership changes (I1).
             rule: |pass| match &pass.seen.etcd {
+                Seen::Unknown(_) if stuck_spec(pass).is_some() => stuck_spec(pass),
                 Seen::Unknown(why) if park::wakes(pass.seen) => Some(park::silent(pass.seen, why, pass.now)),
                 Seen::Unknown(why) => Some(pass.seen.silent(why, pass.now)),
                 Seen::Known(_) => None,
@@ -341,6 +342,11 @@ fn replace(pass: &Pass<'_>) -> Option<Next> {
     // A voter that cannot leave may wait for the replacement of a lost member.
     let beside = shrink(pass).is_some();
     replace::next(pass.seen, pass.etcd?, beside, pass.now)
+}
+
+/// The wait for another spec, where a changed spec has cost the quorum.
+fn stuck_spec(pass: &Pass<'_>) -> Option<Next> {
+    roll::why_stuck(pass.seen, pass.wanted?, pass.now)
 }
 
 const fn is_act(next: &Next) -> bool {

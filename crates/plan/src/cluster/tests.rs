@@ -22,6 +22,7 @@ mod seed;
 mod stored;
 mod stuck;
 mod tls;
+mod upgrading;
 
 use holdfast_api::cluster::{Latches, Options};
 use holdfast_api::condition::{Reason, Type, Wanted, merge};

@@ -20,11 +20,11 @@ use k8s_openapi::api::batch::v1::Job;
 
 use super::intervals::POLL;
 use super::read_access::readers;
-use super::{Member, Membership, Observed, Search, latest};
+use super::{Answer, Member, Membership, Observed, Search, latest};
 use crate::build::job::{AgentJob, SCRATCH, Work, job};
 use crate::jobs::{self, JobState};
 use crate::valid::{Version, Wanted};
-use crate::{Act, Next, Wake, build, meta};
+use crate::{Act, Next, Seen, Wake, build, meta};
 
 /// Interval while a Job or a member is waited for; watches report both.
 const WAITED_FOR: Wake = Wake::AfterMillis(5_000);
@@ -109,6 +109,9 @@ pub(super) fn prepare(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Ti
         return fail(format!(
             "a member runs {version}, which has known defects. Set spec.version {floor} or a later patch of it first, then {target}"
         ));
+    }
+    if let Some(next) = fill_log(seen, spec, etcd) {
+        return next;
     }
     let record = |snapshot: String, revision: Option<i64>, seconds: Option<i64>| UpgradeRecord {
         from: seen.staying().filter_map(version).min().map_or_else(String::new, |from| from.to_string()),
@@ -281,6 +284,41 @@ pub(super) fn close_way_back(seen: &Observed, member: &Member) -> Option<Next> {
 /// Removes the record of an upgrade after every member serves with one minor.
 pub(super) fn finish(seen: &Observed) -> Option<Next> {
     let latches = seen.latches();
-    latches.upgrade.as_ref()?;
-    Some(Next::act(Act::Latch(Box::new(Latches { upgrade: None, ..latches }))))
+    let record = latches.upgrade.as_ref()?;
+    let minor = |text: &str| Version::parse(text).map(|version| version.minor);
+    let (now, newest) = (minor(&seen.cluster.spec.version), seen.answers.values().filter_map(applied).max());
+    let log_since = match now {
+        Some(6) if minor(&record.from) == Some(5) => newest.and_then(|index| i64::try_from(index).ok()),
+        Some(5 | 6) => latches.log_since,
+        _ => None,
+    };
+    Some(Next::act(Act::Latch(Box::new(Latches { upgrade: None, log_since, ..latches }))))
+}
+
+fn applied(answer: &Seen<Answer>) -> Option<u64> {
+    answer.known().map(|answer| answer.applied_index)
+}
+
+/// Entries between two raft snapshots where `options.snapshotCount` is absent (etcd 3.6: `DefaultSnapshotCount`).
+const SNAPSHOT_COUNT: u64 = 10_000;
+
+/// Entries that etcd may apply in one step, before it takes a due raft snapshot.
+const IN_FLIGHT: u64 = 2_000;
+
+/// Entries of one act.
+const PART: u64 = 2_000;
+
+/// Returns the entries that are missing until every member has taken a raft snapshot after the last entry of etcd 3.5: etcd 3.7 ends
+/// when it reads such an entry (etcd 3.6 still translates them: `v2ToV3Request`).
+fn fill_log(seen: &Observed, spec: &Wanted, etcd: &Membership) -> Option<Next> {
+    let since = seen.latches().log_since.filter(|_| spec.server.version.minor >= 7)?;
+    let asked = seen.staying().filter_map(|m| m.object.spec.options.as_ref()?.snapshot_count).max();
+    let count = asked.and_then(|count| u64::try_from(count).ok()).unwrap_or(SNAPSHOT_COUNT);
+    let enough = u64::try_from(since).unwrap_or_default().saturating_add(count).saturating_add(IN_FLIGHT);
+    let least =
+        etcd.members.iter().filter_map(|l| seen.answers.get(seen.standing_for(l)?.name())).filter_map(applied).min();
+    let missing = enough.saturating_sub(least?);
+    let entries = u32::try_from(missing.min(PART)).unwrap_or_default();
+    let next = Wake::AfterMillis(200);
+    (missing > 0).then_some(Next::Do(Act::FillLog { entries, cluster_id: etcd.cluster_id }, next))
 }

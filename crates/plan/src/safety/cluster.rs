@@ -104,6 +104,10 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
             let silent = etcd.members.iter().any(|l| runs(l) && !answers(seen, etcd, l));
             rule("I17", silent, "an entry is committed only for a member that runs and gives no answer")
         }
+        Act::FillLog { entries, cluster_id } => {
+            let etcd = formed_as(seen, *cluster_id)?;
+            upgrade::fill(seen, etcd, *entries)
+        }
         Act::AdmitClients { pod } => admit(seen, pod),
         Act::DeleteMember { member, .. } => delete(seen, member),
         Act::LatchLeaving { member, leaving } => leave(seen, member, leaving),

@@ -58,6 +58,7 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         | Act::DeleteRecord { .. }
         | Act::DeleteJob { .. }
         | Act::SetTemplate { .. }
+        | Act::FillLog { .. }
         | Act::EvictPod { .. }
         | Act::LatchPrune(_)
         | Act::KeepArtifact { .. }

@@ -6,7 +6,9 @@ use holdfast_api::{key, role};
 
 use super::facts::{formed_as, id, is_healthy, known, latches, may_start_empty, stands_for, voters};
 use super::{Verdict, rule, upgrade};
-use crate::cluster::{AlarmKind, Listed, Member, Observed};
+use k8s_openapi::api::core::v1::ContainerStatus;
+
+use crate::cluster::{AlarmKind, Listed, Member, Membership, Observed};
 use crate::{meta, pods, template};
 
 /// Checks a template that is written into a member's spec.
@@ -37,7 +39,34 @@ pub(super) fn set(seen: &Observed, member: &Member, new: &Template, served: Opti
         let counts = m.joined() && m.object.spec.removed.is_none() && !m.object.spec.is_lost();
         counts && template::of_member(&m.object) == *new && !runs(m)
     };
-    rule("I1", !seen.members.iter().any(tries), "one member at a time tries a template")
+    rule("I1", !seen.members.iter().any(tries), "one member at a time tries a template")?;
+    let well = known(seen).is_ok_and(|etcd| others_are_well(seen, etcd, member));
+    rule("I1", well || stops(member), "a template goes to a member in its turn, or to one that does not start anyway")
+}
+
+/// Whether etcd does not run in the member's Pod, and has ended twice there or cannot be started.
+fn stops(member: &Member) -> bool {
+    let Some(pod) = member.live_pod().filter(|pod| !pods::ready(pod)) else { return false };
+    let statuses = pod.status.iter().flat_map(|status| {
+        status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten())
+    });
+    let stuck = |reason: &str| !["", "ContainerCreating", "PodInitializing", "CrashLoopBackOff"].contains(&reason);
+    let held = |status: &ContainerStatus| {
+        let waiting = status.state.as_ref().and_then(|state| state.waiting.as_ref());
+        status.restart_count >= 2 || waiting.and_then(|waiting| waiting.reason.as_deref()).is_some_and(stuck)
+    };
+    pods::is_unscheduled(pod) || statuses.into_iter().any(held)
+}
+
+/// Whether every other voter serves clients and keeps up.
+fn others_are_well(seen: &Observed, etcd: &Membership, member: &Member) -> bool {
+    let own = |l: &Listed| stands_for(seen, l).is_some_and(|m| m.name() == member.name());
+    let serves = |m: &Member| {
+        let admitted = |pod| pods::ready(pod) && meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
+        !m.deleting() && m.live_pod().is_some_and(admitted)
+    };
+    let well = |l: &Listed| is_healthy(seen, etcd, l) && stands_for(seen, l).is_some_and(serves);
+    voters(etcd).iter().filter(|l| !own(l)).all(|l| well(l))
 }
 
 /// Whether the Pod of a member has another template than the member.
@@ -60,13 +89,8 @@ pub(super) fn end(seen: &Observed, member: &Member, evicts: bool) -> Verdict {
     let stays = |m: &Member| m.object.spec.leaving.is_none();
     let whole = voters.len() == etcd.members.len() && staying().count() == voters.len() && staying().all(stays);
     rule("I11", whole, "the membership is not changing")?;
+    rule("I1", others_are_well(seen, etcd, member), "every other voter serves and keeps up")?;
     let own = |l: &Listed| stands_for(seen, l).is_some_and(|m| m.name() == member.name());
-    let serves = |m: &Member| {
-        let admitted = |pod| pods::ready(pod) && meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
-        !m.deleting() && m.live_pod().is_some_and(admitted)
-    };
-    let well = |l: &Listed| is_healthy(seen, etcd, l) && stands_for(seen, l).is_some_and(serves);
-    rule("I1", voters.iter().filter(|l| !own(l)).all(|l| well(l)), "every other voter serves and keeps up")?;
     let leads = voters.len() > 1 && voters.iter().any(|l| own(l) && etcd.leader == Some(l.id));
     rule("I1", !leads, "the leadership goes elsewhere before the Pod of the leader ends")?;
     rule("I1", evicts || voters.len() < 3, "the disruption budget is asked where one is")

@@ -8,7 +8,7 @@ use k8s_openapi::api::batch::v1::Job;
 use super::facts::{is_healthy, known, latches, voters};
 use super::{Verdict, rule};
 use crate::build::job::rehearses;
-use crate::cluster::{Member, Observed};
+use crate::cluster::{Member, Membership, Observed};
 use crate::meta;
 use crate::valid::Version;
 
@@ -53,6 +53,12 @@ pub(super) fn create(seen: &Observed, version: &str) -> Verdict {
 /// Checks the latch of an upgrade.
 pub(super) fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
     let all = || hosting(seen);
+    let ends = old.upgrade.is_some() && new.upgrade.is_none();
+    rule(
+        "I30",
+        old.log_since == new.log_since || ends,
+        "the index of the first entry of 3.6 changes when an upgrade ends",
+    )?;
     match (&old.upgrade, &new.upgrade) {
         (None, None) => Ok(()),
         (None, Some(record)) => {
@@ -78,6 +84,15 @@ pub(super) fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
             rule("I30", all().all(|m| minor(&m.object.spec.version) == wanted), "an upgrade ends with one minor")
         }
     }
+}
+
+/// Checks entries that change nothing.
+pub(super) fn fill(seen: &Observed, etcd: &Membership, entries: u32) -> Verdict {
+    let asked = latches(seen).log_since.is_some() && minor(&seen.cluster.spec.version) > Some(6);
+    rule("I17", asked, "the log is filled only before an upgrade that does not read its older entries")?;
+    rule("I17", entries <= 2_000, "the log is filled in small parts")?;
+    let well = etcd.members.iter().all(|l| is_healthy(seen, etcd, l));
+    rule("I1", well && etcd.alarms.is_empty(), "the log is filled while every member is well")
 }
 
 /// Checks a Job that rehearses.

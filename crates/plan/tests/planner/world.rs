@@ -166,6 +166,8 @@ pub struct World {
     /// Whether a starting etcd received so large a snapshot that it serves only after the next entry.
     pub long_snapshots: bool,
     last_entry: u64,
+    /// Entries that the operator committed to fill the log.
+    filled: u64,
     /// Members whose log is corrupt.
     pub corrupt: BTreeSet<String>,
     /// Members whose data differ from the others'.
@@ -259,6 +261,7 @@ impl World {
             held: false,
             long_snapshots: false,
             last_entry: 0,
+            filled: 0,
             corrupt: BTreeSet::new(),
             diverged: BTreeSet::new(),
             alarms: vec![],

@@ -236,6 +236,8 @@ fn a_member_that_does_not_run_gets_a_corrected_spec_without_a_quorum() {
     seen.etcd = Seen::unknown("timed out");
     assert_eq!(act(&seen), None);
     edit(&mut seen, 8);
+    assert_eq!(act(&seen), None, "it may start yet");
+    crash(&mut seen, 0, 2);
     give(&mut seen);
     assert_eq!(seen.members[0].object.spec.options.as_ref().unwrap().snapshot_count, Some(8));
     assert_eq!(seen.members[0].object.spec.served.as_ref().unwrap().options, None, "the template that served");
@@ -246,7 +248,7 @@ fn a_second_idle_member_waits_until_the_first_has_started() {
     let mut seen = edited(3);
     for n in [1, 2] {
         running(seen.members[n].pod.as_mut().unwrap(), false);
-        crash(&mut seen, n, 1);
+        crash(&mut seen, n, 2);
     }
     seen.etcd = Seen::unknown("timed out");
     assert_eq!(give(&mut seen), 1);
@@ -297,4 +299,89 @@ fn a_member_in_memory_is_replaced() {
     edit(&mut seen, 7);
     let Some(Act::LatchLeaving { leaving, .. }) = act(&seen) else { panic!("{:?}", act(&seen)) };
     assert_eq!(leaving.why, Departure::Requested);
+}
+
+/// A container that ends once starts again with the template that has served; a quorum may need it at once.
+#[test]
+fn a_member_that_restarts_by_chance_gets_no_untried_template() {
+    let mut seen = edited(3);
+    running(seen.members[2].pod.as_mut().unwrap(), false);
+    crash(&mut seen, 2, 1);
+    seen.answers.insert(named(2), Seen::unknown("refused"));
+    seen.members[1].pod = None;
+    assert_eq!(act(&seen), None);
+    assert_eq!(waits(&seen), Some(Reason::Rolling));
+}
+
+/// Such a member never starts, whatever the template is.
+#[test]
+fn a_member_without_its_claim_does_not_keep_the_turn() {
+    let mut seen = edited(3);
+    for n in [1, 2] {
+        running(seen.members[n].pod.as_mut().unwrap(), false);
+        crash(&mut seen, n, 2);
+    }
+    seen.members[1].claim = None;
+    seen.etcd = Seen::unknown("timed out");
+    assert_eq!(give(&mut seen), 2);
+}
+
+#[test]
+fn a_stuck_template_holds_nothing_else_up() {
+    let mut seen = edited(3);
+    seen.cluster.spec.rollback = Some(Rollback::Manual);
+    let n = give(&mut seen);
+    restart(&mut seen, n, false);
+    crash(&mut seen, n, 2);
+    assert_eq!(waits(&seen), Some(Reason::RolloutStuck));
+    // A person asks for another member in its place.
+    seen.cluster.metadata.annotations = Some([(key::REPLACE.to_owned(), named(n))].into());
+    assert!(matches!(act(&seen), Some(Act::LatchLeaving { .. })), "{:?}", act(&seen));
+}
+
+/// The failed template is known; a member that joins has the template of one that serves.
+#[test]
+fn a_new_member_gets_no_failed_template() {
+    let mut seen = edited(3);
+    let failed = template::fingerprint(&template::wanted(&seen.cluster));
+    latches(&mut seen).failed_template =
+        Some(holdfast_api::template::FailedTemplate { template: failed, ..Default::default() });
+    seen.cluster.spec.replicas = 4;
+    latches(&mut seen).pending_member = Some("a-next".to_owned());
+    let Some(Act::CreateMember(new)) = act(&seen) else { panic!("{:?}", act(&seen)) };
+    assert_eq!(template::of_member(&new), template::of_member(&seen.members[1].object));
+}
+
+/// etcd may run out of memory under load.
+#[test]
+fn a_template_is_proven_after_a_while() {
+    let mut seen = edited(3);
+    let n = give(&mut seen);
+    restart(&mut seen, n, true);
+    let ready = |seen: &mut Observed, seconds: i64| {
+        let status = seen.members[n].pod.as_mut().unwrap().status.as_mut().unwrap();
+        let at = Time(noon() - SignedDuration::from_secs(seconds));
+        status.conditions.as_mut().unwrap().first_mut().unwrap().last_transition_time = Some(at);
+    };
+    ready(&mut seen, 19);
+    let other = give(&mut seen.clone());
+    assert_ne!(other, n, "the roll goes on");
+    ready(&mut seen, 20);
+    assert_eq!(give(&mut seen), n);
+    assert_eq!(seen.members[n].object.spec.served, None);
+}
+
+#[test]
+fn the_way_back_to_the_version_that_served_is_never_refused() {
+    let mut seen = formed(1, 1);
+    with_version(&mut seen, "3.6.8");
+    seen.cluster.spec.version = "3.6.61".to_owned();
+    give(&mut seen);
+    restart(&mut seen, 0, false);
+    crash(&mut seen, 0, 2);
+    seen.etcd = Seen::unknown("timed out");
+    assert_eq!(waits(&seen), Some(Reason::RolloutStuck));
+    seen.cluster.spec.version = "3.6.8".to_owned();
+    give(&mut seen);
+    assert_eq!(seen.members[0].object.spec.version, "3.6.8");
 }

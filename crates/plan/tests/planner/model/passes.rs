@@ -469,6 +469,7 @@ fn order(act: &Act) -> Order {
         | Act::LatchStart { .. }
         | Act::MarkStarted { .. }
         | Act::Disarm { .. }
+        | Act::FillLog { .. }
         | Act::CommitEntry { .. }
         | Act::Relabel { .. }
         | Act::Issue(_)

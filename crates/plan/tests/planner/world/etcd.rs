@@ -56,7 +56,7 @@ impl World {
             let group = &self.groups[&data.group];
             let listed = group.members.iter().find(|l| l.id == data.member_id)?;
             // Without a leader etcd applies no entry.
-            let index = if group.leader.is_some() { 1_000_000 + self.now } else { 1_000_000 };
+            let index = self.filled + if group.leader.is_some() { 1_000_000 + self.now } else { 1_000_000 };
             return Some(Seen::Known(Answer {
                 member_id: data.member_id,
                 cluster_id: data.group,

@@ -2,7 +2,6 @@
 
 use holdfast_api::CLUSTER_FINALIZER;
 use holdfast_api::member::Departure;
-use holdfast_api::template::Template;
 
 use super::*;
 
@@ -106,6 +105,7 @@ impl World {
             Act::Promote { member_id, cluster_id, .. } => self.promote(member_id, cluster_id)?,
             Act::Disarm { alarm, .. } => self.alarms.retain(|raised| *raised != alarm),
             Act::CommitEntry { .. } => self.last_entry = self.now,
+            Act::FillLog { entries, .. } => self.filled += u64::from(entries),
             Act::LatchLeaving { member, leaving } => {
                 self.patch_member(&member, |m| m.spec.leaving = Some(leaving))?;
             }
@@ -172,12 +172,8 @@ impl World {
                 self.delete_pod(&pod.name);
             }
             Act::SetTemplate { member, template, served } => self.patch_member(&member, |m| {
-                let spec = &mut m.spec;
-                spec.template = Some(holdfast_plan::template::fingerprint(&template));
-                let Template { version, image, options, resources, restart } = *template;
-                (spec.version, spec.image, spec.options) = (version, image, options);
-                (spec.resources, spec.restart) = (resources, restart);
-                spec.served = served.map(|served| *served);
+                template::put(m, &template);
+                m.spec.served = served.map(|served| *served);
             })?,
             Act::DeleteClaim { claim, .. } => {
                 let mut volume = self.volumes.get(&claim.name).ok_or(())?.clone();
@@ -322,6 +318,7 @@ pub fn english(act: &Act) -> String {
             format!("write down: {} is parked{known}", member.name)
         }
         Act::Unpark { member } => format!("write down: {} is back", member.name),
+        Act::FillLog { entries, .. } => format!("commit {entries} entries that change nothing"),
         Act::CommitEntry { .. } => "commit an entry that changes nothing".to_owned(),
         Act::Disarm { alarm, .. } => format!("clear the {} alarm of {:x}", alarm.kind.as_str(), alarm.member_id),
         Act::Relabel { pod, labels } => {

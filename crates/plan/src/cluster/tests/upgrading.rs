@@ -1,0 +1,159 @@
+//! Upgrades to the next minor: what has to come first, and how long there is a way back.
+
+use holdfast_api::snapshot::{Artifact, SnapshotTemplate};
+use holdfast_api::store::{Location, PvcLocation};
+use holdfast_api::upgrade::{Upgrade, UpgradeRecord};
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::{JobCondition, JobStatus};
+
+use super::*;
+
+/// A cluster of three whose spec asks for this version, with a snapshot of ten minutes ago.
+fn asked(version: &str) -> Observed {
+    let mut seen = formed(3, 3);
+    version.clone_into(&mut seen.cluster.spec.version);
+    seen.backup = Some(backup(noon() - SignedDuration::from_mins(10)));
+    seen
+}
+
+fn backup(at: Timestamp) -> EtcdSnapshot {
+    let place = Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None });
+    let template = SnapshotTemplate { destination: Destination::from(place), ..SnapshotTemplate::default() };
+    let mut snapshot = EtcdSnapshot::new("nightly", EtcdSnapshotSpec { template, ..EtcdSnapshotSpec::default() });
+    let artifact =
+        Artifact { key: "k".to_owned(), etcd_version: "3.6.16".to_owned(), revision: Some(42), ..Artifact::default() };
+    snapshot.status = Some(EtcdSnapshotStatus {
+        phase: Phase::Complete,
+        completed_at: Some(at.to_string()),
+        artifact: Some(artifact),
+        ..EtcdSnapshotStatus::default()
+    });
+    snapshot
+}
+
+/// Lets the Job of the rehearsal end.
+fn rehearsed(seen: &mut Observed, passes: bool) {
+    let Some(Act::StartJob(mut job)) = act(seen) else { panic!("{:?}", act(seen)) };
+    stored(&mut job.metadata, "u-job");
+    let end = JobCondition {
+        type_: if passes { "Complete" } else { "Failed" }.to_owned(),
+        status: "True".to_owned(),
+        last_transition_time: Some(earlier()),
+        ..JobCondition::default()
+    };
+    job.status = Some(JobStatus {
+        succeeded: passes.then_some(1),
+        start_time: Some(earlier()),
+        completion_time: Some(Time(noon())),
+        conditions: Some(vec![end]),
+        ..JobStatus::default()
+    });
+    seen.rehearsals = vec![Search { job: *job, pods: vec![] }];
+}
+
+fn record(seen: &Observed) -> Option<UpgradeRecord> {
+    match act(seen) {
+        Some(Act::Latch(latches)) => latches.upgrade,
+        _ => None,
+    }
+}
+
+#[test]
+fn a_rehearsal_on_a_recent_snapshot_comes_first() {
+    let mut seen = asked("3.7.3");
+    rehearsed(&mut seen, true);
+    let job = &seen.rehearsals[0].job;
+    let pod = build::job::pod_spec(job).unwrap();
+    assert_eq!(pod.containers[0].image.as_deref(), Some("example.org/etcd:v3.7.3"));
+    let args = build::job::arguments(job);
+    for arg in ["--level=drill", "--key=k", "--bin-dir=/usr/local/bin", "--scratch=/scratch", "--no-proof"] {
+        assert!(args.iter().any(|given| given == arg), "{arg} is missing in {args:?}");
+    }
+    let begun = record(&seen).unwrap();
+    assert_eq!((begun.from.as_str(), begun.to.as_str(), begun.reversible), ("3.6.16", "3.7.3", true));
+    assert_eq!((begun.snapshot.as_str(), begun.revision, begun.rehearsed_in_seconds), ("nightly", Some(42), Some(120)));
+    latches(&mut seen).upgrade = Some(begun);
+    assert!(matches!(act(&seen), Some(Act::SetTemplate { .. })));
+    assert_eq!(condition(&seen, "Progressing"), pair("True", "Upgrading"));
+}
+
+#[test]
+fn a_failed_rehearsal_touches_no_member() {
+    let mut seen = asked("3.7.3");
+    rehearsed(&mut seen, false);
+    assert_eq!(waits(&seen), Some(Reason::PreflightFailed));
+    assert_eq!(condition(&seen, "Available"), pair("True", "ReadSucceeded"));
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let waits_with = |change: fn(&mut Observed)| {
+        let mut seen = asked("3.7.3");
+        change(&mut seen);
+        planned(&seen).waiting.map(|waiting| waiting.reason)
+    };
+    assert_eq!(waits_with(|_| {}), None, "a Job starts");
+    assert_eq!(waits_with(|seen| seen.backup = None), Some(Reason::SnapshotNeeded));
+    let old = |seen: &mut Observed| seen.backup = Some(backup(noon() - SignedDuration::from_mins(61)));
+    assert_eq!(waits_with(old), Some(Reason::SnapshotNeeded));
+    let of_another_minor = |seen: &mut Observed| {
+        let status = seen.backup.as_mut().and_then(|b| b.status.as_mut()).unwrap();
+        status.artifact.as_mut().unwrap().etcd_version = "3.5.35".to_owned();
+    };
+    assert_eq!(waits_with(of_another_minor), Some(Reason::SnapshotNeeded));
+    let encrypted = |seen: &mut Observed| {
+        let status = seen.backup.as_mut().and_then(|b| b.status.as_mut()).unwrap();
+        status.artifact.as_mut().unwrap().encrypted = true;
+    };
+    assert_eq!(waits_with(encrypted), Some(Reason::PreflightFailed));
+    let full = |seen: &mut Observed| etcd(seen).alarms.push(Alarm { member_id: 0x10, kind: AlarmKind::NoSpace });
+    assert_eq!(waits_with(full), Some(Reason::PreflightFailed));
+    assert_eq!(
+        waits_with(|seen| {
+            let Some(Seen::Known(said)) = seen.answers.get_mut(&named(0)) else { panic!() };
+            said.version = "3.6.10".to_owned();
+        }),
+        Some(Reason::PreflightFailed)
+    );
+    let silent = |seen: &mut Observed| running(seen.members[2].pod.as_mut().unwrap(), false);
+    assert_eq!(waits_with(silent), Some(Reason::Upgrading));
+}
+
+#[test]
+fn a_person_may_leave_the_rehearsal_out() {
+    let mut seen = asked("3.7.3");
+    seen.cluster.spec.upgrade = Some(Upgrade { rehearse: Some(false), ..Upgrade::default() });
+    assert_eq!(record(&seen).unwrap().rehearsed_in_seconds, None);
+}
+
+#[test]
+fn the_way_back_closes_before_the_last_member() {
+    let mut seen = asked("3.7.3");
+    rehearsed(&mut seen, true);
+    latches(&mut seen).upgrade = record(&seen);
+    for n in [0, 1] {
+        let object = &mut seen.members[n].object;
+        object.spec.version = "3.7.3".to_owned();
+    }
+    let closed = record(&seen).unwrap();
+    assert!(!closed.reversible);
+    let mut back = seen.clone();
+    back.cluster.spec.version = "3.6.16".to_owned();
+    assert!(matches!(act(&back), Some(Act::SetTemplate { .. })), "{:?}", act(&back));
+    latches(&mut seen).upgrade = Some(closed.clone());
+    assert!(matches!(act(&seen), Some(Act::SetTemplate { .. })));
+    latches(&mut back).upgrade = Some(closed);
+    assert_eq!(waits(&back), Some(Reason::InvalidSpec));
+}
+
+/// etcd 3.7 ends when it reads an entry of 3.5 in its log.
+#[test]
+fn entries_of_3_5_leave_the_log_before_3_7() {
+    let mut seen = asked("3.7.3");
+    let applied = answer(0).applied_index;
+    latches(&mut seen).log_since = Some(i64::try_from(applied).unwrap() - 11_500);
+    let Some(Act::FillLog { entries, .. }) = act(&seen) else { panic!("{:?}", act(&seen)) };
+    assert_eq!(entries, 500, "10000 until the next raft snapshot, and 2000 in flight");
+    latches(&mut seen).log_since = Some(i64::try_from(applied).unwrap() - 12_000);
+    assert!(matches!(act(&seen), Some(Act::StartJob(_))));
+}
