@@ -200,8 +200,9 @@ pub struct EtcdClusterSpec {
     /// removed afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<Bootstrap>,
-    /// Seconds after which `Degraded` reports `DeadlineExceeded` while `Progressing` stays True; default 600. Holdfast
-    /// only reports, and does not count the time of a restore.
+    /// Seconds after which `Degraded` reports `DeadlineExceeded` while `Progressing` stays True, and after which a member
+    /// that does not start with a changed spec counts as failed (`rollback`); default 600. The time of a restore does not
+    /// count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 30, max = 86400))]
     pub progress_deadline_seconds: Option<u32>,

@@ -18,7 +18,7 @@ pub struct Upgrade {
     #[schemars(range(min = 60, max = 604_800))]
     pub snapshot_within_seconds: Option<u32>,
     /// Whether a Job first restores that snapshot with the next version, starts its etcd on the data, and compares HashKV
-    /// and the number of keys; default true. The Job needs three times the database's size on its node. An encrypted
+    /// and the number of keys; default true. The Job needs twice the database's size on its node. An encrypted
     /// snapshot cannot be rehearsed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rehearse: Option<bool>,

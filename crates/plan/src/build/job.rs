@@ -4,6 +4,8 @@
 //! Decides the shape of the Job and its Pod. `plan::snapshot` and its siblings decide the request; the agent decides its own
 //! steps. The agent needs no Kubernetes API and gets no token.
 
+mod rehearsal;
+
 use std::collections::BTreeMap;
 
 use holdfast_api::agent::{Agent, PodMetadata};
@@ -23,15 +25,17 @@ use k8s_openapi::api::batch::v1::{
     PodFailurePolicyRule,
 };
 use k8s_openapi::api::core::v1::{
-    Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ObjectFieldSelector, PodSpec, PodTemplateSpec,
-    ResourceRequirements, Volume, VolumeMount,
+    Container, EnvVar, EnvVarSource, ObjectFieldSelector, PodSpec, PodTemplateSpec, ResourceRequirements, Volume,
+    VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::store::{self, Use};
-use super::{container, container_security, external, literal, pod_security_as, spool};
+use super::{container_security, external, literal, pod_security_as, spool};
 use crate::Proxies;
+
+pub use rehearsal::SCRATCH;
 
 /// Name of the agent's container: its termination message holds the report.
 pub const CONTAINER: &str = "agent";
@@ -466,53 +470,8 @@ fn pod(want: &AgentJob) -> PodSpec {
         ..PodSpec::default()
     };
     match &want.etcd_image {
-        Some((image, pull)) => in_etcds_image(spec, want, image, pull),
+        Some(image) => rehearsal::in_etcds_image(spec, &want.image, image),
         None => spec,
-    }
-}
-
-/// Folder of a rehearsal's data.
-pub const SCRATCH: &str = "/scratch";
-
-/// Lets the agent run in an image of etcd, with a folder for data: an init container copies Holdfast's binary.
-fn in_etcds_image(spec: PodSpec, want: &AgentJob, image: &str, pull: &str) -> PodSpec {
-    let folder = |name: &str| Volume {
-        name: name.to_owned(),
-        empty_dir: Some(EmptyDirVolumeSource::default()),
-        ..Volume::default()
-    };
-    let install = |agent: &Container| Container {
-        name: container::INSTALL.to_owned(),
-        command: Some(vec!["/holdfast".to_owned()]),
-        args: Some(vec!["install".to_owned(), format!("--to={}", super::pod::BIN)]),
-        image: Some(want.image.clone()),
-        image_pull_policy: Some("IfNotPresent".to_owned()),
-        env: None,
-        volume_mounts: Some(vec![store::mount("bin", super::pod::BIN_FOLDER, false)]),
-        ..agent.clone()
-    };
-    let inside = |agent: Container| Container {
-        image: Some(image.to_owned()),
-        image_pull_policy: Some(pull.to_owned()),
-        command: agent
-            .command
-            .map(|words| std::iter::once(super::pod::BIN.to_owned()).chain(words.into_iter().skip(1)).collect()),
-        env: Some(agent.env.into_iter().flatten().chain([super::pod::certificates()]).collect()),
-        volume_mounts: Some(
-            agent
-                .volume_mounts
-                .into_iter()
-                .flatten()
-                .chain([store::mount("bin", super::pod::BIN_FOLDER, true), store::mount("scratch", SCRATCH, false)])
-                .collect(),
-        ),
-        ..agent
-    };
-    PodSpec {
-        init_containers: Some(spec.containers.iter().map(install).collect()),
-        containers: spec.containers.into_iter().map(inside).collect(),
-        volumes: Some(spec.volumes.into_iter().flatten().chain([folder("bin"), folder("scratch")]).collect()),
-        ..spec
     }
 }
 

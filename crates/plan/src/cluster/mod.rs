@@ -21,6 +21,7 @@ mod park;
 mod plan;
 mod promote;
 mod read_access;
+mod recorded;
 mod release;
 mod replace;
 mod restore;

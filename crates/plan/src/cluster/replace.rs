@@ -13,9 +13,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::health::{in_doubt, voters};
 use super::intervals::POLL;
+use super::recorded::recorded_evidence;
 use super::{Listed, Member, Membership, Observed, diverged, grow, roll, stuck};
 use crate::build::budget::quorum;
-use crate::{Act, Next, Target, Wake, meta, pods};
+use crate::{Act, Next, Target, Wake, meta};
 
 /// Pause between two members that are replaced on evidence, so that a person can stop a fault that destroys one volume after
 /// another.
@@ -44,21 +45,6 @@ pub(super) fn evidence(seen: &Observed, member: &Member, now: Timestamp) -> Opti
 /// Whether there is evidence that the member's data is lost.
 pub(super) fn is_lost(seen: &Observed, member: &Member) -> bool {
     recorded_evidence(member).is_some() || diverged::is_diverged(seen, member)
-}
-
-/// Returns the evidence in the member's status, while the claim and the Pod do not contradict it.
-pub(super) fn recorded_evidence(member: &Member) -> Option<&Evidence> {
-    let recorded = member.object.status.as_ref()?.evidence.as_ref()?;
-    if !member.joined() && recorded.kind != Loss::MemoryGone {
-        return None;
-    }
-    let holds = match recorded.kind {
-        Loss::ClaimGone => member.claim.is_none(),
-        Loss::VolumeRefused | Loss::DataCorrupt => !member.live_pod().is_some_and(pods::ready),
-        Loss::MemoryGone => !member.pod.as_ref().is_some_and(|pod| pods::runs(pod) && !pods::ended(pod)),
-        Loss::Diverged => false,
-    };
-    holds.then_some(recorded)
 }
 
 /// Returns the next step towards a replacement, or its wait; `None` when there is no member to replace. `beside`: another member

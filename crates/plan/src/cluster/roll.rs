@@ -12,8 +12,9 @@ use holdfast_api::{EtcdCluster, EtcdMember, key, role};
 use jiff::Timestamp;
 
 use super::health::{in_doubt, voters};
+use super::recorded::recorded_evidence;
 use super::upgrade::{self, Minor};
-use super::{Listed, Member, Membership, Observed, replace, rollback};
+use super::{Listed, Member, Membership, Observed, rollback};
 use crate::valid::Wanted;
 use crate::{Act, Next, Target, Wake, meta, pods, template, valid};
 
@@ -81,7 +82,7 @@ pub(super) fn give(seen: &Observed, spec: &Wanted, now: Timestamp) -> Option<Nex
     // One member at a time tries a template that no member has started with. A member that joins has no vote yet, and a member
     // without its data starts with no template.
     let runs_with_it = |m: &Member| runs(m) && m.live_pod().is_some_and(|pod| template::is_current(pod, &m.object));
-    let starts = |m: &Member| m.lost_volume().is_none() && replace::recorded_evidence(m).is_none();
+    let starts = |m: &Member| m.lost_volume().is_none() && recorded_evidence(m).is_none();
     let tries = |m: &&Member| m.joined() && starts(m) && template::of_member(&m.object) == wanted && !runs_with_it(m);
     if let Some(other) = seen.hosting().find(tries) {
         return take_back(other);

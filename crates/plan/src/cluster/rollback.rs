@@ -155,7 +155,8 @@ fn failure(seen: &Observed, member: &Member, wanted: &Template, now: Timestamp) 
     let others = seen.staying().filter(|m| m.name() != member.name());
     let alone_unwell = others.into_iter().all(|m| m.live_pod().is_some_and(pods::ready)) || seen.staying().count() == 1;
     let kind = || format!("its Pod is not ready after {} s", deadline.as_secs());
-    (age >= deadline && alone_unwell).then(|| Failure { kind: kind(), words: kind() })
+    let held = failure::hold_up(pod, member.claim.as_ref()).map(|held| format!("{}: {}", kind(), held.message));
+    (age >= deadline && alone_unwell).then(|| Failure { kind: kind(), words: held.unwrap_or_else(kind) })
 }
 
 /// Whether a member does not start with the template that it has, in kubelet's words; etcd does not run in its Pod.

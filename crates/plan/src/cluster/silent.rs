@@ -11,7 +11,7 @@ use holdfast_api::role;
 use jiff::{SignedDuration, Timestamp};
 
 use super::intervals::{POLL, SOON};
-use super::{Member, Observed, memberless, replace, tls};
+use super::{Member, Observed, memberless, recorded, tls};
 use crate::build::budget::quorum;
 use crate::build::container;
 use crate::{Next, Seen, Unread, Wake, failure, meta, pods};
@@ -140,7 +140,7 @@ impl Observed {
         let all = self.cluster.spec.storage.in_memory()
             && had.all(|member| {
                 // The member's pass reads the Pod by name; a list of Pods by label may lack a running Pod.
-                replace::recorded_evidence(member).is_some_and(|evidence| evidence.kind == Loss::MemoryGone)
+                recorded::recorded_evidence(member).is_some_and(|evidence| evidence.kind == Loss::MemoryGone)
             });
         all.then(|| Next::wait(Reason::DataLost, message, Wake::AfterMillis(10_000)))
     }

@@ -1,0 +1,52 @@
+//! The Pod of a Job that rehearses an upgrade: the agent in etcd's image.
+//!
+//! Decides volumes and containers. `cluster/upgrade.rs` decides when a Job rehearses, and on which snapshot.
+
+use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, PodSpec, Volume};
+
+use super::super::container;
+use super::super::pod::{BIN, BIN_FOLDER, certificates};
+use super::super::store::mount;
+
+/// Folder of a rehearsal's data.
+pub const SCRATCH: &str = "/scratch";
+
+/// Lets the agent run in an image of etcd, with a folder for data: an init container copies Holdfast's binary.
+pub(super) fn in_etcds_image(spec: PodSpec, agent_image: &str, (image, pull): &(String, String)) -> PodSpec {
+    let folder = |name: &str| Volume {
+        name: name.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..Volume::default()
+    };
+    let install = |agent: &Container| Container {
+        name: container::INSTALL.to_owned(),
+        command: Some(vec!["/holdfast".to_owned()]),
+        args: Some(vec!["install".to_owned(), format!("--to={}", BIN)]),
+        image: Some(agent_image.to_owned()),
+        image_pull_policy: Some("IfNotPresent".to_owned()),
+        env: None,
+        volume_mounts: Some(vec![mount("bin", BIN_FOLDER, false)]),
+        ..agent.clone()
+    };
+    let inside = |agent: Container| Container {
+        image: Some(image.clone()),
+        image_pull_policy: Some(pull.clone()),
+        command: agent.command.map(|words| std::iter::once(BIN.to_owned()).chain(words.into_iter().skip(1)).collect()),
+        env: Some(agent.env.into_iter().flatten().chain([certificates()]).collect()),
+        volume_mounts: Some(
+            agent
+                .volume_mounts
+                .into_iter()
+                .flatten()
+                .chain([mount("bin", BIN_FOLDER, true), mount("scratch", SCRATCH, false)])
+                .collect(),
+        ),
+        ..agent
+    };
+    PodSpec {
+        init_containers: Some(spec.containers.iter().map(install).collect()),
+        containers: spec.containers.into_iter().map(inside).collect(),
+        volumes: Some(spec.volumes.into_iter().flatten().chain([folder("bin"), folder("scratch")]).collect()),
+        ..spec
+    }
+}
