@@ -215,6 +215,7 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<&'static Failure>, String)> {
             }
             Does::Search => "raise spec.bootstrap.restore.agent.resources",
             Does::Probe => "raise spec.agent.resources",
+            Does::Rehearse => "raise spec.resources of the EtcdCluster",
         };
         let message = format!("the agent ran out of memory (limit {limit}): {remedy}");
         return Some((Some(Failure::of(ExitClass::Config, None)), message));
@@ -242,12 +243,15 @@ enum Does {
     Remove,
     /// Probes a store.
     Probe,
+    /// Rehearses an upgrade.
+    Rehearse,
 }
 
 impl Does {
     fn of(job: &Job) -> Self {
         match job::pod_spec(job) {
             Some(pod) if job::probes(pod) => Self::Probe,
+            Some(pod) if job::rehearses(pod) => Self::Rehearse,
             Some(pod) if job::inspects(pod) => Self::Inspect,
             Some(pod) if job::searches(pod) => Self::Search,
             Some(pod) if job::prunes(pod) => Self::Prune,
@@ -265,6 +269,7 @@ impl Does {
             Self::Prune => "removes snapshots",
             Self::Remove => "removes the snapshot",
             Self::Probe => "probes the store",
+            Self::Rehearse => "rehearses the upgrade",
         }
     }
 
@@ -275,6 +280,7 @@ impl Does {
             Self::Run => " before the next run",
             Self::Inspect | Self::Search | Self::Prune | Self::Remove => "; Holdfast then starts another Job",
             Self::Probe => "; Holdfast then starts another probe",
+            Self::Rehearse => ", and delete the Job: Holdfast then rehearses again",
         }
     }
 
@@ -285,7 +291,9 @@ impl Does {
             Self::Run => {
                 "Raise spec.snapshotTemplate.deadlineSeconds of the EtcdSnapshotSchedule, or correct the cause of the delay"
             }
-            Self::Inspect | Self::Search | Self::Prune | Self::Remove | Self::Probe => "Correct the cause of the delay",
+            Self::Inspect | Self::Search | Self::Prune | Self::Remove | Self::Probe | Self::Rehearse => {
+                "Correct the cause of the delay"
+            }
         }
     }
 }

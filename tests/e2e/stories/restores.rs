@@ -18,10 +18,10 @@ pub async fn tell(w: &World) -> Result<()> {
     let first = w.step("a snapshot of 3.5", saved(w, "first", "old", json!("none"))).await?;
 
     let by_key = |key: &str| json!({"source": {"pvc": {"claimName": "backups"}, "key": key}});
-    let mut graft = by_key(&first);
-    graft["engine"] = json!("graft");
-    w.create(of_version("newer", 3, "3.6.16", Some(graft))).await?;
-    w.create(of_version("raw", 1, "3.6.11", Some(by_key(&format!("{first}/snapshot.db"))))).await?;
+    w.create(of_version("newer", 3, "3.6.16", Some(by_key(&first)))).await?;
+    let mut copied = by_key(&format!("{first}/snapshot.db"));
+    copied["engine"] = json!("etcdutl");
+    w.create(of_version("raw", 1, "3.6.11", Some(copied))).await?;
     w.step("3.5 into 3.6 by grafting, three voters", w.wait_ready("newer", 3)).await?;
     w.step("nothing that was restored from stays mounted", let_go(w, "newer")).await?;
     w.step("a raw file", w.wait_ready("raw", 1)).await?;

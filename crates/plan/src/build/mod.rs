@@ -22,6 +22,7 @@ pub mod member;
 pub mod pod;
 pub mod pvc;
 mod resources;
+pub use resources::member_requests;
 pub mod service;
 pub mod spool;
 pub mod store;

@@ -16,7 +16,7 @@ pub(super) fn of_member(member: &EtcdMember) -> ResourceRequirements {
     let own = member.spec.resources.clone().filter(|r| {
         r.requests.as_ref().is_some_and(|m| !m.is_empty()) || r.limits.as_ref().is_some_and(|m| !m.is_empty())
     });
-    let mut all = own.unwrap_or_else(|| requests("100m", REQUESTED));
+    let mut all = own.unwrap_or_else(member_requests);
     let storage = &member.spec.storage;
     if let Some(size) = bytes(&storage.size()).filter(|_| storage.in_memory()) {
         add_memory(&mut all.requests, size);
@@ -24,6 +24,11 @@ pub(super) fn of_member(member: &EtcdMember) -> ResourceRequirements {
         limit_memory(&mut all, size);
     }
     all
+}
+
+/// Requests of a container that runs etcd, where the spec has none.
+pub fn member_requests() -> ResourceRequirements {
+    requests("100m", REQUESTED)
 }
 
 /// Default memory request: an idle etcd, and a small index.

@@ -85,7 +85,7 @@ pub(super) fn give(seen: &Observed, spec: &Wanted, now: Timestamp) -> Option<Nex
     let starts = |m: &Member| m.lost_volume().is_none() && recorded_evidence(m).is_none();
     let tries = |m: &&Member| m.joined() && starts(m) && template::of_member(&m.object) == wanted && !runs_with_it(m);
     if let Some(other) = seen.hosting().find(tries) {
-        return take_back(other);
+        return take_back(seen, other);
     }
     Some(upgrade::close_way_back(seen, member).unwrap_or_else(|| set(member, wanted)))
 }
@@ -99,7 +99,9 @@ pub(super) fn template_of_new_member(seen: &Observed, spec: &Wanted) -> Option<T
         return None;
     }
     let serves = |m: &&Member| m.live_pod().is_some_and(|p| pods::ready(p) && template::is_current(p, &m.object));
-    seen.staying().find(serves).map(|m| template::of_member(&m.object))
+    let proven = seen.staying().find(serves).map(|m| template::of_member(&m.object));
+    let earlier = |m: &Member| m.object.spec.served.clone().unwrap_or_else(|| template::of_member(&m.object));
+    proven.or_else(|| seen.staying().find(|m| m.joined()).map(earlier))
 }
 
 /// Returns why no member gets the spec, for a cluster whose etcd does not answer.
@@ -109,8 +111,9 @@ pub(super) fn why_stuck(seen: &Observed, spec: &Wanted, now: Timestamp) -> Optio
 }
 
 /// Returns the earlier template for a member whose Pod still runs with it: the turn goes to a member that does not run.
-fn take_back(member: &Member) -> Option<Next> {
-    let served = member.object.spec.served.clone().filter(|_| !member.deleting())?;
+fn take_back(seen: &Observed, member: &Member) -> Option<Next> {
+    let may = |served: &Template| !member.deleting() && upgrade::may_have(seen, member, served);
+    let served = member.object.spec.served.clone().filter(may)?;
     // A Pod without a fingerprint is of an earlier version of Holdfast, which knew no other template.
     let earlier = |pod| template::made_with(pod).is_none_or(|made| made == template::fingerprint(&served));
     member.live_pod().is_some_and(|pod| pods::runs(pod) && earlier(pod)).then(|| set(member, served.clone()))
@@ -119,6 +122,9 @@ fn take_back(member: &Member) -> Option<Next> {
 /// Returns the next step of a roll, or its wait; `None` where every member has the template of the spec.
 pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Timestamp) -> Option<Next> {
     let wanted = template::wanted(&seen.cluster);
+    if let Some(wait) = upgrade::another_etcd(seen) {
+        return Some(wait);
+    }
     let stale: Vec<&Member> = seen.staying().filter(|m| is_stale(m, &wanted)).collect();
     if stale.is_empty() {
         let last = seen.staying().find(|m| m.object.spec.served.is_some() && !m.live_pod().is_some_and(pods::ready));
@@ -140,6 +146,8 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
         return Some(if ends { end(seen, etcd, member).unwrap_or(stuck) } else { stuck });
     } else if let Some(refused) = forbidden(seen, spec) {
         return Some(refused);
+    } else if let Some(resumed) = upgrade::resume(seen, spec, now) {
+        return Some(resumed);
     } else if upgrade::judge(seen, spec.server.version) == Minor::Next {
         let whole = |m: &&Member| held(seen, etcd, m, now);
         return Some(stale.iter().find_map(whole).unwrap_or_else(|| upgrade::prepare(seen, spec, etcd, now)));

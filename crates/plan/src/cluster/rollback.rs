@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::intervals::POLL;
-use super::{Member, Observed};
+use super::{Member, Observed, upgrade};
 use crate::build::container;
 use crate::{Act, Next, Target, failure, meta, pods, template};
 
@@ -71,7 +71,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     }
     let latches = seen.latches();
     if has_failed(seen, &wanted) {
-        return hosting().find_map(|m| restore(m, &wanted)).or_else(|| wait(seen, &wanted));
+        return hosting().find_map(|m| restore(seen, m, &wanted)).or_else(|| wait(seen, &wanted));
     }
     if latches.failed_template.is_some() {
         return Some(Next::act(Act::Latch(Box::new(Latches { failed_template: None, ..latches }))));
@@ -107,11 +107,19 @@ fn is_proven(member: &Member, now: Timestamp) -> bool {
 }
 
 /// Returns the earlier template for a member that has the failed one and does not serve, or whose Pod has not ended in its turn.
-fn restore(member: &Member, wanted: &Template) -> Option<Next> {
+fn restore(seen: &Observed, member: &Member, wanted: &Template) -> Option<Next> {
     let own = template::of_member(&member.object);
-    let served = member.object.spec.served.as_ref().filter(|served| **served != own)?;
+    let served = member
+        .object
+        .spec
+        .served
+        .as_ref()
+        .filter(|served| **served != own && upgrade::may_have(seen, member, served))?;
     let fails = own == *wanted && !member.live_pod().is_some_and(pods::ready);
-    let turn_taken = |pod: &Pod| pods::runs(pod) && template::made_with(pod) == Some(&template::fingerprint(served));
+    let turn_taken = |pod: &Pod| {
+        let earlier = template::made_with(pod).is_none_or(|made| made == template::fingerprint(served));
+        pods::runs(pod) && !template::is_current(pod, &member.object) && earlier
+    };
     (fails || member.live_pod().is_some_and(turn_taken)).then(|| {
         Next::act(Act::SetTemplate {
             member: Target::of(&member.object.metadata),
@@ -163,7 +171,7 @@ fn failure(seen: &Observed, member: &Member, wanted: &Template, now: Timestamp) 
 pub(super) fn stops(member: &Member, pod: &Pod, now: Timestamp) -> Option<String> {
     // The gate refuses the volume, whatever the template is.
     let volume = failure::verdict(pod).is_some() || member.lost_volume().is_some();
-    if pods::runs(pod) && crashes(pod) < CRASHES || volume {
+    if pods::ready(pod) || (pods::runs(pod) && crashes(pod) < CRASHES) || volume {
         return None;
     }
     if crashes(pod) >= CRASHES {

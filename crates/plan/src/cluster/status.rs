@@ -363,7 +363,9 @@ impl Facts<'_> {
     /// Returns the wait that has lasted longer than `spec.progressDeadlineSeconds`. Only the status reports it.
     fn overdue(&self) -> Option<Verdict> {
         let Next::Wait(waiting, _) = self.next else { return None };
-        if matches!(waiting.reason, Reason::Restoring | Reason::Paused | Reason::Deleting) {
+        // A rehearsal has a deadline of its own.
+        let rehearses = waiting.reason == Reason::Upgrading && self.seen.latches().upgrade.is_none();
+        if rehearses || matches!(waiting.reason, Reason::Restoring | Reason::Paused | Reason::Deleting) {
             return None;
         }
         let conditions = &self.seen.cluster.status.as_ref()?.conditions;

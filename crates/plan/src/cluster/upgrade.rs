@@ -12,6 +12,7 @@ use holdfast_api::backup_store::Right;
 use holdfast_api::cluster::Latches;
 use holdfast_api::condition::Reason;
 use holdfast_api::name;
+use holdfast_api::template::Template;
 use holdfast_api::upgrade::UpgradeRecord;
 use holdfast_api::{EtcdCluster, EtcdMember, EtcdSnapshot, key};
 use holdfast_contract::{DEFAULT_READ_DEADLINE_SECONDS, ProofLevel, SnapshotFlags, VerifyRequest};
@@ -24,7 +25,7 @@ use super::{Answer, Member, Membership, Observed, Search, latest};
 use crate::build::job::{AgentJob, SCRATCH, Work, job};
 use crate::jobs::{self, JobState};
 use crate::valid::{Version, Wanted};
-use crate::{Act, Next, Seen, Wake, build, meta};
+use crate::{Act, Next, Seen, Wake, build, meta, pods, template};
 
 /// Interval while a Job or a member is waited for; watches report both.
 const WAITED_FOR: Wake = Wake::AfterMillis(5_000);
@@ -41,6 +42,8 @@ pub(super) enum Minor {
     Next,
     /// The change, or the way back, is under way.
     UnderWay,
+    /// The change is under way, and its record was lost with the status.
+    Lost,
     /// The members cannot get it, for this reason.
     Refused(String),
 }
@@ -54,7 +57,6 @@ impl Minor {
 
 /// Whether the spec asks a member for another minor.
 pub fn asks_for_another_minor<'a>(cluster: &EtcdCluster, members: impl IntoIterator<Item = &'a EtcdMember>) -> bool {
-    let minor = |text: &str| Version::parse(text).map(|version| version.minor);
     let wanted = minor(&cluster.spec.version);
     members.into_iter().any(|member| minor(&member.spec.version) != wanted)
 }
@@ -68,26 +70,87 @@ pub(super) fn judge(seen: &Observed, target: Version) -> Minor {
         if together && target.minor == other.minor + 1 {
             return Minor::Next;
         }
+        if own.iter().all(|own| own.minor == other.minor || own.minor == target.minor)
+            && target.minor == other.minor + 1
+        {
+            return Minor::Lost;
+        }
+        let newest = own.iter().max().unwrap_or(other);
         return Minor::Refused(format!(
-            "spec.version: the members have {other}, and etcd goes to the next minor only, and not back. Set a version 3.{}.Z{}",
-            other.minor,
-            if other.minor < 7 { format!(" or 3.{}.Z", other.minor + 1) } else { String::new() }
+            "spec.version: the members have {newest}, and etcd goes to the next minor only, and not back. Set a version 3.{}.Z{}",
+            newest.minor,
+            if together && newest.minor < 7 { format!(" or 3.{}.Z", newest.minor + 1) } else { String::new() }
         ));
     };
-    let minor = |text: &str| Version::parse(text).map(|version| version.minor);
-    if minor(&record.to) == Some(target.minor) || (minor(&record.from) == Some(target.minor) && record.reversible) {
+    let (from, to) = (minor(&record.from), minor(&record.to));
+    let is_open = record.reversible && seen.staying().any(|m| runs_minor(seen, m, from));
+    if to == Some(target.minor) || (from == Some(target.minor) && is_open) {
         return Minor::UnderWay;
     }
+    let later = to.unwrap_or_default();
     Minor::Refused(format!(
         "spec.version: the upgrade from {} to {} is under way{}",
         record.from,
         record.to,
-        if record.reversible {
-            ". Set a version of one of these minors"
+        if is_open {
+            ". Set a version of one of these minors".to_owned()
         } else {
-            ", and the last member has begun: there is no way back"
+            format!(", and the last member has begun: there is no way back. Set a version 3.{later}.Z")
         }
     ))
+}
+
+fn minor(text: &str) -> Option<u32> {
+    Version::parse(text).map(|version| version.minor)
+}
+
+/// Whether a member has this minor, in its spec and by its own answer.
+fn runs_minor(seen: &Observed, member: &Member, wanted: Option<u32>) -> bool {
+    let answered = seen.answers.get(member.name()).and_then(Seen::known).and_then(|answer| minor(&answer.version));
+    minor(&member.object.spec.version) == wanted && answered.is_none_or(|answered| Some(answered) == wanted)
+}
+
+/// Whether a member may go back to the template with which it served: of the same minor, or while there is a way back.
+pub(super) fn may_have(seen: &Observed, member: &Member, served: &Template) -> bool {
+    let reversible = seen.latches().upgrade.is_some_and(|record| record.reversible);
+    minor(&served.version) == minor(&member.object.spec.version) || reversible
+}
+
+/// Returns the wait where a member runs an etcd of another minor than its spec says: the digest of the image belongs to another
+/// version.
+pub(super) fn another_etcd(seen: &Observed) -> Option<Next> {
+    let differs = |m: &&Member| {
+        let current = m.live_pod().is_some_and(|pod| pods::ready(pod) && template::is_current(pod, &m.object));
+        let answered = seen.answers.get(m.name()).and_then(Seen::known).and_then(|answer| minor(&answer.version));
+        current && answered.is_some() && answered != minor(&m.object.spec.version)
+    };
+    let member = seen.staying().find(differs)?;
+    let runs =
+        seen.answers.get(member.name()).and_then(Seen::known).map(|answer| answer.version.clone()).unwrap_or_default();
+    let message = format!(
+        "{} runs etcd {runs}, and spec.version is {}: spec.image.digest belongs to another version. Correct the digest, or remove it",
+        member.name(),
+        member.object.spec.version
+    );
+    // Another edit rolls.
+    let asked_for = template::of_member(&member.object) == template::wanted(&seen.cluster);
+    asked_for.then(|| Next::wait(Reason::RolloutStuck, message, POLL))
+}
+
+/// Latches an upgrade whose record was lost with the status, while members have both minors. Its way back is unknown.
+pub(super) fn resume(seen: &Observed, spec: &Wanted, now: Timestamp) -> Option<Next> {
+    let target = spec.server.version;
+    if judge(seen, target) != Minor::Lost {
+        return None;
+    }
+    let record = UpgradeRecord {
+        from: seen.hosting().filter_map(version).min()?.to_string(),
+        to: target.to_string(),
+        reversible: false,
+        at: now.to_string(),
+        ..UpgradeRecord::default()
+    };
+    Some(Next::act(Act::Latch(Box::new(Latches { upgrade: Some(record), ..seen.latches() }))))
 }
 
 fn version(member: &Member) -> Option<Version> {
@@ -127,11 +190,11 @@ pub(super) fn prepare(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Ti
     let named = rehearsal_name(seen);
     if let Some(found) = seen.rehearsals.iter().find(|found| meta::name(&found.job.metadata) == named) {
         return match outcome(found, seen, now) {
-            Outcome::Passed(seconds) => {
-                let snapshot = meta::label(&found.job.metadata, key::SNAPSHOT).unwrap_or_default().to_owned();
-                let own = seen.backup.as_ref().filter(|own| meta::name(&own.metadata) == snapshot);
-                begin(record(snapshot, own.and_then(revision), seconds))
-            }
+            // The rehearsed snapshot may be an earlier one.
+            Outcome::Passed(seconds) => match recent(seen, target, now) {
+                Ok(backup) => begin(record(meta::name(&backup.metadata).to_owned(), revision(backup), seconds)),
+                Err(wait) => *wait,
+            },
             Outcome::Failed(why) => fail(format!(
                 "the rehearsal of the upgrade to {target} failed, and no member was touched: {why}. After the cause is gone, delete \
                  the Job {named}: Holdfast rehearses again"
@@ -211,6 +274,7 @@ fn outcome(found: &Search, seen: &Observed, now: Timestamp) -> Outcome {
     match jobs::read(&found.job, &found.pods, seen.refusal.as_deref(), None, now) {
         JobState::Failed { message, .. } => Outcome::Failed(message),
         JobState::Pending(words) | JobState::Running(words) => Outcome::Running(words),
+        JobState::HeldUp(held) if held.needs_a_person() => Outcome::Failed(held.words()),
         JobState::HeldUp(held) => Outcome::Running(held.words()),
         JobState::Settling | JobState::Lost | JobState::Stored { .. } => {
             Outcome::Running("the Job has ended; its result is on its way".to_owned())
@@ -250,11 +314,9 @@ fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, named: &str) -
     let spec = &seen.cluster.spec;
     let image = build::etcd_image(spec.image.as_ref(), &target.to_string(), &seen.settings.etcd_repository);
     let pull = spec.image.as_ref().and_then(|image| image.pull_policy).map_or("IfNotPresent", |pull| pull.as_str());
-    let agent = Agent {
-        resources: Some(spec.resources.clone().unwrap_or_default()),
-        service_account_name: backup.spec.template.agent.as_ref().and_then(|agent| agent.service_account_name.clone()),
-        ..Agent::default()
-    };
+    // As the snapshot's own agent reached the store, with the resources of a member.
+    let own = backup.spec.template.agent.clone().unwrap_or_default();
+    let agent = Agent { resources: Some(spec.resources.clone().unwrap_or_else(build::member_requests)), ..own };
     Ok(job(&AgentJob {
         namespace: meta.namespace.clone(),
         owner: Some(build::owner(&seen.cluster)),
@@ -271,10 +333,13 @@ fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, named: &str) -
 
 /// Withdraws the way back before the last member gets the next minor.
 pub(super) fn close_way_back(seen: &Observed, member: &Member) -> Option<Next> {
-    let record = seen.latches().upgrade.filter(|record| record.reversible && record.to == seen.cluster.spec.version)?;
-    let minor = |text: &str| Version::parse(text).map(|version| version.minor);
-    let earlier = |m: &Member| minor(&m.object.spec.version) == minor(&record.from);
-    let last = earlier(member) && !seen.hosting().any(|m| m.name() != member.name() && earlier(m));
+    let record = seen.latches().upgrade.filter(|record| record.reversible)?;
+    if minor(&seen.cluster.spec.version) != minor(&record.to) {
+        return None;
+    }
+    let earlier = |m: &Member| runs_minor(seen, m, minor(&record.from));
+    let own = minor(&member.object.spec.version) == minor(&record.from);
+    let last = own && !seen.staying().any(|m| m.name() != member.name() && earlier(m));
     last.then(|| {
         let record = UpgradeRecord { reversible: false, ..record };
         Next::act(Act::Latch(Box::new(Latches { upgrade: Some(record), ..seen.latches() })))
@@ -285,7 +350,9 @@ pub(super) fn close_way_back(seen: &Observed, member: &Member) -> Option<Next> {
 pub(super) fn finish(seen: &Observed) -> Option<Next> {
     let latches = seen.latches();
     let record = latches.upgrade.as_ref()?;
-    let minor = |text: &str| Version::parse(text).map(|version| version.minor);
+    if asks_for_another_minor(&seen.cluster, seen.hosting().map(|member| &member.object)) {
+        return None;
+    }
     let (now, newest) = (minor(&seen.cluster.spec.version), seen.answers.values().filter_map(applied).max());
     let log_since = match now {
         Some(6) if minor(&record.from) == Some(5) => newest.and_then(|index| i64::try_from(index).ok()),
@@ -312,8 +379,10 @@ const PART: u64 = 2_000;
 /// when it reads such an entry (etcd 3.6 still translates them: `v2ToV3Request`).
 fn fill_log(seen: &Observed, spec: &Wanted, etcd: &Membership) -> Option<Next> {
     let since = seen.latches().log_since.filter(|_| spec.server.version.minor >= 7)?;
-    let asked = seen.staying().filter_map(|m| m.object.spec.options.as_ref()?.snapshot_count).max();
-    let count = asked.and_then(|count| u64::try_from(count).ok()).unwrap_or(SNAPSHOT_COUNT);
+    let of_member = |m: &Member| m.object.spec.options.as_ref().and_then(|options| options.snapshot_count);
+    let counts =
+        seen.staying().map(|m| of_member(m).and_then(|count| u64::try_from(count).ok()).unwrap_or(SNAPSHOT_COUNT));
+    let count = counts.max().unwrap_or(SNAPSHOT_COUNT);
     let enough = u64::try_from(since).unwrap_or_default().saturating_add(count).saturating_add(IN_FLIGHT);
     let least =
         etcd.members.iter().filter_map(|l| seen.answers.get(seen.standing_for(l)?.name())).filter_map(applied).min();

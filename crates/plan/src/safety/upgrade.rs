@@ -9,8 +9,8 @@ use super::facts::{is_healthy, known, latches, voters};
 use super::{Verdict, rule};
 use crate::build::job::rehearses;
 use crate::cluster::{Member, Membership, Observed};
-use crate::meta;
 use crate::valid::Version;
+use crate::{Seen, meta};
 
 fn minor(version: &str) -> Option<u32> {
     Version::parse(version).map(|version| version.minor)
@@ -30,10 +30,17 @@ pub(super) fn set(seen: &Observed, member: &Member, new: &str) -> Verdict {
     let Some(UpgradeRecord { from, to, reversible, .. }) = latches(seen).upgrade else {
         return rule("I30", false, "the data of a member are of one minor until an upgrade is latched");
     };
-    let earlier = |m: &Member| minor(&m.object.spec.version) == minor(&from);
-    let last = !hosting(seen).any(|m| earlier(m) && m.name() != member.name());
-    let forth = minor(own) == minor(&from) && minor(new) == minor(&to) && !(last && reversible);
-    let back = minor(own) == minor(&to) && minor(new) == minor(&from) && reversible;
+    let answers_as =
+        |m: &Member| seen.answers.get(m.name()).and_then(Seen::known).and_then(|said| minor(&said.version));
+    let earlier = |m: &Member| {
+        let stays = m.object.spec.leaving.is_none();
+        stays
+            && minor(&m.object.spec.version) == minor(&from)
+            && answers_as(m).is_none_or(|said| Some(said) == minor(&from))
+    };
+    let others = hosting(seen).any(|m| earlier(m) && m.name() != member.name());
+    let forth = minor(own) == minor(&from) && minor(new) == minor(&to) && (others || !reversible);
+    let back = minor(own) == minor(&to) && minor(new) == minor(&from) && reversible && others;
     rule(
         "I30",
         forth || back,
@@ -62,6 +69,14 @@ pub(super) fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
     match (&old.upgrade, &new.upgrade) {
         (None, None) => Ok(()),
         (None, Some(record)) => {
+            let mixed =
+                |m: &Member| [&record.from, &record.to].iter().any(|end| minor(end) == minor(&m.object.spec.version));
+            if !record.reversible {
+                // The record was lost with the status, while members had both minors.
+                let both = all().any(|m| minor(&m.object.spec.version) == minor(&record.to)) && all().all(mixed);
+                let next = minor(&record.from).map(|from| from + 1) == minor(&record.to);
+                return rule("I30", both && next, "a lost upgrade goes on to the later of two minors");
+            }
             let own = |m: &Member| minor(&m.object.spec.version) == minor(&record.from);
             let next = minor(&record.from).map(|from| from + 1) == minor(&record.to);
             rule("I30", next && all().all(own), "an upgrade goes from the minor of all members to the next")?;

@@ -313,6 +313,24 @@ fn a_member_that_restarts_by_chance_gets_no_untried_template() {
     assert_eq!(waits(&seen), Some(Reason::Rolling));
 }
 
+/// restartCount never falls within a Pod.
+#[test]
+fn pods_that_restarted_long_ago_and_serve_wait_for_their_turn() {
+    let mut seen = edited(2);
+    for n in [0, 1] {
+        let status = seen.members[n].pod.as_mut().unwrap().status.as_mut().unwrap();
+        status.container_statuses.as_mut().unwrap().first_mut().unwrap().restart_count = 5;
+    }
+    assert_eq!(give(&mut seen), 1);
+    assert!(matches!(act(&seen), Some(Act::DeletePod { .. })), "{:?}", act(&seen));
+    // Beside a voter that is down.
+    let mut seen = edited(3);
+    let status = seen.members[1].pod.as_mut().unwrap().status.as_mut().unwrap();
+    status.container_statuses.as_mut().unwrap().first_mut().unwrap().restart_count = 5;
+    seen.members[2].pod = None;
+    assert_eq!(give(&mut seen), 2, "the one that does not serve");
+}
+
 /// Such a member never starts, whatever the template is.
 #[test]
 fn a_member_without_its_claim_does_not_keep_the_turn() {

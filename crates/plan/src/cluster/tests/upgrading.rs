@@ -16,6 +16,12 @@ fn asked(version: &str) -> Observed {
     seen
 }
 
+/// Gives a member this version, with which it serves.
+fn runs(seen: &mut Observed, n: usize, version: &str) {
+    version.clone_into(&mut seen.members[n].object.spec.version);
+    seen.answers.insert(named(n), Seen::Known(Answer { version: version.to_owned(), ..answer(n) }));
+}
+
 fn backup(at: Timestamp) -> EtcdSnapshot {
     let place = Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None });
     let template = SnapshotTemplate { destination: Destination::from(place), ..SnapshotTemplate::default() };
@@ -132,8 +138,7 @@ fn the_way_back_closes_before_the_last_member() {
     rehearsed(&mut seen, true);
     latches(&mut seen).upgrade = record(&seen);
     for n in [0, 1] {
-        let object = &mut seen.members[n].object;
-        object.spec.version = "3.7.3".to_owned();
+        runs(&mut seen, n, "3.7.3");
     }
     let closed = record(&seen).unwrap();
     assert!(!closed.reversible);
@@ -156,4 +161,113 @@ fn entries_of_3_5_leave_the_log_before_3_7() {
     assert_eq!(entries, 500, "10000 until the next raft snapshot, and 2000 in flight");
     latches(&mut seen).log_since = Some(i64::try_from(applied).unwrap() - 12_000);
     assert!(matches!(act(&seen), Some(Act::StartJob(_))));
+}
+
+#[test]
+fn another_patch_of_the_next_minor_closes_the_way_back_too() {
+    let mut seen = asked("3.7.4");
+    for n in [0, 1] {
+        runs(&mut seen, n, "3.7.4");
+    }
+    let begun = UpgradeRecord {
+        from: "3.6.16".to_owned(),
+        to: "3.7.3".to_owned(),
+        reversible: true,
+        ..UpgradeRecord::default()
+    };
+    latches(&mut seen).upgrade = Some(begun);
+    assert!(!record(&seen).unwrap().reversible);
+}
+
+/// The last member of the earlier minor leaves: etcd then writes data of the next one.
+#[test]
+fn there_is_no_way_back_without_a_member_of_the_earlier_minor() {
+    let mut seen = asked("3.6.16");
+    latches(&mut seen).upgrade = Some(UpgradeRecord {
+        from: "3.6.16".to_owned(),
+        to: "3.7.3".to_owned(),
+        reversible: true,
+        ..UpgradeRecord::default()
+    });
+    for n in 0..3 {
+        runs(&mut seen, n, "3.7.3");
+    }
+    assert_eq!(waits(&seen), Some(Reason::InvalidSpec));
+}
+
+#[test]
+fn an_upgrade_whose_record_is_lost_goes_on() {
+    let mut seen = asked("3.7.3");
+    runs(&mut seen, 0, "3.7.3");
+    let resumed = record(&seen).unwrap();
+    assert_eq!((resumed.from.as_str(), resumed.to.as_str(), resumed.reversible), ("3.6.16", "3.7.3", false));
+    seen.cluster.spec.version = "3.6.16".to_owned();
+    assert_eq!(waits(&seen), Some(Reason::InvalidSpec));
+}
+
+/// The digest of an image names no version.
+#[test]
+fn an_image_of_another_minor_stops_at_one_member() {
+    let mut seen = asked("3.7.3");
+    let record = UpgradeRecord {
+        from: "3.6.16".to_owned(),
+        to: "3.7.3".to_owned(),
+        reversible: true,
+        ..UpgradeRecord::default()
+    };
+    latches(&mut seen).upgrade = Some(record);
+    let wanted = crate::template::wanted(&seen.cluster);
+    crate::template::put(&mut seen.members[1].object, &wanted);
+    seen.members[1].pod = Some(pod_of(&seen.members[1].object));
+    assert_eq!(waits(&seen), Some(Reason::RolloutStuck), "it still answers with 3.6");
+    seen.cluster.spec.version = "3.6.16".to_owned();
+    assert!(matches!(act(&seen), Some(Act::SetTemplate { .. })), "{:?}", act(&seen));
+}
+
+#[test]
+fn deliberate_breaches_are_refused() {
+    let broken = |seen: &Observed, act: Act| {
+        let mut plan = plan(seen, noon());
+        (plan.act, plan.ensures, plan.status) = (Some(act), vec![], seen.cluster.status.clone().unwrap());
+        safety::cluster(seen, &plan).err().map(|violation| violation.invariant)
+    };
+    let mut seen = asked("3.7.3");
+    let begin = |reversible, to: &str| {
+        let mut all = seen.latches();
+        all.upgrade = Some(UpgradeRecord {
+            from: "3.6.16".to_owned(),
+            to: to.to_owned(),
+            reversible,
+            ..UpgradeRecord::default()
+        });
+        Act::Latch(Box::new(all))
+    };
+    assert_eq!(broken(&seen, begin(true, "3.7.3")), Some("I30"), "without a rehearsal");
+    assert_eq!(broken(&seen, begin(false, "3.7.3")), Some("I30"), "no record was lost");
+    let unrehearsed = Upgrade { rehearse: Some(false), ..Upgrade::default() };
+    let mut asked_for = seen.clone();
+    asked_for.cluster.spec.upgrade = Some(unrehearsed);
+    assert_eq!(broken(&asked_for, begin(true, "3.7.3")), None);
+    assert_eq!(broken(&asked_for, begin(true, "3.7.4")), Some("I30"), "another version than the spec's");
+    let mut silent = asked_for.clone();
+    silent.answers.insert(named(2), Seen::unknown("refused"));
+    assert_eq!(broken(&silent, begin(true, "3.7.3")), Some("I1"));
+    // The last member, while the way back is open.
+    let set = |seen: &Observed, n: usize| Act::SetTemplate {
+        member: member_target(seen, n),
+        template: Box::new(crate::template::wanted(&seen.cluster)),
+        served: Some(Box::new(crate::template::of_member(&seen.members[n].object))),
+    };
+    assert_eq!(broken(&seen, set(&seen, 0)), Some("I30"), "no upgrade is latched");
+    latches(&mut seen).upgrade = Some(UpgradeRecord {
+        from: "3.6.16".to_owned(),
+        to: "3.7.3".to_owned(),
+        reversible: true,
+        ..UpgradeRecord::default()
+    });
+    assert_eq!(broken(&seen, set(&seen, 0)), None);
+    for n in [1, 2] {
+        seen.members[n].object.spec.version = "3.7.3".to_owned();
+    }
+    assert_eq!(broken(&seen, set(&seen, 0)), Some("I30"));
 }
