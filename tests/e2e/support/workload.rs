@@ -222,7 +222,12 @@ async fn rolled(w: &World, run: &str, cluster: &Value) -> Result<bool> {
         }
         return Ok(false);
     }
-    Ok(ready && cluster["status"]["updatedMembers"] == 3)
+    // A member keeps its earlier settings for 20 s.
+    let mut proven = true;
+    for member in w.names_with("EtcdMember", &format!("holdfast.dev/cluster={run}")).await? {
+        proven &= w.get("EtcdMember", &member).await?["spec"]["served"].is_null();
+    }
+    Ok(ready && proven && cluster["status"]["updatedMembers"] == 3)
 }
 
 /// Returns whether a member was replaced; before, once all members serve, requests that or deletes a claim with its Pod.
