@@ -108,7 +108,7 @@ async fn a_slow_copy_is_not_ended_and_says_how_far_it_is() {
     let volume = tempfile::tempdir().unwrap();
     // etcdutl hashes its output before it continues, and no file grows meanwhile: that is no stall.
     let request = restore_request(file_store(mount.path()), &saved.key, volume.path());
-    let request = RestoreRequest { etcdutl, stall_seconds: 5, ..request };
+    let request = RestoreRequest { engine: Engine::Etcdutl, etcdutl, stall_seconds: 5, ..request };
     let begun = Instant::now();
     let said = said(&request).await;
     let lines: Vec<_> = said.lines().filter(|line| line.contains("copying the snapshot with etcdutl: ")).collect();

@@ -55,9 +55,13 @@ async fn a_volume_too_small_for_a_restore_is_said_before_anything_is_read() {
     etcd.fill(20, 1 << 20).await;
     let store = tempfile::tempdir().unwrap();
     let saved = save::run(save_request(etcd.flags(), file_store(store.path()), Compression::None)).await.unwrap();
+    let copied_to = |volume: &Path| {
+        let request = restore_request(file_store(store.path()), &saved.key, volume);
+        RestoreRequest { engine: Engine::Etcdutl, ..request }
+    };
     let volume = Small::of("100m");
     fs::create_dir(volume.path().join("lost+found")).unwrap();
-    let request = restore_request(file_store(store.path()), &saved.key, volume.path());
+    let request = copied_to(volume.path());
     // A verb that reads the data would find them broken.
     let data = store.path().join(&saved.key).join("snapshot.db");
     let good = fs::read(&data).unwrap();
@@ -75,8 +79,7 @@ async fn a_volume_too_small_for_a_restore_is_said_before_anything_is_read() {
     let fill = "[ -z \"$3\" ] || /bin/dd if=/dev/zero of=\"${3%/*}/x\" bs=1M 2>/dev/null";
     let does = format!("{fill}; exec $real \"$@\"");
     let filling = in_place_of(&bin("etcdutl"), &store.path().join("etcdutl"), &does);
-    let request =
-        RestoreRequest { etcdutl: filling, ..restore_request(file_store(store.path()), &saved.key, volume.path()) };
+    let request = RestoreRequest { etcdutl: filling, ..copied_to(volume.path()) };
     let error = restore::run(request).await.unwrap_err();
     assert_eq!(error.class(), ExitClass::Full, "{error}");
     assert_eq!(fs::read_dir(volume.path()).unwrap().count(), 0, "the staging folder is gone");

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use holdfast_contract::{Compression, DATA_DIR, ExitClass, MAY_START_EMPTY, RestoreRequest};
+use holdfast_contract::{Compression, DATA_DIR, Engine, ExitClass, MAY_START_EMPTY, RestoreRequest};
 
 use crate::graft::ENGINES;
 use crate::restore::Stored;
@@ -103,9 +103,11 @@ async fn a_volume_that_gives_other_bytes_back_is_told_and_the_snapshot_is_not_ac
     let folder = tempfile::tempdir().unwrap();
     let does = "/bin/sed -i s/k1/k9/ \"$3\"; exec $real \"$@\"";
     let etcdutl = in_place_of(&bin("etcdutl"), &folder.path().join("etcdutl"), does);
+    let copied_by = |r: &mut RestoreRequest, key: &str| {
+        (r.key, r.engine, r.etcdutl) = (key.to_owned(), Engine::Etcdutl, etcdutl.clone());
+    };
     for key in [stored.saved.key.as_str(), "raw.db"] {
-        let (class, message) =
-            stored.refused_leaving(&[NOTE], |r| (r.key, r.etcdutl) = (key.to_owned(), etcdutl.clone())).await;
+        let (class, message) = stored.refused_leaving(&[NOTE], |r| copied_by(r, key)).await;
         assert_eq!(class, ExitClass::Refused, "{key}: {message}");
         for word in ["the volume", "returns other bytes", "expected sha256"] {
             assert!(message.contains(word), "{key}: no {word:?} in {message}");
