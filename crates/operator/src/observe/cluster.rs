@@ -172,8 +172,8 @@ async fn rehearsals(
     cluster: &EtcdCluster,
     members: &[Member],
 ) -> Result<(Vec<Search>, Option<EtcdSnapshot>), Error> {
-    let begun = cluster.status.as_ref().is_some_and(|status| status.latches.upgrade.is_some());
-    if begun || !asks_for_another_minor(cluster, members.iter().map(|member| &member.object)) {
+    let recorded = cluster.status.as_ref().is_some_and(|status| status.latches.upgrade.is_some());
+    if recorded || !asks_for_another_minor(cluster, members.iter().map(|member| &member.object)) {
         return Ok((vec![], None));
     }
     let uid = cluster.uid().unwrap_or_default();
