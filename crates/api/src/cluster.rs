@@ -206,8 +206,8 @@ pub struct EtcdClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 30, max = 86400))]
     pub progress_deadline_seconds: Option<u32>,
-    /// What Holdfast does after a member did not start with a changed version, image, options or resources: within
-    /// `progressDeadlineSeconds`, or after two crashes. No other member gets the change. `Automatic` (default): the member
+    /// Whether Holdfast takes back a changed version, image, options or resources with which a member did not start within
+    /// `progressDeadlineSeconds`, or crashed twice. No other member gets the change. `Automatic` (default): the member
     /// gets its earlier settings back, except after a change of the version. `Manual`: the member waits for another edit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Rollback")]
@@ -247,6 +247,11 @@ impl EtcdClusterSpec {
     /// How lost members are replaced.
     pub fn repair(&self) -> Repair {
         self.repair.clone().unwrap_or_default()
+    }
+
+    /// Seconds until a wait is overdue, and until a member that does not start counts as failed; as in a Deployment.
+    pub fn progress_deadline(&self) -> u32 {
+        self.progress_deadline_seconds.unwrap_or(600)
     }
 
     /// Conditions of a change to the next minor.

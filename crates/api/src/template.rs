@@ -7,7 +7,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a member's process runs with.
+/// Settings of a member's etcd process and container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Template {
@@ -27,7 +27,7 @@ pub struct Template {
     pub restart: Option<String>,
 }
 
-/// What happens after a member did not start with a new template.
+/// Whether Holdfast takes a template back with which a member did not start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Rollback {
     /// The member gets the template back with which it last served.

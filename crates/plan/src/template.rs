@@ -52,6 +52,12 @@ pub fn made_with(pod: &Pod) -> Option<&str> {
     meta::annotation(&pod.metadata, key::TEMPLATE)
 }
 
+/// Whether the Pod was made with this template. A Pod without a fingerprint is of an earlier version of Holdfast, which knew no
+/// other template.
+pub fn may_be_of(pod: &Pod, template: &Template) -> bool {
+    made_with(pod).is_none_or(|made| made == fingerprint(template))
+}
+
 /// Whether the Pod was made with the template in its member's spec. Neither has a fingerprint where an earlier version of Holdfast
 /// made both.
 pub fn is_current(pod: &Pod, member: &EtcdMember) -> bool {

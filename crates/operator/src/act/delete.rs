@@ -30,7 +30,10 @@ pub(super) async fn evict(ctx: &Context, actor: &Actor, target: &Target) -> Resu
         return Ok(Done::Already);
     }
     if !has(&there, key::CLUSTER_UID, &actor.uid) {
-        return Err(Error::NameConflict(format!("Pod {} belongs to somebody else and is not evicted", target.name)));
+        return Err(Error::NameConflict(format!(
+            "Pod {} belongs to no member of this EtcdCluster and is not evicted",
+            target.name
+        )));
     }
     let evicted = requests::evict(&ctx.write.0, &actor.namespace, &target.name, &target.uid, &target.resource_version);
     match ctx.writing("Pod", "evict", &target.name, evicted).await {

@@ -120,14 +120,13 @@ pub(crate) fn describe(act: &Act) -> Description {
             step("DeletePod", &on(pod), format!("deleted the Pod: {why}")).with_event("PodDeleted")
         }
         Act::SetTemplate { member, template, served } => {
-            let sentence = if served.as_deref() == Some(&**template) {
-                "gets its earlier settings back: it did not start with the changed spec"
-            } else if served.is_none() {
-                "serves with the changed spec"
-            } else {
-                "gets the changed spec"
+            let (sentence, event) = match served {
+                Some(served) if served == template => {
+                    ("gets its earlier settings back: it did not start with the changed spec", "RolledBack")
+                }
+                Some(_) => ("gets the changed spec", "SpecChanged"),
+                None => ("serves with the changed spec", "SpecChanged"),
             };
-            let event = if served.as_deref() == Some(&**template) { "RolledBack" } else { "SpecChanged" };
             step("SetTemplate", &on(member), sentence).with_event(event)
         }
         Act::EvictPod { pod, why } => {

@@ -40,15 +40,13 @@ pub(super) async fn set_template(
     served: Option<&Template>,
 ) -> Result<Done, Error> {
     let Some(there) = get::<EtcdMember>(ctx, actor, target).await? else { return Ok(Done::Already) };
-    let fields = |of: &Template| serde_json::to_value(of).unwrap_or_default();
-    let (old, mut wanted) = (fields(&template::of_member(&there)), fields(new));
-    let (mut is, mut becomes) = (json!({"served": there.spec.served}), json!({"served": served}));
-    for (whole, part) in [(&mut is, old), (&mut becomes, wanted.take())] {
-        if let (Value::Object(whole), Value::Object(part)) = (whole, part) {
-            whole.extend(part);
-        }
-    }
-    let mut change = replacing(&is, &becomes);
+    let fields = |template: &Template, served: Option<&Template>| {
+        let mut fields = serde_json::to_value(template).unwrap_or_default();
+        fields["served"] = json!(served);
+        fields
+    };
+    let old = fields(&template::of_member(&there), there.spec.served.as_ref());
+    let mut change = replacing(&old, &fields(new, served));
     change["template"] = json!(template::fingerprint(new));
     patch::<EtcdMember>(ctx, actor, target, json!({"spec": change})).await
 }

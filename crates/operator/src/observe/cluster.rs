@@ -11,7 +11,7 @@ use holdfast_api::schedule::PruneRun;
 use holdfast_api::{
     EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, component, key, name,
 };
-use holdfast_plan::cluster::{Answer, ForeignVolume, Member, Observed, Search, asks_for_another_minor, newest};
+use holdfast_plan::cluster::{Answer, ClusterJob, ForeignVolume, Member, Observed, asks_for_another_minor, newest};
 use holdfast_plan::schedule::{healthy, live_job, live_run};
 use holdfast_plan::snapshot::live_removal;
 use holdfast_plan::{Seen, Unread, meta};
@@ -69,7 +69,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
             }
         },
         async { if formed { Ok(vec![]) } else { foreign(reader, named, uid).await } },
-        async { if formed || !wants_latest { Ok(vec![]) } else { searches(reader, uid).await } },
+        async { if formed || !wants_latest { Ok(vec![]) } else { cluster_jobs(reader, uid).await } },
         // After the cluster with its latch: a schedule that latches later reads that latch.
         async { if restores { removals(reader).await } else { Ok(vec![]) } },
     )?;
@@ -171,7 +171,7 @@ async fn rehearsals(
     reader: Reader<'_>,
     cluster: &EtcdCluster,
     members: &[Member],
-) -> Result<(Vec<Search>, Option<EtcdSnapshot>), Error> {
+) -> Result<(Vec<ClusterJob>, Option<EtcdSnapshot>), Error> {
     let recorded = cluster.status.as_ref().is_some_and(|status| status.latches.upgrade.is_some());
     if recorded || !asks_for_another_minor(cluster, members.iter().map(|member| &member.object)) {
         return Ok((vec![], None));
@@ -180,7 +180,7 @@ async fn rehearsals(
     let all = reader.ctx.caches.snapshots.of_cluster(reader.namespace, &cluster.name_any());
     let last = newest(&uid, all.iter().map(AsRef::as_ref));
     let backup = last.and_then(|last| all.iter().find(|snapshot| snapshot.name_any() == last.name));
-    let jobs = searches(reader, &uid).await?;
+    let jobs = cluster_jobs(reader, &uid).await?;
     Ok((jobs, backup.map(|snapshot| (**snapshot).clone())))
 }
 
@@ -262,12 +262,12 @@ async fn its_member_goes(reader: Reader<'_>, claim: &PersistentVolumeClaim) -> R
 }
 
 /// The Jobs of a cluster, which look for the latest snapshot or rehearse an upgrade, and their Pods, oldest first.
-async fn searches(reader: Reader<'_>, uid: &str) -> Result<Vec<Search>, Error> {
+async fn cluster_jobs(reader: Reader<'_>, uid: &str) -> Result<Vec<ClusterJob>, Error> {
     let mut jobs = reader.list::<Job>(Only::Everything, |job| owned_by(job, uid)).await?;
     jobs.sort_by_key(|job| job.creation_timestamp().map(|at| at.0));
     let with_pods = jobs.into_iter().map(|job| async move {
         let pods = pods_of(reader, Some(&job)).await?;
-        Ok(Search { job, pods })
+        Ok(ClusterJob { job, pods })
     });
     futures::future::try_join_all(with_pods).await
 }
@@ -417,7 +417,7 @@ mod tests {
         let pods = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []});
         let api = Fake::start(vec![("GET", "/jobs", 200, jobs), ("GET", "/pods", 200, pods)]).await;
         let reader = Reader { ctx: &api.ctx, namespace: "prod", view: View::Live };
-        let found = searches(reader, "a-uid").await.unwrap();
+        let found = cluster_jobs(reader, "a-uid").await.unwrap();
         assert_eq!(found.iter().map(|search| search.job.name_any()).collect::<Vec<_>>(), ["bare"]);
     }
 

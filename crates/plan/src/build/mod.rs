@@ -161,6 +161,11 @@ pub fn etcd_image(image: Option<&Image>, version: &str, default_repository: &str
     }
 }
 
+/// Returns when kubelet pulls etcd's image.
+pub fn pull_policy(image: Option<&Image>) -> &'static str {
+    image.and_then(|image| image.pull_policy).map_or("IfNotPresent", |policy| policy.as_str())
+}
+
 /// Escapes `$`, so that kubelet passes the argument on unchanged: kubelet replaces `$(NAME)` by a variable's value, and `$$` by
 /// a dollar (I28).
 pub fn literal(argument: &str) -> String {

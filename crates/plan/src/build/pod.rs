@@ -68,7 +68,7 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
         (restoring, opened, proxies(store, &settings.proxies))
     });
     let etcd_image = super::etcd_image(member.spec.image.as_ref(), &member.spec.version, &settings.etcd_repository);
-    let pull = member.spec.image.as_ref().and_then(|i| i.pull_policy).map_or("IfNotPresent", |p| p.as_str());
+    let pull = super::pull_policy(member.spec.image.as_ref());
     let in_etcds_image = Container {
         image: Some(etcd_image),
         image_pull_policy: Some(pull.to_owned()),

@@ -109,9 +109,14 @@ impl Observed {
         })
     }
 
+    /// Returns the answer of the server behind a member's name, whichever member it is.
+    pub(super) fn known_answer(&self, member: &str) -> Option<&Answer> {
+        self.answers.get(member)?.known()
+    }
+
     /// Returns the answer of a member's server, if its cluster ID and member ID are those that etcd lists.
     pub fn serving<'a>(&'a self, etcd: &Membership, listed: &Listed, member: &str) -> Option<&'a Answer> {
-        let answer = self.answers.get(member)?.known()?;
+        let answer = self.known_answer(member)?;
         (answer.cluster_id == etcd.cluster_id && answer.member_id == listed.id).then_some(answer)
     }
 

@@ -15,7 +15,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::read_access::readers;
-use super::{Observed, Search};
+use super::{ClusterJob, Observed};
 use crate::build::job::{AgentJob, CONTAINER, Work, job};
 use crate::held::HeldUp;
 use crate::jobs::{self, JobState};
@@ -43,7 +43,7 @@ pub(super) fn find(
     );
     let ask = |number| Err(Box::new(Next::act(Act::StartJob(Box::new(start(seen, asked, store, &question, number))))));
     let Some((number, last)) = row.last().copied() else { return ask(0) };
-    let searches: Vec<&Search> = row.into_iter().map(|(_, search)| search).collect();
+    let searches: Vec<&ClusterJob> = row.into_iter().map(|(_, search)| search).collect();
     if let Some(found) = search_report(last) {
         return Ok(found);
     }
@@ -80,7 +80,7 @@ pub(super) fn find(
 /// Returns reason and message while Holdfast creates a Job: the same as [`find`] gives before and after.
 pub(super) fn asking(seen: &Observed, now: Timestamp) -> (Reason, String) {
     let kept = kept(seen);
-    let searches: Vec<&Search> = seen.searches.iter().collect();
+    let searches: Vec<&ClusterJob> = seen.searches.iter().collect();
     if let Some(stuck) =
         kept.as_ref().filter(|held| held.needs_a_person() && searches.last().is_some_and(|last| never_ran(last)))
     {
@@ -101,7 +101,7 @@ pub(super) fn held_up(seen: &Observed, next: &Next, now: Timestamp) -> Option<He
 }
 
 /// Returns the state of the last Job, and the cause that keeps its Pods from running.
-fn read(seen: &Observed, last: &Search, kept: Option<&HeldUp>, now: Timestamp) -> (JobState, Option<HeldUp>) {
+fn read(seen: &Observed, last: &ClusterJob, kept: Option<&HeldUp>, now: Timestamp) -> (JobState, Option<HeldUp>) {
     let state = jobs::read(&last.job, &last.pods, seen.refusal.as_deref(), kept, now);
     let held = jobs::still_held_up(kept.cloned(), &state, jobs::ran(&last.pods), seen.searches.len() == 1);
     (state, held)
@@ -111,14 +111,14 @@ fn kept(seen: &Observed) -> Option<HeldUp> {
     HeldUp::kept(seen.cluster.status.as_ref()?.held_up.as_ref())
 }
 
-fn never_ran(search: &Search) -> bool {
+fn never_ran(search: &ClusterJob) -> bool {
     jobs::never_ran(&search.job, &search.pods)
 }
 
 /// Returns reason, message and interval during a further search: the last failure stays in the message, in the same words, so that
 /// Holdfast writes nothing while nothing changes (I17).
-fn still(searches: &[&Search], kept: Option<&HeldUp>, now: Timestamp, words: String) -> (Reason, String, Wake) {
-    let failure = |search: &&Search| {
+fn still(searches: &[&ClusterJob], kept: Option<&HeldUp>, now: Timestamp, words: String) -> (Reason, String, Wake) {
+    let failure = |search: &&ClusterJob| {
         let state = jobs::read(&search.job, &search.pods, None, kept, now);
         Failure::of(state, search, now)
     };
@@ -143,7 +143,7 @@ impl Failure {
     }
 
     /// Returns the failure of a Job; `None` where the Job has not failed.
-    fn of(state: JobState, search: &Search, now: Timestamp) -> Option<Self> {
+    fn of(state: JobState, search: &ClusterJob, now: Timestamp) -> Option<Self> {
         match state {
             JobState::Failed { failure, message, at, held: _ } => {
                 Some(Self { reason: job_state::reason_of(failure), message, at: at.unwrap_or(now) })
@@ -164,7 +164,7 @@ impl Failure {
 }
 
 /// Returns the time of the next search. No watch event reports a corrected Secret or store here.
-fn due(searches: &[&Search], failure: &Failure) -> Timestamp {
+fn due(searches: &[&ClusterJob], failure: &Failure) -> Timestamp {
     let first = searches.first().and_then(|search| jobs::created(&search.job)).unwrap_or(failure.at);
     let left_alone = match failure.reason {
         Reason::LineageUnclear => RARELY,
@@ -173,7 +173,7 @@ fn due(searches: &[&Search], failure: &Failure) -> Timestamp {
     failure.at + left_alone
 }
 
-fn search_report(search: &Search) -> Option<LatestReport> {
+fn search_report(search: &ClusterJob) -> Option<LatestReport> {
     search.pods.iter().rev().find_map(|pod| match pods::report(pod, CONTAINER)? {
         Report::Latest(found) => Some(found),
         _ => None,

@@ -9,6 +9,7 @@ mod client_services;
 mod diverged;
 mod facts;
 mod grow;
+mod hand_over;
 mod health;
 mod identity;
 mod intervals;

@@ -49,10 +49,10 @@ pub struct Observed {
     pub prunes: Vec<PruneRun>,
     /// Jobs of this cluster that search for the latest snapshot, oldest first. The operator reads them only until the cluster has
     /// formed.
-    pub searches: Vec<Search>,
+    pub searches: Vec<ClusterJob>,
     /// Jobs of this cluster that rehearse an upgrade. The operator reads them only while the minor of the spec differs from that
     /// of a member.
-    pub rehearsals: Vec<Search>,
+    pub rehearsals: Vec<ClusterJob>,
     /// The newest complete snapshot of this cluster, read with `rehearsals`.
     pub backup: Option<EtcdSnapshot>,
     /// Why the API server refused the Pod of the last search, if it did.
@@ -88,7 +88,7 @@ pub struct Member {
 
 /// A Job of a cluster.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Search {
+pub struct ClusterJob {
     /// The Job.
     pub job: Job,
     /// Its Pods, oldest first.

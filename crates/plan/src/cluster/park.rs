@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::intervals::SOON;
 use super::{Member, Membership, Observed, shrink};
-use crate::{Act, Next, Seen, Target, Unread, Wake, pods};
+use crate::{Act, Next, Target, Unread, Wake, pods};
 
 /// Returns the next step towards a parked cluster.
 pub(super) fn park(seen: &Observed, now: Timestamp) -> Next {
@@ -23,7 +23,7 @@ pub(super) fn park(seen: &Observed, now: Timestamp) -> Next {
     }
     let stands = |m: &&Member| !m.removed() && m.object.spec.parked.is_none();
     if let Some(member) = seen.members.iter().find(stands) {
-        let said = seen.answers.get(member.name()).and_then(Seen::known);
+        let said = seen.known_answer(member.name());
         let parked = Parked {
             term: said.map(|said| said.term),
             index: said.map(|said| said.applied_index),

@@ -248,7 +248,7 @@ fn beside_too_few(
     voter: &Listed,
 ) -> Option<Next> {
     let (healthy, rest) = seen.without(etcd, voter);
-    let serves = seen.answers.get(member.name()).is_some_and(|said| said.known().is_some());
+    let serves = seen.known_answer(member.name()).is_some();
     let staying = seen.staying().count();
     let whole = healthy == rest && etcd.members.iter().all(|l| !l.learner) && seen.wanted_at_most(staying);
     let spared = match cause {

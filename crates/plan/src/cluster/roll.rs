@@ -11,6 +11,7 @@ use holdfast_api::template::Template;
 use holdfast_api::{EtcdCluster, EtcdMember, key, role};
 use jiff::Timestamp;
 
+use super::hand_over::hand_over;
 use super::health::{in_doubt, voters};
 use super::recorded::recorded_evidence;
 use super::upgrade::{self, Minor};
@@ -54,7 +55,7 @@ pub(super) fn doing(seen: &Observed) -> (Reason, String) {
     let all = seen.staying().count();
     let mut message = format!("{updated} of {all} members serve with the changed spec");
     if all < 3 {
-        message.push_str("; fewer than three members serve nobody while one restarts");
+        message.push_str("; with fewer than three members, no quorum answers clients while one restarts");
     }
     (reason(seen), message)
 }
@@ -114,9 +115,8 @@ pub(super) fn why_stuck(seen: &Observed, spec: &Wanted, now: Timestamp) -> Optio
 fn take_back(seen: &Observed, member: &Member) -> Option<Next> {
     let may = |served: &Template| !member.deleting() && upgrade::may_have(seen, member, served);
     let served = member.object.spec.served.clone().filter(may)?;
-    // A Pod without a fingerprint is of an earlier version of Holdfast, which knew no other template.
-    let earlier = |pod| template::made_with(pod).is_none_or(|made| made == template::fingerprint(&served));
-    member.live_pod().is_some_and(|pod| pods::runs(pod) && earlier(pod)).then(|| set(member, served.clone()))
+    let runs_on = |pod| pods::runs(pod) && template::may_be_of(pod, &served);
+    member.live_pod().is_some_and(runs_on).then(|| set(member, served.clone()))
 }
 
 /// Returns the next step of a roll, or its wait; `None` where every member has the template of the spec.
@@ -171,7 +171,11 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
 fn end(seen: &Observed, etcd: &Membership, member: &Member) -> Option<Next> {
     let listed = seen.listed(etcd, member.name())?;
     if etcd.leader == Some(listed.id) && voters(etcd) > 1 {
-        return Some(hand_over(seen, etcd, listed, member.name()));
+        let wait = || {
+            let message = format!("no healthy voter can lead in place of {}", member.name());
+            Next::wait(reason(seen), message, RETRY)
+        };
+        return Some(hand_over(seen, etcd, listed, member.name()).unwrap_or_else(wait));
     }
     let pod = Target::of(&member.live_pod()?.metadata);
     let why = "the member has another template now".to_owned();
@@ -272,19 +276,4 @@ fn is_well(seen: &Observed, etcd: &Membership, listed: &Listed, member: &Member)
     let admitted = |pod| pods::ready(pod) && meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
     let volume = member.object.spec.storage.in_memory() || member.live_claim().is_some();
     healthy && volume && !member.deleting() && member.live_pod().is_some_and(admitted)
-}
-
-/// Moves the leadership to the healthy voter with the longest log, so that no election stops writes.
-fn hand_over(seen: &Observed, etcd: &Membership, leader: &Listed, name: &str) -> Next {
-    let others = seen.healthy(etcd).into_iter().filter(|(l, _)| l.id != leader.id);
-    let index = |m: &Member| seen.answers.get(m.name()).and_then(|said| said.known()).map(|said| said.applied_index);
-    match others.max_by_key(|(l, m)| (index(m), l.id)) {
-        Some((to, _)) => Next::act(Act::MoveLeader {
-            name: name.to_owned(),
-            from: leader.id,
-            to: to.id,
-            cluster_id: etcd.cluster_id,
-        }),
-        None => Next::wait(reason(seen), format!("no healthy voter can lead in place of {name}"), RETRY),
-    }
 }

@@ -26,9 +26,6 @@ const UNSTARTED: SignedDuration = SignedDuration::from_mins(1);
 /// How long a member serves with a template until no failure blames the template: etcd may run out of memory under load.
 const PROVEN: SignedDuration = SignedDuration::from_secs(20);
 
-/// The default of `spec.progressDeadlineSeconds`.
-const DEADLINE: u32 = 600;
-
 /// Whether a member has failed with this template, by the latch.
 pub(super) fn has_failed(seen: &Observed, wanted: &Template) -> bool {
     let fingerprint = template::fingerprint(wanted);
@@ -36,8 +33,7 @@ pub(super) fn has_failed(seen: &Observed, wanted: &Template) -> bool {
 }
 
 /// Returns the wait for another edit after a rollback.
-pub(super) fn wait(seen: &Observed, wanted: &Template) -> Option<Next> {
-    let failed = seen.latches().failed_template.filter(|_| has_failed(seen, wanted))?;
+fn wait(seen: &Observed, failed: &FailedTemplate) -> Next {
     let member = seen.hosting().find(|m| m.name() == failed.member);
     // Without a quorum Holdfast ends no Pod in which etcd runs.
     let runs_on = |m: &Member| m.live_pod().is_some_and(|pod| pods::runs(pod) && !template::is_current(pod, &m.object));
@@ -55,7 +51,7 @@ pub(super) fn wait(seen: &Observed, wanted: &Template) -> Option<Next> {
         meta::name(&seen.cluster.metadata),
         key::RESTART
     );
-    Some(Next::wait(Reason::RolloutStuck, message, POLL))
+    Next::wait(Reason::RolloutStuck, message, POLL)
 }
 
 /// Returns the next step of a rollback, or the wait where a person decides.
@@ -70,10 +66,10 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
         }));
     }
     let latches = seen.latches();
-    if has_failed(seen, &wanted) {
-        return hosting().find_map(|m| restore(seen, m, &wanted)).or_else(|| wait(seen, &wanted));
-    }
-    if latches.failed_template.is_some() {
+    if let Some(failed) = &latches.failed_template {
+        if has_failed(seen, &wanted) {
+            return hosting().find_map(|m| restore(seen, m, &wanted)).or_else(|| Some(wait(seen, failed)));
+        }
         return Some(Next::act(Act::Latch(Box::new(Latches { failed_template: None, ..latches }))));
     }
     let (member, failure) = hosting().find_map(|m| Some((m, failure(seen, m, &wanted, now)?)))?;
@@ -116,10 +112,8 @@ fn restore(seen: &Observed, member: &Member, wanted: &Template) -> Option<Next> 
         .as_ref()
         .filter(|served| **served != own && upgrade::may_have(seen, member, served))?;
     let fails = own == *wanted && !member.live_pod().is_some_and(pods::ready);
-    let turn_taken = |pod: &Pod| {
-        let earlier = template::made_with(pod).is_none_or(|made| made == template::fingerprint(served));
-        pods::runs(pod) && !template::is_current(pod, &member.object) && earlier
-    };
+    let turn_taken =
+        |pod: &Pod| pods::runs(pod) && !template::is_current(pod, &member.object) && template::may_be_of(pod, served);
     (fails || member.live_pod().is_some_and(turn_taken)).then(|| {
         Next::act(Act::SetTemplate {
             member: Target::of(&member.object.metadata),
@@ -145,7 +139,7 @@ fn failure(seen: &Observed, member: &Member, wanted: &Template, now: Timestamp) 
         return None;
     }
     let pod = member.live_pod().filter(|pod| template::is_current(pod, &member.object) && !pods::ready(pod))?;
-    let deadline = SignedDuration::from_secs(seen.cluster.spec.progress_deadline_seconds.unwrap_or(DEADLINE).into());
+    let deadline = SignedDuration::from_secs(seen.cluster.spec.progress_deadline().into());
     let age = now.duration_since(pods::prepared_at(pod).unwrap_or(now));
     // A Pod that has served for long fails for another reason.
     let counted = pods::start_number(pod).is_some_and(|number| member.object.spec.start_count >= number);

@@ -12,6 +12,7 @@ use holdfast_contract::hex_id;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
+use super::hand_over::hand_over;
 use super::health::{in_doubt, voters};
 use super::intervals::POLL;
 use super::orphan::remove;
@@ -117,7 +118,10 @@ fn depart(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -
         return Next::act(Act::DismissClients { pod: Target::of(&pod.metadata) });
     }
     if etcd.leader == Some(listed.id) {
-        return hand_over(seen, etcd, listed, member.name());
+        return hand_over(seen, etcd, listed, member.name()).unwrap_or_else(|| {
+            let message = format!("no healthy voter can lead in place of {}, which is to be removed", member.name());
+            Next::wait(Reason::Shrinking, message, RETRY)
+        });
     }
     remove(etcd, member.name(), listed)
 }
@@ -131,18 +135,6 @@ fn fenced(member: &Member, now: Timestamp) -> Option<Next> {
         return Some(Next::wait(Reason::NodeSilent, format!("{name} is lost: {}", pods::who_holds(pod)), POLL));
     }
     Some(Next::wait(Reason::Replacing, format!("the Pod of {name} ends before etcd removes the member"), RETRY))
-}
-
-/// Moves the leadership to the healthy voter with the longest log. etcd never removes a member that leads.
-fn hand_over(seen: &Observed, etcd: &Membership, leader: &Listed, name: &str) -> Next {
-    let others = seen.healthy(etcd).into_iter().filter(|(l, m)| l.id != leader.id && m.stays());
-    let index = |m: &Member| seen.answers.get(m.name()).and_then(|said| said.known()).map(|said| said.applied_index);
-    let Some((to, _)) = others.max_by_key(|(l, m)| (index(m), l.id)) else {
-        let message = format!("no healthy voter can lead in place of {name}, which is to be removed");
-        return Next::wait(Reason::Shrinking, message, RETRY);
-    };
-    let (from, to) = (leader.id, to.id);
-    Next::act(Act::MoveLeader { name: name.to_owned(), from, to, cluster_id: etcd.cluster_id })
 }
 
 fn unspared(seen: &Observed, etcd: &Membership, voter: &Listed, name: &str) -> Next {

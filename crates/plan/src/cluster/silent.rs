@@ -167,7 +167,7 @@ impl Observed {
 
     /// Returns whether a snapshot without a quorum can be saved now, and from which member: the longest log wins.
     fn savable(&self, voters: &[&Member]) -> String {
-        let said = |m: &&Member| Some((self.answers.get(m.name())?.known()?.applied_index, m.name().to_owned()));
+        let said = |m: &&Member| Some((self.known_answer(m.name())?.applied_index, m.name().to_owned()));
         match voters.iter().filter_map(said).max() {
             Some((_, name)) => format!("`holdfast agent save --no-quorum` can save the data of {name}. "),
             None => "No voter answers, so no snapshot can be saved now. ".to_owned(),

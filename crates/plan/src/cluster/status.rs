@@ -18,9 +18,6 @@ use crate::build;
 use crate::valid::Wanted;
 use crate::{Act, Next, Seen, failure, meta, pods};
 
-/// The default of `spec.progressDeadlineSeconds`, as in a Deployment.
-const DEFAULT_PROGRESS_DEADLINE_SECONDS: u32 = 600;
-
 /// Returns the whole status before the next act.
 pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: Timestamp) -> EtcdClusterStatus {
     let meta = &seen.cluster.metadata;
@@ -370,7 +367,7 @@ impl Facts<'_> {
         }
         let conditions = &self.seen.cluster.status.as_ref()?.conditions;
         let progressing = condition::find(conditions, Type::Progressing).filter(|c| c.status == "True")?;
-        let seconds = self.seen.cluster.spec.progress_deadline_seconds.unwrap_or(DEFAULT_PROGRESS_DEADLINE_SECONDS);
+        let seconds = self.seen.cluster.spec.progress_deadline();
         let over = self.now >= progressing.last_transition_time.0 + SignedDuration::from_secs(seconds.into());
         let message =
             format!("in progress for more than {seconds} s ({}): {}", waiting.reason.as_str(), waiting.message);

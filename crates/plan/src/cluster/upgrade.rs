@@ -21,11 +21,11 @@ use k8s_openapi::api::batch::v1::Job;
 
 use super::intervals::POLL;
 use super::read_access::readers;
-use super::{Answer, Member, Membership, Observed, Search, latest};
+use super::{ClusterJob, Member, Membership, Observed, latest};
 use crate::build::job::{AgentJob, SCRATCH, Work, job};
 use crate::jobs::{self, JobState};
 use crate::valid::{Version, Wanted};
-use crate::{Act, Next, Seen, Wake, build, meta, pods, template};
+use crate::{Act, Next, Wake, build, meta, pods, template};
 
 /// Interval while a Job or a member is waited for; watches report both.
 const WAITED_FOR: Wake = Wake::AfterMillis(5_000);
@@ -67,13 +67,8 @@ pub(super) fn judge(seen: &Observed, target: Version) -> Minor {
     let Some(other) = own.iter().filter(|own| own.minor != target.minor).min() else { return Minor::Same };
     let Some(record) = seen.latches().upgrade else {
         let together = own.iter().all(|own| own.minor == other.minor);
-        if together && target.minor == other.minor + 1 {
-            return Minor::Next;
-        }
-        if own.iter().all(|own| own.minor == other.minor || own.minor == target.minor)
-            && target.minor == other.minor + 1
-        {
-            return Minor::Lost;
+        if target.minor == other.minor + 1 && own.iter().all(|own| own.minor <= target.minor) {
+            return if together { Minor::Next } else { Minor::Lost };
         }
         let newest = own.iter().max().unwrap_or(other);
         return Minor::Refused(format!(
@@ -106,7 +101,7 @@ fn minor(text: &str) -> Option<u32> {
 
 /// Whether a member has this minor, in its spec and by its own answer.
 fn runs_minor(seen: &Observed, member: &Member, wanted: Option<u32>) -> bool {
-    let answered = seen.answers.get(member.name()).and_then(Seen::known).and_then(|answer| minor(&answer.version));
+    let answered = seen.known_answer(member.name()).and_then(|answer| minor(&answer.version));
     minor(&member.object.spec.version) == wanted && answered.is_none_or(|answered| Some(answered) == wanted)
 }
 
@@ -121,12 +116,11 @@ pub(super) fn may_have(seen: &Observed, member: &Member, served: &Template) -> b
 pub(super) fn another_etcd(seen: &Observed) -> Option<Next> {
     let differs = |m: &&Member| {
         let current = m.live_pod().is_some_and(|pod| pods::ready(pod) && template::is_current(pod, &m.object));
-        let answered = seen.answers.get(m.name()).and_then(Seen::known).and_then(|answer| minor(&answer.version));
+        let answered = seen.known_answer(m.name()).and_then(|answer| minor(&answer.version));
         current && answered.is_some() && answered != minor(&m.object.spec.version)
     };
     let member = seen.staying().find(differs)?;
-    let runs =
-        seen.answers.get(member.name()).and_then(Seen::known).map(|answer| answer.version.clone()).unwrap_or_default();
+    let runs = seen.known_answer(member.name()).map_or("", |answer| answer.version.as_str());
     let message = format!(
         "{} runs etcd {runs}, and spec.version is {}: spec.image.digest belongs to another version. Correct the digest, or remove it",
         member.name(),
@@ -176,23 +170,24 @@ pub(super) fn prepare(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Ti
     if let Some(next) = fill_log(seen, spec, etcd) {
         return next;
     }
-    let record = |snapshot: String, revision: Option<i64>, seconds: Option<i64>| UpgradeRecord {
-        from: seen.staying().filter_map(version).min().map_or_else(String::new, |from| from.to_string()),
-        to: target.to_string(),
-        reversible: true,
-        snapshot,
-        revision,
-        rehearsed_in_seconds: seconds,
-        at: now.to_string(),
+    let begin = |backup: &EtcdSnapshot, seconds: Option<i64>| {
+        let record = UpgradeRecord {
+            from: seen.staying().filter_map(version).min().map_or_else(String::new, |from| from.to_string()),
+            to: target.to_string(),
+            reversible: true,
+            snapshot: meta::name(&backup.metadata).to_owned(),
+            revision: backup.status.as_ref().and_then(|status| status.artifact.as_ref()?.revision),
+            rehearsed_in_seconds: seconds,
+            at: now.to_string(),
+        };
+        Next::act(Act::Latch(Box::new(Latches { upgrade: Some(record), ..seen.latches() })))
     };
-    let begin =
-        |record: UpgradeRecord| Next::act(Act::Latch(Box::new(Latches { upgrade: Some(record), ..seen.latches() })));
     let named = rehearsal_name(seen);
     if let Some(found) = seen.rehearsals.iter().find(|found| meta::name(&found.job.metadata) == named) {
         return match outcome(found, seen, now) {
             // The rehearsed snapshot may be an earlier one.
             Outcome::Passed(seconds) => match recent(seen, target, now) {
-                Ok(backup) => begin(record(meta::name(&backup.metadata).to_owned(), revision(backup), seconds)),
+                Ok(backup) => begin(backup, seconds),
                 Err(wait) => *wait,
             },
             Outcome::Failed(why) => fail(format!(
@@ -211,16 +206,12 @@ pub(super) fn prepare(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Ti
         Err(wait) => return *wait,
     };
     if !seen.cluster.spec.upgrade().rehearses() {
-        return begin(record(meta::name(&backup.metadata).to_owned(), revision(backup), None));
+        return begin(backup, None);
     }
     match start(seen, target, backup, &named) {
         Ok(job) => Next::act(Act::StartJob(Box::new(job))),
         Err(why) => fail(why),
     }
-}
-
-fn revision(snapshot: &EtcdSnapshot) -> Option<i64> {
-    snapshot.status.as_ref()?.artifact.as_ref()?.revision
 }
 
 /// Returns the newest complete snapshot, if it is recent enough and of the minor that the members run.
@@ -264,7 +255,7 @@ enum Outcome {
     Running(String),
 }
 
-fn outcome(found: &Search, seen: &Observed, now: Timestamp) -> Outcome {
+fn outcome(found: &ClusterJob, seen: &Observed, now: Timestamp) -> Outcome {
     let status = found.job.status.clone().unwrap_or_default();
     if status.succeeded.unwrap_or_default() > 0 {
         let took =
@@ -313,7 +304,6 @@ fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, named: &str) -
     };
     let spec = &seen.cluster.spec;
     let image = build::etcd_image(spec.image.as_ref(), &target.to_string(), &seen.settings.etcd_repository);
-    let pull = spec.image.as_ref().and_then(|image| image.pull_policy).map_or("IfNotPresent", |pull| pull.as_str());
     // As the snapshot's own agent reached the store, with the resources of a member.
     let own = backup.spec.template.agent.clone().unwrap_or_default();
     let agent = Agent { resources: Some(spec.resources.clone().unwrap_or_else(build::member_requests)), ..own };
@@ -322,7 +312,7 @@ fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, named: &str) -
         owner: Some(build::owner(&seen.cluster)),
         cluster: Some(meta::name(meta).to_owned()),
         snapshot: Some(snapshot.to_owned()),
-        etcd_image: Some((image, pull.to_owned())),
+        etcd_image: Some((image, build::pull_policy(spec.image.as_ref()).to_owned())),
         agent,
         placement: spec.placement.clone(),
         proxies: seen.settings.proxies.clone(),
@@ -353,17 +343,16 @@ pub(super) fn finish(seen: &Observed) -> Option<Next> {
     if asks_for_another_minor(&seen.cluster, seen.hosting().map(|member| &member.object)) {
         return None;
     }
-    let (now, newest) = (minor(&seen.cluster.spec.version), seen.answers.values().filter_map(applied).max());
+    let (now, newest) = (
+        minor(&seen.cluster.spec.version),
+        seen.answers.values().filter_map(|answer| Some(answer.known()?.applied_index)).max(),
+    );
     let log_since = match now {
         Some(6) if minor(&record.from) == Some(5) => newest.and_then(|index| i64::try_from(index).ok()),
         Some(5 | 6) => latches.log_since,
         _ => None,
     };
     Some(Next::act(Act::Latch(Box::new(Latches { upgrade: None, log_since, ..latches }))))
-}
-
-fn applied(answer: &Seen<Answer>) -> Option<u64> {
-    answer.known().map(|answer| answer.applied_index)
 }
 
 /// Entries between two raft snapshots where `options.snapshotCount` is absent (etcd 3.6: `DefaultSnapshotCount`).
@@ -385,7 +374,7 @@ fn fill_log(seen: &Observed, spec: &Wanted, etcd: &Membership) -> Option<Next> {
     let count = counts.max().unwrap_or(SNAPSHOT_COUNT);
     let enough = u64::try_from(since).unwrap_or_default().saturating_add(count).saturating_add(IN_FLIGHT);
     let least =
-        etcd.members.iter().filter_map(|l| seen.answers.get(seen.standing_for(l)?.name())).filter_map(applied).min();
+        etcd.members.iter().filter_map(|l| Some(seen.known_answer(seen.standing_for(l)?.name())?.applied_index)).min();
     let missing = enough.saturating_sub(least?);
     let entries = u32::try_from(missing.min(PART)).unwrap_or_default();
     let next = Wake::AfterMillis(200);

@@ -45,11 +45,11 @@ fn started(seen: &Observed) -> Job {
 }
 
 /// Returns the Job of the plan as the API server stores it, with a Pod that reported this, this many seconds ago.
-fn search(seen: &Observed, ended: Option<(i64, &Report)>) -> Search {
+fn search(seen: &Observed, ended: Option<(i64, &Report)>) -> ClusterJob {
     let mut job = started(seen);
     job.metadata.uid = Some("job-uid".to_owned());
     job.metadata.creation_timestamp = Some(Time(ago(ended.map_or(1, |(seconds, _)| seconds + 5))));
-    let Some((seconds, report)) = ended else { return Search { job, pods: vec![] } };
+    let Some((seconds, report)) = ended else { return ClusterJob { job, pods: vec![] } };
     let good = !matches!(report, Report::Failed(_));
     let condition = JobCondition {
         type_: if good { "Complete" } else { "Failed" }.to_owned(),
@@ -76,7 +76,7 @@ fn search(seen: &Observed, ended: Option<(i64, &Report)>) -> Search {
         ..PodStatus::default()
     };
     let pod = Pod { metadata: ObjectMeta::default(), status: Some(status), ..Pod::default() };
-    Search { job, pods: vec![pod] }
+    ClusterJob { job, pods: vec![pod] }
 }
 
 fn found() -> Report {
@@ -217,7 +217,7 @@ fn an_answer_that_is_lost_is_asked_for_again() {
 /// A person or a tool removes the annotations: the Job still counts, and Holdfast does not start it again.
 #[test]
 fn a_job_without_its_annotations_is_known_by_its_name() {
-    let bare = |mut search: Search| {
+    let bare = |mut search: ClusterJob| {
         search.job.metadata.annotations = None;
         search
     };

@@ -161,7 +161,11 @@ fn one_or_two_members_restart_without_a_budget() {
         assert_eq!(n, voters - 1);
         assert!(matches!(act(&seen), Some(Act::DeletePod { .. })), "{voters}");
         let progressing = planned(&seen).status.conditions.into_iter().find(|c| c.type_ == "Progressing").unwrap();
-        assert!(progressing.message.contains("serve nobody while one restarts"), "{}", progressing.message);
+        assert!(
+            progressing.message.contains("with fewer than three members, no quorum answers clients while one restarts"),
+            "{}",
+            progressing.message
+        );
     }
 }
 

@@ -54,7 +54,7 @@ fn rehearsed(seen: &mut Observed, passes: bool) {
         conditions: Some(vec![end]),
         ..JobStatus::default()
     });
-    seen.rehearsals = vec![Search { job: *job, pods: vec![] }];
+    seen.rehearsals = vec![ClusterJob { job: *job, pods: vec![] }];
 }
 
 fn record(seen: &Observed) -> Option<UpgradeRecord> {

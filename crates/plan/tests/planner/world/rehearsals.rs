@@ -1,6 +1,6 @@
 //! Rehearsals of upgrades in the small world: Jobs that end after a while.
 
-use holdfast_plan::cluster::Search;
+use holdfast_plan::cluster::ClusterJob;
 use k8s_openapi::api::batch::v1::{JobCondition, JobStatus};
 
 use super::*;
@@ -52,8 +52,8 @@ impl World {
         }
     }
 
-    pub(super) fn seen_rehearsals(&self) -> Vec<Search> {
-        self.rehearsals.values().map(|(job, _)| Search { job: job.clone(), pods: vec![] }).collect()
+    pub(super) fn seen_rehearsals(&self) -> Vec<ClusterJob> {
+        self.rehearsals.values().map(|(job, _)| ClusterJob { job: job.clone(), pods: vec![] }).collect()
     }
 
     pub(super) fn newest_backup(&self) -> Option<EtcdSnapshot> {

@@ -2,7 +2,7 @@
 
 use holdfast_api::restore::Latest;
 use holdfast_contract::{LatestReport, Origin};
-use holdfast_plan::cluster::Search;
+use holdfast_plan::cluster::ClusterJob;
 use k8s_openapi::api::batch::v1::{JobCondition, JobStatus};
 
 use super::*;
@@ -66,11 +66,11 @@ impl World {
         }
     }
 
-    pub(super) fn seen_searches(&self) -> Vec<Search> {
+    pub(super) fn seen_searches(&self) -> Vec<ClusterJob> {
         let mut all: Vec<_> = self.searches.values().collect();
         all.sort_by_key(|asked| asked.born);
         all.into_iter()
-            .map(|Asked { job, end, .. }| Search {
+            .map(|Asked { job, end, .. }| ClusterJob {
                 job: job.clone(),
                 pods: end.as_ref().map(|(_, pod)| pod.clone()).into_iter().collect(),
             })
