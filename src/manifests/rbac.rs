@@ -54,6 +54,8 @@ const OPERATOR: &[Rule] = &[
     Rule { group: "", resources: &["pods"], verbs: &["get", "list", "watch", "create", "patch", "delete"] },
     // Rolling changes: the API server asks the disruption budget.
     Rule { group: "", resources: &["pods/eviction"], verbs: &["create"] },
+    // Changed resources of running Pods (Kubernetes 1.33).
+    Rule { group: "", resources: &["pods/resize"], verbs: &["patch"] },
     Rule { group: "", resources: &["persistentvolumeclaims"], verbs: &["get", "list", "watch", "create", "delete"] },
     // Applied; the garbage collector deletes the Services with their cluster, by the owner reference.
     Rule { group: "", resources: &["services"], verbs: &["get", "list", "watch", "create", "patch"] },

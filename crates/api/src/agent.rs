@@ -56,11 +56,17 @@ pub struct PodMetadata {
 }
 
 impl PodMetadata {
-    /// Without keys of our domain: under these nobody else's values may stand.
+    /// Without the keys that Holdfast writes itself.
     #[must_use]
     pub fn foreign(mut self) -> Self {
-        self.labels.retain(|name, _| !crate::key::is_ours(name));
-        self.annotations.retain(|name, _| !crate::key::is_ours(name));
+        let written = |name: &String| crate::key::is_ours(name) || crate::key::ALL.contains(&name.as_str());
+        self.labels.retain(|name, _| !written(name));
+        self.annotations.retain(|name, _| !written(name));
         self
+    }
+
+    /// Whether there is neither a label nor an annotation.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.annotations.is_empty()
     }
 }

@@ -14,9 +14,10 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::agent::PodMetadata;
 use crate::family::IpFamilyPolicy;
 use crate::held::HeldUp;
-use crate::name::Scheme;
+use crate::name::{OBJECT_NAME, Scheme};
 use crate::pod_security::PodSecurity;
 use crate::repair::{Evidence, GivenUp, Repair, RepairMode, Replaced};
 use crate::restore::{Bootstrap, RestoreStatus, Restoring};
@@ -25,7 +26,7 @@ use crate::tls::{ClientPlane, PeerPlane, Tls, TlsStatus};
 use crate::upgrade::{Upgrade, UpgradeRecord};
 
 pub use crate::storage::{Medium, Retention, Storage};
-pub use crate::template::{CompactionMode, Image, Options, PullPolicy, is_repository};
+pub use crate::template::{CompactionMode, ExtraEnv, Image, LogLevel, Options, PullPolicy, is_repository};
 
 /// A rule (CEL) that holds from the moment when the cluster has formed.
 fn once_formed(rule: &str) -> Rule {
@@ -182,9 +183,20 @@ pub struct EtcdClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<Options>,
     /// Resources of each member's container. Default: requests of 100m CPU and 256Mi memory, so that kubelet never
-    /// evicts a member first. After a change Holdfast restarts the members, one after the other.
+    /// evicts a member first. After a change Holdfast resizes the running Pods, one after the other. A member whose Pod
+    /// cannot be resized (another quality of service, a removed limit, a node without room, Kubernetes before 1.33)
+    /// restarts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
+    /// ServiceAccount of the members' Pods, for example for its pull secrets; Pods get no token for the Kubernetes API.
+    /// Default: the namespace's `default`. After a change Holdfast restarts the members, one after the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
+    pub service_account_name: Option<String>,
+    /// Labels and annotations to add to the members' Pods, for example for cost reports. Holdfast changes them on running
+    /// Pods, without a restart. Keys of `holdfast.dev` are ignored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_metadata: Option<PodMetadata>,
     /// Scheduling of Pods. Changes apply to Pods created afterwards.
     #[serde(flatten)]
     pub placement: Placement,

@@ -104,6 +104,13 @@ pub mod key {
     pub const RESTART: &str = "holdfast.dev/restart";
     /// Annotation of a member's Pod: fingerprint of the template that the Pod was made with.
     pub const TEMPLATE: &str = "holdfast.dev/template";
+    /// Annotation of a member's Pod: fingerprint of the template without its resources, which alone may change in a running
+    /// Pod. Never changes.
+    pub const PROCESS: &str = "holdfast.dev/process";
+    /// Annotation of a member's Pod while its resources change: see [`crate::member::Resize`].
+    pub const RESIZE: &str = "holdfast.dev/resize";
+    /// Annotation of a member's Pod: fingerprint of `spec.podMetadata` as the Pod has it.
+    pub const POD_METADATA: &str = "holdfast.dev/pod-metadata";
     /// `voter` or `learner`; client traffic and disruption budgets follow `voter` only.
     pub const ROLE: &str = "holdfast.dev/role";
     /// Annotation of a member's Pod: see [`holdfast_contract::MAY_START_EMPTY`].
@@ -148,6 +155,9 @@ pub mod key {
         REPLACE,
         RESTART,
         TEMPLATE,
+        PROCESS,
+        RESIZE,
+        POD_METADATA,
         ROLE,
         MAY_START_EMPTY,
         STARTED,

@@ -8,6 +8,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::agent::PodMetadata;
 use crate::cluster::{Image, Options, Placement, Storage};
 use crate::name::Scheme;
 use crate::repair::{Evidence, Refusal};
@@ -81,16 +82,22 @@ pub struct EtcdMemberSpec {
     /// Resources of etcd's container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
+    /// ServiceAccount of the Pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account_name: Option<String>,
     /// Value of the cluster's annotation `holdfast.dev/restart` for which the Pod was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<String>,
-    /// Fingerprint of version, image, options, resources and restart. A Pod with another fingerprint is outdated. Absent
+    /// Fingerprint of version, image, options, resources, ServiceAccount and restart. A Pod with another fingerprint is outdated. Absent
     /// for a member that an earlier Holdfast created, until the first change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
     /// The template with which the member served before the last change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub served: Option<Template>,
+    /// Labels and annotations of the cluster's `podMetadata` that the Pod has or gets.
+    #[serde(default, skip_serializing_if = "PodMetadata::is_empty")]
+    pub pod_metadata: PodMetadata,
     /// Scheduling of the Pod.
     #[serde(flatten)]
     pub placement: Placement,
@@ -153,6 +160,33 @@ pub struct ClusterIdentity {
     pub name: String,
     /// UID of the `EtcdCluster`.
     pub uid: String,
+}
+
+/// Progress of a change of the resources of a member's running Pod: values of the annotation `holdfast.dev/resize`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resize {
+    /// The operator asks the API server next.
+    Asked,
+    /// The API server has the new resources, and kubelet applies them.
+    Accepted,
+    /// The API server does not change the resources of this Pod: the Pod ends instead.
+    Refused,
+}
+
+impl Resize {
+    /// Returns the annotation's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Accepted => "accepted",
+            Self::Refused => "refused",
+        }
+    }
+
+    /// Returns the progress that the annotation's value names. An unknown value is a refusal: the Pod ends in its turn.
+    pub fn parse(value: &str) -> Self {
+        [Self::Asked, Self::Accepted].into_iter().find(|state| state.as_str() == value).unwrap_or(Self::Refused)
+    }
 }
 
 /// Origin of a member.

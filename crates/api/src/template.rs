@@ -22,6 +22,9 @@ pub struct Template {
     /// Resources of etcd's container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
+    /// ServiceAccount of the Pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account_name: Option<String>,
     /// Value of the annotation `holdfast.dev/restart` of the `EtcdCluster`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<String>,
@@ -157,6 +160,66 @@ pub struct Options {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_txn_ops: Option<i64>,
+    /// Largest number of streams of one client connection at the same time. etcd's default is 4294967295, no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4_294_967_295_i64))]
+    pub max_concurrent_streams: Option<i64>,
+    /// Least severity of etcd's log lines: `debug`, `info`, `warn`, `error`, `panic` or `fatal`. etcd's default is `info`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "LogLevel")]
+    pub log_level: Option<LogLevel>,
+    /// More flags of etcd, each as `--name=value`; at most 32. Only flags that the version of the spec knows, that concern
+    /// neither identity, addresses, data nor certificates, and that no other field sets: docs/rolling.md lists them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), inner(length(max = 512)))]
+    pub extra_args: Option<Vec<String>>,
+    /// More environment variables of etcd's container, such as `GOGC`; at most 32. No `ETCD_` variables: set the flag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub extra_env: Option<Vec<ExtraEnv>>,
+}
+
+/// An environment variable with its value.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ExtraEnv {
+    /// Name.
+    #[schemars(length(max = 128), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*$"))]
+    pub name: String,
+    /// Value. Anyone who may read Pods sees the value: no secrets.
+    #[schemars(length(max = 1024))]
+    pub value: String,
+}
+
+/// Severity of a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// Every line.
+    Debug,
+    /// Events of normal operation.
+    Info,
+    /// Trouble that etcd overcomes.
+    Warn,
+    /// Trouble that etcd reports.
+    Error,
+    /// Failures that end a part of etcd.
+    Panic,
+    /// Failures that end etcd.
+    Fatal,
+}
+
+impl LogLevel {
+    /// The flag's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+            Self::Panic => "panic",
+            Self::Fatal => "fatal",
+        }
+    }
 }
 
 /// How automatic compaction selects old revisions.

@@ -6,6 +6,8 @@ use kube::core::{DynamicObject, PartialObjectMeta, Request};
 use kube::{Client, Error, Result};
 use serde_json::{Value, json};
 
+use holdfast_api::FIELD_MANAGER;
+
 use crate::kinds::Object;
 
 /// A request as kube builds it.
@@ -70,6 +72,12 @@ pub async fn patch<K: Object>(
     patch: &Patch<Value>,
 ) -> Result<K> {
     send(client, to::<K>(namespace).patch(name, params, patch)).await
+}
+
+/// Changes the resources of a running Pod by a strategic merge patch (Kubernetes 1.33: `pods/resize`).
+pub async fn resize(client: &Client, namespace: &str, name: &str, change: &Value) -> Result<Pod> {
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    send(client, to::<Pod>(namespace).patch_subresource("resize", name, &params, &Patch::Strategic(change))).await
 }
 
 /// Replaces the status of an object.

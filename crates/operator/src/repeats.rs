@@ -87,6 +87,11 @@ pub(super) const fn patched(act: &mut Act) -> Option<&mut Target> {
         | Act::LatchLeaving { member: target, .. }
         | Act::LatchRemoved { member: target, .. }
         | Act::SetTemplate { member: target, .. }
+        | Act::CopyPodMetadata { member: target, .. }
+        | Act::BeginResize { pod: target, .. }
+        | Act::ResizePod { pod: target, .. }
+        | Act::EndResize { pod: target }
+        | Act::SetPodMetadata { pod: target, .. }
         | Act::Park { member: target, .. }
         | Act::Unpark { member: target }
         | Act::AnnounceCertificates { member: target, .. }

@@ -18,6 +18,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use holdfast_api::agent::PodMetadata;
 use holdfast_api::cluster::{Latches, Retention};
 use holdfast_api::condition::Reason;
 use holdfast_api::member::{Joined, Leaving, Parked, Removed};
@@ -29,7 +30,7 @@ use holdfast_api::tls::Trusts;
 use holdfast_api::{EtcdMember, EtcdSnapshot};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -291,6 +292,43 @@ pub enum Act {
         pod: Target,
         /// Why, for the log and the Event.
         why: String,
+    },
+    /// Annotate a running Pod with its member's template, before the resources of the Pod change.
+    BeginResize {
+        /// The Pod.
+        pod: Target,
+        /// Fingerprint of the member's template.
+        template: String,
+    },
+    /// Change the resources of etcd's container in a running Pod. The Pod's annotation holds the API server's answer.
+    ResizePod {
+        /// The Pod.
+        pod: Target,
+        /// The resources.
+        resources: Box<ResourceRequirements>,
+    },
+    /// Remove the annotation of [`Act::BeginResize`]: the Pod has the resources of its member's template.
+    EndResize {
+        /// The Pod.
+        pod: Target,
+    },
+    /// Change labels and annotations of a Pod to `spec.podMetadata` of its cluster; `None` removes a key.
+    SetPodMetadata {
+        /// The Pod.
+        pod: Target,
+        /// Labels.
+        labels: BTreeMap<String, Option<String>>,
+        /// Annotations.
+        annotations: BTreeMap<String, Option<String>>,
+    },
+    /// Copy `spec.podMetadata` of the cluster to a member, after the Pod has it.
+    CopyPodMetadata {
+        /// The member.
+        member: Target,
+        /// What the member has now.
+        old: Box<PodMetadata>,
+        /// The value.
+        new: Box<PodMetadata>,
     },
     /// Latch `spec.parked` of a member. The member's own pass then deletes the Pod.
     Park {

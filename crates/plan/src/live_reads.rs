@@ -63,6 +63,8 @@ impl Act {
             | Self::DeletePod { .. }
             // The others may have lost a voter meanwhile (I1).
             | Self::EvictPod { .. }
+            // A member with less memory may end.
+            | Self::ResizePod { .. }
             | Self::DeleteClaim { .. }
             | Self::DeleteMember { .. }
             | Self::DeleteRecord { .. }
@@ -84,6 +86,10 @@ impl Act {
             Self::HoldCluster { .. }
             | Self::KeepArtifact { .. }
             | Self::CopyRetention { .. }
+            | Self::BeginResize { .. }
+            | Self::EndResize { .. }
+            | Self::SetPodMetadata { .. }
+            | Self::CopyPodMetadata { .. }
             | Self::SetInitialCluster { .. }
             | Self::LatchJoined { .. }
             // The version of the member is the patch's own precondition.

@@ -3,6 +3,8 @@
 //! Decides whether they are equal. Only inputs of users count: what webhooks, a VerticalPodAutoscaler and defaults of another
 //! version of Holdfast change in a Pod restarts no member.
 
+use holdfast_api::agent::PodMetadata;
+use holdfast_api::member::Resize;
 use holdfast_api::template::Template;
 use holdfast_api::{EtcdCluster, EtcdMember, key};
 use k8s_openapi::api::core::v1::Pod;
@@ -17,6 +19,7 @@ pub fn wanted(cluster: &EtcdCluster) -> Template {
         image: spec.image.clone(),
         options: spec.options.clone(),
         resources: spec.resources.clone(),
+        service_account_name: spec.service_account_name.clone(),
         restart: meta::annotation(&cluster.metadata, key::RESTART).map(str::to_owned),
     }
 }
@@ -29,6 +32,7 @@ pub fn of_member(member: &EtcdMember) -> Template {
         image: spec.image.clone(),
         options: spec.options.clone(),
         resources: spec.resources.clone(),
+        service_account_name: spec.service_account_name.clone(),
         restart: spec.restart.clone(),
     }
 }
@@ -37,14 +41,35 @@ pub fn of_member(member: &EtcdMember) -> Template {
 pub fn put(member: &mut EtcdMember, new: &Template) {
     let spec = &mut member.spec;
     spec.template = Some(fingerprint(new));
-    let Template { version, image, options, resources, restart } = new.clone();
+    let Template { version, image, options, resources, service_account_name, restart } = new.clone();
     (spec.version, spec.image, spec.options) = (version, image, options);
-    (spec.resources, spec.restart) = (resources, restart);
+    (spec.resources, spec.service_account_name, spec.restart) = (resources, service_account_name, restart);
 }
 
 /// Returns the fingerprint of a template. Serializing Holdfast's own types to JSON cannot fail.
 pub fn fingerprint(template: &Template) -> String {
     fingerprint::of([serde_json::to_string(template).unwrap_or_default()])
+}
+
+/// Returns the fingerprint of a member's template without its resources, which alone may change in a running Pod.
+pub fn fingerprint_process(member: &EtcdMember) -> String {
+    fingerprint(&Template { resources: None, ..of_member(member) })
+}
+
+/// Whether a template differs at most in its resources from the one that the Pod was made with.
+pub fn has_process(pod: &Pod, new: &Template) -> bool {
+    let made = meta::annotation(&pod.metadata, key::PROCESS);
+    made.is_some_and(|made| made == fingerprint(&Template { resources: None, ..new.clone() }))
+}
+
+/// Returns the progress of a change of the Pod's resources.
+pub fn resize(pod: &Pod) -> Option<Resize> {
+    meta::annotation(&pod.metadata, key::RESIZE).map(Resize::parse)
+}
+
+/// Returns the fingerprint of labels and annotations for Pods; `None` for none.
+pub fn fingerprint_metadata(all: &PodMetadata) -> Option<String> {
+    (!all.is_empty()).then(|| fingerprint::of([serde_json::to_string(all).unwrap_or_default()]))
 }
 
 /// Returns the fingerprint of the template that the Pod was made with.
@@ -58,10 +83,10 @@ pub fn may_be_of(pod: &Pod, template: &Template) -> bool {
     made_with(pod).is_none_or(|made| made == fingerprint(template))
 }
 
-/// Whether the Pod was made with the template in its member's spec. Neither has a fingerprint where an earlier version of Holdfast
+/// Whether the Pod has the template in its member's spec, and no change of its resources is under way. Neither has a fingerprint where an earlier version of Holdfast
 /// made both.
 pub fn is_current(pod: &Pod, member: &EtcdMember) -> bool {
-    made_with(pod) == member.spec.template.as_deref()
+    made_with(pod) == member.spec.template.as_deref() && resize(pod).is_none()
 }
 
 #[cfg(test)]

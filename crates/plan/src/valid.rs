@@ -3,6 +3,7 @@
 //! Decides the rules that CEL cannot express: quantities, and fields that depend on each other. After validation there are no
 //! raw strings, so the builders cannot fail. Does not decide the consequence of a refusal.
 
+mod extra;
 mod quantity;
 mod version;
 
@@ -170,6 +171,7 @@ fn server(version: &str, storage: &Storage, options: Option<&Options>) -> Result
     }
     let quota = quota(volume, options)?;
     if let Some(options) = options {
+        extra::check_options(options, version)?;
         check_compaction(options)?;
         check_times(options)?;
     }

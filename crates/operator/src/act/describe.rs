@@ -122,12 +122,23 @@ pub(crate) fn describe(act: &Act) -> Description {
         Act::SetTemplate { member, template, served } => {
             let (sentence, event) = match served {
                 Some(served) if served == template => {
-                    ("gets its earlier settings back: it did not start with the changed spec", "RolledBack")
+                    ("gets its earlier settings back: it failed with the changed spec", "RolledBack")
                 }
                 Some(_) => ("gets the changed spec", "SpecChanged"),
                 None => ("serves with the changed spec", "SpecChanged"),
             };
             step("SetTemplate", &on(member), sentence).with_event(event)
+        }
+        Act::BeginResize { pod, .. } => step("BeginResize", &on(pod), "gets other resources while it runs"),
+        Act::ResizePod { pod, .. } => {
+            step("ResizePod", &on(pod), "asked for other resources of the running Pod").with_event("PodResized")
+        }
+        Act::EndResize { pod } => step("EndResize", &on(pod), "runs with the resources of the changed spec"),
+        Act::SetPodMetadata { pod, .. } => {
+            step("SetPodMetadata", &on(pod), "gets the labels and annotations of the spec")
+        }
+        Act::CopyPodMetadata { member, .. } => {
+            step("CopyPodMetadata", &on(member), "has the labels and annotations of the spec")
         }
         Act::EvictPod { pod, why } => {
             step("EvictPod", &on(pod), format!("evicted the Pod: {why}")).with_event("PodEvicted")

@@ -117,6 +117,13 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
         Act::SetTemplate { member, template, served } => {
             patch::set_template(ctx, actor, member, template, served.as_deref()).await
         }
+        Act::BeginResize { pod, template } => patch::begin_resize(ctx, actor, pod, template).await,
+        Act::ResizePod { pod, resources } => patch::resize(ctx, actor, pod, resources).await,
+        Act::EndResize { pod } => patch::note_resize(ctx, actor, pod, None).await,
+        Act::SetPodMetadata { pod, labels, annotations } => {
+            patch::set_pod_metadata(ctx, actor, pod, labels, annotations).await
+        }
+        Act::CopyPodMetadata { member, old, new } => patch::copy_pod_metadata(ctx, actor, member, old, new).await,
         Act::EvictPod { pod, why: _ } => delete::evict(ctx, actor, pod).await,
         Act::AddLearner { name: _, peer_url, cluster_id } => {
             membership::add_learner(ctx, leader, peer_url, *cluster_id).await

@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_api::member::Joined;
+use holdfast_api::agent::PodMetadata;
+use holdfast_api::member::{Joined, Resize};
 use holdfast_api::template::Template;
 use holdfast_api::{EtcdMember, FIELD_MANAGER, key};
 use holdfast_kube::requests;
+use holdfast_plan::build::container;
 use holdfast_plan::{Target, template};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde::Serialize;
@@ -91,6 +93,79 @@ pub(super) async fn announce(ctx: &Context, actor: &Actor, target: &Target, dige
 /// Labels a Pod with its member's role: Services select voters.
 pub(super) async fn set_role(ctx: &Context, actor: &Actor, target: &Target, role: &str) -> Result<Done, Error> {
     patch::<Pod>(ctx, actor, target, json!({"metadata": {"labels": {key::ROLE: role}}})).await
+}
+
+/// Marks a Pod before its resources change.
+pub(super) async fn begin_resize(ctx: &Context, actor: &Actor, target: &Target, template: &str) -> Result<Done, Error> {
+    let annotations = json!({key::TEMPLATE: template, key::RESIZE: Resize::Asked.as_str()});
+    patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": annotations}})).await
+}
+
+/// Changes the resources of etcd's container in a running Pod, and notes the API server's answer on the Pod. Kubernetes before 1.33
+/// answers 404. Every version refuses a removed limit and another quality of service with 422.
+pub(super) async fn resize(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    resources: &ResourceRequirements,
+) -> Result<Done, Error> {
+    let change = json!({
+        "metadata": {"uid": target.uid, "resourceVersion": target.resource_version},
+        "spec": {"containers": [{"name": container::ETCD, "resources": replacement(resources)}]},
+    });
+    let sent = requests::resize(&ctx.write.0, &actor.namespace, &target.name, &change);
+    let (answer, version) = match ctx.writing("Pod", "resize", &target.name, sent).await {
+        Ok(resized) => {
+            ctx.own.note_changed(&resized);
+            (Resize::Accepted, resized.resource_version().unwrap_or_default())
+        }
+        Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if [404, 405, 422].contains(&status.code)) => {
+            (Resize::Refused, target.resource_version.clone())
+        }
+        Err(error) => return Err(error),
+    };
+    note_resize(ctx, actor, &Target { resource_version: version, ..target.clone() }, Some(answer)).await
+}
+
+/// Returns a strategic merge patch that replaces all resources of a container.
+fn replacement(resources: &ResourceRequirements) -> Value {
+    let mut value = serde_json::to_value(resources).unwrap_or_default();
+    value["$patch"] = json!("replace");
+    value
+}
+
+/// Notes the progress of a change of the Pod's resources; `None`: the change is over.
+pub(super) async fn note_resize(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    progress: Option<Resize>,
+) -> Result<Done, Error> {
+    let value = progress.map(Resize::as_str);
+    patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": {key::RESIZE: value}}})).await
+}
+
+/// Changes labels and annotations of a Pod.
+pub(super) async fn set_pod_metadata(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    labels: &BTreeMap<String, Option<String>>,
+    annotations: &BTreeMap<String, Option<String>>,
+) -> Result<Done, Error> {
+    patch::<Pod>(ctx, actor, target, json!({"metadata": {"labels": labels, "annotations": annotations}})).await
+}
+
+/// Replaces `spec.podMetadata` of a member.
+pub(super) async fn copy_pod_metadata(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    old: &PodMetadata,
+    new: &PodMetadata,
+) -> Result<Done, Error> {
+    let change = if new.is_empty() { Value::Null } else { replacing(&json!(old), &json!(new)) };
+    patch::<EtcdMember>(ctx, actor, target, json!({"spec": {"podMetadata": change}})).await
 }
 
 /// Restores labels of a Pod.

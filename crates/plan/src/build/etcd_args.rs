@@ -95,6 +95,10 @@ fn chosen(options: &Options) -> Vec<String> {
         election_timeout,
         max_request_bytes,
         max_txn_ops,
+        max_concurrent_streams,
+        log_level,
+        extra_args,
+        extra_env: _,
     } = options;
     let number = |name: &str, value: &Option<i64>| value.map(|v| flag(name, v));
     [
@@ -105,9 +109,12 @@ fn chosen(options: &Options) -> Vec<String> {
         number("election-timeout", election_timeout),
         number("max-request-bytes", max_request_bytes),
         number("max-txn-ops", max_txn_ops),
+        number("max-concurrent-streams", max_concurrent_streams),
+        log_level.map(|level| flag("log-level", level.as_str())),
     ]
     .into_iter()
     .flatten()
+    .chain(extra_args.iter().flatten().cloned())
     .collect()
 }
 

@@ -66,7 +66,7 @@ fn born(
     let wanted = template::wanted(cluster);
     let mut labels = super::labels(meta::name(meta), meta::uid(meta));
     labels.insert(key::MEMBER.to_owned(), member.to_owned());
-    EtcdMember {
+    let mut object = EtcdMember {
         metadata: ObjectMeta {
             name: Some(member.to_owned()),
             namespace: meta.namespace.clone(),
@@ -78,32 +78,23 @@ fn born(
         spec: EtcdMemberSpec {
             cluster_ref: ClusterIdentity { name: meta::name(meta).to_owned(), uid: meta::uid(meta).to_owned() },
             role,
-            version: spec.version.clone(),
-            image: spec.image.clone(),
             storage: spec.storage.clone(),
-            options: spec.options.clone(),
-            resources: spec.resources.clone(),
-            restart: wanted.restart.clone(),
-            template: Some(template::fingerprint(&wanted)),
-            served: None,
+            pod_metadata: spec.pod_metadata.clone().unwrap_or_default().foreign(),
             placement: spec.placement.clone(),
             cluster_token: token(cluster),
             initial_cluster,
             restore,
-            joined: None,
-            leaving: None,
-            removed: None,
-            parked: None,
             tls: (spec.scheme() == Scheme::Https).then(|| MemberTls {
                 peer_name: peer_name(cluster),
                 made_for: made_for(cluster),
                 ..MemberTls::default()
             }),
-            restored_from: None,
-            start_count: 0,
+            ..EtcdMemberSpec::default()
         },
         status: None,
-    }
+    };
+    template::put(&mut object, &wanted);
+    object
 }
 
 /// Returns the name that members require in a peer's certificate, if the spec has a name.

@@ -21,7 +21,7 @@ pub mod job;
 pub mod member;
 pub mod pod;
 pub mod pvc;
-mod resources;
+pub mod resources;
 pub use resources::member_requests;
 pub mod service;
 pub mod spool;

@@ -28,7 +28,7 @@ use super::{container, literal, port};
 
 use crate::certificate::{Files, files};
 use crate::valid::{Server, Version};
-use crate::{Settings, meta};
+use crate::{Settings, meta, template};
 
 /// Folder for the copy of Holdfast's binary.
 pub(in crate::build) const BIN_FOLDER: &str = "/holdfast-bin";
@@ -96,7 +96,9 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
             termination_grace_period_seconds: Some(30),
             security_context: Some(super::pod_security_as(run_as)),
             // For a store that accepts a workload identity: a cloud role, never a token for the Kubernetes API.
-            service_account_name: agent.and_then(|agent| agent.service_account_name.clone()),
+            service_account_name: agent
+                .and_then(|agent| agent.service_account_name.clone())
+                .or_else(|| member.spec.service_account_name.clone()),
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
             affinity: Some(placement.affinity.clone().unwrap_or_else(|| apart(member))),
@@ -122,6 +124,10 @@ pub fn selected_by(member: &EtcdMember) -> BTreeMap<String, String> {
 fn metadata(member: &EtcdMember, start: &Start<'_>, agent: Option<&Agent>, settings: &Settings) -> ObjectMeta {
     let added = agent.and_then(|agent| agent.pod_metadata.clone()).unwrap_or_default().foreign();
     let PodMetadata { mut labels, mut annotations } = added;
+    let own = &member.spec.pod_metadata;
+    labels.extend(own.labels.clone());
+    annotations.extend(own.annotations.clone());
+    annotations.extend(template::fingerprint_metadata(own).map(|print| (key::POD_METADATA.to_owned(), print)));
     labels.extend(selected_by(member));
     // The cluster's pass sets the voter's label, so clients reach only admitted members.
     labels.insert(key::ROLE.to_owned(), role::LEARNER.to_owned());
@@ -134,6 +140,7 @@ fn metadata(member: &EtcdMember, start: &Start<'_>, agent: Option<&Agent>, setti
     let staged = member.spec.tls.as_ref().and_then(|tls| Some((key::TLS.to_owned(), tls.staged.clone()?)));
     let template = member.spec.template.as_ref().map(|template| (key::TEMPLATE.to_owned(), template.clone()));
     annotations.extend(template);
+    annotations.insert(key::PROCESS.to_owned(), template::fingerprint_process(member));
     annotations.extend(permission.into_iter().chain(started).chain(joined).chain(made_with).chain(staged));
     // So that `kubectl logs` and `kubectl exec` do not list the other containers.
     annotations.insert("kubectl.kubernetes.io/default-container".to_owned(), container::ETCD.to_owned());
@@ -247,7 +254,7 @@ fn etcd_container(member: &EtcdMember, server: &Server, start: &Start<'_>, in_et
         command: Some(vec![BIN.to_owned()]),
         args: Some(arguments(&["gate"], request.to_args())),
         // Without ETCDCTL_ENDPOINTS: etcdctl's default is right, and etcdctl panics if a flag shadows a variable.
-        env: member.spec.tls.as_ref().map(|_| etcdctl_certificates()),
+        env: environment(member),
         ports: Some(vec![
             container_port("client", port::CLIENT),
             container_port("peer", port::PEER),
@@ -259,6 +266,15 @@ fn etcd_container(member: &EtcdMember, server: &Server, start: &Start<'_>, in_et
         volume_mounts: Some(mounts().into_iter().chain(certificates_mount(member)).collect()),
         ..in_etcds_image
     }
+}
+
+/// Returns the variables of etcd's container: those of the user come last, and their names differ from Holdfast's.
+fn environment(member: &EtcdMember) -> Option<Vec<EnvVar>> {
+    let own = member.spec.tls.iter().flat_map(|_| etcdctl_certificates());
+    let chosen = member.spec.options.iter().flat_map(|options| options.extra_env.iter().flatten());
+    let chosen = chosen.map(|v| EnvVar { name: v.name.clone(), value: Some(v.value.clone()), value_from: None });
+    let all: Vec<EnvVar> = own.chain(chosen).collect();
+    (!all.is_empty()).then_some(all)
 }
 
 /// Environment with which `kubectl exec MEMBER -- etcdctl` works without a flag.

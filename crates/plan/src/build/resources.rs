@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use crate::valid::bytes;
 
 /// Resources of the containers that run in etcd's image. The defaults keep a member from being evicted first.
-pub(super) fn of_member(member: &EtcdMember) -> ResourceRequirements {
+pub fn of_member(member: &EtcdMember) -> ResourceRequirements {
     let own = member.spec.resources.clone().filter(|r| {
         r.requests.as_ref().is_some_and(|m| !m.is_empty()) || r.limits.as_ref().is_some_and(|m| !m.is_empty())
     });

@@ -2,7 +2,7 @@
 
 use holdfast_api::EtcdMember;
 use holdfast_api::agent::{Agent, PodMetadata};
-use holdfast_api::cluster::{CompactionMode, Image, Options, Placement};
+use holdfast_api::cluster::{CompactionMode, ExtraEnv, Image, LogLevel, Options, Placement};
 use holdfast_api::name::LocalRef;
 use holdfast_api::pod_security::PodSecurity;
 use holdfast_api::store::{Location, PvcLocation, S3Location};
@@ -123,7 +123,16 @@ fn options_become_flags() {
         election_timeout: Some(1500),
         max_request_bytes: Some(1 << 21),
         max_txn_ops: Some(256),
+        max_concurrent_streams: Some(250),
+        log_level: Some(LogLevel::Warn),
+        extra_args: Some(vec!["--warning-apply-duration=1s".to_owned()]),
+        extra_env: Some(vec![ExtraEnv { name: "GOGC".to_owned(), value: "50".to_owned() }]),
     });
+    member.spec.service_account_name = Some("etcd".to_owned());
+    let pod = crate::fixtures::pod_of(&member);
+    let env = spec(&pod).containers[0].env.as_ref().unwrap();
+    assert!(env.iter().any(|v| v.name == "GOGC" && v.value.as_deref() == Some("50")), "{env:?}");
+    assert_eq!(spec(&pod).service_account_name.as_deref(), Some("etcd"));
     let args = args(&member);
     for flag in [
         "--quota-backend-bytes=1073741824",
@@ -134,6 +143,9 @@ fn options_become_flags() {
         "--election-timeout=1500",
         "--max-request-bytes=2097152",
         "--max-txn-ops=256",
+        "--max-concurrent-streams=250",
+        "--log-level=warn",
+        "--warning-apply-duration=1s",
     ] {
         assert_eq!(args.iter().filter(|a| *a == flag).count(), 1, "{flag}");
     }

@@ -25,6 +25,7 @@ mod read_access;
 mod recorded;
 mod release;
 mod replace;
+mod resize;
 mod restore;
 mod retention;
 mod risk;

@@ -1,6 +1,7 @@
 //! Rolling changes: a changed version, image, option or resource reaches one member after the other.
 //!
-//! Decides whose turn it is, and the order for one member: write the template, move the leadership away, evict the Pod. The member's
+//! Decides whose turn it is, and the order for one member: write the template, move the leadership away, evict the Pod. A running Pod
+//! gets changed resources without its end (`resize.rs`). The member's
 //! own pass makes the next Pod. At most one voter is down by Holdfast's hand: a Pod ends only while every other voter is well (I1),
 //! and while no member joins or leaves (I11). A member whose etcd does not run anyway gets the template first, without these
 //! conditions. The turn is computed from the objects on each pass, so an interrupted roll continues. `rollback.rs` decides the
@@ -15,7 +16,7 @@ use super::hand_over::hand_over;
 use super::health::{in_doubt, voters};
 use super::recorded::recorded_evidence;
 use super::upgrade::{self, Minor};
-use super::{Listed, Member, Membership, Observed, rollback};
+use super::{Listed, Member, Membership, Observed, resize, rollback};
 use crate::valid::Wanted;
 use crate::{Act, Next, Target, Wake, meta, pods, template, valid};
 
@@ -37,7 +38,8 @@ pub(super) fn is_due(seen: &Observed) -> bool {
 
 /// Whether a member in memory has another template than the spec, and the cluster can take the template of the spec.
 pub(super) fn wants_replacement(seen: &Observed, member: &Member) -> bool {
-    let outdated = template::of_member(&member.object) != template::wanted(&seen.cluster);
+    let wanted = template::wanted(&seen.cluster);
+    let outdated = is_stale(member, &wanted) && !resize::fits(member, &wanted);
     let open = |spec: Wanted| upgrade::judge(seen, spec.server.version).is_open() && forbidden(seen, &spec).is_none();
     let allowed = || valid::cluster(&seen.cluster).is_ok_and(open) && upgrade::close_way_back(seen, member).is_none();
     member.object.spec.storage.in_memory() && member.joined() && outdated && allowed()
@@ -143,7 +145,7 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
             return Some(stuck);
         };
         let ends = held(seen, etcd, member, now).is_none();
-        return Some(if ends { end(seen, etcd, member).unwrap_or(stuck) } else { stuck });
+        return Some(if ends { renew(seen, etcd, member).unwrap_or(stuck) } else { stuck });
     } else if let Some(refused) = forbidden(seen, spec) {
         return Some(refused);
     } else if let Some(resumed) = upgrade::resume(seen, spec, now) {
@@ -154,7 +156,7 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
     } else {
         choose(seen, etcd, &stale, &wanted)?
     };
-    if member.object.spec.storage.in_memory() {
+    if member.object.spec.storage.in_memory() && !resize::fits(member, &wanted) {
         // `replace.rs` replaces the member.
         return upgrade::close_way_back(seen, member);
     }
@@ -164,7 +166,12 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
     if template::of_member(&member.object) != wanted {
         return Some(upgrade::close_way_back(seen, member).unwrap_or_else(|| set(member, wanted)));
     }
-    end(seen, etcd, member)
+    renew(seen, etcd, member)
+}
+
+/// Brings the Pod of a member to the member's template: the running Pod gets other resources, or ends.
+fn renew(seen: &Observed, etcd: &Membership, member: &Member) -> Option<Next> {
+    resize::next(member, reason(seen)).or_else(|| end(seen, etcd, member))
 }
 
 /// Ends the Pod of a member with another template: the leadership goes first.
@@ -251,7 +258,7 @@ fn held(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> 
     let whole = etcd.members.iter().all(|l| !l.learner && seen.standing_for(l).is_some_and(Member::stays));
     let leaves = seen.members.iter().any(|m| !m.stays() && !m.removed());
     if !whole || leaves || seen.staying().count() != etcd.members.len() || etcd.members.len() != replicas {
-        return wait(format!("{} restarts with the changed spec when no member joins or leaves", member.name()));
+        return wait(format!("{} gets the changed spec when no member joins or leaves", member.name()));
     }
     if !member.object.spec.storage.in_memory() && member.live_claim().is_none() {
         return wait(format!("the claim of {} is going or gone, so its Pod does not end", member.name()));
@@ -262,7 +269,7 @@ fn held(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> 
     });
     let other = unwell?;
     let soon = pods::starting(other.live_pod(), now);
-    let message = format!("{} restarts with the changed spec when {} serves", member.name(), other.name());
+    let message = format!("{} gets the changed spec when {} serves", member.name(), other.name());
     Some(Next::wait(reason(seen), message, if soon { RETRY } else { Wake::AfterMillis(2_000) }))
 }
 

@@ -1,7 +1,7 @@
 //! A template with which a member does not start.
 //!
 //! Decides when a member has served with a changed template, and when the member counts as failed: two crashes, a Pod that kubelet
-//! cannot start for a minute, or `spec.progressDeadlineSeconds`. A refused volume and a missing node are not the template's fault. The failed template is latched first, so that no second member gets it (I1);
+//! cannot start for a minute or resize, or `spec.progressDeadlineSeconds`. A refused volume and a missing node are not the template's fault. The failed template is latched first, so that no second member gets it (I1);
 //! then the member gets the template back with which it last served. A version is never rolled back: an older etcd may refuse the
 //! data of a newer one (I30).
 
@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::intervals::POLL;
-use super::{Member, Observed, upgrade};
+use super::{Member, Observed, resize, upgrade};
 use crate::build::container;
 use crate::{Act, Next, Target, failure, meta, pods, template};
 
@@ -43,7 +43,7 @@ fn wait(seen: &Observed, failed: &FailedTemplate) -> Next {
         "has its earlier settings again".to_owned()
     };
     let message = format!(
-        "{} did not start with the changed spec: {}. {} {ends}, and no other member gets the change. Correct the spec; to try the \
+        "{} failed with the changed spec: {}. {} {ends}, and no other member gets the change. Correct the spec; to try the \
          same spec again: kubectl annotate etcdc {} --overwrite {}=\"$(date +%s)\"",
         failed.member,
         failed.why,
@@ -68,7 +68,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     let latches = seen.latches();
     if let Some(failed) = &latches.failed_template {
         if has_failed(seen, &wanted) {
-            return hosting().find_map(|m| restore(seen, m, &wanted)).or_else(|| Some(wait(seen, failed)));
+            return hosting().find_map(|m| restore(seen, m, &wanted, now)).or_else(|| Some(wait(seen, failed)));
         }
         return Some(Next::act(Act::Latch(Box::new(Latches { failed_template: None, ..latches }))));
     }
@@ -78,7 +78,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     if !automatic || served.is_none_or(|served| served.version != wanted.version) {
         let why_not = if automatic { "a version is not rolled back by itself" } else { "spec.rollback is Manual" };
         let message = format!(
-            "{} does not start with the changed spec: {}. No other member gets the change, and {why_not}. Correct the spec",
+            "{} fails with the changed spec: {}. No other member gets the change, and {why_not}. Correct the spec",
             member.name(),
             failure.kind
         );
@@ -103,7 +103,7 @@ fn is_proven(member: &Member, now: Timestamp) -> bool {
 }
 
 /// Returns the earlier template for a member that has the failed one and does not serve, or whose Pod has not ended in its turn.
-fn restore(seen: &Observed, member: &Member, wanted: &Template) -> Option<Next> {
+fn restore(seen: &Observed, member: &Member, wanted: &Template, now: Timestamp) -> Option<Next> {
     let own = template::of_member(&member.object);
     let served = member
         .object
@@ -111,7 +111,8 @@ fn restore(seen: &Observed, member: &Member, wanted: &Template) -> Option<Next> 
         .served
         .as_ref()
         .filter(|served| **served != own && upgrade::may_have(seen, member, served))?;
-    let fails = own == *wanted && !member.live_pod().is_some_and(pods::ready);
+    let well = |pod| pods::ready(pod) && resize::failure(pod, now).is_none();
+    let fails = own == *wanted && !member.live_pod().is_some_and(well);
     let turn_taken =
         |pod: &Pod| pods::runs(pod) && !template::is_current(pod, &member.object) && template::may_be_of(pod, served);
     (fails || member.live_pod().is_some_and(turn_taken)).then(|| {
@@ -137,6 +138,9 @@ fn failure(seen: &Observed, member: &Member, wanted: &Template, now: Timestamp) 
     // A member that joins ends as long as its member list is outdated.
     if !member.joined() || template::of_member(&member.object) != *wanted {
         return None;
+    }
+    if let Some(words) = member.live_pod().and_then(|pod| resize::failure(pod, now)) {
+        return Some(Failure { kind: "kubelet cannot change the resources of its Pod".to_owned(), words });
     }
     let pod = member.live_pod().filter(|pod| template::is_current(pod, &member.object) && !pods::ready(pod))?;
     let deadline = SignedDuration::from_secs(seen.cluster.spec.progress_deadline().into());

@@ -314,7 +314,14 @@ impl Facts<'_> {
                 Act::LatchLeaving { member, .. } | Act::LatchRemoved { member, .. } | Act::DeleteMember { member, .. },
                 _,
             ) if self.formed() => Some(self.shrinking(&member.name)),
-            Next::Do(Act::SetTemplate { .. } | Act::EvictPod { .. }, _) => Some(roll::doing(self.seen)),
+            Next::Do(
+                Act::SetTemplate { .. }
+                | Act::BeginResize { .. }
+                | Act::ResizePod { .. }
+                | Act::EndResize { .. }
+                | Act::EvictPod { .. },
+                _,
+            ) => Some(roll::doing(self.seen)),
             Next::Do(Act::DeletePod { .. } | Act::MoveLeader { .. } | Act::AdmitClients { .. }, _)
                 if roll::is_due(self.seen) =>
             {

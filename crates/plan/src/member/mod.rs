@@ -9,6 +9,7 @@ mod observed;
 mod park;
 mod plan;
 mod pod;
+mod pod_metadata;
 mod status;
 #[cfg(test)]
 mod tests;

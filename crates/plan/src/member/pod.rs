@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::facts::{cluster, unformed};
-use super::{Observed, evidence};
+use super::{Observed, evidence, pod_metadata};
 use crate::build::container;
 use crate::build::pod::{Start, pod, selected_by};
 use crate::valid::Server;
@@ -82,7 +82,9 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
     let placement = cluster(seen).map_or(&member.spec.placement, |c| &c.spec.placement);
     let want = pod(member, server, placement, &start, &seen.settings);
     let Some(there) = &seen.pod else {
-        return Next::act(Act::CreatePod(Box::new(want)));
+        // A webhook that reads labels sees them at the creation.
+        let act = pod_metadata::next(seen, None).unwrap_or_else(|| Act::CreatePod(Box::new(want)));
+        return Next::act(act);
     };
     if !meta::controlled_by(&there.metadata, meta::uid(&member.metadata)) {
         let message = format!("the Pod {} does not belong to this member. Delete the Pod", meta::name(&there.metadata));
@@ -107,7 +109,10 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
     {
         return Next::act(Act::RefreshCertificates { pod: Target::of(&there.metadata), digest: digest.to_owned() });
     }
-    let next = own(seen, there, &want, now);
+    let next = match own(seen, there, &want, now) {
+        next @ Next::Do(..) => next,
+        next => pod_metadata::next(seen, Some(there)).map_or(next, Next::act),
+    };
     let lost = missing_labels(there, member);
     // After all other steps, and with a pause: an admission policy may remove the labels each time.
     if lost.is_empty() || matches!(next, Next::Do(..)) {

@@ -129,6 +129,9 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::SetTemplate { member, template, served } => {
             roll::set(seen, target_member(seen, member)?, template, served.as_deref())
         }
+        Act::BeginResize { pod, template } => roll::begin_resize(owner_of(seen, pod)?, template),
+        Act::ResizePod { pod, resources } => roll::resize(seen, owner_of(seen, pod)?, resources),
+        Act::EndResize { pod } => roll::end_resize(owner_of(seen, pod)?),
         Act::EvictPod { pod, .. } => roll::end(seen, owner_of(seen, pod)?, true),
         Act::DeletePod { pod, .. } if roll::is_outdated(owner_of(seen, pod)?) => {
             roll::end(seen, owner_of(seen, pod)?, false)
@@ -156,6 +159,8 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         | Act::LatchStart { .. }
         | Act::MarkStarted { .. }
         | Act::RefreshCertificates { .. }
+        | Act::SetPodMetadata { .. }
+        | Act::CopyPodMetadata { .. }
         | Act::Relabel { .. } => rule("I1", false, "the cluster's pass leaves Pods and claims to their members"),
         Act::RecordRun(_)
         | Act::DeleteRecord { .. }

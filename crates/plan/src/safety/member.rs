@@ -25,11 +25,19 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         Act::LatchStart { member, count } => latch_start(seen, member, *count),
         Act::MarkStarted { pod, count, joined } => mark_started(seen, pod, *count, joined),
         Act::Relabel { pod, labels } => relabel(seen, pod, labels),
+        Act::SetPodMetadata { pod, labels, annotations } => {
+            let keys = || labels.keys().chain(annotations.keys()).filter(|name| *name != key::POD_METADATA);
+            let foreign = keys().all(|name| !key::is_ours(name) && !key::ALL.contains(&name.as_str()));
+            rule("I13", foreign, "a user's labels and annotations never replace Holdfast's")?;
+            own_as_seen(seen, pod)
+        }
+        Act::CopyPodMetadata { member, .. } => {
+            rule("I12", is(member, &seen.member.metadata), "the member is the one that was seen")
+        }
         Act::RefreshCertificates { pod, digest } => {
             let staged = seen.member.spec.tls.as_ref().and_then(|tls| tls.staged.as_ref());
             rule("I15", staged == Some(digest), "a Pod is told of the certificates that its member was given")?;
-            let own = seen.pod.as_ref().filter(|p| meta::controlled_by(&p.metadata, uid(seen)));
-            rule("I12", own.is_some_and(|p| is(pod, &p.metadata)), "the Pod is the member's own, as it was seen")
+            own_as_seen(seen, pod)
         }
         Act::Latch(_)
         | Act::HoldCluster { .. }
@@ -58,6 +66,9 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         | Act::DeleteRecord { .. }
         | Act::DeleteJob { .. }
         | Act::SetTemplate { .. }
+        | Act::BeginResize { .. }
+        | Act::ResizePod { .. }
+        | Act::EndResize { .. }
         | Act::FillLog { .. }
         | Act::EvictPod { .. }
         | Act::LatchPrune(_)
@@ -66,6 +77,11 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         | Act::ReleaseArtifact { .. }
         | Act::StartJob(_) => rule("I11", false, "a member's pass never changes the cluster or its membership"),
     }
+}
+
+fn own_as_seen(seen: &Observed, pod: &Target) -> Verdict {
+    let own = seen.pod.as_ref().filter(|p| meta::controlled_by(&p.metadata, uid(seen)));
+    rule("I12", own.is_some_and(|p| is(pod, &p.metadata)), "the Pod is the member's own, as it was seen")
 }
 
 fn joined(seen: &Observed) -> bool {

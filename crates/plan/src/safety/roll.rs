@@ -1,13 +1,15 @@
 //! Rules for rolling changes: one member at a time, and never a template that has failed or that the data cannot carry (I30).
 //! Also for the only other Pod that ends while its member serves: the one that restored.
 
+use holdfast_api::member::Resize;
 use holdfast_api::template::Template;
 use holdfast_api::{key, role};
 
 use super::facts::{formed_as, id, is_healthy, known, latches, may_start_empty, stands_for, voters};
 use super::{Verdict, rule, upgrade};
-use k8s_openapi::api::core::v1::ContainerStatus;
+use k8s_openapi::api::core::v1::{ContainerStatus, ResourceRequirements};
 
+use crate::build::resources::of_member;
 use crate::cluster::{AlarmKind, Listed, Member, Membership, Observed};
 use crate::{meta, pods, template};
 
@@ -94,6 +96,35 @@ pub(super) fn end(seen: &Observed, member: &Member, evicts: bool) -> Verdict {
     let leads = voters.len() > 1 && voters.iter().any(|l| own(l) && etcd.leader == Some(l.id));
     rule("I1", !leads, "the leadership goes elsewhere before the Pod of the leader ends")?;
     rule("I1", evicts || voters.len() < 3, "the disruption budget is asked where one is")
+}
+
+/// Checks the mark on a Pod whose resources change: the Pod runs with all else of its member's template.
+pub(super) fn begin_resize(member: &Member, template: &str) -> Verdict {
+    let own = member.object.spec.template.as_deref();
+    rule("I1", own == Some(template), "a Pod is marked with the template of its member")?;
+    rule("I1", has_process(member), "only resources change in a running Pod")
+}
+
+/// Checks the change of a running Pod's resources. etcd may end where its memory shrinks, so the others are well (I1).
+pub(super) fn resize(seen: &Observed, member: &Member, resources: &ResourceRequirements) -> Verdict {
+    let etcd = known(seen)?;
+    formed_as(seen, etcd.cluster_id)?;
+    let asked = member.pod.as_ref().and_then(template::resize) == Some(Resize::Asked);
+    let marked = member.pod.as_ref().and_then(template::made_with) == member.object.spec.template.as_deref();
+    rule("I1", asked && marked && has_process(member), "a Pod is marked before its resources change")?;
+    rule("I1", *resources == of_member(&member.object), "a Pod gets the resources of its member")?;
+    rule("I1", others_are_well(seen, etcd, member), "every other voter serves and keeps up")
+}
+
+/// Checks the end of the mark: the API server has the new resources.
+pub(super) fn end_resize(member: &Member) -> Verdict {
+    let accepted = member.pod.as_ref().and_then(template::resize) == Some(Resize::Accepted);
+    rule("I1", accepted, "the mark goes after the API server has the new resources")
+}
+
+fn has_process(member: &Member) -> bool {
+    let own = template::of_member(&member.object);
+    member.pod.as_ref().is_some_and(|pod| pods::ready(pod) && template::has_process(pod, &own))
 }
 
 /// Checks the only Pod with its member's template that the operator deletes while its member serves: with a restore step, while no other member is missing.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::{env, fs};
 
+use holdfast_api::agent::PodMetadata;
 use holdfast_api::cluster::{Medium, Options, Retention};
 use holdfast_api::repair::{Repair, RepairMode};
 use holdfast_api::snapshot::Phase;
@@ -12,11 +13,18 @@ use holdfast_api::template::Rollback;
 use holdfast_contract::ExitClass;
 
 use crate::world::World;
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 /// Ten minutes: more than any story needs.
 const PATIENCE: u64 = 6000;
+
+/// Requests of this much CPU.
+fn cpu(amount: &str) -> ResourceRequirements {
+    let requests = [("cpu".to_owned(), Quantity(amount.to_owned()))].into();
+    ResourceRequirements { requests: Some(requests), ..ResourceRequirements::default() }
+}
 
 fn tell(world: &mut World, command: &str) {
     let words: Vec<&str> = command.split_whitespace().collect();
@@ -57,6 +65,13 @@ fn tell(world: &mut World, command: &str) {
         ["delete", "secret", which] => world.delete_secret(which),
         ["snapshot", "count", n] => world.edit(|s| {
             s.options = Some(Options { snapshot_count: Some(n.parse().unwrap()), ..Options::default() });
+        }),
+        ["cpu", amount] => world.edit(|s| s.resources = Some(cpu(amount))),
+        ["resizing", "refused"] => world.refuses_resize = true,
+        ["pod", "label", "none"] => world.edit(|s| s.pod_metadata = None),
+        ["pod", "label", name, value] => world.edit(|s| {
+            let labels = [((*name).to_owned(), (*value).to_owned())].into();
+            s.pod_metadata = Some(PodMetadata { labels, ..PodMetadata::default() });
         }),
         ["restart", "asked", value] => world.ask_to_restart(value),
         ["back", "up", name] => world.back_up(name),

@@ -149,6 +149,8 @@ pub struct World {
     searches: BTreeMap<String, searches::Asked>,
     /// Jobs that rehearse an upgrade, with their start.
     rehearsals: BTreeMap<String, (Job, u64)>,
+    /// Whether the API server refuses other resources of a running Pod.
+    pub refuses_resize: bool,
     /// Whether rehearsals fail.
     pub unfit: bool,
     /// Number of answers that stores gave.
@@ -251,6 +253,7 @@ impl World {
             probes: BTreeMap::new(),
             searches: BTreeMap::new(),
             rehearsals: BTreeMap::new(),
+            refuses_resize: false,
             unfit: false,
             answers: 0,
             foreign: vec![],

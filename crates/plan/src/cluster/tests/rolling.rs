@@ -1,10 +1,11 @@
 //! Rolling changes: whose turn it is, what holds a roll up, and the way back from a template that does not start.
 
 use holdfast_api::cluster::Medium;
-use holdfast_api::member::{Departure, Removed};
-use holdfast_api::template::{Rollback, Template};
-use k8s_openapi::api::core::v1::ContainerStateWaiting;
+use holdfast_api::member::{Departure, Removed, Resize};
+use holdfast_api::template::Rollback;
+use k8s_openapi::api::core::v1::{ContainerStateWaiting, PodCondition, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
 use crate::template;
@@ -25,12 +26,8 @@ fn give(seen: &mut Observed) -> usize {
     let act = act(seen);
     let Some(Act::SetTemplate { member, template, served }) = act else { panic!("{act:?}") };
     let n = seen.members.iter().position(|m| m.name() == member.name).unwrap();
-    let spec = &mut seen.members[n].object.spec;
-    spec.template = Some(template::fingerprint(&template));
-    let Template { version, image, options, resources, restart } = *template;
-    (spec.version, spec.image, spec.options, spec.resources, spec.restart) =
-        (version, image, options, resources, restart);
-    spec.served = served.map(|served| *served);
+    template::put(&mut seen.members[n].object, &template);
+    seen.members[n].object.spec.served = served.map(|served| *served);
     n
 }
 
@@ -406,4 +403,108 @@ fn the_way_back_to_the_version_that_served_is_never_refused() {
     seen.cluster.spec.version = "3.6.8".to_owned();
     give(&mut seen);
     assert_eq!(seen.members[0].object.spec.version, "3.6.8");
+}
+
+/// A formed cluster of three whose spec asks for other resources, and whose first member has them in its spec.
+fn resizing(note: Option<Resize>) -> (Observed, usize) {
+    let mut seen = formed(3, 3);
+    let requests = [("cpu".to_owned(), Quantity("300m".to_owned()))].into();
+    seen.cluster.spec.resources = Some(ResourceRequirements { requests: Some(requests), ..Default::default() });
+    let n = give(&mut seen);
+    if let Some(note) = note {
+        let template = seen.members[n].object.spec.template.clone().unwrap();
+        let annotations = seen.members[n].pod.as_mut().unwrap().metadata.annotations.get_or_insert_default();
+        annotations.insert(key::TEMPLATE.to_owned(), template);
+        annotations.insert(key::RESIZE.to_owned(), note.as_str().to_owned());
+    }
+    (seen, n)
+}
+
+/// Kubelet's condition of the Pod.
+fn kubelet(seen: &mut Observed, n: usize, kind: &str, reason: &str) {
+    let status = seen.members[n].pod.as_mut().unwrap().status.as_mut().unwrap();
+    status.conditions.get_or_insert_default().push(PodCondition {
+        type_: kind.to_owned(),
+        status: "True".to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some("usage is larger".to_owned()),
+        last_transition_time: Some(Time(earlier().0)),
+        ..PodCondition::default()
+    });
+}
+
+#[test]
+fn changed_resources_reach_the_running_pod_in_steps() {
+    let (seen, n) = resizing(None);
+    assert!(matches!(act(&seen), Some(Act::BeginResize { pod, .. }) if pod == pod_target(&seen, n)));
+    let (mut seen, n) = resizing(Some(Resize::Asked));
+    let Some(Act::ResizePod { resources, .. }) = act(&seen) else { panic!("{:?}", act(&seen)) };
+    assert_eq!(resources.requests.as_ref().unwrap()["cpu"].0, "300m");
+    let annotations = |seen: &mut Observed| {
+        seen.members[n]
+            .pod
+            .as_mut()
+            .unwrap()
+            .metadata
+            .annotations
+            .as_mut()
+            .unwrap()
+            .insert(key::RESIZE.to_owned(), Resize::Accepted.as_str().to_owned());
+    };
+    annotations(&mut seen);
+    assert_eq!((act(&seen), waits(&seen)), (None, Some(Reason::Rolling)), "kubelet has not reported them");
+    let status = seen.members[n].pod.as_mut().unwrap().status.as_mut().unwrap();
+    status.container_statuses.as_mut().unwrap()[0].resources = Some(*resources);
+    assert!(matches!(act(&seen), Some(Act::EndResize { .. })), "{:?}", act(&seen));
+    kubelet(&mut seen, n, "PodResizePending", "Deferred");
+    assert_eq!((act(&seen), waits(&seen)), (None, Some(Reason::Rolling)), "the node has no room");
+}
+
+#[test]
+fn a_pod_that_cannot_be_resized_ends() {
+    let ends = |seen: &Observed| matches!(act(seen), Some(Act::EvictPod { .. }));
+    let (seen, _) = resizing(Some(Resize::Refused));
+    assert!(ends(&seen), "{:?}", act(&seen));
+    let (mut seen, n) = resizing(Some(Resize::Accepted));
+    kubelet(&mut seen, n, "PodResizePending", "Infeasible");
+    assert!(ends(&seen), "{:?}", act(&seen));
+    // A Pod of an earlier Holdfast says nothing about the rest of its template.
+    let (mut seen, n) = resizing(None);
+    seen.members[n].pod.as_mut().unwrap().metadata.annotations.as_mut().unwrap().remove(key::PROCESS);
+    assert!(ends(&seen), "{:?}", act(&seen));
+    // Another option needs another process.
+    let (mut seen, n) = resizing(None);
+    edit(&mut seen, 7);
+    assert_eq!(give(&mut seen), n);
+    assert!(ends(&seen), "{:?}", act(&seen));
+}
+
+#[test]
+fn resources_that_kubelet_cannot_apply_are_taken_back() {
+    let (mut seen, n) = resizing(Some(Resize::Accepted));
+    kubelet(&mut seen, n, "PodResizeInProgress", "Error");
+    let Some(Act::Latch(latches)) = act(&seen) else { panic!("{:?}", act(&seen)) };
+    assert_eq!(latches.failed_template.as_ref().map(|failed| failed.why.as_str()), Some("usage is larger"));
+    seen.cluster.status.as_mut().unwrap().latches = *latches;
+    let before = seen.members[n].object.spec.template.clone();
+    assert_eq!(give(&mut seen), n);
+    assert_ne!(seen.members[n].object.spec.template, before, "the earlier template");
+    let Some(Act::BeginResize { template, .. }) = act(&seen) else { panic!("{:?}", act(&seen)) };
+    assert_eq!(Some(template), seen.members[n].object.spec.template);
+}
+
+#[test]
+fn a_member_in_memory_keeps_its_pod_when_its_resources_change() {
+    let (mut seen, n) = resizing(None);
+    let size = Some(Quantity("1Gi".to_owned()));
+    (seen.cluster.spec.storage.medium, seen.cluster.spec.storage.size) = (Medium::Memory, size.clone());
+    for member in &mut seen.members {
+        let storage = &mut member.object.spec.storage;
+        (storage.medium, storage.size, member.claim) = (Medium::Memory, size.clone(), None);
+    }
+    assert!(matches!(act(&seen), Some(Act::BeginResize { .. })), "{:?}", act(&seen));
+    let annotations = seen.members[n].pod.as_mut().unwrap().metadata.annotations.as_mut().unwrap();
+    annotations.insert(key::RESIZE.to_owned(), Resize::Refused.as_str().to_owned());
+    let Some(Act::LatchLeaving { leaving, .. }) = act(&seen) else { panic!("{:?}", act(&seen)) };
+    assert_eq!(leaving.why, Departure::Requested, "its data would go with the Pod");
 }

@@ -1,9 +1,13 @@
 //! Rolling changes: deliberate breaches.
 
 use holdfast_api::cluster::Options;
+use holdfast_api::member::Resize;
 use holdfast_api::template::{FailedTemplate, Template};
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::*;
+use crate::build::resources::of_member;
 use crate::template;
 
 /// A cluster of this size with an edited spec; the last member has the new template, and its Pod the old one.
@@ -100,4 +104,45 @@ fn a_members_pass_ends_no_pod_in_which_etcd_runs() {
     assert_eq!(wrong(&seen, delete(&seen)), None);
     seen.member.spec.template = cluster.members[1].object.spec.template.clone();
     assert_eq!(wrong(&seen, delete(&seen)), Some("I1"));
+}
+
+#[test]
+fn a_running_pod_gets_resources_in_order_and_beside_voters_that_are_well() {
+    let mut seen = formed(3, 3);
+    let requests = [("cpu".to_owned(), Quantity("300m".to_owned()))].into();
+    seen.cluster.spec.resources = Some(ResourceRequirements { requests: Some(requests), ..Default::default() });
+    let wanted = template::wanted(&seen.cluster);
+    template::put(&mut seen.members[2].object, &wanted);
+    let print = template::fingerprint(&wanted);
+    let begin =
+        |seen: &Cluster, template: &str| Act::BeginResize { pod: pod_target(seen, 2), template: template.to_owned() };
+    let resources = Box::new(of_member(&seen.members[2].object));
+    let resize = |seen: &Cluster| Act::ResizePod { pod: pod_target(seen, 2), resources: resources.clone() };
+    let note = |seen: &mut Cluster, note: Resize| {
+        let annotations = seen.members[2].pod.as_mut().unwrap().metadata.annotations.get_or_insert_default();
+        annotations.insert(key::TEMPLATE.to_owned(), print.clone());
+        annotations.insert(key::RESIZE.to_owned(), note.as_str().to_owned());
+    };
+    assert_eq!(broken(&seen, begin(&seen, &print)), None);
+    assert_eq!(broken(&seen, begin(&seen, "another")), Some("I1"));
+    assert_eq!(broken(&seen, resize(&seen)), Some("I1"), "the Pod has no mark");
+    assert_eq!(broken(&seen, Act::EndResize { pod: pod_target(&seen, 2) }), Some("I1"));
+    let mut asked = seen.clone();
+    note(&mut asked, Resize::Asked);
+    assert_eq!(broken(&asked, resize(&asked)), None);
+    let other = Act::ResizePod { pod: pod_target(&asked, 2), resources: Box::default() };
+    assert_eq!(broken(&asked, other), Some("I1"), "not the member's resources");
+    let breach = |change: fn(&mut Cluster)| {
+        let mut seen = asked.clone();
+        change(&mut seen);
+        broken(&seen, resize(&seen))
+    };
+    assert_eq!(breach(|seen| drop(seen.answers.insert(named(1), Seen::unknown("refused")))), Some("I1"));
+    assert_eq!(breach(|seen| running(seen.members[1].pod.as_mut().unwrap(), false)), Some("I1"));
+    assert_eq!(breach(|seen| seen.cluster.spec.paused = true), Some("I13"));
+    let mut process = seen.clone();
+    process.members[2].object.spec.options = Some(Options { snapshot_count: Some(7), ..Options::default() });
+    assert_eq!(broken(&process, begin(&process, &print)), Some("I1"), "another option needs another process");
+    note(&mut seen, Resize::Accepted);
+    assert_eq!(broken(&seen, Act::EndResize { pod: pod_target(&seen, 2) }), None);
 }

@@ -285,6 +285,8 @@ fn pod_object(cluster: &EtcdCluster, object: &EtcdMember, facts: &Pod) -> k8s_op
     let annotations = made.metadata.annotations.get_or_insert_default();
     let template = holdfast_plan::template::fingerprint(&template_of(facts.template));
     annotations.insert(key::TEMPLATE.to_owned(), template);
+    // The model has no resources: a changed template needs another Pod.
+    annotations.remove(key::PROCESS);
     if let Some(joined) = object.spec.joined.as_ref().filter(|_| !facts.may_start_empty) {
         annotations.insert(key::STARTED.to_owned(), "1".to_owned());
         annotations.insert(key::JOINED.to_owned(), joined.annotation());
@@ -467,6 +469,11 @@ fn order(act: &Act) -> Order {
         | Act::CopyRetention { .. }
         | Act::ReleaseCluster { .. }
         | Act::LatchStart { .. }
+        | Act::BeginResize { .. }
+        | Act::ResizePod { .. }
+        | Act::EndResize { .. }
+        | Act::SetPodMetadata { .. }
+        | Act::CopyPodMetadata { .. }
         | Act::MarkStarted { .. }
         | Act::Disarm { .. }
         | Act::FillLog { .. }

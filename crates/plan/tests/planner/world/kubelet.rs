@@ -246,7 +246,11 @@ impl World {
             let group = &self.groups[&data.group];
             group.leader.is_some() && group.members.iter().any(|l| l.id == data.member_id && !l.learner)
         });
-        main.iter_mut().for_each(|etcd| etcd.restart_count = (process.crashes - 1).max(0));
+        let resources = self.pods[name].spec.as_ref().and_then(|spec| spec.containers.first()?.resources.clone());
+        for etcd in &mut main {
+            etcd.restart_count = (process.crashes - 1).max(0);
+            etcd.resources.clone_from(&resources);
+        }
         let phase = if main.is_empty() { "Pending" } else { "Running" };
         PodStatus {
             phase: Some(phase.to_owned()),

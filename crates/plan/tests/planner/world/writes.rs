@@ -1,7 +1,7 @@
 //! Writes of the operator in the small world, with the guards of its writer, and their plain English.
 
 use holdfast_api::CLUSTER_FINALIZER;
-use holdfast_api::member::Departure;
+use holdfast_api::member::{Departure, Resize};
 
 use super::*;
 
@@ -171,6 +171,31 @@ impl World {
                 Self::same(&pod, &self.pods.get(&pod.name).ok_or(())?.metadata)?;
                 self.delete_pod(&pod.name);
             }
+            Act::BeginResize { pod, template } => self.patch_pod(&pod, |p| {
+                let annotations = p.metadata.annotations.get_or_insert_default();
+                annotations.insert(key::TEMPLATE.to_owned(), template);
+                annotations.insert(key::RESIZE.to_owned(), Resize::Asked.as_str().to_owned());
+            })?,
+            Act::ResizePod { pod, resources } => {
+                let answer = if self.refuses_resize { Resize::Refused } else { Resize::Accepted };
+                self.patch_pod(&pod, |p| {
+                    let annotations = p.metadata.annotations.get_or_insert_default();
+                    annotations.insert(key::RESIZE.to_owned(), answer.as_str().to_owned());
+                    for etcd in p.spec.iter_mut().flat_map(|spec| &mut spec.containers) {
+                        if answer == Resize::Accepted {
+                            etcd.resources = Some((*resources).clone());
+                        }
+                    }
+                })?;
+            }
+            Act::EndResize { pod } => self.patch_pod(&pod, |p| {
+                p.metadata.annotations.get_or_insert_default().remove(key::RESIZE);
+            })?,
+            Act::SetPodMetadata { pod, labels, annotations } => self.patch_pod(&pod, |p| {
+                change(p.metadata.labels.get_or_insert_default(), labels);
+                change(p.metadata.annotations.get_or_insert_default(), annotations);
+            })?,
+            Act::CopyPodMetadata { member, new, .. } => self.patch_member(&member, |m| m.spec.pod_metadata = *new)?,
             Act::SetTemplate { member, template, served } => self.patch_member(&member, |m| {
                 template::put(m, &template);
                 m.spec.served = served.map(|served| *served);
@@ -336,6 +361,14 @@ pub fn english(act: &Act) -> String {
             format!("create Pod {}{restores}{empty}", meta::name(&p.metadata))
         }
         Act::DeletePod { pod, why } => format!("delete Pod {}: {why}", pod.name),
+        Act::BeginResize { pod, .. } => format!("mark Pod {}: its resources change", pod.name),
+        Act::ResizePod { pod, .. } => format!("resize Pod {}", pod.name),
+        Act::EndResize { pod } => format!("write down: Pod {} has its resources", pod.name),
+        Act::SetPodMetadata { pod, labels, annotations } => {
+            let keys: Vec<&str> = labels.keys().chain(annotations.keys()).map(String::as_str).collect();
+            format!("change labels and annotations of Pod {}: {}", pod.name, keys.join(", "))
+        }
+        Act::CopyPodMetadata { member, .. } => format!("write down: the Pod of {} has spec.podMetadata", member.name),
         Act::EvictPod { pod, why } => format!("evict Pod {}: {why}", pod.name),
         Act::SetTemplate { member, template, served } if served.as_ref() == Some(template) => {
             format!("give {} its earlier template back", member.name)
@@ -356,6 +389,16 @@ pub fn english(act: &Act) -> String {
         Act::DeleteRecord { snapshot, why, .. } => format!("delete record {} ({why})", snapshot.name),
         Act::KeepArtifact { .. } | Act::LatchRemoval(_) | Act::ReleaseArtifact { .. } | Act::DeleteJob { .. } => {
             format!("{act:?}")
+        }
+    }
+}
+
+/// Sets each key with a value, and removes the others.
+fn change(all: &mut BTreeMap<String, String>, changes: BTreeMap<String, Option<String>>) {
+    for (name, value) in changes {
+        match value {
+            Some(value) => drop(all.insert(name, value)),
+            None => drop(all.remove(&name)),
         }
     }
 }

@@ -1,0 +1,37 @@
+//! `spec.podMetadata` of the cluster on a member's Pod.
+//!
+//! Decides which labels and annotations a running Pod gets and loses. The member's spec names those that the Pod got earlier: the
+//! Pod changes first, then the member's spec. Keys that Holdfast writes itself stay out.
+
+use holdfast_api::agent::PodMetadata;
+use holdfast_api::key;
+use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeMap;
+
+use super::Observed;
+use super::facts::cluster;
+use crate::{Act, Target, meta, template};
+
+/// Returns the next step.
+pub(super) fn next(seen: &Observed, pod: Option<&Pod>) -> Option<Act> {
+    let old = &seen.member.spec.pod_metadata;
+    let new = cluster(seen)?.spec.pod_metadata.clone().unwrap_or_default().foreign();
+    let print = template::fingerprint_metadata(&new);
+    if let Some(pod) = pod.filter(|pod| meta::annotation(&pod.metadata, key::POD_METADATA) != print.as_deref()) {
+        let mut annotations = change(&old.annotations, &new.annotations);
+        annotations.insert(key::POD_METADATA.to_owned(), print);
+        let labels = change(&old.labels, &new.labels);
+        return Some(Act::SetPodMetadata { pod: Target::of(&pod.metadata), labels, annotations });
+    }
+    (*old != new).then(|| Act::CopyPodMetadata {
+        member: Target::of(&seen.member.metadata),
+        old: Box::new(old.clone()),
+        new: Box::new(PodMetadata { ..new }),
+    })
+}
+
+/// Returns the value of each key, and `None` for each key that goes.
+fn change(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> BTreeMap<String, Option<String>> {
+    let gone = old.keys().map(|name| (name.clone(), None));
+    gone.chain(new.iter().map(|(name, value)| (name.clone(), Some(value.clone())))).collect()
+}
