@@ -325,7 +325,7 @@ pub enum Act {
     CopyPodMetadata {
         /// The member.
         member: Target,
-        /// What the member has now.
+        /// The earlier value.
         old: Box<PodMetadata>,
         /// The value.
         new: Box<PodMetadata>,

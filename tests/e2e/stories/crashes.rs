@@ -20,7 +20,7 @@ use crate::support::workload::{Ground, Workload};
 use crate::support::world::{PATIENCE, World};
 
 /// The sweeps, in the order in which they take the sorts of crashes.
-const SWEEPS: [&str; 9] = [
+const SWEEPS: [&str; 10] = [
     "crashes_while_growing",
     "crashes_while_scaling",
     "crashes_while_parking",
@@ -30,6 +30,7 @@ const SWEEPS: [&str; 9] = [
     "crashes_while_recording",
     "crashes_while_restoring",
     "crashes_while_rolling",
+    "crashes_while_upgrading",
 ];
 
 /// A cluster grows from nothing to three members.
@@ -50,6 +51,11 @@ pub async fn parking(w: &World) -> Result<()> {
 /// A changed option rolls through three members.
 pub async fn rolling(w: &World) -> Result<()> {
     sweep(w, Workload::Roll).await
+}
+
+/// Three members go to the next minor, with a rehearsal.
+pub async fn upgrading(w: &World) -> Result<()> {
+    sweep(w, Workload::Upgrade).await
 }
 
 /// A member of three is replaced on request.

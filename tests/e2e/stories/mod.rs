@@ -84,6 +84,7 @@ pub fn all() -> Vec<Story> {
         story!(on host "crashes_while_scaling", crashes::scaling),
         story!(on host "crashes_while_parking", crashes::parking),
         story!(on host "crashes_while_rolling", crashes::rolling),
+        story!(on host "crashes_while_upgrading", crashes::upgrading),
         story!(on host "robustness", robustness::tell),
         story!(on host "killed_while_scaling", scale::killed),
         story!("a_bad_change_stops_at_one", rolling::bad),

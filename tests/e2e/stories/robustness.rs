@@ -1,5 +1,6 @@
 //! etcd's own robustness suite judges a cluster of Holdfast. Its clients record the answers of etcd while members are killed and
-//! frozen, a member loses its volume, the operator is killed, and the cluster goes from three members to five and back. The suite's
+//! frozen, a member loses its volume, the operator is killed, an option rolls, the cluster goes from three members to five and back,
+//! and to the next minor. The suite's
 //! validators compare the record with the members' WALs.
 //!
 //! The verdict is read from the validators' answers. The same validators have to refuse the record after one acknowledged write is
@@ -14,12 +15,13 @@ use serde_json::{Value, json};
 
 use crate::support::env::soak;
 use crate::support::host_operator::{HostOperator, Seat, send};
-use crate::support::kube_helpers::until;
+use crate::support::kube_helpers::{is_ready, until};
 use crate::support::luck::Luck;
 use crate::support::make;
 use crate::support::program::{Program, command};
 use crate::support::world::{PATIENCE, World};
 
+const OLDER: &str = "3.6.16";
 const VERSION: &str = "3.7.3";
 
 /// Traffic of etcd's suite, requests of all kinds or those of kube-apiserver, with its rate per second: porcupine keeps all keys
@@ -98,7 +100,7 @@ fn judge(report: &Value) -> Result<()> {
     for validator in ["assumptions", "linearization", "watch", "serializable"] {
         ensure!(report["verdict"][validator] == "Success", "{validator}: {}", report["verdict"]);
     }
-    ensure!(report["etcdVersion"] == VERSION, "{report}");
+    ensure!(report["etcdVersion"] == format!("{OLDER}, then {VERSION}"), "{report}");
     let operations = report["operations"].as_object().context("operations")?;
     let acknowledged: u64 = operations.values().filter_map(|kind| kind["acknowledged"].as_u64()).sum();
     ensure!(acknowledged >= ENOUGH, "{acknowledged} operations were acknowledged: {operations:?}");
@@ -124,16 +126,20 @@ enum Fault {
     OperatorKilled,
     ScaledOut,
     ScaledIn,
+    Rolled,
+    Upgraded,
 }
 
 impl Fault {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 8] = [
         Self::MemberKilled,
         Self::MemberFrozen,
         Self::VolumeLost,
         Self::OperatorKilled,
         Self::ScaledOut,
         Self::ScaledIn,
+        Self::Rolled,
+        Self::Upgraded,
     ];
 
     const fn name(self) -> &'static str {
@@ -144,6 +150,8 @@ impl Fault {
             Self::OperatorKilled => "the operator killed",
             Self::ScaledOut => "scaled from 3 to 5, and the operator killed on the way",
             Self::ScaledIn => "scaled from 5 to 3, and the operator killed on the way",
+            Self::Rolled => "an option changed in all members, and the operator killed on the way",
+            Self::Upgraded => "all members taken from 3.6 to 3.7, and the operator killed on the way",
         }
     }
 }
@@ -162,10 +170,14 @@ struct Trial<'a> {
 impl Trial<'_> {
     async fn run(&mut self, traffic: &str, rate: &str) -> Result<Value> {
         let mut cluster = make::cluster(&self.cluster, 3);
-        cluster["spec"]["version"] = json!(VERSION);
+        cluster["spec"]["version"] = json!(OLDER);
+        cluster["spec"]["upgrade"] = json!({"rehearse": false});
         cluster["spec"]["repair"] = json!({"afterSeconds": 0, "keepClaimSeconds": 0});
         self.w.create(cluster).await?;
         self.w.wait_ready(&self.cluster, 3).await?;
+        let snapshot = format!("{}-saved", self.cluster);
+        self.w.create(make::snapshot(&snapshot, &self.cluster, json!({ "s3": make::s3() }))).await?;
+        self.w.wait_complete(&snapshot).await?;
         let endpoints = self.endpoints().await?;
         let mut clients =
             self.program(&["traffic", "--endpoints", &endpoints, "--traffic", traffic, "--rate", rate], "traffic")?;
@@ -177,11 +189,12 @@ impl Trial<'_> {
             Fault::MemberKilled,
             Fault::MemberFrozen,
             Fault::ScaledOut,
-            Fault::MemberKilled,
             Fault::ScaledIn,
+            Fault::Rolled,
             // Once: Holdfast replaces at most one member an hour in a cluster.
             Fault::VolumeLost,
             Fault::OperatorKilled,
+            Fault::Upgraded,
         ];
         for fault in all {
             self.inject(fault).await?;
@@ -197,6 +210,9 @@ impl Trial<'_> {
         let status = validators.finish().await?;
         ensure!(status.success(), "the validators ended with {status}: {}", validators.log.display());
         let mut report: Value = serde_json::from_slice(&std::fs::read(self.folder.join("report.json"))?)?;
+        let now = self.w.get("EtcdCluster", &self.cluster).await?["status"]["version"].clone();
+        let versions = [&report["etcdVersion"], &now].map(|version| version.as_str().unwrap_or_default().to_owned());
+        report["etcdVersion"] = json!(versions.join(", then "));
         report["faults"] = self.faults.iter().map(|(fault, times)| (fault.name().to_owned(), json!(times))).collect();
         Ok(report)
     }
@@ -218,6 +234,8 @@ impl Trial<'_> {
                     self.collect("-of-five").await?;
                     self.scale(3).await
                 }
+                Fault::Rolled => self.change(json!({"options": {"maxTxnOps": 256}})).await,
+                Fault::Upgraded => self.change(json!({ "version": VERSION })).await,
             }
         })
         .await
@@ -280,6 +298,18 @@ impl Trial<'_> {
             Ok(if pods.len() == replicas { Ok(()) } else { Err(format!("{pods:?}")) })
         })
         .await
+    }
+
+    /// Changes a part of the spec that every member gets in turn.
+    async fn change(&mut self, spec: Value) -> Result<()> {
+        self.w.patch("EtcdCluster", &self.cluster, json!({ "spec": spec })).await?;
+        tokio::time::sleep(Duration::from_millis(self.luck.below(10_000))).await;
+        self.kill_operator().await?;
+        let all = |c: &Value| {
+            let status = &c["status"];
+            is_ready(c, 3) && status["updatedMembers"] == 3 && status["latches"]["upgrade"].is_null()
+        };
+        self.w.wait("EtcdCluster", &self.cluster, "every member with the changed spec", all).await.map(drop)
     }
 
     async fn pods(&self) -> Result<Vec<String>> {

@@ -46,6 +46,34 @@ async fn rolled(w: &World, what: &str, from: Instant, changed: impl Fn(&Value) -
     Ok(from.elapsed().as_secs_f64())
 }
 
+/// Other resources and labels reach the running Pods: none ends, and no container restarts.
+async fn in_place(w: &World) -> Result<f64> {
+    let before = pods(w, "r").await?;
+    let from = Instant::now();
+    let requests = json!({"cpu": "60m", "memory": "220Mi"});
+    let change = json!({"spec": {"resources": {"requests": requests}, "podMetadata": {"labels": {"team": "storage"}}}});
+    w.patch("EtcdCluster", "r", change).await?;
+    let applied = |pod: &Value| {
+        let status = &pod["status"]["containerStatuses"][0];
+        let labelled = pod["metadata"]["labels"]["team"] == "storage";
+        etcd(pod)["resources"]["requests"] == requests && status["resources"]["requests"] == requests && labelled
+    };
+    let took = rolled(w, "resources of running Pods", from, applied).await?;
+    for (name, pod) in pods(w, "r").await? {
+        let same = |path: &str| pod.pointer(path) == before[&name].pointer(path);
+        let unmarked = pod["metadata"]["annotations"]["holdfast.dev/resize"].is_null();
+        let kept = same("/metadata/uid") && same("/status/containerStatuses/0/restartCount");
+        ensure!(kept && unmarked, "{name} runs on: {}", pod["metadata"]);
+    }
+    w.patch("EtcdCluster", "r", json!({"spec": {"podMetadata": null}})).await?;
+    until("the label goes", PATIENCE, async || {
+        let gone = pods(w, "r").await?.values().all(|pod| pod["metadata"]["labels"]["team"].is_null());
+        Ok(if gone { Ok(()) } else { Err("a Pod has it still".to_owned()) })
+    })
+    .await?;
+    Ok(took)
+}
+
 /// Options, resources, the patch version in both directions and a restart on request roll under load. Members keep their names, IDs
 /// and volumes, and no acknowledged write is lost.
 pub async fn tell(w: &World) -> Result<()> {
@@ -72,7 +100,8 @@ pub async fn tell(w: &World) -> Result<()> {
             let requests = &etcd(pod)["resources"]["requests"];
             requests == &json!({"cpu": "50m", "memory": "200Mi"}) && !has_flag(pod, "--max-txn-ops=256")
         };
-        took.push(("resources", rolled(w, "resources", from, requests).await?));
+        took.push(("an option less", rolled(w, "resources and an option", from, requests).await?));
+        took.push(("resources alone", in_place(w).await?));
         let runs = |version: &'static str| {
             move |pod: &Value| etcd(pod)["image"].as_str().is_some_and(|image| image.ends_with(version))
         };
@@ -112,7 +141,7 @@ pub async fn tell(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// Resources with which etcd does not start, and an image that does not exist: one member stops, and gets its earlier settings back.
+/// Resources that kubelet cannot apply, resources with which etcd does not start, and an image that does not exist: one member stops, and gets its earlier settings back.
 /// A version that does not exist waits for the next edit.
 pub async fn bad(w: &World) -> Result<()> {
     let mut cluster = make::cluster("r", 3);
@@ -131,6 +160,15 @@ pub async fn bad(w: &World) -> Result<()> {
     let breaking = async {
         let starved = json!({"limits": {"memory": "6Mi"}, "requests": {"memory": "6Mi", "cpu": "50m"}});
         w.patch("EtcdCluster", "r", json!({"spec": {"resources": starved}})).await?;
+        let cluster = stuck("a memory limit below the memory that etcd uses").await?;
+        let why = cluster["status"]["latches"]["failedTemplate"]["why"].as_str().unwrap_or_default();
+        ensure!(why.contains("memory"), "{why}");
+        for (name, pod) in pods(w, "r").await? {
+            ensure!(pod["metadata"]["uid"] == before[&name]["metadata"]["uid"], "{name} runs on");
+        }
+        // Another option needs another process.
+        w.patch("EtcdCluster", "r", json!({"spec": {"options": {"snapshotCount": 20_000}}})).await?;
+        w.wait("EtcdCluster", "r", "the latch goes", |c| c["status"]["latches"]["failedTemplate"].is_null()).await?;
         let cluster = stuck("memory with which etcd does not start").await?;
         let failed = cluster["status"]["latches"]["failedTemplate"]["member"].as_str().context("a failed member")?;
         let failed = failed.to_owned();
@@ -144,7 +182,8 @@ pub async fn bad(w: &World) -> Result<()> {
             ensure!(same == (name != failed), "{name}: only the Pod of {failed} ended");
         }
         let digest = format!("sha256:{}", "0".repeat(64));
-        w.patch("EtcdCluster", "r", json!({"spec": {"resources": null, "image": {"digest": digest}}})).await?;
+        w.patch("EtcdCluster", "r", json!({"spec": {"resources": null, "options": null, "image": {"digest": digest}}}))
+            .await?;
         until("the image is held back", PATIENCE, async || {
             let cluster = w.get("EtcdCluster", "r").await?;
             let why = cluster["status"]["latches"]["failedTemplate"]["why"].as_str().unwrap_or_default();

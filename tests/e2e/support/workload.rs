@@ -26,6 +26,8 @@ pub enum Workload {
     Lose,
     /// From nothing to three members, whose option is changed.
     Roll,
+    /// From nothing to three members of 3.5, which go to 3.6 with a rehearsal.
+    Upgrade,
     /// A snapshot to a volume.
     Save,
     /// A member that is restored from a snapshot.
@@ -47,6 +49,9 @@ impl Workload {
             return Ok(Ground { digest: None });
         }
         w.create(make::claim("backups", "1Gi")).await?;
+        if self == Self::Upgrade {
+            return Ok(Ground { digest: None });
+        }
         w.create(make::cluster("source", 1)).await?;
         w.wait_ready("source", 1).await?;
         w.fill("source", 500).await?;
@@ -71,6 +76,11 @@ impl Workload {
         let wish = match self {
             Self::Grow => make::secured(run, 3),
             Self::Roll => make::cluster(run, 3),
+            Self::Upgrade => {
+                let mut cluster = make::cluster(run, 3);
+                cluster["spec"]["version"] = json!(OLDER);
+                cluster
+            }
             Self::Scale(sizes) => make::cluster(run, sizes[0]),
             Self::Replace | Self::Lose => {
                 let mut cluster = make::cluster(run, 3);
@@ -100,6 +110,9 @@ impl Workload {
         }
         if self == Self::Roll {
             return rolled(w, run, &object).await;
+        }
+        if self == Self::Upgrade {
+            return upgraded(w, run, &object).await;
         }
         if matches!(self, Self::Replace | Self::Lose) {
             return replaced(w, run, &object, self).await;
@@ -131,7 +144,7 @@ impl Workload {
                     stored.iter().filter(|file| file.contains("manifest.json") && file.contains(&mark)).count();
                 ensure!(manifests == 1, "{manifests} manifests of {run} in the store: {stored:?}");
             }
-            Self::Grow | Self::Restore | Self::Replace | Self::Lose | Self::Roll | Self::Scale(_) => {
+            Self::Grow | Self::Restore | Self::Replace | Self::Lose | Self::Roll | Self::Upgrade | Self::Scale(_) => {
                 until("every size was reached", PATIENCE, async || {
                     Ok(if self.done(w, run).await? { Ok(()) } else { Err("on the way".to_owned()) })
                 })
@@ -163,20 +176,26 @@ impl Workload {
     /// Deletes the run's object, and waits until it is gone.
     pub async fn clear(self, w: &World, run: &str) -> Result<()> {
         w.delete_and_wait(self.kind(), run).await?;
-        if self == Self::Schedule { w.delete_and_wait("EtcdSnapshot", run).await } else { Ok(()) }
+        match self {
+            Self::Schedule => w.delete_and_wait("EtcdSnapshot", run).await,
+            Self::Upgrade => w.delete_and_wait("EtcdSnapshot", &saved(run)).await,
+            _ => Ok(()),
+        }
     }
 
     const fn kind(self) -> &'static str {
         match self {
             Self::Save => "EtcdSnapshot",
             Self::Schedule => "EtcdSnapshotSchedule",
-            Self::Grow | Self::Restore | Self::Replace | Self::Lose | Self::Roll | Self::Scale(_) => "EtcdCluster",
+            Self::Grow | Self::Restore | Self::Replace | Self::Lose | Self::Roll | Self::Upgrade | Self::Scale(_) => {
+                "EtcdCluster"
+            }
         }
     }
 
     fn members(self) -> usize {
         match self {
-            Self::Grow | Self::Replace | Self::Lose | Self::Roll => 3,
+            Self::Grow | Self::Replace | Self::Lose | Self::Roll | Self::Upgrade => 3,
             Self::Save | Self::Restore | Self::Schedule => 1,
             Self::Scale(sizes) => sizes.last().and_then(|last| usize::try_from(*last).ok()).unwrap_or(0),
         }
@@ -222,12 +241,45 @@ async fn rolled(w: &World, run: &str, cluster: &Value) -> Result<bool> {
         }
         return Ok(false);
     }
-    // A member keeps its earlier settings for 20 s.
-    let mut proven = true;
+    Ok(ready && proven(w, run).await? && cluster["status"]["updatedMembers"] == 3)
+}
+
+/// Returns whether no member keeps earlier settings, as each does for 20 s.
+async fn proven(w: &World, run: &str) -> Result<bool> {
     for member in w.names_with("EtcdMember", &format!("holdfast.dev/cluster={run}")).await? {
-        proven &= w.get("EtcdMember", &member).await?["spec"]["served"].is_null();
+        if !w.get("EtcdMember", &member).await?["spec"]["served"].is_null() {
+            return Ok(false);
+        }
     }
-    Ok(ready && proven && cluster["status"]["updatedMembers"] == 3)
+    Ok(true)
+}
+
+const OLDER: &str = "3.5.35";
+const NEWER: &str = "3.6.16";
+
+/// Name of the snapshot that is rehearsed.
+fn saved(run: &str) -> String {
+    format!("{run}-saved")
+}
+
+/// Returns whether the members went to the next minor; before, once they serve, saves a snapshot and asks for that minor.
+async fn upgraded(w: &World, run: &str, cluster: &Value) -> Result<bool> {
+    let settled = cluster["metadata"]["generation"] == cluster["status"]["observedGeneration"];
+    let ready = is_ready(cluster, 3) && settled;
+    if cluster["spec"]["version"] == OLDER {
+        let snapshot = saved(run);
+        if !w.names("EtcdSnapshot").await?.contains(&snapshot) {
+            if ready {
+                w.create(make::snapshot(&snapshot, run, volume())).await?;
+            }
+        } else if w.get("EtcdSnapshot", &snapshot).await?["status"]["phase"] == "Complete" {
+            w.patch("EtcdCluster", run, json!({"spec": {"version": NEWER}})).await?;
+        }
+        return Ok(false);
+    }
+    let status = &cluster["status"];
+    let over = status["latches"]["upgrade"].is_null() && status["version"] == NEWER && status["updatedMembers"] == 3;
+    Ok(ready && over && proven(w, run).await?)
 }
 
 /// Returns whether a member was replaced; before, once all members serve, requests that or deletes a claim with its Pod.

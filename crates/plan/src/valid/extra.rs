@@ -187,6 +187,14 @@ mod tests {
     }
 
     #[test]
+    fn the_document_lists_every_flag() {
+        let text = include_str!("../../../../docs/rolling.md");
+        for flag in EVERY_MINOR.iter().chain(RENAMED).chain(SINCE_3_6) {
+            assert!(text.contains(&format!("`{flag}`")), "docs/rolling.md lacks {flag}");
+        }
+    }
+
+    #[test]
     fn variables_of_etcd_are_flags() {
         let check = |names: &[&str]| {
             let extra_env =
