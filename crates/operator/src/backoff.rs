@@ -80,6 +80,12 @@ impl Backoff {
         self.note(object, &Failure { class, verdict, words: &words, asked: Duration::ZERO }, now, luck)
     }
 
+    /// Notes an act that the API server does not allow yet, and returns the delay of the next try.
+    pub(super) fn held(&self, object: &str, why: &str, now: Instant, luck: f64) -> Duration {
+        let verdict = Verdict::Passes(Reason::WriteRefused);
+        self.note(object, &Failure { class: Class::NotYet, verdict, words: why, asked: Duration::ZERO }, now, luck)
+    }
+
     fn note(&self, object: &str, failure: &Failure<'_>, now: Instant, luck: f64) -> Duration {
         let class = failure.class;
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);

@@ -344,6 +344,10 @@ async fn write<K: Kind>(
                 tracing::debug!(why, "not yet");
                 Outcome::NotYet(ctx.backoff.not_yet(&id.key, &why, clock::instant(), rand::random()))
             }
+            Done::Held(why) => {
+                tracing::debug!(why, "held");
+                Outcome::NotYet(ctx.backoff.held(&id.key, &why, clock::instant(), rand::random()))
+            }
         };
     }
     // A refused ensure does not hold the act up. A pass without an act reports the refusal.

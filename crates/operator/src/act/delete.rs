@@ -22,8 +22,8 @@ pub(super) async fn pod(ctx: &Context, actor: &Actor, target: &Target) -> Result
     delete::<Pod>(ctx, actor, target, |pod| owned_by(pod, &actor.uid) || has(pod, key::CLUSTER_UID, &actor.uid)).await
 }
 
-/// Evicts a Pod of one of the actor's members. A budget that allows no eviction now is an answer of etcd's health: the next pass asks
-/// again.
+/// Evicts a Pod of one of the actor's members. A disruption budget counts a Pod some moments after the Pod is ready, so the next pass
+/// asks again. A user's budget may never allow an eviction, and then the answer becomes a condition.
 pub(super) async fn evict(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
     let Some(there) = read::<Pod>(ctx, actor, &target.name).await? else { return Ok(Done::Already) };
     if there.uid().as_ref() != Some(&target.uid) || there.metadata.deletion_timestamp.is_some() {
@@ -46,7 +46,11 @@ pub(super) async fn evict(ctx: &Context, actor: &Actor, target: &Target) -> Resu
             Ok(Done::Applied)
         }
         Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.code == 429) => {
-            Ok(Done::NotYet("a disruption budget allows no eviction".to_owned()))
+            Ok(Done::Held(format!(
+                "a disruption budget allows no eviction of Pod {} (kubectl get pdb). The roll continues when every budget allows \
+                 the eviction",
+                target.name
+            )))
         }
         Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_not_found()) => {
             Ok(Done::Already)

@@ -53,6 +53,8 @@ pub(super) enum Done {
     Already,
     /// etcd is not ready for the act; the text is the reason.
     NotYet(String),
+    /// The API server does not allow the act at this time, for this reason.
+    Held(String),
 }
 
 /// Reads an object from the API server, right before a write. `None`: absent.
