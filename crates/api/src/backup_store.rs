@@ -1,7 +1,7 @@
 //! `EtcdBackupStore`: one place for backups, named by many; probed, so that a wrong one is found before a backup needs it.
 //!
-//! Decides fields, defaults and what CEL refuses, and how a store becomes a place with credentials. Whether a store can be
-//! used is found out by the agent and told by `plan::store`.
+//! Decides fields, defaults and what CEL refuses, and how a store becomes a place with credentials. The agent finds out
+//! whether a store can be used, and `plan::store` reports the result.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
@@ -171,7 +171,7 @@ pub struct EtcdBackupStoreStatus {
     /// Result of the last probe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Probe>,
-    /// What keeps the Pods of the Job that probes the store from running; absent while a Pod runs.
+    /// The cause that keeps the Pods of the Job that probes the store from running; absent while a Pod runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_up: Option<HeldUp>,
     /// `Ready`: a probe of the current spec found that snapshots can be saved to this store and restored from this

@@ -375,10 +375,10 @@ pub struct EtcdClusterStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsStatus>,
     /// Last time (RFC 3339) at which the operator committed an entry that changes nothing in etcd's log, since a member with a
-    /// running Pod gave no answer: etcd serves nobody after it received a snapshot of the leader's, until the next entry.
+    /// running Pod gave no answer: etcd serves no client after it received a snapshot from the leader, until the next entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_empty_entry: Option<String>,
-    /// What keeps the Pods of the Job that looks for the latest snapshot from running; absent while a Pod runs.
+    /// The cause that keeps the Pods of the Job that looks for the latest snapshot from running; absent while a Pod runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_up: Option<HeldUp>,
     /// `Ready`, `Available`, `Progressing`, `Degraded` (a fault exists), `AtRisk` (everything works, and a foreseeable

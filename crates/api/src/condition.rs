@@ -19,7 +19,7 @@ pub enum Type {
     Degraded,
     /// Everything works, and a foreseeable fault would hurt more than it has to.
     AtRisk,
-    /// What is stored was found to be a live member's key space.
+    /// The stored snapshot equals the key space of a live member.
     Verified,
     /// The newest backup of a schedule is no older than the schedule promises.
     Fresh,
@@ -126,7 +126,7 @@ reasons! {
     WaitingForEtcd,
     /// A member is restarting on its own volume.
     MemberRestarting,
-    /// What is named is not there (yet): a cluster, a snapshot, a claim.
+    /// A named object does not exist (yet): a cluster, a snapshot, a claim.
     WaitingForReference,
     /// The `EtcdCluster` that is named has not formed, or lists no voter (yet).
     WaitingForCluster,
@@ -186,11 +186,11 @@ reasons! {
     VolumeRefused => runbook,
     /// An alarm is raised in etcd.
     AlarmRaised => runbook,
-    /// An object of the wanted name belongs to somebody else.
+    /// An object of the wanted name belongs to another owner.
     NameConflict => runbook,
     /// A Pod cannot start: an image, a node, a Secret or a claim is missing.
     PodHeldUp => runbook,
-    /// A Pod was told to end, and its node does not say that it has.
+    /// A Pod has to end, and its node does not report the end.
     NodeSilent => runbook,
     /// Claims of an earlier cluster of the same name are there.
     ForeignVolumesFound => runbook,
@@ -224,7 +224,7 @@ reasons! {
     ArtifactNotFound => runbook,
     /// Stored or streamed bytes are not what they have to be.
     ArtifactCorrupt => runbook,
-    /// What is stored is whole, and could not be compared with a live member.
+    /// The stored snapshot is whole, and could not be compared with a live member.
     NotCompared => runbook,
     /// A store holds snapshots of several clusters that had the name, and only a person knows which is meant.
     LineageUnclear => runbook,
@@ -254,7 +254,7 @@ reasons! {
     BackupFailing => runbook,
     /// No run of a schedule began at its due time, because the run before has not ended.
     RunSkipped => runbook,
-    /// What the retention of a schedule does not keep could not be removed.
+    /// Snapshots that the retention of a schedule does not keep could not be removed.
     RetentionBlocked => runbook,
     /// The stored snapshot of an object that is being deleted could not be removed.
     RemovalRefused => runbook,
@@ -272,7 +272,7 @@ reasons! {
     DataLost => runbook,
     /// The members keep their data in memory, and none can be lost.
     NoSpareMember => runbook,
-    /// A member that joins does not get its vote in time, and is made anew.
+    /// A member that joins does not get its vote in time, and another member takes its place.
     JoinerStuck => runbook,
     /// A member does not start with the changed spec.
     RolloutStuck => runbook,
@@ -312,7 +312,7 @@ pub struct Wanted {
     pub state: Option<bool>,
     /// Why.
     pub reason: Reason,
-    /// What a person can do, with times, never ages: the message must not change while nothing does.
+    /// The remedy, with times, never ages: the message must not change while nothing changes.
     pub message: String,
 }
 
@@ -327,7 +327,7 @@ impl Wanted {
         Self { kind, state: Some(false), reason, message: message.into() }
     }
 
-    /// A condition nobody can tell now.
+    /// A condition that is unknown now.
     pub fn unknown(kind: Type, reason: Reason, message: impl Into<String>) -> Self {
         Self { kind, state: None, reason, message: message.into() }
     }

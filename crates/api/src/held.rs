@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What keeps the Pods of a Job from running, or from ending. Kept until a Pod runs, also after kubelet has removed the Pod.
+/// The cause that keeps the Pods of a Job from running, or from ending. Kept until a Pod runs, also after kubelet has removed the Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HeldUp {

@@ -58,7 +58,7 @@ pub const ARTIFACT_FINALIZER: &str = "holdfast.dev/artifact";
 
 /// Label and annotation keys.
 pub mod key {
-    /// What the Pod runs: always `etcd` on our children.
+    /// The program of the Pod: always `etcd` on our children.
     pub const NAME: &str = "app.kubernetes.io/name";
     /// Which part: [`super::component`].
     pub const COMPONENT: &str = "app.kubernetes.io/component";
@@ -168,7 +168,7 @@ pub mod key {
         AGENT_IMAGE,
     ];
 
-    /// Whether a label or annotation key belongs to us, so that nobody else's value may stand under it.
+    /// Whether a label or annotation key belongs to us, so that no other writer's value may stand under it.
     pub fn is_ours(key: &str) -> bool {
         key.split_once('/').is_some_and(|(domain, _)| domain == super::GROUP)
     }
@@ -180,7 +180,7 @@ pub mod component {
     pub const MEMBER: &str = "etcd-member";
     /// A Job that saves a snapshot, asks a store for one, or probes a store: what may leave the cluster for a store.
     pub const SNAPSHOT_AGENT: &str = "snapshot-agent";
-    /// A Pod of somebody's `CronJob` that asks for snapshots in turn.
+    /// A Pod of a user's `CronJob` that asks for snapshots in turn.
     pub const SNAPSHOT_CREATOR: &str = "snapshot-creator";
 }
 
@@ -188,6 +188,6 @@ pub mod component {
 pub mod role {
     /// Counts for the quorum and serves clients.
     pub const VOTER: &str = "voter";
-    /// Receives the log, has no vote, serves nobody.
+    /// Receives the log, has no vote, serves no client.
     pub const LEARNER: &str = "learner";
 }

@@ -32,7 +32,7 @@ pub struct Repair {
     pub keep_claim_seconds: Option<u32>,
 }
 
-/// Who decides that a member is replaced.
+/// The authority that decides on the replacement of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RepairMode {
     /// Holdfast, on evidence.
@@ -58,7 +58,7 @@ impl Repair {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Evidence {
-    /// What is lost.
+    /// The lost data.
     pub kind: Loss,
     /// Verdicts of the gate, or other details.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -26,7 +26,7 @@ pub struct Bootstrap {
 #[x_kube(validation = Rule::new("[has(self.snapshotRef), has(self.source), has(self.latest)].exists_one(x, x)").message("restore needs exactly one of snapshotRef, source and latest"))]
 pub struct Restore {
     /// `EtcdSnapshot` in this namespace. The cluster waits until the snapshot is complete, and does not use an object
-    /// that was deleted and created anew meanwhile.
+    /// that was deleted and created again meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_ref: Option<LocalRef>,
     /// Stored snapshot by its store and key; no `EtcdSnapshot` is needed.

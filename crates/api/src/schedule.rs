@@ -120,7 +120,7 @@ pub struct EtcdSnapshotScheduleSpec {
     /// Remove no snapshot while this is true. A removal that has started goes on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend_pruning: bool,
-    /// What each run saves, where and how. A change holds from the next run on.
+    /// Destination and form of each run's snapshot. A change holds from the next run on.
     pub snapshot_template: SnapshotTemplate,
 }
 
@@ -327,7 +327,7 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// What is applied, and since when.
+/// The policy that is applied, and since when.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AppliedPolicy {
     /// Fingerprint of `spec.retention`, `spec.timeZone` and `spec.suspendPruning`.

@@ -83,12 +83,12 @@ pub struct EtcdSnapshotSpec {
     /// Not for records of a schedule's runs, whose retention decides.
     #[serde(default, skip_serializing_if = "DeletionPolicy::is_retain")]
     pub deletion_policy: DeletionPolicy,
-    /// What to save, where and how.
+    /// Source, destination and form of the snapshot.
     #[serde(flatten)]
     pub template: SnapshotTemplate,
 }
 
-/// What becomes of the stored snapshot when its object is deleted.
+/// The fate of the stored snapshot when its object is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DeletionPolicy {
     /// The snapshot stays in the store.
@@ -121,7 +121,7 @@ pub struct Run {
     pub started_at: String,
 }
 
-/// What a snapshot saves, where and how; everything but its source.
+/// Destination and form of a snapshot; everything but its source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotTemplate {
@@ -161,7 +161,7 @@ pub struct SnapshotTemplate {
     pub agent: Option<Agent>,
 }
 
-/// What snapshots of an [`External`] etcd are filed under, where a cluster has its name.
+/// Folder of the snapshots of an [`External`] etcd, in the place of a cluster's name.
 pub const EXTERNAL: &str = "external";
 
 /// An etcd that Holdfast does not run, and its connection settings.
@@ -277,7 +277,7 @@ pub struct EtcdSnapshotStatus {
     /// Number of Pods that tried.
     #[serde(default)]
     pub attempts: i32,
-    /// What keeps the Pods of the Job that saves the snapshot, or asks the store for the snapshot, from running. Absent
+    /// The cause that keeps the Pods of the Job that saves the snapshot, or asks the store for the snapshot, from running. Absent
     /// while a Pod runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_up: Option<HeldUp>,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::name::{LocalRef, OBJECT_NAME};
 
 /// Type of every Secret that the operator writes. A Secret's type is immutable, so the admission policy can tell these
-/// Secrets from everybody else's.
+/// Secrets from those of other writers.
 pub const SECRET_TYPE: &str = "holdfast.dev/tls";
 
 /// Transport security. A plane that is left out uses certificates that Holdfast issues and renews.

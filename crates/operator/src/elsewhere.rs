@@ -74,7 +74,7 @@ impl Elsewhere {
         let known = seen.contains_key(namespace);
         let sight = seen.entry(namespace.to_owned()).or_insert_with(new);
         if !known {
-            let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or("nobody");
+            let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or("no holder");
             tracing::warn!(
                 namespace,
                 holder,

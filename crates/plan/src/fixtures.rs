@@ -105,9 +105,9 @@ pub fn joined_member(cluster: &EtcdCluster, n: usize) -> EtcdMember {
         _ => build::member::joiner(cluster, &named(n)),
     };
     stored(&mut member.metadata, &format!("u-{}", named(n)));
-    let everybody: Vec<String> =
+    let list: Vec<String> =
         (0..=n).map(|i| format!("{}={}", named(i), build::member::peer_url(cluster, &named(i)))).collect();
-    member.spec.initial_cluster = Some(everybody.join(","));
+    member.spec.initial_cluster = Some(list.join(","));
     member.spec.joined = Some(Joined { member_id: format!("{:x}", id(n)), cluster_id: format!("{CLUSTER_ID:x}") });
     member.spec.start_count = 1;
     member

@@ -178,7 +178,7 @@ impl Taken {
     }
 }
 
-/// No more names than anybody looks at.
+/// Refuses a folder with more names than the limit.
 fn within(names: usize, limit: usize) -> Result<()> {
     if names > limit { Err(Error::config(format!("the folder holds more than {limit} files"))) } else { Ok(()) }
 }

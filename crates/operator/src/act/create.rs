@@ -55,7 +55,7 @@ async fn post<K: Written>(ctx: &Context, actor: &Actor, object: &K, ours: impl F
             match read::<K>(ctx, actor, &name).await? {
                 Some(there) if ours(&there) => Ok(Done::Already),
                 Some(_) => Err(Error::NameConflict(format!(
-                    "{} {name} exists and belongs to somebody else; delete or rename it if it is not needed",
+                    "{} {name} exists and belongs to another owner; delete the object, or rename it",
                     K::NAME
                 ))),
                 None => Err(Error::Stale(format!("{} {name} was there and is gone again", K::NAME))),

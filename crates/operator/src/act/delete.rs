@@ -120,7 +120,7 @@ async fn delete<K: Written>(
         return Ok(Done::Already);
     }
     if !ours(&there) {
-        return Err(Error::NameConflict(format!("{} {name} belongs to somebody else and is not deleted", K::NAME)));
+        return Err(Error::NameConflict(format!("{} {name} belongs to another owner and is not deleted", K::NAME)));
     }
     let params = DeleteParams::background().preconditions(Preconditions {
         uid: Some(target.uid.clone()),

@@ -38,7 +38,7 @@ async fn apply<K: Written>(ctx: &Context, actor: &Actor, wanted: &K) -> Result<(
     let params = match read::<K>(ctx, actor, &name).await? {
         Some(there) if !owned_by(&there, &actor.uid) => {
             return Err(Error::NameConflict(format!(
-                "{} {name} exists and belongs to somebody else; delete or rename it if it is not needed",
+                "{} {name} exists and belongs to another owner; delete the object, or rename it",
                 K::NAME
             )));
         }

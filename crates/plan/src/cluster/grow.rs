@@ -221,7 +221,7 @@ impl<'a> Growth<'a> {
             .filter_map(|l| self.seen.standing_for(l).filter(|m| !m.joined() && !m.deleting() && m.stays()))
             .collect();
         newcomers.sort_by_key(|m| m.name());
-        let initial_cluster = self.everybody();
+        let initial_cluster = self.member_list();
         let member = newcomers
             .into_iter()
             .find(|m| m.object.spec.initial_cluster.as_deref() != Some(initial_cluster.as_str()))?;
@@ -229,7 +229,7 @@ impl<'a> Growth<'a> {
     }
 
     /// Returns `name=url` of every member that etcd lists, sorted. A member without a name in etcd has the name of its object.
-    fn everybody(&self) -> String {
+    fn member_list(&self) -> String {
         let mut all: Vec<String> = self
             .etcd
             .members

@@ -59,7 +59,7 @@ fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
             let there = all.and_then(|all| all.requests.get(meta::name(metadata)));
             let ours =
                 there.is_none_or(|there| owners.into_iter().any(|o| meta::controlled_by(&there.metadata, &o.uid)));
-            return rule("I13", ours, "a Certificate of somebody else's is not changed");
+            return rule("I13", ours, "a Certificate of another owner is not changed");
         }
         Ensure::Budget(budget) => (meta::name(&budget.metadata), seen.budget.as_ref().map(|b| &b.metadata)),
         Ensure::DropBudget(target) => {

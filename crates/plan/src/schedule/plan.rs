@@ -76,7 +76,7 @@ fn line(seen: &Observed, now: Timestamp) -> Result<Line, (Reason, String)> {
 fn stand(seen: &Observed, line: &Result<Line, (Reason, String)>) -> (Standing, Vec<Ensure>) {
     if let Some(foreign) = seen.cron_job.as_ref().filter(|_| seen.own_cron_job().is_none()) {
         let why = format!(
-            "CronJob {} exists and belongs to somebody else. Delete the CronJob, or create the schedule under another name",
+            "CronJob {} exists and belongs to another owner. Delete the CronJob, or create the schedule under another name",
             meta::name(&foreign.metadata)
         );
         return (Standing::Wrong(Reason::NameConflict, why), vec![]);

@@ -348,17 +348,17 @@ impl BucketUpload {
     /// Removes the data, unless it has a manifest: copies of the same snapshot share a key (I6).
     async fn take_back(&self) -> Result<()> {
         let manifest = self.store.stat(&self.key.folder().manifest()).await;
-        let nobodys = match &manifest {
+        let unreferenced = match &manifest {
             Ok(_) => false,
             Err(error) => matches!(error.class(), ExitClass::NotFound | ExitClass::Denied),
         };
         // An upload with its own name can be aborted in any case.
         let mut aborted = false;
-        if nobodys || !self.store.protocol.parts_stay {
+        if unreferenced || !self.store.protocol.parts_stay {
             let given_up = self.store.give_up(&self.path, &self.id).await;
             aborted = given_up.map_err(|error| classify("aborting the upload", &error))?;
         }
-        if nobodys && self.completion != Completion::Before {
+        if unreferenced && self.completion != Completion::Before {
             let erased = match self.store.clients.usual.head(&self.path).await {
                 Ok(_) => self.store.erase(&self.path).await,
                 // If the store does not know the upload, it may be making the object.
@@ -376,7 +376,7 @@ impl BucketUpload {
             erased.map_err(|error| classify("removing data without a manifest", &error))?;
         }
         match manifest {
-            Err(error) if !nobodys => Err(error),
+            Err(error) if !unreferenced => Err(error),
             Ok(_) | Err(_) => Ok(()),
         }
     }

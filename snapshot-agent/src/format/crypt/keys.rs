@@ -40,7 +40,7 @@ enum KeyError {
     #[error("is no X25519 identity of age (`AGE-SECRET-KEY-1...`, the output of `age-keygen`)")]
     Identity,
     /// A point of small order: any reader could decrypt the object.
-    #[error("is a weak public key: everybody could decrypt the snapshot")]
+    #[error("is a weak public key: any reader could decrypt the snapshot")]
     Weak,
 }
 

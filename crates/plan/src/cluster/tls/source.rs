@@ -13,7 +13,7 @@ use super::{Observed, cluster_name, trusts};
 use crate::certificate::{Certificates, Known, Leaf, Plane, files};
 
 /// The message where cert-manager is not installed.
-pub(super) const MISSING: &str = "the API server does not serve Certificates of cert-manager.io/v1, and nobody issues or renews \
+pub(super) const MISSING: &str = "the API server does not serve Certificates of cert-manager.io/v1, and no controller issues or renews \
                                    certificates. Install cert-manager; Holdfast goes on by itself";
 
 /// Why a certificate is not available.
