@@ -344,11 +344,11 @@ fn refuse(verdict: Verdict, wanted: &IdentityFlags, why: &str) -> Decision {
              Nothing was touched. Mount the newest volume; if it is gone, {GONE}"
         ),
         Verdict::UnreadableAnnotations => format!(
-            "nobody can tell what the volume of member {member} must hold, for its Pod's annotations cannot be read \
-             ({why}). Nothing was touched. Delete the Pod, so that it is made anew"
+            "the annotations of the Pod of member {member} cannot be read ({why}), so the gate cannot check the volume. \
+             Nothing was touched. Delete the Pod: the operator creates another Pod"
         ),
         Verdict::UnreadableIdentity => format!(
-            "nobody can tell whose data is on the volume of member {member} ({why}). Nothing was touched. Put the file \
+            "the volume of member {member} does not show whose data it holds ({why}). Nothing was touched. Put the file \
              back from a copy of the volume; if there is none, {GONE}"
         ),
         Verdict::UnreadableWal => {

@@ -171,8 +171,10 @@ impl Asked<'_> {
         if uid.as_ref() == Some(owner) {
             return Ok(None);
         }
-        let by = uid.map_or_else(|| "nobody".to_owned(), |uid| format!("the object {uid}"));
-        Ok(Some(format!("{by} requested it, not {owner}")))
+        Ok(Some(uid.map_or_else(
+            || format!("its manifest does not name {owner} as the object that requested it"),
+            |uid| format!("the object {uid} requested it, not {owner}"),
+        )))
     }
 
     /// Whether the lineage has another proven snapshot that no run is about to remove. Checks the newest first.
