@@ -21,6 +21,7 @@ var needed = []struct{ file, pkg string }{
 	{"/sbin/ip", "iproute2"},
 	{"/sbin/losetup", "mount"},
 	{"/sbin/mkfs.ext4", "e2fsprogs"},
+	{"/sbin/mkfs.xfs", "xfsprogs"},
 }
 
 func installPackages() error {

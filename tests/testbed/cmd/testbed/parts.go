@@ -73,9 +73,11 @@ func newPartSet(l layout, v versions) (*partSet, error) {
 		{"kube", "./kube"},
 		{"csi-driver", "./csi-driver"},
 		{"csi-provisioner", "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner"},
+		{"csi-resizer", "github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer"},
 	}},
 		check{"modules/kube", "k8s.io/kubernetes", "KUBERNETES"},
-		check{"modules/kube", "github.com/kubernetes-csi/external-provisioner/v6", "CSI_PROVISIONER"})
+		check{"modules/kube", "github.com/kubernetes-csi/external-provisioner/v6", "CSI_PROVISIONER"},
+		check{"modules/kube", "github.com/kubernetes-csi/external-resizer/v2", "CSI_RESIZER"})
 
 	folders, err := filepath.Glob(filepath.Join(l.source, "modules", "etcd-*"))
 	if err != nil {

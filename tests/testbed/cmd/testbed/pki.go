@@ -39,6 +39,7 @@ var identities = []identity{
 	{name: "kube-proxy", user: "system:kube-proxy"},
 	{name: "kubelet", user: "system:node:" + nodeName, groups: []string{"system:nodes"}, hosts: []string{nodeIP, nodeName}},
 	{name: "csi-provisioner", user: "holdfast-testbed:csi-provisioner"},
+	{name: "csi-resizer", user: "holdfast-testbed:csi-resizer"},
 }
 
 // makePKI makes what is missing; what is there stays, so running Pods keep the

@@ -102,7 +102,7 @@ func hostProcesses(l layout, s *partSet) []process {
 			"-endpoint=" + l.csiSocket(),
 			"-registry=" + filepath.Join(l.kubeletRoot(), "plugins_registry"),
 		}},
-		// It ends whenever the driver does, by design: the supervisor starts both again.
+		// The two end whenever the driver does, by design: the supervisor starts all three again.
 		{Name: "csi-provisioner", Needs: []string{needAPI, "unix:" + l.csiSocket()},
 			Env: []string{"NODE_NAME=" + nodeName},
 			Args: []string{s.binary(l, "kube", "csi-provisioner"),
@@ -110,6 +110,16 @@ func hostProcesses(l layout, s *partSet) []process {
 				"--csi-address=" + l.csiSocket(),
 				"--default-fstype=ext4",
 				"--strict-topology",
+				"--retry-interval-start=200ms",
+				"--retry-interval-max=5s",
+				"--kube-api-qps=50",
+				"--kube-api-burst=100",
+			}},
+		{Name: "csi-resizer", Needs: []string{needAPI, "unix:" + l.csiSocket()},
+			Args: []string{s.binary(l, "kube", "csi-resizer"),
+				kubeconfig("csi-resizer"),
+				"--csi-address=" + l.csiSocket(),
+				"--handle-volume-inuse-error=false", // else it reads every Pod
 				"--retry-interval-start=200ms",
 				"--retry-interval-max=5s",
 				"--kube-api-qps=50",

@@ -4,9 +4,15 @@ module holdfast-testbed/kube
 
 go 1.26.0
 
-tool github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner
+tool (
+	github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner
+	github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer
+)
 
-require github.com/kubernetes-csi/external-provisioner/v6 v6.3.0 // indirect
+require (
+	github.com/kubernetes-csi/external-provisioner/v6 v6.3.0 // indirect
+	github.com/kubernetes-csi/external-resizer/v2 v2.2.0 // indirect
+)
 
 require (
 	github.com/container-storage-interface/spec v1.12.0
@@ -123,7 +129,7 @@ require (
 	github.com/russross/blackfriday/v2 v2.1.0 // indirect
 	github.com/sirupsen/logrus v1.9.3 // indirect
 	github.com/spf13/pflag v1.0.10 // indirect
-	github.com/stoewer/go-strcase v1.3.0 // indirect
+	github.com/stoewer/go-strcase v1.3.1 // indirect
 	github.com/vishvananda/netlink v1.3.1 // indirect
 	github.com/vishvananda/netns v0.0.5 // indirect
 	github.com/x448/float16 v0.8.4 // indirect

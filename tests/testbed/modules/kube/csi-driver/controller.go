@@ -1,9 +1,10 @@
 package main
 
-// The controller service: makes and deletes volumes. It decides which requests
+// The controller service: makes, grows and deletes volumes. It decides which requests
 // are good; image.go makes the files.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -15,10 +16,13 @@ import (
 )
 
 func (d *driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
-	return &csi.ControllerGetCapabilitiesResponse{Capabilities: []*csi.ControllerServiceCapability{{
-		Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{
-			Type: csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME}},
-	}}}, nil
+	able := func(t csi.ControllerServiceCapability_RPC_Type) *csi.ControllerServiceCapability {
+		return &csi.ControllerServiceCapability{Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: t}}}
+	}
+	return &csi.ControllerGetCapabilitiesResponse{Capabilities: []*csi.ControllerServiceCapability{
+		able(csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME),
+		able(csi.ControllerServiceCapability_RPC_EXPAND_VOLUME),
+	}}, nil
 }
 
 // CreateVolume makes the volume or finds it made: a volume's id is the name it
@@ -37,9 +41,10 @@ func (d *driver) CreateVolume(ctx context.Context, q *csi.CreateVolumeRequest) (
 	if r := q.GetAccessibilityRequirements().GetRequisite(); len(r) > 0 && !slices.ContainsFunc(r, here) {
 		return nil, status.Error(codes.ResourceExhausted, "the volume is asked for on another node")
 	}
-	size, limit := roundSize(q.GetCapacityRange().GetRequiredBytes()), q.GetCapacityRange().GetLimitBytes()
-	if limit != 0 && size > limit {
-		return nil, status.Errorf(codes.OutOfRange, "the least size is %d bytes, above the limit of %d", size, limit)
+	kind, limit := fsType(q.GetVolumeCapabilities()[0]), q.GetCapacityRange().GetLimitBytes()
+	size, err := wantedSize(q.GetCapacityRange(), kind)
+	if err != nil {
+		return nil, err
 	}
 	have, err := d.store.size(q.GetName())
 	switch {
@@ -48,7 +53,7 @@ func (d *driver) CreateVolume(ctx context.Context, q *csi.CreateVolumeRequest) (
 	case err == nil:
 		size = have
 	case errors.Is(err, fs.ErrNotExist):
-		if err := d.store.create(ctx, q.GetName(), size); err != nil {
+		if err := d.store.create(ctx, q.GetName(), size, kind); err != nil {
 			return nil, status.Error(codes.Internal, err.Error())
 		}
 	default:
@@ -73,6 +78,43 @@ func (d *driver) DeleteVolume(_ context.Context, q *csi.DeleteVolumeRequest) (*c
 	return &csi.DeleteVolumeResponse{}, nil
 }
 
+// ControllerExpandVolume makes the volume's file larger. The file system in it is
+// the node's: it grows while it is mounted (xfs), or when it is mounted next (ext4).
+func (d *driver) ControllerExpandVolume(_ context.Context, q *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+	have, err := d.sizeOf(q.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	if q.GetCapacityRange() == nil {
+		return nil, status.Error(codes.InvalidArgument, "capacity range missing")
+	}
+	size, err := wantedSize(q.GetCapacityRange(), "")
+	if err != nil {
+		return nil, err
+	}
+	if size > have { // a volume never shrinks
+		if err := d.store.grow(q.GetVolumeId(), size); err != nil {
+			return nil, status.Error(codes.Internal, err.Error())
+		}
+	}
+	return &csi.ControllerExpandVolumeResponse{CapacityBytes: max(size, have), NodeExpansionRequired: true}, nil
+}
+
+// wantedSize is the size that satisfies a request. OutOfRange is what a resizer
+// takes for an answer that no repetition changes.
+func wantedSize(r *csi.CapacityRange, kind string) (int64, error) {
+	size, limit := roundSize(r.GetRequiredBytes(), kind), r.GetLimitBytes()
+	if limit != 0 && size > limit {
+		return 0, status.Errorf(codes.OutOfRange, "the least size is %d bytes, above the limit of %d", size, limit)
+	}
+	if size > mostSize {
+		return 0, status.Errorf(codes.OutOfRange, "%d bytes are asked for, and a volume has at most %d", size, int64(mostSize))
+	}
+	return size, nil
+}
+
+func fsType(c *csi.VolumeCapability) string { return cmp.Or(c.GetMount().GetFsType(), "ext4") }
+
 func (d *driver) ValidateVolumeCapabilities(_ context.Context, q *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	if _, err := d.sizeOf(q.GetVolumeId()); err != nil {
 		return nil, err
@@ -95,8 +137,8 @@ func checkCapabilities(capabilities ...*csi.VolumeCapability) error {
 		switch mode := c.GetAccessMode().GetMode(); {
 		case c.GetMount() == nil:
 			return status.Error(codes.InvalidArgument, "only file system volumes")
-		case c.GetMount().GetFsType() != "" && c.GetMount().GetFsType() != "ext4":
-			return status.Error(codes.InvalidArgument, "only ext4")
+		case fsType(c) != "ext4" && fsType(c) != "xfs":
+			return status.Error(codes.InvalidArgument, "only ext4 and xfs")
 		case mode != csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER && mode != csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY:
 			return status.Errorf(codes.InvalidArgument, "access mode %v: a volume is on one node only", mode)
 		}

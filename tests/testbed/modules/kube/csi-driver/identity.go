@@ -21,6 +21,9 @@ func (d *driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabiliti
 		return &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: t}}}
 	}
 	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{
+		// The resizer asks for a growth of volumes that are in use, too: their file grows at once.
+		{Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{
+			Type: csi.PluginCapability_VolumeExpansion_ONLINE}}},
 		service(csi.PluginCapability_Service_CONTROLLER_SERVICE),
 		// A volume is where its file is, and Pods must follow it there.
 		service(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS),

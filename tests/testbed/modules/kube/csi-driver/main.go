@@ -1,6 +1,8 @@
 // Program csi-driver gives the testbed's Pods their volumes. A volume is a sparse
-// file that holds an ext4 file system, mounted through a loop device: so it has a
-// true size, a true ENOSPC, and an owner that the kubelet can set.
+// file that holds an ext4 or xfs file system, mounted through a loop device: so it has a
+// true size, a true ENOSPC, and an owner that the kubelet can set. Both grow: xfs
+// while it is mounted, ext4 when it is mounted next, as with drivers that cannot
+// grow a file system in use. (The kernel could, for a process with CAP_SYS_RESOURCE.)
 //
 // All state is in those files and in the kernel's mount table. The process may be
 // killed at any moment, also while Pods write. It must run as root in the same

@@ -12,13 +12,17 @@ import (
 
 // mountFile mounts the file system in a file. mount(8) sets the loop device up so
 // that it goes away with its last mount, whatever has become of us by then.
-func mountFile(ctx context.Context, file, target string, flags []string) error {
+// A file system that lags behind its file grows before.
+func mountFile(ctx context.Context, file, kind, target string, flags []string) error {
 	options := append([]string{"noatime"}, flags...)
 	what := loopDevice(file) // there already, for another Pod
 	if what == "" {
+		if err := growUnmounted(ctx, file); err != nil {
+			return err
+		}
 		options, what = append(options, "loop"), file
 	}
-	return run(ctx, "mount", "-t", "ext4", "-o", strings.Join(options, ","), what, target)
+	return run(ctx, "mount", "-t", kind, "-o", strings.Join(options, ","), what, target)
 }
 
 // loopDevice gives the loop device that a file is attached to, or "".

@@ -20,10 +20,13 @@ func (d *driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.Nod
 }
 
 func (d *driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
-	return &csi.NodeGetCapabilitiesResponse{Capabilities: []*csi.NodeServiceCapability{{
-		Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{
-			Type: csi.NodeServiceCapability_RPC_GET_VOLUME_STATS}},
-	}}}, nil
+	able := func(t csi.NodeServiceCapability_RPC_Type) *csi.NodeServiceCapability {
+		return &csi.NodeServiceCapability{Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: t}}}
+	}
+	return &csi.NodeGetCapabilitiesResponse{Capabilities: []*csi.NodeServiceCapability{
+		able(csi.NodeServiceCapability_RPC_GET_VOLUME_STATS),
+		able(csi.NodeServiceCapability_RPC_EXPAND_VOLUME),
+	}}, nil
 }
 
 func (d *driver) NodePublishVolume(ctx context.Context, q *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
@@ -49,7 +52,8 @@ func (d *driver) NodePublishVolume(ctx context.Context, q *csi.NodePublishVolume
 		if err := os.MkdirAll(target, 0o750); err != nil {
 			return nil, status.Error(codes.Internal, err.Error())
 		}
-		if err := mountFile(ctx, file, target, q.GetVolumeCapability().GetMount().GetMountFlags()); err != nil {
+		kind, flags := fsType(q.GetVolumeCapability()), q.GetVolumeCapability().GetMount().GetMountFlags()
+		if err := mountFile(ctx, file, kind, target, flags); err != nil {
 			return nil, status.Error(codes.Internal, err.Error())
 		}
 	}
@@ -83,6 +87,46 @@ func (d *driver) NodeUnpublishVolume(_ context.Context, q *csi.NodeUnpublishVolu
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	return &csi.NodeUnpublishVolumeResponse{}, nil
+}
+
+// NodeExpandVolume gives a mounted file system the size of its file. The kubelet
+// calls it after a mount, and while the volume is in use.
+func (d *driver) NodeExpandVolume(ctx context.Context, q *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+	if q.GetVolumePath() == "" {
+		return nil, status.Error(codes.InvalidArgument, "volume path missing")
+	}
+	size, err := d.sizeOf(q.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	source, err := mountedAt(q.GetVolumePath())
+	if err != nil {
+		return nil, status.Error(codes.Internal, err.Error())
+	}
+	file := d.store.file(q.GetVolumeId())
+	device := loopDevice(file)
+	if device == "" || source != device {
+		return nil, status.Errorf(codes.NotFound, "volume %s is not mounted at %s", q.GetVolumeId(), q.GetVolumePath())
+	}
+	if behind, err := lags(file); err != nil {
+		return nil, status.Error(codes.Internal, err.Error())
+	} else if behind {
+		// The answer of drivers that cannot grow a volume in use: the kubelet does not ask again before the next mount.
+		return nil, status.Error(codes.FailedPrecondition, "ext4 grows when it is mounted: the volume is in use")
+	}
+	if err := run(ctx, "losetup", "--set-capacity", device); err != nil {
+		return nil, status.Error(codes.Internal, err.Error())
+	}
+	var s unix.Statfs_t
+	if err := unix.Statfs(q.GetVolumePath(), &s); err != nil {
+		return nil, status.Error(codes.Internal, err.Error())
+	}
+	if s.Type == unix.XFS_SUPER_MAGIC {
+		if err := run(ctx, "xfs_growfs", "-d", q.GetVolumePath()); err != nil {
+			return nil, status.Error(codes.Internal, err.Error())
+		}
+	}
+	return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, nil
 }
 
 // NodeGetVolumeStats is where the kubelet's figures for a volume come from.
