@@ -56,7 +56,12 @@ const OPERATOR: &[Rule] = &[
     Rule { group: "", resources: &["pods/eviction"], verbs: &["create"] },
     // Changed resources of running Pods (Kubernetes 1.33).
     Rule { group: "", resources: &["pods/resize"], verbs: &["patch"] },
-    Rule { group: "", resources: &["persistentvolumeclaims"], verbs: &["get", "list", "watch", "create", "delete"] },
+    // `patch` for a larger request after `spec.storage.size` has grown.
+    Rule {
+        group: "",
+        resources: &["persistentvolumeclaims"],
+        verbs: &["get", "list", "watch", "create", "patch", "delete"],
+    },
     // Applied; the garbage collector deletes the Services with their cluster, by the owner reference.
     Rule { group: "", resources: &["services"], verbs: &["get", "list", "watch", "create", "patch"] },
     // For the client Services: whether clients reach a member.

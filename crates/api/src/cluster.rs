@@ -8,6 +8,7 @@ use holdfast_contract::Level;
 use k8s_openapi::api::core::v1::{
     Affinity, LocalObjectReference, ResourceRequirements, Toleration, TopologySpreadConstraint,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::Rule;
 use kube::{CustomResource, KubeSchema};
@@ -56,7 +57,19 @@ const SOURCES: [&str; 4] =
 
 /// CEL: the size of the volumes, with its default.
 fn size(whose: &str) -> String {
-    format!("(has({whose}.spec.storage.size) ? string({whose}.spec.storage.size) : '8Gi')")
+    format!("quantity(has({whose}.spec.storage.size) ? string({whose}.spec.storage.size) : '8Gi')")
+}
+
+/// CEL: the volumes grow, or the size returns to one that every volume has or can get: no volume shrinks.
+fn grows() -> String {
+    let (is, was) = (size("self"), size("oldSelf"));
+    let back = format!("has(self.status.volumeSize) && {is}.compareTo(quantity(string(self.status.volumeSize))) >= 0");
+    format!("{is}.compareTo({was}) >= 0 || (self.spec.storage.medium != 'Memory' && {back})")
+}
+
+/// CEL: a size in memory stays.
+fn stays_in_memory() -> String {
+    format!("self.spec.storage.medium != 'Memory' || {}.compareTo({}) == 0", size("self"), size("oldSelf"))
 }
 
 /// An etcd cluster that Holdfast runs: members, version, storage, security and initial data.
@@ -145,8 +158,12 @@ fn size(whose: &str) -> String {
     .message("spec.storage.medium is Memory: replicas 0 would end every Pod, and the data with them; delete the cluster instead"),
     validation = Rule::new("self.spec.storage.medium != 'Memory' || !has(self.spec.bootstrap) || !has(self.spec.bootstrap.restore)")
     .message("spec.storage.medium Memory refuses spec.bootstrap.restore: restore into a cluster with claims"),
-    validation = once_formed(&format!("{} == {} && {}", size("self"), size("oldSelf"), same("storage.storageClassName")))
-    .message("the cluster has formed: spec.storage.size and storageClassName are immutable, resizing is not supported yet"),
+    validation = once_formed(&grows())
+    .message("the cluster has formed: spec.storage.size may grow, or return to status.volumeSize after a refused growth; volumes do not shrink. For smaller volumes, restore a snapshot into a new EtcdCluster"),
+    validation = once_formed(&stays_in_memory())
+    .message("the cluster has formed: with spec.storage.medium Memory the size is immutable; save the data, and create another cluster"),
+    validation = once_formed(&same("storage.storageClassName"))
+    .message("the cluster has formed: spec.storage.storageClassName is immutable; restore a snapshot into a new EtcdCluster of another class"),
     validation = once_formed(&format!("!has(oldSelf.spec.podSecurity) || ({})", same("podSecurity")))
     .message("the cluster has formed: spec.podSecurity can be set, not changed, the files of the volumes belong to the user of the Pods"),
     validation = once_formed(&same_below("tls.insecure"))
@@ -346,6 +363,9 @@ pub struct EtcdClusterStatus {
     /// `spec.storage.retention` as every member has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention: Option<Retention>,
+    /// Size that the volume of each member has at least. `spec.storage.size` may not be less.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_size: Option<Quantity>,
     /// Label selector of the voters' Pods, for the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,

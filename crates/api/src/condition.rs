@@ -108,6 +108,8 @@ reasons! {
     Rolling,
     /// A change to the next minor version is prepared, or under way.
     Upgrading,
+    /// The members' volumes grow to a larger `spec.storage.size`.
+    Resizing,
     /// A member is lost or unwanted, and another one takes its place.
     Replacing,
     /// The claim of a replaced member is kept for a while.
@@ -276,6 +278,8 @@ reasons! {
     JoinerStuck => runbook,
     /// A member does not start with the changed spec.
     RolloutStuck => runbook,
+    /// The API server or the volume driver refuses a larger volume.
+    ResizeRefused => runbook,
     /// The rehearsal of an upgrade failed, or the members are not fit for an upgrade.
     PreflightFailed => runbook,
     /// No recent snapshot of the cluster exists, and an upgrade needs one.

@@ -111,6 +111,10 @@ pub mod key {
     pub const RESIZE: &str = "holdfast.dev/resize";
     /// Annotation of a member's Pod: fingerprint of `spec.podMetadata` as the Pod has it.
     pub const POD_METADATA: &str = "holdfast.dev/pod-metadata";
+    /// Annotation of a member's Pod: size of the volume that the Pod was made for.
+    pub const VOLUME_SIZE: &str = "holdfast.dev/volume-size";
+    /// Annotation of a member's Pod: size that the claim asks for. kubelet looks at the volumes when the annotation changes.
+    pub const VOLUME_REQUEST: &str = "holdfast.dev/volume-request";
     /// `voter` or `learner`; client traffic and disruption budgets follow `voter` only.
     pub const ROLE: &str = "holdfast.dev/role";
     /// Annotation of a member's Pod: see [`holdfast_contract::MAY_START_EMPTY`].
@@ -158,6 +162,8 @@ pub mod key {
         PROCESS,
         RESIZE,
         POD_METADATA,
+        VOLUME_SIZE,
+        VOLUME_REQUEST,
         ROLE,
         MAY_START_EMPTY,
         STARTED,

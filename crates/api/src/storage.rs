@@ -24,9 +24,11 @@ pub struct Storage {
     /// Pods has lost its data. `Memory` needs `size`, and refuses `replicas: 0` and `bootstrap.restore`. Immutable.
     #[serde(default)]
     pub medium: Medium,
-    /// Size of each member's volume; default 8Gi, at least 256Mi (an idle etcd needs about 170 MiB). With `medium:
-    /// Memory` it is added to the memory of `resources`, and members without a memory limit get one. Immutable after the
-    /// cluster has formed.
+    /// Size of each member's volume; default 8Gi, at least 256Mi (an idle etcd needs about 170 MiB). After the cluster has
+    /// formed the size may grow: all claims grow at the same time, without a restart where the volume driver can. The
+    /// members then restart one after the other for a larger default of `options.quotaBackendBytes`. No size below
+    /// `status.volumeSize`. With `medium: Memory` the size is added to the memory of `resources`, members without a memory
+    /// limit get one, and after the cluster has formed the size is immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("quantity(string(self)).compareTo(quantity('256Mi')) >= 0").message("storage.size must be at least 256Mi: etcd preallocates its log"))]
     pub size: Option<Quantity>,

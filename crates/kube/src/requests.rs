@@ -1,6 +1,7 @@
 //! Requests for one object. The answers are read by the kind's own functions, and nothing else here depends on the kind.
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::{DeleteParams, GetParams, ListParams, ObjectList, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::core::{DynamicObject, PartialObjectMeta, Request};
 use kube::{Client, Error, Result};
@@ -78,6 +79,11 @@ pub async fn patch<K: Object>(
 pub async fn resize(client: &Client, namespace: &str, name: &str, change: &Value) -> Result<Pod> {
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     send(client, to::<Pod>(namespace).patch_subresource("resize", name, &params, &Patch::Strategic(change))).await
+}
+
+/// Returns the change of a claim that asks for a volume of this size.
+pub fn larger_claim(size: &Quantity) -> Value {
+    json!({"spec": {"resources": {"requests": {"storage": size}}}})
 }
 
 /// Replaces the status of an object.

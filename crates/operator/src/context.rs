@@ -16,6 +16,7 @@ use super::elsewhere::Elsewhere;
 use super::error::Error;
 use super::etcd::Pool;
 use super::events::Events;
+use super::growth::Growth;
 use super::metrics::Metrics;
 use super::own_writes::OwnWrites;
 use super::repeats::Repeats;
@@ -63,6 +64,8 @@ pub(super) struct Context {
     pub(super) leading: watch::Receiver<bool>,
     /// Namespaces in which other installs work.
     pub(super) elsewhere: Elsewhere,
+    /// The API server's answers about larger claims.
+    pub(super) growth: Growth,
     /// The count of successful writes.
     pub(super) writes: Writes,
 }

@@ -110,6 +110,7 @@ impl Fake {
             skew: Skew::default(),
             own: OwnWrites::default(),
             leading: led,
+            growth: super::growth::Growth::default(),
             elsewhere: Elsewhere::new(Some(("home".to_owned(), "holdfast".to_owned()))),
             writes: Writes::new(None),
         });

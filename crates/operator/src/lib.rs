@@ -35,6 +35,7 @@ mod etcd;
 mod events;
 #[cfg(test)]
 mod fake;
+mod growth;
 mod http;
 mod kinds;
 mod leader;
@@ -140,6 +141,7 @@ async fn work(config: Config) -> anyhow::Result<()> {
         skew: skew::Skew::default(),
         own: own_writes::OwnWrites::default(),
         leading: leading.clone(),
+        growth: growth::Growth::default(),
         elsewhere: elsewhere::Elsewhere::new(own_lease),
         writes: Writes::new(config.die_after_writes),
     });

@@ -98,6 +98,9 @@ pub(super) const fn patched(act: &mut Act) -> Option<&mut Target> {
         | Act::LatchJoined { member: target, .. }
         | Act::ForbidEmptyStart { pod: target, .. }
         | Act::MarkStarted { pod: target, .. }
+        | Act::GrowClaim { claim: target, .. }
+        | Act::SetVolumeSize { member: target, .. }
+        | Act::RefreshVolume { pod: target, .. }
         | Act::RefreshCertificates { pod: target, .. }
         | Act::DismissClients { pod: target }
         | Act::AdmitClients { pod: target }

@@ -250,6 +250,7 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
         rehearsals: vec![],
         backup: None,
         refusal: None,
+        refused_growth: BTreeMap::new(),
         certificates: None,
         unread_certificates: None,
         last_snapshot: None,

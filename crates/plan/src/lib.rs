@@ -32,6 +32,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::certificate::Issue;
@@ -60,6 +61,7 @@ pub mod snapshot;
 pub mod store;
 pub mod template;
 pub mod valid;
+pub mod volumes;
 
 /// A value that the operator tried to read. *Absent* is `Known(None)`. `Unknown` never satisfies a condition for something
 /// destructive.
@@ -285,6 +287,27 @@ pub enum Act {
         template: Box<Template>,
         /// The template with which the member last served, for a rollback.
         served: Option<Box<Template>>,
+    },
+    /// Ask for a larger volume: the request of a claim, and no other field.
+    GrowClaim {
+        /// The claim.
+        claim: Target,
+        /// The larger size.
+        size: Quantity,
+    },
+    /// Write the size of a volume that has grown into the spec of its member.
+    SetVolumeSize {
+        /// The member.
+        member: Target,
+        /// The size.
+        size: Quantity,
+    },
+    /// Annotate a member's Pod with the size that its claim asks for, so that kubelet grows the file system at once.
+    RefreshVolume {
+        /// The Pod.
+        pod: Target,
+        /// The size.
+        size: Quantity,
     },
     /// Evict a Pod whose member has another template. The API server asks the disruption budget in the same step.
     EvictPod {

@@ -61,6 +61,8 @@ impl Act {
             | Self::Park { .. }
             | Self::Unpark { .. }
             | Self::DeletePod { .. }
+            // A volume never shrinks again.
+            | Self::GrowClaim { .. }
             // The others may have lost a voter meanwhile (I1).
             | Self::EvictPod { .. }
             // A member with less memory may end.
@@ -79,6 +81,7 @@ impl Act {
             | Self::Promote { .. }
             | Self::MoveLeader { .. }
             | Self::SetTemplate { .. }
+            | Self::SetVolumeSize { .. }
             | Self::FillLog { .. }
             | Self::MarkStarted { .. }
             // Holdfast creates a CA only for a cluster that has not formed (I15).
@@ -100,7 +103,8 @@ impl Act {
             | Self::DismissClients { .. }
             | Self::Relabel { .. }
             | Self::AnnounceCertificates { .. }
-            | Self::RefreshCertificates { .. } => LiveReads::None,
+            | Self::RefreshCertificates { .. }
+            | Self::RefreshVolume { .. } => LiveReads::None,
         }
     }
 

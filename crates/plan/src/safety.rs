@@ -15,6 +15,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 mod upgrade;
+mod volumes;
 
 use std::fmt;
 

@@ -185,7 +185,8 @@ const fn half(volume: u64) -> u64 {
     (volume - reserve) / 2
 }
 
-const fn default_quota(volume: u64) -> u64 {
+/// Returns the quota of a volume for which the spec names none.
+pub(crate) const fn default_quota(volume: u64) -> u64 {
     let half = half(volume);
     if half < LARGEST_DEFAULT_QUOTA { half } else { LARGEST_DEFAULT_QUOTA }
 }

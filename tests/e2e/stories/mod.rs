@@ -39,6 +39,7 @@ mod tls_managed;
 mod tls_own;
 mod traffic;
 mod upgrade;
+mod volumes;
 mod whole;
 mod zombie;
 
@@ -80,6 +81,7 @@ pub fn all() -> Vec<Story> {
         story!("writes_while_scaling", scale::under_writers),
         story!("options_roll", rolling::tell),
         story!("upgrade_3_5_3_6_3_7", upgrade::tell),
+        story!("volume_grows_at_the_roll", volumes::at_the_roll),
         story!("parked_and_back", scale::park),
         story!(on host "crashes_while_scaling", crashes::scaling),
         story!(on host "crashes_while_parking", crashes::parking),
@@ -90,6 +92,7 @@ pub fn all() -> Vec<Story> {
         story!("a_bad_change_stops_at_one", rolling::bad),
         story!("a_lost_volume_is_replaced", replace::lost_volume),
         story!("upgrade_back_and_refused", upgrade::back),
+        story!("volume_grows_online", volumes::online),
         story!("a_corrupt_log_is_replaced", replace::corrupt_log),
         story!("a_corrupt_alarm_is_answered", replace::corrupt_alarm),
         story!("many_restarts_change_nothing", replace::many_restarts),
@@ -103,6 +106,7 @@ pub fn all() -> Vec<Story> {
         story!(on host "tls_cert_manager", tls_managed::tell),
         story!("nothing_answers_in_plaintext", tls::refusals),
         story!("clusters_grow", growth::tell),
+        story!("resize_refused", volumes::refused),
         story!("a_flipped_bit_is_refused", corruption::tell),
         story!(on host "zombie", zombie::tell),
         story!("a_namespace_can_be_deleted", namespace::tell),

@@ -140,6 +140,13 @@ pub(crate) fn describe(act: &Act) -> Description {
         Act::CopyPodMetadata { member, .. } => {
             step("CopyPodMetadata", &on(member), "has the labels and annotations of the spec")
         }
+        Act::GrowClaim { claim, size } => {
+            step("GrowClaim", &on(claim), format!("asks for a volume of {}", size.0)).with_event("ClaimGrown")
+        }
+        Act::SetVolumeSize { member, size } => {
+            step("SetVolumeSize", &on(member), format!("has a volume of {}", size.0)).with_event("VolumeGrown")
+        }
+        Act::RefreshVolume { pod, .. } => step("RefreshVolume", &on(pod), "kubelet grows the file system"),
         Act::EvictPod { pod, why } => {
             step("EvictPod", &on(pod), format!("evicted the Pod: {why}")).with_event("PodEvicted")
         }

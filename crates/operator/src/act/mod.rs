@@ -6,7 +6,7 @@
 //! | `certificates` | Secrets of certificates | `create`, `get`, `patch` |
 //! | `create` | members, claims, Pods, Jobs, records of runs | `create`, `get` |
 //! | `delete` | Pods (also by eviction), claims, members, disruption budgets, records of runs of which nothing is stored, Jobs whose result is recorded | `get`, `delete` |
-//! | `patch` | latches on members, labels and annotations on Pods, finalizers of clusters, members and snapshots | `get`, `patch` |
+//! | `patch` | latches on members, labels and annotations on Pods, requests of claims, finalizers of clusters, members and snapshots | `get`, `patch` |
 //! | `membership` | learners, votes, leadership, removals, alarms and an empty entry in etcd | none |
 //! | `ensure` | Services, budgets, `CronJob`s and the `ConfigMap` of the CA | `get`, `create`, `patch` |
 //!
@@ -126,6 +126,11 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
             patch::set_pod_metadata(ctx, actor, pod, labels, annotations).await
         }
         Act::CopyPodMetadata { member, old, new } => patch::copy_pod_metadata(ctx, actor, member, old, new).await,
+        Act::GrowClaim { claim, size } => patch::grow_claim(ctx, actor, claim, size).await,
+        Act::SetVolumeSize { member, size } => {
+            patch::latch(ctx, actor, member, "storage", serde_json::json!({"size": size})).await
+        }
+        Act::RefreshVolume { pod, size } => patch::announce_size(ctx, actor, pod, size).await,
         Act::EvictPod { pod, why: _ } => delete::evict(ctx, actor, pod).await,
         Act::AddLearner { name: _, peer_url, cluster_id } => {
             membership::add_learner(ctx, leader, peer_url, *cluster_id).await

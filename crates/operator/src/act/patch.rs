@@ -10,7 +10,8 @@ use holdfast_api::{EtcdMember, FIELD_MANAGER, key};
 use holdfast_kube::requests;
 use holdfast_plan::build::container;
 use holdfast_plan::{Target, template};
-use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde::Serialize;
@@ -88,6 +89,21 @@ pub(super) async fn forbid_empty_start(
 /// Annotates a Pod with the digest of its certificates.
 pub(super) async fn announce(ctx: &Context, actor: &Actor, target: &Target, digest: &str) -> Result<Done, Error> {
     patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": {key::TLS: digest}}})).await
+}
+
+/// Annotates a Pod with the size that its claim asks for.
+pub(super) async fn announce_size(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    size: &Quantity,
+) -> Result<Done, Error> {
+    patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": {key::VOLUME_REQUEST: size}}})).await
+}
+
+/// Lets a claim ask for a larger volume.
+pub(super) async fn grow_claim(ctx: &Context, actor: &Actor, target: &Target, size: &Quantity) -> Result<Done, Error> {
+    patch::<PersistentVolumeClaim>(ctx, actor, target, requests::larger_claim(size)).await
 }
 
 /// Labels a Pod with its member's role: Services select voters.

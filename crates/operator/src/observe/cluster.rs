@@ -24,6 +24,7 @@ use kube::{Resource, ResourceExt};
 use rand::RngExt;
 
 use super::certificates;
+use super::growth::refused_growth;
 use super::snapshot::{pods_of, refusal};
 use super::{labelled, owned_by};
 use crate::clock;
@@ -73,8 +74,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         // After the cluster with its latch: a schedule that latches later reads that latch.
         async { if restores { removals(reader).await } else { Ok(vec![]) } },
     )?;
-    let last = searches.last();
-    let refusal = refusal(reader, last.map(|s| &s.job), last.map_or(&[], |s| s.pods.as_slice())).await;
+    let refusal = refused_search(reader, searches.last()).await;
     // Only the `EtcdSnapshot`, once read, names the store that it was saved to.
     let store = match (store, saved_to(snapshot.as_ref()).filter(|_| !formed)) {
         (None, Some(wanted)) => Some(Seen::Known(reader.get::<EtcdBackupStore>(wanted).await?)),
@@ -116,6 +116,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         round.answers.into_iter().filter_map(|(member, said)| answer_of_member(&members, member, said)).collect();
 
     Ok(Some(Observed {
+        refused_growth: refused_growth(reader, &cluster, &members).await,
         cluster,
         members,
         peer_service,
@@ -142,6 +143,11 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         fresh_suffix: fresh_suffix(),
         settings: reader.ctx.settings.clone(),
     }))
+}
+
+/// Why the API server refuses the Pod of a search.
+async fn refused_search(reader: Reader<'_>, search: Option<&ClusterJob>) -> Option<String> {
+    refusal(reader, search.map(|s| &s.job), search.map_or(&[], |s| s.pods.as_slice())).await
 }
 
 /// The runs that may remove snapshots: of schedules, of snapshots that are being deleted, and of the Jobs that both leave behind.

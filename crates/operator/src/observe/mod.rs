@@ -3,6 +3,7 @@
 pub(super) mod backup_store;
 mod certificates;
 pub(super) mod cluster;
+mod growth;
 pub(super) mod member;
 mod restores;
 pub(super) mod schedule;

@@ -7,6 +7,7 @@ mod backups;
 mod bootstrap;
 mod client_services;
 mod diverged;
+mod enlarge;
 mod facts;
 mod grow;
 mod hand_over;
@@ -45,6 +46,7 @@ mod upgrade;
 mod victim;
 
 pub use backups::newest;
+pub use enlarge::claim_to_grow;
 pub use observed::*;
 pub use plan::plan;
 pub use restore::{How, Of, restore_uid};

@@ -57,6 +57,8 @@ pub struct Observed {
     pub backup: Option<EtcdSnapshot>,
     /// Why the API server refused the Pod of the last search, if it did.
     pub refusal: Option<String>,
+    /// Why the API server refuses a larger claim, by member name. The operator asks only for a claim that has to grow.
+    pub refused_growth: BTreeMap<String, String>,
     /// Names of Pods of this cluster that belong to no member.
     pub stray_pods: Vec<String>,
     /// Hashes of the members' key spaces, by member name. The operator reads them only while a `CORRUPT` alarm names a member.

@@ -1,4 +1,4 @@
-//! Rolling changes: a changed version, image, option or resource reaches one member after the other.
+//! Rolling changes: a changed version, image, option or resource, or a larger volume, reaches one member after the other.
 //!
 //! Decides whose turn it is, and the order for one member: write the template, move the leadership away, evict the Pod. A running Pod
 //! gets changed resources without its end (`resize.rs`). The member's
@@ -16,23 +16,25 @@ use super::hand_over::hand_over;
 use super::health::{in_doubt, voters};
 use super::recorded::recorded_evidence;
 use super::upgrade::{self, Minor};
-use super::{Listed, Member, Membership, Observed, resize, rollback};
+use super::{Listed, Member, Membership, Observed, enlarge, resize, rollback};
 use crate::valid::Wanted;
-use crate::{Act, Next, Target, Wake, meta, pods, template, valid};
+use crate::{Act, Next, Target, Wake, meta, pods, template, valid, volumes};
 
 /// Interval while a member restarts: watches report its Pod, and nothing reports its etcd.
 const RETRY: Wake = Wake::AfterMillis(500);
 
 /// Whether a member serves with the template of the cluster's spec.
 pub(super) fn is_updated(cluster: &EtcdCluster, member: &Member) -> bool {
-    let current = |pod| pods::ready(pod) && template::is_current(pod, &member.object);
+    let current = |pod| {
+        pods::ready(pod) && template::is_current(pod, &member.object) && !volumes::has_outgrown(pod, &member.object)
+    };
     template::of_member(&member.object) == template::wanted(cluster) && member.live_pod().is_some_and(current)
 }
 
 /// Whether a member waits for its turn, or restarts in its turn.
-pub(super) fn is_due(seen: &Observed) -> bool {
+pub(super) fn is_due(seen: &Observed, now: Timestamp) -> bool {
     let wanted = template::wanted(&seen.cluster);
-    let due = |m: &Member| is_stale(m, &wanted) || m.object.spec.served.is_some();
+    let due = |m: &Member| is_stale(m, &wanted, now) || m.object.spec.served.is_some();
     seen.members.iter().all(|m| m.stays() || m.removed()) && seen.staying().any(due)
 }
 
@@ -45,14 +47,44 @@ pub(super) fn wants_replacement(seen: &Observed, member: &Member) -> bool {
     member.object.spec.storage.in_memory() && member.joined() && outdated && allowed()
 }
 
-/// Whether a member has another template than the spec, or a Pod with another template than its own.
-pub(super) fn is_stale(member: &Member, wanted: &Template) -> bool {
-    let outdated = |pod| !template::is_current(pod, &member.object);
-    template::of_member(&member.object) != *wanted || member.live_pod().is_some_and(outdated)
+/// Whether a member has another template than the spec, or a Pod that was made for another template or volume than its own.
+fn is_stale(member: &Member, wanted: &Template, now: Timestamp) -> bool {
+    template::of_member(&member.object) != *wanted || why_outdated(member, now).is_some()
+}
+
+/// Returns why a member's Pod ends in its turn.
+fn why_outdated(member: &Member, now: Timestamp) -> Option<&'static str> {
+    let pod = member.live_pod()?;
+    if !template::is_current(pod, &member.object) {
+        return Some("the member has another template now");
+    }
+    if volumes::has_outgrown(pod, &member.object) {
+        return Some("the member's volume is larger now, and with it the quota");
+    }
+    volumes::needs_remount(member.live_claim(), pod, now)
+        .then_some("the file system of the volume grows when it is mounted")
+}
+
+/// Whether the volume of a member takes the quota. The quota of a new template waits for the volume.
+fn has_room(member: &Member, spec: &Wanted) -> bool {
+    valid::bytes(&member.object.spec.storage.size()).is_some_and(|volume| spec.server.quota < volume)
+}
+
+/// Whether the leader's turn comes before its time: it goes last, and a follower's volume is still growing.
+fn waits_for_volumes(seen: &Observed, spec: &Wanted, etcd: &Membership, member: &Member) -> bool {
+    let leads = seen.listed(etcd, member.name()).is_some_and(|l| Some(l.id) == etcd.leader);
+    let unchanged = template::of_member(&member.object) == template::wanted(&seen.cluster);
+    let by_volume = unchanged || seen.staying().any(|m| !has_room(m, spec));
+    leads && by_volume && seen.staying().any(|m| m.name() != member.name() && enlarge::is_growing(seen, m))
 }
 
 /// Returns the progress of a roll in words.
 pub(super) fn doing(seen: &Observed) -> (Reason, String) {
+    let wanted = template::wanted(&seen.cluster);
+    let unchanged = |m: &Member| template::of_member(&m.object) == wanted && m.object.spec.served.is_none();
+    if let Some(growing) = enlarge::doing(seen).filter(|_| seen.staying().all(unchanged)) {
+        return growing;
+    }
     let updated = seen.staying().filter(|m| is_updated(&seen.cluster, m)).count();
     let all = seen.staying().count();
     let mut message = format!("{updated} of {all} members serve with the changed spec");
@@ -79,7 +111,8 @@ pub(super) fn give(seen: &Observed, spec: &Wanted, now: Timestamp) -> Option<Nex
     let runs = |m: &Member| m.pod.as_ref().is_some_and(pods::runs);
     let needed = |m: &Member| m.stays() || m.object.spec.served.is_some();
     let stops = |m: &Member| m.live_pod().is_some_and(|pod| rollback::stops(m, pod, now).is_some());
-    let idle = |m: &&Member| needed(m) && !m.deleting() && stops(m) && template::of_member(&m.object) != wanted;
+    let changes = |m: &Member| template::of_member(&m.object) != wanted && has_room(m, spec);
+    let idle = |m: &&Member| needed(m) && !m.deleting() && stops(m) && changes(m);
     let in_memory = |m: &&Member| m.object.spec.storage.in_memory() && m.joined();
     let member = seen.hosting().filter(idle).find(|m| !in_memory(m))?;
     // One member at a time tries a template that no member has started with. A member that joins has no vote yet, and a member
@@ -110,7 +143,7 @@ pub(super) fn template_of_new_member(seen: &Observed, spec: &Wanted) -> Option<T
 /// Returns why no member gets the spec, for a cluster whose etcd does not answer.
 pub(super) fn why_stuck(seen: &Observed, spec: &Wanted, now: Timestamp) -> Option<Next> {
     let waits = |next: &Next| matches!(next, Next::Wait(..));
-    rollback::next(seen, now).filter(waits).or_else(|| forbidden(seen, spec).filter(|_| is_due(seen)))
+    rollback::next(seen, now).filter(waits).or_else(|| forbidden(seen, spec).filter(|_| is_due(seen, now)))
 }
 
 /// Returns the earlier template for a member whose Pod still runs with it: the turn goes to a member that does not run.
@@ -127,7 +160,7 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
     if let Some(wait) = upgrade::another_etcd(seen) {
         return Some(wait);
     }
-    let stale: Vec<&Member> = seen.staying().filter(|m| is_stale(m, &wanted)).collect();
+    let stale: Vec<&Member> = seen.staying().filter(|m| is_stale(m, &wanted, now)).collect();
     if stale.is_empty() {
         let last = seen.staying().find(|m| m.object.spec.served.is_some() && !m.live_pod().is_some_and(pods::ready));
         let wait = last.map(|m| {
@@ -145,7 +178,7 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
             return Some(stuck);
         };
         let ends = held(seen, etcd, member, now).is_none();
-        return Some(if ends { renew(seen, etcd, member).unwrap_or(stuck) } else { stuck });
+        return Some(if ends { renew(seen, etcd, member, now).unwrap_or(stuck) } else { stuck });
     } else if let Some(refused) = forbidden(seen, spec) {
         return Some(refused);
     } else if let Some(resumed) = upgrade::resume(seen, spec, now) {
@@ -154,8 +187,16 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
         let whole = |m: &&Member| held(seen, etcd, m, now);
         return Some(stale.iter().find_map(whole).unwrap_or_else(|| upgrade::prepare(seen, spec, etcd, now)));
     } else {
-        choose(seen, etcd, &stale, &wanted)?
+        let fits = |m: &&Member| template::of_member(&m.object) == wanted || has_room(m, spec);
+        let stale: Vec<&Member> = stale.into_iter().filter(fits).collect();
+        match choose(seen, etcd, &stale, &wanted) {
+            Some(member) => member,
+            None => return enlarge::hold(seen, now),
+        }
     };
+    if waits_for_volumes(seen, spec, etcd, member) {
+        return enlarge::hold(seen, now);
+    }
     if member.object.spec.storage.in_memory() && !resize::fits(member, &wanted) {
         // `replace.rs` replaces the member.
         return upgrade::close_way_back(seen, member);
@@ -166,16 +207,21 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
     if template::of_member(&member.object) != wanted {
         return Some(upgrade::close_way_back(seen, member).unwrap_or_else(|| set(member, wanted)));
     }
-    renew(seen, etcd, member)
+    renew(seen, etcd, member, now)
 }
 
 /// Brings the Pod of a member to the member's template: the running Pod gets other resources, or ends.
-fn renew(seen: &Observed, etcd: &Membership, member: &Member) -> Option<Next> {
-    resize::next(member, reason(seen)).or_else(|| end(seen, etcd, member))
+fn renew(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> Option<Next> {
+    // A larger volume needs another Pod, which has the resources too.
+    let outgrown = |pod| volumes::has_outgrown(pod, &member.object);
+    let ends =
+        member.live_pod().is_some_and(|pod| outgrown(pod) || volumes::needs_remount(member.live_claim(), pod, now));
+    let resized = if ends { None } else { resize::next(member, reason(seen)) };
+    resized.or_else(|| end(seen, etcd, member, now))
 }
 
-/// Ends the Pod of a member with another template: the leadership goes first.
-fn end(seen: &Observed, etcd: &Membership, member: &Member) -> Option<Next> {
+/// Ends an outdated Pod: the leadership goes first.
+fn end(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> Option<Next> {
     let listed = seen.listed(etcd, member.name())?;
     if etcd.leader == Some(listed.id) && voters(etcd) > 1 {
         let wait = || {
@@ -185,7 +231,7 @@ fn end(seen: &Observed, etcd: &Membership, member: &Member) -> Option<Next> {
         return Some(hand_over(seen, etcd, listed, member.name()).unwrap_or_else(wait));
     }
     let pod = Target::of(&member.live_pod()?.metadata);
-    let why = "the member has another template now".to_owned();
+    let why = why_outdated(member, now)?.to_owned();
     // No disruption budget lets a Pod of one or two voters go.
     let alone = voters(etcd) < 3;
     Some(Next::act(if alone { Act::DeletePod { pod, why } } else { Act::EvictPod { pod, why } }))

@@ -11,8 +11,8 @@ use holdfast_contract::hex_id;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    Listed, Member, Membership, Observed, alarms, backups, diverged, latest, lineage, memberless, replace, retention,
-    risk, roll, shrink, silent, tls,
+    Listed, Member, Membership, Observed, alarms, backups, diverged, enlarge, latest, lineage, memberless, replace,
+    retention, risk, roll, shrink, silent, tls,
 };
 use crate::build;
 use crate::valid::Wanted;
@@ -36,6 +36,7 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
         broken_members: count(
             seen.staying().filter(|m| members.iter().any(|known| known.name == m.name() && known.evidence.is_some())),
         ),
+        volume_size: enlarge::smallest(seen).or(old.volume_size),
         updated_members: count(seen.staying().filter(|m| roll::is_updated(&seen.cluster, m))),
         retention: retention::in_force(seen, old.retention),
         selector: Some(build::as_text(&build::voters(&seen.cluster))),
@@ -162,7 +163,10 @@ impl Facts<'_> {
                 Condition::yes(Type::Ready, Reason::AsDesired, message)
             } else {
                 let short = || if self.all_serve() { self.unreached() } else { self.short() };
-                let (reason, message) = trouble.clone().or_else(|| doing.clone()).unwrap_or_else(short);
+                // A refused volume keeps nothing from being ready.
+                let pressing =
+                    trouble.clone().filter(|(reason, _)| *reason != Reason::ResizeRefused || doing.is_none());
+                let (reason, message) = pressing.or_else(|| doing.clone()).unwrap_or_else(short);
                 Condition::no(Type::Ready, reason, message)
             },
             self.available(),
@@ -323,7 +327,7 @@ impl Facts<'_> {
                 _,
             ) => Some(roll::doing(self.seen)),
             Next::Do(Act::DeletePod { .. } | Act::MoveLeader { .. } | Act::AdmitClients { .. }, _)
-                if roll::is_due(self.seen) =>
+                if roll::is_due(self.seen, self.now) =>
             {
                 Some(roll::doing(self.seen))
             }
@@ -384,7 +388,8 @@ impl Facts<'_> {
     /// Returns the most pressing fault.
     fn trouble(&self) -> Option<Verdict> {
         let wrong = || self.failing_member().or_else(|| tls::trouble(self.seen, self.now)).or_else(|| self.overdue());
-        self.stuck().or_else(|| self.failed_seed()).or_else(|| self.alarm()).or_else(wrong)
+        let larger = || if self.formed() { enlarge::refused(self.seen) } else { None };
+        self.stuck().or_else(|| self.failed_seed()).or_else(|| self.alarm()).or_else(wrong).or_else(larger)
     }
 
     /// Returns the wait that ends only when a person acts.

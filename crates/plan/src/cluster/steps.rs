@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::intervals::POLL;
 use super::{
-    Membership, Observed, alarms, bootstrap, grow, identity, park, promote, release, replace, retention, roll,
+    Membership, Observed, alarms, bootstrap, enlarge, grow, identity, park, promote, release, replace, retention, roll,
     rollback, seed, shrink, stuck,
 };
 use crate::valid::Wanted;
@@ -293,6 +293,12 @@ pub(super) const FORMED: Table = Table {
             file: "cluster/facts.rs",
             rule: |pass| pass.seen.restarting(pass.etcd?, pass.now),
         },
+        Step {
+            name: "wait for larger volumes",
+            when: "a member's volume is smaller than `spec.storage.size`, and nothing refuses its growth",
+            file: "cluster/enlarge.rs",
+            rule: |pass| enlarge::waits(pass.seen, pass.now),
+        },
     ],
 };
 
@@ -311,6 +317,12 @@ pub(super) const IDLE: Table = Table {
             when: "the cluster has formed, and lacks the finalizer or the copy",
             file: "cluster/retention.rs",
             rule: |pass| retention::beside(pass.seen).map(Next::act),
+        },
+        Step {
+            name: "ask for a larger volume, or write the size of a volume that has grown to its member",
+            when: "`spec.storage.size` has grown, also without a quorum and while the cluster is parked",
+            file: "cluster/enlarge.rs",
+            rule: |pass| enlarge::beside(pass.seen).map(Next::act),
         },
     ],
 };

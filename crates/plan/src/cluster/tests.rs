@@ -6,6 +6,7 @@ mod bootstrap;
 mod client_services;
 mod corrected;
 mod diverged;
+mod enlarging;
 mod growing;
 mod latest;
 mod lineage;

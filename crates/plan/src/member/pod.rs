@@ -1,7 +1,7 @@
 //! A member's Pod: one Pod on the member's own volume.
 //!
 //! Decides when the operator creates the Pod, and when the operator replaces the Pod: after the Pod has ended; while etcd
-//! does not run in the Pod and the member has another template; while the member has not joined and the Pod has outdated arguments or a failed restore; or when the restore's source is missing and kubelet
+//! does not run in the Pod and the member has another template or a larger volume; while the member has not joined and the Pod has outdated arguments or a failed restore; or when the restore's source is missing and kubelet
 //! cannot start the restored member. This file never deletes the Pod of a member that runs (I1): only the cluster's pass knows
 //! whether the other members can spare a restored member. The operator restores missing labels that select the Pod.
 
@@ -19,7 +19,7 @@ use super::{Observed, evidence, pod_metadata};
 use crate::build::container;
 use crate::build::pod::{Start, pod, selected_by};
 use crate::valid::Server;
-use crate::{Act, Next, Target, Wake, failure, meta, pods, template};
+use crate::{Act, Next, Target, Wake, failure, meta, pods, template, volumes};
 
 /// How long a failed restore step rests before the operator replaces its Pod. kubelet's back-off grows to five minutes, and a
 /// corrected Secret or source must take effect sooner.
@@ -109,6 +109,9 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
     {
         return Next::act(Act::RefreshCertificates { pod: Target::of(&there.metadata), digest: digest.to_owned() });
     }
+    if let Some(size) = seen.claim.as_ref().and_then(|claim| volumes::to_announce(claim, there)) {
+        return Next::act(Act::RefreshVolume { pod: Target::of(&there.metadata), size: size.clone() });
+    }
     let next = match own(seen, there, &want, now) {
         next @ Next::Do(..) => next,
         next => pod_metadata::next(seen, Some(there)).map_or(next, Next::act),
@@ -127,6 +130,16 @@ fn own(seen: &Observed, there: &Pod, want: &Pod, now: Timestamp) -> Next {
     let holds_data = seen.member.spec.storage.in_memory() && seen.member.spec.joined.is_some();
     if !holds_data && !pods::runs(there) && !template::is_current(there, &seen.member) {
         return recreate(there, "etcd does not run in the Pod, and the member has another template now");
+    }
+    // A full volume may have ended every etcd, and without a quorum no roll makes another Pod.
+    if !holds_data && !pods::runs(there) {
+        if volumes::has_outgrown(there, &seen.member) {
+            return recreate(there, "etcd does not run in the Pod, and the member's volume is larger now");
+        }
+        if let Some(at) = seen.claim.as_ref().and_then(|claim| volumes::remount_at(claim, there)) {
+            let why = "etcd does not run in the Pod, and the file system of its volume grows when it is mounted";
+            return recreate_at(seen, at, there, why, now);
+        }
     }
     if let Some(joined) = &seen.member.spec.joined {
         return match pods::restore_held_since(there) {

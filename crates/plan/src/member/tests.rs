@@ -5,6 +5,7 @@ mod evidence;
 mod memory;
 mod silent;
 mod unbound;
+mod volume;
 
 use holdfast_api::agent::Agent;
 use holdfast_api::cluster::Retention;

@@ -11,7 +11,7 @@ use super::facts::{
     answers, formed_as, id, is_healthy, known, latches, listed_as, may_start_empty, named, owner_of, stands_for,
     target_member, voters,
 };
-use super::{Verdict, is, replace, retention, roll, rule, upgrade};
+use super::{Verdict, is, replace, retention, roll, rule, upgrade, volumes};
 use crate::build::job::{expects, searches};
 use crate::certificate::{Contents, Files, Issue, Origin, Plane, files};
 use crate::cluster::{Alarm, AlarmKind, Listed, Member, Membership, Observed};
@@ -132,6 +132,8 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::BeginResize { pod, template } => roll::begin_resize(owner_of(seen, pod)?, template),
         Act::ResizePod { pod, resources } => roll::resize(seen, owner_of(seen, pod)?, resources),
         Act::EndResize { pod } => roll::end_resize(owner_of(seen, pod)?),
+        Act::GrowClaim { claim, size } => volumes::grow(seen, claim, size),
+        Act::SetVolumeSize { member, size } => volumes::set(seen, target_member(seen, member)?, size),
         Act::EvictPod { pod, .. } => roll::end(seen, owner_of(seen, pod)?, true),
         Act::DeletePod { pod, .. } if roll::is_outdated(owner_of(seen, pod)?) => {
             roll::end(seen, owner_of(seen, pod)?, false)
@@ -161,6 +163,7 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         | Act::RefreshCertificates { .. }
         | Act::SetPodMetadata { .. }
         | Act::CopyPodMetadata { .. }
+        | Act::RefreshVolume { .. }
         | Act::Relabel { .. } => rule("I1", false, "the cluster's pass leaves Pods and claims to their members"),
         Act::RecordRun(_)
         | Act::DeleteRecord { .. }

@@ -6,8 +6,9 @@ use holdfast_api::cluster::Retention;
 use holdfast_api::member::{Birth, Joined};
 use holdfast_api::{EtcdMemberStatus, key, name, role};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::{Verdict, is, rule};
+use super::{Verdict, is, rule, volumes};
 use crate::build::{container, expects_store};
 use crate::member::Observed;
 use crate::{Act, Plan, Seen, Target, meta, pods, template};
@@ -39,6 +40,7 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
             rule("I15", staged == Some(digest), "a Pod is told of the certificates that its member was given")?;
             own_as_seen(seen, pod)
         }
+        Act::RefreshVolume { pod, size } => refresh_volume(seen, pod, size),
         Act::Latch(_)
         | Act::HoldCluster { .. }
         | Act::CopyRetention { .. }
@@ -70,6 +72,8 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         | Act::ResizePod { .. }
         | Act::EndResize { .. }
         | Act::FillLog { .. }
+        | Act::GrowClaim { .. }
+        | Act::SetVolumeSize { .. }
         | Act::EvictPod { .. }
         | Act::LatchPrune(_)
         | Act::KeepArtifact { .. }
@@ -227,6 +231,13 @@ fn mark_started(seen: &Observed, target: &Target, count: u64, joined: &Joined) -
     )
 }
 
+fn refresh_volume(seen: &Observed, target: &Target, size: &Quantity) -> Verdict {
+    active(seen)?;
+    rule("I12", own_pod(seen).is_some_and(|p| is(target, &p.metadata)), "the Pod is the one that was seen")?;
+    let asked = own_claim(seen).is_some_and(|claim| volumes::asks_for(claim, size));
+    rule("I13", asked, "a Pod's annotation holds the size that its member's claim asks for")
+}
+
 fn relabel(seen: &Observed, target: &Target, labels: &BTreeMap<String, String>) -> Verdict {
     active(seen)?;
     let pod = own_pod(seen);
@@ -267,7 +278,9 @@ fn delete_pod(seen: &Observed, target: &Target) -> Verdict {
     };
     let still = own.is_some_and(|pod| pods::ended(pod) || pods::restore_held_since(pod).is_some() || refused(pod));
     // No etcd runs there. The data of a member in memory would go with the Pod.
-    let outdated = |pod: &Pod| !template::is_current(pod, &seen.member) && !pods::runs(pod) && !pods::ready(pod);
+    let larger = |pod: &Pod| volumes::is_outgrown(pod, &seen.member, own_claim(seen));
+    let outdated =
+        |pod: &Pod| (!template::is_current(pod, &seen.member) || larger(pod)) && !pods::runs(pod) && !pods::ready(pod);
     let still = still || (own.is_some_and(outdated) && !(in_memory(seen) && joined(seen)));
     let expendable = if going(seen) { expendable(seen) } else { !joined(seen) || removed(seen) };
     rule(

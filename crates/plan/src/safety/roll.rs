@@ -6,7 +6,7 @@ use holdfast_api::template::Template;
 use holdfast_api::{key, role};
 
 use super::facts::{formed_as, id, is_healthy, known, latches, may_start_empty, stands_for, voters};
-use super::{Verdict, rule, upgrade};
+use super::{Verdict, rule, upgrade, volumes};
 use k8s_openapi::api::core::v1::{ContainerStatus, ResourceRequirements};
 
 use crate::build::resources::of_member;
@@ -71,9 +71,10 @@ fn others_are_well(seen: &Observed, etcd: &Membership, member: &Member) -> bool 
     voters(etcd).iter().filter(|l| !own(l)).all(|l| well(l))
 }
 
-/// Whether the Pod of a member has another template than the member.
+/// Whether the Pod of a member was made for another template or a smaller volume than the member has.
 pub(super) fn is_outdated(member: &Member) -> bool {
-    member.pod.as_ref().is_some_and(|pod| !template::is_current(pod, &member.object))
+    let larger = |pod| volumes::is_outgrown(pod, &member.object, member.live_claim());
+    member.pod.as_ref().is_some_and(|pod| !template::is_current(pod, &member.object) || larger(pod))
 }
 
 /// Checks the end of the Pod of a member that has joined: every other voter is well, and the membership does not change.
@@ -81,7 +82,7 @@ pub(super) fn end(seen: &Observed, member: &Member, evicts: bool) -> Verdict {
     let etcd = known(seen)?;
     formed_as(seen, etcd.cluster_id)?;
     rule("I3", !may_start_empty(member), "a first start is forbidden before its Pod ends")?;
-    rule("I1", is_outdated(member), "only a Pod with another template than its member's is ended")?;
+    rule("I1", is_outdated(member), "only a Pod with another template or a smaller volume than its member's is ended")?;
     rule("I3", !member.object.spec.storage.in_memory(), "the data of a member in memory end with its Pod")?;
     rule("I3", member.object.spec.joined.is_some(), "the member has joined")?;
     let staying = || seen.members.iter().filter(|m| m.object.spec.removed.is_none());

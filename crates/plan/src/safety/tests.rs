@@ -5,6 +5,7 @@ mod replacing;
 mod retention;
 mod rolling;
 mod scaling;
+mod volumes;
 
 use holdfast_api::cluster::{Formed, Latches, Retention};
 use holdfast_api::member::{Birth, Joined};
@@ -14,8 +15,8 @@ use holdfast_api::{EtcdClusterStatus, EtcdMemberStatus, key};
 use super::*;
 use crate::cluster::Observed as Cluster;
 use crate::fixtures::{
-    answer, bare, claim_of, earlier, etcd, formed, joined_member, labels, latches, named, pod_of, restoring, running,
-    seeding, serving, stored, unborn, with_learner,
+    answer, bare, claim_of, earlier, etcd, formed, joined_member, labels, latches, named, noon, pod_of, restoring,
+    running, seeding, serving, stored, unborn, with_learner,
 };
 use crate::member::Observed as Member;
 use crate::{Act, Ensure, Plan, Seen, Wake, build};

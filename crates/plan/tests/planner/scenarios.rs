@@ -14,6 +14,7 @@ use holdfast_contract::ExitClass;
 
 use crate::world::World;
 use k8s_openapi::api::core::v1::ResourceRequirements;
+use crate::world::volumes::Growth;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -80,6 +81,16 @@ fn tell(world: &mut World, command: &str) {
             world.unfit = false;
             world.delete_rehearsals();
         }
+        ["size", size] => world.edit(|s| s.storage.size = Some(Quantity((*size).to_owned()))),
+        ["quota", mib] => world.edit(|s| {
+            let bytes = mib.parse::<i64>().unwrap() << 20;
+            s.options = Some(Options { quota_backend_bytes: Some(bytes), ..Options::default() });
+        }),
+        ["volumes", "grow", "online"] => world.growth = Growth::Online,
+        ["volumes", "grow", "at", "mount"] => world.growth = Growth::AtMount,
+        ["volumes", "do", "not", "grow"] => world.growth = Growth::Forbidden,
+        ["volumes", "are", "infeasible"] => world.growth = Growth::Infeasible,
+        ["quotas"] => world.show_quotas(),
         ["version", version] => world.edit(|s| (*version).clone_into(&mut s.version)),
         ["rollback", "manual"] => world.edit(|s| s.rollback = Some(Rollback::Manual)),
         ["replicas", n] => world.edit(|s| s.replicas = n.parse().unwrap()),

@@ -12,6 +12,7 @@ mod rehearsals;
 mod schedules;
 mod searches;
 mod stores;
+pub mod volumes;
 mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -210,6 +211,10 @@ pub struct World {
     restoring_elsewhere: BTreeSet<String>,
     /// The failure of Jobs that remove snapshots; other Jobs are not affected.
     pub prune_trouble: Option<ExitClass>,
+    /// What happens to a claim that asks for a larger volume.
+    pub growth: volumes::Growth,
+    /// Claims that ask for a larger volume, and the time until the volume driver answers.
+    growing: BTreeMap<String, u64>,
 }
 
 fn backups() -> Location {
@@ -291,6 +296,8 @@ impl World {
             locked: BTreeSet::new(),
             restoring_elsewhere: BTreeSet::new(),
             prune_trouble: None,
+            growth: volumes::Growth::Online,
+            growing: BTreeMap::new(),
         };
         let mut cluster = EtcdCluster::new("a", spec);
         world.born(&mut cluster.metadata);
@@ -369,6 +376,7 @@ impl World {
             let _ = self.perform(&act);
         }
         self.sweep();
+        self.grow_volumes();
         let names: Vec<String> = self.pods.keys().cloned().collect();
         for name in names {
             self.advance(&name);

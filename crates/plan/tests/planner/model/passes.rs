@@ -395,6 +395,7 @@ impl Planner {
             rehearsals: vec![],
             backup: None,
             refusal: None,
+            refused_growth: std::collections::BTreeMap::new(),
             certificates: None,
             unread_certificates: None,
             last_snapshot: None,
@@ -482,6 +483,9 @@ fn order(act: &Act) -> Order {
         | Act::Issue(_)
         | Act::AnnounceCertificates { .. }
         | Act::RefreshCertificates { .. }
+        | Act::GrowClaim { .. }
+        | Act::SetVolumeSize { .. }
+        | Act::RefreshVolume { .. }
         | Act::RecordRun(_)
         | Act::DeleteRecord { .. }
         | Act::DeleteJob { .. }

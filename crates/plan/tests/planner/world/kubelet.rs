@@ -36,6 +36,9 @@ impl World {
             }
             Stage::Scheduling | Stage::Restoring | Stage::Failed(..) | Stage::Booting | Stage::Serving => None,
         };
+        if process.stage == Stage::Scheduling && next.is_some() {
+            self.mount(name);
+        }
         if let Some(next) = next {
             process.crashes += i32::from(matches!(next, Stage::Failed("etcd", _)));
             process.stage = next;

@@ -47,6 +47,7 @@ impl World {
             rehearsals: self.seen_rehearsals(),
             backup: self.newest_backup(),
             refusal: None,
+            refused_growth: self.refused_growth(&object),
             client_endpoints: Some(self.client_endpoints()),
             certificates: self.seen_certificates(),
             unread_certificates: None,
@@ -67,7 +68,7 @@ impl World {
         self.pods.values().filter(reached).map(|pod| meta::uid(&pod.metadata).to_owned()).collect()
     }
 
-    fn claim(&self, member: &str) -> Option<PersistentVolumeClaim> {
+    pub(super) fn claim(&self, member: &str) -> Option<PersistentVolumeClaim> {
         let volume = self.volumes.get(&format!("data-{member}")).filter(|_| !self.in_memory());
         volume.map(|volume| volume.claim.clone())
     }

@@ -145,6 +145,7 @@ impl World {
                 let name = meta::name(&claim.metadata).to_owned();
                 if !self.volumes.contains_key(&name) {
                     self.born(&mut claim.metadata);
+                    Self::bind(&mut claim);
                     self.volumes.insert(name, Volume { claim: *claim, data: None });
                     self.changed();
                 }
@@ -167,6 +168,13 @@ impl World {
                 Self::same(&pod, &self.pods.get(&pod.name).ok_or(())?.metadata)?;
                 self.delete_pod(&pod.name);
             }
+            Act::GrowClaim { claim, size } => self.grow_claim(&claim, size)?,
+            Act::SetVolumeSize { member, size } => {
+                self.patch_member(&member, |m| m.spec.storage.size = Some(size))?;
+            }
+            Act::RefreshVolume { pod, size } => self.patch_pod(&pod, |p| {
+                p.metadata.annotations.get_or_insert_default().insert(key::VOLUME_REQUEST.to_owned(), size.0);
+            })?,
             Act::EvictPod { pod, .. } => {
                 Self::same(&pod, &self.pods.get(&pod.name).ok_or(())?.metadata)?;
                 self.delete_pod(&pod.name);
@@ -360,6 +368,9 @@ pub fn english(act: &Act) -> String {
             let empty = if pods::may_start_empty(p) { ", may start empty" } else { "" };
             format!("create Pod {}{restores}{empty}", meta::name(&p.metadata))
         }
+        Act::GrowClaim { claim, size } => format!("let {} ask for {}", claim.name, size.0),
+        Act::SetVolumeSize { member, size } => format!("write down: the volume of {} has {}", member.name, size.0),
+        Act::RefreshVolume { pod, .. } => format!("let kubelet look at the volume of {}", pod.name),
         Act::DeletePod { pod, why } => format!("delete Pod {}: {why}", pod.name),
         Act::BeginResize { pod, .. } => format!("mark Pod {}: its resources change", pod.name),
         Act::ResizePod { pod, .. } => format!("resize Pod {}", pod.name),
