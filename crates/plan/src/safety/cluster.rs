@@ -135,10 +135,7 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::GrowClaim { claim, size } => volumes::grow(seen, claim, size),
         Act::SetVolumeSize { member, size } => volumes::set(seen, target_member(seen, member)?, size),
         Act::EvictPod { pod, .. } => roll::end(seen, owner_of(seen, pod)?, true),
-        Act::DeletePod { pod, .. } if roll::is_outdated(owner_of(seen, pod)?) => {
-            roll::end(seen, owner_of(seen, pod)?, false)
-        }
-        Act::DeletePod { pod, .. } => roll::spare(seen, owner_of(seen, pod)?),
+        Act::DeletePod { pod, .. } => roll::delete(seen, owner_of(seen, pod)?),
         Act::Issue(issue) => certify(seen, issue),
         Act::AnnounceCertificates { member, digest, trusts } => {
             let object = target_member(seen, member)?;

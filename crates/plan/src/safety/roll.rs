@@ -128,6 +128,16 @@ fn has_process(member: &Member) -> bool {
     member.pod.as_ref().is_some_and(|pod| pods::ready(pod) && template::has_process(pod, &own))
 }
 
+/// Checks a deleted Pod: outdated, or the one that restored, which may be outdated too.
+pub(super) fn delete(seen: &Observed, member: &Member) -> Verdict {
+    let restores = member.pod.as_ref().is_some_and(pods::restores);
+    match (is_outdated(member), restores) {
+        (false, _) => spare(seen, member),
+        (true, false) => end(seen, member, false),
+        (true, true) => end(seen, member, false).or_else(|_| spare(seen, member)),
+    }
+}
+
 /// Checks the only Pod with its member's template that the operator deletes while its member serves: with a restore step, while no other member is missing.
 pub(super) fn spare(seen: &Observed, member: &Member) -> Verdict {
     let etcd = known(seen)?;

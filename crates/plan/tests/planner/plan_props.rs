@@ -1,11 +1,13 @@
 //! Clusters reach their spec and no step breaks a rule, whatever goes wrong on the way: random sizes and versions, lost answers,
-//! conflicts, late writes, silent servers, killed Pods, lost status, corrected restores.
+//! conflicts, late writes, silent servers, killed Pods, lost status, corrected restores, larger volumes.
 //!
 //! The world itself asserts that these never happen: a second founding, a voter on an empty volume, a deleted live volume, a plan
 //! that breaks a safety rule, a status that is written again and again. `HOLDFAST_SOAK=n` tries n histories; without it the test
 //! tries a seeded sample, the same each time.
 
+use crate::world::volumes::Growth;
 use crate::world::{Fault, World};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -22,8 +24,12 @@ enum Event {
     LoseStatus,
     CorrectRestore(bool),
     Scale(i32),
+    Grow(usize),
     Idle,
 }
+
+/// Sizes of volumes, in their order.
+const SIZES: [&str; 5] = ["8Gi", "9Gi", "16Gi", "32Gi", "64Gi"];
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
@@ -35,6 +41,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::LoseStatus),
         1 => any::<bool>().prop_map(Event::CorrectRestore),
         2 => (0i32..=9).prop_map(Event::Scale),
+        1 => (1usize..SIZES.len()).prop_map(Event::Grow),
         4 => Just(Event::Idle),
     ]
 }
@@ -51,6 +58,8 @@ struct History {
     replicas: i32,
     version: &'static str,
     restore: Option<Asked>,
+    /// Whether a file system grows only when it is mounted.
+    at_mount: bool,
     /// The events, each this many ticks after the one before.
     events: Vec<(u64, Event)>,
 }
@@ -60,9 +69,16 @@ fn history() -> impl Strategy<Value = History> {
         0i32..=9,
         prop_oneof![Just("3.5.35"), Just("3.6.16"), Just("3.7.3")],
         proptest::option::of(prop_oneof![Just(Asked::ByKey), Just(Asked::Latest)]),
+        any::<bool>(),
         proptest::collection::vec((0u64..25, event()), 0..30),
     )
-        .prop_map(|(replicas, version, restore, events)| History { replicas, version, restore, events })
+        .prop_map(|(replicas, version, restore, at_mount, events)| History {
+            replicas,
+            version,
+            restore,
+            at_mount,
+            events,
+        })
 }
 
 fn pick(world: &World, n: usize) -> Option<String> {
@@ -97,6 +113,14 @@ fn happen(world: &mut World, event: Event) {
             }
         }
         Event::Scale(replicas) => world.edit(|s| s.replicas = replicas),
+        Event::Grow(n) => {
+            let latched = |c: &holdfast_api::EtcdCluster| c.status.as_ref().is_some_and(|s| s.latches.formed.is_some());
+            let size = world.cluster.as_ref().filter(|c| latched(c)).map(|c| c.spec.storage.size().0);
+            // The API server refuses a smaller size.
+            if size.is_some_and(|size| SIZES.iter().position(|s| *s == size) < Some(n)) {
+                world.edit(|s| s.storage.size = Some(Quantity(SIZES[n].to_owned())));
+            }
+        }
         Event::Idle => {}
     }
 }
@@ -104,6 +128,7 @@ fn happen(world: &mut World, event: Event) {
 fn live(history: &History) -> Result<(), TestCaseError> {
     let mut world = World::new(history.replicas, history.version);
     world.broken.insert("bad".to_owned());
+    world.growth = if history.at_mount { Growth::AtMount } else { Growth::Online };
     match history.restore {
         Some(Asked::ByKey) => world.restore_from(Some("good")),
         Some(Asked::Latest) => world.restore_latest("backups"),
@@ -138,6 +163,7 @@ fn live(history: &History) -> Result<(), TestCaseError> {
         let woke = world.run_until(PATIENCE, World::complete);
         prop_assert!(woke, "it never woke:\n{}\n{:#?}", world.log.join("\n"), world.groups);
     }
+    prop_assert!(world.have_grown(), "volumes have not grown:\n{}", world.log.join("\n"));
     // I21: no object is left over.
     let replicas = usize::try_from(world.cluster.as_ref().map_or(0, |c| c.spec.replicas)).unwrap();
     world.run_until(100, |_| false);

@@ -30,6 +30,10 @@ fn asked(claim: &PersistentVolumeClaim) -> Quantity {
     resources.and_then(|r| r.requests.as_ref()?.get("storage").cloned()).unwrap()
 }
 
+fn arrived(claim: &PersistentVolumeClaim) -> Option<&Quantity> {
+    claim.status.as_ref()?.capacity.as_ref()?.get("storage")
+}
+
 impl World {
     /// A claim gets its volume at once.
     pub(super) fn bind(claim: &mut PersistentVolumeClaim) {
@@ -112,6 +116,19 @@ impl World {
             self.say(format!("the file system of {name} has grown"));
         }
         self.volumes.insert(name, volume);
+    }
+
+    /// Whether every volume has grown to the size of the spec, each member counts on it, and runs with its default quota.
+    pub fn have_grown(&self) -> bool {
+        let Some(size) = self.cluster.as_ref().map(|c| c.spec.storage.size()) else { return false };
+        let members = || self.members.values().filter(|m| m.spec.leaving.is_none());
+        let has =
+            |m: &EtcdMember| self.claim(meta::name(&m.metadata)).is_some_and(|claim| arrived(&claim) == Some(&size));
+        let counts = |m: &EtcdMember| m.spec.storage.size() == size;
+        let current = |m: &EtcdMember| {
+            self.pods.get(meta::name(&m.metadata)).is_none_or(|pod| !holdfast_plan::volumes::has_outgrown(pod, m))
+        };
+        members().all(|m| has(m) && counts(m) && current(m))
     }
 
     /// Tells each member's quota, by its Pod.
