@@ -1,6 +1,9 @@
 //! Deletion of the Pod that restored, so that the claim of the restore's source is free.
 
-use k8s_openapi::api::core::v1::{Container, PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, Volume};
+use k8s_openapi::api::core::v1::{
+    Container, PersistentVolumeClaim, PersistentVolumeClaimCondition, PersistentVolumeClaimStatus,
+    PersistentVolumeClaimVolumeSource, Pod, Volume,
+};
 
 use super::*;
 use crate::build::container;
@@ -142,4 +145,20 @@ fn whose_version_a_pod_is_does_not_depend_on_what_became_of_its_image() {
     // Earlier versions wrote no annotation.
     assert!(with(None, "agent:1"));
     assert!(!with(None, "agent:0"));
+}
+
+/// That Pod leads, and its volume grows at the next mount: the safety rules permit its end as that of the Pod that restored.
+#[test]
+fn it_ends_also_while_its_file_system_waits_for_a_mount() {
+    let mut seen = restored(3);
+    let condition = PersistentVolumeClaimCondition {
+        type_: "FileSystemResizePending".to_owned(),
+        status: "True".to_owned(),
+        last_transition_time: Some(Time(noon())),
+        ..PersistentVolumeClaimCondition::default()
+    };
+    let status =
+        PersistentVolumeClaimStatus { conditions: Some(vec![condition]), ..PersistentVolumeClaimStatus::default() };
+    claim(&mut seen, 0).status = Some(status);
+    assert!(ends_a_pod(&seen));
 }
