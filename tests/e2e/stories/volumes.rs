@@ -184,23 +184,17 @@ async fn etcds_quota(w: &World, pod: &str) -> Result<u64> {
     Ok(bytes as u64)
 }
 
-/// Waits until kubelet reports more than 1.8 GiB for the file system of each member's volume.
+/// Measures the file systems that the members use, from another Pod: more than 1.8 GiB each.
 async fn file_systems(w: &World) -> Result<()> {
-    let names = w.names_with("Pod", SELECTOR).await?;
-    let node = w.get("Pod", names.first().context("a Pod")?).await?["spec"]["nodeName"].clone();
-    let path = format!("/api/v1/nodes/{}/proxy/stats/summary", node.as_str().context("a node")?);
-    until("kubelet's figures", PATIENCE, async || {
-        let summary: Value = serde_json::from_str(&w.get_raw(&path).await?)?;
-        let pods = summary["pods"].as_array().cloned().unwrap_or_default();
-        let size = |name: &String| {
-            let pod = pods.iter().find(|p| p["podRef"]["name"] == **name && p["podRef"]["namespace"] == w.ns)?;
-            pod["volume"].as_array()?.iter().find(|v| v["name"] == "data")?["capacityBytes"].as_u64()
-        };
-        let sizes: Vec<Option<u64>> = names.iter().map(size).collect();
-        let grown = sizes.iter().all(|bytes| bytes.is_some_and(|bytes| bytes > 18 * (1 << 30) / 10));
-        Ok(if grown { Ok(()) } else { Err(format!("{sizes:?}")) })
-    })
-    .await
+    let claims = w.names_with("PersistentVolumeClaim", SELECTOR).await?;
+    let names: Vec<&str> = claims.iter().map(String::as_str).collect();
+    w.toolbox("look", &names).await?;
+    let folders: Vec<String> = claims.iter().map(|claim| format!("/mnt/{claim}")).collect();
+    let command: Vec<&str> = ["holdfast-probe", "df"].into_iter().chain(folders.iter().map(String::as_str)).collect();
+    let sizes = w.exec("look", "probe", &command).await?;
+    let bytes: Vec<u64> = sizes.lines().filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
+    ensure!(bytes.len() == claims.len() && bytes.iter().all(|b| *b > 18 * (1 << 30) / 10), "{sizes}");
+    w.delete_and_wait("Pod", "look").await
 }
 
 fn report(w: &World, wrote: &Wrote, what: &str) {

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // ls: every file and folder below, one path a line, with its size.
@@ -40,6 +41,20 @@ func lsVerb(f *flag.FlagSet) func(context.Context) (any, error) {
 			if err != nil {
 				return nil, err
 			}
+		}
+		return nil, nil
+	}
+}
+
+// df: the size of each file system, one path a line, in bytes.
+func dfVerb(f *flag.FlagSet) func(context.Context) (any, error) {
+	return func(context.Context) (any, error) {
+		for _, path := range f.Args() {
+			var s syscall.Statfs_t
+			if err := syscall.Statfs(path, &s); err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
+			fmt.Printf("%s %d\n", path, int64(s.Blocks)*s.Bsize)
 		}
 		return nil, nil
 	}

@@ -46,6 +46,7 @@ var verbs = map[string]verb{
 	"rm":         {"remove files and folders", rmVerb},
 	"history":    {"copy a snapshot in a store, as if it had been taken earlier", historyVerb},
 	"ripen":      {"make announcements of removals older", ripenVerb},
+	"df":         {"print the sizes of the file systems at PATH...", dfVerb},
 	"occupy":     {"take a volume's space until so much is left", occupyVerb},
 	"s3fault":    {"stand before an S3 server and break connections in chosen ways", s3faultVerb},
 	"fetch":      {"download an object of an S3 server, unverified", fetchVerb},
@@ -54,7 +55,7 @@ var verbs = map[string]verb{
 	"sleep":      {"do nothing for a while (for a Pod to be looked into)", sleepVerb},
 }
 
-var order = []string{"fill", "bulk", "digest", "members", "dial", "writer", "written", "writers", "written-by", "wait", "put", "get", "mkdir", "ls", "mv", "cp", "rm", "history", "ripen", "occupy", "fetch", "plain", "flip", "s3fault", "sleep"}
+var order = []string{"fill", "bulk", "digest", "members", "dial", "writer", "written", "writers", "written-by", "wait", "put", "get", "mkdir", "ls", "df", "mv", "cp", "rm", "history", "ripen", "occupy", "fetch", "plain", "flip", "s3fault", "sleep"}
 
 func main() {
 	if len(os.Args) < 2 || verbs[os.Args[1]].setup == nil {
