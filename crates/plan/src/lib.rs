@@ -22,7 +22,6 @@ use holdfast_api::agent::PodMetadata;
 use holdfast_api::cluster::{Latches, Retention};
 use holdfast_api::condition::Reason;
 use holdfast_api::member::{Joined, Leaving, Parked, Removed};
-use holdfast_api::pod_security::RunAs;
 use holdfast_api::schedule::PruneRun;
 use holdfast_api::snapshot::Removal;
 use holdfast_api::template::Template;
@@ -37,6 +36,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::certificate::Issue;
 use crate::cluster::Alarm;
+pub use crate::settings::{Proxies, Settings};
 
 pub mod build;
 pub mod certificate;
@@ -57,6 +57,7 @@ pub mod retries;
 pub mod safety;
 mod saving;
 pub mod schedule;
+mod settings;
 pub mod snapshot;
 pub mod store;
 pub mod template;
@@ -569,32 +570,6 @@ impl Wake {
         let left = u128::try_from(time.duration_since(now).as_nanos()).ok().filter(|left| *left > 0)?;
         Some(Self::AfterMillis(u64::try_from(left.div_ceil(1_000_000)).unwrap_or(u64::MAX)))
     }
-}
-
-/// The settings of the operator's process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Image of this binary, for gate and agent.
-    pub agent_image: String,
-    /// Repository of etcd's image.
-    pub etcd_repository: String,
-    /// Proxies between Pods and stores.
-    pub proxies: Proxies,
-    /// The domain of the Kubernetes cluster, such as `cluster.local`; `None` if unknown.
-    pub cluster_domain: Option<String>,
-    /// The user of Pods, where the spec does not choose.
-    pub pod_run_as: RunAs,
-}
-
-/// Proxies between Pods and stores, for the Pods that connect to a store.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Proxies {
-    /// For stores with TLS.
-    pub https: Option<String>,
-    /// For stores without TLS.
-    pub http: Option<String>,
-    /// Names, domains and networks that Pods reach without a proxy, separated by commas.
-    pub except: Option<String>,
 }
 
 #[cfg(test)]

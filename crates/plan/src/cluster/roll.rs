@@ -41,15 +41,21 @@ pub(super) fn is_due(seen: &Observed, now: Timestamp) -> bool {
 /// Whether a member in memory has another template than the spec, and the cluster can take the template of the spec.
 pub(super) fn wants_replacement(seen: &Observed, member: &Member) -> bool {
     let wanted = template::wanted(&seen.cluster);
-    let outdated = is_stale(member, &wanted) && !resize::fits(member, &wanted);
+    let outdated = has_other_template(member, &wanted) && !resize::fits(member, &wanted);
     let open = |spec: Wanted| upgrade::judge(seen, spec.server.version).is_open() && forbidden(seen, &spec).is_none();
     let allowed = || valid::cluster(&seen.cluster).is_ok_and(open) && upgrade::close_way_back(seen, member).is_none();
     member.object.spec.storage.in_memory() && member.joined() && outdated && allowed()
 }
 
+/// Whether a member has another template than the spec, or a Pod with another template than its own.
+fn has_other_template(member: &Member, wanted: &Template) -> bool {
+    let outdated = |pod| !template::is_current(pod, &member.object);
+    template::of_member(&member.object) != *wanted || member.live_pod().is_some_and(outdated)
+}
+
 /// Whether a member has another template than the spec, or a Pod that was made for another template or volume than its own.
 fn is_stale(member: &Member, wanted: &Template, now: Timestamp) -> bool {
-    template::of_member(&member.object) != *wanted || why_outdated(member, now).is_some()
+    has_other_template(member, wanted) || why_outdated(member, now).is_some()
 }
 
 /// Returns why a member's Pod ends in its turn.

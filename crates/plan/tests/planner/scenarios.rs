@@ -13,8 +13,8 @@ use holdfast_api::template::Rollback;
 use holdfast_contract::ExitClass;
 
 use crate::world::World;
-use k8s_openapi::api::core::v1::ResourceRequirements;
 use crate::world::volumes::Growth;
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
