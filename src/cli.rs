@@ -14,8 +14,8 @@ use holdfast_api::pod_security::RunAs;
 use holdfast_api::snapshot::{Age, Encryption, EtcdSnapshotSpec, SnapshotTemplate};
 use holdfast_api::store::{Destination, Location, PvcLocation, S3Location};
 use holdfast_contract::{
-    Compression, ContentsRequest, CopyRequest, Failure, GateRequest, InspectRequest, LatestRequest, ListRequest,
-    ProbeRequest, PruneRequest, RecallRequest, RemoveRequest, RestoreRequest, SaveRequest, VerifyRequest,
+    CompareRequest, Compression, ContentsRequest, CopyRequest, Failure, GateRequest, InspectRequest, LatestRequest,
+    ListRequest, ProbeRequest, PruneRequest, RecallRequest, RemoveRequest, RestoreRequest, SaveRequest, VerifyRequest,
 };
 use holdfast_io::private::is_shared;
 use holdfast_operator::Config;
@@ -406,6 +406,9 @@ pub enum Agent {
     /// Test which operations a store supports, and whether snapshots can be saved to and restored from the store.
     #[command(after_help = PROBE_EXAMPLES)]
     Probe(Box<ProbeRequest>),
+    /// Compare the member list in each member's database with etcd's member list, before an upgrade from etcd 3.5 to 3.6.
+    #[command(after_help = COMPARE_EXAMPLES)]
+    CompareMembers(Box<CompareRequest>),
     /// Print an EtcdCluster that restores a stored snapshot, from its manifest alone, and the Secrets that the restore
     /// needs.
     #[command(after_help = RENDER_EXAMPLES)]
@@ -436,8 +439,8 @@ impl Agent {
             Self::Prune(request) => Some(&request.store),
             Self::Remove(request) => Some(&request.store),
             Self::Probe(request) => Some(&request.store),
-            // These verbs write a member's data, and only read the store.
-            Self::RenderRestore(_) | Self::Restore(_) => None,
+            // These verbs write a member's data or nothing, and at most read the store.
+            Self::CompareMembers(_) | Self::RenderRestore(_) | Self::Restore(_) => None,
         };
         store.is_some_and(is_shared)
     }
@@ -516,8 +519,8 @@ mod examples;
 mod render;
 
 use examples::{
-    CONTENTS_EXAMPLES, COPY_EXAMPLES, PROBE_EXAMPLES, PRUNE_EXAMPLES, RENDER_EXAMPLES, RESTORE_EXAMPLES, SAVE_EXAMPLES,
-    VERIFY_EXAMPLES,
+    COMPARE_EXAMPLES, CONTENTS_EXAMPLES, COPY_EXAMPLES, PROBE_EXAMPLES, PRUNE_EXAMPLES, RENDER_EXAMPLES,
+    RESTORE_EXAMPLES, SAVE_EXAMPLES, VERIFY_EXAMPLES,
 };
 
 pub use render::RenderFlags;

@@ -131,6 +131,7 @@ fn stored(pod: &Pod) -> Option<JobState> {
         | Report::Probed(_)
         | Report::Latest(_)
         | Report::Recalled(_)
+        | Report::Compared(_)
         | Report::Failed(_) => None,
     }
 }

@@ -299,6 +299,7 @@ fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, named: &str) -
         scratch: PathBuf::from(SCRATCH),
         // The proof would say that the snapshot was drilled with its own version.
         no_proof: true,
+        write: true,
         json: false,
         deadline_seconds: DEFAULT_READ_DEADLINE_SECONDS,
     };
