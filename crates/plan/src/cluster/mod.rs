@@ -51,3 +51,4 @@ pub use restore::{How, Of, restore_uid};
 pub use steps::{Step, TABLES, Table};
 pub use tls::{is_auto, requests, sources, written_at};
 pub use upgrade::asks_for_another_minor;
+pub(crate) use upgrade::rehearsal_name;

@@ -15,7 +15,10 @@ use holdfast_api::name;
 use holdfast_api::template::Template;
 use holdfast_api::upgrade::UpgradeRecord;
 use holdfast_api::{EtcdCluster, EtcdMember, EtcdSnapshot, key};
-use holdfast_contract::{DEFAULT_READ_DEADLINE_SECONDS, ProofLevel, SnapshotFlags, VerifyRequest};
+use holdfast_contract::{
+    CompareRequest, ComparedReport, DEFAULT_COMPARE_SECONDS, DEFAULT_MEMBER_SECONDS, DEFAULT_READ_DEADLINE_SECONDS,
+    EtcdFlags, ProofLevel, SnapshotFlags, VerifyRequest,
+};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 
@@ -25,7 +28,7 @@ use super::{ClusterJob, Member, Membership, Observed, latest};
 use crate::build::job::{AgentJob, SCRATCH, Work, job};
 use crate::jobs::{self, JobState};
 use crate::valid::{Version, Wanted};
-use crate::{Act, Next, Wake, build, meta, pods, template};
+use crate::{Act, Next, Wake, build, meta, pods, saving, template};
 
 /// Interval while a Job or a member is waited for; watches report both.
 const WAITED_FOR: Wake = Wake::AfterMillis(5_000);
@@ -194,6 +197,7 @@ pub(super) fn prepare(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Ti
                 "the rehearsal of the upgrade to {target} failed, and no member was touched: {why}. After the cause is gone, delete \
                  the Job {named}: Holdfast rehearses again"
             )),
+            Outcome::Differ(found) => fail(differ(seen, target, &found)),
             Outcome::Running(words) => Next::wait(
                 Reason::Upgrading,
                 format!("a Job rehearses the upgrade to {target} on a snapshot; no member is touched before: {words}"),
@@ -243,7 +247,7 @@ fn recent(seen: &Observed, target: Version, now: Timestamp) -> Result<&EtcdSnaps
 
 /// Returns the name of the Job. Another version, image or value of the annotation `holdfast.dev/restart` is another rehearsal; a newer
 /// snapshot is not.
-fn rehearsal_name(seen: &Observed) -> String {
+pub(crate) fn rehearsal_name(seen: &Observed) -> String {
     let meta = &seen.cluster.metadata;
     let question = (&seen.cluster.spec.version, &seen.cluster.spec.image, meta::annotation(meta, key::RESTART));
     name::rehearsal(meta::name(meta), meta::uid(meta), &latest::hash(&question))
@@ -252,6 +256,8 @@ fn rehearsal_name(seen: &Observed) -> String {
 enum Outcome {
     Passed(Option<i64>),
     Failed(String),
+    /// The members' databases differ from etcd's member list.
+    Differ(ComparedReport),
     Running(String),
 }
 
@@ -263,7 +269,9 @@ fn outcome(found: &ClusterJob, seen: &Observed, now: Timestamp) -> Outcome {
         return Outcome::Passed(took);
     }
     match jobs::read(&found.job, &found.pods, seen.refusal.as_deref(), None, now) {
-        JobState::Failed { message, .. } => Outcome::Failed(message),
+        JobState::Failed { message, .. } => {
+            found.pods.iter().rev().find_map(jobs::differences).map_or(Outcome::Failed(message), Outcome::Differ)
+        }
         JobState::Pending(words) | JobState::Running(words) => Outcome::Running(words),
         JobState::HeldUp(held) if held.needs_a_person() => Outcome::Failed(held.words()),
         JobState::HeldUp(held) => Outcome::Running(held.words()),
@@ -273,7 +281,48 @@ fn outcome(found: &ClusterJob, seen: &Observed, now: Timestamp) -> Outcome {
     }
 }
 
-/// Returns the Job that restores the snapshot in the image of the next version.
+/// Returns the problem and the remedy where the members' databases differ from etcd's member list. Another value of the annotation
+/// is another rehearsal, so the person deletes no Job.
+fn differ(seen: &Observed, target: Version, found: &ComparedReport) -> String {
+    let present = seen.staying().filter_map(version).max().map_or_else(String::new, |present| present.to_string());
+    let remedy = if found.repairs_itself() {
+        format!(
+            "Set spec.version to {present} and another value of the annotation {}. When every member has restarted, which corrects \
+             the list, set spec.version to {target}",
+            key::RESTART
+        )
+    } else {
+        format!(
+            "No restart corrects this: set spec.version to {present}, replace each named member (annotation {}), then set another \
+             value of the annotation {} and spec.version {target}",
+            key::REPLACE,
+            key::RESTART
+        )
+    };
+    let how = found.sentences().join("; ");
+    format!(
+        "the upgrade to {target} does not begin, because etcd {target} would start with another member list: {how}. {remedy}"
+    )
+}
+
+/// Returns the comparison of the members' databases with etcd's member list, which etcd 3.5 may have left different. etcd 3.6 keeps
+/// one list only.
+fn comparison(seen: &Observed) -> Option<CompareRequest> {
+    let of_3_5 = seen.hosting().filter_map(version).any(|version| version.minor == 5);
+    let meta = &seen.cluster.metadata;
+    let (name, namespace) = (meta::name(meta), meta.namespace.as_deref().unwrap_or_default());
+    let scheme = seen.cluster.spec.scheme();
+    let endpoints = seen.staying().map(|member| name::client_url(scheme, member.name(), name, namespace)).collect();
+    of_3_5.then(|| CompareRequest {
+        etcd: EtcdFlags { endpoints, ..EtcdFlags::default() },
+        expect_cluster_id: seen.latches().formed.map(|formed| formed.cluster_id),
+        member_seconds: DEFAULT_MEMBER_SECONDS,
+        json: false,
+        deadline_seconds: DEFAULT_COMPARE_SECONDS,
+    })
+}
+
+/// Returns the Job that compares the members and restores the snapshot in the image of the next version.
 fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, named: &str) -> Result<Job, String> {
     let meta = &seen.cluster.metadata;
     let snapshot = meta::name(&backup.metadata);
@@ -313,6 +362,8 @@ fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, named: &str) -
         owner: Some(build::owner(&seen.cluster)),
         cluster: Some(meta::name(meta).to_owned()),
         snapshot: Some(snapshot.to_owned()),
+        external: saving::with_certificates(Some(&seen.cluster), vec![]),
+        compares: comparison(seen),
         etcd_image: Some((image, build::pull_policy(spec.image.as_ref()).to_owned())),
         agent,
         placement: spec.placement.clone(),

@@ -80,6 +80,8 @@ fn tell(world: &mut World, command: &str) {
             world.unfit = false;
             world.delete_rehearsals();
         }
+        ["members", "differ"] => world.differ = true,
+        ["members", "agree"] => world.differ = false,
         ["version", version] => world.edit(|s| (*version).clone_into(&mut s.version)),
         ["rollback", "manual"] => world.edit(|s| s.rollback = Some(Rollback::Manual)),
         ["replicas", n] => world.edit(|s| s.replicas = n.parse().unwrap()),
