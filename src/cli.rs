@@ -25,7 +25,7 @@ use snapshot_agent::format::crypt::Recipients;
 
 use crate::manifests::jobs::Sample;
 use crate::manifests::{IMAGE, NAME, NAMESPACE, Options, Part, Scope};
-use crate::snapshot;
+use crate::{snapshot, upgrade};
 
 /// Runs etcd clusters on Kubernetes and proves that their backups restore.
 #[derive(Parser, Clone, Debug, PartialEq, Eq)]
@@ -71,6 +71,9 @@ pub enum Command {
     /// Request snapshots from the operator, with your own rights.
     #[command(subcommand)]
     Snapshot(Snapshot),
+    /// Ask whether a cluster could go to another version, with your own rights.
+    #[command(subcommand)]
+    Upgrade(Upgrade),
     /// Move data between an etcd and a store, without Kubernetes.
     #[command(subcommand, after_help = exit_codes())]
     Agent(Agent),
@@ -217,6 +220,35 @@ pub struct JobsFlags {
 pub enum Snapshot {
     /// Create an `EtcdSnapshot`; with `--wait`, wait until the snapshot is complete.
     Create(Box<CreateFlags>),
+}
+
+/// Verbs of `upgrade`.
+#[derive(Subcommand, Clone, Debug, PartialEq, Eq)]
+pub enum Upgrade {
+    /// Print the conditions of an upgrade to the next minor version, in the order in which the operator checks them. Changes
+    /// nothing. Exit code 0: the upgrade could begin now; 3: it could not.
+    Plan(PlanFlags),
+}
+
+/// Flags of `upgrade plan`.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct PlanFlags {
+    /// `EtcdCluster` to upgrade.
+    #[arg(value_parser = object)]
+    pub cluster: String,
+    /// Version to go to: a later patch, or the next minor.
+    #[arg(long, value_name = "VERSION", value_parser = NonEmptyStringValueParser::new())]
+    pub to: String,
+    /// Namespace of the cluster. Default: the namespace of the kubeconfig's context, or of the Pod that runs this
+    /// command.
+    #[arg(short, long, value_name = "NS", value_parser = namespace)]
+    pub namespace: Option<String>,
+}
+
+impl From<PlanFlags> for upgrade::Question {
+    fn from(PlanFlags { cluster, to, namespace }: PlanFlags) -> Self {
+        Self { cluster, namespace, to }
+    }
 }
 
 /// Flags of `snapshot create`.
