@@ -8,8 +8,9 @@ use std::path::Path;
 use anyhow::Context as _;
 use holdfast_contract::error::Result;
 use holdfast_contract::{
-    ContentsRequest, CopyRequest, GateRequest, InspectRequest, LatestRequest, ListRequest, ProbeRequest, PruneRequest,
-    RecallRequest, RemovalReport, RemoveRequest, RemovedReport, Report, RestoreRequest, SaveRequest, VerifyRequest,
+    CompareRequest, ContentsRequest, CopyRequest, GateRequest, InspectRequest, LatestRequest, ListRequest,
+    ProbeRequest, PruneRequest, RecallRequest, RemovalReport, RemoveRequest, RemovedReport, Report, RestoreRequest,
+    SaveRequest, VerifyRequest,
 };
 use serde::Serialize;
 use snapshot_agent::catalog::recall;
@@ -17,8 +18,8 @@ use snapshot_agent::verbs::contents::Found;
 use snapshot_agent::verbs::report::text;
 use snapshot_agent::verbs::save::dry_run;
 use snapshot_agent::verbs::{
-    contents, copy, gate, inspect, install, latest, list, probe, prune, recall as runs, remove, report, restore, save,
-    verify,
+    compare, contents, copy, gate, inspect, install, latest, list, probe, prune, recall as runs, remove, report,
+    restore, save, verify,
 };
 
 use crate::cli::RenderFlags;
@@ -120,6 +121,18 @@ pub async fn probe(request: ProbeRequest) -> anyhow::Result<u8> {
         tracing::error!(class = ?error.class(), "{error}");
     }
     let code = report::finish_probe(&ended.probed);
+    put(text.as_bytes()).map(|()| code)
+}
+
+/// `agent compare-members`: prints the members even if their data differ.
+pub async fn compare_members(request: CompareRequest) -> anyhow::Result<u8> {
+    let json = request.json;
+    let compared = match compare::run(request).await {
+        Ok(compared) => compared,
+        Err(error) => return Ok(end(&Err(error))),
+    };
+    let text = if json { serde_json::to_string_pretty(&compared)? + "\n" } else { compare::text(&compared) };
+    let code = report::finish_comparison(&compared);
     put(text.as_bytes()).map(|()| code)
 }
 

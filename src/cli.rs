@@ -14,8 +14,8 @@ use holdfast_api::pod_security::RunAs;
 use holdfast_api::snapshot::{Age, Encryption, EtcdSnapshotSpec, SnapshotTemplate};
 use holdfast_api::store::{Destination, Location, PvcLocation, S3Location};
 use holdfast_contract::{
-    Compression, ContentsRequest, CopyRequest, Failure, GateRequest, InspectRequest, LatestRequest, ListRequest,
-    ProbeRequest, PruneRequest, RecallRequest, RemoveRequest, RestoreRequest, SaveRequest, VerifyRequest,
+    CompareRequest, Compression, ContentsRequest, CopyRequest, Failure, GateRequest, InspectRequest, LatestRequest,
+    ListRequest, ProbeRequest, PruneRequest, RecallRequest, RemoveRequest, RestoreRequest, SaveRequest, VerifyRequest,
 };
 use holdfast_io::private::is_shared;
 use holdfast_operator::Config;
@@ -25,7 +25,7 @@ use snapshot_agent::format::crypt::Recipients;
 
 use crate::manifests::jobs::Sample;
 use crate::manifests::{IMAGE, NAME, NAMESPACE, Options, Part, Scope};
-use crate::snapshot;
+use crate::{snapshot, upgrade};
 
 /// Runs etcd clusters on Kubernetes and proves that their backups restore.
 #[derive(Parser, Clone, Debug, PartialEq, Eq)]
@@ -71,6 +71,9 @@ pub enum Command {
     /// Request snapshots from the operator, with your own rights.
     #[command(subcommand)]
     Snapshot(Snapshot),
+    /// Ask whether a cluster could go to another version, with your own rights.
+    #[command(subcommand)]
+    Upgrade(Upgrade),
     /// Move data between an etcd and a store, without Kubernetes.
     #[command(subcommand, after_help = exit_codes())]
     Agent(Agent),
@@ -217,6 +220,35 @@ pub struct JobsFlags {
 pub enum Snapshot {
     /// Create an `EtcdSnapshot`; with `--wait`, wait until the snapshot is complete.
     Create(Box<CreateFlags>),
+}
+
+/// Verbs of `upgrade`.
+#[derive(Subcommand, Clone, Debug, PartialEq, Eq)]
+pub enum Upgrade {
+    /// Print the conditions of an upgrade to the next minor version, in the order in which the operator checks them. Changes
+    /// nothing. Exit code 0: the upgrade could begin now; 3: it could not.
+    Plan(PlanFlags),
+}
+
+/// Flags of `upgrade plan`.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct PlanFlags {
+    /// `EtcdCluster` to upgrade.
+    #[arg(value_parser = object)]
+    pub cluster: String,
+    /// Version to go to: a later patch, or the next minor.
+    #[arg(long, value_name = "VERSION", value_parser = NonEmptyStringValueParser::new())]
+    pub to: String,
+    /// Namespace of the cluster. Default: the namespace of the kubeconfig's context, or of the Pod that runs this
+    /// command.
+    #[arg(short, long, value_name = "NS", value_parser = namespace)]
+    pub namespace: Option<String>,
+}
+
+impl From<PlanFlags> for upgrade::Question {
+    fn from(PlanFlags { cluster, to, namespace }: PlanFlags) -> Self {
+        Self { cluster, namespace, to }
+    }
 }
 
 /// Flags of `snapshot create`.
@@ -406,6 +438,9 @@ pub enum Agent {
     /// Test which operations a store supports, and whether snapshots can be saved to and restored from the store.
     #[command(after_help = PROBE_EXAMPLES)]
     Probe(Box<ProbeRequest>),
+    /// Compare the member list in each member's database with etcd's member list, before an upgrade from etcd 3.5 to 3.6.
+    #[command(after_help = COMPARE_EXAMPLES)]
+    CompareMembers(Box<CompareRequest>),
     /// Print an EtcdCluster that restores a stored snapshot, from its manifest alone, and the Secrets that the restore
     /// needs.
     #[command(after_help = RENDER_EXAMPLES)]
@@ -436,8 +471,8 @@ impl Agent {
             Self::Prune(request) => Some(&request.store),
             Self::Remove(request) => Some(&request.store),
             Self::Probe(request) => Some(&request.store),
-            // These verbs write a member's data, and only read the store.
-            Self::RenderRestore(_) | Self::Restore(_) => None,
+            // These verbs write a member's data or nothing, and at most read the store.
+            Self::CompareMembers(_) | Self::RenderRestore(_) | Self::Restore(_) => None,
         };
         store.is_some_and(is_shared)
     }
@@ -516,8 +551,8 @@ mod examples;
 mod render;
 
 use examples::{
-    CONTENTS_EXAMPLES, COPY_EXAMPLES, PROBE_EXAMPLES, PRUNE_EXAMPLES, RENDER_EXAMPLES, RESTORE_EXAMPLES, SAVE_EXAMPLES,
-    VERIFY_EXAMPLES,
+    COMPARE_EXAMPLES, CONTENTS_EXAMPLES, COPY_EXAMPLES, PROBE_EXAMPLES, PRUNE_EXAMPLES, RENDER_EXAMPLES,
+    RESTORE_EXAMPLES, SAVE_EXAMPLES, VERIFY_EXAMPLES,
 };
 
 pub use render::RenderFlags;

@@ -13,6 +13,7 @@
 //! * [`holdfast_plan`]: pure decisions. A decision is a value; tests compare values. Start reading at `crates/plan/src/lib.rs`.
 //! * [`cli`]: flags to plain structs; [`agent`]: the door to the data mover; [`logs`]: format and destination of log lines.
 //! * [`snapshot`]: the command that requests a snapshot from the operator, for people and `CronJob`s.
+//! * [`upgrade`]: the command that prints the conditions of an upgrade, for people.
 //! * [`manifests`]: the objects that the operator needs to run.
 //!
 //! The dependency rule: this crate → `holdfast_operator` → `holdfast_plan` → `holdfast_api` → `holdfast_contract`. Never the other way; Cargo holds it.
@@ -33,3 +34,4 @@ pub mod cli;
 pub mod logs;
 pub mod manifests;
 pub mod snapshot;
+pub mod upgrade;

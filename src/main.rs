@@ -4,8 +4,8 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use holdfast::cli::{Agent, Cli, Command, Snapshot};
-use holdfast::{agent, logs, manifests, snapshot};
+use holdfast::cli::{Agent, Cli, Command, Snapshot, Upgrade};
+use holdfast::{agent, logs, manifests, snapshot, upgrade};
 use holdfast_io::private::make_private;
 use holdfast_operator::Config;
 use tokio::runtime::Builder;
@@ -53,6 +53,7 @@ async fn run(command: Command) -> anyhow::Result<u8> {
         Command::Manifests(flags) => show(&manifests::yaml(&manifests::objects(&flags.into())?)?),
         Command::Jobs(flags) => show(&manifests::jobs::samples(flags.only, &flags.image)),
         Command::Snapshot(Snapshot::Create(flags)) => snapshot::create((*flags).request()).await,
+        Command::Upgrade(Upgrade::Plan(flags)) => upgrade::plan(flags.into()).await,
         Command::Version => show(concat!("holdfast ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Operator(flags) => {
             let config = Config::try_from(*flags).map_err(anyhow::Error::msg)?;
@@ -71,6 +72,7 @@ async fn run(command: Command) -> anyhow::Result<u8> {
         Command::Agent(Agent::Contents(request)) => agent::contents(*request).await,
         Command::Agent(Agent::Copy(request)) => agent::copy(*request).await,
         Command::Agent(Agent::RenderRestore(flags)) => agent::render_restore(*flags).await,
+        Command::Agent(Agent::CompareMembers(request)) => agent::compare_members(*request).await,
         Command::Agent(Agent::Probe(request)) => agent::probe(*request).await,
         Command::Gate(request) => Ok(agent::gate(*request).await),
         Command::Install(flags) => Ok(agent::install(&flags.to).await),

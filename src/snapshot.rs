@@ -257,7 +257,7 @@ fn words(status: &EtcdSnapshotStatus) -> String {
 }
 
 /// Prints a line; a reader that closes the pipe (`| head`) is no error.
-fn say(to: &mut impl Write, line: &str) -> io::Result<()> {
+pub(crate) fn say(to: &mut impl Write, line: &str) -> io::Result<()> {
     match writeln!(to, "{line}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
         Ok(()) | Err(_) => Ok(()),

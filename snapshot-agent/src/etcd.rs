@@ -6,6 +6,7 @@ pub(crate) mod differences;
 pub(crate) mod etcdutl;
 pub(crate) mod folders;
 pub(crate) mod hash_kv;
+pub(crate) mod lists;
 pub mod member;
 pub mod pod_annotations;
 pub mod source;

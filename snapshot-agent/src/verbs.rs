@@ -2,6 +2,7 @@
 //! verb.
 
 pub(crate) mod common;
+pub mod compare;
 pub mod contents;
 pub mod copy;
 pub mod gate;

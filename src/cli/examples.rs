@@ -42,6 +42,19 @@ Examples:
       --key NAMESPACE/CLUSTER/LINEAGE/FOLDER --identity key.txt --level drill \\
       --bin-dir /usr/local/bin";
 
+/// Compares the members of a control plane.
+pub(super) const COMPARE_EXAMPLES: &str = "\
+Examples:
+  The three members of a kubeadm control plane, before an upgrade to etcd 3.6:
+    holdfast agent compare-members \\
+      --endpoints 10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379 \\
+      --cacert /etc/kubernetes/pki/etcd/ca.crt \\
+      --cert /etc/kubernetes/pki/etcd/healthcheck-client.crt \\
+      --key /etc/kubernetes/pki/etcd/healthcheck-client.key
+
+  For a script: code 0 where the lists agree, code 82 where they differ:
+    holdfast agent compare-members --endpoints a:2379,b:2379,c:2379 --json";
+
 /// Shows contents, from all keys to a single value.
 pub(super) const CONTENTS_EXAMPLES: &str = "\
 Examples:

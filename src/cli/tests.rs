@@ -208,7 +208,10 @@ fn no_example_is_left_unread() {
     let agent = command.find_subcommand("agent").unwrap();
     let told: Vec<_> = agent.get_subcommands().filter(|verb| verb.get_after_help().is_some()).collect();
     let names: Vec<_> = told.iter().map(|verb| verb.get_name()).collect();
-    assert_eq!(names, ["save", "verify", "contents", "copy", "prune", "probe", "render-restore", "restore"]);
+    assert_eq!(
+        names,
+        ["save", "verify", "contents", "copy", "prune", "probe", "compare-members", "render-restore", "restore"]
+    );
     for verb in told {
         let line = format!("holdfast agent {} ", verb.get_name());
         assert!(verb.get_after_help().unwrap().to_string().contains(&line), "{line}");

@@ -17,9 +17,10 @@ pub struct Upgrade {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 60, max = 604_800))]
     pub snapshot_within_seconds: Option<u32>,
-    /// Whether a Job first restores that snapshot with the next version, starts its etcd on the data, and compares HashKV
-    /// and the number of keys; default true. The Job needs twice the database's size on its node. An encrypted
-    /// snapshot cannot be rehearsed.
+    /// Whether a Job first compares the member list in each member's database with etcd's (from 3.5 only), restores that
+    /// snapshot with the next version, starts its etcd on the data, compares HashKV and the number of keys, and writes a
+    /// key there; default true. The Job needs twice the database's size on its node. An encrypted snapshot cannot be
+    /// rehearsed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rehearse: Option<bool>,
 }

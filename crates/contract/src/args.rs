@@ -4,6 +4,7 @@
 //! value: no shell and no second parser is in between. A property test checks that clap parses the rendered flags to the same
 //! request. This file does not judge values; their users do.
 
+mod compare;
 mod removal;
 
 use std::fmt::Display;
@@ -321,7 +322,7 @@ impl RestoreRequest {
 impl VerifyRequest {
     /// Returns the arguments after `agent verify`, for a snapshot in a store.
     pub fn to_args(&self) -> Vec<String> {
-        let Self { snapshot, level, bin_dir, scratch, no_proof, json, deadline_seconds } = self;
+        let Self { snapshot, level, bin_dir, scratch, no_proof, write, json, deadline_seconds } = self;
         let SnapshotFlags { file: _, store, key, identities } = snapshot;
         let argv = store.iter().fold(Argv::default(), |argv, store| argv.and(store.to_args()));
         let argv = argv.option("key", key.as_ref());
@@ -330,6 +331,7 @@ impl VerifyRequest {
             .option_path("bin-dir", bin_dir.as_deref())
             .path("scratch", scratch)
             .switch("no-proof", *no_proof)
+            .switch("write", *write)
             .switch("json", *json)
             .flag("deadline-seconds", deadline_seconds)
             .0
@@ -530,11 +532,11 @@ mod tests {
     prop_compose! {
         fn verify()(
             store in store(), key in text(), identities in proptest::collection::vec(path(), 0..3), drill: bool,
-            bin_dir in proptest::option::of(path()), scratch in path(), (no_proof, json, deadline_seconds) in any::<(bool, bool, u32)>(),
+            bin_dir in proptest::option::of(path()), scratch in path(), (no_proof, write, json, deadline_seconds) in any::<(bool, bool, bool, u32)>(),
         ) -> VerifyRequest {
             let level = if drill { ProofLevel::Drill } else { ProofLevel::Stored };
             let snapshot = SnapshotFlags { file: None, store: Some(store), key: Some(key), identities };
-            VerifyRequest { snapshot, level, bin_dir, scratch, no_proof, json, deadline_seconds }
+            VerifyRequest { snapshot, level, bin_dir, scratch, no_proof, write: write && no_proof, json, deadline_seconds }
         }
     }
 

@@ -26,11 +26,13 @@ pub enum ExitClass {
     Refused,
     /// The snapshot has authentication enabled, and the request has no credentials.
     AuthRequired,
+    /// A member's database has another member list than etcd.
+    MembersDiffer,
 }
 
 impl ExitClass {
     /// All classes.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Config,
         Self::Denied,
         Self::NotFound,
@@ -40,6 +42,7 @@ impl ExitClass {
         Self::Deadline,
         Self::Refused,
         Self::AuthRequired,
+        Self::MembersDiffer,
     ];
 
     /// Returns the name on the wire.
@@ -54,6 +57,7 @@ impl ExitClass {
             Self::Deadline => "Deadline",
             Self::Refused => "Refused",
             Self::AuthRequired => "AuthRequired",
+            Self::MembersDiffer => "MembersDiffer",
         }
     }
 }
@@ -120,14 +124,14 @@ pub struct Failure {
     pub cause: &'static str,
 }
 
-use ExitClass::{AuthRequired, Config, Corrupt, Deadline, Denied, Full, NotFound, Refused, Transient};
+use ExitClass::{AuthRequired, Config, Corrupt, Deadline, Denied, Full, MembersDiffer, NotFound, Refused, Transient};
 use Origin::{Dns, Etcd, Own, Request, Store, Volume};
 use Retry::{AfterChange, Again, Later};
 
 /// The table. The first fitting row counts; the last row of each class fits every origin. Codes start at 64, to avoid those of
 /// shells, runtimes and Rust (1, 2, 101, 125 to 137).
 #[rustfmt::skip]
-pub const FAILURES: [Failure; 18] = [
+pub const FAILURES: [Failure; 19] = [
     table_row(Config, None, 64, AfterChange, "AgentMisconfigured",
         "the request is wrong: a flag, a location, a Secret without its keys, another store than the one to restore from"),
     table_row(Denied, Some(Etcd), 75, AfterChange, "EtcdAccessDenied",
@@ -164,6 +168,8 @@ pub const FAILURES: [Failure; 18] = [
         "the volume holds data of another member or restore, or its disk returns other bytes than were written"),
     table_row(AuthRequired, None, 72, AfterChange, "AuthRequiredNotConfigured",
         "the snapshot has authentication enabled, and the request has no credentials"),
+    table_row(MembersDiffer, None, 82, AfterChange, "PreflightFailed",
+        "a member's database has another member list than etcd"),
 ];
 
 const fn table_row(

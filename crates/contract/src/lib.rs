@@ -4,6 +4,7 @@
 //! Every request renders to flags with `to_args`, and clap parses them; a property test checks the round trip.
 
 mod args;
+mod compared;
 pub mod error;
 mod failure;
 pub mod layout;
@@ -24,6 +25,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+pub use compared::{
+    CompareRequest, ComparedMember, ComparedReport, DEFAULT_COMPARE_SECONDS, DEFAULT_MEMBER_SECONDS, DifferenceKind,
+    MemberDifference,
+};
 pub use failure::{ExitClass, FAILURES, Failure, Origin, Retry};
 pub use outcome::{
     CameAlong, FailedReport, GateReport, Level, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport, Verification,

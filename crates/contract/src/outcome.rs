@@ -4,7 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Compression, Engine, ExitClass, Failure, LatestReport, Lock, Origin, Probed, RecallReport};
+use super::{
+    ComparedReport, Compression, Engine, ExitClass, Failure, LatestReport, Lock, Origin, Probed, RecallReport,
+};
 
 /// Report of an agent in its container's termination message: JSON of less than [`MAX_REPORT_BYTES`]. It is a hint; the
 /// manifest in the store is the truth.
@@ -23,6 +25,8 @@ pub enum Report {
     Latest(LatestReport),
     /// The agent has listed runs of a schedule.
     Recalled(RecallReport),
+    /// The agent has compared the members' databases with etcd's member list, with any result.
+    Compared(ComparedReport),
     /// The agent has published nothing and made nothing startable.
     Failed(FailedReport),
 }

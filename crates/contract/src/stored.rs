@@ -90,6 +90,10 @@ pub struct VerifyRequest {
     /// Write no proof beside the snapshot.
     #[arg(long, requires = "key", conflicts_with = "file", help_heading = VERIFYING)]
     pub no_proof: bool,
+    /// Also write one key to the etcd of a drill, after all comparisons, and read it back. Needs --no-proof, because a proof
+    /// does not record it.
+    #[arg(long, requires = "no_proof", help_heading = VERIFYING)]
+    pub write: bool,
     /// Print JSON instead of lines.
     #[arg(long, help_heading = VERIFYING)]
     pub json: bool,

@@ -95,7 +95,14 @@ fn words(end: &ContainerStateTerminated, report: Option<&Report>) -> String {
     let said = match report {
         Some(Report::Failed(failed)) => &failed.message,
         Some(Report::Gate(gate)) => &gate.message,
-        Some(Report::Saved(_) | Report::Restored(_) | Report::Probed(_) | Report::Latest(_) | Report::Recalled(_))
+        Some(
+            Report::Saved(_)
+            | Report::Restored(_)
+            | Report::Probed(_)
+            | Report::Latest(_)
+            | Report::Recalled(_)
+            | Report::Compared(_),
+        )
         | None => end.message.as_deref().unwrap_or_default().trim(),
     };
     let said = if said.is_empty() { end.reason.as_deref().unwrap_or_default() } else { said };
@@ -148,6 +155,7 @@ pub(super) fn explain(failure: &LastFailure) -> String {
             "Holdfast does not run clusters with authentication yet: name a snapshot without authentication, or \
              restore by hand"
         }
+        Some(ExitClass::MembersDiffer) => "Compare the members by hand (holdfast agent compare-members)",
         // The reason is known although no exit code names it.
         None if reason.is_some() => "kubelet starts the container again",
         None => "Check the container's log. kubelet starts the container again",

@@ -3,7 +3,7 @@
 //! Decides how far a Job is and how it ended. A report of the agent wins over the Job's own conditions. `held.rs` holds the
 //! causes that keep a Pod from running.
 
-use holdfast_contract::{ExitClass, Failure, Report};
+use holdfast_contract::{ComparedReport, ExitClass, Failure, Report};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
@@ -14,7 +14,7 @@ use holdfast_api::key;
 
 use super::held::HeldUp;
 use super::{failure, meta, pods};
-use crate::build::job::{self, BACKOFF_LIMIT, CONTAINER};
+use crate::build::job::{self, BACKOFF_LIMIT, COMPARE, CONTAINER};
 
 /// The watch of Jobs may be ahead of the watch of Pods: for this long after a Job's end the report of a Pod may still arrive.
 pub(crate) const PATIENCE_MILLIS: u64 = 10_000;
@@ -87,8 +87,12 @@ pub(crate) fn last_end(job: &Job, all: &[Pod]) -> Option<Timestamp> {
 
 /// Whether the agent has run in any of these Pods.
 pub(crate) fn ran(all: &[Pod]) -> bool {
-    let runs = |pod| pods::status(pod, CONTAINER).and_then(|s| s.state.as_ref()).is_some_and(|s| s.running.is_some());
-    all.iter().any(|pod| runs(pod) || end(pod).is_some_and(pods::had_started))
+    let ran = |pod: &Pod, container: &str| {
+        let status = pods::status(pod, container);
+        let runs = status.and_then(|s| s.state.as_ref()).is_some_and(|s| s.running.is_some());
+        runs || status.and_then(pods::last_end).is_some_and(pods::had_started)
+    };
+    all.iter().any(|pod| [CONTAINER, COMPARE].into_iter().any(|container| ran(pod, container)))
 }
 
 /// Returns from when on the last of these Pods counts as silent: kubelet does not report its end. Beside a Job that only reads,
@@ -131,6 +135,7 @@ fn stored(pod: &Pod) -> Option<JobState> {
         | Report::Probed(_)
         | Report::Latest(_)
         | Report::Recalled(_)
+        | Report::Compared(_)
         | Report::Failed(_) => None,
     }
 }
@@ -190,6 +195,9 @@ fn failed(job: &Job, end: &JobCondition, all: &[Pod], before: Option<&HeldUp>) -
 /// Returns a Pod's failure in words; `None` while the Pod has not failed.
 fn explain(pod: &Pod, job: &Job) -> Option<(Option<&'static Failure>, String)> {
     let name = meta::name(&pod.metadata);
+    if let Some(compared) = compared(pod) {
+        return Some(compared);
+    }
     let Some(end) = end(pod) else {
         // For example, kubelet evicted the Pod before the agent ran.
         let why = pod
@@ -225,6 +233,31 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<&'static Failure>, String)> {
         let message = format!("the agent ended with code {code} and no report; see `kubectl logs {name}`");
         (Failure::of_code(code), message)
     })
+}
+
+/// Returns the report of a comparison that found differences.
+pub(crate) fn differences(pod: &Pod) -> Option<ComparedReport> {
+    match pods::report(pod, COMPARE)? {
+        Report::Compared(report) if !report.agrees() => Some(report),
+        _ => None,
+    }
+}
+
+/// Returns why the comparison of the members ended the Pod, from its report; `None` where the comparison has not failed.
+fn compared(pod: &Pod) -> Option<(Option<&'static Failure>, String)> {
+    let end = pods::last_end(pods::status(pod, COMPARE)?).filter(|end| end.exit_code != 0)?;
+    let failure = Failure::of_code(end.exit_code);
+    if let Some(report) = differences(pod) {
+        return Some((Some(Failure::of(ExitClass::MembersDiffer, None)), report.sentences().join("; ")));
+    }
+    if let Some(Report::Failed(failed)) = pods::report_of(end) {
+        return Some((Some(failed.failure()), failed.message));
+    }
+    let (name, code) = (meta::name(&pod.metadata), end.exit_code);
+    let why = end.reason.as_deref().unwrap_or("no reason given");
+    let message =
+        format!("the comparison of the members ended with code {code} ({why}); see `kubectl logs {name} -c {COMPARE}`");
+    Some((failure, message))
 }
 
 /// Purpose of a Job.
@@ -338,8 +371,9 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldU
     let most = job.spec.as_ref().and_then(|s| s.backoff_limit).unwrap_or(BACKOFF_LIMIT) + 1;
     let attempt = format!("attempt {} of {most}", all.len());
     let does = Does::of(job).words();
-    let running = pods::status(pod, CONTAINER).and_then(|s| s.state.as_ref()?.running.as_ref());
-    if let Some(running) = running {
+    let running = |container| pods::status(pod, container).and_then(|s| s.state.as_ref()?.running.as_ref());
+    let works = running(CONTAINER).map(|running| (running, does));
+    if let Some((running, does)) = works.or_else(|| Some((running(COMPARE)?, "compares the members' databases"))) {
         let since = running.started_at.as_ref().map(|t| format!(" since {}", t.0)).unwrap_or_default();
         return JobState::Running(format!("Pod {} {does}{since} ({attempt}){earlier}", meta::name(&pod.metadata)));
     }

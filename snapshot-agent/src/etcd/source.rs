@@ -187,7 +187,7 @@ const ALARM: &str = "; the other members may recover, so try again. The CORRUPT 
                      compare the members (etcdctl endpoint hashkv --cluster)";
 
 /// Checks that all endpoints lead to one cluster, the expected one.
-fn check_cluster(candidates: &[Candidate], expected: Option<u64>) -> Result<()> {
+pub(crate) fn check_cluster(candidates: &[Candidate], expected: Option<u64>) -> Result<()> {
     let Some(first) = candidates.first() else { return Ok(()) };
     if let Some(other) = candidates.iter().find(|c| c.cluster_id != first.cluster_id) {
         return Err(Error::config(format!(
@@ -205,12 +205,12 @@ fn check_cluster(candidates: &[Candidate], expected: Option<u64>) -> Result<()> 
 }
 
 /// Parses an ID as etcdctl and the operator write it.
-fn parse_id(hex: &str) -> Result<u64> {
+pub(crate) fn parse_id(hex: &str) -> Result<u64> {
     u64::from_str_radix(hex.strip_prefix("0x").unwrap_or(hex), 16)
         .map_err(|_| Error::config(format!("{hex:?} is no etcd cluster ID (hex)")))
 }
 
-async fn meet(dialer: &Dialer, endpoint: &str) -> Result<(Client, Candidate)> {
+pub(crate) async fn meet(dialer: &Dialer, endpoint: &str) -> Result<(Client, Candidate)> {
     let (client, status) = dialer.dial(endpoint).await?;
     Ok((client, candidate(endpoint, &status)?))
 }
@@ -309,26 +309,9 @@ impl Source {
     /// The stream must be read to its end: the trailer comes in a message of its own, after the first message with no remaining
     /// bytes.
     pub async fn open(&mut self) -> Result<(String, impl Stream<Item = Result<Bytes>> + Send + Unpin + use<>)> {
-        let endpoint = self.facts.endpoint.clone();
-        // The upload started meanwhile, so the login may have expired.
-        let mut messages =
-            ask(&endpoint, &self.client, |mut client| async move { client.snapshot().await }).await.map_err(of_etcd)?;
-        let first = in_time(&endpoint, messages.message()).await.map_err(of_etcd)?;
-        let version = first.as_ref().map(|first| first.version().to_owned()).unwrap_or_default();
-        let rest = stream::unfold((messages, endpoint), |(mut messages, endpoint)| async move {
-            let next = match messages.message().await {
-                Ok(None) => return None,
-                Ok(Some(message)) => Ok(Bytes::from_owner(Blob(message))),
-                Err(error) => Err(of_etcd(etcd_error(&endpoint, &error))),
-            };
-            Some((next, (messages, endpoint)))
-        });
-        let first = stream::iter(first.map(|first| Ok(Bytes::from_owner(Blob(first)))));
-        Ok((version, first.chain(rest).boxed()))
+        open(&self.client, self.facts.endpoint.clone()).await
     }
-}
 
-impl Source {
     /// Returns the facts for the manifest.
     pub(crate) fn member(&self) -> Member {
         Member { facts: self.facts.clone(), name: self.name.clone(), without_quorum: self.without_quorum }
@@ -347,6 +330,28 @@ impl Source {
         };
         all.map(voter).collect()
     }
+}
+
+/// Opens a member's snapshot, as [`Source::open`] does.
+pub(crate) async fn open(
+    client: &Client,
+    endpoint: String,
+) -> Result<(String, impl Stream<Item = Result<Bytes>> + Send + Unpin + use<>)> {
+    // The upload of a save started meanwhile, so the login may have expired.
+    let mut messages =
+        ask(&endpoint, client, |mut client| async move { client.snapshot().await }).await.map_err(of_etcd)?;
+    let first = in_time(&endpoint, messages.message()).await.map_err(of_etcd)?;
+    let version = first.as_ref().map(|first| first.version().to_owned()).unwrap_or_default();
+    let rest = stream::unfold((messages, endpoint), |(mut messages, endpoint)| async move {
+        let next = match messages.message().await {
+            Ok(None) => return None,
+            Ok(Some(message)) => Ok(Bytes::from_owner(Blob(message))),
+            Err(error) => Err(of_etcd(etcd_error(&endpoint, &error))),
+        };
+        Some((next, (messages, endpoint)))
+    });
+    let first = stream::iter(first.map(|first| Ok(Bytes::from_owner(Blob(first)))));
+    Ok((version, first.chain(rest).boxed()))
 }
 
 /// A message whose bytes are used in place.

@@ -10,7 +10,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use holdfast_contract::error::Error;
-use holdfast_contract::{ExitClass, FailedReport, Failure, MAX_REPORT_BYTES, Probed, RemovalReport, Report};
+use holdfast_contract::{
+    ComparedReport, ExitClass, FailedReport, Failure, MAX_REPORT_BYTES, Probed, RemovalReport, Report,
+};
 use holdfast_io::interrupt;
 use serde::Serialize;
 
@@ -43,6 +45,12 @@ fn by_hand(code: u8) -> u8 {
 pub fn finish_probe(probed: &Probed) -> u8 {
     leave(&fit(Report::Probed(probed.clone())));
     probed.failed.as_ref().map_or(0, |failed| by_hand(failed.failure().code))
+}
+
+/// Ends a comparison: reports the members even if their data differ.
+pub fn finish_comparison(compared: &ComparedReport) -> u8 {
+    leave(&fit(Report::Compared(compared.clone())));
+    if compared.agrees() { 0 } else { by_hand(Failure::of(ExitClass::MembersDiffer, None).code) }
 }
 
 /// Ends a removal: reports a prune even if the run ended early.
@@ -120,6 +128,7 @@ fn cut(report: &mut Report) -> bool {
         Report::Restored(restored) => return restored.cut(),
         Report::Latest(latest) => return latest.passed_over.pop().is_some(),
         Report::Probed(probed) => return probed.cut(),
+        Report::Compared(compared) => return compared.cut(),
         // The agent bounds its length, and the operator would never record a run that is cut away.
         Report::Recalled(_) => return false,
     };
@@ -132,8 +141,8 @@ fn cut(report: &mut Report) -> bool {
 #[cfg(test)]
 mod tests {
     use holdfast_contract::{
-        CameAlong, Finding, GateReport, Level, Outcome, PruneReport, RemovedReport, RestoredReport, SavedReport,
-        Stopped, Trial, Verification,
+        CameAlong, DifferenceKind, Finding, GateReport, Level, MemberDifference, Outcome, PruneReport, RemovedReport,
+        RestoredReport, SavedReport, Stopped, Trial, Verification,
     };
     use proptest::prelude::*;
 
@@ -159,6 +168,23 @@ mod tests {
         assert_eq!(pruned(stopped(), Some(failed.clone())), failed.failure().code);
         let removed = RemovedReport { refused: stopped(), ..RemovedReport::default() };
         assert_eq!(code_of_removal(&RemovalReport::Removed(removed)), refused);
+    }
+
+    #[test]
+    fn a_difference_of_members_always_fits_and_names_a_member() {
+        let difference = MemberDifference {
+            member: "\u{1}".repeat(500),
+            member_id: "590a6a550598115b".to_owned(),
+            kind: DifferenceKind::LearnerInData,
+            data_of: "m1".to_owned(),
+            data_of_id: "d1d8a5ecbb153ae2".to_owned(),
+        };
+        let report = ComparedReport { differences: vec![difference; 90], ..ComparedReport::default() };
+        let json = fit(Report::Compared(report));
+        assert!(json.len() <= MAX_REPORT_BYTES, "{}", json.len());
+        let Ok(Report::Compared(report)) = serde_json::from_str(&json) else { panic!("{json}") };
+        assert!(!report.agrees() && report.left_out + report.differences.len() == 90);
+        assert_eq!(report.differences[0].member_id, "590a6a550598115b");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A real etcd and a real S3 server for the tests of this folder.
 
+mod small;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -13,6 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 pub(crate) use crate::ports::free as free_port;
+pub(crate) use small::Small;
 
 pub(crate) const CLAIM: &str = "c1a1-0000";
 pub(crate) const RESTORE: &str = "7e57-0000";
@@ -211,7 +214,7 @@ impl Etcd {
         etcd
     }
 
-    /// Starts a member that joins this cluster without a vote.
+    /// Starts a member that joins this cluster without a vote, by the program of its first member.
     pub(crate) async fn learner(of: &[Self]) -> Self {
         let peer = format!("http://127.0.0.1:{}", free_port());
         let options = etcd_client::MemberAddOptions::new().with_is_learner();
@@ -224,7 +227,8 @@ impl Etcd {
         let all = format!("--initial-cluster={},{LEARNER}={peer}", all.join(","));
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
-        let learner = Self::on(folder, &data, LEARNER, &peer, &[&all, "--initial-cluster-state=existing"]).await;
+        let more = [all.as_str(), "--initial-cluster-state=existing"];
+        let learner = Self::run(of[0].program.clone(), folder, &data, LEARNER, &peer, &more).await;
         eventually("the learner's own word", async || {
             learner.client().await.status().await.ok().filter(etcd_client::StatusResponse::is_learner)
         })
@@ -297,6 +301,13 @@ impl Etcd {
         meanwhile(&self.data);
         self.process = start_at(&self.program, &self.args, &self.folder.path().join("etcd.log"));
         self.ready().await;
+    }
+
+    /// Ends the member, changes its data directory, and starts this program on it.
+    pub(crate) async fn again_by(&mut self, program: PathBuf, meanwhile: impl FnOnce(&Path)) {
+        self.ends_by("-TERM");
+        self.program = program;
+        self.again(meanwhile).await;
     }
 
     /// Starts three members of one cluster.
@@ -566,34 +577,4 @@ pub(crate) fn in_place_of(real: &Path, at: &Path, does: &str) -> PathBuf {
     fs::write(at, script).unwrap();
     fs::set_permissions(at, fs::Permissions::from_mode(0o755)).unwrap();
     at.to_owned()
-}
-
-/// A small file system in memory, unmounted with the test.
-pub(crate) struct Small(TempDir);
-
-impl Small {
-    pub(crate) fn of(size: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(folder.path());
-        assert!(mount.status().is_ok_and(|status| status.success()), "these tests run as root, as the testbed does");
-        Self(folder)
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    /// Resizes the file system.
-    pub(crate) fn grow(&self, size: &str) {
-        let mut mount = Command::new("mount");
-        mount.args(["-o", &format!("remount,size={size}")]).arg(self.0.path());
-        assert!(mount.status().unwrap().success());
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        let _unmounted = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
-    }
 }

@@ -499,3 +499,26 @@ async fn what_a_drill_stumbles_over_is_not_held_against_the_snapshot() {
     kept.broken(drill(programs.path()), "snapshot missing hash").await;
     assert_eq!(proofs(&kept.folder()).len(), 1);
 }
+
+/// The rehearsal of an upgrade writes, after all comparisons. An etcd that takes no write is no fault of the snapshot.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drill_writes_when_asked_and_its_proof_is_the_same() {
+    let etcd = Etcd::start().await;
+    lived(&etcd).await;
+    let kept = Kept::of(&etcd, Compression::Zstd, false).await;
+    let writes = |kept: &Kept| VerifyRequest { write: true, no_proof: true, ..kept.request(ProofLevel::Drill) };
+    let found = verified(writes(&kept)).await.unwrap();
+    assert_eq!((found.proof.proven, found.proof.left_out), (DRILLED.to_vec(), vec![]));
+    assert_eq!(proofs(&kept.folder()), []);
+
+    let own = etcd.client().await.status().await.unwrap().header().unwrap().member_id();
+    let mut of = etcd_client::AlarmOptions::new();
+    of.with_member(own);
+    let (raise, full) = (etcd_client::AlarmAction::Activate, etcd_client::AlarmType::Nospace);
+    etcd.client().await.alarm(raise, full, Some(of)).await.unwrap();
+    let kept = Kept::of(&etcd, Compression::Zstd, false).await;
+    verified(kept.request(ProofLevel::Drill)).await.unwrap();
+    let error = verified(writes(&kept)).await.unwrap_err();
+    assert_eq!(error.class(), ExitClass::Transient, "{error}");
+    assert!(error.message().contains("takes no write") && error.message().contains("space"), "{error}");
+}

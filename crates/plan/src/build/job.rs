@@ -17,8 +17,8 @@ use holdfast_api::snapshot::{External, Spool};
 use holdfast_api::store::Location;
 use holdfast_api::{component, key};
 use holdfast_contract::{
-    EtcdFlags, Failure, InspectRequest, LatestRequest, ProbeRequest, PruneRequest, RecallRequest, RemoveRequest, Retry,
-    SaveRequest, SnapshotFlags, StoreFlags, VerifyRequest,
+    CompareRequest, EtcdFlags, Failure, InspectRequest, LatestRequest, ProbeRequest, PruneRequest, RecallRequest,
+    RemoveRequest, Retry, SaveRequest, SnapshotFlags, StoreFlags, VerifyRequest,
 };
 use k8s_openapi::api::batch::v1::{
     Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern,
@@ -39,6 +39,9 @@ pub use rehearsal::SCRATCH;
 
 /// Name of the agent's container: its termination message holds the report.
 pub const CONTAINER: &str = "agent";
+
+/// Name of the init container that compares the members' databases with etcd's member list before a rehearsal.
+pub const COMPARE: &str = "compare";
 
 /// Environment variable with the UID of the agent's Pod.
 const POD_UID: &str = "HOLDFAST_POD_UID";
@@ -147,6 +150,11 @@ pub fn removes(pod: &PodSpec) -> bool {
 /// Whether a Holdfast Pod probes a store.
 pub fn probes(pod: &PodSpec) -> bool {
     runs(pod, PROBE)
+}
+
+/// Whether a Holdfast Pod compares the members before anything else.
+pub fn compares(pod: &PodSpec) -> bool {
+    pod.init_containers.iter().flatten().next().is_some_and(|first| first.name == COMPARE)
 }
 
 /// Whether a Holdfast Pod rehearses an upgrade.
@@ -299,6 +307,8 @@ pub struct AgentJob {
     pub spool: Option<Spool>,
     /// The Secret for reading, if this Secret differs from the `destination`'s: a probe tries both.
     pub readers: Option<LocalRef>,
+    /// The comparison of the members that comes before the work; `external` has their certificates.
+    pub compares: Option<CompareRequest>,
     /// The agent's request.
     pub work: Work,
     /// The place of the backup.
@@ -337,6 +347,7 @@ impl AgentJob {
             external: None,
             spool: None,
             readers: None,
+            compares: None,
             work,
             destination,
             image,
@@ -376,8 +387,8 @@ pub fn job(want: &AgentJob) -> Job {
         },
         spec: Some(JobSpec {
             backoff_limit: Some(want.work.backoff_limit()),
-            active_deadline_seconds: Some(i64::from(want.work.deadline_seconds()) + DEADLINE_SLACK_SECONDS),
-            pod_failure_policy: Some(failure_policy()),
+            active_deadline_seconds: Some(deadline_seconds(want)),
+            pod_failure_policy: Some(failure_policy(want.compares.is_some())),
             ttl_seconds_after_finished: want.owner.is_some().then_some(want.work.kept_seconds()),
             // At most one Pod at a time on a volume.
             pod_replacement_policy: Some("Failed".to_owned()),
@@ -386,6 +397,11 @@ pub fn job(want: &AgentJob) -> Job {
         }),
         status: None,
     }
+}
+
+fn deadline_seconds(want: &AgentJob) -> i64 {
+    let before = want.compares.as_ref().map_or(0, |request| i64::from(request.deadline_seconds));
+    before + i64::from(want.work.deadline_seconds()) + DEADLINE_SLACK_SECONDS
 }
 
 /// Labels of the Job and its Pod. The component is never a member's, so no Service, budget or affinity of the cluster selects
@@ -469,8 +485,12 @@ fn pod(want: &AgentJob) -> PodSpec {
         volumes: Some(opened.volumes.into_iter().chain(volumes).collect()),
         ..PodSpec::default()
     };
-    match &want.etcd_image {
+    let spec = match &want.etcd_image {
         Some(image) => rehearsal::in_etcds_image(spec, &want.image, image),
+        None => spec,
+    };
+    match &want.compares {
+        Some(request) => rehearsal::after_comparison(spec, &want.image, request, want.external.as_ref()),
         None => spec,
     }
 }
@@ -544,31 +564,29 @@ pub(crate) const USAGE: i32 = 2;
 
 /// Evictions and drains do not count; a failure that no retry can fix ends the Job at once. The first matching rule wins, so
 /// the exit code of an agent that a drain interrupted does not count.
-fn failure_policy() -> PodFailurePolicy {
+fn failure_policy(compares: bool) -> PodFailurePolicy {
     // The API server refuses an unsorted list.
     let ends = Failure::by_code().into_iter().filter(|failure| failure.retry != Retry::Again);
-    let codes = std::iter::once(USAGE).chain(ends.map(|failure| i32::from(failure.code)));
-    PodFailurePolicy {
-        rules: vec![
-            PodFailurePolicyRule {
-                action: "Ignore".to_owned(),
-                on_pod_conditions: Some(vec![PodFailurePolicyOnPodConditionsPattern {
-                    type_: "DisruptionTarget".to_owned(),
-                    status: "True".to_owned(),
-                }]),
-                on_exit_codes: None,
-            },
-            PodFailurePolicyRule {
-                action: "FailJob".to_owned(),
-                on_exit_codes: Some(PodFailurePolicyOnExitCodesRequirement {
-                    container_name: Some(CONTAINER.to_owned()),
-                    operator: "In".to_owned(),
-                    values: codes.collect(),
-                }),
-                on_pod_conditions: None,
-            },
-        ],
-    }
+    let codes: Vec<i32> = std::iter::once(USAGE).chain(ends.map(|failure| i32::from(failure.code))).collect();
+    let fails = |container: &str| PodFailurePolicyRule {
+        action: "FailJob".to_owned(),
+        on_exit_codes: Some(PodFailurePolicyOnExitCodesRequirement {
+            container_name: Some(container.to_owned()),
+            operator: "In".to_owned(),
+            values: codes.clone(),
+        }),
+        on_pod_conditions: None,
+    };
+    let disrupted = PodFailurePolicyRule {
+        action: "Ignore".to_owned(),
+        on_pod_conditions: Some(vec![PodFailurePolicyOnPodConditionsPattern {
+            type_: "DisruptionTarget".to_owned(),
+            status: "True".to_owned(),
+        }]),
+        on_exit_codes: None,
+    };
+    let containers = std::iter::once(CONTAINER).chain(compares.then_some(COMPARE));
+    PodFailurePolicy { rules: std::iter::once(disrupted).chain(containers.map(fails)).collect() }
 }
 
 #[cfg(test)]

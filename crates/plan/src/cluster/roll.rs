@@ -16,7 +16,7 @@ use super::hand_over::hand_over;
 use super::health::{in_doubt, voters};
 use super::recorded::recorded_evidence;
 use super::upgrade::{self, Minor};
-use super::{Listed, Member, Membership, Observed, enlarge, resize, rollback};
+use super::{Listed, Member, Membership, Observed, enlarge, preflight, resize, rollback};
 use crate::valid::Wanted;
 use crate::{Act, Next, Target, Wake, meta, pods, template, valid, volumes};
 
@@ -191,7 +191,7 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
         return Some(resumed);
     } else if upgrade::judge(seen, spec.server.version) == Minor::Next {
         let whole = |m: &&Member| held(seen, etcd, m, now);
-        return Some(stale.iter().find_map(whole).unwrap_or_else(|| upgrade::prepare(seen, spec, etcd, now)));
+        return Some(stale.iter().find_map(whole).unwrap_or_else(|| preflight::prepare(seen, spec, etcd, now)));
     } else {
         let fits = |m: &&Member| template::of_member(&m.object) == wanted || has_room(m, spec);
         let stale: Vec<&Member> = stale.into_iter().filter(fits).collect();

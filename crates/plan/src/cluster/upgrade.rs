@@ -1,8 +1,7 @@
 //! Change to the next minor version.
 //!
-//! Decides when the change may begin: every voter serves, no alarm is raised, a recent snapshot is stored, and a Job has restored
-//! that snapshot with the next version, started its etcd on the data and compared both. Until then Holdfast touches no member.
-//! Decides how long there is a way back: etcd writes data of the next minor when the last member runs it, so the way back is
+//! Decides how the minor of the spec relates to those of the members, and the Job that rehearses. `preflight.rs` decides when the change
+//! may begin. Decides how long there is a way back: etcd writes data of the next minor when the last member runs it, so the way back is
 //! withdrawn before that member gets the version (I30). `roll.rs` decides the order of the members.
 
 use std::path::PathBuf;
@@ -15,8 +14,11 @@ use holdfast_api::name;
 use holdfast_api::template::Template;
 use holdfast_api::upgrade::UpgradeRecord;
 use holdfast_api::{EtcdCluster, EtcdMember, EtcdSnapshot, key};
-use holdfast_contract::{DEFAULT_READ_DEADLINE_SECONDS, ProofLevel, SnapshotFlags, VerifyRequest};
-use jiff::{SignedDuration, Timestamp};
+use holdfast_contract::{
+    CompareRequest, ComparedReport, DEFAULT_COMPARE_SECONDS, DEFAULT_MEMBER_SECONDS, DEFAULT_READ_DEADLINE_SECONDS,
+    EtcdFlags, ProofLevel, SnapshotFlags, VerifyRequest,
+};
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 
 use super::intervals::POLL;
@@ -25,10 +27,7 @@ use super::{ClusterJob, Member, Membership, Observed, latest};
 use crate::build::job::{AgentJob, SCRATCH, Work, job};
 use crate::jobs::{self, JobState};
 use crate::valid::{Version, Wanted};
-use crate::{Act, Next, Wake, build, meta, pods, template};
-
-/// Interval while a Job or a member is waited for; watches report both.
-const WAITED_FOR: Wake = Wake::AfterMillis(5_000);
+use crate::{Act, Next, Wake, build, meta, pods, saving, template};
 
 /// Folder of etcd and etcdutl in etcd's own image.
 const PROGRAMS: &str = "/usr/local/bin";
@@ -64,8 +63,15 @@ pub fn asks_for_another_minor<'a>(cluster: &EtcdCluster, members: impl IntoItera
 /// Returns how the minor of the spec relates to those of the members.
 pub(super) fn judge(seen: &Observed, target: Version) -> Minor {
     let own: Vec<Version> = seen.hosting().filter_map(version).collect();
+    let record = seen.latches().upgrade;
+    let from = record.as_ref().and_then(|record| minor(&record.from));
+    relate(&own, record, seen.staying().any(|m| runs_minor(seen, m, from)), target)
+}
+
+/// Returns how a minor relates to the members' versions and the record of an upgrade. `earlier`: a member runs the minor from before.
+pub(super) fn relate(own: &[Version], record: Option<UpgradeRecord>, earlier: bool, target: Version) -> Minor {
     let Some(other) = own.iter().filter(|own| own.minor != target.minor).min() else { return Minor::Same };
-    let Some(record) = seen.latches().upgrade else {
+    let Some(record) = record else {
         let together = own.iter().all(|own| own.minor == other.minor);
         if target.minor == other.minor + 1 && own.iter().all(|own| own.minor <= target.minor) {
             return if together { Minor::Next } else { Minor::Lost };
@@ -78,7 +84,7 @@ pub(super) fn judge(seen: &Observed, target: Version) -> Minor {
         ));
     };
     let (from, to) = (minor(&record.from), minor(&record.to));
-    let is_open = record.reversible && seen.staying().any(|m| runs_minor(seen, m, from));
+    let is_open = record.reversible && earlier;
     if to == Some(target.minor) || (from == Some(target.minor) && is_open) {
         return Minor::UnderWay;
     }
@@ -147,115 +153,32 @@ pub(super) fn resume(seen: &Observed, spec: &Wanted, now: Timestamp) -> Option<N
     Some(Next::act(Act::Latch(Box::new(Latches { upgrade: Some(record), ..seen.latches() }))))
 }
 
-fn version(member: &Member) -> Option<Version> {
+pub(super) fn version(member: &Member) -> Option<Version> {
     Version::parse(&member.object.spec.version)
-}
-
-/// Returns the next step before a change to the next minor begins.
-pub(super) fn prepare(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Timestamp) -> Next {
-    let target = spec.server.version;
-    let fail = |message: String| Next::wait(Reason::PreflightFailed, message, POLL);
-    if let Some(alarm) = etcd.alarms.first() {
-        return fail(format!(
-            "the upgrade to {target} does not begin while the alarm {} is raised",
-            alarm.kind.as_str()
-        ));
-    }
-    let lowest = seen.lowest_version();
-    if let Some((version, (_, floor))) = lowest.and_then(|lowest| Some((lowest, lowest.known_defect()?))) {
-        return fail(format!(
-            "a member runs {version}, which has known defects. Set spec.version {floor} or a later patch of it first, then {target}"
-        ));
-    }
-    if let Some(next) = fill_log(seen, spec, etcd) {
-        return next;
-    }
-    let begin = |backup: &EtcdSnapshot, seconds: Option<i64>| {
-        let record = UpgradeRecord {
-            from: seen.staying().filter_map(version).min().map_or_else(String::new, |from| from.to_string()),
-            to: target.to_string(),
-            reversible: true,
-            snapshot: meta::name(&backup.metadata).to_owned(),
-            revision: backup.status.as_ref().and_then(|status| status.artifact.as_ref()?.revision),
-            rehearsed_in_seconds: seconds,
-            at: now.to_string(),
-        };
-        Next::act(Act::Latch(Box::new(Latches { upgrade: Some(record), ..seen.latches() })))
-    };
-    let named = rehearsal_name(seen);
-    if let Some(found) = seen.rehearsals.iter().find(|found| meta::name(&found.job.metadata) == named) {
-        return match outcome(found, seen, now) {
-            // The rehearsed snapshot may be an earlier one.
-            Outcome::Passed(seconds) => match recent(seen, target, now) {
-                Ok(backup) => begin(backup, seconds),
-                Err(wait) => *wait,
-            },
-            Outcome::Failed(why) => fail(format!(
-                "the rehearsal of the upgrade to {target} failed, and no member was touched: {why}. After the cause is gone, delete \
-                 the Job {named}: Holdfast rehearses again"
-            )),
-            Outcome::Running(words) => Next::wait(
-                Reason::Upgrading,
-                format!("a Job rehearses the upgrade to {target} on a snapshot; no member is touched before: {words}"),
-                WAITED_FOR,
-            ),
-        };
-    }
-    let backup = match recent(seen, target, now) {
-        Ok(backup) => backup,
-        Err(wait) => return *wait,
-    };
-    if !seen.cluster.spec.upgrade().rehearses() {
-        return begin(backup, None);
-    }
-    match start(seen, target, backup, &named) {
-        Ok(job) => Next::act(Act::StartJob(Box::new(job))),
-        Err(why) => fail(why),
-    }
-}
-
-/// Returns the newest complete snapshot, if it is recent enough and of the minor that the members run.
-fn recent(seen: &Observed, target: Version, now: Timestamp) -> Result<&EtcdSnapshot, Box<Next>> {
-    let within = seen.cluster.spec.upgrade().snapshot_within();
-    let cluster = meta::name(&seen.cluster.metadata);
-    let need = |found: String| {
-        let message = format!(
-            "the upgrade to {target} needs a complete EtcdSnapshot of this cluster that is at most {within} s old: {found}. Create an \
-             EtcdSnapshot with clusterRef {cluster}; Holdfast goes on when it is complete"
-        );
-        Box::new(Next::wait(Reason::SnapshotNeeded, message, POLL))
-    };
-    let Some(backup) = &seen.backup else { return Err(need("there is none".to_owned())) };
-    let status = backup.status.as_ref();
-    let named = meta::name(&backup.metadata);
-    let at = status.and_then(|status| status.completed_at.as_ref()?.parse::<Timestamp>().ok());
-    let Some(at) = at.filter(|at| now.duration_since(*at) <= SignedDuration::from_secs(within.into())) else {
-        let when = at.map_or_else(String::new, |at| format!(" and is from {at}"));
-        return Err(need(format!("{named} is the newest{when}")));
-    };
-    let made_by = status.and_then(|status| Version::parse(&status.artifact.as_ref()?.etcd_version));
-    if made_by.is_some_and(|made_by| made_by.minor + 1 != target.minor) {
-        let made_by = made_by.map_or_else(String::new, |version| version.to_string());
-        return Err(need(format!("{named} from {at} was saved from etcd {made_by}")));
-    }
-    Ok(backup)
 }
 
 /// Returns the name of the Job. Another version, image or value of the annotation `holdfast.dev/restart` is another rehearsal; a newer
 /// snapshot is not.
-fn rehearsal_name(seen: &Observed) -> String {
+pub(crate) fn rehearsal_name(seen: &Observed) -> String {
     let meta = &seen.cluster.metadata;
     let question = (&seen.cluster.spec.version, &seen.cluster.spec.image, meta::annotation(meta, key::RESTART));
     name::rehearsal(meta::name(meta), meta::uid(meta), &latest::hash(&question))
 }
 
-enum Outcome {
+/// State of a rehearsal.
+pub(super) enum Outcome {
+    /// It passed, in so many seconds.
     Passed(Option<i64>),
+    /// It failed, or a person has to act.
     Failed(String),
+    /// The members' databases differ from etcd's member list.
+    Differ(ComparedReport),
+    /// Nothing is known yet.
     Running(String),
 }
 
-fn outcome(found: &ClusterJob, seen: &Observed, now: Timestamp) -> Outcome {
+/// Returns the state of a rehearsal.
+pub(super) fn outcome(found: &ClusterJob, seen: &Observed, now: Timestamp) -> Outcome {
     let status = found.job.status.clone().unwrap_or_default();
     if status.succeeded.unwrap_or_default() > 0 {
         let took =
@@ -263,7 +186,9 @@ fn outcome(found: &ClusterJob, seen: &Observed, now: Timestamp) -> Outcome {
         return Outcome::Passed(took);
     }
     match jobs::read(&found.job, &found.pods, seen.refusal.as_deref(), None, now) {
-        JobState::Failed { message, .. } => Outcome::Failed(message),
+        JobState::Failed { message, .. } => {
+            found.pods.iter().rev().find_map(jobs::differences).map_or(Outcome::Failed(message), Outcome::Differ)
+        }
         JobState::Pending(words) | JobState::Running(words) => Outcome::Running(words),
         JobState::HeldUp(held) if held.needs_a_person() => Outcome::Failed(held.words()),
         JobState::HeldUp(held) => Outcome::Running(held.words()),
@@ -273,8 +198,61 @@ fn outcome(found: &ClusterJob, seen: &Observed, now: Timestamp) -> Outcome {
     }
 }
 
-/// Returns the Job that restores the snapshot in the image of the next version.
-fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, named: &str) -> Result<Job, String> {
+/// Returns the problem and the remedy where the members' databases differ from etcd's member list. Another value of the annotation
+/// is another rehearsal, so the person deletes no Job.
+pub(super) fn differ(seen: &Observed, target: Version, found: &ComparedReport) -> String {
+    let present = seen.staying().filter_map(version).max().map_or_else(String::new, |present| present.to_string());
+    let remedy = if found.repairs_itself() {
+        format!(
+            "Set spec.version to {present} and another value of the annotation {}. When every member has restarted, which corrects \
+             the list, set spec.version to {target}",
+            key::RESTART
+        )
+    } else {
+        format!(
+            "No restart corrects this: set spec.version to {present}, replace each named member (annotation {}), then set another \
+             value of the annotation {} and spec.version {target}",
+            key::REPLACE,
+            key::RESTART
+        )
+    };
+    let how = found.sentences().join("; ");
+    format!(
+        "the upgrade to {target} does not begin, because etcd {target} would start with another member list: {how}. {remedy}"
+    )
+}
+
+/// Returns the comparison of the members' databases with etcd's member list, which etcd 3.5 may have left different. etcd 3.6 keeps
+/// one list only.
+fn comparison(seen: &Observed) -> Option<CompareRequest> {
+    let of_3_5 = seen.hosting().filter_map(version).any(|version| version.minor == 5);
+    let meta = &seen.cluster.metadata;
+    let (name, namespace) = (meta::name(meta), meta.namespace.as_deref().unwrap_or_default());
+    let scheme = seen.cluster.spec.scheme();
+    let endpoints = seen.staying().map(|member| name::client_url(scheme, member.name(), name, namespace)).collect();
+    of_3_5.then(|| CompareRequest {
+        etcd: EtcdFlags { endpoints, ..EtcdFlags::default() },
+        expect_cluster_id: seen.latches().formed.map(|formed| formed.cluster_id),
+        member_seconds: DEFAULT_MEMBER_SECONDS,
+        json: false,
+        deadline_seconds: DEFAULT_COMPARE_SECONDS,
+    })
+}
+
+/// Returns why an encrypted snapshot is not rehearsed.
+pub(super) fn encrypted(backup: &EtcdSnapshot) -> Option<String> {
+    let artifact = backup.status.as_ref()?.artifact.as_ref().filter(|artifact| artifact.encrypted);
+    let snapshot = meta::name(&backup.metadata);
+    artifact.map(|_| {
+        format!(
+            "the EtcdSnapshot {snapshot} is encrypted, and the operator has no identity to rehearse with. Save one without \
+             encryption, or set spec.upgrade.rehearse to false"
+        )
+    })
+}
+
+/// Returns the Job that compares the members and restores the snapshot in the image of the next version.
+pub(super) fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, named: &str) -> Result<Job, String> {
     let meta = &seen.cluster.metadata;
     let snapshot = meta::name(&backup.metadata);
     let status = backup.status.as_ref();
@@ -286,11 +264,8 @@ fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, named: &str) -
     let (Some(artifact), Some(place)) = (artifact, place) else {
         return Err(format!("the EtcdSnapshot {snapshot} names no place in its status"));
     };
-    if artifact.encrypted {
-        return Err(format!(
-            "the EtcdSnapshot {snapshot} is encrypted, and the operator has no identity to rehearse with. Save one without \
-             encryption, or set spec.upgrade.rehearse to false"
-        ));
+    if let Some(why) = encrypted(backup) {
+        return Err(why);
     }
     let request = VerifyRequest {
         snapshot: SnapshotFlags { key: Some(artifact.key.clone()), ..SnapshotFlags::default() },
@@ -299,6 +274,7 @@ fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, named: &str) -
         scratch: PathBuf::from(SCRATCH),
         // The proof would say that the snapshot was drilled with its own version.
         no_proof: true,
+        write: true,
         json: false,
         deadline_seconds: DEFAULT_READ_DEADLINE_SECONDS,
     };
@@ -312,6 +288,8 @@ fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, named: &str) -
         owner: Some(build::owner(&seen.cluster)),
         cluster: Some(meta::name(meta).to_owned()),
         snapshot: Some(snapshot.to_owned()),
+        external: saving::with_certificates(Some(&seen.cluster), vec![]),
+        compares: comparison(seen),
         etcd_image: Some((image, build::pull_policy(spec.image.as_ref()).to_owned())),
         agent,
         placement: spec.placement.clone(),
@@ -366,7 +344,7 @@ const PART: u64 = 2_000;
 
 /// Returns the entries that are missing until every member has taken a raft snapshot after the last entry of etcd 3.5: etcd 3.7 ends
 /// when it reads such an entry (etcd 3.6 still translates them: `v2ToV3Request`).
-fn fill_log(seen: &Observed, spec: &Wanted, etcd: &Membership) -> Option<Next> {
+pub(super) fn fill_log(seen: &Observed, spec: &Wanted, etcd: &Membership) -> Option<Next> {
     let since = seen.latches().log_since.filter(|_| spec.server.version.minor >= 7)?;
     let of_member = |m: &Member| m.object.spec.options.as_ref().and_then(|options| options.snapshot_count);
     let counts =

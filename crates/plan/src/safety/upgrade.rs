@@ -7,8 +7,8 @@ use k8s_openapi::api::batch::v1::Job;
 
 use super::facts::{is_healthy, known, latches, voters};
 use super::{Verdict, rule};
-use crate::build::job::rehearses;
-use crate::cluster::{Member, Membership, Observed};
+use crate::build::job::{compares, pod_spec, rehearses};
+use crate::cluster::{Member, Membership, Observed, rehearsal_name};
 use crate::valid::Version;
 use crate::{Seen, meta};
 
@@ -85,8 +85,7 @@ pub(super) fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
             let well =
                 voters(etcd).len() == etcd.members.len() && etcd.members.iter().all(|l| is_healthy(seen, etcd, l));
             rule("I1", well && etcd.alarms.is_empty(), "an upgrade begins while every member is well")?;
-            let passed = |job: &Job| job.status.as_ref().and_then(|status| status.succeeded).unwrap_or_default() > 0;
-            let rehearsed = seen.rehearsals.iter().any(|found| passed(&found.job));
+            let rehearsed = seen.rehearsals.iter().any(|found| is_rehearsal(seen, &found.job));
             let asked = seen.cluster.spec.upgrade().rehearses();
             rule("I30", rehearsed || !asked, "an upgrade begins after its rehearsal")
         }
@@ -99,6 +98,14 @@ pub(super) fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
             rule("I30", all().all(|m| minor(&m.object.spec.version) == wanted), "an upgrade ends with one minor")
         }
     }
+}
+
+/// Whether a Job is the passed rehearsal of the present spec: its name holds the version, the image and the annotation
+/// `holdfast.dev/restart`.
+fn is_rehearsal(seen: &Observed, job: &Job) -> bool {
+    let passed = job.status.as_ref().and_then(|status| status.succeeded).unwrap_or_default() > 0;
+    let owned = meta::controlled_by(&job.metadata, meta::uid(&seen.cluster.metadata));
+    passed && owned && pod_spec(job).is_some_and(rehearses) && meta::name(&job.metadata) == rehearsal_name(seen)
 }
 
 /// Checks entries that change nothing.
@@ -117,6 +124,8 @@ pub(super) fn rehearse(seen: &Observed, job: &Job) -> Verdict {
     let spec = template.and_then(|template| template.spec.as_ref());
     rule("I9", spec.is_some_and(rehearses), "a formed cluster's Job only rehearses an upgrade")?;
     rule("I30", latches(seen).upgrade.is_none(), "an upgrade is rehearsed before it begins")?;
+    let of_3_5 = hosting(seen).any(|m| minor(&m.object.spec.version) == Some(5));
+    rule("I30", !of_3_5 || spec.is_some_and(compares), "the members of etcd 3.5 are compared before an upgrade")?;
     let owned = meta::controlled_by(&job.metadata, meta::uid(meta)) && job.metadata.namespace == meta.namespace;
     rule("I13", owned, "a cluster's Job is its own and stands beside it")?;
     let claims = spec.iter().flat_map(|spec| spec.volumes.iter().flatten());

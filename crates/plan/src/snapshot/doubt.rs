@@ -64,7 +64,8 @@ fn published_nothing(pod: &Pod) -> bool {
             | Report::Gate(_)
             | Report::Probed(_)
             | Report::Latest(_)
-            | Report::Recalled(_),
+            | Report::Recalled(_)
+            | Report::Compared(_),
         )
         | None => false,
     }

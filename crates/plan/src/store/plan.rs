@@ -93,7 +93,13 @@ fn due(probe: &Probe) -> Option<Timestamp> {
             let since = probe.failing_since.as_deref().and_then(|since| since.parse::<Timestamp>().ok());
             since.map_or(LATER, |since| at.duration_since(since).clamp(LATER, AT_LAST))
         }
-        Some(ExitClass::NotFound | ExitClass::Full | ExitClass::Refused | ExitClass::AuthRequired) => LATER,
+        Some(
+            ExitClass::NotFound
+            | ExitClass::Full
+            | ExitClass::Refused
+            | ExitClass::AuthRequired
+            | ExitClass::MembersDiffer,
+        ) => LATER,
     };
     at.checked_add(pause).ok()
 }

@@ -166,7 +166,7 @@ const fn remedy(class: Option<ExitClass>) -> &'static str {
         Some(ExitClass::Deadline) => {
             "Check the network and the store's load. Holdfast probes the store again every minute"
         }
-        Some(ExitClass::Refused | ExitClass::AuthRequired) | None => {
+        Some(ExitClass::Refused | ExitClass::AuthRequired | ExitClass::MembersDiffer) | None => {
             "Holdfast probes the store again every minute. If the probe keeps failing, check the log of its Pod"
         }
     }

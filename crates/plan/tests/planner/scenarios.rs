@@ -91,6 +91,8 @@ fn tell(world: &mut World, command: &str) {
         ["volumes", "do", "not", "grow"] => world.growth = Growth::Forbidden,
         ["volumes", "are", "infeasible"] => world.growth = Growth::Infeasible,
         ["quotas"] => world.show_quotas(),
+        ["members", "differ"] => world.differ = true,
+        ["members", "agree"] => world.differ = false,
         ["version", version] => world.edit(|s| (*version).clone_into(&mut s.version)),
         ["rollback", "manual"] => world.edit(|s| s.rollback = Some(Rollback::Manual)),
         ["replicas", n] => world.edit(|s| s.replicas = n.parse().unwrap()),

@@ -149,7 +149,9 @@ pub struct World {
     /// Jobs that look for the newest snapshot.
     searches: BTreeMap<String, searches::Asked>,
     /// Jobs that rehearse an upgrade, with their start.
-    rehearsals: BTreeMap<String, (Job, u64)>,
+    rehearsals: BTreeMap<String, (Job, Vec<Pod>, u64)>,
+    /// Whether the members' databases differ from etcd's member list.
+    pub differ: bool,
     /// Whether the API server refuses other resources of a running Pod.
     pub refuses_resize: bool,
     /// Whether rehearsals fail.
@@ -258,6 +260,7 @@ impl World {
             probes: BTreeMap::new(),
             searches: BTreeMap::new(),
             rehearsals: BTreeMap::new(),
+            differ: false,
             refuses_resize: false,
             unfit: false,
             answers: 0,

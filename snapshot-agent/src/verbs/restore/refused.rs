@@ -82,7 +82,8 @@ impl Note {
             | ExitClass::NotFound
             | ExitClass::Corrupt
             | ExitClass::Transient
-            | ExitClass::Deadline => false,
+            | ExitClass::Deadline
+            | ExitClass::MembersDiffer => false,
         };
         stands.then(|| Self {
             request: fingerprint(request),

@@ -44,6 +44,8 @@ pub(super) struct Drill {
     program: PathBuf,
     scratch: Scratch,
     etcd: Option<Etcd>,
+    /// Whether the etcd has to take a write.
+    write: bool,
 }
 
 impl Drill {
@@ -66,7 +68,7 @@ impl Drill {
         check_version(manifest, etcdutl.version())?;
         let needed = manifest.db_bytes.saturating_mul(COPIES).saturating_add(BESIDE_DATABASE);
         let scratch = Scratch::new(&request.scratch, needed)?;
-        Ok(Self { etcdutl, program, scratch, etcd: None })
+        Ok(Self { etcdutl, program, scratch, etcd: None, write: request.write })
     }
 
     /// Restores, starts etcd and compares.
@@ -143,7 +145,9 @@ impl Drill {
             return Ok(());
         };
         asked(&client, (&ready.endpoint, ready.member_id), hash_kv, proof).await?;
-        counted(&client, &ready.endpoint, found, proof).await
+        counted(&client, &ready.endpoint, found, proof).await?;
+        // Last: the revision rises.
+        if self.write { written(&client, &ready.endpoint).await } else { Ok(()) }
     }
 
     /// Compares the database with its earlier proof, after its etcd has stopped. A difference is a fault of this disk or of
@@ -241,6 +245,24 @@ async fn counted(client: &Client, endpoint: &str, found: &Proven, proof: &mut Pr
         "the restored etcd counts {theirs} keys at revision {}, the snapshot's bytes hold {keys}",
         found.revision
     )))
+}
+
+/// Key of the write; its value differs in each drill.
+const WRITTEN: &str = "holdfast.dev/drill";
+
+/// Writes a key and reads it back. A failure shows no fault of the snapshot, whose comparison is over.
+async fn written(client: &Client, endpoint: &str) -> Result<()> {
+    let (mut client, value) = (client.kv_client(), random_uid()?);
+    let refused = |error: &etcd_client::Error| {
+        let error = etcd_error(endpoint, error);
+        Error::transient(format!("the restored etcd takes no write: {}", error.message())).with_origin(Origin::Own)
+    };
+    client.put(WRITTEN, value.as_str(), None).await.map_err(|error| refused(&error))?;
+    let answer = client.get(WRITTEN, None).await.map_err(|error| refused(&error))?;
+    if answer.kvs().first().is_some_and(|kv| kv.value() == value.as_bytes()) {
+        return Ok(());
+    }
+    Err(Error::transient("the restored etcd lost a write that it had acknowledged").with_origin(Origin::Own))
 }
 
 /// Finds a program in the given folder, or in PATH, or at its path in etcd's image.

@@ -1,12 +1,15 @@
-//! The Pod of a Job that rehearses an upgrade: the agent in etcd's image.
+//! The Pod of a Job that rehearses an upgrade: the agent in etcd's image, and before it the comparison of the members.
 //!
 //! Decides volumes and containers. `cluster/upgrade.rs` decides when a Job rehearses, and on which snapshot.
 
+use holdfast_api::snapshot::External;
+use holdfast_contract::CompareRequest;
 use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, PodSpec, Volume};
 
-use super::super::container;
 use super::super::pod::{BIN, BIN_FOLDER, certificates};
 use super::super::store::mount;
+use super::super::{container, external, literal};
+use super::COMPARE;
 
 /// Folder of a rehearsal's data.
 pub const SCRATCH: &str = "/scratch";
@@ -47,6 +50,36 @@ pub(super) fn in_etcds_image(spec: PodSpec, agent_image: &str, (image, pull): &(
         init_containers: Some(spec.containers.iter().map(install).collect()),
         containers: spec.containers.into_iter().map(inside).collect(),
         volumes: Some(spec.volumes.into_iter().flatten().chain([folder("bin"), folder("scratch")]).collect()),
+        ..spec
+    }
+}
+
+/// Puts the comparison of the members before all other containers. Its container has the resources of the agent, and none of its
+/// mounts.
+pub(super) fn after_comparison(
+    spec: PodSpec,
+    agent_image: &str,
+    request: &CompareRequest,
+    secured: Option<&External>,
+) -> PodSpec {
+    let reached = secured.map(external::reach).unwrap_or_default();
+    let tls_dir = reached.flags.tls_dir.clone();
+    let mut request = request.clone();
+    request.etcd.tls_dir = tls_dir;
+    let compare = |agent: &Container| Container {
+        name: COMPARE.to_owned(),
+        command: Some(["/holdfast", "agent", "compare-members"].map(str::to_owned).to_vec()),
+        args: Some(request.to_args().iter().map(|arg| literal(arg)).collect()),
+        image: Some(agent_image.to_owned()),
+        image_pull_policy: Some("IfNotPresent".to_owned()),
+        env: None,
+        volume_mounts: Some(reached.mounts.clone()),
+        ..agent.clone()
+    };
+    let first: Vec<Container> = spec.containers.iter().map(compare).collect();
+    PodSpec {
+        init_containers: Some(first.into_iter().chain(spec.init_containers.into_iter().flatten()).collect()),
+        volumes: Some(spec.volumes.into_iter().flatten().chain(reached.volumes).collect()),
         ..spec
     }
 }

@@ -63,6 +63,41 @@ fn a_job_that_looks_only_reads_and_is_the_same_otherwise() {
 }
 
 #[test]
+fn a_comparison_comes_first_and_alone_has_the_certificates() {
+    let tls = LocalRef { name: "a-operator-tls".to_owned() };
+    let endpoints = vec!["https://a-1.a.prod.svc:2379".to_owned()];
+    let request = CompareRequest {
+        etcd: EtcdFlags { endpoints, ..EtcdFlags::default() },
+        deadline_seconds: 100,
+        ..CompareRequest::default()
+    };
+    let want = AgentJob {
+        work: Work::Rehearse(VerifyRequest { deadline_seconds: 60, ..VerifyRequest::default() }),
+        compares: Some(request),
+        external: Some(External { tls_secret_ref: Some(tls), ..External::default() }),
+        etcd_image: Some(("etcd:v3.6.16".to_owned(), "IfNotPresent".to_owned())),
+        ..to_s3()
+    };
+    let (spec, pod, agent, _) = parts(&job(&want));
+    let [compare, install] = pod.init_containers.as_deref().unwrap() else { panic!("{pod:?}") };
+    assert_eq!((compare.name.as_str(), install.name.as_str()), (COMPARE, "install"));
+    assert_eq!(compare.image.as_deref(), Some("holdfast:test"), "not etcd's image");
+    let args = compare.args.as_deref().unwrap();
+    assert!(args.contains(&"--tls-dir=/etc/holdfast/etcd-tls".to_owned()), "{args:?}");
+    let mounts = |container: &Container| -> Vec<String> {
+        container.volume_mounts.iter().flatten().map(|mount| mount.name.clone()).collect()
+    };
+    assert_eq!((mounts(compare), compare.env.clone()), (vec!["etcd-tls".to_owned()], None));
+    for other in [install, &agent] {
+        assert!(!mounts(other).contains(&"etcd-tls".to_owned()), "{other:?}");
+    }
+    let secrets = pod.volumes.iter().flatten().filter_map(|volume| volume.secret.as_ref()?.secret_name.as_deref());
+    assert!(secrets.collect::<Vec<_>>().contains(&"a-operator-tls"));
+    assert_eq!(spec.active_deadline_seconds, Some(100 + 60 + DEADLINE_SLACK_SECONDS));
+    assert_eq!(compare.security_context, agent.security_context);
+}
+
+#[test]
 fn a_job_that_removes_writes_to_its_volume_and_locks_nothing() {
     let request = PruneRequest { cluster: "a".to_owned(), deadline_seconds: 60, ..PruneRequest::default() };
     let to_pvc = Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None });

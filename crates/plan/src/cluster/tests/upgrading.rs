@@ -3,8 +3,10 @@
 use holdfast_api::snapshot::{Artifact, SnapshotTemplate};
 use holdfast_api::store::{Location, PvcLocation};
 use holdfast_api::upgrade::{Upgrade, UpgradeRecord};
+use holdfast_contract::{ComparedReport, DifferenceKind, ExitClass, FailedReport, MemberDifference, Origin, Report};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{JobCondition, JobStatus};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 
 use super::*;
 
@@ -89,6 +91,112 @@ fn a_failed_rehearsal_touches_no_member() {
     rehearsed(&mut seen, false);
     assert_eq!(waits(&seen), Some(Reason::PreflightFailed));
     assert_eq!(condition(&seen, "Available"), pair("True", "ReadSucceeded"));
+}
+
+/// A cluster of 3.5 whose spec asks for 3.6.
+fn from_3_5() -> Observed {
+    let mut seen = asked("3.6.16");
+    for n in 0..3 {
+        runs(&mut seen, n, "3.5.35");
+    }
+    let status = seen.backup.as_mut().and_then(|b| b.status.as_mut()).unwrap();
+    "3.5.35".clone_into(&mut status.artifact.as_mut().unwrap().etcd_version);
+    seen
+}
+
+/// The Pod of the rehearsal, whose comparison ended with this code and this message.
+fn compared(code: i32, message: String) -> Pod {
+    let end = ContainerStateTerminated {
+        exit_code: code,
+        message: Some(message),
+        finished_at: Some(earlier()),
+        ..ContainerStateTerminated::default()
+    };
+    let state = Some(ContainerState { terminated: Some(end), ..ContainerState::default() });
+    let compare = ContainerStatus { name: build::job::COMPARE.to_owned(), state, ..ContainerStatus::default() };
+    let status = PodStatus {
+        phase: Some("Failed".to_owned()),
+        init_container_statuses: Some(vec![compare]),
+        ..PodStatus::default()
+    };
+    Pod { status: Some(status), ..Pod::default() }
+}
+
+#[test]
+fn members_of_3_5_are_compared_before_the_rehearsal() {
+    let Some(Act::StartJob(job)) = act(&from_3_5()) else { panic!() };
+    let pod = build::job::pod_spec(&job).unwrap();
+    let [compare, install] = pod.init_containers.as_deref().unwrap() else { panic!("{pod:?}") };
+    assert_eq!((compare.name.as_str(), install.name.as_str()), ("compare", "install"));
+    assert_eq!(compare.command.as_deref().unwrap(), ["/holdfast", "agent", "compare-members"]);
+    assert_eq!(compare.image.as_deref(), Some("agent:1"));
+    let args = compare.args.as_deref().unwrap();
+    for n in 0..3 {
+        let endpoint = format!("--endpoints=http://{}.a.ns.svc:2379", named(n));
+        assert!(args.contains(&endpoint), "{endpoint} is missing in {args:?}");
+    }
+    assert!(args.contains(&"--expect-cluster-id=c1".to_owned()), "{args:?}");
+    let rules = job.spec.as_ref().unwrap().pod_failure_policy.as_ref().unwrap().rules.clone();
+    let ends = rules.iter().filter_map(|rule| rule.on_exit_codes.as_ref());
+    let ends: Vec<_> =
+        ends.filter(|codes| codes.values.contains(&82)).map(|codes| codes.container_name.clone()).collect();
+    assert_eq!(ends, [Some("agent".to_owned()), Some("compare".to_owned())]);
+
+    let Some(Act::StartJob(job)) = act(&asked("3.7.3")) else { panic!() };
+    let pod = build::job::pod_spec(&job).unwrap();
+    assert!(!build::job::compares(pod) && pod.init_containers.as_ref().unwrap().len() == 1, "3.6 has one list");
+}
+
+#[test]
+fn members_that_differ_are_named_and_not_touched() {
+    let difference = MemberDifference {
+        member: named(2),
+        member_id: "590a".to_owned(),
+        kind: DifferenceKind::LearnerInData,
+        data_of: named(1),
+        data_of_id: "1".to_owned(),
+    };
+    let report = Report::Compared(ComparedReport { differences: vec![difference], ..ComparedReport::default() });
+    let failed = FailedReport { class: ExitClass::Transient, origin: Some(Origin::Etcd), message: "no".to_owned() };
+    for (pod, says, not) in [
+        (
+            compared(82, serde_json::to_string(&report).unwrap()),
+            format!("the database of {} has {} (590a) as a learner", named(1), named(2)),
+            "delete the Job",
+        ),
+        (compared(76, serde_json::to_string(&Report::Failed(failed)).unwrap()), ": no. After".to_owned(), "learner"),
+        (compared(137, String::new()), "comparison of the members ended with code 137".to_owned(), "learner"),
+    ] {
+        let mut seen = from_3_5();
+        rehearsed(&mut seen, false);
+        seen.rehearsals[0].pods = vec![pod];
+        let waiting = planned(&seen).waiting.unwrap();
+        assert_eq!(waiting.reason, Reason::PreflightFailed);
+        assert!(waiting.message.contains(&says) && !waiting.message.contains(not), "{}", waiting.message);
+    }
+}
+
+/// A restart does not take a member out of the removed ones.
+#[test]
+fn the_remedy_fits_the_difference() {
+    let says = |kind| {
+        let difference = MemberDifference {
+            member: named(2),
+            member_id: "590a".to_owned(),
+            kind,
+            data_of: named(1),
+            data_of_id: "1".to_owned(),
+        };
+        let report = Report::Compared(ComparedReport { differences: vec![difference], ..ComparedReport::default() });
+        let mut seen = from_3_5();
+        rehearsed(&mut seen, false);
+        seen.rehearsals[0].pods = vec![compared(82, serde_json::to_string(&report).unwrap())];
+        planned(&seen).waiting.unwrap().message
+    };
+    let restart = says(DifferenceKind::NotListed);
+    assert!(restart.contains("When every member has restarted") && !restart.contains(key::REPLACE), "{restart}");
+    let replace = says(DifferenceKind::RemovedInData);
+    assert!(replace.contains("No restart corrects this") && replace.contains(key::REPLACE), "{replace}");
 }
 
 #[test]
@@ -244,6 +352,24 @@ fn deliberate_breaches_are_refused() {
     };
     assert_eq!(broken(&seen, begin(true, "3.7.3")), Some("I30"), "without a rehearsal");
     assert_eq!(broken(&seen, begin(false, "3.7.3")), Some("I30"), "no record was lost");
+    // The rehearsal of another version, or of another cluster.
+    let mut other = seen.clone();
+    rehearsed(&mut other, true);
+    assert_eq!(broken(&other, begin(true, "3.7.3")), None);
+    other.cluster.spec.version = "3.7.4".to_owned();
+    assert_eq!(broken(&other, begin(true, "3.7.4")), Some("I30"), "rehearsed with 3.7.3");
+    other.cluster.spec.version = "3.7.3".to_owned();
+    other.cluster.metadata.annotations = Some([(key::RESTART.to_owned(), "again".to_owned())].into());
+    assert_eq!(broken(&other, begin(true, "3.7.3")), Some("I30"), "rehearsed before the person asked again");
+    other.cluster.metadata.annotations = None;
+    other.rehearsals[0].job.metadata.owner_references = None;
+    assert_eq!(broken(&other, begin(true, "3.7.3")), Some("I30"), "another owner");
+    // A rehearsal without the comparison of the members of 3.5.
+    let old = from_3_5();
+    let Some(Act::StartJob(mut job)) = act(&old) else { panic!() };
+    assert_eq!(broken(&old, Act::StartJob(job.clone())), None);
+    job.spec.as_mut().unwrap().template.spec.as_mut().unwrap().init_containers.as_mut().unwrap().remove(0);
+    assert_eq!(broken(&old, Act::StartJob(job)), Some("I30"));
     let unrehearsed = Upgrade { rehearse: Some(false), ..Upgrade::default() };
     let mut asked_for = seen.clone();
     asked_for.cluster.spec.upgrade = Some(unrehearsed);

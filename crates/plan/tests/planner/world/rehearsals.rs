@@ -1,7 +1,10 @@
 //! Rehearsals of upgrades in the small world: Jobs that end after a while.
 
+use holdfast_contract::{ComparedReport, DifferenceKind, ExitClass, Failure, MemberDifference, Report};
+use holdfast_plan::build::job::{self, COMPARE, compares};
 use holdfast_plan::cluster::ClusterJob;
 use k8s_openapi::api::batch::v1::{JobCondition, JobStatus};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus};
 
 use super::*;
 
@@ -13,7 +16,7 @@ impl World {
         let name = meta::name(&job.metadata).to_owned();
         if !self.rehearsals.contains_key(&name) {
             self.born(&mut job.metadata);
-            self.rehearsals.insert(name, (job, self.now));
+            self.rehearsals.insert(name, (job, vec![], self.now));
             self.changed();
         }
     }
@@ -25,13 +28,17 @@ impl World {
     }
 
     pub(super) fn end_rehearsals(&mut self) {
-        let (now, at, unfit) = (self.now, Time(self.time()), self.unfit);
+        let (now, at) = (self.now, Time(self.time()));
+        let differs = self.members.keys().next_back().cloned().filter(|_| self.differ);
         let mut ended = false;
-        for (job, since) in self.rehearsals.values_mut() {
+        for (job, pods, since) in self.rehearsals.values_mut() {
             if job.status.is_some() || now < *since + REHEARSAL {
                 continue;
             }
             ended = true;
+            let compared = job::pod_spec(job).is_some_and(compares);
+            pods.extend(differs.as_deref().filter(|_| compared).map(differing));
+            let unfit = self.unfit || !pods.is_empty();
             let condition = JobCondition {
                 type_: if unfit { "Failed" } else { "Complete" }.to_owned(),
                 status: "True".to_owned(),
@@ -53,7 +60,8 @@ impl World {
     }
 
     pub(super) fn seen_rehearsals(&self) -> Vec<ClusterJob> {
-        self.rehearsals.values().map(|(job, _)| ClusterJob { job: job.clone(), pods: vec![] }).collect()
+        let seen = |(job, pods, _): &(Job, Vec<Pod>, u64)| ClusterJob { job: job.clone(), pods: pods.clone() };
+        self.rehearsals.values().map(seen).collect()
     }
 
     pub(super) fn newest_backup(&self) -> Option<EtcdSnapshot> {
@@ -61,4 +69,29 @@ impl World {
         let last = cluster::newest(&uid, self.snapshots.values())?;
         self.snapshots.get(&last.name).cloned()
     }
+}
+
+/// Returns a Pod whose comparison found this member as a learner in its own database.
+fn differing(member: &str) -> Pod {
+    let difference = MemberDifference {
+        member: member.to_owned(),
+        member_id: "590a".to_owned(),
+        kind: DifferenceKind::LearnerInData,
+        data_of: member.to_owned(),
+        data_of_id: "590a".to_owned(),
+    };
+    let report = Report::Compared(ComparedReport { differences: vec![difference], ..ComparedReport::default() });
+    let end = ContainerStateTerminated {
+        exit_code: i32::from(Failure::of(ExitClass::MembersDiffer, None).code),
+        message: serde_json::to_string(&report).ok(),
+        ..ContainerStateTerminated::default()
+    };
+    let state = Some(ContainerState { terminated: Some(end), ..ContainerState::default() });
+    let compare = ContainerStatus { name: COMPARE.to_owned(), state, ..ContainerStatus::default() };
+    let status = PodStatus {
+        phase: Some("Failed".to_owned()),
+        init_container_statuses: Some(vec![compare]),
+        ..PodStatus::default()
+    };
+    Pod { status: Some(status), ..Pod::default() }
 }
