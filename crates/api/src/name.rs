@@ -103,6 +103,11 @@ pub fn rehearsal(cluster: &str, uid: &str, question: &str) -> String {
     job(cluster, &format!("{uid}/rehearsal/{question}"))
 }
 
+/// Name of the `EtcdSnapshot` that the operator requests before an upgrade: one for each `question`.
+pub fn before_upgrade(cluster: &str, uid: &str, question: &str) -> String {
+    job(cluster, &format!("{uid}/before-upgrade/{question}"))
+}
+
 /// A value that fits a label: itself where it does, else its beginning and a hash of the whole.
 pub fn label_value(name: &str) -> String {
     if name.len() <= MAX_LABEL {

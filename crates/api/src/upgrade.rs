@@ -13,7 +13,7 @@ const SNAPSHOT_WITHIN_SECONDS: u32 = 3600;
 #[serde(rename_all = "camelCase")]
 pub struct Upgrade {
     /// Largest age in seconds of the newest complete `EtcdSnapshot` of this cluster when an upgrade begins, 60 to 604800;
-    /// default 3600.
+    /// default 3600. Where there is an older one, Holdfast requests another of the same destination first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 60, max = 604_800))]
     pub snapshot_within_seconds: Option<u32>,

@@ -124,6 +124,7 @@ pub(super) const fn patched(act: &mut Act) -> Option<&mut Target> {
         | Act::DeleteClaim { .. }
         | Act::DeleteMember { .. }
         | Act::RecordRun(_)
+        | Act::RequestSnapshot(_)
         | Act::DeleteRecord { .. }
         | Act::DeleteJob { .. }
         | Act::StartJob(_) => None,

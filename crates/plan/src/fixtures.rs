@@ -248,6 +248,7 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
         hashes: BTreeMap::new(),
         searches: vec![],
         rehearsals: vec![],
+        requested: None,
         backup: None,
         refusal: None,
         refused_growth: BTreeMap::new(),

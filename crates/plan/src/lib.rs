@@ -448,6 +448,8 @@ pub enum Act {
     },
     /// POST the record of a schedule's run. An existing record of the same name and run counts as done.
     RecordRun(Box<EtcdSnapshot>),
+    /// POST an `EtcdSnapshot` before an upgrade. An existing one of the same name and cluster counts as done.
+    RequestSnapshot(Box<EtcdSnapshot>),
     /// Latch `status.pruneRun` of a schedule with the status, under its resourceVersion, before the pass reads the clusters.
     LatchPrune(Box<PruneRun>),
     /// Delete the record of a run without a stored snapshot: the run failed, or Holdfast removed the snapshot.

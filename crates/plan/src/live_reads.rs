@@ -55,6 +55,7 @@ impl Act {
             | Self::LatchPrune(_)
             | Self::LatchRemoval(_)
             | Self::RecordRun(_)
+            | Self::RequestSnapshot(_)
             | Self::LatchLeaving { .. }
             | Self::RemoveMember { .. }
             | Self::LatchRemoved { .. }

@@ -42,6 +42,11 @@ pub(super) async fn record(ctx: &Context, actor: &Actor, record: &EtcdSnapshot) 
     post(ctx, actor, record, |there: &EtcdSnapshot| there.spec.run == record.spec.run).await
 }
 
+/// Creates the snapshot that an upgrade needs. The snapshot has no owner reference: its record outlives the cluster.
+pub(super) async fn snapshot(ctx: &Context, actor: &Actor, snapshot: &EtcdSnapshot) -> Result<Done, Error> {
+    post(ctx, actor, snapshot, |there: &EtcdSnapshot| there.spec.cluster_ref == snapshot.spec.cluster_ref).await
+}
+
 async fn post<K: Written>(ctx: &Context, actor: &Actor, object: &K, ours: impl Fn(&K) -> bool) -> Result<Done, Error> {
     let (client, namespace) = (&ctx.write.0, actor.namespace.as_str());
     let name = object.name_any();

@@ -77,6 +77,7 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
         Act::CreateMember(member) => create::owned(ctx, actor, member.as_ref()).await,
         Act::CreatePod(pod) => create::owned(ctx, actor, pod.as_ref()).await,
         Act::StartJob(job) => create::owned(ctx, actor, job.as_ref()).await,
+        Act::RequestSnapshot(snapshot) => create::snapshot(ctx, actor, snapshot).await,
         Act::RecordRun(record) => create::record(ctx, actor, record).await,
         Act::DeleteRecord { snapshot, removed, why: _ } => {
             delete::record(ctx, actor, snapshot, removed.as_deref()).await

@@ -11,7 +11,9 @@ use holdfast_api::schedule::PruneRun;
 use holdfast_api::{
     EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, component, key, name,
 };
-use holdfast_plan::cluster::{Answer, ClusterJob, ForeignVolume, Member, Observed, asks_for_another_minor, newest};
+use holdfast_plan::cluster::{
+    Answer, ClusterJob, ForeignVolume, Member, Observed, asks_for_another_minor, name_of_requested_snapshot, newest,
+};
 use holdfast_plan::schedule::{healthy, live_job, live_run};
 use holdfast_plan::snapshot::live_removal;
 use holdfast_plan::{Seen, Unread, meta};
@@ -90,7 +92,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     let stray_pods = pods.iter().filter(stray).map(ResourceExt::name_any).collect();
     let members: Vec<Member> = objects.into_iter().map(|object| with_parts(object, &pods, &claims)).collect();
 
-    let (rehearsals, backup) = if formed { rehearsals(reader, &cluster, &members).await? } else { (vec![], None) };
+    let Preflight { rehearsals, backup, requested } = preflight(reader, &cluster, &members).await?;
 
     // Without its Secrets the operator cannot ask a cluster with TLS. Pods, claims and clients need no Secret of the operator.
     let (read, unread_certificates) = match certificates::certificates(reader, &cluster, &members).await {
@@ -102,8 +104,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         }
         Err(error) => return Err(error),
     };
-    let (certificates, login) = read.unzip();
-    let login = login.flatten();
+    let (certificates, login) = read.map_or((None, None), |(all, login)| (Some(all), login));
 
     let addresses: Vec<Address> = members.iter().filter_map(|m| address(m, login.as_ref())).collect();
     let (pool, news) = (&reader.ctx.etcd, reader.ctx.wakers.news_of(&cluster));
@@ -134,6 +135,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         searches,
         rehearsals,
         backup,
+        requested,
         refusal,
         certificates,
         unread_certificates,
@@ -171,23 +173,30 @@ fn last_snapshot(reader: Reader<'_>, named: &str, uid: &str) -> Option<LastSnaps
     newest(uid, all.iter().map(AsRef::as_ref))
 }
 
-/// The Jobs that rehearse an upgrade, and the newest complete snapshot, while the spec asks for another minor. The snapshot comes
-/// from the cache in both views: a snapshot that is complete stays complete.
-async fn rehearsals(
-    reader: Reader<'_>,
-    cluster: &EtcdCluster,
-    members: &[Member],
-) -> Result<(Vec<ClusterJob>, Option<EtcdSnapshot>), Error> {
-    let recorded = cluster.status.as_ref().is_some_and(|status| status.latches.upgrade.is_some());
-    if recorded || !asks_for_another_minor(cluster, members.iter().map(|member| &member.object)) {
-        return Ok((vec![], None));
+/// The objects that an upgrade needs before it begins.
+#[derive(Default)]
+struct Preflight {
+    /// Jobs that rehearse.
+    rehearsals: Vec<ClusterJob>,
+    /// The newest complete snapshot.
+    backup: Option<EtcdSnapshot>,
+    /// The snapshot that the operator requested.
+    requested: Option<EtcdSnapshot>,
+}
+
+/// The objects before an upgrade, while the spec asks for another minor. Snapshots come from the cache in both views: a snapshot that
+/// is complete stays complete, and a second request has the same name.
+async fn preflight(reader: Reader<'_>, cluster: &EtcdCluster, members: &[Member]) -> Result<Preflight, Error> {
+    let begins = cluster.status.as_ref().is_some_and(|s| s.latches.formed.is_some() && s.latches.upgrade.is_none());
+    if !begins || !asks_for_another_minor(cluster, members.iter().map(|member| &member.object)) {
+        return Ok(Preflight::default());
     }
     let uid = cluster.uid().unwrap_or_default();
     let all = reader.ctx.caches.snapshots.of_cluster(reader.namespace, &cluster.name_any());
     let last = newest(&uid, all.iter().map(AsRef::as_ref));
-    let backup = last.and_then(|last| all.iter().find(|snapshot| snapshot.name_any() == last.name));
-    let jobs = cluster_jobs(reader, &uid).await?;
-    Ok((jobs, backup.map(|snapshot| (**snapshot).clone())))
+    let find = |name: String| all.iter().find(|snapshot| snapshot.name_any() == name).map(|found| (**found).clone());
+    let (backup, requested) = (last.and_then(|last| find(last.name)), find(name_of_requested_snapshot(cluster)));
+    Ok(Preflight { rehearsals: cluster_jobs(reader, &uid).await?, backup, requested })
 }
 
 /// From the cache in both views: the schedules guard no act here.

@@ -9,6 +9,7 @@ mod client_services;
 mod diverged;
 mod enlarge;
 mod facts;
+mod fresh_snapshot;
 mod grow;
 mod hand_over;
 mod health;
@@ -48,6 +49,7 @@ mod victim;
 
 pub use backups::newest;
 pub use enlarge::claim_to_grow;
+pub use fresh_snapshot::name_of as name_of_requested_snapshot;
 pub use observed::*;
 pub use plan::plan;
 pub use preflight::{Condition, State, conditions};

@@ -55,6 +55,8 @@ pub struct Observed {
     pub rehearsals: Vec<ClusterJob>,
     /// The newest complete snapshot of this cluster, read with `rehearsals`.
     pub backup: Option<EtcdSnapshot>,
+    /// The snapshot that the operator requested before this upgrade, read with `rehearsals`.
+    pub requested: Option<EtcdSnapshot>,
     /// Why the API server refused the Pod of the last search, if it did.
     pub refusal: Option<String>,
     /// Why the API server refuses a larger claim, by member name. The operator asks only for a claim that has to grow.

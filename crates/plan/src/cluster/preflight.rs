@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::backups::newest;
 use super::intervals::POLL;
 use super::upgrade::{self, Minor, Outcome};
-use super::{Membership, Observed};
+use super::{Membership, Observed, fresh_snapshot};
 use crate::valid::{self, Version, Wanted};
 use crate::{Act, Next, Wake, meta};
 
@@ -127,7 +127,7 @@ pub(super) fn prepare(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Ti
     };
     let recent = || match (&seen.backup, snapshot(&seen.cluster, seen.backup.as_ref(), target, now)) {
         (Some(backup), Ok(_)) => Ok(backup),
-        (_, found) => Err(Next::wait(Reason::SnapshotNeeded, found.err().unwrap_or_default(), POLL)),
+        (_, found) => Err(fresh_snapshot::request(seen, found.err().unwrap_or_default())),
     };
     let named = upgrade::rehearsal_name(seen);
     if let Some(found) = seen.rehearsals.iter().find(|found| meta::name(&found.job.metadata) == named) {
@@ -189,6 +189,9 @@ pub fn conditions(
     let backup = last.and_then(|last| snapshots.iter().find(|found| meta::name(&found.metadata) == last.name));
     let recent = match snapshot(&asked, backup, target, now) {
         Ok(fact) => State::Met(fact),
+        Err(_) if backup.is_some() => {
+            State::Later("Holdfast requests an EtcdSnapshot first, to the place of the newest one".to_owned())
+        }
         Err(why) => State::Unmet(Reason::SnapshotNeeded, why),
     };
     let rehearses = asked.spec.upgrade().rehearses();

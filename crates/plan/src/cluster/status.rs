@@ -298,6 +298,9 @@ impl Facts<'_> {
                 let message = "etcd 3.7 does not read entries of etcd 3.5: Holdfast commits empty entries until each member has taken a raft snapshot";
                 Some((Reason::Upgrading, message.to_owned()))
             }
+            Next::Do(Act::RequestSnapshot(_), _) => {
+                Some((Reason::Upgrading, "Holdfast saves a snapshot before the upgrade".to_owned()))
+            }
             Next::Do(Act::StartJob(_), _) if self.formed() => {
                 Some((Reason::Upgrading, "a Job rehearses the upgrade".to_owned()))
             }

@@ -161,8 +161,13 @@ pub(super) fn version(member: &Member) -> Option<Version> {
 /// snapshot is not.
 pub(crate) fn rehearsal_name(seen: &Observed) -> String {
     let meta = &seen.cluster.metadata;
-    let question = (&seen.cluster.spec.version, &seen.cluster.spec.image, meta::annotation(meta, key::RESTART));
-    name::rehearsal(meta::name(meta), meta::uid(meta), &latest::hash(&question))
+    name::rehearsal(meta::name(meta), meta::uid(meta), &question(&seen.cluster))
+}
+
+/// Returns the hash of the version, the image and the annotation `holdfast.dev/restart`: each change is another upgrade.
+pub(super) fn question(cluster: &EtcdCluster) -> String {
+    let restart = meta::annotation(&cluster.metadata, key::RESTART);
+    latest::hash(&(&cluster.spec.version, &cluster.spec.image, restart))
 }
 
 /// State of a rehearsal.

@@ -171,6 +171,7 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         | Act::ReleaseArtifact { .. } => {
             rule("I13", false, "the cluster's pass leaves EtcdSnapshots to people and to their schedules")
         }
+        Act::RequestSnapshot(snapshot) => upgrade::request(seen, snapshot),
         Act::StartJob(job) if latches(seen).formed.is_some() => upgrade::rehearse(seen, job),
         Act::StartJob(job) => search(seen, job),
     }

@@ -65,6 +65,7 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         | Act::Issue(_)
         | Act::AnnounceCertificates { .. }
         | Act::RecordRun(_)
+        | Act::RequestSnapshot(_)
         | Act::DeleteRecord { .. }
         | Act::DeleteJob { .. }
         | Act::SetTemplate { .. }

@@ -1,8 +1,9 @@
 //! Rules for changes of the minor version (I30): no member gets an etcd that its data cannot carry.
 
 use holdfast_api::cluster::Latches;
+use holdfast_api::snapshot::DeletionPolicy;
 use holdfast_api::upgrade::UpgradeRecord;
-use holdfast_api::{component, key};
+use holdfast_api::{EtcdSnapshot, component, key};
 use k8s_openapi::api::batch::v1::Job;
 
 use super::facts::{is_healthy, known, latches, voters};
@@ -115,6 +116,20 @@ pub(super) fn fill(seen: &Observed, etcd: &Membership, entries: u32) -> Verdict 
     rule("I17", entries <= 2_000, "the log is filled in small parts")?;
     let well = etcd.members.iter().all(|l| is_healthy(seen, etcd, l));
     rule("I1", well && etcd.alarms.is_empty(), "the log is filled while every member is well")
+}
+
+/// Checks a snapshot that an upgrade needs: of this cluster, to the place of its newest one, and no more than a request.
+pub(super) fn request(seen: &Observed, snapshot: &EtcdSnapshot) -> Verdict {
+    let meta = &seen.cluster.metadata;
+    let spec = &snapshot.spec;
+    let own = spec.cluster_ref.as_ref().is_some_and(|cluster| cluster.name == meta::name(meta));
+    rule("I13", own && snapshot.metadata.namespace == meta.namespace, "a cluster requests snapshots of itself alone")?;
+    let known = seen.backup.as_ref().is_some_and(|backup| backup.spec.template == spec.template);
+    rule("I13", known, "a snapshot goes to the place of the newest one")?;
+    let kept = spec.run.is_none() && spec.deletion_policy == DeletionPolicy::Retain;
+    rule("I6", kept, "a requested snapshot stays in the store when its object goes")?;
+    let asked = hosting(seen).any(|m| minor(&m.object.spec.version) != minor(&seen.cluster.spec.version));
+    rule("I30", asked && latches(seen).upgrade.is_none(), "a snapshot is requested before an upgrade begins")
 }
 
 /// Checks a Job that rehearses.

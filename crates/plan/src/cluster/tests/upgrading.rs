@@ -1,6 +1,6 @@
 //! Upgrades to the next minor: what has to come first, and how long there is a way back.
 
-use holdfast_api::snapshot::{Artifact, SnapshotTemplate};
+use holdfast_api::snapshot::{Artifact, EtcdSnapshotStatus, Phase, SnapshotTemplate};
 use holdfast_api::store::{Location, PvcLocation};
 use holdfast_api::upgrade::{Upgrade, UpgradeRecord};
 use holdfast_contract::{ComparedReport, DifferenceKind, ExitClass, FailedReport, MemberDifference, Origin, Report};
@@ -200,6 +200,25 @@ fn the_remedy_fits_the_difference() {
 }
 
 #[test]
+fn an_old_snapshot_names_the_place_of_a_new_one() {
+    let mut seen = asked("3.7.3");
+    let old = backup(noon() - SignedDuration::from_mins(61));
+    seen.backup = Some(old.clone());
+    let Some(Act::RequestSnapshot(mut requested)) = act(&seen) else { panic!("{:?}", act(&seen)) };
+    assert_eq!(requested.spec.template, old.spec.template);
+    assert_eq!(requested.spec.cluster_ref.as_ref().map(|cluster| cluster.name.as_str()), Some("a"));
+    let mut waits = |phase: Phase| {
+        requested.status = Some(EtcdSnapshotStatus { phase, ..EtcdSnapshotStatus::default() });
+        seen.requested = Some((*requested).clone());
+        planned(&seen).waiting.map(|waiting| (waiting.reason, waiting.message)).unwrap()
+    };
+    assert_eq!(waits(Phase::Running).0, Reason::Upgrading);
+    let (reason, message) = waits(Phase::Failed);
+    assert!(reason == Reason::SnapshotNeeded && message.contains("which Holdfast requested, has failed"), "{message}");
+    assert_eq!(waits(Phase::Complete).0, Reason::SnapshotNeeded, "too old meanwhile");
+}
+
+#[test]
 fn what_is_missing_is_named() {
     let waits_with = |change: fn(&mut Observed)| {
         let mut seen = asked("3.7.3");
@@ -209,12 +228,12 @@ fn what_is_missing_is_named() {
     assert_eq!(waits_with(|_| {}), None, "a Job starts");
     assert_eq!(waits_with(|seen| seen.backup = None), Some(Reason::SnapshotNeeded));
     let old = |seen: &mut Observed| seen.backup = Some(backup(noon() - SignedDuration::from_mins(61)));
-    assert_eq!(waits_with(old), Some(Reason::SnapshotNeeded));
+    assert_eq!(waits_with(old), None, "Holdfast requests another one");
     let of_another_minor = |seen: &mut Observed| {
         let status = seen.backup.as_mut().and_then(|b| b.status.as_mut()).unwrap();
         status.artifact.as_mut().unwrap().etcd_version = "3.5.35".to_owned();
     };
-    assert_eq!(waits_with(of_another_minor), Some(Reason::SnapshotNeeded));
+    assert_eq!(waits_with(of_another_minor), None);
     let encrypted = |seen: &mut Observed| {
         let status = seen.backup.as_mut().and_then(|b| b.status.as_mut()).unwrap();
         status.artifact.as_mut().unwrap().encrypted = true;

@@ -1,7 +1,10 @@
 //! Rolling changes: deliberate breaches.
 
+use holdfast_api::EtcdSnapshot;
 use holdfast_api::cluster::Options;
 use holdfast_api::member::Resize;
+use holdfast_api::name::LocalRef;
+use holdfast_api::snapshot::{DeletionPolicy, EtcdSnapshotSpec};
 use holdfast_api::template::{FailedTemplate, Template};
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -145,4 +148,30 @@ fn a_running_pod_gets_resources_in_order_and_beside_voters_that_are_well() {
     assert_eq!(broken(&process, begin(&process, &print)), Some("I1"), "another option needs another process");
     note(&mut seen, Resize::Accepted);
     assert_eq!(broken(&seen, Act::EndResize { pod: pod_target(&seen, 2) }), None);
+}
+
+#[test]
+fn a_snapshot_is_requested_of_this_cluster_to_a_known_place_before_an_upgrade() {
+    let mut seen = formed(3, 3);
+    let request = |change: fn(&mut EtcdSnapshot)| {
+        let mut snapshot = EtcdSnapshot::new("a-1", EtcdSnapshotSpec::default());
+        snapshot.metadata.namespace = Some("ns".to_owned());
+        snapshot.spec.cluster_ref = Some(LocalRef { name: "a".to_owned() });
+        change(&mut snapshot);
+        Act::RequestSnapshot(Box::new(snapshot))
+    };
+    seen.backup = Some(EtcdSnapshot::new("nightly", EtcdSnapshotSpec::default()));
+    assert_eq!(broken(&seen, request(|_| {})), Some("I30"), "the spec asks for no upgrade");
+    seen.cluster.spec.version = "3.7.3".to_owned();
+    assert_eq!(broken(&seen, request(|_| {})), None);
+    for (breach, why) in [
+        (request(|s| s.spec.cluster_ref = Some(LocalRef { name: "b".to_owned() })), "I13"),
+        (request(|s| s.metadata.namespace = Some("other".to_owned())), "I13"),
+        (request(|s| s.spec.template.deadline_seconds = Some(7)), "I13"),
+        (request(|s| s.spec.deletion_policy = DeletionPolicy::Delete), "I6"),
+    ] {
+        assert_eq!(broken(&seen, breach), Some(why));
+    }
+    seen.backup = None;
+    assert_eq!(broken(&seen, request(|_| {})), Some("I13"), "no earlier snapshot names a place");
 }

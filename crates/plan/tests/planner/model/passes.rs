@@ -393,6 +393,7 @@ impl Planner {
             hashes: BTreeMap::new(),
             searches: vec![],
             rehearsals: vec![],
+            requested: None,
             backup: None,
             refusal: None,
             refused_growth: std::collections::BTreeMap::new(),
@@ -487,6 +488,7 @@ fn order(act: &Act) -> Order {
         | Act::SetVolumeSize { .. }
         | Act::RefreshVolume { .. }
         | Act::RecordRun(_)
+        | Act::RequestSnapshot(_)
         | Act::DeleteRecord { .. }
         | Act::DeleteJob { .. }
         | Act::LatchPrune(_)

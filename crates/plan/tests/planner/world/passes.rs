@@ -45,6 +45,7 @@ impl World {
             hashes: self.hashes(),
             searches: self.seen_searches(),
             rehearsals: self.seen_rehearsals(),
+            requested: self.requested(),
             backup: self.newest_backup(),
             refusal: None,
             refused_growth: self.refused_growth(&object),

@@ -223,6 +223,13 @@ impl World {
                 self.patch_member(&member, |m| m.metadata.finalizers = None)?;
             }
             Act::RecordRun(record) => self.record_run(*record),
+            // Saved at once.
+            Act::RequestSnapshot(snapshot) => {
+                let name = meta::name(&snapshot.metadata).to_owned();
+                if !self.snapshots.contains_key(&name) {
+                    self.back_up(&name);
+                }
+            }
             Act::KeepArtifact { .. } | Act::LatchRemoval(_) | Act::ReleaseArtifact { .. } | Act::DeleteJob { .. } => {
                 panic!("nobody deletes a snapshot here: {act:?}")
             }
@@ -392,6 +399,7 @@ pub fn english(act: &Act) -> String {
         Act::DeleteMember { member, why } => format!("delete member {}: {why}", member.name),
         Act::ReleaseMember { member } => format!("let member {} go", member.name),
         Act::StartJob(j) => format!("start Job {}", meta::name(&j.metadata)),
+        Act::RequestSnapshot(s) => format!("request snapshot {}", meta::name(&s.metadata)),
         Act::RecordRun(s) => format!("record run {}", meta::name(&s.metadata)),
         Act::LatchPrune(run) => match &run.protects {
             None => format!("write down: {} may remove snapshots", run.job),
