@@ -102,7 +102,7 @@ ok       step        3.6.16 is of the next minor after 3.5.35
 NOT      members     orders-b does not serve as a voter; the cluster's conditions name the cause
 NOT      alarms      the upgrade to 3.6.16 does not begin while the alarm in the condition Degraded is raised (runbooks/PreflightFailed.md)
 NOT      patch       a member runs 3.5.20, which has known defects. Set spec.version 3.5.26 or a later patch of it first, then 3.6.16 (runbooks/PreflightFailed.md)
-NOT      snapshot    the upgrade to 3.6.16 needs a complete EtcdSnapshot of this cluster that is at most 3600 s old: before-3-6 is the newest and is from 2026-11-27T10:30:00Z. Create an EtcdSnapshot with clusterRef orders; Holdfast goes on when it is complete (runbooks/SnapshotNeeded.md)
+later    snapshot    Holdfast requests an EtcdSnapshot first, to the place of the newest one
 ok       comparison  left out: spec.upgrade.rehearse is false
 ok       rehearsal   left out: spec.upgrade.rehearse is false
 

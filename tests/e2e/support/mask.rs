@@ -25,8 +25,9 @@ const DROPPED: &[&str] = &[
     "holdfast.dev/tls",
 ];
 
-/// Argument that does not matter: the order of names, which is random, decides which member waits for which at a first start.
-const DROPPED_ARGUMENTS: &str = "--after=";
+/// Arguments that do not matter: the order of names, which is random, decides which member waits for which at a first start; and the
+/// key of a stored snapshot holds times and random parts.
+const DROPPED_ARGUMENTS: [&str; 2] = ["--after=", "--key="];
 
 /// A run's own names, with their replacements.
 #[derive(Clone, Debug)]
@@ -75,8 +76,9 @@ impl Mask {
         match value {
             Value::String(text) => Value::String(self.text(text)),
             Value::Array(items) => {
-                let says = |item: &&Value| !item.as_str().is_some_and(|text| text.starts_with(DROPPED_ARGUMENTS));
-                Value::Array(items.iter().filter(says).map(|item| self.value(item)).collect())
+                let dropped = |text: &str| DROPPED_ARGUMENTS.iter().any(|argument| text.starts_with(argument));
+                let kept = |item: &&Value| !item.as_str().is_some_and(dropped);
+                Value::Array(items.iter().filter(kept).map(|item| self.value(item)).collect())
             }
             Value::Object(fields) => Value::Object(
                 fields
