@@ -2,14 +2,13 @@
 //!
 //! Decides the shape. The cluster pass writes the spec's latches, the member pass the status.
 
-use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::PodMetadata;
-use crate::cluster::{Image, Options, Placement, Storage};
+use crate::cluster::{Placement, Storage};
 use crate::name::Scheme;
 use crate::repair::{Evidence, Refusal};
 use crate::restore::Restoring;
@@ -68,26 +67,12 @@ pub struct EtcdMemberSpec {
     pub cluster_ref: ClusterIdentity,
     /// Origin: `seed` or `joiner`.
     pub role: Birth,
-    /// etcd version.
-    pub version: String,
-    /// Source of etcd's image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<Image>,
+    /// The template that the Pod has or gets.
+    #[serde(flatten)]
+    pub process: Template,
     /// The member's volume.
     #[serde(default)]
     pub storage: Storage,
-    /// Settings of etcd.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub options: Option<Options>,
-    /// Resources of etcd's container.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resources: Option<ResourceRequirements>,
-    /// ServiceAccount of the Pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service_account_name: Option<String>,
-    /// Value of the cluster's annotation `holdfast.dev/restart` for which the Pod was made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub restart: Option<String>,
     /// Fingerprint of version, image, options, resources, ServiceAccount and restart. A Pod with another fingerprint is outdated. Absent
     /// for a member that an earlier Holdfast created, until the first change.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -24,26 +24,10 @@ pub fn wanted(cluster: &EtcdCluster) -> Template {
     }
 }
 
-/// Returns the template in the member's spec.
-pub fn of_member(member: &EtcdMember) -> Template {
-    let spec = &member.spec;
-    Template {
-        version: spec.version.clone(),
-        image: spec.image.clone(),
-        options: spec.options.clone(),
-        resources: spec.resources.clone(),
-        service_account_name: spec.service_account_name.clone(),
-        restart: spec.restart.clone(),
-    }
-}
-
 /// Writes a template into the member's spec.
 pub fn put(member: &mut EtcdMember, new: &Template) {
-    let spec = &mut member.spec;
-    spec.template = Some(fingerprint(new));
-    let Template { version, image, options, resources, service_account_name, restart } = new.clone();
-    (spec.version, spec.image, spec.options) = (version, image, options);
-    (spec.resources, spec.service_account_name, spec.restart) = (resources, service_account_name, restart);
+    member.spec.template = Some(fingerprint(new));
+    member.spec.process = new.clone();
 }
 
 /// Returns the fingerprint of a template. Serializing Holdfast's own types to JSON cannot fail.
@@ -53,7 +37,7 @@ pub fn fingerprint(template: &Template) -> String {
 
 /// Returns the fingerprint of a member's template without its resources, which alone may change in a running Pod.
 pub fn fingerprint_process(member: &EtcdMember) -> String {
-    fingerprint(&Template { resources: None, ..of_member(member) })
+    fingerprint(&Template { resources: None, ..member.spec.process.clone() })
 }
 
 /// Whether a template differs at most in its resources from the one that the Pod was made with.
@@ -101,11 +85,11 @@ mod tests {
     fn a_new_member_has_the_template_of_its_cluster_and_its_pod_too() {
         let mut cluster = etcd_cluster(3);
         let member = joiner(&cluster, "a-x");
-        assert_eq!(of_member(&member), wanted(&cluster));
+        assert_eq!(member.spec.process, wanted(&cluster));
         let pod = pod_of(&member);
         assert!(is_current(&pod, &member));
         cluster.spec.options = Some(Options { snapshot_count: Some(7), ..Options::default() });
-        assert_ne!(of_member(&member), wanted(&cluster));
+        assert_ne!(member.spec.process, wanted(&cluster));
     }
 
     #[test]

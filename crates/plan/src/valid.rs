@@ -147,7 +147,7 @@ fn check_secrets(cluster: &EtcdCluster) -> Result<(), Refusal> {
 /// Validates the spec of a member. The spec was copied from a validated cluster, but the API server may hold another value.
 pub fn member(member: &EtcdMember) -> Result<Server, Refusal> {
     let spec = &member.spec;
-    server(&spec.version, &spec.storage, spec.options.as_ref())
+    server(&spec.process.version, &spec.storage, spec.process.options.as_ref())
 }
 
 /// Returns the largest size of a cluster's database in bytes, also where another field is invalid.

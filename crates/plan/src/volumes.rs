@@ -85,7 +85,7 @@ pub fn to_announce<'a>(claim: &'a PersistentVolumeClaim, pod: &Pod) -> Option<&'
 /// Whether etcd runs with the default quota of a smaller volume than its member has now. A Pod of an earlier version of Holdfast has
 /// no size, and counts as current.
 pub fn has_outgrown(pod: &Pod, member: &EtcdMember) -> bool {
-    let own = member.spec.options.as_ref().and_then(|options| options.quota_backend_bytes);
+    let own = member.spec.process.options.as_ref().and_then(|options| options.quota_backend_bytes);
     let made_for = meta::annotation(&pod.metadata, key::VOLUME_SIZE);
     let made_for = made_for.and_then(|size| valid::bytes(&Quantity(size.to_owned())));
     let (Some(before), Some(after)) = (made_for, valid::bytes(&member.spec.storage.size())) else { return false };

@@ -20,6 +20,8 @@ const DROPPED: &[&str] = &[
     "lastTransitionTime",
     "observedGeneration",
     "message",
+    // A raft index: it depends on the number of elections.
+    "logSince",
     // Digests of certificates.
     "staged",
     "holdfast.dev/tls",

@@ -48,7 +48,7 @@ pub(super) async fn set_template(
         fields["served"] = json!(served);
         fields
     };
-    let old = fields(&template::of_member(&there), there.spec.served.as_ref());
+    let old = fields(&there.spec.process, there.spec.served.as_ref());
     let mut change = replacing(&old, &fields(new, served));
     change["template"] = json!(template::fingerprint(new));
     patch::<EtcdMember>(ctx, actor, target, json!({"spec": change})).await

@@ -55,7 +55,7 @@ pub fn etcd_args(member: &EtcdMember, server: &Server, initial_cluster: &str) ->
         let peer_name = tls.peer_name.clone().unwrap_or_else(|| name::peer_marker(cluster, namespace));
         args.extend(certificates(server.version, &peer_name));
     }
-    if let Some(options) = &member.spec.options {
+    if let Some(options) = &member.spec.process.options {
         args.extend(chosen(options));
     }
     args

@@ -30,7 +30,7 @@ pub fn joiner(cluster: &EtcdCluster, member: &str) -> EtcdMember {
 /// other settings.
 pub fn is_outdated(member: &EtcdMember, cluster: &EtcdCluster) -> bool {
     let (is, wanted) = (&member.spec, &cluster.spec);
-    template::of_member(member) != template::wanted(cluster)
+    member.spec.process != template::wanted(cluster)
         || !is.storage.is_same_volume(&wanted.storage)
         || is.scheme() != wanted.scheme()
         || is.tls.as_ref().is_some_and(|tls| tls.made_for != made_for(cluster))

@@ -67,8 +67,9 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
         let opened = open(store, Use::Restore).with_identities(&restoring.identity_secret_refs);
         (restoring, opened, proxies(store, &settings.proxies))
     });
-    let etcd_image = super::etcd_image(member.spec.image.as_ref(), &member.spec.version, &settings.etcd_repository);
-    let pull = super::pull_policy(member.spec.image.as_ref());
+    let etcd_image =
+        super::etcd_image(member.spec.process.image.as_ref(), &member.spec.process.version, &settings.etcd_repository);
+    let pull = super::pull_policy(member.spec.process.image.as_ref());
     let in_etcds_image = Container {
         image: Some(etcd_image),
         image_pull_policy: Some(pull.to_owned()),
@@ -98,7 +99,7 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
             // For a store that accepts a workload identity: a cloud role, never a token for the Kubernetes API.
             service_account_name: agent
                 .and_then(|agent| agent.service_account_name.clone())
-                .or_else(|| member.spec.service_account_name.clone()),
+                .or_else(|| member.spec.process.service_account_name.clone()),
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
             affinity: Some(placement.affinity.clone().unwrap_or_else(|| apart(member))),
@@ -273,7 +274,7 @@ fn etcd_container(member: &EtcdMember, server: &Server, start: &Start<'_>, in_et
 /// Returns the variables of etcd's container: those of the user come last, and their names differ from Holdfast's.
 fn environment(member: &EtcdMember) -> Option<Vec<EnvVar>> {
     let own = member.spec.tls.iter().flat_map(|_| etcdctl_certificates());
-    let chosen = member.spec.options.iter().flat_map(|options| options.extra_env.iter().flatten());
+    let chosen = member.spec.process.options.iter().flat_map(|options| options.extra_env.iter().flatten());
     let chosen = chosen.map(|v| EnvVar { name: v.name.clone(), value: Some(v.value.clone()), value_from: None });
     let all: Vec<EnvVar> = own.chain(chosen).collect();
     (!all.is_empty()).then_some(all)

@@ -13,7 +13,7 @@ use crate::valid::bytes;
 
 /// Resources of the containers that run in etcd's image. The defaults keep a member from being evicted first.
 pub fn of_member(member: &EtcdMember) -> ResourceRequirements {
-    let own = member.spec.resources.clone().filter(|r| {
+    let own = member.spec.process.resources.clone().filter(|r| {
         r.requests.as_ref().is_some_and(|m| !m.is_empty()) || r.limits.as_ref().is_some_and(|m| !m.is_empty())
     });
     let mut all = own.unwrap_or_else(member_requests);
@@ -106,18 +106,19 @@ mod tests {
             ("1Gi", only(&[], &[("cpu", "1")]), 1280, 1792),
         ] {
             member.spec.storage.size = Some(Quantity(size.to_owned()));
-            member.spec.resources = resources;
+            member.spec.process.resources = resources;
             assert_eq!(of(&member), (mib(requested), mib(limit)), "{size}");
         }
         assert_eq!(of_member(&member).limits.unwrap()["cpu"].0, "1", "its other wishes stay");
         let both = |memory: &str| Some([("memory".to_owned(), Quantity(memory.to_owned()))].into());
-        member.spec.resources = Some(ResourceRequirements {
+        member.spec.process.resources = Some(ResourceRequirements {
             requests: both("512Mi"),
             limits: both("2Gi"),
             ..ResourceRequirements::default()
         });
         assert_eq!(of(&member), (mib(1536), mib(3072)));
-        member.spec.resources = Some(ResourceRequirements { limits: both("2Gi"), ..ResourceRequirements::default() });
+        member.spec.process.resources =
+            Some(ResourceRequirements { limits: both("2Gi"), ..ResourceRequirements::default() });
         assert_eq!(of(&member), (None, mib(3072)), "Kubernetes asks for the limit then");
     }
 }

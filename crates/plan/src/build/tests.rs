@@ -114,7 +114,7 @@ fn a_member_says_who_and_where_it_is() {
 #[test]
 fn options_become_flags() {
     let mut member = newcomer("3.6.16");
-    member.spec.options = Some(Options {
+    member.spec.process.options = Some(Options {
         quota_backend_bytes: Some(1 << 30),
         auto_compaction_mode: Some(CompactionMode::Periodic),
         auto_compaction_retention: Some("1h".to_owned()),
@@ -128,7 +128,7 @@ fn options_become_flags() {
         extra_args: Some(vec!["--warning-apply-duration=1s".to_owned()]),
         extra_env: Some(vec![ExtraEnv { name: "GOGC".to_owned(), value: "50".to_owned() }]),
     });
-    member.spec.service_account_name = Some("etcd".to_owned());
+    member.spec.process.service_account_name = Some("etcd".to_owned());
     let pod = crate::fixtures::pod_of(&member);
     let env = spec(&pod).containers[0].env.as_ref().unwrap();
     assert!(env.iter().any(|v| v.name == "GOGC" && v.value.as_deref() == Some("50")), "{env:?}");

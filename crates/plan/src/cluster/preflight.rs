@@ -180,7 +180,7 @@ pub fn conditions(
         .iter()
         .filter(|m| m.spec.cluster_ref.uid == uid && m.spec.removed.is_none() && !m.spec.is_lost())
         .collect();
-    let own: Vec<Version> = hosting.iter().filter_map(|m| Version::parse(&m.spec.version)).collect();
+    let own: Vec<Version> = hosting.iter().filter_map(|m| Version::parse(&m.spec.process.version)).collect();
     let step = step(cluster, &own, target);
     if !matches!(step, State::Met(_)) || own.iter().all(|own| own.minor == target.minor) {
         return vec![condition("step", step)];

@@ -52,8 +52,8 @@ fn pending(pod: &Pod) -> Option<&str> {
 
 /// Returns the next step for a member that has its template, in the reason of the roll; `None` where its Pod has to end.
 pub(super) fn next(member: &Member, reason: Reason) -> Option<Next> {
-    let own = template::of_member(&member.object);
-    let pod = member.live_pod().filter(|pod| runs_process(pod, &own) && !is_refused(pod))?;
+    let own = &member.object.spec.process;
+    let pod = member.live_pod().filter(|pod| runs_process(pod, own) && !is_refused(pod))?;
     let target = || Target::of(&pod.metadata);
     let marked = template::made_with(pod) == member.object.spec.template.as_deref();
     Some(match template::resize(pod) {

@@ -28,7 +28,7 @@ pub(super) fn is_updated(cluster: &EtcdCluster, member: &Member) -> bool {
     let current = |pod| {
         pods::ready(pod) && template::is_current(pod, &member.object) && !volumes::has_outgrown(pod, &member.object)
     };
-    template::of_member(&member.object) == template::wanted(cluster) && member.live_pod().is_some_and(current)
+    member.object.spec.process == template::wanted(cluster) && member.live_pod().is_some_and(current)
 }
 
 /// Whether a member waits for its turn, or restarts in its turn.
@@ -50,7 +50,7 @@ pub(super) fn wants_replacement(seen: &Observed, member: &Member) -> bool {
 /// Whether a member has another template than the spec, or a Pod with another template than its own.
 fn has_other_template(member: &Member, wanted: &Template) -> bool {
     let outdated = |pod| !template::is_current(pod, &member.object);
-    template::of_member(&member.object) != *wanted || member.live_pod().is_some_and(outdated)
+    member.object.spec.process != *wanted || member.live_pod().is_some_and(outdated)
 }
 
 /// Whether a member has another template than the spec, or a Pod that was made for another template or volume than its own.
@@ -79,7 +79,7 @@ fn has_room(member: &Member, spec: &Wanted) -> bool {
 /// Whether the leader's turn comes before its time: it goes last, and a follower's volume is still growing.
 fn waits_for_volumes(seen: &Observed, spec: &Wanted, etcd: &Membership, member: &Member) -> bool {
     let leads = seen.listed(etcd, member.name()).is_some_and(|l| Some(l.id) == etcd.leader);
-    let unchanged = template::of_member(&member.object) == template::wanted(&seen.cluster);
+    let unchanged = member.object.spec.process == template::wanted(&seen.cluster);
     let by_volume = unchanged || seen.staying().any(|m| !has_room(m, spec));
     leads && by_volume && seen.staying().any(|m| m.name() != member.name() && enlarge::is_growing(seen, m))
 }
@@ -87,7 +87,7 @@ fn waits_for_volumes(seen: &Observed, spec: &Wanted, etcd: &Membership, member: 
 /// Returns the progress of a roll in words.
 pub(super) fn doing(seen: &Observed) -> (Reason, String) {
     let wanted = template::wanted(&seen.cluster);
-    let unchanged = |m: &Member| template::of_member(&m.object) == wanted && m.object.spec.served.is_none();
+    let unchanged = |m: &Member| m.object.spec.process == wanted && m.object.spec.served.is_none();
     if let Some(growing) = enlarge::doing(seen).filter(|_| seen.staying().all(unchanged)) {
         return growing;
     }
@@ -117,7 +117,7 @@ pub(super) fn give(seen: &Observed, spec: &Wanted, now: Timestamp) -> Option<Nex
     let runs = |m: &Member| m.pod.as_ref().is_some_and(pods::runs);
     let needed = |m: &Member| m.stays() || m.object.spec.served.is_some();
     let stops = |m: &Member| m.live_pod().is_some_and(|pod| rollback::stops(m, pod, now).is_some());
-    let changes = |m: &Member| template::of_member(&m.object) != wanted && has_room(m, spec);
+    let changes = |m: &Member| m.object.spec.process != wanted && has_room(m, spec);
     let idle = |m: &&Member| needed(m) && !m.deleting() && stops(m) && changes(m);
     let in_memory = |m: &&Member| m.object.spec.storage.in_memory() && m.joined();
     let member = seen.hosting().filter(idle).find(|m| !in_memory(m))?;
@@ -125,7 +125,7 @@ pub(super) fn give(seen: &Observed, spec: &Wanted, now: Timestamp) -> Option<Nex
     // without its data starts with no template.
     let runs_with_it = |m: &Member| runs(m) && m.live_pod().is_some_and(|pod| template::is_current(pod, &m.object));
     let starts = |m: &Member| m.lost_volume().is_none() && recorded_evidence(m).is_none();
-    let tries = |m: &&Member| m.joined() && starts(m) && template::of_member(&m.object) == wanted && !runs_with_it(m);
+    let tries = |m: &&Member| m.joined() && starts(m) && m.object.spec.process == wanted && !runs_with_it(m);
     if let Some(other) = seen.hosting().find(tries) {
         return take_back(seen, other);
     }
@@ -141,8 +141,8 @@ pub(super) fn template_of_new_member(seen: &Observed, spec: &Wanted) -> Option<T
         return None;
     }
     let serves = |m: &&Member| m.live_pod().is_some_and(|p| pods::ready(p) && template::is_current(p, &m.object));
-    let proven = seen.staying().find(serves).map(|m| template::of_member(&m.object));
-    let earlier = |m: &Member| m.object.spec.served.clone().unwrap_or_else(|| template::of_member(&m.object));
+    let proven = seen.staying().find(serves).map(|m| m.object.spec.process.clone());
+    let earlier = |m: &Member| m.object.spec.served.clone().unwrap_or_else(|| m.object.spec.process.clone());
     proven.or_else(|| seen.staying().find(|m| m.joined()).map(earlier))
 }
 
@@ -177,7 +177,7 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
     }
     let member = if let Some(stuck) = rollback::next(seen, now) {
         // The Pod that runs with the failed template and does not serve.
-        let restored = |m: &&&Member| m.object.spec.served == Some(template::of_member(&m.object));
+        let restored = |m: &&&Member| m.object.spec.served.as_ref() == Some(&m.object.spec.process);
         let outdated =
             |m: &&&Member| m.live_pod().is_some_and(|pod| pods::runs(pod) && !template::is_current(pod, &m.object));
         let Some(member) = stale.iter().filter(restored).find(outdated) else {
@@ -193,7 +193,7 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
         let whole = |m: &&Member| held(seen, etcd, m, now);
         return Some(stale.iter().find_map(whole).unwrap_or_else(|| preflight::prepare(seen, spec, etcd, now)));
     } else {
-        let fits = |m: &&Member| template::of_member(&m.object) == wanted || has_room(m, spec);
+        let fits = |m: &&Member| m.object.spec.process == wanted || has_room(m, spec);
         let stale: Vec<&Member> = stale.into_iter().filter(fits).collect();
         match choose(seen, etcd, &stale, &wanted) {
             Some(member) => member,
@@ -210,7 +210,7 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
     if let Some(wait) = held(seen, etcd, member, now) {
         return Some(wait);
     }
-    if template::of_member(&member.object) != wanted {
+    if member.object.spec.process != wanted {
         return Some(upgrade::close_way_back(seen, member).unwrap_or_else(|| set(member, wanted)));
     }
     renew(seen, etcd, member, now)
@@ -246,7 +246,7 @@ fn end(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> O
 /// A member that keeps no earlier template has served with the present one, or has not joined.
 fn set(member: &Member, template: Template) -> Next {
     let kept = member.object.spec.served.clone();
-    let served = Some(Box::new(kept.unwrap_or_else(|| template::of_member(&member.object))));
+    let served = Some(Box::new(kept.unwrap_or_else(|| member.object.spec.process.clone())));
     Next::act(Act::SetTemplate { member: Target::of(&member.object.metadata), template: Box::new(template), served })
 }
 
@@ -258,7 +258,7 @@ fn choose<'a>(seen: &Observed, etcd: &Membership, stale: &[&'a Member], wanted: 
         let answer = listed.and_then(|l| seen.serving(etcd, l, m.name()));
         let leads = listed.is_some_and(|l| Some(l.id) == etcd.leader);
         (
-            template::of_member(&m.object) != *wanted,
+            m.object.spec.process != *wanted,
             listed.is_some_and(|l| is_well(seen, etcd, l, m)),
             leads,
             answer.map(|answer| answer.applied_index),
@@ -279,7 +279,7 @@ fn forbidden(seen: &Observed, spec: &Wanted) -> Option<Next> {
     // A member may always go back to the version with which it served.
     let spec_version = &seen.cluster.spec.version;
     let had_it = |m: &Member| m.object.spec.served.as_ref().is_some_and(|served| served.version == *spec_version);
-    let changes = seen.staying().any(|m| m.object.spec.version != *spec_version && !had_it(m));
+    let changes = seen.staying().any(|m| m.object.spec.process.version != *spec_version && !had_it(m));
     if let Some((_, floor)) = target.known_defect().filter(|_| changes) {
         return refuse(format!("spec.version: {target} has known defects. Set {floor} or a later patch"));
     }

@@ -61,7 +61,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     if let Some(proven) = hosting().find(|m| is_proven(m, now)) {
         return Some(Next::act(Act::SetTemplate {
             member: Target::of(&proven.object.metadata),
-            template: Box::new(template::of_member(&proven.object)),
+            template: Box::new(proven.object.spec.process.clone()),
             served: None,
         }));
     }
@@ -104,15 +104,15 @@ fn is_proven(member: &Member, now: Timestamp) -> bool {
 
 /// Returns the earlier template for a member that has the failed one and does not serve, or whose Pod has not ended in its turn.
 fn restore(seen: &Observed, member: &Member, wanted: &Template, now: Timestamp) -> Option<Next> {
-    let own = template::of_member(&member.object);
+    let own = &member.object.spec.process;
     let served = member
         .object
         .spec
         .served
         .as_ref()
-        .filter(|served| **served != own && upgrade::may_have(seen, member, served))?;
+        .filter(|served| *served != own && upgrade::may_have(seen, member, served))?;
     let well = |pod| pods::ready(pod) && resize::failure(pod, now).is_none();
-    let fails = own == *wanted && !member.live_pod().is_some_and(well);
+    let fails = own == wanted && !member.live_pod().is_some_and(well);
     let turn_taken =
         |pod: &Pod| pods::runs(pod) && !template::is_current(pod, &member.object) && template::may_be_of(pod, served);
     (fails || member.live_pod().is_some_and(turn_taken)).then(|| {
@@ -136,7 +136,7 @@ struct Failure {
 fn failure(seen: &Observed, member: &Member, wanted: &Template, now: Timestamp) -> Option<Failure> {
     let served = member.object.spec.served.as_ref().filter(|served| *served != wanted)?;
     // A member that joins ends as long as its member list is outdated.
-    if !member.joined() || template::of_member(&member.object) != *wanted {
+    if !member.joined() || member.object.spec.process != *wanted {
         return None;
     }
     if let Some(words) = member.live_pod().and_then(|pod| resize::failure(pod, now)) {

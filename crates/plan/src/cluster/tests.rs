@@ -100,7 +100,7 @@ fn restore(seen: &mut Observed, key: Option<&str>) {
 /// Sets the version of the spec and of all members.
 fn with_version(seen: &mut Observed, version: &str) {
     version.clone_into(&mut seen.cluster.spec.version);
-    seen.members.iter_mut().for_each(|m| version.clone_into(&mut m.object.spec.version));
+    seen.members.iter_mut().for_each(|m| version.clone_into(&mut m.object.spec.process.version));
 }
 
 mod settled {

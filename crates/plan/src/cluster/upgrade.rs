@@ -57,7 +57,7 @@ impl Minor {
 /// Whether the spec asks a member for another minor.
 pub fn asks_for_another_minor<'a>(cluster: &EtcdCluster, members: impl IntoIterator<Item = &'a EtcdMember>) -> bool {
     let wanted = minor(&cluster.spec.version);
-    members.into_iter().any(|member| minor(&member.spec.version) != wanted)
+    members.into_iter().any(|member| minor(&member.spec.process.version) != wanted)
 }
 
 /// Returns how the minor of the spec relates to those of the members.
@@ -108,13 +108,13 @@ fn minor(text: &str) -> Option<u32> {
 /// Whether a member has this minor, in its spec and by its own answer.
 fn runs_minor(seen: &Observed, member: &Member, wanted: Option<u32>) -> bool {
     let answered = seen.known_answer(member.name()).and_then(|answer| minor(&answer.version));
-    minor(&member.object.spec.version) == wanted && answered.is_none_or(|answered| Some(answered) == wanted)
+    minor(&member.object.spec.process.version) == wanted && answered.is_none_or(|answered| Some(answered) == wanted)
 }
 
 /// Whether a member may go back to the template with which it served: of the same minor, or while there is a way back.
 pub(super) fn may_have(seen: &Observed, member: &Member, served: &Template) -> bool {
     let reversible = seen.latches().upgrade.is_some_and(|record| record.reversible);
-    minor(&served.version) == minor(&member.object.spec.version) || reversible
+    minor(&served.version) == minor(&member.object.spec.process.version) || reversible
 }
 
 /// Returns the wait where a member runs an etcd of another minor than its spec says: the digest of the image belongs to another
@@ -123,17 +123,17 @@ pub(super) fn another_etcd(seen: &Observed) -> Option<Next> {
     let differs = |m: &&Member| {
         let current = m.live_pod().is_some_and(|pod| pods::ready(pod) && template::is_current(pod, &m.object));
         let answered = seen.known_answer(m.name()).and_then(|answer| minor(&answer.version));
-        current && answered.is_some() && answered != minor(&m.object.spec.version)
+        current && answered.is_some() && answered != minor(&m.object.spec.process.version)
     };
     let member = seen.staying().find(differs)?;
     let runs = seen.known_answer(member.name()).map_or("", |answer| answer.version.as_str());
     let message = format!(
         "{} runs etcd {runs}, and spec.version is {}: spec.image.digest belongs to another version. Correct the digest, or remove it",
         member.name(),
-        member.object.spec.version
+        member.object.spec.process.version
     );
     // Another edit rolls.
-    let asked_for = template::of_member(&member.object) == template::wanted(&seen.cluster);
+    let asked_for = member.object.spec.process == template::wanted(&seen.cluster);
     asked_for.then(|| Next::wait(Reason::RolloutStuck, message, POLL))
 }
 
@@ -154,7 +154,7 @@ pub(super) fn resume(seen: &Observed, spec: &Wanted, now: Timestamp) -> Option<N
 }
 
 pub(super) fn version(member: &Member) -> Option<Version> {
-    Version::parse(&member.object.spec.version)
+    Version::parse(&member.object.spec.process.version)
 }
 
 /// Returns the name of the Job. Another version, image or value of the annotation `holdfast.dev/restart` is another rehearsal; a newer
@@ -311,7 +311,7 @@ pub(super) fn close_way_back(seen: &Observed, member: &Member) -> Option<Next> {
         return None;
     }
     let earlier = |m: &Member| runs_minor(seen, m, minor(&record.from));
-    let own = minor(&member.object.spec.version) == minor(&record.from);
+    let own = minor(&member.object.spec.process.version) == minor(&record.from);
     let last = own && !seen.staying().any(|m| m.name() != member.name() && earlier(m));
     last.then(|| {
         let record = UpgradeRecord { reversible: false, ..record };
@@ -351,7 +351,7 @@ const PART: u64 = 2_000;
 /// when it reads such an entry (etcd 3.6 still translates them: `v2ToV3Request`).
 pub(super) fn fill_log(seen: &Observed, spec: &Wanted, etcd: &Membership) -> Option<Next> {
     let since = seen.latches().log_since.filter(|_| spec.server.version.minor >= 7)?;
-    let of_member = |m: &Member| m.object.spec.options.as_ref().and_then(|options| options.snapshot_count);
+    let of_member = |m: &Member| m.object.spec.process.options.as_ref().and_then(|options| options.snapshot_count);
     let counts =
         seen.staying().map(|m| of_member(m).and_then(|count| u64::try_from(count).ok()).unwrap_or(SNAPSHOT_COUNT));
     let count = counts.max().unwrap_or(SNAPSHOT_COUNT);

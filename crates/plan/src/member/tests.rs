@@ -593,7 +593,7 @@ mod standing {
         assert_eq!(waits(&going), Some(Reason::Deleting));
         cluster(&mut seen).spec.paused = true;
         assert_eq!(waits(&seen), Some(Reason::Paused));
-        seen.member.spec.version = "4".to_owned();
+        seen.member.spec.process.version = "4".to_owned();
         cluster(&mut seen).spec.paused = false;
         assert_eq!(waits(&seen), Some(Reason::InvalidSpec));
     }

@@ -303,7 +303,7 @@ fn create(seen: &Observed, member: &EtcdMember) -> Verdict {
         }
         Birth::Joiner => {
             rule("I2", old.formed.is_some(), "members join a cluster that has formed")?;
-            upgrade::create(seen, &member.spec.version)?;
+            upgrade::create(seen, &member.spec.process.version)?;
             rule("I9", member.spec.restore.is_none(), "members that join are never restored")?;
             rule("I11", member.spec.initial_cluster.is_none(), "a member starts only when etcd knows it")?;
             known(seen)?;

@@ -131,7 +131,7 @@ pub(super) fn leave(
         Departure::Requested => {
             let asked = meta::annotation(&seen.cluster.metadata, key::REPLACE) == Some(member.name());
             let in_memory = member.object.spec.storage.in_memory();
-            let outdated = || template::of_member(&member.object) != template::wanted(&seen.cluster);
+            let outdated = || member.object.spec.process != template::wanted(&seen.cluster);
             let changed = in_memory && (outdated() || super::roll::is_outdated(member));
             rule("I29", asked || changed || member.deleting(), "no person asked for the replacement")?;
             Ok(true)

@@ -16,16 +16,16 @@ use crate::{meta, pods, template};
 /// Checks a template that is written into a member's spec.
 pub(super) fn set(seen: &Observed, member: &Member, new: &Template, served: Option<&Template>) -> Verdict {
     let spec = &member.object.spec;
-    let (own, wanted) = (template::of_member(&member.object), template::wanted(&seen.cluster));
+    let (own, wanted) = (&member.object.spec.process, template::wanted(&seen.cluster));
     let runs = spec.removed.is_none() && !spec.is_lost() && !meta::deleting(&member.object.metadata);
     rule("I11", runs, "a member that is removed, lost or deleted stays as it is")?;
     let serves = member.live_pod().is_some_and(|pod| pods::ready(pod) && template::is_current(pod, &member.object));
     let kept = match served {
-        Some(served) => spec.served.as_ref().map_or(*served == own, |kept| kept == served),
+        Some(served) => spec.served.as_ref().map_or(served == own, |kept| kept == served),
         None => spec.served.is_none() || serves,
     };
     rule("I1", kept, "the template with which a member served is forgotten only when it serves with the next one")?;
-    if *new == own {
+    if new == own {
         return Ok(());
     }
     let back = spec.served.as_ref() == Some(new);
@@ -39,7 +39,7 @@ pub(super) fn set(seen: &Observed, member: &Member, new: &Template, served: Opti
     let runs = |m: &Member| m.pod.as_ref().is_some_and(|pod| pods::runs(pod) && template::is_current(pod, &m.object));
     let tries = |m: &Member| {
         let counts = m.joined() && m.object.spec.removed.is_none() && !m.object.spec.is_lost();
-        counts && template::of_member(&m.object) == *new && !runs(m)
+        counts && m.object.spec.process == *new && !runs(m)
     };
     rule("I1", !seen.members.iter().any(tries), "one member at a time tries a template")?;
     let well = known(seen).is_ok_and(|etcd| others_are_well(seen, etcd, member));
@@ -124,8 +124,8 @@ pub(super) fn end_resize(member: &Member) -> Verdict {
 }
 
 fn has_process(member: &Member) -> bool {
-    let own = template::of_member(&member.object);
-    member.pod.as_ref().is_some_and(|pod| pods::ready(pod) && template::has_process(pod, &own))
+    let own = &member.object.spec.process;
+    member.pod.as_ref().is_some_and(|pod| pods::ready(pod) && template::has_process(pod, own))
 }
 
 /// Checks a deleted Pod: outdated, or the one that restored, which may be outdated too.

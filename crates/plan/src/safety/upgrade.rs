@@ -24,7 +24,7 @@ fn hosting(seen: &Observed) -> impl Iterator<Item = &Member> {
 
 /// Checks the version that a member gets.
 pub(super) fn set(seen: &Observed, member: &Member, new: &str) -> Verdict {
-    let own = member.object.spec.version.as_str();
+    let own = member.object.spec.process.version.as_str();
     if minor(own) == minor(new) {
         return rule("I30", minor(own).is_some(), "a member has a version that Holdfast knows");
     }
@@ -36,7 +36,7 @@ pub(super) fn set(seen: &Observed, member: &Member, new: &str) -> Verdict {
     let earlier = |m: &Member| {
         let stays = m.object.spec.leaving.is_none();
         stays
-            && minor(&m.object.spec.version) == minor(&from)
+            && minor(&m.object.spec.process.version) == minor(&from)
             && answers_as(m).is_none_or(|said| Some(said) == minor(&from))
     };
     let others = hosting(seen).any(|m| earlier(m) && m.name() != member.name());
@@ -51,7 +51,7 @@ pub(super) fn set(seen: &Observed, member: &Member, new: &str) -> Verdict {
 
 /// Checks the version of a new member.
 pub(super) fn create(seen: &Observed, version: &str) -> Verdict {
-    let there = hosting(seen).any(|m| minor(&m.object.spec.version) == minor(version));
+    let there = hosting(seen).any(|m| minor(&m.object.spec.process.version) == minor(version));
     let record = latches(seen).upgrade;
     let under_way =
         record.is_some_and(|record| [record.from, record.to].iter().any(|end| minor(end) == minor(version)));
@@ -70,15 +70,17 @@ pub(super) fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
     match (&old.upgrade, &new.upgrade) {
         (None, None) => Ok(()),
         (None, Some(record)) => {
-            let mixed =
-                |m: &Member| [&record.from, &record.to].iter().any(|end| minor(end) == minor(&m.object.spec.version));
+            let mixed = |m: &Member| {
+                [&record.from, &record.to].iter().any(|end| minor(end) == minor(&m.object.spec.process.version))
+            };
             if !record.reversible {
                 // The record was lost with the status, while members had both minors.
-                let both = all().any(|m| minor(&m.object.spec.version) == minor(&record.to)) && all().all(mixed);
+                let both =
+                    all().any(|m| minor(&m.object.spec.process.version) == minor(&record.to)) && all().all(mixed);
                 let next = minor(&record.from).map(|from| from + 1) == minor(&record.to);
                 return rule("I30", both && next, "a lost upgrade goes on to the later of two minors");
             }
-            let own = |m: &Member| minor(&m.object.spec.version) == minor(&record.from);
+            let own = |m: &Member| minor(&m.object.spec.process.version) == minor(&record.from);
             let next = minor(&record.from).map(|from| from + 1) == minor(&record.to);
             rule("I30", next && all().all(own), "an upgrade goes from the minor of all members to the next")?;
             rule("I30", record.to == seen.cluster.spec.version && record.reversible, "an upgrade begins as asked for")?;
@@ -96,7 +98,11 @@ pub(super) fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
         }
         (Some(_), None) => {
             let wanted = minor(&seen.cluster.spec.version);
-            rule("I30", all().all(|m| minor(&m.object.spec.version) == wanted), "an upgrade ends with one minor")
+            rule(
+                "I30",
+                all().all(|m| minor(&m.object.spec.process.version) == wanted),
+                "an upgrade ends with one minor",
+            )
         }
     }
 }
@@ -128,7 +134,7 @@ pub(super) fn request(seen: &Observed, snapshot: &EtcdSnapshot) -> Verdict {
     rule("I13", known, "a snapshot goes to the place of the newest one")?;
     let kept = spec.run.is_none() && spec.deletion_policy == DeletionPolicy::Retain;
     rule("I6", kept, "a requested snapshot stays in the store when its object goes")?;
-    let asked = hosting(seen).any(|m| minor(&m.object.spec.version) != minor(&seen.cluster.spec.version));
+    let asked = hosting(seen).any(|m| minor(&m.object.spec.process.version) != minor(&seen.cluster.spec.version));
     rule("I30", asked && latches(seen).upgrade.is_none(), "a snapshot is requested before an upgrade begins")
 }
 
@@ -139,7 +145,7 @@ pub(super) fn rehearse(seen: &Observed, job: &Job) -> Verdict {
     let spec = template.and_then(|template| template.spec.as_ref());
     rule("I9", spec.is_some_and(rehearses), "a formed cluster's Job only rehearses an upgrade")?;
     rule("I30", latches(seen).upgrade.is_none(), "an upgrade is rehearsed before it begins")?;
-    let of_3_5 = hosting(seen).any(|m| minor(&m.object.spec.version) == Some(5));
+    let of_3_5 = hosting(seen).any(|m| minor(&m.object.spec.process.version) == Some(5));
     rule("I30", !of_3_5 || spec.is_some_and(compares), "the members of etcd 3.5 are compared before an upgrade")?;
     let owned = meta::controlled_by(&job.metadata, meta::uid(meta)) && job.metadata.namespace == meta.namespace;
     rule("I13", owned, "a cluster's Job is its own and stands beside it")?;

@@ -59,7 +59,7 @@ pub(super) fn set(seen: &Observed, member: &Member, size: &Quantity) -> Verdict 
 
 /// Whether a Pod was made for a smaller volume: for a smaller quota, or before the volume grew under its file system.
 pub(super) fn is_outgrown(pod: &Pod, member: &EtcdMember, claim: Option<&PersistentVolumeClaim>) -> bool {
-    let chosen = member.spec.options.as_ref().is_some_and(|options| options.quota_backend_bytes.is_some());
+    let chosen = member.spec.process.options.as_ref().is_some_and(|options| options.quota_backend_bytes.is_some());
     let made_for = meta::annotation(&pod.metadata, key::VOLUME_SIZE).and_then(|size| bytes(&Quantity(size.to_owned())));
     let quota = |volume: Option<u64>| volume.map(default_quota);
     let smaller = made_for.is_some() && !chosen && quota(made_for) < quota(bytes(&member.spec.storage.size()));

@@ -93,7 +93,7 @@ fn a_pod_is_outgrown_where_its_default_quota_is_smaller() {
         annotations.remove(key::VOLUME_SIZE);
         annotations.extend(made_for.map(|size| (key::VOLUME_SIZE.to_owned(), size.to_owned())));
         member.spec.storage.size = Some(Quantity(has.to_owned()));
-        member.spec.options = quota.map(|q| Options { quota_backend_bytes: Some(q), ..Options::default() });
+        member.spec.process.options = quota.map(|q| Options { quota_backend_bytes: Some(q), ..Options::default() });
         has_outgrown(&pod, &member)
     };
     assert!(outgrown(Some("8Gi"), "16Gi", None));

@@ -452,7 +452,7 @@ impl World {
         let wanted = self.cluster.as_ref().map(template::wanted);
         let pod = self.pods.get(meta::name(&member.metadata));
         let current = pod.is_some_and(|pod| pods::ready(pod) && template::is_current(pod, member));
-        wanted == Some(template::of_member(member)) && current && member.spec.served.is_none()
+        wanted.as_ref() == Some(&member.spec.process) && current && member.spec.served.is_none()
     }
 
     /// Runs until `done`, at most `ticks` ticks; `false` where `done` did not hold.

@@ -107,19 +107,19 @@ fn the_leader_goes_last_also_when_its_volume_is_first() {
 fn a_named_quota_restarts_no_member() {
     let mut seen = edited(3);
     for n in 0..3 {
-        seen.members[n].object.spec.options =
+        seen.members[n].object.spec.process.options =
             Some(Options { quota_backend_bytes: Some(1 << 30), ..Options::default() });
         let template = template_of(&seen, n);
         seen.members[n].object.spec.template = Some(template);
         seen.members[n].pod = Some(pod_of(&seen.members[n].object));
         seen.members[n].object.spec.storage.size = Some(quantity("16Gi"));
     }
-    seen.cluster.spec.options = seen.members[0].object.spec.options.clone();
+    seen.cluster.spec.options = seen.members[0].object.spec.process.options.clone();
     assert_eq!((act(&seen), waits(&seen)), (None, None));
 }
 
 fn template_of(seen: &Observed, n: usize) -> String {
-    crate::template::fingerprint(&crate::template::of_member(&seen.members[n].object))
+    crate::template::fingerprint(&seen.members[n].object.spec.process)
 }
 
 #[test]

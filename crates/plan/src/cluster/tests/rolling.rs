@@ -102,7 +102,7 @@ fn a_restart_on_request_is_a_roll() {
     let mut seen = formed(3, 3);
     seen.cluster.metadata.annotations = Some([(key::RESTART.to_owned(), "now".to_owned())].into());
     let n = give(&mut seen);
-    assert_eq!(seen.members[n].object.spec.restart.as_deref(), Some("now"));
+    assert_eq!(seen.members[n].object.spec.process.restart.as_deref(), Some("now"));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn two_crashes_bring_the_earlier_template_back() {
     assert_eq!((failed.member, failed.template), (named(n), template::fingerprint(&template::wanted(&seen.cluster))));
     *latches(&mut seen) = *latched;
     assert_eq!(give(&mut seen), n);
-    assert_eq!(seen.members[n].object.spec.options, None);
+    assert_eq!(seen.members[n].object.spec.process.options, None);
     assert_eq!(waits(&seen), Some(Reason::RolloutStuck), "the member's own pass makes the next Pod");
     restart(&mut seen, n, true);
     seen.answers.insert(named(n), Seen::Known(answer(n)));
@@ -240,7 +240,7 @@ fn a_member_that_does_not_run_gets_a_corrected_spec_without_a_quorum() {
     assert_eq!(act(&seen), None, "it may start yet");
     crash(&mut seen, 0, 2);
     give(&mut seen);
-    assert_eq!(seen.members[0].object.spec.options.as_ref().unwrap().snapshot_count, Some(8));
+    assert_eq!(seen.members[0].object.spec.process.options.as_ref().unwrap().snapshot_count, Some(8));
     assert_eq!(seen.members[0].object.spec.served.as_ref().unwrap().options, None, "the template that served");
 }
 
@@ -368,7 +368,7 @@ fn a_new_member_gets_no_failed_template() {
     seen.cluster.spec.replicas = 4;
     latches(&mut seen).pending_member = Some("a-next".to_owned());
     let Some(Act::CreateMember(new)) = act(&seen) else { panic!("{:?}", act(&seen)) };
-    assert_eq!(template::of_member(&new), template::of_member(&seen.members[1].object));
+    assert_eq!(new.spec.process, seen.members[1].object.spec.process);
 }
 
 /// etcd may run out of memory under load.
@@ -402,7 +402,7 @@ fn the_way_back_to_the_version_that_served_is_never_refused() {
     assert_eq!(waits(&seen), Some(Reason::RolloutStuck));
     seen.cluster.spec.version = "3.6.8".to_owned();
     give(&mut seen);
-    assert_eq!(seen.members[0].object.spec.version, "3.6.8");
+    assert_eq!(seen.members[0].object.spec.process.version, "3.6.8");
 }
 
 /// A formed cluster of three whose spec asks for other resources, and whose first member has them in its spec.

@@ -20,7 +20,7 @@ fn asked(version: &str) -> Observed {
 
 /// Gives a member this version, with which it serves.
 fn runs(seen: &mut Observed, n: usize, version: &str) {
-    version.clone_into(&mut seen.members[n].object.spec.version);
+    version.clone_into(&mut seen.members[n].object.spec.process.version);
     seen.answers.insert(named(n), Seen::Known(Answer { version: version.to_owned(), ..answer(n) }));
 }
 
@@ -401,7 +401,7 @@ fn deliberate_breaches_are_refused() {
     let set = |seen: &Observed, n: usize| Act::SetTemplate {
         member: member_target(seen, n),
         template: Box::new(crate::template::wanted(&seen.cluster)),
-        served: Some(Box::new(crate::template::of_member(&seen.members[n].object))),
+        served: Some(Box::new(seen.members[n].object.spec.process.clone())),
     };
     assert_eq!(broken(&seen, set(&seen, 0)), Some("I30"), "no upgrade is latched");
     latches(&mut seen).upgrade = Some(UpgradeRecord {
@@ -412,7 +412,7 @@ fn deliberate_breaches_are_refused() {
     });
     assert_eq!(broken(&seen, set(&seen, 0)), None);
     for n in [1, 2] {
-        seen.members[n].object.spec.version = "3.7.3".to_owned();
+        seen.members[n].object.spec.process.version = "3.7.3".to_owned();
     }
     assert_eq!(broken(&seen, set(&seen, 0)), Some("I30"));
 }

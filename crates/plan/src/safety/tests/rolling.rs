@@ -20,7 +20,7 @@ fn rolling(voters: usize) -> Cluster {
     let wanted = template::wanted(&seen.cluster);
     let spec = &mut seen.members[voters - 1].object.spec;
     spec.template = Some(template::fingerprint(&wanted));
-    spec.options = wanted.options;
+    spec.process.options = wanted.options;
     seen
 }
 
@@ -63,7 +63,7 @@ fn a_pod_ends_only_beside_voters_that_are_well() {
 fn a_template_comes_from_the_spec_and_fits_the_data() {
     let mut seen = rolling(3);
     let wanted = template::wanted(&seen.cluster);
-    let own = template::of_member(&seen.members[0].object);
+    let own = seen.members[0].object.spec.process.clone();
     assert_eq!(broken(&seen, set(&seen, 0, wanted.clone(), Some(own.clone()))), Some("I1"), "another one has its turn");
     seen.members[2].pod = Some(pod_of(&seen.members[2].object));
     assert_eq!(broken(&seen, set(&seen, 0, wanted.clone(), Some(own.clone()))), None);
@@ -144,7 +144,7 @@ fn a_running_pod_gets_resources_in_order_and_beside_voters_that_are_well() {
     assert_eq!(breach(|seen| running(seen.members[1].pod.as_mut().unwrap(), false)), Some("I1"));
     assert_eq!(breach(|seen| seen.cluster.spec.paused = true), Some("I13"));
     let mut process = seen.clone();
-    process.members[2].object.spec.options = Some(Options { snapshot_count: Some(7), ..Options::default() });
+    process.members[2].object.spec.process.options = Some(Options { snapshot_count: Some(7), ..Options::default() });
     assert_eq!(broken(&process, begin(&process, &print)), Some("I1"), "another option needs another process");
     note(&mut seen, Resize::Accepted);
     assert_eq!(broken(&seen, Act::EndResize { pod: pod_target(&seen, 2) }), None);

@@ -88,7 +88,8 @@ fn a_pod_ends_for_a_larger_volume_only_beside_voters_that_are_well() {
     seen.members[1].object.spec.storage.size = Some(quantity("16Gi"));
     assert_eq!(broken(&seen, evict(&seen)), None);
     let mut named = seen.clone();
-    named.members[1].object.spec.options = Some(Options { quota_backend_bytes: Some(1 << 30), ..Options::default() });
+    named.members[1].object.spec.process.options =
+        Some(Options { quota_backend_bytes: Some(1 << 30), ..Options::default() });
     assert_eq!(broken(&named, evict(&named)), Some("I1"), "its quota stays");
     running(seen.members[2].pod.as_mut().unwrap(), false);
     assert_eq!(broken(&seen, evict(&seen)), Some("I1"));

@@ -223,7 +223,7 @@ fn member_object(cluster: &EtcdCluster, n: u8, facts: &Object) -> EtcdMember {
     let spec = &mut object.spec;
     let template = template_of(facts.template);
     spec.template = Some(holdfast_plan::template::fingerprint(&template));
-    spec.options = template.options;
+    spec.process.options = template.options;
     spec.served = facts.served.map(template_of);
     spec.initial_cluster = facts.told.map(|told| initial_cluster(cluster, told));
     spec.joined = facts

@@ -60,7 +60,7 @@ impl World {
             return Some(Seen::Known(Answer {
                 member_id: data.member_id,
                 cluster_id: data.group,
-                version: self.members.get(name).map(|m| m.spec.version.clone()).unwrap_or_default(),
+                version: self.members.get(name).map(|m| m.spec.process.version.clone()).unwrap_or_default(),
                 db_bytes: self.db_bytes,
                 term: 3,
                 applied_index: if listed.learner { index - process.behind } else { index },

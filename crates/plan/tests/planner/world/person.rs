@@ -46,7 +46,7 @@ impl World {
     pub fn back_up(&mut self, name: &str) {
         self.snapshot(name, Phase::Complete, name);
         let (uid, now) = (self.cluster.as_ref().and_then(|c| c.metadata.uid.clone()), self.time().to_string());
-        let version = self.members.values().map(|m| m.spec.version.clone()).min().unwrap_or_default();
+        let version = self.members.values().map(|m| m.spec.process.version.clone()).min().unwrap_or_default();
         let status = self.snapshots.get_mut(name).and_then(|s| s.status.as_mut()).unwrap();
         (status.cluster_uid, status.completed_at) = (uid, Some(now));
         status.artifact.as_mut().unwrap().etcd_version = version;
