@@ -191,13 +191,14 @@ pub struct External {
     pub auth_secret_ref: Option<LocalRef>,
 }
 
-/// Buffer volume of a snapshot for a slow store. The volume exists as long as the agent's Pod.
+/// Volume of an agent's Pod: the buffer of a snapshot for a slow store, or the data of a rehearsal. The volume exists as
+/// long as the Pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Spool {
-    /// Size of the volume, at least 64Mi; ideally the size of the compressed snapshot. While the volume is full, the
-    /// stream waits.
-    #[x_kube(validation = Rule::new("quantity(string(self)).compareTo(quantity('64Mi')) >= 0").message("spool.size must be at least 64Mi"))]
+    /// Size of the volume, at least 64Mi. For the buffer of a snapshot ideally the size of the compressed snapshot: while
+    /// the volume is full, the stream waits. For a rehearsal twice the size of the database.
+    #[x_kube(validation = Rule::new("quantity(string(self)).compareTo(quantity('64Mi')) >= 0").message("the size must be at least 64Mi"))]
     pub size: Quantity,
     /// StorageClass of the volume. Default: an `emptyDir` of this size on the node's disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,11 +5,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::snapshot::Spool;
+
 /// Where `spec.upgrade.snapshotWithinSeconds` is absent: an hour.
 const SNAPSHOT_WITHIN_SECONDS: u32 = 3600;
 
 /// Conditions of an upgrade to the next minor version.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Upgrade {
     /// Largest age in seconds of the newest complete `EtcdSnapshot` of this cluster when an upgrade begins, 60 to 604800;
@@ -23,6 +25,9 @@ pub struct Upgrade {
     /// rehearsed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rehearse: Option<bool>,
+    /// Volume for the data of the rehearsal. Default: an `emptyDir` on the node's disk, without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scratch: Option<Spool>,
 }
 
 impl Upgrade {

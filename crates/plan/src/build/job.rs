@@ -303,7 +303,7 @@ pub struct AgentJob {
     pub record: Option<StoreRecord>,
     /// The etcd to save from, if not a plaintext cluster of Holdfast: for a save the builder fills in its flags and Secrets.
     pub external: Option<External>,
-    /// The spool, in which the snapshot waits for a slow store.
+    /// The spool, in which the snapshot waits for a slow store; for a rehearsal the volume of its data.
     pub spool: Option<Spool>,
     /// The Secret for reading, if this Secret differs from the `destination`'s: a probe tries both.
     pub readers: Option<LocalRef>,
@@ -486,7 +486,7 @@ fn pod(want: &AgentJob) -> PodSpec {
         ..PodSpec::default()
     };
     let spec = match &want.etcd_image {
-        Some(image) => rehearsal::in_etcds_image(spec, &want.image, image),
+        Some(image) => rehearsal::in_etcds_image(spec, &want.image, image, want.spool.as_ref()),
         None => spec,
     };
     match &want.compares {

@@ -1,6 +1,6 @@
-//! The spool, in which a snapshot waits for a slow store: flags, volume and mount of an agent's container.
+//! The volume of an agent's Pod: the spool, in which a snapshot waits for a slow store, or the scratch volume of a rehearsal.
 //!
-//! Decides the volume: of the node's disk, or of a storage class; never a volume of etcd.
+//! Decides flags and volume: of the node's disk, or of a storage class; never a volume of etcd.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -33,8 +33,13 @@ pub fn flags(request: SaveRequest, spool: &Spool) -> Option<SaveRequest> {
 
 /// Returns volume and mount of the spool. Both disappear with the Pod.
 pub fn volume(spool: &Spool) -> (Volume, VolumeMount) {
-    let volume = Volume { name: VOLUME.to_owned(), ..Volume::default() };
-    let volume = match &spool.storage_class_name {
+    (volume_named(VOLUME, spool), mount(VOLUME, FOLDER, false))
+}
+
+/// Returns a volume of this size and class, under this name.
+pub fn volume_named(name: &str, spool: &Spool) -> Volume {
+    let volume = Volume { name: name.to_owned(), ..Volume::default() };
+    match &spool.storage_class_name {
         None => {
             let limit = EmptyDirVolumeSource { size_limit: Some(spool.size.clone()), medium: None };
             Volume { empty_dir: Some(limit), ..volume }
@@ -43,8 +48,7 @@ pub fn volume(spool: &Spool) -> (Volume, VolumeMount) {
             ephemeral: Some(EphemeralVolumeSource { volume_claim_template: Some(claim(class, &spool.size)) }),
             ..volume
         },
-    };
-    (volume, mount(VOLUME, FOLDER, false))
+    }
 }
 
 fn claim(class: &str, size: &Quantity) -> PersistentVolumeClaimTemplate {

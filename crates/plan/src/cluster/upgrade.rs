@@ -295,6 +295,7 @@ pub(super) fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, nam
         snapshot: Some(snapshot.to_owned()),
         external: saving::with_certificates(Some(&seen.cluster), vec![]),
         compares: comparison(seen),
+        spool: spec.upgrade().scratch,
         etcd_image: Some((image, build::pull_policy(spec.image.as_ref()).to_owned())),
         agent,
         placement: spec.placement.clone(),

@@ -2,20 +2,25 @@
 //!
 //! Decides volumes and containers. `cluster/upgrade.rs` decides when a Job rehearses, and on which snapshot.
 
-use holdfast_api::snapshot::External;
+use holdfast_api::snapshot::{External, Spool};
 use holdfast_contract::CompareRequest;
 use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, PodSpec, Volume};
 
 use super::super::pod::{BIN, BIN_FOLDER, certificates};
 use super::super::store::mount;
-use super::super::{container, external, literal};
+use super::super::{container, external, literal, spool};
 use super::COMPARE;
 
 /// Folder of a rehearsal's data.
 pub const SCRATCH: &str = "/scratch";
 
 /// Lets the agent run in an image of etcd, with a folder for data: an init container copies Holdfast's binary.
-pub(super) fn in_etcds_image(spec: PodSpec, agent_image: &str, (image, pull): &(String, String)) -> PodSpec {
+pub(super) fn in_etcds_image(
+    spec: PodSpec,
+    agent_image: &str,
+    (image, pull): &(String, String),
+    scratch: Option<&Spool>,
+) -> PodSpec {
     let folder = |name: &str| Volume {
         name: name.to_owned(),
         empty_dir: Some(EmptyDirVolumeSource::default()),
@@ -49,7 +54,16 @@ pub(super) fn in_etcds_image(spec: PodSpec, agent_image: &str, (image, pull): &(
     PodSpec {
         init_containers: Some(spec.containers.iter().map(install).collect()),
         containers: spec.containers.into_iter().map(inside).collect(),
-        volumes: Some(spec.volumes.into_iter().flatten().chain([folder("bin"), folder("scratch")]).collect()),
+        volumes: Some(
+            spec.volumes
+                .into_iter()
+                .flatten()
+                .chain([
+                    folder("bin"),
+                    scratch.map_or_else(|| folder("scratch"), |own| spool::volume_named("scratch", own)),
+                ])
+                .collect(),
+        ),
         ..spec
     }
 }

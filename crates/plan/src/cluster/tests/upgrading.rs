@@ -1,12 +1,13 @@
 //! Upgrades to the next minor: what has to come first, and how long there is a way back.
 
-use holdfast_api::snapshot::{Artifact, EtcdSnapshotStatus, Phase, SnapshotTemplate};
+use holdfast_api::snapshot::{Artifact, EtcdSnapshotStatus, Phase, SnapshotTemplate, Spool};
 use holdfast_api::store::{Location, PvcLocation};
 use holdfast_api::upgrade::{Upgrade, UpgradeRecord};
 use holdfast_contract::{ComparedReport, DifferenceKind, ExitClass, FailedReport, MemberDifference, Origin, Report};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{JobCondition, JobStatus};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::*;
 
@@ -250,6 +251,18 @@ fn what_is_missing_is_named() {
     );
     let silent = |seen: &mut Observed| running(seen.members[2].pod.as_mut().unwrap(), false);
     assert_eq!(waits_with(silent), Some(Reason::Upgrading));
+}
+
+#[test]
+fn a_rehearsal_has_the_volume_of_the_spec() {
+    let mut seen = asked("3.7.3");
+    let scratch = Spool { size: Quantity("64Gi".to_owned()), storage_class_name: Some("fast".to_owned()) };
+    seen.cluster.spec.upgrade = Some(Upgrade { scratch: Some(scratch), ..Upgrade::default() });
+    let Some(Act::StartJob(job)) = act(&seen) else { panic!("{:?}", act(&seen)) };
+    let volumes = job.spec.unwrap().template.spec.unwrap().volumes.unwrap();
+    let scratch: Vec<_> = volumes.iter().filter(|volume| volume.name == "scratch").collect();
+    let claim = scratch[0].ephemeral.as_ref().and_then(|own| own.volume_claim_template.as_ref()).unwrap();
+    assert_eq!((scratch.len(), claim.spec.storage_class_name.as_deref()), (1, Some("fast")));
 }
 
 #[test]
