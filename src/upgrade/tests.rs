@@ -93,6 +93,8 @@ fn an_upgrade_that_can_begin_is_printed_with_its_command() {
     assert_eq!(printed(cluster(), vec![snapshot("2026-11-27T11:30:00Z")], "3.6.16"), (READY.to_owned(), 0));
     let (same, code) = printed(cluster(), vec![], "3.5.36");
     assert!(code == 0 && same.contains("the members roll without a preflight"), "{same}");
+    let (old, code) = printed(cluster(), vec![snapshot("2026-11-27T11:30:00Z")], "3.6.5");
+    assert!(code == NOT_NOW && old.contains("3.6.5 has known defects. Set 3.6.11"), "{old}");
 }
 
 const NOT_YET: &str = "\
@@ -102,7 +104,7 @@ ok       step        3.6.16 is of the next minor after 3.5.35
 NOT      members     orders-b does not serve as a voter; the cluster's conditions name the cause
 NOT      alarms      the upgrade to 3.6.16 does not begin while the alarm in the condition Degraded is raised (runbooks/PreflightFailed.md)
 NOT      patch       a member runs 3.5.20, which has known defects. Set spec.version 3.5.26 or a later patch of it first, then 3.6.16 (runbooks/PreflightFailed.md)
-later    snapshot    Holdfast requests an EtcdSnapshot first, to the place of the newest one
+later    snapshot    Holdfast requests an EtcdSnapshot first, to the place of the newest one, once for each edit
 ok       comparison  left out: spec.upgrade.rehearse is false
 ok       rehearsal   left out: spec.upgrade.rehearse is false
 

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Preconditions};
+use kube::core::Status;
 
 use super::create::Written;
 use super::{Actor, Done, read};
@@ -45,7 +46,7 @@ pub(super) async fn evict(ctx: &Context, actor: &Actor, target: &Target) -> Resu
             }
             Ok(Done::Applied)
         }
-        Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.code == 429) => {
+        Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if is_of_a_budget(status)) => {
             Ok(Done::Held(format!(
                 "a disruption budget allows no eviction of Pod {} (kubectl get pdb). The roll continues when every budget allows \
                  the eviction",
@@ -57,6 +58,12 @@ pub(super) async fn evict(ctx: &Context, actor: &Actor, target: &Target) -> Resu
         }
         Err(error) => Err(error),
     }
+}
+
+/// Whether an eviction was refused by a disruption budget. An API server under load answers with the same code.
+fn is_of_a_budget(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 429 && causes.into_iter().any(|cause| cause.reason == "DisruptionBudget")
 }
 
 /// Deletes a claim of the actor, or of one of its members (I4).

@@ -31,7 +31,10 @@ pub(super) fn request(seen: &Observed, missing: String) -> Next {
     };
     let named = meta::name(&requested.metadata);
     match requested.status.as_ref().map_or(Phase::Pending, |status| status.phase) {
-        Phase::Complete => ask(missing),
+        Phase::Complete => ask(format!(
+            "{missing}. Or delete the EtcdSnapshot {named}, which Holdfast requested earlier: Holdfast requests another, and the stored \
+             snapshot stays"
+        )),
         Phase::Failed => ask(format!(
             "{missing}. The EtcdSnapshot {named}, which Holdfast requested, has failed: correct the cause that its conditions name, \
              and delete it; Holdfast requests another"

@@ -175,6 +175,9 @@ pub fn conditions(
         Ok(wanted) => wanted.server.version,
         Err(refusal) => return refused(refusal.to_string()),
     };
+    if let Some((_, floor)) = target.known_defect() {
+        return refused(format!("spec.version: {target} has known defects. Set {floor} or a later patch"));
+    }
     let uid = meta::uid(&cluster.metadata);
     let hosting: Vec<&EtcdMember> = members
         .iter()
@@ -189,9 +192,9 @@ pub fn conditions(
     let backup = last.and_then(|last| snapshots.iter().find(|found| meta::name(&found.metadata) == last.name));
     let recent = match snapshot(&asked, backup, target, now) {
         Ok(fact) => State::Met(fact),
-        Err(_) if backup.is_some() => {
-            State::Later("Holdfast requests an EtcdSnapshot first, to the place of the newest one".to_owned())
-        }
+        Err(_) if backup.is_some() => State::Later(
+            "Holdfast requests an EtcdSnapshot first, to the place of the newest one, once for each edit".to_owned(),
+        ),
         Err(why) => State::Unmet(Reason::SnapshotNeeded, why),
     };
     let rehearses = asked.spec.upgrade().rehearses();

@@ -8,7 +8,7 @@ use holdfast_api::condition::Reason;
 use holdfast_api::member::Resize;
 use holdfast_api::template::Template;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Pod, PodCondition, ResourceRequirements};
 
 use super::Member;
 use crate::build::{container, resources};
@@ -20,40 +20,42 @@ const WAITED_FOR: Wake = Wake::AfterMillis(2_000);
 /// How long kubelet may fail to apply resources until their template counts as failed.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(20);
 
-/// Whether the running Pod of a member can get this template without a restart.
+/// Whether the Pod of a member can get this template without a restart, as soon as the Pod is ready.
 pub(super) fn fits(member: &Member, wanted: &Template) -> bool {
-    member.live_pod().is_some_and(|pod| runs_process(pod, wanted) && !is_refused(pod))
+    member.live_pod().is_some_and(|pod| template::has_process(pod, wanted) && !is_refused(pod, wanted))
 }
 
-fn runs_process(pod: &Pod, wanted: &Template) -> bool {
-    pods::ready(pod) && template::has_process(pod, wanted)
+/// Whether the API server or kubelet has refused the resources of this template for good.
+fn is_refused(pod: &Pod, wanted: &Template) -> bool {
+    let tried = template::made_with(pod).is_some_and(|made| made == template::fingerprint(wanted));
+    tried && (template::resize(pod) == Some(Resize::Refused) || pending(pod) == Some("Infeasible"))
 }
 
-/// Whether the API server or kubelet has refused the resources for good.
-fn is_refused(pod: &Pod) -> bool {
-    template::resize(pod) == Some(Resize::Refused) || pending(pod) == Some("Infeasible")
+/// Returns kubelet's condition about the present resources of the Pod. A condition of an earlier generation is about earlier ones.
+fn verdict<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    let present = |c: &&PodCondition| c.observed_generation.is_none_or(|seen| Some(seen) >= pod.metadata.generation);
+    pods::condition(pod, kind, "True").filter(present).filter(|_| template::resize(pod) == Some(Resize::Accepted))
 }
 
 /// Returns kubelet's words where it cannot apply the resources, for a while: kubelet does not lower a memory limit below the memory
 /// that etcd uses, and tries again.
-pub(super) fn failure(pod: &Pod, now: Timestamp) -> Option<String> {
-    let applies =
-        pods::condition(pod, "PodResizeInProgress", "True").filter(|c| c.reason.as_deref() == Some("Error"))?;
+pub(super) fn failure(member: &Member, now: Timestamp) -> Option<String> {
+    let pod = member.live_pod().filter(|pod| template::made_with(pod) == member.object.spec.template.as_deref())?;
+    let applies = verdict(pod, "PodResizeInProgress").filter(|c| c.reason.as_deref() == Some("Error"))?;
     let since = applies.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |at| at.0);
-    let fails = template::resize(pod).is_some() && now >= since + PATIENCE;
-    fails.then(|| applies.message.clone().unwrap_or_default())
+    (now >= since + PATIENCE).then(|| applies.message.clone().unwrap_or_default())
 }
 
 /// Returns why kubelet has not begun to change the resources.
 fn pending(pod: &Pod) -> Option<&str> {
-    let pending = pods::condition(pod, "PodResizePending", "True").filter(|_| template::resize(pod).is_some())?;
+    let pending = verdict(pod, "PodResizePending")?;
     Some(pending.reason.as_deref().unwrap_or_default())
 }
 
 /// Returns the next step for a member that has its template, in the reason of the roll; `None` where its Pod has to end.
 pub(super) fn next(member: &Member, reason: Reason) -> Option<Next> {
     let own = &member.object.spec.process;
-    let pod = member.live_pod().filter(|pod| runs_process(pod, own) && !is_refused(pod))?;
+    let pod = member.live_pod().filter(|pod| pods::ready(pod)).filter(|_| fits(member, own))?;
     let target = || Target::of(&pod.metadata);
     let marked = template::made_with(pod) == member.object.spec.template.as_deref();
     Some(match template::resize(pod) {
@@ -74,8 +76,8 @@ fn unfinished(member: &Member, pod: &Pod) -> Option<String> {
     let name = member.name();
     if pending(pod).is_some() {
         return Some(format!(
-            "the node of {name} has no room for the changed resources; kubelet resizes the Pod when there is room. To move the Pod: \
-             kubectl delete pod {name}"
+            "the node of {name} has no room for the changed resources: kubelet resizes the Pod when there is room. Make room on the \
+             node, or set smaller resources"
         ));
     }
     let applies = pods::condition(pod, "PodResizeInProgress", "True").is_some();

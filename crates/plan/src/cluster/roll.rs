@@ -72,15 +72,18 @@ fn why_outdated(member: &Member, now: Timestamp) -> Option<&'static str> {
 }
 
 /// Whether the volume of a member takes the quota. The quota of a new template waits for the volume.
-fn has_room(member: &Member, spec: &Wanted) -> bool {
-    valid::bytes(&member.object.spec.storage.size()).is_some_and(|volume| spec.server.quota < volume)
+fn has_room(seen: &Observed, member: &Member, spec: &Wanted) -> bool {
+    // The default quota follows the volume that the member has.
+    let chosen = seen.cluster.spec.options.as_ref().is_some_and(|options| options.quota_backend_bytes.is_some());
+    let volume = valid::bytes(&member.object.spec.storage.size());
+    !chosen || volume.is_some_and(|volume| spec.server.quota < volume)
 }
 
 /// Whether the leader's turn comes before its time: it goes last, and a follower's volume is still growing.
 fn waits_for_volumes(seen: &Observed, spec: &Wanted, etcd: &Membership, member: &Member) -> bool {
     let leads = seen.listed(etcd, member.name()).is_some_and(|l| Some(l.id) == etcd.leader);
     let unchanged = member.object.spec.process == template::wanted(&seen.cluster);
-    let by_volume = unchanged || seen.staying().any(|m| !has_room(m, spec));
+    let by_volume = unchanged || seen.staying().any(|m| !has_room(seen, m, spec));
     leads && by_volume && seen.staying().any(|m| m.name() != member.name() && enlarge::is_growing(seen, m))
 }
 
@@ -117,7 +120,7 @@ pub(super) fn give(seen: &Observed, spec: &Wanted, now: Timestamp) -> Option<Nex
     let runs = |m: &Member| m.pod.as_ref().is_some_and(pods::runs);
     let needed = |m: &Member| m.stays() || m.object.spec.served.is_some();
     let stops = |m: &Member| m.live_pod().is_some_and(|pod| rollback::stops(m, pod, now).is_some());
-    let changes = |m: &Member| m.object.spec.process != wanted && has_room(m, spec);
+    let changes = |m: &Member| m.object.spec.process != wanted && has_room(seen, m, spec);
     let idle = |m: &&Member| needed(m) && !m.deleting() && stops(m) && changes(m);
     let in_memory = |m: &&Member| m.object.spec.storage.in_memory() && m.joined();
     let member = seen.hosting().filter(idle).find(|m| !in_memory(m))?;
@@ -193,7 +196,7 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
         let whole = |m: &&Member| held(seen, etcd, m, now);
         return Some(stale.iter().find_map(whole).unwrap_or_else(|| preflight::prepare(seen, spec, etcd, now)));
     } else {
-        let fits = |m: &&Member| m.object.spec.process == wanted || has_room(m, spec);
+        let fits = |m: &&Member| m.object.spec.process == wanted || has_room(seen, m, spec);
         let stale: Vec<&Member> = stale.into_iter().filter(fits).collect();
         match choose(seen, etcd, &stale, &wanted) {
             Some(member) => member,
@@ -223,6 +226,10 @@ fn renew(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) ->
     let ends =
         member.live_pod().is_some_and(|pod| outgrown(pod) || volumes::needs_remount(member.live_claim(), pod, now));
     let resized = if ends { None } else { resize::next(member, reason(seen)) };
+    if resized.is_none() && member.object.spec.storage.in_memory() {
+        let message = format!("{} gets the changed resources when it serves", member.name());
+        return Some(Next::wait(reason(seen), message, RETRY));
+    }
     resized.or_else(|| end(seen, etcd, member, now))
 }
 
@@ -283,17 +290,24 @@ fn forbidden(seen: &Observed, spec: &Wanted) -> Option<Next> {
     if let Some((_, floor)) = target.known_defect().filter(|_| changes) {
         return refuse(format!("spec.version: {target} has known defects. Set {floor} or a later patch"));
     }
-    let own = |m: &Member| valid::member(&m.object).map_or(0, |server| server.quota);
-    let shrinks = seen.staying().any(|m| own(m) > spec.server.quota);
+    // A quota that does not fit the volume waits for the volume.
+    let quota = |m: &EtcdMember| valid::member(m).map_or(spec.server.quota, |server| server.quota);
+    // With the template of the spec, on the volume that the member has.
+    let next = |m: &Member| {
+        let mut changed = m.object.clone();
+        changed.spec.process = template::wanted(&seen.cluster);
+        quota(&changed)
+    };
+    let shrunk = seen.staying().filter(|m| quota(&m.object) > next(m)).map(next).min();
     let largest = seen.answers.values().filter_map(|answer| u64::try_from(answer.known()?.db_bytes).ok()).max()?;
     // etcd raises NOSPACE at the quota.
-    if shrinks && spec.server.quota / 10 * 9 < largest {
+    if let Some(shrunk) = shrunk.filter(|shrunk| shrunk / 10 * 9 < largest) {
         // In whole MiB, which change rarely (I17).
         let mib = largest.div_ceil(1 << 20);
         return refuse(format!(
             "spec.options.quotaBackendBytes: the quota is {} MiB, and a database has {mib} MiB. Set at least {} MiB, or compact and \
              defragment first",
-            spec.server.quota >> 20,
+            shrunk >> 20,
             mib.saturating_mul(10).div_ceil(9) + 1
         ));
     }

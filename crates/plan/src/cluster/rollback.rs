@@ -37,7 +37,11 @@ fn wait(seen: &Observed, failed: &FailedTemplate) -> Next {
     let member = seen.hosting().find(|m| m.name() == failed.member);
     // Without a quorum Holdfast ends no Pod in which etcd runs.
     let runs_on = |m: &Member| m.live_pod().is_some_and(|pod| pods::runs(pod) && !template::is_current(pod, &m.object));
-    let ends = if member.is_some_and(runs_on) {
+    // The data of a member in memory end with its Pod, and a Pod that can be resized keeps etcd running.
+    let keeps_pod = |m: &Member| m.object.spec.storage.in_memory() || resize::fits(m, &m.object.spec.process);
+    let ends = if member.is_some_and(|m| runs_on(m) && keeps_pod(m)) {
+        "gets its earlier settings back when the other members serve".to_owned()
+    } else if member.is_some_and(runs_on) {
         format!("gets its earlier settings back when its Pod ends (kubectl delete pod {})", failed.member)
     } else {
         "has its earlier settings again".to_owned()
@@ -111,7 +115,7 @@ fn restore(seen: &Observed, member: &Member, wanted: &Template, now: Timestamp) 
         .served
         .as_ref()
         .filter(|served| *served != own && upgrade::may_have(seen, member, served))?;
-    let well = |pod| pods::ready(pod) && resize::failure(pod, now).is_none();
+    let well = |pod| pods::ready(pod) && resize::failure(member, now).is_none();
     let fails = own == wanted && !member.live_pod().is_some_and(well);
     let turn_taken =
         |pod: &Pod| pods::runs(pod) && !template::is_current(pod, &member.object) && template::may_be_of(pod, served);
@@ -139,7 +143,7 @@ fn failure(seen: &Observed, member: &Member, wanted: &Template, now: Timestamp) 
     if !member.joined() || member.object.spec.process != *wanted {
         return None;
     }
-    if let Some(words) = member.live_pod().and_then(|pod| resize::failure(pod, now)) {
+    if let Some(words) = resize::failure(member, now) {
         return Some(Failure { kind: "kubelet cannot change the resources of its Pod".to_owned(), words });
     }
     let pod = member.live_pod().filter(|pod| template::is_current(pod, &member.object) && !pods::ready(pod))?;

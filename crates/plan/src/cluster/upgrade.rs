@@ -161,7 +161,10 @@ pub(super) fn version(member: &Member) -> Option<Version> {
 /// snapshot is not.
 pub(crate) fn rehearsal_name(seen: &Observed) -> String {
     let meta = &seen.cluster.metadata;
-    name::rehearsal(meta::name(meta), meta::uid(meta), &question(&seen.cluster))
+    let question = question(&seen.cluster);
+    // A Job of an earlier Holdfast compared no members.
+    let question = if has_members_of_3_5(seen) { format!("{question}/compared") } else { question };
+    name::rehearsal(meta::name(meta), meta::uid(meta), &question)
 }
 
 /// Returns the hash of the version, the image and the annotation `holdfast.dev/restart`: each change is another upgrade.
@@ -227,10 +230,14 @@ pub(super) fn differ(seen: &Observed, target: Version, found: &ComparedReport) -
     )
 }
 
+fn has_members_of_3_5(seen: &Observed) -> bool {
+    seen.hosting().filter_map(version).any(|version| version.minor == 5)
+}
+
 /// Returns the comparison of the members' databases with etcd's member list, which etcd 3.5 may have left different. etcd 3.6 keeps
 /// one list only.
 fn comparison(seen: &Observed) -> Option<CompareRequest> {
-    let of_3_5 = seen.hosting().filter_map(version).any(|version| version.minor == 5);
+    let of_3_5 = has_members_of_3_5(seen);
     let meta = &seen.cluster.metadata;
     let (name, namespace) = (meta::name(meta), meta.namespace.as_deref().unwrap_or_default());
     let scheme = seen.cluster.spec.scheme();

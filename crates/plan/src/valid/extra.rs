@@ -17,7 +17,6 @@ const EVERY_MINOR: &[&str] = &[
     "backend-batch-limit",
     "backend-bbolt-freelist-type",
     "bcrypt-cost",
-    "cipher-suites",
     "cors",
     "enable-grpc-gateway",
     "enable-pprof",
@@ -31,7 +30,6 @@ const EVERY_MINOR: &[&str] = &[
     "pre-vote",
     "raft-read-timeout",
     "raft-write-timeout",
-    "tls-max-version",
     "tls-min-version",
 ];
 

@@ -503,8 +503,44 @@ fn a_member_in_memory_keeps_its_pod_when_its_resources_change() {
         (storage.medium, storage.size, member.claim) = (Medium::Memory, size.clone(), None);
     }
     assert!(matches!(act(&seen), Some(Act::BeginResize { .. })), "{:?}", act(&seen));
+    let template = seen.members[n].object.spec.template.clone().unwrap();
     let annotations = seen.members[n].pod.as_mut().unwrap().metadata.annotations.as_mut().unwrap();
+    annotations.insert(key::TEMPLATE.to_owned(), template);
     annotations.insert(key::RESIZE.to_owned(), Resize::Refused.as_str().to_owned());
     let Some(Act::LatchLeaving { leaving, .. }) = act(&seen) else { panic!("{:?}", act(&seen)) };
     assert_eq!(leaving.why, Departure::Requested, "its data would go with the Pod");
+}
+
+/// The condition of the earlier resources is about another template.
+#[test]
+fn corrected_resources_reach_a_pod_that_could_not_be_resized() {
+    let (mut seen, n) = resizing(Some(Resize::Accepted));
+    seen.cluster.spec.rollback = Some(Rollback::Manual);
+    kubelet(&mut seen, n, "PodResizeInProgress", "Error");
+    assert_eq!((act(&seen), waits(&seen)), (None, Some(Reason::RolloutStuck)));
+    let requests = [("cpu".to_owned(), Quantity("200m".to_owned()))].into();
+    seen.cluster.spec.resources = Some(ResourceRequirements { requests: Some(requests), ..Default::default() });
+    assert_eq!(give(&mut seen), n);
+    let Some(Act::BeginResize { template, .. }) = act(&seen) else { panic!("{:?}", act(&seen)) };
+    // kubelet has not looked at the corrected resources yet.
+    let pod = seen.members[n].pod.as_mut().unwrap();
+    pod.metadata.generation = Some(3);
+    pod.status.as_mut().unwrap().conditions.as_mut().unwrap().last_mut().unwrap().observed_generation = Some(2);
+    let annotations = pod.metadata.annotations.as_mut().unwrap();
+    annotations.insert(key::TEMPLATE.to_owned(), template);
+    annotations.insert(key::RESIZE.to_owned(), Resize::Accepted.as_str().to_owned());
+    assert_eq!((act(&seen), waits(&seen)), (None, Some(Reason::Rolling)));
+}
+
+#[test]
+fn a_member_in_memory_that_is_not_ready_for_a_moment_is_not_replaced() {
+    let (mut seen, n) = resizing(None);
+    let size = Some(Quantity("1Gi".to_owned()));
+    (seen.cluster.spec.storage.medium, seen.cluster.spec.storage.size) = (Medium::Memory, size.clone());
+    for member in &mut seen.members {
+        let storage = &mut member.object.spec.storage;
+        (storage.medium, storage.size, member.claim) = (Medium::Memory, size.clone(), None);
+    }
+    running(seen.members[n].pod.as_mut().unwrap(), false);
+    assert_eq!((act(&seen), waits(&seen)), (None, Some(Reason::Rolling)));
 }
