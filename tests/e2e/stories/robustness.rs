@@ -227,7 +227,7 @@ impl Trial<'_> {
             "compression": "none", "etcdVersion": OLDER,
         });
         let now = jiff::Timestamp::now().to_string();
-        let status = json!({"phase": "Complete", "clusterUid": uid, "completedAt": now, "artifact": artifact});
+        let status = json!({"phase": "Complete", "clusterUID": uid, "completedAt": now, "artifact": artifact});
         self.w.patch_status("EtcdSnapshot", &named, status).await?;
         self.operator = self.seat.keep(&[])?;
         self.operator.until_leading().await
