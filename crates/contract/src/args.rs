@@ -376,7 +376,8 @@ mod tests {
         request: T,
     }
 
-    fn parsed<T: Args>(args: Vec<String>) -> Result<T, TestCaseError> {
+    /// Reads the arguments as the command line does.
+    pub(super) fn parsed<T: Args>(args: Vec<String>) -> Result<T, TestCaseError> {
         Cli::<T>::try_parse_from(std::iter::once("holdfast".to_owned()).chain(args))
             .map(|cli| cli.request)
             .map_err(|e| TestCaseError::fail(e.to_string()))

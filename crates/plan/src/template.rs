@@ -67,10 +67,15 @@ pub fn may_be_of(pod: &Pod, template: &Template) -> bool {
     made_with(pod).is_none_or(|made| made == fingerprint(template))
 }
 
+/// Whether the Pod's annotation names the template in its member's spec; the resources of that template may still be on their way.
+pub fn is_marked(pod: &Pod, member: &EtcdMember) -> bool {
+    made_with(pod) == member.spec.template.as_deref()
+}
+
 /// Whether the Pod has the template in its member's spec, and no change of its resources is under way. Neither has a fingerprint where an earlier version of Holdfast
 /// made both.
 pub fn is_current(pod: &Pod, member: &EtcdMember) -> bool {
-    made_with(pod) == member.spec.template.as_deref() && resize(pod).is_none()
+    is_marked(pod, member) && resize(pod).is_none()
 }
 
 #[cfg(test)]

@@ -30,7 +30,8 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    pub(crate) fn of(found: &Proven) -> Self {
+    /// Reads both lists from a database that was proven.
+    pub(crate) fn read_lists(found: &Proven) -> Self {
         let entry = |member: &holdfast_bbolt::scan::Member| {
             (member.id, Entry { name: member.name.clone(), learner: member.learner })
         };

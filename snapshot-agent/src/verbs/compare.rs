@@ -131,7 +131,7 @@ async fn differences_of(request: &CompareRequest, member: &Member, listed: &List
         of_etcd(Error::transient(format!("{endpoint} did not send its database within {seconds} s (--member-seconds)")))
     };
     let proven = tokio::time::timeout(limit, read(member)).await.map_err(|_| late())??;
-    found.extend(Kept::of(&proven).differences(listed).into_iter().map(difference));
+    found.extend(Kept::read_lists(&proven).differences(listed).into_iter().map(difference));
     Ok(found)
 }
 

@@ -19,18 +19,12 @@ impl CompareRequest {
 
 #[cfg(test)]
 mod tests {
-    use clap::{Args, Parser};
     use proptest::option::of as option;
     use proptest::prelude::*;
 
     use super::*;
     use crate::EtcdFlags;
-
-    #[derive(Parser)]
-    struct Cli<T: Args> {
-        #[command(flatten)]
-        request: T,
-    }
+    use crate::args::tests::parsed;
 
     fn text() -> impl Strategy<Value = String> {
         prop_oneof![Just("--json".to_owned()), Just("--".to_owned()), Just("-v".to_owned()), "[^,]{1,30}"]
@@ -44,9 +38,7 @@ mod tests {
         ) {
             let etcd = EtcdFlags { endpoints, ..EtcdFlags::default() };
             let request = CompareRequest { etcd, expect_cluster_id, member_seconds, json, deadline_seconds };
-            let words = std::iter::once("holdfast".to_owned()).chain(request.to_args());
-            let read = Cli::<CompareRequest>::try_parse_from(words);
-            prop_assert_eq!(read.map(|cli| cli.request).map_err(|error| error.to_string()), Ok(request));
+            prop_assert_eq!(parsed::<CompareRequest>(request.to_args())?, request);
         }
     }
 }

@@ -98,24 +98,13 @@ impl RemoveRequest {
 
 #[cfg(test)]
 mod tests {
-    use clap::{Args, Parser};
     use jiff::{SignedDuration, Timestamp};
     use proptest::option::of as option;
     use proptest::prelude::*;
 
     use super::*;
     use crate::StoreFlags;
-
-    #[derive(Parser)]
-    struct Cli<T: Args> {
-        #[command(flatten)]
-        request: T,
-    }
-
-    fn parsed<T: Args>(args: Vec<String>) -> Result<T, TestCaseError> {
-        let cli = Cli::<T>::try_parse_from(std::iter::once("holdfast".to_owned()).chain(args));
-        cli.map(|cli| cli.request).map_err(|error| TestCaseError::fail(error.to_string()))
-    }
+    use crate::args::tests::parsed;
 
     fn text() -> impl Strategy<Value = String> {
         prop_oneof![Just("--allow-last".to_owned()), Just("--".to_owned()), Just("-v".to_owned()), "\\PC{1,30}"]

@@ -175,8 +175,8 @@ pub fn conditions(
         Ok(wanted) => wanted.server.version,
         Err(refusal) => return refused(refusal.to_string()),
     };
-    if let Some((_, floor)) = target.known_defect() {
-        return refused(format!("spec.version: {target} has known defects. Set {floor} or a later patch"));
+    if let Some(why) = upgrade::defect(target) {
+        return refused(why);
     }
     let uid = meta::uid(&cluster.metadata);
     let hosting: Vec<&EtcdMember> = members

@@ -40,7 +40,7 @@ fn verdict<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
 /// Returns kubelet's words where it cannot apply the resources, for a while: kubelet does not lower a memory limit below the memory
 /// that etcd uses, and tries again.
 pub(super) fn failure(member: &Member, now: Timestamp) -> Option<String> {
-    let pod = member.live_pod().filter(|pod| template::made_with(pod) == member.object.spec.template.as_deref())?;
+    let pod = member.live_pod().filter(|pod| template::is_marked(pod, &member.object))?;
     let applies = verdict(pod, "PodResizeInProgress").filter(|c| c.reason.as_deref() == Some("Error"))?;
     let since = applies.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |at| at.0);
     (now >= since + PATIENCE).then(|| applies.message.clone().unwrap_or_default())
@@ -57,7 +57,7 @@ pub(super) fn next(member: &Member, reason: Reason) -> Option<Next> {
     let own = &member.object.spec.process;
     let pod = member.live_pod().filter(|pod| pods::ready(pod)).filter(|_| fits(member, own))?;
     let target = || Target::of(&pod.metadata);
-    let marked = template::made_with(pod) == member.object.spec.template.as_deref();
+    let marked = template::is_marked(pod, &member.object);
     Some(match template::resize(pod) {
         Some(Resize::Asked) if marked => {
             let resources = Box::new(resources::of_member(&member.object));

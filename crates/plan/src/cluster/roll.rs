@@ -11,6 +11,7 @@ use holdfast_api::condition::Reason;
 use holdfast_api::template::Template;
 use holdfast_api::{EtcdCluster, EtcdMember, key, role};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 
 use super::hand_over::hand_over;
 use super::health::{in_doubt, voters};
@@ -64,6 +65,11 @@ fn why_outdated(member: &Member, now: Timestamp) -> Option<&'static str> {
     if !template::is_current(pod, &member.object) {
         return Some("the member has another template now");
     }
+    needs_another_mount(member, pod, now)
+}
+
+/// Returns why the volume of a Pod needs another Pod.
+fn needs_another_mount(member: &Member, pod: &Pod, now: Timestamp) -> Option<&'static str> {
     if volumes::has_outgrown(pod, &member.object) {
         return Some("the member's volume is larger now, and with it the quota");
     }
@@ -222,9 +228,7 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
 /// Brings the Pod of a member to the member's template: the running Pod gets other resources, or ends.
 fn renew(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> Option<Next> {
     // A larger volume needs another Pod, which has the resources too.
-    let outgrown = |pod| volumes::has_outgrown(pod, &member.object);
-    let ends =
-        member.live_pod().is_some_and(|pod| outgrown(pod) || volumes::needs_remount(member.live_claim(), pod, now));
+    let ends = member.live_pod().is_some_and(|pod| needs_another_mount(member, pod, now).is_some());
     let resized = if ends { None } else { resize::next(member, reason(seen)) };
     if resized.is_none() && member.object.spec.storage.in_memory() {
         let message = format!("{} gets the changed resources when it serves", member.name());
@@ -287,8 +291,8 @@ fn forbidden(seen: &Observed, spec: &Wanted) -> Option<Next> {
     let spec_version = &seen.cluster.spec.version;
     let had_it = |m: &Member| m.object.spec.served.as_ref().is_some_and(|served| served.version == *spec_version);
     let changes = seen.staying().any(|m| m.object.spec.process.version != *spec_version && !had_it(m));
-    if let Some((_, floor)) = target.known_defect().filter(|_| changes) {
-        return refuse(format!("spec.version: {target} has known defects. Set {floor} or a later patch"));
+    if let Some(why) = upgrade::defect(target).filter(|_| changes) {
+        return refuse(why);
     }
     // A quota that does not fit the volume waits for the volume.
     let quota = |m: &EtcdMember| valid::member(m).map_or(spec.server.quota, |server| server.quota);

@@ -101,6 +101,12 @@ pub(super) fn relate(own: &[Version], record: Option<UpgradeRecord>, earlier: bo
     ))
 }
 
+/// Returns the refusal of a version with known defects.
+pub(super) fn defect(target: Version) -> Option<String> {
+    let (_, floor) = target.known_defect()?;
+    Some(format!("spec.version: {target} has known defects. Set {floor} or a later patch"))
+}
+
 fn minor(text: &str) -> Option<u32> {
     Version::parse(text).map(|version| version.minor)
 }

@@ -3,10 +3,10 @@
 //! Decides which labels and annotations a running Pod gets and loses. The member's spec names those that the Pod got earlier: the
 //! Pod changes first, then the member's spec. Keys that Holdfast writes itself stay out.
 
-use holdfast_api::agent::PodMetadata;
+use std::collections::BTreeMap;
+
 use holdfast_api::key;
 use k8s_openapi::api::core::v1::Pod;
-use std::collections::BTreeMap;
 
 use super::Observed;
 use super::facts::cluster;
@@ -26,7 +26,7 @@ pub(super) fn next(seen: &Observed, pod: Option<&Pod>) -> Option<Act> {
     (*old != new).then(|| Act::CopyPodMetadata {
         member: Target::of(&seen.member.metadata),
         old: Box::new(old.clone()),
-        new: Box::new(PodMetadata { ..new }),
+        new: Box::new(new),
     })
 }
 

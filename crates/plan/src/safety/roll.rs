@@ -111,7 +111,7 @@ pub(super) fn resize(seen: &Observed, member: &Member, resources: &ResourceRequi
     let etcd = known(seen)?;
     formed_as(seen, etcd.cluster_id)?;
     let asked = member.pod.as_ref().and_then(template::resize) == Some(Resize::Asked);
-    let marked = member.pod.as_ref().and_then(template::made_with) == member.object.spec.template.as_deref();
+    let marked = member.pod.as_ref().is_some_and(|pod| template::is_marked(pod, &member.object));
     rule("I1", asked && marked && has_process(member), "a Pod is marked before its resources change")?;
     rule("I1", *resources == of_member(&member.object), "a Pod gets the resources of its member")?;
     rule("I1", others_are_well(seen, etcd, member), "every other voter serves and keeps up")

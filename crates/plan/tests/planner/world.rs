@@ -213,7 +213,7 @@ pub struct World {
     restoring_elsewhere: BTreeSet<String>,
     /// The failure of Jobs that remove snapshots; other Jobs are not affected.
     pub prune_trouble: Option<ExitClass>,
-    /// What happens to a claim that asks for a larger volume.
+    /// The answer to a claim that asks for a larger volume.
     pub growth: volumes::Growth,
     /// Claims that ask for a larger volume, and the time until the volume driver answers.
     growing: BTreeMap<String, u64>,

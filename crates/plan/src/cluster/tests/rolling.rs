@@ -42,6 +42,16 @@ fn restart(seen: &mut Observed, n: usize, serves: bool) {
     }
 }
 
+/// Moves the data of all members into their Pods.
+fn hold_in_memory(seen: &mut Observed) {
+    let size = Some(Quantity("1Gi".to_owned()));
+    (seen.cluster.spec.storage.medium, seen.cluster.spec.storage.size) = (Medium::Memory, size.clone());
+    for member in &mut seen.members {
+        let storage = &mut member.object.spec.storage;
+        (storage.medium, storage.size, member.claim) = (Medium::Memory, size.clone(), None);
+    }
+}
+
 /// Lets etcd's container end this many times.
 fn crash(seen: &mut Observed, n: usize, times: i32) {
     let status = seen.members[n].pod.as_mut().unwrap().status.as_mut().unwrap();
@@ -290,12 +300,7 @@ fn a_quota_below_the_database_is_refused() {
 #[test]
 fn a_member_in_memory_is_replaced() {
     let mut seen = formed(3, 3);
-    let size = Some(Quantity("1Gi".to_owned()));
-    (seen.cluster.spec.storage.medium, seen.cluster.spec.storage.size) = (Medium::Memory, size.clone());
-    for member in &mut seen.members {
-        let storage = &mut member.object.spec.storage;
-        (storage.medium, storage.size, member.claim) = (Medium::Memory, size.clone(), None);
-    }
+    hold_in_memory(&mut seen);
     assert_eq!(act(&seen), None);
     edit(&mut seen, 7);
     let Some(Act::LatchLeaving { leaving, .. }) = act(&seen) else { panic!("{:?}", act(&seen)) };
@@ -496,12 +501,7 @@ fn resources_that_kubelet_cannot_apply_are_taken_back() {
 #[test]
 fn a_member_in_memory_keeps_its_pod_when_its_resources_change() {
     let (mut seen, n) = resizing(None);
-    let size = Some(Quantity("1Gi".to_owned()));
-    (seen.cluster.spec.storage.medium, seen.cluster.spec.storage.size) = (Medium::Memory, size.clone());
-    for member in &mut seen.members {
-        let storage = &mut member.object.spec.storage;
-        (storage.medium, storage.size, member.claim) = (Medium::Memory, size.clone(), None);
-    }
+    hold_in_memory(&mut seen);
     assert!(matches!(act(&seen), Some(Act::BeginResize { .. })), "{:?}", act(&seen));
     let template = seen.members[n].object.spec.template.clone().unwrap();
     let annotations = seen.members[n].pod.as_mut().unwrap().metadata.annotations.as_mut().unwrap();
@@ -535,12 +535,7 @@ fn corrected_resources_reach_a_pod_that_could_not_be_resized() {
 #[test]
 fn a_member_in_memory_that_is_not_ready_for_a_moment_is_not_replaced() {
     let (mut seen, n) = resizing(None);
-    let size = Some(Quantity("1Gi".to_owned()));
-    (seen.cluster.spec.storage.medium, seen.cluster.spec.storage.size) = (Medium::Memory, size.clone());
-    for member in &mut seen.members {
-        let storage = &mut member.object.spec.storage;
-        (storage.medium, storage.size, member.claim) = (Medium::Memory, size.clone(), None);
-    }
+    hold_in_memory(&mut seen);
     running(seen.members[n].pod.as_mut().unwrap(), false);
     assert_eq!((act(&seen), waits(&seen)), (None, Some(Reason::Rolling)));
 }

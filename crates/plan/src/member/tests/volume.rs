@@ -1,4 +1,4 @@
-//! A volume that grows under its Pod: what kubelet is told, and when a Pod in which no etcd runs is made again.
+//! A volume that grows under its Pod: the size that kubelet reads from the Pod, and when a Pod in which no etcd runs is made again.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimCondition, PersistentVolumeClaimStatus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;

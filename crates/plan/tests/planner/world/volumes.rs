@@ -8,7 +8,7 @@ use super::*;
 /// Ticks until the volume driver answers.
 const DRIVER: u64 = 20;
 
-/// What happens to a claim that asks for a larger volume.
+/// The answer to a claim that asks for a larger volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
     /// The file system grows while it is mounted.
