@@ -15,8 +15,8 @@ use crate::memory::high_water_mib;
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy};
 use crate::support::{Cli, S3, child_input, restore_request, run_child, save_request};
 
-/// Memory that a verb may use beyond the memory of its process at the start; the usual limit of a Job is 256 MiB. A save has up to
-/// four requests at once, each answer has up to 16 MiB and briefly the buffer that it outgrew; its test data take 50 MiB.
+/// Memory that a verb may use beyond the memory of its process at the start; the usual limit of a Job is 256 MiB. The answer to a
+/// part has up to 1 MiB, every other one up to 16 MiB and briefly the buffer that it outgrew; the test data of a save take 50 MiB.
 const BUDGET_MIB: u64 = 192;
 
 const KEY: &str = "shop/orders/1a2b3c4d/20261121T162233Z-99887766-abcdef01";

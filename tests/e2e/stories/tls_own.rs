@@ -84,12 +84,16 @@ async fn broken(w: &World, pki: &Pki, names: &[String], app: &str) -> Result<()>
         replace(w, &secret).await?;
         w.wait("EtcdCluster", "b37", "told why", |c| degraded(c, "CertificateRejected", told)).await?;
         let member = running.first().context("a member")?;
+        let before = w.get("Pod", member).await?["metadata"]["uid"].clone();
         w.delete("Pod", member).await?;
         // The cluster is ready while a condition reports the flaw.
         until("the Pod comes back", PATIENCE, async || {
-            // The status of the cluster may be that of the Pod before.
+            // The Pod before has an address until it is gone, and the status of the cluster may still count it.
             let pods = w.names("Pod").await?;
-            let pod = pods.contains(member) && w.get("Pod", member).await?["status"]["podIP"].is_string();
+            let pod = pods.contains(member) && {
+                let now = w.get("Pod", member).await?;
+                now["metadata"]["uid"] != before && now["status"]["podIP"].is_string()
+            };
             let object = w.get("EtcdCluster", "b37").await?;
             let three = object["status"]["readyMembers"] == json!(3);
             Ok(if pod && three { Ok(()) } else { Err(object["status"].to_string()) })

@@ -28,7 +28,7 @@ use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
 use reqwest::header::{CONTENT_TYPE, HeaderName};
-use reqwest::{StatusCode, Url};
+use reqwest::{Method, StatusCode, Url};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::time::timeout;
@@ -65,6 +65,9 @@ pub(super) const READ_WITHIN: Duration = Duration::from_secs(15);
 
 /// Maximum size of an answer that is not a download: a page of a thousand names of a kilobyte each has about 2 MiB.
 const ANSWER: u64 = 16 << 20;
+
+/// Maximum size of the answer to a `PUT`: providers answer a write with headers, and several parts are on their way at once.
+const WRITE_ANSWER: u64 = 1 << 20;
 
 /// Maximum size of a refusal: its code comes first.
 const REFUSAL: usize = 64 << 10;
@@ -291,9 +294,10 @@ impl Speaker {
     /// Sends a request, and adds the facts from its headers to the answer.
     async fn answer(&self, request: HttpRequest) -> std::result::Result<HttpResponse, HttpError> {
         let lists = listing::asked(&request);
+        let usual = if request.method() == Method::PUT { WRITE_ANSWER } else { ANSWER };
         let most = match request.extensions().get::<Download>() {
             Some(Download) => None,
-            None => Some(request.extensions().get::<AtMost>().map_or(ANSWER, |AtMost(most)| *most)),
+            None => Some(request.extensions().get::<AtMost>().map_or(usual, |AtMost(most)| *most)),
         };
         let mut answer = self.client(&request)?.call(request).await?;
         let heard = Heard::of(&answer);
