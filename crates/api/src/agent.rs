@@ -43,7 +43,7 @@ pub struct Agent {
     pub pod_security: Option<PodSecurity>,
 }
 
-/// Labels and annotations for a Pod.
+/// Labels and annotations for Pods and other objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodMetadata {
@@ -62,6 +62,14 @@ impl PodMetadata {
         let written = |name: &String| crate::key::is_ours(name) || crate::key::ALL.contains(&name.as_str());
         self.labels.retain(|name, _| !written(name));
         self.annotations.retain(|name, _| !written(name));
+        self
+    }
+
+    /// Adds the labels and annotations of `more`, which take precedence.
+    #[must_use]
+    pub fn with(mut self, more: Self) -> Self {
+        self.labels.extend(more.labels);
+        self.annotations.extend(more.annotations);
         self
     }
 

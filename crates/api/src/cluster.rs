@@ -214,6 +214,11 @@ pub struct EtcdClusterSpec {
     /// Pods, without a restart. Keys of `holdfast.dev` are ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_metadata: Option<PodMetadata>,
+    /// Labels and annotations to add to every object of the cluster, for example for cost reports. Services, the disruption
+    /// budget and Pods follow a change without a restart, Secrets and Certificates when they are next written; EtcdMembers and
+    /// claims keep those of their creation. In Pods `podMetadata` takes precedence. Keys of `holdfast.dev` are ignored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub additional_metadata: Option<PodMetadata>,
     /// Scheduling of Pods. Changes apply to Pods created afterwards.
     #[serde(flatten)]
     pub placement: Placement,
@@ -261,6 +266,16 @@ impl EtcdClusterSpec {
     pub fn scheme(&self) -> Scheme {
         let insecure = self.tls.as_ref().is_some_and(|tls| tls.insecure == Some(true));
         if insecure { Scheme::Http } else { Scheme::Https }
+    }
+
+    /// Labels and annotations to add to every object of the cluster, without Holdfast's own keys.
+    pub fn metadata_of_objects(&self) -> PodMetadata {
+        self.additional_metadata.clone().unwrap_or_default().foreign()
+    }
+
+    /// Labels and annotations to add to the members' Pods, without Holdfast's own keys.
+    pub fn metadata_of_pods(&self) -> PodMetadata {
+        self.metadata_of_objects().with(self.pod_metadata.clone().unwrap_or_default().foreign())
     }
 
     /// Source of the certificates towards clients, where the spec names one.

@@ -111,6 +111,8 @@ pub mod key {
     pub const RESIZE: &str = "holdfast.dev/resize";
     /// Annotation of a member's Pod: fingerprint of `spec.podMetadata` as the Pod has it.
     pub const POD_METADATA: &str = "holdfast.dev/pod-metadata";
+    /// Annotation of a Service or a disruption budget: fingerprint of `spec.additionalMetadata` as the object has it.
+    pub const METADATA: &str = "holdfast.dev/metadata";
     /// Annotation of a member's Pod: size of the volume that the Pod was made for.
     pub const VOLUME_SIZE: &str = "holdfast.dev/volume-size";
     /// Annotation of a member's Pod: size that the claim asks for. kubelet looks at the volumes when the annotation changes.
@@ -162,6 +164,7 @@ pub mod key {
         PROCESS,
         RESIZE,
         POD_METADATA,
+        METADATA,
         VOLUME_SIZE,
         VOLUME_REQUEST,
         ROLE,

@@ -80,9 +80,12 @@ pub struct EtcdMemberSpec {
     /// The template with which the member served before the last change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub served: Option<Template>,
-    /// Labels and annotations of the cluster's `podMetadata` that the Pod has or gets.
+    /// Labels and annotations of the cluster's `podMetadata` and `additionalMetadata` that the Pod has or gets.
     #[serde(default, skip_serializing_if = "PodMetadata::is_empty")]
     pub pod_metadata: PodMetadata,
+    /// Labels and annotations of the cluster's `additionalMetadata` at the time of creation; the claim gets them.
+    #[serde(default, skip_serializing_if = "PodMetadata::is_empty")]
+    pub additional_metadata: PodMetadata,
     /// Scheduling of the Pod.
     #[serde(flatten)]
     pub placement: Placement,

@@ -5,6 +5,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::name::LocalRef;
 use crate::snapshot::Spool;
 
 /// Where `spec.upgrade.snapshotWithinSeconds` is absent: an hour.
@@ -21,10 +22,16 @@ pub struct Upgrade {
     pub snapshot_within_seconds: Option<u32>,
     /// Whether a Job first compares the member list in each member's database with etcd's (from 3.5 only), restores that
     /// snapshot with the next version, starts its etcd on the data, compares HashKV and the number of keys, and writes a
-    /// key there; default true. The Job needs twice the database's size on its node. An encrypted snapshot cannot be
-    /// rehearsed.
+    /// key there; default true. The Job needs twice the database's size on its node. An encrypted snapshot needs
+    /// `identitySecretRefs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rehearse: Option<bool>,
+    /// Secrets in this namespace with age identities (private keys) to rehearse an encrypted snapshot with, at most 10; a
+    /// single matching identity is enough. Every key of a Secret has to be an identity file as `age-keygen` writes. The
+    /// operator never reads the Secrets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    pub identity_secret_refs: Vec<LocalRef>,
     /// Volume for the data of the rehearsal. Default: an `emptyDir` on the node's disk, without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scratch: Option<Spool>,

@@ -24,9 +24,9 @@ pub struct SnapshotFlags {
     /// key of a snapshot file without a manifest.
     #[arg(long, requires = "url", help_heading = "Store")]
     pub key: Option<String>,
-    /// Identity file of `age-keygen` to decrypt with; repeatable. The agent reads the file only for an encrypted
-    /// snapshot.
-    #[arg(long = "identity", value_name = "FILE", help_heading = "Store")]
+    /// Identity file of `age-keygen` to decrypt with, or a folder of identity files; repeatable. The agent reads the files
+    /// only for an encrypted snapshot.
+    #[arg(long = "identity", value_name = "PATH", help_heading = "Store")]
     pub identities: Vec<PathBuf>,
 }
 

@@ -4,6 +4,7 @@
 //! raw strings, so the builders cannot fail. Does not decide the consequence of a refusal.
 
 mod extra;
+mod metadata;
 mod quantity;
 mod version;
 
@@ -12,6 +13,7 @@ use std::fmt;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 
 use holdfast_api::cluster::{CompactionMode, Options, Storage};
+use holdfast_api::template::Template;
 use holdfast_api::{EtcdCluster, EtcdMember, name};
 pub use quantity::{bytes, thousandths};
 pub use version::Version;
@@ -87,6 +89,8 @@ pub fn cluster(cluster: &EtcdCluster) -> Result<Wanted, Refusal> {
     if let Some(resources) = &spec.resources {
         check_resources(resources)?;
     }
+    metadata::check_added("spec.podMetadata", spec.pod_metadata.as_ref())?;
+    metadata::check_added("spec.additionalMetadata", spec.additional_metadata.as_ref())?;
     check_secrets(cluster)?;
     check_medium(cluster)?;
     if let Some(restore) = spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref()) {
@@ -146,8 +150,12 @@ fn check_secrets(cluster: &EtcdCluster) -> Result<(), Refusal> {
 
 /// Validates the spec of a member. The spec was copied from a validated cluster, but the API server may hold another value.
 pub fn member(member: &EtcdMember) -> Result<Server, Refusal> {
-    let spec = &member.spec;
-    server(&spec.process.version, &spec.storage, spec.process.options.as_ref())
+    process(&member.spec.storage, &member.spec.process)
+}
+
+/// Validates a template for a member with this volume.
+pub fn process(storage: &Storage, template: &Template) -> Result<Server, Refusal> {
+    server(&template.version, storage, template.options.as_ref())
 }
 
 /// Returns the largest size of a cluster's database in bytes, also where another field is invalid.

@@ -51,11 +51,15 @@ async fn in_place(w: &World) -> Result<f64> {
     let before = pods(w, "r").await?;
     let from = Instant::now();
     let requests = json!({"cpu": "60m", "memory": "220Mi"});
-    let change = json!({"spec": {"resources": {"requests": requests}, "podMetadata": {"labels": {"team": "storage"}}}});
+    let change = json!({"spec": {
+        "resources": {"requests": requests},
+        "podMetadata": {"labels": {"team": "storage"}},
+        "additionalMetadata": {"labels": {"team": "everybody", "cost": "42"}},
+    }});
     w.patch("EtcdCluster", "r", change).await?;
     let applied = |pod: &Value| {
         let status = &pod["status"]["containerStatuses"][0];
-        let labelled = pod["metadata"]["labels"]["team"] == "storage";
+        let labelled = pod["metadata"]["labels"]["team"] == "storage" && pod["metadata"]["labels"]["cost"] == "42";
         etcd(pod)["resources"]["requests"] == requests && status["resources"]["requests"] == requests && labelled
     };
     let took = rolled(w, "resources of running Pods", from, applied).await?;
@@ -65,10 +69,20 @@ async fn in_place(w: &World) -> Result<f64> {
         let kept = same("/metadata/uid") && same("/status/containerStatuses/0/restartCount");
         ensure!(kept && unmarked, "{name} runs on: {}", pod["metadata"]);
     }
-    w.patch("EtcdCluster", "r", json!({"spec": {"podMetadata": null}})).await?;
-    until("the label goes", PATIENCE, async || {
-        let gone = pods(w, "r").await?.values().all(|pod| pod["metadata"]["labels"]["team"].is_null());
-        Ok(if gone { Ok(()) } else { Err("a Pod has it still".to_owned()) })
+    let services = [("Service", "r"), ("Service", "r-client"), ("PodDisruptionBudget", "r")];
+    for (kind, name) in services {
+        let labels = w.get(kind, name).await?["metadata"]["labels"].clone();
+        ensure!(labels["team"] == "everybody" && labels["cost"] == "42", "{kind} {name}: {labels}");
+    }
+    w.patch("EtcdCluster", "r", json!({"spec": {"podMetadata": null, "additionalMetadata": null}})).await?;
+    until("the labels go", PATIENCE, async || {
+        let mut all: Vec<Value> = pods(w, "r").await?.into_values().collect();
+        for (kind, name) in services {
+            all.push(w.get(kind, name).await?);
+        }
+        let bare = |object: &&Value| ["team", "cost"].iter().all(|key| object["metadata"]["labels"][key].is_null());
+        let labelled = all.iter().find(|object| !bare(object)).map(|object| object["metadata"]["labels"].to_string());
+        Ok(labelled.map_or(Ok(()), Err))
     })
     .await?;
     Ok(took)

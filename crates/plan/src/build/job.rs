@@ -307,6 +307,8 @@ pub struct AgentJob {
     pub spool: Option<Spool>,
     /// The Secret for reading, if this Secret differs from the `destination`'s: a probe tries both.
     pub readers: Option<LocalRef>,
+    /// Secrets with age identities, for a rehearsal of an encrypted snapshot.
+    pub identities: Vec<LocalRef>,
     /// The comparison of the members that comes before the work; `external` has their certificates.
     pub compares: Option<CompareRequest>,
     /// The agent's request.
@@ -347,6 +349,7 @@ impl AgentJob {
             external: None,
             spool: None,
             readers: None,
+            identities: vec![],
             compares: None,
             work,
             destination,
@@ -434,10 +437,13 @@ fn pod_metadata(want: &AgentJob, ours: BTreeMap<String, String>) -> ObjectMeta {
 }
 
 fn pod(want: &AgentJob) -> PodSpec {
-    let opened = store::open(&want.destination, want.work.uses());
+    let opened = store::open(&want.destination, want.work.uses()).with_identities(&want.identities);
     // Only for a save: an etcd's Secrets may be gone when a Job asks the store.
     let etcd = want.external.as_ref().filter(|_| matches!(want.work, Work::Save(_))).map(external::reach);
-    let (work, beside) = beside(want);
+    let (mut work, beside) = beside(want);
+    if let Work::Rehearse(request) = &mut work {
+        request.snapshot.identities.clone_from(&opened.identity_dirs);
+    }
     let args = work.to_args(opened.flags, etcd.as_ref().map(|etcd| etcd.flags.clone()));
     let (mut volumes, mut mounts) = etcd.map(|etcd| (etcd.volumes, etcd.mounts)).unwrap_or_default();
     if let Some((volume, mount)) = beside {

@@ -64,13 +64,16 @@ fn born(
     let meta = &cluster.metadata;
     let spec = &cluster.spec;
     let wanted = template::wanted(cluster);
-    let mut labels = super::labels(meta::name(meta), meta::uid(meta));
+    let added = spec.metadata_of_objects();
+    let mut labels = added.labels.clone();
+    labels.extend(super::labels(meta::name(meta), meta::uid(meta)));
     labels.insert(key::MEMBER.to_owned(), member.to_owned());
     let mut object = EtcdMember {
         metadata: ObjectMeta {
             name: Some(member.to_owned()),
             namespace: meta.namespace.clone(),
             labels: Some(labels),
+            annotations: (!added.annotations.is_empty()).then(|| added.annotations.clone()),
             owner_references: Some(vec![super::owner(cluster)]),
             finalizers: Some(vec![MEMBER_FINALIZER.to_owned()]),
             ..ObjectMeta::default()
@@ -79,7 +82,8 @@ fn born(
             cluster_ref: ClusterIdentity { name: meta::name(meta).to_owned(), uid: meta::uid(meta).to_owned() },
             role,
             storage: spec.storage.clone(),
-            pod_metadata: spec.pod_metadata.clone().unwrap_or_default().foreign(),
+            pod_metadata: spec.metadata_of_pods(),
+            additional_metadata: added,
             placement: spec.placement.clone(),
             cluster_token: token(cluster),
             initial_cluster,

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use holdfast_api::agent::PodMetadata;
 use holdfast_api::cluster::Image;
 use holdfast_api::pod_security::RunAs;
 use holdfast_api::{EtcdCluster, component, key};
@@ -11,7 +12,7 @@ use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfil
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 
-use crate::meta;
+use crate::{meta, template};
 
 pub mod budget;
 pub mod cron_job;
@@ -98,10 +99,16 @@ pub fn as_text(selector: &BTreeMap<String, String>) -> String {
 
 /// Metadata of an object that a cluster owns.
 pub fn owned_by_cluster(name: String, cluster: &EtcdCluster) -> ObjectMeta {
+    let added = cluster.spec.metadata_of_objects();
+    let print = template::fingerprint_metadata(&added).map(|print| (key::METADATA.to_owned(), print));
+    let PodMetadata { labels: mut all, mut annotations } = added;
+    all.extend(labels(meta::name(&cluster.metadata), meta::uid(&cluster.metadata)));
+    annotations.extend(print);
     ObjectMeta {
         name: Some(name),
         namespace: cluster.metadata.namespace.clone(),
-        labels: Some(labels(meta::name(&cluster.metadata), meta::uid(&cluster.metadata))),
+        labels: Some(all),
+        annotations: (!annotations.is_empty()).then_some(annotations),
         owner_references: Some(vec![owner(cluster)]),
         ..ObjectMeta::default()
     }

@@ -12,7 +12,9 @@ use crate::meta;
 /// Returns the claim.
 pub fn claim(member: &EtcdMember) -> PersistentVolumeClaim {
     let spec = &member.spec;
-    let mut labels = super::labels(&spec.cluster_ref.name, &spec.cluster_ref.uid);
+    let added = spec.additional_metadata.clone().foreign();
+    let mut labels = added.labels;
+    labels.extend(super::labels(&spec.cluster_ref.name, &spec.cluster_ref.uid));
     labels.insert(key::MEMBER.to_owned(), meta::name(&member.metadata).to_owned());
     labels.insert(key::MEMBER_UID.to_owned(), meta::uid(&member.metadata).to_owned());
     PersistentVolumeClaim {
@@ -20,6 +22,7 @@ pub fn claim(member: &EtcdMember) -> PersistentVolumeClaim {
             name: Some(name::claim(meta::name(&member.metadata))),
             namespace: member.metadata.namespace.clone(),
             labels: Some(labels),
+            annotations: (!added.annotations.is_empty()).then_some(added.annotations),
             ..ObjectMeta::default()
         },
         spec: Some(PersistentVolumeClaimSpec {

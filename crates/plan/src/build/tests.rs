@@ -378,6 +378,34 @@ fn children_say_whose_they_are_and_gitops_does_not_prune_them() {
 }
 
 #[test]
+fn added_labels_and_annotations_reach_every_object_and_replace_none_of_ours() {
+    let pairs = |all: &[(&str, &str)]| all.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let mut cluster = etcd_cluster(3);
+    cluster.spec.additional_metadata = Some(PodMetadata {
+        labels: pairs(&[("team", "a"), (key::CLUSTER, "mine"), (key::ROLE, "voter")]),
+        annotations: pairs(&[("note", "x"), (key::JOINED, "y")]),
+    });
+    cluster.spec.pod_metadata = Some(PodMetadata { labels: pairs(&[("team", "b")]), ..PodMetadata::default() });
+    let member = member::joiner(&cluster, "a-x");
+    let pod = crate::fixtures::pod_of(&member).metadata;
+    for (meta, team) in [
+        (service::peer(&cluster).metadata, "a"),
+        (service::client(&cluster).metadata, "a"),
+        (budget::budget(&cluster, 3, 3).unwrap().metadata, "a"),
+        (pvc::claim(&member).metadata, "a"),
+        (member.metadata.clone(), "a"),
+        (pod, "b"),
+    ] {
+        let (labels, annotations) = (meta.labels.unwrap(), meta.annotations.unwrap());
+        assert_eq!(labels.get("team").map(String::as_str), Some(team));
+        assert_eq!(labels.get(key::CLUSTER).map(String::as_str), Some("a"));
+        assert_ne!(labels.get(key::ROLE).map(String::as_str), Some("voter"));
+        assert_eq!(annotations.get("note").map(String::as_str), Some("x"));
+        assert_eq!(annotations.get(key::JOINED), None);
+    }
+}
+
+#[test]
 fn a_restore_runs_under_its_own_account_and_takes_nothing_of_ours_away() {
     let labels = [(key::ROLE, "voter"), ("azure.workload.identity/use", "true")];
     let agent = Agent {

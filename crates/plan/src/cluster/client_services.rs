@@ -4,7 +4,7 @@
 //! garbage collector deletes the objects of an earlier cluster of the name, and Holdfast waits for that first.
 
 use holdfast_api::condition::Reason;
-use holdfast_api::{EtcdCluster, GROUP};
+use holdfast_api::{EtcdCluster, GROUP, key};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
@@ -83,7 +83,11 @@ enum Verdict {
     Leftover,
 }
 
-fn judge<T: Serialize>(want: &T, live: Option<(&T, &ObjectMeta)>, cluster: &ObjectMeta) -> Verdict {
+fn judge<T: Clone + Resource + Serialize>(
+    want: &T,
+    live: Option<(&T, &ObjectMeta)>,
+    cluster: &ObjectMeta,
+) -> Verdict {
     match live {
         None => Verdict::Apply,
         Some((_, meta)) if !meta::controlled_by(meta, meta::uid(cluster)) => {
@@ -91,9 +95,24 @@ fn judge<T: Serialize>(want: &T, live: Option<(&T, &ObjectMeta)>, cluster: &Obje
         }
         // Holdfast applies its object again after the deletion.
         Some((_, meta)) if meta::deleting(meta) => Verdict::Same,
-        Some((live, _)) if differs(want, live) => Verdict::Apply,
+        Some((live, there)) if differs(&without_added(want), live) || added(want.meta()) != added(there) => Verdict::Apply,
         Some(_) => Verdict::Same,
     }
+}
+
+/// Returns the fingerprint of the labels and annotations that the cluster's spec adds.
+fn added(object: &ObjectMeta) -> Option<&str> {
+    meta::annotation(object, key::METADATA)
+}
+
+/// Returns the object with Holdfast's own labels and annotations only: the watch caches keep no other ones.
+fn without_added<T: Clone + Resource>(want: &T) -> T {
+    let mut own = want.clone();
+    let all = own.meta_mut();
+    for keys in [&mut all.labels, &mut all.annotations].into_iter().flatten() {
+        keys.retain(|name, _| key::ALL.contains(&name.as_str()));
+    }
+    own
 }
 
 /// Whether another cluster of this name controls the object. An object that was deleted with `--cascade=orphan` has no controller,
@@ -103,4 +122,33 @@ fn of_an_earlier(meta: &ObjectMeta, name: &str) -> bool {
         |r: &&OwnerReference| r.controller == Some(true) && r.kind == EtcdCluster::kind(&()) && r.name == name;
     let ours = |r: &OwnerReference| r.api_version.split('/').next() == Some(GROUP);
     meta.owner_references.iter().flatten().find(cluster).is_some_and(ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_api::agent::PodMetadata;
+    use k8s_openapi::api::core::v1::Service;
+
+    use super::*;
+    use crate::build::service;
+    use crate::fixtures::etcd_cluster;
+
+    fn labelled(value: Option<&str>) -> EtcdCluster {
+        let mut cluster = etcd_cluster(3);
+        let labels = value.into_iter().map(|value| ("team".to_owned(), value.to_owned())).collect();
+        cluster.spec.additional_metadata = Some(PodMetadata { labels, ..PodMetadata::default() });
+        cluster
+    }
+
+    /// The caches keep no label of a user's, so the fingerprint alone shows a change.
+    #[test]
+    fn added_labels_are_applied_once_and_taken_back() {
+        let judged = |want: Option<&str>, live: Option<&str>| {
+            let cached: Service = without_added(&service::peer(&labelled(live)));
+            let want = labelled(want);
+            matches!(judge(&service::peer(&want), Some((&cached, &cached.metadata)), &want.metadata), Verdict::Apply)
+        };
+        assert!(!judged(None, None) && !judged(Some("a"), Some("a")));
+        assert!(judged(Some("a"), None) && judged(Some("b"), Some("a")) && judged(None, Some("a")));
+    }
 }

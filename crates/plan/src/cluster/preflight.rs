@@ -206,7 +206,7 @@ pub fn conditions(
         () if !rehearses => left_out(),
         () => State::Later("a Job compares the member list in each member's database with etcd's".to_owned()),
     };
-    let rehearsed = match backup.and_then(upgrade::encrypted) {
+    let rehearsed = match backup.and_then(|backup| upgrade::lacks_identity(cluster, backup)) {
         _ if !rehearses => left_out(),
         Some(why) => State::Unmet(Reason::PreflightFailed, why),
         None => State::Later(format!("a Job restores the snapshot with etcd {target} and compares the answers")),

@@ -295,14 +295,12 @@ fn forbidden(seen: &Observed, spec: &Wanted) -> Option<Next> {
         return refuse(why);
     }
     // A quota that does not fit the volume waits for the volume.
-    let quota = |m: &EtcdMember| valid::member(m).map_or(spec.server.quota, |server| server.quota);
-    // With the template of the spec, on the volume that the member has.
-    let next = |m: &Member| {
-        let mut changed = m.object.clone();
-        changed.spec.process = template::wanted(&seen.cluster);
-        quota(&changed)
+    let quota = |m: &Member, template: &Template| {
+        valid::process(&m.object.spec.storage, template).map_or(spec.server.quota, |server| server.quota)
     };
-    let shrunk = seen.staying().filter(|m| quota(&m.object) > next(m)).map(next).min();
+    let wanted = template::wanted(&seen.cluster);
+    let next = |m: &Member| quota(m, &wanted);
+    let shrunk = seen.staying().filter(|m| quota(m, &m.object.spec.process) > next(m)).map(next).min();
     let largest = seen.answers.values().filter_map(|answer| u64::try_from(answer.known()?.db_bytes).ok()).max()?;
     // etcd raises NOSPACE at the quota.
     if let Some(shrunk) = shrunk.filter(|shrunk| shrunk / 10 * 9 < largest) {

@@ -12,7 +12,7 @@ use holdfast_api::cluster::Latches;
 use holdfast_api::condition::Reason;
 use holdfast_api::name;
 use holdfast_api::template::Template;
-use holdfast_api::upgrade::UpgradeRecord;
+use holdfast_api::upgrade::{Upgrade, UpgradeRecord};
 use holdfast_api::{EtcdCluster, EtcdMember, EtcdSnapshot, key};
 use holdfast_contract::{
     CompareRequest, ComparedReport, DEFAULT_COMPARE_SECONDS, DEFAULT_MEMBER_SECONDS, DEFAULT_READ_DEADLINE_SECONDS,
@@ -163,11 +163,16 @@ pub(super) fn version(member: &Member) -> Option<Version> {
     Version::parse(&member.object.spec.process.version)
 }
 
-/// Returns the name of the Job. Another version, image or value of the annotation `holdfast.dev/restart` is another rehearsal; a newer
-/// snapshot is not.
+/// Returns the name of the Job. Another version, image, value of the annotation `holdfast.dev/restart`, identity or volume is
+/// another rehearsal; a newer snapshot is not.
 pub(crate) fn rehearsal_name(seen: &Observed) -> String {
     let meta = &seen.cluster.metadata;
     let question = question(&seen.cluster);
+    let Upgrade { identity_secret_refs, scratch, .. } = seen.cluster.spec.upgrade();
+    let question = match (&*identity_secret_refs, &scratch) {
+        ([], None) => question,
+        corrected => format!("{question}/{}", latest::hash(&corrected)),
+    };
     // A Job of an earlier Holdfast compared no members.
     let question = if has_members_of_3_5(seen) { format!("{question}/compared") } else { question };
     name::rehearsal(meta::name(meta), meta::uid(meta), &question)
@@ -257,14 +262,14 @@ fn comparison(seen: &Observed) -> Option<CompareRequest> {
     })
 }
 
-/// Returns why an encrypted snapshot is not rehearsed.
-pub(super) fn encrypted(backup: &EtcdSnapshot) -> Option<String> {
-    let artifact = backup.status.as_ref()?.artifact.as_ref().filter(|artifact| artifact.encrypted);
+/// Returns why an encrypted snapshot is not rehearsed: the spec names no identity.
+pub(super) fn lacks_identity(cluster: &EtcdCluster, backup: &EtcdSnapshot) -> Option<String> {
+    let encrypted = backup.status.as_ref()?.artifact.as_ref()?.encrypted;
     let snapshot = meta::name(&backup.metadata);
-    artifact.map(|_| {
+    (encrypted && cluster.spec.upgrade().identity_secret_refs.is_empty()).then(|| {
         format!(
-            "the EtcdSnapshot {snapshot} is encrypted, and the operator has no identity to rehearse with. Save one without \
-             encryption, or set spec.upgrade.rehearse to false"
+            "the EtcdSnapshot {snapshot} is encrypted, and the spec names no identity to rehearse with. Name the Secret with an \
+             identity in spec.upgrade.identitySecretRefs, or set spec.upgrade.rehearse to false"
         )
     })
 }
@@ -282,7 +287,7 @@ pub(super) fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, nam
     let (Some(artifact), Some(place)) = (artifact, place) else {
         return Err(format!("the EtcdSnapshot {snapshot} names no place in its status"));
     };
-    if let Some(why) = encrypted(backup) {
+    if let Some(why) = lacks_identity(&seen.cluster, backup) {
         return Err(why);
     }
     let request = VerifyRequest {
@@ -309,6 +314,7 @@ pub(super) fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, nam
         external: saving::with_certificates(Some(&seen.cluster), vec![]),
         compares: comparison(seen),
         spool: spec.upgrade().scratch,
+        identities: spec.upgrade().identity_secret_refs,
         etcd_image: Some((image, build::pull_policy(spec.image.as_ref()).to_owned())),
         agent,
         placement: spec.placement.clone(),

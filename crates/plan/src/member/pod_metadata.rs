@@ -1,4 +1,4 @@
-//! `spec.podMetadata` of the cluster on a member's Pod.
+//! `spec.podMetadata` and `spec.additionalMetadata` of the cluster on a member's Pod.
 //!
 //! Decides which labels and annotations a running Pod gets and loses. The member's spec names those that the Pod got earlier: the
 //! Pod changes first, then the member's spec. Keys that Holdfast writes itself stay out.
@@ -15,7 +15,7 @@ use crate::{Act, Target, meta, template};
 /// Returns the next step.
 pub(super) fn next(seen: &Observed, pod: Option<&Pod>) -> Option<Act> {
     let old = &seen.member.spec.pod_metadata;
-    let new = cluster(seen)?.spec.pod_metadata.clone().unwrap_or_default().foreign();
+    let new = cluster(seen)?.spec.metadata_of_pods();
     let print = template::fingerprint_metadata(&new);
     if let Some(pod) = pod.filter(|pod| meta::annotation(&pod.metadata, key::POD_METADATA) != print.as_deref()) {
         let mut annotations = change(&old.annotations, &new.annotations);

@@ -69,6 +69,11 @@ fn tell(world: &mut World, command: &str) {
         }),
         ["cpu", amount] => world.edit(|s| s.resources = Some(cpu(amount))),
         ["resizing", "refused"] => world.refuses_resize = true,
+        ["object", "label", "none"] => world.edit(|s| s.additional_metadata = None),
+        ["object", "label", name, value] => world.edit(|s| {
+            let labels = [((*name).to_owned(), (*value).to_owned())].into();
+            s.additional_metadata = Some(PodMetadata { labels, ..PodMetadata::default() });
+        }),
         ["pod", "label", "none"] => world.edit(|s| s.pod_metadata = None),
         ["pod", "label", name, value] => world.edit(|s| {
             let labels = [((*name).to_owned(), (*value).to_owned())].into();

@@ -124,17 +124,18 @@ impl Identities {
         Ok(all)
     }
 
-    /// Reads these identity files.
-    pub fn read_files(files: &[impl AsRef<Path>]) -> Result<Self> {
+    /// Reads these identity files, and the identity files in these folders.
+    pub fn read_files(paths: &[impl AsRef<Path>]) -> Result<Self> {
         let mut all = Self::default();
-        for file in files {
-            all.read_file(file.as_ref()).map_err(|error| of_request(error).context("--identity"))?;
+        for path in paths.iter().map(AsRef::as_ref) {
+            let read = if path.is_dir() { all.read_folder(path) } else { all.read_file(path) };
+            read.map_err(|error| of_request(error).context("--identity"))?;
         }
         Ok(all)
     }
 
     fn read_folder(&mut self, folder: &Path) -> Result<()> {
-        let reading = || format!("reading --age-identity-dir={}", folder.display());
+        let reading = || format!("reading the folder of identities {}", folder.display());
         let entries = fs::read_dir(folder).map_err(io_error(reading()))?;
         let mut files = vec![];
         for entry in entries {
@@ -231,6 +232,20 @@ mod tests {
         for bad in ["", "AGE-SECRET-KEY-1", &public, &SECRET.to_lowercase(), &SECRET[..73], "AGE-PLUGIN-X-1QQQ"] {
             assert_eq!(identity(bad).map(|_| ()), Err(KeyError::Identity), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn identities_are_read_from_files_and_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("key.txt");
+        fs::write(&file, format!("# a comment\n{SECRET}\n")).unwrap();
+        fs::create_dir(folder.path().join("..data")).unwrap();
+        let public = vec![identity(SECRET).unwrap().to_public().to_string()];
+        for path in [file.as_path(), folder.path()] {
+            assert_eq!(Identities::read_files(&[path]).unwrap().recipients(), public, "{}", path.display());
+        }
+        let error = Identities::read_files(&[folder.path().join("none")]).err().unwrap();
+        assert!(error.message().contains("--identity"), "{error}");
     }
 
     #[test]

@@ -98,6 +98,21 @@ fn a_comparison_comes_first_and_alone_has_the_certificates() {
 }
 
 #[test]
+fn a_rehearsal_of_an_encrypted_snapshot_reads_the_identities() {
+    let request = VerifyRequest { deadline_seconds: 60, ..VerifyRequest::default() };
+    let identities = ["age-a", "age-b"].map(|name| LocalRef { name: name.to_owned() }).to_vec();
+    let (_, pod, agent, _) = parts(&job(&AgentJob { work: Work::Rehearse(request), identities, ..to_s3() }));
+    let args = agent.args.unwrap();
+    for path in ["/etc/holdfast/identities/0", "/etc/holdfast/identities/1"] {
+        assert!(args.contains(&format!("--identity={path}")), "{args:?}");
+        assert!(agent.volume_mounts.iter().flatten().any(|mount| mount.mount_path == path));
+    }
+    let secrets = pod.volumes.iter().flatten().filter_map(|volume| volume.secret.as_ref());
+    let optional: Vec<_> = secrets.filter(|secret| secret.secret_name.as_deref() == Some("age-b")).collect();
+    assert_eq!(optional[0].optional, Some(true), "the agent reports a missing Secret");
+}
+
+#[test]
 fn a_job_that_removes_writes_to_its_volume_and_locks_nothing() {
     let request = PruneRequest { cluster: "a".to_owned(), deadline_seconds: 60, ..PruneRequest::default() };
     let to_pvc = Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None });

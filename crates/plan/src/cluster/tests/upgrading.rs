@@ -1,5 +1,6 @@
 //! Upgrades to the next minor: what has to come first, and how long there is a way back.
 
+use holdfast_api::name::LocalRef;
 use holdfast_api::snapshot::{Artifact, EtcdSnapshotStatus, Phase, SnapshotTemplate, Spool};
 use holdfast_api::store::{Location, PvcLocation};
 use holdfast_api::upgrade::{Upgrade, UpgradeRecord};
@@ -240,6 +241,13 @@ fn what_is_missing_is_named() {
         status.artifact.as_mut().unwrap().encrypted = true;
     };
     assert_eq!(waits_with(encrypted), Some(Reason::PreflightFailed));
+    let with_identity = |seen: &mut Observed| {
+        let status = seen.backup.as_mut().and_then(|b| b.status.as_mut()).unwrap();
+        status.artifact.as_mut().unwrap().encrypted = true;
+        let identity_secret_refs = vec![LocalRef { name: "age".to_owned() }];
+        seen.cluster.spec.upgrade = Some(Upgrade { identity_secret_refs, ..Upgrade::default() });
+    };
+    assert_eq!(waits_with(with_identity), None, "a Job starts");
     let full = |seen: &mut Observed| etcd(seen).alarms.push(Alarm { member_id: 0x10, kind: AlarmKind::NoSpace });
     assert_eq!(waits_with(full), Some(Reason::PreflightFailed));
     assert_eq!(
