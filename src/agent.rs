@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use holdfast_contract::error::Result;
 use holdfast_contract::{
-    CompareRequest, ContentsRequest, CopyRequest, GateRequest, InspectRequest, LatestRequest, ListRequest,
+    CompareRequest, ContentsRequest, CopyRequest, DefragRequest, GateRequest, InspectRequest, LatestRequest, ListRequest,
     ProbeRequest, PruneRequest, RecallRequest, RemovalReport, RemoveRequest, RemovedReport, Report, RestoreRequest,
     SaveRequest, VerifyRequest,
 };
@@ -18,7 +18,7 @@ use snapshot_agent::verbs::contents::Found;
 use snapshot_agent::verbs::report::text;
 use snapshot_agent::verbs::save::dry_run;
 use snapshot_agent::verbs::{
-    compare, contents, copy, gate, inspect, install, latest, list, probe, prune, recall as runs, remove, report,
+    compare, contents, copy, defrag, gate, inspect, install, latest, list, probe, prune, recall as runs, remove, report,
     restore, save, verify,
 };
 
@@ -134,6 +134,18 @@ pub async fn compare_members(request: CompareRequest) -> anyhow::Result<u8> {
     let text = if json { serde_json::to_string_pretty(&compared)? + "\n" } else { compare::text(&compared) };
     let code = report::finish_comparison(&compared);
     put(text.as_bytes()).map(|()| code)
+}
+
+/// `agent defrag`: prints the members even if the run ended early.
+pub async fn defrag(request: DefragRequest) -> anyhow::Result<u8> {
+    let defrag::Ended { report, failed } = match defrag::run(request.clone()).await {
+        Ok(ended) => ended,
+        Err(error) => return Ok(end(&Err(error))),
+    };
+    let json = serde_json::to_string_pretty(&report)? + "\n";
+    let text = if request.json { json } else { defrag::text(&report, &request) };
+    put(text.as_bytes())?;
+    Ok(failed.map_or(0, |error| end(&Err(error))))
 }
 
 /// `agent prune`: prints the judged and removed snapshots even if the run ended early.

@@ -14,7 +14,7 @@ use holdfast_api::pod_security::RunAs;
 use holdfast_api::snapshot::{Age, Encryption, EtcdSnapshotSpec, SnapshotTemplate};
 use holdfast_api::store::{Destination, Location, PvcLocation, S3Location};
 use holdfast_contract::{
-    CompareRequest, Compression, ContentsRequest, CopyRequest, Failure, GateRequest, InspectRequest, LatestRequest,
+    CompareRequest, Compression, ContentsRequest, CopyRequest, DefragRequest, Failure, GateRequest, InspectRequest, LatestRequest,
     ListRequest, ProbeRequest, PruneRequest, RecallRequest, RemoveRequest, RestoreRequest, SaveRequest, VerifyRequest,
 };
 use holdfast_io::private::is_shared;
@@ -441,6 +441,10 @@ pub enum Agent {
     /// Compare the member list in each member's database with etcd's member list, before an upgrade from etcd 3.5 to 3.6.
     #[command(after_help = COMPARE_EXAMPLES)]
     CompareMembers(Box<CompareRequest>),
+    /// Give free space of the members' databases back: followers first, the leader last, one member at a time, each only
+    /// while all members are well.
+    #[command(after_help = DEFRAG_EXAMPLES)]
+    Defrag(Box<DefragRequest>),
     /// Print an EtcdCluster that restores a stored snapshot, from its manifest alone, and the Secrets that the restore
     /// needs.
     #[command(after_help = RENDER_EXAMPLES)]
@@ -472,7 +476,7 @@ impl Agent {
             Self::Remove(request) => Some(&request.store),
             Self::Probe(request) => Some(&request.store),
             // These verbs write a member's data or nothing, and at most read the store.
-            Self::CompareMembers(_) | Self::RenderRestore(_) | Self::Restore(_) => None,
+            Self::CompareMembers(_) | Self::Defrag(_) | Self::RenderRestore(_) | Self::Restore(_) => None,
         };
         store.is_some_and(is_shared)
     }
@@ -551,7 +555,7 @@ mod examples;
 mod render;
 
 use examples::{
-    COMPARE_EXAMPLES, CONTENTS_EXAMPLES, COPY_EXAMPLES, PROBE_EXAMPLES, PRUNE_EXAMPLES, RENDER_EXAMPLES,
+    COMPARE_EXAMPLES, CONTENTS_EXAMPLES, COPY_EXAMPLES, DEFRAG_EXAMPLES, PROBE_EXAMPLES, PRUNE_EXAMPLES, RENDER_EXAMPLES,
     RESTORE_EXAMPLES, SAVE_EXAMPLES, VERIFY_EXAMPLES,
 };
 

@@ -73,6 +73,7 @@ async fn run(command: Command) -> anyhow::Result<u8> {
         Command::Agent(Agent::Copy(request)) => agent::copy(*request).await,
         Command::Agent(Agent::RenderRestore(flags)) => agent::render_restore(*flags).await,
         Command::Agent(Agent::CompareMembers(request)) => agent::compare_members(*request).await,
+        Command::Agent(Agent::Defrag(request)) => agent::defrag(*request).await,
         Command::Agent(Agent::Probe(request)) => agent::probe(*request).await,
         Command::Gate(request) => Ok(agent::gate(*request).await),
         Command::Install(flags) => Ok(agent::install(&flags.to).await),

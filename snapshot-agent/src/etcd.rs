@@ -8,6 +8,7 @@ pub(crate) mod folders;
 pub(crate) mod hash_kv;
 pub(crate) mod lists;
 pub mod member;
+pub(crate) mod members;
 pub mod pod_annotations;
 pub mod source;
 pub(crate) mod tls;

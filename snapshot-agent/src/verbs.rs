@@ -5,6 +5,8 @@ pub(crate) mod common;
 pub mod compare;
 pub mod contents;
 pub mod copy;
+pub mod defrag;
+mod feed;
 pub mod gate;
 pub mod inspect;
 pub mod install;

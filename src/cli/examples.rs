@@ -55,6 +55,19 @@ Examples:
   For a script: code 0 where the lists agree, code 82 where they differ:
     holdfast agent compare-members --endpoints a:2379,b:2379,c:2379 --json";
 
+/// Defragments the members of a control plane.
+pub(super) const DEFRAG_EXAMPLES: &str = "\
+Examples:
+  The plan for the three members of a kubeadm control plane:
+    holdfast agent defrag --dry-run \\
+      --endpoints 10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379 \\
+      --cacert /etc/kubernetes/pki/etcd/ca.crt \\
+      --cert /etc/kubernetes/pki/etcd/healthcheck-client.crt \\
+      --key /etc/kubernetes/pki/etcd/healthcheck-client.key
+
+  Every member with a fifth of its file free, the leader after its leadership has moved:
+    holdfast agent defrag --endpoints a:2379,b:2379,c:2379 --free-percent 20 --free-mib 0 --move-leader";
+
 /// Shows contents, from all keys to a single value.
 pub(super) const CONTENTS_EXAMPLES: &str = "\
 Examples:

@@ -20,6 +20,8 @@ pub enum Sample {
     CronjobSnapshot,
     /// A `CronJob` that saves any etcd without the operator.
     CronjobSave,
+    /// A `CronJob` that gives free space of any etcd's databases back without the operator.
+    CronjobDefrag,
 }
 
 impl Sample {
@@ -32,6 +34,7 @@ impl Sample {
             Self::SaveToPvc => include_str!("../../jobs/save-to-pvc.yaml"),
             Self::CronjobSnapshot => include_str!("../../jobs/cronjob-snapshot.yaml"),
             Self::CronjobSave => include_str!("../../jobs/cronjob-save.yaml"),
+            Self::CronjobDefrag => include_str!("../../jobs/cronjob-defrag.yaml"),
         }
     }
 }

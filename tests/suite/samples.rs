@@ -31,6 +31,12 @@ fn words(words: &Option<Vec<String>>) -> Vec<String> {
     words.clone().unwrap()
 }
 
+/// Exit codes of the agent with which another Pod cannot help.
+fn final_codes_of_the_agent() -> Vec<i32> {
+    let ends = Failure::by_code().into_iter().filter(|failure| failure.retry != Retry::Again);
+    std::iter::once(USAGE).chain(ends.map(|failure| failure.code.into())).collect()
+}
+
 /// Checks that the Job of a sample runs with this image as it stands, and stops retrying where a retry cannot help.
 fn check_job(spec: &JobSpec, image: &str) {
     let pod = spec.template.spec.as_ref().unwrap();
@@ -42,8 +48,12 @@ fn check_job(spec: &JobSpec, image: &str) {
             assert!(i64::from(request.deadline_seconds) < spec.active_deadline_seconds.unwrap());
             check_mounts(pod, container, &request);
             check_store(*request);
-            let ends = Failure::by_code().into_iter().filter(|failure| failure.retry != Retry::Again);
-            std::iter::once(USAGE).chain(ends.map(|failure| failure.code.into())).collect()
+            final_codes_of_the_agent()
+        }
+        Command::Agent(Agent::Defrag(request)) => {
+            assert!(i64::from(request.deadline_seconds) < spec.active_deadline_seconds.unwrap());
+            assert!(!request.dry_run && request.etcd.endpoints.len() == 3);
+            final_codes_of_the_agent()
         }
         Command::Snapshot(Snapshot::Create(flags)) => {
             let request = flags.request().unwrap();

@@ -5,6 +5,7 @@
 
 mod args;
 mod compared;
+mod defrag;
 pub mod error;
 mod failure;
 pub mod layout;
@@ -25,6 +26,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+pub use defrag::{DefragMember, DefragOutcome, DefragReport, DefragRequest};
 pub use compared::{
     CompareRequest, ComparedMember, ComparedReport, DEFAULT_COMPARE_SECONDS, DEFAULT_MEMBER_SECONDS, DifferenceKind,
     MemberDifference,

@@ -34,6 +34,8 @@ pub struct Candidate {
     pub corrupt: bool,
     /// Size of the database file.
     pub db_bytes: u64,
+    /// Bytes of the file in use; the rest are free pages.
+    pub used_bytes: u64,
     /// etcd version.
     pub version: String,
     /// Storage version; empty before 3.6.

@@ -23,7 +23,7 @@ use crate::etcd::member::{Candidate, Member, Voter};
 
 /// Maximum lag in entries. Members' answers are some milliseconds apart and a busy cluster applies some thousand entries a
 /// second; a lagging member lags by more.
-const LAG: u64 = 5_000;
+pub(crate) const LAG: u64 = 5_000;
 
 /// The chosen member, connected.
 pub struct Source {
@@ -251,7 +251,7 @@ fn name_of(members: &[(u64, String)], id: u64) -> String {
     members.iter().find(|(member, _)| *member == id).map(|(_, name)| name.clone()).unwrap_or_default()
 }
 
-fn candidate(endpoint: &str, status: &StatusResponse) -> Result<Candidate> {
+pub(crate) fn candidate(endpoint: &str, status: &StatusResponse) -> Result<Candidate> {
     let header = status.header().ok_or_else(|| Error::transient(format!("{endpoint}: the answer has no header")))?;
     Ok(Candidate {
         endpoint: endpoint.to_owned(),
@@ -264,6 +264,7 @@ fn candidate(endpoint: &str, status: &StatusResponse) -> Result<Candidate> {
         learner: status.is_learner(),
         corrupt: names_corrupt(status.errors(), header.member_id()),
         db_bytes: u64::try_from(status.db_size()).unwrap_or(0),
+        used_bytes: u64::try_from(status.db_size_in_use()).unwrap_or(0),
         version: status.version().to_owned(),
         storage_version: status.storage_version().to_owned(),
     })
@@ -364,11 +365,11 @@ impl AsRef<[u8]> for Blob {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A healthy member; member 1 leads.
-    pub(super) fn healthy(member_id: u64) -> Candidate {
+    pub(crate) fn healthy(member_id: u64) -> Candidate {
         Candidate {
             endpoint: format!("http://m{member_id}:2379"),
             cluster_id: 7,
@@ -381,6 +382,7 @@ mod tests {
             db_bytes: 1,
             version: "3.6.16".to_owned(),
             storage_version: "3.6.0".to_owned(),
+            used_bytes: 1,
         }
     }
 

@@ -5,13 +5,10 @@
 //! etcd's list is the same before and after. The agent reads a member's snapshot stream to its end, checks etcd's own sha256 and
 //! keeps no byte of it. `etcd/lists.rs` decides the differences.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use etcd_client::Client;
-use futures::future::{BoxFuture, join_all};
-use futures::{Stream, StreamExt};
+use futures::future::BoxFuture;
 use holdfast_bbolt::scan::{NEVER, Options, Proven};
 use holdfast_contract::error::{Error, Result, of_etcd, task_error};
 use holdfast_contract::{
@@ -23,22 +20,17 @@ use holdfast_io::pool::Pool;
 use holdfast_io::progress::{Progress, STALL};
 use tokio::sync::mpsc;
 
-use crate::etcd::connect::Dialer;
-use crate::etcd::lists::{Entry, Kept, List, newest};
+use crate::etcd::lists::{Kept, List};
 use crate::etcd::member::Candidate;
-use crate::etcd::source::{check_cluster, meet, open, parse_id};
+use crate::etcd::members::{Connected, check_all_reached, connect_all, list, name_of, reference};
+use crate::etcd::source::{check_cluster, open, parse_id};
 use crate::format::snapshot_scan::SnapshotScan;
 use crate::format::trailer::{Hasher, TrailerError};
 use crate::verbs::common::{bytes, lines, unsound};
+use crate::verbs::feed::feed_steps;
 
 /// Pieces of the stream that wait for the scan.
 const PIECES: usize = 4;
-
-/// A connected member.
-struct Member {
-    client: Client,
-    facts: Candidate,
-}
 
 /// Compares the members, and returns all differences.
 pub fn run(request: CompareRequest) -> BoxFuture<'static, Result<ComparedReport>> {
@@ -50,12 +42,12 @@ pub fn run(request: CompareRequest) -> BoxFuture<'static, Result<ComparedReport>
 
 async fn compare(request: &CompareRequest) -> Result<ComparedReport> {
     let expected = request.expect_cluster_id.as_deref().map(parse_id).transpose()?;
-    let members = connect(request).await.map_err(of_etcd)?;
+    let members = connect_all(&request.etcd).await.map_err(of_etcd)?;
     let facts: Vec<Candidate> = members.iter().map(|member| member.facts.clone()).collect();
     check_cluster(&facts, expected)?;
     let reference = reference(&members)?;
     let listed = list(reference).await?;
-    all_reached(&listed, &members)?;
+    check_all_reached(&listed, &members)?;
     let mut differences = vec![];
     for member in &members {
         differences.extend(differences_of(request, member, &listed).await?);
@@ -65,7 +57,7 @@ async fn compare(request: &CompareRequest) -> Result<ComparedReport> {
             "the membership changed during the comparison. Repeat it when no member joins or leaves",
         )));
     }
-    let compared = |Member { facts, .. }: &Member| ComparedMember {
+    let compared = |Connected { facts, .. }: &Connected| ComparedMember {
         name: name_of(&listed, facts.member_id),
         id: hex_id(facts.member_id),
         etcd_version: facts.version.clone(),
@@ -75,43 +67,7 @@ async fn compare(request: &CompareRequest) -> Result<ComparedReport> {
     Ok(ComparedReport { cluster_id, members: members.iter().map(compared).collect(), differences, left_out: 0 })
 }
 
-/// Connects to every endpoint. A member that does not answer ends the comparison: its data are unknown.
-async fn connect(request: &CompareRequest) -> Result<Vec<Member>> {
-    let dialer = Dialer::of(&request.etcd)?;
-    let mut members: Vec<Member> = vec![];
-    for met in join_all(request.etcd.endpoints.iter().map(|endpoint| meet(&dialer, endpoint))).await {
-        let (client, facts) = met?;
-        // Two endpoints may lead to one member.
-        if members.iter().all(|member| member.facts.member_id != facts.member_id) {
-            members.push(Member { client, facts });
-        }
-    }
-    Ok(members)
-}
-
-/// Returns the leader, or a voter if no endpoint leads to the leader: learners do not list members.
-fn reference(members: &[Member]) -> Result<&Member> {
-    let voters = || members.iter().filter(|member| !member.facts.learner);
-    let leader = voters().find(|member| member.facts.leader == member.facts.member_id);
-    leader.or_else(|| voters().next()).ok_or_else(|| Error::config("no endpoint leads to a voter"))
-}
-
-async fn list(member: &Member) -> Result<List> {
-    newest(&member.facts.endpoint, &member.client).await.map_err(of_etcd)
-}
-
-/// Checks that every listed member is among the connected ones.
-fn all_reached(listed: &List, members: &[Member]) -> Result<()> {
-    let reached: BTreeSet<u64> = members.iter().map(|member| member.facts.member_id).collect();
-    let mut missing = listed.iter().filter(|(id, _)| !reached.contains(id));
-    let Some((id, Entry { name, .. })) = missing.next() else { return Ok(()) };
-    Err(Error::config(format!(
-        "no endpoint leads to the member {} {name}: name a client URL of every member with --endpoints",
-        hex_id(*id)
-    )))
-}
-
-async fn differences_of(request: &CompareRequest, member: &Member, listed: &List) -> Result<Vec<MemberDifference>> {
+async fn differences_of(request: &CompareRequest, member: &Connected, listed: &List) -> Result<Vec<MemberDifference>> {
     let Candidate { endpoint, member_id, learner, .. } = &member.facts;
     let (data_of, data_of_id) = (name_of(listed, *member_id), hex_id(*member_id));
     let difference = |(id, name, kind): (u64, String, DifferenceKind)| MemberDifference {
@@ -136,7 +92,7 @@ async fn differences_of(request: &CompareRequest, member: &Member, listed: &List
 }
 
 /// Reads and proves the database of a member.
-async fn read(member: &Member) -> Result<Proven> {
+async fn read(member: &Connected) -> Result<Proven> {
     let Candidate { endpoint, db_bytes, .. } = &member.facts;
     let (_, stream) = open(&member.client, endpoint.clone()).await?;
     let progress = Progress::new("comparing", *db_bytes);
@@ -144,33 +100,11 @@ async fn read(member: &Member) -> Result<Proven> {
     let (budget, at) = (scan_budget(*db_bytes), endpoint.clone());
     let scan = tokio::task::spawn_blocking(move || prove(pieces, budget, &at));
     let feeding = async {
-        feed(stream, to_scan, &progress).await?;
+        // The scan returns the reason where the scan ends first.
+        let _whole = feed_steps(stream, &Pool::default(), &[to_scan], &progress).await?;
         scan.await.map_err(|error| task_error(&error))?
     };
     progress.watch(STALL, feeding).await
-}
-
-async fn feed(
-    mut stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
-    to_scan: mpsc::Sender<Bytes>,
-    progress: &Progress,
-) -> Result<()> {
-    // Copies etcd's messages of 32 KiB together, which frees their own memory at once and on this thread.
-    let pool = Pool::default();
-    let mut piece = pool.take();
-    while let Some(message) = stream.next().await {
-        let message = message?;
-        progress.add(message.len());
-        let mut rest = message.as_ref();
-        while let Some(full) = piece.fill(&mut rest) {
-            // A scan that has ended returns the reason.
-            if to_scan.send(full.freeze()).await.is_err() {
-                return Ok(());
-            }
-        }
-    }
-    let _ended = to_scan.send(piece.freeze()).await;
-    Ok(())
 }
 
 /// Checks etcd's sha256 and the pages.
@@ -188,10 +122,6 @@ fn prove(mut pieces: mpsc::Receiver<Bytes>, budget_bytes: usize, at: &str) -> Re
         TrailerError::Mismatch(_) => Error::corrupt(format!("{at}: {error}")).with_origin(Origin::Etcd),
     })?;
     scan.finish().map_err(|error| unsound(at, &error))
-}
-
-fn name_of(listed: &List, id: u64) -> String {
-    listed.get(&id).map(|entry| entry.name.clone()).unwrap_or_default()
 }
 
 /// Formats a report for a terminal.

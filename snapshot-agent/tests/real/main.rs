@@ -25,6 +25,7 @@ mod contents;
 mod copy;
 mod crowd;
 mod cuts;
+mod defrag;
 mod dns;
 mod dump;
 mod ear;

@@ -14,12 +14,12 @@ use std::io::{self, Write};
 
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
-use futures::{Stream, StreamExt};
+use futures::Stream;
 use holdfast_bbolt::scan::{self, ScanError};
 use holdfast_contract::error::{Error, Result, io_error, of_etcd, task_error};
 use holdfast_contract::{Compression, Origin};
 use holdfast_io::memory::scan_budget;
-use holdfast_io::pool::{Buffer, Pool};
+use holdfast_io::pool::Pool;
 use holdfast_io::progress::Progress;
 use holdfast_io::sha256::Sha256;
 use holdfast_io::spool::Spool;
@@ -31,6 +31,7 @@ use crate::format::crypt::{Recipients, Sealing};
 use crate::format::pack::Packing;
 use crate::format::snapshot_scan::SnapshotScan;
 use crate::format::trailer::{self, Proven, TrailerError};
+use crate::verbs::feed::feed_steps;
 
 /// Pieces waiting for a step. A few are enough: they only bridge the jitter between steps.
 const PIECES: usize = 4;
@@ -82,7 +83,9 @@ pub(crate) async fn run(
     let encoder = tokio::task::spawn_blocking(move || encode(encoder_in, compression, &recipients, outlet));
 
     let proving = async {
-        let whole = feed(stream, &pool, steps, progress).await?;
+        let whole = feed_steps(stream, &pool, &steps, progress).await?;
+        // The ends of the queues end the steps.
+        drop(steps);
         let (database, scanned) = (ended(proof).await?, ended(scan).await?);
         // When another step cuts the stream short, these two have no result, and the other step returns the reason.
         if whole {
@@ -124,30 +127,6 @@ pub(crate) async fn run(
     if whole { Ok(sent) } else { Err(Error::transient("the stream was not read to its end; nothing was published")) }
 }
 
-/// Hands the whole stream to all steps. `false`: a step has ended early.
-async fn feed(
-    mut stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
-    pool: &Pool,
-    steps: [mpsc::Sender<Bytes>; 3],
-    progress: &Progress,
-) -> Result<bool> {
-    // Copies etcd's messages of 32 KiB together, which frees their own memory at once.
-    let mut piece = pool.take();
-    while let Some(message) = stream.next().await {
-        let message = message?;
-        progress.add(message.len());
-        let mut rest = message.as_ref();
-        while let Some(full) = piece.fill(&mut rest) {
-            if !hand_on(full, &steps).await {
-                progress.ended();
-                return Ok(false);
-            }
-        }
-    }
-    progress.ended();
-    Ok(hand_on(piece, &steps).await)
-}
-
 /// Waits for one half of a spool, if there is a spool. A failing half cuts the stream short; its error is the reason.
 async fn spooled(half: Option<JoinHandle<io::Result<()>>>) -> Result<()> {
     match half {
@@ -158,20 +137,6 @@ async fn spooled(half: Option<JoinHandle<io::Result<()>>>) -> Result<()> {
 
 async fn ended<T>(step: JoinHandle<T>) -> Result<T> {
     step.await.map_err(|error| task_error(&error))
-}
-
-/// Gives the same bytes to all steps. `false`: a step has ended.
-async fn hand_on(piece: Buffer, steps: &[mpsc::Sender<Bytes>]) -> bool {
-    let bytes = piece.freeze();
-    if bytes.is_empty() {
-        return true;
-    }
-    for step in steps {
-        if step.send(bytes.clone()).await.is_err() {
-            return false;
-        }
-    }
-    true
 }
 
 fn prove(mut pieces: mpsc::Receiver<Bytes>) -> Result<Proven> {
