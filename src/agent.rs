@@ -8,9 +8,9 @@ use std::path::Path;
 use anyhow::Context as _;
 use holdfast_contract::error::Result;
 use holdfast_contract::{
-    CompareRequest, ContentsRequest, CopyRequest, DefragRequest, GateRequest, InspectRequest, LatestRequest, ListRequest,
-    ProbeRequest, PruneRequest, RecallRequest, RemovalReport, RemoveRequest, RemovedReport, Report, RestoreRequest,
-    SaveRequest, VerifyRequest,
+    CompareRequest, ContentsRequest, CopyRequest, DefragRequest, GateRequest, InspectRequest, LatestRequest,
+    ListRequest, ProbeRequest, PruneRequest, RecallRequest, RemovalReport, RemoveRequest, RemovedReport, Report,
+    RestoreRequest, SaveRequest, VerifyRequest,
 };
 use serde::Serialize;
 use snapshot_agent::catalog::recall;
@@ -18,8 +18,8 @@ use snapshot_agent::verbs::contents::Found;
 use snapshot_agent::verbs::report::text;
 use snapshot_agent::verbs::save::dry_run;
 use snapshot_agent::verbs::{
-    compare, contents, copy, defrag, gate, inspect, install, latest, list, probe, prune, recall as runs, remove, report,
-    restore, save, verify,
+    compare, contents, copy, defrag, gate, inspect, install, latest, list, probe, prune, recall as runs, remove,
+    report, restore, save, verify,
 };
 
 use crate::cli::RenderFlags;

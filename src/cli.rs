@@ -14,8 +14,9 @@ use holdfast_api::pod_security::RunAs;
 use holdfast_api::snapshot::{Age, Encryption, EtcdSnapshotSpec, SnapshotTemplate};
 use holdfast_api::store::{Destination, Location, PvcLocation, S3Location};
 use holdfast_contract::{
-    CompareRequest, Compression, ContentsRequest, CopyRequest, DefragRequest, Failure, GateRequest, InspectRequest, LatestRequest,
-    ListRequest, ProbeRequest, PruneRequest, RecallRequest, RemoveRequest, RestoreRequest, SaveRequest, VerifyRequest,
+    CompareRequest, Compression, ContentsRequest, CopyRequest, DefragRequest, Failure, GateRequest, InspectRequest,
+    LatestRequest, ListRequest, ProbeRequest, PruneRequest, RecallRequest, RemoveRequest, RestoreRequest, SaveRequest,
+    VerifyRequest,
 };
 use holdfast_io::private::is_shared;
 use holdfast_operator::Config;
@@ -555,8 +556,8 @@ mod examples;
 mod render;
 
 use examples::{
-    COMPARE_EXAMPLES, CONTENTS_EXAMPLES, COPY_EXAMPLES, DEFRAG_EXAMPLES, PROBE_EXAMPLES, PRUNE_EXAMPLES, RENDER_EXAMPLES,
-    RESTORE_EXAMPLES, SAVE_EXAMPLES, VERIFY_EXAMPLES,
+    COMPARE_EXAMPLES, CONTENTS_EXAMPLES, COPY_EXAMPLES, DEFRAG_EXAMPLES, PROBE_EXAMPLES, PRUNE_EXAMPLES,
+    RENDER_EXAMPLES, RESTORE_EXAMPLES, SAVE_EXAMPLES, VERIFY_EXAMPLES,
 };
 
 pub use render::RenderFlags;

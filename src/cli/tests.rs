@@ -210,7 +210,18 @@ fn no_example_is_left_unread() {
     let names: Vec<_> = told.iter().map(|verb| verb.get_name()).collect();
     assert_eq!(
         names,
-        ["save", "verify", "contents", "copy", "prune", "probe", "compare-members", "defrag", "render-restore", "restore"]
+        [
+            "save",
+            "verify",
+            "contents",
+            "copy",
+            "prune",
+            "probe",
+            "compare-members",
+            "defrag",
+            "render-restore",
+            "restore"
+        ]
     );
     for verb in told {
         let line = format!("holdfast agent {} ", verb.get_name());

@@ -16,6 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::PodMetadata;
+use crate::defragmentation::{Defragmentation, Defragmented, Defragmenting};
 use crate::family::IpFamilyPolicy;
 use crate::held::HeldUp;
 use crate::name::{OBJECT_NAME, Scheme};
@@ -249,6 +250,9 @@ pub struct EtcdClusterSpec {
     /// Conditions of a change of `version` to the next minor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<Upgrade>,
+    /// When members give free space of their databases back. Default: when half of a file is free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defragmentation: Option<Defragmentation>,
     /// Replacement of members whose data are lost. Default: automatic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repair: Option<Repair>,
@@ -301,6 +305,11 @@ impl EtcdClusterSpec {
     /// Conditions of a change to the next minor.
     pub fn upgrade(&self) -> Upgrade {
         self.upgrade.clone().unwrap_or_default()
+    }
+
+    /// When members are defragmented.
+    pub fn defragmentation(&self) -> Defragmentation {
+        self.defragmentation.clone().unwrap_or_default()
     }
 
     /// Whether Holdfast replaces a lost member without a person.
@@ -476,6 +485,12 @@ pub struct Latches {
     /// Name of the next member, written before its create, so that a lost answer or a crash never creates two members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_member: Option<String>,
+    /// Defragmentation that is under way, written before the member loses its clients. Removed after its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defragmenting: Option<Defragmenting>,
+    /// Last defragmentation of each member.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub defragmented: Vec<Defragmented>,
     /// Restore in progress, written before the seed's Pod exists. A corrected restore replaces this entry until the
     /// cluster has formed.
     #[serde(default, skip_serializing_if = "Option::is_none")]

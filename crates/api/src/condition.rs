@@ -110,6 +110,8 @@ reasons! {
     Upgrading,
     /// The members' volumes grow to a larger `spec.storage.size`.
     Resizing,
+    /// A member gives free space of its database back.
+    Defragmenting,
     /// A member is lost or unwanted, and another one takes its place.
     Replacing,
     /// The claim of a replaced member is kept for a while.

@@ -19,6 +19,7 @@ pub mod agent;
 pub mod backup_store;
 pub mod cluster;
 pub mod condition;
+pub mod defragmentation;
 pub mod family;
 pub mod held;
 pub mod member;

@@ -44,16 +44,16 @@ pub struct DefragRequest {
 const DEFRAGMENTING: &str = "Defragmenting";
 
 /// Half of the file: below, the file grows back soon.
-pub const DEFAULT_FREE_PERCENT: u8 = 50;
+pub(crate) const DEFAULT_FREE_PERCENT: u8 = 50;
 
 /// 256 MiB: less is not worth a member that stands still.
-pub const DEFAULT_FREE_MIB: u32 = 256;
+pub(crate) const DEFAULT_FREE_MIB: u32 = 256;
 
 /// Ten minutes: etcd rewrites 8 GiB at 14 MiB/s.
-pub const DEFAULT_DEFRAG_MEMBER_SECONDS: u32 = 600;
+pub(crate) const DEFAULT_DEFRAG_MEMBER_SECONDS: u32 = 600;
 
 /// Two hours: nine members that use their whole time, and the pauses.
-pub const DEFAULT_DEFRAG_SECONDS: u32 = 7200;
+pub(crate) const DEFAULT_DEFRAG_SECONDS: u32 = 7200;
 
 /// Result of a defragmentation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -26,11 +26,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-pub use defrag::{DefragMember, DefragOutcome, DefragReport, DefragRequest};
 pub use compared::{
     CompareRequest, ComparedMember, ComparedReport, DEFAULT_COMPARE_SECONDS, DEFAULT_MEMBER_SECONDS, DifferenceKind,
     MemberDifference,
 };
+pub use defrag::{DefragMember, DefragOutcome, DefragReport, DefragRequest};
 pub use failure::{ExitClass, FAILURES, Failure, Origin, Retry};
 pub use outcome::{
     CameAlong, FailedReport, GateReport, Level, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport, Verification,

@@ -120,6 +120,13 @@ impl Backoff {
         Some((trouble.reason, trouble.message.clone()))
     }
 
+    /// How long etcd has not been ready for an object's next step.
+    pub(super) fn refused_for(&self, object: &str, now: Instant) -> Option<Duration> {
+        let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let row = rows.get(object).filter(|row| row.class == Class::NotYet)?;
+        Some(now.saturating_duration_since(row.since))
+    }
+
     /// Forgets an object's failures.
     pub(super) fn clear(&self, object: &str) {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner).remove(object);

@@ -58,9 +58,9 @@ pub(super) trait Kind: Send + Sync + 'static {
         let _ = (status, act);
         false
     }
-    /// Address of the leader, which receives changes of etcd's membership.
-    fn leader(ctx: &Context, seen: &Self::Seen) -> Option<Address> {
-        let _ = (ctx, seen);
+    /// Address of the etcd server that an act goes to.
+    fn server(ctx: &Context, seen: &Self::Seen, act: &Act) -> Option<Address> {
+        let _ = (ctx, seen, act);
         None
     }
     /// Whether the objects that guard an act still have the version of the pass
@@ -142,8 +142,8 @@ impl Kind for Clusters {
         status.latches = (**latches).clone();
         true
     }
-    fn leader(ctx: &Context, seen: &Self::Seen) -> Option<Address> {
-        observe::cluster::leader(ctx, seen)
+    fn server(ctx: &Context, seen: &Self::Seen, act: &Act) -> Option<Address> {
+        observe::cluster::server(ctx, seen, act)
     }
     fn is_incomplete(seen: &Self::Seen, now: Timestamp) -> bool {
         let lacks =

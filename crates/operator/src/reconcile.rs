@@ -333,8 +333,8 @@ async fn write<K: Kind>(
     if let Some(act) = &act {
         let description = act::describe(act);
         Span::current().record("act", description.label);
-        let leader = K::leader(ctx, seen);
-        outcome = match perform_once(ctx, id, &actor, leader.as_ref(), (description.label, act)).await? {
+        let server = K::server(ctx, seen, act);
+        outcome = match perform_once(ctx, id, &actor, server.as_ref(), (description.label, act)).await? {
             Done::Applied => {
                 applied(ctx, id, description);
                 Outcome::Applied
@@ -383,12 +383,12 @@ async fn perform_once(
     ctx: &Context,
     id: &Id,
     actor: &Actor,
-    leader: Option<&Address>,
+    server: Option<&Address>,
     (label, act): (&str, &Act),
 ) -> Result<Done, Error> {
     let write = Write::of_act(label, act);
     hold_back(ctx, id, write.as_ref())?;
-    let done = act::perform(ctx, actor, leader, act).await?;
+    let done = act::perform(ctx, actor, server, act).await?;
     note_write(ctx, id, write.as_ref())?;
     Ok(done)
 }

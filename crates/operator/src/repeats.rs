@@ -116,6 +116,7 @@ pub(super) const fn patched(act: &mut Act) -> Option<&mut Target> {
         | Act::CommitEntry { .. }
         | Act::FillLog { .. }
         | Act::MoveLeader { .. }
+        | Act::Defragment { .. }
         | Act::RemoveMember { .. }
         | Act::CreateClaim(_)
         | Act::CreatePod(_)

@@ -246,12 +246,12 @@ pub enum Act {
         /// Why and since when.
         leaving: Leaving,
     },
-    /// Label the Pod of a member that leaves as the Pod of a learner, so that no new client reaches the Pod.
+    /// Label the Pod of a member that leaves or is defragmented as the Pod of a learner, so that no new client reaches the Pod.
     DismissClients {
         /// The Pod.
         pod: Target,
     },
-    /// Ask the leader, which etcd is to remove or which restarts, to hand the leadership to another voter.
+    /// Ask the leader, which etcd is to remove or which is to stand still, to hand the leadership to another voter.
     MoveLeader {
         /// Name of the member that leads.
         name: String,
@@ -259,6 +259,17 @@ pub enum Act {
         from: u64,
         /// ID of the next leader.
         to: u64,
+        /// The etcd cluster that must answer.
+        cluster_id: u64,
+    },
+    /// Ask a member's etcd to rewrite its file, and then let clients in to its Pod again. The member serves nothing meanwhile.
+    Defragment {
+        /// The Pod.
+        pod: Target,
+        /// Name of the member.
+        name: String,
+        /// Its ID.
+        member_id: u64,
         /// The etcd cluster that must answer.
         cluster_id: u64,
     },

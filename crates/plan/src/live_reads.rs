@@ -66,6 +66,7 @@ impl Act {
             | Self::GrowClaim { .. }
             // The others may have lost a voter meanwhile (I1).
             | Self::EvictPod { .. }
+            | Self::Defragment { .. }
             // A member with less memory may end.
             | Self::ResizePod { .. }
             | Self::DeleteClaim { .. }

@@ -5,6 +5,7 @@
 //! with the plans that it checks. After a violation the operator does nothing, and a person has to look.
 
 mod cluster;
+mod defragment;
 mod facts;
 mod member;
 mod replace;

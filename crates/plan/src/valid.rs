@@ -12,7 +12,9 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 
+use crate::schedule::Line;
 use holdfast_api::cluster::{CompactionMode, Options, Storage};
+use holdfast_api::defragmentation::Defragmentation;
 use holdfast_api::template::Template;
 use holdfast_api::{EtcdCluster, EtcdMember, name};
 pub use quantity::{bytes, thousandths};
@@ -91,6 +93,7 @@ pub fn cluster(cluster: &EtcdCluster) -> Result<Wanted, Refusal> {
     }
     metadata::check_added("spec.podMetadata", spec.pod_metadata.as_ref())?;
     metadata::check_added("spec.additionalMetadata", spec.additional_metadata.as_ref())?;
+    check_defragmentation(&spec.defragmentation())?;
     check_secrets(cluster)?;
     check_medium(cluster)?;
     if let Some(restore) = spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref()) {
@@ -105,6 +108,25 @@ pub fn cluster(cluster: &EtcdCluster) -> Result<Wanted, Refusal> {
         }
     }
     Ok(Wanted { replicas, server })
+}
+
+/// Refuses a period without a beginning, and an amount that is no number of bytes.
+fn check_defragmentation(wanted: &Defragmentation) -> Result<(), Refusal> {
+    if let Some(window) = &wanted.window
+        && let Err(why) = Line::parse(&window.schedule, window.time_zone.as_deref())
+    {
+        // The text begins with the field of a schedule's spec.
+        let why = why.split_once(": ").map_or(why.as_str(), |(_, why)| why);
+        return refuse("spec.defragmentation.window", why);
+    }
+    let free = wanted.free_bytes();
+    if bytes(&free).is_none() {
+        return refuse(
+            "spec.defragmentation.freeBytes",
+            format!("{:?} is not a number of bytes, such as 256Mi", free.0),
+        );
+    }
+    Ok(())
 }
 
 /// Refuses a parked or restored cluster in memory: data in memory does not outlive its Pod, and there is no volume to restore into.
@@ -274,6 +296,7 @@ fn check_resources(resources: &ResourceRequirements) -> Result<(), Refusal> {
 mod tests {
     use holdfast_api::EtcdClusterSpec;
     use holdfast_api::cluster::Medium;
+    use holdfast_api::defragmentation::Window;
     use holdfast_api::name::LocalRef;
     use holdfast_api::restore::{Bootstrap, Latest, Restore};
     use holdfast_api::store::StoredSnapshot;
@@ -313,6 +336,23 @@ mod tests {
         assert_eq!(wanted.server.volume, 8 * GIB);
         assert_eq!(wanted.server.quota, 7 * GIB / 2);
         assert!(wanted.server.leaves_room());
+    }
+
+    #[test]
+    fn periods_and_amounts_of_a_defragmentation_are_checked() {
+        let window = |schedule: &str, zone: Option<&str>| {
+            let (schedule, time_zone) = (schedule.to_owned(), zone.map(str::to_owned));
+            let window = Some(Window { schedule, seconds: 3600, time_zone });
+            refused(|s| s.defragmentation = Some(Defragmentation { window, ..Defragmentation::default() }))
+        };
+        assert_eq!(window("0 2 * * *", Some("Europe/Berlin")), None);
+        assert_eq!(window("0 2 * *", None), Some("spec.defragmentation.window"));
+        assert_eq!(window("0 2 * * *", Some("Europe/Nowhere")), Some("spec.defragmentation.window"));
+        let free = |free: &str| {
+            let free_bytes = Some(Quantity(free.to_owned()));
+            refused(|s| s.defragmentation = Some(Defragmentation { free_bytes, ..Defragmentation::default() }))
+        };
+        assert_eq!((free("1Gi"), free("1GiB")), (None, Some("spec.defragmentation.freeBytes")));
     }
 
     #[test]

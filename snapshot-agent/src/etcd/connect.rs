@@ -246,7 +246,7 @@ pub(super) async fn in_time<T>(endpoint: &str, call: impl Future<Output = Result
 }
 
 /// Makes a call with a time limit, logged in.
-pub(super) async fn ask<T, C>(endpoint: &str, client: &Client, call: impl Fn(Client) -> C) -> Result<T>
+pub(crate) async fn ask<T, C>(endpoint: &str, client: &Client, call: impl Fn(Client) -> C) -> Result<T>
 where
     C: Future<Output = Result<T, etcd_client::Error>>,
 {

@@ -264,7 +264,7 @@ pub(crate) fn candidate(endpoint: &str, status: &StatusResponse) -> Result<Candi
         learner: status.is_learner(),
         corrupt: names_corrupt(status.errors(), header.member_id()),
         db_bytes: u64::try_from(status.db_size()).unwrap_or(0),
-        used_bytes: u64::try_from(status.db_size_in_use()).unwrap_or(0),
+        used_bytes: u64::try_from(status.raft_used_db_size()).unwrap_or(0),
         version: status.version().to_owned(),
         storage_version: status.storage_version().to_owned(),
     })

@@ -13,7 +13,14 @@ use crate::support::{Etcd, eventually};
 const FREED: u64 = 24;
 
 fn request(etcd: EtcdFlags) -> DefragRequest {
-    DefragRequest { etcd, free_percent: 20, free_mib: 8, member_seconds: 60, deadline_seconds: 120, ..DefragRequest::default() }
+    DefragRequest {
+        etcd,
+        free_percent: 20,
+        free_mib: 8,
+        member_seconds: 60,
+        deadline_seconds: 120,
+        ..DefragRequest::default()
+    }
 }
 
 /// Three members with some kept keys and freed space.
@@ -30,7 +37,7 @@ async fn fragmented() -> Vec<Etcd> {
     for member in &members {
         eventually("free pages", async || {
             let status = member.client().await.status().await.ok()?;
-            (status.db_size() - status.db_size_in_use() > 16 << 20).then_some(())
+            (status.db_size() - status.raft_used_db_size() > 16 << 20).then_some(())
         })
         .await;
     }

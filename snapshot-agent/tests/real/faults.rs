@@ -55,6 +55,7 @@ pub(crate) fn messages(bytes: &[u8]) -> Vec<Result<Bytes>> {
 
 fn member(db_bytes: usize) -> Member {
     let facts = Candidate {
+        used_bytes: 0,
         endpoint: String::new(),
         cluster_id: 1,
         member_id: 2,

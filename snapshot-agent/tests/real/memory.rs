@@ -63,6 +63,7 @@ async fn saves_half_a_gibibyte() {
         })
     };
     let facts = Candidate {
+        used_bytes: 0,
         endpoint: String::new(),
         cluster_id: 1,
         member_id: 2,

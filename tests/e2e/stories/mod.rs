@@ -4,6 +4,7 @@ mod api_trouble;
 mod apiserver;
 mod corruption;
 mod crashes;
+mod defrag;
 mod deletion;
 mod gate;
 mod growth;
@@ -93,6 +94,8 @@ pub fn all() -> Vec<Story> {
         story!("a_lost_volume_is_replaced", replace::lost_volume),
         story!("upgrade_back_and_refused", upgrade::back),
         story!("volume_grows_online", volumes::online),
+        story!("space_comes_back", defrag::comes_back),
+        story!("nospace_ends_by_itself", defrag::full),
         story!("a_corrupt_log_is_replaced", replace::corrupt_log),
         story!("a_corrupt_alarm_is_answered", replace::corrupt_alarm),
         story!("many_restarts_change_nothing", replace::many_restarts),

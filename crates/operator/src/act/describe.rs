@@ -2,6 +2,7 @@
 //!
 //! Decides which acts have an Event; the log shows all of them.
 
+use holdfast_api::cluster::Latches;
 use holdfast_api::restore::{Newest, Restoring};
 use holdfast_api::schedule::PruneRun;
 use holdfast_plan::cluster::{Alarm, AlarmKind};
@@ -41,7 +42,7 @@ pub(crate) fn describe(act: &Act) -> Description {
             let described = step("Latch", "", latched(latches));
             if latches.orphan.is_some() || latches.failed_template.is_some() || latches.upgrade.is_some() {
                 described
-            } else if latches.formed.is_some() && latches.pending_member.is_none() {
+            } else if is_only_formed(latches) {
                 described.with_event("Formed")
             } else if latches.restoring.is_some() {
                 described.with_event("RestoreStarted")
@@ -92,6 +93,9 @@ pub(crate) fn describe(act: &Act) -> Description {
         Act::DismissClients { pod } => step("DismissClients", &on(pod), "serves no clients any more"),
         Act::MoveLeader { name, to, .. } => {
             step("MoveLeader", name, format!("hands the leadership to member {to:x}")).with_event("LeaderMoved")
+        }
+        Act::Defragment { name, .. } => {
+            step("Defragment", name, "gave free space of its file back").with_event("Defragmented")
         }
         Act::RemoveMember { name, member_id, .. } => {
             let sentence = format!("etcd removed member {member_id:x} from its list");
@@ -203,7 +207,7 @@ fn latched_prune(run: &PruneRun) -> String {
 fn cleared(alarm: &Alarm) -> String {
     let (kind, member) = (alarm.kind.as_str(), alarm.member_id);
     let why = match alarm.kind {
-        AlarmKind::NoSpace => "which is no member: all have room",
+        AlarmKind::NoSpace => "which has room again, or is no member",
         AlarmKind::Corrupt => {
             "which is no member: it came along with restored data, or was a replaced member's. If the restored data were \
              a copy of this very member's file, restore from another one's"
@@ -221,14 +225,26 @@ fn newest(restoring: &Restoring) -> String {
     format!(", the newest, taken at {taken_at}{alone}{newer}")
 }
 
-fn latched(latches: &holdfast_api::cluster::Latches) -> String {
+/// Whether the latch is that of a cluster which forms at this moment.
+fn is_only_formed(latches: &Latches) -> bool {
+    let Latches { formed, restoring, .. } = latches;
+    formed.is_some()
+        && *latches == Latches { formed: formed.clone(), restoring: restoring.clone(), ..Latches::default() }
+}
+
+fn latched(latches: &Latches) -> String {
+    if let Some(record) = &latches.defragmenting {
+        let step = if record.began.is_some() { "is defragmented" } else { "is to be defragmented" };
+        return format!("{} {step}: {} bytes, of which {} are in use", record.member, record.bytes, record.used_bytes);
+    }
     if let Some(id) = &latches.orphan {
         return format!("etcd lists member {id}, which has neither EtcdMember nor Pod");
     }
     if let Some(formed) = &latches.formed {
         return match &latches.pending_member {
             Some(member) => format!("the next member will be {member}"),
-            None => format!("formed as etcd cluster {}", formed.cluster_id),
+            None if is_only_formed(latches) => format!("formed as etcd cluster {}", formed.cluster_id),
+            None => "a step is done".to_owned(),
         };
     }
     match (&latches.pending_member, &latches.restoring) {

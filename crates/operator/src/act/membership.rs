@@ -1,10 +1,14 @@
-//! Changes of etcd's membership and alarms. Each change goes to the leader's own server, right after a linearizable read of the
+//! Changes of etcd's membership and alarms, and defragmentation. Each change goes to the leader's own server, right after a linearizable read of the
 //! membership through the same connection, and only when that etcd cluster has the expected cluster ID (I2, I11).
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use holdfast_plan::cluster::{Alarm, Membership};
+use holdfast_api::role;
+use holdfast_plan::Target;
+use holdfast_plan::cluster::{Alarm, AlarmKind, Membership};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 
-use super::Done;
+use super::{Actor, Done, patch, read};
 use crate::context::Context;
 use crate::error::Error;
 use crate::etcd::{Address, Failure};
@@ -74,7 +78,7 @@ pub(super) async fn remove(
     change(ctx, "remove a member", "remove", ctx.etcd.remove_member(at, member_id)).await
 }
 
-/// Clears the alarm of an unlisted member; an alarm that is not raised counts as cleared.
+/// Clears the alarm of an unlisted member, or a member's own `NOSPACE`; an alarm that is not raised counts as cleared.
 pub(super) async fn disarm(
     ctx: &Context,
     leader: Option<&Address>,
@@ -82,10 +86,35 @@ pub(super) async fn disarm(
     cluster_id: u64,
 ) -> Result<Done, Error> {
     let (at, now) = look(ctx, leader, cluster_id).await?;
-    if now.members.iter().any(|m| m.id == alarm.member_id) {
+    if alarm.kind == AlarmKind::Corrupt && now.members.iter().any(|m| m.id == alarm.member_id) {
         return Err(Error::Stale(format!("etcd lists member {:x} now: its alarm is its own", alarm.member_id)));
     }
     change(ctx, "clear an alarm", "disarm", ctx.etcd.disarm(at, alarm)).await
+}
+
+/// Has a member defragment its file, and then lets clients in to its Pod. `at`: the member's own server.
+pub(super) async fn defragment(
+    ctx: &Context,
+    actor: &Actor,
+    at: Option<&Address>,
+    pod: &Target,
+    (member_id, cluster_id): (u64, u64),
+) -> Result<Done, Error> {
+    let (at, now) = look(ctx, at.filter(|at| at.pod_uid == pod.uid), cluster_id).await?;
+    if !now.members.iter().any(|member| member.id == member_id && !member.learner) {
+        return Err(Error::Stale(format!("etcd does not list {member_id:x} as a voter any more")));
+    }
+    match change(ctx, "defragment a member", "defragment", ctx.etcd.defragment(at)).await? {
+        Done::Applied => {}
+        other => return Ok(other),
+    }
+    // kubelet has written the Pod's status meanwhile, so the version of the decision is old.
+    let Some(there) =
+        read::<Pod>(ctx, actor, &pod.name).await?.filter(|there| there.uid().as_deref() == Some(&*pod.uid))
+    else {
+        return Ok(Done::Already);
+    };
+    patch::set_role(ctx, actor, &Target::of(&there.metadata), role::VOTER).await
 }
 
 /// Commits an entry that changes nothing.

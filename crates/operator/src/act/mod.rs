@@ -63,8 +63,8 @@ async fn read<K: Object>(ctx: &Context, actor: &Actor, name: &str) -> Result<Opt
     ctx.reading(|| format!("get {} {name}", K::NAME), found).await
 }
 
-/// Carries out one act. `leader` receives the changes of etcd's membership.
-pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Address>, act: &Act) -> Result<Done, Error> {
+/// Carries out one act. `server` receives the changes of etcd.
+pub(super) async fn perform(ctx: &Context, actor: &Actor, server: Option<&Address>, act: &Act) -> Result<Done, Error> {
     match act {
         Act::Latch(_) | Act::LatchPrune(_) | Act::LatchRemoval(_) => {
             Err(Error::Internal("latches are written with the status".to_owned()))
@@ -99,10 +99,13 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
         Act::Park { member, parked } => patch::latch(ctx, actor, member, "parked", parked).await,
         Act::Unpark { member } => patch::latch(ctx, actor, member, "parked", ()).await,
         Act::MoveLeader { name: _, from, to, cluster_id } => {
-            membership::move_leader(ctx, leader, (*from, *to), *cluster_id).await
+            membership::move_leader(ctx, server, (*from, *to), *cluster_id).await
+        }
+        Act::Defragment { pod, name: _, member_id, cluster_id } => {
+            membership::defragment(ctx, actor, server, pod, (*member_id, *cluster_id)).await
         }
         Act::RemoveMember { name: _, member_id, learner, cluster_id } => {
-            membership::remove(ctx, leader, (*member_id, *learner), *cluster_id).await
+            membership::remove(ctx, server, (*member_id, *learner), *cluster_id).await
         }
         Act::Issue(issue) => certificates::issue(ctx, actor, issue).await,
         Act::AnnounceCertificates { member, digest, trusts } => {
@@ -134,13 +137,13 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
         Act::RefreshVolume { pod, size } => patch::announce_size(ctx, actor, pod, size).await,
         Act::EvictPod { pod, why: _ } => delete::evict(ctx, actor, pod).await,
         Act::AddLearner { name: _, peer_url, cluster_id } => {
-            membership::add_learner(ctx, leader, peer_url, *cluster_id).await
+            membership::add_learner(ctx, server, peer_url, *cluster_id).await
         }
         Act::Promote { name: _, member_id, cluster_id } => {
-            membership::promote(ctx, leader, *member_id, *cluster_id).await
+            membership::promote(ctx, server, *member_id, *cluster_id).await
         }
-        Act::Disarm { alarm, cluster_id } => membership::disarm(ctx, leader, alarm, *cluster_id).await,
-        Act::CommitEntry { cluster_id } => membership::commit_entry(ctx, leader, *cluster_id).await,
-        Act::FillLog { entries, cluster_id } => membership::fill_log(ctx, leader, *entries, *cluster_id).await,
+        Act::Disarm { alarm, cluster_id } => membership::disarm(ctx, server, alarm, *cluster_id).await,
+        Act::CommitEntry { cluster_id } => membership::commit_entry(ctx, server, *cluster_id).await,
+        Act::FillLog { entries, cluster_id } => membership::fill_log(ctx, server, *entries, *cluster_id).await,
     }
 }

@@ -11,13 +11,15 @@ use holdfast_api::schedule::PruneRun;
 use holdfast_api::{
     EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, component, key, name,
 };
+use holdfast_kube::kinds::{Cached, Object};
 use holdfast_plan::cluster::{
-    Answer, ClusterJob, ForeignVolume, Member, Observed, asks_for_another_minor, name_of_requested_snapshot, newest,
+    Answer, ClusterJob, ForeignVolume, Member, Observed, Saving, asks_for_another_minor, name_of_requested_snapshot,
+    newest, saving,
 };
 use holdfast_plan::schedule::{healthy, live_job, live_run};
 use holdfast_plan::snapshot::live_removal;
-use holdfast_plan::{Seen, Unread, meta};
-use jiff::Timestamp;
+use holdfast_plan::{Act, Seen, Unread, meta};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
@@ -59,18 +61,8 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         async { reader.get::<Service>(&name::peer_service(named)).await },
         async { reader.get::<Service>(&name::client_service(named)).await },
         async { reader.get::<PodDisruptionBudget>(&name::budget(named)).await },
-        async {
-            match &wanted_snapshot {
-                Some(wanted) => reader.get::<EtcdSnapshot>(wanted).await.map(|found| Some(Seen::Known(found))),
-                None => Ok(None),
-            }
-        },
-        async {
-            match &wanted_store {
-                Some(wanted) => reader.get::<EtcdBackupStore>(wanted).await.map(|found| Some(Seen::Known(found))),
-                None => Ok(None),
-            }
-        },
+        named_object::<EtcdSnapshot>(reader, wanted_snapshot.as_deref()),
+        named_object::<EtcdBackupStore>(reader, wanted_store.as_deref()),
         async { if formed { Ok(vec![]) } else { foreign(reader, named, uid).await } },
         async { if formed || !wants_latest { Ok(vec![]) } else { cluster_jobs(reader, uid).await } },
         // After the cluster with its latch: a schedule that latches later reads that latch.
@@ -140,11 +132,21 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         certificates,
         unread_certificates,
         last_snapshot: last_snapshot(reader, named, uid),
+        saving: saves(reader, named, uid),
+        refused_for: refused_for(reader, named),
         backups: backups(reader, named),
         client_endpoints: client_endpoints(reader, named),
         fresh_suffix: fresh_suffix(),
         settings: reader.ctx.settings.clone(),
     }))
+}
+
+/// Reads an object that the spec names; `None` where the spec names none.
+async fn named_object<K: Cached>(reader: Reader<'_>, wanted: Option<&str>) -> Result<Option<Seen<Option<K>>>, Error> {
+    match wanted {
+        Some(wanted) => reader.get::<K>(wanted).await.map(|found| Some(Seen::Known(found))),
+        None => Ok(None),
+    }
 }
 
 /// Why the API server refuses the Pod of a search.
@@ -171,6 +173,18 @@ async fn removals(reader: Reader<'_>) -> Result<Vec<PruneRun>, Error> {
 fn last_snapshot(reader: Reader<'_>, named: &str, uid: &str) -> Option<LastSnapshot> {
     let all = reader.ctx.caches.snapshots.of_cluster(reader.namespace, named);
     newest(uid, all.iter().map(AsRef::as_ref))
+}
+
+/// How long etcd has refused the next step. From the operator's memory: a restart begins anew.
+fn refused_for(reader: Reader<'_>, named: &str) -> Option<SignedDuration> {
+    let object = format!("{}/{}/{named}", <EtcdCluster as Object>::NAME, reader.namespace);
+    reader.ctx.backoff.refused_for(&object, clock::instant()).and_then(|lasted| lasted.try_into().ok())
+}
+
+/// From the cache in both views: a save that begins at this moment is seen a moment later in each of them.
+fn saves(reader: Reader<'_>, named: &str, uid: &str) -> Vec<Saving> {
+    let all = reader.ctx.caches.snapshots.of_cluster(reader.namespace, named);
+    saving(uid, all.iter().map(AsRef::as_ref))
 }
 
 /// The objects that an upgrade needs before it begins.
@@ -318,16 +332,20 @@ fn place(member: &Member) -> Option<(String, IpAddr)> {
     Some((pod.uid()?, status.pod_ip.as_deref()?.parse().ok()?)).filter(|_| runs)
 }
 
-/// The leader's own address; `None` without a leader that answers.
-pub(crate) fn leader(ctx: &Context, seen: &Observed) -> Option<Address> {
-    let leader = seen.etcd.known()?.leader?;
+/// Address of the server that an act goes to: the member's own for a defragmentation, else the leader's; `None` where that server
+/// does not answer.
+pub(crate) fn server(ctx: &Context, seen: &Observed, act: &Act) -> Option<Address> {
+    let id = match act {
+        Act::Defragment { member_id, .. } => *member_id,
+        _ => seen.etcd.known()?.leader?,
+    };
     let cluster = &seen.cluster.metadata;
     let login =
         ctx.tls.login(cluster.namespace.as_deref().unwrap_or_default(), &name::operator_tls(meta::name(cluster)));
     seen.members
         .iter()
         .filter_map(|member| address(member, login.as_ref()))
-        .find(|at| seen.answers.get(&at.member).and_then(Seen::known).is_some_and(|answer| answer.member_id == leader))
+        .find(|at| seen.answers.get(&at.member).and_then(Seen::known).is_some_and(|answer| answer.member_id == id))
 }
 
 /// A member's answer for the plan; `None` for the silence of a Pod that does not run yet.

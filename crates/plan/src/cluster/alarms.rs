@@ -1,8 +1,9 @@
-//! Alarms that came along with restored data, or that a removed member left.
+//! Alarms that came along with restored data, that a removed member left, or whose member has room again.
 //!
 //! Decides which alarms no member can hold any more. etcd refuses all writes while an alarm of any member is raised (etcd:
-//! server/etcdserver/apply, `restoreAlarms`). Holdfast clears three: a `NOSPACE` of a member that etcd does not list, while every
-//! member has room; a `CORRUPT` of another cluster's member, which was raised when the restored cluster formed and whose ID etcd
+//! server/etcdserver/apply, `restoreAlarms`). Holdfast clears four: a `NOSPACE` of a member that etcd does not list, while every
+//! member has room; a `NOSPACE` of a member whose file is below nine tenths of its quota (etcd: the file counts, with its free
+//! pages); a `CORRUPT` of another cluster's member, which was raised when the restored cluster formed and whose ID etcd
 //! did not list then and does not list now; and the `CORRUPT` of a member that was replaced for it, when all remaining members
 //! have the same data (`diverged.rs`). Every other `CORRUPT` stays: etcd keeps the alarm of a removed member, and a person decides
 //! which data is right.
@@ -11,8 +12,9 @@ use holdfast_api::cluster::Formed;
 use holdfast_api::restore::Restoring;
 use holdfast_contract::hex_id;
 
-use super::{Alarm, AlarmKind, Member, Membership, Observed, diverged};
-use crate::valid::Wanted;
+use super::defragment::HAS_ROOM;
+use super::{Alarm, AlarmKind, Member, Membership, Observed, defragment, diverged};
+use crate::valid::{self, Wanted};
 use crate::{Act, Next, Wake};
 
 /// Pause between two alarms that Holdfast clears.
@@ -32,9 +34,36 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Optio
     if let Some(corrupt) = clear.first() {
         return answers.all(|answer| answer.is_some()).then(|| disarm(corrupt));
     }
+    let has_room = |bytes: i64, quota: u64| u64::try_from(bytes).is_ok_and(|bytes| bytes < quota / 100 * HAS_ROOM);
+    let own = |alarm: &&Alarm| {
+        let listed = etcd.members.iter().find(|l| l.id == alarm.member_id);
+        let member = listed.and_then(|listed| Some((listed, seen.standing_for(listed)?)));
+        member.is_some_and(|(listed, member)| {
+            let quota = valid::member(&member.object).map_or(0, |server| server.quota);
+            seen.serving(etcd, listed, member.name()).is_some_and(|said| has_room(said.db_bytes, quota))
+        })
+    };
+    if let Some(over) = etcd.alarms_of(AlarmKind::NoSpace).find(own) {
+        return answers.all(|answer| answer.is_some()).then(|| disarm(over));
+    }
     let left = etcd.alarms_of(AlarmKind::NoSpace).find(|a| a.member_id != 0 && !listed(etcd, a))?;
-    let has_room = |bytes: i64| u64::try_from(bytes).is_ok_and(|bytes| bytes < wanted.server.quota / 10 * 9);
-    answers.all(|answer| answer.is_some_and(|answer| has_room(answer.db_bytes))).then(|| disarm(left))
+    let room = |bytes: i64| has_room(bytes, wanted.server.quota);
+    answers.all(|answer| answer.is_some_and(|answer| room(answer.db_bytes))).then(|| disarm(left))
+}
+
+/// The ways out of a `NOSPACE` alarm, for a person.
+const WAYS_OUT: &str = "compact old revisions (etcdctl compact), delete keys (`holdfast agent contents` names the prefixes with the most \
+                        bytes in a snapshot), or raise spec.options.quotaBackendBytes and, where the volume is too small, \
+                        spec.storage.size. Holdfast then gives the free space back, and clears the alarm";
+
+/// Returns a member's own `NOSPACE` alarm in words.
+fn describe_full(seen: &Observed, whose: &str, member: &Member) -> String {
+    let answer = seen.known_answer(member.name());
+    if answer.is_some_and(|said| defragment::ends_alarm(seen, member, said)) {
+        return format!("{whose} (Holdfast defragments {}, and clears the alarm)", member.name());
+    }
+    let quota = valid::member(&member.object).map_or(0, |server| server.quota) >> 20;
+    format!("{whose} (the file of {} has reached its quota of {quota} MiB: {WAYS_OUT})", member.name())
 }
 
 /// Returns the member IDs of the `CORRUPT` alarms in the restored data: alarms that are raised when the restored seed starts to
@@ -59,6 +88,10 @@ pub(super) fn describe_alarm(seen: &Observed, etcd: &Membership, alarm: &Alarm) 
             "{whose} (no member of this cluster: Holdfast clears the alarm when every member answers and is below nine \
              tenths of its quota. Compact and defragment the members, or raise spec.options.quotaBackendBytes)"
         );
+    }
+    let own = etcd.members.iter().find(|l| l.id == alarm.member_id).and_then(|l| seen.standing_for(l));
+    if let Some(member) = own.filter(|_| alarm.kind == AlarmKind::NoSpace) {
+        return describe_full(seen, &whose, member);
     }
     let formed = seen.latches().formed.unwrap_or_default();
     if alarm.kind != AlarmKind::Corrupt || formed.restored_from.is_none() || listed(etcd, alarm) {

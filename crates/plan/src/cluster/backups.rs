@@ -8,11 +8,25 @@ use holdfast_api::cluster::LastSnapshot;
 use holdfast_api::snapshot::Phase;
 use jiff::Timestamp;
 
+use super::Saving;
 use crate::meta;
 
 /// Returns the newest complete snapshot of the cluster with this UID.
 pub fn newest<'a>(cluster_uid: &str, all: impl IntoIterator<Item = &'a EtcdSnapshot>) -> Option<LastSnapshot> {
     all.into_iter().filter_map(|snapshot| complete(cluster_uid, snapshot)).reduce(later)
+}
+
+/// Returns the snapshots of the cluster with this UID that are being saved, by name.
+pub fn saving<'a>(cluster_uid: &str, all: impl IntoIterator<Item = &'a EtcdSnapshot>) -> Vec<Saving> {
+    let running = |snapshot: &EtcdSnapshot| {
+        let status = snapshot.status.as_ref().filter(|status| status.phase == Phase::Running)?;
+        let since = status.started_at.as_ref()?.parse().ok()?;
+        let own = status.cluster_uid.as_deref() == Some(cluster_uid);
+        own.then(|| Saving { name: meta::name(&snapshot.metadata).to_owned(), since })
+    };
+    let mut found: Vec<Saving> = all.into_iter().filter_map(running).collect();
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    found
 }
 
 /// Returns the newer of the recorded snapshot and the snapshot of this pass.

@@ -83,11 +83,7 @@ enum Verdict {
     Leftover,
 }
 
-fn judge<T: Clone + Resource + Serialize>(
-    want: &T,
-    live: Option<(&T, &ObjectMeta)>,
-    cluster: &ObjectMeta,
-) -> Verdict {
+fn judge<T: Clone + Resource + Serialize>(want: &T, live: Option<(&T, &ObjectMeta)>, cluster: &ObjectMeta) -> Verdict {
     match live {
         None => Verdict::Apply,
         Some((_, meta)) if !meta::controlled_by(meta, meta::uid(cluster)) => {
@@ -95,7 +91,9 @@ fn judge<T: Clone + Resource + Serialize>(
         }
         // Holdfast applies its object again after the deletion.
         Some((_, meta)) if meta::deleting(meta) => Verdict::Same,
-        Some((live, there)) if differs(&without_added(want), live) || added(want.meta()) != added(there) => Verdict::Apply,
+        Some((live, there)) if differs(&without_added(want), live) || added(want.meta()) != added(there) => {
+            Verdict::Apply
+        }
         Some(_) => Verdict::Same,
     }
 }

@@ -8,8 +8,9 @@ use holdfast_api::condition::Reason;
 use holdfast_api::key;
 use holdfast_api::member::Birth;
 use holdfast_api::template::Template;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
+use super::hand_over::hand_over;
 use super::health::voters;
 use super::intervals::{POLL, SOON};
 use super::{AlarmKind, Member, Membership, Observed, alarms, roll, stuck, tls};
@@ -84,6 +85,10 @@ fn strange(seen: &Observed, etcd: &Membership) -> Option<Next> {
     );
     Some(Next::wait(Reason::MemberNotListed, message, POLL))
 }
+
+/// How long a leader may refuse a new member although every voter is healthy. etcd waits five seconds after a reconnection
+/// (`HealthInterval`).
+const REFUSED_FOR: SignedDuration = SignedDuration::from_secs(20);
 
 struct Growth<'a> {
     seen: &'a Observed,
@@ -183,6 +188,16 @@ impl<'a> Growth<'a> {
                 None => (Reason::Growing, format!("growing to {} members", self.seen.cluster.spec.replicas)),
             };
             return Some(Next::wait(reason, message, Wake::AfterMillis(1_000)));
+        }
+        // A late failure of a request to a peer's earlier Pod marks the peer as disconnected, and no later success of its streams
+        // takes the mark back (etcd: rafthttp, `pipeline.handle`). Another leader has marks of its own.
+        let refused = self.seen.refused_for.is_some_and(|lasted| lasted >= REFUSED_FOR);
+        let leader = self.etcd.members.iter().find(|l| Some(l.id) == self.etcd.leader);
+        let leader = leader.filter(|_| refused && self.seen.healthy(self.etcd).len() == voters(self.etcd));
+        if let Some((leader, own)) = leader.and_then(|l| Some((l, self.seen.standing_for(l)?)))
+            && let Some(next) = hand_over(self.seen, self.etcd, leader, own.name())
+        {
+            return Some(next);
         }
         Some(Next::act(Act::AddLearner {
             name: member.name().to_owned(),

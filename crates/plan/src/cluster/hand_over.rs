@@ -1,6 +1,6 @@
-//! Moves the leadership away from a member whose Pod ends.
+//! Moves the leadership to another member.
 //!
-//! Decides which voter leads next. `shrink.rs` and `roll.rs` decide whether the leader's Pod ends.
+//! Decides which voter leads next. `shrink.rs`, `roll.rs`, `defragment.rs` and `grow.rs` decide whether the leader keeps it.
 
 use super::{Listed, Membership, Observed};
 use crate::{Act, Next};

@@ -5,11 +5,13 @@
 //! peers is not healthy.
 
 use holdfast_api::condition::Reason;
+use holdfast_api::{key, role};
+use k8s_openapi::api::core::v1::Pod;
 
 use super::intervals::POLL;
 use super::{AlarmKind, Listed, Member, Membership, Observed};
-use crate::Next;
 use crate::build::budget::quorum;
+use crate::{Next, meta, pods};
 
 /// Raft entries that a healthy voter may lack.
 pub(super) const CLOSE_ENOUGH: u64 = 1_000;
@@ -58,4 +60,25 @@ pub(super) fn in_doubt(etcd: &Membership) -> Option<Next> {
                    ones";
     let corrupt = etcd.alarms_of(AlarmKind::Corrupt).next().is_some();
     corrupt.then(|| Next::wait(Reason::AlarmRaised, message, POLL))
+}
+
+/// Whether a voter serves clients, follows the leader, lags little, and has its volume (I1).
+pub(super) fn is_well(seen: &Observed, etcd: &Membership, listed: &Listed, member: &Member) -> bool {
+    let admitted = |pod: &Pod| meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
+    is_level(seen, etcd, listed, member) && member.live_pod().is_some_and(admitted)
+}
+
+/// Whether a voter follows the leader, lags little, and has its volume, also where clients were led away from it.
+pub(super) fn is_level(seen: &Observed, etcd: &Membership, listed: &Listed, member: &Member) -> bool {
+    let healthy = seen.healthy(etcd).iter().any(|(l, _)| l.id == listed.id);
+    let volume = member.object.spec.storage.in_memory() || member.live_claim().is_some();
+    healthy && volume && !member.deleting() && member.live_pod().is_some_and(pods::ready)
+}
+
+/// Whether a member joins or leaves, or the number of members is not the wanted one (I11).
+pub(super) fn changes_members(seen: &Observed, etcd: &Membership) -> bool {
+    let replicas = usize::try_from(seen.cluster.spec.replicas).unwrap_or_default();
+    let whole = etcd.members.iter().all(|l| !l.learner && seen.standing_for(l).is_some_and(Member::stays));
+    let leaves = seen.members.iter().any(|m| !m.stays() && !m.removed());
+    !whole || leaves || seen.staying().count() != etcd.members.len() || etcd.members.len() != replicas
 }

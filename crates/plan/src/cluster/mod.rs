@@ -6,6 +6,7 @@ mod alarms;
 mod backups;
 mod bootstrap;
 mod client_services;
+mod defragment;
 mod diverged;
 mod enlarge;
 mod facts;
@@ -47,7 +48,7 @@ mod tls;
 mod upgrade;
 mod victim;
 
-pub use backups::newest;
+pub use backups::{newest, saving};
 pub use enlarge::claim_to_grow;
 pub use fresh_snapshot::name_of as name_of_requested_snapshot;
 pub use observed::*;

@@ -6,6 +6,7 @@ use holdfast_api::cluster::LastSnapshot;
 use holdfast_api::condition::Wanted;
 use holdfast_api::schedule::PruneRun;
 use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -71,6 +72,10 @@ pub struct Observed {
     pub unread_certificates: Option<String>,
     /// Newest complete snapshot of this cluster among the cached `EtcdSnapshot`s.
     pub last_snapshot: Option<LastSnapshot>,
+    /// Snapshots of this cluster that are being saved, by the cached `EtcdSnapshot`s.
+    pub saving: Vec<Saving>,
+    /// How long etcd has refused the next step; `None`: it has not.
+    pub refused_for: Option<SignedDuration>,
     /// The condition `BackupHealthy`, by the cached schedules that name this cluster.
     pub backups: Wanted,
     /// Five random characters for the next member's name.
@@ -88,6 +93,15 @@ pub struct Member {
     pub pod: Option<Pod>,
     /// Its claim (by member UID label).
     pub claim: Option<PersistentVolumeClaim>,
+}
+
+/// A snapshot that is being saved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Saving {
+    /// Name of the `EtcdSnapshot`.
+    pub name: String,
+    /// When its first Job started.
+    pub since: Timestamp,
 }
 
 /// A Job of a cluster.
@@ -194,6 +208,8 @@ pub struct Answer {
     pub version: String,
     /// Bytes of the database file.
     pub db_bytes: i64,
+    /// Bytes of the file in use; the rest are free pages.
+    pub used_bytes: i64,
     /// Raft term.
     pub term: u64,
     /// Applied raft index.

@@ -10,7 +10,7 @@ use holdfast_contract::hex_id;
 
 use super::health::{CLOSE_ENOUGH, voters};
 use super::intervals::SOON;
-use super::{Listed, Member, Membership, Observed};
+use super::{Listed, Member, Membership, Observed, defragment};
 use crate::build::budget::quorum;
 use crate::{Act, Next, Target, meta, pods};
 
@@ -35,7 +35,8 @@ pub(super) fn forbid_empty_starts(seen: &Observed) -> Option<Next> {
 /// writes that the cluster never sees (I3).
 fn clients(seen: &Observed, etcd: &Membership) -> Option<Next> {
     let serves = |l: &Listed, m: &Member| seen.serving(etcd, l, m.name()).is_some();
-    let voters = present(seen, etcd).filter(|(l, m)| !l.learner && m.joined() && m.stays() && serves(l, m));
+    let may = |m: &Member| m.joined() && m.stays() && !defragment::is_under_way(seen, m.name());
+    let voters = present(seen, etcd).filter(|(l, m)| !l.learner && may(m) && serves(l, m));
     let pod =
         voters.filter_map(|(_, m)| m.live_pod()).find(|p| meta::label(&p.metadata, key::ROLE) != Some(role::VOTER))?;
     Some(Next::act(Act::AdmitClients { pod: Target::of(&pod.metadata) }))

@@ -9,20 +9,24 @@
 
 use holdfast_api::condition::Reason;
 use holdfast_api::template::Template;
-use holdfast_api::{EtcdCluster, EtcdMember, key, role};
-use jiff::Timestamp;
+use holdfast_api::{EtcdCluster, EtcdMember};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::hand_over::hand_over;
-use super::health::{in_doubt, voters};
+use super::health::{changes_members, in_doubt, is_well, voters};
 use super::recorded::recorded_evidence;
 use super::upgrade::{self, Minor};
-use super::{Listed, Member, Membership, Observed, enlarge, preflight, resize, rollback};
+use super::{Member, Membership, Observed, enlarge, preflight, resize, rollback};
 use crate::valid::Wanted;
-use crate::{Act, Next, Target, Wake, meta, pods, template, valid, volumes};
+use crate::{Act, Next, Target, Wake, pods, template, valid, volumes};
 
 /// Interval while a member restarts: watches report its Pod, and nothing reports its etcd.
 const RETRY: Wake = Wake::AfterMillis(500);
+
+/// How long a snapshot that is being saved holds a roll up: the agent reads one of the members, and starts again where that member
+/// restarts.
+const SAVES_FOR: SignedDuration = SignedDuration::from_mins(10);
 
 /// Whether a member serves with the template of the cluster's spec.
 pub(super) fn is_updated(cluster: &EtcdCluster, member: &Member) -> bool {
@@ -322,11 +326,12 @@ fn held(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> 
     if let Some(doubt) = in_doubt(etcd) {
         return Some(doubt);
     }
-    let replicas = usize::try_from(seen.cluster.spec.replicas).unwrap_or_default();
-    let whole = etcd.members.iter().all(|l| !l.learner && seen.standing_for(l).is_some_and(Member::stays));
-    let leaves = seen.members.iter().any(|m| !m.stays() && !m.removed());
-    if !whole || leaves || seen.staying().count() != etcd.members.len() || etcd.members.len() != replicas {
+    if changes_members(seen, etcd) {
         return wait(format!("{} gets the changed spec when no member joins or leaves", member.name()));
+    }
+    if let Some(saving) = seen.saving.iter().find(|saving| now < saving.since + SAVES_FOR) {
+        let message = format!("{} gets the changed spec when the EtcdSnapshot {} is saved", member.name(), saving.name);
+        return Some(Next::wait(reason(seen), message, Wake::AfterMillis(2_000)));
     }
     if !member.object.spec.storage.in_memory() && member.live_claim().is_none() {
         return wait(format!("the claim of {} is going or gone, so its Pod does not end", member.name()));
@@ -343,12 +348,4 @@ fn held(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> 
 
 fn objects(seen: &Observed) -> impl Iterator<Item = &EtcdMember> {
     seen.hosting().map(|member| &member.object)
-}
-
-/// Whether a voter serves clients, follows the leader, lags little, and has its volume (I1).
-fn is_well(seen: &Observed, etcd: &Membership, listed: &Listed, member: &Member) -> bool {
-    let healthy = seen.healthy(etcd).iter().any(|(l, _)| l.id == listed.id);
-    let admitted = |pod| pods::ready(pod) && meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
-    let volume = member.object.spec.storage.in_memory() || member.live_claim().is_some();
-    healthy && volume && !member.deleting() && member.live_pod().is_some_and(admitted)
 }

@@ -11,8 +11,8 @@ use holdfast_contract::hex_id;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    Listed, Member, Membership, Observed, alarms, backups, diverged, enlarge, latest, lineage, memberless, replace,
-    retention, risk, roll, shrink, silent, tls,
+    Listed, Member, Membership, Observed, alarms, backups, defragment, diverged, enlarge, latest, lineage, memberless,
+    replace, retention, risk, roll, shrink, silent, tls,
 };
 use crate::build;
 use crate::valid::Wanted;
@@ -204,6 +204,7 @@ impl Facts<'_> {
             // A renewal restarts no member.
             Next::Do(act, _) => is_upkeep(act),
         };
+        let settled = settled || self.defragmenting().is_some();
         settled && self.formed() && self.all_serve() && self.alarm().is_none() && self.is_reached()
     }
 
@@ -291,6 +292,9 @@ impl Facts<'_> {
     /// Returns the act or the wait in words. Consecutive acts of one change share their words, so that the operator does not write
     /// the status again for each act.
     fn doing(&self) -> Option<Verdict> {
+        if let Some(doing) = self.defragmenting() {
+            return Some(doing);
+        }
         match self.next {
             Next::Settled(_) => None,
             Next::Wait(waiting, _) => Some((waiting.reason, waiting.message.clone())),
@@ -335,7 +339,9 @@ impl Facts<'_> {
                 Some(roll::doing(self.seen))
             }
             Next::Do(Act::DismissClients { pod }, _) => Some(self.shrinking(&pod.name)),
-            Next::Do(Act::MoveLeader { name, .. } | Act::RemoveMember { name, .. }, _) => Some(self.shrinking(name)),
+            Next::Do(Act::MoveLeader { name, .. } | Act::RemoveMember { name, .. }, _) if self.leaves(name) => {
+                Some(self.shrinking(name))
+            }
             // The same words as while the Pod comes back.
             Next::Do(Act::DeletePod { pod, .. }, _) => {
                 Some((Reason::MemberRestarting, format!("not ready: {}", pod.name)))
@@ -356,6 +362,24 @@ impl Facts<'_> {
             }
             Next::Do(..) => Some((Reason::Seeding, "Holdfast creates the first member".to_owned())),
         }
+    }
+
+    /// Returns the progress of a defragmentation, where the step belongs to one.
+    fn defragmenting(&self) -> Option<Verdict> {
+        let seen = self.seen.latches().defragmenting;
+        let record = match self.next {
+            Next::Wait(waiting, _) if waiting.reason == Reason::Defragmenting => seen,
+            Next::Do(Act::Latch(new), _) => seen.or_else(|| new.defragmenting.clone()),
+            Next::Do(Act::DismissClients { .. } | Act::MoveLeader { .. } | Act::Defragment { .. }, _) => seen,
+            _ => None,
+        };
+        record.map(|record| defragment::describe_progress(&record))
+    }
+
+    /// Whether a member leaves, or has no `EtcdMember`.
+    fn leaves(&self, name: &str) -> bool {
+        let own = self.seen.members.iter().find(|m| m.name() == name);
+        own.is_none_or(|m| m.object.spec.leaving.is_some())
     }
 
     /// Returns the words for a member that leaves, with its replacement if another member takes its place.

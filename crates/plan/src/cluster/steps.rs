@@ -8,8 +8,8 @@ use jiff::Timestamp;
 
 use super::intervals::POLL;
 use super::{
-    Membership, Observed, alarms, bootstrap, enlarge, grow, identity, park, promote, release, replace, retention, roll,
-    rollback, seed, shrink, stuck,
+    Membership, Observed, alarms, bootstrap, defragment, enlarge, grow, identity, park, promote, release, replace,
+    retention, roll, rollback, seed, shrink, stuck,
 };
 use crate::valid::Wanted;
 use crate::{Act, Next, Seen, Wake, meta};
@@ -165,6 +165,12 @@ pub(super) const FORMED: Table = Table {
     title: "A cluster that has formed",
     steps: &[
         Step {
+            name: "give a defragmentation up",
+            when: "its member is gone, a member joins or leaves, or etcd was not asked yet and a member is not well",
+            file: "cluster/defragment.rs",
+            rule: |pass| defragment::stop(pass.seen, pass.etcd, pass.parks()),
+        },
+        Step {
             name: "forbid a start on an empty volume, admit clients, latch that a member joined, promote a learner",
             when: "a member serves and lacks one of these, and the cluster is neither parked nor waking",
             file: "cluster/promote.rs",
@@ -275,6 +281,12 @@ pub(super) const FORMED: Table = Table {
             rule: replace,
         },
         Step {
+            name: "defragment, in steps: move the leadership, dismiss the clients, latch the beginning, defragment, latch the result",
+            when: "a defragmentation is under way",
+            file: "cluster/defragment.rs",
+            rule: |pass| defragment::go_on(pass.seen, pass.etcd?, pass.now),
+        },
+        Step {
             name: "roll: write the template, move the leadership, evict the Pod",
             when: "a member has another template than `spec`, or a Pod another template than its member, and every other voter is \
                    well",
@@ -292,6 +304,15 @@ pub(super) const FORMED: Table = Table {
             when: "a listed member has no ready Pod",
             file: "cluster/facts.rs",
             rule: |pass| pass.seen.restarting(pass.etcd?, pass.now),
+        },
+        Step {
+            name: "begin a defragmentation",
+            when: "a member's file has enough free space, every member is well, nothing changes and no snapshot is being saved",
+            file: "cluster/defragment.rs",
+            rule: |pass| {
+                pass.wanted?;
+                defragment::begin(pass.seen, pass.etcd?, pass.now)
+            },
         },
         Step {
             name: "wait for larger volumes",

@@ -5,6 +5,7 @@ mod backups;
 mod bootstrap;
 mod client_services;
 mod corrected;
+mod defragmenting;
 mod diverged;
 mod enlarging;
 mod growing;

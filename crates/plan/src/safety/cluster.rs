@@ -4,6 +4,7 @@ use holdfast_api::cluster::Latches;
 use holdfast_api::member::{Birth, Departure, Joined, Leaving, Removed};
 use holdfast_api::repair::Loss;
 use holdfast_api::{EtcdClusterStatus, EtcdMember, component, key, role};
+use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
@@ -11,15 +12,18 @@ use super::facts::{
     answers, formed_as, id, is_healthy, known, latches, listed_as, may_start_empty, named, owner_of, stands_for,
     target_member, voters,
 };
-use super::{Verdict, is, replace, retention, roll, rule, upgrade, volumes};
+use super::{Verdict, defragment, is, replace, retention, roll, rule, upgrade, volumes};
 use crate::build::job::{expects, searches};
 use crate::certificate::{Contents, Files, Issue, Origin, Plane, files};
 use crate::cluster::{Alarm, AlarmKind, Listed, Member, Membership, Observed};
 use crate::schedule::attempt_of;
-use crate::{Act, Ensure, Plan, Seen, Target, build, meta, pods, store};
+use crate::{Act, Ensure, Plan, Seen, Target, build, meta, pods, store, valid};
 
 /// The largest number of members, and of learners (`--max-learners` of every server).
 const MOST: usize = 9;
+
+/// How long a leader refuses a new member before another one leads.
+const REFUSED_FOR: SignedDuration = SignedDuration::from_secs(20);
 
 /// Whether a plan keeps the rules.
 pub fn cluster(seen: &Observed, plan: &Plan<EtcdClusterStatus>) -> Verdict {
@@ -109,11 +113,15 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
             upgrade::fill(seen, etcd, *entries)
         }
         Act::AdmitClients { pod } => admit(seen, pod),
+        Act::Defragment { pod, name, member_id, cluster_id } => {
+            defragment::stand_still(seen, pod, name, (*member_id, *cluster_id))
+        }
         Act::DeleteMember { member, .. } => delete(seen, member),
         Act::LatchLeaving { member, leaving } => leave(seen, member, leaving),
         Act::DismissClients { pod } => {
-            let leaves = owner_of(seen, pod)?.object.spec.leaving.is_some();
-            rule("I16", leaves, "only a member that leaves loses its clients")
+            let member = owner_of(seen, pod)?;
+            let ends = member.object.spec.leaving.is_some() || defragment::is_under_way(seen, member);
+            rule("I16", ends, "only a member that leaves or is defragmented loses its clients")
         }
         Act::MoveLeader { name, from, to, cluster_id } => hand_over(seen, name, (*from, *to), *cluster_id),
         Act::RemoveMember { name, member_id, learner, cluster_id } => {
@@ -247,6 +255,7 @@ fn search(seen: &Observed, job: &Job) -> Verdict {
 fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
     replace::latch(seen, old, new)?;
     upgrade::latch(seen, old, new)?;
+    defragment::latch(seen, old, new)?;
     if let Some(formed) = &old.formed {
         rule("I2", new.formed.as_ref() == Some(formed), "the latch of a formed cluster is never removed or changed")?;
         return rule("I9", new.restoring == old.restoring, "a cluster that has formed is not restored again");
@@ -381,10 +390,19 @@ fn leave(seen: &Observed, target: &Target, leaving: &Leaving) -> Verdict {
 fn hand_over(seen: &Observed, name: &str, (from, to): (u64, u64), cluster_id: u64) -> Verdict {
     let etcd = formed_as(seen, cluster_id)?;
     let leads = etcd.members.iter().find(|l| l.id == from && etcd.leader == Some(from));
-    let ends = |m: &&Member| m.object.spec.leaving.is_some() || roll::is_outdated(m);
+    let refuses =
+        || seen.members.iter().any(|m| !m.joined()) && seen.refused_for.is_some_and(|lasted| lasted >= REFUSED_FOR);
+    let ends = |m: &&Member| {
+        let goes = m.object.spec.leaving.is_some() || roll::is_outdated(m) || defragment::is_under_way(seen, m);
+        goes || refuses()
+    };
     let leaves = leads.and_then(|l| stands_for(seen, l)).filter(ends);
     let own = leaves.is_some_and(|m| m.name() == name);
-    rule("I11", own, "only a leader that leaves or restarts hands the leadership over")?;
+    rule(
+        "I11",
+        own,
+        "only a leader that leaves, restarts, is defragmented or refuses a new member hands the leadership over",
+    )?;
     let next = voters(etcd).into_iter().find(|l| l.id == to && to != from);
     let healthy = next.is_some_and(|l| {
         is_healthy(seen, etcd, l) && stands_for(seen, l).is_some_and(|m| m.object.spec.leaving.is_none())
@@ -468,11 +486,19 @@ fn unpark(seen: &Observed, target: &Target) -> Verdict {
     rule("I3", level, "the leader has applied as much as every member had when it was parked")
 }
 
-/// Checks that no member can hold the alarm any more: the alarm of a listed member stays.
+/// Checks that no member can hold the alarm any more: of the alarms of a listed member only `NOSPACE` ends, when its file is below
+/// the quota again.
 fn disarm(seen: &Observed, alarm: &Alarm, cluster_id: u64) -> Verdict {
     let etcd = formed_as(seen, cluster_id)?;
     rule("I12", etcd.alarms.contains(alarm) && alarm.member_id != 0, "a cleared alarm is raised and names a member")?;
-    rule("I12", etcd.members.iter().all(|l| l.id != alarm.member_id), "a member's own alarm is not cleared")?;
+    let own = etcd.members.iter().find(|l| l.id == alarm.member_id).map(|l| stands_for(seen, l));
+    let has_room = |member: &Member| {
+        let bytes = seen.answers.get(member.name()).and_then(Seen::known).map(|said| said.db_bytes);
+        let quota = valid::member(&member.object).map_or(0, |server| server.quota);
+        alarm.kind == AlarmKind::NoSpace && bytes.is_some_and(|bytes| u64::try_from(bytes).is_ok_and(|b| b < quota))
+    };
+    let over = own.is_none_or(|own| own.is_some_and(has_room));
+    rule("I12", over, "a member's own alarm is cleared only where its file is below the quota again")?;
     let formed = latches(seen).formed.filter(|formed| formed.restored_from.is_some());
     let before = formed.map(|formed| formed.corrupt_came_along).unwrap_or_default();
     let mut corrupt = etcd.alarms.iter().filter(|a| a.kind == AlarmKind::Corrupt);
@@ -542,7 +568,8 @@ fn admit(seen: &Observed, target: &Target) -> Verdict {
     )?;
     let member = owner_of(seen, target)?;
     rule("I3", member.object.spec.joined.is_some(), "clients come after the member is latched as joined")?;
-    rule("I16", member.object.spec.leaving.is_none(), "no client is led to a member that leaves")?;
+    let goes = member.object.spec.leaving.is_some() || defragment::is_under_way(seen, member);
+    rule("I16", !goes, "no client is led to a member that leaves or is defragmented")?;
     let parked = seen.members.iter().any(|m| m.object.spec.parked.is_some());
     rule("I3", !parked, "clients come when the cluster has reached the index at which it was parked")?;
     rule("I3", !may_start_empty(member), "no client reaches a member that may start on an empty volume")?;

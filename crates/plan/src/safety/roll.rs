@@ -61,7 +61,7 @@ fn stops(member: &Member) -> bool {
 }
 
 /// Whether every other voter serves clients and keeps up.
-fn others_are_well(seen: &Observed, etcd: &Membership, member: &Member) -> bool {
+pub(super) fn others_are_well(seen: &Observed, etcd: &Membership, member: &Member) -> bool {
     let own = |l: &Listed| stands_for(seen, l).is_some_and(|m| m.name() == member.name());
     let serves = |m: &Member| {
         let admitted = |pod| pods::ready(pod) && meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);

@@ -71,7 +71,8 @@ mod tests {
 
     fn refused(label: Option<(&str, &str)>, annotation: Option<(&str, &str)>) -> bool {
         let map = |pair: Option<(&str, &str)>| pair.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
-        check_added("spec.podMetadata", Some(&PodMetadata { labels: map(label), annotations: map(annotation) })).is_err()
+        check_added("spec.podMetadata", Some(&PodMetadata { labels: map(label), annotations: map(annotation) }))
+            .is_err()
     }
 
     #[test]

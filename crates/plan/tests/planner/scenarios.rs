@@ -11,6 +11,7 @@ use holdfast_api::repair::{Repair, RepairMode};
 use holdfast_api::snapshot::Phase;
 use holdfast_api::template::Rollback;
 use holdfast_contract::ExitClass;
+use holdfast_plan::cluster::AlarmKind;
 
 use crate::world::World;
 use crate::world::volumes::Growth;
@@ -85,6 +86,13 @@ fn tell(world: &mut World, command: &str) {
         ["rehearsals", "pass"] => {
             world.unfit = false;
             world.delete_rehearsals();
+        }
+        ["defragmentation", "pause", seconds] => world.edit(|s| {
+            s.defragmentation.get_or_insert_default().pause_seconds = Some(seconds.parse().unwrap());
+        }),
+        ["nospace", n] => world.raise(n.parse().unwrap(), AlarmKind::NoSpace),
+        ["file", n, mib, used] => {
+            world.resize_file(n.parse().unwrap(), mib.parse().unwrap(), used.parse().unwrap());
         }
         ["size", size] => world.edit(|s| s.storage.size = Some(Quantity((*size).to_owned()))),
         ["quota", mib] => world.edit(|s| {

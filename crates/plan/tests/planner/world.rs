@@ -190,6 +190,8 @@ pub struct World {
     late: Vec<Act>,
     pub calls_to_membership: u64,
     db_bytes: i64,
+    /// Bytes of members' files, and bytes in use, where they differ from `db_bytes`.
+    pub files: BTreeMap<String, (i64, i64)>,
     /// Secrets of certificates; `None` in plaintext.
     pub certificates: Option<Certificates>,
     /// Members with renewed certificates, and the time of the renewal.
@@ -286,6 +288,7 @@ impl World {
             late: vec![],
             calls_to_membership: 0,
             db_bytes: 1 << 20,
+            files: BTreeMap::new(),
             certificates: None,
             refreshed: BTreeMap::new(),
             schedule: None,

@@ -19,7 +19,7 @@ use holdfast_bbolt::scan::{self, ScanError};
 use holdfast_contract::error::{Error, Result, io_error, of_etcd, task_error};
 use holdfast_contract::{Compression, Origin};
 use holdfast_io::memory::scan_budget;
-use holdfast_io::pool::Pool;
+use holdfast_io::pool::{Buffer, Pool};
 use holdfast_io::progress::Progress;
 use holdfast_io::sha256::Sha256;
 use holdfast_io::spool::Spool;

@@ -55,6 +55,25 @@ fn beside_one_small_voter_all_are_made_then_added_then_told() {
     assert_eq!(waits(&seen), Some(Reason::WaitingForPod));
 }
 
+/// A late failure of a request to a peer's earlier Pod makes the leader refuse every new member until its next term.
+#[test]
+fn a_leader_that_refuses_a_member_beside_healthy_voters_hands_the_leadership_over() {
+    let refused = |seconds: i64, change: fn(&mut Observed)| {
+        let mut seen = formed(3, 4);
+        let mut object = joined_member(&seen.cluster, 3);
+        (object.spec.joined, object.spec.initial_cluster) = (None, None);
+        seen.members.push(Member { pod: None, claim: Some(claim_of(&object)), object });
+        seen.refused_for = Some(SignedDuration::from_secs(seconds));
+        change(&mut seen);
+        (act(&seen), condition(&seen, "Progressing").1)
+    };
+    let growing = |done: (Option<Act>, String)| done.0.filter(|_| done.1 == "Growing");
+    assert!(matches!(growing(refused(19, |_| {})), Some(Act::AddLearner { .. })));
+    assert!(matches!(growing(refused(20, |_| {})), Some(Act::MoveLeader { from: 0x10, .. })));
+    let silent = |seen: &mut Observed| drop(seen.answers.insert(named(2), Seen::unknown("refused")));
+    assert_eq!(refused(60, silent).0, None, "the leader is right");
+}
+
 #[test]
 fn otherwise_one_by_one() {
     type Change = fn(&mut Observed);

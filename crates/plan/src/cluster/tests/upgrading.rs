@@ -248,7 +248,11 @@ fn what_is_missing_is_named() {
         seen.cluster.spec.upgrade = Some(Upgrade { identity_secret_refs, ..Upgrade::default() });
     };
     assert_eq!(waits_with(with_identity), None, "a Job starts");
-    let full = |seen: &mut Observed| etcd(seen).alarms.push(Alarm { member_id: 0x10, kind: AlarmKind::NoSpace });
+    let full = |seen: &mut Observed| {
+        etcd(seen).alarms.push(Alarm { member_id: 0x10, kind: AlarmKind::NoSpace });
+        let Some(Seen::Known(said)) = seen.answers.get_mut(&named(0)) else { panic!() };
+        (said.db_bytes, said.used_bytes) = (8 << 30, 8 << 30);
+    };
     assert_eq!(waits_with(full), Some(Reason::PreflightFailed));
     assert_eq!(
         waits_with(|seen| {

@@ -365,6 +365,7 @@ impl Planner {
                         cluster_id: CLUSTER_ID,
                         version: "3.6.16".to_owned(),
                         db_bytes: 1 << 20,
+                        used_bytes: 1 << 20,
                         term: 3,
                         applied_index: index(log),
                         learner,
@@ -400,6 +401,8 @@ impl Planner {
             certificates: None,
             unread_certificates: None,
             last_snapshot: None,
+            saving: vec![],
+            refused_for: None,
             backups: holdfast_plan::schedule::healthy([]),
             fresh_suffix: format!("m{}", kube.fresh),
             settings: settings(),
@@ -478,6 +481,7 @@ fn order(act: &Act) -> Order {
         | Act::CopyPodMetadata { .. }
         | Act::MarkStarted { .. }
         | Act::Disarm { .. }
+        | Act::Defragment { .. }
         | Act::FillLog { .. }
         | Act::CommitEntry { .. }
         | Act::Relabel { .. }

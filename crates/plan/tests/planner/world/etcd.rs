@@ -57,11 +57,13 @@ impl World {
             let listed = group.members.iter().find(|l| l.id == data.member_id)?;
             // Without a leader etcd applies no entry.
             let index = self.filled + if group.leader.is_some() { 1_000_000 + self.now } else { 1_000_000 };
+            let (db_bytes, used_bytes) = self.files.get(name).copied().unwrap_or((self.db_bytes, self.db_bytes));
             return Some(Seen::Known(Answer {
                 member_id: data.member_id,
                 cluster_id: data.group,
                 version: self.members.get(name).map(|m| m.spec.process.version.clone()).unwrap_or_default(),
-                db_bytes: self.db_bytes,
+                db_bytes,
+                used_bytes,
                 term: 3,
                 applied_index: if listed.learner { index - process.behind } else { index },
                 learner: listed.learner,

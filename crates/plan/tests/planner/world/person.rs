@@ -140,11 +140,21 @@ impl World {
 
     /// etcd finds that a member's data differ from the others'.
     pub fn diverge(&mut self, n: usize) {
+        self.raise(n, AlarmKind::Corrupt);
+        self.diverged.insert(self.nth(n));
+    }
+
+    /// etcd raises an alarm of this member.
+    pub fn raise(&mut self, n: usize, kind: AlarmKind) {
         let name = self.nth(n);
         let listed = self.groups.values().flat_map(|group| &group.members).find(|l| l.name == name).unwrap();
-        self.alarms.push(Alarm { member_id: listed.id, kind: AlarmKind::Corrupt });
-        self.diverged.insert(name);
+        self.alarms.push(Alarm { member_id: listed.id, kind });
         self.changed();
+    }
+
+    /// Gives a member's file this size, and this part in use, in MiB.
+    pub fn resize_file(&mut self, n: usize, mib: i64, used: i64) {
+        self.files.insert(self.nth(n), (mib << 20, used << 20));
     }
 
     /// Removes the EtcdMember past its finalizer; Kubernetes' garbage collector deletes its Pod.

@@ -131,6 +131,14 @@ impl World {
             Act::DismissClients { pod } => self.patch_pod(&pod, |p| {
                 p.metadata.labels.get_or_insert_default().insert(key::ROLE.to_owned(), "learner".to_owned());
             })?,
+            Act::Defragment { pod, name, .. } => {
+                self.patch_pod(&pod, |p| {
+                    p.metadata.labels.get_or_insert_default().insert(key::ROLE.to_owned(), "voter".to_owned());
+                })?;
+                if let Some((bytes, used)) = self.files.get_mut(&name) {
+                    *bytes = *used;
+                }
+            }
             Act::MoveLeader { from, to, cluster_id, .. } => self.move_leader(from, to, cluster_id)?,
             Act::RemoveMember { member_id, learner, cluster_id, .. } => {
                 self.remove_member(member_id, learner, cluster_id)?;
@@ -304,7 +312,16 @@ impl World {
 /// An act in plain English.
 pub fn english(act: &Act) -> String {
     match act {
+        Act::Latch(latches) if latches.defragmenting.is_some() => {
+            let record = latches.defragmenting.clone().unwrap();
+            let began = if record.began.is_some() { " now" } else { "" };
+            format!("write down: {} gives space back{began}", record.member)
+        }
         Act::Latch(latches) => {
+            let freed = latches.defragmented.iter().map(|done| {
+                format!(", {} went from {} to {} MiB", done.member, done.before_bytes >> 20, done.after_bytes >> 20)
+            });
+            let freed: String = freed.collect();
             let pending = latches.pending_member.as_deref().unwrap_or("none");
             let restoring =
                 latches.restoring.as_ref().map(|r| format!(", restoring {}", r.source.key)).unwrap_or_default();
@@ -318,7 +335,7 @@ pub fn english(act: &Act) -> String {
             });
             let failed = latches.failed_template.as_ref().map(|f| format!(", {} did not start", f.member));
             let (upgrade, failed) = (upgrade.unwrap_or_default(), failed.unwrap_or_default());
-            format!("write down: next member {pending}{restoring}{formed}{replaced}{orphan}{upgrade}{failed}")
+            format!("write down: next member {pending}{restoring}{formed}{replaced}{orphan}{upgrade}{failed}{freed}")
         }
         Act::HoldCluster { .. } => "put the finalizer on the cluster".to_owned(),
         Act::CopyRetention { member, retention } => format!("write down: the claim of {}: {retention:?}", member.name),
@@ -348,6 +365,7 @@ pub fn english(act: &Act) -> String {
         Act::AnnounceCertificates { member, .. } => format!("write down: the certificates of {}", member.name),
         Act::RefreshCertificates { pod, .. } => format!("let kubelet refresh the certificates of {}", pod.name),
         Act::DismissClients { pod } => format!("lead clients away from {}", pod.name),
+        Act::Defragment { name, .. } => format!("defragment {name}, and let clients in"),
         Act::MoveLeader { name, to, .. } => format!("move the leadership from {name} to {to:x}"),
         Act::RemoveMember { name, learner, .. } => {
             format!("remove {name} from etcd{}", if *learner { ", a learner" } else { "" })

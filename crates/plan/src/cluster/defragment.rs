@@ -1,0 +1,237 @@
+//! Defragmentation: a member's etcd rewrites its file, and free pages go back to the volume.
+//!
+//! etcd serves nothing on the member meanwhile, and its file would not shrink while a snapshot is read from it. This file decides
+//! which member is next, and the order for one member: latch the decision, move the leadership away, lead new clients away, wait
+//! until they are gone, latch the beginning, defragment, let clients in, latch the result. At most one member stands still, and
+//! only while every voter is well (I1), no member joins or leaves (I11), nothing rolls or grows, and no snapshot is being saved.
+//! A defragmentation that loses these conditions before etcd was asked is given up. The facts are the latch and the Pod's role, so
+//! an interrupted one continues; etcd does no harm to its data in a second run.
+
+use holdfast_api::cluster::Latches;
+use holdfast_api::condition::Reason;
+use holdfast_api::defragmentation::{Defragmentation, DefragmentationMode, Defragmented, Defragmenting, Window};
+use holdfast_api::{key, role};
+use jiff::{SignedDuration, Timestamp};
+
+use super::hand_over::hand_over;
+use super::health::{changes_members, in_doubt, is_level, is_well, voters};
+use super::{AlarmKind, Answer, Listed, Member, Membership, Observed, enlarge, roll};
+use crate::schedule::Line;
+use crate::{Act, Next, Target, Wake, meta, valid};
+
+/// How long a member whose file hardly shrank is left alone.
+const AFTER_A_FAILURE: SignedDuration = SignedDuration::from_hours(24);
+
+/// How long new connections may still go to a Pod that has left the Service: kube-proxy follows within a second.
+const CLIENTS_LEAVE: SignedDuration = SignedDuration::from_secs(2);
+
+/// How long etcd may take for one member, with repetitions: 8 GiB at 14 MiB/s.
+const GIVE_UP: SignedDuration = SignedDuration::from_mins(15);
+
+/// Interval while a defragmentation is under way.
+const SOON: Wake = Wake::AfterMillis(500);
+
+/// Part of the quota in percent from which on less free space is enough.
+const NEARLY_FULL: u64 = 80;
+
+/// Free part of a nearly full file in percent that is enough.
+const FREE_WHEN_NEARLY_FULL: u64 = 20;
+
+/// Part of the quota in percent below which etcd has room for writes.
+pub(super) const HAS_ROOM: u64 = 90;
+
+/// Whether a member is being defragmented: it gets no clients.
+pub(super) fn is_under_way(seen: &Observed, member: &str) -> bool {
+    seen.latches().defragmenting.is_some_and(|record| record.member == member)
+}
+
+/// Gives a defragmentation up whose conditions are lost.
+pub(super) fn stop(seen: &Observed, etcd: Option<&Membership>, parks: bool) -> Option<Next> {
+    let record = seen.latches().defragmenting?;
+    let member = seen.staying().find(|m| m.name() == record.member);
+    let stays = member.is_some_and(|m| !m.deleting() && m.live_pod().is_some());
+    // etcd may be at work: only the loss of the member or of the cluster's shape ends that.
+    let lost = match etcd {
+        Some(etcd) => changes_members(seen, etcd) || (record.began.is_none() && why_not(seen, etcd).is_some()),
+        None => record.began.is_none(),
+    };
+    (parks || !stays || lost).then(|| latch(seen, |latches| latches.defragmenting = None))
+}
+
+/// Returns the next step of the defragmentation that is under way.
+pub(super) fn go_on(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
+    let record = seen.latches().defragmenting?;
+    let member = seen.staying().find(|m| m.name() == record.member)?;
+    let (listed, pod) = (seen.listed(etcd, member.name())?, member.live_pod()?);
+    let wait = |why: &str| Some(Next::wait(Reason::Defragmenting, format!("{} {why}", member.name()), SOON));
+    let admitted = meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
+    let Some(began) = record.began.as_deref().and_then(|at| at.parse::<Timestamp>().ok()) else {
+        if etcd.leader == Some(listed.id) && voters(etcd) > 1 {
+            return hand_over(seen, etcd, listed, member.name()).or_else(|| wait("waits for another leader"));
+        }
+        if admitted {
+            return Some(Next::act(Act::DismissClients { pod: Target::of(&pod.metadata) }));
+        }
+        let left = record.at.parse::<Timestamp>().is_ok_and(|at| now >= at + CLIENTS_LEAVE);
+        if !left {
+            return wait("waits until its clients have left");
+        }
+        let begun = Defragmenting { began: Some(now.to_string()), ..record };
+        return Some(latch(seen, |latches| latches.defragmenting = Some(begun)));
+    };
+    // The act lets clients in again after etcd's answer.
+    if admitted || now >= began + GIVE_UP {
+        let said = seen.serving(etcd, listed, member.name());
+        let after_bytes = said.map_or(record.bytes, |said| said.db_bytes);
+        return Some(finish(seen, record, after_bytes, now));
+    }
+    if let Some(why) = why_not(seen, etcd) {
+        return wait(&format!("waits with its defragmentation: {why}"));
+    }
+    Some(Next::Do(
+        Act::Defragment {
+            pod: Target::of(&pod.metadata),
+            name: member.name().to_owned(),
+            member_id: listed.id,
+            cluster_id: etcd.cluster_id,
+        },
+        SOON,
+    ))
+}
+
+/// Records the result.
+fn finish(seen: &Observed, record: Defragmenting, after_bytes: i64, now: Timestamp) -> Next {
+    let ineffective = !is_effective(&record, after_bytes);
+    let Defragmenting { member, bytes, .. } = record;
+    let done = Defragmented { member, at: now.to_string(), before_bytes: bytes, after_bytes, ineffective };
+    latch(seen, |latches| {
+        latches.defragmenting = None;
+        let stays =
+            |known: &Defragmented| seen.staying().any(|m| m.name() == known.member && known.member != done.member);
+        latches.defragmented.retain(stays);
+        latches.defragmented.push(done.clone());
+    })
+}
+
+/// Whether at least half of the free space came back.
+const fn is_effective(record: &Defragmenting, after_bytes: i64) -> bool {
+    record.bytes - after_bytes >= (record.bytes - record.used_bytes) / 2
+}
+
+/// Begins the defragmentation of the member that is next.
+pub(super) fn begin(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
+    let wanted = seen.cluster.spec.defragmentation();
+    if wanted.mode.unwrap_or_default() == DefragmentationMode::Never || seen.latches().defragmenting.is_some() {
+        return None;
+    }
+    let is_full = etcd.alarms_of(AlarmKind::NoSpace).next().is_some();
+    let known = seen.latches().defragmented;
+    let ended = |done: &Defragmented| done.at.parse::<Timestamp>().unwrap_or(now);
+    let pause = SignedDuration::from_secs(wanted.pause_seconds().into());
+    let rests = known.iter().any(|done| now < ended(done) + pause);
+    let open = match &wanted.window {
+        Some(window) => is_open(window, now),
+        // Clients of a single member wait: the user chooses the time.
+        None => voters(etcd) > 1,
+    };
+    if !is_full && (rests || !open) || why_not(seen, etcd).is_some() {
+        return None;
+    }
+    let failed = |m: &Member| {
+        known.iter().any(|done| done.member == m.name() && done.ineffective && now < ended(done) + AFTER_A_FAILURE)
+    };
+    let candidates = etcd.members.iter().filter_map(|listed| {
+        let member = seen.standing_for(listed)?;
+        let said = seen.serving(etcd, listed, member.name())?;
+        let due = !failed(member) && is_due(&wanted, member, said, is_full);
+        due.then_some((listed, member, said))
+    });
+    let order = |(listed, _, said): &(&Listed, &Member, &Answer)| {
+        (etcd.leader == Some(listed.id), std::cmp::Reverse(free(said)), listed.id)
+    };
+    let (_, member, said) = candidates.min_by_key(order)?;
+    let record = Defragmenting {
+        member: member.name().to_owned(),
+        at: now.to_string(),
+        bytes: said.db_bytes,
+        used_bytes: said.used_bytes,
+        began: None,
+    };
+    Some(latch(seen, |latches| latches.defragmenting = Some(record.clone())))
+}
+
+/// Returns why no member may stand still; `None` where one may.
+fn why_not(seen: &Observed, etcd: &Membership) -> Option<&'static str> {
+    let latches = seen.latches();
+    let own = |m: &Member| latches.defragmenting.as_ref().is_some_and(|record| record.member == m.name());
+    let well = |l: &Listed| {
+        let member = seen.standing_for(l);
+        member.is_some_and(|m| if own(m) { is_level(seen, etcd, l, m) } else { is_well(seen, etcd, l, m) })
+    };
+    let busy = latches.pending_member.is_some() || latches.upgrade.is_some() || latches.orphan.is_some();
+    match () {
+        () if in_doubt(etcd).is_some() => Some("a CORRUPT alarm is raised"),
+        () if busy || changes_members(seen, etcd) => Some("the membership or the version changes"),
+        () if !etcd.members.iter().all(well) => Some("a member is not well"),
+        () if seen.staying().any(|m| !roll::is_updated(&seen.cluster, m) || enlarge::is_growing(seen, m)) => {
+            Some("a member restarts with a changed spec, or its volume grows")
+        }
+        () if !seen.saving.is_empty() => Some("a snapshot is being saved"),
+        () => None,
+    }
+}
+
+/// Whether a member's file has enough free space.
+fn is_due(wanted: &Defragmentation, member: &Member, said: &Answer, is_full: bool) -> bool {
+    let (Ok(bytes), free) = (u64::try_from(said.db_bytes), free(said)) else { return false };
+    let quota = valid::member(&member.object).map_or(u64::MAX, |server| server.quota);
+    let has = |percent: u64| u128::from(free) * 100 >= u128::from(percent) * u128::from(bytes.max(1));
+    let uses = |percent: u64| u128::from(bytes) * 100 >= u128::from(percent) * u128::from(quota);
+    let least = valid::bytes(&wanted.free_bytes()).unwrap_or(u64::MAX);
+    let usual = free >= least && has(wanted.free_percent().into());
+    usual || (uses(NEARLY_FULL) && has(FREE_WHEN_NEARLY_FULL)) || (is_full && brings_below_quota(bytes, free, quota))
+}
+
+/// Whether the alarm of a member ends with a defragmentation.
+pub(super) fn ends_alarm(seen: &Observed, member: &Member, said: &Answer) -> bool {
+    let never = seen.cluster.spec.defragmentation().mode == Some(DefragmentationMode::Never);
+    let quota = valid::member(&member.object).map_or(0, |server| server.quota);
+    !never && u64::try_from(said.db_bytes).is_ok_and(|bytes| brings_below_quota(bytes, free(said), quota))
+}
+
+/// Whether the free pages bring a file that is too large below nine tenths of the quota: only there the alarm ends.
+fn brings_below_quota(bytes: u64, free: u64, quota: u64) -> bool {
+    let part = u128::from(HAS_ROOM) * u128::from(quota);
+    u128::from(bytes) * 100 >= part && u128::from(bytes - free.min(bytes)) * 100 < part
+}
+
+/// Returns the free bytes of a member's file.
+fn free(said: &Answer) -> u64 {
+    u64::try_from(said.db_bytes.saturating_sub(said.used_bytes)).unwrap_or(0)
+}
+
+/// Whether a period is under way.
+fn is_open(window: &Window, now: Timestamp) -> bool {
+    let length = SignedDuration::from_secs(window.seconds.into());
+    let line = Line::parse(&window.schedule, window.time_zone.as_deref()).ok();
+    line.and_then(|line| line.next(now - length)).is_some_and(|began| began <= now)
+}
+
+/// Returns the latch after this change.
+fn latch(seen: &Observed, change: impl FnOnce(&mut Latches)) -> Next {
+    let mut latches = seen.latches();
+    change(&mut latches);
+    Next::act(Act::Latch(Box::new(latches)))
+}
+
+/// Returns the progress in words, which stay the same to its end (I17).
+pub(super) fn describe_progress(record: &Defragmenting) -> (Reason, String) {
+    let mib = |bytes: i64| bytes >> 20;
+    let message = format!(
+        "{} gives free space back: {} MiB of its file, of which {} MiB are in use",
+        record.member,
+        mib(record.bytes),
+        mib(record.used_bytes)
+    );
+    (Reason::Defragmenting, message)
+}

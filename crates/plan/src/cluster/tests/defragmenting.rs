@@ -1,0 +1,208 @@
+//! Defragmentation: which member, when, and in which steps.
+
+use holdfast_api::defragmentation::{Defragmentation, DefragmentationMode, Defragmented, Window};
+
+use super::*;
+
+/// Gives a member's file this size, and this part in use, in MiB.
+fn file(seen: &mut Observed, number: usize, mib: i64, used: i64) {
+    let Some(Seen::Known(said)) = seen.answers.get_mut(&named(number)) else { panic!("no answer") };
+    (said.db_bytes, said.used_bytes) = (mib << 20, used << 20);
+}
+
+/// Moves the leadership.
+fn lead(seen: &mut Observed, id: u64) {
+    etcd(seen).leader = Some(id);
+    for said in seen.answers.values_mut() {
+        if let Seen::Known(said) = said {
+            said.leader = id;
+        }
+    }
+}
+
+fn message(seen: &Observed, kind: &str) -> String {
+    planned(seen).status.conditions.into_iter().find(|c| c.type_ == kind).unwrap().message
+}
+
+fn chosen(seen: &Observed) -> Option<String> {
+    match act(seen) {
+        Some(Act::Latch(latches)) => latches.defragmenting.map(|record| record.member),
+        _ => None,
+    }
+}
+
+fn wants(seen: &mut Observed, change: impl FnOnce(&mut Defragmentation)) {
+    change(seen.cluster.spec.defragmentation.get_or_insert_default());
+}
+
+/// Member 0 leads.
+fn half_free() -> Observed {
+    let mut seen = formed(3, 3);
+    for number in 0..3 {
+        file(&mut seen, number, 1000, 100);
+    }
+    seen
+}
+
+#[test]
+fn followers_come_first_and_the_most_free_space_first() {
+    let mut seen = half_free();
+    file(&mut seen, 2, 1200, 100);
+    assert_eq!(chosen(&seen), Some(named(2)));
+    file(&mut seen, 2, 100, 100);
+    assert_eq!(chosen(&seen), Some(named(1)));
+    file(&mut seen, 1, 100, 100);
+    assert_eq!(chosen(&seen), Some(named(0)), "the leader is last");
+    file(&mut seen, 0, 100, 100);
+    assert_eq!(act(&seen), None);
+}
+
+#[test]
+fn both_limits_hold_or_the_file_is_nearly_full() {
+    let chosen = |mib, used| {
+        let mut seen = formed(3, 3);
+        file(&mut seen, 1, mib, used);
+        chosen(&seen).is_some()
+    };
+    assert!(chosen(512, 256) && !chosen(512, 257) && !chosen(400, 150));
+    // The quota of 8Gi is 3584 MiB.
+    assert!(chosen(2900, 2300) && !chosen(2900, 2400) && !chosen(2800, 2200));
+}
+
+#[test]
+fn nothing_begins_beside_a_change_or_a_save() {
+    let held = |change: fn(&mut Observed)| {
+        let mut seen = half_free();
+        change(&mut seen);
+        chosen(&seen)
+    };
+    assert_eq!(held(|seen| wants(seen, |w| w.mode = Some(DefragmentationMode::Never))), None);
+    assert_eq!(held(|seen| drop(seen.answers.insert(named(2), Seen::unknown("refused")))), None);
+    assert_eq!(held(|seen| seen.members[2].claim = None), None);
+    assert_eq!(held(|seen| etcd(seen).alarms.push(Alarm { member_id: 0x12, kind: AlarmKind::Corrupt })), None);
+    assert_eq!(held(|seen| seen.saving.push(Saving { name: "s".to_owned(), since: noon() })), None);
+    assert_eq!(held(|seen| seen.cluster.spec.paused = true), None);
+    assert_eq!(held(|seen| seen.cluster.spec.replicas = 4), None);
+}
+
+#[test]
+fn one_member_at_a_time_with_a_pause_and_in_its_window() {
+    let mut seen = half_free();
+    let done = |ago: SignedDuration, ineffective| Defragmented {
+        member: named(1),
+        at: (noon() - ago).to_string(),
+        ineffective,
+        ..Defragmented::default()
+    };
+    let with = |seen: &mut Observed, last: Defragmented| {
+        seen.cluster.status.as_mut().unwrap().latches.defragmented = vec![last];
+        chosen(seen)
+    };
+    assert_eq!(with(&mut seen, done(SignedDuration::from_mins(9), false)), None);
+    assert_eq!(with(&mut seen, done(SignedDuration::from_mins(10), false)), Some(named(1)));
+    assert_eq!(with(&mut seen, done(SignedDuration::from_hours(23), true)), Some(named(2)), "left alone for a day");
+    assert_eq!(with(&mut seen, done(SignedDuration::from_hours(24), true)), Some(named(1)));
+    let window = |schedule: &str| Some(Window { schedule: schedule.to_owned(), seconds: 3600, time_zone: None });
+    wants(&mut seen, |w| w.window = window("30 11 * * *"));
+    assert!(chosen(&seen).is_some(), "noon is in it");
+    wants(&mut seen, |w| w.window = window("0 11 * * *"));
+    assert_eq!(chosen(&seen), None, "it has ended");
+    wants(&mut seen, |w| w.window = window("1 12 * * *"));
+    assert_eq!(chosen(&seen), None, "it has not begun");
+}
+
+#[test]
+fn a_single_member_needs_a_window() {
+    let mut seen = formed(1, 1);
+    file(&mut seen, 0, 1000, 100);
+    assert_eq!(chosen(&seen), None);
+    let window = Window { schedule: "0 12 * * *".to_owned(), seconds: 3600, time_zone: None };
+    wants(&mut seen, |w| w.window = Some(window));
+    assert_eq!(chosen(&seen), Some(named(0)));
+}
+
+/// Carries the latch of an act into the status.
+fn latched(seen: &mut Observed) -> Option<Act> {
+    let next = act(seen);
+    if let Some(Act::Latch(latches)) = &next {
+        seen.cluster.status.as_mut().unwrap().latches = (**latches).clone();
+    }
+    next
+}
+
+fn set_role(seen: &mut Observed, number: usize, role: &str) {
+    let pod = seen.members[number].pod.as_mut().unwrap();
+    pod.metadata.labels.get_or_insert_default().insert(key::ROLE.to_owned(), role.to_owned());
+}
+
+#[test]
+fn a_leader_moves_the_leadership_and_loses_its_clients_first() {
+    let mut seen = formed(3, 3);
+    file(&mut seen, 0, 1000, 100);
+    latched(&mut seen).unwrap();
+    assert!(matches!(act(&seen), Some(Act::MoveLeader { name, .. }) if name == named(0)));
+    lead(&mut seen, 0x11);
+    assert!(matches!(act(&seen), Some(Act::DismissClients { pod }) if pod.name == named(0)));
+    set_role(&mut seen, 0, role::LEARNER);
+    assert_eq!(act(&seen), None, "its clients leave");
+    assert_eq!(condition(&seen, "Progressing"), pair("True", "Defragmenting"));
+    assert_eq!(condition(&seen, "Ready").0, "True");
+    let record = seen.cluster.status.as_mut().unwrap().latches.defragmenting.as_mut().unwrap();
+    record.at = (noon() - SignedDuration::from_secs(2)).to_string();
+    latched(&mut seen).unwrap();
+    assert!(matches!(act(&seen), Some(Act::Defragment { name, member_id: 0x10, .. }) if name == named(0)));
+    // etcd has answered, and the act has let clients in.
+    file(&mut seen, 0, 100, 100);
+    set_role(&mut seen, 0, role::VOTER);
+    latched(&mut seen).unwrap();
+    let latches = &seen.cluster.status.as_ref().unwrap().latches;
+    assert_eq!(latches.defragmenting, None);
+    let [done] = &latches.defragmented[..] else { panic!("{latches:?}") };
+    assert_eq!((done.before_bytes >> 20, done.after_bytes >> 20, done.ineffective), (1000, 100, false));
+    assert_eq!(act(&seen), None);
+}
+
+#[test]
+fn a_defragmentation_without_its_conditions_is_given_up_before_etcd_is_asked() {
+    let under_way = || {
+        let mut seen = half_free();
+        latched(&mut seen).unwrap();
+        set_role(&mut seen, 1, role::LEARNER);
+        seen
+    };
+    let gives_up = |seen: &Observed| matches!(act(seen), Some(Act::Latch(latches)) if latches.defragmenting.is_none());
+    let mut seen = under_way();
+    assert!(!gives_up(&seen));
+    seen.answers.insert(named(2), Seen::unknown("refused"));
+    assert!(gives_up(&seen));
+    latched(&mut seen);
+    assert!(matches!(act(&seen), Some(Act::AdmitClients { pod }) if pod.name == named(1)), "clients come back");
+
+    // etcd may be at work: another member that is not well holds up a repetition only.
+    let mut seen = under_way();
+    let record = seen.cluster.status.as_mut().unwrap().latches.defragmenting.as_mut().unwrap();
+    record.began = Some(noon().to_string());
+    seen.answers.insert(named(2), Seen::unknown("refused"));
+    assert!(!gives_up(&seen) && !matches!(act(&seen), Some(Act::Defragment { .. })), "{:?}", act(&seen));
+    let record = seen.cluster.status.as_mut().unwrap().latches.defragmenting.as_mut().unwrap();
+    record.began = Some((noon() - SignedDuration::from_mins(15)).to_string());
+    assert!(gives_up(&seen), "after a quarter of an hour");
+}
+
+#[test]
+fn a_full_database_waits_for_no_window_and_its_alarm_ends_below_the_quota() {
+    let mut seen = formed(3, 3);
+    wants(&mut seen, |w| {
+        w.window = Some(Window { schedule: "0 2 * * *".to_owned(), seconds: 60, time_zone: None });
+    });
+    etcd(&mut seen).alarms.push(Alarm { member_id: 0x11, kind: AlarmKind::NoSpace });
+    file(&mut seen, 1, 3600, 3500);
+    assert_eq!(act(&seen), None, "no free page");
+    assert!(message(&seen, "Degraded").contains("etcdctl compact"), "{}", message(&seen, "Degraded"));
+    file(&mut seen, 1, 3600, 3000);
+    assert_eq!(chosen(&seen), Some(named(1)));
+    assert!(message(&seen, "Degraded").contains("Holdfast defragments"));
+    file(&mut seen, 1, 3000, 3000);
+    let alarm = Alarm { member_id: 0x11, kind: AlarmKind::NoSpace };
+    assert_eq!(act(&seen), Some(Act::Disarm { alarm, cluster_id: CLUSTER_ID }));
+}
