@@ -6,7 +6,6 @@ pub mod compare;
 pub mod contents;
 pub mod copy;
 pub mod defrag;
-mod feed;
 pub mod gate;
 pub mod inspect;
 pub mod install;

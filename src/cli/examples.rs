@@ -66,7 +66,8 @@ Examples:
       --key /etc/kubernetes/pki/etcd/healthcheck-client.key
 
   Every member with a fifth of its file free, the leader after its leadership has moved:
-    holdfast agent defrag --endpoints a:2379,b:2379,c:2379 --free-percent 20 --free-mib 0 --move-leader";
+    holdfast agent defrag --endpoints a:2379,b:2379,c:2379 \\
+      --free-percent 20 --free-mib 0 --move-leader";
 
 /// Shows contents, from all keys to a single value.
 pub(super) const CONTENTS_EXAMPLES: &str = "\

@@ -42,6 +42,7 @@ pub mod build;
 pub mod certificate;
 pub mod cluster;
 pub mod drift;
+mod due_times;
 mod failure;
 pub mod fingerprint;
 #[cfg(any(test, feature = "fixtures"))]

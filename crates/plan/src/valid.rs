@@ -12,7 +12,7 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 
-use crate::schedule::Line;
+use crate::due_times::Line;
 use holdfast_api::cluster::{CompactionMode, Options, Storage};
 use holdfast_api::defragmentation::Defragmentation;
 use holdfast_api::template::Template;

@@ -365,11 +365,11 @@ impl AsRef<[u8]> for Blob {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
 
     /// A healthy member; member 1 leads.
-    pub(crate) fn healthy(member_id: u64) -> Candidate {
+    pub(super) fn healthy(member_id: u64) -> Candidate {
         Candidate {
             endpoint: format!("http://m{member_id}:2379"),
             cluster_id: 7,

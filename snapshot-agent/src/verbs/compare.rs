@@ -20,6 +20,7 @@ use holdfast_io::pool::Pool;
 use holdfast_io::progress::{Progress, STALL};
 use tokio::sync::mpsc;
 
+use crate::etcd::feed::feed_steps;
 use crate::etcd::lists::{Kept, List};
 use crate::etcd::member::Candidate;
 use crate::etcd::members::{Connected, check_all_reached, connect_all, list, name_of, reference};
@@ -27,7 +28,6 @@ use crate::etcd::source::{check_cluster, open, parse_id};
 use crate::format::snapshot_scan::SnapshotScan;
 use crate::format::trailer::{Hasher, TrailerError};
 use crate::verbs::common::{bytes, lines, unsound};
-use crate::verbs::feed::feed_steps;
 
 /// Pieces of the stream that wait for the scan.
 const PIECES: usize = 4;

@@ -174,7 +174,7 @@ impl Run {
             bytes(member.facts.db_bytes),
             bytes(free(&member.facts))
         );
-        let begun = Instant::now();
+        let started = Instant::now();
         let call = logged_in(&member.client, |mut client| async move { client.defragment().await });
         let late = || {
             let seconds = request.member_seconds;
@@ -185,7 +185,7 @@ impl Run {
         };
         let answer = timeout(limit, call).await.map_err(|_| late())?;
         answer.map_err(|error| of_etcd(etcd_error(&endpoint, &error)))?;
-        let seconds = begun.elapsed().as_secs_f64();
+        let seconds = started.elapsed().as_secs_f64();
         let member = self.members.iter_mut().find(|member| hex_id(member.facts.member_id) == id);
         let member = member.ok_or_else(|| Error::config("the member is not connected"))?;
         member.read_status().await.map_err(of_etcd)?;
@@ -264,7 +264,20 @@ mod tests {
     use super::*;
 
     fn member(member_id: u64, db_bytes: u64, used_bytes: u64) -> Candidate {
-        Candidate { db_bytes, used_bytes, ..crate::etcd::source::tests::healthy(member_id) }
+        Candidate {
+            endpoint: format!("http://m{member_id}:2379"),
+            cluster_id: 7,
+            member_id,
+            leader: 1,
+            applied: 100_000,
+            term: 2,
+            learner: false,
+            corrupt: false,
+            db_bytes,
+            used_bytes,
+            version: "3.6.16".to_owned(),
+            storage_version: "3.6.0".to_owned(),
+        }
     }
 
     fn limits(free_percent: u8, free_mib: u32) -> DefragRequest {

@@ -175,7 +175,7 @@ fn last_snapshot(reader: Reader<'_>, named: &str, uid: &str) -> Option<LastSnaps
     newest(uid, all.iter().map(AsRef::as_ref))
 }
 
-/// How long etcd has refused the next step. From the operator's memory: a restart begins anew.
+/// How long etcd has refused the next step. From the operator's memory: a restart forgets it.
 fn refused_for(reader: Reader<'_>, named: &str) -> Option<SignedDuration> {
     let object = format!("{}/{}/{named}", <EtcdCluster as Object>::NAME, reader.namespace);
     reader.ctx.backoff.refused_for(&object, clock::instant()).and_then(|lasted| lasted.try_into().ok())

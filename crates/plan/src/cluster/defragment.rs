@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::hand_over::hand_over;
 use super::health::{changes_members, in_doubt, is_level, is_well, voters};
 use super::{AlarmKind, Answer, Listed, Member, Membership, Observed, enlarge, roll};
-use crate::schedule::Line;
+use crate::due_times::Line;
 use crate::{Act, Next, Target, Wake, meta, valid};
 
 /// How long a member whose file hardly shrank is left alone.
@@ -76,8 +76,8 @@ pub(super) fn go_on(seen: &Observed, etcd: &Membership, now: Timestamp) -> Optio
         if !left {
             return wait("waits until its clients have left");
         }
-        let begun = Defragmenting { began: Some(now.to_string()), ..record };
-        return Some(latch(seen, |latches| latches.defragmenting = Some(begun)));
+        let started = Defragmenting { began: Some(now.to_string()), ..record };
+        return Some(latch(seen, |latches| latches.defragmenting = Some(started)));
     };
     // The act lets clients in again after etcd's answer.
     if admitted || now >= began + GIVE_UP {

@@ -5,7 +5,6 @@ mod arm;
 mod facts;
 mod forecast;
 mod health;
-mod line;
 mod observed;
 mod plan;
 mod prune;
@@ -16,8 +15,8 @@ mod restores;
 mod skipped;
 mod status;
 
+pub use crate::due_times::{Line, UTC};
 pub use health::{Fresh, fresh, healthy, overdue_at};
-pub use line::{Line, UTC};
 pub use observed::*;
 pub use plan::plan;
 pub(crate) use removal::{REMOVES_FOR, endangers, may_remove};

@@ -27,11 +27,11 @@ use holdfast_store::Upload;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use crate::etcd::feed::feed_steps;
 use crate::format::crypt::{Recipients, Sealing};
 use crate::format::pack::Packing;
 use crate::format::snapshot_scan::SnapshotScan;
 use crate::format::trailer::{self, Proven, TrailerError};
-use crate::verbs::feed::feed_steps;
 
 /// Pieces waiting for a step. A few are enough: they only bridge the jitter between steps.
 const PIECES: usize = 4;

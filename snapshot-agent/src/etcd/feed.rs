@@ -10,7 +10,7 @@ use holdfast_io::progress::Progress;
 use tokio::sync::mpsc::Sender;
 
 /// Hands the whole stream to all steps. `false`: a step has ended early.
-pub(super) async fn feed_steps(
+pub(crate) async fn feed_steps(
     mut stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
     pool: &Pool,
     steps: &[Sender<Bytes>],
