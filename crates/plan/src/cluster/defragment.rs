@@ -17,7 +17,7 @@ use super::hand_over::hand_over;
 use super::health::{changes_members, in_doubt, is_level, is_well, voters};
 use super::{AlarmKind, Answer, Listed, Member, Membership, Observed, enlarge, roll};
 use crate::due_times::Line;
-use crate::{Act, Next, Target, Wake, meta, valid};
+use crate::{Act, Next, Seen, Target, Wake, meta, valid};
 
 /// How long a member whose file hardly shrank is left alone.
 const AFTER_A_FAILURE: SignedDuration = SignedDuration::from_hours(24);
@@ -143,18 +143,18 @@ pub(super) fn begin(seen: &Observed, etcd: &Membership, now: Timestamp) -> Optio
     let candidates = etcd.members.iter().filter_map(|listed| {
         let member = seen.standing_for(listed)?;
         let said = seen.serving(etcd, listed, member.name())?;
-        let due = !failed(member) && is_due(&wanted, member, said, is_full);
+        let due = !failed(member) && is_due(seen, &wanted, member, said, is_full);
         due.then_some((listed, member, said))
     });
     let order = |(listed, _, said): &(&Listed, &Member, &Answer)| {
-        (etcd.leader == Some(listed.id), std::cmp::Reverse(free(said)), listed.id)
+        (etcd.leader == Some(listed.id), std::cmp::Reverse(free(seen, said)), listed.id)
     };
     let (_, member, said) = candidates.min_by_key(order)?;
     let record = Defragmenting {
         member: member.name().to_owned(),
         at: now.to_string(),
         bytes: said.db_bytes,
-        used_bytes: said.used_bytes,
+        used_bytes: used(seen, said),
         began: None,
     };
     Some(latch(seen, |latches| latches.defragmenting = Some(record.clone())))
@@ -182,8 +182,8 @@ fn why_not(seen: &Observed, etcd: &Membership) -> Option<&'static str> {
 }
 
 /// Whether a member's file has enough free space.
-fn is_due(wanted: &Defragmentation, member: &Member, said: &Answer, is_full: bool) -> bool {
-    let (Ok(bytes), free) = (u64::try_from(said.db_bytes), free(said)) else { return false };
+fn is_due(seen: &Observed, wanted: &Defragmentation, member: &Member, said: &Answer, is_full: bool) -> bool {
+    let (Ok(bytes), free) = (u64::try_from(said.db_bytes), free(seen, said)) else { return false };
     let quota = valid::member(&member.object).map_or(u64::MAX, |server| server.quota);
     let has = |percent: u64| u128::from(free) * 100 >= u128::from(percent) * u128::from(bytes.max(1));
     let uses = |percent: u64| u128::from(bytes) * 100 >= u128::from(percent) * u128::from(quota);
@@ -196,7 +196,7 @@ fn is_due(wanted: &Defragmentation, member: &Member, said: &Answer, is_full: boo
 pub(super) fn ends_alarm(seen: &Observed, member: &Member, said: &Answer) -> bool {
     let never = seen.cluster.spec.defragmentation().mode == Some(DefragmentationMode::Never);
     let quota = valid::member(&member.object).map_or(0, |server| server.quota);
-    !never && u64::try_from(said.db_bytes).is_ok_and(|bytes| brings_below_quota(bytes, free(said), quota))
+    !never && u64::try_from(said.db_bytes).is_ok_and(|bytes| brings_below_quota(bytes, free(seen, said), quota))
 }
 
 /// Whether the free pages bring a file that is too large below nine tenths of the quota: only there the alarm ends.
@@ -205,9 +205,16 @@ fn brings_below_quota(bytes: u64, free: u64, quota: u64) -> bool {
     u128::from(bytes) * 100 >= part && u128::from(bytes - free.min(bytes)) * 100 < part
 }
 
+/// Returns the bytes of a member's file that its data need: as many as on the member that uses the fewest. All members have the
+/// same data, and etcd counts the pages that a compaction has freed only after the next two writes to the file.
+fn used(seen: &Observed, said: &Answer) -> i64 {
+    let others = seen.answers.values().filter_map(Seen::known).filter(|other| other.cluster_id == said.cluster_id);
+    others.map(|other| other.used_bytes).min().map_or(said.used_bytes, |least| least.min(said.used_bytes))
+}
+
 /// Returns the free bytes of a member's file.
-fn free(said: &Answer) -> u64 {
-    u64::try_from(said.db_bytes.saturating_sub(said.used_bytes)).unwrap_or(0)
+fn free(seen: &Observed, said: &Answer) -> u64 {
+    u64::try_from(said.db_bytes.saturating_sub(used(seen, said))).unwrap_or(0)
 }
 
 /// Whether a period is under way.
