@@ -1,8 +1,12 @@
 //! Classifies the errors of all providers: the class and the message of an answer.
 //!
-//! object_store keeps an answer's status and body only as text, so this file alone parses that text. A message gets only the
-//! body's `<Code>` and the first line of its `<Message>`, bounded and without text that looks like a key: bodies can hold text
-//! that must not reach a custom resource's status.
+//! This file alone reads status, code and region back out of object_store's texts: object_store keeps them in a type that it
+//! does not export, and decides by a response's status which requests it repeats and which errors are `NotFound`,
+//! `AlreadyExists` or `Precondition`. An `HttpError` with a typed source would lose both, and an answer that object_store
+//! repeats has to stay a response.
+//!
+//! A message gets only the body's `<Code>` and the first line of its `<Message>`, bounded and without text that looks like a
+//! key: bodies can hold text that must not reach a custom resource's status.
 
 use std::error::Error as StdError;
 
