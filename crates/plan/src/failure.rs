@@ -14,7 +14,7 @@ use crate::build::container;
 const MAX_WORDS: usize = 500;
 
 /// Returns the failure of the Pod's latest container to fail: init containers first, since etcd cannot have run before them.
-pub(super) fn of(pod: &Pod) -> Option<LastFailure> {
+pub(super) fn find_last(pod: &Pod) -> Option<LastFailure> {
     container::ALL.into_iter().find_map(|name| {
         let status = pods::status(pod, name)?;
         // An init container that has succeeded since is no failure any more.
@@ -23,7 +23,7 @@ pub(super) fn of(pod: &Pod) -> Option<LastFailure> {
         }
         let end = pods::last_end(status).filter(|t| t.exit_code != 0)?;
         let report = pods::report_of(end);
-        let own = || (Failure::of_code(end.exit_code).map(Reason::from), words(end, report.as_ref()));
+        let own = || (Failure::for_code(end.exit_code).map(Reason::from), words(end, report.as_ref()));
         let (reason, message) = out_of_memory(pod, name, end).unwrap_or_else(own);
         let reason = reason.map(|reason| reason.as_str().to_owned());
         let verdict = match report {
@@ -69,7 +69,7 @@ pub(super) fn verdict(pod: &Pod) -> Option<String> {
 /// cause: the message has the last lines of the log, since there is no report (`FallbackToLogsOnError`).
 fn out_of_memory(pod: &Pod, name: &str, end: &ContainerStateTerminated) -> Option<(Option<Reason>, String)> {
     // The kernel may have ended etcdutl alone (cgroup v1). The agent lives on, and reports a transient failure.
-    let killed = Failure::of_code(end.exit_code).is_none_or(|failure| failure.class == ExitClass::Transient);
+    let killed = Failure::for_code(end.exit_code).is_none_or(|failure| failure.class == ExitClass::Transient);
     if !killed || end.reason.as_deref() != Some("OOMKilled") {
         return None;
     }
@@ -120,14 +120,14 @@ fn cut(said: &str) -> String {
 /// Returns the reason of a recorded failure.
 pub(super) fn reason(failure: &LastFailure) -> Reason {
     let named = failure.reason.as_deref().and_then(Reason::named);
-    named.or_else(|| Failure::of_code(failure.exit_code).map(Reason::from)).unwrap_or(Reason::MemberRestarting)
+    named.or_else(|| Failure::for_code(failure.exit_code).map(Reason::from)).unwrap_or(Reason::MemberRestarting)
 }
 
 /// Returns a failure in words, with the remedy.
 pub(super) fn explain(failure: &LastFailure) -> String {
     let LastFailure { container: name, exit_code, reason, message, verdict: _ } = failure;
     let restores = name == container::RESTORE;
-    let known = Failure::of_code(*exit_code);
+    let known = Failure::for_code(*exit_code);
     let remedy = match known.map(|failure| failure.class) {
         _ if known.is_some_and(|failure| failure.origin == Some(Origin::Volume)) => {
             "Check the member's claim and its node. kubelet starts the container again"

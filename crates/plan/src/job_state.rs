@@ -65,5 +65,5 @@ pub(crate) fn names_of(failure: Option<&Failure>) -> (String, Option<String>) {
 /// Returns the row of a failure that a status records by the names of its class and origin.
 pub(crate) fn recorded(class: &str, origin: Option<&str>) -> Option<&'static Failure> {
     let class = ExitClass::ALL.into_iter().find(|known| known.as_str() == class)?;
-    Some(Failure::of(class, Origin::ALL.into_iter().find(|known| Some(known.as_str()) == origin)))
+    Some(Failure::for_class(class, Origin::ALL.into_iter().find(|known| Some(known.as_str()) == origin)))
 }

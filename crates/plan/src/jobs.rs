@@ -171,7 +171,7 @@ fn failed(job: &Job, end: &JobCondition, all: &[Pod], before: Option<&HeldUp>) -
     // The Job's deadline explains more than the exit of a killed Pod.
     if end.reason.as_deref() == Some(DEADLINE) {
         let seconds = job.spec.as_ref().and_then(|s| s.active_deadline_seconds).unwrap_or_default();
-        let does = Does::of(job);
+        let does = Does::read(job);
         let began = |held: &HeldUp| {
             let name = held.pod.as_deref();
             all.iter().any(|pod| Some(meta::name(&pod.metadata)) == name && ran(std::slice::from_ref(pod)))
@@ -183,7 +183,12 @@ fn failed(job: &Job, end: &JobCondition, all: &[Pod], before: Option<&HeldUp>) -
             format!("{last}. {}", does.late())
         };
         let message = format!("the Job passed its deadline of {seconds} s{why}");
-        return JobState::Failed { failure: Some(Failure::of(ExitClass::Deadline, None)), message, at, held: None };
+        return JobState::Failed {
+            failure: Some(Failure::for_class(ExitClass::Deadline, None)),
+            message,
+            at,
+            held: None,
+        };
     }
     let (failure, message) = last.unwrap_or_else(|| {
         let said = end.message.as_deref().unwrap_or("no Pod is left that names the cause");
@@ -214,7 +219,7 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<&'static Failure>, String)> {
     }
     if end.reason.as_deref() == Some("OOMKilled") {
         let limit = memory_limit(job).unwrap_or("its node's");
-        let remedy = match Does::of(job) {
+        let remedy = match Does::read(job) {
             Does::Save | Does::Remove => "raise spec.agent.resources in a new EtcdSnapshot",
             Does::Run | Does::Prune => "raise spec.snapshotTemplate.agent.resources of the EtcdSnapshotSchedule",
             Does::Inspect => {
@@ -226,12 +231,12 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<&'static Failure>, String)> {
             Does::Rehearse => "raise spec.resources of the EtcdCluster",
         };
         let message = format!("the agent ran out of memory (limit {limit}): {remedy}");
-        return Some((Some(Failure::of(ExitClass::Config, None)), message));
+        return Some((Some(Failure::for_class(ExitClass::Config, None)), message));
     }
     let code = end.exit_code;
     (code != 0).then(|| {
         let message = format!("the agent ended with code {code} and no report; see `kubectl logs {name}`");
-        (Failure::of_code(code), message)
+        (Failure::for_code(code), message)
     })
 }
 
@@ -246,9 +251,9 @@ pub(crate) fn differences(pod: &Pod) -> Option<ComparedReport> {
 /// Returns why the comparison of the members ended the Pod, from its report; `None` where the comparison has not failed.
 fn compared(pod: &Pod) -> Option<(Option<&'static Failure>, String)> {
     let end = pods::last_end(pods::status(pod, COMPARE)?).filter(|end| end.exit_code != 0)?;
-    let failure = Failure::of_code(end.exit_code);
+    let failure = Failure::for_code(end.exit_code);
     if let Some(report) = differences(pod) {
-        return Some((Some(Failure::of(ExitClass::MembersDiffer, None)), report.sentences().join("; ")));
+        return Some((Some(Failure::for_class(ExitClass::MembersDiffer, None)), report.sentences().join("; ")));
     }
     if let Some(Report::Failed(failed)) = pods::report_of(end) {
         return Some((Some(failed.failure()), failed.message));
@@ -281,7 +286,7 @@ enum Does {
 }
 
 impl Does {
-    fn of(job: &Job) -> Self {
+    fn read(job: &Job) -> Self {
         match job::pod_spec(job) {
             Some(pod) if job::probes(pod) => Self::Probe,
             Some(pod) if job::rehearses(pod) => Self::Rehearse,
@@ -370,7 +375,7 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldU
     }
     let most = job.spec.as_ref().and_then(|s| s.backoff_limit).unwrap_or(BACKOFF_LIMIT) + 1;
     let attempt = format!("attempt {} of {most}", all.len());
-    let does = Does::of(job).words();
+    let does = Does::read(job).words();
     let running = |container| pods::status(pod, container).and_then(|s| s.state.as_ref()?.running.as_ref());
     let works = running(CONTAINER).map(|running| (running, does));
     if let Some((running, does)) = works.or_else(|| Some((running(COMPARE)?, "compares the members' databases"))) {

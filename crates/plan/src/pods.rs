@@ -223,7 +223,7 @@ pub struct Unstarted {
 
 impl Unstarted {
     /// Returns the Pod, where its last state proves that this container never ran and never will.
-    pub fn of(pod: &Pod, container: &str, now: Timestamp) -> Option<Self> {
+    pub fn prove(pod: &Pod, container: &str, now: Timestamp) -> Option<Self> {
         let ObjectMeta { creation_timestamp, deletion_timestamp, deletion_grace_period_seconds, .. } = &pod.metadata;
         let grace = SignedDuration::from_secs(deletion_grace_period_seconds.unwrap_or_default());
         let (created, deleted) = (creation_timestamp.as_ref()?.0, deletion_timestamp.as_ref()?.0 - grace);

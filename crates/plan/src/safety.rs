@@ -54,7 +54,7 @@ pub struct Checked<S>(Plan<S>);
 pub type Broken<S> = (Box<Plan<S>>, Violation);
 
 impl<S> Checked<S> {
-    fn of(plan: Plan<S>, verdict: Verdict) -> Result<Self, Broken<S>> {
+    fn from_verdict(plan: Plan<S>, verdict: Verdict) -> Result<Self, Broken<S>> {
         match verdict {
             Ok(()) => Ok(Self(plan)),
             Err(violation) => Err((Box::new(plan), violation)),
@@ -67,7 +67,7 @@ impl<S> Checked<S> {
     /// The plan has another act, or an object to apply.
     pub fn starts_jobs(plan: Plan<S>) -> Result<Self, Broken<S>> {
         let holds = plan.ensures.is_empty() && matches!(plan.act, None | Some(Act::StartJob(_)));
-        Self::of(plan, rule("I12", holds, "a store does nothing but start Jobs"))
+        Self::from_verdict(plan, rule("I12", holds, "a store does nothing but start Jobs"))
     }
 
     /// Returns the status of a plan, without its act and its ensures.
@@ -92,7 +92,7 @@ impl Checked<EtcdClusterStatus> {
         plan: Plan<EtcdClusterStatus>,
     ) -> Result<Self, Broken<EtcdClusterStatus>> {
         let verdict = cluster::cluster(seen, &plan);
-        Self::of(plan, verdict)
+        Self::from_verdict(plan, verdict)
     }
 }
 
@@ -106,7 +106,7 @@ impl Checked<EtcdMemberStatus> {
         plan: Plan<EtcdMemberStatus>,
     ) -> Result<Self, Broken<EtcdMemberStatus>> {
         let verdict = member::member(seen, &plan);
-        Self::of(plan, verdict)
+        Self::from_verdict(plan, verdict)
     }
 }
 
@@ -121,7 +121,7 @@ impl Checked<EtcdSnapshotStatus> {
         now: Timestamp,
     ) -> Result<Self, Broken<EtcdSnapshotStatus>> {
         let verdict = snapshot::snapshot(seen, &plan, now);
-        Self::of(plan, verdict)
+        Self::from_verdict(plan, verdict)
     }
 }
 
@@ -135,7 +135,7 @@ impl Checked<EtcdSnapshotScheduleStatus> {
         plan: Plan<EtcdSnapshotScheduleStatus>,
     ) -> Result<Self, Broken<EtcdSnapshotScheduleStatus>> {
         let verdict = schedule::schedule(seen, &plan);
-        Self::of(plan, verdict)
+        Self::from_verdict(plan, verdict)
     }
 }
 
@@ -146,5 +146,5 @@ fn rule(invariant: &'static str, holds: bool, message: &str) -> Verdict {
 
 /// Whether a target is exactly the object of the pass, with all fields that a precondition needs (I12).
 fn is(target: &Target, seen: &ObjectMeta) -> bool {
-    !target.uid.is_empty() && !target.resource_version.is_empty() && *target == Target::of(seen)
+    !target.uid.is_empty() && !target.resource_version.is_empty() && *target == Target::from(seen)
 }

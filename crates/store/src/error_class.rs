@@ -455,7 +455,7 @@ fn by_tls(error: &rustls::Error) -> Option<(ExitClass, String)> {
     use rustls::Error as E;
     let what = match error {
         E::InvalidCertificate(why) => {
-            let why = refusal::of(why, "a CA that is trusted for stores", "this endpoint");
+            let why = refusal::describe(why, "a CA that is trusted for stores", "this endpoint");
             return Some((ExitClass::Config, format!("the store's certificate is not accepted: {why}")));
         }
         E::InvalidMessage(_) => "the endpoint does not speak TLS: correct the endpoint, or use http://",

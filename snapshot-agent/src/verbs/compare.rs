@@ -77,7 +77,7 @@ async fn compare(request: &CompareRequest) -> Result<ComparedReport> {
 
 /// Connects to every endpoint. A member that does not answer ends the comparison: its data are unknown.
 async fn connect(request: &CompareRequest) -> Result<Vec<Member>> {
-    let dialer = Dialer::of(&request.etcd)?;
+    let dialer = Dialer::from_flags(&request.etcd)?;
     let mut members: Vec<Member> = vec![];
     for met in join_all(request.etcd.endpoints.iter().map(|endpoint| meet(&dialer, endpoint))).await {
         let (client, facts) = met?;

@@ -174,7 +174,7 @@ impl CopyRun<'_> {
             ))
             .into());
         }
-        let stored = interrupt.unless(Stored::of(self.from, self.folder, manifest)).await?;
+        let stored = interrupt.unless(Stored::check(self.from, self.folder, manifest)).await?;
         if there == Destination::Data {
             self.publish_left(&stored, json, interrupt).await?;
             return Ok((Ended::Copied, bytes));

@@ -43,7 +43,7 @@ async fn find(store: &Store, request: &LatestRequest) -> Result<LatestReport> {
     let mut found = Vec::new();
     // All lineages, also beside a named one: only the manifests in a folder show which etcd the folder belongs to.
     for folder in lineages(store, namespace, cluster, None).await? {
-        found.push(Lineage::of(store, folder, request).await?);
+        found.push(Lineage::read(store, folder, request).await?);
     }
     if found.is_empty() {
         return Err(nothing_of(store, request, &place).await?);

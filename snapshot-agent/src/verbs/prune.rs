@@ -228,7 +228,7 @@ impl Run {
         }
         let permit =
             self.permit(found).filter(|permit| permit.ripe && !self.seen.locked.contains_key(&found.entry.key));
-        let target = permit.and_then(|permit| Target::of(found.folder.clone(), permit.named.clone(), store_id));
+        let target = permit.and_then(|permit| Target::locate(found.folder.clone(), permit.named.clone(), store_id));
         match target {
             Some(target) => removal::remove(shelf, &target, self.now).await.map(Some),
             None => Ok(None),
@@ -247,7 +247,7 @@ impl Run {
             _ => "no rule keeps it",
         };
         let named: Vec<Named> =
-            new.iter().filter_map(|found| Named::of(found, reason(found))).take(MAX_SNAPSHOTS).collect();
+            new.iter().filter_map(|found| Named::from_found(found, reason(found))).take(MAX_SNAPSHOTS).collect();
         if named.is_empty() {
             return Ok(());
         }

@@ -114,7 +114,7 @@ async fn publish(rebuilt: Rebuilt) -> Result<(Restored, Engine, Option<String>)>
 
 /// Makes the data directory in the staging folder of an empty volume.
 async fn rebuild(request: &RestoreRequest, volume: &Volume, found: &Found) -> Result<Rebuilt> {
-    let initial = Initial::of(request)?;
+    let initial = Initial::parse(request)?;
     foreign::check(&request.key)?;
     let store = Store::open(&request.store)?;
     // These steps wait for different servers, so they run at once; errors keep this order. The store ID comes before any data

@@ -65,7 +65,7 @@ pub async fn run_with(request: SaveRequest, large: u64) -> Result<SavedReport> {
     let mut source = interrupt.unless(Box::pin(source::choose(&request))).await?;
     let attempt = Saving::begin(&request, &store, source.member(), &mut interrupt).await?;
     let opened = interrupt.unless(source.open()).await;
-    attempt.finish(opened, Ask::of(&source).about(large), &mut interrupt).await
+    attempt.finish(opened, Ask::for_source(&source).about(large), &mut interrupt).await
 }
 
 /// A proven stream, and the state of its upload.

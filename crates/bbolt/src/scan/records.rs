@@ -72,7 +72,7 @@ pub(super) struct Fingerprints(RandomState);
 
 impl Fingerprints {
     /// Returns 62 bits; the low two are free for flags.
-    pub(super) fn of(&self, key: &[u8]) -> u64 {
+    pub(super) fn hash_key(&self, key: &[u8]) -> u64 {
         self.0.hash_one(key) & !FLAGS
     }
 
@@ -185,7 +185,7 @@ impl Records {
         for record in records(page, count) {
             let (element, rev, kv) = record?;
             ends = Some((ends.map_or(rev, |(first, _)| first), rev));
-            let mark = self.fingerprints.of(kv.key) | if rev.tombstone { TOMBSTONE } else { 0 };
+            let mark = self.hash_key(kv.key) | if rev.tombstone { TOMBSTONE } else { 0 };
             if rev.main > self.compact {
                 news += 1;
                 self.news.extend_from_slice(&mark.to_le_bytes());

@@ -46,7 +46,7 @@ pub async fn look_up(host: &str) -> Result<Vec<IpAddr>, NameError> {
         return Ok(vec![ip]);
     }
     let file = |path| fs::read(path).unwrap_or_default();
-    System::of(&file("/etc/resolv.conf"), &file("/etc/hosts")).look_up(host).await
+    System::parse(&file("/etc/resolv.conf"), &file("/etc/hosts")).look_up(host).await
 }
 
 /// The same resolver for hyper's connectors.
@@ -87,7 +87,7 @@ struct Server {
 }
 
 impl System {
-    fn of(resolv_conf: &[u8], hosts_file: &[u8]) -> Self {
+    fn parse(resolv_conf: &[u8], hosts_file: &[u8]) -> Self {
         let mut hosts = Hosts::default();
         // Unreadable lines are ignored.
         drop(hosts.read_hosts_conf(String::from_utf8_lossy(hosts_file).as_bytes()));
@@ -135,10 +135,10 @@ impl System {
 
     /// Returns addresses that need no server: those of the hosts file, and localhost (RFC 6761).
     fn known(&self, name: &Name) -> Vec<IpAddr> {
-        let of = |kind| self.hosts.lookup_static_host(&Query::query(name.to_lowercase(), kind));
+        let look_up = |kind| self.hosts.lookup_static_host(&Query::query(name.to_lowercase(), kind));
         let found: Vec<_> = [RecordType::A, RecordType::AAAA]
             .into_iter()
-            .filter_map(of)
+            .filter_map(look_up)
             .flat_map(|lookup| lookup.answers().iter().filter_map(|record| record.data.ip_addr()).collect::<Vec<_>>())
             .collect();
         if found.is_empty() && name.is_localhost() {
@@ -229,7 +229,7 @@ impl Server {
     }
 
     async fn query(&self, name: &Name, kind: RecordType) -> Result<Vec<IpAddr>, Answer> {
-        let lookup = self.client.lookup(name.clone(), kind).await.map_err(|error| Answer::of(&error))?;
+        let lookup = self.client.lookup(name.clone(), kind).await.map_err(|error| Answer::from(&error))?;
         let found: Vec<_> = lookup.answers().iter().filter_map(|record| record.data.ip_addr()).collect();
         if found.is_empty() { Err(Answer::NoAddress) } else { Ok(found) }
     }
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     fn names(resolv_conf: &str, host: &str) -> Vec<String> {
-        let system = System::of(resolv_conf.as_bytes(), b"");
+        let system = System::parse(resolv_conf.as_bytes(), b"");
         system.names(&Name::from_str_relaxed(host).unwrap()).iter().map(text).collect()
     }
 
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn servers_and_limits_are_those_of_resolv_conf() {
         let of = |text: &str| {
-            let system = System::of(text.as_bytes(), b"");
+            let system = System::parse(text.as_bytes(), b"");
             let servers: Vec<_> = system.servers.iter().map(|server| server.ip.to_string()).collect();
             (servers.join(" "), system.attempts, system.search.len())
         };
@@ -316,7 +316,7 @@ mod tests {
     async fn the_file_of_hosts_and_localhost_need_no_server() {
         // No server listens there.
         let nowhere = b"nameserver 127.0.0.2\noptions timeout:1 attempts:1\n";
-        let system = System::of(nowhere, b"10.1.2.3 Store.example.com store # a store\nfd00::1 store\nnonsense\n");
+        let system = System::parse(nowhere, b"10.1.2.3 Store.example.com store # a store\nfd00::1 store\nnonsense\n");
         for (host, found) in
             [("store", "10.1.2.3 fd00::1"), ("store.EXAMPLE.com", "10.1.2.3"), ("localhost", "127.0.0.1 ::1")]
         {

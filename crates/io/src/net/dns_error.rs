@@ -27,8 +27,8 @@ pub enum Answer {
     Code(String),
 }
 
-impl Answer {
-    pub(super) fn of(error: &NetError) -> Self {
+impl From<&NetError> for Answer {
+    fn from(error: &NetError) -> Self {
         match error {
             NetError::Dns(DnsError::NoRecordsFound(NoRecords { response_code: ResponseCode::NXDomain, .. })) => {
                 Self::NoSuchName
@@ -45,7 +45,9 @@ impl Answer {
             other => Self::Unreachable(other.to_string()),
         }
     }
+}
 
+impl Answer {
     /// Whether the answer proves that the name has no address.
     pub(super) const fn is_no(&self) -> bool {
         matches!(self, Self::NoSuchName | Self::NoAddress)

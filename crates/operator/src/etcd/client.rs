@@ -269,7 +269,7 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
         innermost = cause;
     }
     match refusal::beneath(error) {
-        Some(why) => refusal::of(why, "the CA in the operator's Secret", "this member"),
+        Some(why) => refusal::describe(why, "the CA in the operator's Secret", "this member"),
         None => innermost.to_string(),
     }
 }

@@ -333,7 +333,7 @@ pub struct AgentJob {
 
 impl AgentJob {
     /// Returns a minimal Job: without an owner, a namespace and labels of a cluster or snapshot.
-    pub fn of(name: String, work: Work, destination: Location, image: String) -> Self {
+    pub fn new(name: String, work: Work, destination: Location, image: String) -> Self {
         Self {
             name,
             namespace: None,

@@ -40,7 +40,7 @@ pub(super) fn ensures(seen: &Observed, wanted: &Wanted, now: Timestamp) -> (Vec<
             let verdict = judge(&budget, there, meta);
             judged("PodDisruptionBudget", &budget.metadata.clone(), verdict, Ensure::Budget(Box::new(budget)));
         } else if let Some((_, own)) = there.filter(|(_, own)| may_go(seen, own)) {
-            judged("PodDisruptionBudget", own, Verdict::Apply, Ensure::DropBudget(Target::of(own)));
+            judged("PodDisruptionBudget", own, Verdict::Apply, Ensure::DropBudget(Target::from(own)));
         }
     }
     ensures.extend(tls::bundle(seen));

@@ -28,7 +28,7 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
     if let Some(next) = strange(seen, etcd) {
         return Some(next);
     }
-    let growth = Growth::of(seen, wanted, etcd);
+    let growth = Growth::assess(seen, wanted, etcd);
     let held = stuck::paused(seen, now).filter(|_| growth.missing > 0);
     let create = if held.is_some() { None } else { growth.create() };
     create
@@ -42,7 +42,7 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
 /// Whether a member is to be added and no rule blocks the addition.
 pub(super) fn proceeds(seen: &Observed, etcd: &Membership, now: Timestamp) -> bool {
     let Ok(wanted) = valid::cluster(&seen.cluster) else { return false };
-    let growth = Growth::of(seen, &wanted, etcd);
+    let growth = Growth::assess(seen, &wanted, etcd);
     let comes = (growth.missing > 0 || !growth.unadded.is_empty()) && (growth.together || growth.learners() == 0);
     comes && growth.unhealthy().is_none() && strange(seen, etcd).is_none() && stuck::paused(seen, now).is_none()
 }
@@ -58,7 +58,7 @@ fn strange(seen: &Observed, etcd: &Membership) -> Option<Next> {
             return Some(Next::wait(Reason::Growing, message, Wake::AfterMillis(1_000)));
         }
         return Some(Next::act(Act::DeleteMember {
-            member: Target::of(&seed.object.metadata),
+            member: Target::from(&seed.object.metadata),
             why: "the cluster formed without this member".to_owned(),
         }));
     }
@@ -102,7 +102,7 @@ struct Growth<'a> {
 }
 
 impl<'a> Growth<'a> {
-    fn of(seen: &'a Observed, wanted: &Wanted, etcd: &'a Membership) -> Self {
+    fn assess(seen: &'a Observed, wanted: &Wanted, etcd: &'a Membership) -> Self {
         let mut unadded: Vec<&Member> = seen
             .members
             .iter()
@@ -225,7 +225,7 @@ impl<'a> Growth<'a> {
         let member = newcomers
             .into_iter()
             .find(|m| m.object.spec.initial_cluster.as_deref() != Some(initial_cluster.as_str()))?;
-        Some(Next::act(Act::SetInitialCluster { member: Target::of(&member.object.metadata), initial_cluster }))
+        Some(Next::act(Act::SetInitialCluster { member: Target::from(&member.object.metadata), initial_cluster }))
     }
 
     /// Returns `name=url` of every member that etcd lists, sorted. A member without a name in etcd has the name of its object.

@@ -55,7 +55,7 @@ pub(super) fn find(
         | JobState::Lost
         | JobState::Stored { .. }
         | JobState::HeldUp(HeldUp { reason: Reason::NodeSilent, .. })) => {
-            let failure = Failure::of(ended, last, now).unwrap_or_else(|| Failure::silent(now));
+            let failure = Failure::from_job(ended, last, now).unwrap_or_else(|| Failure::silent(now));
             match (Wake::at(due(&searches, &failure), now), stuck) {
                 (Some(later), Some(stuck)) => (stuck.reason, stuck.words(), later),
                 (Some(later), None) => (failure.reason, failure.message, later),
@@ -120,7 +120,7 @@ fn never_ran(search: &ClusterJob) -> bool {
 fn still(searches: &[&ClusterJob], kept: Option<&HeldUp>, now: Timestamp, words: String) -> (Reason, String, Wake) {
     let failure = |search: &&ClusterJob| {
         let state = jobs::read(&search.job, &search.pods, None, kept, now);
-        Failure::of(state, search, now)
+        Failure::from_job(state, search, now)
     };
     match searches.iter().rev().find_map(failure) {
         Some(failure) => (failure.reason, failure.message, WAITED_FOR),
@@ -143,7 +143,7 @@ impl Failure {
     }
 
     /// Returns the failure of a Job; `None` where the Job has not failed.
-    fn of(state: JobState, search: &ClusterJob, now: Timestamp) -> Option<Self> {
+    fn from_job(state: JobState, search: &ClusterJob, now: Timestamp) -> Option<Self> {
         match state {
             JobState::Failed { failure, message, at, held: _ } => {
                 Some(Self { reason: job_state::reason_of(failure), message, at: at.unwrap_or(now) })
@@ -222,7 +222,7 @@ fn start(seen: &Observed, asked: &Latest, (store, id): (&Location, Option<&str>)
         attempts_before: number,
         proxies: seen.settings.proxies.clone(),
         run_as: seen.settings.pod_run_as,
-        ..AgentJob::of(
+        ..AgentJob::new(
             named(seen, question, number),
             Work::Latest(request),
             store.clone(),

@@ -29,7 +29,7 @@ pub(super) fn park(seen: &Observed, now: Timestamp) -> Next {
             index: said.map(|said| said.applied_index),
             at: now.to_string(),
         };
-        return Next::act(Act::Park { member: Target::of(&member.object.metadata), parked });
+        return Next::act(Act::Park { member: Target::from(&member.object.metadata), parked });
     }
     if let Some(member) = seen.members.iter().find(|m| m.pod.is_some()) {
         let message = format!("spec.replicas is 0: the Pod of {} ends", member.name());
@@ -68,7 +68,7 @@ pub(super) fn wake(seen: &Observed, etcd: &Membership, now: Timestamp) -> Next {
     };
     if applied >= *index {
         // The largest index goes last: until then the check covers every member.
-        return Next::act(Act::Unpark { member: Target::of(&least.object.metadata) });
+        return Next::act(Act::Unpark { member: Target::from(&least.object.metadata) });
     }
     let all = etcd.members.iter().filter(|l| !l.learner).all(|l| {
         let member = seen.standing_for(l);

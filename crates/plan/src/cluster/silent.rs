@@ -51,7 +51,7 @@ pub(super) fn lost(member: &Member, now: Timestamp) -> Option<String> {
     }
     // The member's own status keeps a refusal while the Pod is created again.
     let recorded = || member.object.status.as_ref()?.last_failure.clone();
-    let failure = pod.and_then(failure::of).or_else(recorded)?;
+    let failure = pod.and_then(failure::find_last).or_else(recorded)?;
     (failure::reason(&failure) == Reason::VolumeRefused).then(|| refused(&failure))
 }
 

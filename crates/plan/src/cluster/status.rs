@@ -124,7 +124,7 @@ fn why_silent(member: &Member, (asked, unasked): (bool, bool), now: Timestamp) -
     }
     let why = match member.live_pod() {
         None => "there is no Pod",
-        Some(pod) if failure::of(pod).is_some() => "its Pod fails",
+        Some(pod) if failure::find_last(pod).is_some() => "its Pod fails",
         Some(_) if asked => "etcd does not answer",
         Some(pod) if unasked && pods::runs(pod) => "Holdfast cannot ask etcd",
         Some(_) => "its Pod does not run yet",
@@ -451,7 +451,7 @@ const fn is_upkeep(act: &Act) -> bool {
 /// Returns a member's failure in words: from its Pod, else from the member's own status, which keeps a failure while the Pod is
 /// created again, and knows the failures without a Pod.
 fn failed(member: &Member) -> Option<Verdict> {
-    let failure: Option<LastFailure> = member.live_pod().filter(|p| !pods::ready(p)).and_then(failure::of);
+    let failure: Option<LastFailure> = member.live_pod().filter(|p| !pods::ready(p)).and_then(failure::find_last);
     let (reason, message) = if let Some(failure) = failure {
         (failure::reason(&failure), failure::explain(&failure))
     } else {

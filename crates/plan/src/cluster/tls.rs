@@ -103,7 +103,7 @@ fn announce(seen: &Observed, certificates: &Certificates) -> Option<Next> {
         known.and_then(|known| plane.trusted(known)).cloned().or_else(anchor)
     };
     let trusts = Trusts { client: trust(Plane::Client), peer: trust(Plane::Peer) };
-    let (member, digest) = (Target::of(&member.object.metadata), kept.digest.clone());
+    let (member, digest) = (Target::from(&member.object.metadata), kept.digest.clone());
     Some(Next::act(Act::AnnounceCertificates { member, digest, trusts }))
 }
 

@@ -42,7 +42,7 @@ pub(super) fn decide(
     now: Timestamp,
 ) -> Pruning {
     let old = seen.schedule.status.clone().unwrap_or_default();
-    let mut pruning = Pruning::of(old);
+    let mut pruning = Pruning::from(old);
     pruning.account(seen, now);
     let Some(known) = premises(seen, line) else {
         // A running Job goes on to its end; without a policy the status has no other field of the retention.
@@ -256,7 +256,7 @@ impl Pruning {
             });
             if let Some((record, key)) = gone {
                 let why = format!("the store does not hold its snapshot any more after Job {}", run.job);
-                let snapshot = Target::of(&record.snapshot.metadata);
+                let snapshot = Target::from(&record.snapshot.metadata);
                 self.next = Some(Next::act(Act::DeleteRecord { snapshot, removed: Some(key.clone()), why }));
                 return;
             }

@@ -108,7 +108,7 @@ fn kept(seen: &Observed) -> Option<HeldUp> {
 }
 
 fn ask(seen: &Observed, number: i32, silent: Option<String>) -> Inquiry {
-    match place::of(seen, Right::Read) {
+    match place::resolve(seen, Right::Read) {
         Ok(at) => Inquiry { ask: Some(Box::new(job::inspect(seen, at, number))), silent, ..Inquiry::default() },
         Err((_, why)) => Inquiry { silent: Some(why), ..Inquiry::default() },
     }

@@ -32,7 +32,7 @@ pub(super) struct Place {
 }
 
 /// Returns the place, or why the place is unknown.
-pub(super) fn of(seen: &Observed, right: Right) -> Result<Place, (Reason, String)> {
+pub(super) fn resolve(seen: &Observed, right: Right) -> Result<Place, (Reason, String)> {
     let destination = &seen.snapshot.spec.template.destination;
     let wrong = || {
         let message = "spec.destination: needs exactly one of storeRef, s3, azure, gcs and pvc";

@@ -94,7 +94,7 @@ fn taken(job: &Job) -> Stage {
 }
 
 fn start(seen: &Observed) -> Stage {
-    let to = match place::of(seen, Right::Write) {
+    let to = match place::resolve(seen, Right::Write) {
         Ok(to) => to,
         Err((reason, why)) => return Stage::Blocked(reason, why),
     };
@@ -198,7 +198,7 @@ fn without_job(seen: &Observed, now: Timestamp) -> Stage {
 /// The state of a run that should have a snapshot, which the store does not hold.
 fn not_stored(what: &str, why: &str) -> JobState {
     JobState::Failed {
-        failure: Some(agent::Failure::of(ExitClass::NotFound, None)),
+        failure: Some(agent::Failure::for_class(ExitClass::NotFound, None)),
         message: format!("{what}, but the store does not hold this snapshot: {why}"),
         at: None,
         held: None,

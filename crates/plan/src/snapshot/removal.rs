@@ -42,7 +42,7 @@ pub(super) fn end(seen: &Observed, stage: &Stage, now: Timestamp) -> Option<End>
     let snapshot = &seen.snapshot;
     match (meta::deleting(&snapshot.metadata), goes_along(snapshot), holds(snapshot)) {
         (false, true, false) => {
-            let act = Act::KeepArtifact { snapshot: Target::of(&snapshot.metadata) };
+            let act = Act::KeepArtifact { snapshot: Target::from(&snapshot.metadata) };
             let removal = snapshot.status.as_ref().and_then(|status| status.removal.clone());
             Some(End { act: Some(act), condition: None, removal, note: None, wake: Wake::Now })
         }
@@ -155,7 +155,7 @@ fn remove(seen: &Observed, deletion: &Deletion, artifact: &Artifact, now: Timest
     let Some(sha256) = &artifact.manifest_sha256 else {
         return leave(seen, "an earlier version of Holdfast saved it, and its status has no manifestSha256");
     };
-    let at = match place::of(seen, Right::Prune) {
+    let at = match place::resolve(seen, Right::Prune) {
         Ok(at) => at,
         Err((_, why)) => return refuse(&why, None, SLOW),
     };
@@ -255,7 +255,7 @@ fn leave(seen: &Observed, why: &str) -> End {
 }
 
 fn release(seen: &Observed, note: Option<Note>) -> End {
-    let act = Act::ReleaseArtifact { snapshot: Target::of(&seen.snapshot.metadata) };
+    let act = Act::ReleaseArtifact { snapshot: Target::from(&seen.snapshot.metadata) };
     End { act: Some(act), condition: None, removal: None, note, wake: Wake::OnChange }
 }
 

@@ -17,7 +17,7 @@ use crate::{jobs, meta};
 
 /// Whether the Job's Pods have ended without a run, and no other is there: its controller ends the Job after they are gone.
 pub(super) fn has_ended(seen: &Observed, now: Timestamp) -> bool {
-    let none_runs = seen.pods.iter().all(|pod| Unstarted::of(pod, CONTAINER, now).is_some());
+    let none_runs = seen.pods.iter().all(|pod| Unstarted::prove(pod, CONTAINER, now).is_some());
     none_runs && !(seen.pods.is_empty() && seen.unstarted.is_empty())
 }
 
@@ -39,7 +39,7 @@ pub(super) fn failure(seen: &Observed, job: &Job, before: Option<&HeldUp>, now: 
 /// there was no Pod before this one where it has taken no place, and none after where no place was left for one.
 fn no_pod_ran(seen: &Observed, job: &Job, now: Timestamp) -> bool {
     let gone = seen.unstarted.iter().filter(|gone| seen.pods.iter().all(|pod| meta::name(&pod.metadata) != gone.name));
-    let there = seen.pods.iter().map(|pod| Unstarted::of(pod, CONTAINER, now));
+    let there = seen.pods.iter().map(|pod| Unstarted::prove(pod, CONTAINER, now));
     let known: Vec<Option<Unstarted>> = there.chain(gone.cloned().map(Some)).collect();
     let [Some(pod)] = known.as_slice() else { return false };
     let first = jobs::created(job).is_some_and(|job| pod.created < job + PAUSE);

@@ -60,7 +60,7 @@ pub fn place_of(location: &Location) -> String {
         }
         Location::Pvc(PvcLocation { claim_name, sub_path }) => vec!["pvc", claim_name, text(sub_path.as_ref())],
     };
-    fingerprint::of(parts)
+    fingerprint::hash_parts(parts)
 }
 
 fn text(field: Option<&String>) -> &str {

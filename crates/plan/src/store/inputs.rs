@@ -29,7 +29,7 @@ pub fn inputs(store: &EtcdBackupStore, secrets: &BTreeMap<String, Seen<Option<St
         Seen::Unknown(_) => name.clone(),
     });
     let accepts = identity::accepted_id(store).map(|said| format!("accepts {said}"));
-    fingerprint::of([meta::uid(&store.metadata).to_owned(), spec].into_iter().chain(versions).chain(accepts))
+    fingerprint::hash_parts([meta::uid(&store.metadata).to_owned(), spec].into_iter().chain(versions).chain(accepts))
 }
 
 /// Returns the name of the Job that probes these inputs after the last result for the same inputs.

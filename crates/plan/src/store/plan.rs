@@ -123,7 +123,7 @@ fn start(seen: &Observed, inputs: &str, location: Location) -> Job {
         agent: store.spec.agent.clone().unwrap_or_default(),
         proxies: seen.settings.proxies.clone(),
         run_as: seen.settings.pod_run_as,
-        ..AgentJob::of(job_name(store, inputs), Work::Probe(request), location, image)
+        ..AgentJob::new(job_name(store, inputs), Work::Probe(request), location, image)
     })
 }
 

@@ -64,8 +64,8 @@ impl FolderStore {
         let path = folder.to_string();
         let calls = move |root: &Dir| {
             let folder = root.open_dir(&path)?;
-            let of = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
-            let now = Timestamps { last_access: of(UTIME_OMIT), last_modification: of(UTIME_NOW) };
+            let time = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
+            let now = Timestamps { last_access: time(UTIME_OMIT), last_modification: time(UTIME_NOW) };
             rustix::fs::utimensat(&folder, ".", &now, AtFlags::empty())?;
             written(&folder.dir_metadata()?)
         };

@@ -74,7 +74,7 @@ pub(super) struct Lineage {
 }
 
 impl Lineage {
-    pub(super) async fn of(store: &Store, folder: Folder, request: &LatestRequest) -> Result<Self> {
+    pub(super) async fn read(store: &Store, folder: Folder, request: &LatestRequest) -> Result<Self> {
         Self::seen_by(store, folder, request, NAMES).await
     }
 
@@ -124,7 +124,9 @@ impl Lineage {
         let at = attempt_time(folder.name());
         let unfit = |why: &str| Unfit { at, why: format!("{folder}: {why}") };
         match looked {
-            FolderState::Complete(manifest, _) => self.complete.push(Taken::of(store, folder.clone(), *manifest)),
+            FolderState::Complete(manifest, _) => {
+                self.complete.push(Taken::from_manifest(store, folder.clone(), *manifest));
+            }
             // A later version of Holdfast wrote the manifest: an older snapshot is no answer.
             FolderState::Broken(error) if error.class() == ExitClass::Config => self.unread = Some(error),
             FolderState::Broken(error) => self.broken.push(unfit(error.message())),
@@ -331,7 +333,7 @@ fn is_wanted(manifest: &Manifest, folder: &Folder, request: &LatestRequest) -> b
 }
 
 impl Taken {
-    fn of(store: &Store, folder: Folder, manifest: Manifest) -> Self {
+    fn from_manifest(store: &Store, folder: Folder, manifest: Manifest) -> Self {
         Self {
             at: manifest.started_at,
             ended: manifest.ended_at,

@@ -46,7 +46,7 @@ impl StoreCredentials {
             }
             Some(flags) => readable(flags).map_err(|error| error.context(READERS))?,
         };
-        let locks = Locks::of(store, readers.as_ref())?;
+        let locks = Locks::from_flags(store, readers.as_ref())?;
         Ok(Self { writes, reads, marks, marked, locks })
     }
 }

@@ -115,7 +115,7 @@ async fn a_removal_that_was_cut_is_finished_by_its_record_alone() {
         Some("NotTheSnapshot"),
         "its removal was asked for, and not begun"
     );
-    removal_record::keep(&store, &Target::of(folder, named, None).unwrap()).await.unwrap();
+    removal_record::keep(&store, &Target::locate(folder, named, None).unwrap()).await.unwrap();
     let other = world.reason(|request| request.manifest_sha256 = "00".repeat(32)).await;
     assert_eq!(other.as_deref(), Some("NotTheSnapshot"));
     // An upload of this snapshot is under way.

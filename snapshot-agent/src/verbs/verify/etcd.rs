@@ -82,7 +82,7 @@ impl Etcd {
         loop {
             let endpoint = self.at.client.clone();
             let flags = EtcdFlags { endpoints: vec![endpoint.clone()], ..EtcdFlags::default() };
-            match Dialer::of(&flags)?.dial(&endpoint).await {
+            match Dialer::from_flags(&flags)?.dial(&endpoint).await {
                 Ok((client, status)) if status.leader() != 0 && is_of(&status, self.ids) => {
                     let (member_id, version) = (self.ids.member_id, status.version().to_owned());
                     return Ok(Ready { client: Some(client), endpoint, member_id, version });
