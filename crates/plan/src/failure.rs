@@ -55,8 +55,8 @@ pub(super) fn verdict(pod: &Pod) -> Option<String> {
     if let Some(Report::Gate(gate)) = pods::report_of(end) {
         return Some(gate.verdict).filter(|_| end.exit_code != 0);
     }
-    let said = end.message.as_deref().unwrap_or_default();
-    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    let message = end.message.as_deref().unwrap_or_default();
+    let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
     let own = matches!(end.exit_code, 1 | 2);
     match () {
         () if own && says(&LOG_WORDS) => Some(CORRUPT_LOG.to_owned()),
@@ -92,7 +92,7 @@ fn memory_limit<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
 
 /// Returns a container's termination message, cut.
 fn words(end: &ContainerStateTerminated, report: Option<&Report>) -> String {
-    let said = match report {
+    let text = match report {
         Some(Report::Failed(failed)) => &failed.message,
         Some(Report::Gate(gate)) => &gate.message,
         Some(
@@ -105,15 +105,15 @@ fn words(end: &ContainerStateTerminated, report: Option<&Report>) -> String {
         )
         | None => end.message.as_deref().unwrap_or_default().trim(),
     };
-    let said = if said.is_empty() { end.reason.as_deref().unwrap_or_default() } else { said };
-    cut(said)
+    let text = if text.is_empty() { end.reason.as_deref().unwrap_or_default() } else { text };
+    cut(text)
 }
 
 /// Returns a text of another program, cut to the size of a condition.
-fn cut(said: &str) -> String {
-    match said.char_indices().nth(MAX_WORDS) {
-        Some((end, _)) => format!("{}…", &said[..end]),
-        None => said.to_owned(),
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(MAX_WORDS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 
@@ -193,8 +193,8 @@ pub(super) fn hold_up(pod: &Pod, claim: Option<&PersistentVolumeClaim>) -> Optio
             | "CreateContainerConfigError"
             | "CreateContainerError"
             | "RunContainerError" => {
-                let said = held.message.as_deref().unwrap_or("kubelet gives no reason");
-                return Some(HoldUp { message: cut(&format!("{reason}: {said}")), stuck: true });
+                let message = held.message.as_deref().unwrap_or("kubelet gives no reason");
+                return Some(HoldUp { message: cut(&format!("{reason}: {message}")), stuck: true });
             }
             other => quiet = Some(HoldUp { message: other.to_owned(), stuck: false }),
         }
@@ -227,11 +227,11 @@ fn preparing(pod: &Pod) -> HoldUp {
 fn unscheduled(pod: &Pod, claim: Option<&PersistentVolumeClaim>) -> Option<HoldUp> {
     let scheduled = pods::condition(pod, "PodScheduled", "False")?;
     let reason = scheduled.reason.as_deref().unwrap_or("not scheduled");
-    let said = scheduled.message.as_deref().unwrap_or("the scheduler gives no reason");
+    let message = scheduled.message.as_deref().unwrap_or("the scheduler gives no reason");
     // The scheduler waits for the claim, and does not name the object that the claim waits for.
-    let cause = claim.filter(|_| said.contains("unbound immediate PersistentVolumeClaims")).and_then(unprovisioned);
-    let said = cause.as_deref().unwrap_or(said);
-    Some(HoldUp { message: cut(&format!("{reason}: {said}")), stuck: reason == "Unschedulable" })
+    let cause = claim.filter(|_| message.contains("unbound immediate PersistentVolumeClaims")).and_then(unprovisioned);
+    let message = cause.as_deref().unwrap_or(message);
+    Some(HoldUp { message: cut(&format!("{reason}: {message}")), stuck: reason == "Unschedulable" })
 }
 
 /// Returns why Kubernetes provisions no volume for a claim. Its controller writes the provisioner of the claim's class into an

@@ -191,8 +191,8 @@ fn failed(job: &Job, end: &JobCondition, all: &[Pod], before: Option<&HeldUp>) -
         };
     }
     let (failure, message) = last.unwrap_or_else(|| {
-        let said = end.message.as_deref().unwrap_or("no Pod is left that names the cause");
-        (None, format!("the Job failed: {said}"))
+        let cause = end.message.as_deref().unwrap_or("no Pod is left that names the cause");
+        (None, format!("the Job failed: {cause}"))
     });
     JobState::Failed { failure, message, at, held: None }
 }

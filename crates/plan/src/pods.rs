@@ -27,14 +27,14 @@ pub fn start_number(pod: &Pod) -> Option<u64> {
 
 /// Returns the number of its member's latest Pod that served, from this Pod's annotation.
 pub fn knows_started(pod: &Pod) -> u64 {
-    let said = pod.metadata.annotations.as_ref().and_then(|a| a.get(key::STARTED));
-    said.and_then(|number| number.parse().ok()).unwrap_or(0)
+    let started = pod.metadata.annotations.as_ref().and_then(|a| a.get(key::STARTED));
+    started.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 /// Whether the Pod's annotation has these joined IDs of its member.
 pub fn knows_joined(pod: &Pod, joined: &Joined) -> bool {
-    let said = pod.metadata.annotations.as_ref().and_then(|a| a.get(key::JOINED));
-    said.is_some_and(|said| *said == joined.annotation())
+    let recorded = pod.metadata.annotations.as_ref().and_then(|a| a.get(key::JOINED));
+    recorded.is_some_and(|recorded| *recorded == joined.annotation())
 }
 
 /// Whether the Pod is ready and not being deleted.
@@ -91,8 +91,8 @@ pub(super) fn running_since(pod: &Pod) -> Option<Timestamp> {
 /// Returns the agent image that the operator created the Pod with. A webhook may have changed the image in the spec, which only
 /// counts for a Pod of an earlier version without the annotation.
 pub fn agent_image(pod: &Pod) -> Option<&str> {
-    let said = pod.metadata.annotations.as_ref().and_then(|all| all.get(key::AGENT_IMAGE)).map(String::as_str);
-    said.or_else(|| container_of(pod, container::INSTALL)?.image.as_deref())
+    let image = pod.metadata.annotations.as_ref().and_then(|all| all.get(key::AGENT_IMAGE)).map(String::as_str);
+    image.or_else(|| container_of(pod, container::INSTALL)?.image.as_deref())
 }
 
 /// Whether the Pod has a restore step, and so mounts the step's volumes, also after the restore.

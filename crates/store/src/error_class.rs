@@ -35,18 +35,20 @@ pub(super) fn classify(doing: &str, error: &object_store::Error) -> Error {
     if let Some(name) = beneath::<NameError>(error) {
         return name.to_error().context(doing);
     }
-    let said = sentence(&text).map(|said| format!("; the store says: {said}"));
-    Error::new(class, format!("{doing}: {what}{}{}", hint.unwrap_or_default(), said.unwrap_or_default()))
+    let message = sentence(&text).map(|message| format!("; the store says: {message}"));
+    Error::new(class, format!("{doing}: {what}{}{}", hint.unwrap_or_default(), message.unwrap_or_default()))
 }
 
 /// Returns the store's message from the text: its first line, bounded, without text that looks like a key or a token.
 fn sentence(text: &str) -> Option<String> {
     /// Longer than any helpful sentence.
     const MAX: usize = 240;
-    let (said, _) = text.split_once("<Message>")?.1.split_once("</Message>")?;
+    let (message, _) = text.split_once("<Message>")?.1.split_once("</Message>")?;
     let references = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&#39;", "'"), ("&#34;", "\"")];
-    let plain =
-        references.iter().fold(said.to_owned(), |said, (name, is)| said.replace(name, is)).replace("&amp;", "&");
+    let plain = references
+        .iter()
+        .fold(message.to_owned(), |message, (name, is)| message.replace(name, is))
+        .replace("&amp;", "&");
     let line = plain.trim().lines().next()?.chars().filter(|c| !c.is_control()).take(MAX).collect::<String>();
     let line = mask_keys(line.trim());
     (!line.is_empty()).then_some(line)
@@ -78,8 +80,8 @@ const WANTS_CHECKSUM: &str = "the bucket takes no object without a checksum, as 
 
 /// Whether the refusal is about a missing checksum: stores have several codes for this, and name the headers in the message.
 fn wants_checksum(text: &str) -> bool {
-    let said = sentence(text).unwrap_or_default().to_ascii_lowercase();
-    status(text) == Some(400) && (said.contains("content-md5") || said.contains("x-amz-checksum"))
+    let message = sentence(text).unwrap_or_default().to_ascii_lowercase();
+    status(text) == Some(400) && (message.contains("content-md5") || message.contains("x-amz-checksum"))
 }
 
 /// Describes the bucket's region, if the store names it.

@@ -306,8 +306,8 @@ fn status_message(status: &Status) -> &str {
 }
 
 /// Returns the remedy for a refusal, by its text: maintenance calls answer with the code `Unknown`.
-fn remedy(said: &str) -> Option<&'static str> {
-    match said {
+fn remedy(message: &str) -> Option<&'static str> {
+    match message {
         "user name is empty" => {
             Some("etcd has authentication enabled: give --user and --password-file of a user with the role root")
         }

@@ -215,8 +215,10 @@ impl CopyRun<'_> {
         };
         match (size, published) {
             (Some(bytes), _) if bytes != manifest.stored_bytes => {
-                let said = manifest.stored_bytes;
-                Err(refused(&format!("the destination holds data of {bytes} bytes, and the manifest records {said}")))
+                let recorded = manifest.stored_bytes;
+                Err(refused(&format!(
+                    "the destination holds data of {bytes} bytes, and the manifest records {recorded}"
+                )))
             }
             (Some(_), true) => Ok(Destination::Complete),
             (Some(_), false) => Ok(Destination::Data),

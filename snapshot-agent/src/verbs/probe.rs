@@ -106,8 +106,8 @@ pub fn run(request: ProbeRequest) -> BoxFuture<'static, Result<Ended>> {
 
 /// Replaces the random name of the probe's folder. Conditions quote the message, on the store and on every object that waits
 /// for the store; a changing name would change them at each probe (I17).
-fn mask_folder(said: &str, folder: &Folder) -> String {
-    said.replace(folder.name(), ANY_FOLDER)
+fn mask_folder(text: &str, folder: &Folder) -> String {
+    text.replace(folder.name(), ANY_FOLDER)
 }
 
 struct Probe {

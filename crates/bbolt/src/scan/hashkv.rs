@@ -102,7 +102,7 @@ pub(super) struct Folded {
 /// Folds the records of the leaves, in the tree's order. `None`: the budget is too small.
 pub(super) fn fold(records: &Records, leaves: &[Place], count: u64, compact: i64, meter: &mut Meter) -> Option<Folded> {
     // Users cannot write an empty key. A revision bump is an empty value, so its key is empty.
-    let bump = records.hash_key(b"");
+    let bump = records.fingerprints.hash_key(b"");
     let mut seen = Seen::new(count, meter)?;
     let mut kept = Vec::new();
     meter.take(usize::try_from(count.div_ceil(8)).ok()?).ok()?;

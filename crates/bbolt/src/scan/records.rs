@@ -185,7 +185,7 @@ impl Records {
         for record in records(page, count) {
             let (element, rev, kv) = record?;
             ends = Some((ends.map_or(rev, |(first, _)| first), rev));
-            let mark = self.hash_key(kv.key) | if rev.tombstone { TOMBSTONE } else { 0 };
+            let mark = self.fingerprints.hash_key(kv.key) | if rev.tombstone { TOMBSTONE } else { 0 };
             if rev.main > self.compact {
                 news += 1;
                 self.news.extend_from_slice(&mark.to_le_bytes());

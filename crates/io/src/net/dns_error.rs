@@ -56,7 +56,7 @@ impl Answer {
 
 /// A server's answer for a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ServerAnswer {
     pub(super) server: IpAddr,
     pub(super) name: String,
     pub(super) answer: Answer,
@@ -68,21 +68,21 @@ pub struct NameError {
     /// The requested name.
     host: String,
     /// The most informative answer; `None`: DNS has no such names.
-    said: Option<Said>,
+    answer: Option<ServerAnswer>,
     /// Whether search domains were tried too.
     searched: bool,
 }
 
 impl NameError {
-    pub(super) fn new(host: &str, said: Option<Said>, searched: bool) -> Self {
-        Self { host: host.to_owned(), said, searched }
+    pub(super) fn new(host: &str, answer: Option<ServerAnswer>, searched: bool) -> Self {
+        Self { host: host.to_owned(), answer, searched }
     }
 }
 
 impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = &self.host;
-        let Some(Said { server, name, answer }) = &self.said else {
+        let Some(ServerAnswer { server, name, answer }) = &self.answer else {
             return write!(f, "{host:?} is no name that DNS can hold: correct the host");
         };
         let also = if self.searched { ", and for the name with each search domain of /etc/resolv.conf" } else { "" };

@@ -195,9 +195,10 @@ impl<'a> Growth<'a> {
     fn unhealthy(&self) -> Option<Next> {
         let corrupt: Vec<_> = self.etcd.alarms_of(AlarmKind::Corrupt).collect();
         if !corrupt.is_empty() {
-            let mut said: Vec<_> = corrupt.iter().map(|a| alarms::describe_alarm(self.seen, self.etcd, a)).collect();
-            said.sort();
-            let message = format!("{}; Holdfast adds no member while a CORRUPT alarm is raised", said.join(", "));
+            let mut described: Vec<_> =
+                corrupt.iter().map(|a| alarms::describe_alarm(self.seen, self.etcd, a)).collect();
+            described.sort();
+            let message = format!("{}; Holdfast adds no member while a CORRUPT alarm is raised", described.join(", "));
             return Some(Next::wait(Reason::AlarmRaised, message, POLL));
         }
         let voters = voters(self.etcd);

@@ -23,10 +23,10 @@ pub(super) fn park(seen: &Observed, now: Timestamp) -> Next {
     }
     let stands = |m: &&Member| !m.removed() && m.object.spec.parked.is_none();
     if let Some(member) = seen.members.iter().find(stands) {
-        let said = seen.known_answer(member.name());
+        let answer = seen.known_answer(member.name());
         let parked = Parked {
-            term: said.map(|said| said.term),
-            index: said.map(|said| said.applied_index),
+            term: answer.map(|answer| answer.term),
+            index: answer.map(|answer| answer.applied_index),
             at: now.to_string(),
         };
         return Next::act(Act::Park { member: Target::from(&member.object.metadata), parked });
@@ -62,8 +62,8 @@ pub(super) fn wake(seen: &Observed, etcd: &Membership, now: Timestamp) -> Next {
         return Next::Settled(SOON);
     };
     let leader = etcd.members.iter().find(|l| Some(l.id) == etcd.leader);
-    let said = leader.and_then(|l| seen.serving(etcd, l, seen.standing_for(l)?.name()));
-    let Some(applied) = said.map(|said| said.applied_index) else {
+    let answer = leader.and_then(|l| seen.serving(etcd, l, seen.standing_for(l)?.name()));
+    let Some(applied) = answer.map(|answer| answer.applied_index) else {
         return Next::wait(Reason::Waking, "the leader does not answer yet", SOON);
     };
     if applied >= *index {

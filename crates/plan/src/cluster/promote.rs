@@ -61,7 +61,9 @@ fn votes(seen: &Observed, etcd: &Membership) -> Option<Next> {
         .filter_map(|(l, m)| Some((l, m, seen.serving(etcd, l, m.name())?)))
         // etcd itself promotes a learner with nine tenths of the log, and then every write waits for the rest. A learner without a
         // connection to the leader would be a missing vote.
-        .find(|(_, _, said)| said.leader == leader.id && ahead.saturating_sub(said.applied_index) <= CLOSE_ENOUGH);
+        .find(|(_, _, answer)| {
+            answer.leader == leader.id && ahead.saturating_sub(answer.applied_index) <= CLOSE_ENOUGH
+        });
     let (listed, member, _) = ready?;
     // I1: with the new vote a quorum of the members still answers.
     if seen.healthy(etcd).len() + 1 < quorum(voters(etcd) + 1) {

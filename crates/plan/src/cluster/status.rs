@@ -430,9 +430,10 @@ impl Facts<'_> {
 
     fn alarm(&self) -> Option<Verdict> {
         let etcd = self.etcd?;
-        let mut said: Vec<String> = etcd.alarms.iter().map(|a| alarms::describe_alarm(self.seen, etcd, a)).collect();
-        said.sort();
-        (!said.is_empty()).then(|| (Reason::AlarmRaised, said.join(", ")))
+        let mut described: Vec<String> =
+            etcd.alarms.iter().map(|a| alarms::describe_alarm(self.seen, etcd, a)).collect();
+        described.sort();
+        (!described.is_empty()).then(|| (Reason::AlarmRaised, described.join(", ")))
     }
 
     fn failing_member(&self) -> Option<Verdict> {

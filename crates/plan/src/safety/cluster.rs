@@ -463,8 +463,8 @@ fn unpark(seen: &Observed, target: &Target) -> Verdict {
     rule("I1", seen.cluster.spec.replicas > 0, "a cluster with spec.replicas 0 stays parked")?;
     let parked = seen.members.iter().filter_map(|m| m.object.spec.parked.as_ref()?.index).max().unwrap_or(0);
     let leader = etcd.members.iter().find(|l| Some(l.id) == etcd.leader).filter(|l| answers(seen, etcd, l));
-    let said = leader.and_then(|l| seen.answers.get(stands_for(seen, l)?.name())?.known());
-    let level = said.is_some_and(|said| said.applied_index >= parked);
+    let answer = leader.and_then(|l| seen.answers.get(stands_for(seen, l)?.name())?.known());
+    let level = answer.is_some_and(|answer| answer.applied_index >= parked);
     rule("I3", level, "the leader has applied as much as every member had when it was parked")
 }
 

@@ -187,8 +187,8 @@ fn notes(
         let Some(condition) = condition::find(&status.conditions, kind) else { continue };
         let person = Reason::named(&condition.reason).is_some_and(Reason::needs_a_person);
         if person && before(kind) != Some(&condition.reason) {
-            let said = notes.iter().any(|n| n.reason == condition.reason);
-            if !said {
+            let noted = notes.iter().any(|n| n.reason == condition.reason);
+            if !noted {
                 notes.push(note(true, &condition.reason, condition.message.clone()));
             }
         }

@@ -122,9 +122,9 @@ pub(super) fn attempts(seen: &Observed) -> i32 {
     let many = |pods: usize| i32::try_from(pods).unwrap_or(i32::MAX);
     let Some(job) = &seen.job else { return counted.max(many(seen.strays.len())) };
     let (before, there) = (retries::earlier_jobs(job), many(seen.pods.len()));
-    let said = job
+    let reported = job
         .status
         .as_ref()
         .map_or(0, |s| [s.active, s.failed, s.succeeded].into_iter().flatten().fold(0_i32, i32::saturating_add));
-    counted.max(before.saturating_add(there.max(said)))
+    counted.max(before.saturating_add(there.max(reported)))
 }

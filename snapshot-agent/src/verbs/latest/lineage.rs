@@ -174,9 +174,9 @@ impl Lineage {
 
     /// The cluster ID of its etcd: from the newest manifest, or from the folder's name if no manifest is readable.
     fn etcd(&self) -> Option<&str> {
-        let said = self.complete.first().map(|taken| taken.cluster_id.as_str());
+        let recorded = self.complete.first().map(|taken| taken.cluster_id.as_str());
         let named = || self.folders.iter().filter(|_| self.unread.is_some()).find_map(etcd_of);
-        said.or_else(named).map(|id| id.trim_start_matches('0'))
+        recorded.or_else(named).map(|id| id.trim_start_matches('0'))
     }
 
     fn newest_one(&self) -> Option<&Taken> {

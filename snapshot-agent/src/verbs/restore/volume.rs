@@ -119,8 +119,8 @@ impl Volume {
             Ok(Some(identity)) => State::Ours(Box::new(identity)),
             Ok(None) => State::Foreign(names.into_iter().take(3).collect()),
             Err(Unread::Nonsense(why)) => State::Foreign(vec![why]),
-            Err(Unread::Io(kind, said)) => {
-                return Err(trouble("reading the identity of the volume")(io::Error::new(kind, said)));
+            Err(Unread::Io(kind, text)) => {
+                return Err(trouble("reading the identity of the volume")(io::Error::new(kind, text)));
             }
         })
     }

@@ -95,10 +95,10 @@ impl Etcd {
                 Ok(_) | Err(_) => {}
             }
             if let Some(status) = self.child.try_wait().map_err(io_error("waiting for etcd"))? {
-                let said = log_text(&self.log);
+                let log = log_text(&self.log);
                 tries -= 1;
-                if !said.contains(TAKEN) || tries == 0 {
-                    return Err(not_started(status, &said));
+                if !log.contains(TAKEN) || tries == 0 {
+                    return Err(not_started(status, &log));
                 }
                 (self.child, self.at) = spawn(&self.program, &self.data, &self.log)?;
             }
@@ -196,8 +196,8 @@ fn log_text(log: &Path) -> String {
 
 /// Returns the error of a failed start. The snapshot is not broken: its pages are proven by now, and memory, a disk or a flag
 /// can cause this as well.
-fn not_started(status: ExitStatus, said: &str) -> Error {
-    let (class, line) = classify_output(said);
+fn not_started(status: ExitStatus, log: &str) -> Error {
+    let (class, line) = classify_output(log);
     let class = if class == ExitClass::Full { class } else { ExitClass::Transient };
     Error::new(
         class,
