@@ -175,7 +175,7 @@ pub mod key {
     ];
 
     /// Whether a label or annotation key belongs to us, so that no other writer's value may stand under it.
-    pub fn is_ours(key: &str) -> bool {
+    pub fn is_own(key: &str) -> bool {
         key.split_once('/').is_some_and(|(domain, _)| domain == super::GROUP)
     }
 }

@@ -51,7 +51,7 @@ pub fn run(request: RestoreRequest) -> BoxFuture<'static, Result<RestoredReport>
         let request = RestoreRequest { etcdutl: program_at(request.etcdutl), ..request };
         let volume = Volume::alone(&request.volume).await?;
         match volume.state()? {
-            State::Ours(identity) => return report_complete(&volume, &request, &identity, since),
+            State::Identified(identity) => return report_complete(&volume, &request, &identity, since),
             State::Foreign(names) => {
                 return Err(Error::refused(format!(
                     "the volume holds data that this restore has not put there ({}). Nothing was touched. Give the restore \

@@ -57,9 +57,9 @@ fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
             rule("I15", all.is_some(), "a cluster in plaintext asks for no certificates")?;
             let owners = metadata.owner_references.iter().flatten();
             let there = all.and_then(|all| all.requests.get(meta::name(metadata)));
-            let ours =
+            let is_owned =
                 there.is_none_or(|there| owners.into_iter().any(|o| meta::controlled_by(&there.metadata, &o.uid)));
-            return rule("I13", ours, "a Certificate of another owner is not changed");
+            return rule("I13", is_owned, "a Certificate of another owner is not changed");
         }
         Ensure::Budget(budget) => (meta::name(&budget.metadata), seen.budget.as_ref().map(|b| &b.metadata)),
         Ensure::DropBudget(target) => {
@@ -74,8 +74,8 @@ fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
             (target.name.as_str(), standing)
         }
     };
-    let ours = standing.is_none_or(|meta| meta::controlled_by(meta, meta::uid(&seen.cluster.metadata)));
-    rule("I13", ours, &format!("{name} belongs to another owner, so Holdfast does not apply the object"))
+    let is_owned = standing.is_none_or(|meta| meta::controlled_by(meta, meta::uid(&seen.cluster.metadata)));
+    rule("I13", is_owned, &format!("{name} belongs to another owner, so Holdfast does not apply the object"))
 }
 
 fn check_act(seen: &Observed, act: &Act) -> Verdict {
@@ -419,8 +419,12 @@ fn remove_orphan(seen: &Observed, etcd: &Membership, listed: &Listed) -> Verdict
     if listed.learner && listed.name.is_empty() {
         return Ok(());
     }
-    let ours = |url: &String| build::member::is_peer_url(&seen.cluster, url);
-    rule("I4", !listed.peer_urls.is_empty() && listed.peer_urls.iter().all(ours), "the member is not this cluster's")?;
+    let is_own_url = |url: &String| build::member::is_peer_url(&seen.cluster, url);
+    rule(
+        "I4",
+        !listed.peer_urls.is_empty() && listed.peer_urls.iter().all(is_own_url),
+        "the member is not this cluster's",
+    )?;
     let runs = |pod: &String| listed.peer_urls.contains(&build::member::peer_url(&seen.cluster, pod));
     rule("I4", !seen.stray_pods.iter().any(runs), "without an EtcdMember only a member without a Pod is removed")?;
     rule("I29", seen.cluster.spec.repairs_itself(), "in mode Manual a person decides")?;

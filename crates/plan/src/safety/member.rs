@@ -28,7 +28,7 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         Act::Relabel { pod, labels } => relabel(seen, pod, labels),
         Act::SetPodMetadata { pod, labels, annotations } => {
             let keys = || labels.keys().chain(annotations.keys()).filter(|name| *name != key::POD_METADATA);
-            let foreign = keys().all(|name| !key::is_ours(name) && !key::ALL.contains(&name.as_str()));
+            let foreign = keys().all(|name| !key::is_own(name) && !key::ALL.contains(&name.as_str()));
             rule("I13", foreign, "a user's labels and annotations never replace Holdfast's")?;
             own_as_seen(seen, pod)
         }

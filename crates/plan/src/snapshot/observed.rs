@@ -50,8 +50,8 @@ impl Observed {
         };
         let schedule = meta::label(&self.snapshot.metadata, key::SCHEDULE_UID).unwrap_or_default();
         let of_schedule = self.cron_job.as_ref().is_some_and(|cron| {
-            let ours = meta::controlled_by(&cron.metadata, schedule);
-            ours && meta::controlled_by(&job.metadata, meta::uid(&cron.metadata))
+            let is_owned = meta::controlled_by(&cron.metadata, schedule);
+            is_owned && meta::controlled_by(&job.metadata, meta::uid(&cron.metadata))
         });
         let verified = self.snapshot.status.as_ref().is_some_and(|s| s.started_at.is_some());
         meta::uid(&job.metadata) == run.uid && (verified || of_schedule)

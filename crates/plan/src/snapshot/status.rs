@@ -77,8 +77,8 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
     let generation = seen.snapshot.metadata.generation;
     // Drops the old Degraded condition; the operator sets it again if the failure persists.
     let kept: Vec<_> = old.conditions.iter().filter(|c| c.type_ != Type::Degraded.as_str()).cloned().collect();
-    let ours = matches!(stage, Stage::Job(_) | Stage::Doubt(_)).then_some(seen.job.as_ref()).flatten();
-    let made = ours.and_then(|job| job.metadata.creation_timestamp.as_ref()).map(|t| t.0.to_string());
+    let own_job = matches!(stage, Stage::Job(_) | Stage::Doubt(_)).then_some(seen.job.as_ref()).flatten();
+    let made = own_job.and_then(|job| job.metadata.creation_timestamp.as_ref()).map(|t| t.0.to_string());
     let base = EtcdSnapshotStatus {
         observed_generation: generation,
         phase: phase(stage),
@@ -91,7 +91,7 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
             // The Job was not created, and is not created now: the name would only cause a question to the store.
             Stage::Blocked(reason, _) if *reason != Reason::NameConflict && !witnessed(seen) => None,
             Stage::Rest | Stage::Blocked(..) | Stage::Job(_) | Stage::Doubt(_) => {
-                ours.map(|job| meta::name(&job.metadata).to_owned()).or(old.job)
+                own_job.map(|job| meta::name(&job.metadata).to_owned()).or(old.job)
             }
         },
         cluster_uid: match stage {

@@ -193,8 +193,8 @@ impl Lineage {
     pub(super) fn is_past_of(&self, other: &Self) -> bool {
         let from = other.complete.iter().find_map(|taken| taken.restored_from.as_deref());
         let Some(from) = from.and_then(|key| Folder::parse("key", key).ok()) else { return false };
-        let ours = from.parent().is_some_and(|parent| self.folders.contains(&parent));
-        self.folders != other.folders && ours && self.ends_with(&from)
+        let is_within = from.parent().is_some_and(|parent| self.folders.contains(&parent));
+        self.folders != other.folders && is_within && self.ends_with(&from)
     }
 
     /// Whether no snapshot is later than this one, and no overlapping one has a higher revision.

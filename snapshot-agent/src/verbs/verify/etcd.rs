@@ -164,8 +164,8 @@ async fn healthy(at: &Urls, ids: Metadata) -> Result<Option<String>> {
     let client = reqwest::Client::builder().timeout(ANSWER_WITHIN).no_proxy().tls_certs_only([]).build();
     let client = client.map_err(|error| Error::config(format!("asking etcd: {error}")))?;
     let cluster = hex_id(ids.cluster_id);
-    let is_ours = |answer: reqwest::Response| answer.headers().get(CLUSTER_ID).is_some_and(|id| *id == cluster);
-    if !get(&client, &at.peer, "members").await.is_ok_and(is_ours)
+    let is_expected = |answer: reqwest::Response| answer.headers().get(CLUSTER_ID).is_some_and(|id| *id == cluster);
+    if !get(&client, &at.peer, "members").await.is_ok_and(is_expected)
         || get(&client, &at.client, "health?exclude=NOSPACE").await.is_err()
     {
         return Ok(None);
