@@ -169,7 +169,7 @@ pub enum Taken {
 }
 
 impl Taken {
-    /// Gives the data up: restores the earlier mark, or removes it after the publication; best effort.
+    /// Gives the data up: restores the earlier lease, or removes it after the publication; best effort.
     pub async fn let_go(self, published: bool) {
         match self {
             Self::Bucket(taken) => taken.let_go(published).await,

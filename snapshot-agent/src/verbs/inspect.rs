@@ -116,9 +116,9 @@ async fn look_through(store: &Store, request: &InspectRequest, owner8: &str, pla
     let InspectRequest { namespace, cluster, cluster_uid, .. } = request;
     let mut seen = Seen::default();
     for lineage in lineages(store, namespace, cluster, cluster_uid.as_deref()).await? {
-        let mark = owner8.to_owned();
+        let owner = owner8.to_owned();
         let children =
-            store.last_children(&lineage, MAX_MARKED + 1, move |name| owner8_of(name) == Some(&mark)).await?;
+            store.last_children(&lineage, MAX_MARKED + 1, move |name| owner8_of(name) == Some(&owner)).await?;
         seen.folders += children.seen;
         for folder in children.names.iter().filter_map(|name| lineage.child(name).ok()) {
             seen.marked += 1;

@@ -9,7 +9,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::Folder;
 use holdfast_contract::manifest::{self, Manifest};
-use holdfast_contract::retention::{Mark, Untouched, Whose};
+use holdfast_contract::retention::{StoreMatch, Untouched, Whose};
 use holdfast_contract::{ExitClass, MAX_NAMED, RemoveRequest, RemovedReport, Stopped};
 use holdfast_io::clock;
 use holdfast_io::interrupt::Interrupt;
@@ -41,9 +41,9 @@ pub fn run(request: RemoveRequest) -> LocalBoxFuture<'static, Result<RemovedRepo
             .unless(async {
                 let store_id =
                     match store_id::read_before_removal(&request.store, request.expect_store_id.as_deref()).await? {
-                        (Mark::Same, store_id) => store_id,
-                        (Mark::Different(why), _) => return Err(Error::exchanged(why)),
-                        (Mark::Unreadable(why), _) => {
+                        (StoreMatch::Same, store_id) => store_id,
+                        (StoreMatch::Different(why), _) => return Err(Error::exchanged(why)),
+                        (StoreMatch::Unreadable(why), _) => {
                             return Err(Error::denied(format!("the store ID could not be read: {why}")));
                         }
                     };

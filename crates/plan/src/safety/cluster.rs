@@ -231,11 +231,15 @@ fn search(seen: &Observed, job: &Job) -> Verdict {
     let template = job.spec.as_ref().map(|s| &s.template);
     let searches = template.and_then(|t| t.spec.as_ref()).is_some_and(searches);
     rule("I1", searches, "a cluster's Job only looks for a snapshot")?;
-    let mark = match &seen.store {
+    let store_id = match &seen.store {
         Some(Seen::Known(Some(named))) => store::known(named).map(|known| known.id.as_str()),
         Some(Seen::Known(None) | Seen::Unknown(_)) | None => None,
     };
-    rule("I25", mark.is_none_or(|mark| expects(job, mark)), "a Job expects the known store ID of its store")?;
+    rule(
+        "I25",
+        store_id.is_none_or(|store_id| expects(job, store_id)),
+        "a Job expects the known store ID of its store",
+    )?;
     let meta = &seen.cluster.metadata;
     let owned = meta::controlled_by(&job.metadata, meta::uid(meta)) && job.metadata.namespace == meta.namespace;
     rule("I13", owned, "a cluster's Job is its own and stands beside it")?;

@@ -164,12 +164,12 @@ async fn any_doubt_about_the_whole_removes_nothing() {
     let overdue = PruneRequest { accept_anomaly: Some(fewer.clone()), ..overdue };
     assert_eq!(world.prune(overdue, NOW).await.report.stopped.unwrap().reason, "BackupOverdue");
     let mut other = world.run(keeping(2), NOW);
-    other.mark = Mark::Different("another store".to_owned());
+    other.store_match = StoreMatch::Different("another store".to_owned());
     let other = prune_on(&world.store, other).await;
     assert_eq!(other.failed.unwrap().failure().reason, "StoreExchanged");
     assert_eq!(other.report.failed.unwrap().failure().code, 73);
     let mut unread = world.run(keeping(2), NOW);
-    unread.mark = Mark::Unreadable("403".to_owned());
+    unread.store_match = StoreMatch::Unreadable("403".to_owned());
     assert_eq!(prune_on(&world.store, unread).await.report.stopped.unwrap().reason, "StoreUnknown");
     let dry = world.prune(PruneRequest { dry_run: true, accept_anomaly: Some(fewer.clone()), ..keeping(2) }, NOW).await;
     assert_eq!((dry.report.stopped, dry.report.removed), (None, 0));

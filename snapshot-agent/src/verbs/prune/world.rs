@@ -74,7 +74,7 @@ impl World {
             request,
             lineage: Folder::parse("key", LINEAGE).unwrap(),
             pod_uid: format!("{:08x}-0000", self.runs.get()),
-            mark: Mark::Same,
+            store_match: StoreMatch::Same,
             store_id: Some(STORE_ID.to_owned()),
             now: now.parse().unwrap(),
             seen: Seen::default(),
