@@ -154,7 +154,7 @@ impl FolderStore {
             }
             Ok(Ok((children, odd)))
         };
-        let listed = self.look(doing.clone(), calls).await?;
+        let listed = self.read_below(doing.clone(), calls).await?;
         let (children, odd) = listed.map_err(|error| Error::config(format!("{doing}: {error}")))?;
         super::pass_over(&doing, odd);
         Ok(children)
@@ -181,7 +181,7 @@ impl FolderStore {
             }
             Ok(names)
         };
-        let names = self.look(doing.clone(), calls).await?;
+        let names = self.read_below(doing.clone(), calls).await?;
         super::within(names.len(), limit).map_err(|error| error.context(doing))?;
         Ok(names)
     }
@@ -198,7 +198,7 @@ impl FolderStore {
     }
 
     /// Does the same for calls that change nothing, with a time limit. A writing call has none, because it may still complete.
-    async fn look<T: Send + 'static>(
+    async fn read_below<T: Send + 'static>(
         &self,
         doing: String,
         calls: impl FnOnce(&Dir) -> io::Result<T> + Send + 'static,
@@ -285,7 +285,7 @@ impl FolderStore {
     /// Returns the end of another run's lease on this attempt.
     pub(super) async fn held(&self, attempt: &Folder, now: Timestamp) -> Result<Option<Timestamp>> {
         let (doing, attempt) = (format!("looking at {}", self.uri(attempt)), attempt.clone());
-        self.look(doing, move |root| attempts::held(root, &attempt, now)).await
+        self.read_below(doing, move |root| attempts::held(root, &attempt, now)).await
     }
 
     /// Removes a file; a missing file is no error.
@@ -308,7 +308,7 @@ impl FolderStore {
             folder if folder.is_dir() => Err(io::Error::new(io::ErrorKind::NotFound, "this is a folder, and no file")),
             found => Ok(found),
         };
-        let found = self.look(looking, calls).await?;
+        let found = self.read_below(looking, calls).await?;
         let written = format!("{} {}.{}", found.ino(), found.mtime(), found.mtime_nsec());
         Ok(Stat { bytes: found.len(), etag: None, written: Some(written) })
     }
@@ -331,7 +331,7 @@ impl FolderStore {
             root.open(&path)?.take(limit + 1).read_to_end(&mut content)?;
             Ok(content)
         };
-        let content = self.look(doing.clone(), calls).await?;
+        let content = self.read_below(doing.clone(), calls).await?;
         if content.len() as u64 > limit {
             return Err(Error::corrupt(format!("{doing}: the file is longer than {limit} bytes")));
         }

@@ -119,13 +119,13 @@ pub fn run(request: ContentsRequest) -> BoxFuture<'static, Result<Found>> {
         match (snapshot.file, snapshot.store, snapshot.key) {
             (Some(file), None, None) => {
                 let plain = interrupt.unless(Plain::unpack(&file, &snapshot.identities, &request.scratch)).await?;
-                let found = interrupt.unless(look(plain.path.clone(), request)).await;
+                let found = interrupt.unless(spawn_read(plain.path.clone(), request)).await;
                 drop(plain);
                 found
             }
             (None, Some(store), Some(key)) => {
                 let (scratch, file) = fetch(&request, &store, &key, &mut interrupt).await?;
-                let found = interrupt.unless(look(file, request)).await;
+                let found = interrupt.unless(spawn_read(file, request)).await;
                 drop(scratch);
                 found
             }
@@ -172,7 +172,7 @@ async fn fetch_file(
     Ok((scratch, unpacked))
 }
 
-async fn look(path: std::path::PathBuf, request: ContentsRequest) -> Result<Found> {
+async fn spawn_read(path: std::path::PathBuf, request: ContentsRequest) -> Result<Found> {
     tokio::task::spawn_blocking(move || read(&path, &request)).await.map_err(|error| task_error(&error))?
 }
 

@@ -131,7 +131,7 @@ impl Asked<'_> {
         let Some(lineage) = folder.parent() else {
             return Err(Error::config(format!("{folder} is no snapshot's key")));
         };
-        let found = inventory::look(shelf, folder, NO_SCHEDULE).await?;
+        let found = inventory::read_attempt(shelf, folder, NO_SCHEDULE).await?;
         let snapshot = match (&found.snapshot, &found.entry.subject) {
             (Some(_), Err(Untouched::Held)) => return Ok(Err(Refusal::Held)),
             (Some(snapshot), _) => snapshot,
@@ -182,7 +182,8 @@ impl Asked<'_> {
         let leaving = announced::leaving(shelf, lineage, self.store_id, now).await?;
         let attempts = shelf.attempts(lineage).await?;
         let others = attempts.iter().rev().filter(|other| *other != self.folder && !leaving.contains(other.as_str()));
-        let looks = stream::iter(others.map(|other| inventory::look(shelf, other, NO_SCHEDULE))).buffered(AT_ONCE);
+        let looks =
+            stream::iter(others.map(|other| inventory::read_attempt(shelf, other, NO_SCHEDULE))).buffered(AT_ONCE);
         let proven = looks.try_filter(|found| {
             let proven = found.snapshot.as_ref().is_some_and(|snapshot| snapshot.proven);
             std::future::ready(proven)

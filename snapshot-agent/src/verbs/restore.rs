@@ -126,8 +126,8 @@ async fn rebuild(request: &RestoreRequest, volume: &Volume, found: &Found) -> Re
         let (etcdutl, meant) = tokio::try_join!(Etcdutl::find(&request.etcdutl), meant)?;
         meant.map(|()| etcdutl)
     };
-    let look = async { Ok::<_, Error>(Source::look(&store, request).await) };
-    let (etcdutl, source) = tokio::try_join!(first, look)?;
+    let second = async { Ok::<_, Error>(Source::find(&store, request).await) };
+    let (etcdutl, source) = tokio::try_join!(first, second)?;
     let (etcdutl, source) = (etcdutl.holding(volume.lock()?), source?);
     match &source {
         Source::Manifest(chosen) => {
@@ -334,7 +334,7 @@ enum Source {
 
 impl Source {
     /// Reads every fact that is available without the data.
-    async fn look(store: &Store, request: &RestoreRequest) -> Result<Self> {
+    async fn find(store: &Store, request: &RestoreRequest) -> Result<Self> {
         Ok(match foreign::find(store, &request.key).await? {
             Named::Folder(folder) => Self::Manifest(Box::new(ManifestSnapshot::open(store, &folder, request).await?)),
             Named::File(key, stat) => Self::File(FileSnapshot::new(key, stat)),

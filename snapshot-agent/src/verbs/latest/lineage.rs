@@ -86,7 +86,7 @@ impl Lineage {
             Self { folders, attempts, complete: vec![], broken: vec![], others: vec![], unread: None, sound: false };
         let mut left = attempts;
         loop {
-            lineage.look_at(store, &newest, request).await?;
+            lineage.read_attempts(store, &newest, request).await?;
             let enough = lineage.sound || lineage.unread.is_some();
             let older = newest.first().filter(|_| left > newest.len() && !enough);
             let Some(oldest) = older else { break };
@@ -98,7 +98,7 @@ impl Lineage {
 
     /// Reads some folders, the newest first, until enough complete snapshots are found with a sound one among them, or until
     /// this version cannot read a manifest.
-    async fn look_at(&mut self, store: &Store, newest: &[Folder], request: &LatestRequest) -> Result<()> {
+    async fn read_attempts(&mut self, store: &Store, newest: &[Folder], request: &LatestRequest) -> Result<()> {
         for some in newest.rchunks(2 * AT_ONCE) {
             let looks = some.iter().map(|folder| async move {
                 read_folder(store, folder, |manifest| is_wanted(manifest, folder, request))

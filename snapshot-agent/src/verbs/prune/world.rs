@@ -104,7 +104,7 @@ impl World {
     pub(super) async fn cut(&self, key: &str) {
         let folder = Folder::parse("key", key).unwrap();
         let whose = Whose { cluster_uid: UID, schedule_uid: "s1" };
-        let found = inventory::look(&self.store, &folder, whose).await.unwrap();
+        let found = inventory::read_attempt(&self.store, &folder, whose).await.unwrap();
         let target = Target::locate(folder, Named::from_found(&found, "x").unwrap(), Some(STORE_ID)).unwrap();
         removal_record::keep(&self.store, &target).await.unwrap();
         fs::remove_file(self.path(key).join("manifest.json")).unwrap();

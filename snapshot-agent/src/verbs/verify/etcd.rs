@@ -33,7 +33,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const CLUSTER_ID: &str = "x-etcd-cluster-id";
 
 /// Pause between two requests.
-const LOOK: Duration = Duration::from_millis(50);
+const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Attempts with other ports: a port that was free may be in use when etcd opens it.
 const TRIES: usize = 3;
@@ -106,7 +106,7 @@ impl Etcd {
                 let (_, line) = classify_output(&log_text(&self.log));
                 return Err(Error::deadline(format!("etcd does not answer within {} s: {line}", within.as_secs())));
             }
-            sleep(LOOK).await;
+            sleep(INTERVAL).await;
         }
     }
 
