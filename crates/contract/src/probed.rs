@@ -158,8 +158,8 @@ impl Probed {
             "This store is not usable."
         };
         table.push_str(&format!("\n{end}\n"));
-        if let Some(left) = &self.left_behind {
-            table.push_str(&format!("The probe left objects at {left}. Remove these objects.\n"));
+        if let Some(place) = &self.left_behind {
+            table.push_str(&format!("The probe left objects at {place}. Remove these objects.\n"));
         }
         table
     }

@@ -170,12 +170,12 @@ impl Progress {
         let Shared { doing, total, since, .. } = &*self.shared;
         let seconds = since.elapsed().as_secs().max(1);
         let rate = bytes / seconds;
-        let left = total.saturating_sub(bytes).checked_div(rate);
+        let remaining = total.saturating_sub(bytes).checked_div(rate);
         tracing::info!(
             bytes,
             total,
             kib_per_s = rate >> 10,
-            seconds_left = left,
+            seconds_left = remaining,
             "{doing}: {} of about {} MiB",
             bytes >> 20,
             total >> 20

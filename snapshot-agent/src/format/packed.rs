@@ -101,7 +101,7 @@ pub(crate) fn unpack_file(
 ) -> Result<()> {
     let mut begin = from;
     begin.rewind().map_err(io_error(what))?;
-    let mut bounded = Bounded { to, left: limit.bytes };
+    let mut bounded = Bounded { to, remaining: limit.bytes };
     unpack(from, identities, &mut bounded).map_err(|error| broken(what, packed, error, limit))
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn refuse_packed_archive(what: &str, unpacked: &File) -> Result<()> {
 /// Writes at most this many bytes.
 struct Bounded<'a> {
     to: &'a mut File,
-    left: u64,
+    remaining: u64,
 }
 
 /// The unpacked file exceeds its limit.
@@ -123,9 +123,9 @@ struct TooMuch;
 
 impl Write for Bounded<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let left = self.left.checked_sub(bytes.len() as u64).ok_or_else(|| io::Error::other(TooMuch))?;
+        let remaining = self.remaining.checked_sub(bytes.len() as u64).ok_or_else(|| io::Error::other(TooMuch))?;
         let written = self.to.write(bytes)?;
-        self.left = left + (bytes.len() - written) as u64;
+        self.remaining = remaining + (bytes.len() - written) as u64;
         Ok(written)
     }
 
@@ -330,7 +330,7 @@ mod tests {
             let error = of(&bytes, keys).await.err().unwrap();
             assert!(error.class() == class && error.message().contains(says), "{says}: {error}");
         }
-        let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(left.len(), 3, "no scratch stays: {left:?}");
+        let remaining: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(remaining.len(), 3, "no scratch stays: {remaining:?}");
     }
 }

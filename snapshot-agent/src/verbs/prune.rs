@@ -237,8 +237,8 @@ impl Run {
 
     /// Announces the snapshots that the policy drops and no announcement names yet, the oldest first.
     async fn announce(&mut self, shelf: &impl RemovableStore) -> Result<()> {
-        let left: Vec<Found> = self.dropped().into_iter().filter(|found| self.stands(found)).collect();
-        let (pending, new): (Vec<_>, Vec<_>) = left.iter().partition(|found| self.permit(found).is_some());
+        let standing: Vec<Found> = self.dropped().into_iter().filter(|found| self.stands(found)).collect();
+        let (pending, new): (Vec<_>, Vec<_>) = standing.iter().partition(|found| self.permit(found).is_some());
         if pending.len() >= MAX_SNAPSHOTS {
             return Ok(());
         }

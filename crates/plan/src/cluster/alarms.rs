@@ -32,9 +32,9 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Optio
     if let Some(corrupt) = clear.first() {
         return answers.all(|answer| answer.is_some()).then(|| disarm(corrupt));
     }
-    let left = etcd.alarms_of(AlarmKind::NoSpace).find(|a| a.member_id != 0 && !listed(etcd, a))?;
+    let alarm = etcd.alarms_of(AlarmKind::NoSpace).find(|a| a.member_id != 0 && !listed(etcd, a))?;
     let has_room = |bytes: i64| u64::try_from(bytes).is_ok_and(|bytes| bytes < wanted.server.quota / 10 * 9);
-    answers.all(|answer| answer.is_some_and(|answer| has_room(answer.db_bytes))).then(|| disarm(left))
+    answers.all(|answer| answer.is_some_and(|answer| has_room(answer.db_bytes))).then(|| disarm(alarm))
 }
 
 /// Returns the member IDs of the `CORRUPT` alarms in the restored data: alarms that are raised when the restored seed starts to

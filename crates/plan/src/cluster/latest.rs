@@ -36,14 +36,14 @@ pub(super) fn find(
     now: Timestamp,
 ) -> Result<LatestReport, Box<Next>> {
     let question = question(seen, asked, store);
-    let row = retries::consecutive_jobs(
+    let numbered = retries::consecutive_jobs(
         seen.searches.iter().collect(),
         |search| &search.job,
         |number| named(seen, &question, number),
     );
     let ask = |number| Err(Box::new(Next::act(Act::StartJob(Box::new(start(seen, asked, store, &question, number))))));
-    let Some((number, last)) = row.last().copied() else { return ask(0) };
-    let searches: Vec<&ClusterJob> = row.into_iter().map(|(_, search)| search).collect();
+    let Some((number, last)) = numbered.last().copied() else { return ask(0) };
+    let searches: Vec<&ClusterJob> = numbered.into_iter().map(|(_, search)| search).collect();
     if let Some(found) = search_report(last) {
         return Ok(found);
     }

@@ -15,11 +15,11 @@ use crate::{Act, Next, build};
 pub(super) fn next(seen: &Observed, etcd: &Membership) -> Option<Next> {
     let latches = seen.latches();
     let known = latches.orphan.as_deref();
-    if let Some(left) = etcd.members.iter().find(|l| may_go(seen, etcd, l)) {
-        let id = hex_id(left.id);
+    if let Some(orphan) = etcd.members.iter().find(|l| may_go(seen, etcd, l)) {
+        let id = hex_id(orphan.id);
         return Some(if known == Some(id.as_str()) {
-            let url = left.peer_urls.first().map_or("", String::as_str);
-            remove(etcd, if left.name.is_empty() { url } else { &left.name }, left)
+            let url = orphan.peer_urls.first().map_or("", String::as_str);
+            remove(etcd, if orphan.name.is_empty() { url } else { &orphan.name }, orphan)
         } else {
             Next::act(Act::Latch(Box::new(Latches { orphan: Some(id), ..latches })))
         });

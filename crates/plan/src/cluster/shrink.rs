@@ -37,8 +37,8 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
     if let Some(next) = delete_removed(seen) {
         return Some(next);
     }
-    if let Some(left) = etcd.members.iter().find(|l| never_booted_without_member(seen, l)) {
-        return Some(remove(etcd, left.peer_urls.first().map_or("", String::as_str), left));
+    if let Some(unbooted) = etcd.members.iter().find(|l| never_booted_without_member(seen, l)) {
+        return Some(remove(etcd, unbooted.peer_urls.first().map_or("", String::as_str), unbooted));
     }
     if let Some(next) = orphan::next(seen, etcd) {
         return Some(next);

@@ -278,9 +278,9 @@ impl Supplied<'_> {
 
     /// Whether a certificate has less than a sixth of its life left: such a renewal does not wait for other members.
     fn is_urgent(&self, kept: &Kept, now: Timestamp) -> bool {
-        let left = |known: &Known| known.not_after.duration_since(now);
+        let remaining = |known: &Known| known.not_after.duration_since(now);
         let urgent = |known: &Known| {
-            now < known.not_before || left(known) * 6 < known.not_after.duration_since(known.not_before)
+            now < known.not_before || remaining(known) * 6 < known.not_after.duration_since(known.not_before)
         };
         self.leaves.iter().filter_map(|leaf| kept.leaf(leaf.files)).any(urgent)
     }

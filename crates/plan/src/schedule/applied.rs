@@ -79,8 +79,9 @@ impl Pruning {
 
     /// Whether the last Job left this many snapshots, and no other Job is due.
     fn is_left(&self, dropped: usize) -> bool {
-        let left = self.last.as_ref().filter(|last| last.class.is_none()).and_then(|last| last.dropped);
-        self.run.is_none() && left.is_some_and(|left| u64::try_from(dropped).is_ok_and(|dropped| dropped <= left))
+        let remaining = self.last.as_ref().filter(|last| last.class.is_none()).and_then(|last| last.dropped);
+        self.run.is_none()
+            && remaining.is_some_and(|remaining| u64::try_from(dropped).is_ok_and(|dropped| dropped <= remaining))
     }
 }
 

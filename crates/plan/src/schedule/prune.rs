@@ -225,10 +225,10 @@ impl Pruning {
         let second = SignedDuration::from_secs(1);
         let times = [&run.oldest, &run.newest].map(|time| facts::time(Some(time)).unwrap_or(now));
         let [oldest, until] = times;
-        let left =
+        let remaining =
             self.announced.as_ref().map_or(0, |pile| pile.count) + self.locked.as_ref().map_or(0, |pile| pile.count);
         let agreed = self.last.as_ref().and_then(|last| last.removed) == Some(0)
-            && u64::try_from(forecast.dropped.len()).is_ok_and(|dropped| dropped <= left);
+            && u64::try_from(forecast.dropped.len()).is_ok_and(|dropped| dropped <= remaining);
         let blocked = self.last.as_ref().is_some_and(|last| last.removed == Some(0) && last.class.is_some());
         let mut after = facts::time(run.checked_through.as_ref()).unwrap_or(oldest - second);
         while !agreed && !blocked && after < until {

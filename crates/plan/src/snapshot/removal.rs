@@ -237,12 +237,12 @@ fn remedy(reason: &str, message: String) -> String {
 }
 
 fn removed(report: &RemovedReport, artifact: &Artifact) -> Note {
-    let left = if report.unknown_files.is_empty() {
+    let unknown = if report.unknown_files.is_empty() {
         String::new()
     } else {
         format!("; files that Holdfast does not know stay: {}", report.unknown_files.join(", "))
     };
-    let message = format!("the store does not hold {} any more{left}", artifact.uri);
+    let message = format!("the store does not hold {} any more{unknown}", artifact.uri);
     Note { warning: false, reason: "SnapshotRemoved".to_owned(), message }
 }
 

@@ -196,10 +196,10 @@ pub(super) fn notes(seen: &Observed, stage: &Stage, new: &EtcdBackupStoreStatus)
         let details: Vec<_> = weak(probe).map(|tried| format!("{}: {}", tried.name, tried.detail)).collect();
         notes.push(warn("StoreWeak", details.join("; ")));
     }
-    if let Some(left) = probe.left_behind.as_ref().filter(|_| before != Some(probe)) {
+    if let Some(place) = probe.left_behind.as_ref().filter(|_| before != Some(probe)) {
         notes.push(warn(
             "LeftBehind",
-            format!("the probe could not remove its objects at {left}. Remove these objects"),
+            format!("the probe could not remove its objects at {place}. Remove these objects"),
         ));
     }
     notes

@@ -84,13 +84,13 @@ impl Lineage {
         let folders = vec![folder.clone()];
         let mut lineage =
             Self { folders, attempts, complete: vec![], broken: vec![], others: vec![], unread: None, sound: false };
-        let mut left = attempts;
+        let mut remaining = attempts;
         loop {
             lineage.read_attempts(store, &newest, request).await?;
             let enough = lineage.sound || lineage.unread.is_some();
-            let older = newest.first().filter(|_| left > newest.len() && !enough);
+            let older = newest.first().filter(|_| remaining > newest.len() && !enough);
             let Some(oldest) = older else { break };
-            (left, newest) = last_attempts(store, &folder, names, Some(oldest)).await?;
+            (remaining, newest) = last_attempts(store, &folder, names, Some(oldest)).await?;
         }
         lineage.sort();
         Ok(lineage)
@@ -224,9 +224,9 @@ impl Lineage {
     /// Returns the newest snapshot without a failed verification, and the newer snapshots.
     pub(super) async fn newest(self, store: &Store, place: &str) -> Result<LatestReport> {
         let Self { complete, broken, others, .. } = self;
-        let (mut left, mut failed) = (complete.iter().collect::<Vec<_>>(), Vec::new());
+        let (mut remaining, mut failed) = (complete.iter().collect::<Vec<_>>(), Vec::new());
         let chosen = loop {
-            let Some(taken) = newest_of(left.iter().copied()) else {
+            let Some(taken) = newest_of(remaining.iter().copied()) else {
                 let why =
                     broken.into_iter().chain(failed).map(|unfit| unfit.why).take(MAX_NAMED_UNFIT).collect::<Vec<_>>();
                 return Err(Error::corrupt(format!("no snapshot below {place} can be restored: {}", why.join("; "))));
@@ -234,7 +234,7 @@ impl Lineage {
             let Some(found) = proof::standing_failure(store, &taken.folder).await? else { break taken };
             let why = format!("{}: {} verification failed at {}", taken.folder, found.level.as_str(), found.at);
             failed.push(Unfit { at: Some(taken.at), why });
-            left.retain(|other| other.folder != taken.folder);
+            remaining.retain(|other| other.folder != taken.folder);
         };
         if let Some((newer, higher)) = find_lower_revision(chosen, &complete) {
             let alone = if newer.without_quorum {

@@ -50,7 +50,7 @@ async fn what_is_dropped_is_announced_and_goes_after_an_hour_by_both_clocks() {
         assert!(!world.path(key).exists(), "{key}");
     }
     for key in &keys[2..] {
-        assert_eq!(world.left(key), ["manifest.json", "snapshot.db.zst"]);
+        assert_eq!(world.files_of(key), ["manifest.json", "snapshot.db.zst"]);
     }
     assert!(world.path(first.record.as_ref().unwrap()).exists(), "the audit stays");
     let table = last.table();
@@ -88,7 +88,7 @@ async fn what_is_not_the_schedules_or_is_held_or_unknown_stays() {
     let pruned = world.prune(request(), NOW).await;
     assert_eq!((pruned.report.removed, pruned.report.untouched, pruned.report.kept), (2, 6, 2));
     assert_eq!(pruned.report.unknown_files, [format!("{}/proofs/notes.txt", keys[2])]);
-    assert_eq!(world.left(&keys[2]), ["proofs/notes.txt"]);
+    assert_eq!(world.files_of(&keys[2]), ["proofs/notes.txt"]);
     assert!(!world.path(&keys[3]).exists());
     before.retain(|file, _| !file.starts_with(&keys[2]) && !file.starts_with(&keys[3]));
     let after = world.files();
@@ -205,7 +205,7 @@ async fn only_a_removal_that_has_begun_is_finished() {
     assert!(world.path(&keys[1]).join("snapshot.db.zst").exists(), "a run is at it");
     assert!(world.path(&keys[2]).join("snapshot.db.zst").exists(), "it was announced, and no removal has begun");
     assert!(world.path(&keys[6]).join("snapshot.db.zst").exists(), "it was not announced");
-    assert_eq!(world.left(&keys[3]), ["manifest.json", "snapshot.db.zst"], "it is a snapshot again");
+    assert_eq!(world.files_of(&keys[3]), ["manifest.json", "snapshot.db.zst"], "it is a snapshot again");
     // Each finished removal counts once. Untouched are the three without a manifest, and the protected snapshot.
     assert_eq!((report.removed, report.removed_bytes, report.untouched, report.kept), (1, 5, 4, 2));
 }
@@ -303,7 +303,7 @@ async fn a_denial_of_one_snapshot_keeps_no_other() {
     assert!(pruned.table().contains("no rule keeps it; the store denies the removal"), "{}", pruned.table());
     let last = prune_on(&watched, world.run(keeping(2), NOW)).await;
     assert_eq!((last.failed.unwrap().class(), last.report.removed), (ExitClass::Denied, 0), "each try was denied");
-    assert_eq!(world.left(&keys[0]), ["manifest.json", "snapshot.db.zst"]);
+    assert_eq!(world.files_of(&keys[0]), ["manifest.json", "snapshot.db.zst"]);
 }
 
 #[tokio::test]

@@ -95,7 +95,7 @@ impl World {
     }
 
     /// Returns the files below a key.
-    pub(super) fn left(&self, key: &str) -> Vec<String> {
+    pub(super) fn files_of(&self, key: &str) -> Vec<String> {
         let files = self.files().into_keys();
         files.filter_map(|file| Some(file.strip_prefix(&format!("{key}/"))?.to_owned())).collect()
     }
