@@ -17,10 +17,10 @@
 
 pub mod agent;
 pub mod backup_store;
+pub mod blocked_pod;
 pub mod cluster;
 pub mod condition;
 pub mod family;
-pub mod held;
 pub mod member;
 pub mod name;
 pub mod pod_security;

@@ -12,7 +12,7 @@ pub(crate) use super::job_state::JobState;
 use holdfast_api::condition::Reason;
 use holdfast_api::key;
 
-use super::held::HeldUp;
+use super::pod_cause::PodCause;
 use super::{failure, meta, pods};
 use crate::build::job::{self, BACKOFF_LIMIT, COMPARE, CONTAINER};
 
@@ -29,7 +29,13 @@ const DEADLINE: &str = "DeadlineExceeded";
 
 /// Returns the state of a Job from the Job and its Pods, oldest first. `refusal`: why the API server refuses its Pod. `before`: the
 /// cause in the status for a Pod that did not run; after the Job's deadline kubelet has removed the Pod.
-pub(crate) fn read(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldUp>, now: Timestamp) -> JobState {
+pub(crate) fn read(
+    job: &Job,
+    all: &[Pod],
+    refusal: Option<&str>,
+    before: Option<&PodCause>,
+    now: Timestamp,
+) -> JobState {
     if let Some(stored) = all.iter().rev().find_map(stored) {
         return stored;
     }
@@ -103,10 +109,10 @@ pub(crate) fn silent_since(all: &[Pod]) -> Option<Timestamp> {
 
 /// Returns the cause that a status keeps after this fact. `ran`: whether a Pod of the Job has run. `first`: whether the Job is the
 /// first one; later, a Pod that only waits does not replace the cause in the status.
-pub(crate) fn still_held_up(before: Option<HeldUp>, state: &JobState, ran: bool, first: bool) -> Option<HeldUp> {
+pub(crate) fn still_held_up(before: Option<PodCause>, state: &JobState, ran: bool, first: bool) -> Option<PodCause> {
     match state {
         // The same words, so that Holdfast writes nothing while nothing changes (I17).
-        JobState::HeldUp(next) => HeldUp::after(before, next, first),
+        JobState::HeldUp(next) => PodCause::after(before, next, first),
         _ if ran => None,
         JobState::Failed { failure, .. } => {
             before.filter(|_| failure.is_some_and(|row| row.class == ExitClass::Deadline))
@@ -161,18 +167,18 @@ fn late(end: &JobCondition, now: Timestamp) -> bool {
 }
 
 /// Returns how a Job failed, from its present Pods.
-pub(crate) fn failure(job: &Job, all: &[Pod], before: Option<&HeldUp>) -> Option<JobState> {
+pub(crate) fn failure(job: &Job, all: &[Pod], before: Option<&PodCause>) -> Option<JobState> {
     Some(failed(job, condition(job, "Failed")?, all, before))
 }
 
-fn failed(job: &Job, end: &JobCondition, all: &[Pod], before: Option<&HeldUp>) -> JobState {
+fn failed(job: &Job, end: &JobCondition, all: &[Pod], before: Option<&PodCause>) -> JobState {
     let at = end.last_transition_time.as_ref().map(|t| t.0);
     let last = all.iter().rev().find_map(|pod| explain(pod, job));
     // The Job's deadline explains more than the exit of a killed Pod.
     if end.reason.as_deref() == Some(DEADLINE) {
         let seconds = job.spec.as_ref().and_then(|s| s.active_deadline_seconds).unwrap_or_default();
         let does = Does::read(job);
-        let began = |held: &HeldUp| {
+        let began = |held: &PodCause| {
             let name = held.pod.as_deref();
             all.iter().any(|pod| Some(meta::name(&pod.metadata)) == name && ran(std::slice::from_ref(pod)))
         };
@@ -343,7 +349,7 @@ fn memory_limit(job: &Job) -> Option<&str> {
 
 /// Returns the progress of a Job that has not ended. The message has times, never ages, and stays the same while nothing changes
 /// (I17).
-fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldUp>, now: Timestamp) -> JobState {
+fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&PodCause>, now: Timestamp) -> JobState {
     let name = meta::name(&job.metadata);
     if meta::deleting(&job.metadata) {
         return JobState::Pending(format!(
@@ -355,7 +361,7 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldU
     }
     let Some(pod) = all.last() else {
         if let Some(why) = refusal {
-            return JobState::HeldUp(HeldUp::job(Reason::WriteRefused, name, why.to_owned()));
+            return JobState::HeldUp(PodCause::job(Reason::WriteRefused, name, why.to_owned()));
         }
         // After the Job's deadline kubelet removes its Pod a moment before the Job reports its end.
         if let Some(last) =
@@ -364,14 +370,14 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldU
             return JobState::HeldUp(last.clone());
         }
         let message = format!("if the Pod stays missing, `kubectl describe job {name}` names the cause");
-        return JobState::HeldUp(HeldUp::job(Reason::JobPending, name, message));
+        return JobState::HeldUp(PodCause::job(Reason::JobPending, name, message));
     };
     let earlier = all.iter().rev().find_map(|pod| explain(pod, job));
     let earlier = earlier.map(|(_, words)| format!("; the previous attempt: {words}")).unwrap_or_default();
     // A Pod on a dead node neither ends nor gets a successor, and its Job's own deadline waits for the Pod too (Kubernetes since
     // 1.31: a Job has failed when all of its Pods have ended).
     if pods::lingers(pod, now) && !pods::ended(pod) {
-        return JobState::HeldUp(HeldUp::pod(Reason::NodeSilent, name, pod, pods::who_holds(pod)));
+        return JobState::HeldUp(PodCause::pod(Reason::NodeSilent, name, pod, pods::who_holds(pod)));
     }
     let most = job.spec.as_ref().and_then(|s| s.backoff_limit).unwrap_or(BACKOFF_LIMIT) + 1;
     let attempt = format!("attempt {} of {most}", all.len());
@@ -388,7 +394,8 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldU
         ));
     }
     // During a deletion kubelet reports a container that it never started as being prepared: the earlier cause stays.
-    let same = |held: &&HeldUp| meta::deleting(&pod.metadata) && held.pod.as_deref() == Some(meta::name(&pod.metadata));
+    let same =
+        |held: &&PodCause| meta::deleting(&pod.metadata) && held.pod.as_deref() == Some(meta::name(&pod.metadata));
     if let Some(stands) = before.filter(same) {
         return JobState::HeldUp(stands.clone());
     }
@@ -397,5 +404,5 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldU
         Some(failure::HoldUp { message, stuck: false }) => (Reason::JobPending, message),
         None => (Reason::JobPending, "kubelet has reported nothing".to_owned()),
     };
-    JobState::HeldUp(HeldUp::pod(reason, name, pod, format!("{cause} ({attempt}){earlier}")))
+    JobState::HeldUp(PodCause::pod(reason, name, pod, format!("{cause} ({attempt}){earlier}")))
 }

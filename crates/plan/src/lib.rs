@@ -46,12 +46,12 @@ mod failure;
 pub mod fingerprint;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
-mod held;
 pub mod job_state;
 pub mod jobs;
 pub mod live_reads;
 pub mod member;
 pub mod meta;
+mod pod_cause;
 pub mod pods;
 pub mod retries;
 pub mod safety;

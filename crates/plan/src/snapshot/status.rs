@@ -13,8 +13,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::removal::End;
 use super::stage::{Doubt, Inquiry, SETTLING, Stage, witnessed};
 use super::{Observed, job, place};
-use crate::held::HeldUp;
 use crate::jobs::JobState;
+use crate::pod_cause::PodCause;
 use crate::{Note, job_state, meta};
 
 /// Reason and message while neither the Job nor the store has answered whether the snapshot is stored: the known failure of the
@@ -168,7 +168,7 @@ fn saved_cluster(seen: &Observed, stage: &Stage) -> Option<String> {
 }
 
 /// Returns the hold-up of the Pod that saves or asks the store.
-fn held_up(seen: &Observed, stage: &Stage) -> Option<HeldUp> {
+fn held_up(seen: &Observed, stage: &Stage) -> Option<PodCause> {
     match stage {
         Stage::Job(JobState::HeldUp(held)) => Some(held.clone()),
         Stage::Job(JobState::Pending(_) | JobState::Settling) => seen.held_up(),

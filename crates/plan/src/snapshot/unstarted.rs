@@ -10,8 +10,8 @@ use k8s_openapi::api::batch::v1::Job;
 use super::Observed;
 use super::doubt::PAUSE;
 use crate::build::job::CONTAINER;
-use crate::held::HeldUp;
 use crate::job_state::JobState;
+use crate::pod_cause::PodCause;
 use crate::pods::Unstarted;
 use crate::{jobs, meta};
 
@@ -22,7 +22,7 @@ pub(super) fn has_ended(seen: &Observed, now: Timestamp) -> bool {
 }
 
 /// How a Job failed of which no agent ran. `before`: what held its Pod up, by the status.
-pub(super) fn failure(seen: &Observed, job: &Job, before: Option<&HeldUp>, now: Timestamp) -> Option<JobState> {
+pub(super) fn failure(seen: &Observed, job: &Job, before: Option<&PodCause>, now: Timestamp) -> Option<JobState> {
     let state = jobs::failure(job, &seen.pods, before)?;
     if !no_pod_ran(seen, job, now) {
         return None;
