@@ -238,8 +238,8 @@ impl<'a> Saving<'a> {
         passed.verification.read_back = read_back;
         passed.verification.read_back_reason = reason;
         tracing::debug!(?passed_in, whole = ?self.since.elapsed(), "how the time went");
-        let said = &self.member.facts.storage_version;
-        let storage_version = [&version, said].into_iter().find(|version| !version.is_empty()).cloned();
+        let recorded = &self.member.facts.storage_version;
+        let storage_version = [&version, recorded].into_iter().find(|version| !version.is_empty()).cloned();
         Ok(Data { storage_version, passed })
     }
 

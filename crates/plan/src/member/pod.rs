@@ -197,8 +197,8 @@ fn count_start(seen: &Observed, joined: &Joined, pod: &Pod) -> Option<Next> {
     }
     let is_written = pods::knows_started(pod) >= counted && pods::knows_joined(pod, joined);
     let counts = pods::start_number(pod).is_some_and(|number| number <= counted);
-    let mark = || Act::MarkStarted { pod: Target::from(&pod.metadata), count: counted, joined: joined.clone() };
-    (counts && !is_written).then(|| Next::act(mark()))
+    let record = || Act::MarkStarted { pod: Target::from(&pod.metadata), count: counted, joined: joined.clone() };
+    (counts && !is_written).then(|| Next::act(record()))
 }
 
 /// Waits for a Pod that is being deleted. If its node never reports the Pod's end, only a person can confirm the end (I1).
