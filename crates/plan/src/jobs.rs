@@ -1,6 +1,6 @@
 //! State of a Job of Holdfast's and its Pods: for snapshots, probes of stores and searches for the latest snapshot.
 //!
-//! Decides how far a Job is and how it ended. A report of the agent wins over the Job's own conditions. `held.rs` holds the
+//! Decides how far a Job is and how it ended. A report of the agent wins over the Job's own conditions. `pod_cause.rs` holds the
 //! causes that keep a Pod from running.
 
 use holdfast_contract::{ComparedReport, ExitClass, Failure, Report};
@@ -9,7 +9,7 @@ use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 
 pub(crate) use super::job_state::JobState;
-use holdfast_api::condition::Reason;
+use holdfast_api::condition::{self, Reason};
 use holdfast_api::key;
 
 use super::pod_cause::PodCause;
@@ -153,7 +153,7 @@ pub(crate) fn end(pod: &Pod) -> Option<&ContainerStateTerminated> {
 
 /// Returns the condition of this type, if its status is True.
 fn condition<'a>(job: &'a Job, kind: &str) -> Option<&'a JobCondition> {
-    job.status.as_ref()?.conditions.iter().flatten().find(|c| c.type_ == kind && c.status == "True")
+    condition::find_with_status(job.status.as_ref()?.conditions.iter().flatten(), kind, "True")
 }
 
 fn phase(pod: &Pod) -> Option<&str> {

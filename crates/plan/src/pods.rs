@@ -2,6 +2,7 @@
 //!
 //! Decides only how a fact is read, so that the cluster pass and the member pass read it the same way.
 
+use holdfast_api::condition;
 use holdfast_api::key;
 use holdfast_api::member::Joined;
 use holdfast_contract::{PruneReport, RemovalReport, RemovedReport, Report};
@@ -62,7 +63,7 @@ pub fn is_unscheduled(pod: &Pod) -> bool {
 }
 
 pub(super) fn condition<'a>(pod: &'a Pod, kind: &str, status: &str) -> Option<&'a PodCondition> {
-    pod.status.as_ref()?.conditions.iter().flatten().find(|c| c.type_ == kind && c.status == status)
+    condition::find_with_status(pod.status.as_ref()?.conditions.iter().flatten(), kind, status)
 }
 
 /// Whether the Pod has ended for good: kubelet never starts its containers again.

@@ -380,7 +380,7 @@ impl Facts<'_> {
             return None;
         }
         let conditions = &self.seen.cluster.status.as_ref()?.conditions;
-        let progressing = condition::find(conditions, Type::Progressing).filter(|c| c.status == "True")?;
+        let progressing = condition::find_with_status(conditions, Type::Progressing, "True")?;
         let seconds = self.seen.cluster.spec.progress_deadline();
         let over = self.now >= progressing.last_transition_time.0 + SignedDuration::from_secs(seconds.into());
         let message =
@@ -457,7 +457,7 @@ fn failed(member: &Member) -> Option<Verdict> {
         (failure::reason(&failure), failure::explain(&failure))
     } else {
         let conditions = member.object.status.iter().flat_map(|s| &s.conditions);
-        let wrong = condition::find(conditions, Type::Degraded).filter(|c| c.status == "True")?;
+        let wrong = condition::find_with_status(conditions, Type::Degraded, "True")?;
         (Reason::named(&wrong.reason)?, wrong.message.clone())
     };
     Some((reason, format!("{}: {message}", member.name())))
