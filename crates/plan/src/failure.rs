@@ -81,13 +81,8 @@ fn out_of_memory(pod: &Pod, name: &str, end: &ContainerStateTerminated) -> Optio
         container::ETCD => (None, "raise spec.resources, or reduce the load"),
         _ => (None, "check its node's memory"),
     };
-    let limit = memory_limit(pod, name).unwrap_or("its node's");
+    let limit = pods::memory_limit(pod.spec.as_ref(), name).unwrap_or("its node's");
     Some((reason, format!("the container ran out of memory (limit {limit}): {remedy}")))
-}
-
-fn memory_limit<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
-    let limits = pods::container_of(pod, name)?.resources.as_ref()?.limits.as_ref()?;
-    Some(limits.get("memory")?.0.as_str())
 }
 
 /// Returns a container's termination message, cut.

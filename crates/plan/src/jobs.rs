@@ -224,7 +224,7 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<&'static Failure>, String)> {
         return Some((Some(failed.failure()), failed.message));
     }
     if end.reason.as_deref() == Some("OOMKilled") {
-        let limit = memory_limit(job).unwrap_or("its node's");
+        let limit = pods::memory_limit(job::pod_spec(job), CONTAINER).unwrap_or("its node's");
         let remedy = match Does::read(job) {
             Does::Save | Does::Remove => "raise spec.agent.resources in a new EtcdSnapshot",
             Does::Run | Does::Prune => "raise spec.snapshotTemplate.agent.resources of the EtcdSnapshotSchedule",
@@ -340,11 +340,6 @@ impl Does {
             }
         }
     }
-}
-
-fn memory_limit(job: &Job) -> Option<&str> {
-    let agent = job.spec.as_ref()?.template.spec.as_ref()?.containers.iter().find(|c| c.name == CONTAINER)?;
-    agent.resources.as_ref()?.limits.as_ref()?.get("memory").map(|quantity| quantity.0.as_str())
 }
 
 /// Returns the progress of a Job that has not ended. The message has times, never ages, and stays the same while nothing changes

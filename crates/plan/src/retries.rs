@@ -29,8 +29,7 @@ pub fn consecutive_jobs<T>(all: Vec<T>, job: impl Fn(&T) -> &Job, name: impl Fn(
 
 /// Returns the number of earlier Jobs, from the Job's annotation.
 pub fn earlier_jobs(job: &Job) -> i32 {
-    let annotations = job.metadata.annotations.as_ref();
-    annotations.and_then(|all| all.get(key::ATTEMPTS_BEFORE)?.parse().ok()).unwrap_or(0)
+    meta::annotation(&job.metadata, key::ATTEMPTS_BEFORE).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

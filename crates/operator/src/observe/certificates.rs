@@ -110,7 +110,7 @@ fn read(secret: Secret, wanted: &[Files]) -> Read {
     let kept = Kept {
         owner: controller.map(|owner| owner.uid.clone()),
         typed: secret.type_.as_deref() == Some(SECRET_TYPE),
-        written: secret.metadata.annotations.as_ref().and_then(|all| all.get(key::WRITTEN_AT)?.parse().ok()),
+        written: meta::annotation(&secret.metadata, key::WRITTEN_AT).and_then(|at| at.parse().ok()),
         target: Target::from(&secret.metadata),
         digest,
         leaves,

@@ -62,5 +62,5 @@ pub(super) fn recorded(seen: &Observed) -> Option<StoreRecord> {
 
 /// Returns the store in the Job's annotation.
 pub(super) fn on(job: &Job) -> Option<StoreRecord> {
-    serde_json::from_str(job.metadata.annotations.as_ref()?.get(key::STORE_RECORD)?).ok()
+    serde_json::from_str(meta::annotation(&job.metadata, key::STORE_RECORD)?).ok()
 }
