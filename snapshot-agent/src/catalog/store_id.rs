@@ -9,6 +9,7 @@ use holdfast_contract::layout::Key;
 use holdfast_contract::retention::StoreMatch;
 use holdfast_contract::{ExitClass, NEW_STORE, S3Sse, StoreFlags, is_store_id};
 use holdfast_io::clock;
+use holdfast_io::interrupt::Interrupt;
 use holdfast_io::process::random_uid;
 use holdfast_store::Store;
 use jiff::Timestamp;
@@ -153,6 +154,22 @@ pub(crate) async fn check_before_restore(flags: &StoreFlags, id: Option<&str>) -
         ExitClass::Refused => Error::config(error.message()),
         _ => error,
     })
+}
+
+/// Opens a store, checks its ID as before a restore, and reads the store within the deadline.
+pub(crate) async fn read_checked<T>(
+    flags: &StoreFlags,
+    id: Option<&str>,
+    deadline_seconds: u32,
+    read: impl AsyncFnOnce(&Store) -> Result<T>,
+) -> Result<T> {
+    let mut interrupt = Interrupt::after(deadline_seconds.into())?;
+    let store = Store::open(flags)?;
+    let checked = async {
+        check_before_restore(flags, id).await?;
+        read(&store).await
+    };
+    interrupt.unless(checked).await
 }
 
 /// Refuses to search another store. Returns the error that leaves the ID unknown, if these credentials may not read the ID.
