@@ -228,7 +228,7 @@ reasons! {
     UnsafeVersion => runbook,
     /// The store refuses the agent's credentials.
     StoreAccessDenied => runbook,
-    /// Another store than the one that is meant is there now, by its mark.
+    /// The store has another store ID than the expected one.
     StoreExchanged => runbook,
     /// The bucket, object, folder or manifest is not there.
     ArtifactNotFound => runbook,

@@ -131,7 +131,7 @@ pub mod key {
     /// Annotation of a Job: Pods that earlier Jobs of the same snapshot had tried; of a Job that looks for the latest
     /// snapshot: Jobs that had looked for it before.
     pub const ATTEMPTS_BEFORE: &str = "holdfast.dev/attempts-before";
-    /// Annotation of a Pod that restores: the image of ours that it was asked for with, whatever an admission webhook has
+    /// Annotation of a Pod that restores: the image of Holdfast that it was asked for with, whatever an admission webhook has
     /// made of that.
     pub const AGENT_IMAGE: &str = "holdfast.dev/agent-image";
 

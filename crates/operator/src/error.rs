@@ -39,7 +39,7 @@ pub(super) enum Error {
         /// The cause.
         message: String,
     },
-    /// An object of another owner has the name that ours needs (I13).
+    /// An object of another owner has the name that the object of Holdfast needs (I13).
     #[error("{0}")]
     NameConflict(String),
     /// An object changed after the decision: the operator did nothing.
