@@ -156,15 +156,15 @@ impl TryFrom<OperatorFlags> for Config {
             listen,
             die_after_writes,
         } = flags;
-        let said = |names: &str, value: Option<String>, check: fn(&str) -> Result<(), String>| {
+        let checked = |names: &str, value: Option<String>, check: fn(&str) -> Result<(), String>| {
             // An empty variable means that the flag is not set.
             let value = value.filter(|value| !value.is_empty());
             value.as_deref().map_or(Ok(()), check).map_err(|why| format!("{names}: {why}")).map(|()| value)
         };
         let proxies = Proxies {
-            https: said("--agent-https-proxy (HOLDFAST_AGENT_HTTPS_PROXY)", agent_https_proxy, proxy)?,
-            http: said("--agent-http-proxy (HOLDFAST_AGENT_HTTP_PROXY)", agent_http_proxy, proxy)?,
-            except: said("--agent-no-proxy (HOLDFAST_AGENT_NO_PROXY)", agent_no_proxy, no_proxy)?,
+            https: checked("--agent-https-proxy (HOLDFAST_AGENT_HTTPS_PROXY)", agent_https_proxy, proxy)?,
+            http: checked("--agent-http-proxy (HOLDFAST_AGENT_HTTP_PROXY)", agent_http_proxy, proxy)?,
+            except: checked("--agent-no-proxy (HOLDFAST_AGENT_NO_PROXY)", agent_no_proxy, no_proxy)?,
         };
         Ok(Self {
             watch_namespace,

@@ -65,7 +65,7 @@ fn text(question: &Question, namespace: &str, conditions: &[Condition]) -> Strin
     let Question { cluster, to, .. } = question;
     let mut text = format!("EtcdCluster {cluster} in {namespace}, to {to}:\n\n");
     for Condition { subject, state } in conditions {
-        let (mark, words) = match state {
+        let (verdict, words) = match state {
             State::Met(fact) => ("ok", fact.clone()),
             State::Unmet(reason, why) if reason.needs_a_person() => {
                 ("NOT", format!("{why} (runbooks/{}.md)", reason.as_str()))
@@ -74,7 +74,7 @@ fn text(question: &Question, namespace: &str, conditions: &[Condition]) -> Strin
             State::Unknown(why) => ("unknown", why.clone()),
             State::Later(what) => ("later", what.clone()),
         };
-        text.push_str(&format!("{mark:<8} {subject:<11} {words}\n"));
+        text.push_str(&format!("{verdict:<8} {subject:<11} {words}\n"));
     }
     let patch =
         format!("kubectl patch -n {namespace} etcdc {cluster} --type merge -p '{{\"spec\":{{\"version\":\"{to}\"}}}}'");

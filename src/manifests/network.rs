@@ -59,7 +59,7 @@ fn members(namespace: &str) -> Value {
     policy(
         "holdfast-members",
         namespace,
-        &of(component::MEMBER),
+        &component_labels(component::MEMBER),
         &json!([
             {"from": clients, "ports": ports(&[port::CLIENT])},
             {"from": peers, "ports": ports(&[port::PEER])},
@@ -78,7 +78,7 @@ fn agents(namespace: &str) -> Value {
     policy(
         "holdfast-agents",
         namespace,
-        &of(component::SNAPSHOT_AGENT),
+        &component_labels(component::SNAPSHOT_AGENT),
         &json!([]),
         &json!([
             names(),
@@ -111,12 +111,12 @@ fn policy(name: &str, namespace: &str, whose: &Value, ingress: &Value, egress: &
 }
 
 /// Labels of the Holdfast Pods with this component.
-fn of(component: &str) -> Value {
+fn component_labels(component: &str) -> Value {
     json!({(key::COMPONENT): component, (key::MANAGED_BY): NAME})
 }
 
 fn selector(component: &str) -> Value {
-    json!({"matchLabels": of(component)})
+    json!({"matchLabels": component_labels(component)})
 }
 
 /// Name servers at any address: a name server on each node has a link-local address.

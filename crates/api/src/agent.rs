@@ -59,7 +59,7 @@ impl PodMetadata {
     /// Without the keys that Holdfast writes itself.
     #[must_use]
     pub fn foreign(mut self) -> Self {
-        let written = |name: &String| crate::key::is_ours(name) || crate::key::ALL.contains(&name.as_str());
+        let written = |name: &String| crate::key::is_own(name) || crate::key::ALL.contains(&name.as_str());
         self.labels.retain(|name, _| !written(name));
         self.annotations.retain(|name, _| !written(name));
         self

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::Agent;
-use crate::held::HeldUp;
+use crate::blocked_pod::BlockedPod;
 use crate::name::{LocalRef, OBJECT_NAME};
 use crate::store::{Location, Place};
 
@@ -173,7 +173,7 @@ pub struct EtcdBackupStoreStatus {
     pub probe: Option<Probe>,
     /// The cause that keeps the Pods of the Job that probes the store from running; absent while a Pod runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held_up: Option<HeldUp>,
+    pub held_up: Option<BlockedPod>,
     /// `Ready`: a probe of the current spec found that snapshots can be saved to this store and restored from this
     /// store.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

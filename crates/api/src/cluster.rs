@@ -16,9 +16,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::PodMetadata;
+use crate::blocked_pod::BlockedPod;
 use crate::defragmentation::{Defragmentation, Defragmented, Defragmenting};
 use crate::family::IpFamilyPolicy;
-use crate::held::HeldUp;
 use crate::name::{OBJECT_NAME, Scheme};
 use crate::pod_security::PodSecurity;
 use crate::repair::{Evidence, GivenUp, Repair, RepairMode, Replaced};
@@ -424,7 +424,7 @@ pub struct EtcdClusterStatus {
     pub last_empty_entry: Option<String>,
     /// The cause that keeps the Pods of the Job that looks for the latest snapshot from running; absent while a Pod runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held_up: Option<HeldUp>,
+    pub held_up: Option<BlockedPod>,
     /// `Ready`, `Available`, `Progressing`, `Degraded` (a fault exists), `AtRisk` (everything works, and a foreseeable
     /// fault would stop the cluster or lose data).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

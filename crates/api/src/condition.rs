@@ -4,6 +4,8 @@
 
 use holdfast_contract::Failure;
 use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::JobCondition;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaimCondition, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// Types of conditions we write.
@@ -27,6 +29,12 @@ pub enum Type {
     BackupHealthy,
     /// The store holds what the retention of a schedule keeps, or the rest is announced for removal.
     RetentionApplied,
+}
+
+impl AsRef<str> for Type {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
 }
 
 impl Type {
@@ -222,7 +230,7 @@ reasons! {
     UnsafeVersion => runbook,
     /// The store refuses the agent's credentials.
     StoreAccessDenied => runbook,
-    /// Another store than the one that is meant is there now, by its mark.
+    /// The store has another store ID than the expected one.
     StoreExchanged => runbook,
     /// The bucket, object, folder or manifest is not there.
     ArtifactNotFound => runbook,
@@ -368,14 +376,50 @@ pub fn merge(old: &[Condition], wanted: &[Wanted], generation: Option<i64>, now:
     out
 }
 
+/// A condition in the status of any kind of object: a type, and a status of `True`, `False` or `Unknown`.
+pub trait AnyCondition {
+    /// Returns the type.
+    fn kind(&self) -> &str;
+    /// Returns the status.
+    fn status(&self) -> &str;
+}
+
+macro_rules! any_condition {
+    ($($name:ty)*) => {$(
+        impl AnyCondition for $name {
+            fn kind(&self) -> &str {
+                &self.type_
+            }
+
+            fn status(&self) -> &str {
+                &self.status
+            }
+        }
+    )*};
+}
+
+any_condition!(Condition JobCondition PodCondition PersistentVolumeClaimCondition);
+
 /// Returns the condition of this type.
-pub fn find<'a>(conditions: impl IntoIterator<Item = &'a Condition>, kind: Type) -> Option<&'a Condition> {
-    conditions.into_iter().find(|c| c.type_ == kind.as_str())
+pub fn find<'a, C: AnyCondition + 'a>(
+    conditions: impl IntoIterator<Item = &'a C>,
+    kind: impl AsRef<str>,
+) -> Option<&'a C> {
+    conditions.into_iter().find(|c| c.kind() == kind.as_ref())
+}
+
+/// Returns the condition of this type, if it has this status.
+pub fn find_with_status<'a, C: AnyCondition + 'a>(
+    conditions: impl IntoIterator<Item = &'a C>,
+    kind: impl AsRef<str>,
+    status: &str,
+) -> Option<&'a C> {
+    find(conditions, kind).filter(|c| c.status() == status)
 }
 
 /// Whether the condition of this type is `True`.
 pub fn is_true<'a>(conditions: impl IntoIterator<Item = &'a Condition>, kind: Type) -> bool {
-    find(conditions, kind).is_some_and(|c| c.status == "True")
+    find_with_status(conditions, kind, "True").is_some()
 }
 
 /// Tells what keeps failing. While there is something to `write`, what is not ready is that for this reason, unless a better
@@ -390,7 +434,7 @@ pub fn degrade(
 ) {
     let worse =
         |c: &&Condition| reason != Reason::SafetyStop && Reason::named(&c.reason).is_some_and(Reason::needs_a_person);
-    let degraded = match find(&*conditions, Type::Degraded).filter(|c| c.status == "True").filter(worse) {
+    let degraded = match find_with_status(&*conditions, Type::Degraded, "True").filter(worse) {
         Some(c) => {
             let both = format!("{}; besides, {}: {message}", c.message, reason.as_str());
             Wanted::yes(Type::Degraded, Reason::named(&c.reason).unwrap_or(reason), both)

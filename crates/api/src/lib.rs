@@ -17,11 +17,11 @@
 
 pub mod agent;
 pub mod backup_store;
+pub mod blocked_pod;
 pub mod cluster;
 pub mod condition;
 pub mod defragmentation;
 pub mod family;
-pub mod held;
 pub mod member;
 pub mod name;
 pub mod pod_security;
@@ -134,7 +134,7 @@ pub mod key {
     /// Annotation of a Job: Pods that earlier Jobs of the same snapshot had tried; of a Job that looks for the latest
     /// snapshot: Jobs that had looked for it before.
     pub const ATTEMPTS_BEFORE: &str = "holdfast.dev/attempts-before";
-    /// Annotation of a Pod that restores: the image of ours that it was asked for with, whatever an admission webhook has
+    /// Annotation of a Pod that restores: the image of Holdfast that it was asked for with, whatever an admission webhook has
     /// made of that.
     pub const AGENT_IMAGE: &str = "holdfast.dev/agent-image";
 
@@ -179,7 +179,7 @@ pub mod key {
     ];
 
     /// Whether a label or annotation key belongs to us, so that no other writer's value may stand under it.
-    pub fn is_ours(key: &str) -> bool {
+    pub fn is_own(key: &str) -> bool {
         key.split_once('/').is_some_and(|(domain, _)| domain == super::GROUP)
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::Agent;
 use crate::backup_store::StoreRecord;
-use crate::held::HeldUp;
+use crate::blocked_pod::BlockedPod;
 use crate::name::{LocalRef, OBJECT_NAME};
 use crate::store::Destination;
 
@@ -281,7 +281,7 @@ pub struct EtcdSnapshotStatus {
     /// The cause that keeps the Pods of the Job that saves the snapshot, or asks the store for the snapshot, from running. Absent
     /// while a Pod runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held_up: Option<HeldUp>,
+    pub held_up: Option<BlockedPod>,
     /// Name of the Job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,

@@ -111,7 +111,7 @@ impl Error {
 
     /// Returns the row of the table of failures: exit code, retry, reason.
     pub fn failure(&self) -> &'static Failure {
-        Failure::of(self.class, self.origin)
+        Failure::for_class(self.class, self.origin)
     }
 
     /// Returns the class.

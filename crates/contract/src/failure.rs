@@ -185,7 +185,7 @@ const fn table_row(
 
 impl Failure {
     /// Returns the row of a class and an origin.
-    pub fn of(class: ExitClass, origin: Option<Origin>) -> &'static Self {
+    pub fn for_class(class: ExitClass, origin: Option<Origin>) -> &'static Self {
         let fits = |row: &&Self| row.class == class && (row.origin.is_none() || row.origin == origin);
         // Each class has a row for every origin, as a test checks.
         FAILURES.iter().find(fits).unwrap_or(&FAILURES[0])
@@ -199,7 +199,7 @@ impl Failure {
     }
 
     /// Returns the row of an exit code; `None`: the code is not in the table.
-    pub fn of_code(code: i32) -> Option<&'static Self> {
+    pub fn for_code(code: i32) -> Option<&'static Self> {
         FAILURES.iter().find(|row| i32::from(row.code) == code)
     }
 }
@@ -216,18 +216,18 @@ mod tests {
         assert_eq!(codes.len(), FAILURES.len());
         assert!(codes.iter().all(|code| (64..=113).contains(code)));
         for row in &FAILURES {
-            assert_eq!(Failure::of_code(row.code.into()), Some(row));
-            assert_eq!(Failure::of(row.class, row.origin), row, "a row above hides this one");
+            assert_eq!(Failure::for_code(row.code.into()), Some(row));
+            assert_eq!(Failure::for_class(row.class, row.origin), row, "a row above hides this one");
         }
-        assert_eq!(Failure::of_code(0), None);
-        assert_eq!(Failure::of_code(137), None);
+        assert_eq!(Failure::for_code(0), None);
+        assert_eq!(Failure::for_code(137), None);
     }
 
     #[test]
     fn every_class_has_a_row_for_every_origin() {
         for class in ExitClass::ALL {
             for origin in Origin::ALL.map(Some).into_iter().chain([None]) {
-                assert_eq!(Failure::of(class, origin).class, class);
+                assert_eq!(Failure::for_class(class, origin).class, class);
             }
         }
     }

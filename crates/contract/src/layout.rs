@@ -428,8 +428,8 @@ const BY_HAND: &str = "byhand";
 pub fn owner8_of(name: &str) -> Option<&str> {
     let mut parts = name.split('-');
     let (time, owner, pod) = (parts.next()?, parts.next()?, parts.next()?);
-    let ours = parts.next().is_none() && time.len() == "20261121T162233Z".len() && !pod.is_empty();
-    ours.then_some(owner)
+    let is_attempt = parts.next().is_none() && time.len() == "20261121T162233Z".len() && !pod.is_empty();
+    is_attempt.then_some(owner)
 }
 
 /// Returns the start of the attempt with this folder name; `None`: the name is not an attempt's.

@@ -302,6 +302,6 @@ pub struct FailedReport {
 impl FailedReport {
     /// Returns the row of the table of failures.
     pub fn failure(&self) -> &'static Failure {
-        Failure::of(self.class, self.origin)
+        Failure::for_class(self.class, self.origin)
     }
 }

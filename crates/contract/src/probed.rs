@@ -25,7 +25,8 @@ pub enum Trial {
     /// A removed object is gone.
     Delete,
     /// The store has a store ID, and the ID is the expected ID.
-    Mark,
+    #[serde(rename = "mark")]
+    StoreId,
 }
 
 impl Trial {
@@ -38,7 +39,7 @@ impl Trial {
         Self::Versions,
         Self::ObjectLock,
         Self::Delete,
-        Self::Mark,
+        Self::StoreId,
     ];
 
     /// Returns the name on the wire.
@@ -51,7 +52,7 @@ impl Trial {
             Self::Versions => "versions",
             Self::ObjectLock => "objectLock",
             Self::Delete => "delete",
-            Self::Mark => "mark",
+            Self::StoreId => "mark",
         }
     }
 
@@ -65,7 +66,7 @@ impl Trial {
             Self::Versions => "versions kept",
             Self::ObjectLock => "object lock",
             Self::Delete => "delete",
-            Self::Mark => "store ID",
+            Self::StoreId => "store ID",
         }
     }
 
@@ -142,14 +143,14 @@ impl Probed {
     pub fn table(&self) -> String {
         let mut table = format!("{}\n\n", self.store);
         for Finding { trial, outcome, needed, detail } in &self.findings {
-            let mark = match (outcome, needed) {
+            let verdict = match (outcome, needed) {
                 (Outcome::Yes, _) => "yes",
                 (Outcome::No, true) => "NO",
                 (Outcome::No, false) => "warning",
                 (Outcome::NotThere, _) => "-",
                 (Outcome::NotTried, _) => "?",
             };
-            table.push_str(&format!("{:<18} {mark:<8} {detail}\n", trial.as_str()));
+            table.push_str(&format!("{:<18} {verdict:<8} {detail}\n", trial.as_str()));
         }
         let end = if self.usable {
             "Snapshots can be saved to and restored from this store."
@@ -157,8 +158,8 @@ impl Probed {
             "This store is not usable."
         };
         table.push_str(&format!("\n{end}\n"));
-        if let Some(left) = &self.left_behind {
-            table.push_str(&format!("The probe left objects at {left}. Remove these objects.\n"));
+        if let Some(place) = &self.left_behind {
+            table.push_str(&format!("The probe left objects at {place}. Remove these objects.\n"));
         }
         table
     }

@@ -13,7 +13,7 @@ mod zone;
 pub use candidate::{Whose, candidate};
 pub use entry::{Candidate, Entry, Reason, Untouched, Verdict};
 pub use judge::judge;
-pub use stop::{Mark, Sight, Stop, find_stop};
+pub use stop::{Sight, Stop, StoreMatch, find_stop};
 pub use zone::time_zone;
 
 #[cfg(test)]

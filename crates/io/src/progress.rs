@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 const EVERY: Duration = Duration::from_secs(5);
 
 /// Interval of the bar and of the stall check.
-const LOOK: Duration = Duration::from_millis(250);
+const INTERVAL: Duration = Duration::from_millis(250);
 
 /// Period over which a required rate is measured.
 const PACE: Duration = Duration::from_mins(1);
@@ -66,7 +66,7 @@ impl Progress {
 
     /// Waits for work. Work with time limits of its own counts as progress.
     pub async fn outlast<T>(&self, has_limits: bool, work: impl Future<Output = T>) -> T {
-        let (mut work, mut tick) = (std::pin::pin!(work), tokio::time::interval(LOOK));
+        let (mut work, mut tick) = (std::pin::pin!(work), tokio::time::interval(INTERVAL));
         loop {
             tokio::select! {
                 done = &mut work => return done,
@@ -79,17 +79,17 @@ impl Progress {
     /// neither is shown. Other reads and writes of the process count as progress too: a database larger than the memory is read
     /// again from the disk, while no file grows.
     pub async fn follow<T>(&self, file: &Path, process: Option<u32>, work: impl Future<Output = T>) -> T {
-        let (mut work, mut tick) = (std::pin::pin!(work), tokio::time::interval(LOOK));
+        let (mut work, mut tick) = (std::pin::pin!(work), tokio::time::interval(INTERVAL));
         let mut before = 0;
         loop {
-            let look = async {
+            let measured = async {
                 tick.tick().await;
                 let length = tokio::fs::metadata(file).await.map_or(0, |metadata| metadata.len());
                 (length, transferred(process).await)
             };
             tokio::select! {
                 done = &mut work => return done,
-                (length, transfers) = look => {
+                (length, transfers) = measured => {
                     self.shared.bytes.fetch_max(length.min(self.total()), Ordering::Relaxed);
                     if transfers >= before + AT_WORK {
                         self.moved();
@@ -135,7 +135,7 @@ impl Progress {
     }
 
     async fn stalled(&self, limit: Duration, least: u64) -> Error {
-        let mut tick = tokio::time::interval(LOOK);
+        let mut tick = tokio::time::interval(INTERVAL);
         let (mut moved, mut printed, mut seen) = (Instant::now(), Instant::now(), (0, 0));
         let mut pace = Pace { least, since: Instant::now(), before: 0 };
         loop {
@@ -170,12 +170,12 @@ impl Progress {
         let Shared { doing, total, since, .. } = &*self.shared;
         let seconds = since.elapsed().as_secs().max(1);
         let rate = bytes / seconds;
-        let left = total.saturating_sub(bytes).checked_div(rate);
+        let remaining = total.saturating_sub(bytes).checked_div(rate);
         tracing::info!(
             bytes,
             total,
             kib_per_s = rate >> 10,
-            seconds_left = left,
+            seconds_left = remaining,
             "{doing}: {} of about {} MiB",
             bytes >> 20,
             total >> 20
@@ -273,11 +273,11 @@ mod tests {
         let work = async {
             for _ in 0..6 {
                 progress.add(1);
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(INTERVAL).await;
             }
             Ok(progress.bytes())
         };
-        assert_eq!(progress.watch(LOOK * 3, work).await, Ok(6));
+        assert_eq!(progress.watch(INTERVAL * 3, work).await, Ok(6));
     }
 
     #[tokio::test]
@@ -286,11 +286,11 @@ mod tests {
         let path = folder.path().join("db");
         let progress = Progress::with("copying", 1000, None);
         let work = async {
-            tokio::time::sleep(LOOK * 2).await;
+            tokio::time::sleep(INTERVAL * 2).await;
             let mut seen = vec![progress.bytes()];
             for length in [300, 200, 5000] {
                 std::fs::File::create(&path).unwrap().set_len(length).unwrap();
-                tokio::time::sleep(LOOK * 6).await;
+                tokio::time::sleep(INTERVAL * 6).await;
                 seen.push(progress.bytes());
             }
             seen
@@ -302,11 +302,11 @@ mod tests {
     async fn what_has_a_limit_of_its_own_may_take_longer_than_a_stall() {
         let progress = Progress::silent();
         let slow = || async {
-            tokio::time::sleep(LOOK * 6).await;
+            tokio::time::sleep(INTERVAL * 6).await;
             Ok(1)
         };
-        assert_eq!(progress.watch(LOOK * 3, progress.outlast(true, slow())).await, Ok(1));
-        let error = progress.watch(LOOK * 3, progress.outlast(false, slow())).await.unwrap_err();
+        assert_eq!(progress.watch(INTERVAL * 3, progress.outlast(true, slow())).await, Ok(1));
+        let error = progress.watch(INTERVAL * 3, progress.outlast(false, slow())).await.unwrap_err();
         assert_eq!(error.class(), ExitClass::Deadline);
     }
 }

@@ -130,11 +130,11 @@ fn logged_in<C>(tunnel: Tunnel<C>, proxy: &Intercept) -> Tunnel<C> {
 /// Reads the proxies of the environment like kubectl: without `ALL_PROXY`, and with addresses among the exceptions.
 fn environment() -> Matcher {
     let read = |name: &str| std::env::var_os(name)?.into_string().ok().filter(|value| !value.is_empty());
-    let of = |names: [&str; 2]| names.into_iter().find_map(read).unwrap_or_default();
-    let except = exceptions(&of(["NO_PROXY", "no_proxy"]));
+    let read_first = |names: [&str; 2]| names.into_iter().find_map(read).unwrap_or_default();
+    let except = exceptions(&read_first(["NO_PROXY", "no_proxy"]));
     Matcher::builder()
-        .http(of(["HTTP_PROXY", "http_proxy"]))
-        .https(of(["HTTPS_PROXY", "https_proxy"]))
+        .http(read_first(["HTTP_PROXY", "http_proxy"]))
+        .https(read_first(["HTTPS_PROXY", "https_proxy"]))
         .no(except)
         .build()
 }

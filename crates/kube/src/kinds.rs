@@ -24,7 +24,7 @@ use crate::caches::{Cache, CacheWriter, Indexed};
 use crate::slim::BY_HAND;
 
 /// Selector of Kubernetes' own kinds: objects with Holdfast's label.
-const OURS: &str = "app.kubernetes.io/managed-by=holdfast";
+const MANAGED: &str = "app.kubernetes.io/managed-by=holdfast";
 
 /// Kubernetes copies a Service's labels to its `EndpointSlice`s. No pass reads the slices of headless Services.
 const CLIENT_SLICES: &str = "app.kubernetes.io/managed-by=holdfast,!service.kubernetes.io/headless";
@@ -186,13 +186,13 @@ cached! {
     snapshots: EtcdSnapshot, all, |snapshot| snapshot.spec.cluster_ref.as_ref().map(|named| named.name.as_str());
     backup_stores: EtcdBackupStore, all, |_| None;
     schedules: EtcdSnapshotSchedule, all, |schedule| schedule.spec.cluster_ref.as_ref().map(|named| named.name.as_str());
-    cron_jobs: CronJob, only OURS, |_| None;
-    pods: Pod, only OURS, |_| None;
-    claims: PersistentVolumeClaim, only OURS, |_| None;
-    services: Service, only OURS, |_| None;
+    cron_jobs: CronJob, only MANAGED, |_| None;
+    pods: Pod, only MANAGED, |_| None;
+    claims: PersistentVolumeClaim, only MANAGED, |_| None;
+    services: Service, only MANAGED, |_| None;
     endpoints: EndpointSlice, only CLIENT_SLICES, |_| None;
-    budgets: PodDisruptionBudget, only OURS, |_| None;
-    jobs: Job, only OURS, |_| None;
+    budgets: PodDisruptionBudget, only MANAGED, |_| None;
+    jobs: Job, only MANAGED, |_| None;
 }
 
 impl Caches {

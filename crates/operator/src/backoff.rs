@@ -15,7 +15,7 @@ use super::error::{Class, Error, Verdict};
 /// retries come sooner.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
-    rows: Mutex<HashMap<String, Row>>,
+    entries: Mutex<HashMap<String, Entry>>,
 }
 
 /// One failure.
@@ -29,7 +29,7 @@ struct Failure<'a> {
 
 /// One object's failures in a row.
 #[derive(Debug)]
-struct Row {
+struct Entry {
     class: Class,
     times: u32,
     /// First failure of this class in the row.
@@ -88,48 +88,49 @@ impl Backoff {
 
     fn note(&self, object: &str, failure: &Failure<'_>, now: Instant, luck: f64) -> Duration {
         let class = failure.class;
-        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        let row = rows.entry(object.to_owned()).or_insert(Row { class, times: 0, since: now, due: now, trouble: None });
-        row.trouble = trouble(row.trouble.take(), failure, now);
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry =
+            entries.entry(object.to_owned()).or_insert(Entry { class, times: 0, since: now, due: now, trouble: None });
+        entry.trouble = trouble(entry.trouble.take(), failure, now);
         // An event woke the pass before the next try was due: no further failure in the row.
-        if row.class == class && row.times > 0 && now < row.due {
-            return row.due - now;
+        if entry.class == class && entry.times > 0 && now < entry.due {
+            return entry.due - now;
         }
         // Another class starts a new row.
-        if row.class != class {
-            (row.class, row.times, row.since) = (class, 0, now);
+        if entry.class != class {
+            (entry.class, entry.times, entry.since) = (class, 0, now);
         }
-        let lasted = now.saturating_duration_since(row.since);
+        let lasted = now.saturating_duration_since(entry.since);
         let wait = match class {
             Class::NotYet if lasted < SOON_READY => class.bounds().0,
             Class::NotYet if lasted < ORDINARY => Duration::from_millis(500),
             _ => {
-                row.times = row.times.saturating_add(1);
-                wait(class, row.times - 1, luck)
+                entry.times = entry.times.saturating_add(1);
+                wait(class, entry.times - 1, luck)
             }
         };
         let wait = failure.asked.max(wait);
-        row.due = now + wait;
+        entry.due = now + wait;
         wait
     }
 
     /// The lasting failure of an object's passes, as reason and message of a condition.
     pub(super) fn trouble(&self, object: &str) -> Option<(Reason, String)> {
-        let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        let trouble = rows.get(object)?.trouble.as_ref().filter(|trouble| trouble.is_reported)?;
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let trouble = entries.get(object)?.trouble.as_ref().filter(|trouble| trouble.is_reported)?;
         Some((trouble.reason, trouble.message.clone()))
     }
 
     /// How long etcd has not been ready for an object's next step.
     pub(super) fn refused_for(&self, object: &str, now: Instant) -> Option<Duration> {
-        let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        let row = rows.get(object).filter(|row| row.class == Class::NotYet)?;
-        Some(now.saturating_duration_since(row.since))
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = entries.get(object).filter(|entry| entry.class == Class::NotYet)?;
+        Some(now.saturating_duration_since(entry.since))
     }
 
     /// Forgets an object's failures.
     pub(super) fn clear(&self, object: &str) {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner).remove(object);
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).remove(object);
     }
 }
 

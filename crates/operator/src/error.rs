@@ -39,7 +39,7 @@ pub(super) enum Error {
         /// The cause.
         message: String,
     },
-    /// An object of another owner has the name that ours needs (I13).
+    /// An object of another owner has the name that the object of Holdfast needs (I13).
     #[error("{0}")]
     NameConflict(String),
     /// An object changed after the decision: the operator did nothing.
@@ -294,11 +294,11 @@ fn error_message(error: &kube::Error) -> String {
 
 /// The API server's message up to the name of the webhook that did not answer. The rest differs with every try: an address, a
 /// time, a connection.
-fn unanswered_webhook(said: &str) -> Option<&str> {
+fn unanswered_webhook(message: &str) -> Option<&str> {
     const CALLING: &str = "failed calling webhook \"";
-    let name = said.find(CALLING)? + CALLING.len();
-    let end = said.get(name..)?.find('"')?;
-    said.get(..=name + end)
+    let name = message.find(CALLING)? + CALLING.len();
+    let end = message.get(name..)?.find('"')?;
+    message.get(..=name + end)
 }
 
 fn by_status(status: &Status) -> Class {

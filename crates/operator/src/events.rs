@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_api::FIELD_MANAGER;
-use holdfast_api::condition::Reason;
+use holdfast_api::condition::{self, Reason};
 use holdfast_plan::Note;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -76,7 +76,7 @@ impl Events {
 pub(super) fn changes(old: &[Condition], new: &[Condition]) -> Vec<Note> {
     let mut out: Vec<Note> = vec![];
     for now in new.iter().filter(|now| now.type_ != "Progressing") {
-        let before = old.iter().find(|c| c.type_ == now.type_);
+        let before = condition::find(old, &now.type_);
         let for_a_person = Reason::named(&now.reason).is_some_and(Reason::needs_a_person);
         let same_status = before.is_some_and(|b| b.status == now.status);
         if same_status && (!for_a_person || before.is_some_and(|b| b.reason == now.reason)) {

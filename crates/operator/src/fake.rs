@@ -146,9 +146,9 @@ pub(super) fn refusal(code: u16, reason: &str) -> Value {
 
 /// The API server's answer where no object has this name.
 pub(super) fn missing(name: &str) -> Value {
-    let mut said = refusal(404, "NotFound");
-    said["details"] = json!({"name": name});
-    said
+    let mut missing = refusal(404, "NotFound");
+    missing["details"] = json!({"name": name});
+    missing
 }
 
 /// The last part of a path: the object's name.

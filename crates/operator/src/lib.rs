@@ -183,7 +183,7 @@ async fn work(config: Config) -> anyhow::Result<()> {
         metrics.leading(true);
         wakers.lead();
         let mut work = begin(&ctx, &caches, queues, &stop);
-        wakers.wake(|| Roots::of(&caches).all());
+        wakers.wake(|| Roots::from(&caches).all());
         tokio::select! {
             // The next leader must not meet writes of this process: end at once, and finish nothing (I19).
             lost = &mut election => return lost.context("the election broke off")?.and_then(|()| anyhow::bail!("the election ended")),

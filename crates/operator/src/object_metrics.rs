@@ -24,6 +24,17 @@ type Planed = [(&'static str, String); 4];
 type Scheduled = [(&'static str, String); 3];
 type ScheduledLevel = [(&'static str, String); 4];
 
+/// Adds a gauge with series of these labels.
+fn register<const N: usize>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+) -> Family<[(&'static str, String); N], Gauge> {
+    let family = Family::default();
+    registry.register(name, help, Family::clone(&family));
+    family
+}
+
 /// Returns one series for each object. `schedules`: empty where another process leads.
 pub(super) fn registry(
     clusters: &[Arc<EtcdCluster>],
@@ -32,23 +43,17 @@ pub(super) fn registry(
     now: Timestamp,
 ) -> Registry {
     let mut registry = Registry::with_prefix("holdfast");
-    let mut gauge = |name: &str, help: &str| {
-        let family = Family::<Object, Gauge>::default();
-        registry.register(name, help, family.clone());
-        family
-    };
+    let mut gauge = |name: &str, help: &str| -> Family<Object, Gauge> { register(&mut registry, name, help) };
     let ready = gauge("cluster_ready", "1 while the condition Ready of the EtcdCluster is True");
     let degraded = gauge("cluster_degraded", "1 while the condition Degraded of the EtcdCluster is True");
     let at_risk = gauge("cluster_at_risk", "1 while the condition AtRisk of the EtcdCluster is True");
     let voters = gauge("cluster_voters", "Voters of the etcd cluster");
     let wanted = gauge("cluster_wanted_members", "Members that the spec asks for");
     let usable = gauge("store_usable", "1 while the condition Ready of the EtcdBackupStore is True");
-    let last = Family::<Leveled, Gauge>::default();
     let help = "Completion of the newest complete EtcdSnapshot, and its level of proof";
-    registry.register("cluster_last_snapshot_timestamp_seconds", help, last.clone());
-    let expiry = Family::<Planed, Gauge>::default();
+    let last: Family<Leveled, Gauge> = register(&mut registry, "cluster_last_snapshot_timestamp_seconds", help);
     let help = "Earliest end of a certificate, as seconds since 1970, by plane and kind (leaf or ca)";
-    registry.register("tls_earliest_expiry_seconds", help, expiry.clone());
+    let expiry: Family<Planed, Gauge> = register(&mut registry, "tls_earliest_expiry_seconds", help);
     for cluster in clusters {
         let object = labels(&**cluster);
         let status = cluster.status.as_ref();
@@ -80,11 +85,7 @@ pub(super) fn registry(
 
 /// Adds the backups of each schedule by its status; the time of the scrape decides whether they are fresh.
 fn of_schedules(registry: &mut Registry, schedules: &[Arc<EtcdSnapshotSchedule>], now: Timestamp) {
-    let mut gauge = |name: &str, help: &str| {
-        let family = Family::<Scheduled, Gauge>::default();
-        registry.register(name, help, family.clone());
-        family
-    };
+    let mut gauge = |name: &str, help: &str| -> Family<Scheduled, Gauge> { register(registry, name, help) };
     let last = gauge("schedule_last_run_timestamp_seconds", "Start of the newest recorded run");
     let next = gauge("schedule_next_run_timestamp_seconds", "Next due time; absent while no run starts");
     let seconds = gauge("schedule_last_duration_seconds", "Duration of the newest complete run");
@@ -99,9 +100,8 @@ fn of_schedules(registry: &mut Registry, schedules: &[Arc<EtcdSnapshotSchedule>]
         gauge("schedule_ready", "1 while the CronJob is as asked for, or a person suspended it or parked the cluster");
     let failures = gauge("schedule_consecutive_failures", "Runs that failed since the newest complete backup");
     let blocked = gauge("schedule_retention_blocked", "1 while what the retention does not keep cannot be removed");
-    let success = Family::<ScheduledLevel, Gauge>::default();
     let help = "Start of the newest complete run, and its level of proof";
-    registry.register("schedule_last_success_timestamp_seconds", help, success.clone());
+    let success: Family<ScheduledLevel, Gauge> = register(registry, "schedule_last_success_timestamp_seconds", help);
     for schedule in schedules {
         let (spec, Some(status)) = (&schedule.spec, &schedule.status) else { continue };
         let cluster = spec.cluster_ref.as_ref().map_or(EXTERNAL, |cluster| &cluster.name);

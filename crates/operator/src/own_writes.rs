@@ -97,8 +97,8 @@ impl OwnWrites {
             let changed = self.changed.notified();
             let now = clock::instant();
             let Some(oldest) = self.oldest(caches, namespace, now) else { return true };
-            let left = PATIENCE.saturating_sub(now.duration_since(oldest));
-            if left.is_zero() || clock::within(left, changed).await.is_none() {
+            let remaining = PATIENCE.saturating_sub(now.duration_since(oldest));
+            if remaining.is_zero() || clock::within(remaining, changed).await.is_none() {
                 return self.oldest(caches, namespace, clock::instant()).is_none();
             }
         }

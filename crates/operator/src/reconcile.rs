@@ -152,13 +152,13 @@ fn identify<K: Kind>(object: &K::Object) -> Id {
 
 async fn pass<K: Kind>(ctx: &Context, id: &Id) -> Result<Passed, Error> {
     let reader = |view| Reader { ctx, namespace: &id.namespace, view };
-    let look = |view| K::observe(reader(view), &id.name, &id.uid);
+    let observe = |view| K::observe(reader(view), &id.name, &id.uid);
     let gone = Passed { outcome: Outcome::Gone, wake: Wake::OnChange, hurry: None };
     let now = clock::now();
     // A cache that lags behind this process's writes, or that lacks an unreadable object, decides nothing.
     let cached = ctx.caches.are_whole(&id.namespace) && ctx.own.are_shown(&ctx.caches, &id.namespace).await;
     let found = if cached {
-        let Some(found) = look(View::Cached).await? else { return Ok(gone) };
+        let Some(found) = observe(View::Cached).await? else { return Ok(gone) };
         Some(found).filter(|found| !K::is_incomplete(found, now))
     } else {
         None
@@ -190,7 +190,7 @@ async fn pass<K: Kind>(ctx: &Context, id: &Id) -> Result<Passed, Error> {
     if is_elsewhere(ctx, id, View::Live).await? {
         return Ok(Passed { outcome: Outcome::Elsewhere, ..gone });
     }
-    let Some(seen) = look(View::Live).await? else { return Ok(gone) };
+    let Some(seen) = observe(View::Live).await? else { return Ok(gone) };
     let plan = decide::<K>(ctx, id, &seen, now);
     carry_out::<K>(ctx, id, &seen, plan, now).await
 }

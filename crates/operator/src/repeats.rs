@@ -16,14 +16,14 @@ use super::clock::Instant;
 const ORDINARY: u32 = 3;
 
 /// Equal writes further apart than this start a new row.
-const ROW: Duration = Duration::from_mins(5);
+const KEPT_FOR: Duration = Duration::from_mins(5);
 
 /// Longest wait before the next try.
 const LONGEST: Duration = Duration::from_mins(1);
 
 /// Equal writes in a row.
 #[derive(Debug)]
-struct Row {
+struct Entry {
     fingerprint: u64,
     times: u32,
     last: Instant,
@@ -32,7 +32,7 @@ struct Row {
 /// The last write of each kind that the passes over an object made.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
-    rows: Mutex<HashMap<(String, String), Row>>,
+    entries: Mutex<HashMap<(String, String), Entry>>,
 }
 
 /// A write in a form that can be compared with the write before.
@@ -135,24 +135,24 @@ pub(super) const fn patched(act: &mut Act) -> Option<&mut Target> {
 impl Repeats {
     /// The remaining wait of a write whose equals had no lasting effect.
     pub(super) fn held(&self, object: &str, write: &Write, now: Instant) -> Option<Duration> {
-        let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        let row = rows.get(&key(object, write)).filter(|row| row.fingerprint == write.fingerprint)?;
-        let pause = pause(row.times)?;
-        pause.checked_sub(now.saturating_duration_since(row.last)).filter(|left| !left.is_zero())
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = entries.get(&key(object, write)).filter(|entry| entry.fingerprint == write.fingerprint)?;
+        let pause = pause(entry.times)?;
+        pause.checked_sub(now.saturating_duration_since(entry.last)).filter(|remaining| !remaining.is_zero())
     }
 
     /// Notes a write; returns whether the write counts as reverted.
     pub(super) fn note(&self, object: &str, write: &Write, now: Instant) -> bool {
-        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        rows.retain(|_, row| now.saturating_duration_since(row.last) < ROW);
-        let fresh = Row { fingerprint: write.fingerprint, times: 0, last: now };
-        let row = rows.entry(key(object, write)).or_insert(fresh);
-        if row.fingerprint != write.fingerprint {
-            (row.fingerprint, row.times) = (write.fingerprint, 0);
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.retain(|_, entry| now.saturating_duration_since(entry.last) < KEPT_FOR);
+        let fresh = Entry { fingerprint: write.fingerprint, times: 0, last: now };
+        let entry = entries.entry(key(object, write)).or_insert(fresh);
+        if entry.fingerprint != write.fingerprint {
+            (entry.fingerprint, entry.times) = (write.fingerprint, 0);
         }
-        row.times = row.times.saturating_add(1);
-        row.last = now;
-        pause(row.times).is_some()
+        entry.times = entry.times.saturating_add(1);
+        entry.last = now;
+        pause(entry.times).is_some()
     }
 }
 

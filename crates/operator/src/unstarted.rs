@@ -32,7 +32,7 @@ impl UnstartedPods {
     /// Remembers a deleted Pod if its last state proves that its agent never ran.
     pub(super) fn note(&self, pod: &Pod, now: Timestamp) {
         let Some(job) = pod.labels().get(JOB_UID) else { return };
-        let Some(unstarted) = Unstarted::of(pod, CONTAINER, now) else { return };
+        let Some(unstarted) = Unstarted::prove(pod, CONTAINER, now) else { return };
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = clock::instant();
         all.retain(|_, pods| {

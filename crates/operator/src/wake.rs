@@ -123,8 +123,8 @@ pub(super) struct Roots {
     pub(super) schedules: Cache<EtcdSnapshotSchedule>,
 }
 
-impl Roots {
-    pub(super) fn of(caches: &Caches) -> Self {
+impl From<&Caches> for Roots {
+    fn from(caches: &Caches) -> Self {
         Self {
             clusters: caches.clusters.clone(),
             members: caches.members.clone(),
@@ -133,7 +133,9 @@ impl Roots {
             schedules: caches.schedules.clone(),
         }
     }
+}
 
+impl Roots {
     /// All objects of the five kinds.
     pub(super) fn all(&self) -> Concerned {
         Concerned {

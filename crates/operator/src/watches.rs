@@ -136,7 +136,7 @@ async fn watch<K: Watched>(
     wakers: Wakers,
     namespace: Option<String>,
 ) -> anyhow::Result<()> {
-    let roots = Roots::of(&ctx.caches);
+    let roots = Roots::from(&ctx.caches);
     let mut selector = K::selector().streaming_lists();
     loop {
         let mut events = K::watch(ctx.read.0.clone(), namespace.as_deref(), selector.clone());

@@ -14,7 +14,7 @@ use crate::build::container;
 const MAX_WORDS: usize = 500;
 
 /// Returns the failure of the Pod's latest container to fail: init containers first, since etcd cannot have run before them.
-pub(super) fn of(pod: &Pod) -> Option<LastFailure> {
+pub(super) fn find_last(pod: &Pod) -> Option<LastFailure> {
     container::ALL.into_iter().find_map(|name| {
         let status = pods::status(pod, name)?;
         // An init container that has succeeded since is no failure any more.
@@ -23,7 +23,7 @@ pub(super) fn of(pod: &Pod) -> Option<LastFailure> {
         }
         let end = pods::last_end(status).filter(|t| t.exit_code != 0)?;
         let report = pods::report_of(end);
-        let own = || (Failure::of_code(end.exit_code).map(Reason::from), words(end, report.as_ref()));
+        let own = || (Failure::for_code(end.exit_code).map(Reason::from), words(end, report.as_ref()));
         let (reason, message) = out_of_memory(pod, name, end).unwrap_or_else(own);
         let reason = reason.map(|reason| reason.as_str().to_owned());
         let verdict = match report {
@@ -55,8 +55,8 @@ pub(super) fn verdict(pod: &Pod) -> Option<String> {
     if let Some(Report::Gate(gate)) = pods::report_of(end) {
         return Some(gate.verdict).filter(|_| end.exit_code != 0);
     }
-    let said = end.message.as_deref().unwrap_or_default();
-    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    let message = end.message.as_deref().unwrap_or_default();
+    let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
     let own = matches!(end.exit_code, 1 | 2);
     match () {
         () if own && says(&LOG_WORDS) => Some(CORRUPT_LOG.to_owned()),
@@ -69,7 +69,7 @@ pub(super) fn verdict(pod: &Pod) -> Option<String> {
 /// cause: the message has the last lines of the log, since there is no report (`FallbackToLogsOnError`).
 fn out_of_memory(pod: &Pod, name: &str, end: &ContainerStateTerminated) -> Option<(Option<Reason>, String)> {
     // The kernel may have ended etcdutl alone (cgroup v1). The agent lives on, and reports a transient failure.
-    let killed = Failure::of_code(end.exit_code).is_none_or(|failure| failure.class == ExitClass::Transient);
+    let killed = Failure::for_code(end.exit_code).is_none_or(|failure| failure.class == ExitClass::Transient);
     if !killed || end.reason.as_deref() != Some("OOMKilled") {
         return None;
     }
@@ -81,18 +81,13 @@ fn out_of_memory(pod: &Pod, name: &str, end: &ContainerStateTerminated) -> Optio
         container::ETCD => (None, "raise spec.resources, or reduce the load"),
         _ => (None, "check its node's memory"),
     };
-    let limit = memory_limit(pod, name).unwrap_or("its node's");
+    let limit = pods::memory_limit(pod.spec.as_ref(), name).unwrap_or("its node's");
     Some((reason, format!("the container ran out of memory (limit {limit}): {remedy}")))
-}
-
-fn memory_limit<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
-    let limits = pods::container_of(pod, name)?.resources.as_ref()?.limits.as_ref()?;
-    Some(limits.get("memory")?.0.as_str())
 }
 
 /// Returns a container's termination message, cut.
 fn words(end: &ContainerStateTerminated, report: Option<&Report>) -> String {
-    let said = match report {
+    let text = match report {
         Some(Report::Failed(failed)) => &failed.message,
         Some(Report::Gate(gate)) => &gate.message,
         Some(
@@ -105,29 +100,29 @@ fn words(end: &ContainerStateTerminated, report: Option<&Report>) -> String {
         )
         | None => end.message.as_deref().unwrap_or_default().trim(),
     };
-    let said = if said.is_empty() { end.reason.as_deref().unwrap_or_default() } else { said };
-    cut(said)
+    let text = if text.is_empty() { end.reason.as_deref().unwrap_or_default() } else { text };
+    cut(text)
 }
 
 /// Returns a text of another program, cut to the size of a condition.
-fn cut(said: &str) -> String {
-    match said.char_indices().nth(MAX_WORDS) {
-        Some((end, _)) => format!("{}…", &said[..end]),
-        None => said.to_owned(),
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(MAX_WORDS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 
 /// Returns the reason of a recorded failure.
 pub(super) fn reason(failure: &LastFailure) -> Reason {
     let named = failure.reason.as_deref().and_then(Reason::named);
-    named.or_else(|| Failure::of_code(failure.exit_code).map(Reason::from)).unwrap_or(Reason::MemberRestarting)
+    named.or_else(|| Failure::for_code(failure.exit_code).map(Reason::from)).unwrap_or(Reason::MemberRestarting)
 }
 
 /// Returns a failure in words, with the remedy.
 pub(super) fn explain(failure: &LastFailure) -> String {
     let LastFailure { container: name, exit_code, reason, message, verdict: _ } = failure;
     let restores = name == container::RESTORE;
-    let known = Failure::of_code(*exit_code);
+    let known = Failure::for_code(*exit_code);
     let remedy = match known.map(|failure| failure.class) {
         _ if known.is_some_and(|failure| failure.origin == Some(Origin::Volume)) => {
             "Check the member's claim and its node. kubelet starts the container again"
@@ -193,8 +188,8 @@ pub(super) fn hold_up(pod: &Pod, claim: Option<&PersistentVolumeClaim>) -> Optio
             | "CreateContainerConfigError"
             | "CreateContainerError"
             | "RunContainerError" => {
-                let said = held.message.as_deref().unwrap_or("kubelet gives no reason");
-                return Some(HoldUp { message: cut(&format!("{reason}: {said}")), stuck: true });
+                let message = held.message.as_deref().unwrap_or("kubelet gives no reason");
+                return Some(HoldUp { message: cut(&format!("{reason}: {message}")), stuck: true });
             }
             other => quiet = Some(HoldUp { message: other.to_owned(), stuck: false }),
         }
@@ -227,11 +222,11 @@ fn preparing(pod: &Pod) -> HoldUp {
 fn unscheduled(pod: &Pod, claim: Option<&PersistentVolumeClaim>) -> Option<HoldUp> {
     let scheduled = pods::condition(pod, "PodScheduled", "False")?;
     let reason = scheduled.reason.as_deref().unwrap_or("not scheduled");
-    let said = scheduled.message.as_deref().unwrap_or("the scheduler gives no reason");
+    let message = scheduled.message.as_deref().unwrap_or("the scheduler gives no reason");
     // The scheduler waits for the claim, and does not name the object that the claim waits for.
-    let cause = claim.filter(|_| said.contains("unbound immediate PersistentVolumeClaims")).and_then(unprovisioned);
-    let said = cause.as_deref().unwrap_or(said);
-    Some(HoldUp { message: cut(&format!("{reason}: {said}")), stuck: reason == "Unschedulable" })
+    let cause = claim.filter(|_| message.contains("unbound immediate PersistentVolumeClaims")).and_then(unprovisioned);
+    let message = cause.as_deref().unwrap_or(message);
+    Some(HoldUp { message: cut(&format!("{reason}: {message}")), stuck: reason == "Unschedulable" })
 }
 
 /// Returns why Kubernetes provisions no volume for a claim. Its controller writes the provisioner of the claim's class into an

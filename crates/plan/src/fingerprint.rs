@@ -5,7 +5,7 @@
 use sha2::{Digest, Sha256};
 
 /// Returns the fingerprint of these parts, in this order.
-pub fn of<P: AsRef<str>>(parts: impl IntoIterator<Item = P>) -> String {
+pub fn hash_parts<P: AsRef<str>>(parts: impl IntoIterator<Item = P>) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         let part = part.as_ref();
@@ -20,8 +20,8 @@ pub fn of<P: AsRef<str>>(parts: impl IntoIterator<Item = P>) -> String {
 mod tests {
     #[test]
     fn it_is_what_earlier_versions_wrote_down() {
-        assert_eq!(super::of(["a", "bc"]), "3fafa1cf2f19a7c1");
-        assert_ne!(super::of(["ab", "c"]), super::of(["a", "bc"]));
-        assert_ne!(super::of(["a", "bc", ""]), super::of(["a", "bc"]));
+        assert_eq!(super::hash_parts(["a", "bc"]), "3fafa1cf2f19a7c1");
+        assert_ne!(super::hash_parts(["ab", "c"]), super::hash_parts(["a", "bc"]));
+        assert_ne!(super::hash_parts(["a", "bc", ""]), super::hash_parts(["a", "bc"]));
     }
 }

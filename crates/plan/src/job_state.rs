@@ -4,7 +4,7 @@ use holdfast_api::condition::Reason;
 use holdfast_contract::{ExitClass, Failure, Origin, SavedReport};
 use jiff::Timestamp;
 
-use super::held::HeldUp;
+use super::pod_cause::PodCause;
 
 /// State of a Job.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,7 +14,7 @@ pub(crate) enum JobState {
     /// The Job works.
     Running(String),
     /// No Pod of the Job runs, or kubelet does not report the end of the last Pod.
-    HeldUp(HeldUp),
+    HeldUp(PodCause),
     /// The Job ended, and the report of a Pod may still arrive.
     Settling,
     /// The Job ended well, but its report is lost.
@@ -35,7 +35,7 @@ pub(crate) enum JobState {
         /// When the Job failed.
         at: Option<Timestamp>,
         /// The cause that kept every Pod from running, where it is certain that none ran.
-        held: Option<HeldUp>,
+        held: Option<PodCause>,
     },
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn reason_of(failure: Option<&Failure>) -> Reason {
 }
 
 /// Returns the reason of a failure where this cause kept every Pod from running.
-pub(crate) fn reason_of_unstarted(failure: Option<&Failure>, held: &HeldUp) -> Reason {
+pub(crate) fn reason_of_unstarted(failure: Option<&Failure>, held: &PodCause) -> Reason {
     match (held.reason, &held.pod) {
         (Reason::WriteRefused, _) => Reason::WriteRefused,
         // The Pod did not start until the Job's deadline, so the cause is no delay.
@@ -65,5 +65,5 @@ pub(crate) fn names_of(failure: Option<&Failure>) -> (String, Option<String>) {
 /// Returns the row of a failure that a status records by the names of its class and origin.
 pub(crate) fn recorded(class: &str, origin: Option<&str>) -> Option<&'static Failure> {
     let class = ExitClass::ALL.into_iter().find(|known| known.as_str() == class)?;
-    Some(Failure::of(class, Origin::ALL.into_iter().find(|known| Some(known.as_str()) == origin)))
+    Some(Failure::for_class(class, Origin::ALL.into_iter().find(|known| Some(known.as_str()) == origin)))
 }

@@ -1,6 +1,6 @@
 //! State of a Job of Holdfast's and its Pods: for snapshots, probes of stores and searches for the latest snapshot.
 //!
-//! Decides how far a Job is and how it ended. A report of the agent wins over the Job's own conditions. `held.rs` holds the
+//! Decides how far a Job is and how it ended. A report of the agent wins over the Job's own conditions. `pod_cause.rs` holds the
 //! causes that keep a Pod from running.
 
 use holdfast_contract::{ComparedReport, ExitClass, Failure, Report};
@@ -9,10 +9,10 @@ use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 
 pub(crate) use super::job_state::JobState;
-use holdfast_api::condition::Reason;
+use holdfast_api::condition::{self, Reason};
 use holdfast_api::key;
 
-use super::held::HeldUp;
+use super::pod_cause::PodCause;
 use super::{failure, meta, pods};
 use crate::build::job::{self, BACKOFF_LIMIT, COMPARE, CONTAINER};
 
@@ -29,7 +29,13 @@ const DEADLINE: &str = "DeadlineExceeded";
 
 /// Returns the state of a Job from the Job and its Pods, oldest first. `refusal`: why the API server refuses its Pod. `before`: the
 /// cause in the status for a Pod that did not run; after the Job's deadline kubelet has removed the Pod.
-pub(crate) fn read(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldUp>, now: Timestamp) -> JobState {
+pub(crate) fn read(
+    job: &Job,
+    all: &[Pod],
+    refusal: Option<&str>,
+    before: Option<&PodCause>,
+    now: Timestamp,
+) -> JobState {
     if let Some(stored) = all.iter().rev().find_map(stored) {
         return stored;
     }
@@ -103,10 +109,10 @@ pub(crate) fn silent_since(all: &[Pod]) -> Option<Timestamp> {
 
 /// Returns the cause that a status keeps after this fact. `ran`: whether a Pod of the Job has run. `first`: whether the Job is the
 /// first one; later, a Pod that only waits does not replace the cause in the status.
-pub(crate) fn still_held_up(before: Option<HeldUp>, state: &JobState, ran: bool, first: bool) -> Option<HeldUp> {
+pub(crate) fn still_held_up(before: Option<PodCause>, state: &JobState, ran: bool, first: bool) -> Option<PodCause> {
     match state {
         // The same words, so that Holdfast writes nothing while nothing changes (I17).
-        JobState::HeldUp(next) => HeldUp::after(before, next, first),
+        JobState::HeldUp(next) => PodCause::after(before, next, first),
         _ if ran => None,
         JobState::Failed { failure, .. } => {
             before.filter(|_| failure.is_some_and(|row| row.class == ExitClass::Deadline))
@@ -147,7 +153,7 @@ pub(crate) fn end(pod: &Pod) -> Option<&ContainerStateTerminated> {
 
 /// Returns the condition of this type, if its status is True.
 fn condition<'a>(job: &'a Job, kind: &str) -> Option<&'a JobCondition> {
-    job.status.as_ref()?.conditions.iter().flatten().find(|c| c.type_ == kind && c.status == "True")
+    condition::find_with_status(job.status.as_ref()?.conditions.iter().flatten(), kind, "True")
 }
 
 fn phase(pod: &Pod) -> Option<&str> {
@@ -161,18 +167,18 @@ fn late(end: &JobCondition, now: Timestamp) -> bool {
 }
 
 /// Returns how a Job failed, from its present Pods.
-pub(crate) fn failure(job: &Job, all: &[Pod], before: Option<&HeldUp>) -> Option<JobState> {
+pub(crate) fn failure(job: &Job, all: &[Pod], before: Option<&PodCause>) -> Option<JobState> {
     Some(failed(job, condition(job, "Failed")?, all, before))
 }
 
-fn failed(job: &Job, end: &JobCondition, all: &[Pod], before: Option<&HeldUp>) -> JobState {
+fn failed(job: &Job, end: &JobCondition, all: &[Pod], before: Option<&PodCause>) -> JobState {
     let at = end.last_transition_time.as_ref().map(|t| t.0);
     let last = all.iter().rev().find_map(|pod| explain(pod, job));
     // The Job's deadline explains more than the exit of a killed Pod.
     if end.reason.as_deref() == Some(DEADLINE) {
         let seconds = job.spec.as_ref().and_then(|s| s.active_deadline_seconds).unwrap_or_default();
-        let does = Does::of(job);
-        let began = |held: &HeldUp| {
+        let does = Does::read(job);
+        let began = |held: &PodCause| {
             let name = held.pod.as_deref();
             all.iter().any(|pod| Some(meta::name(&pod.metadata)) == name && ran(std::slice::from_ref(pod)))
         };
@@ -183,11 +189,16 @@ fn failed(job: &Job, end: &JobCondition, all: &[Pod], before: Option<&HeldUp>) -
             format!("{last}. {}", does.late())
         };
         let message = format!("the Job passed its deadline of {seconds} s{why}");
-        return JobState::Failed { failure: Some(Failure::of(ExitClass::Deadline, None)), message, at, held: None };
+        return JobState::Failed {
+            failure: Some(Failure::for_class(ExitClass::Deadline, None)),
+            message,
+            at,
+            held: None,
+        };
     }
     let (failure, message) = last.unwrap_or_else(|| {
-        let said = end.message.as_deref().unwrap_or("no Pod is left that names the cause");
-        (None, format!("the Job failed: {said}"))
+        let cause = end.message.as_deref().unwrap_or("no Pod is left that names the cause");
+        (None, format!("the Job failed: {cause}"))
     });
     JobState::Failed { failure, message, at, held: None }
 }
@@ -213,8 +224,8 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<&'static Failure>, String)> {
         return Some((Some(failed.failure()), failed.message));
     }
     if end.reason.as_deref() == Some("OOMKilled") {
-        let limit = memory_limit(job).unwrap_or("its node's");
-        let remedy = match Does::of(job) {
+        let limit = pods::memory_limit(job::pod_spec(job), CONTAINER).unwrap_or("its node's");
+        let remedy = match Does::read(job) {
             Does::Save | Does::Remove => "raise spec.agent.resources in a new EtcdSnapshot",
             Does::Run | Does::Prune => "raise spec.snapshotTemplate.agent.resources of the EtcdSnapshotSchedule",
             Does::Inspect => {
@@ -226,12 +237,12 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<&'static Failure>, String)> {
             Does::Rehearse => "raise spec.resources of the EtcdCluster",
         };
         let message = format!("the agent ran out of memory (limit {limit}): {remedy}");
-        return Some((Some(Failure::of(ExitClass::Config, None)), message));
+        return Some((Some(Failure::for_class(ExitClass::Config, None)), message));
     }
     let code = end.exit_code;
     (code != 0).then(|| {
         let message = format!("the agent ended with code {code} and no report; see `kubectl logs {name}`");
-        (Failure::of_code(code), message)
+        (Failure::for_code(code), message)
     })
 }
 
@@ -246,9 +257,9 @@ pub(crate) fn differences(pod: &Pod) -> Option<ComparedReport> {
 /// Returns why the comparison of the members ended the Pod, from its report; `None` where the comparison has not failed.
 fn compared(pod: &Pod) -> Option<(Option<&'static Failure>, String)> {
     let end = pods::last_end(pods::status(pod, COMPARE)?).filter(|end| end.exit_code != 0)?;
-    let failure = Failure::of_code(end.exit_code);
+    let failure = Failure::for_code(end.exit_code);
     if let Some(report) = differences(pod) {
-        return Some((Some(Failure::of(ExitClass::MembersDiffer, None)), report.sentences().join("; ")));
+        return Some((Some(Failure::for_class(ExitClass::MembersDiffer, None)), report.sentences().join("; ")));
     }
     if let Some(Report::Failed(failed)) = pods::report_of(end) {
         return Some((Some(failed.failure()), failed.message));
@@ -281,7 +292,7 @@ enum Does {
 }
 
 impl Does {
-    fn of(job: &Job) -> Self {
+    fn read(job: &Job) -> Self {
         match job::pod_spec(job) {
             Some(pod) if job::probes(pod) => Self::Probe,
             Some(pod) if job::rehearses(pod) => Self::Rehearse,
@@ -331,14 +342,9 @@ impl Does {
     }
 }
 
-fn memory_limit(job: &Job) -> Option<&str> {
-    let agent = job.spec.as_ref()?.template.spec.as_ref()?.containers.iter().find(|c| c.name == CONTAINER)?;
-    agent.resources.as_ref()?.limits.as_ref()?.get("memory").map(|quantity| quantity.0.as_str())
-}
-
 /// Returns the progress of a Job that has not ended. The message has times, never ages, and stays the same while nothing changes
 /// (I17).
-fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldUp>, now: Timestamp) -> JobState {
+fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&PodCause>, now: Timestamp) -> JobState {
     let name = meta::name(&job.metadata);
     if meta::deleting(&job.metadata) {
         return JobState::Pending(format!(
@@ -350,7 +356,7 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldU
     }
     let Some(pod) = all.last() else {
         if let Some(why) = refusal {
-            return JobState::HeldUp(HeldUp::job(Reason::WriteRefused, name, why.to_owned()));
+            return JobState::HeldUp(PodCause::job(Reason::WriteRefused, name, why.to_owned()));
         }
         // After the Job's deadline kubelet removes its Pod a moment before the Job reports its end.
         if let Some(last) =
@@ -359,18 +365,18 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldU
             return JobState::HeldUp(last.clone());
         }
         let message = format!("if the Pod stays missing, `kubectl describe job {name}` names the cause");
-        return JobState::HeldUp(HeldUp::job(Reason::JobPending, name, message));
+        return JobState::HeldUp(PodCause::job(Reason::JobPending, name, message));
     };
     let earlier = all.iter().rev().find_map(|pod| explain(pod, job));
     let earlier = earlier.map(|(_, words)| format!("; the previous attempt: {words}")).unwrap_or_default();
     // A Pod on a dead node neither ends nor gets a successor, and its Job's own deadline waits for the Pod too (Kubernetes since
     // 1.31: a Job has failed when all of its Pods have ended).
     if pods::lingers(pod, now) && !pods::ended(pod) {
-        return JobState::HeldUp(HeldUp::pod(Reason::NodeSilent, name, pod, pods::who_holds(pod)));
+        return JobState::HeldUp(PodCause::pod(Reason::NodeSilent, name, pod, pods::who_holds(pod)));
     }
     let most = job.spec.as_ref().and_then(|s| s.backoff_limit).unwrap_or(BACKOFF_LIMIT) + 1;
     let attempt = format!("attempt {} of {most}", all.len());
-    let does = Does::of(job).words();
+    let does = Does::read(job).words();
     let running = |container| pods::status(pod, container).and_then(|s| s.state.as_ref()?.running.as_ref());
     let works = running(CONTAINER).map(|running| (running, does));
     if let Some((running, does)) = works.or_else(|| Some((running(COMPARE)?, "compares the members' databases"))) {
@@ -383,7 +389,8 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldU
         ));
     }
     // During a deletion kubelet reports a container that it never started as being prepared: the earlier cause stays.
-    let same = |held: &&HeldUp| meta::deleting(&pod.metadata) && held.pod.as_deref() == Some(meta::name(&pod.metadata));
+    let same =
+        |held: &&PodCause| meta::deleting(&pod.metadata) && held.pod.as_deref() == Some(meta::name(&pod.metadata));
     if let Some(stands) = before.filter(same) {
         return JobState::HeldUp(stands.clone());
     }
@@ -392,5 +399,5 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldU
         Some(failure::HoldUp { message, stuck: false }) => (Reason::JobPending, message),
         None => (Reason::JobPending, "kubelet has reported nothing".to_owned()),
     };
-    JobState::HeldUp(HeldUp::pod(reason, name, pod, format!("{cause} ({attempt}){earlier}")))
+    JobState::HeldUp(PodCause::pod(reason, name, pod, format!("{cause} ({attempt}){earlier}")))
 }

@@ -38,12 +38,12 @@ mod failure;
 pub mod fingerprint;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
-mod held;
 pub mod job_state;
 pub mod jobs;
 pub mod live_reads;
 pub mod member;
 pub mod meta;
+mod pod_cause;
 pub mod pods;
 pub mod retries;
 pub mod safety;
@@ -237,8 +237,8 @@ impl Wake {
     /// Returns the wake at this time; `None` when the time is past. Part of a millisecond counts as one: a rule that compares the
     /// exact times agrees.
     pub fn at(time: Timestamp, now: Timestamp) -> Option<Self> {
-        let left = u128::try_from(time.duration_since(now).as_nanos()).ok().filter(|left| *left > 0)?;
-        Some(Self::AfterMillis(u64::try_from(left.div_ceil(1_000_000)).unwrap_or(u64::MAX)))
+        let remaining = u128::try_from(time.duration_since(now).as_nanos()).ok().filter(|remaining| *remaining > 0)?;
+        Some(Self::AfterMillis(u64::try_from(remaining.div_ceil(1_000_000)).unwrap_or(u64::MAX)))
     }
 }
 

@@ -6,9 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Target;
 
-impl Target {
-    /// Returns the target for the object with this metadata.
-    pub fn of(meta: &ObjectMeta) -> Self {
+impl From<&ObjectMeta> for Target {
+    fn from(meta: &ObjectMeta) -> Self {
         Self {
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),

@@ -2,12 +2,13 @@
 //!
 //! Decides only how a fact is read, so that the cluster pass and the member pass read it the same way.
 
+use holdfast_api::condition;
 use holdfast_api::key;
 use holdfast_api::member::Joined;
 use holdfast_contract::{PruneReport, RemovalReport, RemovedReport, Report};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
-    Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition,
+    Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodSpec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -27,14 +28,12 @@ pub fn start_number(pod: &Pod) -> Option<u64> {
 
 /// Returns the number of its member's latest Pod that served, from this Pod's annotation.
 pub fn knows_started(pod: &Pod) -> u64 {
-    let said = pod.metadata.annotations.as_ref().and_then(|a| a.get(key::STARTED));
-    said.and_then(|number| number.parse().ok()).unwrap_or(0)
+    meta::annotation(&pod.metadata, key::STARTED).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 /// Whether the Pod's annotation has these joined IDs of its member.
 pub fn knows_joined(pod: &Pod, joined: &Joined) -> bool {
-    let said = pod.metadata.annotations.as_ref().and_then(|a| a.get(key::JOINED));
-    said.is_some_and(|said| *said == joined.annotation())
+    meta::annotation(&pod.metadata, key::JOINED).is_some_and(|recorded| recorded == joined.annotation())
 }
 
 /// Whether the Pod is ready and not being deleted.
@@ -62,7 +61,7 @@ pub fn is_unscheduled(pod: &Pod) -> bool {
 }
 
 pub(super) fn condition<'a>(pod: &'a Pod, kind: &str, status: &str) -> Option<&'a PodCondition> {
-    pod.status.as_ref()?.conditions.iter().flatten().find(|c| c.type_ == kind && c.status == status)
+    condition::find_with_status(pod.status.as_ref()?.conditions.iter().flatten(), kind, status)
 }
 
 /// Whether the Pod has ended for good: kubelet never starts its containers again.
@@ -91,13 +90,13 @@ pub(super) fn running_since(pod: &Pod) -> Option<Timestamp> {
 /// Returns the agent image that the operator created the Pod with. A webhook may have changed the image in the spec, which only
 /// counts for a Pod of an earlier version without the annotation.
 pub fn agent_image(pod: &Pod) -> Option<&str> {
-    let said = pod.metadata.annotations.as_ref().and_then(|all| all.get(key::AGENT_IMAGE)).map(String::as_str);
-    said.or_else(|| container_of(pod, container::INSTALL)?.image.as_deref())
+    meta::annotation(&pod.metadata, key::AGENT_IMAGE)
+        .or_else(|| container_of(pod.spec.as_ref(), container::INSTALL)?.image.as_deref())
 }
 
 /// Whether the Pod has a restore step, and so mounts the step's volumes, also after the restore.
 pub fn restores(pod: &Pod) -> bool {
-    container_of(pod, container::RESTORE).is_some()
+    container_of(pod.spec.as_ref(), container::RESTORE).is_some()
 }
 
 /// Returns the names of the claims that the Pod mounts.
@@ -174,12 +173,18 @@ pub fn who_holds(pod: &Pod) -> String {
 
 /// Returns the arguments of a container of a Pod.
 pub fn arguments<'a>(pod: &'a Pod, name: &str) -> Option<&'a [String]> {
-    container_of(pod, name)?.args.as_deref()
+    container_of(pod.spec.as_ref(), name)?.args.as_deref()
 }
 
-pub(super) fn container_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
-    let spec = pod.spec.as_ref()?;
+pub(super) fn container_of<'a>(spec: Option<&'a PodSpec>, name: &str) -> Option<&'a Container> {
+    let spec = spec?;
     spec.containers.iter().chain(spec.init_containers.iter().flatten()).find(|c| c.name == name)
+}
+
+/// Returns the memory limit of a container.
+pub(super) fn memory_limit<'a>(spec: Option<&'a PodSpec>, name: &str) -> Option<&'a str> {
+    let limits = container_of(spec, name)?.resources.as_ref()?.limits.as_ref()?;
+    limits.get("memory").map(|quantity| quantity.0.as_str())
 }
 
 /// Returns the status of a container of a Pod.
@@ -223,7 +228,7 @@ pub struct Unstarted {
 
 impl Unstarted {
     /// Returns the Pod, where its last state proves that this container never ran and never will.
-    pub fn of(pod: &Pod, container: &str, now: Timestamp) -> Option<Self> {
+    pub fn prove(pod: &Pod, container: &str, now: Timestamp) -> Option<Self> {
         let ObjectMeta { creation_timestamp, deletion_timestamp, deletion_grace_period_seconds, .. } = &pod.metadata;
         let grace = SignedDuration::from_secs(deletion_grace_period_seconds.unwrap_or_default());
         let (created, deleted) = (creation_timestamp.as_ref()?.0, deletion_timestamp.as_ref()?.0 - grace);

@@ -13,24 +13,23 @@ use super::meta;
 /// Returns the elements of `all` with one of these Job names, each with its number, in order.
 pub fn consecutive_jobs<T>(all: Vec<T>, job: impl Fn(&T) -> &Job, name: impl Fn(i32) -> String) -> Vec<(i32, T)> {
     let numbered = all.into_iter().map(|one| (earlier_jobs(job(&one)), one));
-    let (mut row, others): (Vec<_>, Vec<_>) =
+    let (mut consecutive, others): (Vec<_>, Vec<_>) =
         numbered.partition(|(number, one)| meta::name(&job(one).metadata) == name(*number));
     if !others.is_empty() {
         // Each Job was created after an existing Job, so no number is larger.
         let more = i32::try_from(others.len()).unwrap_or(i32::MAX);
-        let most = row.iter().map(|(number, _)| *number).max().unwrap_or(0).saturating_add(more);
+        let most = consecutive.iter().map(|(number, _)| *number).max().unwrap_or(0).saturating_add(more);
         let names: BTreeMap<String, i32> = (0..=most).map(|number| (name(number), number)).collect();
         let found = |one: T| Some((*names.get(meta::name(&job(&one).metadata))?, one));
-        row.extend(others.into_iter().filter_map(|(_, one)| found(one)));
+        consecutive.extend(others.into_iter().filter_map(|(_, one)| found(one)));
     }
-    row.sort_by_key(|(number, _)| *number);
-    row
+    consecutive.sort_by_key(|(number, _)| *number);
+    consecutive
 }
 
 /// Returns the number of earlier Jobs, from the Job's annotation.
 pub fn earlier_jobs(job: &Job) -> i32 {
-    let annotations = job.metadata.annotations.as_ref();
-    annotations.and_then(|all| all.get(key::ATTEMPTS_BEFORE)?.parse().ok()).unwrap_or(0)
+    meta::annotation(&job.metadata, key::ATTEMPTS_BEFORE).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

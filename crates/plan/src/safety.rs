@@ -4,6 +4,7 @@
 //! Decides only yes or no, from the observed facts and the intended act, with reasoning of its own: this file shares no decision
 //! with the plans that it checks. After a violation the operator does nothing, and a person has to look.
 
+mod alarms;
 mod cluster;
 mod defragment;
 mod facts;
@@ -55,7 +56,7 @@ pub struct Checked<S>(Plan<S>);
 pub type Broken<S> = (Box<Plan<S>>, Violation);
 
 impl<S> Checked<S> {
-    fn of(plan: Plan<S>, verdict: Verdict) -> Result<Self, Broken<S>> {
+    fn from_verdict(plan: Plan<S>, verdict: Verdict) -> Result<Self, Broken<S>> {
         match verdict {
             Ok(()) => Ok(Self(plan)),
             Err(violation) => Err((Box::new(plan), violation)),
@@ -68,7 +69,7 @@ impl<S> Checked<S> {
     /// The plan has another act, or an object to apply.
     pub fn starts_jobs(plan: Plan<S>) -> Result<Self, Broken<S>> {
         let holds = plan.ensures.is_empty() && matches!(plan.act, None | Some(Act::StartJob(_)));
-        Self::of(plan, rule("I12", holds, "a store does nothing but start Jobs"))
+        Self::from_verdict(plan, rule("I12", holds, "a store does nothing but start Jobs"))
     }
 
     /// Returns the status of a plan, without its act and its ensures.
@@ -93,7 +94,7 @@ impl Checked<EtcdClusterStatus> {
         plan: Plan<EtcdClusterStatus>,
     ) -> Result<Self, Broken<EtcdClusterStatus>> {
         let verdict = cluster::cluster(seen, &plan);
-        Self::of(plan, verdict)
+        Self::from_verdict(plan, verdict)
     }
 }
 
@@ -107,7 +108,7 @@ impl Checked<EtcdMemberStatus> {
         plan: Plan<EtcdMemberStatus>,
     ) -> Result<Self, Broken<EtcdMemberStatus>> {
         let verdict = member::member(seen, &plan);
-        Self::of(plan, verdict)
+        Self::from_verdict(plan, verdict)
     }
 }
 
@@ -122,7 +123,7 @@ impl Checked<EtcdSnapshotStatus> {
         now: Timestamp,
     ) -> Result<Self, Broken<EtcdSnapshotStatus>> {
         let verdict = snapshot::snapshot(seen, &plan, now);
-        Self::of(plan, verdict)
+        Self::from_verdict(plan, verdict)
     }
 }
 
@@ -136,7 +137,7 @@ impl Checked<EtcdSnapshotScheduleStatus> {
         plan: Plan<EtcdSnapshotScheduleStatus>,
     ) -> Result<Self, Broken<EtcdSnapshotScheduleStatus>> {
         let verdict = schedule::schedule(seen, &plan);
-        Self::of(plan, verdict)
+        Self::from_verdict(plan, verdict)
     }
 }
 
@@ -147,5 +148,5 @@ fn rule(invariant: &'static str, holds: bool, message: &str) -> Verdict {
 
 /// Whether a target is exactly the object of the pass, with all fields that a precondition needs (I12).
 fn is(target: &Target, seen: &ObjectMeta) -> bool {
-    !target.uid.is_empty() && !target.resource_version.is_empty() && *target == Target::of(seen)
+    !target.uid.is_empty() && !target.resource_version.is_empty() && *target == Target::from(seen)
 }

@@ -32,7 +32,7 @@ pub fn put(member: &mut EtcdMember, new: &Template) {
 
 /// Returns the fingerprint of a template. Serializing Holdfast's own types to JSON cannot fail.
 pub fn fingerprint(template: &Template) -> String {
-    fingerprint::of([serde_json::to_string(template).unwrap_or_default()])
+    fingerprint::hash_parts([serde_json::to_string(template).unwrap_or_default()])
 }
 
 /// Returns the fingerprint of a member's template without its resources, which alone may change in a running Pod.
@@ -53,7 +53,7 @@ pub fn resize(pod: &Pod) -> Option<Resize> {
 
 /// Returns the fingerprint of labels and annotations for Pods; `None` for none.
 pub fn fingerprint_metadata(all: &PodMetadata) -> Option<String> {
-    (!all.is_empty()).then(|| fingerprint::of([serde_json::to_string(all).unwrap_or_default()]))
+    (!all.is_empty()).then(|| fingerprint::hash_parts([serde_json::to_string(all).unwrap_or_default()]))
 }
 
 /// Returns the fingerprint of the template that the Pod was made with.

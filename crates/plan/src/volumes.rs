@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_api::{EtcdMember, key};
+use holdfast_api::{EtcdMember, condition, key};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimCondition, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -38,7 +38,7 @@ pub fn is_bound(claim: &PersistentVolumeClaim) -> bool {
 }
 
 fn condition<'a>(claim: &'a PersistentVolumeClaim, kind: &str) -> Option<&'a PersistentVolumeClaimCondition> {
-    claim.status.as_ref()?.conditions.iter().flatten().find(|c| c.type_ == kind && c.status == "True")
+    condition::find_with_status(claim.status.as_ref()?.conditions.iter().flatten(), kind, "True")
 }
 
 /// Returns since when the volume is larger and its file system is not.

@@ -56,7 +56,7 @@ pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
     let base = format!("{}/{}", at.trim_end_matches('/'), place.name);
     let eraser = eraser(client, Arc::clone(store.credentials()), account.clone(), base);
     let at = format!("{at}, account {account}{}", through(&at));
-    Ok(Bucket::new(place, at, PROTOCOL, Options::default(), Clients::of(store)).erasing(eraser))
+    Ok(Bucket::new(place, at, PROTOCOL, Options::default(), Clients::from_client(store)).erasing(eraser))
 }
 
 /// Returns a function that removes one object. object_store itself sends a batch to the account, which a signature for one

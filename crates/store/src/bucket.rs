@@ -188,29 +188,34 @@ impl Bucket {
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Children> {
         let mut children = Children::default();
-        let look = |page: ListResult| {
+        let read_page = |page: ListResult| {
             let mut names = page.common_prefixes.iter().filter_map(Path::filename);
             names
                 .try_for_each(|name| children.take(name, &wanted, most))
                 .map_err(|error| Error::config(error.to_string()))
         };
-        self.pages(folder, true, look).await?;
+        self.pages(folder, true, read_page).await?;
         Ok(children)
     }
 
     /// Returns the names of the objects in a folder.
     pub(super) async fn objects(&self, folder: &Folder, limit: usize) -> Result<Vec<String>> {
         let mut names = Vec::new();
-        let look = |page: ListResult| {
+        let read_page = |page: ListResult| {
             names.extend(page.objects.iter().filter_map(|object| object.location.filename().map(str::to_owned)));
             super::within(names.len(), limit)
         };
-        self.pages(folder, true, look).await?;
+        self.pages(folder, true, read_page).await?;
         Ok(names)
     }
 
     /// Reads a folder page by page; `right`: without the objects in its folders.
-    async fn pages(&self, folder: &Folder, right: bool, mut look: impl FnMut(ListResult) -> Result<()>) -> Result<()> {
+    async fn pages(
+        &self,
+        folder: &Folder,
+        right: bool,
+        mut read_page: impl FnMut(ListResult) -> Result<()>,
+    ) -> Result<()> {
         let doing = self.doing("listing", folder);
         let prefix = self.below(folder)?;
         let (mut page_token, mut odd) = (None, 0_usize);
@@ -225,7 +230,7 @@ impl Bucket {
             let page = page.map_err(|error| classify(&doing, &error))?;
             let listed = page.result.objects.iter().map(|object| &object.location).chain(&page.result.common_prefixes);
             odd += listed.filter(|path| listing::is_odd(path)).count();
-            look(page.result).map_err(|error| error.context(&doing))?;
+            read_page(page.result).map_err(|error| error.context(&doing))?;
             match page.page_token {
                 None => {
                     super::pass_over(&doing, odd);
@@ -384,14 +389,14 @@ impl Bucket {
     }
 
     /// Returns the object's metadata, and the facts from the answer's headers.
-    async fn look(&self, path: &Path) -> object_store::Result<(ObjectMeta, Heard)> {
+    async fn head(&self, path: &Path) -> object_store::Result<(ObjectMeta, Heard)> {
         let options = GetOptions { head: true, ..self.options_of_read() };
         let mut result = self.clients.usual.get_opts(path, options).await?;
         Ok((result.meta, result.extensions.remove().unwrap_or_default()))
     }
 
     pub(super) async fn stat(&self, key: &Key) -> Result<Stat> {
-        let looked = self.look(&self.path(key)?).await;
+        let looked = self.head(&self.path(key)?).await;
         let (meta, _) = looked.map_err(|error| classify(&self.doing("looking at", key), &error))?;
         Ok(Stat { bytes: meta.size, etag: meta.e_tag, written: None })
     }
@@ -400,7 +405,7 @@ impl Bucket {
     pub(super) async fn lock_of(&self, key: &Key) -> Result<Option<Locked>> {
         let Some((_, asked)) = self.options.lock else { return Ok(None) };
         let doing = self.doing("looking at", key);
-        let looked = self.look(&self.path(key)?).await;
+        let looked = self.head(&self.path(key)?).await;
         let (meta, heard) = looked.map_err(|error| classify(&doing, &error))?;
         let stored = Timestamp::from_second(meta.last_modified.timestamp())
             .map_err(|_| Error::config(format!("{doing}: the object's date is out of range")))?;

@@ -1,8 +1,12 @@
 //! Classifies the errors of all providers: the class and the message of an answer.
 //!
-//! object_store keeps an answer's status and body only as text, so this file alone parses that text. A message gets only the
-//! body's `<Code>` and the first line of its `<Message>`, bounded and without text that looks like a key: bodies can hold text
-//! that must not reach a custom resource's status.
+//! This file alone reads status, code and region back out of object_store's texts: object_store keeps them in a type that it
+//! does not export, and decides by a response's status which requests it repeats and which errors are `NotFound`,
+//! `AlreadyExists` or `Precondition`. An `HttpError` with a typed source would lose both, and an answer that object_store
+//! repeats has to stay a response.
+//!
+//! A message gets only the body's `<Code>` and the first line of its `<Message>`, bounded and without text that looks like a
+//! key: bodies can hold text that must not reach a custom resource's status.
 
 use std::error::Error as StdError;
 
@@ -31,18 +35,20 @@ pub(super) fn classify(doing: &str, error: &object_store::Error) -> Error {
     if let Some(name) = beneath::<NameError>(error) {
         return name.to_error().context(doing);
     }
-    let said = sentence(&text).map(|said| format!("; the store says: {said}"));
-    Error::new(class, format!("{doing}: {what}{}{}", hint.unwrap_or_default(), said.unwrap_or_default()))
+    let message = sentence(&text).map(|message| format!("; the store says: {message}"));
+    Error::new(class, format!("{doing}: {what}{}{}", hint.unwrap_or_default(), message.unwrap_or_default()))
 }
 
 /// Returns the store's message from the text: its first line, bounded, without text that looks like a key or a token.
 fn sentence(text: &str) -> Option<String> {
     /// Longer than any helpful sentence.
     const MAX: usize = 240;
-    let (said, _) = text.split_once("<Message>")?.1.split_once("</Message>")?;
+    let (message, _) = text.split_once("<Message>")?.1.split_once("</Message>")?;
     let references = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&#39;", "'"), ("&#34;", "\"")];
-    let plain =
-        references.iter().fold(said.to_owned(), |said, (name, is)| said.replace(name, is)).replace("&amp;", "&");
+    let plain = references
+        .iter()
+        .fold(message.to_owned(), |message, (name, is)| message.replace(name, is))
+        .replace("&amp;", "&");
     let line = plain.trim().lines().next()?.chars().filter(|c| !c.is_control()).take(MAX).collect::<String>();
     let line = mask_keys(line.trim());
     (!line.is_empty()).then_some(line)
@@ -74,8 +80,8 @@ const WANTS_CHECKSUM: &str = "the bucket takes no object without a checksum, as 
 
 /// Whether the refusal is about a missing checksum: stores have several codes for this, and name the headers in the message.
 fn wants_checksum(text: &str) -> bool {
-    let said = sentence(text).unwrap_or_default().to_ascii_lowercase();
-    status(text) == Some(400) && (said.contains("content-md5") || said.contains("x-amz-checksum"))
+    let message = sentence(text).unwrap_or_default().to_ascii_lowercase();
+    status(text) == Some(400) && (message.contains("content-md5") || message.contains("x-amz-checksum"))
 }
 
 /// Describes the bucket's region, if the store names it.
@@ -451,7 +457,7 @@ fn by_tls(error: &rustls::Error) -> Option<(ExitClass, String)> {
     use rustls::Error as E;
     let what = match error {
         E::InvalidCertificate(why) => {
-            let why = refusal::of(why, "a CA that is trusted for stores", "this endpoint");
+            let why = refusal::describe(why, "a CA that is trusted for stores", "this endpoint");
             return Some((ExitClass::Config, format!("the store's certificate is not accepted: {why}")));
         }
         E::InvalidMessage(_) => "the endpoint does not speak TLS: correct the endpoint, or use http://",

@@ -1,7 +1,7 @@
 //! A folder as a store: a mounted volume with the layout of a bucket.
 //!
 //! Every path is opened beneath the given folder; for a link or a name that leads out of it the open call itself fails, not a
-//! check before. An upload is a temporary file in its final folder, and then data with a mark beside it until its manifest is
+//! check before. An upload is a temporary file in its final folder, and then data with a lease beside it until its manifest is
 //! written. Both names hold the end of their writer's time, so that a later run can clean up after a dead writer without
 //! guessing from dates.
 
@@ -29,7 +29,7 @@ use tokio::task::JoinHandle;
 
 use super::{Children, Most, Plan, Stat};
 use crate::fingerprint::Fingerprint;
-use attempts::{claim, clean_up, mark_name, small_name, temporary_name};
+use attempts::{claim, clean_up, lease_name, small_name, temporary_name};
 pub(super) use takeover::Taken;
 use write::Written;
 
@@ -154,7 +154,7 @@ impl FolderStore {
             }
             Ok(Ok((children, odd)))
         };
-        let listed = self.look(doing.clone(), calls).await?;
+        let listed = self.read_below(doing.clone(), calls).await?;
         let (children, odd) = listed.map_err(|error| Error::config(format!("{doing}: {error}")))?;
         super::pass_over(&doing, odd);
         Ok(children)
@@ -181,7 +181,7 @@ impl FolderStore {
             }
             Ok(names)
         };
-        let names = self.look(doing.clone(), calls).await?;
+        let names = self.read_below(doing.clone(), calls).await?;
         super::within(names.len(), limit).map_err(|error| error.context(doing))?;
         Ok(names)
     }
@@ -198,7 +198,7 @@ impl FolderStore {
     }
 
     /// Does the same for calls that change nothing, with a time limit. A writing call has none, because it may still complete.
-    async fn look<T: Send + 'static>(
+    async fn read_below<T: Send + 'static>(
         &self,
         doing: String,
         calls: impl FnOnce(&Dir) -> io::Result<T> + Send + 'static,
@@ -210,7 +210,7 @@ impl FolderStore {
     pub(super) async fn begin(&self, key: &Key, plan: Plan) -> Result<FolderUpload> {
         let folder = key.folder().clone();
         let temporary = temporary_name(plan.until.as_second());
-        let mark = mark_name(plan.until.as_second());
+        let lease = lease_name(plan.until.as_second());
         let opened = {
             let temporary = temporary.clone();
             self.below(format!("beginning {}", self.uri(key)), move |root| {
@@ -231,7 +231,7 @@ impl FolderStore {
             key: key.clone(),
             folder: Arc::new(folder),
             temporary,
-            mark,
+            lease,
             writer: Some((pieces, tokio::task::spawn_blocking(writing))),
             given_up,
             written: None,
@@ -240,7 +240,7 @@ impl FolderStore {
 
     pub(super) async fn put_new(&self, key: &Key, content: Bytes) -> Result<()> {
         if key.is_at_root() {
-            return self.put_mark(key, content).await;
+            return self.put_store_id(key, content).await;
         }
         let doing = format!("writing {}", self.uri(key));
         let (folder, name, temporary) = (key.folder().clone(), key.name().to_owned(), small_name()?);
@@ -285,7 +285,7 @@ impl FolderStore {
     /// Returns the end of another run's lease on this attempt.
     pub(super) async fn held(&self, attempt: &Folder, now: Timestamp) -> Result<Option<Timestamp>> {
         let (doing, attempt) = (format!("looking at {}", self.uri(attempt)), attempt.clone());
-        self.look(doing, move |root| attempts::held(root, &attempt, now)).await
+        self.read_below(doing, move |root| attempts::held(root, &attempt, now)).await
     }
 
     /// Removes a file; a missing file is no error.
@@ -308,7 +308,7 @@ impl FolderStore {
             folder if folder.is_dir() => Err(io::Error::new(io::ErrorKind::NotFound, "this is a folder, and no file")),
             found => Ok(found),
         };
-        let found = self.look(looking, calls).await?;
+        let found = self.read_below(looking, calls).await?;
         let written = format!("{} {}.{}", found.ino(), found.mtime(), found.mtime_nsec());
         Ok(Stat { bytes: found.len(), etag: None, written: Some(written) })
     }
@@ -331,7 +331,7 @@ impl FolderStore {
             root.open(&path)?.take(limit + 1).read_to_end(&mut content)?;
             Ok(content)
         };
-        let content = self.look(doing.clone(), calls).await?;
+        let content = self.read_below(doing.clone(), calls).await?;
         if content.len() as u64 > limit {
             return Err(Error::corrupt(format!("{doing}: the file is longer than {limit} bytes")));
         }
@@ -372,7 +372,7 @@ pub struct FolderUpload {
     key: Key,
     folder: Arc<Dir>,
     temporary: String,
-    mark: String,
+    lease: String,
     writer: Option<(mpsc::Sender<Bytes>, JoinHandle<io::Result<Written>>)>,
     /// Tells the writer to stop, because the file is no longer needed.
     given_up: Arc<AtomicBool>,
@@ -417,9 +417,9 @@ impl FolderUpload {
             return Err(Error::transient(format!("{}: the upload has already ended", self.doing())));
         };
         let (folder, key) = (Arc::clone(&self.folder), self.key.clone());
-        let (temporary, mark) = (self.temporary.clone(), self.mark.clone());
+        let (temporary, lease) = (self.temporary.clone(), self.lease.clone());
         let calls = move |root: &Dir| -> io::Result<u64> {
-            folder.open_with(&mark, OpenOptions::new().write(true).create(true))?;
+            folder.open_with(&lease, OpenOptions::new().write(true).create(true))?;
             folder.rename(&temporary, &folder, key.name())?;
             sync(&folder)?;
             // The folders above may be new too.
@@ -441,14 +441,14 @@ impl FolderUpload {
         Ok(())
     }
 
-    /// Removes the mark. If that fails, a later run sees the manifest and removes only the mark.
+    /// Removes the lease. If that fails, a later run sees the manifest and removes only the lease.
     pub(super) async fn published(&mut self) {
-        let (folder, mark) = (Arc::clone(&self.folder), self.mark.clone());
-        let removed = self.store.below(self.doing(), move |_| ignore_missing(folder.remove_file(&mark)));
+        let (folder, lease) = (Arc::clone(&self.folder), self.lease.clone());
+        let removed = self.store.below(self.doing(), move |_| ignore_missing(folder.remove_file(&lease)));
         match tokio::time::timeout(TIDY_WITHIN, removed).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "the upload's mark stays behind"),
-            Err(_) => tracing::debug!("the upload's mark stays behind: the volume does not answer"),
+            Ok(Err(error)) => tracing::debug!(%error, "the upload's lease stays behind"),
+            Err(_) => tracing::debug!("the upload's lease stays behind: the volume does not answer"),
         }
     }
 
@@ -464,13 +464,13 @@ impl FolderUpload {
     async fn take_away(&mut self) {
         let _written = self.flush().await;
         let (folder, key) = (Arc::clone(&self.folder), self.key.clone());
-        let (temporary, mark) = (self.temporary.clone(), self.mark.clone());
+        let (temporary, lease) = (self.temporary.clone(), self.lease.clone());
         let calls = move |root: &Dir| {
             if folder.symlink_metadata(MANIFEST).is_ok() {
                 // Another run took the data for a dead run's leftovers, and has published its own.
-                return ignore_missing(folder.remove_file(&mark));
+                return ignore_missing(folder.remove_file(&lease));
             }
-            for name in [temporary.as_str(), key.name(), mark.as_str()] {
+            for name in [temporary.as_str(), key.name(), lease.as_str()] {
                 ignore_missing(folder.remove_file(name))?;
             }
             root.remove_dir(key.folder().as_str())

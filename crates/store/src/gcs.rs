@@ -43,7 +43,7 @@ pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
         Some(_) => broken("private_key is no RSA key in PEM"),
         None => classify("opening the store", &error),
     })?;
-    Ok(Bucket::new(place, at, PROTOCOL, Options::default(), Clients::of(store)))
+    Ok(Bucket::new(place, at, PROTOCOL, Options::default(), Clients::from_client(store)))
 }
 
 /// Returns a service account's key from a mounted Secret, or the environment's identity (a workload's).

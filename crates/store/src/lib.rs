@@ -169,7 +169,7 @@ pub enum Taken {
 }
 
 impl Taken {
-    /// Gives the data up: restores the earlier mark, or removes it after the publication; best effort.
+    /// Gives the data up: restores the earlier lease, or removes it after the publication; best effort.
     pub async fn let_go(self, published: bool) {
         match self {
             Self::Bucket(taken) => taken.let_go(published).await,
@@ -213,7 +213,7 @@ pub fn layout(error: &LayoutError) -> Error {
 impl Store {
     /// Opens a store: reads its credentials, sends no request.
     pub fn open(flags: &StoreFlags) -> Result<Self> {
-        match Location::of(flags)? {
+        match Location::from_flags(flags)? {
             Location::S3(place) => s3::open(flags, place).map(Box::new).map(Self::Bucket),
             Location::Azure(place) => azure::open(flags, place).map(Box::new).map(Self::Bucket),
             Location::Gcs(place) => gcs::open(flags, place).map(Box::new).map(Self::Bucket),

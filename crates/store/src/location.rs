@@ -38,7 +38,7 @@ pub(crate) struct Place {
 
 impl Location {
     /// Parses the URL, and refuses flags of another kind of store: the store would ignore such a flag.
-    pub(crate) fn of(flags: &StoreFlags) -> Result<Self> {
+    pub(crate) fn from_flags(flags: &StoreFlags) -> Result<Self> {
         let location = Self::parse(&flags.url)?;
         let own = match location {
             Self::S3(_) => "--s3-",
@@ -227,12 +227,12 @@ mod tests {
             ("s3://bkt", ""),
         ] {
             let flags = StoreFlags { url: url.to_owned(), s3_endpoint: endpoint.clone(), ..StoreFlags::default() };
-            match Location::of(&flags) {
+            match Location::from_flags(&flags) {
                 Ok(_) => assert_eq!(flag, "", "{url}"),
                 Err(error) => assert!(!flag.is_empty() && error.message().starts_with(flag), "{url}: {error}"),
             }
         }
         let flags = StoreFlags { url: "s3://bkt".to_owned(), azure_endpoint: endpoint, ..StoreFlags::default() };
-        assert!(Location::of(&flags).unwrap_err().message().starts_with("--azure-endpoint"));
+        assert!(Location::from_flags(&flags).unwrap_err().message().starts_with("--azure-endpoint"));
     }
 }

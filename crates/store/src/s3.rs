@@ -60,7 +60,7 @@ pub(super) fn open_until(flags: &StoreFlags, place: Place, lock: Option<(LockMod
         let store = builder.with_client_options(client).with_http_connector(connector.clone()).build();
         store.map_err(|error| classify("opening the store", &error))
     };
-    let mut clients = Clients::of(build(builder.clone(), &[])?);
+    let mut clients = Clients::from_client(build(builder.clone(), &[])?);
     if !has_checksum(flags) {
         let unsigned = builder.clone().with_unsigned_payload(true);
         clients.unsigned = Some(Arc::new(build(unsigned, &[])?));

@@ -83,8 +83,8 @@ pub struct Locks {
 
 impl Locks {
     /// Returns `None` if the flags ask for no lock. A trial's lock is short and removable, whatever lock snapshots get.
-    pub fn of(flags: &StoreFlags, readers: Option<&StoreFlags>) -> Result<Option<Self>> {
-        let Location::S3(place) = Location::of(flags)? else { return Ok(None) };
+    pub fn from_flags(flags: &StoreFlags, readers: Option<&StoreFlags>) -> Result<Option<Self>> {
+        let Location::S3(place) = Location::from_flags(flags)? else { return Ok(None) };
         if flags.s3_object_lock.is_none() {
             return Ok(None);
         }

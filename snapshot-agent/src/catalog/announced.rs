@@ -80,7 +80,7 @@ pub(crate) struct Named {
 
 impl Named {
     /// Names a complete snapshot.
-    pub(crate) fn of(found: &Found, reason: &str) -> Option<Self> {
+    pub(crate) fn from_found(found: &Found, reason: &str) -> Option<Self> {
         let snapshot = found.snapshot.as_ref()?;
         Some(Self {
             key: found.entry.key.clone(),

@@ -38,9 +38,9 @@ pub(crate) fn check(key: &str) -> Result<()> {
 /// Resolves a key.
 pub(crate) async fn find(store: &Store, key: &str) -> Result<Named> {
     let file = Key::of_object(key).map_err(|error| holdfast_store::layout(&error))?;
-    let is_of_ours = file.name() == MANIFEST || Format::all().any(|format| format.name() == file.name());
-    if is_of_ours && attempt_time(file.folder().name()).is_some() {
-        return data_of_ours(store, file).await;
+    let is_of_snapshot = file.name() == MANIFEST || Format::all().any(|format| format.name() == file.name());
+    if is_of_snapshot && attempt_time(file.folder().name()).is_some() {
+        return find_snapshot_data(store, file).await;
     }
     let folder = Folder::parse("key", key).ok().filter(|_| !key.ends_with(SUFFIX));
     let Some(folder) = folder else { return store.stat(&file).await.map(|stat| Named::File(file, stat)) };
@@ -66,7 +66,7 @@ pub(crate) async fn find(store: &Store, key: &str) -> Result<Named> {
 /// Resolves a snapshot's own object. With a manifest the result is the folder, because the manifest records more than the data.
 /// Without a readable manifest only the data is left of the snapshot. A plain database is the same format as etcdctl's, with
 /// etcd's own hash, and always counts as a file.
-async fn data_of_ours(store: &Store, file: Key) -> Result<Named> {
+async fn find_snapshot_data(store: &Store, file: Key) -> Result<Named> {
     let name_the_folder = || stored::folder(&file.to_string()).map(Named::Folder);
     if file.name() == MANIFEST {
         return name_the_folder();

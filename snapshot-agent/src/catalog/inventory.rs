@@ -62,7 +62,7 @@ pub(crate) async fn take(
     let folders = shelf.attempts(lineage).await?;
     let complete = folders.windows(2).all(|pair| pair[0] != pair[1]);
     let looks = folders.iter().map(|folder| async move {
-        let mut found = look(shelf, folder, whose).await?;
+        let mut found = read_attempt(shelf, folder, whose).await?;
         let Entry { subject, spared, .. } = &mut found.entry;
         if protected.contains(folder) && matches!(subject, Ok(_) | Err(Untouched::Incomplete)) {
             *spared = mem::replace(subject, Err(Untouched::Protected)).ok();
@@ -75,7 +75,7 @@ pub(crate) async fn take(
 }
 
 /// Reads one folder: a listing, and its manifest.
-pub(crate) async fn look(shelf: &impl RemovableStore, folder: &Folder, whose: Whose<'_>) -> Result<Found> {
+pub(crate) async fn read_attempt(shelf: &impl RemovableStore, folder: &Folder, whose: Whose<'_>) -> Result<Found> {
     let files = shelf.files(folder).await?;
     let at = attempt_time(folder.name()).unwrap_or_default();
     let nothing = |at, why| {

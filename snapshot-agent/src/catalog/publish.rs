@@ -26,7 +26,7 @@ pub(crate) async fn run(
         }
         return Err(error.context("the manifest could not be written, and there is no snapshot without a manifest"));
     }
-    // The intent or mark is no longer needed: beside a manifest no run removes data because of it.
+    // The intent or lease is no longer needed: beside a manifest no run removes data because of it.
     let report = async {
         if let Some(upload) = upload {
             upload.published().await;

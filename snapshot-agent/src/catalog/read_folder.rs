@@ -61,9 +61,9 @@ pub(crate) async fn read_folder(
             return Ok(FolderState::Complete(Box::new(manifest), Sha256::digest(&json)));
         }
         Ok(stat) => {
-            let (uri, said) = (store.uri(&data), manifest.stored_bytes);
+            let (uri, recorded) = (store.uri(&data), manifest.stored_bytes);
             let why =
-                format!("{uri} has {} bytes, its manifest says {said}: the object was cut or replaced", stat.bytes);
+                format!("{uri} has {} bytes, its manifest says {recorded}: the object was cut or replaced", stat.bytes);
             (Some(stat.bytes), Error::corrupt(why))
         }
         Err(error) if error.class() == ExitClass::NotFound => {

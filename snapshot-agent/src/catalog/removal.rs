@@ -70,7 +70,7 @@ pub(crate) async fn remove(shelf: &impl RemovableStore, target: &Target, now: Ti
 /// Finishes a started removal (`removal_record.rs`). `None`: no file is left.
 pub(crate) async fn finish(shelf: &impl RemovableStore, target: &Target, now: Timestamp) -> Result<Option<Removal>> {
     let Target { folder, data, .. } = target;
-    // In this order: a copy that was running at the listing has a mark or a manifest afterwards.
+    // In this order: a copy that was running at the listing has a lease or a manifest afterwards.
     let files = shelf.files(folder).await?;
     if files.iter().any(|file| file.path == MANIFEST) {
         return Ok(Some(Removal::Changed("its manifest exists")));

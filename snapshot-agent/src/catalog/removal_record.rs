@@ -73,5 +73,5 @@ pub(crate) async fn find(
             && record.store_id.as_deref() == store_id
             && record.snapshot.key == folder.as_str()
     });
-    Ok(record.and_then(|record| Target::of(folder.clone(), record.snapshot, store_id)))
+    Ok(record.and_then(|record| Target::locate(folder.clone(), record.snapshot, store_id)))
 }

@@ -6,9 +6,10 @@
 
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::Key;
-use holdfast_contract::retention::Mark;
+use holdfast_contract::retention::StoreMatch;
 use holdfast_contract::{ExitClass, NEW_STORE, S3Sse, StoreFlags, is_store_id};
 use holdfast_io::clock;
+use holdfast_io::interrupt::Interrupt;
 use holdfast_io::process::random_uid;
 use holdfast_store::Store;
 use jiff::Timestamp;
@@ -155,6 +156,22 @@ pub(crate) async fn check_before_restore(flags: &StoreFlags, id: Option<&str>) -
     })
 }
 
+/// Opens a store, checks its ID as before a restore, and reads the store within the deadline.
+pub(crate) async fn read_checked<T>(
+    flags: &StoreFlags,
+    id: Option<&str>,
+    deadline_seconds: u32,
+    read: impl AsyncFnOnce(&Store) -> Result<T>,
+) -> Result<T> {
+    let mut interrupt = Interrupt::after(deadline_seconds.into())?;
+    let store = Store::open(flags)?;
+    let checked = async {
+        check_before_restore(flags, id).await?;
+        read(&store).await
+    };
+    interrupt.unless(checked).await
+}
+
 /// Refuses to search another store. Returns the error that leaves the ID unknown, if these credentials may not read the ID.
 pub(crate) async fn check_before_query(flags: &StoreFlags, id: Option<&str>) -> Result<Option<Error>> {
     let Some(id) = id else { return Ok(None) };
@@ -166,7 +183,7 @@ pub(crate) async fn check_before_query(flags: &StoreFlags, id: Option<&str>) -> 
 }
 
 /// Returns whether a removal has the right store, and the store's ID for its records. An unreadable ID counts as wrong.
-pub(crate) async fn read_before_removal(flags: &StoreFlags, id: Option<&str>) -> Result<(Mark, Option<String>)> {
+pub(crate) async fn read_before_removal(flags: &StoreFlags, id: Option<&str>) -> Result<(StoreMatch, Option<String>)> {
     let store = store(flags)?;
     let is_right = |found: &Found| match (found, id) {
         (Found::Nonsense(_), _) => false,
@@ -176,15 +193,17 @@ pub(crate) async fn read_before_removal(flags: &StoreFlags, id: Option<&str>) ->
     let found = match read_surely(&store, is_right).await {
         Ok(found) => found,
         Err(error) if error.class() == ExitClass::Denied => {
-            return Ok((Mark::Unreadable(error.message().to_owned()), None));
+            return Ok((StoreMatch::Unreadable(error.message().to_owned()), None));
         }
         Err(error) => return Err(error),
     };
     let right = id.is_none_or(|id| found.id() == Some(id));
     Ok(match (found, id) {
-        (Found::Nonsense(why), _) => (Mark::Unreadable(why), None),
-        (found, Some(id)) if !right => (Mark::Different(other_store(&store, id, &found).message().to_owned()), None),
-        (found, _) => (Mark::Same, found.id().map(str::to_owned)),
+        (Found::Nonsense(why), _) => (StoreMatch::Unreadable(why), None),
+        (found, Some(id)) if !right => {
+            (StoreMatch::Different(other_store(&store, id, &found).message().to_owned()), None)
+        }
+        (found, _) => (StoreMatch::Same, found.id().map(str::to_owned)),
     })
 }
 
@@ -206,9 +225,9 @@ pub(crate) async fn create(reads: &Store, writes: &Store, create_only: bool) -> 
         Err(error) if error.class() == ExitClass::Denied && create_only => {}
         known => return known,
     }
-    let mark = Written { format_version: FORMAT_VERSION, id: random_uid()?, created_at: Some(clock::now()) };
-    let mut json =
-        serde_json::to_vec(&mark).map_err(|error| Error::config(format!("the store ID cannot be written: {error}")))?;
+    let written = Written { format_version: FORMAT_VERSION, id: random_uid()?, created_at: Some(clock::now()) };
+    let mut json = serde_json::to_vec(&written)
+        .map_err(|error| Error::config(format!("the store ID cannot be written: {error}")))?;
     json.push(b'\n');
     let put = writes.put_new(&Key::of_store(), json.into()).await;
     // Of two concurrent probes the stored ID counts, whichever wrote it.

@@ -82,7 +82,7 @@ pub(crate) async fn manifest_in_its_place(store: &Store, folder: &Folder) -> Res
 
 impl Stored {
     /// Checks every fact that needs no data.
-    pub(crate) async fn of(store: &Store, folder: &Folder, manifest: Manifest) -> Result<Self> {
+    pub(crate) async fn check(store: &Store, folder: &Folder, manifest: Manifest) -> Result<Self> {
         let data = folder.data(manifest.format());
         let stat = store.stat(&data).await?;
         if stat.bytes != manifest.stored_bytes {

@@ -21,7 +21,7 @@ pub(crate) struct Target {
 
 impl Target {
     /// Returns `None` if the data's name is not that of a data object.
-    pub(crate) fn of(folder: Folder, named: Named, store_id: Option<&str>) -> Option<Self> {
+    pub(crate) fn locate(folder: Folder, named: Named, store_id: Option<&str>) -> Option<Self> {
         let data = named.data(&folder)?;
         Some(Self { folder, named, data, store_id: store_id.map(str::to_owned) })
     }

@@ -55,7 +55,7 @@ struct User {
 
 impl Dialer {
     /// Reads the files of the flags. Sends no request.
-    pub(crate) fn of(flags: &EtcdFlags) -> Result<Self> {
+    pub(crate) fn from_flags(flags: &EtcdFlags) -> Result<Self> {
         let flags = &folders::opened(flags)?;
         let given = tls_flags(flags);
         let secure = !given.is_empty();
@@ -67,7 +67,7 @@ impl Dialer {
                 given.join(", ")
             )));
         }
-        let tls = if https { Some(Tls::of(flags)?) } else { None };
+        let tls = if https { Some(Tls::from_flags(flags)?) } else { None };
         let user = user(flags)?;
         if user.is_some() && !urls.iter().all(is_https) {
             tracing::warn!("an endpoint is http://: the password goes over the network unencrypted");
@@ -306,8 +306,8 @@ fn status_message(status: &Status) -> &str {
 }
 
 /// Returns the remedy for a refusal, by its text: maintenance calls answer with the code `Unknown`.
-fn remedy(said: &str) -> Option<&'static str> {
-    match said {
+fn remedy(message: &str) -> Option<&'static str> {
+    match message {
         "user name is empty" => {
             Some("etcd has authentication enabled: give --user and --password-file of a user with the role root")
         }
@@ -340,7 +340,7 @@ mod tests {
     }
 
     fn refused(flags: &EtcdFlags) -> String {
-        let error = Dialer::of(flags).err().expect("was taken");
+        let error = Dialer::from_flags(flags).err().expect("was taken");
         assert_eq!(error.class(), ExitClass::Config, "{error}");
         error.message().to_owned()
     }

@@ -37,7 +37,7 @@ pub(crate) struct Initial<'a> {
 }
 
 impl<'a> Initial<'a> {
-    pub(crate) fn of(request: &'a RestoreRequest) -> Result<Self> {
+    pub(crate) fn parse(request: &'a RestoreRequest) -> Result<Self> {
         let cluster = request.initial_cluster.as_str();
         let wrong = |what: &str| Error::config(format!("--initial-cluster={cluster:?} {what}"));
         let (name, peer_url) = cluster.split_once('=').ok_or_else(|| wrong("is not name=peerURL"))?;
@@ -159,7 +159,7 @@ pub(crate) async fn version_of(program: &Path, name: &str, ask: &str, before: &s
         Err(Error::deadline(format!("{} did not end within {seconds} s", program.display())))
     })?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let version = text.lines().find_map(|line| line.strip_prefix(before)).and_then(Minor::of);
+    let version = text.lines().find_map(|line| line.strip_prefix(before)).and_then(Minor::parse);
     version.ok_or_else(|| Error::config(format!("{} prints no {name} version", program.display())))
 }
 
@@ -288,7 +288,7 @@ mod tests {
         let initial = |cluster: &str| {
             let identity = IdentityFlags { member_name: "m".to_owned(), ..IdentityFlags::default() };
             let request = RestoreRequest { initial_cluster: cluster.to_owned(), identity, ..RestoreRequest::default() };
-            Initial::of(&request).map(|initial| initial.peer_url.to_owned()).map_err(|error| error.class())
+            Initial::parse(&request).map(|initial| initial.peer_url.to_owned()).map_err(|error| error.class())
         };
         assert_eq!(initial("m=http://m.db.ns.svc:2380"), Ok("http://m.db.ns.svc:2380".to_owned()));
         for bad in ["", "m", "m=", "x=http://m:1", "m=http://m:1,x=http://x:1", "m=ftp://m", "m=--force"] {

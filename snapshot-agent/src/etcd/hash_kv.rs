@@ -184,8 +184,8 @@ pub(crate) async fn ask(voter: &Voter, found: HashKv) -> Result<Answer> {
         };
         let (member, newest) = answer.header().map_or((0, 0), |header| (header.member_id(), header.revision()));
         if member != voter.member_id {
-            let (endpoint, ours, theirs) = (&voter.endpoint, hex_id(voter.member_id), hex_id(member));
-            return Ok(Answer::None(format!("{endpoint} leads to member {theirs} now, not to {ours}")));
+            let (endpoint, expected, found) = (&voter.endpoint, hex_id(voter.member_id), hex_id(member));
+            return Ok(Answer::None(format!("{endpoint} leads to member {found} now, not to {expected}")));
         }
         let at = match (answer.hash_revision(), revision) {
             // etcd before 3.6 reports the revision only in the header.

@@ -38,7 +38,7 @@ impl Connected {
 
 /// Connects to every endpoint. A member that does not answer is an error: its state is unknown.
 pub(crate) async fn connect_all(etcd: &EtcdFlags) -> Result<Vec<Connected>> {
-    let dialer = Dialer::of(etcd)?;
+    let dialer = Dialer::from_flags(etcd)?;
     let mut members: Vec<Connected> = vec![];
     for met in join_all(etcd.endpoints.iter().map(|endpoint| meet(&dialer, endpoint))).await {
         let (client, facts) = met?;

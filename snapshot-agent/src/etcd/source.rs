@@ -70,7 +70,7 @@ fn each_once(mut ranked: Vec<&Candidate>) -> Vec<&Candidate> {
 ///
 /// Without a quorum it fails, unless the request accepts that.
 pub async fn choose(request: &SaveRequest) -> Result<Source> {
-    let met = Met::of(&request.etcd, request.expect_cluster_id.as_deref()).await.map_err(of_etcd)?;
+    let met = Met::ask(&request.etcd, request.expect_cluster_id.as_deref()).await.map_err(of_etcd)?;
     let chosen = met.usual().await;
     let chosen = if request.no_quorum { met.member_without_quorum(chosen, &request.etcd).await } else { chosen };
     chosen.map_err(of_etcd)
@@ -96,9 +96,9 @@ struct Met {
 }
 
 impl Met {
-    async fn of(flags: &EtcdFlags, expect_cluster_id: Option<&str>) -> Result<Self> {
+    async fn ask(flags: &EtcdFlags, expect_cluster_id: Option<&str>) -> Result<Self> {
         let expected = expect_cluster_id.map(parse_id).transpose()?;
-        let dialer = Dialer::of(flags)?;
+        let dialer = Dialer::from_flags(flags)?;
         let answers = join_all(flags.endpoints.iter().map(|endpoint| meet(&dialer, endpoint))).await;
         let mut met = Self { dialer, clients: Vec::new(), candidates: Vec::new(), errors: Vec::new() };
         for answer in answers {
@@ -228,8 +228,8 @@ async fn confirm(client: Client, chosen: &Candidate, read: Read) -> Result<Sourc
     let members = ask(endpoint, &client, |mut client| async move { client.member_list().await });
     let (answer, members) = tokio::join!(answer, members);
     let revision = answer?.header().map_or(0, etcd_client::ResponseHeader::revision);
-    let of = |member: &etcd_client::Member| (member.id(), member.name().to_owned());
-    let members = listed(members.map(|answer| answer.members().iter().map(of).collect()), chosen.learner, read)?;
+    let identify = |member: &etcd_client::Member| (member.id(), member.name().to_owned());
+    let members = listed(members.map(|answer| answer.members().iter().map(identify).collect()), chosen.learner, read)?;
     let asked = Instant::now();
     let status = ask(endpoint, &client, |mut client| async move { client.status().await }).await?;
     let answered_in = asked.elapsed();

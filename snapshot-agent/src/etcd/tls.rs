@@ -44,7 +44,7 @@ pub(super) struct Tls {
 
 impl Tls {
     /// Reads the files of the flags.
-    pub(super) fn of(flags: &EtcdFlags) -> Result<Self> {
+    pub(super) fn from_flags(flags: &EtcdFlags) -> Result<Self> {
         let (anchors, trusted) = anchors(flags.cacert.as_deref())?;
         let server_name = flags.server_name.as_ref().map(|name| {
             let wrong = |_| Error::config(format!("--server-name {name:?} is neither a host's name nor an IP address"));
@@ -107,7 +107,7 @@ impl Tls {
                     C::NotValidForName | C::NotValidForNameContext { .. } => ": in the endpoint, or with --server-name",
                     _ => "",
                 };
-                config(format!("{}{flag}", refusal::of(why, &self.trusted, name)))
+                config(format!("{}{flag}", refusal::describe(why, &self.trusted, name)))
             }
             E::InvalidMessage(_) => config(NO_TLS.to_owned()),
             // The alert differs between versions.
@@ -289,7 +289,7 @@ mod tests {
         let ((cert, secret), (_, other)) = (made("a"), made("b"));
         let good =
             EtcdFlags { cacert: cert.clone(), cert: cert.clone(), key: file("a.key", &secret), ..EtcdFlags::default() };
-        assert!(Tls::of(&good).is_ok());
+        assert!(Tls::from_flags(&good).is_ok());
         let encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nY2FuYXJ5\n-----END ENCRYPTED PRIVATE KEY-----\n";
         let broken = "-----BEGIN CERTIFICATE-----\ncanary!\n-----END CERTIFICATE-----\n";
         let junk = "-----BEGIN CERTIFICATE-----\nY2FuYXJ5\n-----END CERTIFICATE-----\n";
@@ -312,7 +312,7 @@ mod tests {
             ("--cert", "needs --key", EtcdFlags { key: None, ..good.clone() }),
             ("--server-name", "neither", EtcdFlags { server_name: Some("a b".to_owned()), ..good.clone() }),
         ] {
-            let error = Tls::of(&flags).err().unwrap_or_else(|| panic!("{flag} {says}: was taken"));
+            let error = Tls::from_flags(&flags).err().unwrap_or_else(|| panic!("{flag} {says}: was taken"));
             assert_eq!(error.class(), ExitClass::Config, "{error}");
             assert!(error.message().starts_with(flag) && error.message().contains(says), "{says}: {error}");
             for secret in secret.lines().chain(other.lines()).chain(["canary", "Y2FuYXJ5"]) {

@@ -18,14 +18,14 @@ pub(crate) fn check_version(manifest: &Manifest, target: Minor) -> Result<()> {
 pub(crate) struct Minor(u32, u32);
 
 impl Minor {
-    pub(crate) fn of(version: &str) -> Option<Self> {
+    pub(crate) fn parse(version: &str) -> Option<Self> {
         let mut parts = version.trim().trim_start_matches('v').split('.');
         Some(Self(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     }
 
     /// Checks that this version reads data of that storage version.
     fn takes(self, storage: &str) -> Result<()> {
-        match Self::of(storage) {
+        match Self::parse(storage) {
             Some(minor) if minor <= self => Ok(()),
             Some(_) => Err(Error::config(format!(
                 "the snapshot has storage version {storage}, etcdutl is {self}: restore into that version or later"
@@ -40,7 +40,7 @@ impl Minor {
         found.storage_version.as_deref().map_or(Ok(()), |storage| self.takes(storage))?;
         // etcd of a lower minor exits at its start (server/etcdserver/version: MustDetectDowngrade), whatever the storage
         // version is.
-        match found.cluster_version.as_deref().map(|version| (version, Self::of(version))) {
+        match found.cluster_version.as_deref().map(|version| (version, Self::parse(version))) {
             Some((version, Some(minor))) if minor > self => Err(Error::config(format!(
                 "the snapshot is of a cluster of version {version}, etcdutl is {self}: restore into that version or \
                  later"
@@ -69,7 +69,7 @@ mod tests {
             cluster_version: cluster.map(str::to_owned),
             ..Proven::empty()
         };
-        let target = Minor::of("3.5.26").unwrap();
+        let target = Minor::parse("3.5.26").unwrap();
         for (storage, cluster) in [(None, None), (None, Some("3.5.0")), (Some("3.5.0"), Some("3.4.0"))] {
             target.takes_database(&says(storage, cluster)).unwrap();
         }
@@ -82,9 +82,9 @@ mod tests {
 
     #[test]
     fn versions_compare_by_minor() {
-        assert!(Minor::of("3.6.16") == Minor::of("3.6.0\n") && Minor::of("3.10.0") > Minor::of("v3.9.1"));
-        assert_eq!(Minor::of("new"), None);
-        assert_eq!(Minor::of("3"), None);
-        assert_eq!(Minor::of(" 3.10.1").unwrap().to_string(), "3.10");
+        assert!(Minor::parse("3.6.16") == Minor::parse("3.6.0\n") && Minor::parse("3.10.0") > Minor::parse("v3.9.1"));
+        assert_eq!(Minor::parse("new"), None);
+        assert_eq!(Minor::parse("3"), None);
+        assert_eq!(Minor::parse(" 3.10.1").unwrap().to_string(), "3.10");
     }
 }

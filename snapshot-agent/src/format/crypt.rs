@@ -76,20 +76,22 @@ pub struct Decryptor<R: Read> {
 impl<R: Read> Decryptor<R> {
     /// Reads the header and unwraps the file's key with the first fitting identity.
     pub fn new(identities: &Identities, from: R) -> Result<Self, CryptError> {
-        let left = Arc::new(AtomicU64::new(MAX_HEADER));
-        let from = BufReader::with_capacity(AHEAD, Bounded { from, left: Arc::clone(&left) });
+        let remaining = Arc::new(AtomicU64::new(MAX_HEADER));
+        let from = BufReader::with_capacity(AHEAD, Bounded { from, remaining: Arc::clone(&remaining) });
         let each = identities.iter().map(|identity| identity as &dyn age::Identity);
         let opened = age::Decryptor::new_buffered(from).and_then(|file| file.decrypt(each));
         let content = opened.map_err(|error| match error {
             DecryptError::NoMatchingKeys => CryptError::NoMatch,
             DecryptError::InvalidMac => CryptError::Mac,
             DecryptError::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => error.into(),
-            DecryptError::Io(_) if left.load(Ordering::Relaxed) == 0 => CryptError::Header("the header has no end"),
+            DecryptError::Io(_) if remaining.load(Ordering::Relaxed) == 0 => {
+                CryptError::Header("the header has no end")
+            }
             DecryptError::Io(_) => CryptError::Header("the header ends too early"),
             // age reports a broken header of version 1 as another version too.
             _ => CryptError::NotAge,
         })?;
-        left.store(u64::MAX, Ordering::Relaxed);
+        remaining.store(u64::MAX, Ordering::Relaxed);
         Ok(Self { content, given: 0 })
     }
 }
@@ -114,15 +116,15 @@ impl<R: Read> fmt::Debug for Decryptor<R> {
 /// A reader that ends after this many bytes, until the limit is raised.
 struct Bounded<R> {
     from: R,
-    left: Arc<AtomicU64>,
+    remaining: Arc<AtomicU64>,
 }
 
 impl<R: Read> Read for Bounded<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let left = self.left.load(Ordering::Relaxed);
-        let length = into.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let remaining = self.remaining.load(Ordering::Relaxed);
+        let length = into.len().min(usize::try_from(remaining).unwrap_or(usize::MAX));
         let got = self.from.read(into.get_mut(..length).unwrap_or_default())?;
-        self.left.store(left.saturating_sub(got as u64), Ordering::Relaxed);
+        self.remaining.store(remaining.saturating_sub(got as u64), Ordering::Relaxed);
         Ok(got)
     }
 }

@@ -29,7 +29,7 @@ pub(crate) enum Packed {
 impl Packed {
     /// Recognizes the first bytes: RFC 8878 (zstd), RFC 1952 (gzip), age-encryption.org/v1. A database starts with a page's
     /// number, 0.
-    pub(crate) fn of(head: &[u8]) -> Option<Self> {
+    pub(crate) fn recognize(head: &[u8]) -> Option<Self> {
         const HEADS: [(&[u8], Packed); 3] = [
             (&[0x28, 0xb5, 0x2f, 0xfd], Packed::Zstd),
             (&[0x1f, 0x8b], Packed::Gzip),
@@ -101,7 +101,7 @@ pub(crate) fn unpack_file(
 ) -> Result<()> {
     let mut begin = from;
     begin.rewind().map_err(io_error(what))?;
-    let mut bounded = Bounded { to, left: limit.bytes };
+    let mut bounded = Bounded { to, remaining: limit.bytes };
     unpack(from, identities, &mut bounded).map_err(|error| broken(what, packed, error, limit))
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn refuse_packed_archive(what: &str, unpacked: &File) -> Result<()> {
 /// Writes at most this many bytes.
 struct Bounded<'a> {
     to: &'a mut File,
-    left: u64,
+    remaining: u64,
 }
 
 /// The unpacked file exceeds its limit.
@@ -123,9 +123,9 @@ struct TooMuch;
 
 impl Write for Bounded<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let left = self.left.checked_sub(bytes.len() as u64).ok_or_else(|| io::Error::other(TooMuch))?;
+        let remaining = self.remaining.checked_sub(bytes.len() as u64).ok_or_else(|| io::Error::other(TooMuch))?;
         let written = self.to.write(bytes)?;
-        self.left = left + (bytes.len() - written) as u64;
+        self.remaining = remaining + (bytes.len() - written) as u64;
         Ok(written)
     }
 
@@ -152,12 +152,12 @@ pub(crate) struct Plain {
 
 impl Plain {
     /// Returns the file itself, or its unpacked content in a folder below `scratch`.
-    pub(crate) async fn of(path: &Path, identities: &[PathBuf], scratch: &Path) -> Result<Self> {
+    pub(crate) async fn unpack(path: &Path, identities: &[PathBuf], scratch: &Path) -> Result<Self> {
         let reading = format!("reading {}", path.display());
         let file = File::open(path).map_err(io_error(&reading)).map_err(of_request)?;
         let head = head_of(&file).map_err(io_error(&reading))?;
         refuse_archive(&path.display().to_string(), &head)?;
-        let Some(packed) = Packed::of(&head) else {
+        let Some(packed) = Packed::recognize(&head) else {
             return Ok(Self { path: path.to_owned(), packed: None, _scratch: None });
         };
         if packed == Packed::Age && identities.is_empty() {
@@ -199,14 +199,14 @@ fn limit_below(scratch: &Path, reading: &str) -> Result<Limit> {
 /// Decrypts, and decompresses the result if it is compressed.
 fn unpack(from: &File, identities: &Identities, to: &mut impl Write) -> std::result::Result<(), CryptError> {
     let mut from = BufReader::with_capacity(PIECE, from);
-    match Packed::of(from.fill_buf()?) {
+    match Packed::recognize(from.fill_buf()?) {
         Some(Packed::Age) => inflate(BufReader::with_capacity(PIECE, Decryptor::new(identities, from)?), to),
         Some(Packed::Zstd | Packed::Gzip) | None => inflate(from, to),
     }
 }
 
 fn inflate(mut from: impl BufRead, to: &mut impl Write) -> std::result::Result<(), CryptError> {
-    match Packed::of(from.fill_buf()?) {
+    match Packed::recognize(from.fill_buf()?) {
         Some(Packed::Zstd) => io::copy(&mut zstd::stream::read::Decoder::with_buffer(from)?, to)?,
         Some(Packed::Gzip) => io::copy(&mut MultiGzDecoder::new(from), to)?,
         Some(Packed::Age) | None => io::copy(&mut from, to)?,
@@ -258,7 +258,7 @@ mod tests {
             (packed(Compression::Zstd, &tar), "(tar -xf FILE)"),
         ] {
             fs::write(&path, bytes).unwrap();
-            let error = Plain::of(&path, &[], folder.path()).await.err().unwrap();
+            let error = Plain::unpack(&path, &[], folder.path()).await.err().unwrap();
             assert!(error.class() == ExitClass::Config && error.message().contains(command), "{error}");
         }
     }
@@ -273,7 +273,7 @@ mod tests {
             fs::write(&stored, packed(how, &zeros)).unwrap();
             let unpack = |bytes: u64| {
                 let from = File::open(&stored).unwrap();
-                let kind = Packed::of(&head_of(&from).unwrap()).unwrap();
+                let kind = Packed::recognize(&head_of(&from).unwrap()).unwrap();
                 let mut to = File::create(&out).unwrap();
                 let limit = Limit { bytes, beyond: Error::full("too much") };
                 unpack_file("x", kind, &from, &Identities::default(), (&mut to, &limit))
@@ -303,7 +303,7 @@ mod tests {
         let [zstd, gzip] = [Compression::Zstd, Compression::Gzip].map(|how| packed(how, &database));
         let of = async |bytes: &[u8], identities: &[PathBuf]| {
             fs::write(&path, bytes).unwrap();
-            Plain::of(&path, identities, folder.path()).await
+            Plain::unpack(&path, identities, folder.path()).await
         };
         let keys = std::slice::from_ref(&identity);
         for (bytes, keys, is) in [
@@ -330,7 +330,7 @@ mod tests {
             let error = of(&bytes, keys).await.err().unwrap();
             assert!(error.class() == class && error.message().contains(says), "{says}: {error}");
         }
-        let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(left.len(), 3, "no scratch stays: {left:?}");
+        let remaining: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(remaining.len(), 3, "no scratch stays: {remaining:?}");
     }
 }

@@ -107,7 +107,7 @@ pub enum Found {
 impl Contents {
     /// Formats the contents for a terminal.
     pub fn table(&self) -> String {
-        table::of(self)
+        table::format_contents(self)
     }
 }
 
@@ -118,14 +118,14 @@ pub fn run(request: ContentsRequest) -> BoxFuture<'static, Result<Found>> {
         let snapshot = request.snapshot.clone();
         match (snapshot.file, snapshot.store, snapshot.key) {
             (Some(file), None, None) => {
-                let plain = interrupt.unless(Plain::of(&file, &snapshot.identities, &request.scratch)).await?;
-                let found = interrupt.unless(look(plain.path.clone(), request)).await;
+                let plain = interrupt.unless(Plain::unpack(&file, &snapshot.identities, &request.scratch)).await?;
+                let found = interrupt.unless(spawn_read(plain.path.clone(), request)).await;
                 drop(plain);
                 found
             }
             (None, Some(store), Some(key)) => {
                 let (scratch, file) = fetch(&request, &store, &key, &mut interrupt).await?;
-                let found = interrupt.unless(look(file, request)).await;
+                let found = interrupt.unless(spawn_read(file, request)).await;
                 drop(scratch);
                 found
             }
@@ -151,7 +151,7 @@ async fn fetch(
     let identities = encryption.map(|e| stored::identities(e, &request.snapshot.identities)).transpose()?;
     let scratch = Scratch::new(&request.scratch, manifest.db_bytes.saturating_add(TRAILER as u64))?;
     let (path, file) = scratch.file("snapshot.db")?;
-    let stored = interrupt.unless(Stored::of(&store, &folder, manifest)).await?;
+    let stored = interrupt.unless(Stored::check(&store, &folder, manifest)).await?;
     interrupt.unless(stored.unpack(&store, identities, file, STALL)).await?;
     Ok((scratch, path))
 }
@@ -166,13 +166,13 @@ async fn fetch_file(
     let scratch = Scratch::new(&request.scratch, stat.bytes)?;
     let (path, to) = scratch.file("stored")?;
     interrupt.unless(foreign::download(store, (key, stat), to, STALL)).await?;
-    let plain = interrupt.unless(Plain::of(&path, &request.snapshot.identities, &request.scratch)).await?;
+    let plain = interrupt.unless(Plain::unpack(&path, &request.snapshot.identities, &request.scratch)).await?;
     let unpacked = scratch.join("snapshot.db");
     std::fs::rename(&plain.path, &unpacked).map_err(io_error("moving the unpacked snapshot"))?;
     Ok((scratch, unpacked))
 }
 
-async fn look(path: std::path::PathBuf, request: ContentsRequest) -> Result<Found> {
+async fn spawn_read(path: std::path::PathBuf, request: ContentsRequest) -> Result<Found> {
     tokio::task::spawn_blocking(move || read(&path, &request)).await.map_err(|error| task_error(&error))?
 }
 
@@ -197,7 +197,7 @@ fn read(path: &Path, request: &ContentsRequest) -> Result<Found> {
         let gone = || Error::not_found(format!("there is no key {key:?} at revision {}", proven.revision));
         return value.map(Found::Value).ok_or_else(gone);
     }
-    let mut prefixes = Prefixes::of(request)?;
+    let mut prefixes = Prefixes::from_request(request)?;
     let mut leases = std::collections::BTreeMap::new();
     reader.records(|record| prefixes.record(record.key, record.value)).map_err(wrong)?;
     let show = |record: holdfast_bbolt::scan::Record<'_>| {

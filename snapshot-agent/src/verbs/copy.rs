@@ -158,7 +158,7 @@ impl CopyRun<'_> {
             _ => Trouble::Failed(error),
         })?;
         let bytes = manifest.stored_bytes;
-        let there = interrupt.unless(self.look_at_destination(&manifest, &json)).await?;
+        let there = interrupt.unless(self.read_destination(&manifest, &json)).await?;
         if there == Destination::Complete {
             for key in [self.folder.data(manifest.format()), self.folder.manifest()] {
                 interrupt.unless(self.locked(&key, there)).await?;
@@ -174,7 +174,7 @@ impl CopyRun<'_> {
             ))
             .into());
         }
-        let stored = interrupt.unless(Stored::of(self.from, self.folder, manifest)).await?;
+        let stored = interrupt.unless(Stored::check(self.from, self.folder, manifest)).await?;
         if there == Destination::Data {
             self.publish_left(&stored, json, interrupt).await?;
             return Ok((Ended::Copied, bytes));
@@ -191,7 +191,7 @@ impl CopyRun<'_> {
     }
 
     /// Reads the state of the destination.
-    async fn look_at_destination(&self, manifest: &Manifest, json: &Bytes) -> Result<Destination> {
+    async fn read_destination(&self, manifest: &Manifest, json: &Bytes) -> Result<Destination> {
         let data = self.folder.data(manifest.format());
         let size = match self.to.stat(&data).await {
             Ok(stat) => Some(stat.bytes),
@@ -215,8 +215,10 @@ impl CopyRun<'_> {
         };
         match (size, published) {
             (Some(bytes), _) if bytes != manifest.stored_bytes => {
-                let said = manifest.stored_bytes;
-                Err(refused(&format!("the destination holds data of {bytes} bytes, and the manifest records {said}")))
+                let recorded = manifest.stored_bytes;
+                Err(refused(&format!(
+                    "the destination holds data of {bytes} bytes, and the manifest records {recorded}"
+                )))
             }
             (Some(_), true) => Ok(Destination::Complete),
             (Some(_), false) => Ok(Destination::Data),
@@ -247,7 +249,7 @@ impl CopyRun<'_> {
     /// Copies the data, and reads it back.
     async fn data(&self, stored: &Stored, json: &Bytes, upload: &mut Upload, interrupt: &mut Interrupt) -> Result<()> {
         // Another copy may have ended between the first look at the destination and the start of this upload.
-        if interrupt.unless(self.look_at_destination(&stored.manifest, json)).await? != Destination::Nothing {
+        if interrupt.unless(self.read_destination(&stored.manifest, json)).await? != Destination::Nothing {
             return Err(Error::transient(format!(
                 "{}: another run has just copied this snapshot",
                 self.to.uri(self.folder)

@@ -73,7 +73,7 @@ async fn search(request: &InspectRequest) -> Result<SavedReport> {
         }
         opened => opened.map_err(|error| missing_store(flags, error))?,
     };
-    let mut seen = look_through(&store, request, &owner8, &place).await.map_err(|error| missing_store(flags, error))?;
+    let mut seen = read_folders(&store, request, &owner8, &place).await.map_err(|error| missing_store(flags, error))?;
     seen.oldest(&store).ok_or_else(|| seen.nothing(&store.uri(&place), owner_uid))
 }
 
@@ -112,13 +112,13 @@ fn is_new_folder(flags: &StoreFlags, error: &Error) -> bool {
 }
 
 /// Reads every folder with the owner's characters.
-async fn look_through(store: &Store, request: &InspectRequest, owner8: &str, place: &Folder) -> Result<Seen> {
+async fn read_folders(store: &Store, request: &InspectRequest, owner8: &str, place: &Folder) -> Result<Seen> {
     let InspectRequest { namespace, cluster, cluster_uid, .. } = request;
     let mut seen = Seen::default();
     for lineage in lineages(store, namespace, cluster, cluster_uid.as_deref()).await? {
-        let mark = owner8.to_owned();
+        let owner = owner8.to_owned();
         let children =
-            store.last_children(&lineage, MAX_MARKED + 1, move |name| owner8_of(name) == Some(&mark)).await?;
+            store.last_children(&lineage, MAX_MARKED + 1, move |name| owner8_of(name) == Some(&owner)).await?;
         seen.folders += children.seen;
         for folder in children.names.iter().filter_map(|name| lineage.child(name).ok()) {
             seen.marked += 1;

@@ -13,7 +13,6 @@ use futures::future::LocalBoxFuture;
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::Folder;
 use holdfast_contract::{LatestReport, LatestRequest};
-use holdfast_io::interrupt::Interrupt;
 use holdfast_store::Store;
 
 use crate::catalog::attempts::lineages;
@@ -26,14 +25,9 @@ const MAX_CLUSTERS: usize = 8;
 /// Finds the newest complete snapshot.
 pub fn run(request: LatestRequest) -> LocalBoxFuture<'static, Result<LatestReport>> {
     Box::pin(async move {
-        let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
-        let store = Store::open(&request.store)?;
-        interrupt
-            .unless(async {
-                store_id::check_before_restore(&request.store, request.expect_store_id.as_deref()).await?;
-                find(&store, &request).await
-            })
-            .await
+        let (expected, deadline) = (request.expect_store_id.as_deref(), request.deadline_seconds);
+        let find = async |store: &Store| find(store, &request).await;
+        store_id::read_checked(&request.store, expected, deadline, find).await
     })
 }
 
@@ -43,7 +37,7 @@ async fn find(store: &Store, request: &LatestRequest) -> Result<LatestReport> {
     let mut found = Vec::new();
     // All lineages, also beside a named one: only the manifests in a folder show which etcd the folder belongs to.
     for folder in lineages(store, namespace, cluster, None).await? {
-        found.push(Lineage::of(store, folder, request).await?);
+        found.push(Lineage::read(store, folder, request).await?);
     }
     if found.is_empty() {
         return Err(nothing_of(store, request, &place).await?);

@@ -110,7 +110,7 @@ impl Entry {
         }
     }
 
-    fn of(folder: &Folder, looked: FolderState) -> Option<Self> {
+    fn from_state(folder: &Folder, looked: FolderState) -> Option<Self> {
         Some(match looked {
             FolderState::Complete(manifest, _) => Self {
                 taken_at: Some(manifest.started_at),
@@ -150,7 +150,7 @@ async fn list(store: &Store, request: &ListRequest) -> Result<Vec<Entry>> {
     }
     let looks = folders.iter().map(|folder| async move {
         let looked = read_folder(store, folder, |manifest| manifest.key == folder.as_str()).await?;
-        let Some(mut entry) = Entry::of(folder, looked) else { return Ok(None) };
+        let Some(mut entry) = Entry::from_state(folder, looked) else { return Ok(None) };
         if entry.state == State::Complete {
             entry.proof = proof::newest(store, folder).await?.map(NewestProof::from);
         }

@@ -106,8 +106,8 @@ pub fn run(request: ProbeRequest) -> BoxFuture<'static, Result<Ended>> {
 
 /// Replaces the random name of the probe's folder. Conditions quote the message, on the store and on every object that waits
 /// for the store; a changing name would change them at each probe (I17).
-fn mask_folder(said: &str, folder: &Folder) -> String {
-    said.replace(folder.name(), ANY_FOLDER)
+fn mask_folder(text: &str, folder: &Folder) -> String {
+    text.replace(folder.name(), ANY_FOLDER)
 }
 
 struct Probe {
@@ -134,15 +134,15 @@ impl Probe {
         if !marked {
             let create_only = |found: &Finding| (found.trial, found.outcome) == (Trial::CreateOnly, Outcome::Yes);
             let create_only = self.findings.iter().any(create_only);
-            let made = store_id::create(&self.sides.marked, &self.sides.marks, create_only).await;
+            let made = store_id::create(&self.sides.id_reads, &self.sides.id_writes, create_only).await;
             if expected.is_some() && !matches!(made, Ok(Found::Id(_))) {
                 // A save expects a store ID: a store without an ID is of no use.
                 let error = made.err().unwrap_or_else(|| Error::corrupt("the store ID is not valid"));
-                self.add_finding(Trial::Mark, Outcome::No, error.message());
+                self.add_finding(Trial::StoreId, Outcome::No, error.message());
                 return Err(error);
             }
             let made = made.map(|found| self.known(&found));
-            self.record(Trial::Mark, made);
+            self.record(Trial::StoreId, made);
         }
         Ok(())
     }
@@ -150,7 +150,7 @@ impl Probe {
     /// Whether the store has the expected ID; `false`: the probe still has to read or create the ID.
     async fn same(&mut self, expected: Option<Expected<'_>>) -> Result<bool> {
         let Some(expected) = expected else { return Ok(false) };
-        let (ended, (outcome, detail)) = match store_id::judge(&self.sides.marked, expected).await {
+        let (ended, (outcome, detail)) = match store_id::judge(&self.sides.id_reads, expected).await {
             Ok(Verdict::Right(Found::Nothing)) => return Ok(false),
             Ok(Verdict::Right(found)) => (Ok(true), self.known(&found)),
             Ok(Verdict::Unknown(error)) => {
@@ -167,7 +167,7 @@ impl Probe {
                 (Err(error), (Outcome::No, detail))
             }
         };
-        self.add_finding(Trial::Mark, outcome, detail);
+        self.add_finding(Trial::StoreId, outcome, detail);
         ended
     }
 

@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::Folder;
-use holdfast_contract::retention::{Mark, Sight, Stop, Verdict, Whose, find_stop, judge, time_zone};
+use holdfast_contract::retention::{Sight, Stop, StoreMatch, Verdict, Whose, find_stop, judge, time_zone};
 use holdfast_contract::{ExitClass, MAX_NAMED, MAX_REMOVED, PruneRequest};
 use holdfast_io::clock;
 use holdfast_io::interrupt::Interrupt;
@@ -48,17 +48,17 @@ pub fn run(request: PruneRequest) -> LocalBoxFuture<'static, Result<Pruned>> {
         let lineage = Folder::of_cluster(&request.namespace, &request.cluster, Some(&request.cluster_uid))
             .map_err(|error| holdfast_store::layout(&error))?;
         let pod_uid = request.pod_uid.clone().map_or_else(random_uid, Ok)?;
-        let (mark, store_id) =
+        let (store_match, store_id) =
             interrupt.unless(store_id::read_before_removal(&request.store, request.expect_store_id.as_deref())).await?;
         // The run reads nothing from another store.
-        let known = match mark {
-            Mark::Same => interrupt.unless(lineages(&store, &request.namespace, &request.cluster, None)).await?,
-            Mark::Different(_) | Mark::Unreadable(_) => vec![],
+        let known = match store_match {
+            StoreMatch::Same => interrupt.unless(lineages(&store, &request.namespace, &request.cluster, None)).await?,
+            StoreMatch::Different(_) | StoreMatch::Unreadable(_) => vec![],
         };
         let earlier =
             known.iter().filter(|other| **other != lineage).map(ToString::to_string).take(MAX_NAMED).collect();
         let (now, seen) = (clock::now(), Seen::default());
-        let mut run = Run { request, protected, zone, lineage, pod_uid, mark, store_id, now, seen };
+        let mut run = Run { request, protected, zone, lineage, pod_uid, store_match, store_id, now, seen };
         let failed = interrupt.unless(run.prune(&store)).await.err();
         Ok(run.into_pruned(earlier, failed))
     })
@@ -77,7 +77,7 @@ struct Run {
     zone: TimeZone,
     lineage: Folder,
     pod_uid: String,
-    mark: Mark,
+    store_match: StoreMatch,
     store_id: Option<String>,
     now: Timestamp,
     seen: Seen,
@@ -104,15 +104,15 @@ impl Run {
         let sight = Sight {
             now: self.now,
             complete: true,
-            mark: self.mark.clone(),
+            store_match: self.store_match.clone(),
             newest_after: self.request.newest_after,
             accepted: self.request.accept_anomaly.as_deref(),
         };
-        if self.mark != Mark::Same {
+        if self.store_match != StoreMatch::Same {
             self.seen.stop = find_stop(&[], &sight);
-            return match &self.mark {
-                Mark::Different(why) => Err(Error::exchanged(why.clone())),
-                Mark::Same | Mark::Unreadable(_) => Ok(()),
+            return match &self.store_match {
+                StoreMatch::Different(why) => Err(Error::exchanged(why.clone())),
+                StoreMatch::Same | StoreMatch::Unreadable(_) => Ok(()),
             };
         }
         let whose = Whose { cluster_uid: &self.request.cluster_uid, schedule_uid: &self.request.schedule_uid };
@@ -228,7 +228,7 @@ impl Run {
         }
         let permit =
             self.permit(found).filter(|permit| permit.ripe && !self.seen.locked.contains_key(&found.entry.key));
-        let target = permit.and_then(|permit| Target::of(found.folder.clone(), permit.named.clone(), store_id));
+        let target = permit.and_then(|permit| Target::locate(found.folder.clone(), permit.named.clone(), store_id));
         match target {
             Some(target) => removal::remove(shelf, &target, self.now).await.map(Some),
             None => Ok(None),
@@ -237,8 +237,8 @@ impl Run {
 
     /// Announces the snapshots that the policy drops and no announcement names yet, the oldest first.
     async fn announce(&mut self, shelf: &impl RemovableStore) -> Result<()> {
-        let left: Vec<Found> = self.dropped().into_iter().filter(|found| self.stands(found)).collect();
-        let (pending, new): (Vec<_>, Vec<_>) = left.iter().partition(|found| self.permit(found).is_some());
+        let standing: Vec<Found> = self.dropped().into_iter().filter(|found| self.stands(found)).collect();
+        let (pending, new): (Vec<_>, Vec<_>) = standing.iter().partition(|found| self.permit(found).is_some());
         if pending.len() >= MAX_SNAPSHOTS {
             return Ok(());
         }
@@ -247,7 +247,7 @@ impl Run {
             _ => "no rule keeps it",
         };
         let named: Vec<Named> =
-            new.iter().filter_map(|found| Named::of(found, reason(found))).take(MAX_SNAPSHOTS).collect();
+            new.iter().filter_map(|found| Named::from_found(found, reason(found))).take(MAX_SNAPSHOTS).collect();
         if named.is_empty() {
             return Ok(());
         }

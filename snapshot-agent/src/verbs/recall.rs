@@ -10,7 +10,6 @@ use holdfast_contract::error::Result;
 use holdfast_contract::layout::{Folder, attempt_time};
 use holdfast_contract::manifest::Manifest;
 use holdfast_contract::{MAX_RECALLED, RecallReport, RecallRequest, RecalledRun};
-use holdfast_io::interrupt::Interrupt;
 use holdfast_store::Store;
 use jiff::Timestamp;
 
@@ -24,14 +23,9 @@ const MAX_READ: usize = 200;
 /// Lists the runs of one period.
 pub fn run(request: RecallRequest) -> LocalBoxFuture<'static, Result<RecallReport>> {
     Box::pin(async move {
-        let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
-        let store = Store::open(&request.store)?;
-        interrupt
-            .unless(async {
-                store_id::check_before_restore(&request.store, request.expect_store_id.as_deref()).await?;
-                find(&store, &request).await
-            })
-            .await
+        let (expected, deadline) = (request.expect_store_id.as_deref(), request.deadline_seconds);
+        let find = async |store: &Store| find(store, &request).await;
+        store_id::read_checked(&request.store, expected, deadline, find).await
     })
 }
 

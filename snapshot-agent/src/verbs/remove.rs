@@ -9,7 +9,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::Folder;
 use holdfast_contract::manifest::{self, Manifest};
-use holdfast_contract::retention::{Mark, Untouched, Whose};
+use holdfast_contract::retention::{StoreMatch, Untouched, Whose};
 use holdfast_contract::{ExitClass, MAX_NAMED, RemoveRequest, RemovedReport, Stopped};
 use holdfast_io::clock;
 use holdfast_io::interrupt::Interrupt;
@@ -41,9 +41,9 @@ pub fn run(request: RemoveRequest) -> LocalBoxFuture<'static, Result<RemovedRepo
             .unless(async {
                 let store_id =
                     match store_id::read_before_removal(&request.store, request.expect_store_id.as_deref()).await? {
-                        (Mark::Same, store_id) => store_id,
-                        (Mark::Different(why), _) => return Err(Error::exchanged(why)),
-                        (Mark::Unreadable(why), _) => {
+                        (StoreMatch::Same, store_id) => store_id,
+                        (StoreMatch::Different(why), _) => return Err(Error::exchanged(why)),
+                        (StoreMatch::Unreadable(why), _) => {
                             return Err(Error::denied(format!("the store ID could not be read: {why}")));
                         }
                     };
@@ -131,7 +131,7 @@ impl Asked<'_> {
         let Some(lineage) = folder.parent() else {
             return Err(Error::config(format!("{folder} is no snapshot's key")));
         };
-        let found = inventory::look(shelf, folder, NO_SCHEDULE).await?;
+        let found = inventory::read_attempt(shelf, folder, NO_SCHEDULE).await?;
         let snapshot = match (&found.snapshot, &found.entry.subject) {
             (Some(_), Err(Untouched::Held)) => return Ok(Err(Refusal::Held)),
             (Some(snapshot), _) => snapshot,
@@ -182,7 +182,8 @@ impl Asked<'_> {
         let leaving = announced::leaving(shelf, lineage, self.store_id, now).await?;
         let attempts = shelf.attempts(lineage).await?;
         let others = attempts.iter().rev().filter(|other| *other != self.folder && !leaving.contains(other.as_str()));
-        let looks = stream::iter(others.map(|other| inventory::look(shelf, other, NO_SCHEDULE))).buffered(AT_ONCE);
+        let looks =
+            stream::iter(others.map(|other| inventory::read_attempt(shelf, other, NO_SCHEDULE))).buffered(AT_ONCE);
         let proven = looks.try_filter(|found| {
             let proven = found.snapshot.as_ref().is_some_and(|snapshot| snapshot.proven);
             std::future::ready(proven)

@@ -50,7 +50,7 @@ pub fn finish_probe(probed: &Probed) -> u8 {
 /// Ends a comparison: reports the members even if their data differ.
 pub fn finish_comparison(compared: &ComparedReport) -> u8 {
     leave(&fit(Report::Compared(compared.clone())));
-    if compared.agrees() { 0 } else { by_hand(Failure::of(ExitClass::MembersDiffer, None).code) }
+    if compared.agrees() { 0 } else { by_hand(Failure::for_class(ExitClass::MembersDiffer, None).code) }
 }
 
 /// Ends a removal: reports a prune even if the run ended early.
@@ -67,7 +67,7 @@ fn code_of_removal(report: &RemovalReport) -> u8 {
     };
     match (failed, refused) {
         (Some(failed), _) => failed.failure().code,
-        (None, Some(_)) => Failure::of(ExitClass::Refused, None).code,
+        (None, Some(_)) => Failure::for_class(ExitClass::Refused, None).code,
         (None, None) => 0,
     }
 }
@@ -162,7 +162,7 @@ mod tests {
         let pruned = |stopped, failed| {
             code_of_removal(&RemovalReport::Pruned(Box::new(PruneReport { stopped, failed, ..PruneReport::default() })))
         };
-        let refused = Failure::of(ExitClass::Refused, None).code;
+        let refused = Failure::for_class(ExitClass::Refused, None).code;
         assert_ne!(refused, 0);
         assert_eq!((pruned(None, None), pruned(stopped(), None)), (0, refused));
         assert_eq!(pruned(stopped(), Some(failed.clone())), failed.failure().code);

@@ -51,7 +51,7 @@ pub fn run(request: RestoreRequest) -> BoxFuture<'static, Result<RestoredReport>
         let request = RestoreRequest { etcdutl: program_at(request.etcdutl), ..request };
         let volume = Volume::alone(&request.volume).await?;
         match volume.state()? {
-            State::Ours(identity) => return report_complete(&volume, &request, &identity, since),
+            State::Identified(identity) => return report_complete(&volume, &request, &identity, since),
             State::Foreign(names) => {
                 return Err(Error::refused(format!(
                     "the volume holds data that this restore has not put there ({}). Nothing was touched. Give the restore \
@@ -114,7 +114,7 @@ async fn publish(rebuilt: Rebuilt) -> Result<(Restored, Engine, Option<String>)>
 
 /// Makes the data directory in the staging folder of an empty volume.
 async fn rebuild(request: &RestoreRequest, volume: &Volume, found: &Found) -> Result<Rebuilt> {
-    let initial = Initial::of(request)?;
+    let initial = Initial::parse(request)?;
     foreign::check(&request.key)?;
     let store = Store::open(&request.store)?;
     // These steps wait for different servers, so they run at once; errors keep this order. The store ID comes before any data
@@ -126,8 +126,8 @@ async fn rebuild(request: &RestoreRequest, volume: &Volume, found: &Found) -> Re
         let (etcdutl, meant) = tokio::try_join!(Etcdutl::find(&request.etcdutl), meant)?;
         meant.map(|()| etcdutl)
     };
-    let look = async { Ok::<_, Error>(Source::look(&store, request).await) };
-    let (etcdutl, source) = tokio::try_join!(first, look)?;
+    let second = async { Ok::<_, Error>(Source::find(&store, request).await) };
+    let (etcdutl, source) = tokio::try_join!(first, second)?;
     let (etcdutl, source) = (etcdutl.holding(volume.lock()?), source?);
     match &source {
         Source::Manifest(chosen) => {
@@ -334,7 +334,7 @@ enum Source {
 
 impl Source {
     /// Reads every fact that is available without the data.
-    async fn look(store: &Store, request: &RestoreRequest) -> Result<Self> {
+    async fn find(store: &Store, request: &RestoreRequest) -> Result<Self> {
         Ok(match foreign::find(store, &request.key).await? {
             Named::Folder(folder) => Self::Manifest(Box::new(ManifestSnapshot::open(store, &folder, request).await?)),
             Named::File(key, stat) => Self::File(FileSnapshot::new(key, stat)),

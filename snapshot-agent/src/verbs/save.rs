@@ -65,7 +65,7 @@ pub async fn run_with(request: SaveRequest, large: u64) -> Result<SavedReport> {
     let mut source = interrupt.unless(Box::pin(source::choose(&request))).await?;
     let attempt = Saving::begin(&request, &store, source.member(), &mut interrupt).await?;
     let opened = interrupt.unless(source.open()).await;
-    attempt.finish(opened, Ask::of(&source).about(large), &mut interrupt).await
+    attempt.finish(opened, Ask::for_source(&source).about(large), &mut interrupt).await
 }
 
 /// A proven stream, and the state of its upload.
@@ -238,8 +238,8 @@ impl<'a> Saving<'a> {
         passed.verification.read_back = read_back;
         passed.verification.read_back_reason = reason;
         tracing::debug!(?passed_in, whole = ?self.since.elapsed(), "how the time went");
-        let said = &self.member.facts.storage_version;
-        let storage_version = [&version, said].into_iter().find(|version| !version.is_empty()).cloned();
+        let recorded = &self.member.facts.storage_version;
+        let storage_version = [&version, recorded].into_iter().find(|version| !version.is_empty()).cloned();
         Ok(Data { storage_version, passed })
     }
 

@@ -93,7 +93,7 @@ async fn a_store_that_was_exchanged_is_not_touched() {
             assert_eq!((ended.probed.usable, ended.probed.store_id.clone()), (false, found), "{name}");
             assert_eq!(ended.probed.left_behind, None, "{name}");
             for finding in &ended.probed.findings {
-                let wanted = if finding.trial == Trial::Mark { Outcome::No } else { Outcome::NotTried };
+                let wanted = if finding.trial == Trial::StoreId { Outcome::No } else { Outcome::NotTried };
                 assert_eq!(finding.outcome, wanted, "{name}: {finding:?}");
             }
             for error in [refused, ended.failed.unwrap()] {
@@ -222,7 +222,7 @@ async fn a_mark_that_cannot_be_read_or_made_only_weakens_a_probe() {
     .await;
     for expected in [Some(mark.as_str()), None] {
         let ended = probed(&proxy.flags(&s3), expected, None).await;
-        let finding = ended.probed.findings.iter().find(|finding| finding.trial == Trial::Mark).unwrap();
+        let finding = ended.probed.findings.iter().find(|finding| finding.trial == Trial::StoreId).unwrap();
         assert_eq!(finding.outcome, Outcome::No, "{finding:?}");
         assert!(ended.probed.usable && ended.probed.store_id.is_none(), "{:?}", ended.failed);
     }
@@ -258,7 +258,7 @@ async fn a_mark_that_cannot_be_read_is_not_written_over() {
         let ended = probed(&proxy.flags(&s3), None, None).await;
         let table = ended.probed.table();
         assert!(ended.probed.usable && ended.probed.store_id.is_none(), "{:?}\n{table}", ended.failed);
-        assert_eq!([Trial::CreateOnly, Trial::Mark].map(|one| trial(&ended, one)), [Outcome::No; 2], "{table}");
+        assert_eq!([Trial::CreateOnly, Trial::StoreId].map(|one| trial(&ended, one)), [Outcome::No; 2], "{table}");
     }
     assert_eq!((marks(&proxy), fs::read(&path).unwrap()), (0, before.clone()), "nobody tried to");
     saved(&s3.flags(), &mark, "aaaa0000-1").await.unwrap();

@@ -243,7 +243,7 @@ impl RestoreIn {
 
 /// Trials that a usable store has to pass: all but the removal of what was written.
 pub(crate) const NEEDED: [Trial; 5] =
-    [Trial::ReadAfterWrite, Trial::CreateOnly, Trial::ListAfterWrite, Trial::Multipart, Trial::Mark];
+    [Trial::ReadAfterWrite, Trial::CreateOnly, Trial::ListAfterWrite, Trial::Multipart, Trial::StoreId];
 
 pub(crate) fn probing(store: &StoreFlags, readers: Option<&Path>) -> ProbeRequest {
     let read_credentials_dir = readers.map(Path::to_owned);

@@ -94,8 +94,8 @@ impl<R: ReadAt> Database<R> {
         if header.kind != Kind::Leaf {
             return Err(Unfit::page(id, "is no leaf"));
         }
-        let mut left = MAX_BUCKET;
-        take(id, &page, header.count, 0, &mut found, &mut left)?;
+        let mut remaining = MAX_BUCKET;
+        take(id, &page, header.count, 0, &mut found, &mut remaining)?;
         Ok(found)
     }
 
@@ -155,7 +155,7 @@ impl<R: ReadAt> Database<R> {
 
     /// Returns all entries below a page; `flags` are those of each entry.
     fn all(&self, root: u64, flags: u32) -> Result<Entries, Unfit> {
-        let (mut found, mut left, mut pages) = (Entries::new(), MAX_BUCKET, 0);
+        let (mut found, mut remaining, mut pages) = (Entries::new(), MAX_BUCKET, 0);
         let mut next = vec![root];
         while let Some(id) = next.pop() {
             let (header, page) = self.page(id)?;
@@ -164,7 +164,7 @@ impl<R: ReadAt> Database<R> {
                 return Err(Unfit::page(id, "is used twice"));
             }
             if header.kind == Kind::Leaf {
-                take(id, &page, header.count, flags, &mut found, &mut left)?;
+                take(id, &page, header.count, flags, &mut found, &mut remaining)?;
             } else {
                 next.extend(children(id, &page, header.count)?.into_iter().map(|(_, child)| child));
                 self.bounded(id, next.len())?;
@@ -209,21 +209,29 @@ fn root(value: &[u8]) -> Result<(u64, &[u8]), Unfit> {
 fn inline_entries(page: &[u8]) -> Result<Entries, Unfit> {
     let header = Header::parse(page).filter(|header| header.kind == Kind::Leaf);
     let header = header.ok_or_else(|| Unfit::new("the page within the root bucket is no leaf"))?;
-    let (mut found, mut left) = (Entries::new(), MAX_BUCKET);
-    take(0, page, header.count, 0, &mut found, &mut left)?;
+    let (mut found, mut remaining) = (Entries::new(), MAX_BUCKET);
+    take(0, page, header.count, 0, &mut found, &mut remaining)?;
     Ok(found)
 }
 
 /// Adds a leaf's entries to `found`, up to a limit.
-fn take(id: u64, page: &[u8], count: usize, flags: u32, found: &mut Entries, left: &mut usize) -> Result<(), Unfit> {
+fn take(
+    id: u64,
+    page: &[u8],
+    count: usize,
+    flags: u32,
+    found: &mut Entries,
+    remaining: &mut usize,
+) -> Result<(), Unfit> {
     for element in page::leaf(page, count) {
         let element = element.map_err(|what| Unfit::page(id, what))?;
         if element.flags != flags {
             return Err(Unfit::page(id, "has an entry of another kind"));
         }
         let more = (element.key.len() + element.value.len()).max(1);
-        *left =
-            left.checked_sub(more).ok_or_else(|| Unfit::page(id, "is of a bucket that is too large for a graft"))?;
+        *remaining = remaining
+            .checked_sub(more)
+            .ok_or_else(|| Unfit::page(id, "is of a bucket that is too large for a graft"))?;
         found.insert(element.key.to_vec(), element.value.to_vec());
     }
     Ok(())

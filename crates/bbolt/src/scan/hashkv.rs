@@ -6,7 +6,7 @@
 //! count. A tombstone at C itself never counts. Here R is always the database's newest revision.
 
 use super::budget::{Meter, Place};
-use super::records::{Mark, Records, Run};
+use super::records::{FlaggedKey, Records, Run};
 use super::wire::crc32c;
 
 /// Returns the CRC-32C of two concatenated byte strings, from their CRCs and the second length.
@@ -102,15 +102,15 @@ pub(super) struct Folded {
 /// Folds the records of the leaves, in the tree's order. `None`: the budget is too small.
 pub(super) fn fold(records: &Records, leaves: &[Place], count: u64, compact: i64, meter: &mut Meter) -> Option<Folded> {
     // Users cannot write an empty key. A revision bump is an empty value, so its key is empty.
-    let bump = records.fingerprints.of(b"");
+    let bump = records.fingerprints.hash_key(b"");
     let mut seen = Seen::new(count, meter)?;
     let mut kept = Vec::new();
     meter.take(usize::try_from(count.div_ceil(8)).ok()?).ok()?;
     let (mut keys, mut bumps) = (0_u64, 0_u64);
-    let mut exists = |mark: Mark| {
-        let exists = seen.is_first(mark.fingerprint()) && !mark.tombstone();
+    let mut exists = |key: FlaggedKey| {
+        let exists = seen.is_first(key.fingerprint()) && !key.tombstone();
         if exists {
-            *(if mark.fingerprint() == bump { &mut bumps } else { &mut keys }) += 1;
+            *(if key.fingerprint() == bump { &mut bumps } else { &mut keys }) += 1;
         }
         exists
     };
@@ -121,9 +121,9 @@ pub(super) fn fold(records: &Records, leaves: &[Place], count: u64, compact: i64
         let mut leaf = records.get(*place)?;
         olds.clear();
         olds.extend(std::iter::from_fn(|| leaf.old()));
-        leaf.news().rev().for_each(|mark| _ = exists(mark));
+        leaf.news().rev().for_each(|key| _ = exists(key));
         for old in olds.iter().rev() {
-            push_bit(&mut kept, exists(old.mark));
+            push_bit(&mut kept, exists(old.key));
         }
     }
 
@@ -136,7 +136,7 @@ pub(super) fn fold(records: &Records, leaves: &[Place], count: u64, compact: i64
         let mut all = true;
         while let Some(old) = leaf.old() {
             let keep = pop_bit(&mut kept) || old.main > compact;
-            let counts = keep || nothing_exists && !(old.mark.tombstone() && old.main == compact);
+            let counts = keep || nothing_exists && !(old.key.tombstone() && old.main == compact);
             all &= counts;
             if counts {
                 olds.push(old);

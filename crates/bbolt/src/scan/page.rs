@@ -207,7 +207,7 @@ struct Table<'a> {
     page: &'a [u8],
     /// The next element, and the number of remaining elements.
     at: usize,
-    left: usize,
+    remaining: usize,
     /// The required position of its key.
     key_at: usize,
     before: Option<&'a [u8]>,
@@ -218,15 +218,15 @@ type Entry<'a> = (&'a [u8], usize, &'a [u8], &'a [u8]);
 
 impl<'a> Table<'a> {
     fn new(page: &'a [u8], count: usize) -> Self {
-        Self { page, at: HEADER, left: count, key_at: HEADER + count * ELEMENT, before: None }
+        Self { page, at: HEADER, remaining: count, key_at: HEADER + count * ELEMENT, before: None }
     }
 
     /// Returns the next entry; `sizes` reads position, key size and value size from an element.
     fn next(&mut self, sizes: impl Fn(&[u8]) -> Option<(u32, u32, u32)>) -> Option<Result<Entry<'a>, Defect>> {
-        self.left = self.left.checked_sub(1)?;
+        self.remaining = self.remaining.checked_sub(1)?;
         let entry = self.entry(sizes);
         if entry.is_err() {
-            self.left = 0;
+            self.remaining = 0;
         }
         Some(entry)
     }

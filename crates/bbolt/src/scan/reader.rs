@@ -145,7 +145,7 @@ impl<R: ReadAt> Reader<R> {
                 || rev.main == compact_revision && rev.tombstone
                 || rev.main <= compact_revision
                     && !nothing_exists
-                    && (rev.tombstone || newest.get(&fingerprints.of(kv.key)) != Some(&rev));
+                    && (rev.tombstone || newest.get(&fingerprints.hash_key(kv.key)) != Some(&rev));
             if !skipped {
                 hash.update(key);
                 hash.update(bytes);
@@ -167,7 +167,7 @@ impl<R: ReadAt> Reader<R> {
         let newest = self.newest(revision)?;
         let fingerprints = self.pages.fingerprints.clone();
         self.each(&mut |rev, _, _, kv| {
-            if !rev.tombstone && !kv.key.is_empty() && newest.get(&fingerprints.of(kv.key)) == Some(&rev) {
+            if !rev.tombstone && !kv.key.is_empty() && newest.get(&fingerprints.hash_key(kv.key)) == Some(&rev) {
                 show(record(rev, kv));
             }
         })
@@ -199,7 +199,7 @@ impl<R: ReadAt> Reader<R> {
         let (mut newest, mut over) = (HashMap::new(), false);
         self.each(&mut |rev, _, _, kv| {
             if rev.main <= revision && !over {
-                newest.insert(fingerprints.of(kv.key), rev);
+                newest.insert(fingerprints.hash_key(kv.key), rev);
                 // An entry and its control byte; while the table doubles, the old half exists too.
                 over = newest.capacity() > budget / (size_of::<(u64, Rev)>() + 1) / 3 * 2;
             }

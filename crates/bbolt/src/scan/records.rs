@@ -44,9 +44,9 @@ impl Rev {
         main.copy_from_slice(&self.main.to_be_bytes());
         if let Some((separator, rest)) = rest.split_first_mut() {
             *separator = b'_';
-            if let Some((sub, mark)) = rest.split_first_chunk_mut::<8>() {
+            if let Some((sub, suffix)) = rest.split_first_chunk_mut::<8>() {
                 *sub = self.sub.to_be_bytes();
-                mark.fill(b't');
+                suffix.fill(b't');
             }
         }
         RevKey { bytes, length: Self::LENGTH + usize::from(self.tombstone) }
@@ -72,7 +72,7 @@ pub(super) struct Fingerprints(RandomState);
 
 impl Fingerprints {
     /// Returns 62 bits; the low two are free for flags.
-    pub(super) fn of(&self, key: &[u8]) -> u64 {
+    pub(super) fn hash_key(&self, key: &[u8]) -> u64 {
         self.0.hash_one(key) & !FLAGS
     }
 
@@ -89,15 +89,15 @@ const FLAGS: u64 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Old {
     pub(super) main: i64,
-    pub(super) mark: Mark,
+    pub(super) key: FlaggedKey,
     pub(super) run: Run,
 }
 
 /// Fingerprint of a record's key, and whether the record is a tombstone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark(u64);
+pub(super) struct FlaggedKey(u64);
 
-impl Mark {
+impl FlaggedKey {
     pub(super) fn fingerprint(self) -> u64 {
         self.0 & !FLAGS
     }
@@ -185,17 +185,17 @@ impl Records {
         for record in records(page, count) {
             let (element, rev, kv) = record?;
             ends = Some((ends.map_or(rev, |(first, _)| first), rev));
-            let mark = self.fingerprints.of(kv.key) | if rev.tombstone { TOMBSTONE } else { 0 };
+            let key = self.fingerprints.hash_key(kv.key) | if rev.tombstone { TOMBSTONE } else { 0 };
             if rev.main > self.compact {
                 news += 1;
-                self.news.extend_from_slice(&mark.to_le_bytes());
+                self.news.extend_from_slice(&key.to_le_bytes());
                 run = Some((run.map_or(element.start, |(start, _)| start), element.end));
                 continue;
             }
             let bytes = page.get(element.start..element.end).unwrap_or_default();
             olds += 1;
             old_run = Some((old_run.map_or(element.start, |(start, _)| start), element.end));
-            self.olds.extend_from_slice(&mark.to_le_bytes());
+            self.olds.extend_from_slice(&key.to_le_bytes());
             put_varint(rev.main.abs_diff(before), &mut self.olds);
             before = rev.main;
             put_varint(bytes.len() as u64, &mut self.olds);
@@ -272,17 +272,17 @@ impl<'a> Kept<'a> {
     /// Returns the next old record; `None` at the end.
     pub(super) fn old(&mut self) -> Option<Old> {
         self.olds = self.olds.checked_sub(1)?;
-        let mark = Mark(u64::from_le_bytes(*take(&mut self.bytes, 8)?.first_chunk()?));
+        let key = FlaggedKey(u64::from_le_bytes(*take(&mut self.bytes, 8)?.first_chunk()?));
         self.main = self.main.checked_add_unsigned(varint(&mut self.bytes)?)?;
         let length = varint(&mut self.bytes)?;
         let crc = u32::from_le_bytes(*take(&mut self.bytes, 4)?.first_chunk()?);
-        Some(Old { main: self.main, mark, run: Run { length, crc } })
+        Some(Old { main: self.main, key, run: Run { length, crc } })
     }
 
     /// Returns the records above the compact revision, in order. Call it after the old records.
-    pub(super) fn news(self) -> impl DoubleEndedIterator<Item = Mark> + use<'a> {
-        let marks = self.news.checked_mul(8).and_then(|length| take(&mut { self.bytes }, length));
-        marks.unwrap_or_default().as_chunks::<8>().0.iter().map(|mark| Mark(u64::from_le_bytes(*mark)))
+    pub(super) fn news(self) -> impl DoubleEndedIterator<Item = FlaggedKey> + use<'a> {
+        let keys = self.news.checked_mul(8).and_then(|length| take(&mut { self.bytes }, length));
+        keys.unwrap_or_default().as_chunks::<8>().0.iter().map(|key| FlaggedKey(u64::from_le_bytes(*key)))
     }
 }
 

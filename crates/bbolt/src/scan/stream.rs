@@ -143,7 +143,7 @@ impl Pages {
     fn push(&mut self, mut bytes: &[u8]) -> Result<(), OverBudget> {
         while !bytes.is_empty() {
             if self.held.is_empty() {
-                let rest = self.look(bytes)?;
+                let rest = self.read_pages(bytes)?;
                 return self.hold(rest);
             }
             // Only the bytes that complete the open runs, so that the rest need not be copied.
@@ -156,7 +156,7 @@ impl Pages {
             self.hold(taken)?;
             if Some(self.held.len()) == wanted {
                 let mut held = std::mem::take(&mut self.held);
-                let needed = self.look(&held)?.len();
+                let needed = self.read_pages(&held)?.len();
                 self.meter.give(held.len() - needed);
                 held.drain(..held.len() - needed);
                 // A long run may be the only one: its buffer is released.
@@ -176,18 +176,18 @@ impl Pages {
     }
 
     /// Reads the complete pages in the bytes, which start with the page `base`; returns the bytes that are needed again.
-    fn look<'b>(&mut self, bytes: &'b [u8]) -> Result<&'b [u8], OverBudget> {
+    fn read_pages<'b>(&mut self, bytes: &'b [u8]) -> Result<&'b [u8], OverBudget> {
         let size = self.meta.page_size;
         let end = self.base.saturating_add((bytes.len() / size) as u64);
         let base = self.base;
-        let row = |header: &Header| {
+        let bytes_of = |header: &Header| {
             let at = |page: u64| usize::try_from(page - base).ok().and_then(|page| page.checked_mul(size));
             bytes.get(at(header.id)?..at(header.id.checked_add(header.span)?)?)
         };
         while self.next < end {
             let id = self.next;
             self.next += 1;
-            let page = row(&Header { id, kind: Kind::Leaf, count: 0, span: 1 }).unwrap_or_default();
+            let page = bytes_of(&Header { id, kind: Kind::Leaf, count: 0, span: 1 }).unwrap_or_default();
             let Some(header) = self.candidate(id, page) else {
                 continue;
             };
@@ -196,14 +196,14 @@ impl Pages {
             } else if id + header.span > end {
                 self.open.push(header);
             } else {
-                self.sum_up(header, row(&header).unwrap_or_default())?;
+                self.sum_up(header, bytes_of(&header).unwrap_or_default())?;
             }
         }
         let (done, open) = self.open.iter().partition(|header| header.id + header.span <= end);
         self.open = open;
         let done: Vec<Header> = done;
         for header in done {
-            self.sum_up(header, row(&header).unwrap_or_default())?;
+            self.sum_up(header, bytes_of(&header).unwrap_or_default())?;
         }
         let needed = self.open.iter().map(|open| open.id).fold(self.next.max(base), u64::min);
         self.base = needed.min(end);
@@ -211,8 +211,8 @@ impl Pages {
         Ok(done.and_then(|done| bytes.get(done..)).unwrap_or_default())
     }
 
-    fn sum_up(&mut self, header: Header, row: &[u8]) -> Result<(), OverBudget> {
-        self.summaries.add(header, row, &mut self.records, &mut self.meter)
+    fn sum_up(&mut self, header: Header, bytes: &[u8]) -> Result<(), OverBudget> {
+        self.summaries.add(header, bytes, &mut self.records, &mut self.meter)
     }
 
     /// Whether a page run is read. Judged by the bytes before its end, whatever part has arrived.

@@ -27,7 +27,7 @@ pub fn judge(entries: &[Entry], policy: &Policy, zone: &TimeZone, now: Timestamp
             Err(why) => Verdict::Untouched(*why),
         })
         .collect();
-    let newest_first = Candidates::of(entries);
+    let newest_first = Candidates::from_entries(entries);
     for (at, reason) in newest_first.floors(now).chain(newest_first.by_rules(policy, zone)) {
         match verdicts.get_mut(at) {
             Some(Verdict::Keep(reasons)) if reasons.contains(&reason) => {}
@@ -57,7 +57,7 @@ struct Placed<'a> {
 struct Candidates<'a>(Vec<Placed<'a>>);
 
 impl<'a> Candidates<'a> {
-    fn of(entries: &'a [Entry]) -> Self {
+    fn from_entries(entries: &'a [Entry]) -> Self {
         let placed = |(place, entry): (usize, &'a Entry)| {
             let is = entry.subject.as_ref().ok()?;
             Some(Placed { place, at: entry.at, key: &entry.key, is })

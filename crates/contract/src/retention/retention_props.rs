@@ -175,10 +175,10 @@ proptest! {
         entries in entries(), policy in policy(), zone in zone(), gone in proptest::collection::vec(any::<bool>(), 60),
     ) {
         let verdicts = judged(&entries, &policy, zone);
-        let left = entries.iter().zip(&verdicts).zip(gone).filter(|((_, verdict), gone)| !verdict.is_drop() || !gone);
-        let left: Vec<Entry> = left.map(|((entry, _), _)| entry.clone()).collect();
-        let again = judged(&left, &policy, zone);
-        prop_assert_eq!(kept(&left, &again), kept(&entries, &verdicts));
+        let remaining = entries.iter().zip(&verdicts).zip(gone).filter(|((_, verdict), gone)| !verdict.is_drop() || !gone);
+        let remaining: Vec<Entry> = remaining.map(|((entry, _), _)| entry.clone()).collect();
+        let again = judged(&remaining, &policy, zone);
+        prop_assert_eq!(kept(&remaining, &again), kept(&entries, &verdicts));
     }
 
     #[test]

@@ -19,7 +19,7 @@ const MANY_KEYS: u64 = 1000;
 
 /// Result of comparing a store's ID with the expected ID.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Mark {
+pub enum StoreMatch {
     /// The expected ID, or no ID is expected.
     #[default]
     Same,
@@ -37,7 +37,7 @@ pub struct Sight<'a> {
     /// Whether the listing reached its end and named every folder once.
     pub complete: bool,
     /// Whether the store has the expected ID.
-    pub mark: Mark,
+    pub store_match: StoreMatch,
     /// The due time before the last: if all backups are older, backups have stopped.
     pub newest_after: Option<Timestamp>,
     /// Key of a snapshot whose loss of keys, or lower revision, a user has accepted.
@@ -137,10 +137,10 @@ impl Stop {
 
 /// Returns the first reason to remove nothing.
 pub fn find_stop(entries: &[Entry], sight: &Sight<'_>) -> Option<Stop> {
-    match &sight.mark {
-        Mark::Same => {}
-        Mark::Different(why) => return Some(Stop::OtherStore(why.clone())),
-        Mark::Unreadable(why) => return Some(Stop::UnknownStore(why.clone())),
+    match &sight.store_match {
+        StoreMatch::Same => {}
+        StoreMatch::Different(why) => return Some(Stop::OtherStore(why.clone())),
+        StoreMatch::Unreadable(why) => return Some(Stop::UnknownStore(why.clone())),
     }
     if !sight.complete {
         return Some(Stop::Listing);

@@ -160,10 +160,10 @@ fn every_doubt_stops() {
     assert_eq!(reason(&sound(), &sight()), None);
     assert_eq!(reason(&[], &sight()), None);
 
-    let other = Mark::Different("no".to_owned());
-    assert_eq!(reason(&sound(), &Sight { mark: other, ..sight() }), Some("StoreExchanged"));
-    let unread = Mark::Unreadable("403".to_owned());
-    assert_eq!(reason(&sound(), &Sight { mark: unread, ..sight() }), Some("StoreUnknown"));
+    let other = StoreMatch::Different("no".to_owned());
+    assert_eq!(reason(&sound(), &Sight { store_match: other, ..sight() }), Some("StoreExchanged"));
+    let unread = StoreMatch::Unreadable("403".to_owned());
+    assert_eq!(reason(&sound(), &Sight { store_match: unread, ..sight() }), Some("StoreUnknown"));
     assert_eq!(reason(&sound(), &Sight { complete: false, ..sight() }), Some("ListingIncomplete"));
     let due = |time: &str| Sight { newest_after: Some(at(time)), ..sight() };
     assert_eq!(reason(&sound(), &due("2026-11-21T12:00:01Z")), Some("BackupOverdue"));

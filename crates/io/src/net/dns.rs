@@ -21,7 +21,7 @@ use hickory_resolver::system_conf::parse_resolv_conf;
 use hickory_resolver::{Hosts, TokioResolver};
 use tokio::time::timeout;
 
-use super::dns_error::{Answer, NameError, Said};
+use super::dns_error::{Answer, NameError, ServerAnswer};
 
 /// Time for a whole look-up: within the time of a connection (5 s), so that the error names DNS.
 const WITHIN: Duration = Duration::from_secs(4);
@@ -46,7 +46,7 @@ pub async fn look_up(host: &str) -> Result<Vec<IpAddr>, NameError> {
         return Ok(vec![ip]);
     }
     let file = |path| fs::read(path).unwrap_or_default();
-    System::of(&file("/etc/resolv.conf"), &file("/etc/hosts")).look_up(host).await
+    System::parse(&file("/etc/resolv.conf"), &file("/etc/hosts")).look_up(host).await
 }
 
 /// The same resolver for hyper's connectors.
@@ -87,7 +87,7 @@ struct Server {
 }
 
 impl System {
-    fn of(resolv_conf: &[u8], hosts_file: &[u8]) -> Self {
+    fn parse(resolv_conf: &[u8], hosts_file: &[u8]) -> Self {
         let mut hosts = Hosts::default();
         // Unreadable lines are ignored.
         drop(hosts.read_hosts_conf(String::from_utf8_lossy(hosts_file).as_bytes()));
@@ -115,11 +115,11 @@ impl System {
         // A silent server is asked last for the other names, because each search domain would wait for it again.
         let mut silent: Vec<IpAddr> = vec![];
         let asked = async {
-            let mut most: Option<Said> = None;
+            let mut most: Option<ServerAnswer> = None;
             for name in &names {
                 match self.ask(name, &mut silent).await {
                     Ok(found) => return Ok(found),
-                    Err(said) => most = Some(more(most, said)),
+                    Err(answer) => most = Some(more(most, answer)),
                 }
             }
             Err(NameError::new(host, most, searched))
@@ -129,16 +129,16 @@ impl System {
         }
         let first = self.servers.first().map(|server| server.ip);
         let server = silent.first().copied().or(first).unwrap_or(Ipv4Addr::LOCALHOST.into());
-        let said = Said { server, name: host.to_owned(), answer: Answer::Silent };
-        Err(NameError::new(host, Some(said), searched))
+        let answer = ServerAnswer { server, name: host.to_owned(), answer: Answer::Silent };
+        Err(NameError::new(host, Some(answer), searched))
     }
 
     /// Returns addresses that need no server: those of the hosts file, and localhost (RFC 6761).
     fn known(&self, name: &Name) -> Vec<IpAddr> {
-        let of = |kind| self.hosts.lookup_static_host(&Query::query(name.to_lowercase(), kind));
+        let look_up = |kind| self.hosts.lookup_static_host(&Query::query(name.to_lowercase(), kind));
         let found: Vec<_> = [RecordType::A, RecordType::AAAA]
             .into_iter()
-            .filter_map(of)
+            .filter_map(look_up)
             .flat_map(|lookup| lookup.answers().iter().filter_map(|record| record.data.ip_addr()).collect::<Vec<_>>())
             .collect();
         if found.is_empty() && name.is_localhost() {
@@ -173,7 +173,7 @@ impl System {
 
     /// Returns the first answer that counts, from the servers in order. A silent server, or one with an unclear answer, does
     /// not stop the query of the next.
-    async fn ask(&self, name: &Name, silent: &mut Vec<IpAddr>) -> Result<Vec<IpAddr>, Said> {
+    async fn ask(&self, name: &Name, silent: &mut Vec<IpAddr>) -> Result<Vec<IpAddr>, ServerAnswer> {
         let mut order: Vec<&Server> = self.servers.iter().collect();
         order.sort_by_key(|server| silent.contains(&server.ip));
         let mut turns = order.repeat(self.attempts).into_iter();
@@ -183,7 +183,7 @@ impl System {
             match turn {
                 Some(server) => asked.push(server.ask(name)),
                 None if asked.is_empty() => {
-                    let no_server = || Said {
+                    let no_server = || ServerAnswer {
                         server: Ipv4Addr::LOCALHOST.into(),
                         name: text(name),
                         answer: Answer::Unreachable("/etc/resolv.conf names no server".to_owned()),
@@ -194,8 +194,8 @@ impl System {
             }
             match timeout(NEXT_AFTER, asked.next()).await {
                 Ok(Some(Ok(found))) => return Ok(found),
-                Ok(Some(Err(said))) if said.answer.is_no() => return Err(said),
-                Ok(Some(Err(said))) => most = Some(more(most, said)),
+                Ok(Some(Err(answer))) if answer.answer.is_no() => return Err(answer),
+                Ok(Some(Err(answer))) => most = Some(more(most, answer)),
                 Ok(None) => {}
                 Err(_) => silent.extend(turn.map(|server| server.ip)),
             }
@@ -205,7 +205,7 @@ impl System {
 
 impl Server {
     /// Asks for both families at once.
-    async fn ask(&self, name: &Name) -> Result<Vec<IpAddr>, Said> {
+    async fn ask(&self, name: &Name) -> Result<Vec<IpAddr>, ServerAnswer> {
         let (v4, v6) = (self.query(name, RecordType::A).boxed(), self.query(name, RecordType::AAAA).boxed());
         let (first, other, is_v4) = match select(v4, v6).await {
             future::Either::Left((first, other)) => (first, other, true),
@@ -221,7 +221,7 @@ impl Server {
             (Ok(first), Ok(second)) => [first, second].concat(),
             (Ok(found), Err(_)) | (Err(_), Ok(found)) => found,
             (Err(first), Err(second)) => {
-                return Err(Said { server: self.ip, name: text(name), answer: first.max(second) });
+                return Err(ServerAnswer { server: self.ip, name: text(name), answer: first.max(second) });
             }
         };
         found.sort_by_key(IpAddr::is_ipv6);
@@ -229,14 +229,14 @@ impl Server {
     }
 
     async fn query(&self, name: &Name, kind: RecordType) -> Result<Vec<IpAddr>, Answer> {
-        let lookup = self.client.lookup(name.clone(), kind).await.map_err(|error| Answer::of(&error))?;
+        let lookup = self.client.lookup(name.clone(), kind).await.map_err(|error| Answer::from(&error))?;
         let found: Vec<_> = lookup.answers().iter().filter_map(|record| record.data.ip_addr()).collect();
         if found.is_empty() { Err(Answer::NoAddress) } else { Ok(found) }
     }
 }
 
 /// Returns the more informative answer; of equal answers the first.
-fn more(first: Option<Said>, second: Said) -> Said {
+fn more(first: Option<ServerAnswer>, second: ServerAnswer) -> ServerAnswer {
     first.filter(|first| first.answer >= second.answer).unwrap_or(second)
 }
 
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     fn names(resolv_conf: &str, host: &str) -> Vec<String> {
-        let system = System::of(resolv_conf.as_bytes(), b"");
+        let system = System::parse(resolv_conf.as_bytes(), b"");
         system.names(&Name::from_str_relaxed(host).unwrap()).iter().map(text).collect()
     }
 
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn servers_and_limits_are_those_of_resolv_conf() {
         let of = |text: &str| {
-            let system = System::of(text.as_bytes(), b"");
+            let system = System::parse(text.as_bytes(), b"");
             let servers: Vec<_> = system.servers.iter().map(|server| server.ip.to_string()).collect();
             (servers.join(" "), system.attempts, system.search.len())
         };
@@ -316,7 +316,7 @@ mod tests {
     async fn the_file_of_hosts_and_localhost_need_no_server() {
         // No server listens there.
         let nowhere = b"nameserver 127.0.0.2\noptions timeout:1 attempts:1\n";
-        let system = System::of(nowhere, b"10.1.2.3 Store.example.com store # a store\nfd00::1 store\nnonsense\n");
+        let system = System::parse(nowhere, b"10.1.2.3 Store.example.com store # a store\nfd00::1 store\nnonsense\n");
         for (host, found) in
             [("store", "10.1.2.3 fd00::1"), ("store.EXAMPLE.com", "10.1.2.3"), ("localhost", "127.0.0.1 ::1")]
         {

@@ -27,8 +27,8 @@ pub enum Answer {
     Code(String),
 }
 
-impl Answer {
-    pub(super) fn of(error: &NetError) -> Self {
+impl From<&NetError> for Answer {
+    fn from(error: &NetError) -> Self {
         match error {
             NetError::Dns(DnsError::NoRecordsFound(NoRecords { response_code: ResponseCode::NXDomain, .. })) => {
                 Self::NoSuchName
@@ -45,7 +45,9 @@ impl Answer {
             other => Self::Unreachable(other.to_string()),
         }
     }
+}
 
+impl Answer {
     /// Whether the answer proves that the name has no address.
     pub(super) const fn is_no(&self) -> bool {
         matches!(self, Self::NoSuchName | Self::NoAddress)
@@ -54,7 +56,7 @@ impl Answer {
 
 /// A server's answer for a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ServerAnswer {
     pub(super) server: IpAddr,
     pub(super) name: String,
     pub(super) answer: Answer,
@@ -66,21 +68,21 @@ pub struct NameError {
     /// The requested name.
     host: String,
     /// The most informative answer; `None`: DNS has no such names.
-    said: Option<Said>,
+    answer: Option<ServerAnswer>,
     /// Whether search domains were tried too.
     searched: bool,
 }
 
 impl NameError {
-    pub(super) fn new(host: &str, said: Option<Said>, searched: bool) -> Self {
-        Self { host: host.to_owned(), said, searched }
+    pub(super) fn new(host: &str, answer: Option<ServerAnswer>, searched: bool) -> Self {
+        Self { host: host.to_owned(), answer, searched }
     }
 }
 
 impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = &self.host;
-        let Some(Said { server, name, answer }) = &self.said else {
+        let Some(ServerAnswer { server, name, answer }) = &self.answer else {
             return write!(f, "{host:?} is no name that DNS can hold: correct the host");
         };
         let also = if self.searched { ", and for the name with each search domain of /etc/resolv.conf" } else { "" };

@@ -5,7 +5,7 @@ use rustls::{CertificateError, OtherError};
 use super::trust::ShortKey;
 
 /// Returns cause and remedy; `trusted` names the trusted CA, `name` the server.
-pub fn of(error: &CertificateError, trusted: &str, name: &str) -> String {
+pub fn describe(error: &CertificateError, trusted: &str, name: &str) -> String {
     use CertificateError as C;
     match error {
         // Two CAs with the same name differ only in their signatures.

@@ -27,11 +27,11 @@ pub(super) async fn owned<K: Written>(ctx: &Context, actor: &Actor, object: &K) 
 
 /// Creates a claim. A claim has no owner reference; a label holds the member's UID.
 pub(super) async fn claim(ctx: &Context, actor: &Actor, claim: &PersistentVolumeClaim) -> Result<Done, Error> {
-    let ours = |there: &PersistentVolumeClaim| there.labels().get(key::MEMBER_UID) == Some(&actor.uid);
-    if !ours(claim) {
+    let is_owned = |there: &PersistentVolumeClaim| there.labels().get(key::MEMBER_UID) == Some(&actor.uid);
+    if !is_owned(claim) {
         return Err(Error::Internal("a new claim must carry the UID of the member of its pass".to_owned()));
     }
-    post(ctx, actor, claim, ours).await
+    post(ctx, actor, claim, is_owned).await
 }
 
 /// Creates the record of a run. A record has no owner reference; a label holds the UID of the schedule of this pass.
@@ -47,7 +47,12 @@ pub(super) async fn snapshot(ctx: &Context, actor: &Actor, snapshot: &EtcdSnapsh
     post(ctx, actor, snapshot, |there: &EtcdSnapshot| there.spec.cluster_ref == snapshot.spec.cluster_ref).await
 }
 
-async fn post<K: Written>(ctx: &Context, actor: &Actor, object: &K, ours: impl Fn(&K) -> bool) -> Result<Done, Error> {
+async fn post<K: Written>(
+    ctx: &Context,
+    actor: &Actor,
+    object: &K,
+    is_owned: impl Fn(&K) -> bool,
+) -> Result<Done, Error> {
     let (client, namespace) = (&ctx.write.0, actor.namespace.as_str());
     let name = object.name_any();
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
@@ -58,7 +63,7 @@ async fn post<K: Written>(ctx: &Context, actor: &Actor, object: &K, ours: impl F
         }
         Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_already_exists()) => {
             match read::<K>(ctx, actor, &name).await? {
-                Some(there) if ours(&there) => Ok(Done::Already),
+                Some(there) if is_owned(&there) => Ok(Done::Already),
                 Some(_) => Err(Error::NameConflict(format!(
                     "{} {name} exists and belongs to another owner; delete the object, or rename it",
                     K::NAME

@@ -118,7 +118,7 @@ async fn delete<K: Written>(
     ctx: &Context,
     actor: &Actor,
     target: &Target,
-    ours: impl Fn(&K) -> bool,
+    is_owned: impl Fn(&K) -> bool,
 ) -> Result<Done, Error> {
     let (client, namespace) = (&ctx.write.0, actor.namespace.as_str());
     let name = &target.name;
@@ -126,7 +126,7 @@ async fn delete<K: Written>(
     if there.uid().as_ref() != Some(&target.uid) || there.meta().deletion_timestamp.is_some() {
         return Ok(Done::Already);
     }
-    if !ours(&there) {
+    if !is_owned(&there) {
         return Err(Error::NameConflict(format!("{} {name} belongs to another owner and is not deleted", K::NAME)));
     }
     let params = DeleteParams::background().preconditions(Preconditions {

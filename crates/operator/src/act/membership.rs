@@ -20,7 +20,7 @@ pub(super) async fn add_learner(
     peer_url: &str,
     cluster_id: u64,
 ) -> Result<Done, Error> {
-    let (at, now) = look(ctx, leader, cluster_id).await?;
+    let (at, now) = read_membership(ctx, leader, cluster_id).await?;
     if now.members.iter().any(|m| m.peer_urls.iter().any(|url| url == peer_url)) {
         return Ok(Done::Already);
     }
@@ -34,7 +34,7 @@ pub(super) async fn promote(
     member_id: u64,
     cluster_id: u64,
 ) -> Result<Done, Error> {
-    let (at, now) = look(ctx, leader, cluster_id).await?;
+    let (at, now) = read_membership(ctx, leader, cluster_id).await?;
     match now.members.iter().find(|m| m.id == member_id) {
         Some(member) if !member.learner => return Ok(Done::Already),
         Some(_) => {}
@@ -50,7 +50,7 @@ pub(super) async fn move_leader(
     (from, to): (u64, u64),
     cluster_id: u64,
 ) -> Result<Done, Error> {
-    let (at, now) = look(ctx, leader, cluster_id).await?;
+    let (at, now) = read_membership(ctx, leader, cluster_id).await?;
     if !now.members.iter().any(|m| m.id == to && !m.learner) {
         return Err(Error::Stale(format!("etcd does not list {to:x} as a voter any more")));
     }
@@ -67,7 +67,7 @@ pub(super) async fn remove(
     (member_id, learner): (u64, bool),
     cluster_id: u64,
 ) -> Result<Done, Error> {
-    let (at, now) = look(ctx, leader, cluster_id).await?;
+    let (at, now) = read_membership(ctx, leader, cluster_id).await?;
     match now.members.iter().find(|m| m.id == member_id) {
         None => return Ok(Done::Already),
         Some(member) if member.learner != learner => {
@@ -85,7 +85,7 @@ pub(super) async fn disarm(
     alarm: &Alarm,
     cluster_id: u64,
 ) -> Result<Done, Error> {
-    let (at, now) = look(ctx, leader, cluster_id).await?;
+    let (at, now) = read_membership(ctx, leader, cluster_id).await?;
     if alarm.kind == AlarmKind::Corrupt && now.members.iter().any(|m| m.id == alarm.member_id) {
         return Err(Error::Stale(format!("etcd lists member {:x} now: its alarm is its own", alarm.member_id)));
     }
@@ -100,7 +100,7 @@ pub(super) async fn defragment(
     pod: &Target,
     (member_id, cluster_id): (u64, u64),
 ) -> Result<Done, Error> {
-    let (at, now) = look(ctx, at.filter(|at| at.pod_uid == pod.uid), cluster_id).await?;
+    let (at, now) = read_membership(ctx, at.filter(|at| at.pod_uid == pod.uid), cluster_id).await?;
     if !now.members.iter().any(|member| member.id == member_id && !member.learner) {
         return Err(Error::Stale(format!("etcd does not list {member_id:x} as a voter any more")));
     }
@@ -114,13 +114,13 @@ pub(super) async fn defragment(
     else {
         return Ok(Done::Already);
     };
-    patch::set_role(ctx, actor, &Target::of(&there.metadata), role::VOTER).await
+    patch::set_role(ctx, actor, &Target::from(&there.metadata), role::VOTER).await
 }
 
 /// Commits an entry that changes nothing.
 pub(super) async fn commit_entry(ctx: &Context, leader: Option<&Address>, cluster_id: u64) -> Result<Done, Error> {
     let committed = async {
-        let (at, _) = look(ctx, leader, cluster_id).await?;
+        let (at, _) = read_membership(ctx, leader, cluster_id).await?;
         change(ctx, "commit an entry", "revoke", ctx.etcd.commit_entry(at)).await
     };
     // A failed entry does no harm to the cluster: the next pass tries again.
@@ -135,7 +135,7 @@ pub(super) async fn fill_log(
     cluster_id: u64,
 ) -> Result<Done, Error> {
     let filled = async {
-        let (at, _) = look(ctx, leader, cluster_id).await?;
+        let (at, _) = read_membership(ctx, leader, cluster_id).await?;
         let each = futures::stream::iter(0..entries).map(|_| ctx.etcd.commit_entry(at)).buffer_unordered(AT_A_TIME);
         change(ctx, "fill the log", "revoke", each.try_collect::<()>()).await
     };
@@ -147,7 +147,7 @@ pub(super) async fn fill_log(
 const AT_A_TIME: usize = 64;
 
 /// Reads the membership now, from the server that gets the change.
-async fn look<'a>(
+async fn read_membership<'a>(
     ctx: &Context,
     leader: Option<&'a Address>,
     cluster_id: u64,

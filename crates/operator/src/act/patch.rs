@@ -199,10 +199,10 @@ pub(super) async fn release<K: Written>(
     ctx: &Context,
     actor: &Actor,
     target: &Target,
-    ours: &str,
+    finalizer: &str,
 ) -> Result<Done, Error> {
     let Some(there) = get::<K>(ctx, actor, target).await? else { return Ok(Done::Already) };
-    let others: Vec<&String> = there.finalizers().iter().filter(|f| *f != ours).collect();
+    let others: Vec<&String> = there.finalizers().iter().filter(|f| *f != finalizer).collect();
     if others.len() == there.finalizers().len() {
         return Ok(Done::Already);
     }
@@ -211,12 +211,17 @@ pub(super) async fn release<K: Written>(
 }
 
 /// Adds Holdfast's finalizer.
-pub(super) async fn hold<K: Written>(ctx: &Context, actor: &Actor, target: &Target, ours: &str) -> Result<Done, Error> {
+pub(super) async fn hold<K: Written>(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    finalizer: &str,
+) -> Result<Done, Error> {
     let Some(there) = get::<K>(ctx, actor, target).await? else { return Ok(Done::Already) };
-    if there.finalizers().iter().any(|f| f == ours) {
+    if there.finalizers().iter().any(|f| f == finalizer) {
         return Ok(Done::Already);
     }
-    let all: Vec<&str> = there.finalizers().iter().map(String::as_str).chain([ours]).collect();
+    let all: Vec<&str> = there.finalizers().iter().map(String::as_str).chain([finalizer]).collect();
     patch::<K>(ctx, actor, target, json!({"metadata": {"finalizers": all}})).await
 }
 

@@ -57,7 +57,7 @@ pub(crate) enum Failure {
 
 /// Answer of one member's server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct MemberStatus {
     /// The member's status.
     pub(super) answer: Answer,
     /// The alarms that the member knows of.
@@ -133,21 +133,21 @@ impl Pool {
     }
 
     /// Reads a member's own status. Learners answer too, and so do members without a leader.
-    pub(super) async fn status(&self, at: &Address) -> Result<Said, Failure> {
-        let said = self.call(at, READ, |mut client| async move { client.status().await }).await?;
-        let header = said.header().ok_or_else(|| Failure::Unreachable("an answer without a header".to_owned()))?;
+    pub(super) async fn status(&self, at: &Address) -> Result<MemberStatus, Failure> {
+        let response = self.call(at, READ, |mut client| async move { client.status().await }).await?;
+        let header = response.header().ok_or_else(|| Failure::Unreachable("an answer without a header".to_owned()))?;
         let answer = Answer {
             member_id: header.member_id(),
             cluster_id: header.cluster_id(),
-            version: said.version().to_owned(),
-            db_bytes: said.db_size(),
-            used_bytes: said.raft_used_db_size(),
-            term: said.raft_term(),
-            applied_index: said.raft_applied_index(),
-            learner: said.is_learner(),
-            leader: said.leader(),
+            version: response.version().to_owned(),
+            db_bytes: response.db_size(),
+            used_bytes: response.raft_used_db_size(),
+            term: response.raft_term(),
+            applied_index: response.raft_applied_index(),
+            learner: response.is_learner(),
+            leader: response.leader(),
         };
-        Ok(Said { answer, alarms: said.errors().iter().filter_map(|text| alarm(text)).collect() })
+        Ok(MemberStatus { answer, alarms: response.errors().iter().filter_map(|text| alarm(text)).collect() })
     }
 
     /// Reads the membership from one member, right after a linearizable read through the same connection: without that read the
@@ -181,11 +181,11 @@ impl Pool {
 
     /// Reads the hash of a member's key space. The member reads its whole database for it.
     pub(super) async fn read_hash(&self, at: &Address) -> Result<KeyHash, Failure> {
-        let said = self.call(at, HASH, |mut client| async move { client.hash_kv(0).await }).await?;
-        let at_once = said.header().map_or(0, etcd_client::ResponseHeader::revision);
+        let response = self.call(at, HASH, |mut client| async move { client.hash_kv(0).await }).await?;
+        let at_once = response.header().map_or(0, etcd_client::ResponseHeader::revision);
         // Before 3.6 an answer has no revision of the hash, only the revision at the time of the answer.
-        let revision = if said.hash_revision() > 0 { said.hash_revision() } else { at_once };
-        Ok(KeyHash { revision, compact_revision: said.compact_version(), hash: said.hash() })
+        let revision = if response.hash_revision() > 0 { response.hash_revision() } else { at_once };
+        Ok(KeyHash { revision, compact_revision: response.compact_version(), hash: response.hash() })
     }
 
     /// Adds a learner.
@@ -279,7 +279,7 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
         innermost = cause;
     }
     match refusal::beneath(error) {
-        Some(why) => refusal::of(why, "the CA in the operator's Secret", "this member"),
+        Some(why) => refusal::describe(why, "the CA in the operator's Secret", "this member"),
         None => innermost.to_string(),
     }
 }

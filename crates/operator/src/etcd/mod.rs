@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::tls::Login;
 
-use client::Said;
+use client::MemberStatus;
 pub(super) use client::{Failure, Pool};
 pub(super) use hashes::hashes;
 pub(super) use read::{answers, membership};

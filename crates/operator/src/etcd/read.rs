@@ -26,15 +26,15 @@ pub(crate) async fn answers(pool: &Pool, members: &[Address], news: &News) -> Ro
     let mut all: Vec<_> = asked.collect::<FuturesUnordered<_>>().collect().await;
     all.sort_by(|(a, _), (b, _)| a.member.cmp(&b.member));
     let mut round = Round::default();
-    for (at, said) in all {
-        let answer = match said {
-            Ok(said) => {
-                for alarm in said.alarms {
+    for (at, status) in all {
+        let answer = match status {
+            Ok(status) => {
+                for alarm in status.alarms {
                     if !round.alarms.contains(&alarm) {
                         round.alarms.push(alarm);
                     }
                 }
-                Ok(said.answer)
+                Ok(status.answer)
             }
             Err(failure) => Err(Unread::new(failure == Failure::LoginRequired, failure.to_string())),
         };
@@ -46,8 +46,8 @@ pub(crate) async fn answers(pool: &Pool, members: &[Address], news: &News) -> Ro
 /// Reads the membership by a linearizable read. The leader is asked first; the other members only after the leader gave no
 /// answer, then in parallel, and the first good answer counts.
 pub(crate) async fn membership(pool: &Pool, members: &[Address], round: &Round) -> Seen<Membership> {
-    let said = |at: &Address| round.answers.get(&at.member).and_then(|a| a.as_ref().ok());
-    let mut order: Vec<(&Address, &Answer)> = members.iter().filter_map(|at| Some((at, said(at)?))).collect();
+    let answer_of = |at: &Address| round.answers.get(&at.member).and_then(|a| a.as_ref().ok());
+    let mut order: Vec<(&Address, &Answer)> = members.iter().filter_map(|at| Some((at, answer_of(at)?))).collect();
     if order.is_empty() {
         return Seen::Unknown(no_answer(members, round));
     }
@@ -90,10 +90,10 @@ fn no_answer(members: &[Address], round: &Round) -> Unread {
     let causes: Vec<String> = round
         .answers
         .iter()
-        .filter_map(|(member, said)| said.as_ref().err().map(|why| format!("{member}: {why}")))
+        .filter_map(|(member, answer)| answer.as_ref().err().map(|why| format!("{member}: {why}")))
         .collect();
     let text = format!("no member answers ({})", causes.join("; "));
-    let login = round.answers.values().any(|said| matches!(said, Err(Unread::LoginRequired(_))));
+    let login = round.answers.values().any(|answer| matches!(answer, Err(Unread::LoginRequired(_))));
     Unread::new(login, text)
 }
 

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{Address, Failure, News, Pool, Said};
+use super::{Address, Failure, MemberStatus, News, Pool};
 use crate::clock::{self, Instant};
 
 /// A call that fails later than this met silence. A Pod whose etcd does not listen yet refuses at once; each pass asks it.
@@ -95,7 +95,7 @@ impl Pool {
 }
 
 /// Reads a member's own status; fails at once where its Pod is known to be silent. The first answer of such a Pod calls `news`.
-pub(super) async fn ask(pool: &Pool, at: &Address, news: &News) -> Result<Said, Failure> {
+pub(super) async fn ask(pool: &Pool, at: &Address, news: &News) -> Result<MemberStatus, Failure> {
     if let Some(failure) = pool.silent.known(&key(at)) {
         return Err(failure);
     }
@@ -111,7 +111,7 @@ pub(super) async fn ask(pool: &Pool, at: &Address, news: &News) -> Result<Said, 
 }
 
 enum Heard {
-    Answer(Result<Said, Failure>),
+    Answer(Result<MemberStatus, Failure>),
     Nothing(Failure),
 }
 

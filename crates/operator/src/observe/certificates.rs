@@ -105,13 +105,13 @@ fn read(secret: Secret, wanted: &[Files]) -> Read {
         wanted.iter().map(|files| (files.certificate, parse::known(&data, *files))).collect();
     let digest = parse::digest(&data, wanted);
     let usable = meta::name(&secret.metadata).ends_with(&operators) && leaves.values().all(Result::is_ok);
-    let login = usable.then(|| Login::of(&data, digest.clone()));
+    let login = usable.then(|| Login::read(&data, digest.clone()));
     let controller = secret.metadata.owner_references.iter().flatten().find(|o| o.controller == Some(true));
     let kept = Kept {
         owner: controller.map(|owner| owner.uid.clone()),
         typed: secret.type_.as_deref() == Some(SECRET_TYPE),
-        written: secret.metadata.annotations.as_ref().and_then(|all| all.get(key::WRITTEN_AT)?.parse().ok()),
-        target: Target::of(&secret.metadata),
+        written: meta::annotation(&secret.metadata, key::WRITTEN_AT).and_then(|at| at.parse().ok()),
+        target: Target::from(&secret.metadata),
         digest,
         leaves,
     };

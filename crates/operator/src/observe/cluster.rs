@@ -106,7 +106,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     let alarms = etcd.known().and_then(|etcd| etcd.asks_for_hashes(latches?.replaced.as_ref()));
     let hashes = etcd::hashes(pool, &addresses, alarms.as_deref(), &news);
     let answers =
-        round.answers.into_iter().filter_map(|(member, said)| answer_of_member(&members, member, said)).collect();
+        round.answers.into_iter().filter_map(|(member, answer)| answer_of_member(&members, member, answer)).collect();
 
     Ok(Some(Observed {
         refused_growth: refused_growth(reader, &cluster, &members).await,
@@ -352,7 +352,7 @@ pub(crate) fn server(ctx: &Context, seen: &Observed, act: &Act) -> Option<Addres
 fn answer_of_member(
     members: &[Member],
     member: String,
-    said: Result<Answer, Unread>,
+    answer: Result<Answer, Unread>,
 ) -> Option<(String, Seen<Answer>)> {
     let runs = || {
         members
@@ -361,7 +361,7 @@ fn answer_of_member(
             .and_then(|m| m.pod.as_ref()?.status.as_ref()?.phase.as_deref().map(|phase| phase == "Running"))
             .unwrap_or(false)
     };
-    match said {
+    match answer {
         Ok(answer) => Some((member, Seen::Known(answer))),
         Err(why) if runs() => Some((member, Seen::Unknown(why))),
         Err(_) => None,

@@ -27,7 +27,7 @@ struct Parts {
 
 impl Login {
     /// Reads the data of the operator's Secret; `digest` is of the certificates in it.
-    pub(crate) fn of(data: &Data, digest: String) -> Self {
+    pub(crate) fn read(data: &Data, digest: String) -> Self {
         Self(Arc::new(Parts { digest, config: config(data).map(Arc::new) }))
     }
 

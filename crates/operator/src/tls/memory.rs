@@ -53,8 +53,8 @@ fn key(namespace: &str, name: &str) -> Key {
 impl Memory {
     /// Returns a Secret that was read within this time and belongs to this owner. Other Secrets may change at any time.
     pub(crate) fn secret(&self, namespace: &str, name: &str, owner: &str, within: Duration) -> Option<Read> {
-        let ours = |read: &Read| read.kept.typed && read.kept.owner.as_deref() == Some(owner);
-        self.lock().secrets.get(&key(namespace, name), within).filter(ours)
+        let is_owned = |read: &Read| read.kept.typed && read.kept.owner.as_deref() == Some(owner);
+        self.lock().secrets.get(&key(namespace, name), within).filter(is_owned)
     }
 
     /// Remembers a Secret, or its absence.

@@ -55,7 +55,7 @@ pub(crate) fn known(data: &Data, files: Files) -> Result<Known, String> {
     match CertifiedKey::new(chain.clone(), key).keys_match() {
         Ok(()) => Ok(known),
         Err(rustls::Error::InvalidCertificate(why)) => {
-            Err(format!("{}: {}", files.certificate, refusal::of(&why, files.ca, files.certificate)))
+            Err(format!("{}: {}", files.certificate, refusal::describe(&why, files.ca, files.certificate)))
         }
         Err(_) => Err(format!("the key in {} does not belong to {}", files.key, files.certificate)),
     }

@@ -65,7 +65,7 @@ pub fn cron_job(want: &Recurring) -> CronJob {
 /// Returns a Holdfast `CronJob` with this spec.
 pub fn with_spec(owner: AgentJob, spec: CronJobSpec) -> CronJob {
     // JSON of Kubernetes' own types cannot fail.
-    let rendered = fingerprint::of([serde_json::to_string(&spec).unwrap_or_default()]);
+    let rendered = fingerprint::hash_parts([serde_json::to_string(&spec).unwrap_or_default()]);
     CronJob {
         metadata: ObjectMeta {
             labels: Some(job::labels(&owner)),

@@ -183,8 +183,8 @@ pub fn allows_last(job: &Job) -> bool {
 }
 
 /// Whether the agent of this Job expects this store ID.
-pub fn expects(job: &Job, mark: &str) -> bool {
-    super::expects_store(arguments(job), mark)
+pub fn expects(job: &Job, store_id: &str) -> bool {
+    super::expects_store(arguments(job), store_id)
 }
 
 impl Work {
@@ -335,7 +335,7 @@ pub struct AgentJob {
 
 impl AgentJob {
     /// Returns a minimal Job: without an owner, a namespace and labels of a cluster or snapshot.
-    pub fn of(name: String, work: Work, destination: Location, image: String) -> Self {
+    pub fn new(name: String, work: Work, destination: Location, image: String) -> Self {
         Self {
             name,
             namespace: None,
@@ -426,9 +426,9 @@ pub(super) fn labels(want: &AgentJob) -> BTreeMap<String, String> {
 }
 
 /// Returns the Pod's metadata: the user's labels and annotations, overridden by Holdfast's labels.
-fn pod_metadata(want: &AgentJob, ours: BTreeMap<String, String>) -> ObjectMeta {
+fn pod_metadata(want: &AgentJob, own: BTreeMap<String, String>) -> ObjectMeta {
     let PodMetadata { labels: mut all, annotations } = want.agent.pod_metadata.clone().unwrap_or_default().foreign();
-    all.extend(ours);
+    all.extend(own);
     ObjectMeta {
         labels: Some(all),
         annotations: (!annotations.is_empty()).then_some(annotations),

@@ -109,5 +109,5 @@ pub fn peer_name(cluster: &EtcdCluster) -> Option<String> {
 /// Returns the fingerprint of the certificate sources, if the spec has any.
 fn made_for(cluster: &EtcdCluster) -> Option<String> {
     let tls = cluster.spec.tls.as_ref().and_then(|tls| serde_json::to_string(tls).ok())?;
-    Some(fingerprint::of([tls]))
+    Some(fingerprint::hash_parts([tls]))
 }

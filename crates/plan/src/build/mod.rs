@@ -31,8 +31,8 @@ pub mod store;
 mod tests;
 
 /// Whether these arguments make the agent expect this store ID.
-pub fn expects_store(args: &[String], mark: &str) -> bool {
-    args.iter().any(|arg| arg.strip_prefix("--expect-store-id=") == Some(mark))
+pub fn expects_store(args: &[String], store_id: &str) -> bool {
+    args.iter().any(|arg| arg.strip_prefix("--expect-store-id=") == Some(store_id))
 }
 
 /// Containers of a member's Pod.

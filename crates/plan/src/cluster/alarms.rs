@@ -40,15 +40,15 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Optio
         let member = listed.and_then(|listed| Some((listed, seen.standing_for(listed)?)));
         member.is_some_and(|(listed, member)| {
             let quota = valid::member(&member.object).map_or(0, |server| server.quota);
-            seen.serving(etcd, listed, member.name()).is_some_and(|said| has_room(said.db_bytes, quota))
+            seen.serving(etcd, listed, member.name()).is_some_and(|answer| has_room(answer.db_bytes, quota))
         })
     };
     if let Some(over) = etcd.alarms_of(AlarmKind::NoSpace).find(own) {
         return answers.all(|answer| answer.is_some()).then(|| disarm(over));
     }
-    let left = etcd.alarms_of(AlarmKind::NoSpace).find(|a| a.member_id != 0 && !listed(etcd, a))?;
+    let unlisted = etcd.alarms_of(AlarmKind::NoSpace).find(|a| a.member_id != 0 && !listed(etcd, a))?;
     let room = |bytes: i64| has_room(bytes, wanted.server.quota);
-    answers.all(|answer| answer.is_some_and(|answer| room(answer.db_bytes))).then(|| disarm(left))
+    answers.all(|answer| answer.is_some_and(|answer| room(answer.db_bytes))).then(|| disarm(unlisted))
 }
 
 /// The ways out of a `NOSPACE` alarm, for a person.
@@ -59,7 +59,7 @@ const WAYS_OUT: &str = "compact old revisions (etcdctl compact), delete keys (`h
 /// Returns a member's own `NOSPACE` alarm in words.
 fn describe_full(seen: &Observed, whose: &str, member: &Member) -> String {
     let answer = seen.known_answer(member.name());
-    if answer.is_some_and(|said| defragment::ends_alarm(seen, member, said)) {
+    if answer.is_some_and(|answer| defragment::ends_alarm(seen, member, answer)) {
         return format!("{whose} (Holdfast defragments {}, and clears the alarm)", member.name());
     }
     let quota = valid::member(&member.object).map_or(0, |server| server.quota) >> 20;

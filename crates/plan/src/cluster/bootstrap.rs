@@ -113,7 +113,7 @@ fn clear(seen: &Observed, wanted: Option<&Restoring>, now: Timestamp) -> Option<
     };
     if let Some(member) = seen.members.iter().filter(|m| !m.deleting()).find(wrong) {
         return Some(Next::act(Act::DeleteMember {
-            member: Target::of(&member.object.metadata),
+            member: Target::from(&member.object.metadata),
             why: "the spec was corrected before the cluster formed".to_owned(),
         }));
     }
@@ -140,7 +140,7 @@ fn serve(seen: &Observed, seed: &Member, now: Timestamp) -> Next {
         return seen.locked_out().unwrap_or_else(|| until_it_serves(seed, now));
     };
     let Some(joined) = serves_alone(seen, etcd, seed) else { return until_it_serves(seed, now) };
-    Next::act(Act::LatchJoined { member: Target::of(&seed.object.metadata), joined })
+    Next::act(Act::LatchJoined { member: Target::from(&seed.object.metadata), joined })
 }
 
 /// Returns the identity of a seed that serves, is the only member, and is the member that Holdfast created.

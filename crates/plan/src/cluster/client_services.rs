@@ -40,7 +40,7 @@ pub(super) fn ensures(seen: &Observed, wanted: &Wanted, now: Timestamp) -> (Vec<
             let verdict = judge(&budget, there, meta);
             judged("PodDisruptionBudget", &budget.metadata.clone(), verdict, Ensure::Budget(Box::new(budget)));
         } else if let Some((_, own)) = there.filter(|(_, own)| may_go(seen, own)) {
-            judged("PodDisruptionBudget", own, Verdict::Apply, Ensure::DropBudget(Target::of(own)));
+            judged("PodDisruptionBudget", own, Verdict::Apply, Ensure::DropBudget(Target::from(own)));
         }
     }
     ensures.extend(tls::bundle(seen));
@@ -65,8 +65,8 @@ pub(super) fn ensures(seen: &Observed, wanted: &Wanted, now: Timestamp) -> (Vec<
 
 /// Whether Holdfast may delete its budget because one voter is left. Only etcd's answer proves the number of voters.
 fn may_go(seen: &Observed, budget: &ObjectMeta) -> bool {
-    let ours = meta::controlled_by(budget, meta::uid(&seen.cluster.metadata)) && !meta::deleting(budget);
-    ours && seen.etcd.known().is_some()
+    let is_owned = meta::controlled_by(budget, meta::uid(&seen.cluster.metadata)) && !meta::deleting(budget);
+    is_owned && seen.etcd.known().is_some()
 }
 
 /// Returns the number of voters; while etcd is silent, the last known number, so that the budget does not fall.
@@ -118,8 +118,8 @@ fn without_added<T: Clone + Resource>(want: &T) -> T {
 fn of_an_earlier(meta: &ObjectMeta, name: &str) -> bool {
     let cluster =
         |r: &&OwnerReference| r.controller == Some(true) && r.kind == EtcdCluster::kind(&()) && r.name == name;
-    let ours = |r: &OwnerReference| r.api_version.split('/').next() == Some(GROUP);
-    meta.owner_references.iter().flatten().find(cluster).is_some_and(ours)
+    let is_of_holdfast = |r: &OwnerReference| r.api_version.split('/').next() == Some(GROUP);
+    meta.owner_references.iter().flatten().find(cluster).is_some_and(is_of_holdfast)
 }
 
 #[cfg(test)]

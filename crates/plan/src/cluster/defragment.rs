@@ -70,10 +70,10 @@ pub(super) fn go_on(seen: &Observed, etcd: &Membership, now: Timestamp) -> Optio
             return hand_over(seen, etcd, listed, member.name()).or_else(|| wait("waits for another leader"));
         }
         if admitted {
-            return Some(Next::act(Act::DismissClients { pod: Target::of(&pod.metadata) }));
+            return Some(Next::act(Act::DismissClients { pod: Target::from(&pod.metadata) }));
         }
-        let left = record.at.parse::<Timestamp>().is_ok_and(|at| now >= at + CLIENTS_LEAVE);
-        if !left {
+        let have_left = record.at.parse::<Timestamp>().is_ok_and(|at| now >= at + CLIENTS_LEAVE);
+        if !have_left {
             return wait("waits until its clients have left");
         }
         let started = Defragmenting { began: Some(now.to_string()), ..record };
@@ -81,8 +81,8 @@ pub(super) fn go_on(seen: &Observed, etcd: &Membership, now: Timestamp) -> Optio
     };
     // The act lets clients in again after etcd's answer.
     if admitted || now >= began + GIVE_UP {
-        let said = seen.serving(etcd, listed, member.name());
-        let after_bytes = said.map_or(record.bytes, |said| said.db_bytes);
+        let answer = seen.serving(etcd, listed, member.name());
+        let after_bytes = answer.map_or(record.bytes, |answer| answer.db_bytes);
         return Some(finish(seen, record, after_bytes, now));
     }
     if let Some(why) = why_not(seen, etcd) {
@@ -90,7 +90,7 @@ pub(super) fn go_on(seen: &Observed, etcd: &Membership, now: Timestamp) -> Optio
     }
     Some(Next::Do(
         Act::Defragment {
-            pod: Target::of(&pod.metadata),
+            pod: Target::from(&pod.metadata),
             name: member.name().to_owned(),
             member_id: listed.id,
             cluster_id: etcd.cluster_id,
@@ -142,19 +142,19 @@ pub(super) fn begin(seen: &Observed, etcd: &Membership, now: Timestamp) -> Optio
     };
     let candidates = etcd.members.iter().filter_map(|listed| {
         let member = seen.standing_for(listed)?;
-        let said = seen.serving(etcd, listed, member.name())?;
-        let due = !failed(member) && is_due(seen, &wanted, member, said, is_full);
-        due.then_some((listed, member, said))
+        let answer = seen.serving(etcd, listed, member.name())?;
+        let due = !failed(member) && is_due(seen, &wanted, member, answer, is_full);
+        due.then_some((listed, member, answer))
     });
-    let order = |(listed, _, said): &(&Listed, &Member, &Answer)| {
-        (etcd.leader == Some(listed.id), std::cmp::Reverse(free(seen, said)), listed.id)
+    let order = |(listed, _, answer): &(&Listed, &Member, &Answer)| {
+        (etcd.leader == Some(listed.id), std::cmp::Reverse(free(seen, answer)), listed.id)
     };
-    let (_, member, said) = candidates.min_by_key(order)?;
+    let (_, member, answer) = candidates.min_by_key(order)?;
     let record = Defragmenting {
         member: member.name().to_owned(),
         at: now.to_string(),
-        bytes: said.db_bytes,
-        used_bytes: used(seen, said),
+        bytes: answer.db_bytes,
+        used_bytes: used(seen, answer),
         began: None,
     };
     Some(latch(seen, |latches| latches.defragmenting = Some(record.clone())))
@@ -182,8 +182,8 @@ fn why_not(seen: &Observed, etcd: &Membership) -> Option<&'static str> {
 }
 
 /// Whether a member's file has enough free space.
-fn is_due(seen: &Observed, wanted: &Defragmentation, member: &Member, said: &Answer, is_full: bool) -> bool {
-    let (Ok(bytes), free) = (u64::try_from(said.db_bytes), free(seen, said)) else { return false };
+fn is_due(seen: &Observed, wanted: &Defragmentation, member: &Member, answer: &Answer, is_full: bool) -> bool {
+    let (Ok(bytes), free) = (u64::try_from(answer.db_bytes), free(seen, answer)) else { return false };
     let quota = valid::member(&member.object).map_or(u64::MAX, |server| server.quota);
     let has = |percent: u64| u128::from(free) * 100 >= u128::from(percent) * u128::from(bytes.max(1));
     let uses = |percent: u64| u128::from(bytes) * 100 >= u128::from(percent) * u128::from(quota);
@@ -193,10 +193,10 @@ fn is_due(seen: &Observed, wanted: &Defragmentation, member: &Member, said: &Ans
 }
 
 /// Whether the alarm of a member ends with a defragmentation.
-pub(super) fn ends_alarm(seen: &Observed, member: &Member, said: &Answer) -> bool {
+pub(super) fn ends_alarm(seen: &Observed, member: &Member, answer: &Answer) -> bool {
     let never = seen.cluster.spec.defragmentation().mode == Some(DefragmentationMode::Never);
     let quota = valid::member(&member.object).map_or(0, |server| server.quota);
-    !never && u64::try_from(said.db_bytes).is_ok_and(|bytes| brings_below_quota(bytes, free(seen, said), quota))
+    !never && u64::try_from(answer.db_bytes).is_ok_and(|bytes| brings_below_quota(bytes, free(seen, answer), quota))
 }
 
 /// Whether the free pages bring a file that is too large below nine tenths of the quota: only there the alarm ends.
@@ -207,14 +207,14 @@ fn brings_below_quota(bytes: u64, free: u64, quota: u64) -> bool {
 
 /// Returns the bytes of a member's file that its data need: as many as on the member that uses the fewest. All members have the
 /// same data, and etcd counts the pages that a compaction has freed only after the next two writes to the file.
-fn used(seen: &Observed, said: &Answer) -> i64 {
-    let others = seen.answers.values().filter_map(Seen::known).filter(|other| other.cluster_id == said.cluster_id);
-    others.map(|other| other.used_bytes).min().map_or(said.used_bytes, |least| least.min(said.used_bytes))
+fn used(seen: &Observed, answer: &Answer) -> i64 {
+    let others = seen.answers.values().filter_map(Seen::known).filter(|other| other.cluster_id == answer.cluster_id);
+    others.map(|other| other.used_bytes).min().map_or(answer.used_bytes, |least| least.min(answer.used_bytes))
 }
 
 /// Returns the free bytes of a member's file.
-fn free(seen: &Observed, said: &Answer) -> u64 {
-    u64::try_from(said.db_bytes.saturating_sub(used(seen, said))).unwrap_or(0)
+fn free(seen: &Observed, answer: &Answer) -> u64 {
+    u64::try_from(answer.db_bytes.saturating_sub(used(seen, answer))).unwrap_or(0)
 }
 
 /// Whether a period is under way.

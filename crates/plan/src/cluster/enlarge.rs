@@ -47,10 +47,10 @@ pub(super) fn beside(seen: &Observed) -> Option<Act> {
     let size = cluster.spec.storage.size();
     let open = |m: &&Member| !seen.refused_growth.contains_key(m.name());
     if let Some(claim) = seen.staying().filter(open).find_map(|m| claim_to_grow(cluster, m)) {
-        return Some(Act::GrowClaim { claim: Target::of(&claim.metadata), size });
+        return Some(Act::GrowClaim { claim: Target::from(&claim.metadata), size });
     }
     let member = seen.staying().find(|m| lags(cluster, m) && has_arrived(cluster, m))?;
-    Some(Act::SetVolumeSize { member: Target::of(&member.object.metadata), size })
+    Some(Act::SetVolumeSize { member: Target::from(&member.object.metadata), size })
 }
 
 /// The source of a refusal of a larger volume, with its words.

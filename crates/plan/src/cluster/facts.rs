@@ -84,8 +84,8 @@ impl Observed {
 
     /// Returns etcd's membership, if the cluster has not formed or etcd answers with the cluster ID of the latch.
     pub fn own_etcd(&self) -> Option<&Membership> {
-        let ours = |etcd: &&Membership| self.latches().formed.is_none_or(|f| f.cluster_id == hex_id(etcd.cluster_id));
-        self.etcd.known().filter(ours)
+        let is_own = |etcd: &&Membership| self.latches().formed.is_none_or(|f| f.cluster_id == hex_id(etcd.cluster_id));
+        self.etcd.known().filter(is_own)
     }
 
     /// Whether a member is a voter: by etcd's membership, else by the label of its Pod.

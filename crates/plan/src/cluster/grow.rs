@@ -29,7 +29,7 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
     if let Some(next) = strange(seen, etcd) {
         return Some(next);
     }
-    let growth = Growth::of(seen, wanted, etcd);
+    let growth = Growth::assess(seen, wanted, etcd);
     let held = stuck::paused(seen, now).filter(|_| growth.missing > 0);
     let create = if held.is_some() { None } else { growth.create() };
     create
@@ -43,7 +43,7 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
 /// Whether a member is to be added and no rule blocks the addition.
 pub(super) fn proceeds(seen: &Observed, etcd: &Membership, now: Timestamp) -> bool {
     let Ok(wanted) = valid::cluster(&seen.cluster) else { return false };
-    let growth = Growth::of(seen, &wanted, etcd);
+    let growth = Growth::assess(seen, &wanted, etcd);
     let comes = (growth.missing > 0 || !growth.unadded.is_empty()) && (growth.together || growth.learners() == 0);
     comes && growth.unhealthy().is_none() && strange(seen, etcd).is_none() && stuck::paused(seen, now).is_none()
 }
@@ -59,7 +59,7 @@ fn strange(seen: &Observed, etcd: &Membership) -> Option<Next> {
             return Some(Next::wait(Reason::Growing, message, Wake::AfterMillis(1_000)));
         }
         return Some(Next::act(Act::DeleteMember {
-            member: Target::of(&seed.object.metadata),
+            member: Target::from(&seed.object.metadata),
             why: "the cluster formed without this member".to_owned(),
         }));
     }
@@ -107,7 +107,7 @@ struct Growth<'a> {
 }
 
 impl<'a> Growth<'a> {
-    fn of(seen: &'a Observed, wanted: &Wanted, etcd: &'a Membership) -> Self {
+    fn assess(seen: &'a Observed, wanted: &Wanted, etcd: &'a Membership) -> Self {
         let mut unadded: Vec<&Member> = seen
             .members
             .iter()
@@ -210,9 +210,10 @@ impl<'a> Growth<'a> {
     fn unhealthy(&self) -> Option<Next> {
         let corrupt: Vec<_> = self.etcd.alarms_of(AlarmKind::Corrupt).collect();
         if !corrupt.is_empty() {
-            let mut said: Vec<_> = corrupt.iter().map(|a| alarms::describe_alarm(self.seen, self.etcd, a)).collect();
-            said.sort();
-            let message = format!("{}; Holdfast adds no member while a CORRUPT alarm is raised", said.join(", "));
+            let mut described: Vec<_> =
+                corrupt.iter().map(|a| alarms::describe_alarm(self.seen, self.etcd, a)).collect();
+            described.sort();
+            let message = format!("{}; Holdfast adds no member while a CORRUPT alarm is raised", described.join(", "));
             return Some(Next::wait(Reason::AlarmRaised, message, POLL));
         }
         let voters = voters(self.etcd);
@@ -240,7 +241,7 @@ impl<'a> Growth<'a> {
         let member = newcomers
             .into_iter()
             .find(|m| m.object.spec.initial_cluster.as_deref() != Some(initial_cluster.as_str()))?;
-        Some(Next::act(Act::SetInitialCluster { member: Target::of(&member.object.metadata), initial_cluster }))
+        Some(Next::act(Act::SetInitialCluster { member: Target::from(&member.object.metadata), initial_cluster }))
     }
 
     /// Returns `name=url` of every member that etcd lists, sorted. A member without a name in etcd has the name of its object.

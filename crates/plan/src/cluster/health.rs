@@ -26,12 +26,12 @@ impl Observed {
             Some((member, self.serving(etcd, listed, member.name())?))
         };
         let Some(leader) = etcd.leader else { return vec![] };
-        let ahead = etcd.members.iter().find(|l| l.id == leader).and_then(answer).map(|(_, said)| said.applied_index);
+        let ahead = etcd.members.iter().find(|l| l.id == leader).and_then(answer).map(|(_, reply)| reply.applied_index);
         let Some(ahead) = ahead else { return vec![] };
         let healthy = |listed: &'a Listed| {
-            let (member, said) = answer(listed)?;
-            let close = ahead.saturating_sub(said.applied_index) <= CLOSE_ENOUGH;
-            (said.leader == leader && close).then_some((listed, member))
+            let (member, reply) = answer(listed)?;
+            let close = ahead.saturating_sub(reply.applied_index) <= CLOSE_ENOUGH;
+            (reply.leader == leader && close).then_some((listed, member))
         };
         etcd.members.iter().filter(|l| !l.learner).filter_map(healthy).collect()
     }

@@ -17,8 +17,8 @@ use sha2::{Digest, Sha256};
 use super::read_access::readers;
 use super::{ClusterJob, Observed};
 use crate::build::job::{AgentJob, CONTAINER, Work, job};
-use crate::held::HeldUp;
 use crate::jobs::{self, JobState};
+use crate::pod_cause::PodCause;
 use crate::{Act, Next, Wake, build, job_state, meta, pods, retries};
 
 /// Pause between two searches after a doubtful result: only an edit of the spec (which starts another search) or a person at the
@@ -36,26 +36,26 @@ pub(super) fn find(
     now: Timestamp,
 ) -> Result<LatestReport, Box<Next>> {
     let question = question(seen, asked, store);
-    let row = retries::consecutive_jobs(
+    let numbered = retries::consecutive_jobs(
         seen.searches.iter().collect(),
         |search| &search.job,
         |number| named(seen, &question, number),
     );
     let ask = |number| Err(Box::new(Next::act(Act::StartJob(Box::new(start(seen, asked, store, &question, number))))));
-    let Some((number, last)) = row.last().copied() else { return ask(0) };
-    let searches: Vec<&ClusterJob> = row.into_iter().map(|(_, search)| search).collect();
+    let Some((number, last)) = numbered.last().copied() else { return ask(0) };
+    let searches: Vec<&ClusterJob> = numbered.into_iter().map(|(_, search)| search).collect();
     if let Some(found) = search_report(last) {
         return Ok(found);
     }
     let kept = kept(seen);
     let (state, held) = read(seen, last, kept.as_ref(), now);
-    let stuck = held.filter(HeldUp::needs_a_person);
+    let stuck = held.filter(PodCause::needs_a_person);
     let (reason, message, wake) = match state {
         ended @ (JobState::Failed { .. }
         | JobState::Lost
         | JobState::Stored { .. }
-        | JobState::HeldUp(HeldUp { reason: Reason::NodeSilent, .. })) => {
-            let failure = Failure::of(ended, last, now).unwrap_or_else(|| Failure::silent(now));
+        | JobState::HeldUp(PodCause { reason: Reason::NodeSilent, .. })) => {
+            let failure = Failure::from_job(ended, last, now).unwrap_or_else(|| Failure::silent(now));
             match (Wake::at(due(&searches, &failure), now), stuck) {
                 (Some(later), Some(stuck)) => (stuck.reason, stuck.words(), later),
                 (Some(later), None) => (failure.reason, failure.message, later),
@@ -92,7 +92,7 @@ pub(super) fn asking(seen: &Observed, now: Timestamp) -> (Reason, String) {
 }
 
 /// Returns the cause that keeps the search Pods from running, for the status.
-pub(super) fn held_up(seen: &Observed, next: &Next, now: Timestamp) -> Option<HeldUp> {
+pub(super) fn held_up(seen: &Observed, next: &Next, now: Timestamp) -> Option<PodCause> {
     // The first Job of a new search: the cause that held up the earlier search is over.
     if matches!(next, Next::Do(Act::StartJob(job), _) if retries::earlier_jobs(job) == 0) {
         return None;
@@ -101,14 +101,14 @@ pub(super) fn held_up(seen: &Observed, next: &Next, now: Timestamp) -> Option<He
 }
 
 /// Returns the state of the last Job, and the cause that keeps its Pods from running.
-fn read(seen: &Observed, last: &ClusterJob, kept: Option<&HeldUp>, now: Timestamp) -> (JobState, Option<HeldUp>) {
+fn read(seen: &Observed, last: &ClusterJob, kept: Option<&PodCause>, now: Timestamp) -> (JobState, Option<PodCause>) {
     let state = jobs::read(&last.job, &last.pods, seen.refusal.as_deref(), kept, now);
     let held = jobs::still_held_up(kept.cloned(), &state, jobs::ran(&last.pods), seen.searches.len() == 1);
     (state, held)
 }
 
-fn kept(seen: &Observed) -> Option<HeldUp> {
-    HeldUp::kept(seen.cluster.status.as_ref()?.held_up.as_ref())
+fn kept(seen: &Observed) -> Option<PodCause> {
+    PodCause::kept(seen.cluster.status.as_ref()?.held_up.as_ref())
 }
 
 fn never_ran(search: &ClusterJob) -> bool {
@@ -117,10 +117,10 @@ fn never_ran(search: &ClusterJob) -> bool {
 
 /// Returns reason, message and interval during a further search: the last failure stays in the message, in the same words, so that
 /// Holdfast writes nothing while nothing changes (I17).
-fn still(searches: &[&ClusterJob], kept: Option<&HeldUp>, now: Timestamp, words: String) -> (Reason, String, Wake) {
+fn still(searches: &[&ClusterJob], kept: Option<&PodCause>, now: Timestamp, words: String) -> (Reason, String, Wake) {
     let failure = |search: &&ClusterJob| {
         let state = jobs::read(&search.job, &search.pods, None, kept, now);
-        Failure::of(state, search, now)
+        Failure::from_job(state, search, now)
     };
     match searches.iter().rev().find_map(failure) {
         Some(failure) => (failure.reason, failure.message, WAITED_FOR),
@@ -143,7 +143,7 @@ impl Failure {
     }
 
     /// Returns the failure of a Job; `None` where the Job has not failed.
-    fn of(state: JobState, search: &ClusterJob, now: Timestamp) -> Option<Self> {
+    fn from_job(state: JobState, search: &ClusterJob, now: Timestamp) -> Option<Self> {
         match state {
             JobState::Failed { failure, message, at, held: _ } => {
                 Some(Self { reason: job_state::reason_of(failure), message, at: at.unwrap_or(now) })
@@ -222,7 +222,7 @@ fn start(seen: &Observed, asked: &Latest, (store, id): (&Location, Option<&str>)
         attempts_before: number,
         proxies: seen.settings.proxies.clone(),
         run_as: seen.settings.pod_run_as,
-        ..AgentJob::of(
+        ..AgentJob::new(
             named(seen, question, number),
             Work::Latest(request),
             store.clone(),

@@ -68,10 +68,10 @@ fn filled(status: RestoreStatus, restoring: Restoring) -> RestoreStatus {
     let (whose, at) = by_name.map(|(whose, at)| (whose, at.to_string())).unzip();
     let newest = newest.unwrap_or_default();
     let bump = if reported(&status) { status.revision_bump } else { revision_bump.filter(|bump| *bump > 0) };
-    let said = |text: String| (!text.is_empty()).then_some(text);
+    let non_empty = |text: String| (!text.is_empty()).then_some(text);
     RestoreStatus {
         uri: status.uri.or_else(|| build::store::uri(&source)),
-        taken_at: status.taken_at.or_else(|| said(newest.taken_at)).or(at),
+        taken_at: status.taken_at.or_else(|| non_empty(newest.taken_at)).or(at),
         from_cluster: status.from_cluster.or(whose),
         without_quorum: status.without_quorum || newest.without_quorum,
         sha256: status.sha256.or(sha256),
@@ -105,14 +105,14 @@ fn restored_report(seed: &Member) -> Option<RestoredReport> {
 }
 
 fn lineage(seed: &Member, report: RestoredReport) -> RestoreStatus {
-    let said = |text: String| (!text.is_empty()).then_some(text);
+    let non_empty = |text: String| (!text.is_empty()).then_some(text);
     RestoreStatus {
-        uri: said(report.uri),
-        taken_at: said(report.taken_at),
-        from_cluster: said(report.from_cluster),
+        uri: non_empty(report.uri),
+        taken_at: non_empty(report.taken_at),
+        from_cluster: non_empty(report.from_cluster),
         without_quorum: report.without_quorum,
         db_bytes: Some(report.db_bytes),
-        sha256: said(report.sha256),
+        sha256: non_empty(report.sha256),
         revision: report.revision,
         revision_bump: i64::try_from(report.revision_bump).ok().filter(|bump| *bump > 0),
         snapshot: seed.object.spec.restore.as_ref().and_then(|restoring| restoring.snapshot.clone()),

@@ -15,11 +15,11 @@ use crate::{Act, Next, build};
 pub(super) fn next(seen: &Observed, etcd: &Membership) -> Option<Next> {
     let latches = seen.latches();
     let known = latches.orphan.as_deref();
-    if let Some(left) = etcd.members.iter().find(|l| may_go(seen, etcd, l)) {
-        let id = hex_id(left.id);
+    if let Some(orphan) = etcd.members.iter().find(|l| may_go(seen, etcd, l)) {
+        let id = hex_id(orphan.id);
         return Some(if known == Some(id.as_str()) {
-            let url = left.peer_urls.first().map_or("", String::as_str);
-            remove(etcd, if left.name.is_empty() { url } else { &left.name }, left)
+            let url = orphan.peer_urls.first().map_or("", String::as_str);
+            remove(etcd, if orphan.name.is_empty() { url } else { &orphan.name }, orphan)
         } else {
             Next::act(Act::Latch(Box::new(Latches { orphan: Some(id), ..latches })))
         });
@@ -37,10 +37,10 @@ fn may_go(seen: &Observed, etcd: &Membership, listed: &Listed) -> bool {
         let runs = name.as_ref().is_none_or(|name| seen.stray_pods.contains(name));
         build::member::is_peer_url(&seen.cluster, url) && !runs && pending != name
     };
-    let ours = !listed.peer_urls.is_empty() && listed.peer_urls.iter().all(gone);
+    let is_gone = !listed.peer_urls.is_empty() && listed.peer_urls.iter().all(gone);
     let settled = etcd.members.iter().all(|l| !l.learner) && in_doubt(etcd).is_none();
     let spared = listed.learner || (settled && etcd.leader != Some(listed.id) && seen.can_spare(etcd, listed));
-    ours && spared && seen.standing_for(listed).is_none() && seen.cluster.spec.repairs_itself()
+    is_gone && spared && seen.standing_for(listed).is_none() && seen.cluster.spec.repairs_itself()
 }
 
 /// Returns the removal of a listed member.

@@ -23,13 +23,13 @@ pub(super) fn park(seen: &Observed, now: Timestamp) -> Next {
     }
     let stands = |m: &&Member| !m.removed() && m.object.spec.parked.is_none();
     if let Some(member) = seen.members.iter().find(stands) {
-        let said = seen.known_answer(member.name());
+        let answer = seen.known_answer(member.name());
         let parked = Parked {
-            term: said.map(|said| said.term),
-            index: said.map(|said| said.applied_index),
+            term: answer.map(|answer| answer.term),
+            index: answer.map(|answer| answer.applied_index),
             at: now.to_string(),
         };
-        return Next::act(Act::Park { member: Target::of(&member.object.metadata), parked });
+        return Next::act(Act::Park { member: Target::from(&member.object.metadata), parked });
     }
     if let Some(member) = seen.members.iter().find(|m| m.pod.is_some()) {
         let message = format!("spec.replicas is 0: the Pod of {} ends", member.name());
@@ -62,13 +62,13 @@ pub(super) fn wake(seen: &Observed, etcd: &Membership, now: Timestamp) -> Next {
         return Next::Settled(SOON);
     };
     let leader = etcd.members.iter().find(|l| Some(l.id) == etcd.leader);
-    let said = leader.and_then(|l| seen.serving(etcd, l, seen.standing_for(l)?.name()));
-    let Some(applied) = said.map(|said| said.applied_index) else {
+    let answer = leader.and_then(|l| seen.serving(etcd, l, seen.standing_for(l)?.name()));
+    let Some(applied) = answer.map(|answer| answer.applied_index) else {
         return Next::wait(Reason::Waking, "the leader does not answer yet", SOON);
     };
     if applied >= *index {
         // The largest index goes last: until then the check covers every member.
-        return Next::act(Act::Unpark { member: Target::of(&least.object.metadata) });
+        return Next::act(Act::Unpark { member: Target::from(&least.object.metadata) });
     }
     let all = etcd.members.iter().filter(|l| !l.learner).all(|l| {
         let member = seen.standing_for(l);

@@ -26,7 +26,7 @@ pub(super) fn next(seen: &Observed, etcd: &Membership) -> Option<Next> {
 pub(super) fn forbid_empty_starts(seen: &Observed) -> Option<Next> {
     let own = |m: &Member| {
         let pod = m.live_pod().filter(|p| pods::may_start_empty(p))?;
-        Some(Act::ForbidEmptyStart { pod: Target::of(&pod.metadata), joined: m.object.spec.joined.clone()? })
+        Some(Act::ForbidEmptyStart { pod: Target::from(&pod.metadata), joined: m.object.spec.joined.clone()? })
     };
     seen.members.iter().find_map(own).map(Next::act)
 }
@@ -39,7 +39,7 @@ fn clients(seen: &Observed, etcd: &Membership) -> Option<Next> {
     let voters = present(seen, etcd).filter(|(l, m)| !l.learner && may(m) && serves(l, m));
     let pod =
         voters.filter_map(|(_, m)| m.live_pod()).find(|p| meta::label(&p.metadata, key::ROLE) != Some(role::VOTER))?;
-    Some(Next::act(Act::AdmitClients { pod: Target::of(&pod.metadata) }))
+    Some(Next::act(Act::AdmitClients { pod: Target::from(&pod.metadata) }))
 }
 
 /// Latches that a member has joined when the member serves for the first time.
@@ -48,7 +48,7 @@ fn newcomers(seen: &Observed, etcd: &Membership) -> Option<Next> {
         !m.joined() && !m.deleting() && m.stays() && m.live_pod().is_some() && seen.serving(etcd, l, m.name()).is_some()
     })?;
     Some(Next::act(Act::LatchJoined {
-        member: Target::of(&member.object.metadata),
+        member: Target::from(&member.object.metadata),
         joined: Joined { member_id: hex_id(listed.id), cluster_id: hex_id(etcd.cluster_id) },
     }))
 }
@@ -62,7 +62,9 @@ fn votes(seen: &Observed, etcd: &Membership) -> Option<Next> {
         .filter_map(|(l, m)| Some((l, m, seen.serving(etcd, l, m.name())?)))
         // etcd itself promotes a learner with nine tenths of the log, and then every write waits for the rest. A learner without a
         // connection to the leader would be a missing vote.
-        .find(|(_, _, said)| said.leader == leader.id && ahead.saturating_sub(said.applied_index) <= CLOSE_ENOUGH);
+        .find(|(_, _, answer)| {
+            answer.leader == leader.id && ahead.saturating_sub(answer.applied_index) <= CLOSE_ENOUGH
+        });
     let (listed, member, _) = ready?;
     // I1: with the new vote a quorum of the members still answers.
     if seen.healthy(etcd).len() + 1 < quorum(voters(etcd) + 1) {

@@ -76,7 +76,7 @@ fn start(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
         Cause::Lost(evidence) => (Departure::Lost, Some(evidence)),
     };
     let leaving = Leaving { why, evidence, at: now.to_string() };
-    Some(Next::act(Act::LatchLeaving { member: Target::of(&member.object.metadata), leaving }))
+    Some(Next::act(Act::LatchLeaving { member: Target::from(&member.object.metadata), leaving }))
 }
 
 /// Returns the replacement of a lost voter while another member waits to leave.

@@ -56,7 +56,7 @@ fn pending(pod: &Pod) -> Option<&str> {
 pub(super) fn next(member: &Member, reason: Reason) -> Option<Next> {
     let own = &member.object.spec.process;
     let pod = member.live_pod().filter(|pod| pods::ready(pod)).filter(|_| fits(member, own))?;
-    let target = || Target::of(&pod.metadata);
+    let target = || Target::from(&pod.metadata);
     let marked = template::is_marked(pod, &member.object);
     Some(match template::resize(pod) {
         Some(Resize::Asked) if marked => {

@@ -297,8 +297,8 @@ fn attempt(seen: &Observed, source: StoredSnapshot, sha256: Option<String>, name
     };
     let uid = meta::uid(&seen.cluster.metadata);
     let Named { snapshot, snapshot_uid, store, store_id, newest } = named;
-    let of = Of { source: &source, sha256: sha256.as_deref(), store_id: store_id.as_deref() };
-    let restore_uid = restore_uid(uid, of, how, &identity_secret_refs);
+    let restored = Of { source: &source, sha256: sha256.as_deref(), store_id: store_id.as_deref() };
+    let restore_uid = restore_uid(uid, restored, how, &identity_secret_refs);
     Restoring {
         restore_uid,
         source,
@@ -345,9 +345,9 @@ pub struct Of<'a> {
 
 /// Returns the UID of the attempt to restore this source into this cluster: the same UID for a retry, another UID for a corrected
 /// source, other options or other identities.
-pub fn restore_uid(cluster_uid: &str, of: Of<'_>, how: How<'_>, identities: &[LocalRef]) -> String {
+pub fn restore_uid(cluster_uid: &str, restored: Of<'_>, how: How<'_>, identities: &[LocalRef]) -> String {
     // Serializing Holdfast's own types to JSON cannot fail.
-    let source = serde_json::to_string(of.source).unwrap_or_default();
+    let source = serde_json::to_string(restored.source).unwrap_or_default();
     let secrets = identities.iter().map(|secret| secret.name.as_str());
     // No Secret can have such a name. An option at its default adds nothing, so that attempts of earlier versions keep
     // their UID.
@@ -356,8 +356,8 @@ pub fn restore_uid(cluster_uid: &str, of: Of<'_>, how: How<'_>, identities: &[Lo
     let engine = (how.engine != Engine::default()).then(|| format!("engine={}", how.engine.as_str()));
     let deadline = how.deadline_seconds.map(|seconds| format!("deadline={seconds}"));
     let agent = how.agent.map(|agent| format!("agent={}", serde_json::to_string(agent).unwrap_or_default()));
-    let store = of.store_id.map(|id| format!("store={id}"));
-    let parts = [cluster_uid, &source, of.sha256.unwrap_or_default()].into_iter();
+    let store = restored.store_id.map(|id| format!("store={id}"));
+    let parts = [cluster_uid, &source, restored.sha256.unwrap_or_default()].into_iter();
     let how = [bump.as_deref(), unverified, engine.as_deref(), deadline.as_deref(), agent.as_deref(), store.as_deref()];
-    fingerprint::of(parts.chain(how.into_iter().flatten()).chain(secrets))
+    fingerprint::hash_parts(parts.chain(how.into_iter().flatten()).chain(secrets))
 }

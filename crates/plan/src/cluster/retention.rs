@@ -13,7 +13,7 @@ use crate::{Act, Next, Target, Wake, meta};
 
 /// Puts the finalizer on the cluster.
 pub(super) fn hold(seen: &Observed) -> Option<Next> {
-    (!is_held(seen)).then(|| Next::act(Act::HoldCluster { cluster: Target::of(&seen.cluster.metadata) }))
+    (!is_held(seen)).then(|| Next::act(Act::HoldCluster { cluster: Target::from(&seen.cluster.metadata) }))
 }
 
 /// Returns the act of a formed cluster without another act, also without a quorum and while the cluster waits: first the finalizer,
@@ -28,7 +28,7 @@ pub(super) fn beside(seen: &Observed) -> Option<Act> {
 pub(super) fn copy(seen: &Observed) -> Option<Next> {
     let retention = wanted(seen);
     let member = seen.members.iter().find(|member| member.object.spec.storage.retention != retention)?;
-    Some(Next::act(Act::CopyRetention { member: Target::of(&member.object.metadata), retention }))
+    Some(Next::act(Act::CopyRetention { member: Target::from(&member.object.metadata), retention }))
 }
 
 /// Releases a cluster that is being deleted, after each member has the spec's value. Kubernetes' garbage collector deletes the
@@ -37,7 +37,7 @@ pub(super) fn release(seen: &Observed) -> Next {
     if !is_held(seen) {
         return Next::wait(Reason::Deleting, "the cluster is being deleted", Wake::OnChange);
     }
-    copy(seen).unwrap_or_else(|| Next::act(Act::ReleaseCluster { cluster: Target::of(&seen.cluster.metadata) }))
+    copy(seen).unwrap_or_else(|| Next::act(Act::ReleaseCluster { cluster: Target::from(&seen.cluster.metadata) }))
 }
 
 /// Returns the value that takes effect if the cluster is deleted now; the earlier value until each member has the new value.

@@ -251,7 +251,7 @@ fn end(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> O
         };
         return Some(hand_over(seen, etcd, listed, member.name()).unwrap_or_else(wait));
     }
-    let pod = Target::of(&member.live_pod()?.metadata);
+    let pod = Target::from(&member.live_pod()?.metadata);
     let why = why_outdated(member, now)?.to_owned();
     // No disruption budget lets a Pod of one or two voters go.
     let alone = voters(etcd) < 3;
@@ -262,7 +262,7 @@ fn end(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> O
 fn set(member: &Member, template: Template) -> Next {
     let kept = member.object.spec.served.clone();
     let served = Some(Box::new(kept.unwrap_or_else(|| member.object.spec.process.clone())));
-    Next::act(Act::SetTemplate { member: Target::of(&member.object.metadata), template: Box::new(template), served })
+    Next::act(Act::SetTemplate { member: Target::from(&member.object.metadata), template: Box::new(template), served })
 }
 
 /// Returns the member whose turn it is: first a member whose spec has the template already, then a member that does not serve, then

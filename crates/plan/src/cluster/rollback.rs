@@ -64,7 +64,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     let hosting = || seen.hosting().filter(|m| !m.deleting());
     if let Some(proven) = hosting().find(|m| is_proven(m, now)) {
         return Some(Next::act(Act::SetTemplate {
-            member: Target::of(&proven.object.metadata),
+            member: Target::from(&proven.object.metadata),
             template: Box::new(proven.object.spec.process.clone()),
             served: None,
         }));
@@ -121,7 +121,7 @@ fn restore(seen: &Observed, member: &Member, wanted: &Template, now: Timestamp) 
         |pod: &Pod| pods::runs(pod) && !template::is_current(pod, &member.object) && template::may_be_of(pod, served);
     (fails || member.live_pod().is_some_and(turn_taken)).then(|| {
         Next::act(Act::SetTemplate {
-            member: Target::of(&member.object.metadata),
+            member: Target::from(&member.object.metadata),
             template: Box::new(served.clone()),
             served: Some(Box::new(served.clone())),
         })
@@ -177,7 +177,8 @@ pub(super) fn stops(member: &Member, pod: &Pod, now: Timestamp) -> Option<String
         return None;
     }
     if crashes(pod) >= CRASHES {
-        let last = failure::of(pod).map(|last| format!(", with code {}: {}", last.exit_code, last.message.trim()));
+        let last =
+            failure::find_last(pod).map(|last| format!(", with code {}: {}", last.exit_code, last.message.trim()));
         return Some(format!("etcd ends again and again{}", last.unwrap_or_default()));
     }
     let held = failure::hold_up(pod, member.claim.as_ref()).filter(|held| held.stuck)?;

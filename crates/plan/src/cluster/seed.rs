@@ -28,11 +28,11 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Optio
     if !whole || !etcd.alarms.is_empty() {
         return None;
     }
-    let ahead = seen.answers.values().filter_map(|said| Some(said.known()?.applied_index)).max()?;
+    let ahead = seen.answers.values().filter_map(|answer| Some(answer.known()?.applied_index)).max()?;
     let all_well = etcd.members.iter().all(|listed| is_well(seen, etcd, listed, ahead));
     all_well.then(|| {
         let why = "the Pod still mounts the claim of the restore's source; all members serve, and the next Pod does not mount the claim";
-        Next::act(Act::DeletePod { pod: Target::of(&pod.metadata), why: why.to_owned() })
+        Next::act(Act::DeletePod { pod: Target::from(&pod.metadata), why: why.to_owned() })
     })
 }
 

@@ -37,8 +37,8 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
     if let Some(next) = delete_removed(seen) {
         return Some(next);
     }
-    if let Some(left) = etcd.members.iter().find(|l| never_booted_without_member(seen, l)) {
-        return Some(remove(etcd, left.peer_urls.first().map_or("", String::as_str), left));
+    if let Some(unbooted) = etcd.members.iter().find(|l| never_booted_without_member(seen, l)) {
+        return Some(remove(etcd, unbooted.peer_urls.first().map_or("", String::as_str), unbooted));
     }
     if let Some(next) = orphan::next(seen, etcd) {
         return Some(next);
@@ -56,7 +56,7 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
         return Some(unspared(seen, etcd, voter, member.name()));
     }
     let leaving = Leaving { why: Departure::ScaledIn, evidence: None, at: now.to_string() };
-    Some(Next::act(Act::LatchLeaving { member: Target::of(&member.object.metadata), leaving }))
+    Some(Next::act(Act::LatchLeaving { member: Target::from(&member.object.metadata), leaving }))
 }
 
 /// Deletes the object of a member that etcd has removed, also while etcd is silent: the proof is latched. A learner that etcd
@@ -65,7 +65,7 @@ pub(super) fn delete_removed(seen: &Observed) -> Option<Next> {
     let again = |m: &Member| seen.own_etcd().is_some_and(|etcd| seen.listed(etcd, m.name()).is_some());
     let member = seen.members.iter().find(|m| m.removed() && !m.deleting() && !again(m))?;
     let why = "etcd does not list the member any more".to_owned();
-    Some(Next::act(Act::DeleteMember { member: Target::of(&member.object.metadata), why }))
+    Some(Next::act(Act::DeleteMember { member: Target::from(&member.object.metadata), why }))
 }
 
 /// Returns the member that leaves next. Only one member leaves (I11), except in two cases: another member was lost or never got its
@@ -101,7 +101,7 @@ fn depart(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -
             cluster_id: hex_id(etcd.cluster_id),
             at: now.to_string(),
         };
-        return Next::act(Act::LatchRemoved { member: Target::of(&member.object.metadata), removed });
+        return Next::act(Act::LatchRemoved { member: Target::from(&member.object.metadata), removed });
     };
     if let Some(doubt) = in_doubt(etcd).filter(|_| !listed.learner && !diverged::leaves(seen, member)) {
         return doubt;
@@ -115,7 +115,7 @@ fn depart(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -
     }
     let voter = |pod: &&Pod| meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
     if let Some(pod) = member.live_pod().filter(voter) {
-        return Next::act(Act::DismissClients { pod: Target::of(&pod.metadata) });
+        return Next::act(Act::DismissClients { pod: Target::from(&pod.metadata) });
     }
     if etcd.leader == Some(listed.id) {
         return hand_over(seen, etcd, listed, member.name()).unwrap_or_else(|| {

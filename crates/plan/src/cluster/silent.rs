@@ -51,7 +51,7 @@ pub(super) fn lost(member: &Member, now: Timestamp) -> Option<String> {
     }
     // The member's own status keeps a refusal while the Pod is created again.
     let recorded = || member.object.status.as_ref()?.last_failure.clone();
-    let failure = pod.and_then(failure::of).or_else(recorded)?;
+    let failure = pod.and_then(failure::find_last).or_else(recorded)?;
     (failure::reason(&failure) == Reason::VolumeRefused).then(|| refused(&failure))
 }
 
@@ -113,12 +113,12 @@ impl Observed {
             let message = format!("{} {state}; no linearizable read succeeds yet", first.name());
             return Next::wait(Reason::WaitingForEtcd, message, if soon { SOON } else { Wake::AfterMillis(500) });
         }
-        let said =
+        let descriptions =
             voters.iter().zip(&lost).map(|(member, lost)| self.describe_member(member, lost.as_deref(), true, now));
         let message = format!(
             "no linearizable read succeeds ({why}): {}. {} of {} voters are needed; bring their Pods and volumes back, nothing \
              is removed",
-            said.collect::<Vec<_>>().join(", "),
+            descriptions.collect::<Vec<_>>().join(", "),
             quorum(voters.len()),
             voters.len()
         );
@@ -147,7 +147,7 @@ impl Observed {
 
     /// Returns the wait while too few voters can come back by themselves. The message stays the same from pass to pass.
     fn without_a_majority(&self, voters: &[&Member], lost: &[Option<String>], whole: usize, now: Timestamp) -> Next {
-        let said =
+        let descriptions =
             voters.iter().zip(lost).map(|(member, lost)| self.describe_member(member, lost.as_deref(), false, now));
         let remedy = if self.cluster.spec.storage.in_memory() {
             "What was in memory does not come back: save the survivor before its Pod ends, and restore that or the last \
@@ -157,7 +157,7 @@ impl Observed {
         };
         let message = format!(
             "{}. {} of {} voters are needed, and {whole} can come back. Nothing is removed. {}{remedy} (runbook QuorumLost)",
-            said.collect::<Vec<_>>().join("; "),
+            descriptions.collect::<Vec<_>>().join("; "),
             quorum(voters.len()),
             voters.len(),
             self.savable(voters)
@@ -167,8 +167,8 @@ impl Observed {
 
     /// Returns whether a snapshot without a quorum can be saved now, and from which member: the longest log wins.
     fn savable(&self, voters: &[&Member]) -> String {
-        let said = |m: &&Member| Some((self.known_answer(m.name())?.applied_index, m.name().to_owned()));
-        match voters.iter().filter_map(said).max() {
+        let log_end = |m: &&Member| Some((self.known_answer(m.name())?.applied_index, m.name().to_owned()));
+        match voters.iter().filter_map(log_end).max() {
             Some((_, name)) => format!("`holdfast agent save --no-quorum` can save the data of {name}. "),
             None => "No voter answers, so no snapshot can be saved now. ".to_owned(),
         }
@@ -185,8 +185,8 @@ impl Observed {
             },
             (None, Some(Seen::Unknown(why))) if cause => format!("{name} does not answer ({why})"),
             (None, Some(Seen::Unknown(_))) => format!("{name} does not answer"),
-            (None, Some(Seen::Known(said))) => {
-                format!("{name} answers (term {}, index {})", said.term, said.applied_index)
+            (None, Some(Seen::Known(answer))) => {
+                format!("{name} answers (term {}, index {})", answer.term, answer.applied_index)
             }
         }
     }

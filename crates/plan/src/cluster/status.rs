@@ -124,7 +124,7 @@ fn why_silent(member: &Member, (asked, unasked): (bool, bool), now: Timestamp) -
     }
     let why = match member.live_pod() {
         None => "there is no Pod",
-        Some(pod) if failure::of(pod).is_some() => "its Pod fails",
+        Some(pod) if failure::find_last(pod).is_some() => "its Pod fails",
         Some(_) if asked => "etcd does not answer",
         Some(pod) if unasked && pods::runs(pod) => "Holdfast cannot ask etcd",
         Some(_) => "its Pod does not run yet",
@@ -404,7 +404,7 @@ impl Facts<'_> {
             return None;
         }
         let conditions = &self.seen.cluster.status.as_ref()?.conditions;
-        let progressing = condition::find(conditions, Type::Progressing).filter(|c| c.status == "True")?;
+        let progressing = condition::find_with_status(conditions, Type::Progressing, "True")?;
         let seconds = self.seen.cluster.spec.progress_deadline();
         let over = self.now >= progressing.last_transition_time.0 + SignedDuration::from_secs(seconds.into());
         let message =
@@ -454,9 +454,10 @@ impl Facts<'_> {
 
     fn alarm(&self) -> Option<Verdict> {
         let etcd = self.etcd?;
-        let mut said: Vec<String> = etcd.alarms.iter().map(|a| alarms::describe_alarm(self.seen, etcd, a)).collect();
-        said.sort();
-        (!said.is_empty()).then(|| (Reason::AlarmRaised, said.join(", ")))
+        let mut described: Vec<String> =
+            etcd.alarms.iter().map(|a| alarms::describe_alarm(self.seen, etcd, a)).collect();
+        described.sort();
+        (!described.is_empty()).then(|| (Reason::AlarmRaised, described.join(", ")))
     }
 
     fn failing_member(&self) -> Option<Verdict> {
@@ -475,12 +476,12 @@ const fn is_upkeep(act: &Act) -> bool {
 /// Returns a member's failure in words: from its Pod, else from the member's own status, which keeps a failure while the Pod is
 /// created again, and knows the failures without a Pod.
 fn failed(member: &Member) -> Option<Verdict> {
-    let failure: Option<LastFailure> = member.live_pod().filter(|p| !pods::ready(p)).and_then(failure::of);
+    let failure: Option<LastFailure> = member.live_pod().filter(|p| !pods::ready(p)).and_then(failure::find_last);
     let (reason, message) = if let Some(failure) = failure {
         (failure::reason(&failure), failure::explain(&failure))
     } else {
         let conditions = member.object.status.iter().flat_map(|s| &s.conditions);
-        let wrong = condition::find(conditions, Type::Degraded).filter(|c| c.status == "True")?;
+        let wrong = condition::find_with_status(conditions, Type::Degraded, "True")?;
         (Reason::named(&wrong.reason)?, wrong.message.clone())
     };
     Some((reason, format!("{}: {message}", member.name())))

@@ -29,7 +29,7 @@ pub(super) fn next(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option
         return Some(Next::act(Act::Latch(Box::new(latches))));
     }
     let leaving = Leaving { why: Departure::NeverPromoted, evidence: None, at: now.to_string() };
-    Some(Next::act(Act::LatchLeaving { member: Target::of(&member.object.metadata), leaving }))
+    Some(Next::act(Act::LatchLeaving { member: Target::from(&member.object.metadata), leaving }))
 }
 
 fn given_up(member: &Member, count: u32, now: Timestamp) -> GivenUp {

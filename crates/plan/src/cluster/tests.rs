@@ -74,7 +74,7 @@ fn pair(status: &str, reason: &str) -> (String, String) {
 }
 
 fn member_target(seen: &Observed, n: usize) -> Target {
-    Target::of(&seen.members[n].object.metadata)
+    Target::from(&seen.members[n].object.metadata)
 }
 
 /// Gives the member's Pod the label of a new Pod: no client reaches the Pod.
@@ -84,7 +84,7 @@ fn not_admitted(member: &mut Member) {
 }
 
 fn pod_target(seen: &Observed, n: usize) -> Target {
-    Target::of(&seen.members[n].pod.as_ref().unwrap().metadata)
+    Target::from(&seen.members[n].pod.as_ref().unwrap().metadata)
 }
 
 /// Returns the act that forbids the nth Pod to start empty, with the member's joined IDs.
@@ -287,7 +287,7 @@ mod silence {
         let whole = seen.members[0].pod.clone().unwrap();
         let mut waiting = whole.clone();
         failed(&mut waiting, "etcd", 71, report, Time(noon() + SignedDuration::from_secs(-20)));
-        let told = failure::of(&waiting).unwrap();
+        let told = failure::find_last(&waiting).unwrap();
         assert_eq!(told.verdict.as_deref(), Some("EmptiedVolume"));
         let mut starts = waiting.clone();
         let statuses = starts.status.as_mut().unwrap().init_container_statuses.as_mut().unwrap();

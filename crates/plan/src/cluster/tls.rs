@@ -45,10 +45,10 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
             return Some(issue(metadata, Contents::Ca(plane), None));
         }
     }
-    let ours = |wanted: &Wanted<'_>| wanted.kept(certificates).is_none_or(|kept| !is_foreign(kept, &wanted.metadata));
+    let is_own = |wanted: &Wanted<'_>| wanted.kept(certificates).is_none_or(|kept| !is_foreign(kept, &wanted.metadata));
     // With a lost CA or a flawed source the cluster continues with the present certificates.
     let able: Vec<_> =
-        wanted(seen).into_iter().filter(ours).filter_map(|wanted| supply(seen, certificates, wanted, now)).collect();
+        wanted(seen).into_iter().filter(is_own).filter_map(|wanted| supply(seen, certificates, wanted, now)).collect();
     // Missing certificates come first: other acts wait for them. Then renewals, one member after the other, unless time runs out.
     let missing = able.iter().find(|it| it.kept.is_none_or(|kept| !it.fits(seen, certificates, kept)));
     let due = || {
@@ -91,8 +91,8 @@ fn await_sources(seen: &Observed, certificates: &Certificates, now: Timestamp) -
 fn announce(seen: &Observed, certificates: &Certificates) -> Option<Next> {
     let stale = |m: &&Member| {
         let staged = m.object.spec.tls.as_ref().and_then(|tls| tls.staged.as_ref());
-        let ours = |kept: &&Kept| kept.typed && kept.owner.as_deref() == Some(meta::uid(&m.object.metadata));
-        certificates.members.get(m.name()).filter(ours).is_some_and(|kept| staged != Some(&kept.digest))
+        let is_owned = |kept: &&Kept| kept.typed && kept.owner.as_deref() == Some(meta::uid(&m.object.metadata));
+        certificates.members.get(m.name()).filter(is_owned).is_some_and(|kept| staged != Some(&kept.digest))
     };
     let member = holders(seen).find(stale)?;
     let kept = certificates.members.get(member.name())?;
@@ -103,7 +103,7 @@ fn announce(seen: &Observed, certificates: &Certificates) -> Option<Next> {
         known.and_then(|known| plane.trusted(known)).cloned().or_else(anchor)
     };
     let trusts = Trusts { client: trust(Plane::Client), peer: trust(Plane::Peer) };
-    let (member, digest) = (Target::of(&member.object.metadata), kept.digest.clone());
+    let (member, digest) = (Target::from(&member.object.metadata), kept.digest.clone());
     Some(Next::act(Act::AnnounceCertificates { member, digest, trusts }))
 }
 
@@ -139,8 +139,8 @@ pub(super) fn asks(seen: &Observed) -> Vec<Ensure> {
     let wanted = asked.into_iter().filter_map(|(mut metadata, spec)| {
         if let Some(there) = certificates.requests.get(meta::name(&metadata)) {
             let mut owners = metadata.owner_references.iter().flatten();
-            let ours = owners.any(|owner| meta::controlled_by(&there.metadata, &owner.uid));
-            if !ours || !drift::differs(&spec, &there.spec) {
+            let is_owned = owners.any(|owner| meta::controlled_by(&there.metadata, &owner.uid));
+            if !is_owned || !drift::differs(&spec, &there.spec) {
                 return None;
             }
             metadata.uid.clone_from(&there.metadata.uid);
@@ -278,9 +278,9 @@ impl Supplied<'_> {
 
     /// Whether a certificate has less than a sixth of its life left: such a renewal does not wait for other members.
     fn is_urgent(&self, kept: &Kept, now: Timestamp) -> bool {
-        let left = |known: &Known| known.not_after.duration_since(now);
+        let remaining = |known: &Known| known.not_after.duration_since(now);
         let urgent = |known: &Known| {
-            now < known.not_before || left(known) * 6 < known.not_after.duration_since(known.not_before)
+            now < known.not_before || remaining(known) * 6 < known.not_after.duration_since(known.not_before)
         };
         self.leaves.iter().filter_map(|leaf| kept.leaf(leaf.files)).any(urgent)
     }

@@ -320,7 +320,7 @@ pub(super) fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, nam
         placement: spec.placement.clone(),
         proxies: seen.settings.proxies.clone(),
         run_as: seen.settings.pod_run_as,
-        ..AgentJob::of(named.to_owned(), Work::Rehearse(request), readers(place), seen.settings.agent_image.clone())
+        ..AgentJob::new(named.to_owned(), Work::Rehearse(request), readers(place), seen.settings.agent_image.clone())
     }))
 }
 

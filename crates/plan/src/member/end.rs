@@ -78,7 +78,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
             return pod::going(there, (Reason::Deleting, "its Pod is being deleted"), now);
         }
         return Next::act(Act::DeletePod {
-            pod: Target::of(&there.metadata),
+            pod: Target::from(&there.metadata),
             why: "its member is being deleted".to_owned(),
         });
     }
@@ -98,9 +98,9 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
             return Next::wait(Reason::ClaimKept, message, later);
         }
         return Next::act(Act::DeleteClaim {
-            claim: Target::of(&claim.metadata),
+            claim: Target::from(&claim.metadata),
             why: "its member is being deleted and spec.storage.retention is Delete".to_owned(),
         });
     }
-    Next::act(Act::ReleaseMember { member: Target::of(&member.metadata) })
+    Next::act(Act::ReleaseMember { member: Target::from(&member.metadata) })
 }

@@ -118,7 +118,7 @@ pub(super) fn second_pod(seen: &Observed, there: &Pod, now: Timestamp) -> Option
     let at: Timestamp = first.at.parse().ok()?;
     let why = format!("the member's data were refused ({}); a second Pod mounts the volume anew", first.verdict);
     match Wake::at(at + SECOND_POD, now) {
-        None => Some(Next::act(Act::DeletePod { pod: Target::of(&there.metadata), why })),
+        None => Some(Next::act(Act::DeletePod { pod: Target::from(&there.metadata), why })),
         Some(later) => {
             let message =
                 format!("the member's data were refused ({}); a second Pod mounts the volume anew soon", first.verdict);

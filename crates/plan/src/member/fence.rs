@@ -23,5 +23,5 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
         return Some(pod::going(there, (Reason::Replacing, message), now));
     }
     let why = "the member's data are lost, and etcd removes the member".to_owned();
-    Some(Next::act(Act::DeletePod { pod: Target::of(&there.metadata), why }))
+    Some(Next::act(Act::DeletePod { pod: Target::from(&there.metadata), why }))
 }

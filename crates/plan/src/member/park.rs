@@ -29,5 +29,5 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
         return Some(pod::going(there, (Reason::Parking, "its Pod ends: spec.replicas of the cluster is 0"), now));
     }
     let why = "spec.replicas of the cluster is 0".to_owned();
-    Some(Next::act(Act::DeletePod { pod: Target::of(&there.metadata), why }))
+    Some(Next::act(Act::DeletePod { pod: Target::from(&there.metadata), why }))
 }

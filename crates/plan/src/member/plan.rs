@@ -32,7 +32,7 @@ fn decide(seen: &Observed, now: Timestamp) -> Next {
         let paused = cluster(seen).is_some_and(|cluster| cluster.spec.paused);
         if let Some(pod) = own_pod(seen).filter(|pod| !paused && !meta::deleting(&pod.metadata)) {
             let why = "etcd does not list the member any more".to_owned();
-            return Next::act(Act::DeletePod { pod: Target::of(&pod.metadata), why });
+            return Next::act(Act::DeletePod { pod: Target::from(&pod.metadata), why });
         }
         let message = "etcd does not list this member any more; Holdfast deletes the member";
         return Next::wait(Reason::Deleting, message, Wake::OnChange);

@@ -107,10 +107,10 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
     }
     if let Some(digest) = staged.flatten().filter(|digest| meta::annotation(&there.metadata, key::TLS) != Some(*digest))
     {
-        return Next::act(Act::RefreshCertificates { pod: Target::of(&there.metadata), digest: digest.to_owned() });
+        return Next::act(Act::RefreshCertificates { pod: Target::from(&there.metadata), digest: digest.to_owned() });
     }
     if let Some(size) = seen.claim.as_ref().and_then(|claim| volumes::to_announce(claim, there)) {
-        return Next::act(Act::RefreshVolume { pod: Target::of(&there.metadata), size: size.clone() });
+        return Next::act(Act::RefreshVolume { pod: Target::from(&there.metadata), size: size.clone() });
     }
     let next = match own(seen, there, &want, now) {
         next @ Next::Do(..) => next,
@@ -121,7 +121,7 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
     if lost.is_empty() || matches!(next, Next::Do(..)) {
         return next;
     }
-    Next::Do(Act::Relabel { pod: Target::of(&there.metadata), labels: lost }, RELABELLED)
+    Next::Do(Act::Relabel { pod: Target::from(&there.metadata), labels: lost }, RELABELLED)
 }
 
 /// Returns the next step for the member's own Pod that has not ended.
@@ -192,13 +192,13 @@ fn count_start(seen: &Observed, joined: &Joined, pod: &Pod) -> Option<Next> {
         return None;
     }
     if pods::start_number(pod) == Some(counted.saturating_add(1)) {
-        let member = Target::of(&seen.member.metadata);
+        let member = Target::from(&seen.member.metadata);
         return Some(Next::act(Act::LatchStart { member, count: counted.saturating_add(1) }));
     }
     let is_written = pods::knows_started(pod) >= counted && pods::knows_joined(pod, joined);
     let counts = pods::start_number(pod).is_some_and(|number| number <= counted);
-    let mark = || Act::MarkStarted { pod: Target::of(&pod.metadata), count: counted, joined: joined.clone() };
-    (counts && !is_written).then(|| Next::act(mark()))
+    let record = || Act::MarkStarted { pod: Target::from(&pod.metadata), count: counted, joined: joined.clone() };
+    (counts && !is_written).then(|| Next::act(record()))
 }
 
 /// Waits for a Pod that is being deleted. If its node never reports the Pod's end, only a person can confirm the end (I1).
@@ -211,7 +211,7 @@ pub(super) fn going(pod: &Pod, (reason, message): (Reason, &str), now: Timestamp
 }
 
 fn recreate(pod: &Pod, why: &str) -> Next {
-    Next::act(Act::DeletePod { pod: Target::of(&pod.metadata), why: why.to_owned() })
+    Next::act(Act::DeletePod { pod: Target::from(&pod.metadata), why: why.to_owned() })
 }
 
 /// Replaces the Pod at that time; until then returns the step for the Pod as it stands, and wakes at that time.
@@ -270,7 +270,7 @@ fn outdated(there: &Pod, want: &Pod) -> bool {
 }
 
 fn is_final(code: i32) -> bool {
-    Failure::of_code(code).is_some_and(|failure| FINAL.contains(&failure.class))
+    Failure::for_code(code).is_some_and(|failure| FINAL.contains(&failure.class))
 }
 
 /// When the operator retries a failed restore step that kubelet holds back; `None` for a class in [`FINAL`], which kubelet's

@@ -21,10 +21,10 @@ pub(super) fn next(seen: &Observed, pod: Option<&Pod>) -> Option<Act> {
         let mut annotations = change(&old.annotations, &new.annotations);
         annotations.insert(key::POD_METADATA.to_owned(), print);
         let labels = change(&old.labels, &new.labels);
-        return Some(Act::SetPodMetadata { pod: Target::of(&pod.metadata), labels, annotations });
+        return Some(Act::SetPodMetadata { pod: Target::from(&pod.metadata), labels, annotations });
     }
     (*old != new).then(|| Act::CopyPodMetadata {
-        member: Target::of(&seen.member.metadata),
+        member: Target::from(&seen.member.metadata),
         old: Box::new(old.clone()),
         new: Box::new(new),
     })

@@ -22,7 +22,7 @@ pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdMemberS
     let pod = seen.pod.as_ref().filter(|p| meta::controlled_by(&p.metadata, uid));
     let claim = seen.claim.as_ref().filter(|c| meta::label(&c.metadata, key::MEMBER_UID) == Some(uid));
     let failure = match pod {
-        Some(pod) => failure::of(pod).or_else(|| old.last_failure.clone().filter(|_| !pods::ready(pod))),
+        Some(pod) => failure::find_last(pod).or_else(|| old.last_failure.clone().filter(|_| !pods::ready(pod))),
         None => old.last_failure.clone(),
     };
     let ready = pod.is_some_and(pods::ready);

@@ -92,11 +92,11 @@ mod standing {
     #[test]
     fn a_pod_that_serves_is_counted_and_told_so() {
         let mut seen = serving();
-        let member = Target::of(&seen.member.metadata);
+        let member = Target::from(&seen.member.metadata);
         seen.member.spec.start_count = 0;
         let pod = seen.pod.as_mut().unwrap();
         pod.metadata.annotations = None;
-        let pod_target = Target::of(&pod.metadata);
+        let pod_target = Target::from(&pod.metadata);
         assert_eq!(act(&seen), Some(Act::LatchStart { member, count: 1 }));
         for not_yet in [
             |s: &mut Observed| running(s.pod.as_mut().unwrap(), false),
@@ -143,7 +143,7 @@ mod standing {
             for mut seen in [serving(), unborn(None)] {
                 let pod = seen.pod.as_mut().unwrap();
                 let ours = pod.metadata.labels.as_mut().unwrap().remove(key).unwrap();
-                let (target, lost) = (Target::of(&pod.metadata), labels(&[(key, &ours)]).unwrap());
+                let (target, lost) = (Target::from(&pod.metadata), labels(&[(key, &ours)]).unwrap());
                 let relabel = Act::Relabel { pod: target, labels: lost };
                 assert_eq!(act(&seen), Some(relabel.clone()));
                 let there = seen.pod.as_mut().unwrap().metadata.labels.as_mut().unwrap();
@@ -290,7 +290,7 @@ mod standing {
         let plan = planned(&seen);
         assert_eq!((plan.act, plan.wake), (None, Wake::AfterMillis(1_000)));
         held(&mut seen, 60);
-        let target = Target::of(&seen.pod.as_ref().unwrap().metadata);
+        let target = Target::from(&seen.pod.as_ref().unwrap().metadata);
         assert!(matches!(act(&seen), Some(Act::DeletePod { pod, .. }) if pod == target));
         let mut without = serving();
         held(&mut without, 600);
@@ -388,7 +388,7 @@ mod standing {
         for phase in ["Failed", "Succeeded"] {
             let mut seen = serving();
             seen.pod.as_mut().unwrap().status.as_mut().unwrap().phase = Some(phase.to_owned());
-            let target = Target::of(&seen.pod.as_ref().unwrap().metadata);
+            let target = Target::from(&seen.pod.as_ref().unwrap().metadata);
             assert!(matches!(act(&seen), Some(Act::DeletePod { pod, .. }) if pod == target));
         }
         let mut seen = serving();

@@ -43,7 +43,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>>
     Err(Box::new(match own_pod(seen) {
         Some(there) if meta::deleting(&there.metadata) => pod::going(there, (Reason::WaitingForPod, &message), now),
         Some(there) => Next::act(Act::DeletePod {
-            pod: Target::of(&there.metadata),
+            pod: Target::from(&there.metadata),
             why: format!("its claim {claim_name} is being deleted before the member ever joined"),
         }),
         None => Next::wait(Reason::WaitingForPod, message, Wake::OnChange),

@@ -12,12 +12,12 @@ use super::facts::{
     answers, formed_as, id, is_healthy, known, latches, listed_as, may_start_empty, named, owner_of, stands_for,
     target_member, voters,
 };
-use super::{Verdict, defragment, is, replace, retention, roll, rule, upgrade, volumes};
+use super::{Verdict, alarms, defragment, is, replace, retention, roll, rule, upgrade, volumes};
 use crate::build::job::{expects, searches};
 use crate::certificate::{Contents, Files, Issue, Origin, Plane, files};
-use crate::cluster::{Alarm, AlarmKind, Listed, Member, Membership, Observed};
+use crate::cluster::{AlarmKind, Listed, Member, Membership, Observed};
 use crate::schedule::attempt_of;
-use crate::{Act, Ensure, Plan, Seen, Target, build, meta, pods, store, valid};
+use crate::{Act, Ensure, Plan, Seen, Target, build, meta, pods, store};
 
 /// The largest number of members, and of learners (`--max-learners` of every server).
 const MOST: usize = 9;
@@ -61,9 +61,9 @@ fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
             rule("I15", all.is_some(), "a cluster in plaintext asks for no certificates")?;
             let owners = metadata.owner_references.iter().flatten();
             let there = all.and_then(|all| all.requests.get(meta::name(metadata)));
-            let ours =
+            let is_owned =
                 there.is_none_or(|there| owners.into_iter().any(|o| meta::controlled_by(&there.metadata, &o.uid)));
-            return rule("I13", ours, "a Certificate of another owner is not changed");
+            return rule("I13", is_owned, "a Certificate of another owner is not changed");
         }
         Ensure::Budget(budget) => (meta::name(&budget.metadata), seen.budget.as_ref().map(|b| &b.metadata)),
         Ensure::DropBudget(target) => {
@@ -78,8 +78,8 @@ fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
             (target.name.as_str(), standing)
         }
     };
-    let ours = standing.is_none_or(|meta| meta::controlled_by(meta, meta::uid(&seen.cluster.metadata)));
-    rule("I13", ours, &format!("{name} belongs to another owner, so Holdfast does not apply the object"))
+    let is_owned = standing.is_none_or(|meta| meta::controlled_by(meta, meta::uid(&seen.cluster.metadata)));
+    rule("I13", is_owned, &format!("{name} belongs to another owner, so Holdfast does not apply the object"))
 }
 
 fn check_act(seen: &Observed, act: &Act) -> Verdict {
@@ -101,7 +101,7 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
             rule("I5", latched == Some(joined), "a Pod's annotation holds the IDs under which its member has joined")
         }
         Act::Promote { name, member_id, cluster_id } => promote(seen, name, *member_id, *cluster_id),
-        Act::Disarm { alarm, cluster_id } => disarm(seen, alarm, *cluster_id),
+        Act::Disarm { alarm, cluster_id } => alarms::disarm(seen, alarm, *cluster_id),
         Act::CommitEntry { cluster_id } => {
             let etcd = formed_as(seen, *cluster_id)?;
             let runs = |l: &Listed| stands_for(seen, l).is_some_and(|m| m.live_pod().is_some_and(pods::runs));
@@ -239,11 +239,15 @@ fn search(seen: &Observed, job: &Job) -> Verdict {
     let template = job.spec.as_ref().map(|s| &s.template);
     let searches = template.and_then(|t| t.spec.as_ref()).is_some_and(searches);
     rule("I1", searches, "a cluster's Job only looks for a snapshot")?;
-    let mark = match &seen.store {
+    let store_id = match &seen.store {
         Some(Seen::Known(Some(named))) => store::known(named).map(|known| known.id.as_str()),
         Some(Seen::Known(None) | Seen::Unknown(_)) | None => None,
     };
-    rule("I25", mark.is_none_or(|mark| expects(job, mark)), "a Job expects the known store ID of its store")?;
+    rule(
+        "I25",
+        store_id.is_none_or(|store_id| expects(job, store_id)),
+        "a Job expects the known store ID of its store",
+    )?;
     let meta = &seen.cluster.metadata;
     let owned = meta::controlled_by(&job.metadata, meta::uid(meta)) && job.metadata.namespace == meta.namespace;
     rule("I13", owned, "a cluster's Job is its own and stands beside it")?;
@@ -437,8 +441,12 @@ fn remove_orphan(seen: &Observed, etcd: &Membership, listed: &Listed) -> Verdict
     if listed.learner && listed.name.is_empty() {
         return Ok(());
     }
-    let ours = |url: &String| build::member::is_peer_url(&seen.cluster, url);
-    rule("I4", !listed.peer_urls.is_empty() && listed.peer_urls.iter().all(ours), "the member is not this cluster's")?;
+    let is_own_url = |url: &String| build::member::is_peer_url(&seen.cluster, url);
+    rule(
+        "I4",
+        !listed.peer_urls.is_empty() && listed.peer_urls.iter().all(is_own_url),
+        "the member is not this cluster's",
+    )?;
     let runs = |pod: &String| listed.peer_urls.contains(&build::member::peer_url(&seen.cluster, pod));
     rule("I4", !seen.stray_pods.iter().any(runs), "without an EtcdMember only a member without a Pod is removed")?;
     rule("I29", seen.cluster.spec.repairs_itself(), "in mode Manual a person decides")?;
@@ -481,34 +489,9 @@ fn unpark(seen: &Observed, target: &Target) -> Verdict {
     rule("I1", seen.cluster.spec.replicas > 0, "a cluster with spec.replicas 0 stays parked")?;
     let parked = seen.members.iter().filter_map(|m| m.object.spec.parked.as_ref()?.index).max().unwrap_or(0);
     let leader = etcd.members.iter().find(|l| Some(l.id) == etcd.leader).filter(|l| answers(seen, etcd, l));
-    let said = leader.and_then(|l| seen.answers.get(stands_for(seen, l)?.name())?.known());
-    let level = said.is_some_and(|said| said.applied_index >= parked);
+    let answer = leader.and_then(|l| seen.answers.get(stands_for(seen, l)?.name())?.known());
+    let level = answer.is_some_and(|answer| answer.applied_index >= parked);
     rule("I3", level, "the leader has applied as much as every member had when it was parked")
-}
-
-/// Checks that no member can hold the alarm any more: of the alarms of a listed member only `NOSPACE` ends, when its file is below
-/// the quota again.
-fn disarm(seen: &Observed, alarm: &Alarm, cluster_id: u64) -> Verdict {
-    let etcd = formed_as(seen, cluster_id)?;
-    rule("I12", etcd.alarms.contains(alarm) && alarm.member_id != 0, "a cleared alarm is raised and names a member")?;
-    let own = etcd.members.iter().find(|l| l.id == alarm.member_id).map(|l| stands_for(seen, l));
-    let has_room = |member: &Member| {
-        let bytes = seen.answers.get(member.name()).and_then(Seen::known).map(|said| said.db_bytes);
-        let quota = valid::member(&member.object).map_or(0, |server| server.quota);
-        alarm.kind == AlarmKind::NoSpace && bytes.is_some_and(|bytes| u64::try_from(bytes).is_ok_and(|b| b < quota))
-    };
-    let over = own.is_none_or(|own| own.is_some_and(has_room));
-    rule("I12", over, "a member's own alarm is cleared only where its file is below the quota again")?;
-    let formed = latches(seen).formed.filter(|formed| formed.restored_from.is_some());
-    let before = formed.map(|formed| formed.corrupt_came_along).unwrap_or_default();
-    let mut corrupt = etcd.alarms.iter().filter(|a| a.kind == AlarmKind::Corrupt);
-    let listed = |a: &Alarm| etcd.members.iter().any(|l| l.id == a.member_id);
-    let replaced = replace::outvoted(seen, etcd);
-    let known = |alarm: &Alarm| before.contains(&id(alarm.member_id)) || replaced == Some(id(alarm.member_id));
-    let foreign = corrupt.all(|a| a.member_id != 0 && !listed(a) && known(a));
-    rule("I3", foreign, "no alarm is cleared while a CORRUPT alarm concerns this cluster's own data")?;
-    let all = etcd.members.iter().all(|l| answers(seen, etcd, l));
-    rule("I1", all, "every member reports its size before an alarm is cleared")
 }
 
 fn introduce(seen: &Observed, target: &Target, initial_cluster: &str) -> Verdict {

@@ -43,8 +43,8 @@ pub(super) fn voters(etcd: &Membership) -> Vec<&Listed> {
 }
 
 pub(super) fn answers(seen: &Observed, etcd: &Membership, listed: &Listed) -> bool {
-    let said = stands_for(seen, listed).and_then(|m| seen.answers.get(m.name())).and_then(Seen::known);
-    said.is_some_and(|a| a.cluster_id == etcd.cluster_id && a.member_id == listed.id)
+    let answer = stands_for(seen, listed).and_then(|m| seen.answers.get(m.name())).and_then(Seen::known);
+    answer.is_some_and(|a| a.cluster_id == etcd.cluster_id && a.member_id == listed.id)
 }
 
 /// Returns etcd's entry for a member.
@@ -54,14 +54,14 @@ pub(super) fn listed_as<'a>(seen: &Observed, etcd: &'a Membership, name: &str) -
 
 /// Whether a voter is healthy (I1): it answers for itself, follows the leader that etcd lists, and lags little.
 pub(super) fn is_healthy(seen: &Observed, etcd: &Membership, listed: &Listed) -> bool {
-    let said = |listed: &Listed| {
+    let answer_of = |listed: &Listed| {
         let member = stands_for(seen, listed)?;
-        let said = seen.answers.get(member.name()).and_then(Seen::known);
-        said.filter(|_| answers(seen, etcd, listed) && member.live_pod().is_some())
+        let answer = seen.answers.get(member.name()).and_then(Seen::known);
+        answer.filter(|_| answers(seen, etcd, listed) && member.live_pod().is_some())
     };
     let leader = etcd.leader.and_then(|id| etcd.members.iter().find(|l| l.id == id));
-    let (Some(leader), Some(own)) = (leader, said(listed)) else { return false };
-    let level = said(leader).is_some_and(|ahead| ahead.applied_index.saturating_sub(own.applied_index) <= LAG);
+    let (Some(leader), Some(own)) = (leader, answer_of(listed)) else { return false };
+    let level = answer_of(leader).is_some_and(|ahead| ahead.applied_index.saturating_sub(own.applied_index) <= LAG);
     own.leader == leader.id && level
 }
 

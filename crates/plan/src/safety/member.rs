@@ -28,7 +28,7 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         Act::Relabel { pod, labels } => relabel(seen, pod, labels),
         Act::SetPodMetadata { pod, labels, annotations } => {
             let keys = || labels.keys().chain(annotations.keys()).filter(|name| *name != key::POD_METADATA);
-            let foreign = keys().all(|name| !key::is_ours(name) && !key::ALL.contains(&name.as_str()));
+            let foreign = keys().all(|name| !key::is_own(name) && !key::ALL.contains(&name.as_str()));
             rule("I13", foreign, "a user's labels and annotations never replace Holdfast's")?;
             own_as_seen(seen, pod)
         }
@@ -188,9 +188,9 @@ fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
     let knows = seen.member.spec.joined.as_ref().is_none_or(|joined| pods::knows_joined(pod, joined));
     rule("I5", knows, "the Pod of a joined member has the annotation with the joined IDs")?;
     let first = !joined(seen) && seen.member.spec.role == Birth::Seed && unformed(seen);
-    let mark = seen.member.spec.restore.as_ref().filter(|_| restores(pod)).and_then(|r| r.store_id.as_ref());
+    let store_id = seen.member.spec.restore.as_ref().filter(|_| restores(pod)).and_then(|r| r.store_id.as_ref());
     let steps = pods::arguments(pod, container::RESTORE).unwrap_or_default();
-    let is_expected = mark.is_none_or(|mark| expects_store(steps, mark));
+    let is_expected = store_id.is_none_or(|store_id| expects_store(steps, store_id));
     rule("I25", is_expected, "a restore expects the known store ID of its store")?;
     let listens_plain =
         |arg: &String| ["client", "peer"].iter().any(|p| arg.starts_with(&format!("--listen-{p}-urls=http://")));

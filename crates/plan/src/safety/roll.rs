@@ -156,9 +156,9 @@ pub(super) fn spare(seen: &Observed, member: &Member) -> Verdict {
     let voters = voters(etcd);
     let changing = voters.len() != etcd.members.len() || latches(seen).pending_member.is_some();
     rule("I11", !changing, "the membership is not changing")?;
-    let left = voters.iter().filter(|l| {
+    let healthy = voters.iter().filter(|l| {
         let other = stands_for(seen, l).is_some_and(|m| m.name() != member.name() && serves(m));
         other && is_healthy(seen, etcd, l)
     });
-    rule("I1", 2 * left.count() > voters.len(), "a quorum is healthy without this member")
+    rule("I1", 2 * healthy.count() > voters.len(), "a quorum is healthy without this member")
 }

@@ -24,8 +24,8 @@ pub fn schedule(seen: &Observed, plan: &Plan<EtcdSnapshotScheduleStatus>) -> Ver
             return rule("I13", false, "a schedule applies nothing but its CronJob");
         };
         rule("I13", meta::controlled_by(&cron.metadata, uid), "a schedule's CronJob goes with the schedule")?;
-        let ours = seen.cron_job.as_ref().is_none_or(|live| meta::controlled_by(&live.metadata, uid));
-        rule("I13", ours, "the CronJob belongs to another owner, so Holdfast does not apply the object")?;
+        let is_owned = seen.cron_job.as_ref().is_none_or(|live| meta::controlled_by(&live.metadata, uid));
+        rule("I13", is_owned, "the CronJob belongs to another owner, so Holdfast does not apply the object")?;
     }
     match &plan.act {
         None => Ok(()),

@@ -38,7 +38,7 @@ fn wrong(seen: &Member, act: Act) -> Option<&'static str> {
 }
 
 fn target(meta: &ObjectMeta) -> Target {
-    Target::of(meta)
+    Target::from(meta)
 }
 
 fn pod_target(seen: &Cluster, n: usize) -> Target {

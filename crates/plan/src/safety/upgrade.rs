@@ -32,12 +32,12 @@ pub(super) fn set(seen: &Observed, member: &Member, new: &str) -> Verdict {
         return rule("I30", false, "the data of a member are of one minor until an upgrade is latched");
     };
     let answers_as =
-        |m: &Member| seen.answers.get(m.name()).and_then(Seen::known).and_then(|said| minor(&said.version));
+        |m: &Member| seen.answers.get(m.name()).and_then(Seen::known).and_then(|answer| minor(&answer.version));
     let earlier = |m: &Member| {
         let stays = m.object.spec.leaving.is_none();
         stays
             && minor(&m.object.spec.process.version) == minor(&from)
-            && answers_as(m).is_none_or(|said| Some(said) == minor(&from))
+            && answers_as(m).is_none_or(|version| Some(version) == minor(&from))
     };
     let others = hosting(seen).any(|m| earlier(m) && m.name() != member.name());
     let forth = minor(own) == minor(&from) && minor(new) == minor(&to) && (others || !reversible);

@@ -39,8 +39,8 @@ pub(super) struct Pruning {
 /// Why no run starts, if the spec requests that.
 pub(super) type Halted<'a> = Option<(Reason, &'a str)>;
 
-impl Pruning {
-    pub(super) fn of(old: EtcdSnapshotScheduleStatus) -> Self {
+impl From<EtcdSnapshotScheduleStatus> for Pruning {
+    fn from(old: EtcdSnapshotScheduleStatus) -> Self {
         let EtcdSnapshotScheduleStatus {
             announced,
             locked,
@@ -53,7 +53,9 @@ impl Pruning {
         } = old;
         Self { announced, locked, earlier_lineages, pruned, last, policy, run, ..Self::default() }
     }
+}
 
+impl Pruning {
     /// Records when the policy changed: the agent announces again what an earlier policy announced, also after the policy is
     /// set back.
     pub(super) fn date_policy(&mut self, seen: &Observed, now: Timestamp) {
@@ -61,7 +63,8 @@ impl Pruning {
         // JSON of our own types cannot fail.
         let retention = serde_json::to_string(&spec.retention).unwrap_or_default();
         let suspended = spec.suspend_pruning.to_string();
-        let fingerprint = fingerprint::of([retention.as_str(), spec.time_zone.as_deref().unwrap_or(UTC), &suspended]);
+        let fingerprint =
+            fingerprint::hash_parts([retention.as_str(), spec.time_zone.as_deref().unwrap_or(UTC), &suspended]);
         if self.policy.as_ref().is_none_or(|known| known.fingerprint != fingerprint) {
             self.policy = Some(AppliedPolicy { fingerprint, since: now.to_string() });
         }
@@ -76,8 +79,9 @@ impl Pruning {
 
     /// Whether the last Job left this many snapshots, and no other Job is due.
     fn is_left(&self, dropped: usize) -> bool {
-        let left = self.last.as_ref().filter(|last| last.class.is_none()).and_then(|last| last.dropped);
-        self.run.is_none() && left.is_some_and(|left| u64::try_from(dropped).is_ok_and(|dropped| dropped <= left))
+        let remaining = self.last.as_ref().filter(|last| last.class.is_none()).and_then(|last| last.dropped);
+        self.run.is_none()
+            && remaining.is_some_and(|remaining| u64::try_from(dropped).is_ok_and(|dropped| dropped <= remaining))
     }
 }
 

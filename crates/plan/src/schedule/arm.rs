@@ -137,7 +137,7 @@ fn deadline(line: &Line, delay: u32) -> u32 {
 
 /// The same for each run of a schedule, and spread over all schedules.
 fn delay(uid: &str, spread: u32) -> u32 {
-    let luck = u32::from_str_radix(&fingerprint::of([uid])[..8], 16).unwrap_or_default();
+    let luck = u32::from_str_radix(&fingerprint::hash_parts([uid])[..8], 16).unwrap_or_default();
     luck % spread.saturating_add(1)
 }
 
@@ -158,7 +158,7 @@ pub(super) fn agent_job(seen: &Observed) -> AgentJob {
         most_bytes: cluster.and_then(valid::most_bytes),
         proxies: seen.settings.proxies.clone(),
         run_as: seen.settings.pod_run_as,
-        ..AgentJob::of(name, work, nowhere, seen.settings.agent_image.clone())
+        ..AgentJob::new(name, work, nowhere, seen.settings.agent_image.clone())
     }
 }
 

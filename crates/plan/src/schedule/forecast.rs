@@ -9,7 +9,7 @@ use holdfast_api::schedule::Retention;
 use holdfast_api::store::Location;
 use holdfast_contract::layout::attempt_of_key;
 use holdfast_contract::retention::{
-    Candidate, Entry, Mark, Sight, Stop, Untouched, Verdict, find_stop, judge, time_zone,
+    Candidate, Entry, Sight, Stop, StoreMatch, Untouched, Verdict, find_stop, judge, time_zone,
 };
 use holdfast_contract::{Level, Policy};
 use jiff::{SignedDuration, Timestamp};
@@ -95,7 +95,7 @@ pub(super) fn forecast(
     let sight = Sight {
         now,
         complete: true,
-        mark: Mark::Same,
+        store_match: StoreMatch::Same,
         newest_after: line.before_last(now),
         accepted: meta::annotation(&seen.schedule.metadata, key::ACCEPT_ANOMALY),
     };

@@ -46,7 +46,7 @@ pub fn fresh(
     line: &Line,
     now: Timestamp,
 ) -> Fresh {
-    let of = |state, reason, message| Fresh { state, reason, message };
+    let freshness = |state, reason, message| Fresh { state, reason, message };
     let newest = match &status.last_successful {
         Some(last) => format!("the newest complete backup was taken at {} (EtcdSnapshot {})", last.taken_at, last.name),
         None => "there is no complete backup yet".to_owned(),
@@ -62,7 +62,7 @@ pub fn fresh(
             failed.name, failed.at, failed.class, failed.message
         );
         let message = skipped.map_or(message.clone(), |skipped| format!("{message}. {skipped}"));
-        return of(Some(false), Reason::BackupFailing, message);
+        return freshness(Some(false), Reason::BackupFailing, message);
     }
     if let Some(due) = overdue_at(spec, status, line).filter(|due| now >= *due) {
         let check = || {
@@ -70,19 +70,23 @@ pub fn fresh(
             format!("Check the CronJob and its Jobs: kubectl describe cronjob {cron_job}")
         };
         let message = format!("no run completed by {due}, and {newest}. {}", skipped.unwrap_or_else(check));
-        return of(Some(false), Reason::BackupOverdue, message);
+        return freshness(Some(false), Reason::BackupOverdue, message);
     }
     if let Some(skipped) = skipped {
-        return of(Some(false), Reason::RunSkipped, format!("{skipped}. Meanwhile {newest}"));
+        return freshness(Some(false), Reason::RunSkipped, format!("{skipped}. Meanwhile {newest}"));
     }
     let Some(taken) = facts::time(status.last_successful.as_ref().map(|last| &last.taken_at)) else {
-        return of(None, Reason::NoBackupYet, newest);
+        return freshness(None, Reason::NoBackupYet, newest);
     };
     // After a pause: the newest backup is older than the schedule allows, and the next backup is not late yet.
     if late_at(spec, line, taken).is_some_and(|late| now >= late) {
-        return of(None, Reason::NoBackupYet, format!("no run completed since the schedule resumed, and {newest}"));
+        return freshness(
+            None,
+            Reason::NoBackupYet,
+            format!("no run completed since the schedule resumed, and {newest}"),
+        );
     }
-    of(Some(true), Reason::BackupRecent, newest)
+    freshness(Some(true), Reason::BackupRecent, newest)
 }
 
 /// Returns the sentence about a skipped run, with the remedy.

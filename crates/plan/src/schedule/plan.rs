@@ -151,7 +151,7 @@ fn surplus(seen: &Observed, runs: &[Run<'_>]) -> Option<Act> {
     let stands = |run: &Run<'_>| seen.jobs.iter().any(|job| meta::uid(&job.metadata) == run.job.uid);
     let one = failed.iter().find(|run| !stands(run) && !meta::deleting(&run.snapshot.metadata))?;
     let why = format!("{beyond} more than spec.failedHistoryLimit ({limit}) record failed runs");
-    Some(Act::DeleteRecord { snapshot: Target::of(&one.snapshot.metadata), removed: None, why })
+    Some(Act::DeleteRecord { snapshot: Target::from(&one.snapshot.metadata), removed: None, why })
 }
 
 /// Returns the Events of this pass, once for each change, so a repeated pass returns none.
@@ -187,8 +187,8 @@ fn notes(
         let Some(condition) = condition::find(&status.conditions, kind) else { continue };
         let person = Reason::named(&condition.reason).is_some_and(Reason::needs_a_person);
         if person && before(kind) != Some(&condition.reason) {
-            let said = notes.iter().any(|n| n.reason == condition.reason);
-            if !said {
+            let noted = notes.iter().any(|n| n.reason == condition.reason);
+            if !noted {
                 notes.push(note(true, &condition.reason, condition.message.clone()));
             }
         }

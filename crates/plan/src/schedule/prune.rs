@@ -42,7 +42,7 @@ pub(super) fn decide(
     now: Timestamp,
 ) -> Pruning {
     let old = seen.schedule.status.clone().unwrap_or_default();
-    let mut pruning = Pruning::of(old);
+    let mut pruning = Pruning::from(old);
     pruning.account(seen, now);
     let Some(known) = premises(seen, line) else {
         // A running Job goes on to its end; without a policy the status has no other field of the retention.
@@ -225,10 +225,10 @@ impl Pruning {
         let second = SignedDuration::from_secs(1);
         let times = [&run.oldest, &run.newest].map(|time| facts::time(Some(time)).unwrap_or(now));
         let [oldest, until] = times;
-        let left =
+        let remaining =
             self.announced.as_ref().map_or(0, |pile| pile.count) + self.locked.as_ref().map_or(0, |pile| pile.count);
         let agreed = self.last.as_ref().and_then(|last| last.removed) == Some(0)
-            && u64::try_from(forecast.dropped.len()).is_ok_and(|dropped| dropped <= left);
+            && u64::try_from(forecast.dropped.len()).is_ok_and(|dropped| dropped <= remaining);
         let blocked = self.last.as_ref().is_some_and(|last| last.removed == Some(0) && last.class.is_some());
         let mut after = facts::time(run.checked_through.as_ref()).unwrap_or(oldest - second);
         while !agreed && !blocked && after < until {
@@ -256,7 +256,7 @@ impl Pruning {
             });
             if let Some((record, key)) = gone {
                 let why = format!("the store does not hold its snapshot any more after Job {}", run.job);
-                let snapshot = Target::of(&record.snapshot.metadata);
+                let snapshot = Target::from(&record.snapshot.metadata);
                 self.next = Some(Next::act(Act::DeleteRecord { snapshot, removed: Some(key.clone()), why }));
                 return;
             }

@@ -26,11 +26,11 @@ pub(super) fn skipped(seen: &Observed, line: &Line, now: Timestamp) -> Option<Sk
 /// Returns when to check whether the next run is skipped.
 pub(super) fn wake(seen: &Observed, line: &Line, now: Timestamp) -> Option<Wake> {
     let (due, _) = waits(seen, line)?;
-    let left = (due + STARTS_WITHIN).duration_since(now);
+    let remaining = (due + STARTS_WITHIN).duration_since(now);
     // The operator lengthens or shortens a wait by up to a fifth: the check must not come minutes after the due time.
-    let wait = left.checked_sub(left / 5)?;
+    let wait = remaining.checked_sub(remaining / 5)?;
     let Ok(millis) = u64::try_from(wait.as_millis()) else { return None };
-    left.is_positive().then(|| Wake::AfterMillis(millis.max(1_000)))
+    remaining.is_positive().then(|| Wake::AfterMillis(millis.max(1_000)))
 }
 
 /// Returns the first due time since the last run, and the active Job of an earlier run.

@@ -132,10 +132,11 @@ fn fresh(
 fn latest_success(seen: &Observed, old: Option<&LastSuccessful>, runs: &[Run<'_>]) -> Option<LastSuccessful> {
     // The third folder of a key: the first eight characters of the cluster's UID.
     let lineage = seen.cluster.as_ref().and_then(|cluster| meta::uid(&cluster.metadata).get(..8));
-    let ours = |last: &LastSuccessful| lineage.is_none_or(|lineage| last.key.split('/').nth(2) == Some(lineage));
-    let seen = runs.iter().rev().filter_map(facts::success).find(ours);
+    let is_of_lineage =
+        |last: &LastSuccessful| lineage.is_none_or(|lineage| last.key.split('/').nth(2) == Some(lineage));
+    let seen = runs.iter().rev().filter_map(facts::success).find(is_of_lineage);
     let at = |last: &LastSuccessful| last.taken_at.parse::<Timestamp>().ok();
-    old.filter(|last| ours(last))
+    old.filter(|last| is_of_lineage(last))
         .cloned()
         .into_iter()
         .chain(seen)

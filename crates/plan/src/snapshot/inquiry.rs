@@ -12,8 +12,8 @@ use k8s_openapi::api::batch::v1::Job;
 
 use super::stage::{Inquiry, SETTLING, SLOW};
 use super::{Inspection, Observed, job, place};
-use crate::held::HeldUp;
 use crate::jobs::{self, JobState};
+use crate::pod_cause::PodCause;
 use crate::{Wake, meta};
 
 /// Time after the last Pod's end from which an empty answer of the store counts. The store may carry out the Pod's last request
@@ -48,7 +48,7 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
         state => state,
     };
     let held = jobs::still_held_up(kept.clone(), &state, jobs::ran(&last.pods), before.is_empty());
-    let stuck = held.clone().filter(HeldUp::needs_a_person);
+    let stuck = held.clone().filter(PodCause::needs_a_person);
     let open = |inquiry| Answer::Open(Inquiry { held: held.clone(), ..inquiry });
     // An earlier Job may still run beside a later Job that has ended.
     let next = |silent| match before.iter().find(|one| !one.is_done()) {
@@ -71,7 +71,7 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
         } => Answer::Nothing(message),
         ended @ (JobState::Failed { .. }
         | JobState::Lost
-        | JobState::HeldUp(HeldUp { reason: Reason::NodeSilent, .. })) => {
+        | JobState::HeldUp(PodCause { reason: Reason::NodeSilent, .. })) => {
             let denied = matches!(
                 ended,
                 JobState::Failed { failure: Some(Failure { class: ExitClass::Denied, origin: None, .. }), .. }
@@ -102,13 +102,13 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
 }
 
 /// Returns the status's hold-up of a Pod that asks the store, without a hold-up of the saving Job.
-fn kept(seen: &Observed) -> Option<HeldUp> {
+fn kept(seen: &Observed) -> Option<PodCause> {
     let saving = seen.job.as_ref().map(|job| meta::name(&job.metadata));
     seen.held_up().filter(|held| Some(held.job.as_str()) != saving)
 }
 
 fn ask(seen: &Observed, number: i32, silent: Option<String>) -> Inquiry {
-    match place::of(seen, Right::Read) {
+    match place::resolve(seen, Right::Read) {
         Ok(at) => Inquiry { ask: Some(Box::new(job::inspect(seen, at, number))), silent, ..Inquiry::default() },
         Err((_, why)) => Inquiry { silent: Some(why), ..Inquiry::default() },
     }
@@ -116,7 +116,7 @@ fn ask(seen: &Observed, number: i32, silent: Option<String>) -> Inquiry {
 
 /// While a Job asks again, the user still needs the store's last answer, or the reason for its silence. The words stay the
 /// same, so that the operator writes nothing while nothing changes (I17).
-fn still(seen: &Observed, before: &[&Inspection], words: String, kept: Option<&HeldUp>, now: Timestamp) -> Inquiry {
+fn still(seen: &Observed, before: &[&Inspection], words: String, kept: Option<&PodCause>, now: Timestamp) -> Inquiry {
     let Some(last) = before.last() else { return Inquiry::waits(words) };
     let state = jobs::read(&last.job, &last.pods, None, kept, now);
     if let Some(due) = too_soon(seen, before, &state) {

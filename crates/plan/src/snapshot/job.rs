@@ -33,7 +33,7 @@ pub(super) fn save(seen: &Observed, to: Place, source: Source) -> Job {
     };
     let attempts = snapshot.status.as_ref().map_or(0, |s| s.attempts);
     let etcd = snapshot.spec.external.clone().or_else(|| saving::with_certificates(seen.cluster.as_ref(), endpoints));
-    of(seen, to, name::job(own_name, own_uid), Work::Save(request), attempts, etcd)
+    build_job(seen, to, name::job(own_name, own_uid), Work::Save(request), attempts, etcd)
 }
 
 /// Returns the Job that asks the store whether this snapshot exists. The Job needs no cluster: the cluster and its UID may be
@@ -49,7 +49,7 @@ pub(super) fn inspect(seen: &Observed, at: Place, number: i32) -> Job {
         deadline_seconds: DEFAULT_INSPECT_DEADLINE_SECONDS,
         ..InspectRequest::default()
     };
-    of(seen, at, inspection(snapshot, seen.job.as_ref(), number), Work::Inspect(request), number, None)
+    build_job(seen, at, inspection(snapshot, seen.job.as_ref(), number), Work::Inspect(request), number, None)
 }
 
 /// Returns the Job that removes the stored snapshot, named by the latch.
@@ -70,7 +70,7 @@ pub(super) fn remove(
         deadline_seconds: DEFAULT_PRUNE_DEADLINE_SECONDS,
         ..RemoveRequest::default()
     };
-    let mut job = of(seen, at, latch.job.clone(), Work::Remove(request), 0, None);
+    let mut job = build_job(seen, at, latch.job.clone(), Work::Remove(request), 0, None);
     // For restores that look after the object is gone. JSON of our own types cannot fail.
     let run = serde_json::to_string(&endangered(latch, key)).unwrap_or_default();
     job.metadata.annotations.get_or_insert_default().insert(key::PRUNE_RUN.to_owned(), run);
@@ -87,7 +87,7 @@ pub fn inspection(snapshot: &EtcdSnapshot, saving: Option<&Job>, number: i32) ->
     name::inspection(meta::name(&snapshot.metadata), meta::uid(&snapshot.metadata), &question)
 }
 
-fn of(
+fn build_job(
     seen: &Observed,
     place: Place,
     name: String,
@@ -111,7 +111,7 @@ fn of(
         most_bytes: cluster.and_then(valid::most_bytes),
         proxies: seen.settings.proxies.clone(),
         run_as: seen.settings.pod_run_as,
-        ..AgentJob::of(name, work, destination, seen.settings.agent_image.clone())
+        ..AgentJob::new(name, work, destination, seen.settings.agent_image.clone())
     })
 }
 
@@ -122,9 +122,9 @@ pub(super) fn attempts(seen: &Observed) -> i32 {
     let many = |pods: usize| i32::try_from(pods).unwrap_or(i32::MAX);
     let Some(job) = &seen.job else { return counted.max(many(seen.strays.len())) };
     let (before, there) = (retries::earlier_jobs(job), many(seen.pods.len()));
-    let said = job
+    let reported = job
         .status
         .as_ref()
         .map_or(0, |s| [s.active, s.failed, s.succeeded].into_iter().flatten().fold(0_i32, i32::saturating_add));
-    counted.max(before.saturating_add(there.max(said)))
+    counted.max(before.saturating_add(there.max(reported)))
 }

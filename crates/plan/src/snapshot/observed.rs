@@ -4,7 +4,7 @@ use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, key};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::held::HeldUp;
+use crate::pod_cause::PodCause;
 use crate::pods::Unstarted;
 use crate::{Settings, jobs, meta};
 
@@ -50,8 +50,8 @@ impl Observed {
         };
         let schedule = meta::label(&self.snapshot.metadata, key::SCHEDULE_UID).unwrap_or_default();
         let of_schedule = self.cron_job.as_ref().is_some_and(|cron| {
-            let ours = meta::controlled_by(&cron.metadata, schedule);
-            ours && meta::controlled_by(&job.metadata, meta::uid(&cron.metadata))
+            let is_owned = meta::controlled_by(&cron.metadata, schedule);
+            is_owned && meta::controlled_by(&job.metadata, meta::uid(&cron.metadata))
         });
         let verified = self.snapshot.status.as_ref().is_some_and(|s| s.started_at.is_some());
         meta::uid(&job.metadata) == run.uid && (verified || of_schedule)
@@ -63,8 +63,8 @@ impl Observed {
     }
 
     /// Returns the status's record of a Pod that did not run.
-    pub(crate) fn held_up(&self) -> Option<HeldUp> {
-        HeldUp::kept(self.snapshot.status.as_ref()?.held_up.as_ref())
+    pub(crate) fn held_up(&self) -> Option<PodCause> {
+        PodCause::kept(self.snapshot.status.as_ref()?.held_up.as_ref())
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Place {
 }
 
 /// Returns the place, or why the place is unknown.
-pub(super) fn of(seen: &Observed, right: Right) -> Result<Place, (Reason, String)> {
+pub(super) fn resolve(seen: &Observed, right: Right) -> Result<Place, (Reason, String)> {
     let destination = &seen.snapshot.spec.template.destination;
     let wrong = || {
         let message = "spec.destination: needs exactly one of storeRef, s3, azure, gcs and pvc";
@@ -62,5 +62,5 @@ pub(super) fn recorded(seen: &Observed) -> Option<StoreRecord> {
 
 /// Returns the store in the Job's annotation.
 pub(super) fn on(job: &Job) -> Option<StoreRecord> {
-    serde_json::from_str(job.metadata.annotations.as_ref()?.get(key::STORE_RECORD)?).ok()
+    serde_json::from_str(meta::annotation(&job.metadata, key::STORE_RECORD)?).ok()
 }

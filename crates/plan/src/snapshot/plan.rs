@@ -18,8 +18,8 @@ use super::latch::{goes_along, holds};
 use super::removal;
 use super::stage::{Doubt, Inquiry, SETTLING, SLOW, Stage, witnessed};
 use super::{Observed, job, place, sidecar, status, unstarted};
-use crate::held::HeldUp;
 use crate::jobs::{self, JobState};
+use crate::pod_cause::PodCause;
 use crate::saving::{self, Source};
 use crate::{Act, Next, Plan, Waiting, Wake, job_state, meta, pods};
 
@@ -94,7 +94,7 @@ fn taken(job: &Job) -> Stage {
 }
 
 fn start(seen: &Observed) -> Stage {
-    let to = match place::of(seen, Right::Write) {
+    let to = match place::resolve(seen, Right::Write) {
         Ok(to) => to,
         Err((reason, why)) => return Stage::Blocked(reason, why),
     };
@@ -130,7 +130,7 @@ fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
     }
     let state = match jobs::read(job, &seen.pods, seen.refusal.as_deref(), before.as_ref(), now) {
         // The Job's time is over: its controller has deleted the Pod, and has not ended the Job yet.
-        state @ (JobState::HeldUp(HeldUp { pod: None, .. }) | JobState::Pending(_) | JobState::Running(_))
+        state @ (JobState::HeldUp(PodCause { pod: None, .. }) | JobState::Pending(_) | JobState::Running(_))
             if unstarted::has_ended(seen, now) =>
         {
             before.map_or(state, JobState::HeldUp)
@@ -169,7 +169,7 @@ fn without_job(seen: &Observed, now: Timestamp) -> Stage {
         // The Pod may still publish, also on a silent node: the store's state is not final, and another Job might save a second
         // time.
         let inquiry = if pods::lingers(pod, now) {
-            let silent = HeldUp::pod(Reason::NodeSilent, "", pod, pods::who_holds(pod));
+            let silent = PodCause::pod(Reason::NodeSilent, "", pod, pods::who_holds(pod));
             let words = format!("the Job is gone, and {}", silent.words());
             Inquiry { trouble: Some(Reason::NodeSilent), ..Inquiry::waits(words) }
         } else {
@@ -198,7 +198,7 @@ fn without_job(seen: &Observed, now: Timestamp) -> Stage {
 /// The state of a run that should have a snapshot, which the store does not hold.
 fn not_stored(what: &str, why: &str) -> JobState {
     JobState::Failed {
-        failure: Some(agent::Failure::of(ExitClass::NotFound, None)),
+        failure: Some(agent::Failure::for_class(ExitClass::NotFound, None)),
         message: format!("{what}, but the store does not hold this snapshot: {why}"),
         at: None,
         held: None,

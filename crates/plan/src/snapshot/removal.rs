@@ -42,7 +42,7 @@ pub(super) fn end(seen: &Observed, stage: &Stage, now: Timestamp) -> Option<End>
     let snapshot = &seen.snapshot;
     match (meta::deleting(&snapshot.metadata), goes_along(snapshot), holds(snapshot)) {
         (false, true, false) => {
-            let act = Act::KeepArtifact { snapshot: Target::of(&snapshot.metadata) };
+            let act = Act::KeepArtifact { snapshot: Target::from(&snapshot.metadata) };
             let removal = snapshot.status.as_ref().and_then(|status| status.removal.clone());
             Some(End { act: Some(act), condition: None, removal, note: None, wake: Wake::Now })
         }
@@ -60,8 +60,8 @@ pub(super) fn end(seen: &Observed, stage: &Stage, now: Timestamp) -> Option<End>
 fn still_removes(seen: &Observed, now: Timestamp) -> Option<String> {
     let one = seen.deletion.as_ref()?.job.as_ref().filter(|_| may_remove_yet(seen, now))?;
     match read(one, now) {
-        Said::Nothing(words) => Some(words),
-        Said::Gone(_) | Said::Refused(_) | Said::Failed { .. } => None,
+        RemovalState::Nothing(words) => Some(words),
+        RemovalState::Gone(_) | RemovalState::Refused(_) | RemovalState::Failed { .. } => None,
     }
 }
 
@@ -121,14 +121,14 @@ fn remove(seen: &Observed, deletion: &Deletion, artifact: &Artifact, now: Timest
     let stands = deletion.job.as_ref().filter(own);
     match stands.map(|one| read(one, now)) {
         None => {}
-        Some(Said::Gone(report)) => return release(seen, Some(removed(&report, artifact))),
-        Some(Said::Refused(stopped)) => {
+        Some(RemovalState::Gone(report)) => return release(seen, Some(removed(&report, artifact))),
+        Some(RemovalState::Refused(stopped)) => {
             let overruled = stopped.reason == LAST_PROVEN && allow_last(seen);
             if !overruled || stands.is_some_and(|one| allows_last(&one.job)) {
                 return refuse(&remedy(&stopped.reason, stopped.message), latched, SLOW);
             }
         }
-        Some(Said::Failed { why, again }) => {
+        Some(RemovalState::Failed { why, again }) => {
             if let Some(wake) = Wake::at(again, now).filter(|_| !late) {
                 return refuse(&why, latched, wake);
             }
@@ -138,8 +138,8 @@ fn remove(seen: &Observed, deletion: &Deletion, artifact: &Artifact, now: Timest
         }
         // The Job's deadline ends the Job; a suspended Job, or a Job on a silent node, removes nothing after its latch has
         // expired.
-        Some(Said::Nothing(words)) if may_remove_yet(seen, now) => return waits(words, latched),
-        Some(Said::Nothing(words)) => return leave(seen, &words),
+        Some(RemovalState::Nothing(words)) if may_remove_yet(seen, now) => return waits(words, latched),
+        Some(RemovalState::Nothing(words)) => return leave(seen, &words),
     }
     if seen.snapshot.spec.hold {
         return refuse("spec.hold is true. Set spec.hold to false", None, SLOW);
@@ -155,7 +155,7 @@ fn remove(seen: &Observed, deletion: &Deletion, artifact: &Artifact, now: Timest
     let Some(sha256) = &artifact.manifest_sha256 else {
         return leave(seen, "an earlier version of Holdfast saved it, and its status has no manifestSha256");
     };
-    let at = match place::of(seen, Right::Prune) {
+    let at = match place::resolve(seen, Right::Prune) {
         Ok(at) => at,
         Err((_, why)) => return refuse(&why, None, SLOW),
     };
@@ -185,7 +185,7 @@ fn remove(seen: &Observed, deletion: &Deletion, artifact: &Artifact, now: Timest
 }
 
 /// Result of the Job that removes.
-enum Said {
+enum RemovalState {
     /// The store does not hold the snapshot any more.
     Gone(RemovedReport),
     /// The agent refused.
@@ -196,11 +196,11 @@ enum Said {
     Nothing(String),
 }
 
-fn read(one: &Inspection, now: Timestamp) -> Said {
+fn read(one: &Inspection, now: Timestamp) -> RemovalState {
     if let Some(report) = one.pods.iter().rev().find_map(|pod| pods::removed_report(pod, CONTAINER)) {
         return match report.refused.clone() {
-            None => Said::Gone(report),
-            Some(refused) => Said::Refused(refused),
+            None => RemovalState::Gone(report),
+            Some(refused) => RemovalState::Refused(refused),
         };
     }
     let again = || {
@@ -208,13 +208,13 @@ fn read(one: &Inspection, now: Timestamp) -> Said {
         ended + jobs::pause(jobs::created(&one.job).unwrap_or(ended), ended)
     };
     match jobs::read(&one.job, &one.pods, None, None, now) {
-        JobState::Failed { message, .. } => Said::Failed { why: message, again: again() },
+        JobState::Failed { message, .. } => RemovalState::Failed { why: message, again: again() },
         JobState::Lost | JobState::Stored { .. } => {
-            Said::Failed { why: "the report of the Job that removes it is gone".to_owned(), again: again() }
+            RemovalState::Failed { why: "the report of the Job that removes it is gone".to_owned(), again: again() }
         }
-        JobState::HeldUp(held) => Said::Nothing(held.words()),
-        JobState::Pending(words) | JobState::Running(words) => Said::Nothing(words),
-        JobState::Settling => Said::Nothing(super::stage::SETTLING.to_owned()),
+        JobState::HeldUp(held) => RemovalState::Nothing(held.words()),
+        JobState::Pending(words) | JobState::Running(words) => RemovalState::Nothing(words),
+        JobState::Settling => RemovalState::Nothing(super::stage::SETTLING.to_owned()),
     }
 }
 
@@ -237,12 +237,12 @@ fn remedy(reason: &str, message: String) -> String {
 }
 
 fn removed(report: &RemovedReport, artifact: &Artifact) -> Note {
-    let left = if report.unknown_files.is_empty() {
+    let unknown = if report.unknown_files.is_empty() {
         String::new()
     } else {
         format!("; files that Holdfast does not know stay: {}", report.unknown_files.join(", "))
     };
-    let message = format!("the store does not hold {} any more{left}", artifact.uri);
+    let message = format!("the store does not hold {} any more{unknown}", artifact.uri);
     Note { warning: false, reason: "SnapshotRemoved".to_owned(), message }
 }
 
@@ -255,7 +255,7 @@ fn leave(seen: &Observed, why: &str) -> End {
 }
 
 fn release(seen: &Observed, note: Option<Note>) -> End {
-    let act = Act::ReleaseArtifact { snapshot: Target::of(&seen.snapshot.metadata) };
+    let act = Act::ReleaseArtifact { snapshot: Target::from(&seen.snapshot.metadata) };
     End { act: Some(act), condition: None, removal: None, note, wake: Wake::OnChange }
 }
 

@@ -22,7 +22,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     Some(match Wake::at(ended + ENDS_WITHIN, now) {
         Some(later) => Next::Settled(later),
         None => Next::act(Act::DeleteJob {
-            job: Target::of(&job.metadata),
+            job: Target::from(&job.metadata),
             why: format!(
                 "the agent ended at {ended}, its result is recorded, and another container of the Pod {} runs on",
                 meta::name(&pod.metadata)

@@ -7,8 +7,8 @@ use k8s_openapi::api::batch::v1::Job;
 
 use super::Observed;
 use crate::Wake;
-use crate::held::HeldUp;
 use crate::jobs::JobState;
+use crate::pod_cause::PodCause;
 
 /// Interval of passes during a wait that a watch ends, against a missed event.
 pub(super) const SLOW: Wake = Wake::AfterMillis(15_000);
@@ -53,7 +53,7 @@ pub(super) struct Inquiry {
     /// When to ask again; absent: the usual interval.
     pub(super) pause: Option<Wake>,
     /// The hold-up of the Pod that asks.
-    pub(super) held: Option<HeldUp>,
+    pub(super) held: Option<PodCause>,
     /// Reason that needs a person, if `words` describe such a reason.
     pub(super) trouble: Option<Reason>,
 }

@@ -13,8 +13,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::removal::End;
 use super::stage::{Doubt, Inquiry, SETTLING, Stage, witnessed};
 use super::{Observed, job, place};
-use crate::held::HeldUp;
 use crate::jobs::JobState;
+use crate::pod_cause::PodCause;
 use crate::{Note, job_state, meta};
 
 /// Reason and message while neither the Job nor the store has answered whether the snapshot is stored: the known failure of the
@@ -77,8 +77,8 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
     let generation = seen.snapshot.metadata.generation;
     // Drops the old Degraded condition; the operator sets it again if the failure persists.
     let kept: Vec<_> = old.conditions.iter().filter(|c| c.type_ != Type::Degraded.as_str()).cloned().collect();
-    let ours = matches!(stage, Stage::Job(_) | Stage::Doubt(_)).then_some(seen.job.as_ref()).flatten();
-    let made = ours.and_then(|job| job.metadata.creation_timestamp.as_ref()).map(|t| t.0.to_string());
+    let own_job = matches!(stage, Stage::Job(_) | Stage::Doubt(_)).then_some(seen.job.as_ref()).flatten();
+    let made = own_job.and_then(|job| job.metadata.creation_timestamp.as_ref()).map(|t| t.0.to_string());
     let base = EtcdSnapshotStatus {
         observed_generation: generation,
         phase: phase(stage),
@@ -91,7 +91,7 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
             // The Job was not created, and is not created now: the name would only cause a question to the store.
             Stage::Blocked(reason, _) if *reason != Reason::NameConflict && !witnessed(seen) => None,
             Stage::Rest | Stage::Blocked(..) | Stage::Job(_) | Stage::Doubt(_) => {
-                ours.map(|job| meta::name(&job.metadata).to_owned()).or(old.job)
+                own_job.map(|job| meta::name(&job.metadata).to_owned()).or(old.job)
             }
         },
         cluster_uid: match stage {
@@ -168,7 +168,7 @@ fn saved_cluster(seen: &Observed, stage: &Stage) -> Option<String> {
 }
 
 /// Returns the hold-up of the Pod that saves or asks the store.
-fn held_up(seen: &Observed, stage: &Stage) -> Option<HeldUp> {
+fn held_up(seen: &Observed, stage: &Stage) -> Option<PodCause> {
     match stage {
         Stage::Job(JobState::HeldUp(held)) => Some(held.clone()),
         Stage::Job(JobState::Pending(_) | JobState::Settling) => seen.held_up(),

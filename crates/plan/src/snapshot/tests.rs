@@ -331,7 +331,7 @@ fn a_failure_is_told_by_class() {
         let (phase, ready, reason, message) = told(&plan.status);
         assert_eq!((phase, ready, message), (Phase::Failed, "False", "what happened, and what to do"));
         let origin = (class == ExitClass::Refused).then_some(Origin::Store);
-        assert_eq!(reason, agent::Failure::of(class, origin).reason);
+        assert_eq!(reason, agent::Failure::for_class(class, origin).reason);
         let origin = origin.map(|origin| origin.as_str().to_owned());
         let error = Failure { class: class.as_str().to_owned(), origin, message: message.to_owned() };
         assert_eq!(plan.status.error, Some(error));

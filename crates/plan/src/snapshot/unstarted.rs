@@ -10,19 +10,19 @@ use k8s_openapi::api::batch::v1::Job;
 use super::Observed;
 use super::doubt::PAUSE;
 use crate::build::job::CONTAINER;
-use crate::held::HeldUp;
 use crate::job_state::JobState;
+use crate::pod_cause::PodCause;
 use crate::pods::Unstarted;
 use crate::{jobs, meta};
 
 /// Whether the Job's Pods have ended without a run, and no other is there: its controller ends the Job after they are gone.
 pub(super) fn has_ended(seen: &Observed, now: Timestamp) -> bool {
-    let none_runs = seen.pods.iter().all(|pod| Unstarted::of(pod, CONTAINER, now).is_some());
+    let none_runs = seen.pods.iter().all(|pod| Unstarted::prove(pod, CONTAINER, now).is_some());
     none_runs && !(seen.pods.is_empty() && seen.unstarted.is_empty())
 }
 
 /// How a Job failed of which no agent ran. `before`: what held its Pod up, by the status.
-pub(super) fn failure(seen: &Observed, job: &Job, before: Option<&HeldUp>, now: Timestamp) -> Option<JobState> {
+pub(super) fn failure(seen: &Observed, job: &Job, before: Option<&PodCause>, now: Timestamp) -> Option<JobState> {
     let state = jobs::failure(job, &seen.pods, before)?;
     if !no_pod_ran(seen, job, now) {
         return None;
@@ -39,7 +39,7 @@ pub(super) fn failure(seen: &Observed, job: &Job, before: Option<&HeldUp>, now: 
 /// there was no Pod before this one where it has taken no place, and none after where no place was left for one.
 fn no_pod_ran(seen: &Observed, job: &Job, now: Timestamp) -> bool {
     let gone = seen.unstarted.iter().filter(|gone| seen.pods.iter().all(|pod| meta::name(&pod.metadata) != gone.name));
-    let there = seen.pods.iter().map(|pod| Unstarted::of(pod, CONTAINER, now));
+    let there = seen.pods.iter().map(|pod| Unstarted::prove(pod, CONTAINER, now));
     let known: Vec<Option<Unstarted>> = there.chain(gone.cloned().map(Some)).collect();
     let [Some(pod)] = known.as_slice() else { return false };
     let first = jobs::created(job).is_some_and(|job| pod.created < job + PAUSE);

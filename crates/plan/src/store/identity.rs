@@ -26,19 +26,19 @@ pub(super) fn accepted_id(store: &EtcdBackupStore) -> Option<&String> {
 /// the next exchange too.
 pub(super) fn accepts(store: &EtcdBackupStore) -> Option<&String> {
     let spent = known(store)?.accepted.as_ref();
-    accepted_id(store).filter(|said| Some(*said) != spent && (*said == NEW_STORE || is_store_id(said)))
+    accepted_id(store).filter(|id| Some(*id) != spent && (*id == NEW_STORE || is_store_id(id)))
 }
 
 /// Returns the identity after a probe: the store ID of a usable store. Any other result keeps the known identity.
 pub(super) fn after(store: &EtcdBackupStore, found: Option<&Probe>) -> Option<Identity> {
-    let said = accepted_id(store).cloned();
-    let mark = found.filter(|probe| probe.usable).and_then(|probe| probe.store_id.clone());
-    if let (Some(id), Some(place)) = (mark, place(store)) {
-        return Some(Identity { id, place, accepted: said });
+    let accepted = accepted_id(store).cloned();
+    let store_id = found.filter(|probe| probe.usable).and_then(|probe| probe.store_id.clone());
+    if let (Some(id), Some(place)) = (store_id, place(store)) {
+        return Some(Identity { id, place, accepted });
     }
     let old = store.status.as_ref()?.identity.clone()?;
     // After the user removed the annotation, the same store ID may be accepted again.
-    Some(Identity { accepted: old.accepted.filter(|spent| Some(spent) == said.as_ref()), ..old })
+    Some(Identity { accepted: old.accepted.filter(|spent| Some(spent) == accepted.as_ref()), ..old })
 }
 
 /// Fingerprint of the spec's place: the address, without protocol settings and Secrets.
@@ -60,7 +60,7 @@ pub fn place_of(location: &Location) -> String {
         }
         Location::Pvc(PvcLocation { claim_name, sub_path }) => vec!["pvc", claim_name, text(sub_path.as_ref())],
     };
-    fingerprint::of(parts)
+    fingerprint::hash_parts(parts)
 }
 
 fn text(field: Option<&String>) -> &str {

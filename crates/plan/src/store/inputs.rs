@@ -28,8 +28,8 @@ pub fn inputs(store: &EtcdBackupStore, secrets: &BTreeMap<String, Seen<Option<St
         Seen::Known(None) => format!("{name} is missing"),
         Seen::Unknown(_) => name.clone(),
     });
-    let accepts = identity::accepted_id(store).map(|said| format!("accepts {said}"));
-    fingerprint::of([meta::uid(&store.metadata).to_owned(), spec].into_iter().chain(versions).chain(accepts))
+    let accepts = identity::accepted_id(store).map(|id| format!("accepts {id}"));
+    fingerprint::hash_parts([meta::uid(&store.metadata).to_owned(), spec].into_iter().chain(versions).chain(accepts))
 }
 
 /// Returns the name of the Job that probes these inputs after the last result for the same inputs.

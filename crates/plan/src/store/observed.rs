@@ -6,7 +6,7 @@ use holdfast_api::EtcdBackupStore;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::held::HeldUp;
+use crate::pod_cause::PodCause;
 use crate::{Seen, Settings};
 
 /// All values that a decision about a store depends on.
@@ -31,7 +31,7 @@ pub struct Observed {
 
 impl Observed {
     /// Returns the status's record of a Pod that did not run.
-    pub(crate) fn held_up(&self) -> Option<HeldUp> {
-        HeldUp::kept(self.store.status.as_ref()?.held_up.as_ref())
+    pub(crate) fn held_up(&self) -> Option<PodCause> {
+        PodCause::kept(self.store.status.as_ref()?.held_up.as_ref())
     }
 }

@@ -123,7 +123,7 @@ fn start(seen: &Observed, inputs: &str, location: Location) -> Job {
         agent: store.spec.agent.clone().unwrap_or_default(),
         proxies: seen.settings.proxies.clone(),
         run_as: seen.settings.pod_run_as,
-        ..AgentJob::of(job_name(store, inputs), Work::Probe(request), location, image)
+        ..AgentJob::new(job_name(store, inputs), Work::Probe(request), location, image)
     })
 }
 
@@ -143,9 +143,9 @@ fn next(stage: Stage, now: Timestamp) -> Next {
         Stage::Start(job) => Next::act(Act::StartJob(job)),
         Stage::Probing(message) => Next::wait(Reason::Probing, message, WAITED_FOR),
         Stage::Found(probe) => {
-            let left = due(&probe).map_or(0, |due| due.duration_since(now).as_millis());
+            let remaining = due(&probe).map_or(0, |due| due.duration_since(now).as_millis());
             let poll = if probe.usable { POLL_MILLIS } else { WAITED_FOR_MILLIS };
-            let wake = Wake::AfterMillis(u64::try_from(left).unwrap_or_default().clamp(1_000, poll));
+            let wake = Wake::AfterMillis(u64::try_from(remaining).unwrap_or_default().clamp(1_000, poll));
             if probe.usable {
                 return Next::Settled(wake);
             }

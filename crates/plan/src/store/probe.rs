@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::Observed;
 use crate::build::job::CONTAINER;
-use crate::held::HeldUp;
 use crate::jobs::{self, JobState};
+use crate::pod_cause::PodCause;
 use crate::{job_state, pods};
 
 /// Progress of a probe.
@@ -20,7 +20,7 @@ pub(super) enum Progress {
     /// The Job runs, or waits for its Pod.
     Running(String),
     /// No Pod of the Job runs, or the last Pod has no visible end.
-    HeldUp(HeldUp),
+    HeldUp(PodCause),
     /// The Job has ended with this result.
     Ended(Probe),
 }

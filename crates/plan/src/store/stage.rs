@@ -5,8 +5,8 @@ use holdfast_api::condition::Reason;
 use holdfast_contract::Failure;
 use k8s_openapi::api::batch::v1::Job;
 
-use crate::held::HeldUp;
 use crate::job_state;
+use crate::pod_cause::PodCause;
 
 /// Stage of one store.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub(super) enum Stage {
     /// A Job is probing the store.
     Probing(String),
     /// No Pod of the probe's Job runs, or the last Pod has no visible end.
-    HeldUp(HeldUp),
+    HeldUp(PodCause),
     /// Result of a probe of the current inputs.
     Found(Probe),
 }

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::stage::{Stage, failure};
 use super::{Observed, identity};
 use crate::build::store::url;
-use crate::held::HeldUp;
+use crate::pod_cause::PodCause;
 use crate::{Note, Seen, job_state, jobs};
 
 /// Returns the last probe of the current inputs.
@@ -63,10 +63,10 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, inputs: &str, now: Timestamp
 }
 
 /// Returns the hold-up of the probe's Pods, until a Pod runs: the end of such a Job is no fact about the store.
-fn held_up(seen: &Observed, stage: &Stage, inputs: &str) -> Option<HeldUp> {
+fn held_up(seen: &Observed, stage: &Stage, inputs: &str) -> Option<PodCause> {
     let before = seen.held_up();
     match stage {
-        Stage::HeldUp(next) => HeldUp::after(before, next, standing(seen, inputs).is_none()),
+        Stage::HeldUp(next) => PodCause::after(before, next, standing(seen, inputs).is_none()),
         _ if jobs::ran(&seen.pods) => None,
         Stage::Found(probe) => before.filter(|_| failure(probe).is_some_and(|row| row.class == ExitClass::Deadline)),
         Stage::Probing(_) => before,
@@ -80,7 +80,7 @@ fn ready(seen: &Observed, stage: &Stage, inputs: &str) -> Wanted {
     let before = standing(seen, inputs);
     let held = held_up(seen, stage, inputs);
     // A silent Pod counts as ended after its Job has ended.
-    let silent = |held: &HeldUp| held.reason == Reason::NodeSilent && matches!(stage, Stage::HeldUp(_));
+    let silent = |held: &PodCause| held.reason == Reason::NodeSilent && matches!(stage, Stage::HeldUp(_));
     let stuck = held.as_ref().filter(|held| held.needs_a_person() || silent(held));
     match (stage, before, stuck) {
         // A silent Pod has no visible end: the Pod may still run and create the store ID, so the operator starts no second
@@ -196,10 +196,10 @@ pub(super) fn notes(seen: &Observed, stage: &Stage, new: &EtcdBackupStoreStatus)
         let details: Vec<_> = weak(probe).map(|tried| format!("{}: {}", tried.name, tried.detail)).collect();
         notes.push(warn("StoreWeak", details.join("; ")));
     }
-    if let Some(left) = probe.left_behind.as_ref().filter(|_| before != Some(probe)) {
+    if let Some(place) = probe.left_behind.as_ref().filter(|_| before != Some(probe)) {
         notes.push(warn(
             "LeftBehind",
-            format!("the probe could not remove its objects at {left}. Remove these objects"),
+            format!("the probe could not remove its objects at {place}. Remove these objects"),
         ));
     }
     notes

@@ -90,7 +90,7 @@ pub(crate) struct Clients {
 
 impl Clients {
     /// Uses one client for all requests.
-    pub(crate) fn of(usual: impl Client) -> Self {
+    pub(crate) fn from_client(usual: impl Client) -> Self {
         let usual: Arc<dyn Client> = Arc::new(usual);
         Self { sealer: Arc::clone(&usual), usual, unsigned: None }
     }
@@ -215,7 +215,7 @@ pub(crate) struct Heard {
 
 impl Heard {
     /// Reads the headers of S3 (also of Google's S3 interface) and of Azure.
-    fn of(answer: &HttpResponse) -> Self {
+    fn read(answer: &HttpResponse) -> Self {
         // An unreadable value counts as a lock.
         let header = |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap_or_default());
         let date = |text: &str| rfc2822::parse(text).ok().map(|date| date.timestamp());
@@ -300,7 +300,7 @@ impl Speaker {
             None => Some(request.extensions().get::<AtMost>().map_or(usual, |AtMost(most)| *most)),
         };
         let mut answer = self.client(&request)?.call(request).await?;
-        let heard = Heard::of(&answer);
+        let heard = Heard::read(&answer);
         answer.extensions_mut().insert(heard);
         if is_web_page(&answer) {
             return Err(HttpError::new(HttpErrorKind::Unknown, WebPage));
@@ -496,7 +496,7 @@ mod tests {
             for (name, value) in headers {
                 answer.headers_mut().insert(*name, value.parse().unwrap());
             }
-            let Heard { locked_until, legal_hold, lock_unread, now } = Heard::of(&answer);
+            let Heard { locked_until, legal_hold, lock_unread, now } = Heard::read(&answer);
             assert!(!lock_unread, "{headers:?}");
             (locked_until.map(|at| at.to_string()), legal_hold, now.map(|at| at.to_string()))
         };
@@ -519,7 +519,7 @@ mod tests {
             for value in [&b"soon"[..], b"", b"\xff"] {
                 let mut answer = HttpResponse::new(bytes::Bytes::new().into());
                 answer.headers_mut().insert(name, reqwest::header::HeaderValue::from_bytes(value).unwrap());
-                let heard = Heard::of(&answer);
+                let heard = Heard::read(&answer);
                 assert!(heard.lock_unread && heard.locked_until.is_none(), "{name}: {value:?}");
             }
         }

@@ -17,7 +17,7 @@ impl Bucket {
     pub(crate) async fn files(&self, folder: &Folder, limit: usize) -> Result<Vec<File>> {
         let prefix = self.below(folder)?;
         let mut files = vec![];
-        let look = |page: ListResult| {
+        let read_page = |page: ListResult| {
             for ObjectMeta { location, size, .. } in page.objects {
                 if let Some(path) = path_in(&prefix, &location)? {
                     files.push(File { path: path.to_owned(), bytes: size });
@@ -25,7 +25,7 @@ impl Bucket {
             }
             within(files.len(), limit)
         };
-        self.pages(folder, false, look).await?;
+        self.pages(folder, false, read_page).await?;
         Ok(files)
     }
 
@@ -52,7 +52,7 @@ impl Bucket {
     }
 
     pub(crate) async fn lasting(&self, key: &Key) -> Result<Option<Lasting>> {
-        match self.look(&self.path(key)?).await {
+        match self.head(&self.path(key)?).await {
             Ok((_, heard)) => Ok(Some(lasting(&heard))),
             Err(error) => match classify(&self.doing("looking at", key), &error) {
                 missing if missing.class() == ExitClass::NotFound => Ok(None),

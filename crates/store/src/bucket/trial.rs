@@ -36,7 +36,7 @@ impl Bucket {
 
     /// Returns the facts from an answer's headers.
     pub(crate) async fn try_head(&self, key: &Key) -> Result<Heard> {
-        let looked = self.look(&self.path(key)?).await;
+        let looked = self.head(&self.path(key)?).await;
         looked.map(|(_, heard)| heard).map_err(|error| classify(&self.doing("looking at", key), &error))
     }
 

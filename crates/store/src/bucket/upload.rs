@@ -291,7 +291,7 @@ impl BucketUpload {
             self.completion = Completion::Done;
         }
         // The stored object decides, also after a lost answer to `complete`.
-        match (self.store.look(&self.path).await, completed) {
+        match (self.store.head(&self.path).await, completed) {
             (Ok((meta, heard)), _) if meta.size == self.total => {
                 let tied = meta.e_tag.is_some();
                 self.seen = tied.then_some(Stat { bytes: meta.size, etag: meta.e_tag, written: None });

@@ -15,7 +15,7 @@ use crate::{GRACE_SECONDS, busy_until};
 const TEMPORARY_PREFIX: &str = ".upload-until-";
 const TEMPORARY_SUFFIX: &str = ".tmp";
 /// Prefix of an empty file beside data without a manifest.
-const MARK_PREFIX: &str = ".stored-until-";
+const LEASE_PREFIX: &str = ".stored-until-";
 /// Prefix of an empty file beside data without a manifest that no dead run claims: a run works on the data, and no run removes it.
 const TAKEN_PREFIX: &str = ".taken-until-";
 /// Prefix of a small object during its write.
@@ -27,8 +27,8 @@ pub(super) fn temporary_name(until: i64) -> String {
 }
 
 /// Returns the name of the file that stays beside data until its manifest exists.
-pub(super) fn mark_name(until: i64) -> String {
-    format!("{MARK_PREFIX}{until}{TEMPORARY_SUFFIX}")
+pub(super) fn lease_name(until: i64) -> String {
+    format!("{LEASE_PREFIX}{until}{TEMPORARY_SUFFIX}")
 }
 
 /// Returns the name of the file beside data that no run claims.
@@ -50,18 +50,18 @@ pub(super) fn is_own(name: &str) -> bool {
     is_small(name) || lives_until(name).is_some()
 }
 
-/// Returns the end of the writer's time, if this is a temporary file or a mark.
+/// Returns the end of the writer's time, if this is a temporary file or a lease.
 pub(super) fn lives_until(name: &str) -> Option<i64> {
-    let rest = [TEMPORARY_PREFIX, MARK_PREFIX, TAKEN_PREFIX].iter().find_map(|prefix| name.strip_prefix(prefix))?;
+    let rest = [TEMPORARY_PREFIX, LEASE_PREFIX, TAKEN_PREFIX].iter().find_map(|prefix| name.strip_prefix(prefix))?;
     rest.strip_suffix(TEMPORARY_SUFFIX)?.parse().ok()
 }
 
-/// Whether this file marks data without a manifest.
-pub(super) fn is_mark(name: &str) -> bool {
-    name.starts_with(MARK_PREFIX) && lives_until(name).is_some()
+/// Whether this file is the lease of data without a manifest.
+pub(super) fn is_lease(name: &str) -> bool {
+    name.starts_with(LEASE_PREFIX) && lives_until(name).is_some()
 }
 
-/// Whether this file marks data that no run claims.
+/// Whether this file is the lease of data that no run claims.
 pub(super) fn is_taken(name: &str) -> bool {
     name.starts_with(TAKEN_PREFIX) && lives_until(name).is_some()
 }
@@ -229,7 +229,7 @@ mod tests {
         fs::create_dir_all(&attempt).unwrap();
         let data = Format::all().next().unwrap().name();
         let now = 1_800_000_000;
-        let (dead, own) = (mark_name(now - GRACE_SECONDS - 1), mark_name(now));
+        let (dead, own) = (lease_name(now - GRACE_SECONDS - 1), lease_name(now));
         for name in [&data, &dead, &own] {
             fs::write(attempt.join(name), "x").unwrap();
         }
@@ -239,7 +239,7 @@ mod tests {
         clean_up(&root, &lineage, now);
         assert!(!attempt.exists());
 
-        // Data that no run claimed before stays; only the mark of the dead run goes.
+        // Data that no run claimed before stays; only the lease of the dead run goes.
         fs::create_dir_all(&attempt).unwrap();
         for name in [&data, &taken_name(now - GRACE_SECONDS - 1)] {
             fs::write(attempt.join(name), "x").unwrap();

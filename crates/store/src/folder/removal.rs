@@ -26,7 +26,7 @@ impl FolderStore {
             }
             Ok(files)
         };
-        let files = self.look(doing.clone(), calls).await?;
+        let files = self.read_below(doing.clone(), calls).await?;
         within(files.len(), limit).map_err(|error| error.context(doing))?;
         Ok(files)
     }
@@ -43,7 +43,7 @@ impl FolderStore {
             file.take(limit + 1).read_to_end(&mut content)?;
             Ok(Some((content, written)))
         };
-        let Some((content, stored)) = self.look(doing.clone(), calls).await? else { return Ok(None) };
+        let Some((content, stored)) = self.read_below(doing.clone(), calls).await? else { return Ok(None) };
         if content.len() as u64 > limit {
             return Err(Error::corrupt(format!("{doing}: the file is longer than {limit} bytes")));
         }
@@ -64,8 +64,8 @@ impl FolderStore {
         let path = folder.to_string();
         let calls = move |root: &Dir| {
             let folder = root.open_dir(&path)?;
-            let of = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
-            let now = Timestamps { last_access: of(UTIME_OMIT), last_modification: of(UTIME_NOW) };
+            let time = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
+            let now = Timestamps { last_access: time(UTIME_OMIT), last_modification: time(UTIME_NOW) };
             rustix::fs::utimensat(&folder, ".", &now, AtFlags::empty())?;
             written(&folder.dir_metadata()?)
         };

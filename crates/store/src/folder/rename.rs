@@ -31,12 +31,12 @@ fn link(folder: &Dir, temporary: &str, name: &str) -> io::Result<()> {
             Ok(())
         }
         Err(taken) if taken.kind() == io::ErrorKind::AlreadyExists => Err(taken),
-        Err(_) => look(folder, temporary, name),
+        Err(_) => check_and_rename(folder, temporary, name),
     }
 }
 
 /// Checks before the rename, for a file system without links.
-fn look(folder: &Dir, temporary: &str, name: &str) -> io::Result<()> {
+fn check_and_rename(folder: &Dir, temporary: &str, name: &str) -> io::Result<()> {
     match folder.symlink_metadata(name) {
         Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
         Err(missing) if missing.kind() == io::ErrorKind::NotFound => folder.rename(temporary, folder, name),
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn every_way_spares_what_is_there() {
-        for (which, way) in [name as Way, link, look].into_iter().enumerate() {
+        for (which, way) in [name as Way, link, check_and_rename].into_iter().enumerate() {
             let volume = tempfile::tempdir().unwrap();
             let folder = open(&volume);
             for written in ["one", "two"] {

@@ -12,14 +12,14 @@ use holdfast_contract::layout::Key;
 use super::{FolderStore, rename, sync};
 
 /// Prefix of the temporary file.
-const TEMPORARY_MARK: &str = ".holdfast-store-";
+const TEMPORARY_PREFIX: &str = ".holdfast-store-";
 
 impl FolderStore {
     /// Writes a small file directly below the root, only if no file has its name.
-    pub(super) async fn put_mark(&self, key: &Key, content: Bytes) -> Result<()> {
+    pub(super) async fn put_store_id(&self, key: &Key, content: Bytes) -> Result<()> {
         let doing = format!("writing {}", self.uri(key));
         let name = key.name().to_owned();
-        let temporary = format!("{TEMPORARY_MARK}{}.tmp", holdfast_io::process::random_uid()?);
+        let temporary = format!("{TEMPORARY_PREFIX}{}.tmp", holdfast_io::process::random_uid()?);
         let calls = move |root: &Dir| -> io::Result<bool> {
             let write = || {
                 let mut file = root.open_with(&temporary, OpenOptions::new().write(true).create_new(true))?;

@@ -201,22 +201,22 @@ async fn only_what_a_dead_attempt_left_is_removed() {
     let now = plan().at.as_second();
     let dead = temporary_name(now - GRACE_SECONDS - 1);
     let alive = temporary_name(now - GRACE_SECONDS + 1);
-    let mark = mark_name(now - GRACE_SECONDS - 1);
+    let lease = lease_name(now - GRACE_SECONDS - 1);
     for (attempt, name) in [
         ("dead", dead.as_str()),
         ("alive", &alive),
         ("other", ".upload-until-x.tmp"),
         ("kept", &dead),
         ("kept", "manifest.json"),
-        ("stored", &mark),
+        ("stored", &lease),
         ("stored", "snapshot.db.zst.age"),
         ("stored", ".small-0a1b2c3d.tmp"),
         ("stored", ".small.tmp"),
-        ("published", &mark),
+        ("published", &lease),
         ("published", "snapshot.db.zst"),
         ("published", "manifest.json"),
         ("published", ".small-0a1b2c3d.tmp"),
-        ("foreign", &mark),
+        ("foreign", &lease),
         ("foreign", "notes.txt"),
     ] {
         fs::create_dir_all(lineage.join(attempt)).unwrap();

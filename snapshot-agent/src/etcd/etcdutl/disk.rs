@@ -77,7 +77,7 @@ fn hash(file: &File, bytes: u64, trailer: bool) -> io::Result<([u8; 32], Option<
     let mut piece = vec![0; PIECE];
     let mut at = 0;
     while at < bytes {
-        let most = usize::try_from(bytes - at).map_or(PIECE, |left| left.min(PIECE));
+        let most = usize::try_from(bytes - at).map_or(PIECE, |remaining| remaining.min(PIECE));
         file.read_exact_at(&mut piece[..most], at)?;
         hash.update(&piece[..most]);
         at += most as u64;

@@ -57,7 +57,7 @@ pub(super) struct Prefixes<'a> {
 }
 
 impl<'a> Prefixes<'a> {
-    pub(super) fn of(request: &'a ContentsRequest) -> Result<Self> {
+    pub(super) fn from_request(request: &'a ContentsRequest) -> Result<Self> {
         if request.separator.is_empty() {
             return Err(Error::config(
                 "--separator is empty. Give the text that separates the parts of a key, for example /",
@@ -145,7 +145,7 @@ mod tests {
             separator: separator.to_owned(),
             ..ContentsRequest::default()
         };
-        let mut prefixes = Prefixes::of(&request).unwrap();
+        let mut prefixes = Prefixes::from_request(&request).unwrap();
         for key in keys {
             prefixes.record(key.as_bytes(), b"value");
             prefixes.live(key.as_bytes(), b"value");
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn long_prefixes_are_too_many_sooner_than_short_ones() {
         let request = ContentsRequest { depth: 1, separator: "/".to_owned(), ..ContentsRequest::default() };
-        let mut prefixes = Prefixes::of(&request).unwrap();
+        let mut prefixes = Prefixes::from_request(&request).unwrap();
         for n in 0..65_u8 {
             let mut key = vec![b'a'; 1 << 20];
             key.extend([n + b'!' + 15, b'/']);
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn the_largest_are_shown_and_the_others_counted() {
         let request = ContentsRequest { separator: "/".to_owned(), depth: 1, ..ContentsRequest::default() };
-        let mut prefixes = Prefixes::of(&request).unwrap();
+        let mut prefixes = Prefixes::from_request(&request).unwrap();
         prefixes.live(b"small/1", b"");
         prefixes.live(b"large/1", &[0; 100]);
         prefixes.record(b"old/1", &[0; 50]);
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn an_empty_separator_is_refused() {
-        let error = Prefixes::of(&ContentsRequest::default()).err().unwrap();
+        let error = Prefixes::from_request(&ContentsRequest::default()).err().unwrap();
         assert!(error.message().contains("--separator"), "{error}");
     }
 }

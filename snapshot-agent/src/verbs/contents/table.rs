@@ -8,7 +8,7 @@ use indicatif::HumanBytes;
 use super::Contents;
 
 /// Formats all sections in order, without empty sections.
-pub(super) fn of(contents: &Contents) -> String {
+pub(super) fn format_contents(contents: &Contents) -> String {
     let mut out = format!("revision {}", contents.revision);
     if let Some(revision) = contents.compact_revision {
         let _ = write!(out, ", compacted at {revision}");

@@ -69,11 +69,11 @@ pub(super) fn observe(volume: &Path, data_dir: &Path) -> Result<Facts> {
         identity: match Identity::read(data_dir) {
             Ok(found) => Ok(found),
             Err(Unread::Nonsense(why)) => Err(why),
-            Err(Unread::Io(kind, said)) => return Err(io_error(doing())(io::Error::new(kind, said))),
+            Err(Unread::Io(kind, text)) => return Err(io_error(doing())(io::Error::new(kind, text))),
         },
         wal: match wal::metadata_of(&data_dir.join(WAL)) {
-            Err(WalError::Io(kind, said)) if may_pass(kind) => {
-                return Err(io_error(doing())(io::Error::new(kind, said)));
+            Err(WalError::Io(kind, text)) if may_pass(kind) => {
+                return Err(io_error(doing())(io::Error::new(kind, text)));
             }
             found => found.map_err(|error| error.to_string()),
         },

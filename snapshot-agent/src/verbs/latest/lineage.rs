@@ -74,7 +74,7 @@ pub(super) struct Lineage {
 }
 
 impl Lineage {
-    pub(super) async fn of(store: &Store, folder: Folder, request: &LatestRequest) -> Result<Self> {
+    pub(super) async fn read(store: &Store, folder: Folder, request: &LatestRequest) -> Result<Self> {
         Self::seen_by(store, folder, request, NAMES).await
     }
 
@@ -84,13 +84,13 @@ impl Lineage {
         let folders = vec![folder.clone()];
         let mut lineage =
             Self { folders, attempts, complete: vec![], broken: vec![], others: vec![], unread: None, sound: false };
-        let mut left = attempts;
+        let mut remaining = attempts;
         loop {
-            lineage.look_at(store, &newest, request).await?;
+            lineage.read_attempts(store, &newest, request).await?;
             let enough = lineage.sound || lineage.unread.is_some();
-            let older = newest.first().filter(|_| left > newest.len() && !enough);
+            let older = newest.first().filter(|_| remaining > newest.len() && !enough);
             let Some(oldest) = older else { break };
-            (left, newest) = last_attempts(store, &folder, names, Some(oldest)).await?;
+            (remaining, newest) = last_attempts(store, &folder, names, Some(oldest)).await?;
         }
         lineage.sort();
         Ok(lineage)
@@ -98,7 +98,7 @@ impl Lineage {
 
     /// Reads some folders, the newest first, until enough complete snapshots are found with a sound one among them, or until
     /// this version cannot read a manifest.
-    async fn look_at(&mut self, store: &Store, newest: &[Folder], request: &LatestRequest) -> Result<()> {
+    async fn read_attempts(&mut self, store: &Store, newest: &[Folder], request: &LatestRequest) -> Result<()> {
         for some in newest.rchunks(2 * AT_ONCE) {
             let looks = some.iter().map(|folder| async move {
                 read_folder(store, folder, |manifest| is_wanted(manifest, folder, request))
@@ -124,7 +124,9 @@ impl Lineage {
         let at = attempt_time(folder.name());
         let unfit = |why: &str| Unfit { at, why: format!("{folder}: {why}") };
         match looked {
-            FolderState::Complete(manifest, _) => self.complete.push(Taken::of(store, folder.clone(), *manifest)),
+            FolderState::Complete(manifest, _) => {
+                self.complete.push(Taken::from_manifest(store, folder.clone(), *manifest));
+            }
             // A later version of Holdfast wrote the manifest: an older snapshot is no answer.
             FolderState::Broken(error) if error.class() == ExitClass::Config => self.unread = Some(error),
             FolderState::Broken(error) => self.broken.push(unfit(error.message())),
@@ -172,9 +174,9 @@ impl Lineage {
 
     /// The cluster ID of its etcd: from the newest manifest, or from the folder's name if no manifest is readable.
     fn etcd(&self) -> Option<&str> {
-        let said = self.complete.first().map(|taken| taken.cluster_id.as_str());
+        let recorded = self.complete.first().map(|taken| taken.cluster_id.as_str());
         let named = || self.folders.iter().filter(|_| self.unread.is_some()).find_map(etcd_of);
-        said.or_else(named).map(|id| id.trim_start_matches('0'))
+        recorded.or_else(named).map(|id| id.trim_start_matches('0'))
     }
 
     fn newest_one(&self) -> Option<&Taken> {
@@ -191,8 +193,8 @@ impl Lineage {
     pub(super) fn is_past_of(&self, other: &Self) -> bool {
         let from = other.complete.iter().find_map(|taken| taken.restored_from.as_deref());
         let Some(from) = from.and_then(|key| Folder::parse("key", key).ok()) else { return false };
-        let ours = from.parent().is_some_and(|parent| self.folders.contains(&parent));
-        self.folders != other.folders && ours && self.ends_with(&from)
+        let is_within = from.parent().is_some_and(|parent| self.folders.contains(&parent));
+        self.folders != other.folders && is_within && self.ends_with(&from)
     }
 
     /// Whether no snapshot is later than this one, and no overlapping one has a higher revision.
@@ -222,9 +224,9 @@ impl Lineage {
     /// Returns the newest snapshot without a failed verification, and the newer snapshots.
     pub(super) async fn newest(self, store: &Store, place: &str) -> Result<LatestReport> {
         let Self { complete, broken, others, .. } = self;
-        let (mut left, mut failed) = (complete.iter().collect::<Vec<_>>(), Vec::new());
+        let (mut remaining, mut failed) = (complete.iter().collect::<Vec<_>>(), Vec::new());
         let chosen = loop {
-            let Some(taken) = newest_of(left.iter().copied()) else {
+            let Some(taken) = newest_of(remaining.iter().copied()) else {
                 let why =
                     broken.into_iter().chain(failed).map(|unfit| unfit.why).take(MAX_NAMED_UNFIT).collect::<Vec<_>>();
                 return Err(Error::corrupt(format!("no snapshot below {place} can be restored: {}", why.join("; "))));
@@ -232,7 +234,7 @@ impl Lineage {
             let Some(found) = proof::standing_failure(store, &taken.folder).await? else { break taken };
             let why = format!("{}: {} verification failed at {}", taken.folder, found.level.as_str(), found.at);
             failed.push(Unfit { at: Some(taken.at), why });
-            left.retain(|other| other.folder != taken.folder);
+            remaining.retain(|other| other.folder != taken.folder);
         };
         if let Some((newer, higher)) = find_lower_revision(chosen, &complete) {
             let alone = if newer.without_quorum {
@@ -331,7 +333,7 @@ fn is_wanted(manifest: &Manifest, folder: &Folder, request: &LatestRequest) -> b
 }
 
 impl Taken {
-    fn of(store: &Store, folder: Folder, manifest: Manifest) -> Self {
+    fn from_manifest(store: &Store, folder: Folder, manifest: Manifest) -> Self {
         Self {
             at: manifest.started_at,
             ended: manifest.ended_at,

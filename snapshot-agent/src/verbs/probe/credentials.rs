@@ -18,9 +18,9 @@ pub(super) struct StoreCredentials {
     /// Reads; errors name the credentials.
     pub(super) reads: Store,
     /// Writes the store ID.
-    pub(super) marks: Store,
+    pub(super) id_writes: Store,
     /// Reads the store ID.
-    pub(super) marked: Store,
+    pub(super) id_reads: Store,
     /// Locks objects, if the request asks for locks.
     pub(super) locks: Option<Locks>,
 }
@@ -31,13 +31,13 @@ impl StoreCredentials {
         let ProbeRequest { store, read_credentials_dir, .. } = request;
         // The probe removes its objects, so they are not locked.
         let plain = holdfast_store::unlocked(store);
-        let (writes, marks) = (Store::open(&plain)?, store_id::store(&plain)?);
+        let (writes, id_writes) = (Store::open(&plain)?, store_id::store(&plain)?);
         // Checks the flags as a save would.
         Store::open(store)?;
         let readers =
             read_credentials_dir.clone().map(|folder| StoreFlags { credentials_dir: Some(folder), ..plain.clone() });
-        let (reads, marked) = match &readers {
-            None => (writes.clone(), marks.clone()),
+        let (reads, id_reads) = match &readers {
+            None => (writes.clone(), id_writes.clone()),
             Some(_) if matches!(writes, Store::Folder(_)) => {
                 return Err(Error::config(format!(
                     "--read-credentials-dir does not fit --store={}. Omit the flag",
@@ -46,8 +46,8 @@ impl StoreCredentials {
             }
             Some(flags) => readable(flags).map_err(|error| error.context(READERS))?,
         };
-        let locks = Locks::of(store, readers.as_ref())?;
-        Ok(Self { writes, reads, marks, marked, locks })
+        let locks = Locks::from_flags(store, readers.as_ref())?;
+        Ok(Self { writes, reads, id_writes, id_reads, locks })
     }
 }
 

@@ -47,7 +47,7 @@ fn check(world: &World, before: &std::collections::BTreeMap<String, Vec<u8>>, al
     for (file, bytes) in before {
         let key = file.split('/').take(4).collect::<Vec<_>>().join("/");
         match after.get(file) {
-            Some(left) => assert_eq!(left, bytes, "{what}: {file} was changed"),
+            Some(kept) => assert_eq!(kept, bytes, "{what}: {file} was changed"),
             None => {
                 assert!(
                     allowed.contains(&key) || is_removal_record(file),

@@ -50,7 +50,7 @@ async fn what_is_dropped_is_announced_and_goes_after_an_hour_by_both_clocks() {
         assert!(!world.path(key).exists(), "{key}");
     }
     for key in &keys[2..] {
-        assert_eq!(world.left(key), ["manifest.json", "snapshot.db.zst"]);
+        assert_eq!(world.files_of(key), ["manifest.json", "snapshot.db.zst"]);
     }
     assert!(world.path(first.record.as_ref().unwrap()).exists(), "the audit stays");
     let table = last.table();
@@ -88,7 +88,7 @@ async fn what_is_not_the_schedules_or_is_held_or_unknown_stays() {
     let pruned = world.prune(request(), NOW).await;
     assert_eq!((pruned.report.removed, pruned.report.untouched, pruned.report.kept), (2, 6, 2));
     assert_eq!(pruned.report.unknown_files, [format!("{}/proofs/notes.txt", keys[2])]);
-    assert_eq!(world.left(&keys[2]), ["proofs/notes.txt"]);
+    assert_eq!(world.files_of(&keys[2]), ["proofs/notes.txt"]);
     assert!(!world.path(&keys[3]).exists());
     before.retain(|file, _| !file.starts_with(&keys[2]) && !file.starts_with(&keys[3]));
     let after = world.files();
@@ -164,12 +164,12 @@ async fn any_doubt_about_the_whole_removes_nothing() {
     let overdue = PruneRequest { accept_anomaly: Some(fewer.clone()), ..overdue };
     assert_eq!(world.prune(overdue, NOW).await.report.stopped.unwrap().reason, "BackupOverdue");
     let mut other = world.run(keeping(2), NOW);
-    other.mark = Mark::Different("another store".to_owned());
+    other.store_match = StoreMatch::Different("another store".to_owned());
     let other = prune_on(&world.store, other).await;
     assert_eq!(other.failed.unwrap().failure().reason, "StoreExchanged");
     assert_eq!(other.report.failed.unwrap().failure().code, 73);
     let mut unread = world.run(keeping(2), NOW);
-    unread.mark = Mark::Unreadable("403".to_owned());
+    unread.store_match = StoreMatch::Unreadable("403".to_owned());
     assert_eq!(prune_on(&world.store, unread).await.report.stopped.unwrap().reason, "StoreUnknown");
     let dry = world.prune(PruneRequest { dry_run: true, accept_anomaly: Some(fewer.clone()), ..keeping(2) }, NOW).await;
     assert_eq!((dry.report.stopped, dry.report.removed), (None, 0));
@@ -205,7 +205,7 @@ async fn only_a_removal_that_has_begun_is_finished() {
     assert!(world.path(&keys[1]).join("snapshot.db.zst").exists(), "a run is at it");
     assert!(world.path(&keys[2]).join("snapshot.db.zst").exists(), "it was announced, and no removal has begun");
     assert!(world.path(&keys[6]).join("snapshot.db.zst").exists(), "it was not announced");
-    assert_eq!(world.left(&keys[3]), ["manifest.json", "snapshot.db.zst"], "it is a snapshot again");
+    assert_eq!(world.files_of(&keys[3]), ["manifest.json", "snapshot.db.zst"], "it is a snapshot again");
     // Each finished removal counts once. Untouched are the three without a manifest, and the protected snapshot.
     assert_eq!((report.removed, report.removed_bytes, report.untouched, report.kept), (1, 5, 4, 2));
 }
@@ -303,7 +303,7 @@ async fn a_denial_of_one_snapshot_keeps_no_other() {
     assert!(pruned.table().contains("no rule keeps it; the store denies the removal"), "{}", pruned.table());
     let last = prune_on(&watched, world.run(keeping(2), NOW)).await;
     assert_eq!((last.failed.unwrap().class(), last.report.removed), (ExitClass::Denied, 0), "each try was denied");
-    assert_eq!(world.left(&keys[0]), ["manifest.json", "snapshot.db.zst"]);
+    assert_eq!(world.files_of(&keys[0]), ["manifest.json", "snapshot.db.zst"]);
 }
 
 #[tokio::test]

@@ -74,7 +74,7 @@ impl World {
             request,
             lineage: Folder::parse("key", LINEAGE).unwrap(),
             pod_uid: format!("{:08x}-0000", self.runs.get()),
-            mark: Mark::Same,
+            store_match: StoreMatch::Same,
             store_id: Some(STORE_ID.to_owned()),
             now: now.parse().unwrap(),
             seen: Seen::default(),
@@ -95,7 +95,7 @@ impl World {
     }
 
     /// Returns the files below a key.
-    pub(super) fn left(&self, key: &str) -> Vec<String> {
+    pub(super) fn files_of(&self, key: &str) -> Vec<String> {
         let files = self.files().into_keys();
         files.filter_map(|file| Some(file.strip_prefix(&format!("{key}/"))?.to_owned())).collect()
     }
@@ -104,8 +104,8 @@ impl World {
     pub(super) async fn cut(&self, key: &str) {
         let folder = Folder::parse("key", key).unwrap();
         let whose = Whose { cluster_uid: UID, schedule_uid: "s1" };
-        let found = inventory::look(&self.store, &folder, whose).await.unwrap();
-        let target = Target::of(folder, Named::of(&found, "x").unwrap(), Some(STORE_ID)).unwrap();
+        let found = inventory::read_attempt(&self.store, &folder, whose).await.unwrap();
+        let target = Target::locate(folder, Named::from_found(&found, "x").unwrap(), Some(STORE_ID)).unwrap();
         removal_record::keep(&self.store, &target).await.unwrap();
         fs::remove_file(self.path(key).join("manifest.json")).unwrap();
     }

@@ -104,7 +104,7 @@ async fn a_removal_that_was_cut_is_finished_by_its_record_alone() {
     fs::write(&manifest, content).unwrap();
     let store = Store::open(&world.request.store).unwrap();
     let folder = Folder::parse("key", KEY).unwrap();
-    let found = inventory::look(&store, &folder, NO_SCHEDULE).await.unwrap();
+    let found = inventory::read_attempt(&store, &folder, NO_SCHEDULE).await.unwrap();
     let lineage = folder.parent().unwrap();
     let named = named(&found, found.snapshot.as_ref().unwrap());
     let record = Record::of_one(&lineage, named.clone(), None, clock::now());
@@ -115,7 +115,7 @@ async fn a_removal_that_was_cut_is_finished_by_its_record_alone() {
         Some("NotTheSnapshot"),
         "its removal was asked for, and not begun"
     );
-    removal_record::keep(&store, &Target::of(folder, named, None).unwrap()).await.unwrap();
+    removal_record::keep(&store, &Target::locate(folder, named, None).unwrap()).await.unwrap();
     let other = world.reason(|request| request.manifest_sha256 = "00".repeat(32)).await;
     assert_eq!(other.as_deref(), Some("NotTheSnapshot"));
     // An upload of this snapshot is under way.
@@ -137,7 +137,7 @@ async fn a_snapshot_that_is_about_to_go_does_not_count_as_another() {
         let world = World::new();
         let (store, folder) = (Store::open(&world.request.store).unwrap(), Folder::parse("key", OTHER).unwrap());
         let lineage = folder.parent().unwrap();
-        let found = inventory::look(&store, &folder, NO_SCHEDULE).await.unwrap();
+        let found = inventory::read_attempt(&store, &folder, NO_SCHEDULE).await.unwrap();
         let named = named(&found, found.snapshot.as_ref().unwrap());
         let at = clock::now() - SignedDuration::from_hours(hours);
         if scheduled {

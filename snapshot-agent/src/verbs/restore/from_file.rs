@@ -94,7 +94,7 @@ impl FileSnapshot {
         refuse_archive(&uri, &head)?;
         let stream = stream::iter(first.map(Ok)).chain(stream).boxed();
         // No sync here: etcdutl reads the file from memory, and a graft syncs the file before a page refers to it.
-        let Some(packed) = Packed::of(&head) else {
+        let Some(packed) = Packed::recognize(&head) else {
             self.note(&uri, self.stat.bytes, request)?;
             return self.write(&uri, stream, (file, &progress), stall).await;
         };

@@ -106,7 +106,7 @@ impl ManifestSnapshot {
             return Err(reread::of_manifest(store, folder, &json, error).await);
         }
         let identities = manifest.encryption.as_ref().map(|encryption| identities(encryption, request)).transpose()?;
-        let stored = Stored::of(store, folder, manifest).await?;
+        let stored = Stored::check(store, folder, manifest).await?;
         Ok(Self { stored, moved_from, identities, again: file_budget() })
     }
 

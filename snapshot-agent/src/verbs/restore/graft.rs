@@ -113,9 +113,9 @@ async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failed> 
 
 /// Writes the graft, and reads it again.
 fn apply(file: &File, stock: &Stock, scion: &Path) -> Result<(), Failed> {
-    let left = |error: io::Error| Unfit::new(format!("etcdutl has left no small database: {error}"));
-    let scion = File::open(scion).map_err(left)?;
-    let bytes = scion.metadata().map_err(left)?.len();
+    let unusable = |error: io::Error| Unfit::new(format!("etcdutl has left no small database: {error}"));
+    let scion = File::open(scion).map_err(unusable)?;
+    let bytes = scion.metadata().map_err(unusable)?.len();
     let grafted = stock.graft(&scion, bytes)?;
     let write = || -> io::Result<u64> {
         for page in &grafted.pages {

@@ -69,7 +69,7 @@ struct Note {
 
 impl Note {
     /// Returns the note, or `None` if another attempt may end differently.
-    fn of(request: &RestoreRequest, found: &Found, error: &Error, at: Timestamp) -> Option<Self> {
+    fn for_error(request: &RestoreRequest, found: &Found, error: &Error, at: Timestamp) -> Option<Self> {
         let needs = found.short.get().or_else(|| found.needs.get());
         let needs = needs.copied().filter(|_| error.class() == ExitClass::Full);
         let stands = match error.class() {
@@ -157,7 +157,7 @@ pub(super) fn end_attempt(volume: &Volume, request: &RestoreRequest, found: &Fou
     let downloaded = volume.is_staged();
     volume.end();
     if downloaded
-        && let Some(note) = Note::of(request, found, error, clock::now())
+        && let Some(note) = Note::for_error(request, found, error, clock::now())
         && let Err(error) = write(volume, &note)
     {
         tracing::warn!(%error, "the refusal could not be stored: the next start reads the snapshot again");
@@ -205,7 +205,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let request = request(folder.path());
         let at = Timestamp::from_second(1_800_000_000).unwrap();
-        let note = Note::of(&request, &Found::default(), &Error::auth_required("users"), at).unwrap();
+        let note = Note::for_error(&request, &Found::default(), &Error::auth_required("users"), at).unwrap();
         let after = |seconds| at + SignedDuration::from_secs(seconds);
         for (seconds, stands) in [(0, true), (3599, true), (3600, false), (-1, false), (-86_400, false)] {
             assert_eq!(note.is_fresh(after(seconds)), stands, "{seconds}");
@@ -237,7 +237,7 @@ mod tests {
         whole.whole.set(()).unwrap();
         for class in ExitClass::ALL {
             let kept = |request: &RestoreRequest, found: &Found| {
-                Note::of(request, found, &Error::new(class, "x"), clock::now())
+                Note::for_error(request, found, &Error::new(class, "x"), clock::now())
             };
             let users = class == ExitClass::AuthRequired;
             assert_eq!(kept(&request, &Found::default()).is_some(), users, "{class:?}");
@@ -248,15 +248,15 @@ mod tests {
         }
         let unpacked = Found::default();
         unpacked.short.set(200).unwrap();
-        let short = Note::of(&request, &unpacked, &Error::full("x"), clock::now()).unwrap();
+        let short = Note::for_error(&request, &unpacked, &Error::full("x"), clock::now()).unwrap();
         assert!(short.is_of(&request, 199) && !short.is_of(&request, 200), "the volume has grown");
-        let full = Note::of(&request, &grafted, &Error::full("x"), clock::now()).unwrap();
+        let full = Note::for_error(&request, &grafted, &Error::full("x"), clock::now()).unwrap();
         assert!(full.is_of(&request, 99) && !full.is_of(&request, 100), "room was made");
         whole.needs.set(100).unwrap();
-        let disk = Note::of(&request, &whole, &Error::refused("x"), clock::now()).unwrap();
+        let disk = Note::for_error(&request, &whole, &Error::refused("x"), clock::now()).unwrap();
         let after = |minutes| disk.at + SignedDuration::from_mins(minutes);
         assert!(disk.is_fresh(after(9)) && !disk.is_fresh(after(10)), "a disk is tried again");
-        let other = Note::of(&request, &whole, &Error::config("x"), clock::now()).unwrap();
+        let other = Note::for_error(&request, &whole, &Error::config("x"), clock::now()).unwrap();
         assert!(other.is_of(&request, 100), "room is not what was missing");
     }
 

@@ -41,7 +41,7 @@ pub(super) enum State {
     /// No files, or a staging folder of a dead or refused attempt.
     Empty,
     /// A data directory with an identity file, of this member or another.
-    Ours(Box<Identity>),
+    Identified(Box<Identity>),
     /// Other files: some of their names.
     Foreign(Vec<String>),
 }
@@ -116,11 +116,11 @@ impl Volume {
             return Ok(State::Empty);
         }
         Ok(match Identity::read(&self.root.join(DATA_DIR)) {
-            Ok(Some(identity)) => State::Ours(Box::new(identity)),
+            Ok(Some(identity)) => State::Identified(Box::new(identity)),
             Ok(None) => State::Foreign(names.into_iter().take(3).collect()),
             Err(Unread::Nonsense(why)) => State::Foreign(vec![why]),
-            Err(Unread::Io(kind, said)) => {
-                return Err(trouble("reading the identity of the volume")(io::Error::new(kind, said)));
+            Err(Unread::Io(kind, text)) => {
+                return Err(trouble("reading the identity of the volume")(io::Error::new(kind, text)));
             }
         })
     }
@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(volume.state(), Ok(State::Foreign(vec!["data".to_owned()])));
         let identity = Identity::new(&IdentityFlags::default());
         identity.write(&folder.path().join(DATA_DIR)).unwrap();
-        assert_eq!(volume.state(), Ok(State::Ours(Box::new(identity))));
+        assert_eq!(volume.state(), Ok(State::Identified(Box::new(identity))));
         fs::write(folder.path().join(DATA_DIR).join(crate::etcd::volume_identity::IDENTITY_FILE), "{").unwrap();
         assert!(matches!(volume.state(), Ok(State::Foreign(_))));
     }

@@ -33,7 +33,7 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    pub(crate) fn of(source: &Source) -> Self {
+    pub(crate) fn for_source(source: &Source) -> Self {
         Self { voters: source.voters(), member: source.name.clone(), at_least: source.revision, large: LARGE }
     }
 

@@ -90,7 +90,7 @@ pub fn run(request: SaveRequest) -> BoxFuture<'static, Result<Rehearsed>> {
         let (_, stream) = interrupt.unless(source.open()).await?;
         let progress = Progress::new("reading", source.facts.db_bytes);
         let mut nowhere = Upload::Nowhere;
-        let ask = Ask::of(&source);
+        let ask = Ask::for_source(&source);
         let passing = save::pass(stream, &request, (&recipients, spool), &mut nowhere, None, &progress, &ask);
         let Passed { streamed, sent, verification, .. } = interrupt.unless(passing).await?;
         let proven = streamed.scanned.as_ref().ok();

@@ -77,7 +77,7 @@ pub(crate) async fn run(
     let steps = [to_proof, to_scan, to_encoder];
     let budget = scan_budget(progress.total());
     let proof = tokio::task::spawn_blocking(move || prove(proof_in));
-    let scan = tokio::task::spawn_blocking(move || look(scan_in, budget));
+    let scan = tokio::task::spawn_blocking(move || scan_pages(scan_in, budget));
     let outlet = Outlet::new(to_store, &pool);
     let recipients = recipients.clone();
     let encoder = tokio::task::spawn_blocking(move || encode(encoder_in, compression, &recipients, outlet));
@@ -155,7 +155,7 @@ fn prove(mut pieces: mpsc::Receiver<Bytes>) -> Result<Proven> {
 }
 
 /// Scans the database's pages from the stream. An exceeded memory budget is no damage of the database.
-fn look(
+fn scan_pages(
     mut pieces: mpsc::Receiver<Bytes>,
     budget_bytes: usize,
 ) -> Result<std::result::Result<scan::Proven, ScanError>> {

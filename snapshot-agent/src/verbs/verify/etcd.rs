@@ -33,7 +33,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const CLUSTER_ID: &str = "x-etcd-cluster-id";
 
 /// Pause between two requests.
-const LOOK: Duration = Duration::from_millis(50);
+const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Attempts with other ports: a port that was free may be in use when etcd opens it.
 const TRIES: usize = 3;
@@ -82,7 +82,7 @@ impl Etcd {
         loop {
             let endpoint = self.at.client.clone();
             let flags = EtcdFlags { endpoints: vec![endpoint.clone()], ..EtcdFlags::default() };
-            match Dialer::of(&flags)?.dial(&endpoint).await {
+            match Dialer::from_flags(&flags)?.dial(&endpoint).await {
                 Ok((client, status)) if status.leader() != 0 && is_of(&status, self.ids) => {
                     let (member_id, version) = (self.ids.member_id, status.version().to_owned());
                     return Ok(Ready { client: Some(client), endpoint, member_id, version });
@@ -95,10 +95,10 @@ impl Etcd {
                 Ok(_) | Err(_) => {}
             }
             if let Some(status) = self.child.try_wait().map_err(io_error("waiting for etcd"))? {
-                let said = log_text(&self.log);
+                let log = log_text(&self.log);
                 tries -= 1;
-                if !said.contains(TAKEN) || tries == 0 {
-                    return Err(not_started(status, &said));
+                if !log.contains(TAKEN) || tries == 0 {
+                    return Err(not_started(status, &log));
                 }
                 (self.child, self.at) = spawn(&self.program, &self.data, &self.log)?;
             }
@@ -106,7 +106,7 @@ impl Etcd {
                 let (_, line) = classify_output(&log_text(&self.log));
                 return Err(Error::deadline(format!("etcd does not answer within {} s: {line}", within.as_secs())));
             }
-            sleep(LOOK).await;
+            sleep(INTERVAL).await;
         }
     }
 
@@ -164,8 +164,8 @@ async fn healthy(at: &Urls, ids: Metadata) -> Result<Option<String>> {
     let client = reqwest::Client::builder().timeout(ANSWER_WITHIN).no_proxy().tls_certs_only([]).build();
     let client = client.map_err(|error| Error::config(format!("asking etcd: {error}")))?;
     let cluster = hex_id(ids.cluster_id);
-    let is_ours = |answer: reqwest::Response| answer.headers().get(CLUSTER_ID).is_some_and(|id| *id == cluster);
-    if !get(&client, &at.peer, "members").await.is_ok_and(is_ours)
+    let is_expected = |answer: reqwest::Response| answer.headers().get(CLUSTER_ID).is_some_and(|id| *id == cluster);
+    if !get(&client, &at.peer, "members").await.is_ok_and(is_expected)
         || get(&client, &at.client, "health?exclude=NOSPACE").await.is_err()
     {
         return Ok(None);
@@ -196,8 +196,8 @@ fn log_text(log: &Path) -> String {
 
 /// Returns the error of a failed start. The snapshot is not broken: its pages are proven by now, and memory, a disk or a flag
 /// can cause this as well.
-fn not_started(status: ExitStatus, said: &str) -> Error {
-    let (class, line) = classify_output(said);
+fn not_started(status: ExitStatus, log: &str) -> Error {
+    let (class, line) = classify_output(log);
     let class = if class == ExitClass::Full { class } else { ExitClass::Transient };
     Error::new(
         class,

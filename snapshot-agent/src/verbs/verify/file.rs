@@ -101,7 +101,7 @@ impl FileVerified {
 
 /// Unpacks the file if it is packed, and proves the database.
 pub(super) async fn run(path: &Path, identities: &[PathBuf], scratch: &Path) -> Result<FileVerified> {
-    let plain = Plain::of(path, identities, scratch).await?;
+    let plain = Plain::unpack(path, identities, scratch).await?;
     let (named, unpacked, packed) = (path.to_owned(), plain.path.clone(), plain.packed.map(Packed::as_str));
     let found = tokio::task::spawn_blocking(move || verify(&named, &unpacked)).await;
     drop(plain);
@@ -122,7 +122,7 @@ pub(super) async fn run_stored(
     let file = interrupt.unless(foreign::download(store, (key, stat), to, STALL)).await?;
     let named = PathBuf::from(store.uri(key));
     let verified = async {
-        let plain = Plain::of(&path, &snapshot.identities, scratch).await?;
+        let plain = Plain::unpack(&path, &snapshot.identities, scratch).await?;
         let (named, unpacked, packed) = (named.clone(), plain.path.clone(), plain.packed.map(Packed::as_str));
         let found = tokio::task::spawn_blocking(move || verify(&named, &unpacked)).await;
         drop(plain);

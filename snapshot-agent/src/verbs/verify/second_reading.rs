@@ -18,8 +18,8 @@ pub(super) fn seconds(deadline_seconds: u32, since: Instant) -> u64 {
 
 fn after(deadline_seconds: u32, took: Duration) -> u64 {
     let took = took.as_secs();
-    let left = u64::from(deadline_seconds).saturating_sub(took);
-    left.max(took.saturating_mul(2).saturating_add(60))
+    let remaining = u64::from(deadline_seconds).saturating_sub(took);
+    remaining.max(took.saturating_mul(2).saturating_add(60))
 }
 
 /// Confirms an error by a second reading within this many seconds. If the second reading does not end in time, the error is

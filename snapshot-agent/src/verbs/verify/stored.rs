@@ -113,7 +113,7 @@ pub(super) async fn run(
     let uri = store.uri(&folder.data(manifest.format()));
     let ended = {
         let data = folder.data(manifest.format());
-        let looked = interrupt.unless(Stored::of(store, folder, manifest)).await;
+        let looked = interrupt.unless(Stored::check(store, folder, manifest)).await;
         match looked {
             Err(error) if error.class() == ExitClass::NotFound => {
                 let error = Error::corrupt(error.message()).context("the manifest exists and its data does not");

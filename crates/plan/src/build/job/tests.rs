@@ -30,7 +30,7 @@ fn to_s3() -> AgentJob {
         namespace: Some("prod".to_owned()),
         owner: Some(OwnerReference { controller: Some(true), uid: "snap-uid".to_owned(), ..OwnerReference::default() }),
         snapshot: Some("nightly".to_owned()),
-        ..AgentJob::of("nightly-0a1b2c3d".to_owned(), work, destination, "holdfast:test".to_owned())
+        ..AgentJob::new("nightly-0a1b2c3d".to_owned(), work, destination, "holdfast:test".to_owned())
     }
 }
 

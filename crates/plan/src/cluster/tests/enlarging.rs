@@ -37,7 +37,7 @@ fn arrive(seen: &mut Observed, n: usize, size: &str) {
 fn ask(seen: &mut Observed) -> usize {
     for count in 0.. {
         let Some(Act::GrowClaim { claim, size }) = act(seen) else { return count };
-        let own = |m: &&mut Member| m.claim.as_ref().is_some_and(|c| Target::of(&c.metadata) == claim);
+        let own = |m: &&mut Member| m.claim.as_ref().is_some_and(|c| Target::from(&c.metadata) == claim);
         let member = seen.members.iter_mut().find(own).unwrap();
         let spec = member.claim.as_mut().unwrap().spec.as_mut().unwrap();
         spec.resources.as_mut().unwrap().requests = storage(&size.0);

@@ -45,7 +45,7 @@ fn a_cluster_that_is_deleted_right_after_the_edit_goes_after_its_members_know() 
         assert_eq!(condition(&seen, "Progressing"), pair("True", "Deleting"));
         seen.members[n].object.spec.storage.retention = Retention::Retain;
     }
-    let cluster = Target::of(&seen.cluster.metadata);
+    let cluster = Target::from(&seen.cluster.metadata);
     assert_eq!(act(&seen), Some(Act::ReleaseCluster { cluster }));
     // A pause does not block a deletion.
     seen.cluster.spec.paused = true;
@@ -58,7 +58,7 @@ fn a_cluster_that_is_deleted_right_after_the_edit_goes_after_its_members_know() 
 fn a_cluster_has_the_finalizer_before_its_first_member_and_gets_one_that_is_lost() {
     let mut seen = bare(1);
     seen.cluster.metadata.finalizers = None;
-    let held = Some(Act::HoldCluster { cluster: Target::of(&seen.cluster.metadata) });
+    let held = Some(Act::HoldCluster { cluster: Target::from(&seen.cluster.metadata) });
     assert_eq!(act(&seen), held);
     seen.cluster.metadata.finalizers = Some(vec![CLUSTER_FINALIZER.to_owned()]);
     assert!(matches!(act(&seen), Some(Act::Latch(_))));

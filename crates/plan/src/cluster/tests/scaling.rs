@@ -97,7 +97,7 @@ fn a_voter_goes_only_while_a_quorum_of_the_rest_is_healthy() {
 #[test]
 fn clients_then_leadership_then_etcd_then_the_proof_then_the_object() {
     let mut seen = one_leaves();
-    let pod = Target::of(&seen.members[1].pod.as_ref().unwrap().metadata);
+    let pod = Target::from(&seen.members[1].pod.as_ref().unwrap().metadata);
     assert_eq!(act(&seen), Some(Act::DismissClients { pod }));
     assert_eq!(condition(&seen, "Progressing"), pair("True", "Shrinking"));
     let unlabelled = labels(&[(key::ROLE, role::LEARNER)]);
@@ -153,7 +153,7 @@ fn the_last_voter_leaves_after_another_one_has_come() {
     for n in 0..2 {
         seen.members[n].object.spec.leaving = leaving();
     }
-    let pod = |n: usize| Target::of(&formed(2, 1).members[n].pod.as_ref().unwrap().metadata);
+    let pod = |n: usize| Target::from(&formed(2, 1).members[n].pod.as_ref().unwrap().metadata);
     assert_eq!(act(&seen), Some(Act::DismissClients { pod: pod(1) }), "the follower first");
     seen.members[1].pod.as_mut().unwrap().metadata.labels = labels(&[(key::ROLE, role::LEARNER)]);
     assert!(matches!(act(&seen), Some(Act::RemoveMember { member_id: 0x11, .. })));

@@ -55,7 +55,7 @@ fn missing(seen: &Observed, certificates: &Certificates, leaf: &Leaf, secret: &s
     }
     let unready = certificates.requests.get(secret).and_then(|request| request.unready.as_ref());
     let message = match unready {
-        Some(said) => format!("cert-manager has not issued the Certificate {secret} yet, and says: {said}"),
+        Some(message) => format!("cert-manager has not issued the Certificate {secret} yet, and says: {message}"),
         None => format!(
             "cert-manager has not issued the Certificate {secret} yet, by {} {}",
             issuer.kind.as_deref().unwrap_or("Issuer"),

@@ -87,8 +87,8 @@ fn ending(seen: &Observed, certificates: &Certificates, now: Timestamp) -> Optio
     };
     all_wanted(seen).iter().find_map(|wanted| {
         let kept = wanted.kept(certificates)?;
-        let of = |leaf: &Leaf| kept.leaf(leaf.files).filter(|known| ends(known)).map(|known| known.not_after);
-        let (leaf, not_after) = wanted.leaves.iter().find_map(|leaf| Some((leaf, of(leaf)?)))?;
+        let end_of = |leaf: &Leaf| kept.leaf(leaf.files).filter(|known| ends(known)).map(|known| known.not_after);
+        let (leaf, not_after) = wanted.leaves.iter().find_map(|leaf| Some((leaf, end_of(leaf)?)))?;
         let remedy = match (&leaf.origin, wanted::provider(&seen.cluster, leaf.plane)) {
             (Origin::Issued, _) => {
                 "Holdfast renews certificates 30 days before their end: look at the other conditions and \

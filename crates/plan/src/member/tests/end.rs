@@ -21,7 +21,7 @@ fn pod_then_claim_then_let_go() {
     seen.claim.as_mut().unwrap().metadata.deletion_timestamp = Some(earlier());
     assert_eq!(waits(&seen), Some(Reason::Deleting));
     seen.claim = None;
-    assert_eq!(act(&seen), Some(Act::ReleaseMember { member: Target::of(&seen.member.metadata) }));
+    assert_eq!(act(&seen), Some(Act::ReleaseMember { member: Target::from(&seen.member.metadata) }));
     seen.member.metadata.finalizers = None;
     assert_eq!(waits(&seen), Some(Reason::Deleting));
 }
@@ -109,7 +109,7 @@ fn a_parked_member_whose_claim_is_gone_has_lost_its_data() {
 fn the_pod_of_a_removed_member_ends_before_the_member_is_deleted() {
     let mut seen = serving();
     seen.member.spec.removed = Some(Removed { at: "2026-01-01T11:59:00Z".to_owned(), ..Removed::default() });
-    let pod = Target::of(&seen.pod.as_ref().unwrap().metadata);
+    let pod = Target::from(&seen.pod.as_ref().unwrap().metadata);
     assert!(matches!(act(&seen), Some(Act::DeletePod { pod: target, .. }) if target == pod), "{:?}", act(&seen));
     let mut paused = seen.clone();
     cluster(&mut paused).spec.paused = true;

@@ -29,7 +29,7 @@ fn announced(seen: &mut Observed) {
 #[test]
 fn kubelet_is_told_once_and_the_pod_that_serves_stays() {
     let mut seen = pending(earlier());
-    let pod = Target::of(&seen.pod.as_ref().unwrap().metadata);
+    let pod = Target::from(&seen.pod.as_ref().unwrap().metadata);
     assert_eq!(act(&seen), Some(Act::RefreshVolume { pod, size: Quantity("8Gi".to_owned()) }));
     announced(&mut seen);
     assert_eq!(act(&seen), None, "only the cluster's pass ends a Pod that serves");

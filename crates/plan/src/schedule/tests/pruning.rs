@@ -405,7 +405,7 @@ fn the_rules_refuse_what_no_plan_wants() {
 
     let delete = |seen: &Observed, ago: i64, removed: Option<String>| {
         let record = record_of(&mut seen.clone(), ago).clone();
-        Act::DeleteRecord { snapshot: Target::of(&record.metadata), removed, why: String::new() }
+        Act::DeleteRecord { snapshot: Target::from(&record.metadata), removed, why: String::new() }
     };
     let mut bare = seen.clone();
     bare.jobs.clear();

@@ -111,7 +111,7 @@ fn a_job_that_a_sidecar_keeps_alive_is_deleted_after_its_result_is_recorded() {
     assert_eq!((first.act, first.status.phase), (None, Phase::Complete), "the result is recorded first");
     let mut seen = beside_a_sidecar();
     seen.snapshot.status = Some(first.status);
-    let job = Target::of(&seen.job.as_ref().unwrap().metadata);
+    let job = Target::from(&seen.job.as_ref().unwrap().metadata);
     let next = planned(&seen);
     assert!(matches!(&next.act, Some(Act::DeleteJob { job: target, .. }) if *target == job), "{:?}", next.act);
     assert_eq!(Some(next.status), seen.snapshot.status, "a final status stays");

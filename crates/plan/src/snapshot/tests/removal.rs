@@ -94,7 +94,7 @@ fn the_finalizer_follows_the_policy() {
     let mut seen = complete();
     assert_eq!(lawful(&seen).act, None);
     seen.snapshot.metadata.finalizers = Some(vec!["other".to_owned()]);
-    let target = Target::of(&seen.snapshot.metadata);
+    let target = Target::from(&seen.snapshot.metadata);
     assert_eq!(lawful(&seen).act, Some(Act::KeepArtifact { snapshot: target.clone() }));
     let mut begins = seen.clone();
     begins.snapshot.status = None;
@@ -314,7 +314,7 @@ fn the_rules_refuse_a_removal_that_is_not_wanted() {
     assert_eq!(broken(&ready, Act::StartJob(last)), Some("I25"));
     assert_eq!(broken(&ready, Act::LatchRemoval(latch)), Some("I25"), "twice");
     assert_eq!(broken(&complete(), Act::LatchRemoval(Removal::default())), Some("I25"));
-    let snapshot = Target::of(&ready.snapshot.metadata);
+    let snapshot = Target::from(&ready.snapshot.metadata);
     assert_eq!(broken(&ready, Act::ReleaseArtifact { snapshot: snapshot.clone() }), Some("I25"), "not gone yet");
     let stranger = Target { uid: "another".to_owned(), ..snapshot };
     assert_eq!(broken(&ready, Act::ReleaseArtifact { snapshot: stranger.clone() }), Some("I12"));

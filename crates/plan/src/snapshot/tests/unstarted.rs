@@ -36,7 +36,7 @@ fn deleted(mut pod: Pod) -> Pod {
 }
 
 fn gone(pods: &[Pod]) -> Vec<Unstarted> {
-    pods.iter().filter_map(|pod| Unstarted::of(pod, "agent", now())).collect()
+    pods.iter().filter_map(|pod| Unstarted::prove(pod, "agent", now())).collect()
 }
 
 #[test]

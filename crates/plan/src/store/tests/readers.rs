@@ -70,7 +70,7 @@ fn only_a_probe_gets_the_secret_of_those_who_read() {
     let place = seen.store.record().place.location().unwrap();
     let made = |work: Work| {
         let readers = Some(LocalRef { name: "reads".to_owned() });
-        job(&AgentJob { readers, ..AgentJob::of("j".to_owned(), work, place.clone(), "r/holdfast:1".to_owned()) })
+        job(&AgentJob { readers, ..AgentJob::new("j".to_owned(), work, place.clone(), "r/holdfast:1".to_owned()) })
     };
     assert_eq!(mounted(&made(Work::Probe(ProbeRequest::default()))).0, [READS]);
     let (args, mounts) = mounted(&made(Work::Save(SaveRequest::default())));

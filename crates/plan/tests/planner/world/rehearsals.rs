@@ -87,7 +87,7 @@ fn differing(member: &str) -> Pod {
     };
     let report = Report::Compared(ComparedReport { differences: vec![difference], ..ComparedReport::default() });
     let end = ContainerStateTerminated {
-        exit_code: i32::from(Failure::of(ExitClass::MembersDiffer, None).code),
+        exit_code: i32::from(Failure::for_class(ExitClass::MembersDiffer, None).code),
         message: serde_json::to_string(&report).ok(),
         ..ContainerStateTerminated::default()
     };

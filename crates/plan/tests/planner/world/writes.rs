@@ -49,7 +49,7 @@ impl World {
     }
 
     pub(super) fn same(target: &Target, meta: &ObjectMeta) -> Result<(), ()> {
-        (*target == Target::of(meta)).then_some(()).ok_or(())
+        (*target == Target::from(meta)).then_some(()).ok_or(())
     }
 
     /// Carries an act out, with the guards of the operator's writer. `Err`: refused, and nothing happened.

@@ -70,7 +70,7 @@ async fn compared(
     let store = Store::open(&StoreFlags { url, ..StoreFlags::default() }).unwrap();
     let folder = stored::folder(KEY).unwrap();
     let (manifest, _) = stored::manifest_of(&store, &folder).await.unwrap();
-    let stored = Stored::of(&store, &folder, manifest).await.unwrap();
+    let stored = Stored::check(&store, &folder, manifest).await.unwrap();
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(database).unwrap();
     let request = RestoreRequest { volume: Path::new("/volume").to_owned(), ..RestoreRequest::default() };

@@ -3,8 +3,8 @@
 //! Decides the words, and when an earlier cause stays: after a Job's deadline kubelet removes the Pod, and the cause with the
 //! Pod. Each kind decides the consequence of a cause.
 
+use holdfast_api::blocked_pod::BlockedPod;
 use holdfast_api::condition::Reason;
-use holdfast_api::held;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
@@ -12,7 +12,7 @@ use super::{meta, pods};
 
 /// The cause that keeps a Pod of a Job from running, or from ending.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct HeldUp {
+pub(crate) struct PodCause {
     /// `PodHeldUp`, `WriteRefused`, `NodeSilent` or `JobPending`.
     pub(crate) reason: Reason,
     /// Name of the Job.
@@ -23,7 +23,7 @@ pub(crate) struct HeldUp {
     pub(crate) message: String,
 }
 
-impl HeldUp {
+impl PodCause {
     /// Returns the cause of a Pod of this Job.
     pub(super) fn pod(reason: Reason, job: &str, pod: &Pod, message: String) -> Self {
         Self { reason, job: job.to_owned(), pod: Some(meta::name(&pod.metadata).to_owned()), message }
@@ -35,17 +35,17 @@ impl HeldUp {
     }
 
     /// Returns the cause in a status.
-    pub(crate) fn kept(status: Option<&held::HeldUp>) -> Option<Self> {
-        let held::HeldUp { reason, job, pod, message, since: _ } = status?.clone();
+    pub(crate) fn kept(status: Option<&BlockedPod>) -> Option<Self> {
+        let BlockedPod { reason, job, pod, message, since: _ } = status?.clone();
         Some(Self { reason: Reason::named(&reason)?, job, pod, message })
     }
 
     /// Returns the record for the status; `since` stays while the cause does.
-    pub(crate) fn recorded(self, before: Option<&held::HeldUp>, now: Timestamp) -> held::HeldUp {
+    pub(crate) fn recorded(self, before: Option<&BlockedPod>, now: Timestamp) -> BlockedPod {
         let stands = before.filter(|old| Self::kept(Some(old)).is_some_and(|old| old.same_cause(&self)));
         let since = stands.map_or_else(|| now.to_string(), |old| old.since.clone());
         let Self { reason, job, pod, message } = self;
-        held::HeldUp { reason: reason.as_str().to_owned(), job, pod, message, since }
+        BlockedPod { reason: reason.as_str().to_owned(), job, pod, message, since }
     }
 
     /// Whether only a person can end this cause.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The cause that keeps the Pods of a Job from running, or from ending. Kept until a Pod runs, also after kubelet has removed the Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct HeldUp {
+pub struct BlockedPod {
     /// `PodHeldUp`: kubelet or the scheduler needs a person. `WriteRefused`: the API server rejects the Pod. `NodeSilent`:
     /// kubelet does not report the end of the Pod. `JobPending`: the Pod still waits for its volumes, Secrets or image.
     pub reason: String,
