@@ -87,9 +87,9 @@ fn sorted(objects: Vec<Value>) -> BTreeMap<String, Value> {
 fn without_helm(mut object: Value) -> Value {
     let metadata = object["metadata"].as_object_mut().unwrap();
     let labels = metadata["labels"].as_object_mut().unwrap();
-    labels.retain(|key, value| {
-        !OF_HELM.contains(&key.as_str()) && !(key == "app.kubernetes.io/managed-by" && value == "Helm")
-    });
+    let of_helm =
+        |key: &str, value: &Value| OF_HELM.contains(&key) || (key == "app.kubernetes.io/managed-by" && value == "Helm");
+    labels.retain(|key, value| !of_helm(key, value));
     if labels.is_empty() {
         metadata.remove("labels");
     }
