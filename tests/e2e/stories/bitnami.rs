@@ -2,7 +2,8 @@
 //! docs/migrate-bitnami.md: every acknowledged write is there, and the read-only window is printed.
 //!
 //! The members run etcd's own image: Bitnami's start script makes these very settings. Names, ports, Services, claims, the root user
-//! and its Secret are those of a release `legacy` with the chart's defaults.
+//! and its Secret are those of a release `legacy` with the chart's defaults. Only the variable `ETCD_ROOT_PASSWORD` is left out: etcd
+//! logs its value as that of an unknown setting, and no Secret may be in a log of a story.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -152,8 +153,6 @@ fn members(w: &World, labels: &Value) -> Value {
     ];
     let mut env = vec![json!({"name": "MY_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})];
     env.extend(fixed.iter().map(|(name, value)| json!({"name": name, "value": value})));
-    let root = json!({"secretKeyRef": {"name": "legacy-etcd", "key": "etcd-root-password"}});
-    env.push(json!({"name": "ETCD_ROOT_PASSWORD", "valueFrom": root}));
     json!({
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
