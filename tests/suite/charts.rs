@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::charts_values::{ROWS, Row};
+use crate::charts_values::{CLUSTER, OPERATOR, Row};
 use crate::values::{CHARTS, values};
 
 /// Labels that Helm's users expect, and `holdfast manifests` does not print.
@@ -176,18 +176,22 @@ fn found<'a>(objects: &'a [Value], whose: &str, pointer: &str) -> Option<&'a Val
 #[test]
 #[ignore = "needs helm: tests/bin/charts"]
 fn every_value_does_something() {
-    let listed: BTreeSet<&str> = ROWS.iter().map(|row| row.path).collect();
-    let described: Vec<String> = values("holdfast").into_iter().map(|value| value.path).collect();
-    assert_eq!(listed, described.iter().map(String::as_str).collect());
-    let mut without: BTreeMap<Vec<&str>, Vec<Value>> = BTreeMap::new();
-    for Row { path, beside, value, object, pointer, expected } in ROWS {
-        let plain = without.entry(beside.to_vec()).or_insert_with(|| rendered("holdfast", "holdfast", "home", beside));
-        let expected: Value = serde_json::from_str(expected).unwrap();
-        let expected = Some(expected).filter(|expected| !expected.is_null());
-        assert_ne!(found(plain, object, pointer), expected.as_ref(), "{path}: already so without the value");
-        let set = format!("{path}={value}");
-        let changed = rendered("holdfast", "holdfast", "home", &[beside, &[set.as_str()][..]].concat());
-        assert_eq!(found(&changed, object, pointer), expected.as_ref(), "{set}");
+    for (chart, rows) in [("holdfast", OPERATOR), ("holdfast-cluster", CLUSTER)] {
+        let listed: BTreeSet<&str> = rows.iter().map(|row| row.path).collect();
+        let described: Vec<String> = values(chart).into_iter().map(|value| value.path).collect();
+        assert_eq!(listed, described.iter().map(String::as_str).collect(), "{chart}");
+        let mut without: BTreeMap<Vec<&str>, Vec<Value>> = BTreeMap::new();
+        for Row { path, beside, value, object, pointer, expected } in rows {
+            let plain = without.entry(beside.to_vec()).or_insert_with(|| {
+                print(chart, "holdfast", "home", beside).map(|text| parsed(&text)).unwrap_or_default()
+            });
+            let expected: Value = serde_json::from_str(expected).unwrap();
+            let expected = Some(expected).filter(|expected| !expected.is_null());
+            assert_ne!(found(plain, object, pointer), expected.as_ref(), "{path}: already so without the value");
+            let set = format!("{path}={value}");
+            let changed = rendered(chart, "holdfast", "home", &[beside, &[set.as_str()][..]].concat());
+            assert_eq!(found(&changed, object, pointer), expected.as_ref(), "{set}");
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What each value of the chart holdfast changes: a table, read by `charts.rs`.
+//! The effects of the charts' values: two tables, which `charts.rs` reads.
 
 /// A value, and the part of the printed objects that the value decides.
 pub struct Row {
@@ -42,9 +42,9 @@ const fn pod(path: &'static str, value: &'static str, pointer: &'static str, exp
 /// Digest of an image.
 const DIGEST: &str = "sha256:0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a";
 
-/// Every value, each with one of its effects.
+/// Every value of the chart holdfast, each with one of its effects.
 #[rustfmt::skip]
-pub const ROWS: &[Row] = &[
+pub const OPERATOR: &[Row] = &[
     pod("image.repository", "r/h", "/spec/template/spec/containers/0/image", r#""r/h:0.1.0""#),
     pod("image.tag", "x", "/spec/template/spec/containers/0/env/0/value", r#""holdfast:x""#),
     pod("image.digest", DIGEST, "/spec/template/spec/containers/0/image",
@@ -110,4 +110,27 @@ pub const ROWS: &[Row] = &[
     row("monitoring.grafanaDashboard.labels", DASHBOARD, r#"{"a":"b"}"#, "ConfigMap", "/metadata/labels/a", r#""b""#),
     row("monitoring.grafanaDashboard.annotations", DASHBOARD, r#"{"a":"b"}"#, "ConfigMap", "/metadata/annotations", r#"{"a":"b"}"#),
     row("extraObjects", PLAIN, r#"[{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"{{ .Release.Name }}-x"}}]"#, "ConfigMap", "/metadata/name", r#""holdfast-x""#),
+];
+
+const STORE: &[&str] = &["store.create=true", "store.spec.s3.bucket=abc"];
+const SCHEDULES: &str = r#"[{"name":"a","schedule":"@daily"}]"#;
+
+/// The same of the chart holdfast-cluster. Without its value a row may be refused.
+#[rustfmt::skip]
+pub const CLUSTER: &[Row] = &[
+    row("nameOverride", &[], "x", "EtcdCluster", "/metadata/name", r#""x""#),
+    row("commonLabels", &[], r#"{"a":"b"}"#, "EtcdCluster", "/metadata/labels/a", r#""b""#),
+    row("commonAnnotations", &[], r#"{"a":"b"}"#, "EtcdCluster", "/metadata/annotations", r#"{"a":"b"}"#),
+    row("keep", &[], "true", "EtcdCluster", "/metadata/annotations", r#"{"helm.sh/resource-policy":"keep"}"#),
+    row("mode", &["restore.snapshotRef.name=a"], "restore", "EtcdCluster", "/spec/bootstrap", r#"{"restore":{"snapshotRef":{"name":"a"}}}"#),
+    row("restore", &["mode=restore"], r#"{"snapshotRef":{"name":"a"}}"#, "EtcdCluster", "/spec/bootstrap", r#"{"restore":{"snapshotRef":{"name":"a"}}}"#),
+    row("cluster", &[], r#"{"replicas":5}"#, "EtcdCluster", "/spec", r#"{"replicas":5,"version":"3.6.16","storage":{"size":"8Gi"}}"#),
+    row("store.create", &["store.spec.s3.bucket=abc"], "true", "EtcdBackupStore", "/metadata/name", r#""holdfast""#),
+    row("store.name", STORE, "x", "EtcdBackupStore", "/metadata/name", r#""x""#),
+    row("store.spec", &["store.create=true"], r#"{"pvc":{"claimName":"x"}}"#, "EtcdBackupStore", "/spec", r#"{"pvc":{"claimName":"x"}}"#),
+    row("schedules", STORE, SCHEDULES, "EtcdSnapshotSchedule/holdfast-a", "/spec",
+        r#"{"clusterRef":{"name":"holdfast"},"schedule":"@daily","snapshotTemplate":{"destination":{"storeRef":{"name":"holdfast"}}}}"#),
+    row("test.image", &[], "x:1", "Pod", "/spec/containers/0/image", r#""x:1""#),
+    row("test.secretName", &[], "x", "Pod", "/spec/volumes/0/secret/secretName", r#""x""#),
+    row("test.key", &[], "x", "Pod", "/spec/containers/0/command/6", r#""x""#),
 ];
