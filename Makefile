@@ -2,7 +2,7 @@
 # The verbs a person types. Each says what it does and how long it usually takes (warm / bare machine, 2 cores).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install kubectl demo test soak e2e robustness alerts check fuzz golden image bench bench-save bench-restore bench-prune bench-scale bench-fleet bench-replace cluster-up cluster-down cluster-status
+.PHONY: help install kubectl demo test soak e2e robustness alerts charts check fuzz golden image bench bench-save bench-restore bench-prune bench-scale bench-fleet bench-replace cluster-up cluster-down cluster-status
 
 export HOLDFAST_CACHE ?= $(HOME)/.cache/holdfast
 export CARGO_TARGET_DIR ?= $(HOLDFAST_CACHE)/target
@@ -28,6 +28,9 @@ robustness: ## etcd's robustness suite judges a cluster under faults; writes doc
 alerts: ## promtool judges charts/alerts.yaml by its stories, and parses the dashboard's queries (30 s; 6 min cold)
 	@tests/bin/deps && tests/bin/alerts
 
+charts: ## helm lints and renders the charts, and tests compare with `holdfast manifests` (30 s; 5 min cold)
+	@tests/bin/deps && tests/bin/charts
+
 check: ## formatting, lints, unit and golden tests; no cluster (2 min; 10 min cold)
 	@tests/bin/deps
 	cargo fmt --all --check
@@ -38,7 +41,7 @@ check: ## formatting, lints, unit and golden tests; no cluster (2 min; 10 min co
 fuzz: ## a minute of libFuzzer for the page scan and one for manifests, with the stable compiler (2.5 min; 4 min cold); TIME=600 for longer
 	@tests/bin/deps && tests/bin/fuzz $(TIME)
 
-golden: ## rewrite crds/, charts/manifests/, docs/schemas/, tables of docs/ and scenario transcripts from the code (1 min)
+golden: ## rewrite crds/, charts/manifests/, schemas and tables of charts/, docs/schemas/, tables of docs/, scenario transcripts from the code (1 min)
 	@tests/bin/deps
 	UPDATE_GOLDEN=1 cargo test --profile bench --test suite --test planner -- golden:: scenarios::
 	@git status --short crds charts docs crates/plan/tests/scenarios

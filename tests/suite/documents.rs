@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::values::CHARTS;
+
 /// Folders of the repository. A quoted word below one of them is a path.
 const FOLDERS: [&str; 10] =
     ["src/", "crates/", "snapshot-agent/", "tests/", "docs/", "runbooks/", "charts/", "crds/", "jobs/", "fuzz/"];
@@ -17,7 +19,9 @@ fn root() -> PathBuf {
 
 /// Every document: its path below the root, and its text.
 fn documents() -> Vec<(String, String)> {
-    let mut paths = vec!["README.md".to_owned(), "CONTRIBUTING.md".to_owned(), "tests/testbed/README.md".to_owned()];
+    let single = ["README.md", "CONTRIBUTING.md", "tests/testbed/README.md"].map(str::to_owned);
+    let charts = CHARTS.map(|chart| format!("charts/{chart}/README.md"));
+    let mut paths: Vec<String> = single.into_iter().chain(charts).collect();
     for folder in ["docs", "runbooks"] {
         for entry in fs::read_dir(root().join(folder)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();

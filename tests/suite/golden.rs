@@ -1,5 +1,5 @@
-//! The binary's output is checked in: `crds/`, `charts/manifests/`; the shape of stored objects, `docs/schemas/`; and the tables of
-//! documents. A change of the code shows as a change of these files.
+//! The binary's output is checked in: `crds/`, `charts/manifests/`; the shape of stored objects, `docs/schemas/`; the tables of
+//! documents; and the charts' generated files (`values.rs`). A change of the code shows as a change of these files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use holdfast_contract::{Failure, Origin, Retry};
 use holdfast_plan::cluster::{Step, TABLES, Table};
 
 /// Folders that hold output only.
-const FOLDERS: [&str; 3] = ["crds", "charts/manifests", "docs/schemas"];
+const FOLDERS: [&str; 4] = ["crds", "charts/manifests", "charts/holdfast/files/crds", "docs/schemas"];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -96,11 +96,12 @@ fn wanted() -> BTreeMap<String, String> {
     );
     let schema = serde_json::to_string_pretty(&snapshot_agent::catalog::proof::schema()).unwrap();
     files.insert("docs/schemas/proof.json".to_owned(), schema + "\n");
+    files.extend(crate::values::files());
     files
 }
 
 /// The document with this text between its marks.
-fn between_marks(document: &str, about: &str, text: &str) -> String {
+pub fn between_marks(document: &str, about: &str, text: &str) -> String {
     let document = fs::read_to_string(root().join(document)).unwrap();
     let (begin, end) = (format!("<!-- begin: {about} -->\n"), "<!-- end -->");
     let (head, rest) = document.split_once(&begin).unwrap();

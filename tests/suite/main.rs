@@ -15,6 +15,8 @@
     reason = "tests end by panicking, read the environment, and favour plain words over idiom"
 )]
 
+mod charts;
+mod charts_values;
 mod columns;
 mod command_line;
 mod documents;
@@ -23,4 +25,5 @@ mod imports;
 mod layering;
 mod lockfile;
 mod samples;
+mod values;
 mod words;

@@ -2,12 +2,14 @@
 
 mod api_trouble;
 mod apiserver;
+mod bitnami;
 mod corruption;
 mod crashes;
 mod defrag;
 mod deletion;
 mod gate;
 mod growth;
+mod helm;
 mod input;
 mod latest;
 mod lost;
@@ -117,6 +119,8 @@ pub fn all() -> Vec<Story> {
         story!(on host "crashes_while_saving", crashes::saving),
         story!(on host "crashes_while_recording", crashes::recording),
         story!("volumes_that_are_too_small", space::tell),
+        story!("helm_install_upgrade_uninstall", helm::tell),
+        story!("from_bitnami", bitnami::tell),
         story!("a_deleted_pod_comes_back_as_itself", pods::one),
         story!("labels_taken_from_a_pod_are_put_back", pods::relabelled),
         story!("a_store_whose_name_has_no_ipv6", names::tell),

@@ -14,7 +14,7 @@ pub fn api(client: &Client, namespace: &str, kind: &str) -> Api<DynamicObject> {
             ("holdfast.dev", "v1alpha1")
         }
         "Job" | "CronJob" => ("batch", "v1"),
-        "Deployment" => ("apps", "v1"),
+        "Deployment" | "StatefulSet" => ("apps", "v1"),
         "PodDisruptionBudget" => ("policy", "v1"),
         "EndpointSlice" => ("discovery.k8s.io", "v1"),
         "Certificate" => ("cert-manager.io", "v1"),

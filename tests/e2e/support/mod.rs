@@ -5,6 +5,7 @@ pub mod closing;
 pub mod collect;
 pub mod env;
 pub mod exec;
+pub mod helm;
 pub mod host_operator;
 pub mod kfault;
 pub mod kube_helpers;

@@ -17,6 +17,7 @@ import (
 
 type target struct {
 	endpoint, cacert, cert, key string
+	user                        string
 	giveUp                      time.Duration
 }
 
@@ -25,6 +26,7 @@ func (t *target) flags(f *flag.FlagSet) {
 	f.StringVar(&t.cacert, "cacert", "", "certificate authority of the servers")
 	f.StringVar(&t.cert, "cert", "", "client certificate")
 	f.StringVar(&t.key, "key-file", "", "the client certificate's key")
+	f.StringVar(&t.user, "user", "", "name and password, with a colon between them")
 	f.DurationVar(&t.giveUp, "give-up", 0, "end with an error after this time; 0 waits for ever")
 }
 
@@ -67,8 +69,9 @@ func (t *target) client() (*clientv3.Client, error) {
 			os.Exit(1)
 		})
 	}
+	user, password, _ := strings.Cut(t.user, ":")
 	return clientv3.New(clientv3.Config{
-		Endpoints: t.endpoints(), TLS: config, DialTimeout: 5 * time.Second,
+		Endpoints: t.endpoints(), TLS: config, DialTimeout: 5 * time.Second, Username: user, Password: password,
 		// A connection whose server is gone without a word must not hold a check up.
 		DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 5 * time.Second,
 		Logger: zap.NewNop(),

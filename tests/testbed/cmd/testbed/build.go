@@ -170,6 +170,9 @@ func linkPrograms(l layout, s *partSet) error {
 		"versitygw":      s.binary(l, "versitygw", "versitygw"),
 		"holdfast-probe": s.binary(l, "probe", "holdfast-probe"),
 	}
+	if !s.byName["helm"].apart {
+		links["helm"] = s.binary(l, "helm", "helm")
+	}
 	dir := l.programFolder(s)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -118,13 +118,17 @@ func newPartSet(l layout, v versions) (*partSet, error) {
 		ldflags:  " -X main.Version=v" + v["VERSITYGW"],
 		programs: []program{{"versitygw", "github.com/versity/versitygw/cmd/versitygw"}}},
 		check{"modules/versitygw", "github.com/versity/versitygw", "VERSITYGW"})
-	// With one minor alone nothing of this testbed uses the next two.
+	// With one minor alone nothing of this testbed uses the next three.
 	add(&part{name: "cert-manager", folder: "modules/cert-manager", usual: 2 * time.Minute, apart: only != "",
 		programs: []program{{"cert-manager", "."}},
 		copies:   []copied{{"crds", "github.com/cert-manager/cert-manager", "deploy/crds"}}},
 		check{"modules/cert-manager", "github.com/cert-manager/cert-manager", "CERT_MANAGER"})
 	add(&part{name: "robustness", folder: "modules/robustness", usual: 30 * time.Second, apart: only != "", programs: []program{{"robustness", "."}}},
 		check{"modules/robustness", "go.etcd.io/etcd/tests/v3", "ETCD_ROBUSTNESS"})
+	add(&part{name: "helm", folder: "modules/helm", usual: 3 * time.Minute, apart: only != "",
+		ldflags:  " -X helm.sh/helm/v4/internal/version.version=v" + v["HELM"],
+		programs: []program{{"helm", "helm.sh/helm/v4/cmd/helm"}}},
+		check{"modules/helm", "helm.sh/helm/v4", "HELM"})
 	// Rules and queries are judged by them; neither discovers targets anywhere.
 	add(&part{name: "prometheus", folder: "modules/prometheus", usual: 6 * time.Minute, apart: true, flags: []string{"-tags", "remove_all_sd"},
 		programs: []program{

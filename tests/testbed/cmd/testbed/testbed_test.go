@@ -199,7 +199,7 @@ func TestOneMinorAloneOnRequest(t *testing.T) {
 	if s, err = newPartSet(layout{source: source(t)}, v); err != nil {
 		t.Fatal(err)
 	}
-	if got := apart(s); !slices.Equal(got, []string{"cert-manager", "robustness", "prometheus"}) {
+	if got := apart(s); !slices.Equal(got, []string{"cert-manager", "robustness", "helm", "prometheus"}) {
 		t.Errorf("%v are built on request only, wanted what the stories use as well", got)
 	}
 	if len(s.minors) != 1 || s.minors[0] != v["CONTROL_PLANE_ETCD"] {
