@@ -1,5 +1,7 @@
 //! Alarms of members that etcd does not list: which are cleared, and the message for the others.
 
+use holdfast_api::defragmentation::{Defragmentation, DefragmentationMode};
+
 use super::*;
 
 fn raised(kind: AlarmKind, member_id: u64) -> Alarm {
@@ -33,11 +35,13 @@ fn an_alarm_that_nobody_holds_is_cleared_while_all_have_room() {
     etcd(&mut seen).alarms.push(full.clone());
     assert_eq!(clears(&seen), Some(full));
     let db_bytes = |seen: &mut Observed, bytes| match seen.answers.get_mut(&named(1)) {
-        Some(Seen::Known(answer)) => (answer.db_bytes, answer.used_bytes) = (bytes, bytes),
+        Some(Seen::Known(answer)) => answer.db_bytes = bytes,
         other => panic!("{other:?}"),
     };
     let mut large = seen.clone();
     db_bytes(&mut large, i64::MAX);
+    large.cluster.spec.defragmentation =
+        Some(Defragmentation { mode: Some(DefragmentationMode::Never), ..Defragmentation::default() });
     assert_eq!(clears(&large), None);
     let message = degraded(&large);
     assert!(message.contains("no member of this cluster") && message.contains("nine tenths"), "{message}");

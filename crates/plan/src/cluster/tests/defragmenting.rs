@@ -4,10 +4,15 @@ use holdfast_api::defragmentation::{Defragmentation, DefragmentationMode, Defrag
 
 use super::*;
 
-/// Gives a member's file this size, and this part in use, in MiB.
+/// Gives a member's file this size, and all files this part in use, in MiB: the members have the same data.
 fn file(seen: &mut Observed, number: usize, mib: i64, used: i64) {
-    let Some(Seen::Known(said)) = seen.answers.get_mut(&named(number)) else { panic!("no answer") };
-    (said.db_bytes, said.used_bytes) = (mib << 20, used << 20);
+    for (name, answer) in &mut seen.answers {
+        let Seen::Known(answer) = answer else { continue };
+        answer.used_bytes = used << 20;
+        if *name == named(number) {
+            answer.db_bytes = mib << 20;
+        }
+    }
 }
 
 /// Moves the leadership.
@@ -67,6 +72,17 @@ fn both_limits_hold_or_the_file_is_nearly_full() {
     assert!(chosen(512, 256) && !chosen(512, 257) && !chosen(400, 150));
     // The quota of 8Gi is 3584 MiB.
     assert!(chosen(2900, 2300) && !chosen(2900, 2400) && !chosen(2800, 2200));
+}
+
+/// A follower counts the pages that a compaction has freed only after the next two writes to its file.
+#[test]
+fn the_member_that_uses_the_fewest_bytes_tells_the_size_of_the_data() {
+    let mut seen = formed(3, 3);
+    file(&mut seen, 1, 1000, 990);
+    assert_eq!(chosen(&seen), None);
+    let Some(Seen::Known(leader)) = seen.answers.get_mut(&named(0)) else { panic!() };
+    leader.used_bytes = 100 << 20;
+    assert_eq!(chosen(&seen), Some(named(1)));
 }
 
 #[test]
