@@ -26,8 +26,10 @@
 {{- define "holdfast.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "holdfast.fullname" .) .Values.serviceAccount.name -}}
+{{- else if or (not .Values.serviceAccount.name) (eq .Values.serviceAccount.name "default") -}}
+{{- fail "serviceAccount.name: name the operator's own ServiceAccount. The admission policies know the operator by this name, and every workload of the Kubernetes cluster may run as default" -}}
 {{- else -}}
-{{- default "default" .Values.serviceAccount.name -}}
+{{- .Values.serviceAccount.name -}}
 {{- end -}}
 {{- end }}
 

@@ -108,8 +108,14 @@ pub struct EtcdSnapshotScheduleSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 600))]
     pub spread_seconds: Option<u32>,
+    /// Number of EtcdSnapshots of complete runs that are kept as objects, 1 to 1000; default 50. The store keeps the
+    /// snapshots: `latest` and `source.key` of a restore find them without an object. Those whose Jobs still exist, that are
+    /// held or being restored, or that have `deletionPolicy: Delete` are kept in any case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub successful_history_limit: Option<u32>,
     /// Number of EtcdSnapshots of failed runs that are kept, 0 to 50; default 3. Those whose Jobs still exist are kept in
-    /// any case, and those of complete runs stay.
+    /// any case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 50))]
     pub failed_history_limit: Option<u32>,
@@ -173,6 +179,8 @@ pub const DEFAULT_STARTING_DEADLINE_SECONDS: u32 = 600;
 pub const DEFAULT_SPREAD_SECONDS: u32 = 30;
 /// Records of failed runs that are kept.
 pub const DEFAULT_FAILED_HISTORY_LIMIT: u32 = 3;
+/// Records of complete runs that are kept.
+pub const DEFAULT_SUCCESSFUL_HISTORY_LIMIT: u32 = 50;
 
 impl EtcdSnapshotScheduleSpec {
     /// Seconds that a run may start late.
@@ -183,6 +191,11 @@ impl EtcdSnapshotScheduleSpec {
     /// Largest delay of a run in seconds.
     pub fn spread(&self) -> u32 {
         self.spread_seconds.unwrap_or(DEFAULT_SPREAD_SECONDS)
+    }
+
+    /// Records of complete runs that are kept.
+    pub fn successful_limit(&self) -> usize {
+        self.successful_history_limit.unwrap_or(DEFAULT_SUCCESSFUL_HISTORY_LIMIT) as usize
     }
 
     /// Records of failed runs that are kept.

@@ -16,7 +16,7 @@ use crate::due_times::Line;
 use holdfast_api::cluster::{CompactionMode, Options, Storage};
 use holdfast_api::defragmentation::Defragmentation;
 use holdfast_api::template::Template;
-use holdfast_api::{EtcdCluster, EtcdMember, name};
+use holdfast_api::{EtcdCluster, EtcdClusterSpec, EtcdMember, name};
 pub use quantity::{bytes, thousandths};
 pub use version::Version;
 
@@ -79,6 +79,11 @@ impl Server {
     pub const fn leaves_room(&self) -> bool {
         self.quota <= half(self.volume)
     }
+
+    /// Whether the volume holds a database of this size, the log, and a copy of the part in use, with a tenth to spare.
+    pub const fn holds_copy(&self, bytes: u64, used: u64) -> bool {
+        bytes.saturating_add(used).saturating_add(used / 10).saturating_add(reserve(self.volume)) <= self.volume
+    }
 }
 
 /// Validates the spec of a cluster.
@@ -91,8 +96,7 @@ pub fn cluster(cluster: &EtcdCluster) -> Result<Wanted, Refusal> {
     if let Some(resources) = &spec.resources {
         check_resources(resources)?;
     }
-    metadata::check_added("spec.podMetadata", spec.pod_metadata.as_ref())?;
-    metadata::check_added("spec.additionalMetadata", spec.additional_metadata.as_ref())?;
+    check_metadata(spec)?;
     check_defragmentation(&spec.defragmentation())?;
     check_secrets(cluster)?;
     check_medium(cluster)?;
@@ -108,6 +112,12 @@ pub fn cluster(cluster: &EtcdCluster) -> Result<Wanted, Refusal> {
         }
     }
     Ok(Wanted { replicas, server })
+}
+
+/// Refuses labels and annotations that the API server does not accept.
+pub fn check_metadata(spec: &EtcdClusterSpec) -> Result<(), Refusal> {
+    metadata::check_added("spec.podMetadata", spec.pod_metadata.as_ref())?;
+    metadata::check_added("spec.additionalMetadata", spec.additional_metadata.as_ref())
 }
 
 /// Refuses a period without a beginning, and an amount that is no number of bytes.
@@ -211,8 +221,12 @@ fn server(version: &str, storage: &Storage, options: Option<&Options>) -> Result
 /// Returns half of the volume without the log's reserve: a follower that lags far behind writes the received snapshot beside its
 /// own database. Volumes too small for the whole reserve keep half for the log.
 const fn half(volume: u64) -> u64 {
-    let reserve = if volume / 2 < LOG_RESERVE { volume / 2 } else { LOG_RESERVE };
-    (volume - reserve) / 2
+    (volume - reserve(volume)) / 2
+}
+
+/// Returns the part of a volume for the log.
+const fn reserve(volume: u64) -> u64 {
+    if volume / 2 < LOG_RESERVE { volume / 2 } else { LOG_RESERVE }
 }
 
 /// Returns the quota of a volume for which the spec names none.

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimCondition, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::{meta, pods, valid};
+use crate::{meta, pods, template, valid};
 
 /// How long kubelet and the volume driver may take to grow the file system of a volume in use. kubelet looks at a Pod's volumes
 /// when the Pod changes, else every 60 to 90 s.
@@ -90,6 +90,11 @@ pub fn has_outgrown(pod: &Pod, member: &EtcdMember) -> bool {
     let made_for = made_for.and_then(|size| valid::bytes(&Quantity(size.to_owned())));
     let (Some(before), Some(after)) = (made_for, valid::bytes(&member.spec.storage.size())) else { return false };
     own.is_none() && valid::default_quota(before) < valid::default_quota(after)
+}
+
+/// Whether the etcd in a Pod runs with the quota of its member: the Pod has the member's template, and was made for its volume.
+pub fn has_present_quota(pod: &Pod, member: &EtcdMember) -> bool {
+    template::is_current(pod, member) && !has_outgrown(pod, member)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Deletes an object, gracefully: a live read first, then a DELETE with the UID and the resourceVersion of that read (I12).
 //! An absent object, or another object of the name, stays untouched.
 
-use holdfast_api::snapshot::Phase;
+use holdfast_api::snapshot::{DeletionPolicy, Phase};
 use holdfast_api::{EtcdMember, EtcdSnapshot, FIELD_MANAGER, key};
 use holdfast_kube::requests;
 use holdfast_plan::Target;
@@ -93,7 +93,8 @@ pub(super) async fn job(ctx: &Context, actor: &Actor, target: &Target) -> Result
     .await
 }
 
-/// Deletes the record of a run without a stored snapshot: the run failed, or this snapshot of the run was removed.
+/// Deletes the record of a run that takes no stored snapshot along: the run failed, this snapshot of the run was removed, or the
+/// snapshot stays in the store.
 pub(super) async fn record(
     ctx: &Context,
     actor: &Actor,
@@ -101,11 +102,12 @@ pub(super) async fn record(
     removed: Option<&str>,
 ) -> Result<Done, Error> {
     delete::<EtcdSnapshot>(ctx, actor, target, |snapshot| {
-        let nothing_stored = snapshot.status.as_ref().is_some_and(|status| match removed {
-            None => status.phase == Phase::Failed,
+        let stays = !snapshot.spec.hold && snapshot.spec.deletion_policy == DeletionPolicy::Retain;
+        let nothing_lost = snapshot.status.as_ref().is_some_and(|status| match removed {
+            None => status.phase == Phase::Failed || (status.phase == Phase::Complete && stays),
             Some(key) => status.artifact.as_ref().is_some_and(|artifact| artifact.key == key),
         });
-        nothing_stored && snapshot.spec.run.is_some() && has(snapshot, key::SCHEDULE_UID, &actor.uid)
+        nothing_lost && snapshot.spec.run.is_some() && has(snapshot, key::SCHEDULE_UID, &actor.uid)
     })
     .await
 }

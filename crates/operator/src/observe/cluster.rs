@@ -184,7 +184,7 @@ fn refused_for(reader: Reader<'_>, named: &str) -> Option<SignedDuration> {
 /// From the cache in both views: a save that begins at this moment is seen a moment later in each of them.
 fn saves(reader: Reader<'_>, named: &str, uid: &str) -> Vec<Saving> {
     let all = reader.ctx.caches.snapshots.of_cluster(reader.namespace, named);
-    saving(uid, all.iter().map(AsRef::as_ref))
+    saving(uid, all.iter().map(AsRef::as_ref), clock::now())
 }
 
 /// The objects that an upgrade needs before it begins.

@@ -2,6 +2,7 @@
 //! and the records of its runs.
 
 use futures::TryFutureExt;
+use holdfast_api::snapshot::Phase;
 use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, EtcdSnapshotSchedule, key, name};
 use holdfast_plan::meta;
 use holdfast_plan::schedule::{Observed, Recall};
@@ -41,8 +42,11 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
             .any(|owner| owner.controller == Some(true))),
         reader.list::<EtcdSnapshot>(Only::Label(key::SCHEDULE, &label), |s| labelled(s, key::SCHEDULE_UID, uid)),
     )?;
+    let complete = |snapshot: &&EtcdSnapshot| snapshot.status.as_ref().is_some_and(|s| s.phase == Phase::Complete);
+    let surplus = snapshots.iter().filter(complete).count() > schedule.spec.successful_limit();
     let (restores, held) = match schedule.spec.retention {
         Some(_) => futures::try_join!(restored(reader).map_ok(|restored| restored.keys), held(reader))?,
+        None if surplus => (restored(reader).await?.keys, vec![]),
         None => (vec![], vec![]),
     };
     let own = cron_job.as_ref().filter(|cron| owned_by(*cron, uid));

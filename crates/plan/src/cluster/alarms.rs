@@ -15,7 +15,7 @@ use holdfast_contract::hex_id;
 use super::defragment::HAS_ROOM;
 use super::{Alarm, AlarmKind, Member, Membership, Observed, defragment, diverged};
 use crate::valid::{self, Wanted};
-use crate::{Act, Next, Wake};
+use crate::{Act, Next, Wake, volumes};
 
 /// Pause between two alarms that Holdfast clears.
 const NEXT_ONE: Wake = Wake::AfterMillis(1_000);
@@ -39,11 +39,16 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Optio
         let listed = etcd.members.iter().find(|l| l.id == alarm.member_id);
         let member = listed.and_then(|listed| Some((listed, seen.standing_for(listed)?)));
         member.is_some_and(|(listed, member)| {
+            // An etcd with an earlier quota would raise the alarm again.
+            let present = |pod| volumes::has_present_quota(pod, &member.object);
             let quota = valid::member(&member.object).map_or(0, |server| server.quota);
+            let quota = if member.live_pod().is_some_and(present) { quota } else { 0 };
             seen.serving(etcd, listed, member.name()).is_some_and(|answer| has_room(answer.db_bytes, quota))
         })
     };
-    if let Some(over) = etcd.alarms_of(AlarmKind::NoSpace).find(own) {
+    // The others would raise the alarm again at the next write: they give their space back first.
+    let waits = defragment::may_end_alarm(seen, etcd) && defragment::why_not(seen, etcd).is_none();
+    if let Some(over) = etcd.alarms_of(AlarmKind::NoSpace).find(own).filter(|_| !waits) {
         return answers.all(|answer| answer.is_some()).then(|| disarm(over));
     }
     let unlisted = etcd.alarms_of(AlarmKind::NoSpace).find(|a| a.member_id != 0 && !listed(etcd, a))?;
@@ -57,10 +62,12 @@ const WAYS_OUT: &str = "compact old revisions (etcdctl compact), delete keys (`h
                         spec.storage.size. Holdfast then gives the free space back, and clears the alarm";
 
 /// Returns a member's own `NOSPACE` alarm in words.
-fn describe_full(seen: &Observed, whose: &str, member: &Member) -> String {
+fn describe_full(seen: &Observed, etcd: &Membership, whose: &str, member: &Member) -> String {
     let answer = seen.known_answer(member.name());
     if answer.is_some_and(|answer| defragment::ends_alarm(seen, member, answer)) {
-        return format!("{whose} (Holdfast defragments {}, and clears the alarm)", member.name());
+        let waits = defragment::why_not(seen, etcd).filter(|_| seen.latches().defragmenting.is_none());
+        let when = waits.map_or_else(String::new, |why| format!(" afterwards: {why}"));
+        return format!("{whose} (Holdfast defragments {}, and clears the alarm{when})", member.name());
     }
     let quota = valid::member(&member.object).map_or(0, |server| server.quota) >> 20;
     format!("{whose} (the file of {} has reached its quota of {quota} MiB: {WAYS_OUT})", member.name())
@@ -91,7 +98,7 @@ pub(super) fn describe_alarm(seen: &Observed, etcd: &Membership, alarm: &Alarm) 
     }
     let own = etcd.members.iter().find(|l| l.id == alarm.member_id).and_then(|l| seen.standing_for(l));
     if let Some(member) = own.filter(|_| alarm.kind == AlarmKind::NoSpace) {
-        return describe_full(seen, &whose, member);
+        return describe_full(seen, etcd, &whose, member);
     }
     let formed = seen.latches().formed.unwrap_or_default();
     if alarm.kind != AlarmKind::Corrupt || formed.restored_from.is_none() || listed(etcd, alarm) {

@@ -6,7 +6,7 @@
 use holdfast_api::EtcdSnapshot;
 use holdfast_api::cluster::LastSnapshot;
 use holdfast_api::snapshot::Phase;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::Saving;
 use crate::meta;
@@ -16,13 +16,18 @@ pub fn newest<'a>(cluster_uid: &str, all: impl IntoIterator<Item = &'a EtcdSnaps
     all.into_iter().filter_map(|snapshot| complete(cluster_uid, snapshot)).reduce(later)
 }
 
-/// Returns the snapshots of the cluster with this UID that are being saved, by name.
-pub fn saving<'a>(cluster_uid: &str, all: impl IntoIterator<Item = &'a EtcdSnapshot>) -> Vec<Saving> {
+/// Where `deadlineSeconds` of a snapshot is absent: an hour.
+const DEADLINE: SignedDuration = SignedDuration::from_hours(1);
+
+/// Returns the snapshots of the cluster with this UID that are being saved, by name: a Pod may run, and its deadline is not over.
+pub fn saving<'a>(cluster_uid: &str, all: impl IntoIterator<Item = &'a EtcdSnapshot>, now: Timestamp) -> Vec<Saving> {
     let running = |snapshot: &EtcdSnapshot| {
         let status = snapshot.status.as_ref().filter(|status| status.phase == Phase::Running)?;
-        let since = status.started_at.as_ref()?.parse().ok()?;
-        let own = status.cluster_uid.as_deref() == Some(cluster_uid);
-        own.then(|| Saving { name: meta::name(&snapshot.metadata).to_owned(), since })
+        let since: Timestamp = status.started_at.as_ref()?.parse().ok()?;
+        let own = status.cluster_uid.as_deref() == Some(cluster_uid) && status.held_up.is_none();
+        let deadline = snapshot.spec.template.deadline_seconds;
+        let deadline = deadline.map_or(DEADLINE, |seconds| SignedDuration::from_secs(seconds.into()));
+        (own && now < since + deadline).then(|| Saving { name: meta::name(&snapshot.metadata).to_owned(), since })
     };
     let mut found: Vec<Saving> = all.into_iter().filter_map(running).collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));

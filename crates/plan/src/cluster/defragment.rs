@@ -17,7 +17,8 @@ use super::hand_over::hand_over;
 use super::health::{changes_members, in_doubt, is_level, is_well, voters};
 use super::{AlarmKind, Answer, Listed, Member, Membership, Observed, enlarge, roll};
 use crate::due_times::Line;
-use crate::{Act, Next, Seen, Target, Wake, meta, valid};
+use crate::valid::Wanted;
+use crate::{Act, Next, Seen, Target, Wake, meta, pods, valid, volumes};
 
 /// How long a member whose file hardly shrank is left alone.
 const AFTER_A_FAILURE: SignedDuration = SignedDuration::from_hours(24);
@@ -25,8 +26,8 @@ const AFTER_A_FAILURE: SignedDuration = SignedDuration::from_hours(24);
 /// How long new connections may still go to a Pod that has left the Service: kube-proxy follows within a second.
 const CLIENTS_LEAVE: SignedDuration = SignedDuration::from_secs(2);
 
-/// How long etcd may take for one member, with repetitions: 8 GiB at 14 MiB/s.
-const GIVE_UP: SignedDuration = SignedDuration::from_mins(15);
+/// How long etcd may take for one member, with a repetition: 8 GiB at 30 MB/s.
+const GIVE_UP: SignedDuration = SignedDuration::from_mins(10);
 
 /// Interval while a defragmentation is under way.
 const SOON: Wake = Wake::AfterMillis(500);
@@ -45,8 +46,8 @@ pub(super) fn is_under_way(seen: &Observed, member: &str) -> bool {
     seen.latches().defragmenting.is_some_and(|record| record.member == member)
 }
 
-/// Gives a defragmentation up whose conditions are lost.
-pub(super) fn stop(seen: &Observed, etcd: Option<&Membership>, parks: bool) -> Option<Next> {
+/// Gives a defragmentation up whose conditions are lost. `hindered`: another rule blocks its next steps.
+pub(super) fn stop(seen: &Observed, etcd: Option<&Membership>, hindered: bool) -> Option<Next> {
     let record = seen.latches().defragmenting?;
     let member = seen.staying().find(|m| m.name() == record.member);
     let stays = member.is_some_and(|m| !m.deleting() && m.live_pod().is_some());
@@ -55,7 +56,9 @@ pub(super) fn stop(seen: &Observed, etcd: Option<&Membership>, parks: bool) -> O
         Some(etcd) => changes_members(seen, etcd) || (record.began.is_none() && why_not(seen, etcd).is_some()),
         None => record.began.is_none(),
     };
-    (parks || !stays || lost).then(|| latch(seen, |latches| latches.defragmenting = None))
+    let parks = seen.cluster.spec.replicas == 0;
+    (parks || !stays || lost || (hindered && record.began.is_none()))
+        .then(|| latch(seen, |latches| latches.defragmenting = None))
 }
 
 /// Returns the next step of the defragmentation that is under way.
@@ -79,8 +82,10 @@ pub(super) fn go_on(seen: &Observed, etcd: &Membership, now: Timestamp) -> Optio
         let started = Defragmenting { began: Some(now.to_string()), ..record };
         return Some(latch(seen, |latches| latches.defragmenting = Some(started)));
     };
-    // The act lets clients in again after etcd's answer.
-    if admitted || now >= began + GIVE_UP {
+    // The act lets clients in again after etcd's answer. An etcd that ended meanwhile (its disk is full, or kubelet ended it) would end
+    // again.
+    let restarted = pods::running_since(pod).is_some_and(|since| since > began);
+    if admitted || restarted || now >= began + GIVE_UP {
         let answer = seen.serving(etcd, listed, member.name());
         let after_bytes = answer.map_or(record.bytes, |answer| answer.db_bytes);
         return Some(finish(seen, record, after_bytes, now));
@@ -119,7 +124,7 @@ const fn is_effective(record: &Defragmenting, after_bytes: i64) -> bool {
 }
 
 /// Begins the defragmentation of the member that is next.
-pub(super) fn begin(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
+pub(super) fn begin(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Timestamp) -> Option<Next> {
     let wanted = seen.cluster.spec.defragmentation();
     if wanted.mode.unwrap_or_default() == DefragmentationMode::Never || seen.latches().defragmenting.is_some() {
         return None;
@@ -134,16 +139,15 @@ pub(super) fn begin(seen: &Observed, etcd: &Membership, now: Timestamp) -> Optio
         // Clients of a single member wait: the user chooses the time.
         None => voters(etcd) > 1,
     };
-    if !is_full && (rests || !open) || why_not(seen, etcd).is_some() {
+    // A changed spec rolls first, unless a forbidden one waits for the space, or etcd takes no write.
+    let rolls = roll::is_due(seen, now) && roll::forbidden(seen, spec).is_none();
+    if !is_full && (rests || !open || rolls) || why_not(seen, etcd).is_some() {
         return None;
     }
-    let failed = |m: &Member| {
-        known.iter().any(|done| done.member == m.name() && done.ineffective && now < ended(done) + AFTER_A_FAILURE)
-    };
     let candidates = etcd.members.iter().filter_map(|listed| {
         let member = seen.standing_for(listed)?;
         let answer = seen.serving(etcd, listed, member.name())?;
-        let due = !failed(member) && is_due(seen, &wanted, member, answer, is_full);
+        let due = is_due(seen, &wanted, member, answer, now);
         due.then_some((listed, member, answer))
     });
     let order = |(listed, _, answer): &(&Listed, &Member, &Answer)| {
@@ -161,7 +165,7 @@ pub(super) fn begin(seen: &Observed, etcd: &Membership, now: Timestamp) -> Optio
 }
 
 /// Returns why no member may stand still; `None` where one may.
-fn why_not(seen: &Observed, etcd: &Membership) -> Option<&'static str> {
+pub(super) fn why_not(seen: &Observed, etcd: &Membership) -> Option<&'static str> {
     let latches = seen.latches();
     let own = |m: &Member| latches.defragmenting.as_ref().is_some_and(|record| record.member == m.name());
     let well = |l: &Listed| {
@@ -173,7 +177,7 @@ fn why_not(seen: &Observed, etcd: &Membership) -> Option<&'static str> {
         () if in_doubt(etcd).is_some() => Some("a CORRUPT alarm is raised"),
         () if busy || changes_members(seen, etcd) => Some("the membership or the version changes"),
         () if !etcd.members.iter().all(well) => Some("a member is not well"),
-        () if seen.staying().any(|m| !roll::is_updated(&seen.cluster, m) || enlarge::is_growing(seen, m)) => {
+        () if seen.staying().any(|m| restarts(m) || enlarge::is_growing(seen, m)) => {
             Some("a member restarts with a changed spec, or its volume grows")
         }
         () if !seen.saving.is_empty() => Some("a snapshot is being saved"),
@@ -181,22 +185,63 @@ fn why_not(seen: &Observed, etcd: &Membership) -> Option<&'static str> {
     }
 }
 
-/// Whether a member's file has enough free space.
-fn is_due(seen: &Observed, wanted: &Defragmentation, member: &Member, answer: &Answer, is_full: bool) -> bool {
-    let (Ok(bytes), free) = (u64::try_from(answer.db_bytes), free(seen, answer)) else { return false };
-    let quota = valid::member(&member.object).map_or(u64::MAX, |server| server.quota);
-    let has = |percent: u64| u128::from(free) * 100 >= u128::from(percent) * u128::from(bytes.max(1));
-    let uses = |percent: u64| u128::from(bytes) * 100 >= u128::from(percent) * u128::from(quota);
-    let least = valid::bytes(&wanted.free_bytes()).unwrap_or(u64::MAX);
-    let usual = free >= least && has(wanted.free_percent().into());
-    usual || (uses(NEARLY_FULL) && has(FREE_WHEN_NEARLY_FULL)) || (is_full && brings_below_quota(bytes, free, quota))
+/// Whether a member is in its turn of a roll, or its Pod has another template or quota than the member.
+fn restarts(member: &Member) -> bool {
+    let present = |pod| volumes::has_present_quota(pod, &member.object);
+    member.object.spec.served.is_some() || !member.live_pod().is_some_and(present)
 }
 
-/// Whether the alarm of a member ends with a defragmentation.
+/// Whether a member's file has enough free space, and the volume room for its copy.
+fn is_due(seen: &Observed, wanted: &Defragmentation, member: &Member, answer: &Answer, now: Timestamp) -> bool {
+    let (Ok(bytes), free) = (u64::try_from(answer.db_bytes), free(seen, answer)) else { return false };
+    let Ok(server) = valid::member(&member.object) else { return false };
+    if !server.holds_copy(bytes, bytes.saturating_sub(free)) {
+        return false;
+    }
+    let has = |percent: u64| u128::from(free) * 100 >= u128::from(percent) * u128::from(bytes.max(1));
+    let nearly_full = u128::from(bytes) * 100 >= u128::from(NEARLY_FULL) * u128::from(server.quota);
+    let least = valid::bytes(&wanted.free_bytes()).unwrap_or(u64::MAX);
+    let usual = free >= least && has(wanted.free_percent().into());
+    let usual = usual && !rests_for_a_day(seen, member, answer, nearly_full, now);
+    let ineffective = last(seen, member).is_some_and(|done| done.ineffective && is_recent(&done, now));
+    usual || (!ineffective && ((nearly_full && has(FREE_WHEN_NEARLY_FULL)) || ends_alarm(seen, member, answer)))
+}
+
+/// Whether a member's file hardly shrank within the last day, or has grown back since: another defragmentation would not last.
+fn rests_for_a_day(seen: &Observed, member: &Member, answer: &Answer, nearly_full: bool, now: Timestamp) -> bool {
+    last(seen, member).is_some_and(|done| {
+        let grew_back = answer.db_bytes >= done.before_bytes / 10 * 8 && !nearly_full;
+        is_recent(&done, now) && (done.ineffective || grew_back)
+    })
+}
+
+/// Returns the last defragmentation of a member.
+fn last(seen: &Observed, member: &Member) -> Option<Defragmented> {
+    seen.latches().defragmented.into_iter().find(|done| done.member == member.name())
+}
+
+fn is_recent(done: &Defragmented, now: Timestamp) -> bool {
+    done.at.parse::<Timestamp>().is_ok_and(|at| now < at + AFTER_A_FAILURE)
+}
+
+/// Whether a defragmentation of some member ends an alarm, as far as the files tell.
+pub(super) fn may_end_alarm(seen: &Observed, etcd: &Membership) -> bool {
+    let ends = |listed: &Listed| {
+        let member = seen.standing_for(listed)?;
+        let answer = seen.serving(etcd, listed, member.name())?;
+        Some(!last(seen, member).is_some_and(|done| done.ineffective) && ends_alarm(seen, member, answer))
+    };
+    etcd.members.iter().any(|listed| ends(listed) == Some(true))
+}
+
+/// Whether the alarm of a member ends with a defragmentation, and its volume has room for that.
 pub(super) fn ends_alarm(seen: &Observed, member: &Member, answer: &Answer) -> bool {
     let never = seen.cluster.spec.defragmentation().mode == Some(DefragmentationMode::Never);
-    let quota = valid::member(&member.object).map_or(0, |server| server.quota);
-    !never && u64::try_from(answer.db_bytes).is_ok_and(|bytes| brings_below_quota(bytes, free(seen, answer), quota))
+    let is_full = seen.own_etcd().is_some_and(|etcd| etcd.alarms_of(AlarmKind::NoSpace).next().is_some());
+    let (Ok(server), Ok(bytes)) = (valid::member(&member.object), u64::try_from(answer.db_bytes)) else { return false };
+    let free = free(seen, answer);
+    let room = server.holds_copy(bytes, bytes.saturating_sub(free));
+    !never && is_full && room && brings_below_quota(bytes, free, server.quota)
 }
 
 /// Whether the free pages bring a file that is too large below nine tenths of the quota: only there the alarm ends.

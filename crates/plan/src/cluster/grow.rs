@@ -88,7 +88,7 @@ fn strange(seen: &Observed, etcd: &Membership) -> Option<Next> {
 
 /// How long a leader may refuse a new member although every voter is healthy. etcd waits five seconds after a reconnection
 /// (`HealthInterval`).
-const REFUSED_FOR: SignedDuration = SignedDuration::from_secs(20);
+const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(1);
 
 struct Growth<'a> {
     seen: &'a Observed,

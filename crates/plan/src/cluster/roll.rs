@@ -284,7 +284,7 @@ fn choose<'a>(seen: &Observed, etcd: &Membership, stale: &[&'a Member], wanted: 
 }
 
 /// Returns the wait for a template that the cluster's data or its members cannot take.
-fn forbidden(seen: &Observed, spec: &Wanted) -> Option<Next> {
+pub(super) fn forbidden(seen: &Observed, spec: &Wanted) -> Option<Next> {
     let refuse = |message: String| Some(Next::wait(Reason::InvalidSpec, message, super::intervals::POLL));
     let target = spec.server.version;
     // I30: etcd writes its data for one minor.

@@ -222,6 +222,10 @@ impl Facts<'_> {
     }
 
     fn unreached(&self) -> Verdict {
+        // A single member has no clients while it stands still.
+        if let Some(record) = self.seen.latches().defragmenting {
+            return defragment::describe_progress(&record);
+        }
         let service = name::client_service(meta::name(&self.seen.cluster.metadata));
         let message = format!(
             "etcd serves, and the Service {service} has no ready endpoint of this cluster, so clients reach no member. Check that \
@@ -469,7 +473,11 @@ impl Facts<'_> {
 const fn is_upkeep(act: &Act) -> bool {
     matches!(
         act,
-        Act::Issue(_) | Act::AnnounceCertificates { .. } | Act::HoldCluster { .. } | Act::CopyRetention { .. }
+        Act::Disarm { .. }
+            | Act::Issue(_)
+            | Act::AnnounceCertificates { .. }
+            | Act::HoldCluster { .. }
+            | Act::CopyRetention { .. }
     )
 }
 

@@ -166,9 +166,12 @@ pub(super) const FORMED: Table = Table {
     steps: &[
         Step {
             name: "give a defragmentation up",
-            when: "its member is gone, a member joins or leaves, or etcd was not asked yet and a member is not well",
+            when: "its member is gone, a member joins or leaves, or etcd was not asked yet and a member is not well or another rule waits",
             file: "cluster/defragment.rs",
-            rule: |pass| defragment::stop(pass.seen, pass.etcd, pass.parks()),
+            rule: |pass| {
+                let waits = pass.certificates.as_ref().is_some_and(|next| !is_act(next));
+                defragment::stop(pass.seen, pass.etcd, waits || pass.hindrance().is_some())
+            },
         },
         Step {
             name: "forbid a start on an empty volume, admit clients, latch that a member joined, promote a learner",
@@ -236,6 +239,12 @@ pub(super) const FORMED: Table = Table {
             file: "cluster/promote.rs",
             rule: admit,
         },
+        Step {
+            name: "defragment, in steps: move the leadership, dismiss the clients, latch the beginning, defragment, latch the result",
+            when: "a defragmentation is under way",
+            file: "cluster/defragment.rs",
+            rule: |pass| defragment::go_on(pass.seen, pass.etcd?, pass.now),
+        },
         REFUSED,
         CONFLICT,
         Step {
@@ -281,10 +290,11 @@ pub(super) const FORMED: Table = Table {
             rule: replace,
         },
         Step {
-            name: "defragment, in steps: move the leadership, dismiss the clients, latch the beginning, defragment, latch the result",
-            when: "a defragmentation is under way",
+            name: "begin a defragmentation",
+            when: "a member's file has enough free space, every member is well, nothing changes, and no snapshot is being saved; a \
+                   roll comes first, unless etcd takes no write",
             file: "cluster/defragment.rs",
-            rule: |pass| defragment::go_on(pass.seen, pass.etcd?, pass.now),
+            rule: |pass| defragment::begin(pass.seen, pass.wanted?, pass.etcd?, pass.now),
         },
         Step {
             name: "roll: write the template, move the leadership, evict the Pod",
@@ -304,15 +314,6 @@ pub(super) const FORMED: Table = Table {
             when: "a listed member has no ready Pod",
             file: "cluster/facts.rs",
             rule: |pass| pass.seen.restarting(pass.etcd?, pass.now),
-        },
-        Step {
-            name: "begin a defragmentation",
-            when: "a member's file has enough free space, every member is well, nothing changes and no snapshot is being saved",
-            file: "cluster/defragment.rs",
-            rule: |pass| {
-                pass.wanted?;
-                defragment::begin(pass.seen, pass.etcd?, pass.now)
-            },
         },
         Step {
             name: "wait for larger volumes",

@@ -10,11 +10,13 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::Observed;
 use super::facts::cluster;
-use crate::{Act, Target, meta, template};
+use crate::{Act, Target, meta, template, valid};
 
 /// Returns the next step.
 pub(super) fn next(seen: &Observed, pod: Option<&Pod>) -> Option<Act> {
     let old = &seen.member.spec.pod_metadata;
+    // The API server would refuse the Pod: it keeps the earlier labels and annotations.
+    cluster(seen).filter(|cluster| valid::check_metadata(&cluster.spec).is_ok())?;
     let new = cluster(seen)?.spec.metadata_of_pods();
     let print = template::fingerprint_metadata(&new);
     if let Some(pod) = pod.filter(|pod| meta::annotation(&pod.metadata, key::POD_METADATA) != print.as_deref()) {

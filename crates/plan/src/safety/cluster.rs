@@ -23,7 +23,7 @@ use crate::{Act, Ensure, Plan, Seen, Target, build, meta, pods, store};
 const MOST: usize = 9;
 
 /// How long a leader refuses a new member before another one leads.
-const REFUSED_FOR: SignedDuration = SignedDuration::from_secs(20);
+const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(1);
 
 /// Whether a plan keeps the rules.
 pub fn cluster(seen: &Observed, plan: &Plan<EtcdClusterStatus>) -> Verdict {

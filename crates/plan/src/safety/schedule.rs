@@ -2,7 +2,7 @@
 //! before the pass reads the restores (I25). A record is deleted only when nothing of its run is stored (I18).
 
 use holdfast_api::schedule::PruneRun;
-use holdfast_api::snapshot::Phase;
+use holdfast_api::snapshot::{DeletionPolicy, Phase};
 use holdfast_api::{EtcdSnapshot, EtcdSnapshotScheduleStatus, key};
 use holdfast_contract::layout::attempt_of_key;
 use holdfast_contract::{Level, Report};
@@ -11,7 +11,7 @@ use k8s_openapi::api::batch::v1::Job;
 
 use super::{Verdict, is, rule};
 use crate::build::job::{CONTAINER, arguments, pod_spec, prunes};
-use crate::schedule::Observed;
+use crate::schedule::{Observed, attempt_of};
 use crate::{Act, Ensure, Plan, Target, jobs, meta, pods};
 
 /// Whether a plan keeps the rules.
@@ -119,11 +119,9 @@ fn delete(seen: &Observed, target: &Target, removed: Option<&str>) -> Verdict {
     rule("I7", !stands, "a run whose Job stands would be recorded again")?;
     let status = there.and_then(|there| there.status.as_ref());
     let Some(key) = removed else {
-        return rule(
-            "I18",
-            status.is_some_and(|s| s.phase == Phase::Failed),
-            "only records of failed runs are deleted",
-        );
+        let failed = status.is_some_and(|s| s.phase == Phase::Failed);
+        let spare = there.is_some_and(|there| is_surplus(seen, there));
+        return rule("I18", failed || spare, "only records of failed runs, and of complete ones beyond the limit, go");
     };
     let same = status.and_then(|s| s.artifact.as_ref()).is_some_and(|artifact| artifact.key == key);
     rule("I18", same, "the record is that of the snapshot that is gone")?;
@@ -140,6 +138,21 @@ fn delete(seen: &Observed, target: &Target, removed: Option<&str>) -> Verdict {
     };
     let later = seen.snapshots.iter().filter_map(proven).any(|other| at(key).is_some_and(|this| other > this));
     rule("I25", later, "a later snapshot that is proven stays")
+}
+
+/// Whether a record of a complete run is beyond the limit, and takes nothing along: newer complete runs have as many records as the
+/// spec keeps, all runs up to its time were recorded, no person holds it and no restore names it.
+fn is_surplus(seen: &Observed, record: &EtcdSnapshot) -> bool {
+    let complete = |snapshot: &EtcdSnapshot| snapshot.status.as_ref().is_some_and(|s| s.phase == Phase::Complete);
+    let at = |snapshot: &EtcdSnapshot| snapshot.spec.run.as_ref()?.started_at.parse::<Timestamp>().ok();
+    let Some(own) = at(record).filter(|_| complete(record)) else { return false };
+    let newer = seen.snapshots.iter().filter(|other| complete(other) && at(other).is_some_and(|at| at > own)).count();
+    let through = seen.schedule.status.as_ref().and_then(|status| status.recalled_through.as_ref()?.parse().ok());
+    let recorded = through.is_some_and(|through: Timestamp| own <= through);
+    let key = record.status.as_ref().and_then(|status| Some(status.artifact.as_ref()?.key.clone()));
+    let restored = key.is_none_or(|key| seen.restores.contains(&attempt_of(&key)));
+    let retained = !record.spec.hold && record.spec.deletion_policy == DeletionPolicy::Retain;
+    newer >= seen.schedule.spec.successful_limit() && recorded && retained && !restored
 }
 
 /// Whether a search of the store after the end of the run does not find the snapshot.

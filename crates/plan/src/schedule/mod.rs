@@ -14,6 +14,7 @@ mod removal;
 mod restores;
 mod skipped;
 mod status;
+mod surplus;
 
 pub use crate::due_times::{Line, UTC};
 pub use health::{Fresh, fresh, healthy, overdue_at};

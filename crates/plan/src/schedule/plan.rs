@@ -5,7 +5,6 @@
 //! recorded.
 
 use holdfast_api::condition::{self, Reason, Type};
-use holdfast_api::snapshot::Phase;
 use holdfast_api::{EtcdSnapshotScheduleStatus, key};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -16,8 +15,8 @@ use super::facts::{self, Run};
 use super::prune;
 use super::recall::{self, Answer, Reach};
 use super::status::{self, Standing};
-use super::{Line, Observed, health, record, skipped};
-use crate::{Act, Ensure, Next, Note, Plan, Target, Wake, drift, meta};
+use super::{Line, Observed, health, record, skipped, surplus};
+use crate::{Act, Ensure, Next, Note, Plan, Wake, drift, meta};
 
 /// Time after a due time: the CronJob controller creates the Job within seconds, and the status then has the next due time.
 const AFTER_DUE: SignedDuration = SignedDuration::from_secs(5);
@@ -114,7 +113,7 @@ fn next(
         return (record(record::of_job(seen, job)), recalled, None);
     }
     let wanted = pruning.next.take().unwrap_or(Next::Settled(Wake::OnChange));
-    let tidy = surplus(seen, runs).map_or(wanted, Next::act);
+    let tidy = surplus::next(seen, runs, recalled).map_or(wanted, Next::act);
     let mut recalled = recalled;
     loop {
         let hole = match recall::reach(seen, line, runs, recalled) {
@@ -140,18 +139,6 @@ fn next(
         // The next gap begins there, and always later than this gap, whatever time the report has.
         recalled = Some(found.through.max(hole.after + SignedDuration::from_secs(1)).min(hole.until));
     }
-}
-
-/// Returns the deletion of the oldest record of a failed run beyond the limit. The run's Job must be gone, or the next pass
-/// would record the run again.
-fn surplus(seen: &Observed, runs: &[Run<'_>]) -> Option<Act> {
-    let failed: Vec<&Run<'_>> = runs.iter().filter(|run| run.phase() == Phase::Failed).collect();
-    let limit = seen.schedule.spec.failed_limit();
-    let beyond = failed.len().checked_sub(limit).filter(|beyond| *beyond > 0)?;
-    let stands = |run: &Run<'_>| seen.jobs.iter().any(|job| meta::uid(&job.metadata) == run.job.uid);
-    let one = failed.iter().find(|run| !stands(run) && !meta::deleting(&run.snapshot.metadata))?;
-    let why = format!("{beyond} more than spec.failedHistoryLimit ({limit}) record failed runs");
-    Some(Act::DeleteRecord { snapshot: Target::from(&one.snapshot.metadata), removed: None, why })
 }
 
 /// Returns the Events of this pass, once for each change, so a repeated pass returns none.

@@ -4,7 +4,7 @@ use holdfast_api::cluster::{Formed, MemberSummary};
 use holdfast_api::condition::{Reason, Type, Wanted, merge};
 use holdfast_api::name::LocalRef;
 use holdfast_api::schedule::EtcdSnapshotScheduleSpec;
-use holdfast_api::snapshot::{Artifact, External, Failure, Phase, SnapshotTemplate, Verification};
+use holdfast_api::snapshot::{Artifact, DeletionPolicy, External, Failure, Phase, SnapshotTemplate, Verification};
 use holdfast_api::store::{Location, PvcLocation, S3Location};
 use holdfast_api::{
     EtcdBackupStore, EtcdClusterStatus, EtcdSnapshot, EtcdSnapshotSchedule, EtcdSnapshotScheduleStatus,
@@ -398,6 +398,40 @@ fn only_failed_records_whose_jobs_are_gone_are_deleted_beyond_the_limit() {
     assert_eq!(snapshot.name, "run-240");
     seen.schedule.spec.failed_history_limit = Some(4);
     assert_eq!(planned(&seen).act, None);
+}
+
+/// The objects of complete runs are bounded; the store keeps their snapshots.
+#[test]
+fn records_of_complete_runs_beyond_the_limit_go_unless_a_person_or_a_restore_needs_them() {
+    let ages: Vec<(i64, Phase)> = [300, 240, 180, 120, 60].map(|ago| (ago, Phase::Complete)).into();
+    let mut seen = with_runs(&ages);
+    for (number, snapshot) in seen.snapshots.iter_mut().enumerate() {
+        snapshot.status.as_mut().unwrap().artifact.as_mut().unwrap().key = format!("ns/a/l/{number}");
+    }
+    assert_eq!(planned(&seen).act, None, "fifty stay");
+    seen.schedule.spec.successful_history_limit = Some(3);
+    assert_eq!(planned(&seen).act, None, "their Jobs stand, and would be recorded again");
+    seen.jobs.retain(|job| !["run-240", "run-300"].contains(&job.metadata.name.as_deref().unwrap()));
+    let goes = |change: fn(&mut Observed)| {
+        let mut seen = seen.clone();
+        change(&mut seen);
+        match planned(&seen).act {
+            Some(Act::DeleteRecord { snapshot, removed: None, .. }) => Some(snapshot.name),
+            None => None,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(goes(|_| {}).as_deref(), Some("run-300"));
+    assert_eq!(goes(|seen| seen.snapshots[0].spec.hold = true).as_deref(), Some("run-240"));
+    assert_eq!(goes(|seen| seen.restores.push("ns/a/l/0".to_owned())).as_deref(), Some("run-240"));
+    let along = |seen: &mut Observed| seen.snapshots[0].spec.deletion_policy = DeletionPolicy::Delete;
+    assert_eq!(goes(along).as_deref(), Some("run-240"));
+    // Before the store was asked about an outage, a missing record would be a gap.
+    assert_ne!(
+        goes(|seen| seen.schedule.status.as_mut().unwrap().recalled_through = Some("2026-01-01T06:00:00Z".to_owned()))
+            .as_deref(),
+        Some("run-300")
+    );
 }
 
 #[test]

@@ -7,13 +7,15 @@ use holdfast_api::agent::PodMetadata;
 
 use super::{Refusal, refuse};
 
-/// Most bytes of all annotations of one object. Kubernetes allows 256 KiB, of which Holdfast's own and other writers' have a part.
-const ANNOTATIONS: usize = 128 << 10;
+/// Most bytes of all annotations of one object (Kubernetes: `TotalAnnotationSizeLimitB`).
+const ANNOTATIONS: usize = 256 << 10;
 
 /// Refuses labels and annotations that the API server does not accept. `field`: path of the field.
 pub(super) fn check_added(field: &'static str, added: Option<&PodMetadata>) -> Result<(), Refusal> {
     let Some(PodMetadata { labels, annotations }) = added else { return Ok(()) };
-    if let Some(name) = labels.keys().chain(annotations.keys()).find(|name| !is_key(name)) {
+    // Kubernetes takes capitals in the DNS name of an annotation's key.
+    let wrong = |name: &&String| !is_key(&name.to_ascii_lowercase());
+    if let Some(name) = labels.keys().find(|name| !is_key(name)).or_else(|| annotations.keys().find(wrong)) {
         return refuse(
             field,
             format!(
@@ -81,6 +83,7 @@ mod tests {
             assert!(!refused(Some((name, value)), None), "{name} {value}");
         }
         assert!(!refused(None, Some(("note", "any text, with spaces"))));
+        assert!(!refused(None, Some(("Example.com/Owner", "x"))));
         for (name, value) in [
             ("", "x"),
             ("a b", "x"),
@@ -96,6 +99,6 @@ mod tests {
             assert!(refused(Some((name, value)), None), "{name} {value}");
         }
         assert!(refused(None, Some(("a b", "x"))));
-        assert!(refused(None, Some(("note", &"y".repeat(200 << 10)))));
+        assert!(refused(None, Some(("note", &"y".repeat(256 << 10)))));
     }
 }

@@ -2,6 +2,8 @@
 
 use holdfast_api::defragmentation::{Defragmentation, DefragmentationMode, Defragmented, Window};
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
 use super::*;
 
 /// Gives a member's file this size, and all files this part in use, in MiB: the members have the same data.
@@ -85,6 +87,21 @@ fn the_member_that_uses_the_fewest_bytes_tells_the_size_of_the_data() {
     assert_eq!(chosen(&seen), Some(named(1)));
 }
 
+/// etcd writes a copy of the part in use beside the file; a full disk would end etcd.
+#[test]
+fn the_volume_has_room_for_the_copy() {
+    let chosen = |volume: &str| {
+        let mut seen = formed(3, 3);
+        for member in &mut seen.members {
+            member.object.spec.storage.size = Some(Quantity(volume.to_owned()));
+        }
+        file(&mut seen, 1, 6000, 2000);
+        chosen(&seen)
+    };
+    // 6000 MiB, 2200 MiB for the copy and 1024 MiB for the log.
+    assert_eq!((chosen("9224Mi"), chosen("9223Mi")), (Some(named(1)), None));
+}
+
 #[test]
 fn nothing_begins_beside_a_change_or_a_save() {
     let held = |change: fn(&mut Observed)| {
@@ -107,6 +124,7 @@ fn one_member_at_a_time_with_a_pause_and_in_its_window() {
     let done = |ago: SignedDuration, ineffective| Defragmented {
         member: named(1),
         at: (noon() - ago).to_string(),
+        before_bytes: 5000 << 20,
         ineffective,
         ..Defragmented::default()
     };
@@ -118,6 +136,9 @@ fn one_member_at_a_time_with_a_pause_and_in_its_window() {
     assert_eq!(with(&mut seen, done(SignedDuration::from_mins(10), false)), Some(named(1)));
     assert_eq!(with(&mut seen, done(SignedDuration::from_hours(23), true)), Some(named(2)), "left alone for a day");
     assert_eq!(with(&mut seen, done(SignedDuration::from_hours(24), true)), Some(named(1)));
+    let grew_back = Defragmented { before_bytes: 1200 << 20, ..done(SignedDuration::from_hours(23), false) };
+    assert_eq!(with(&mut seen, grew_back), Some(named(2)), "another one would not last either");
+    seen.cluster.status.as_mut().unwrap().latches.defragmented.clear();
     let window = |schedule: &str| Some(Window { schedule: schedule.to_owned(), seconds: 3600, time_zone: None });
     wants(&mut seen, |w| w.window = window("30 11 * * *"));
     assert!(chosen(&seen).is_some(), "noon is in it");
@@ -201,8 +222,20 @@ fn a_defragmentation_without_its_conditions_is_given_up_before_etcd_is_asked() {
     seen.answers.insert(named(2), Seen::unknown("refused"));
     assert!(!gives_up(&seen) && !matches!(act(&seen), Some(Act::Defragment { .. })), "{:?}", act(&seen));
     let record = seen.cluster.status.as_mut().unwrap().latches.defragmenting.as_mut().unwrap();
-    record.began = Some((noon() - SignedDuration::from_mins(15)).to_string());
-    assert!(gives_up(&seen), "after a quarter of an hour");
+    record.began = Some((noon() - SignedDuration::from_mins(10)).to_string());
+    assert!(gives_up(&seen), "after ten minutes");
+
+    // An etcd that ended while it defragmented would end again.
+    let mut seen = under_way();
+    let record = seen.cluster.status.as_mut().unwrap().latches.defragmenting.as_mut().unwrap();
+    record.began = Some((noon() - SignedDuration::from_mins(1)).to_string());
+    assert!(matches!(act(&seen), Some(Act::Defragment { .. })), "{:?}", act(&seen));
+    let status = seen.members[1].pod.as_mut().unwrap().status.as_mut().unwrap();
+    let state = status.container_statuses.as_mut().unwrap()[0].state.as_mut().unwrap();
+    state.running.as_mut().unwrap().started_at = Some(Time(noon() - SignedDuration::from_secs(30)));
+    assert!(gives_up(&seen));
+    latched(&mut seen);
+    assert!(seen.cluster.status.as_ref().unwrap().latches.defragmented[0].ineffective);
 }
 
 #[test]

@@ -68,8 +68,8 @@ fn a_leader_that_refuses_a_member_beside_healthy_voters_hands_the_leadership_ove
         (act(&seen), condition(&seen, "Progressing").1)
     };
     let growing = |done: (Option<Act>, String)| done.0.filter(|_| done.1 == "Growing");
-    assert!(matches!(growing(refused(19, |_| {})), Some(Act::AddLearner { .. })));
-    assert!(matches!(growing(refused(20, |_| {})), Some(Act::MoveLeader { from: 0x10, .. })));
+    assert!(matches!(growing(refused(59, |_| {})), Some(Act::AddLearner { .. })));
+    assert!(matches!(growing(refused(60, |_| {})), Some(Act::MoveLeader { from: 0x10, .. })));
     let silent = |seen: &mut Observed| drop(seen.answers.insert(named(2), Seen::unknown("refused")));
     assert_eq!(refused(60, silent).0, None, "the leader is right");
 }

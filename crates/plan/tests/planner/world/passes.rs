@@ -54,7 +54,7 @@ impl World {
             unread_certificates: None,
             last_snapshot: cluster::newest(meta::uid(&object.metadata), self.snapshots.values()),
             refused_for: None,
-            saving: cluster::saving(meta::uid(&object.metadata), self.snapshots.values()),
+            saving: cluster::saving(meta::uid(&object.metadata), self.snapshots.values(), self.time()),
             backups: holdfast_plan::schedule::healthy(self.schedule.iter()),
             fresh_suffix: format!("m{:03}", self.counter),
             settings: settings(),
