@@ -19,6 +19,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use tokio::net::TcpListener;
 use tokio::process::Command;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::access::{Access, Only, Session};
 use super::certificate::{FILES, User, read, write};
@@ -91,11 +92,13 @@ pub async fn run(flags: EtcdctlFlags) -> anyhow::Result<u8> {
         }
         spawned => spawned.with_context(|| format!("starting {}", flags.etcdctl.display()))?,
     };
-    // Ctrl-C reaches etcdctl itself; this process waits for its end, and removes the key.
+    // Ctrl-C reaches etcdctl itself; this process waits for its end in any case, and removes the key.
+    let mut terminated = signal(SignalKind::terminate())?;
     let status = loop {
         tokio::select! {
             status = child.wait() => break status?,
             _ = tokio::signal::ctrl_c() => {}
+            _ = terminated.recv() => child.start_kill()?,
         }
     };
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED))

@@ -60,6 +60,8 @@ pub async fn run(flags: InstallFlags) -> anyhow::Result<u8> {
         field_manager: Some(MANAGER.to_owned()),
         ..PatchParams::default()
     };
+    let has_operator = matches!(flags.only, None | Some(Part::Deployment));
+    let place = flags.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
     let scope = flags.namespace.map_or(Scope::Cluster, Scope::Namespace);
     let options = Options { image: flags.image, scope, pod_run_as: flags.pod_run_as, only: flags.only };
     for object in objects(&options)? {
@@ -67,8 +69,8 @@ pub async fn run(flags: InstallFlags) -> anyhow::Result<u8> {
         let note = if flags.dry_run { " (dry run)" } else { "" };
         print(&format!("{said} serverside-applied{note}\n"))?;
     }
-    if !flags.dry_run {
-        print("Wait for the operator: kubectl holdfast check --wait\n")?;
+    if has_operator && !flags.dry_run {
+        print(&format!("Wait for the operator: kubectl holdfast check --wait{place}\n"))?;
     }
     Ok(DONE)
 }

@@ -78,6 +78,11 @@ pub async fn run(flags: LogsFlags) -> anyhow::Result<u8> {
     Ok(if outcomes.contains(&true) { DONE } else { FAILED })
 }
 
+/// Returns a line that cannot move the cursor. Stack traces have tabs.
+fn shown(line: &str) -> String {
+    line.split('\t').map(|part| printable(part.as_bytes())).collect::<Vec<_>>().join("\t")
+}
+
 /// Prints the log of a Pod. Returns whether it could be read.
 async fn copy(session: &Session, pod: &str, params: &LogParams, alone: bool) -> bool {
     let prefix = if alone { String::new() } else { format!("{pod} ") };
@@ -88,7 +93,7 @@ async fn copy(session: &Session, pod: &str, params: &LogParams, alone: bool) -> 
         let mut lines = std::pin::pin!(stream.lines());
         while let Some(line) = lines.next().await {
             let line = line.map_err(|error| error.to_string())?;
-            if writeln!(std::io::stdout(), "{prefix}{}", printable(line.as_bytes())).is_err() {
+            if writeln!(std::io::stdout(), "{prefix}{}", shown(&line)).is_err() {
                 break;
             }
         }
@@ -100,4 +105,14 @@ async fn copy(session: &Session, pod: &str, params: &LogParams, alone: bool) -> 
         let _ = writeln!(std::io::stderr(), "{pod}: {why}");
     }
     outcome.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_cannot_move_the_cursor() {
+        assert_eq!(shown("\tgo.uber.org/zap\x1b[2J"), "\tgo.uber.org/zap\\x1b[2J");
+    }
 }
