@@ -3,7 +3,6 @@
 //! Decides names, defaults and help texts. Checks the names of Kubernetes objects; the commands decide the use of the values.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
@@ -26,6 +25,11 @@ use snapshot_agent::format::crypt::Recipients;
 
 use crate::manifests::jobs::Sample;
 use crate::manifests::{IMAGE, NAME, NAMESPACE, Options, Part, Scope};
+use crate::names::{domain, image, namespace, object};
+use crate::plugin::Verb;
+use crate::plugin::access::Access;
+use crate::plugin::install::InstallFlags;
+use crate::plugin::snapshots::SnapshotVerb;
 use crate::{snapshot, upgrade};
 
 /// Runs etcd clusters on Kubernetes and proves that their backups restore.
@@ -69,7 +73,7 @@ pub enum Command {
     /// Print sample Jobs that save snapshots without the operator, and a `CronJob` that requests snapshots from the
     /// operator.
     Jobs(JobsFlags),
-    /// Request snapshots from the operator, with your own rights.
+    /// Request, list, hold and release snapshots, with your own rights.
     #[command(subcommand)]
     Snapshot(Snapshot),
     /// Ask whether a cluster could go to another version, with your own rights.
@@ -80,10 +84,11 @@ pub enum Command {
     Agent(Agent),
     /// Check whether etcd may start on a volume, then become etcd.
     Gate(Box<GateRequest>),
-    /// Copy this binary to a path for another container.
-    Install(InstallFlags),
-    /// Print the version.
-    Version,
+    /// Apply the Kubernetes manifests of the operator; or, with `--to`, copy this binary to a path for another container.
+    Install(Box<InstallFlags>),
+    /// Verbs for people.
+    #[command(flatten)]
+    Plugin(Verb),
 }
 
 /// Flags of `operator`.
@@ -221,6 +226,9 @@ pub struct JobsFlags {
 pub enum Snapshot {
     /// Create an `EtcdSnapshot`; with `--wait`, wait until the snapshot is complete.
     Create(Box<CreateFlags>),
+    /// Verbs about existing snapshots.
+    #[command(flatten)]
+    Existing(SnapshotVerb),
 }
 
 /// Verbs of `upgrade`.
@@ -240,15 +248,14 @@ pub struct PlanFlags {
     /// Version to go to: a later patch, or the next minor.
     #[arg(long, value_name = "VERSION", value_parser = NonEmptyStringValueParser::new())]
     pub to: String,
-    /// Namespace of the cluster. Default: the namespace of the kubeconfig's context, or of the Pod that runs this
-    /// command.
-    #[arg(short, long, value_name = "NS", value_parser = namespace)]
-    pub namespace: Option<String>,
+    /// Kubernetes.
+    #[command(flatten)]
+    pub access: Access,
 }
 
 impl From<PlanFlags> for upgrade::Question {
-    fn from(PlanFlags { cluster, to, namespace }: PlanFlags) -> Self {
-        Self { cluster, namespace, to }
+    fn from(PlanFlags { cluster, to, access }: PlanFlags) -> Self {
+        Self { cluster, access, to }
     }
 }
 
@@ -279,10 +286,9 @@ pub struct CreateFlags {
     /// Secret with the key ca.crt: the CA certificates to trust for the endpoint.
     #[arg(long, value_name = "SECRET", value_parser = object, help_heading = "S3")]
     pub s3_ca: Option<String>,
-    /// Namespace of the cluster. Default: the namespace of the kubeconfig's context, or of the Pod that runs this
-    /// command.
-    #[arg(short, long, value_name = "NS", value_parser = namespace)]
-    pub namespace: Option<String>,
+    /// Kubernetes.
+    #[command(flatten)]
+    pub access: Access,
     /// Name of the `EtcdSnapshot`. Default: a generated name. With a name, you can repeat the command safely.
     #[arg(long, env = "HOLDFAST_SNAPSHOT_NAME", value_parser = object)]
     pub name: Option<String>,
@@ -345,7 +351,7 @@ impl CreateFlags {
             .into(),
         };
         Ok(snapshot::Request {
-            namespace: self.namespace,
+            access: self.access,
             name: self.name,
             spec: EtcdSnapshotSpec {
                 cluster_ref: Some(named(self.cluster)),
@@ -385,11 +391,6 @@ fn place(text: &str) -> Result<Place, String> {
         Some(_) | None => None,
     };
     place.ok_or_else(|| "expected store://NAME, s3://BUCKET[/PREFIX] or pvc://CLAIM[/FOLDER]".to_owned())
-}
-
-/// Parses an object's name: a DNS name.
-fn object(text: &str) -> Result<String, String> {
-    dns(text, "-.", 253, "a name has at most 253 characters: a-z, 0-9, '-' and '.'")
 }
 
 /// Verbs of `agent`.
@@ -504,22 +505,6 @@ fn exit_codes() -> String {
     format!("Exit codes (0 is success; docs/exit-codes.md has the runbooks):\n  {}", all.join("\n  "))
 }
 
-/// Flags of `install`.
-#[derive(Args, Clone, Debug, PartialEq, Eq)]
-pub struct InstallFlags {
-    /// Path of the copy.
-    #[arg(long, value_name = "PATH")]
-    pub to: PathBuf,
-}
-
-/// Parses an image's name. kubelet checks the rest.
-fn image(text: &str) -> Result<String, String> {
-    if text.is_empty() || text.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return Err("name the image that holds this binary, for example registry.example.com/holdfast:0.1.0".to_owned());
-    }
-    Ok(text.to_owned())
-}
-
 /// Parses a repository of images, without a tag.
 fn repository(text: &str) -> Result<String, String> {
     if !is_repository(text) || text.contains(|c: char| c.is_whitespace() || c.is_control()) {
@@ -530,26 +515,6 @@ fn repository(text: &str) -> Result<String, String> {
         );
     }
     Ok(text.to_owned())
-}
-
-/// Parses a namespace's name: a DNS label.
-fn namespace(text: &str) -> Result<String, String> {
-    let remedy = "a namespace is a DNS label: a-z, 0-9 and '-', at most 63 characters";
-    dns(text, "-", holdfast_api::name::MAX_LABEL, remedy)
-}
-
-fn domain(text: &str) -> Result<String, String> {
-    dns(text, "-.", 253, "a domain is of a-z, 0-9, '-' and '.', without a dot at its end: cluster.local")
-}
-
-/// Parses a name of lower-case letters and digits, with `between` allowed inside.
-fn dns(text: &str, between: &str, most: usize, remedy: &str) -> Result<String, String> {
-    let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let fits = (1..=most).contains(&text.len())
-        && text.chars().all(|c| edge(c) || between.contains(c))
-        && text.starts_with(edge)
-        && text.ends_with(edge);
-    if fits { Ok(text.to_owned()) } else { Err(remedy.to_owned()) }
 }
 
 mod examples;

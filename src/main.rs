@@ -3,8 +3,9 @@
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _};
 use holdfast::cli::{Agent, Cli, Command, Snapshot, Upgrade};
+use holdfast::plugin::{self, end};
 use holdfast::{agent, logs, manifests, snapshot, upgrade};
 use holdfast_io::private::make_private;
 use holdfast_operator::Config;
@@ -17,7 +18,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     // Before the first connection. Fails only if a provider is already installed, which is harmless.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let cli = Cli::parse();
+    let matches = line().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // Before the first thread: all threads share one umask.
     if let Command::Agent(agent) = &cli.command {
         make_private(agent.is_for_group());
@@ -38,6 +40,14 @@ fn main() -> ExitCode {
     )
 }
 
+/// Returns the definition of the command line. kubectl starts a plugin under a name of its own, which the help shows.
+fn line() -> clap::Command {
+    let program = std::env::args_os().next().map(std::path::PathBuf::from);
+    let name = program.as_deref().and_then(|path| path.file_name()?.to_str()).unwrap_or_default();
+    let line = Cli::command();
+    if name.starts_with("kubectl-holdfast") { line.bin_name("kubectl holdfast") } else { line }
+}
+
 /// The operator handles many objects at once. The agent handles a single request: hashing and compressing have their own
 /// threads, and copying bytes between two sockets is fastest on one thread. Measured: a save takes 6% less time, and needs 10
 /// to 40 MiB less memory.
@@ -54,7 +64,8 @@ async fn run(command: Command) -> anyhow::Result<u8> {
         Command::Jobs(flags) => show(&manifests::jobs::samples(flags.only, &flags.image)),
         Command::Snapshot(Snapshot::Create(flags)) => snapshot::create((*flags).request()).await,
         Command::Upgrade(Upgrade::Plan(flags)) => upgrade::plan(flags.into()).await,
-        Command::Version => show(concat!("holdfast ", env!("CARGO_PKG_VERSION"), "\n")),
+        Command::Snapshot(Snapshot::Existing(verb)) => Ok(end::code(plugin::snapshots::run(verb).await)),
+        Command::Plugin(verb) => Ok(plugin::run(verb, Cli::command()).await),
         Command::Operator(flags) => {
             let config = Config::try_from(*flags).map_err(anyhow::Error::msg)?;
             let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
@@ -76,7 +87,10 @@ async fn run(command: Command) -> anyhow::Result<u8> {
         Command::Agent(Agent::Defrag(request)) => agent::defrag(*request).await,
         Command::Agent(Agent::Probe(request)) => agent::probe(*request).await,
         Command::Gate(request) => Ok(agent::gate(*request).await),
-        Command::Install(flags) => Ok(agent::install(&flags.to).await),
+        Command::Install(flags) => match &flags.to {
+            Some(path) => Ok(agent::install(path).await),
+            None => Ok(end::code(plugin::install::run(*flags).await)),
+        },
     }
 }
 

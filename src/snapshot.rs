@@ -13,13 +13,14 @@ use futures::{Stream, StreamExt};
 use holdfast_api::condition::{self, Reason, Type};
 use holdfast_api::snapshot::{EXTERNAL, EtcdSnapshotSpec, Phase};
 use holdfast_api::{EtcdSnapshot, EtcdSnapshotStatus, key};
-use holdfast_kube::api_server::Way;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ObjectMeta, PostParams};
 use kube::core::Status;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, ResourceExt};
+
+use crate::plugin::access::{Access, Session};
 
 /// Interval of a repeated progress line while the status does not change.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -51,8 +52,8 @@ fn refused<T>(why: String) -> anyhow::Result<T> {
 /// One snapshot to create.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// Namespace; absent: the namespace of the kubeconfig's context, or of the Pod that runs this command.
-    pub namespace: Option<String>,
+    /// The Kubernetes cluster and the namespace.
+    pub access: Access,
     /// Name of the object; absent: the cluster's name and five characters from the API server. A command with a name may be
     /// repeated: the snapshot is created once.
     pub name: Option<String>,
@@ -79,9 +80,8 @@ pub async fn create(request: anyhow::Result<Request>) -> anyhow::Result<u8> {
 }
 
 async fn make(request: Request) -> anyhow::Result<u8> {
-    let way = Way::find().await.context("no Kubernetes to talk to: set KUBECONFIG, or run this in a Pod")?;
-    let namespace = request.namespace.clone().unwrap_or_else(|| way.config.default_namespace.clone());
-    let api = Api::<EtcdSnapshot>::namespaced(way.client()?, &namespace);
+    let Session { client, namespace, .. } = request.access.open().await?;
+    let api = Api::<EtcdSnapshot>::namespaced(client, &namespace);
     let made = post(&api, &request).await?;
     let name = made.name_any();
     let Some(limit) = request.wait else { return Ok(0) };

@@ -10,11 +10,11 @@ use std::io;
 use anyhow::Context as _;
 use holdfast_api::{EtcdCluster, EtcdMember, EtcdSnapshot, key};
 use holdfast_io::clock;
-use holdfast_kube::api_server::Way;
 use holdfast_plan::cluster::{Condition, State, conditions};
 use kube::Api;
 use kube::api::ListParams;
 
+use crate::plugin::access::{Access, Session};
 use crate::snapshot::{REFUSED, say};
 
 /// Exit code where the upgrade cannot begin now.
@@ -25,8 +25,8 @@ pub const NOT_NOW: u8 = 3;
 pub struct Question {
     /// Name of the `EtcdCluster`.
     pub cluster: String,
-    /// Namespace; absent: the namespace of the kubeconfig's context, or of the Pod that runs this command.
-    pub namespace: Option<String>,
+    /// The Kubernetes cluster and the namespace.
+    pub access: Access,
     /// Version to go to.
     pub to: String,
 }
@@ -34,9 +34,7 @@ pub struct Question {
 /// Prints the conditions. Returns 0 where the upgrade could begin now, [`NOT_NOW`] where not, and [`REFUSED`] where the cluster
 /// does not exist.
 pub async fn plan(question: Question) -> anyhow::Result<u8> {
-    let way = Way::find().await.context("no Kubernetes to talk to: set KUBECONFIG, or run this in a Pod")?;
-    let namespace = question.namespace.clone().unwrap_or_else(|| way.config.default_namespace.clone());
-    let client = way.client()?;
+    let Session { client, namespace, .. } = question.access.open().await?;
     let clusters = Api::<EtcdCluster>::namespaced(client.clone(), &namespace);
     let Some(cluster) = clusters.get_opt(&question.cluster).await.context("reading the EtcdCluster")? else {
         tracing::error!(

@@ -17,6 +17,32 @@ fn the_command_is_well_formed() {
     Cli::command().debug_assert();
 }
 
+/// The verbs of the plugin in the table of rights: `snapshot list`, `status`. The story `plugin_with_its_rights` runs each row.
+#[test]
+fn every_verb_of_the_plugin_has_a_row_of_rights() {
+    let page = include_str!("../../docs/plugin.md");
+    let (_, rows) = page.split_once("| verb | rights |").unwrap();
+    let first = |line: &str| line.split('|').nth(1).map(|cell| cell.trim().trim_matches('`').to_owned());
+    let told: std::collections::BTreeSet<String> =
+        rows.lines().skip(2).take_while(|line| line.starts_with('|')).filter_map(first).collect();
+    let mut verbs = std::collections::BTreeSet::new();
+    for verb in Cli::command().get_subcommands() {
+        let name = verb.get_name();
+        // These need no Kubernetes, or an administrator of the whole cluster.
+        if verb.is_hide_set()
+            || ["operator", "manifests", "jobs", "agent", "gate", "install", "completion"].contains(&name)
+        {
+            continue;
+        }
+        if verb.has_subcommands() {
+            verbs.extend(verb.get_subcommands().map(|inner| format!("{name} {}", inner.get_name())));
+        } else {
+            verbs.insert(name.to_owned());
+        }
+    }
+    assert_eq!(told, verbs);
+}
+
 #[test]
 fn manifests_are_for_a_cluster_or_a_namespace() {
     let options = |words: &[&str]| {
@@ -180,10 +206,8 @@ fn the_agent_and_the_gate_read_what_the_contract_renders() {
     };
     // All arguments after --exec belong to etcd, also an argument that looks like a Holdfast flag.
     assert_eq!(parse(words(&["gate"], gate.to_args())), Command::Gate(Box::new(gate)));
-    assert_eq!(
-        parse(words(&["install", "--to=/bin/holdfast"], vec![])),
-        Command::Install(InstallFlags { to: "/bin/holdfast".into() })
-    );
+    let Command::Install(flags) = parse(words(&["install", "--to=/bin/holdfast"], vec![])) else { panic!() };
+    assert_eq!(flags.to, Some("/bin/holdfast".into()));
 }
 
 #[test]
@@ -380,7 +404,7 @@ fn a_snapshot_is_asked_for_in_one_line() {
     let to_pvc = request(&["--to=pvc://backups/etcd/a/"]).unwrap();
     let folder = PvcLocation { claim_name: "backups".to_owned(), sub_path: Some("etcd/a".to_owned()) };
     assert_eq!(to_pvc.spec.template.destination, Location::Pvc(folder).into());
-    assert_eq!((to_pvc.wait, to_pvc.name, to_pvc.namespace), (None, None, None));
+    assert_eq!((to_pvc.wait, to_pvc.name, to_pvc.access.namespace), (None, None, None));
     let to_store = request(&["--to=store://vault"]).unwrap().spec.template.destination;
     assert_eq!((to_store.store_ref.unwrap().name.as_str(), to_store.place.location()), ("vault", None));
     let to_s3 = request(&["--to=s3://b", "--s3-credentials=keys", "--s3-region=r", "--wait", "-n", "prod"]).unwrap();
@@ -390,7 +414,7 @@ fn a_snapshot_is_asked_for_in_one_line() {
         panic!()
     };
     assert_eq!(s3.credentials_secret_ref, None, "a role of the Pod's surroundings");
-    assert_eq!((to_s3.wait, to_s3.namespace.as_deref()), (Some(Duration::from_hours(2)), Some("prod")));
+    assert_eq!((to_s3.wait, to_s3.access.namespace.as_deref()), (Some(Duration::from_hours(2)), Some("prod")));
     let key = "age1xmwwc06ly3ee5rytxm9mflaz2u56jjj36s0mypdrwsvlul66mv4q47ryef";
     let encrypted = request(&["--to=pvc://c", &format!("--age-recipient={key}")]).unwrap();
     assert_eq!(encrypted.spec.template.encryption.unwrap().age.recipients, [key]);

@@ -16,6 +16,9 @@ const MEMBERS: &str = "holdfast-members";
 /// Name of the policy about Secrets and of its binding.
 const SECRETS: &str = "holdfast-secrets";
 
+/// Names of all policies.
+pub(super) const NAMES: [&str; 2] = [MEMBERS, SECRETS];
+
 /// The Kubernetes controllers that delete the objects of a deleted owner or namespace.
 const DELETERS: [&str; 3] = [
     "system:serviceaccount:kube-system:generic-garbage-collector",

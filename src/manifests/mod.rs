@@ -109,6 +109,11 @@ pub fn objects(options: &Options) -> Result<Vec<Value>, serde_json::Error> {
     Ok(all)
 }
 
+/// Returns the names of the admission policies; each binding has the name of its policy.
+pub const fn admission_names() -> [&'static str; 2] {
+    admission::NAMES
+}
+
 /// Returns the custom resource definitions, by file name: the plural of the kind.
 pub fn crds() -> Result<Vec<Value>, serde_json::Error> {
     let all = [

@@ -61,7 +61,7 @@ fn snapshot(completed_at: &str) -> Value {
 }
 
 fn question(to: &str) -> Question {
-    Question { cluster: "orders".to_owned(), namespace: None, to: to.to_owned() }
+    Question { cluster: "orders".to_owned(), access: Access::default(), to: to.to_owned() }
 }
 
 /// The output at noon, and the exit code.

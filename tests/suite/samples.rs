@@ -57,7 +57,7 @@ fn check_job(spec: &JobSpec, image: &str) {
         }
         Command::Snapshot(Snapshot::Create(flags)) => {
             let request = flags.request().unwrap();
-            assert!(request.wait.is_some() && request.namespace.is_none());
+            assert!(request.wait.is_some() && request.access.namespace.is_none());
             vec![USAGE, FAILED.into()]
         }
         other => panic!("{other:?}"),

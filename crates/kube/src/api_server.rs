@@ -8,7 +8,7 @@
 #![allow(clippy::disallowed_types, reason = "makes the client for the operator and for commands")]
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use holdfast_io::net::connector;
@@ -40,23 +40,45 @@ impl Way {
     /// # Errors
     /// Neither exists, or one of them is unreadable.
     pub async fn find() -> anyhow::Result<Self> {
-        let kubeconfig = match std::env::var_os("KUBECONFIG").and_then(|list| existing(&list)) {
-            Some(files) => merged(&files),
-            None => Kubeconfig::read(),
+        Self::choose(None, None).await
+    }
+
+    /// Reads this kubeconfig, or the files that `KUBECONFIG` lists, and takes this context, or the current one. Without both
+    /// arguments and without a kubeconfig, reads the service account of this Pod.
+    ///
+    /// # Errors
+    /// None of them exists, or one of them is unreadable.
+    pub async fn choose(file: Option<&Path>, context: Option<&str>) -> anyhow::Result<Self> {
+        let kubeconfig = match (file, std::env::var_os("KUBECONFIG").and_then(|list| existing(&list))) {
+            (Some(file), _) => Kubeconfig::read_from(file),
+            (None, Some(files)) => merged(&files),
+            (None, None) => Kubeconfig::read(),
         };
-        match kubeconfig {
-            Ok(kubeconfig) => {
-                let proxy_url = proxy_url(&kubeconfig);
-                match Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await {
-                    Ok(config) => {
-                        let proxy = proxy(proxy_url.as_deref(), &environment(), &config.cluster_url)?;
-                        Ok(Self { config, proxy })
-                    }
-                    Err(why) => Self::of_pod(&why),
-                }
-            }
+        let found = match kubeconfig {
+            Ok(kubeconfig) => Self::by(kubeconfig, context).await?,
+            Err(why) => Err(why),
+        };
+        match found {
+            Ok(way) => Ok(way),
+            // A person who names a file or a context does not mean the Pod.
+            Err(why) if file.is_some() || context.is_some() => Err(why.into()),
             Err(why) => Self::of_pod(&why),
         }
+    }
+
+    /// Takes this context of a kubeconfig, or the current one.
+    async fn by(mut kubeconfig: Kubeconfig, context: Option<&str>) -> anyhow::Result<Result<Self, KubeconfigError>> {
+        if let Some(context) = context {
+            kubeconfig.current_context = Some(context.to_owned());
+        }
+        let proxy_url = proxy_url(&kubeconfig);
+        Ok(match Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await {
+            Ok(config) => {
+                let proxy = proxy(proxy_url.as_deref(), &environment(), &config.cluster_url)?;
+                Ok(Self { config, proxy })
+            }
+            Err(why) => Err(why),
+        })
     }
 
     /// Reads the service account of this Pod.
@@ -229,6 +251,26 @@ mod tests {
         let read = merged(&existing(&list).unwrap()).unwrap();
         assert_eq!((read.clusters.len(), read.contexts.len(), read.current_context.as_deref()), (1, 1, Some("x")));
         assert_eq!(existing(folder.path().join("gone").as_os_str()), None);
+    }
+
+    #[tokio::test]
+    async fn a_named_context_is_taken_and_a_wrong_one_is_not_the_pods() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "{clusters: [{name: a, cluster: {server: 'http://a'}}, {name: b, cluster: {server: 'http://b'}}], \
+                    users: [{name: u, user: {}}], contexts: [{name: x, context: {cluster: a, user: u, namespace: n}}, \
+                    {name: y, context: {cluster: b, user: u}}], current-context: x}";
+        let file = folder.path().join("config");
+        std::fs::write(&file, text).unwrap();
+        let chosen = async |context| {
+            let way = Way::choose(Some(&file), context).await.map_err(|error| error.to_string())?;
+            Ok::<_, String>((way.config.cluster_url.host().unwrap().to_owned(), way.config.default_namespace))
+        };
+        assert_eq!(chosen(None).await, Ok(("a".to_owned(), "n".to_owned())));
+        assert_eq!(chosen(Some("y")).await, Ok(("b".to_owned(), "default".to_owned())));
+        let wrong = chosen(Some("z")).await.unwrap_err();
+        assert!(wrong.contains('z') && !wrong.contains("Pod"), "{wrong}");
+        let gone = Way::choose(Some(&folder.path().join("gone")), None).await.unwrap_err().to_string();
+        assert!(!gone.contains("Pod"), "{gone}");
     }
 
     /// A proxy that records the requested address, and then answers like the API server.

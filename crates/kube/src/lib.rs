@@ -19,5 +19,6 @@
 pub mod api_server;
 pub mod caches;
 pub mod kinds;
+pub mod port_forward;
 pub mod requests;
 pub mod slim;

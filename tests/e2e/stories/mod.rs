@@ -18,6 +18,7 @@ mod memory;
 mod mistakes;
 mod names;
 mod namespace;
+mod plugin;
 mod pods;
 mod policies;
 mod proxied;
@@ -72,6 +73,7 @@ pub fn all() -> Vec<Story> {
         story!("trouble_with_the_store", store_trouble::tell),
         story!(on host "crashes_while_growing", crashes::growing),
         story!("emptied_and_foreign_volumes_are_refused", gate::tell),
+        story!("plugin_with_its_rights", plugin::tell),
         story!("one_store_for_many", stores::tell),
         story!("restores_into_every_version", restores::tell),
         story!("restores_the_latest", latest::tell),

@@ -1,0 +1,110 @@
+//! `--wait`: looks again until the work is done, and prints each change.
+//!
+//! Decides the interval, the deadline, and how many looks may fail. The verb decides when the work is done.
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use super::end::{DONE, FAILED, TIMED_OUT};
+use super::screen::plain;
+
+/// Interval of looks.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Looks in a row that may fail: the API server restarts within this time.
+const PATIENCE: u32 = 30;
+
+/// Flags about the wait.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wait {
+    /// Wait until the work is done, and print each change. Exit code 3 after the time limit; the work goes on.
+    #[arg(long)]
+    pub wait: bool,
+    /// Time limit of --wait in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1800, requires = "wait")]
+    pub timeout_seconds: u64,
+}
+
+/// Result of one look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// The work is done.
+    Done,
+    /// The work goes on, with its progress.
+    Waits(String),
+    /// The work has failed, and does not go on.
+    Failed(String),
+}
+
+impl Wait {
+    /// Waits, if the person asks for it. Returns the exit code.
+    pub async fn until(&self, look: impl AsyncFnMut() -> anyhow::Result<Look>) -> anyhow::Result<u8> {
+        if self.wait { until(Duration::from_secs(self.timeout_seconds), LOOK, look).await } else { Ok(DONE) }
+    }
+}
+
+async fn until(
+    limit: Duration,
+    interval: Duration,
+    mut look: impl AsyncFnMut() -> anyhow::Result<Look>,
+) -> anyhow::Result<u8> {
+    let (started, mut shown, mut failed) = (Instant::now(), String::new(), 0);
+    loop {
+        let words = match look().await {
+            Ok(Look::Done) => return Ok(DONE),
+            Ok(Look::Failed(why)) => {
+                say(started, &why);
+                return Ok(FAILED);
+            }
+            Ok(Look::Waits(words)) => {
+                failed = 0;
+                words
+            }
+            Err(error) if failed >= PATIENCE => return Err(error),
+            Err(error) => {
+                failed += 1;
+                format!("{error:#}")
+            }
+        };
+        if words != shown {
+            say(started, &words);
+            shown = words;
+        }
+        if started.elapsed() >= limit {
+            say(started, "the time of --wait is over; the work goes on");
+            return Ok(TIMED_OUT);
+        }
+        tokio::time::sleep(interval).await;
+    }
+}
+
+fn say(started: Instant, words: &str) {
+    // Progress is for a person who may be gone.
+    let _ = writeln!(std::io::stderr(), "{:>5} s  {}", started.elapsed().as_secs(), plain(words));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn ended(mut looks: Vec<anyhow::Result<Look>>, limit: Duration) -> Result<u8, String> {
+        looks.reverse();
+        let look = async || looks.pop().unwrap_or_else(|| Ok(Look::Waits("on".to_owned())));
+        until(limit, Duration::ZERO, look).await.map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_wait_ends_with_the_work_or_with_the_time() {
+        let waits = || Ok(Look::Waits("w".to_owned()));
+        let minute = Duration::from_mins(1);
+        assert_eq!(ended(vec![waits(), Ok(Look::Done)], minute).await, Ok(DONE));
+        assert_eq!(ended(vec![waits(), Ok(Look::Failed("f".to_owned()))], minute).await, Ok(FAILED));
+        assert_eq!(ended(vec![waits()], Duration::ZERO).await, Ok(TIMED_OUT));
+        let away = || Err(anyhow::anyhow!("away"));
+        let short = (0..PATIENCE).map(|_| away()).chain([Ok(Look::Done)]).collect();
+        assert_eq!(ended(short, minute).await, Ok(DONE));
+        assert_eq!(ended((0..=PATIENCE).map(|_| away()).collect(), minute).await, Err("away".to_owned()));
+    }
+}
