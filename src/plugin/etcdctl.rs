@@ -114,14 +114,15 @@ async fn forward(session: &Session, pod: String) -> anyhow::Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").await.context("opening a local port")?;
     let port = listener.local_addr()?.port();
     let (client, namespace) = (session.client.clone(), session.namespace.clone());
-    let said = Arc::new(AtomicBool::new(false));
+    let is_reported = Arc::new(AtomicBool::new(false));
     tokio::spawn(async move {
         while let Ok((near, _)) = listener.accept().await {
-            let (client, namespace, pod, said) = (client.clone(), namespace.clone(), pod.clone(), Arc::clone(&said));
+            let (client, namespace, pod, is_reported) =
+                (client.clone(), namespace.clone(), pod.clone(), Arc::clone(&is_reported));
             tokio::spawn(async move {
                 // etcdctl reports only that the connection ended, and tries again.
                 if let Err(error) = port_forward::connect(&client, &namespace, &pod, PORT, near).await
-                    && !said.swap(true, Ordering::Relaxed)
+                    && !is_reported.swap(true, Ordering::Relaxed)
                 {
                     let _ = writeln!(std::io::stderr(), "{error:#}");
                 }

@@ -40,19 +40,19 @@ pub enum Look {
 
 impl Wait {
     /// Waits, if the person asks for it. Returns the exit code.
-    pub async fn until(&self, look: impl AsyncFnMut() -> anyhow::Result<Look>) -> anyhow::Result<u8> {
-        if self.wait { until(Duration::from_secs(self.timeout_seconds), LOOK, look).await } else { Ok(DONE) }
+    pub async fn until(&self, check: impl AsyncFnMut() -> anyhow::Result<Look>) -> anyhow::Result<u8> {
+        if self.wait { until(Duration::from_secs(self.timeout_seconds), LOOK, check).await } else { Ok(DONE) }
     }
 }
 
 async fn until(
     limit: Duration,
     interval: Duration,
-    mut look: impl AsyncFnMut() -> anyhow::Result<Look>,
+    mut check: impl AsyncFnMut() -> anyhow::Result<Look>,
 ) -> anyhow::Result<u8> {
     let (started, mut shown, mut failed) = (Instant::now(), String::new(), 0);
     loop {
-        let words = match look().await {
+        let words = match check().await {
             Ok(Look::Done) => return Ok(DONE),
             Ok(Look::Failed(why)) => {
                 say(started, &why);
@@ -91,8 +91,8 @@ mod tests {
 
     async fn ended(mut looks: Vec<anyhow::Result<Look>>, limit: Duration) -> Result<u8, String> {
         looks.reverse();
-        let look = async || looks.pop().unwrap_or_else(|| Ok(Look::Waits("on".to_owned())));
-        until(limit, Duration::ZERO, look).await.map_err(|error| error.to_string())
+        let check = async || looks.pop().unwrap_or_else(|| Ok(Look::Waits("on".to_owned())));
+        until(limit, Duration::ZERO, check).await.map_err(|error| error.to_string())
     }
 
     #[tokio::test]

@@ -352,6 +352,15 @@ mod tests {
         assert!(wanted.server.leaves_room());
     }
 
+    /// etcd writes a copy of the part in use beside the file; a full disk would end etcd.
+    #[test]
+    fn a_volume_has_room_for_the_copy_of_a_defragmentation() {
+        let volume = |mib: u64| Server { version: Version { minor: 6, patch: 16 }, volume: mib * MIB, quota: GIB };
+        // 6000 MiB, 2200 MiB for the copy and 1024 MiB for the log.
+        assert!(volume(9224).holds_copy(6000 * MIB, 2000 * MIB) && !volume(9223).holds_copy(6000 * MIB, 2000 * MIB));
+        assert!(volume(1024).holds_copy(300 * MIB, 100 * MIB) && !volume(1024).holds_copy(400 * MIB, 200 * MIB));
+    }
+
     #[test]
     fn periods_and_amounts_of_a_defragmentation_are_checked() {
         let window = |schedule: &str, zone: Option<&str>| {

@@ -2,8 +2,6 @@
 
 use holdfast_api::defragmentation::{Defragmentation, DefragmentationMode, Defragmented, Window};
 
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-
 use super::*;
 
 /// Gives a member's file this size, and all files this part in use, in MiB: the members have the same data.
@@ -85,21 +83,6 @@ fn the_member_that_uses_the_fewest_bytes_tells_the_size_of_the_data() {
     let Some(Seen::Known(leader)) = seen.answers.get_mut(&named(0)) else { panic!() };
     leader.used_bytes = 100 << 20;
     assert_eq!(chosen(&seen), Some(named(1)));
-}
-
-/// etcd writes a copy of the part in use beside the file; a full disk would end etcd.
-#[test]
-fn the_volume_has_room_for_the_copy() {
-    let chosen = |volume: &str| {
-        let mut seen = formed(3, 3);
-        for member in &mut seen.members {
-            member.object.spec.storage.size = Some(Quantity(volume.to_owned()));
-        }
-        file(&mut seen, 1, 6000, 2000);
-        chosen(&seen)
-    };
-    // 6000 MiB, 2200 MiB for the copy and 1024 MiB for the log.
-    assert_eq!((chosen("9224Mi"), chosen("9223Mi")), (Some(named(1)), None));
 }
 
 #[test]
