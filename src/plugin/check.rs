@@ -215,7 +215,7 @@ fn render(checks: &[Check], screen: Screen) -> String {
     let mut out = String::new();
     let widest = checks.iter().map(|check| check.subject.chars().count()).max().unwrap_or(0);
     for Check { subject, verdict, found, remedy } in checks {
-        let (mark, tone) = match verdict {
+        let (sign, tone) = match verdict {
             Verdict::Passed => ("✔", Tone::Good),
             Verdict::Failed => ("✖", Tone::Bad),
             Verdict::Unknown => ("?", Tone::Warning),
@@ -223,7 +223,7 @@ fn render(checks: &[Check], screen: Screen) -> String {
         let indent = widest + 4;
         let lines = wrap(found, screen.width - indent);
         let first = lines.first().map(String::as_str).unwrap_or_default();
-        out.push_str(&format!("{} {subject:widest$}  {first}\n", screen.paint(tone, mark)));
+        out.push_str(&format!("{} {subject:widest$}  {first}\n", screen.paint(tone, sign)));
         let rest = lines.iter().skip(1).cloned();
         let remedy = remedy.iter().flat_map(|remedy| wrap(remedy, screen.width - indent));
         for line in rest.chain(remedy) {

@@ -65,9 +65,9 @@ pub async fn run(flags: InstallFlags) -> anyhow::Result<u8> {
     let scope = flags.namespace.map_or(Scope::Cluster, Scope::Namespace);
     let options = Options { image: flags.image, scope, pod_run_as: flags.pod_run_as, only: flags.only };
     for object in objects(&options)? {
-        let said = apply(&session, &object, &params).await?;
+        let applied = apply(&session, &object, &params).await?;
         let note = if flags.dry_run { " (dry run)" } else { "" };
-        print(&format!("{said} serverside-applied{note}\n"))?;
+        print(&format!("{applied} serverside-applied{note}\n"))?;
     }
     if has_operator && !flags.dry_run {
         print(&format!("Wait for the operator: kubectl holdfast check --wait{place}\n"))?;
@@ -82,18 +82,18 @@ async fn apply(session: &Session, object: &Value, params: &PatchParams) -> anyho
     let kind = GroupVersionKind::try_from(&types).context("a manifest without a kind")?;
     let (resource, name) = (ApiResource::from_gvk(&kind), text(&object["metadata"]["name"]));
     let collection = DynamicObject::url_path(&resource, object["metadata"]["namespace"].as_str());
-    let said = format!("{}/{name}", kind.kind.to_lowercase());
+    let named = format!("{}/{name}", kind.kind.to_lowercase());
     let request = Request::new(collection).patch(&name, params, &Patch::Apply(object));
     let request = request.map_err(|error: core::request::Error| Error::BuildRequest(error))?;
     match session.client.request::<Value>(request).await {
-        Ok(_) => Ok(said),
+        Ok(_) => Ok(named),
         Err(Error::Api(status)) if status.code == 409 => {
             anyhow::bail!(
-                "{said}: {}. To take the fields over: --force-conflicts",
+                "{named}: {}. To take the fields over: --force-conflicts",
                 status.message.trim_end_matches('.')
             )
         }
-        Err(error) => anyhow::bail!("{said}: {}", words(&error)),
+        Err(error) => anyhow::bail!("{named}: {}", words(&error)),
     }
 }
 

@@ -120,7 +120,7 @@ async fn prepare(session: &Session, subject: &Subject) -> anyhow::Result<(Plan, 
     if clusters.iter().any(|cluster| cluster.name_any() == new.name_any()) {
         return Err(wrong_use(format!("EtcdCluster {} exists: name the new cluster with --as", new.name_any())));
     }
-    Ok((Plan::of(snapshot, &snapshots, &clusters, &new, clock::now()), new))
+    Ok((Plan::for_restore(snapshot, &snapshots, &clusters, &new, clock::now()), new))
 }
 
 /// Chooses the snapshot.

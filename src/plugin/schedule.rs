@@ -92,7 +92,7 @@ async fn start(flags: RunFlags) -> anyhow::Result<u8> {
     let made: Job = made.map_err(|error| refused(&error, "creating the Job"))?;
     let name = made.name_any();
     print(&format!("job.batch/{name} created\n"))?;
-    let code = flags.wait.until(async || look(&session, &name).await).await?;
+    let code = flags.wait.until(async || read_run(&session, &name).await).await?;
     if !flags.wait.wait {
         print(&format!("The record of the run: kubectl get etcdsnap {name}{}\n", session.flag()))?;
     }
@@ -100,7 +100,7 @@ async fn start(flags: RunFlags) -> anyhow::Result<u8> {
 }
 
 /// Looks at the record of a run, and at its Job until the record exists.
-async fn look(session: &Session, name: &str) -> anyhow::Result<Look> {
+async fn read_run(session: &Session, name: &str) -> anyhow::Result<Look> {
     let Some(object) = session.get::<EtcdSnapshot>(name).await? else {
         return Ok(Look::Waits("the operator has not recorded the run yet".to_owned()));
     };

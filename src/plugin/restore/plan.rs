@@ -65,7 +65,7 @@ pub struct Earlier {
 
 impl Plan {
     /// Makes the plan.
-    pub fn of(
+    pub fn for_restore(
         snapshot: &EtcdSnapshot,
         snapshots: &[EtcdSnapshot],
         clusters: &[EtcdCluster],

@@ -93,7 +93,7 @@ fn the_plan_names_losses_and_the_time_of_earlier_restores() {
     let screen = Screen { width: 80, coloured: false, is_terminal: false };
     let plan = |snapshot: &EtcdSnapshot, store| {
         let new = new_cluster(Some(&saved()), snapshot, &subject(None), "prod").unwrap();
-        let plan = Plan::of(snapshot, &all, &[saved(), restored_cluster(store)], &new, now);
+        let plan = Plan::for_restore(snapshot, &all, &[saved(), restored_cluster(store)], &new, now);
         (plan.clone(), text(&plan, &new, screen).unwrap())
     };
     let (old, words) = plan(&all[0], "s3://backups");

@@ -303,7 +303,7 @@ pub struct Step {
 
 impl Step {
     /// Returns a step with a command.
-    pub fn of(why: impl Into<String>, command: String) -> Self {
+    pub fn with_command(why: impl Into<String>, command: String) -> Self {
         Self { why: why.into(), command: Some(command), page: None }
     }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::facts::State;
 use super::observe::state;
-use super::render::look;
+use super::render::describe_state;
 use crate::plugin::screen::{Screen, Table, Tone, cell};
 use crate::plugin::time::{between, parse};
 
@@ -96,7 +96,7 @@ pub fn render(rows: &[Row], now: Timestamp, screen: Screen) -> String {
     ];
     let mut table = Table::new(&columns);
     for row in rows {
-        let (mark, word, tone) = look(row.state);
+        let (sign, word, tone) = describe_state(row.state);
         let backup = match row.last_backup {
             Some(at) => between(at, now),
             None => "none".to_owned(),
@@ -107,7 +107,7 @@ pub fn render(rows: &[Row], now: Timestamp, screen: Screen) -> String {
             (Some(_), Some(true)) => Tone::Good,
         };
         table.push(vec![
-            cell(tone, mark),
+            cell(tone, sign),
             cell(Tone::Faint, &row.namespace),
             cell(Tone::Strong, &row.name),
             cell(tone, word.to_lowercase()),

@@ -49,11 +49,11 @@ pub struct StatusFlags {
 pub async fn run(flags: StatusFlags) -> anyhow::Result<u8> {
     let session = flags.access.open().await?;
     if !flags.watch {
-        print(&look(&session, &flags, flags.output.screen()).await?)?;
+        print(&draw(&session, &flags, flags.output.screen()).await?)?;
         return Ok(DONE);
     }
     // A wrong name ends the command; later looks may fail while the API server is away.
-    let mut text = look(&session, &flags, flags.output.screen()).await?;
+    let mut text = draw(&session, &flags, flags.output.screen()).await?;
     let mut shown = String::new();
     loop {
         let screen = flags.output.screen();
@@ -65,11 +65,11 @@ pub async fn run(flags: StatusFlags) -> anyhow::Result<u8> {
             shown.clone_from(&text);
         }
         tokio::time::sleep(LOOK).await;
-        text = look(&session, &flags, screen).await.unwrap_or_else(|error| format!("error: {error:#}\n"));
+        text = draw(&session, &flags, screen).await.unwrap_or_else(|error| format!("error: {error:#}\n"));
     }
 }
 
-async fn look(session: &Session, flags: &StatusFlags, screen: Screen) -> anyhow::Result<String> {
+async fn draw(session: &Session, flags: &StatusFlags, screen: Screen) -> anyhow::Result<String> {
     let Some(name) = &flags.cluster else { return list(session, flags, screen).await };
     let objects = observe::observe(session, name).await?;
     let facts = observe::facts(&objects, clock::now());

@@ -105,7 +105,7 @@ fn way_out(facts: &Facts) -> Option<Step> {
     let is_known = facts.conditions.iter().any(|it| Reason::named(&it.reason) == Some(Reason::DataLost));
     let command = restore(facts).filter(|_| facts.state == State::Down && !is_known)?;
     let why = "If a majority of the volumes is lost for good: restore the newest snapshot into a new cluster";
-    Some(Step::of(why, command))
+    Some(Step::with_command(why, command))
 }
 
 /// Returns a command that saves the cluster to the store of its newest snapshot.
@@ -118,21 +118,21 @@ fn of_state(facts: &Facts, cluster: &EtcdCluster) -> Option<Step> {
     let name = &facts.name;
     let replicas = facts.members.len().max(1);
     match facts.state {
-        _ if facts.paused => Some(Step::of(
+        _ if facts.paused => Some(Step::with_command(
             "spec.paused is set: the operator changes nothing",
             holdfast(facts, &format!("cluster resume {name}")),
         )),
-        State::Parked => Some(Step::of(
+        State::Parked => Some(Step::with_command(
             "The cluster is parked: no Pod runs, and the volumes hold the data",
             holdfast(facts, &format!("cluster scale {name} --replicas {replicas}")),
         )),
         State::Unseen => {
-            Some(Step::of("No operator has seen this EtcdCluster yet", "kubectl holdfast check".to_owned()))
+            Some(Step::with_command("No operator has seen this EtcdCluster yet", "kubectl holdfast check".to_owned()))
         }
         // Without a fault that names another remedy.
-        State::Down if facts.conditions.is_empty() => Some(Step::of("etcd does not answer", pods(facts))),
-        State::Deleting if cluster.metadata.finalizers.as_ref().is_some_and(|left| !left.is_empty()) => {
-            Some(Step::of("The deletion waits for the members", kubectl(facts, "get etcdm,pods")))
+        State::Down if facts.conditions.is_empty() => Some(Step::with_command("etcd does not answer", pods(facts))),
+        State::Deleting if cluster.metadata.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty()) => {
+            Some(Step::with_command("The deletion waits for the members", kubectl(facts, "get etcdm,pods")))
         }
         _ => None,
     }
@@ -146,7 +146,7 @@ fn lost_members(facts: &Facts, cluster: &EtcdCluster) -> Vec<Step> {
     let lost = facts.members.iter().filter(|member| member.lost);
     let step = |member: &super::facts::Member| {
         let words = format!("member replace {} {}", facts.name, member.name);
-        Step::of(
+        Step::with_command(
             format!("The data of {} are lost, and spec.repair.mode is Manual", member.name),
             holdfast(facts, &words),
         )
@@ -164,10 +164,13 @@ fn backups(facts: &Facts) -> Vec<Step> {
     let has_any = facts.backups.last.is_some() || !facts.backups.running.is_empty();
     if !has_any && schedules.is_empty() && facts.backups.complete.is_some() {
         let why = "No backup exists: a lost quorum loses the data. Save one, and make an EtcdSnapshotSchedule";
-        steps.push(Step { page: Some("README.md#recurring-backups".to_owned()), ..Step::of(why, save(facts)) });
+        steps.push(Step {
+            page: Some("README.md#recurring-backups".to_owned()),
+            ..Step::with_command(why, save(facts))
+        });
     } else if let (false, Some(first)) = (has_any, schedules.iter().find(|schedule| !schedule.suspended)) {
         let run = holdfast(facts, &format!("schedule run {} --wait", first.name));
-        steps.push(Step::of(format!("No backup exists yet: run the schedule {} now", first.name), run));
+        steps.push(Step::with_command(format!("No backup exists yet: run the schedule {} now", first.name), run));
     } else if schedules.is_empty() {
         let why = "No EtcdSnapshotSchedule saves this cluster regularly: make one";
         steps.push(Step { why: why.to_owned(), command: None, page: Some("README.md#recurring-backups".to_owned()) });
@@ -179,7 +182,7 @@ fn of_schedule(facts: &Facts, schedule: &Schedule) -> Option<Step> {
     let name = &schedule.name;
     if schedule.suspended {
         let resume = holdfast(facts, &format!("schedule resume {name}"));
-        return Some(Step::of(format!("The schedule {name} is suspended: no backup is made"), resume));
+        return Some(Step::with_command(format!("The schedule {name} is suspended: no backup is made"), resume));
     }
     if schedule.fresh != Some(false) || facts.state == State::Parked {
         return None;
@@ -187,7 +190,10 @@ fn of_schedule(facts: &Facts, schedule: &Schedule) -> Option<Step> {
     let reason = schedule.reason.clone().unwrap_or_default();
     let run = holdfast(facts, &format!("schedule run {name} --wait"));
     let page = Reason::named(&reason).filter(|it| it.needs_a_person()).map(|it| format!("runbooks/{}.md", it.as_str()));
-    Some(Step { page, ..Step::of(format!("{reason}: the schedule {name} has no fresh backup. Run it now"), run) })
+    Some(Step {
+        page,
+        ..Step::with_command(format!("{reason}: the schedule {name} has no fresh backup. Run it now"), run)
+    })
 }
 
 fn certificates(facts: &Facts) -> Option<Step> {

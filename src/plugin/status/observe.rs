@@ -49,13 +49,13 @@ pub async fn observe(session: &Session, name: &str) -> anyhow::Result<Objects> {
         session.list::<EtcdSnapshotSchedule>(of_cluster),
         session.list::<Pod>(labelled),
     );
-    let said = |error: anyhow::Error| format!("{error:#}");
+    let describe = |error: anyhow::Error| format!("{error:#}");
     Ok(Objects {
         cluster,
-        members: members.map_err(said),
-        snapshots: snapshots.map_err(said),
-        schedules: schedules.map_err(said),
-        pods: pods.map_err(said),
+        members: members.map_err(describe),
+        snapshots: snapshots.map_err(describe),
+        schedules: schedules.map_err(describe),
+        pods: pods.map_err(describe),
     })
 }
 

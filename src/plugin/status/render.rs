@@ -16,8 +16,8 @@ const SILENCE_LINES: usize = 2;
 /// Text between two facts on one line.
 const DOT: &str = " · ";
 
-/// Returns the mark, the word and the meaning of a state.
-pub const fn look(state: State) -> (&'static str, &'static str, Tone) {
+/// Returns the sign, the word and the meaning of a state.
+pub const fn describe_state(state: State) -> (&'static str, &'static str, Tone) {
     match state {
         State::Ready => ("●", "READY", Tone::Good),
         State::AtRisk => ("●", "READY, AT RISK", Tone::Warning),
@@ -47,16 +47,16 @@ pub fn render(facts: &Facts, screen: Screen) -> String {
 
 /// One line with name and state, and below it the facts in a few words.
 fn header(facts: &Facts, screen: Screen) -> String {
-    let (mark, word, tone) = look(facts.state);
+    let (sign, word, tone) = describe_state(facts.state);
     let paused = if facts.paused { ", PAUSED" } else { "" };
-    let left = format!("{mark} {}/{}", facts.namespace, facts.name);
+    let title = format!("{sign} {}/{}", facts.namespace, facts.name);
     let right = format!("{word}{paused}");
-    let gap = screen.width.saturating_sub(left.chars().count() + right.chars().count()).max(2);
+    let gap = screen.width.saturating_sub(title.chars().count() + right.chars().count()).max(2);
     let rule = screen.paint(Tone::Faint, &format!(" {} ", "─".repeat(gap - 2)));
     let name = format!("{}/{}", facts.namespace, facts.name);
     let mut out = format!(
         "{} {}{rule}{}\n",
-        screen.paint(tone, mark),
+        screen.paint(tone, sign),
         screen.paint(Tone::Strong, &name),
         screen.paint(tone, &right)
     );
@@ -233,7 +233,7 @@ fn conditions(facts: &Facts, screen: Screen) -> String {
 }
 
 fn of_condition(facts: &Facts, condition: &Condition, screen: Screen) -> String {
-    let (mark, tone) = match condition.kind.as_str() {
+    let (sign, tone) = match condition.kind.as_str() {
         "Progressing" => ("◐", Tone::Moving),
         "AtRisk" | "BackupHealthy" => ("●", Tone::Warning),
         "Available" => ("✖", Tone::Bad),
@@ -242,7 +242,7 @@ fn of_condition(facts: &Facts, condition: &Condition, screen: Screen) -> String 
     let negation = if condition.status == "False" { "not " } else { "" };
     let since = screen.paint(Tone::Faint, &format!("for {}", between(condition.since, facts.at)));
     let title = format!("{negation}{}: {}", words(&condition.kind), condition.reason);
-    let mut out = format!("  {} {}  {since}\n", screen.paint(tone, mark), screen.paint(tone, &title));
+    let mut out = format!("  {} {}  {since}\n", screen.paint(tone, sign), screen.paint(tone, &title));
     out.push_str(&message(&condition.message, 4, MESSAGE_LINES, screen));
     out
 }
