@@ -2,7 +2,7 @@
 # The verbs a person types. Each says what it does and how long it usually takes (warm / bare machine, 2 cores).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install kubectl demo test soak e2e robustness alerts charts check fuzz golden image bench bench-save bench-restore bench-prune bench-scale bench-fleet bench-replace cluster-up cluster-down cluster-status
+.PHONY: help install kubectl demo test soak e2e robustness alerts charts check fuzz golden image bench bench-save bench-restore bench-defrag bench-prune bench-scale bench-fleet bench-replace cluster-up cluster-down cluster-status
 
 export HOLDFAST_CACHE ?= $(HOME)/.cache/holdfast
 export CARGO_TARGET_DIR ?= $(HOLDFAST_CACHE)/target
@@ -57,6 +57,9 @@ bench-save: ## agent save beside etcdctl snapshot save: folder, S3, TLS, distanc
 
 bench-restore: ## agent restore with both engines beside etcdutl snapshot restore: folder, S3, space, memory, bytes written (5 min)
 	@tests/bench/restore
+
+bench-defrag: ## agent defrag beside etcdctl defrag, with clients that write through each member (4 min)
+	@tests/bench/defrag
 
 bench-prune: ## requests and memory of agent prune for each snapshot: 5000 in a folder, 1000 in S3 (2 min; 5 min cold)
 	@tests/bin/deps

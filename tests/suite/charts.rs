@@ -365,13 +365,25 @@ fn the_test_of_a_cluster_shows_its_certificate() {
 #[test]
 #[ignore = "needs helm: tests/bin/charts"]
 fn values_that_contradict_each_other_are_refused() {
-    for (set, says) in [
-        (&["mode=restore"][..], "set one of restore.snapshotRef, restore.source and restore.latest"),
-        (&["restore.snapshotRef.name=a"], "set mode to restore"),
-        (&["store.create=true"], "set one of store.spec.s3"),
-        (&["schedules=[{\"name\":\"a\",\"schedule\":\"@daily\"}]"], "set store.create or store.name"),
+    // Every workload of a namespace may run as its ServiceAccount `default`, which the admission policies would take for the operator.
+    let own = "name the operator's own ServiceAccount";
+    for (chart, set, says) in [
+        (
+            "holdfast-cluster",
+            &["mode=restore"][..],
+            "set one of restore.snapshotRef, restore.source and restore.latest",
+        ),
+        ("holdfast-cluster", &["restore.snapshotRef.name=a"], "set mode to restore"),
+        ("holdfast-cluster", &["store.create=true"], "set one of store.spec.s3"),
+        (
+            "holdfast-cluster",
+            &["schedules=[{\"name\":\"a\",\"schedule\":\"@daily\"}]"],
+            "set store.create or store.name",
+        ),
+        ("holdfast", &["serviceAccount.create=false"], own),
+        ("holdfast", &["serviceAccount.create=false", "serviceAccount.name=default"], own),
     ] {
-        let refusal = print("holdfast-cluster", "alpha", "etcd", set).expect_err(says);
+        let refusal = print(chart, "alpha", "etcd", set).expect_err(says);
         assert!(refusal.contains(says), "{set:?}: {refusal}");
     }
 }

@@ -18,6 +18,7 @@ pub struct Row {
 
 /// No definitions: most rows print faster.
 const PLAIN: &[&str] = &["crds.enabled=false"];
+const NAMED: &[&str] = &["crds.enabled=false", "serviceAccount.name=x"];
 const POLICIES: &[&str] = &["crds.enabled=false", "networkPolicy.enabled=true", "watch.namespace=etcd"];
 const MONITOR: &[&str] = &["crds.enabled=false", "monitoring.podMonitor.enabled=true"];
 const RULE: &[&str] = &["crds.enabled=false", "monitoring.prometheusRule.enabled=true"];
@@ -62,7 +63,7 @@ pub const OPERATOR: &[Row] = &[
     row("crds.keep", &[], "false", "CustomResourceDefinition", "/metadata/annotations", "null"),
     row("rbac.create", PLAIN, "false", "RoleBinding", "/kind", "null"),
     row("rbac.aggregateClusterRoles", PLAIN, "false", "ClusterRole/holdfast-edit", "/kind", "null"),
-    row("serviceAccount.create", PLAIN, "false", "ServiceAccount", "/kind", "null"),
+    row("serviceAccount.create", NAMED, "false", "ServiceAccount", "/kind", "null"),
     row("serviceAccount.name", PLAIN, "x", "ClusterRoleBinding", "/subjects", r#"[{"kind":"ServiceAccount","name":"x","namespace":"home"}]"#),
     row("serviceAccount.annotations", PLAIN, r#"{"a":"b"}"#, "ServiceAccount", "/metadata/annotations", r#"{"a":"b"}"#),
     row("watch.namespace", PLAIN, "x", "Role/holdfast", "/metadata/namespace", r#""x""#),

@@ -59,7 +59,10 @@ pub async fn connect(
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         let (status, body) = (answer.status(), answer.into_body().collect_bytes().await?);
         let message = serde_json::from_slice::<serde_json::Value>(&body).unwrap_or_default();
-        bail!("the API server opens no connection to {pod}: {}", message["message"].as_str().unwrap_or(status.as_str()));
+        bail!(
+            "the API server opens no connection to {pod}: {}",
+            message["message"].as_str().unwrap_or(status.as_str())
+        );
     }
     let far = TokioIo::new(hyper::upgrade::on(answer).await.context("the connection to the API server ended")?);
     carry(far, near).await

@@ -18,7 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 
 use super::*;
 use crate::fixtures::{etcd_cluster, noon, settings, stored};
-use crate::{Act, Ensure, Note, Plan, Wake, safety};
+use crate::{Act, Ensure, Note, Plan, Target, Wake, safety};
 
 mod pruning;
 mod skipped;
@@ -427,11 +427,24 @@ fn records_of_complete_runs_beyond_the_limit_go_unless_a_person_or_a_restore_nee
     let along = |seen: &mut Observed| seen.snapshots[0].spec.deletion_policy = DeletionPolicy::Delete;
     assert_eq!(goes(along).as_deref(), Some("run-240"));
     // Before the store was asked about an outage, a missing record would be a gap.
-    assert_ne!(
-        goes(|seen| seen.schedule.status.as_mut().unwrap().recalled_through = Some("2026-01-01T06:00:00Z".to_owned()))
-            .as_deref(),
-        Some("run-300")
-    );
+    let early = |seen: &mut Observed| {
+        seen.schedule.status.as_mut().unwrap().recalled_through = Some("2026-01-01T06:00:00Z".to_owned());
+    };
+
+    let broken = |change: fn(&mut Observed)| {
+        let mut seen = seen.clone();
+        change(&mut seen);
+        let snapshot = Target::from(&seen.snapshots[0].metadata);
+        let act = Some(Act::DeleteRecord { snapshot, removed: None, why: String::new() });
+        let plan = plan(&seen, noon());
+        safety::schedule(&seen, &Plan { act, ..plan }).err().map(|violation| violation.invariant)
+    };
+    assert_eq!(broken(|_| {}), None);
+    assert_eq!(broken(|seen| seen.snapshots[0].spec.hold = true), Some("I18"));
+    assert_eq!(broken(|seen| seen.restores.push("ns/a/l/0".to_owned())), Some("I18"));
+    assert_eq!(broken(along), Some("I18"));
+    assert_eq!(broken(early), Some("I18"));
+    assert_eq!(broken(|seen| seen.schedule.spec.successful_history_limit = Some(5)), Some("I18"));
 }
 
 #[test]
