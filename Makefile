@@ -13,7 +13,7 @@ help: ## this list
 demo: ## the whole story on a throwaway Kubernetes (3 min; about 32 min on a bare machine)
 	@tests/bin/deps && tests/bin/demo
 
-test: ## everything, with seeded samples of the long sweeps (34 min; about 55 min on a bare machine)
+test: ## everything, with seeded samples of the long sweeps (34 min; about 58 min on a bare machine)
 	@tests/bin/test
 
 soak: ## everything, with the full counts (2 h)
