@@ -105,10 +105,13 @@ impl Session {
 
     /// Reads an object that the command line names.
     pub async fn named<K: Object>(&self, name: &str) -> anyhow::Result<K> {
-        self.get(name).await?.ok_or_else(|| {
-            let (kind, namespace) = (K::NAME, &self.namespace);
-            wrong_use(format!("there is no {kind} {name} in namespace {namespace}: name another namespace with -n"))
-        })
+        self.get(name).await?.ok_or_else(|| self.missing::<K>(name))
+    }
+
+    /// Returns the error about an object that is not there.
+    fn missing<K: Object>(&self, name: &str) -> anyhow::Error {
+        let (kind, namespace) = (K::NAME, &self.namespace);
+        wrong_use(format!("there is no {kind} {name} in namespace {namespace}: name another namespace with -n"))
     }
 
     /// Reads every page of a list.
@@ -140,10 +143,7 @@ impl Session {
         let change = Patch::Merge(change);
         let patched = requests::patch::<K>(&self.client, &self.namespace, name, &params, &change);
         in_time(patched).await.map_err(|error| match &error {
-            Error::Api(status) if status.code == 404 => {
-                let (kind, namespace) = (K::NAME, &self.namespace);
-                wrong_use(format!("there is no {kind} {name} in namespace {namespace}: name another namespace with -n"))
-            }
+            Error::Api(status) if status.code == 404 => self.missing::<K>(name),
             _ => self.answer::<K>(&error, "patch"),
         })
     }

@@ -55,19 +55,22 @@ impl Way {
             (None, None) => Kubeconfig::read(),
         };
         let found = match kubeconfig {
-            Ok(kubeconfig) => Self::by(kubeconfig, context).await?,
+            Ok(kubeconfig) => Self::of_kubeconfig(kubeconfig, context).await?,
             Err(why) => Err(why),
         };
         match found {
             Ok(way) => Ok(way),
-            // A person who names a file or a context does not mean the Pod.
+            // A command line with a file or a context excludes the service account of the Pod.
             Err(why) if file.is_some() || context.is_some() => Err(why.into()),
             Err(why) => Self::of_pod(&why),
         }
     }
 
     /// Takes this context of a kubeconfig, or the current one.
-    async fn by(mut kubeconfig: Kubeconfig, context: Option<&str>) -> anyhow::Result<Result<Self, KubeconfigError>> {
+    async fn of_kubeconfig(
+        mut kubeconfig: Kubeconfig,
+        context: Option<&str>,
+    ) -> anyhow::Result<Result<Self, KubeconfigError>> {
         if let Some(context) = context {
             kubeconfig.current_context = Some(context.to_owned());
         }

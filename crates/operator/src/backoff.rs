@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use holdfast_api::condition::Reason;
+use holdfast_kube::kinds::Object;
 
 use super::clock::Instant;
 use super::error::{Class, Error, Verdict};
@@ -16,6 +17,11 @@ use super::error::{Class, Error, Verdict};
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     entries: Mutex<HashMap<String, Entry>>,
+}
+
+/// Returns the key of an object's entry.
+pub(super) fn key<K: Object>(namespace: &str, name: &str) -> String {
+    format!("{}/{namespace}/{name}", K::NAME)
 }
 
 /// One failure.

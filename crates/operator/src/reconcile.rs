@@ -18,7 +18,7 @@ use kube::{Resource, ResourceExt};
 use tracing::{Instrument, Span, field};
 
 use super::act::{self, Actor, Description, Done};
-use super::backoff::jitter;
+use super::backoff::{self, jitter};
 use super::clock;
 use super::context::Context;
 use super::elsewhere::GIVEN_UP;
@@ -142,7 +142,7 @@ fn next(passed: Passed, luck: f64) -> Action {
 fn identify<K: Kind>(object: &K::Object) -> Id {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     Id {
-        key: format!("{}/{namespace}/{name}", K::NAME),
+        key: backoff::key::<K::Object>(&namespace, &name),
         namespace,
         name,
         uid: object.uid().unwrap_or_default(),

@@ -97,5 +97,10 @@ pub fn has_present_quota(pod: &Pod, member: &EtcdMember) -> bool {
     template::is_current(pod, member) && !has_outgrown(pod, member)
 }
 
+/// Returns the quota of the etcd in a Pod, in bytes; `None` where the Pod was made for an earlier quota.
+pub fn quota_in_force(pod: &Pod, member: &EtcdMember) -> Option<u64> {
+    if has_present_quota(pod, member) { valid::member(member).ok().map(|server| server.quota) } else { None }
+}
+
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! What a restore brings back, what it leaves out, and how long it takes by earlier restores.
+//! Plan of a restore: the revisions that return, the later ones that do not, and the time that earlier restores took.
 //!
 //! PURE. Decides the figures from statuses: revisions of later snapshots, and times of clusters that were restored from the same
 //! store.

@@ -1,4 +1,4 @@
-//! Screens of recorded objects. `UPDATE_GOLDEN=1` writes the texts anew; read the difference.
+//! Screens of recorded objects. `UPDATE_GOLDEN=1` writes the texts; read the difference.
 
 use std::fs;
 use std::path::PathBuf;

@@ -54,7 +54,7 @@ pub async fn tell(w: &World) -> Result<()> {
     ensure!(after == before, "other data: {before:?} before, {after:?} now");
 
     for (prefix, wrote) in &rounds {
-        written(w, prefix, wrote).await?;
+        w.all_written_under("alpha", prefix, wrote).await?;
     }
     w.step("three voters", w.wait_ready("alpha", 3)).await?;
     w.step("helm test", w.helm(&["test", "alpha"])).await?;
@@ -79,12 +79,6 @@ async fn write(w: &World, legacy: &str, busy: &Cell<bool>) -> Result<Vec<(String
         rounds.push((prefix.clone(), w.probe(&[&words[..], &["--prefix", &prefix]].concat()).await?));
     }
     Ok(rounds)
-}
-
-async fn written(w: &World, prefix: &str, wrote: &Wrote) -> Result<()> {
-    let acked = wrote.acked.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
-    let words = ["written-by", "--endpoint", &service("alpha"), "--prefix", prefix, "--acked", &acked];
-    w.probe_text(&words).await.map(drop)
 }
 
 /// A snapshot of the three members, by their names in the headless Service.

@@ -114,7 +114,7 @@ pub async fn full(w: &World) -> Result<()> {
     ensure!(refused.as_ref().is_err_and(|error| format!("{error:#}").contains("space exceeded")), "{refused:?}");
     let told = w
         .step(
-            "the alarm is told with the ways out",
+            "the condition names the alarm and its remedies",
             w.wait("EtcdCluster", "n", "AlarmRaised", |c: &Value| {
                 let degraded = condition(c, "Degraded");
                 degraded.is_some_and(|(status, reason, words)| {

@@ -49,7 +49,7 @@ pub async fn tell(w: &World) -> Result<()> {
     released?;
     let rounds = wrote?;
     for (prefix, wrote) in &rounds {
-        written(w, prefix, wrote).await?;
+        w.all_written_under("alpha", prefix, wrote).await?;
     }
     let longest = rounds.iter().map(|(_, wrote)| wrote.longest_gap_ms).fold(0.0, f64::max);
     let total: u64 = rounds.iter().map(|(_, wrote)| wrote.total).sum();
@@ -71,12 +71,6 @@ async fn write(w: &World, busy: &Cell<bool>) -> Result<Vec<(String, Wrote)>> {
         rounds.push((prefix.clone(), w.probe(&[&words[..], &["--prefix", &prefix]].concat()).await?));
     }
     Ok(rounds)
-}
-
-async fn written(w: &World, prefix: &str, wrote: &Wrote) -> Result<()> {
-    let acked = wrote.acked.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
-    let words = ["written-by", "--endpoint", &service("alpha"), "--prefix", prefix, "--acked", &acked];
-    w.probe_text(&words).await.map(drop)
 }
 
 /// Install over what is there, upgrade, uninstall, install again.

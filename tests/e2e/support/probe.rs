@@ -92,8 +92,18 @@ impl World {
 
     /// Checks that the cluster holds every acknowledged write.
     pub async fn all_written(&self, cluster: &str, wrote: &Wrote) -> Result<()> {
-        let acked: Vec<String> = wrote.acked.iter().map(u64::to_string).collect();
-        self.probe_text(&["written-by", "--endpoint", &service(cluster), "--acked", &acked.join(",")]).await.map(drop)
+        self.check_written(cluster, &[], wrote).await
+    }
+
+    /// Checks that the cluster holds every acknowledged write of writers with this prefix.
+    pub async fn all_written_under(&self, cluster: &str, prefix: &str, wrote: &Wrote) -> Result<()> {
+        self.check_written(cluster, &["--prefix", prefix], wrote).await
+    }
+
+    async fn check_written(&self, cluster: &str, only: &[&str], wrote: &Wrote) -> Result<()> {
+        let acked = wrote.acked.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+        let words = ["written-by", "--endpoint", &service(cluster), "--acked", &acked];
+        self.probe_text(&[&words, only].concat()).await.map(drop)
     }
 
     /// Runs etcdctl of this member's Pod, with longer timeouts than its defaults.

@@ -11,7 +11,7 @@ use holdfast_api::schedule::PruneRun;
 use holdfast_api::{
     EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, component, key, name,
 };
-use holdfast_kube::kinds::{Cached, Object};
+use holdfast_kube::kinds::Cached;
 use holdfast_plan::cluster::{
     Answer, ClusterJob, ForeignVolume, Member, Observed, Saving, asks_for_another_minor, name_of_requested_snapshot,
     newest, saving,
@@ -31,12 +31,12 @@ use super::certificates;
 use super::growth::refused_growth;
 use super::snapshot::{pods_of, refusal};
 use super::{labelled, owned_by};
-use crate::clock;
 use crate::context::Context;
 use crate::error::Error;
 use crate::etcd::{self, Address};
 use crate::reader::{Only, Reader};
 use crate::tls::Login;
+use crate::{backoff, clock};
 
 /// Reads the cluster of this name and UID with its children; `None` when the cluster is gone.
 pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Result<Option<Observed>, Error> {
@@ -107,9 +107,11 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     let hashes = etcd::hashes(pool, &addresses, alarms.as_deref(), &news);
     let answers =
         round.answers.into_iter().filter_map(|(member, answer)| answer_of_member(&members, member, answer)).collect();
+    let refused_growth = refused_growth(reader, &cluster, &members).await;
+    let (last_snapshot, saving) = of_snapshots(reader, named, uid);
 
     Ok(Some(Observed {
-        refused_growth: refused_growth(reader, &cluster, &members).await,
+        refused_growth,
         cluster,
         members,
         peer_service,
@@ -131,8 +133,8 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         refusal,
         certificates,
         unread_certificates,
-        last_snapshot: last_snapshot(reader, named, uid),
-        saving: saves(reader, named, uid),
+        last_snapshot,
+        saving,
         refused_for: refused_for(reader, named),
         backups: backups(reader, named),
         client_endpoints: client_endpoints(reader, named),
@@ -169,22 +171,18 @@ async fn removals(reader: Reader<'_>) -> Result<Vec<PruneRun>, Error> {
     Ok(latched.chain(jobs.iter().filter_map(|job| live_job(job, now))).collect())
 }
 
-/// From the cache in both views: the list of a cluster's snapshots is long, and this date guards no act.
-fn last_snapshot(reader: Reader<'_>, named: &str, uid: &str) -> Option<LastSnapshot> {
+/// The last snapshot, and the saves that are under way. From the cache in both views: the list of a cluster's snapshots is long, the
+/// date guards no act, and each view sees a save that begins at this moment only a moment later.
+fn of_snapshots(reader: Reader<'_>, named: &str, uid: &str) -> (Option<LastSnapshot>, Vec<Saving>) {
     let all = reader.ctx.caches.snapshots.of_cluster(reader.namespace, named);
-    newest(uid, all.iter().map(AsRef::as_ref))
+    let all = || all.iter().map(AsRef::as_ref);
+    (newest(uid, all()), saving(uid, all(), clock::now()))
 }
 
 /// How long etcd has refused the next step. From the operator's memory: a restart forgets it.
 fn refused_for(reader: Reader<'_>, named: &str) -> Option<SignedDuration> {
-    let object = format!("{}/{}/{named}", <EtcdCluster as Object>::NAME, reader.namespace);
+    let object = backoff::key::<EtcdCluster>(reader.namespace, named);
     reader.ctx.backoff.refused_for(&object, clock::instant()).and_then(|lasted| lasted.try_into().ok())
-}
-
-/// From the cache in both views: a save that begins at this moment is seen a moment later in each of them.
-fn saves(reader: Reader<'_>, named: &str, uid: &str) -> Vec<Saving> {
-    let all = reader.ctx.caches.snapshots.of_cluster(reader.namespace, named);
-    saving(uid, all.iter().map(AsRef::as_ref), clock::now())
 }
 
 /// The objects that an upgrade needs before it begins.

@@ -40,10 +40,9 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Optio
         let member = listed.and_then(|listed| Some((listed, seen.standing_for(listed)?)));
         member.is_some_and(|(listed, member)| {
             // An etcd with an earlier quota would raise the alarm again.
-            let present = |pod| volumes::has_present_quota(pod, &member.object);
-            let quota = valid::member(&member.object).map_or(0, |server| server.quota);
-            let quota = if member.live_pod().is_some_and(present) { quota } else { 0 };
-            seen.serving(etcd, listed, member.name()).is_some_and(|answer| has_room(answer.db_bytes, quota))
+            let quota = member.live_pod().and_then(|pod| volumes::quota_in_force(pod, &member.object));
+            let answer = seen.serving(etcd, listed, member.name());
+            answer.zip(quota).is_some_and(|(answer, quota)| has_room(answer.db_bytes, quota))
         })
     };
     // The others would raise the alarm again at the next write: they give their space back first.

@@ -114,7 +114,7 @@ fn finish(seen: &Observed, record: Defragmenting, after_bytes: i64, now: Timesta
         let stays =
             |known: &Defragmented| seen.staying().any(|m| m.name() == known.member && known.member != done.member);
         latches.defragmented.retain(stays);
-        latches.defragmented.push(done.clone());
+        latches.defragmented.push(done);
     })
 }
 
@@ -161,7 +161,7 @@ pub(super) fn begin(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Time
         used_bytes: used(seen, answer),
         began: None,
     };
-    Some(latch(seen, |latches| latches.defragmenting = Some(record.clone())))
+    Some(latch(seen, |latches| latches.defragmenting = Some(record)))
 }
 
 /// Returns why no member may stand still; `None` where one may.

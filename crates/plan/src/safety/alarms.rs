@@ -3,7 +3,7 @@
 use super::facts::{answers, formed_as, id, latches, stands_for};
 use super::{Verdict, replace, rule};
 use crate::cluster::{Alarm, AlarmKind, Member, Observed};
-use crate::{Seen, valid, volumes};
+use crate::{Seen, volumes};
 
 /// Checks that no member can hold the alarm any more: of the alarms of a listed member only `NOSPACE` ends, when its file is below
 /// the quota again.
@@ -13,10 +13,9 @@ pub(super) fn disarm(seen: &Observed, alarm: &Alarm, cluster_id: u64) -> Verdict
     let own = etcd.members.iter().find(|l| l.id == alarm.member_id).map(|l| stands_for(seen, l));
     let has_room = |member: &Member| {
         let bytes = seen.answers.get(member.name()).and_then(Seen::known).map(|answer| answer.db_bytes);
-        let present = |pod| volumes::has_present_quota(pod, &member.object);
-        let quota = valid::member(&member.object).map_or(0, |server| server.quota);
-        let quota = if member.live_pod().is_some_and(present) { quota } else { 0 };
-        alarm.kind == AlarmKind::NoSpace && bytes.is_some_and(|bytes| u64::try_from(bytes).is_ok_and(|b| b < quota))
+        let quota = member.live_pod().and_then(|pod| volumes::quota_in_force(pod, &member.object));
+        let is_below = |(bytes, quota)| u64::try_from(bytes).is_ok_and(|bytes: u64| bytes < quota);
+        alarm.kind == AlarmKind::NoSpace && bytes.zip(quota).is_some_and(is_below)
     };
     let over = own.is_none_or(|own| own.is_some_and(has_room));
     rule("I12", over, "a member's own alarm is cleared only where its file is below the quota again")?;

@@ -3,7 +3,7 @@
 use holdfast_api::cluster::Latches;
 use holdfast_api::{key, role};
 
-use super::facts::{formed_as, latches, listed_as, owner_of, voters};
+use super::facts::{formed_as, is_whole, latches, listed_as, owner_of, voters};
 use super::{Verdict, roll, rule};
 use crate::cluster::{AlarmKind, Member, Observed};
 use crate::{Target, meta};
@@ -44,10 +44,7 @@ pub(super) fn stand_still(seen: &Observed, pod: &Target, name: &str, (member_id,
         "no member stands still while data are in doubt",
     )?;
     let voters = voters(etcd);
-    let staying = || seen.members.iter().filter(|m| m.object.spec.removed.is_none());
-    let stays = |m: &Member| m.object.spec.leaving.is_none();
-    let whole = voters.len() == etcd.members.len() && staying().count() == voters.len() && staying().all(stays);
-    rule("I11", whole, "the membership is not changing")?;
+    rule("I11", is_whole(seen, etcd), "the membership is not changing")?;
     rule("I1", roll::others_are_well(seen, etcd, member), "every other voter serves and keeps up")?;
     rule("I1", voters.len() == 1 || etcd.leader != Some(member_id), "a leader hands the leadership over first")?;
     // etcd waits for open reads of its file, and serves nothing meanwhile.

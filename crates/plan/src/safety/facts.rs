@@ -42,6 +42,18 @@ pub(super) fn voters(etcd: &Membership) -> Vec<&Listed> {
     etcd.members.iter().filter(|l| !l.learner).collect()
 }
 
+/// The members that are not removed.
+pub(super) fn staying(seen: &Observed) -> impl Iterator<Item = &Member> {
+    seen.members.iter().filter(|m| m.object.spec.removed.is_none())
+}
+
+/// Whether the membership is not changing (I11): etcd lists the members that stay, all of them voters, and none leaves.
+pub(super) fn is_whole(seen: &Observed, etcd: &Membership) -> bool {
+    let voters = voters(etcd).len();
+    let stays = |m: &Member| m.object.spec.leaving.is_none();
+    voters == etcd.members.len() && staying(seen).count() == voters && staying(seen).all(stays)
+}
+
 pub(super) fn answers(seen: &Observed, etcd: &Membership, listed: &Listed) -> bool {
     let answer = stands_for(seen, listed).and_then(|m| seen.answers.get(m.name())).and_then(Seen::known);
     answer.is_some_and(|a| a.cluster_id == etcd.cluster_id && a.member_id == listed.id)

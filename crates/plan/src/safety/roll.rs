@@ -5,7 +5,7 @@ use holdfast_api::member::Resize;
 use holdfast_api::template::Template;
 use holdfast_api::{key, role};
 
-use super::facts::{formed_as, id, is_healthy, known, latches, may_start_empty, stands_for, voters};
+use super::facts::{formed_as, id, is_healthy, is_whole, known, latches, may_start_empty, stands_for, staying, voters};
 use super::{Verdict, rule, upgrade, volumes};
 use k8s_openapi::api::core::v1::{ContainerStatus, ResourceRequirements};
 
@@ -85,13 +85,11 @@ pub(super) fn end(seen: &Observed, member: &Member, evicts: bool) -> Verdict {
     rule("I1", is_outdated(member), "only a Pod with another template or a smaller volume than its member's is ended")?;
     rule("I3", !member.object.spec.storage.in_memory(), "the data of a member in memory end with its Pod")?;
     rule("I3", member.object.spec.joined.is_some(), "the member has joined")?;
-    let staying = || seen.members.iter().filter(|m| m.object.spec.removed.is_none());
-    rule("I4", staying().all(|m| m.live_claim().is_some()), "every member has its claim, and none is going")?;
+    let mut staying = staying(seen);
+    rule("I4", staying.all(|m| m.live_claim().is_some()), "every member has its claim, and none is going")?;
     rule("I3", etcd.alarms.iter().all(|a| a.kind != AlarmKind::Corrupt), "no Pod ends while data are in doubt")?;
     let voters = voters(etcd);
-    let stays = |m: &Member| m.object.spec.leaving.is_none();
-    let whole = voters.len() == etcd.members.len() && staying().count() == voters.len() && staying().all(stays);
-    rule("I11", whole, "the membership is not changing")?;
+    rule("I11", is_whole(seen, etcd), "the membership is not changing")?;
     rule("I1", others_are_well(seen, etcd, member), "every other voter serves and keeps up")?;
     let own = |l: &Listed| stands_for(seen, l).is_some_and(|m| m.name() == member.name());
     let leads = voters.len() > 1 && voters.iter().any(|l| own(l) && etcd.leader == Some(l.id));
