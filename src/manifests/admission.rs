@@ -1,6 +1,6 @@
 //! Requests that the API server refuses before the operator sees them.
 //!
-//! Decides who may delete an `EtcdMember`, and which Secrets the operator may write. An `EtcdMember` is the operator's record
+//! Decides who may delete an `EtcdMember`, how an `EtcdCluster` with `spec.finalSnapshot` may be deleted, and which Secrets the operator may write. An `EtcdMember` is the operator's record
 //! of one etcd member: deleting the record removes no member, and the object stays `Terminating` while etcd lists the member.
 //! RBAC cannot restrict cluster administrators, and cannot restrict writes of Secrets to a type.
 
@@ -16,8 +16,11 @@ const MEMBERS: &str = "holdfast-members";
 /// Name of the policy about Secrets and of its binding.
 const SECRETS: &str = "holdfast-secrets";
 
+/// Name of the policy about the deletion of clusters and of its binding.
+const CLUSTERS: &str = "holdfast-clusters";
+
 /// Names of all policies.
-pub(super) const NAMES: [&str; 2] = [MEMBERS, SECRETS];
+pub(super) const NAMES: [&str; 3] = [CLUSTERS, MEMBERS, SECRETS];
 
 /// The Kubernetes controllers that delete the objects of a deleted owner or namespace.
 const DELETERS: [&str; 3] = [
@@ -28,10 +31,47 @@ const DELETERS: [&str; 3] = [
 ];
 
 /// Returns each policy, and the binding that enables the policy.
-pub(super) fn objects() -> [Value; 4] {
+pub(super) fn objects() -> [Value; 6] {
+    let [clusters, clusters_binding] = clusters();
     let [members, members_binding] = members();
     let [secrets, secrets_binding] = secrets();
-    [members, members_binding, secrets, secrets_binding]
+    [clusters, clusters_binding, members, members_binding, secrets, secrets_binding]
+}
+
+/// Refuses the foreground deletion of a cluster that shall be saved first: Kubernetes' garbage collector would delete its Pods and
+/// Secrets before the operator can save.
+fn clusters() -> [Value; 2] {
+    let saved = format!(
+        "!has(oldObject.spec.finalSnapshot) || (has(oldObject.metadata.annotations) && '{key}' in oldObject.metadata.annotations && \
+         oldObject.metadata.annotations['{key}'] == 'true')",
+        key = key::SKIP_FINAL_SNAPSHOT
+    );
+    let foreground = "has(request.options.propagationPolicy) && request.options.propagationPolicy == 'Foreground'";
+    let message = format!(
+        "spec.finalSnapshot is set, and a foreground deletion deletes the Pods and the Secrets before the last snapshot. Delete with \
+         --cascade=background, or annotate the EtcdCluster with {}=true first",
+        key::SKIP_FINAL_SNAPSHOT
+    );
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": CLUSTERS, "labels": labels()},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [GROUP],
+                "apiVersions": ["*"],
+                "operations": ["DELETE"],
+                "resources": ["etcdclusters"],
+            }]},
+            "validations": [{
+                "expression": format!("!({foreground}) || {saved}"),
+                "message": message,
+                "reason": "Forbidden",
+            }],
+        },
+    });
+    [policy, binding(CLUSTERS)]
 }
 
 /// Restricts the operator to Secrets of its own type, owned by its own kinds. A Secret's type is immutable.

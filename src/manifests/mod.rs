@@ -110,7 +110,7 @@ pub fn objects(options: &Options) -> Result<Vec<Value>, serde_json::Error> {
 }
 
 /// Returns the names of the admission policies; each binding has the name of its policy.
-pub const fn admission_names() -> [&'static str; 2] {
+pub const fn admission_names() -> [&'static str; 3] {
     admission::NAMES
 }
 

@@ -19,6 +19,7 @@ use crate::agent::PodMetadata;
 use crate::blocked_pod::BlockedPod;
 use crate::defragmentation::{Defragmentation, Defragmented, Defragmenting};
 use crate::family::IpFamilyPolicy;
+use crate::final_snapshot::FinalSnapshot;
 use crate::name::{OBJECT_NAME, Scheme};
 use crate::pod_security::PodSecurity;
 use crate::repair::{Evidence, GivenUp, Repair, RepairMode, Replaced};
@@ -253,6 +254,11 @@ pub struct EtcdClusterSpec {
     /// When members give free space of their databases back. Default: when half of a file is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub defragmentation: Option<Defragmentation>,
+    /// The last snapshot: after `kubectl delete`, Holdfast leads the clients away, saves a snapshot and lets the cluster go only
+    /// when the snapshot is complete. A cluster that never formed has none. May be set and removed at any time, also during the
+    /// deletion. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub final_snapshot: Option<FinalSnapshot>,
     /// Replacement of members whose data are lost. Default: automatic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repair: Option<Repair>,

@@ -156,6 +156,8 @@ reasons! {
     AskingStore,
     /// The object is being deleted and its parts are going.
     Deleting,
+    /// The last snapshot of a deleted cluster is being saved.
+    SavingFinalSnapshot,
     /// Reconciliation is paused by `spec.paused`.
     Paused,
     /// A schedule is suspended by `spec.suspend`.
@@ -294,6 +296,8 @@ reasons! {
     PreflightFailed => runbook,
     /// No recent snapshot of the cluster exists, and an upgrade needs one.
     SnapshotNeeded => runbook,
+    /// A deleted cluster stays, because its last snapshot is not complete.
+    FinalSnapshotHeld => runbook,
     /// Several members show the same evidence of loss at the same time: the cause may be common.
     ReplacementHeld => runbook,
     /// etcd no longer lists a member that had joined.

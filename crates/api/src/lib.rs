@@ -22,6 +22,7 @@ pub mod cluster;
 pub mod condition;
 pub mod defragmentation;
 pub mod family;
+pub mod final_snapshot;
 pub mod member;
 pub mod name;
 pub mod pod_security;
@@ -101,6 +102,8 @@ pub mod key {
     pub const ALLOW_DELETION: &str = "holdfast.dev/allow-deletion";
     /// Annotation of an `EtcdCluster`, set by a person: name of the member to replace.
     pub const REPLACE: &str = "holdfast.dev/replace";
+    /// Annotation `true` of an `EtcdCluster`, set by a person: the deleted cluster goes without its last snapshot.
+    pub const SKIP_FINAL_SNAPSHOT: &str = "holdfast.dev/skip-final-snapshot";
     /// Annotation of an `EtcdCluster`, set by a person: each new value restarts the members, one after the other.
     pub const RESTART: &str = "holdfast.dev/restart";
     /// Annotation of a member's Pod: fingerprint of the template that the Pod was made with.
@@ -160,6 +163,7 @@ pub mod key {
         PRUNE_RUN,
         ALLOW_DELETION,
         REPLACE,
+        SKIP_FINAL_SNAPSHOT,
         RESTART,
         TEMPLATE,
         PROCESS,

@@ -73,9 +73,7 @@ pub const MAX_CRON_JOB: usize = 52;
 
 /// Name of a schedule's `CronJob`. The end of the name is what an alert selects by, which needs no operator.
 pub fn cron_job(schedule: &str, uid: &str) -> String {
-    let end = format!("-backup-{}", hex::encode(&Sha256::digest(uid.as_bytes())[..4]));
-    let head: String = schedule.replace('.', "-").chars().take(MAX_CRON_JOB - end.len()).collect();
-    format!("{}{end}", head.trim_end_matches('-'))
+    with_end(schedule, &format!("-backup-{}", hex::encode(&Sha256::digest(uid.as_bytes())[..4])))
 }
 
 /// Name of the Job that asks the store for runs after an outage: one for each hole, and each time it is asked.
@@ -106,6 +104,17 @@ pub fn rehearsal(cluster: &str, uid: &str, question: &str) -> String {
 /// Name of the `EtcdSnapshot` that the operator requests before an upgrade: one for each `question`.
 pub fn before_upgrade(cluster: &str, uid: &str, question: &str) -> String {
     job(cluster, &format!("{uid}/before-upgrade/{question}"))
+}
+
+/// Name of the last `EtcdSnapshot` of a cluster that is being deleted.
+pub fn final_snapshot(cluster: &str, uid: &str) -> String {
+    with_end(cluster, &format!("-final-{}", hex::encode(&Sha256::digest(uid.as_bytes())[..4])))
+}
+
+/// A name with this end that Kubernetes takes for a `CronJob` and for the owner of Jobs.
+fn with_end(name: &str, end: &str) -> String {
+    let head: String = name.replace('.', "-").chars().take(MAX_CRON_JOB - end.len()).collect();
+    format!("{}{end}", head.trim_end_matches('-'))
 }
 
 /// A value that fits a label: itself where it does, else its beginning and a hash of the whole.

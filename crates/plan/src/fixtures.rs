@@ -249,6 +249,7 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
         searches: vec![],
         rehearsals: vec![],
         requested: None,
+        ending: None,
         backup: None,
         refusal: None,
         refused_growth: BTreeMap::new(),

@@ -34,6 +34,7 @@ pub mod certificate;
 pub mod cluster;
 pub mod drift;
 mod due_times;
+pub mod ending;
 mod failure;
 pub mod fingerprint;
 #[cfg(any(test, feature = "fixtures"))]

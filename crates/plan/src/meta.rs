@@ -26,6 +26,9 @@ pub fn uid(meta: &ObjectMeta) -> &str {
     meta.uid.as_deref().unwrap_or_default()
 }
 
+/// Finalizer that the API server adds for `kubectl delete --cascade=foreground` (Kubernetes: "Garbage Collection").
+pub const FOREGROUND: &str = "foregroundDeletion";
+
 /// Whether the object is being deleted.
 pub const fn deleting(meta: &ObjectMeta) -> bool {
     meta.deletion_timestamp.is_some()

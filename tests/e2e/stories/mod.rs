@@ -7,6 +7,7 @@ mod corruption;
 mod crashes;
 mod defrag;
 mod deletion;
+mod ending;
 mod gate;
 mod growth;
 mod helm;
@@ -98,6 +99,7 @@ pub fn all() -> Vec<Story> {
         story!("a_lost_volume_is_replaced", replace::lost_volume),
         story!("upgrade_back_and_refused", upgrade::back),
         story!("volume_grows_online", volumes::online),
+        story!("the_last_snapshot", ending::tell),
         story!("space_comes_back", defrag::comes_back),
         story!("nospace_ends_by_itself", defrag::full),
         story!("a_corrupt_log_is_replaced", replace::corrupt_log),

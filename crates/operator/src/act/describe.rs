@@ -170,7 +170,7 @@ pub(crate) fn describe(act: &Act) -> Description {
         Act::ReleaseMember { member } => step("ReleaseMember", &on(member), "all its parts are gone"),
         Act::StartJob(it) => step("StartJob", &named(&it.metadata), "created the Job").with_event("JobCreated"),
         Act::RequestSnapshot(it) => {
-            let sentence = "requested this EtcdSnapshot before the upgrade";
+            let sentence = "requested this EtcdSnapshot";
             step("RequestSnapshot", &named(&it.metadata), sentence).with_event("SnapshotRequested")
         }
         Act::RecordRun(it) => {

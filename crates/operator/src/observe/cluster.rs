@@ -13,12 +13,12 @@ use holdfast_api::{
 };
 use holdfast_kube::kinds::Cached;
 use holdfast_plan::cluster::{
-    Answer, ClusterJob, ForeignVolume, Member, Observed, Saving, asks_for_another_minor, name_of_requested_snapshot,
-    newest, saving,
+    Answer, ClusterJob, Ending, ForeignVolume, Member, Observed, Saving, asks_for_another_minor,
+    name_of_final_snapshot, name_of_requested_snapshot, newest, saving,
 };
 use holdfast_plan::schedule::{healthy, live_job, live_run};
 use holdfast_plan::snapshot::live_removal;
-use holdfast_plan::{Act, Seen, Unread, meta};
+use holdfast_plan::{Act, Seen, Unread, ending, meta};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
@@ -29,7 +29,7 @@ use rand::RngExt;
 
 use super::certificates;
 use super::growth::refused_growth;
-use super::snapshot::{pods_of, refusal};
+use super::snapshot::{pods_of, refusal, terminates};
 use super::{labelled, owned_by};
 use crate::context::Context;
 use crate::error::Error;
@@ -85,6 +85,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     let members: Vec<Member> = objects.into_iter().map(|object| with_parts(object, &pods, &claims)).collect();
 
     let Preflight { rehearsals, backup, requested } = preflight(reader, &cluster, &members).await?;
+    let ending = if ending::awaits_snapshot(&cluster) { Some(read_ending(reader, &cluster).await?) } else { None };
 
     // Without its Secrets the operator cannot ask a cluster with TLS. Pods, claims and clients need no Secret of the operator.
     let (read, unread_certificates) = match certificates::certificates(reader, &cluster, &members).await {
@@ -130,6 +131,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         rehearsals,
         backup,
         requested,
+        ending,
         refusal,
         certificates,
         unread_certificates,
@@ -209,6 +211,13 @@ async fn preflight(reader: Reader<'_>, cluster: &EtcdCluster, members: &[Member]
     let find = |name: String| all.iter().find(|snapshot| snapshot.name_any() == name).map(|found| (**found).clone());
     let (backup, requested) = (last.and_then(|last| find(last.name)), find(name_of_requested_snapshot(cluster)));
     Ok(Preflight { rehearsals: cluster_jobs(reader, &uid).await?, backup, requested })
+}
+
+/// Facts for the last snapshot. The namespace matters only until the snapshot is requested.
+async fn read_ending(reader: Reader<'_>, cluster: &EtcdCluster) -> Result<Ending, Error> {
+    let snapshot = reader.get::<EtcdSnapshot>(&name_of_final_snapshot(cluster)).await?;
+    let terminating = snapshot.is_none() && terminates(reader).await;
+    Ok(Ending { snapshot, terminating })
 }
 
 /// From the cache in both views: the schedules guard no act here.

@@ -104,7 +104,7 @@ async fn deletion(reader: Reader<'_>, snapshot: &EtcdSnapshot) -> Result<Deletio
 
 /// Whether the namespace is being deleted. The operator has no right to read namespaces; the API server refuses a create in
 /// such a namespace (`dryRun`).
-async fn terminates(reader: Reader<'_>) -> bool {
+pub(super) async fn terminates(reader: Reader<'_>) -> bool {
     let api: Api<ConfigMap> = Api::namespaced(reader.ctx.read.0.clone(), reader.namespace);
     let mut probe = ConfigMap::default();
     probe.metadata.name = Some("holdfast-probe".to_owned());

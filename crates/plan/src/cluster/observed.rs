@@ -58,6 +58,8 @@ pub struct Observed {
     pub backup: Option<EtcdSnapshot>,
     /// The snapshot that the operator requested before this upgrade, read with `rehearsals`.
     pub requested: Option<EtcdSnapshot>,
+    /// Facts for the last snapshot; the operator reads them only while the deletion waits for it.
+    pub ending: Option<Ending>,
     /// Why the API server refused the Pod of the last search, if it did.
     pub refusal: Option<String>,
     /// Why the API server refuses a larger claim, by member name. The operator asks only for a claim that has to grow.
@@ -82,6 +84,15 @@ pub struct Observed {
     pub fresh_suffix: String,
     /// The settings of the operator's process.
     pub settings: Settings,
+}
+
+/// Facts for the last snapshot of a deleted cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ending {
+    /// The last snapshot, after the operator requested it.
+    pub snapshot: Option<EtcdSnapshot>,
+    /// Whether the namespace is being deleted: the API server then refuses new objects.
+    pub terminating: bool,
 }
 
 /// One member with its parts.

@@ -53,22 +53,32 @@ pub(super) fn silent(seen: &Observed, why: &Unread, now: Timestamp) -> Next {
     }
 }
 
-/// Returns the next step of a waking cluster that answers: the check that no entry is lost, then the removal of `parked`.
-pub(super) fn wake(seen: &Observed, etcd: &Membership, now: Timestamp) -> Next {
+/// Returns the parked members, each with the index of its log, the smallest index first.
+fn latched(seen: &Observed) -> Vec<(u64, &Member)> {
     let latched = seen.members.iter().filter_map(|m| Some((m.object.spec.parked.as_ref()?.index.unwrap_or(0), m)));
     let mut latched: Vec<(u64, &Member)> = latched.collect();
     latched.sort_by_key(|(index, _)| *index);
-    let (Some((_, least)), Some((index, member))) = (latched.first(), latched.last()) else {
-        return Next::Settled(SOON);
-    };
+    latched
+}
+
+/// Returns the next step of a waking cluster that answers: the check that no entry is lost, then the removal of `parked`.
+pub(super) fn wake(seen: &Observed, etcd: &Membership, now: Timestamp) -> Next {
+    // The largest index goes last: until then the check covers every member.
+    let unpark = |(_, least): &(u64, &Member)| Next::act(Act::Unpark { member: Target::from(&least.object.metadata) });
+    lag(seen, etcd, now).unwrap_or_else(|| latched(seen).first().map_or(Next::Settled(SOON), unpark))
+}
+
+/// Returns the wait until the leader has applied each index at which a member was parked.
+pub(super) fn lag(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
+    let latched = latched(seen);
+    let (index, member) = latched.last()?;
     let leader = etcd.members.iter().find(|l| Some(l.id) == etcd.leader);
     let answer = leader.and_then(|l| seen.serving(etcd, l, seen.standing_for(l)?.name()));
     let Some(applied) = answer.map(|answer| answer.applied_index) else {
-        return Next::wait(Reason::Waking, "the leader does not answer yet", SOON);
+        return Some(Next::wait(Reason::Waking, "the leader does not answer yet", SOON));
     };
     if applied >= *index {
-        // The largest index goes last: until then the check covers every member.
-        return Next::act(Act::Unpark { member: Target::from(&least.object.metadata) });
+        return None;
     }
     let all = etcd.members.iter().filter(|l| !l.learner).all(|l| {
         let member = seen.standing_for(l);
@@ -80,12 +90,12 @@ pub(super) fn wake(seen: &Observed, etcd: &Membership, now: Timestamp) -> Next {
              reaches this index",
             member.name()
         );
-        return Next::wait(Reason::Waking, message, SOON);
+        return Some(Next::wait(Reason::Waking, message, SOON));
     }
     let message = format!(
         "every voter answers, and the leader's raft index {applied} is lower than the index {index} at which {} was parked: \
          volumes were exchanged for older copies. Holdfast keeps clients away. See runbook VolumeRolledBack",
         member.name()
     );
-    Next::wait(Reason::VolumeRolledBack, message, Wake::AfterMillis(10_000))
+    Some(Next::wait(Reason::VolumeRolledBack, message, Wake::AfterMillis(10_000)))
 }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::intervals::POLL;
 use super::steps::{self, Pass};
-use super::{Observed, client_services, status, tls};
+use super::{Observed, client_services, last_snapshot, status, tls};
 use crate::certificate::Issue;
 use crate::valid::{self, Wanted};
 use crate::{Act, Ensure, Next, Plan, Wake};
@@ -38,7 +38,9 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdClusterStatus> {
     if matches!(act, Some(Act::CommitEntry { .. })) {
         status.last_empty_entry = Some(now.to_string());
     }
-    Plan { ensures, act, status, notes: vec![], waiting, wake }
+    let ends = matches!(act, Some(Act::ReleaseCluster { .. }));
+    let notes = if ends { last_snapshot::note(seen).into_iter().collect() } else { vec![] };
+    Plan { ensures, act, status, notes, waiting, wake }
 }
 
 /// The decisions of one pass, before the status is computed.

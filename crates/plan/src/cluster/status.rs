@@ -241,7 +241,11 @@ impl Facts<'_> {
     }
 
     fn available(&self) -> Condition {
-        if let Some((reason @ (Reason::Parking | Reason::Waking | Reason::VolumeRolledBack), message)) = self.doing() {
+        let closed = |reason: &Reason| {
+            let parks = matches!(reason, Reason::Parking | Reason::Waking | Reason::VolumeRolledBack);
+            parks || matches!(reason, Reason::SavingFinalSnapshot | Reason::FinalSnapshotHeld)
+        };
+        if let Some((reason, message)) = self.doing().filter(|(reason, _)| closed(reason)) {
             return Condition::no(Type::Available, reason, message);
         }
         match (&self.seen.etcd, self.next) {
@@ -302,6 +306,12 @@ impl Facts<'_> {
         match self.next {
             Next::Settled(_) => None,
             Next::Wait(waiting, _) => Some((waiting.reason, waiting.message.clone())),
+            Next::Do(Act::DismissClients { .. } | Act::DeletePod { .. } | Act::RequestSnapshot(_), _)
+                if meta::deleting(&self.seen.cluster.metadata) =>
+            {
+                let message = "clients are led away before the last snapshot (spec.finalSnapshot)";
+                Some((Reason::SavingFinalSnapshot, message.to_owned()))
+            }
             Next::Do(Act::FillLog { .. }, _) => {
                 let message = "etcd 3.7 does not read entries of etcd 3.5: Holdfast commits empty entries until each member has taken a raft snapshot";
                 Some((Reason::Upgrading, message.to_owned()))
@@ -404,7 +414,12 @@ impl Facts<'_> {
         let Next::Wait(waiting, _) = self.next else { return None };
         // A rehearsal has a deadline of its own.
         let rehearses = waiting.reason == Reason::Upgrading && self.seen.latches().upgrade.is_none();
-        if rehearses || matches!(waiting.reason, Reason::Restoring | Reason::Paused | Reason::Deleting) {
+        if rehearses
+            || matches!(
+                waiting.reason,
+                Reason::Restoring | Reason::Paused | Reason::Deleting | Reason::SavingFinalSnapshot
+            )
+        {
             return None;
         }
         let conditions = &self.seen.cluster.status.as_ref()?.conditions;

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 
 use super::intervals::POLL;
 use super::{
-    Membership, Observed, alarms, bootstrap, defragment, enlarge, grow, identity, park, promote, release, replace,
-    retention, roll, rollback, seed, shrink, stuck,
+    Membership, Observed, alarms, bootstrap, defragment, enlarge, grow, identity, last_snapshot, park, promote,
+    release, replace, retention, roll, rollback, seed, shrink, stuck,
 };
 use crate::valid::Wanted;
 use crate::{Act, Next, Seen, Wake, meta};
@@ -82,6 +82,12 @@ pub const TABLES: [&Table; 4] = [&STOPPED, &FOUNDING, &FORMED, &IDLE];
 pub(super) const STOPPED: Table = Table {
     title: "A cluster that is deleted or paused",
     steps: &[
+        Step {
+            name: "save the last snapshot, in steps: lead clients away, end open connections, request an EtcdSnapshot",
+            when: "the EtcdCluster is being deleted, has `spec.finalSnapshot`, and has formed",
+            file: "cluster/last_snapshot.rs",
+            rule: |pass| last_snapshot::next(pass.seen, pass.now),
+        },
         Step {
             name: "copy `spec.storage.retention` to the members, then remove the finalizer",
             when: "the EtcdCluster is being deleted",

@@ -9,6 +9,7 @@ mod defragmenting;
 mod diverged;
 mod enlarging;
 mod growing;
+mod last_snapshot;
 mod latest;
 mod lineage;
 mod memberless;

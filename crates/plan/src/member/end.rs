@@ -11,23 +11,20 @@ use jiff::Timestamp;
 
 use super::facts::{cluster, unformed};
 use super::{Observed, pod};
-use crate::{Act, Next, Seen, Target, Wake, meta};
+use crate::{Act, Next, Seen, Target, Wake, ending, meta};
 
 /// Whether a member that a user deleted keeps running: the member has joined, and its cluster lives. With foreground deletion
 /// Kubernetes' garbage collector deletes each new part, so the member ends.
 pub(super) fn stays(seen: &Observed) -> bool {
     let meta = &seen.member.metadata;
-    let lives = cluster(seen).is_some_and(|c| !meta::deleting(&c.metadata));
+    let lives = cluster(seen).is_some_and(|c| !ending::goes(c));
     let counted_on = seen.member.spec.joined.is_some() && seen.member.spec.removed.is_none();
     meta::deleting(meta)
         && lives
         && counted_on
         && meta::has_finalizer(meta, MEMBER_FINALIZER)
-        && !meta::has_finalizer(meta, FOREGROUND)
+        && !meta::has_finalizer(meta, meta::FOREGROUND)
 }
-
-/// Finalizer that the API server adds for `kubectl delete --cascade=foreground` (Kubernetes: "Garbage Collection").
-const FOREGROUND: &str = "foregroundDeletion";
 
 /// Message for a deleted member that keeps running.
 pub(super) const STAYS: &str = "the EtcdMember was deleted by hand, and its cluster counts on this member. Holdfast keeps its \
@@ -38,7 +35,7 @@ pub(super) const STAYS: &str = "the EtcdMember was deleted by hand, and its clus
 fn kept_until(seen: &Observed) -> Option<Timestamp> {
     let spec = &seen.member.spec;
     spec.leaving.as_ref().filter(|leaving| leaving.why.replaces())?;
-    let cluster = cluster(seen).filter(|c| !meta::deleting(&c.metadata))?;
+    let cluster = cluster(seen).filter(|c| !ending::goes(c))?;
     let removed: Timestamp = spec.removed.as_ref()?.at.parse().ok()?;
     Some(removed + cluster.spec.repair().keep_claim())
 }
@@ -59,7 +56,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
             let message = format!("its EtcdCluster cannot be read, so Holdfast deletes nothing: {why}");
             return Next::wait(Reason::WaitingForReference, message, Wake::AfterMillis(1_000));
         }
-        Seen::Known(Some(alive)) if !meta::deleting(&alive.metadata) => {
+        Seen::Known(Some(alive)) if !ending::goes(alive) => {
             // No cluster counts on a seed that never joined, whether the cluster has formed without the seed or has not formed.
             let counted_on = member.spec.role != Birth::Seed && !unformed(seen);
             if (counted_on || member.spec.joined.is_some()) && member.spec.removed.is_none() {

@@ -3,16 +3,18 @@
 //! Decides that the Pod ends after the cluster's pass latched `spec.parked`, and that the operator creates no Pod until the
 //! cluster wants members again. The claim stays.
 
+use holdfast_api::EtcdCluster;
 use holdfast_api::condition::Reason;
 use jiff::Timestamp;
 
 use super::facts::{cluster, own_pod};
 use super::{Observed, pod, volume};
-use crate::{Act, Next, Target, Wake, meta};
+use crate::{Act, Next, Target, Wake, ending, meta};
 
-/// Whether the member is parked and stays parked.
+/// Whether the member is parked and stays parked. A deleted cluster starts once more for its last snapshot.
 pub(super) fn is_parked(seen: &Observed) -> bool {
-    seen.member.spec.parked.is_some() && cluster(seen).is_some_and(|c| c.spec.replicas == 0)
+    let stays = |c: &EtcdCluster| c.spec.replicas == 0 && !ending::awaits_snapshot(c);
+    seen.member.spec.parked.is_some() && cluster(seen).is_some_and(stays)
 }
 
 /// Returns the next step for the Pod of a parked member; `None`: the member is not parked.

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::facts::{cluster, own_pod};
 use super::{Observed, end, fence, memory, park, pod, status, volume};
-use crate::{Act, Next, Plan, Seen, Target, Wake, meta, valid};
+use crate::{Act, Next, Plan, Seen, Target, Wake, ending, meta, valid};
 
 /// Returns the plan for one member.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdMemberStatus> {
@@ -48,10 +48,10 @@ fn decide(seen: &Observed, now: Timestamp) -> Next {
             let message = "its EtcdCluster is gone; Kubernetes' garbage collector deletes this member";
             return Next::wait(Reason::Deleting, message, Wake::OnChange);
         }
-        Seen::Known(Some(cluster)) if meta::deleting(&cluster.metadata) => {
+        Seen::Known(Some(cluster)) if ending::goes(cluster) => {
             return Next::wait(Reason::Deleting, "its EtcdCluster is being deleted", Wake::OnChange);
         }
-        Seen::Known(Some(cluster)) if cluster.spec.paused => {
+        Seen::Known(Some(cluster)) if cluster.spec.paused && !ending::awaits_snapshot(cluster) => {
             return Next::wait(Reason::Paused, "spec.paused of its EtcdCluster is set", Wake::OnChange);
         }
         // The operator founds or restores only a cluster that is known not to have formed (I2, I9).

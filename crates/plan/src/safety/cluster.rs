@@ -12,7 +12,7 @@ use super::facts::{
     answers, formed_as, id, is_healthy, known, latches, listed_as, may_start_empty, named, owner_of, stands_for,
     target_member, voters,
 };
-use super::{Verdict, alarms, defragment, is, replace, retention, roll, rule, upgrade, volumes};
+use super::{Verdict, alarms, defragment, is, last_snapshot, replace, retention, roll, rule, upgrade, volumes};
 use crate::build::job::{expects, searches};
 use crate::certificate::{Contents, Files, Issue, Origin, Plane, files};
 use crate::cluster::{AlarmKind, Listed, Member, Membership, Observed};
@@ -31,7 +31,8 @@ pub fn cluster(seen: &Observed, plan: &Plan<EtcdClusterStatus>) -> Verdict {
     let deleting = meta::deleting(&seen.cluster.metadata);
     let ends = matches!(plan.act, Some(Act::CopyRetention { .. } | Act::ReleaseCluster { .. }));
     let idle = seen.cluster.spec.paused || deleting;
-    let still = plan.ensures.is_empty() && (plan.act.is_none() || (deleting && ends));
+    let saves = plan.act.as_ref().is_some_and(|act| last_snapshot::permits(seen, act));
+    let still = plan.ensures.is_empty() && (plan.act.is_none() || (deleting && ends) || saves);
     rule("I13", !idle || still, "a paused or deleted cluster is left alone")?;
     for ensure in &plan.ensures {
         check_ensure(seen, ensure)?;
@@ -120,8 +121,14 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::LatchLeaving { member, leaving } => leave(seen, member, leaving),
         Act::DismissClients { pod } => {
             let member = owner_of(seen, pod)?;
-            let ends = member.object.spec.leaving.is_some() || defragment::is_under_way(seen, member);
-            rule("I16", ends, "only a member that leaves or is defragmented loses its clients")
+            let ends = member.object.spec.leaving.is_some()
+                || defragment::is_under_way(seen, member)
+                || last_snapshot::is_pending(seen);
+            rule(
+                "I16",
+                ends,
+                "only a member that leaves, is defragmented or is saved for the last time loses its clients",
+            )
         }
         Act::MoveLeader { name, from, to, cluster_id } => hand_over(seen, name, (*from, *to), *cluster_id),
         Act::RemoveMember { name, member_id, learner, cluster_id } => {
@@ -143,6 +150,9 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::GrowClaim { claim, size } => volumes::grow(seen, claim, size),
         Act::SetVolumeSize { member, size } => volumes::set(seen, target_member(seen, member)?, size),
         Act::EvictPod { pod, .. } => roll::end(seen, owner_of(seen, pod)?, true),
+        Act::DeletePod { pod, .. } if last_snapshot::is_pending(seen) => {
+            last_snapshot::end_pod(seen, owner_of(seen, pod)?)
+        }
         Act::DeletePod { pod, .. } => roll::delete(seen, owner_of(seen, pod)?),
         Act::Issue(issue) => certify(seen, issue),
         Act::AnnounceCertificates { member, digest, trusts } => {
@@ -179,6 +189,7 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         | Act::ReleaseArtifact { .. } => {
             rule("I13", false, "the cluster's pass leaves EtcdSnapshots to people and to their schedules")
         }
+        Act::RequestSnapshot(snapshot) if last_snapshot::is_pending(seen) => last_snapshot::request(seen, snapshot),
         Act::RequestSnapshot(snapshot) => upgrade::request(seen, snapshot),
         Act::StartJob(job) if latches(seen).formed.is_some() => upgrade::rehearse(seen, job),
         Act::StartJob(job) => search(seen, job),

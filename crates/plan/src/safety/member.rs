@@ -8,6 +8,7 @@ use holdfast_api::{EtcdMemberStatus, key, name, role};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use super::last_snapshot::needs_members;
 use super::{Verdict, is, rule, volumes};
 use crate::build::{container, expects_store};
 use crate::member::Observed;
@@ -114,7 +115,7 @@ fn removed(seen: &Observed) -> bool {
 
 /// Whether the spec asks for no member, and this member's log index is latched.
 fn parked(seen: &Observed) -> bool {
-    let zero = matches!(&seen.cluster, Seen::Known(Some(c)) if c.spec.replicas == 0);
+    let zero = matches!(&seen.cluster, Seen::Known(Some(c)) if c.spec.replicas == 0 && !needs_members(c));
     zero && seen.member.spec.parked.is_some()
 }
 
@@ -131,7 +132,8 @@ fn expendable(seen: &Observed) -> bool {
         Seen::Known(None) => true,
         Seen::Known(Some(cluster)) => {
             let seed = seen.member.spec.role == Birth::Seed;
-            removed(seen) || meta::deleting(&cluster.metadata) || (!joined(seen) && (seed || unformed(seen)))
+            let goes = meta::deleting(&cluster.metadata) && !needs_members(cluster);
+            removed(seen) || goes || (!joined(seen) && (seed || unformed(seen)))
         }
     }
 }
@@ -140,7 +142,7 @@ fn expendable(seen: &Observed) -> bool {
 fn counted_on(seen: &Observed) -> bool {
     joined(seen)
         && !removed(seen)
-        && matches!(&seen.cluster, Seen::Known(Some(cluster)) if !meta::deleting(&cluster.metadata))
+        && matches!(&seen.cluster, Seen::Known(Some(c)) if !meta::deleting(&c.metadata) || needs_members(c))
 }
 
 fn active(seen: &Observed) -> Verdict {

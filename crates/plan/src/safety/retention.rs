@@ -3,7 +3,7 @@
 use holdfast_api::cluster::Retention;
 use holdfast_api::{CLUSTER_FINALIZER, EtcdMember};
 
-use super::{Verdict, is, rule};
+use super::{Verdict, is, last_snapshot, rule};
 use crate::cluster::Observed;
 use crate::{Target, meta};
 
@@ -29,6 +29,7 @@ pub(super) fn copy(seen: &Observed, retention: Retention) -> Verdict {
 pub(super) fn release(seen: &Observed, cluster: &Target) -> Verdict {
     rule("I12", is(cluster, &seen.cluster.metadata), "the cluster is the one that was seen")?;
     rule("I4", meta::deleting(&seen.cluster.metadata), "a cluster that stays keeps its finalizer")?;
+    last_snapshot::release(seen)?;
     let all = seen.members.iter().all(|member| member.object.spec.storage.retention == newest(seen));
     rule("I4", all, "each member has the cluster's storage.retention before the cluster goes")
 }

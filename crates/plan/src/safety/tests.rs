@@ -1,6 +1,7 @@
 //! The safety rules: each rule refuses a plan that breaks it, and accepts a plan that keeps it.
 
 mod defragmenting;
+mod last_snapshot;
 mod parts;
 mod replacing;
 mod retention;

@@ -21,7 +21,7 @@ use super::{Observed, job, place, sidecar, status, unstarted};
 use crate::jobs::{self, JobState};
 use crate::pod_cause::PodCause;
 use crate::saving::{self, Source};
-use crate::{Act, Next, Plan, Waiting, Wake, job_state, meta, pods};
+use crate::{Act, Next, Plan, Waiting, Wake, ending, job_state, meta, pods};
 
 /// A new object gets its first status within seconds. An older object without a status has lost its status, and the snapshot may
 /// be stored.
@@ -263,7 +263,7 @@ fn ready_cluster(seen: &Observed, wanted: &str) -> Result<Source, (Reason, Strin
     let Some(cluster) = &seen.cluster else {
         return missing(format!("there is no EtcdCluster {wanted} in this namespace yet"));
     };
-    if meta::deleting(&cluster.metadata) {
+    if ending::goes(cluster) {
         return missing(format!("EtcdCluster {wanted} is being deleted"));
     }
     // I25: data under this snapshot's name comes from the cluster that the user meant.
@@ -275,7 +275,7 @@ fn ready_cluster(seen: &Observed, wanted: &str) -> Result<Source, (Reason, Strin
         ));
     }
     let formed = cluster.status.as_ref().is_some_and(|s| s.latches.formed.is_some());
-    if formed && cluster.spec.replicas == 0 {
+    if formed && cluster.spec.replicas == 0 && !ending::awaits_snapshot(cluster) {
         let why = format!("EtcdCluster {wanted} is parked: spec.replicas is 0. The snapshot starts when it is larger");
         return Err((Reason::Parked, why));
     }

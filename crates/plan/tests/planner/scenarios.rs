@@ -7,6 +7,7 @@ use std::{env, fs};
 
 use holdfast_api::agent::PodMetadata;
 use holdfast_api::cluster::{Medium, Options, Retention};
+use holdfast_api::final_snapshot::OnFailure;
 use holdfast_api::repair::{Repair, RepairMode};
 use holdfast_api::snapshot::Phase;
 use holdfast_api::template::Rollback;
@@ -162,6 +163,10 @@ fn tell(world: &mut World, command: &str) {
         }
         ["retain"] => world.edit(|s| s.storage.retention = Retention::Retain),
         ["delete", "cluster"] => world.delete_cluster(),
+        ["final", "snapshot", "or", "hold"] => world.save_at_the_end(OnFailure::Hold),
+        ["final", "snapshot", "or", "proceed"] => world.save_at_the_end(OnFailure::Proceed),
+        ["skip", "final", "snapshot"] => world.skip_final_snapshot(),
+        ["delete", "final", "snapshot"] => world.delete_final_snapshot(),
         ["delete", "member"] => {
             let name = world.members.keys().next().unwrap().clone();
             world.delete_member(&name);

@@ -18,6 +18,7 @@ mod writes;
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_api::backup_store::Credentials;
+use holdfast_api::final_snapshot::{FinalSnapshot, OnFailure};
 use holdfast_api::name::LocalRef;
 use holdfast_api::restore::{Bootstrap, Restore};
 use holdfast_api::snapshot::{Artifact, Phase, SnapshotTemplate};
@@ -32,8 +33,8 @@ use holdfast_plan::build::job::{rehearses, searches};
 use holdfast_plan::certificate::Certificates;
 use holdfast_plan::cluster::{Alarm, AlarmKind, Answer, KeyHash, Listed, Membership};
 use holdfast_plan::{
-    Act, Ensure, Plan, Proxies, Seen, Settings, Target, Wake, cluster, member, meta, pods, safety, schedule, snapshot,
-    store, template,
+    Act, Ensure, Plan, Proxies, Seen, Settings, Target, Wake, cluster, ending, member, meta, pods, safety, schedule,
+    snapshot, store, template,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{CronJob, Job};

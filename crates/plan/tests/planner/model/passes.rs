@@ -395,6 +395,7 @@ impl Planner {
             searches: vec![],
             rehearsals: vec![],
             requested: None,
+            ending: None,
             backup: None,
             refusal: None,
             refused_growth: std::collections::BTreeMap::new(),

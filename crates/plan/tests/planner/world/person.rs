@@ -11,6 +11,31 @@ impl World {
         self.cluster = Some(cluster);
     }
 
+    /// Asks for a last snapshot.
+    pub fn save_at_the_end(&mut self, on_failure: OnFailure) {
+        let deadline_seconds = Some(60);
+        let template =
+            SnapshotTemplate { destination: backups().into(), deadline_seconds, ..SnapshotTemplate::default() };
+        self.edit(|s| s.final_snapshot = Some(FinalSnapshot { template, on_failure: Some(on_failure) }));
+    }
+
+    /// `kubectl annotate`: the cluster goes without its last snapshot.
+    pub fn skip_final_snapshot(&mut self) {
+        self.write_cluster(|c| {
+            c.metadata
+                .annotations
+                .get_or_insert_default()
+                .insert(key::SKIP_FINAL_SNAPSHOT.to_owned(), "true".to_owned());
+        });
+    }
+
+    /// `kubectl delete` of the last snapshot, after it failed.
+    pub fn delete_final_snapshot(&mut self) {
+        let name = cluster::name_of_final_snapshot(self.cluster.as_ref().unwrap());
+        self.snapshots.remove(&name).unwrap();
+        self.changed();
+    }
+
     pub fn restore_from(&mut self, key: Option<&str>) {
         let source = key.map(|key| StoredSnapshot::at(backups(), key.to_owned()));
         let restore = source.map(|source| Restore { source: Some(source), ..Restore::default() });

@@ -21,12 +21,17 @@ impl World {
         }
     }
 
-    /// Deletes the Jobs, as a person does after a failure.
     /// The snapshot that the operator requested before an upgrade.
     pub(super) fn requested(&self) -> Option<EtcdSnapshot> {
         self.snapshots.get(&cluster::name_of_requested_snapshot(self.cluster.as_ref()?)).cloned()
     }
 
+    pub(super) fn ending(&self, object: &EtcdCluster) -> cluster::Ending {
+        let snapshot = self.snapshots.get(&cluster::name_of_final_snapshot(object)).cloned();
+        cluster::Ending { snapshot, terminating: false }
+    }
+
+    /// Deletes the Jobs, as a person does after a failure.
     pub fn delete_rehearsals(&mut self) {
         self.rehearsals.clear();
         self.changed();

@@ -231,10 +231,12 @@ impl World {
                 self.patch_member(&member, |m| m.metadata.finalizers = None)?;
             }
             Act::RecordRun(record) => self.record_run(*record),
-            // Saved at once.
+            // Saved at once, or failed.
             Act::RequestSnapshot(snapshot) => {
                 let name = meta::name(&snapshot.metadata).to_owned();
-                if !self.snapshots.contains_key(&name) {
+                if self.store_trouble.is_some() {
+                    self.snapshot(&name, Phase::Failed, &name);
+                } else if !self.snapshots.contains_key(&name) {
                     self.back_up(&name);
                 }
             }

@@ -1,0 +1,165 @@
+//! A cluster with `spec.finalSnapshot` goes after its last snapshot.
+
+use holdfast_api::final_snapshot::{FinalSnapshot, OnFailure};
+use holdfast_api::snapshot::{Artifact, Phase};
+use holdfast_api::{CLUSTER_FINALIZER, EtcdSnapshot, EtcdSnapshotStatus, key};
+
+use super::*;
+use crate::cluster::Ending;
+
+/// A cluster that was deleted at noon, with Pods that are older.
+fn deleted(voters: usize) -> Observed {
+    let mut seen = formed(voters, i32::try_from(voters).unwrap());
+    seen.cluster.spec.final_snapshot = Some(FinalSnapshot::default());
+    seen.cluster.metadata.deletion_timestamp = Some(Time(noon()));
+    seen.ending = Some(Ending::default());
+    seen
+}
+
+/// The same after the clients were led away and the Pods made anew.
+fn without_clients(voters: usize) -> Observed {
+    let mut seen = deleted(voters);
+    for pod in seen.members.iter_mut().filter_map(|m| m.pod.as_mut()) {
+        pod.metadata.labels.as_mut().unwrap().insert(key::ROLE.to_owned(), role::LEARNER.to_owned());
+        pod.metadata.creation_timestamp = Some(Time(noon() + SignedDuration::from_secs(1)));
+    }
+    seen
+}
+
+fn saved(phase: Phase, uid: &str) -> EtcdSnapshot {
+    let mut snapshot = EtcdSnapshot::new("a-final", holdfast_api::EtcdSnapshotSpec::default());
+    let artifact = (phase == Phase::Complete).then(Artifact::default);
+    snapshot.status = Some(EtcdSnapshotStatus {
+        phase,
+        artifact,
+        cluster_uid: Some(uid.to_owned()),
+        ..EtcdSnapshotStatus::default()
+    });
+    snapshot
+}
+
+fn with_snapshot(phase: Phase) -> Observed {
+    let mut seen = without_clients(3);
+    seen.ending = Some(Ending { snapshot: Some(saved(phase, "u-a")), terminating: false });
+    seen
+}
+
+fn goes(seen: &Observed) -> bool {
+    matches!(act(seen), Some(Act::ReleaseCluster { .. }))
+}
+
+#[test]
+fn clients_leave_and_pods_end_one_by_one_before_the_request() {
+    let mut seen = deleted(3);
+    for n in 0..3 {
+        assert!(matches!(act(&seen), Some(Act::DismissClients { pod }) if pod.name == named(n)), "{:?}", act(&seen));
+        let labels = seen.members[n].pod.as_mut().unwrap().metadata.labels.as_mut().unwrap();
+        labels.insert(key::ROLE.to_owned(), role::LEARNER.to_owned());
+    }
+    assert_eq!(condition(&seen, "Available").1, "SavingFinalSnapshot");
+    // The leader is the first member.
+    for n in [1, 2, 0] {
+        assert!(matches!(act(&seen), Some(Act::DeletePod { pod, .. }) if pod.name == named(n)), "{:?}", act(&seen));
+        let pod = seen.members[n].pod.as_mut().unwrap();
+        pod.metadata.creation_timestamp = Some(Time(noon() + SignedDuration::from_secs(1)));
+    }
+    let Some(Act::RequestSnapshot(snapshot)) = act(&seen) else { panic!("{:?}", act(&seen)) };
+    assert_eq!(snapshot.metadata.owner_references, None, "the snapshot outlives the cluster");
+    assert_eq!(Some(snapshot.spec.template), seen.cluster.spec.final_snapshot.map(|wanted| wanted.template));
+}
+
+#[test]
+fn a_pod_that_comes_back_is_waited_for_and_a_voter_that_was_down_is_not() {
+    let mut seen = without_clients(3);
+    seen.answers.insert(named(1), Seen::unknown("refused"));
+    let pod = seen.members[1].pod.as_mut().unwrap();
+    pod.metadata.creation_timestamp = Some(earlier());
+    assert!(matches!(act(&seen), Some(Act::RequestSnapshot(_))), "{:?}", act(&seen));
+    seen.members[1].pod = None;
+    assert_eq!(waits(&seen), Some(Reason::SavingFinalSnapshot));
+    seen.cluster.metadata.deletion_timestamp = Some(Time(noon() - SignedDuration::from_mins(3)));
+    assert!(matches!(act(&seen), Some(Act::RequestSnapshot(_))), "later the snapshot counts for more");
+}
+
+#[test]
+fn the_pods_of_members_in_memory_stay() {
+    let mut seen = without_clients(3);
+    for member in &mut seen.members {
+        member.object.spec.storage.medium = holdfast_api::storage::Medium::Memory;
+        member.pod.as_mut().unwrap().metadata.creation_timestamp = Some(earlier());
+    }
+    assert!(matches!(act(&seen), Some(Act::RequestSnapshot(_))), "{:?}", act(&seen));
+}
+
+#[test]
+fn the_cluster_goes_with_its_snapshot_and_says_so() {
+    for phase in [Phase::Pending, Phase::Running] {
+        assert_eq!(waits(&with_snapshot(phase)), Some(Reason::SavingFinalSnapshot), "{phase:?}");
+    }
+    let seen = with_snapshot(Phase::Complete);
+    assert!(goes(&seen));
+    assert_eq!(planned(&seen).notes[0].reason, "FinalSnapshotSaved");
+    let mut other = seen;
+    other.ending.as_mut().unwrap().snapshot = Some(saved(Phase::Complete, "u-b"));
+    assert_eq!(waits(&other), Some(Reason::FinalSnapshotHeld), "I25: the snapshot of another cluster");
+}
+
+#[test]
+fn a_failed_snapshot_holds_the_cluster_unless_the_spec_or_a_person_lets_it_go() {
+    let seen = with_snapshot(Phase::Failed);
+    assert_eq!((waits(&seen), condition(&seen, "Degraded").0), (Some(Reason::FinalSnapshotHeld), "True".to_owned()));
+    type Change = fn(&mut Observed);
+    let changes: [Change; 3] = [
+        |s| s.cluster.spec.final_snapshot.as_mut().unwrap().on_failure = Some(OnFailure::Proceed),
+        |s| s.cluster.spec.final_snapshot = None,
+        |s| {
+            let skip = (key::SKIP_FINAL_SNAPSHOT.to_owned(), "true".to_owned());
+            s.cluster.metadata.annotations = Some([skip].into());
+        },
+    ];
+    for (n, change) in changes.into_iter().enumerate() {
+        let mut seen = seen.clone();
+        change(&mut seen);
+        assert!(goes(&seen), "{n}");
+    }
+}
+
+#[test]
+fn without_a_quorum_the_deadline_decides() {
+    let mut seen = without_clients(3);
+    seen.etcd = Seen::unknown("no quorum");
+    assert_eq!(waits(&seen), Some(Reason::SavingFinalSnapshot));
+    seen.cluster.metadata.deletion_timestamp = Some(Time(noon() - SignedDuration::from_hours(1)));
+    assert_eq!(waits(&seen), Some(Reason::FinalSnapshotHeld));
+    // A running save has a deadline of its own.
+    let mut runs = with_snapshot(Phase::Running);
+    runs.cluster.metadata.deletion_timestamp = Some(Time(noon() - SignedDuration::from_hours(1)));
+    assert_eq!(waits(&runs), Some(Reason::SavingFinalSnapshot));
+}
+
+#[test]
+fn a_cluster_without_data_goes_and_one_with_a_lost_status_stays() {
+    let mut seen = bare(1);
+    seen.cluster.spec.final_snapshot = Some(FinalSnapshot::default());
+    seen.cluster.metadata.deletion_timestamp = Some(Time(noon()));
+    assert!(goes(&seen));
+    let mut lost = without_clients(3);
+    lost.cluster.status = None;
+    assert_eq!(waits(&lost), Some(Reason::FinalSnapshotHeld), "I4");
+    let mut ends = without_clients(3);
+    ends.ending.as_mut().unwrap().terminating = true;
+    assert!(goes(&ends), "nothing can be created in a namespace that is being deleted");
+    assert_eq!(planned(&ends).notes[0].reason, "FinalSnapshotSkipped");
+    let mut unread = without_clients(3);
+    unread.ending = None;
+    assert_eq!(waits(&unread), Some(Reason::SavingFinalSnapshot), "unknown is not absent");
+}
+
+/// Kubernetes' garbage collector deletes the Pods before the operator can save.
+#[test]
+fn a_foreground_deletion_is_named() {
+    let mut seen = without_clients(1);
+    seen.cluster.metadata.finalizers = Some(vec![CLUSTER_FINALIZER.to_owned(), meta::FOREGROUND.to_owned()]);
+    let message = planned(&seen).waiting.unwrap().message;
+    assert!(message.contains("--cascade=foreground"), "{message}");
+}
