@@ -6,6 +6,7 @@ use holdfast_api::{CLUSTER_FINALIZER, EtcdSnapshot, EtcdSnapshotStatus, key};
 
 use super::*;
 use crate::cluster::Ending;
+use crate::meta;
 
 /// A cluster that was deleted at noon, with Pods that are older.
 fn deleted(voters: usize) -> Observed {

@@ -5,6 +5,8 @@ use holdfast_api::name::LocalRef;
 use holdfast_api::snapshot::{Artifact, DeletionPolicy, Phase};
 use holdfast_api::{EtcdSnapshot, EtcdSnapshotSpec, EtcdSnapshotStatus};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
 use super::*;
 use crate::cluster::Ending;
 
