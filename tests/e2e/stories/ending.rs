@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::support::kube_helpers::{condition, until};
+use crate::support::kube_helpers::{condition, is_ready, until};
 use crate::support::make;
 use crate::support::world::{PATIENCE, World};
 
@@ -36,7 +36,7 @@ pub async fn tell(w: &World) -> Result<()> {
     w.step("all serve", async {
         w.wait_ready("e", 3).await?;
         w.wait_ready("parked", 1).await?;
-        w.wait_ready("held", 1).await
+        w.wait("EtcdCluster", "held", "Ready", |c| is_ready(c, 1)).await
     })
     .await?;
     foreground_is_refused(w)?;
@@ -91,9 +91,11 @@ pub async fn tell(w: &World) -> Result<()> {
     ensure!(w.digest("woken").await? == parked, "woken holds what parked held");
 
     w.step("without a store the cluster stays", stays(w)).await?;
-    let skip = json!({"metadata": {"annotations": {"holdfast.dev/skip-final-snapshot": "true"}}});
-    w.patch("EtcdCluster", "held", skip).await?;
-    w.step("until a person gives the snapshot up", w.delete_and_wait("EtcdCluster", "held")).await
+    w.create(make::store("nowhere", "late")).await?;
+    w.step("until the store is there", w.delete_and_wait("EtcdCluster", "held")).await?;
+    let snapshot = last_snapshot(w, "held").await?;
+    ensure!(snapshot["status"]["phase"] == "Complete", "{}", snapshot["status"]);
+    Ok(())
 }
 
 /// The cluster that cannot be saved keeps its member, also after the member's Pod ends.
@@ -112,7 +114,7 @@ async fn stays(w: &World) -> Result<()> {
         let pods = w.names_with("Pod", "holdfast.dev/cluster=held,holdfast.dev/role").await?;
         let Some(pod) = pods.first() else { return Ok(Err("no Pod".to_owned())) };
         let pod = w.get("Pod", pod).await?;
-        let ready = condition(&pod, "Ready").is_some_and(|(status, ..)| status == "True");
+        let ready = pod["status"]["containerStatuses"][0]["ready"] == true;
         Ok(if ready && pod["metadata"]["uid"] != before { Ok(()) } else { Err(pod["status"]["phase"].to_string()) })
     })
     .await
@@ -121,9 +123,10 @@ async fn stays(w: &World) -> Result<()> {
 /// Kubernetes' garbage collector would delete the Pods first.
 fn foreground_is_refused(w: &World) -> Result<()> {
     let kubectl = |args: &[&str]| w.env.kubectl(&[args, &["-n", &w.ns]].concat());
-    let delete = ["delete", "etcdc", "e", "--dry-run=server", "--cascade"];
-    let refused = kubectl(&[&delete[..], &["foreground"]].concat()).err().context("a foreground deletion was taken")?;
+    let delete = ["delete", "etcdc", "e", "--dry-run=server"];
+    let refused =
+        kubectl(&[&delete[..], &["--cascade=foreground"]].concat()).err().context("a foreground deletion was taken")?;
     ensure!(format!("{refused:#}").contains("finalSnapshot"), "{refused:#}");
-    kubectl(&[&delete[..], &["background"]].concat())?;
+    kubectl(&delete)?;
     Ok(())
 }
