@@ -101,6 +101,9 @@ pub mod key {
     pub const ALLOW_DELETION: &str = "holdfast.dev/allow-deletion";
     /// Annotation of an `EtcdCluster`, set by a person: name of the member to replace.
     pub const REPLACE: &str = "holdfast.dev/replace";
+    /// Annotation of an `EtcdCluster`, set by a person: name of the member that is to lead. The operator takes the annotation
+    /// away when the member leads, or cannot lead.
+    pub const MOVE_LEADER: &str = "holdfast.dev/move-leader";
     /// Annotation of an `EtcdCluster`, set by a person: each new value restarts the members, one after the other.
     pub const RESTART: &str = "holdfast.dev/restart";
     /// Annotation of a member's Pod: fingerprint of the template that the Pod was made with.
@@ -160,6 +163,7 @@ pub mod key {
         PRUNE_RUN,
         ALLOW_DELETION,
         REPLACE,
+        MOVE_LEADER,
         RESTART,
         TEMPLATE,
         PROCESS,

@@ -8,6 +8,7 @@ mod alarms;
 mod cluster;
 mod defragment;
 mod facts;
+mod leadership;
 mod member;
 mod replace;
 mod retention;

@@ -168,6 +168,9 @@ async fn verbs(person: &Person<'_>) -> Result<()> {
     let w = person.w;
     let members = w.names("EtcdMember").await?;
     let [first, second, _] = &members[..] else { bail!("{members:?}") };
+    let leader = w.get("EtcdCluster", "p").await?["status"]["leader"].clone();
+    let follower = members.iter().find(|name| leader != name.as_str()).context("a follower")?;
+    let lead = format!("member move-leader p {follower} --wait --timeout-seconds=120");
     let (restart, replace) =
         (format!("member restart p {first} --wait"), format!("member replace p {second} --wait --timeout-seconds=240"));
     let run = |row, line, says| Run { row, line, says };
@@ -175,9 +178,17 @@ async fn verbs(person: &Person<'_>) -> Result<()> {
         run("status", "status p", "MEMBERS"),
         run("status", "status", "ready"),
         run("status", "status p -o json", "\"members\""),
-        run("snapshot create", "snapshot create --cluster=p --name=one --to=store://vault --compression=none --wait", "s3://"),
+        run(
+            "snapshot create",
+            "snapshot create --cluster=p --name=one --to=store://vault --compression=none --wait",
+            "s3://",
+        ),
         // A repetition reads the object that exists.
-        run("snapshot create", "snapshot create --cluster=p --name=one --to=store://vault --compression=none --wait", "unchanged"),
+        run(
+            "snapshot create",
+            "snapshot create --cluster=p --name=one --to=store://vault --compression=none --wait",
+            "unchanged",
+        ),
         run("snapshot list", "snapshot list p", "HashKV"),
         run("snapshot hold", "snapshot hold one", "held"),
         run("snapshot release", "snapshot release one", "released"),
@@ -190,6 +201,7 @@ async fn verbs(person: &Person<'_>) -> Result<()> {
         run("certificate", "certificate p --out=tls", "ETCDCTL_CACERT"),
         run("etcdctl", "etcdctl p -- endpoint status", "127.0.0.1"),
         run("logs", "logs p --tail=3", first),
+        run("member move-leader", &lead, "leadership requested"),
         run("cluster pause", "cluster pause p", "paused"),
         run("cluster resume", "cluster resume p", "resumed"),
         run("cluster restart", "cluster restart p --wait --timeout-seconds=240", "restart requested"),
@@ -225,6 +237,11 @@ async fn verbs(person: &Person<'_>) -> Result<()> {
             Ok(())
         })
         .await?;
+        if row == "member move-leader" {
+            let cluster = w.get("EtcdCluster", "p").await?;
+            ensure!(cluster["status"]["leader"] == follower.as_str(), "{line}: {}", cluster["status"]);
+            ensure!(cluster["metadata"]["annotations"]["holdfast.dev/move-leader"].is_null(), "the request stays");
+        }
         if row == "restore create" {
             w.delete_and_wait("EtcdCluster", "q").await?;
         }

@@ -19,6 +19,7 @@ mod intervals;
 mod latest;
 mod lineage;
 mod memberless;
+mod move_leader;
 mod observed;
 mod orphan;
 mod park;

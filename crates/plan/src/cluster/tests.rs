@@ -10,6 +10,7 @@ mod diverged;
 mod enlarging;
 mod growing;
 mod latest;
+mod leading;
 mod lineage;
 mod memberless;
 mod memory;

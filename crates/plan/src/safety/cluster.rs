@@ -4,7 +4,6 @@ use holdfast_api::cluster::Latches;
 use holdfast_api::member::{Birth, Departure, Joined, Leaving, Removed};
 use holdfast_api::repair::Loss;
 use holdfast_api::{EtcdClusterStatus, EtcdMember, component, key, role};
-use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
@@ -12,7 +11,7 @@ use super::facts::{
     answers, formed_as, id, is_healthy, known, latches, listed_as, may_start_empty, named, owner_of, stands_for,
     target_member, voters,
 };
-use super::{Verdict, alarms, defragment, is, replace, retention, roll, rule, upgrade, volumes};
+use super::{Verdict, alarms, defragment, is, leadership, replace, retention, roll, rule, upgrade, volumes};
 use crate::build::job::{expects, searches};
 use crate::certificate::{Contents, Files, Issue, Origin, Plane, files};
 use crate::cluster::{AlarmKind, Listed, Member, Membership, Observed};
@@ -21,9 +20,6 @@ use crate::{Act, Ensure, Plan, Seen, Target, build, meta, pods, store};
 
 /// The largest number of members, and of learners (`--max-learners` of every server).
 const MOST: usize = 9;
-
-/// How long a leader refuses a new member before another one leads.
-const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(1);
 
 /// Whether a plan keeps the rules.
 pub fn cluster(seen: &Observed, plan: &Plan<EtcdClusterStatus>) -> Verdict {
@@ -108,10 +104,7 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
             let silent = etcd.members.iter().any(|l| runs(l) && !answers(seen, etcd, l));
             rule("I17", silent, "an entry is committed only for a member that runs and gives no answer")
         }
-        Act::FillLog { entries, cluster_id } => {
-            let etcd = formed_as(seen, *cluster_id)?;
-            upgrade::fill(seen, etcd, *entries)
-        }
+        Act::FillLog { entries, cluster_id } => upgrade::fill(seen, formed_as(seen, *cluster_id)?, *entries),
         Act::AdmitClients { pod } => admit(seen, pod),
         Act::Defragment { pod, name, member_id, cluster_id } => {
             defragment::stand_still(seen, pod, name, (*member_id, *cluster_id))
@@ -123,7 +116,8 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
             let ends = member.object.spec.leaving.is_some() || defragment::is_under_way(seen, member);
             rule("I16", ends, "only a member that leaves or is defragmented loses its clients")
         }
-        Act::MoveLeader { name, from, to, cluster_id } => hand_over(seen, name, (*from, *to), *cluster_id),
+        Act::MoveLeader { name, from, to, cluster_id } => leadership::hand_over(seen, name, (*from, *to), *cluster_id),
+        Act::EndLeaderRequest { cluster, member, refused } => leadership::end_request(seen, cluster, member, *refused),
         Act::RemoveMember { name, member_id, learner, cluster_id } => {
             remove(seen, name, (*member_id, *learner), *cluster_id)
         }
@@ -389,29 +383,6 @@ fn leave(seen: &Observed, target: &Target, leaving: &Leaving) -> Verdict {
     let last = |v: &Listed| lasts && voters(etcd).len() == 1 && answers(seen, etcd, v);
     let spares = |v: &Listed| last(v) || spared(seen, etcd, v);
     rule("I1", voter.is_none_or(spares), "a quorum of the rest is healthy without the voter")
-}
-
-fn hand_over(seen: &Observed, name: &str, (from, to): (u64, u64), cluster_id: u64) -> Verdict {
-    let etcd = formed_as(seen, cluster_id)?;
-    let leads = etcd.members.iter().find(|l| l.id == from && etcd.leader == Some(from));
-    let refuses =
-        || seen.members.iter().any(|m| !m.joined()) && seen.refused_for.is_some_and(|lasted| lasted >= REFUSED_FOR);
-    let ends = |m: &&Member| {
-        let goes = m.object.spec.leaving.is_some() || roll::is_outdated(m) || defragment::is_under_way(seen, m);
-        goes || refuses()
-    };
-    let leaves = leads.and_then(|l| stands_for(seen, l)).filter(ends);
-    let own = leaves.is_some_and(|m| m.name() == name);
-    rule(
-        "I11",
-        own,
-        "only a leader that leaves, restarts, is defragmented or refuses a new member hands the leadership over",
-    )?;
-    let next = voters(etcd).into_iter().find(|l| l.id == to && to != from);
-    let healthy = next.is_some_and(|l| {
-        is_healthy(seen, etcd, l) && stands_for(seen, l).is_some_and(|m| m.object.spec.leaving.is_none())
-    });
-    rule("I1", healthy, "the next leader is a healthy voter that stays")
 }
 
 fn remove(seen: &Observed, name: &str, (member_id, learner): (u64, bool), cluster_id: u64) -> Verdict {
