@@ -15,6 +15,7 @@ use super::{
     move_leader, replace, retention, risk, roll, shrink, silent, tls,
 };
 use crate::build;
+use crate::certificate::Kept;
 use crate::valid::Wanted;
 use crate::{Act, Next, Seen, failure, meta, pods};
 
@@ -111,6 +112,11 @@ fn summary(
         healthy,
         since: before.filter(|s| s.healthy == healthy).map_or_else(|| Some(now.to_string()), |s| s.since.clone()),
         reason,
+        certificates_not_after: match &seen.certificates {
+            Some(all) => all.members.get(member.name()).and_then(Kept::earliest_end).map(|end| end.to_string()),
+            // Not read in this pass.
+            None => before.and_then(|s| s.certificates_not_after.clone()),
+        },
         evidence: replace::evidence(seen, member, now).or_else(|| diverged::kept(seen, member)),
     }
 }
