@@ -11,9 +11,9 @@ use anyhow::{Context, Result, bail, ensure};
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
 
-use crate::support::kube_helpers::{condition, is_ready};
+use crate::support::kube_helpers::{condition, is_ready, until};
 use crate::support::make;
-use crate::support::world::World;
+use crate::support::world::{PATIENCE, World};
 
 use super::store_trouble::{PROXY, through};
 
@@ -247,10 +247,24 @@ async fn verbs(person: &Person<'_>) -> Result<()> {
         }
     }
     without_figures(person).await?;
+    refused_leader(w).await?;
     bundle(person)?;
     let idle = unused(w, &rows)?;
     ensure!(idle.is_empty(), "rights of the table that no request needs: {idle:?}");
     codes(person).await
+}
+
+/// A request for a member that does not exist ends with an Event.
+async fn refused_leader(w: &World) -> Result<()> {
+    let request = json!({"metadata": {"annotations": {"holdfast.dev/move-leader": "p-none"}}});
+    w.patch("EtcdCluster", "p", request).await?;
+    let ended = |cluster: &Value| cluster["metadata"]["annotations"]["holdfast.dev/move-leader"].is_null();
+    w.step("a request that is refused", w.wait("EtcdCluster", "p", "no request", ended)).await?;
+    until("its Event", PATIENCE, async || {
+        let events = w.env.kubectl(&["get", "events", "-n", &w.ns, "--field-selector=reason=LeaderRequestRefused"])?;
+        Ok(if events.contains("Warning") && events.contains("p-none") { Ok(()) } else { Err(events) })
+    })
+    .await
 }
 
 /// Without a right for the figures a save is the same; a line names the right, and the lines have the time.
