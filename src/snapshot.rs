@@ -6,7 +6,7 @@
 #![allow(clippy::disallowed_types, reason = "a command for people talks to Kubernetes with their own rights")]
 
 use std::io::{self, Write};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use futures::{Stream, StreamExt};
@@ -20,7 +20,8 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, ResourceExt};
 
-use crate::plugin::access::{Access, Session};
+use crate::plugin::access::Access;
+use crate::plugin::progress::Live;
 
 /// Interval of a repeated progress line while the status does not change.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -80,13 +81,17 @@ pub async fn create(request: anyhow::Result<Request>) -> anyhow::Result<u8> {
 }
 
 async fn make(request: Request) -> anyhow::Result<u8> {
-    let Session { client, namespace, .. } = request.access.open().await?;
-    let api = Api::<EtcdSnapshot>::namespaced(client, &namespace);
+    let session = request.access.open().await?;
+    let namespace = &session.namespace;
+    let api = Api::<EtcdSnapshot>::namespaced(session.client.clone(), namespace);
     let made = post(&api, &request).await?;
     let name = made.name_any();
     let Some(limit) = request.wait else { return Ok(0) };
     let watch = std::pin::pin!(watch_object(api, &name).default_backoff());
-    tokio::time::timeout(limit, follow(watch, &namespace, &name)).await.unwrap_or_else(|_| {
+    let mut live = Live::of_snapshot(&session, &name);
+    let followed = tokio::time::timeout(limit, follow(watch, namespace, &name, &mut live)).await;
+    live.end();
+    followed.unwrap_or_else(|_| {
         bail!(
             "EtcdSnapshot {name} was not complete after {} s; it goes on: kubectl get -n {namespace} etcdsnap {name}",
             limit.as_secs()
@@ -144,8 +149,9 @@ async fn follow(
     mut watch: impl Stream<Item = watcher::Result<Option<EtcdSnapshot>>> + Unpin,
     namespace: &str,
     name: &str,
+    live: &mut Live,
 ) -> anyhow::Result<u8> {
-    let (started, mut wait, mut status) = (Instant::now(), Wait::default(), None);
+    let (mut wait, mut status) = (Wait::default(), None);
     loop {
         match tokio::time::timeout(TICK, watch.next()).await {
             Ok(Some(Ok(Some(seen)))) => status = Some(seen.status.unwrap_or_default()),
@@ -159,12 +165,14 @@ async fn follow(
             Err(_) => {}
         }
         let Some(status) = &status else { continue };
-        let (line, end) = wait.step(status, started.elapsed());
+        let (line, end) = wait.step(status, live.elapsed());
         if let Some(line) = line {
-            say(&mut io::stderr(), &line)?;
+            live.print(&line);
         }
+        live.tick();
         match end {
             Some(End::Complete) => {
+                live.end();
                 say(&mut io::stdout(), status.artifact.as_ref().map_or("", |artifact| &artifact.uri))?;
                 return Ok(0);
             }
@@ -285,7 +293,9 @@ mod tests {
     }
 
     async fn followed(phases: Vec<watcher::Result<Option<EtcdSnapshot>>>) -> Result<u8, String> {
-        follow(futures::stream::iter(phases), "prod", "nightly").await.map_err(|error| error.to_string())
+        follow(futures::stream::iter(phases), "prod", "nightly", &mut Live::without_figures())
+            .await
+            .map_err(|error| error.to_string())
     }
 
     #[tokio::test]

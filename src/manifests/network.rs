@@ -63,7 +63,8 @@ fn members(namespace: &str) -> Value {
         &json!([
             {"from": clients, "ports": ports(&[port::CLIENT])},
             {"from": peers, "ports": ports(&[port::PEER])},
-            {"ports": ports(&[port::METRICS])},
+            // The API server asks a restore about its progress, and no selector matches the API server.
+            {"ports": ports(&[port::METRICS, port::PROGRESS])},
         ]),
         &json!([
             names(),
@@ -73,13 +74,14 @@ fn members(namespace: &str) -> Value {
     )
 }
 
-/// No connection to agents; agents connect to members, external etcds and stores.
+/// The API server asks agents about their progress, from an address that no selector matches; agents connect to members, external
+/// etcds and stores.
 fn agents(namespace: &str) -> Value {
     policy(
         "holdfast-agents",
         namespace,
         &component_labels(component::SNAPSHOT_AGENT),
-        &json!([]),
+        &json!([{"ports": ports(&[port::PROGRESS])}]),
         &json!([
             names(),
             {"to": [{"podSelector": selector(component::MEMBER)}], "ports": ports(&[port::CLIENT])},

@@ -1,4 +1,4 @@
-//! `member replace|restart`: requests about one member.
+//! `member replace|restart|move-leader`: requests about one member.
 //!
 //! Decides the request, and when it is carried out. The operator decides whether a member may leave; the API server asks the
 //! disruption budget before a Pod ends.
@@ -23,6 +23,8 @@ pub enum MemberVerb {
     Replace(Box<MemberFlags>),
     /// End the Pod of a member; the next one starts on the same volume. A disruption budget that permits no end refuses it.
     Restart(Box<MemberFlags>),
+    /// Move the leadership to a member, once every voter is well. A later election may move it again.
+    MoveLeader(Box<MemberFlags>),
 }
 
 /// Flags of the verbs of `member`.
@@ -47,6 +49,7 @@ pub async fn run(verb: MemberVerb) -> anyhow::Result<u8> {
     match verb {
         MemberVerb::Replace(flags) => replace(*flags).await,
         MemberVerb::Restart(flags) => restart(*flags).await,
+        MemberVerb::MoveLeader(flags) => move_leader(*flags).await,
     }
 }
 
@@ -73,13 +76,7 @@ async fn replace(flags: MemberFlags) -> anyhow::Result<u8> {
     let request = json!({"metadata": {"annotations": {key::REPLACE: flags.member}}});
     session.merge::<EtcdCluster>(&flags.cluster, request).await?;
     print(&format!("etcdmember.holdfast.dev/{} replacement requested\n", flags.member))?;
-    if cluster.spec.paused {
-        let flag = session.flag();
-        print(&format!(
-            "The cluster is paused, so nothing happens yet: kubectl holdfast cluster resume {}{flag}\n",
-            flags.cluster
-        ))?;
-    }
+    warn_if_paused(&session, &cluster, &flags.cluster)?;
     flags
         .wait
         .until(async || {
@@ -88,6 +85,51 @@ async fn replace(flags: MemberFlags) -> anyhow::Result<u8> {
             Ok(replaced(&cluster, member.as_ref()))
         })
         .await
+}
+
+/// Tells that the operator does nothing for a paused cluster.
+fn warn_if_paused(session: &Session, cluster: &EtcdCluster, name: &str) -> anyhow::Result<()> {
+    if !cluster.spec.paused {
+        return Ok(());
+    }
+    let flag = session.flag();
+    print(&format!("The cluster is paused, so nothing happens yet: kubectl holdfast cluster resume {name}{flag}\n"))
+}
+
+async fn move_leader(flags: MemberFlags) -> anyhow::Result<u8> {
+    let session = flags.access.open().await?;
+    let (cluster, member) = read(&session, &flags).await?;
+    if member.spec.leaving.is_some() {
+        return Err(wrong_use(format!("{} leaves the cluster: name a member that stays", flags.member)));
+    }
+    let request = json!({"metadata": {"annotations": {key::MOVE_LEADER: flags.member}}});
+    session.merge::<EtcdCluster>(&flags.cluster, request).await?;
+    print(&format!("etcdmember.holdfast.dev/{} leadership requested\n", flags.member))?;
+    warn_if_paused(&session, &cluster, &flags.cluster)?;
+    flags
+        .wait
+        .until(async || {
+            let cluster = session.named::<EtcdCluster>(&flags.cluster).await?;
+            Ok(led(&cluster, &flags.member))
+        })
+        .await
+}
+
+/// Whether the operator has ended the request. Before that it writes the leader into the status.
+fn led(cluster: &EtcdCluster, member: &str) -> Look {
+    let status = cluster.status.clone().unwrap_or_default();
+    if cluster.annotations().get(key::MOVE_LEADER).is_some_and(|name| name == member) {
+        let progress = condition::find(&status.conditions, Type::Progressing).filter(|it| it.status == "True");
+        let words = progress.map(|it| format!("; {}: {}", it.reason, it.message)).unwrap_or_default();
+        return Look::Waits(format!("{} leads{words}", status.leader.as_deref().unwrap_or("no member")));
+    }
+    if status.leader.as_deref() == Some(member) {
+        return Look::Done;
+    }
+    Look::Failed(format!(
+        "the operator ended the request, and {member} does not lead: kubectl holdfast status {}",
+        cluster.name_any()
+    ))
 }
 
 /// Whether etcd does not list the member any more, and the cluster is whole again.
@@ -144,6 +186,24 @@ mod tests {
     use serde_json::from_value;
 
     use super::*;
+
+    #[test]
+    fn a_request_for_a_leader_ends_with_its_annotation() {
+        let cluster = |request: Option<&str>, leader: &str| -> EtcdCluster {
+            let annotations = request.map(|name| json!({key::MOVE_LEADER: name}));
+            from_value(json!({
+                "apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdCluster",
+                "metadata": {"name": "a", "annotations": annotations},
+                "spec": {"replicas": 3, "version": "3.6.16"}, "status": {"leader": leader},
+            }))
+            .unwrap()
+        };
+        assert_eq!(led(&cluster(Some("a-1"), "a-0"), "a-1"), Look::Waits("a-0 leads".to_owned()));
+        assert_eq!(led(&cluster(None, "a-1"), "a-1"), Look::Done);
+        assert!(matches!(led(&cluster(None, "a-0"), "a-1"), Look::Failed(why) if why.contains("a-1 does not lead")));
+        let another = led(&cluster(Some("a-2"), "a-0"), "a-1");
+        assert!(matches!(another, Look::Failed(_)), "another request replaced this one: {another:?}");
+    }
 
     #[test]
     fn a_member_is_replaced_when_it_is_gone_and_the_cluster_is_whole() {

@@ -1,7 +1,7 @@
 //! The plugin of kubectl: commands for people, with their own rights. `kubectl-holdfast` is a link to `holdfast`, so that
 //! `kubectl holdfast VERB` is `holdfast VERB`.
 //!
-//! One verb in a file. `access` makes the client, `screen` the text, `end` the exit code, `wait` the wait. Nothing here runs a
+//! One verb in a file. `access` makes the client, `screen` the text, `end` the exit code, `wait` the wait, `progress` its figures. Nothing here runs a
 //! command in a container, and only `certificate` and `etcdctl` read a Secret. docs/plugin.md has the rights of each verb.
 
 #![allow(clippy::disallowed_types, reason = "commands for people talk to Kubernetes with their own rights")]
@@ -20,6 +20,7 @@ pub mod install;
 pub mod logs;
 pub mod member;
 pub mod operators;
+pub mod progress;
 pub mod report;
 pub mod restore;
 pub mod schedule;

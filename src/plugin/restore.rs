@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::access::{Access, MANAGER, Only, Session, refused};
 use super::end::{DONE, print, wrong_use};
+use super::progress::Live;
 use super::screen::{Output, Screen};
 use super::wait::{Look, Wait};
 use crate::manifests;
@@ -203,13 +204,11 @@ async fn create(flags: CreateFlags) -> anyhow::Result<u8> {
     let made: EtcdCluster = made.map_err(|error| refused(&error, &format!("creating EtcdCluster {name}")))?;
     let note = if flags.dry_run { " (dry run)" } else { "" };
     print(&format!("etcdcluster.holdfast.dev/{} created{note}\n", made.name_any()))?;
-    flags
-        .wait
-        .until(async || {
-            let cluster = session.named::<EtcdCluster>(&name).await?;
-            Ok(restored(&cluster))
-        })
-        .await
+    let check = async || {
+        let cluster = session.named::<EtcdCluster>(&name).await?;
+        Ok(restored(&cluster))
+    };
+    flags.wait.until_with(|| Live::of_restore(&session, &name), check).await
 }
 
 /// Whether the new cluster is whole.

@@ -17,6 +17,7 @@ use serde_json::json;
 
 use super::access::{Access, MANAGER, Session, refused};
 use super::end::{DONE, print};
+use super::progress::Live;
 use super::status::observe::snapshot;
 use super::wait::{Look, Wait};
 use crate::names::object;
@@ -92,7 +93,8 @@ async fn start(flags: RunFlags) -> anyhow::Result<u8> {
     let made: Job = made.map_err(|error| refused(&error, "creating the Job"))?;
     let name = made.name_any();
     print(&format!("job.batch/{name} created\n"))?;
-    let code = flags.wait.until(async || read_run(&session, &name).await).await?;
+    let live = || Live::of_job(&session, &name);
+    let code = flags.wait.until_with(live, async || read_run(&session, &name).await).await?;
     if !flags.wait.wait {
         print(&format!("The record of the run: kubectl get etcdsnap {name}{}\n", session.flag()))?;
     }

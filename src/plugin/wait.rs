@@ -2,13 +2,12 @@
 //!
 //! Decides the interval, the deadline, and how many looks may fail. The verb decides when the work is done.
 
-use std::io::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 
 use super::end::{DONE, FAILED, TIMED_OUT};
-use super::screen::plain;
+use super::progress::Live;
 
 /// Interval of looks.
 const LOOK: Duration = Duration::from_secs(1);
@@ -41,21 +40,37 @@ pub enum Look {
 impl Wait {
     /// Waits, if the person asks for it. Returns the exit code.
     pub async fn until(&self, check: impl AsyncFnMut() -> anyhow::Result<Look>) -> anyhow::Result<u8> {
-        if self.wait { until(Duration::from_secs(self.timeout_seconds), LOOK, check).await } else { Ok(DONE) }
+        self.until_with(Live::without_figures, check).await
+    }
+
+    /// Waits for work whose progress is shown.
+    pub async fn until_with(
+        &self,
+        live: impl FnOnce() -> Live,
+        check: impl AsyncFnMut() -> anyhow::Result<Look>,
+    ) -> anyhow::Result<u8> {
+        if !self.wait {
+            return Ok(DONE);
+        }
+        let mut live = live();
+        let ended = until(Duration::from_secs(self.timeout_seconds), LOOK, &mut live, check).await;
+        live.end();
+        ended
     }
 }
 
 async fn until(
     limit: Duration,
     interval: Duration,
+    live: &mut Live,
     mut check: impl AsyncFnMut() -> anyhow::Result<Look>,
 ) -> anyhow::Result<u8> {
-    let (started, mut shown, mut failed) = (Instant::now(), String::new(), 0);
+    let (mut shown, mut failed) = (String::new(), 0);
     loop {
         let words = match check().await {
             Ok(Look::Done) => return Ok(DONE),
             Ok(Look::Failed(why)) => {
-                say(started, &why);
+                live.say(&why);
                 return Ok(FAILED);
             }
             Ok(Look::Waits(words)) => {
@@ -69,20 +84,16 @@ async fn until(
             }
         };
         if words != shown {
-            say(started, &words);
+            live.say(&words);
             shown = words;
         }
-        if started.elapsed() >= limit {
-            say(started, "the time of --wait is over; the work goes on");
+        live.tick();
+        if live.elapsed() >= limit {
+            live.say("the time of --wait is over; the work goes on");
             return Ok(TIMED_OUT);
         }
         tokio::time::sleep(interval).await;
     }
-}
-
-fn say(started: Instant, words: &str) {
-    // Progress is for a person who may be gone.
-    let _ = writeln!(std::io::stderr(), "{:>5} s  {}", started.elapsed().as_secs(), plain(words));
 }
 
 #[cfg(test)]
@@ -92,7 +103,7 @@ mod tests {
     async fn ended(mut looks: Vec<anyhow::Result<Look>>, limit: Duration) -> Result<u8, String> {
         looks.reverse();
         let check = async || looks.pop().unwrap_or_else(|| Ok(Look::Waits("on".to_owned())));
-        until(limit, Duration::ZERO, check).await.map_err(|error| error.to_string())
+        until(limit, Duration::ZERO, &mut Live::without_figures(), check).await.map_err(|error| error.to_string())
     }
 
     #[tokio::test]

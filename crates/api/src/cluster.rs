@@ -479,6 +479,9 @@ pub struct MemberSummary {
     /// Why not healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Earliest end of the certificates in the member's Secret (RFC 3339); absent without TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificates_not_after: Option<String>,
     /// Evidence that the member's data are lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Evidence>,

@@ -104,6 +104,9 @@ pub mod key {
     pub const REPLACE: &str = "holdfast.dev/replace";
     /// Annotation `true` of an `EtcdCluster`, set by a person: the deleted cluster goes without its last snapshot.
     pub const SKIP_FINAL_SNAPSHOT: &str = "holdfast.dev/skip-final-snapshot";
+    /// Annotation of an `EtcdCluster`, set by a person: name of the member that is to lead. The operator takes the annotation
+    /// away when the member leads, or cannot lead.
+    pub const MOVE_LEADER: &str = "holdfast.dev/move-leader";
     /// Annotation of an `EtcdCluster`, set by a person: each new value restarts the members, one after the other.
     pub const RESTART: &str = "holdfast.dev/restart";
     /// Annotation of a member's Pod: fingerprint of the template that the Pod was made with.
@@ -164,6 +167,7 @@ pub mod key {
         ALLOW_DELETION,
         REPLACE,
         SKIP_FINAL_SNAPSHOT,
+        MOVE_LEADER,
         RESTART,
         TEMPLATE,
         PROCESS,

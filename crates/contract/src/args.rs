@@ -171,6 +171,7 @@ impl SaveRequest {
             spool_mib,
             min_throughput_kib,
             delay_seconds,
+            progress_port,
             json,
             deadline_seconds,
         } = self;
@@ -200,6 +201,7 @@ impl SaveRequest {
             .option("spool-mib", spool_mib.map(|mib| mib.to_string()).as_ref())
             .option("min-throughput-kib", least.as_ref())
             .option("delay-seconds", (*delay_seconds > 0).then(|| delay_seconds.to_string()).as_ref())
+            .option("progress-port", progress_port.map(|port| port.to_string()).as_ref())
             .switch("json", *json)
             .flag("deadline-seconds", deadline_seconds)
             .0
@@ -289,6 +291,7 @@ impl RestoreRequest {
             annotations,
             refuse_auth,
             quota_backend_bytes,
+            progress_port,
             json,
             deadline_seconds,
             stall_seconds,
@@ -312,6 +315,7 @@ impl RestoreRequest {
             .option_path("annotations", annotations.as_deref())
             .switch("refuse-auth", *refuse_auth)
             .option("quota-backend-bytes", quota_backend_bytes.map(|bytes| bytes.to_string()).as_ref())
+            .option("progress-port", progress_port.map(|port| port.to_string()).as_ref())
             .switch("json", *json)
             .option("deadline-seconds", deadline_seconds.map(|seconds| seconds.to_string()).as_ref())
             .flag("stall-seconds", stall_seconds)
@@ -453,7 +457,7 @@ mod tests {
                 proptest::option::of(text()), proptest::option::of(text()), proptest::option::of(text()),
                 proptest::option::of(text()), proptest::option::of(text())),
             (cluster_spec, expect_store_id, restored_from) in (option(text()), option(text()), option(text())),
-            (schedule, delay_seconds) in (option((option(text()), text())), any::<u32>()),
+            (schedule, delay_seconds, progress_port) in (option((option(text()), text())), any::<u32>(), any::<Option<u16>>()),
             compression in prop_oneof![Just(Compression::Zstd), Just(Compression::Gzip), Just(Compression::None)],
             ask_members in prop_oneof![Just(AskMembers::Auto), Just(AskMembers::Always), Just(AskMembers::Never)],
             verify in prop_oneof![Just(Verify::Stream), Just(Verify::Stored)], (dry_run, alone) in any::<(bool, bool)>(), json: bool,
@@ -469,7 +473,7 @@ mod tests {
                 etcd, store, expect_store_id, namespace, cluster, cluster_uid, cluster_spec, restored_from,
                 expect_cluster_id, owner_name,
                 owner_uid, schedule_name, schedule_uid, pod_uid, compression, ask_members, verify, dry_run, no_quorum, age_recipients, spool_dir, spool_mib,
-                min_throughput_kib, delay_seconds, json, deadline_seconds,
+                min_throughput_kib, delay_seconds, progress_port, json, deadline_seconds,
             }
         }
     }
@@ -519,13 +523,13 @@ mod tests {
             store in store(), (key, expect_sha256, expect_store_id) in (text(), option(text()), option(text())), volume in path(),
             etcdutl in path(), graft: bool, identity in identity(), (restore_uid, revision_bump, allow_unverified) in (text(), 0..=1_000_000_000_000_u64, any::<bool>()), initial_cluster in text(),
             annotations in proptest::option::of(path()), age_identity_dirs in proptest::collection::vec(path(), 0..3),
-            stall_seconds: u32, (refuse_auth, quota_backend_bytes, json) in any::<(bool, Option<u64>, bool)>(),
+            stall_seconds: u32, (refuse_auth, quota_backend_bytes, progress_port, json) in any::<(bool, Option<u64>, Option<u16>, bool)>(),
             deadline_seconds in proptest::option::of(1..=u32::MAX),
         ) -> RestoreRequest {
             let engine = if graft { Engine::Graft } else { Engine::Etcdutl };
             RestoreRequest {
                 store, key, expect_sha256, expect_store_id, age_identity_dirs, allow_unverified, revision_bump, volume, etcdutl, engine, identity, restore_uid, initial_cluster, annotations,
-                refuse_auth, quota_backend_bytes, json, deadline_seconds, stall_seconds,
+                refuse_auth, quota_backend_bytes, progress_port, json, deadline_seconds, stall_seconds,
             }
         }
     }

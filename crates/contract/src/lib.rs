@@ -12,6 +12,7 @@ pub mod layout;
 pub mod manifest;
 mod outcome;
 mod probed;
+mod progress;
 mod prune;
 mod recall;
 mod restore;
@@ -36,6 +37,7 @@ pub use outcome::{
     CameAlong, FailedReport, GateReport, Level, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport, Verification,
 };
 pub use probed::{Finding, Outcome, Probed, Trial};
+pub use progress::{PROGRESS_PATH, ProgressReport, STARTING};
 pub use prune::{
     Announced, DEFAULT_ANNOUNCED_SECONDS, DEFAULT_PRUNE_DEADLINE_SECONDS, LockedPile, MAX_KEEP, MAX_KEEP_SUM,
     MAX_NAMED, MAX_REMOVED, Policy, PruneReport, PruneRequest, RemovalReport, RemoveRequest, RemovedReport, Stopped,

@@ -120,6 +120,10 @@ pub struct RestoreRequest {
     /// quota, because etcd would accept no write. Default, and 0: no check.
     #[arg(long)]
     pub quota_backend_bytes: Option<u64>,
+    /// Answer GET /progress on this port with the numbers of the run as JSON, at every address of this machine. Default: no
+    /// port. In a Pod, set by the environment.
+    #[arg(long, value_name = "PORT", env = "HOLDFAST_PROGRESS_PORT")]
+    pub progress_port: Option<u16>,
     /// Print JSON instead of text.
     #[arg(long)]
     pub json: bool,

@@ -134,6 +134,10 @@ pub struct SaveRequest {
     /// time limit begins afterwards.
     #[arg(long, value_name = "SECONDS", default_value_t, help_heading = SAVING)]
     pub delay_seconds: u32,
+    /// Answer GET /progress on this port with the numbers of the run as JSON, at every address of this machine. Default: no
+    /// port. In a Pod, set by the environment.
+    #[arg(long, value_name = "PORT", env = "HOLDFAST_PROGRESS_PORT", help_heading = SAVING)]
+    pub progress_port: Option<u16>,
     /// Print JSON instead of text.
     #[arg(long, help_heading = SAVING)]
     pub json: bool,

@@ -1,4 +1,7 @@
-//! Progress of a run: a bar at a terminal, otherwise a log line every few seconds; and the detection of a stall.
+//! Progress of a run: a bar at a terminal, otherwise a log line every few seconds; and the detection of a stall. `board.rs` shows
+//! the current step to a reader outside the run.
+
+mod board;
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -8,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use holdfast_contract::error::{Error, Result};
 use indicatif::{ProgressBar, ProgressStyle};
+
+pub use board::Board;
 
 /// Often enough to show progress, rare enough for a log.
 const EVERY: Duration = Duration::from_secs(5);
@@ -40,7 +45,9 @@ struct Shared {
 impl Progress {
     /// Counts towards about `total` bytes.
     pub fn new(doing: &'static str, total: u64) -> Self {
-        Self::with(doing, total, std::io::stderr().is_terminal().then(|| bar(doing, total)))
+        let progress = Self::with(doing, total, std::io::stderr().is_terminal().then(|| bar(doing, total)));
+        Board::show(&progress);
+        progress
     }
 
     /// Counts without output.
@@ -103,6 +110,11 @@ impl Progress {
     /// Ends the counting: all bytes have arrived.
     pub fn ended(&self) {
         self.shared.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the name of the step.
+    pub fn doing(&self) -> &'static str {
+        self.shared.doing
     }
 
     /// Returns the number of bytes so far.

@@ -409,12 +409,12 @@ fn note_write(ctx: &Context, id: &Id, write: Option<&Write>) -> Result<(), Error
 
 /// Reports an act: a log line, a metric, and an Event for acts that concern users.
 fn applied(ctx: &Context, id: &Id, description: Description) {
-    let Description { label, event, object, sentence } = description;
+    let Description { label, event, object, sentence, warning } = description;
     tracing::info!(act = label, about = object, "{sentence}");
     ctx.metrics.act(label);
     let Some(reason) = event else { return };
     let message = if object.is_empty() || object == id.name { sentence } else { format!("{object}: {sentence}") };
-    let note = Note { warning: false, reason: reason.to_owned(), message };
+    let note = Note { warning, reason: reason.to_owned(), message };
     ctx.events.say(&id.reference, &format!("{label}/{object}"), &note);
 }
 

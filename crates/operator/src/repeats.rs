@@ -77,6 +77,7 @@ impl Write {
 pub(super) const fn patched(act: &mut Act) -> Option<&mut Target> {
     match act {
         Act::HoldCluster { cluster: target }
+        | Act::EndLeaderRequest { cluster: target, .. }
         | Act::ReleaseCluster { cluster: target }
         | Act::CopyRetention { member: target, .. }
         | Act::ReleaseMember { member: target }

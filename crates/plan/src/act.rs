@@ -21,6 +21,15 @@ use crate::Target;
 use crate::certificate::Issue;
 use crate::cluster::Alarm;
 
+/// Why a member cannot lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unelectable {
+    /// The cluster has no member of this name, or the member leaves.
+    Absent,
+    /// The member has no vote.
+    Learner,
+}
+
 /// One consequential step. `act` re-checks with a live read the facts that the step carries, and makes no other choice.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Act {
@@ -112,7 +121,8 @@ pub enum Act {
         /// The Pod.
         pod: Target,
     },
-    /// Ask the leader, which etcd is to remove or which is to stand still, to hand the leadership to another voter.
+    /// Ask the leader, which etcd is to remove, which is to stand still, or in whose place a user wants another member, to hand the
+    /// leadership to another voter.
     MoveLeader {
         /// Name of the member that leads.
         name: String,
@@ -122,6 +132,15 @@ pub enum Act {
         to: u64,
         /// The etcd cluster that must answer.
         cluster_id: u64,
+    },
+    /// Take the annotation `holdfast.dev/move-leader` away from the `EtcdCluster`: the request is carried out, or refused.
+    EndLeaderRequest {
+        /// The cluster.
+        cluster: Target,
+        /// The member that the annotation names.
+        member: String,
+        /// Why the member cannot lead; `None`: the member leads.
+        refused: Option<Unelectable>,
     },
     /// Ask a member's etcd to rewrite its file, and then let clients in to its Pod again. The member serves nothing meanwhile.
     Defragment {

@@ -184,6 +184,11 @@ impl Kept {
     pub fn leaf(&self, files: Files) -> Option<&Known> {
         self.leaves.get(files.certificate)?.as_ref().ok()
     }
+
+    /// Returns the earliest end of a usable certificate of the Secret.
+    pub fn earliest_end(&self) -> Option<Timestamp> {
+        self.leaves.values().filter_map(|leaf| Some(leaf.as_ref().ok()?.not_after)).min()
+    }
 }
 
 /// An existing Certificate of cert-manager.

@@ -89,6 +89,7 @@ impl Act {
             // Holdfast creates a CA only for a cluster that has not formed (I15).
             | Self::Issue(_) => LiveReads::Guards,
             Self::HoldCluster { .. }
+            | Self::EndLeaderRequest { .. }
             | Self::KeepArtifact { .. }
             | Self::CopyRetention { .. }
             | Self::BeginResize { .. }

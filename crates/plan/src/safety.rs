@@ -9,6 +9,7 @@ mod cluster;
 mod defragment;
 mod facts;
 mod last_snapshot;
+mod leadership;
 mod member;
 mod replace;
 mod retention;

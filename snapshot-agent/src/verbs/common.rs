@@ -1,4 +1,6 @@
-//! Texts and errors that several verbs share.
+//! Texts and errors that several verbs share; `progress_server.rs` answers about a run.
+
+pub(crate) mod progress_server;
 
 use holdfast_bbolt::scan::{Alarm, ScanError};
 use holdfast_contract::error::Error;

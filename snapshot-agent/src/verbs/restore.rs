@@ -31,6 +31,7 @@ use crate::etcd::pod_annotations::Annotations;
 use crate::etcd::version::check_version;
 use crate::etcd::volume_identity::{Identity, Restored};
 use crate::etcd::wal;
+use crate::verbs::common::progress_server;
 
 use from_file::FileSnapshot;
 use from_manifest::{Ends, ManifestSnapshot};
@@ -46,42 +47,44 @@ use volume::{Room, Staging, State, Volume};
 
 /// Rebuilds the data directory, or finds it complete.
 pub fn run(request: RestoreRequest) -> BoxFuture<'static, Result<RestoredReport>> {
-    Box::pin(async move {
-        let since = Instant::now();
-        let request = RestoreRequest { etcdutl: program_at(request.etcdutl), ..request };
-        let volume = Volume::alone(&request.volume).await?;
-        match volume.state()? {
-            State::Identified(identity) => return report_complete(&volume, &request, &identity, since),
-            State::Foreign(names) => {
-                return Err(Error::refused(format!(
-                    "the volume holds data that this restore has not put there ({}). Nothing was touched. Give the restore \
-                 an empty volume",
-                    names.join(", ")
-                )));
-            }
-            State::Empty => {}
+    Box::pin(async move { progress_server::serve_beside(request.progress_port, restore(request)).await })
+}
+
+async fn restore(request: RestoreRequest) -> Result<RestoredReport> {
+    let since = Instant::now();
+    let request = RestoreRequest { etcdutl: program_at(request.etcdutl), ..request };
+    let volume = Volume::alone(&request.volume).await?;
+    match volume.state()? {
+        State::Identified(identity) => return report_complete(&volume, &request, &identity, since),
+        State::Foreign(names) => {
+            return Err(Error::refused(format!(
+                "the volume holds data that this restore has not put there ({}). Nothing was touched. Give the restore \
+             an empty volume",
+                names.join(", ")
+            )));
         }
-        check_permit(&request)?;
-        // The agent is the container's first process, which ignores SIGTERM by default: the Pod would take its whole grace period
-        // to end.
-        let mut interrupt = Interrupt::by_signal()?;
-        if let Some(refused) = interrupt.unless(async { Ok(refused::find_refusal(&volume, &request).await) }).await? {
-            return Err(refused);
-        }
-        let found = Found::default();
-        let rebuilt = interrupt.unless(rebuild_in_time(&request, &volume, &found)).await;
-        // From here on no signal interrupts: a volume is either published or not.
-        let published = match rebuilt {
-            Ok(rebuilt) => publish(rebuilt).await,
-            Err(error) => Err(error),
-        };
-        let (restored, engine, fell_back) =
-            published.inspect_err(|error| refused::end_attempt(&volume, &request, &found, error))?;
-        let report = RestoredReport { engine: Some(engine), fell_back, ..report(restored, false, since) };
-        let engine = engine.as_str();
-        tracing::info!(uri = report.uri, db_bytes = report.db_bytes, engine, millis = report.millis, "restored");
-        Ok(report)
-    })
+        State::Empty => {}
+    }
+    check_permit(&request)?;
+    // The agent is the container's first process, which ignores SIGTERM by default: the Pod would take its whole grace period
+    // to end.
+    let mut interrupt = Interrupt::by_signal()?;
+    if let Some(refused) = interrupt.unless(async { Ok(refused::find_refusal(&volume, &request).await) }).await? {
+        return Err(refused);
+    }
+    let found = Found::default();
+    let rebuilt = interrupt.unless(rebuild_in_time(&request, &volume, &found)).await;
+    // From here on no signal interrupts: a volume is either published or not.
+    let published = match rebuilt {
+        Ok(rebuilt) => publish(rebuilt).await,
+        Err(error) => Err(error),
+    };
+    let (restored, engine, fell_back) =
+        published.inspect_err(|error| refused::end_attempt(&volume, &request, &found, error))?;
+    let report = RestoredReport { engine: Some(engine), fell_back, ..report(restored, false, since) };
+    let engine = engine.as_str();
+    tracing::info!(uri = report.uri, db_bytes = report.db_bytes, engine, millis = report.millis, "restored");
+    Ok(report)
 }
 
 /// Returns the path of etcdutl: the given path, or a search in PATH for a bare name and where etcd's image lacks the program.

@@ -40,13 +40,14 @@ use crate::etcd::hash_kv::LARGE;
 use crate::etcd::member::Member;
 use crate::etcd::source;
 use crate::format::crypt::Recipients;
+use crate::verbs::common::progress_server;
 use crate::verbs::save::pipe::{Sent, Streamed};
 pub(crate) use ask::Ask;
 use read_upload::{Found, UploadReader};
 
 /// Saves one snapshot and returns its report.
 pub fn run(request: SaveRequest) -> BoxFuture<'static, Result<SavedReport>> {
-    Box::pin(async move { run_with(request, LARGE).await })
+    Box::pin(async move { progress_server::serve_beside(request.progress_port, run_with(request, LARGE)).await })
 }
 
 /// [`run`] with a threshold, in bytes, for a large database. For tests of how seldom members hash such a database.

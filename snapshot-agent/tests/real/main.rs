@@ -46,6 +46,7 @@ mod orphans;
 mod partition;
 #[path = "../common/ports.rs"]
 mod ports;
+mod progress;
 mod proxied;
 mod prune;
 mod raw;

@@ -140,6 +140,9 @@ pub struct Member {
     /// etcd's version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// Earliest end of the member's certificates; absent in plaintext.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificates_until: Option<Timestamp>,
     /// Node of its Pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,

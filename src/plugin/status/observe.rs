@@ -166,6 +166,7 @@ fn member(status: &EtcdClusterStatus, objects: &[EtcdMember], pods: Option<&[Pod
         since: summary.and_then(|summary| summary.since.as_deref()).and_then(parse),
         why: why.or_else(|| summary.and_then(|summary| summary.reason.clone())),
         version: summary.and_then(|summary| summary.version.clone()),
+        certificates_until: summary.and_then(|summary| parse(summary.certificates_not_after.as_deref()?)),
         node: pod.and_then(|pod| pod.spec.as_ref()?.node_name.clone()),
         restarts: pod.map_or(0, restarts),
         claim: own.and_then(|own| own.claim.as_ref()).map(|claim| claim.name.clone()),

@@ -142,12 +142,18 @@ fn members(facts: &Facts, screen: Screen) -> String {
         ("STATE", 0),
         ("SINCE", 0),
         ("ETCD", 0),
+        ("CERTS", 0),
         ("RESTARTS", 0),
         ("NODE", 6),
         ("CLAIM", 8),
     ];
     let mut table = Table::new(&columns);
+    // The heading has the end that all have in common.
+    let mut ends: Vec<_> = facts.members.iter().filter_map(|member| member.certificates_until.map(date)).collect();
+    ends.sort_unstable();
+    ends.dedup();
     for member in &facts.members {
+        let until = member.certificates_until.filter(|_| ends.len() > 1).map(date);
         let (state, tone) = member_state(member);
         let restarts = if member.restarts > 0 { member.restarts.to_string() } else { String::new() };
         table.push(vec![
@@ -157,6 +163,7 @@ fn members(facts: &Facts, screen: Screen) -> String {
             cell(tone, state),
             member.since.map(|since| between(since, facts.at)).unwrap_or_default().into(),
             member.version.as_deref().unwrap_or_default().into(),
+            until.unwrap_or_default().into(),
             cell(Tone::Warning, restarts),
             member.node.as_deref().unwrap_or_default().into(),
             cell(Tone::Faint, member.claim.as_deref().unwrap_or_default()),

@@ -142,6 +142,26 @@ fn a_screen_is_never_wider_than_the_terminal_except_for_commands() {
 }
 
 #[test]
+fn certificates_of_members_are_a_column_where_their_days_differ() {
+    let (at, mut objects) = recorded("healthy");
+    let days = |objects: &mut Objects, days: [i64; 3]| {
+        let members = &mut objects.cluster.status.as_mut().unwrap().members;
+        for (member, days) in members.iter_mut().zip(days) {
+            member.certificates_not_after = Some((at + jiff::SignedDuration::from_hours(24 * days)).to_string());
+        }
+        let found = facts(objects, at);
+        let earliest = found.members.iter().filter_map(|member| member.certificates_until).min();
+        assert_eq!(earliest, Some(at + jiff::SignedDuration::from_hours(24 * days.into_iter().min().unwrap())));
+        render(&found, NARROW)
+    };
+    assert!(!days(&mut objects, [60, 60, 60]).contains("CERTS"));
+    let text = days(&mut objects, [60, 20, 60]);
+    let end = |days: i64| super::super::time::date(at + jiff::SignedDuration::from_hours(24 * days));
+    assert!(text.contains("CERTS"), "{text}");
+    assert_eq!((text.matches(&end(20)).count(), text.matches(&end(60)).count()), (1, 2), "{text}");
+}
+
+#[test]
 fn colours_change_no_character() {
     let (plain, coloured) = (render(&seen("stuck"), WIDE), render(&seen("stuck"), Screen { coloured: true, ..WIDE }));
     let mut stripped = String::new();

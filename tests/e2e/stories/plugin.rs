@@ -11,9 +11,11 @@ use anyhow::{Context, Result, bail, ensure};
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
 
-use crate::support::kube_helpers::{condition, is_ready};
+use crate::support::kube_helpers::{condition, is_ready, until};
 use crate::support::make;
-use crate::support::world::World;
+use crate::support::world::{PATIENCE, World};
+
+use super::store_trouble::{PROXY, through};
 
 const DOCUMENT: &str = include_str!("../../../docs/plugin.md");
 
@@ -23,6 +25,13 @@ struct Run<'a> {
     line: &'a str,
     says: &'a str,
 }
+
+/// Bytes a second of the store.
+const SLOW: &str = "slow:6000";
+
+/// Rows whose command waits for an agent and shows its figures, and the step that the store makes slow.
+const FIGURES: [(&str, &str); 3] =
+    [("snapshot create", "saving: "), ("schedule run", "saving: "), ("restore create", "reading the snapshot: ")];
 
 /// Exit codes of the document.
 const DONE: i32 = 0;
@@ -126,7 +135,11 @@ impl Person<'_> {
 
 /// Makes a cluster with certificates, a store and a schedule.
 async fn furnish(w: &World) -> Result<()> {
-    w.create(make::store("vault", "plugin")).await?;
+    w.apply(&PROXY.replace("localhost/holdfast-probe:1", &w.env.probe_image)).await?;
+    w.wait("Deployment", "s3-fault", "ready", |d| d["status"]["readyReplicas"] == 1).await?;
+    let mut store = make::store("vault", "plugin");
+    store["spec"]["s3"]["endpoint"] = through()["endpoint"].clone();
+    w.create(store).await?;
     let mut schedule = make::schedule("hourly", "p", "0 3 1 1 *", json!({"storeRef": {"name": "vault"}}));
     schedule["spec"]["snapshotTemplate"]["compression"] = json!("none");
     w.create(make::secured("p", 3)).await?;
@@ -136,7 +149,9 @@ async fn furnish(w: &World) -> Result<()> {
     let has_cron = |s: &Value| s["status"]["cronJob"]["name"].is_string();
     w.step("the schedule's CronJob", w.wait("EtcdSnapshotSchedule", "hourly", "a CronJob", has_cron)).await?;
     let usable = |s: &Value| condition(s, "Ready").is_some_and(|(status, ..)| status == "True");
-    w.step("the store", w.wait("EtcdBackupStore", "vault", "usable", usable)).await.map(drop)
+    w.step("the store", w.wait("EtcdBackupStore", "vault", "usable", usable)).await?;
+    // Some seconds for a save or a restore of the small database: the person sees progress.
+    w.fault(SLOW).await.map(drop)
 }
 
 pub async fn tell(w: &World) -> Result<()> {
@@ -153,6 +168,9 @@ async fn verbs(person: &Person<'_>) -> Result<()> {
     let w = person.w;
     let members = w.names("EtcdMember").await?;
     let [first, second, _] = &members[..] else { bail!("{members:?}") };
+    let leader = w.get("EtcdCluster", "p").await?["status"]["leader"].clone();
+    let follower = members.iter().find(|name| leader != name.as_str()).context("a follower")?;
+    let lead = format!("member move-leader p {follower} --wait --timeout-seconds=120");
     let (restart, replace) =
         (format!("member restart p {first} --wait"), format!("member replace p {second} --wait --timeout-seconds=240"));
     let run = |row, line, says| Run { row, line, says };
@@ -160,9 +178,17 @@ async fn verbs(person: &Person<'_>) -> Result<()> {
         run("status", "status p", "MEMBERS"),
         run("status", "status", "ready"),
         run("status", "status p -o json", "\"members\""),
-        run("snapshot create", "snapshot create --cluster=p --name=one --to=store://vault --wait", "s3://"),
+        run(
+            "snapshot create",
+            "snapshot create --cluster=p --name=one --to=store://vault --compression=none --wait",
+            "s3://",
+        ),
         // A repetition reads the object that exists.
-        run("snapshot create", "snapshot create --cluster=p --name=one --to=store://vault --wait", "unchanged"),
+        run(
+            "snapshot create",
+            "snapshot create --cluster=p --name=one --to=store://vault --compression=none --wait",
+            "unchanged",
+        ),
         run("snapshot list", "snapshot list p", "HashKV"),
         run("snapshot hold", "snapshot hold one", "held"),
         run("snapshot release", "snapshot release one", "released"),
@@ -175,6 +201,7 @@ async fn verbs(person: &Person<'_>) -> Result<()> {
         run("certificate", "certificate p --out=tls", "ETCDCTL_CACERT"),
         run("etcdctl", "etcdctl p -- endpoint status", "127.0.0.1"),
         run("logs", "logs p --tail=3", first),
+        run("member move-leader", &lead, "leadership requested"),
         run("cluster pause", "cluster pause p", "paused"),
         run("cluster resume", "cluster resume p", "resumed"),
         run("cluster restart", "cluster restart p --wait --timeout-seconds=240", "restart requested"),
@@ -198,6 +225,10 @@ async fn verbs(person: &Person<'_>) -> Result<()> {
             // The plan of an upgrade to a version that is not loaded has a code of its own.
             ensure!(code == DONE || (row == "upgrade plan" && code == TIMED_OUT), "{line} ended with {code}: {text}");
             ensure!(text.contains(says), "{line} does not say {says}: {text}");
+            // Of the object that exists already there is nothing to wait for.
+            let figures = FIGURES.iter().find(|(waits, _)| *waits == row && says != "unchanged");
+            let shown = |step: &str| text.lines().any(|line| line.contains(step) && line.contains("B/s"));
+            ensure!(figures.is_none_or(|(_, step)| shown(step)), "{line} shows no figures: {text}");
             // `check` and `version` name rights that only a ClusterRole gives.
             ensure!(
                 !text.contains("do not permit") && (!text.contains("forbidden") || ["check", "version"].contains(&row)),
@@ -206,14 +237,53 @@ async fn verbs(person: &Person<'_>) -> Result<()> {
             Ok(())
         })
         .await?;
+        if row == "member move-leader" {
+            let cluster = w.get("EtcdCluster", "p").await?;
+            ensure!(cluster["status"]["leader"] == follower.as_str(), "{line}: {}", cluster["status"]);
+            ensure!(cluster["metadata"]["annotations"]["holdfast.dev/move-leader"].is_null(), "the request stays");
+        }
         if row == "restore create" {
             w.delete_and_wait("EtcdCluster", "q").await?;
         }
     }
+    without_figures(person).await?;
+    refused_leader(w).await?;
     bundle(person)?;
     let idle = unused(w, &rows)?;
     ensure!(idle.is_empty(), "rights of the table that no request needs: {idle:?}");
     codes(person).await
+}
+
+/// A request for a member that does not exist ends with an Event.
+async fn refused_leader(w: &World) -> Result<()> {
+    let request = json!({"metadata": {"annotations": {"holdfast.dev/move-leader": "p-none"}}});
+    w.patch("EtcdCluster", "p", request).await?;
+    let ended = |cluster: &Value| cluster["metadata"]["annotations"]["holdfast.dev/move-leader"].is_null();
+    w.step("a request that is refused", w.wait("EtcdCluster", "p", "no request", ended)).await?;
+    until("its Event", PATIENCE, async || {
+        let events = w.env.kubectl(&["get", "events", "-n", &w.ns, "--field-selector=reason=LeaderRequestRefused"])?;
+        Ok(if events.contains("Warning") && events.contains("p-none") { Ok(()) } else { Err(events) })
+    })
+    .await
+}
+
+/// Without a right for the figures a save is the same; a line names the right, and the lines have the time.
+async fn without_figures(person: &Person<'_>) -> Result<()> {
+    let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
+    let snapshots = rule("holdfast.dev", "etcdsnapshots", &["create", "get", "list", "watch"]);
+    let pods = rule("", "pods", &["list"]);
+    for (name, rules, lacks) in [
+        ("no-pods", vec![snapshots.clone()], "do not permit to list pods"),
+        ("no-proxy", vec![snapshots, pods], "do not permit to get pods/proxy"),
+    ] {
+        let kubeconfig = person.kubeconfig(name, &rules).await?;
+        let line = format!("snapshot create --cluster=p --name={name} --to=store://vault --wait");
+        let (code, text) = person.run(&kubeconfig, &line)?;
+        ensure!(code == DONE && text.contains("s3://"), "{line} ended with {code}: {text}");
+        ensure!(text.matches(lacks).count() == 1 && !text.contains("B/s"), "{line}: {text}");
+        ensure!(text.lines().any(|line| line.contains(" s  Running")), "{line} shows no time: {text}");
+    }
+    Ok(())
 }
 
 /// Rights of the table that no answered request used, by the API server's audit log.

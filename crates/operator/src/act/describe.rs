@@ -3,10 +3,11 @@
 //! Decides which acts have an Event; the log shows all of them.
 
 use holdfast_api::cluster::Latches;
+use holdfast_api::key;
 use holdfast_api::restore::{Newest, Restoring};
 use holdfast_api::schedule::PruneRun;
 use holdfast_plan::cluster::{Alarm, AlarmKind};
-use holdfast_plan::{Act, Target};
+use holdfast_plan::{Act, Target, Unelectable};
 use kube::api::ObjectMeta;
 
 /// An act in words.
@@ -19,17 +20,36 @@ pub(crate) struct Description {
     pub(crate) object: String,
     /// One sentence.
     pub(crate) sentence: String,
+    /// Whether the Event is a warning: Holdfast does not carry a request out.
+    pub(crate) warning: bool,
 }
 
 impl Description {
     fn with_event(self, reason: &'static str) -> Self {
         Self { event: Some(reason), ..self }
     }
+
+    fn with_warning(self, reason: &'static str) -> Self {
+        Self { event: Some(reason), warning: true, ..self }
+    }
+}
+
+fn end_leader_request(member: &str, refused: Option<Unelectable>) -> Description {
+    let why = match refused {
+        None => return step("EndLeaderRequest", "", format!("{member} leads, as requested")),
+        Some(Unelectable::Absent) => "the cluster has no such member, or the member leaves",
+        Some(Unelectable::Learner) => "the member has no vote yet",
+    };
+    let sentence = format!(
+        "the leadership does not move to {member}: {why}. Name a voter of kubectl get etcdm with the annotation {}",
+        key::MOVE_LEADER
+    );
+    step("EndLeaderRequest", "", sentence).with_warning("LeaderRequestRefused")
 }
 
 /// An act without an Event.
 fn step(label: &'static str, object: &str, sentence: impl Into<String>) -> Description {
-    Description { label, event: None, object: object.to_owned(), sentence: sentence.into() }
+    Description { label, event: None, object: object.to_owned(), sentence: sentence.into(), warning: false }
 }
 
 /// Returns the act in words.
@@ -94,6 +114,7 @@ pub(crate) fn describe(act: &Act) -> Description {
         Act::MoveLeader { name, to, .. } => {
             step("MoveLeader", name, format!("hands the leadership to member {to:x}")).with_event("LeaderMoved")
         }
+        Act::EndLeaderRequest { member, refused, .. } => end_leader_request(member, *refused),
         Act::Defragment { name, .. } => {
             step("Defragment", name, "gave free space of its file back").with_event("Defragmented")
         }

@@ -101,6 +101,9 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, server: Option<&Addres
         Act::MoveLeader { name: _, from, to, cluster_id } => {
             membership::move_leader(ctx, server, (*from, *to), *cluster_id).await
         }
+        Act::EndLeaderRequest { cluster, member: _, refused: _ } => {
+            patch::end_leader_request(ctx, actor, cluster).await
+        }
         Act::Defragment { pod, name: _, member_id, cluster_id } => {
             membership::defragment(ctx, actor, server, pod, (*member_id, *cluster_id)).await
         }

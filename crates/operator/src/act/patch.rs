@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use holdfast_api::agent::PodMetadata;
 use holdfast_api::member::{Joined, Resize};
 use holdfast_api::template::Template;
-use holdfast_api::{EtcdMember, FIELD_MANAGER, key};
+use holdfast_api::{EtcdCluster, EtcdMember, FIELD_MANAGER, key};
 use holdfast_kube::requests;
 use holdfast_plan::build::container;
 use holdfast_plan::{Target, template};
@@ -84,6 +84,11 @@ pub(super) async fn forbid_empty_start(
 ) -> Result<Done, Error> {
     let annotations = json!({key::MAY_START_EMPTY: null, key::JOINED: joined.annotation()});
     patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": annotations}})).await
+}
+
+/// Takes a user's request for another leader away.
+pub(super) async fn end_leader_request(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
+    patch::<EtcdCluster>(ctx, actor, target, json!({"metadata": {"annotations": {key::MOVE_LEADER: null}}})).await
 }
 
 /// Annotates a Pod with the digest of its certificates.

@@ -1,6 +1,6 @@
 //! The requests that acts send, and the objects that acts leave alone.
 
-use holdfast_plan::{Ensure, Target};
+use holdfast_plan::{Ensure, Target, Unelectable};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use serde_json::{Value, json};
 
@@ -101,6 +101,26 @@ async fn what_is_gone_or_another_is_not_deleted() {
     assert_eq!((result, writes.len()), (Ok(Done::Already), 0));
     let (result, writes) = done(vec![("GET", CLAIMS, 200, claim("m2"))], act()).await;
     assert_eq!((result, writes.len()), (Err(Class::NameConflict), 0));
+}
+
+#[tokio::test]
+async fn a_request_for_a_leader_is_taken_away_and_a_refusal_is_a_warning() {
+    let path = "/apis/holdfast.dev/v1alpha1/namespaces/ns/etcdclusters";
+    let cluster = json!({"apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdCluster",
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u1", "resourceVersion": "8"},
+        "spec": {"replicas": 3, "version": "3.6.16"}});
+    let end = |refused| Act::EndLeaderRequest { cluster: target("a"), member: "a-1".to_owned(), refused };
+    let (result, writes) = done(vec![("PATCH", path, 200, cluster)], end(None)).await;
+    assert_eq!(result, Ok(Done::Applied));
+    let metadata = json!({"uid": "u1", "resourceVersion": "7", "annotations": {"holdfast.dev/move-leader": null}});
+    assert_eq!(writes[0].body, json!({"metadata": metadata}));
+    let carried_out = describe(&end(None));
+    assert_eq!((carried_out.event, carried_out.warning), (None, false), "LeaderMoved says so");
+    for (refused, why) in [(Unelectable::Absent, "no such member"), (Unelectable::Learner, "no vote yet")] {
+        let refused = describe(&end(Some(refused)));
+        assert_eq!((refused.event, refused.warning), (Some("LeaderRequestRefused"), true));
+        assert!(refused.sentence.contains("a-1") && refused.sentence.contains(why), "{}", refused.sentence);
+    }
 }
 
 #[tokio::test]

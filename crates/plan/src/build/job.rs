@@ -32,7 +32,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::store::{self, Use};
-use super::{container_security, external, literal, pod_security_as, spool};
+use super::{answer_progress, container_security, external, literal, pod_security_as, spool};
 use crate::Proxies;
 
 pub use rehearsal::SCRATCH;
@@ -462,7 +462,7 @@ fn pod(want: &AgentJob) -> PodSpec {
     } = want.placement.clone();
     let chosen = [want.agent.pod_security, pod_security].into_iter().flatten().find_map(|pods| pods.run_as);
     let run_as = chosen.unwrap_or(want.run_as);
-    let spec = PodSpec {
+    let mut spec = PodSpec {
         restart_policy: Some("Never".to_owned()),
         service_account_name: want.agent.service_account_name.clone(),
         automount_service_account_token: Some(false),
@@ -491,6 +491,7 @@ fn pod(want: &AgentJob) -> PodSpec {
         volumes: Some(opened.volumes.into_iter().chain(volumes).collect()),
         ..PodSpec::default()
     };
+    spec.containers.iter_mut().filter(|_| matches!(want.work, Work::Save(_))).for_each(answer_progress);
     let spec = match &want.etcd_image {
         Some(image) => rehearsal::in_etcds_image(spec, &want.image, image, want.spool.as_ref()),
         None => spec,

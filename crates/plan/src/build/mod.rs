@@ -8,7 +8,9 @@ use holdfast_api::agent::PodMetadata;
 use holdfast_api::cluster::Image;
 use holdfast_api::pod_security::RunAs;
 use holdfast_api::{EtcdCluster, component, key};
-use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, ContainerPort, EnvVar, PodSecurityContext, SeccompProfile, SecurityContext,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 
@@ -55,10 +57,30 @@ pub mod port {
     pub const PEER: i32 = 2380;
     /// Port for probes and metrics, without a certificate: both must work while certificates are broken.
     pub const METRICS: i32 = 2381;
+    /// Port on which a save or a restore answers with its progress.
+    pub const PROGRESS: i32 = 2382;
 }
 
 /// User and group of all Holdfast Pods: the user of distroless images.
 pub const USER: i64 = 65532;
+
+/// Returns a TCP port of a container.
+fn container_port(name: &str, port: i32) -> ContainerPort {
+    ContainerPort {
+        name: Some(name.to_owned()),
+        container_port: port,
+        protocol: Some("TCP".to_owned()),
+        ..ContainerPort::default()
+    }
+}
+
+/// Has the agent of this container answer about its progress. By the environment: an agent of an earlier version ignores a
+/// variable, and refuses a flag.
+fn answer_progress(container: &mut Container) {
+    let (name, value) = ("HOLDFAST_PROGRESS_PORT".to_owned(), Some(port::PROGRESS.to_string()));
+    container.env.get_or_insert_default().push(EnvVar { name, value, value_from: None });
+    container.ports.get_or_insert_default().push(container_port("progress", port::PROGRESS));
+}
 
 /// Labels of every child of a cluster.
 pub fn labels(cluster: &str, cluster_uid: &str) -> BTreeMap<String, String> {

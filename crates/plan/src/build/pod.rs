@@ -14,9 +14,9 @@ use holdfast_api::store::Location;
 use holdfast_api::{EtcdMember, component, key, name, role};
 use holdfast_contract::{DEFAULT_RESTORE_STALL_SECONDS, GateRequest, IdentityFlags, RestoreRequest};
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, ContainerPort, DownwardAPIVolumeFile, DownwardAPIVolumeSource, EmptyDirVolumeSource, EnvVar,
-    HTTPGetAction, ObjectFieldSelector, PersistentVolumeClaimVolumeSource, Pod, PodAffinityTerm, PodAntiAffinity,
-    PodSpec, Probe, Volume, VolumeMount, WeightedPodAffinityTerm,
+    Affinity, Container, DownwardAPIVolumeFile, DownwardAPIVolumeSource, EmptyDirVolumeSource, EnvVar, HTTPGetAction,
+    ObjectFieldSelector, PersistentVolumeClaimVolumeSource, Pod, PodAffinityTerm, PodAntiAffinity, PodSpec, Probe,
+    Volume, VolumeMount, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -24,7 +24,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::etcd_args::{CERTIFICATES, VOLUME, etcd_args};
 use super::resources::of_member;
 use super::store::{Opened, Use, mount, open, proxies, secret_volume};
-use super::{container, literal, port};
+use super::{container, container_port, literal, port};
 
 use crate::certificate::{Files, files};
 use crate::valid::{Server, Version};
@@ -219,11 +219,12 @@ fn restore_container(
         refuse_auth: true,
         // etcd's own quota: etcd would serve a database that fills the quota, and refuse each write.
         quota_backend_bytes: Some(server.quota),
+        progress_port: None,
         json: false,
         deadline_seconds: restoring.deadline_seconds,
         stall_seconds: DEFAULT_RESTORE_STALL_SECONDS,
     };
-    Container {
+    let mut container = Container {
         name: container::RESTORE.to_owned(),
         command: Some(vec![BIN.to_owned()]),
         args: Some(arguments(&["agent", "restore"], request.to_args())),
@@ -231,7 +232,9 @@ fn restore_container(
         volume_mounts: Some(mounts().into_iter().chain(opened.mounts.iter().cloned()).collect()),
         resources: restoring.agent.as_ref().and_then(|a| a.resources.clone()).or(in_etcds_image.resources),
         ..in_etcds_image
-    }
+    };
+    super::answer_progress(&mut container);
+    container
 }
 
 /// etcd's image may have no CA certificates, and without certificates no HTTP client starts.
@@ -349,15 +352,6 @@ fn volumes(member: &EtcdMember) -> Vec<Volume> {
         },
     ];
     own.into_iter().chain(certificates).collect()
-}
-
-fn container_port(name: &str, port: i32) -> ContainerPort {
-    ContainerPort {
-        name: Some(name.to_owned()),
-        container_port: port,
-        protocol: Some("TCP".to_owned()),
-        ..ContainerPort::default()
-    }
 }
 
 fn get(path: &str) -> HTTPGetAction {

@@ -433,6 +433,19 @@ fn a_restore_runs_under_its_own_account_and_takes_nothing_of_ours_away() {
     assert_eq!((limit(&steps[0]), limit(&spec.containers[0])), (None, None));
 }
 
+/// For a person who waits for the restore.
+#[test]
+fn a_restore_answers_about_its_progress() {
+    let spec = pod_that_restores(&[], None).spec.unwrap();
+    let ports = |container: &Container| -> Vec<i32> {
+        container.ports.iter().flatten().map(|port| port.container_port).collect()
+    };
+    let restore = &spec.init_containers.as_ref().unwrap()[1];
+    assert_eq!((restore.name.as_str(), ports(restore)), ("restore", vec![port::PROGRESS]));
+    assert!(restore.env.iter().flatten().any(|variable| variable.name == "HOLDFAST_PROGRESS_PORT"));
+    assert!(!ports(&spec.containers[0]).contains(&port::PROGRESS), "etcd answers no such question");
+}
+
 /// 3.5 uses another flag name for the skipped comparison; an unknown flag is a crash loop.
 #[test]
 fn certificates_in_arguments_for_each_minor() {

@@ -1,6 +1,7 @@
 //! Moves the leadership to another member.
 //!
-//! Decides which voter leads next. `shrink.rs`, `roll.rs`, `defragment.rs` and `grow.rs` decide whether the leader keeps it.
+//! Decides which voter leads next. `shrink.rs`, `roll.rs`, `defragment.rs` and `grow.rs` decide whether the leader keeps it;
+//! `move_leader.rs` obeys a user.
 
 use super::{Listed, Membership, Observed};
 use crate::{Act, Next};

@@ -20,6 +20,7 @@ mod last_snapshot;
 mod latest;
 mod lineage;
 mod memberless;
+mod move_leader;
 mod observed;
 mod orphan;
 mod park;

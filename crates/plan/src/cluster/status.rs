@@ -12,9 +12,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     Listed, Member, Membership, Observed, alarms, backups, defragment, diverged, enlarge, latest, lineage, memberless,
-    replace, retention, risk, roll, shrink, silent, tls,
+    move_leader, replace, retention, risk, roll, shrink, silent, tls,
 };
 use crate::build;
+use crate::certificate::Kept;
 use crate::valid::Wanted;
 use crate::{Act, Next, Seen, failure, meta, pods};
 
@@ -111,6 +112,11 @@ fn summary(
         healthy,
         since: before.filter(|s| s.healthy == healthy).map_or_else(|| Some(now.to_string()), |s| s.since.clone()),
         reason,
+        certificates_not_after: match &seen.certificates {
+            Some(all) => all.members.get(member.name()).and_then(Kept::earliest_end).map(|end| end.to_string()),
+            // Not read in this pass.
+            None => before.and_then(|s| s.certificates_not_after.clone()),
+        },
         evidence: replace::evidence(seen, member, now).or_else(|| diverged::kept(seen, member)),
     }
 }
@@ -204,8 +210,13 @@ impl Facts<'_> {
             // A renewal restarts no member.
             Next::Do(act, _) => is_upkeep(act),
         };
-        let settled = settled || self.defragmenting().is_some();
+        let settled = settled || self.defragmenting().is_some() || self.moves_leader_on_request();
         settled && self.formed() && self.all_serve() && self.alarm().is_none() && self.is_reached()
+    }
+
+    fn moves_leader_on_request(&self) -> bool {
+        let Next::Do(Act::MoveLeader { to, .. }, _) = self.next else { return false };
+        move_leader::is_requested(self.seen, self.etcd, *to)
     }
 
     /// Whether etcd has `spec.replicas` voters, each with a ready Pod.
@@ -363,6 +374,8 @@ impl Facts<'_> {
             Next::Do(..) if meta::deleting(&self.seen.cluster.metadata) => {
                 Some((Reason::Deleting, "the cluster is being deleted".to_owned()))
             }
+            // The spec asks for no leader.
+            Next::Do(Act::MoveLeader { .. }, _) if self.moves_leader_on_request() => None,
             // A renewal is no progress towards the spec.
             Next::Do(act, _) if is_upkeep(act) && self.formed() && self.voters == self.seen.cluster.spec.replicas => {
                 None
@@ -493,6 +506,7 @@ const fn is_upkeep(act: &Act) -> bool {
             | Act::AnnounceCertificates { .. }
             | Act::HoldCluster { .. }
             | Act::CopyRetention { .. }
+            | Act::EndLeaderRequest { .. }
     )
 }
 

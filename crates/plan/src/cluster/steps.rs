@@ -8,8 +8,8 @@ use jiff::Timestamp;
 
 use super::intervals::POLL;
 use super::{
-    Membership, Observed, alarms, bootstrap, defragment, enlarge, grow, identity, last_snapshot, park, promote,
-    release, replace, retention, roll, rollback, seed, shrink, stuck,
+    Membership, Observed, alarms, bootstrap, defragment, enlarge, grow, identity, last_snapshot, move_leader, park,
+    promote, release, replace, retention, roll, rollback, seed, shrink, stuck,
 };
 use crate::valid::Wanted;
 use crate::{Act, Next, Seen, Wake, meta};
@@ -294,6 +294,13 @@ pub(super) const FORMED: Table = Table {
             when: "a member is to be replaced and may not yet",
             file: "cluster/replace.rs",
             rule: replace,
+        },
+        Step {
+            name: "move the leadership to a member, in steps: ask the leader, take the request away",
+            when: "the annotation `holdfast.dev/move-leader` names the member, and every voter is well; a request for a member that \
+                   cannot lead ends at once",
+            file: "cluster/move_leader.rs",
+            rule: |pass| move_leader::next(pass.seen, pass.etcd?),
         },
         Step {
             name: "begin a defragmentation",

@@ -11,6 +11,7 @@ mod enlarging;
 mod growing;
 mod last_snapshot;
 mod latest;
+mod leading;
 mod lineage;
 mod memberless;
 mod memory;

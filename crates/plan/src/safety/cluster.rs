@@ -4,7 +4,6 @@ use holdfast_api::cluster::Latches;
 use holdfast_api::member::{Birth, Departure, Joined, Leaving, Removed};
 use holdfast_api::repair::Loss;
 use holdfast_api::{EtcdClusterStatus, EtcdMember, component, key, role};
-use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
@@ -12,7 +11,9 @@ use super::facts::{
     answers, formed_as, id, is_healthy, known, latches, listed_as, may_start_empty, named, owner_of, stands_for,
     target_member, voters,
 };
-use super::{Verdict, alarms, defragment, is, last_snapshot, replace, retention, roll, rule, upgrade, volumes};
+use super::{
+    Verdict, alarms, defragment, is, last_snapshot, leadership, replace, retention, roll, rule, upgrade, volumes,
+};
 use crate::build::job::{expects, searches};
 use crate::certificate::{Contents, Files, Issue, Origin, Plane, files};
 use crate::cluster::{AlarmKind, Listed, Member, Membership, Observed};
@@ -21,9 +22,6 @@ use crate::{Act, Ensure, Plan, Seen, Target, build, meta, pods, store};
 
 /// The largest number of members, and of learners (`--max-learners` of every server).
 const MOST: usize = 9;
-
-/// How long a leader refuses a new member before another one leads.
-const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(1);
 
 /// Whether a plan keeps the rules.
 pub fn cluster(seen: &Observed, plan: &Plan<EtcdClusterStatus>) -> Verdict {
@@ -37,7 +35,11 @@ pub fn cluster(seen: &Observed, plan: &Plan<EtcdClusterStatus>) -> Verdict {
     for ensure in &plan.ensures {
         check_ensure(seen, ensure)?;
     }
-    plan.act.as_ref().map_or(Ok(()), |act| check_act(seen, act))
+    match &plan.act {
+        Some(act) if saves => last_snapshot::check_act(seen, act),
+        Some(act) => check_act(seen, act),
+        None => Ok(()),
+    }
 }
 
 fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
@@ -109,10 +111,7 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
             let silent = etcd.members.iter().any(|l| runs(l) && !answers(seen, etcd, l));
             rule("I17", silent, "an entry is committed only for a member that runs and gives no answer")
         }
-        Act::FillLog { entries, cluster_id } => {
-            let etcd = formed_as(seen, *cluster_id)?;
-            upgrade::fill(seen, etcd, *entries)
-        }
+        Act::FillLog { entries, cluster_id } => upgrade::fill(seen, formed_as(seen, *cluster_id)?, *entries),
         Act::AdmitClients { pod } => admit(seen, pod),
         Act::Defragment { pod, name, member_id, cluster_id } => {
             defragment::stand_still(seen, pod, name, (*member_id, *cluster_id))
@@ -121,16 +120,11 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::LatchLeaving { member, leaving } => leave(seen, member, leaving),
         Act::DismissClients { pod } => {
             let member = owner_of(seen, pod)?;
-            let ends = member.object.spec.leaving.is_some()
-                || defragment::is_under_way(seen, member)
-                || last_snapshot::is_pending(seen);
-            rule(
-                "I16",
-                ends,
-                "only a member that leaves, is defragmented or is saved for the last time loses its clients",
-            )
+            let ends = member.object.spec.leaving.is_some() || defragment::is_under_way(seen, member);
+            rule("I16", ends, "only a member that leaves or is defragmented loses its clients")
         }
-        Act::MoveLeader { name, from, to, cluster_id } => hand_over(seen, name, (*from, *to), *cluster_id),
+        Act::MoveLeader { name, from, to, cluster_id } => leadership::hand_over(seen, name, (*from, *to), *cluster_id),
+        Act::EndLeaderRequest { cluster, member, refused } => leadership::end_request(seen, cluster, member, *refused),
         Act::RemoveMember { name, member_id, learner, cluster_id } => {
             remove(seen, name, (*member_id, *learner), *cluster_id)
         }
@@ -150,9 +144,6 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::GrowClaim { claim, size } => volumes::grow(seen, claim, size),
         Act::SetVolumeSize { member, size } => volumes::set(seen, target_member(seen, member)?, size),
         Act::EvictPod { pod, .. } => roll::end(seen, owner_of(seen, pod)?, true),
-        Act::DeletePod { pod, .. } if last_snapshot::is_pending(seen) => {
-            last_snapshot::end_pod(seen, owner_of(seen, pod)?)
-        }
         Act::DeletePod { pod, .. } => roll::delete(seen, owner_of(seen, pod)?),
         Act::Issue(issue) => certify(seen, issue),
         Act::AnnounceCertificates { member, digest, trusts } => {
@@ -189,7 +180,6 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         | Act::ReleaseArtifact { .. } => {
             rule("I13", false, "the cluster's pass leaves EtcdSnapshots to people and to their schedules")
         }
-        Act::RequestSnapshot(snapshot) if last_snapshot::is_pending(seen) => last_snapshot::request(seen, snapshot),
         Act::RequestSnapshot(snapshot) => upgrade::request(seen, snapshot),
         Act::StartJob(job) if latches(seen).formed.is_some() => upgrade::rehearse(seen, job),
         Act::StartJob(job) => search(seen, job),
@@ -400,29 +390,6 @@ fn leave(seen: &Observed, target: &Target, leaving: &Leaving) -> Verdict {
     let last = |v: &Listed| lasts && voters(etcd).len() == 1 && answers(seen, etcd, v);
     let spares = |v: &Listed| last(v) || spared(seen, etcd, v);
     rule("I1", voter.is_none_or(spares), "a quorum of the rest is healthy without the voter")
-}
-
-fn hand_over(seen: &Observed, name: &str, (from, to): (u64, u64), cluster_id: u64) -> Verdict {
-    let etcd = formed_as(seen, cluster_id)?;
-    let leads = etcd.members.iter().find(|l| l.id == from && etcd.leader == Some(from));
-    let refuses =
-        || seen.members.iter().any(|m| !m.joined()) && seen.refused_for.is_some_and(|lasted| lasted >= REFUSED_FOR);
-    let ends = |m: &&Member| {
-        let goes = m.object.spec.leaving.is_some() || roll::is_outdated(m) || defragment::is_under_way(seen, m);
-        goes || refuses()
-    };
-    let leaves = leads.and_then(|l| stands_for(seen, l)).filter(ends);
-    let own = leaves.is_some_and(|m| m.name() == name);
-    rule(
-        "I11",
-        own,
-        "only a leader that leaves, restarts, is defragmented or refuses a new member hands the leadership over",
-    )?;
-    let next = voters(etcd).into_iter().find(|l| l.id == to && to != from);
-    let healthy = next.is_some_and(|l| {
-        is_healthy(seen, etcd, l) && stands_for(seen, l).is_some_and(|m| m.object.spec.leaving.is_none())
-    });
-    rule("I1", healthy, "the next leader is a healthy voter that stays")
 }
 
 fn remove(seen: &Observed, name: &str, (member_id, learner): (u64, bool), cluster_id: u64) -> Verdict {

@@ -4,7 +4,7 @@ use holdfast_api::final_snapshot::OnFailure;
 use holdfast_api::snapshot::{DeletionPolicy, Phase};
 use holdfast_api::{CLUSTER_FINALIZER, EtcdCluster, EtcdSnapshot, key, role};
 
-use super::facts::{formed_as, is_healthy, known, latches, may_start_empty, voters};
+use super::facts::{formed_as, is_healthy, known, latches, may_start_empty, owner_of, voters};
 use super::{Verdict, rule};
 use crate::cluster::{Member, Observed};
 use crate::{Act, meta};
@@ -25,12 +25,17 @@ pub(super) fn needs_members(cluster: &EtcdCluster) -> bool {
 /// Whether a deleted cluster may have this act before its end.
 pub(super) fn permits(seen: &Observed, act: &Act) -> bool {
     let is_step = matches!(act, Act::DismissClients { .. } | Act::DeletePod { .. } | Act::RequestSnapshot(_));
-    is_step && is_pending(seen)
+    is_step && needs_members(&seen.cluster)
 }
 
-/// Whether the cluster waits for its last snapshot.
-pub(super) fn is_pending(seen: &Observed) -> bool {
-    needs_members(&seen.cluster)
+/// Checks an act before the end of the cluster.
+pub(super) fn check_act(seen: &Observed, act: &Act) -> Verdict {
+    match act {
+        Act::DismissClients { pod } => owner_of(seen, pod).map(drop),
+        Act::DeletePod { pod, .. } => end_pod(seen, owner_of(seen, pod)?),
+        Act::RequestSnapshot(snapshot) => request(seen, snapshot),
+        _ => rule("I13", false, "a deleted cluster is left alone"),
+    }
 }
 
 /// Checks the release of the cluster.
@@ -52,7 +57,7 @@ fn is_saved(seen: &Observed, snapshot: &EtcdSnapshot) -> bool {
 }
 
 /// Checks the request: of this cluster, to the place that the spec names, after clients lost their way.
-pub(super) fn request(seen: &Observed, snapshot: &EtcdSnapshot) -> Verdict {
+fn request(seen: &Observed, snapshot: &EtcdSnapshot) -> Verdict {
     formed_as(seen, known(seen)?.cluster_id)?;
     let (meta, spec) = (&seen.cluster.metadata, &snapshot.spec);
     let own = spec.cluster_ref.as_ref().is_some_and(|cluster| cluster.name == meta::name(meta));
@@ -68,7 +73,7 @@ pub(super) fn request(seen: &Observed, snapshot: &EtcdSnapshot) -> Verdict {
 }
 
 /// Checks the end of a Pod with open connections: every voter keeps up, and no client is led to the Pod.
-pub(super) fn end_pod(seen: &Observed, member: &Member) -> Verdict {
+fn end_pod(seen: &Observed, member: &Member) -> Verdict {
     let etcd = known(seen)?;
     formed_as(seen, etcd.cluster_id)?;
     rule("I3", !may_start_empty(member), "a first start is forbidden before its Pod ends")?;

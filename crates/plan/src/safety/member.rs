@@ -59,6 +59,7 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         | Act::LatchLeaving { .. }
         | Act::DismissClients { .. }
         | Act::MoveLeader { .. }
+        | Act::EndLeaderRequest { .. }
         | Act::Defragment { .. }
         | Act::RemoveMember { .. }
         | Act::LatchRemoved { .. }

@@ -238,6 +238,10 @@ fn tell(world: &mut World, command: &str) {
             world.evict_pod(&name);
         }
         ["unlist", n] => world.unlist(n.parse().unwrap()),
+        ["ask", "to", "lead", n] => {
+            let name = n.parse().ok().and_then(|n| world.members.keys().nth(n).cloned());
+            world.ask_to_lead(&name.unwrap_or_else(|| (*n).to_owned()));
+        }
         ["replace", n] => world.ask_to_replace(n.parse().unwrap()),
         ["crash", n] => {
             let name = world.members.keys().nth(n.parse().unwrap()).unwrap().clone();

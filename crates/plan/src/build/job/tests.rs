@@ -424,8 +424,25 @@ fn the_cluster_s_spec_is_in_the_environment_and_not_in_the_arguments() {
     let container = parts(&job(&want)).2;
     assert!(container.args.unwrap().iter().all(|arg| !arg.contains("3.6.16")));
     let env = container.env.unwrap();
-    assert_eq!((env.len(), env[1].name.as_str()), (2, "HOLDFAST_CLUSTER_SPEC"));
+    assert_eq!((env.len(), env[1].name.as_str()), (3, "HOLDFAST_CLUSTER_SPEC"));
     assert_eq!(env[1].value, Some(spec.replace("$(", "$$(")), "kubelet replaces nothing in it (I28)");
+}
+
+/// The agent reads the variable for its flag, and only the verbs that move a database answer.
+#[test]
+fn a_save_alone_answers_about_its_progress() {
+    let asked = |want: &AgentJob| {
+        let container = parts(&job(want)).2;
+        let ports =
+            container.ports.unwrap_or_default().into_iter().map(|port| (port.name.unwrap(), port.container_port));
+        let variables = container.env.unwrap_or_default().into_iter().map(|variable| variable.name);
+        (ports.collect::<Vec<_>>(), variables.filter(|name| name.contains("PROGRESS")).count())
+    };
+    assert_eq!(asked(&to_s3()), (vec![("progress".to_owned(), 2382)], 1));
+    let looks = AgentJob { work: Work::Inspect(InspectRequest::default()), ..to_s3() };
+    assert_eq!(asked(&looks), (vec![], 0));
+    let args = parts(&job(&to_s3())).2.args.unwrap();
+    assert!(args.iter().all(|arg| !arg.contains("progress")), "an earlier agent refuses an unknown flag: {args:?}");
 }
 
 #[test]
@@ -441,7 +458,9 @@ fn rendered(destination: Location) -> (Vec<String>, Vec<(String, Option<bool>)>)
     let mounts = container.volume_mounts.unwrap().into_iter().map(|m| m.mount_path);
     let secrets = pod.volumes.unwrap().into_iter().map(|v| v.secret.and_then(|s| s.optional));
     let store = |arg: &String| ["--store", "--s3-", "--azure-", "--gcs-", "--cred"].iter().any(|p| arg.starts_with(p));
-    assert!(container.env.unwrap().iter().all(|var| var.value.is_none()), "nothing of a store is in the environment");
+    let values = container.env.unwrap().into_iter().filter_map(|var| Some((var.name, var.value?)));
+    let own = [("HOLDFAST_PROGRESS_PORT".to_owned(), "2382".to_owned())];
+    assert_eq!(values.collect::<Vec<_>>(), own, "nothing of a store is in the environment");
     (container.args.unwrap().into_iter().filter(store).collect(), mounts.zip(secrets).collect())
 }
 

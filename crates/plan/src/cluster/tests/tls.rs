@@ -109,6 +109,27 @@ fn a_cluster_whose_certificates_are_good_costs_nothing() {
 }
 
 #[test]
+fn each_member_has_the_end_of_its_own_certificates() {
+    let mut seen = secured(3, 3);
+    let ends = |seen: &Observed| -> Vec<Option<String>> {
+        planned(seen).status.members.into_iter().map(|member| member.certificates_not_after).collect()
+    };
+    let first = certificates(&mut seen).members[&named(0)].earliest_end().unwrap();
+    assert_eq!(ends(&seen), vec![Some(first.to_string()); 3]);
+    let sooner = first - SignedDuration::from_hours(24);
+    for leaf in certificates(&mut seen).members.get_mut(&named(1)).unwrap().leaves.values_mut().take(1) {
+        leaf.as_mut().unwrap().not_after = sooner;
+    }
+    assert_eq!(ends(&seen), [Some(first.to_string()), Some(sooner.to_string()), Some(first.to_string())]);
+    // A pass that has not read the Secrets knows no other end.
+    seen.cluster.status = Some(planned(&seen).status);
+    seen.certificates = None;
+    seen.unread_certificates = Some("not read".to_owned());
+    assert_eq!(ends(&seen)[1], Some(sooner.to_string()));
+    assert_eq!(ends(&formed(3, 3)), [const { None }; 3], "in plaintext");
+}
+
+#[test]
 fn the_order_is_cas_then_the_operator_then_applications_then_members() {
     let mut seen = secured(1, 1);
     latches(&mut seen).formed = None;

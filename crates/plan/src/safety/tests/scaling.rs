@@ -5,6 +5,7 @@ use holdfast_api::member::{Departure, Leaving, Parked, Removed};
 use holdfast_api::role;
 
 use super::*;
+use crate::Unelectable;
 use crate::cluster::{Listed, Member as Part};
 use crate::fixtures::noon;
 
@@ -226,6 +227,65 @@ fn leadership_goes_from_a_leader_that_leaves_to_a_healthy_voter_that_stays() {
     for (what, seen) in ill(&good, 2) {
         assert_eq!(broken(&seen, over(1, 0x11, 0x12)), Some("I1"), "{what}");
     }
+}
+
+fn requests(s: &mut Cluster, n: usize) {
+    s.cluster.metadata.annotations = Some([(key::MOVE_LEADER.to_owned(), named(n))].into());
+}
+
+#[test]
+fn a_requested_leader_is_a_voter_beside_healthy_ones() {
+    let over = |to| Act::MoveLeader { name: named(0), from: 0x10, to, cluster_id: 0xc1 };
+    let mut good = formed(3, 3);
+    requests(&mut good, 1);
+    breached(&good, &over(0x11), &FORMED);
+    breached(
+        &good,
+        &over(0x11),
+        &[
+            ("without a request", "I11", |s| s.cluster.metadata.annotations = None),
+            ("a request for another", "I11", |s| requests(s, 2)),
+            ("another leads", "I11", |s| etcd(s).leader = Some(0x12)),
+            ("a learner", "I11", |s| etcd(s).members[1].learner = true),
+            ("it leaves", "I1", |s| leave(&mut s.members[1])),
+        ],
+    );
+    for n in 0..3 {
+        needs_the_health_of(&good, &over(0x11), n);
+    }
+    assert_eq!(broken(&good, over(0x12)), Some("I11"), "another than the requested one");
+}
+
+#[test]
+fn a_request_for_a_leader_ends_when_it_is_carried_out_or_cannot_be() {
+    let end = |seen: &Cluster, n: usize, refused| {
+        let cluster = Target::from(&seen.cluster.metadata);
+        Act::EndLeaderRequest { cluster, member: named(n), refused }
+    };
+    let mut good = formed(3, 3);
+    requests(&mut good, 0);
+    let act = end(&good, 0, None);
+    breached(&good, &act, &FORMED);
+    breached(
+        &good,
+        &act,
+        &[
+            ("another leads", "I11", |s| etcd(s).leader = Some(0x11)),
+            ("another request", "I12", |s| requests(s, 1)),
+            ("no request", "I12", |s| s.cluster.metadata.annotations = None),
+            ("another version of the cluster", "I12", |s| s.cluster.metadata.resource_version = Some("999".to_owned())),
+        ],
+    );
+    assert_eq!(broken(&good, end(&good, 0, Some(Unelectable::Learner))), Some("I11"), "a voter");
+    assert_eq!(broken(&good, end(&good, 0, Some(Unelectable::Absent))), Some("I11"), "a member");
+    let mut learns = formed(3, 3);
+    requests(&mut learns, 1);
+    etcd(&mut learns).members[1].learner = true;
+    assert_eq!(broken(&learns, end(&learns, 1, Some(Unelectable::Learner))), None);
+    let mut leaves = formed(3, 2);
+    requests(&mut leaves, 1);
+    leave(&mut leaves.members[1]);
+    assert_eq!(broken(&leaves, end(&leaves, 1, Some(Unelectable::Absent))), None);
 }
 
 #[test]

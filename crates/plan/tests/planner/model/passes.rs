@@ -472,6 +472,7 @@ fn order(act: &Act) -> Order {
             served: served.as_deref().map(number_of),
         },
         Act::HoldCluster { .. }
+        | Act::EndLeaderRequest { .. }
         | Act::CopyRetention { .. }
         | Act::ReleaseCluster { .. }
         | Act::LatchStart { .. }

@@ -207,6 +207,13 @@ impl World {
         });
     }
 
+    /// `kubectl annotate`: requests that a member leads.
+    pub fn ask_to_lead(&mut self, name: &str) {
+        self.write_cluster(|c| {
+            c.metadata.annotations.get_or_insert_default().insert(key::MOVE_LEADER.to_owned(), name.to_owned());
+        });
+    }
+
     pub fn ask_to_restart(&mut self, value: &str) {
         self.write_cluster(|c| {
             c.metadata.annotations.get_or_insert_default().insert(key::RESTART.to_owned(), value.to_owned());

@@ -140,6 +140,9 @@ impl World {
                 }
             }
             Act::MoveLeader { from, to, cluster_id, .. } => self.move_leader(from, to, cluster_id)?,
+            Act::EndLeaderRequest { cluster, .. } => self.patch_cluster(&cluster, |c| {
+                c.metadata.annotations.as_mut().map(|all| all.remove(key::MOVE_LEADER));
+            })?,
             Act::RemoveMember { member_id, learner, cluster_id, .. } => {
                 self.remove_member(member_id, learner, cluster_id)?;
             }
@@ -369,6 +372,8 @@ pub fn english(act: &Act) -> String {
         Act::DismissClients { pod } => format!("lead clients away from {}", pod.name),
         Act::Defragment { name, .. } => format!("defragment {name}, and let clients in"),
         Act::MoveLeader { name, to, .. } => format!("move the leadership from {name} to {to:x}"),
+        Act::EndLeaderRequest { member, refused: None, .. } => format!("end the request: {member} leads"),
+        Act::EndLeaderRequest { member, refused: Some(why), .. } => format!("refuse to let {member} lead: {why:?}"),
         Act::RemoveMember { name, learner, .. } => {
             format!("remove {name} from etcd{}", if *learner { ", a learner" } else { "" })
         }
