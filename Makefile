@@ -49,7 +49,7 @@ golden: ## rewrite crds/, charts/manifests/, schemas and tables of charts/, docs
 image: ## the container image, loaded into the testbed if it runs (1 min; 8 min cold)
 	@tests/bin/deps && tests/bin/image $$(tests/testbed/testbed status >/dev/null 2>&1 || echo --no-load)
 
-release: ## the files of a release in dist/, for amd64 and arm64, the same bytes from the same commit (5 min; 30 min cold)
+release: ## the files of a release in dist/, for amd64 and arm64, the same bytes from the same commit (5 min; 25 min cold)
 	@tests/bin/deps && tests/bin/release
 
 bench: ## formation times, snapshots beside etcdctl and restores beside etcdutl, all in the same run (9 min)
