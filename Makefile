@@ -2,7 +2,7 @@
 # The verbs a person types. Each says what it does and how long it usually takes (warm / bare machine, 2 cores).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install kubectl demo test soak e2e robustness alerts charts check fuzz golden image bench bench-save bench-restore bench-defrag bench-prune bench-scale bench-fleet bench-replace cluster-up cluster-down cluster-status
+.PHONY: help install kubectl demo test soak e2e robustness alerts charts check fuzz golden image release bench bench-save bench-restore bench-defrag bench-prune bench-scale bench-fleet bench-replace cluster-up cluster-down cluster-status
 
 export HOLDFAST_CACHE ?= $(HOME)/.cache/holdfast
 export CARGO_TARGET_DIR ?= $(HOLDFAST_CACHE)/target
@@ -48,6 +48,9 @@ golden: ## rewrite crds/, charts/manifests/, schemas and tables of charts/, docs
 
 image: ## the container image, loaded into the testbed if it runs (1 min; 8 min cold)
 	@tests/bin/deps && tests/bin/image $$(tests/testbed/testbed status >/dev/null 2>&1 || echo --no-load)
+
+release: ## the files of a release in dist/, for amd64 and arm64, the same bytes from the same commit (5 min; 25 min cold)
+	@tests/bin/deps && tests/bin/release
 
 bench: ## formation times, snapshots beside etcdctl and restores beside etcdutl, all in the same run (9 min)
 	@tests/bin/deps && tests/bench/bench

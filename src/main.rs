@@ -8,12 +8,21 @@ use holdfast::cli::{Agent, Cli, Command, Snapshot, Upgrade};
 use holdfast::plugin::{self, end};
 use holdfast::{agent, logs, manifests, snapshot, upgrade};
 use holdfast_io::private::make_private;
-use holdfast_operator::Config;
+use holdfast_operator::{BuildInfo, Config};
 use tokio::runtime::Builder;
 
 /// musl's own allocator is several times slower under threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The commit of a release, from the compiler's environment (`tests/bin/release`). Other builds have none, and so the same
+/// sources give the same image.
+const COMMIT: Option<&str> = option_env!("HOLDFAST_COMMIT");
+
+/// Returns the build of this program.
+fn build_info() -> BuildInfo {
+    BuildInfo::from_compiler(COMMIT, std::env::consts::ARCH)
+}
 
 fn main() -> ExitCode {
     // Before the first connection. Fails only if a provider is already installed, which is harmless.
@@ -65,11 +74,11 @@ async fn run(command: Command) -> anyhow::Result<u8> {
         Command::Snapshot(Snapshot::Create(flags)) => snapshot::create((*flags).request()).await,
         Command::Upgrade(Upgrade::Plan(flags)) => upgrade::plan(flags.into()).await,
         Command::Snapshot(Snapshot::Existing(verb)) => Ok(end::code(plugin::snapshots::run(verb).await)),
-        Command::Plugin(verb) => Ok(plugin::run(verb, Cli::command()).await),
+        Command::Plugin(verb) => Ok(plugin::run(verb, Cli::command(), build_info()).await),
         Command::Operator(flags) => {
             let config = Config::try_from(*flags).map_err(anyhow::Error::msg)?;
             let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-            holdfast_operator::run(config.in_domain_of(&resolv_conf)).await.map(|()| 0)
+            holdfast_operator::run(config.in_domain_of(&resolv_conf), build_info()).await.map(|()| 0)
         }
         Command::Agent(Agent::Save(request)) => agent::save(*request).await,
         Command::Agent(Agent::Inspect(request)) => Ok(agent::inspect(*request).await),

@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_types, reason = "commands for people talk to Kubernetes with their own rights")]
 
 use clap::{Command, Subcommand};
+use holdfast_operator::BuildInfo;
 
 pub mod access;
 pub mod archive;
@@ -67,8 +68,8 @@ pub enum Verb {
     Candidates(completion::CandidateFlags),
 }
 
-/// Carries out a verb. Returns the exit code; `line` is the definition of the command line.
-pub async fn run(verb: Verb, line: Command) -> u8 {
+/// Carries out a verb. Returns the exit code; `line` is the definition of the command line, `build` this program's.
+pub async fn run(verb: Verb, line: Command, build: BuildInfo) -> u8 {
     end::code(match verb {
         Verb::Status(flags) => status::run(*flags).await,
         Verb::Schedule(verb) => schedule::run(verb).await,
@@ -80,7 +81,7 @@ pub async fn run(verb: Verb, line: Command) -> u8 {
         Verb::Logs(flags) => logs::run(*flags).await,
         Verb::Report(flags) => report::run(*flags).await,
         Verb::Check(flags) => check::run(*flags).await,
-        Verb::Version(flags) => version::run(*flags).await,
+        Verb::Version(flags) => version::run(*flags, build).await,
         Verb::Completion(flags) => completion::run(&flags, line),
         Verb::Candidates(flags) => completion::complete(&flags, line),
     })

@@ -11,6 +11,7 @@ use super::end::{DONE, print};
 use super::operators::{self, Operator};
 use super::screen::{Output, plain};
 use holdfast_api::GROUP;
+use holdfast_operator::BuildInfo;
 
 /// Flags of `version`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -32,6 +33,10 @@ pub struct VersionFlags {
 pub struct Versions {
     /// Version of this program.
     pub client: String,
+    /// Commit that this program was compiled from; `unknown` for one that is not of a release.
+    pub commit: String,
+    /// Processor of this program.
+    pub architecture: String,
     /// Operators of the Kubernetes cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operators: Option<Vec<Operator>>,
@@ -46,9 +51,17 @@ pub struct Versions {
     pub unread: Vec<String>,
 }
 
+impl Versions {
+    /// Returns the versions before any server is asked.
+    fn from_build(BuildInfo { version, commit, architecture }: BuildInfo) -> Self {
+        let [client, commit, architecture] = [version, commit, architecture].map(str::to_owned);
+        Self { client, commit, architecture, ..Self::default() }
+    }
+}
+
 /// Prints the versions.
-pub async fn run(flags: VersionFlags) -> anyhow::Result<u8> {
-    let mut versions = Versions { client: env!("CARGO_PKG_VERSION").to_owned(), ..Versions::default() };
+pub async fn run(flags: VersionFlags, build: BuildInfo) -> anyhow::Result<u8> {
+    let mut versions = Versions::from_build(build);
     if !flags.client {
         match flags.access.open().await {
             Ok(session) => ask(&session, &mut versions).await,
@@ -85,7 +98,7 @@ pub async fn served(session: &Session) -> anyhow::Result<Vec<String>> {
 }
 
 fn render(versions: &Versions) -> String {
-    let mut out = format!("holdfast {}\n", versions.client);
+    let mut out = format!("holdfast {} (commit {}, {})\n", versions.client, versions.commit, versions.architecture);
     if let Some(operators) = &versions.operators {
         for Operator { namespace, name, image, ready, wanted, .. } in operators {
             out.push_str(&format!("operator {namespace}/{name}: {image} ({ready} of {wanted} ready)\n"));
@@ -119,8 +132,9 @@ mod tests {
 
     #[test]
     fn parts_that_are_not_read_have_a_line_each() {
-        let alone = Versions { client: "0.1.0".to_owned(), ..Versions::default() };
-        assert_eq!(render(&alone), "holdfast 0.1.0\n");
+        let build = BuildInfo { version: "0.1.0", commit: "0123456789ab", architecture: "arm64" };
+        let alone = Versions::from_build(build);
+        assert_eq!(render(&alone), "holdfast 0.1.0 (commit 0123456789ab, arm64)\n");
         let operator = Operator {
             namespace: "holdfast-system".to_owned(),
             name: "holdfast".to_owned(),
@@ -136,7 +150,7 @@ mod tests {
             unread: vec!["x: forbidden\nfor you".to_owned()],
             ..alone
         };
-        let wanted = "holdfast 0.1.0\noperator holdfast-system/holdfast: holdfast:0.1.0 (1 of 1 ready)\n\
+        let wanted = "holdfast 0.1.0 (commit 0123456789ab, arm64)\noperator holdfast-system/holdfast: holdfast:0.1.0 (1 of 1 ready)\n\
                       custom resources holdfast.dev: v1alpha1\nKubernetes v1.36.0\nnot read: x: forbidden for you\n";
         assert_eq!(render(&all), wanted);
     }

@@ -1,12 +1,13 @@
 # How a compiled binary becomes an image: what goes in, and how it is put together. Sourced, not run; `image` decides
 # when, and what it is called. The same bytes in give the same image out: tests/bin/reproducible holds it to that.
 
-# image_context BINARY FOLDER: puts all that goes into the image into the folder.
+# image_context BINARY FOLDER [STRIP]: puts all that goes into the image into the folder. STRIP is a program that knows the
+# binary's processor.
 image_context() {
 	mkdir -p "$2"
 	# Line tables are for tests and profilers; nobody pulls them. The build ID goes with them: the linker makes it from
 	# the debug sections too, and these name the folder of the checkout.
-	strip --remove-section=.note.gnu.build-id -o "$2/holdfast" "$1"
+	"${3:-strip}" --remove-section=.note.gnu.build-id -o "$2/holdfast" "$1"
 	cp /etc/ssl/certs/ca-certificates.crt "$2/"
 }
 

@@ -36,6 +36,19 @@ step() {
 	return $code
 }
 
+# install_packages PACKAGE...: installs those packages of Debian that are missing.
+install_packages() {
+	local package lacking=()
+	for package in "$@"; do
+		dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || lacking+=("$package")
+	done
+	[ ${#lacking[@]} -gt 0 ] || return 0
+	say "installing ${lacking[*]} (usually 20 s)"
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${lacking[@]}" >"$HOLDFAST_LOGS/apt-${lacking[0]}.log" 2>&1 ||
+		fail "apt-get failed; see $HOLDFAST_LOGS/apt-${lacking[0]}.log"
+}
+
 # wait_for PID WHAT USUAL: waits for a process of this shell, and says every half minute that it still runs.
 wait_for() {
 	local pid=$1 what=$2 usual=$3 waited=0

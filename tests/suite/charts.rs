@@ -1,7 +1,7 @@
 //! Helm reads the charts: with default values, and for each switch that `holdfast manifests` has too, both print the same objects;
 //! every value does something; a misspelt value is refused by its name.
 //!
-//! These tests need helm and are ignored without it: `tests/bin/charts` builds helm and runs them.
+//! Tests that need helm are ignored without it: `tests/bin/charts` builds helm and runs them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -127,6 +127,12 @@ fn helm_finds_no_fault() {
     for chart in CHARTS {
         let output = helm(&["lint", "--strict", &format!("charts/{chart}")]);
         assert!(output.status.success(), "{}", said(&output));
+    }
+}
+
+#[test]
+fn the_charts_have_the_version_of_the_workspace() {
+    for chart in CHARTS {
         let about: Value =
             serde_saphyr::from_str(&fs::read_to_string(root().join(format!("charts/{chart}/Chart.yaml"))).unwrap())
                 .unwrap();

@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::backoff::Backoff;
+use super::build_info::BuildInfo;
 use super::context::{Context, ReadClient, WriteClient, Writes};
 use super::elsewhere::Elsewhere;
 use super::etcd::Pool;
@@ -86,7 +87,7 @@ impl Fake {
         let mut config = kube::Config::new(url.parse().unwrap());
         config.default_retry = false;
         let client = kube::Client::try_from(config).unwrap();
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(Metrics::new(BuildInfo::from_compiler(None, "x86_64")));
         let (leading, led) = watch::channel(true);
         let ctx = Arc::new(Context {
             read: ReadClient(client.clone()),

@@ -26,6 +26,7 @@
 mod act;
 mod aged;
 mod backoff;
+mod build_info;
 mod clock;
 mod config;
 mod context;
@@ -69,6 +70,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub use build_info::BuildInfo;
 pub use config::Config;
 use holdfast_api::{GROUP, VERSION};
 
@@ -91,14 +93,16 @@ const SWEEP: Duration = Duration::from_mins(1);
 ///
 /// # Errors
 /// Fails without an API server, with a listen address that cannot be bound, and after the loss of the lease.
-pub fn run(config: Config) -> BoxFuture<'static, anyhow::Result<()>> {
+pub fn run(config: Config, build: BuildInfo) -> BoxFuture<'static, anyhow::Result<()>> {
     // Boxed: the code of the future is compiled here, not in the crate that awaits it.
-    Box::pin(work(config))
+    Box::pin(work(config, build))
 }
 
-async fn work(config: Config) -> anyhow::Result<()> {
+async fn work(config: Config, build: BuildInfo) -> anyhow::Result<()> {
     tracing::info!(
-        version = env!("CARGO_PKG_VERSION"),
+        version = build.version,
+        commit = build.commit,
+        architecture = build.architecture,
         namespace = config.watch_namespace.as_deref().unwrap_or("(all)"),
         agent_image = config.agent_image,
         "holdfast begins"
@@ -117,7 +121,7 @@ async fn work(config: Config) -> anyhow::Result<()> {
     // The lease has connections of its own: a flood of passes must not delay its renewal.
     let lease = to_write.client().context("the Kubernetes client")?;
 
-    let metrics = Arc::new(Metrics::new());
+    let metrics = Arc::new(Metrics::new(build));
     let writers = CacheWriters::default();
     let caches = writers.caches();
     let ready = Arc::new(AtomicBool::new(false));

@@ -13,8 +13,11 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use crate::build_info::BuildInfo;
+
 type One = [(&'static str, &'static str); 1];
 type Two = [(&'static str, &'static str); 2];
+type Three = [(&'static str, &'static str); 3];
 type Named = [(&'static str, String); 1];
 
 /// All metrics, and the registry that renders them.
@@ -47,7 +50,7 @@ fn pass_buckets() -> Histogram {
 
 impl Metrics {
     /// Returns empty metrics.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(build: BuildInfo) -> Self {
         let mut all = Self {
             registry: Registry::with_prefix("holdfast"),
             passes: Family::default(),
@@ -77,7 +80,8 @@ impl Metrics {
         registry.register("clusters", "Clusters, by state", all.clusters.clone());
         registry.register("snapshots", "EtcdSnapshots that there are, by phase", all.snapshots.clone());
         registry.register("leader", "1 while this process holds the lease", all.leader.clone());
-        registry.register("build", "What runs", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+        let build: Three = [("version", build.version), ("commit", build.commit), ("architecture", build.architecture)];
+        registry.register("build", "The running build", Info::new(build));
         all
     }
 
@@ -161,7 +165,7 @@ mod tests {
 
     /// One of each: a family without a label is not rendered.
     fn filled() -> String {
-        let metrics = Metrics::new();
+        let metrics = Metrics::new(BuildInfo::from_compiler(Some("0123456789ab"), "aarch64"));
         metrics.pass("EtcdCluster", "settled", Duration::from_millis(2));
         metrics.act("CreatePod");
         metrics.write("Pod", "create");
@@ -178,6 +182,9 @@ mod tests {
     #[test]
     fn names_and_labels_are_as_documented() {
         let text = filled();
+        let version = env!("CARGO_PKG_VERSION");
+        let build =
+            format!("holdfast_build_info{{version=\"{version}\",commit=\"0123456789ab\",architecture=\"arm64\"}} 1");
         for line in [
             "holdfast_passes_total{kind=\"EtcdCluster\",outcome=\"settled\"} 1",
             "holdfast_pass_seconds_count{kind=\"EtcdCluster\"} 1",
@@ -188,7 +195,7 @@ mod tests {
             "holdfast_clusters{state=\"ready\"} 3",
             "holdfast_snapshots{phase=\"Failed\"} 2",
             "holdfast_leader 1",
-            "holdfast_build_info{version=",
+            &build,
             "holdfast_cluster_ready{namespace=\"ns\",name=\"a\"} 1",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
