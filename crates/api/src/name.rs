@@ -73,7 +73,16 @@ pub const MAX_CRON_JOB: usize = 52;
 
 /// Name of a schedule's `CronJob`. The end of the name is what an alert selects by, which needs no operator.
 pub fn cron_job(schedule: &str, uid: &str) -> String {
-    let end = format!("-backup-{}", hex::encode(&Sha256::digest(uid.as_bytes())[..4]));
+    recurring(schedule, uid, "backup")
+}
+
+/// Name of the `CronJob` of a schedule's drills.
+pub fn drill_cron_job(schedule: &str, uid: &str) -> String {
+    recurring(schedule, uid, "drill")
+}
+
+fn recurring(schedule: &str, uid: &str, work: &str) -> String {
+    let end = format!("-{work}-{}", hex::encode(&Sha256::digest(uid.as_bytes())[..4]));
     let head: String = schedule.replace('.', "-").chars().take(MAX_CRON_JOB - end.len()).collect();
     format!("{}{end}", head.trim_end_matches('-'))
 }
@@ -246,6 +255,8 @@ mod tests {
             let end = &name[name.len() - 16..];
             assert!(end.starts_with("-backup-") && end[8..].bytes().all(|b| b.is_ascii_hexdigit()), "{name}");
             assert_ne!(name, cron_job(schedule, "uid-2"));
+            let drill = drill_cron_job(schedule, "uid-1");
+            assert!(drill.len() <= MAX_CRON_JOB && drill[..drill.len() - 8].ends_with("-drill-"), "{drill}");
         }
     }
 
