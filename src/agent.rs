@@ -4,13 +4,14 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::Context as _;
 use holdfast_contract::error::Result;
 use holdfast_contract::{
     CompareRequest, ContentsRequest, CopyRequest, DefragRequest, GateRequest, InspectRequest, LatestRequest,
-    ListRequest, ProbeRequest, PruneRequest, RecallRequest, RemovalReport, RemoveRequest, RemovedReport, Report,
-    RestoreRequest, SaveRequest, VerifyRequest,
+    ListRequest, ProbeRequest, ProofLevel, PruneRequest, RecallRequest, RemovalReport, RemoveRequest, RemovedReport,
+    Report, RestoreRequest, SaveRequest, VerifyRequest,
 };
 use serde::Serialize;
 use snapshot_agent::catalog::recall;
@@ -66,10 +67,29 @@ pub async fn restore(request: RestoreRequest) -> u8 {
 /// `agent verify`: lines, or JSON for programs.
 pub async fn verify(request: VerifyRequest) -> anyhow::Result<u8> {
     let json = request.json;
-    match verify::run(request).await {
-        Ok(found) if !json => show(&found.lines()),
-        found => print(found),
+    let began = Instant::now();
+    let request = match request.search() {
+        Some(search) => match latest::run(search).await {
+            Ok(found) => request.found(found.key, began.elapsed().as_secs()),
+            Err(error) => return Ok(end(&Err(error))),
+        },
+        None => request,
+    };
+    let drills = request.snapshot.key.clone().filter(|_| request.level == ProofLevel::Drill);
+    let found = verify::run(request).await;
+    let Some(key) = drills else {
+        return match found {
+            Ok(found) if !json => show(&found.lines()),
+            found => print(found),
+        };
+    };
+    let code = report::finish_drill(&verify::drilled(&key, &found));
+    match found {
+        Ok(found) if !json => put(found.lines().as_bytes())?,
+        Ok(found) => put((serde_json::to_string_pretty(&found)? + "\n").as_bytes())?,
+        Err(error) => tracing::error!(class = ?error.class(), "{error}"),
     }
+    Ok(code)
 }
 
 /// `agent contents`: tables, JSON for programs, or one value as it is.

@@ -22,6 +22,8 @@ pub enum Sample {
     CronjobSave,
     /// A `CronJob` that gives free space of any etcd's databases back without the operator.
     CronjobDefrag,
+    /// A `CronJob` that restores the newest snapshot of any etcd in a drill without the operator.
+    CronjobDrill,
 }
 
 impl Sample {
@@ -35,6 +37,7 @@ impl Sample {
             Self::CronjobSnapshot => include_str!("../../jobs/cronjob-snapshot.yaml"),
             Self::CronjobSave => include_str!("../../jobs/cronjob-save.yaml"),
             Self::CronjobDefrag => include_str!("../../jobs/cronjob-defrag.yaml"),
+            Self::CronjobDrill => include_str!("../../jobs/cronjob-drill.yaml"),
         }
     }
 }

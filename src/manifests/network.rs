@@ -41,7 +41,7 @@ pub(super) fn objects(scope: &Scope) -> Vec<Value> {
     );
     match scope {
         Scope::Cluster => vec![operator],
-        Scope::Namespace(_) => vec![operator, members(home), agents(home), creators(home)],
+        Scope::Namespace(_) => vec![operator, members(home), agents(home), drills(home), creators(home)],
     }
 }
 
@@ -88,6 +88,12 @@ fn agents(namespace: &str) -> Value {
             {"to": outside(), "ports": ports(&[port::CLIENT, STORE])},
         ]),
     )
+}
+
+/// No connection to drills, and none to members: drills connect to stores.
+fn drills(namespace: &str) -> Value {
+    let egress = json!([names(), {"to": outside(), "ports": ports(&[STORE])}]);
+    policy("holdfast-drills", namespace, &component_labels(component::SNAPSHOT_DRILL), &json!([]), &egress)
 }
 
 /// No connection to Pods that request snapshots periodically (`jobs/cronjob-snapshot.yaml`); these Pods connect to the API

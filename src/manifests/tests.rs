@@ -91,7 +91,7 @@ fn the_whole_cluster_gets_definitions_first() {
     );
     assert_eq!(one(Part::Rbac), ["ServiceAccount", "Role", "RoleBinding"]);
     assert_eq!(one(Part::Deployment), ["Service", "Deployment"]);
-    assert_eq!(one(Part::NetworkPolicies), ["NetworkPolicy"; 4]);
+    assert_eq!(one(Part::NetworkPolicies), ["NetworkPolicy"; 5]);
     assert_eq!(one(Part::PodMonitor), ["PodMonitor"]);
 }
 

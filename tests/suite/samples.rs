@@ -8,7 +8,7 @@ use holdfast::cli::{Agent, Cli, Command, Snapshot};
 use holdfast::manifests::IMAGE;
 use holdfast::manifests::jobs::{Sample, samples};
 use holdfast::snapshot::FAILED;
-use holdfast_contract::{Failure, Retry, SaveRequest};
+use holdfast_contract::{Failure, ProofLevel, Retry, StoreFlags, VerifyRequest};
 use holdfast_store::Store;
 use k8s_openapi::api::batch::v1::{CronJob, Job, JobSpec};
 use k8s_openapi::api::core::v1::{Container, PodSpec, ServiceAccount};
@@ -41,18 +41,26 @@ fn final_codes_of_the_agent() -> Vec<i32> {
 fn check_job(spec: &JobSpec, image: &str) {
     let pod = spec.template.spec.as_ref().unwrap();
     let [container] = &pod.containers[..] else { panic!("one container: {pod:?}") };
-    assert_eq!(container.image.as_deref(), Some(image));
+    let own = pod.init_containers.iter().flatten().next().unwrap_or(container);
+    assert_eq!(own.image.as_deref(), Some(image));
     let cli = Cli::try_parse_from([words(&container.command), words(&container.args)].concat()).unwrap();
     let final_codes: Vec<i32> = match cli.command {
         Command::Agent(Agent::Save(request)) => {
             assert!(i64::from(request.deadline_seconds) < spec.active_deadline_seconds.unwrap());
-            check_mounts(pod, container, &request);
-            check_store(*request);
+            check_mounts(pod, container, &request.store);
+            check_store(request.store);
             final_codes_of_the_agent()
         }
         Command::Agent(Agent::Defrag(request)) => {
             assert!(i64::from(request.deadline_seconds) < spec.active_deadline_seconds.unwrap());
             assert!(!request.dry_run && request.etcd.endpoints.len() == 3);
+            final_codes_of_the_agent()
+        }
+        Command::Agent(Agent::Verify(request)) => {
+            assert!(i64::from(request.deadline_seconds) < spec.active_deadline_seconds.unwrap());
+            assert!(request.search().is_some() && request.level == ProofLevel::Drill && !request.no_proof);
+            check_drill(pod, container, &request);
+            check_store(request.snapshot.store.unwrap());
             final_codes_of_the_agent()
         }
         Command::Snapshot(Snapshot::Create(flags)) => {
@@ -78,19 +86,31 @@ fn check_restricted(container: &Container) {
 }
 
 /// The agent finds credentials and volume where the Pod mounts them.
-fn check_mounts(pod: &PodSpec, container: &Container, request: &SaveRequest) {
+fn check_mounts(pod: &PodSpec, container: &Container, store: &StoreFlags) {
     let volumes: Vec<&str> = pod.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect();
     let mounts = container.volume_mounts.as_deref().unwrap_or_default();
     assert!(mounts.iter().all(|mount| volumes.contains(&mount.name.as_str())), "{mounts:?}, {volumes:?}");
-    for path in [&request.store.credentials_dir, &request.store.mount].into_iter().flatten() {
+    for path in [&store.credentials_dir, &store.mount].into_iter().flatten() {
         assert!(mounts.iter().any(|mount| path.starts_with(&mount.mount_path)), "{path:?}, {mounts:?}");
     }
 }
 
+/// The init container copies the binary to the place from which the agent starts, beside etcd in etcd's own image.
+fn check_drill(pod: &PodSpec, container: &Container, request: &VerifyRequest) {
+    check_mounts(pod, container, request.snapshot.store.as_ref().unwrap());
+    let [install] = pod.init_containers.as_deref().unwrap() else { panic!("one init container") };
+    check_restricted(install);
+    let cli = Cli::try_parse_from([words(&install.command), words(&install.args)].concat()).unwrap();
+    let Command::Install(flags) = cli.command else { panic!("{:?}", cli.command) };
+    assert_eq!(flags.to.unwrap().to_str(), Some(words(&container.command)[0].as_str()));
+    assert!(container.image.as_ref().unwrap().contains("/etcd:v3."));
+    let written = container.volume_mounts.iter().flatten().filter(|mount| mount.read_only != Some(true));
+    assert_eq!(written.map(|mount| mount.mount_path.as_str()).collect::<Vec<_>>(), [request.scratch.to_str().unwrap()]);
+}
+
 /// The flags of the store go together; credentials and volume are the Pod's.
-fn check_store(request: SaveRequest) {
+fn check_store(mut store: StoreFlags) {
     let volume = tempfile::tempdir().unwrap();
-    let mut store = request.store;
     store.credentials_dir = None;
     if let Some(mount) = &store.mount {
         store.url = store.url.replace(mount.to_str().unwrap(), volume.path().to_str().unwrap());

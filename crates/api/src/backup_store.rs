@@ -74,7 +74,8 @@ pub struct Credentials {
     /// and a lifecycle rule of the bucket has to remove the objects that probes and saves leave.
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub write: String,
-    /// Secret for restores and for searches of the store: get and list below `<prefix>/`. When this Secret differs from
+    /// Secret for restores, drills and searches of the store: get and list below `<prefix>/`, and for the proofs of drills
+    /// put below `<prefix>/<namespace>/<cluster>/`. When this Secret differs from
     /// `write`, a probe reads with `read` the objects that the probe wrote with `write`. Default: `write`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]

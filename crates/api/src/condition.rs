@@ -29,6 +29,8 @@ pub enum Type {
     BackupHealthy,
     /// The store holds what the retention of a schedule keeps, or the rest is announced for removal.
     RetentionApplied,
+    /// A drill has restored the newest snapshot of a schedule, and etcd served it.
+    Rehearsed,
 }
 
 impl AsRef<str> for Type {
@@ -50,6 +52,7 @@ impl Type {
             Self::Fresh => "Fresh",
             Self::BackupHealthy => "BackupHealthy",
             Self::RetentionApplied => "RetentionApplied",
+            Self::Rehearsed => "Rehearsed",
         }
     }
 }
@@ -102,6 +105,8 @@ reasons! {
     MembersAgree,
     /// The newest backup is no older than its schedule promises.
     BackupRecent,
+    /// The newest drill of a schedule passed.
+    DrillPassed,
 
     // On the way.
     /// The first member is being made.
@@ -164,6 +169,10 @@ reasons! {
     Suspended,
     /// No run of a schedule has been due yet.
     NoBackupYet,
+    /// No drill of a schedule has ended yet.
+    NoDrillYet,
+    /// The newest drill ended without a result: out of memory, evicted, a full disk, a store that does not answer.
+    DrillIncomplete,
     /// No `EtcdSnapshotSchedule` backs the cluster up.
     NoSchedule,
     /// The removal of snapshots is announced, and they are removed later.
@@ -268,6 +277,10 @@ reasons! {
     BackupFailing => runbook,
     /// No run of a schedule began at its due time, because the run before has not ended.
     RunSkipped => runbook,
+    /// No drill of a schedule has passed in time.
+    DrillOverdue => runbook,
+    /// A drill found that the bytes of a stored snapshot are broken.
+    DrillFailed => runbook,
     /// Snapshots that the retention of a schedule does not keep could not be removed.
     RetentionBlocked => runbook,
     /// The stored snapshot of an object that is being deleted could not be removed.

@@ -20,7 +20,9 @@ pub mod backup_store;
 pub mod blocked_pod;
 pub mod cluster;
 pub mod condition;
+pub mod cron;
 pub mod defragmentation;
+pub mod drill;
 pub mod family;
 pub mod final_snapshot;
 pub mod member;
@@ -198,6 +200,8 @@ pub mod component {
     pub const MEMBER: &str = "etcd-member";
     /// A Job that saves a snapshot, asks a store for one, or probes a store: what may leave the cluster for a store.
     pub const SNAPSHOT_AGENT: &str = "snapshot-agent";
+    /// A Job that restores a snapshot in a drill: nothing of it connects to a member.
+    pub const SNAPSHOT_DRILL: &str = "snapshot-drill";
     /// A Pod of a user's `CronJob` that asks for snapshots in turn.
     pub const SNAPSHOT_CREATOR: &str = "snapshot-creator";
 }

@@ -73,7 +73,19 @@ pub const MAX_CRON_JOB: usize = 52;
 
 /// Name of a schedule's `CronJob`. The end of the name is what an alert selects by, which needs no operator.
 pub fn cron_job(schedule: &str, uid: &str) -> String {
-    with_end(schedule, &format!("-backup-{}", hex::encode(&Sha256::digest(uid.as_bytes())[..4])))
+    recurring(schedule, uid, "backup")
+}
+
+/// Name of the `CronJob` of a schedule's drills.
+pub fn drill_cron_job(schedule: &str, uid: &str) -> String {
+    recurring(schedule, uid, "drill")
+}
+
+/// A name with this word that Kubernetes takes for a `CronJob` and for the owner of Jobs.
+fn recurring(name: &str, uid: &str, work: &str) -> String {
+    let end = format!("-{work}-{}", hex::encode(&Sha256::digest(uid.as_bytes())[..4]));
+    let head: String = name.replace('.', "-").chars().take(MAX_CRON_JOB - end.len()).collect();
+    format!("{}{end}", head.trim_end_matches('-'))
 }
 
 /// Name of the Job that asks the store for runs after an outage: one for each hole, and each time it is asked.
@@ -108,13 +120,7 @@ pub fn before_upgrade(cluster: &str, uid: &str, question: &str) -> String {
 
 /// Name of the last `EtcdSnapshot` of a cluster that is being deleted.
 pub fn final_snapshot(cluster: &str, uid: &str) -> String {
-    with_end(cluster, &format!("-final-{}", hex::encode(&Sha256::digest(uid.as_bytes())[..4])))
-}
-
-/// A name with this end that Kubernetes takes for a `CronJob` and for the owner of Jobs.
-fn with_end(name: &str, end: &str) -> String {
-    let head: String = name.replace('.', "-").chars().take(MAX_CRON_JOB - end.len()).collect();
-    format!("{}{end}", head.trim_end_matches('-'))
+    recurring(cluster, uid, "final")
 }
 
 /// A value that fits a label: itself where it does, else its beginning and a hash of the whole.
@@ -255,6 +261,8 @@ mod tests {
             let end = &name[name.len() - 16..];
             assert!(end.starts_with("-backup-") && end[8..].bytes().all(|b| b.is_ascii_hexdigit()), "{name}");
             assert_ne!(name, cron_job(schedule, "uid-2"));
+            let drill = drill_cron_job(schedule, "uid-1");
+            assert!(drill.len() <= MAX_CRON_JOB && drill[..drill.len() - 8].ends_with("-drill-"), "{drill}");
         }
     }
 

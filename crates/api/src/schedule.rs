@@ -13,6 +13,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cron::CronJobRef;
+use crate::drill::{Drill, DrillStatus};
 use crate::name::LocalRef;
 use crate::snapshot::{External, SnapshotTemplate};
 
@@ -66,6 +68,20 @@ use crate::snapshot::{External, SnapshotTemplate};
         json_path = ".status.conditions[?(@.type==\"RetentionApplied\")].status",
         description = "False when Holdfast does not remove what spec.retention does not keep: see the condition's message",
         priority = 1
+    ),
+    printcolumn(
+        name = "REHEARSED",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Rehearsed\")].status",
+        description = "False when a drill found broken bytes, or no drill has passed in time: see the condition's message",
+        priority = 1
+    ),
+    printcolumn(
+        name = "RTO",
+        type_ = "integer",
+        json_path = ".status.drill.lastPassed.rtoSeconds",
+        description = "seconds that the newest passed drill took to restore the snapshot and to serve it",
+        priority = 1
     )
 )]
 #[serde(rename_all = "camelCase")]
@@ -75,7 +91,11 @@ use crate::snapshot::{External, SnapshotTemplate};
     validation = Rule::new("has(self.clusterRef) == has(oldSelf.clusterRef) && (!has(self.clusterRef) || self.clusterRef == oldSelf.clusterRef) && has(self.external) == has(oldSelf.external) && (!has(self.external) || self.external == oldSelf.external)")
         .message("clusterRef and external are immutable: create another EtcdSnapshotSchedule for another etcd"),
     validation = Rule::new("!has(self.retention) || has(self.clusterRef)")
-        .message("retention needs clusterRef: Holdfast removes no snapshots of an external etcd")
+        .message("retention needs clusterRef: Holdfast removes no snapshots of an external etcd"),
+    validation = Rule::new("!has(self.drill) || has(self.clusterRef)")
+        .message("drill needs clusterRef: Holdfast does not know the etcd version of an external etcd"),
+    validation = Rule::new("!has(self.drill) || !has(self.snapshotTemplate.encryption) || (has(self.drill.identitySecretRefs) && size(self.drill.identitySecretRefs) > 0)")
+        .message("drill.identitySecretRefs needs a Secret with an age identity, because snapshotTemplate.encryption encrypts the snapshots")
 )]
 pub struct EtcdSnapshotScheduleSpec {
     /// `EtcdCluster` to back up. The backups begin when the cluster has formed. Immutable.
@@ -88,7 +108,7 @@ pub struct EtcdSnapshotScheduleSpec {
     /// `@daily` (`@midnight`), `@weekly`, `@monthly`, `@yearly` (`@annually`).
     // Not a pattern: of a pattern the API server shows the expression only.
     #[schemars(length(min = 1, max = 120))]
-    #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|(([0-9*,/?-]|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|sun|mon|tue|wed|thu|fri|sat|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC|SUN|MON|TUE|WED|THU|FRI|SAT)+ +){4}([0-9*,/?-]|sun|mon|tue|wed|thu|fri|sat|SUN|MON|TUE|WED|THU|FRI|SAT)+)$')").message("schedule needs five fields, such as 7 * * * *, or @hourly, @daily, @weekly, @monthly or @yearly; seconds, @every, TZ=, L, W and # are not supported"))]
+    #[x_kube(validation = Rule::new(crate::cron::LINE).message(crate::cron::LINE_WORDS))]
     pub schedule: String,
     /// Time zone of the due times, by its name in the IANA database. Default: `Etc/UTC`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -126,6 +146,9 @@ pub struct EtcdSnapshotScheduleSpec {
     /// Remove no snapshot while this is true. A removal that has started goes on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend_pruning: bool,
+    /// Regular restores of the newest snapshot into a scratch folder, where an etcd serves it. Default: no drills.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drill: Option<Drill>,
     /// Destination and form of each run's snapshot. A change holds from the next run on.
     pub snapshot_template: SnapshotTemplate,
 }
@@ -271,19 +294,13 @@ pub struct EtcdSnapshotScheduleStatus {
     /// snapshot which this Job does not protect waits until the Job has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prune_run: Option<PruneRun>,
-    /// `Ready`, `Fresh` and, with `spec.retention`, `RetentionApplied`.
+    /// Results of the drills. Absent without `spec.drill`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drill: Option<DrillStatus>,
+    /// `Ready`, `Fresh`; with `spec.retention` `RetentionApplied`, and with `spec.drill` `Rehearsed`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-}
-
-/// A `CronJob`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct CronJobRef {
-    /// Name.
-    pub name: String,
-    /// UID.
-    pub uid: String,
 }
 
 /// The newest complete backup of a schedule.

@@ -6,6 +6,7 @@
 
 mod compare;
 mod removal;
+mod verify;
 
 use std::fmt::Display;
 use std::path::Path;
@@ -13,7 +14,7 @@ use std::path::Path;
 use super::{
     AskMembers, DEFAULT_MIN_THROUGHPUT_KIB, DEFAULT_REVISION_BUMP, Engine, EtcdFlags, GateRequest, IdentityFlags,
     InspectRequest, LatestRequest, LockMode, ProbeRequest, RecallRequest, RestoreRequest, S3Checksum, S3Sse,
-    SaveRequest, SnapshotFlags, StoreFlags, VerifyRequest,
+    SaveRequest, StoreFlags,
 };
 
 /// Collects `--name=value` elements, so that every value stays a value (I28).
@@ -323,25 +324,6 @@ impl RestoreRequest {
     }
 }
 
-impl VerifyRequest {
-    /// Returns the arguments after `agent verify`, for a snapshot in a store.
-    pub fn to_args(&self) -> Vec<String> {
-        let Self { snapshot, level, bin_dir, scratch, no_proof, write, json, deadline_seconds } = self;
-        let SnapshotFlags { file: _, store, key, identities } = snapshot;
-        let argv = store.iter().fold(Argv::default(), |argv, store| argv.and(store.to_args()));
-        let argv = argv.option("key", key.as_ref());
-        let argv = identities.iter().fold(argv, |argv, file| argv.path("identity", file));
-        argv.flag("level", level.as_str())
-            .option_path("bin-dir", bin_dir.as_deref())
-            .path("scratch", scratch)
-            .switch("no-proof", *no_proof)
-            .switch("write", *write)
-            .switch("json", *json)
-            .flag("deadline-seconds", deadline_seconds)
-            .0
-    }
-}
-
 impl GateRequest {
     /// Returns the arguments after `gate`. `--exec` comes last: every argument after it belongs to etcd.
     pub fn to_args(&self) -> Vec<String> {
@@ -373,6 +355,7 @@ mod tests {
     use super::*;
     use crate::ProofLevel;
     use crate::{Compression, Verify};
+    use crate::{SnapshotFlags, VerifyRequest};
 
     #[derive(Parser)]
     struct Cli<T: Args> {
@@ -538,10 +521,21 @@ mod tests {
         fn verify()(
             store in store(), key in text(), identities in proptest::collection::vec(path(), 0..3), drill: bool,
             bin_dir in proptest::option::of(path()), scratch in path(), (no_proof, write, json, deadline_seconds) in any::<(bool, bool, bool, u32)>(),
+            newest in option((text(), text(), option(text()), option(text()))),
         ) -> VerifyRequest {
             let level = if drill { ProofLevel::Drill } else { ProofLevel::Stored };
-            let snapshot = SnapshotFlags { file: None, store: Some(store), key: Some(key), identities };
-            VerifyRequest { snapshot, level, bin_dir, scratch, no_proof, write: write && no_proof, json, deadline_seconds }
+            let key = newest.is_none().then_some(key);
+            let latest = newest.is_some();
+            let (namespace, cluster, lineage, expect_store_id) = match newest {
+                Some((namespace, cluster, lineage, id)) => (Some(namespace), Some(cluster), lineage, id),
+                None => (None, None, None, None),
+            };
+            let snapshot = SnapshotFlags { file: None, store: Some(store), key, identities };
+            let write = write && no_proof;
+            VerifyRequest {
+                snapshot, level, latest, namespace, cluster, lineage, expect_store_id, bin_dir, scratch, no_proof, write, json,
+                deadline_seconds,
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 mod args;
 mod compared;
 mod defrag;
+mod drilled;
 pub mod error;
 mod failure;
 pub mod layout;
@@ -32,6 +33,7 @@ pub use compared::{
     MemberDifference,
 };
 pub use defrag::{DefragMember, DefragOutcome, DefragReport, DefragRequest};
+pub use drilled::DrilledReport;
 pub use failure::{ExitClass, FAILURES, Failure, Origin, Retry};
 pub use outcome::{
     CameAlong, FailedReport, GateReport, Level, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport, Verification,

@@ -5,7 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ComparedReport, Compression, Engine, ExitClass, Failure, LatestReport, Lock, Origin, Probed, RecallReport,
+    ComparedReport, Compression, DrilledReport, Engine, ExitClass, Failure, LatestReport, Lock, Origin, Probed,
+    RecallReport,
 };
 
 /// Report of an agent in its container's termination message: JSON of less than [`MAX_REPORT_BYTES`]. It is a hint; the
@@ -27,6 +28,8 @@ pub enum Report {
     Recalled(RecallReport),
     /// The agent has compared the members' databases with etcd's member list, with any result.
     Compared(ComparedReport),
+    /// The agent has drilled a snapshot, with any result.
+    Drilled(DrilledReport),
     /// The agent has published nothing and made nothing startable.
     Failed(FailedReport),
 }

@@ -1,14 +1,13 @@
 //! Requests about stored snapshots, which users make by hand.
 //!
-//! This file decides flags, defaults and their combinations. The operator renders none of these requests, so they have no
-//! `to_args`.
+//! This file decides flags, defaults and their combinations. Of these requests the operator renders only that of a verification.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::{StoreFlags, ToStore};
+use super::{LatestRequest, StoreFlags, ToStore};
 
 /// One snapshot: a local file, or a stored snapshot by its key.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
@@ -71,24 +70,41 @@ impl ProofLevel {
 const VERIFYING: &str = "Verifying";
 
 /// `agent verify`: verify a snapshot.
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifyRequest {
     /// Snapshot to verify.
     #[command(flatten)]
     pub snapshot: SnapshotFlags,
     /// Level of the verification of a stored snapshot.
-    #[arg(long, value_enum, default_value_t, requires = "key", conflicts_with = "file", help_heading = VERIFYING)]
+    #[arg(long, value_enum, default_value_t, requires = "url", conflicts_with = "file", help_heading = VERIFYING)]
     pub level: ProofLevel,
+    /// Instead of --key, the snapshot that `agent latest` names at the start.
+    #[arg(long, requires_all = ["url", "namespace", "cluster"], conflicts_with_all = ["key", "file"], help_heading = VERIFYING)]
+    pub latest: bool,
+    /// Namespace in the keys, for --latest.
+    #[arg(long, requires = "latest", help_heading = VERIFYING)]
+    pub namespace: Option<String>,
+    /// Cluster in the keys, for --latest.
+    #[arg(long, requires = "latest", help_heading = VERIFYING)]
+    pub cluster: Option<String>,
+    /// Lineage for --latest: the cluster's UID, its first 8 characters, or the third part of the key. Default: all; the
+    /// search fails when the lineage is not clear.
+    #[arg(long, requires = "latest", help_heading = VERIFYING)]
+    pub lineage: Option<String>,
+    /// Store ID that the store must have, for --latest. Default: any store.
+    #[arg(long, value_name = "ID", requires = "latest", help_heading = VERIFYING)]
+    pub expect_store_id: Option<String>,
     /// Folder with `etcd` and `etcdutl` for a drill, of the snapshot's etcd version or a newer version. Default: PATH,
     /// then /usr/local/bin, the folder of both in etcd's own image.
-    #[arg(long, value_name = "DIR", requires = "key", conflicts_with = "file", help_heading = VERIFYING)]
+    #[arg(long, value_name = "DIR", requires = "url", conflicts_with = "file", help_heading = VERIFYING)]
     pub bin_dir: Option<PathBuf>,
     /// Folder for the temporary folder of a drill, or of a packed local file, which the agent removes at the end. Needs
     /// the database's size, and for a drill about twice that.
     #[arg(long, value_name = "DIR", env = "TMPDIR", default_value = SCRATCH, help_heading = VERIFYING)]
     pub scratch: PathBuf,
     /// Write no proof beside the snapshot.
-    #[arg(long, requires = "key", conflicts_with = "file", help_heading = VERIFYING)]
+    #[arg(long, requires = "url", conflicts_with = "file", help_heading = VERIFYING)]
     pub no_proof: bool,
     /// Also write one key to the etcd of a drill, after all comparisons, and read it back. Needs --no-proof, because a proof
     /// does not record it.
@@ -100,6 +116,30 @@ pub struct VerifyRequest {
     /// Time limit in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_READ_DEADLINE_SECONDS, help_heading = VERIFYING)]
     pub deadline_seconds: u32,
+}
+
+impl VerifyRequest {
+    /// Returns the search for the snapshot of a request with `--latest`.
+    pub fn search(&self) -> Option<LatestRequest> {
+        let Self { latest: true, namespace: Some(namespace), cluster: Some(cluster), .. } = self else { return None };
+        Some(LatestRequest {
+            store: self.snapshot.store.clone()?,
+            namespace: namespace.clone(),
+            cluster: cluster.clone(),
+            lineage: self.lineage.clone(),
+            expect_store_id: self.expect_store_id.clone(),
+            deadline_seconds: self.deadline_seconds,
+        })
+    }
+
+    /// Returns the request for the snapshot that a search has found. The search took so many seconds of the time limit.
+    #[must_use]
+    pub fn found(self, key: String, took_seconds: u64) -> Self {
+        let took = u32::try_from(took_seconds).unwrap_or(u32::MAX);
+        let snapshot = SnapshotFlags { key: Some(key), ..self.snapshot };
+        let deadline_seconds = self.deadline_seconds.saturating_sub(took).max(1);
+        Self { snapshot, latest: false, deadline_seconds, ..self }
+    }
 }
 
 /// The system's folder for temporary files, if the environment names none.

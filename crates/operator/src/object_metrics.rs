@@ -9,7 +9,7 @@ use holdfast_api::condition::{self, Type};
 use holdfast_api::snapshot::EXTERNAL;
 use holdfast_api::tls::TlsStatus;
 use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdSnapshotSchedule};
-use holdfast_plan::schedule::{Line, fresh, overdue_at};
+use holdfast_plan::schedule::{Line, drill_overdue_at, fresh, overdue_at, standing_drill_failure};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
@@ -80,6 +80,7 @@ pub(super) fn registry(
         usable.get_or_create(&labels(&**store)).set(holds(conditions, Type::Ready));
     }
     of_schedules(&mut registry, schedules, now);
+    of_drills(&mut registry, schedules, now);
     registry
 }
 
@@ -144,6 +145,38 @@ fn of_schedules(registry: &mut Registry, schedules: &[Arc<EtcdSnapshotSchedule>]
     }
 }
 
+/// Adds the drills of each schedule; the time of the scrape decides whether they are overdue.
+fn of_drills(registry: &mut Registry, schedules: &[Arc<EtcdSnapshotSchedule>], now: Timestamp) {
+    let mut gauge = |name: &str, help: &str| -> Family<Scheduled, Gauge> { register(registry, name, help) };
+    let last = gauge("schedule_drill_last_passed_timestamp_seconds", "End of the newest passed drill");
+    let restore =
+        gauge("schedule_drill_restore_seconds", "Seconds until the newest passed drill had restored the data");
+    let serve = gauge("schedule_drill_serve_seconds", "Seconds until etcd served the data of the newest passed drill");
+    let failed = gauge("schedule_drill_failed", "1 while a drill has found broken bytes, and no later one has passed");
+    let overdue = gauge("schedule_drill_overdue", "1 while no drill passed in time; absent while no drill starts");
+    for schedule in schedules {
+        let status = schedule.status.as_ref().and_then(|status| status.drill.as_ref());
+        let (Some(drill), Some(status)) = (&schedule.spec.drill, status) else { continue };
+        let cluster = schedule.spec.cluster_ref.as_ref().map_or(EXTERNAL, |cluster| &cluster.name);
+        let [namespace, (_, name)] = labels(&**schedule);
+        let object = [namespace, ("cluster", cluster.to_owned()), ("schedule", name)];
+        let set = |family: &Family<Scheduled, Gauge>, value: i64| {
+            family.get_or_create(&object).set(value);
+        };
+        set(&failed, i64::from(standing_drill_failure(status).is_some()));
+        if let Some(due) = drill_overdue_at(drill, status) {
+            set(&overdue, i64::from(now >= due));
+        }
+        let Some(passed) = &status.last_passed else { continue };
+        let seconds = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
+        set(&restore, seconds(passed.restore_seconds));
+        set(&serve, seconds(passed.serve_seconds));
+        if let Ok(at) = passed.at.parse::<Timestamp>() {
+            set(&last, at.as_second());
+        }
+    }
+}
+
 /// End of certificates, by plane and kind.
 fn ends(tls: &TlsStatus) -> Vec<(&'static str, &'static str, Timestamp)> {
     let planes = [("client", &tls.client), ("peer", &tls.peer)];
@@ -165,6 +198,7 @@ fn holds(conditions: &[Condition], kind: Type) -> i64 {
 pub(super) mod tests {
     use holdfast_api::cluster::LastSnapshot;
     use holdfast_api::condition::{Reason, Wanted, merge};
+    use holdfast_api::drill::{Drill, DrillStatus, PassedDrill};
     use holdfast_api::name::LocalRef;
     use holdfast_api::schedule::LastSuccessful;
     use holdfast_api::tls::PlaneStatus;
@@ -196,6 +230,17 @@ pub(super) mod tests {
         let mut schedule = schedule();
         let applied = [Wanted::yes(Type::RetentionApplied, Reason::AsDesired, "x")];
         schedule.status.as_mut().unwrap().conditions = merge(&[], &applied, None, noon());
+        schedule.spec.drill = Some(Drill::default());
+        schedule.status.as_mut().unwrap().drill = Some(DrillStatus {
+            active_since: Some("2026-01-01T01:00:00Z".to_owned()),
+            last_passed: Some(PassedDrill {
+                at: "2026-01-01T03:00:00Z".to_owned(),
+                restore_seconds: 7,
+                serve_seconds: 2,
+                ..PassedDrill::default()
+            }),
+            ..DrillStatus::default()
+        });
         registry(&[Arc::new(cluster)], &[Arc::new(store)], &[Arc::new(schedule)], noon())
     }
 
@@ -268,6 +313,11 @@ pub(super) mod tests {
             "holdfast_schedule_next_run_timestamp_seconds{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 1767272400",
             "holdfast_schedule_last_duration_seconds{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 40",
             "holdfast_schedule_last_stored_bytes{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 3",
+            "holdfast_schedule_drill_last_passed_timestamp_seconds{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 1767236400",
+            "holdfast_schedule_drill_restore_seconds{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 7",
+            "holdfast_schedule_drill_serve_seconds{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 2",
+            "holdfast_schedule_drill_failed{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 0",
+            "holdfast_schedule_drill_overdue{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 0",
             "holdfast_schedule_consecutive_failures{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 0",
         ] {
             assert!(text.lines().any(|there| there == line), "{line} is not in\n{text}");

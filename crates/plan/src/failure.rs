@@ -96,7 +96,8 @@ fn words(end: &ContainerStateTerminated, report: Option<&Report>) -> String {
             | Report::Probed(_)
             | Report::Latest(_)
             | Report::Recalled(_)
-            | Report::Compared(_),
+            | Report::Compared(_)
+            | Report::Drilled(_),
         )
         | None => end.message.as_deref().unwrap_or_default().trim(),
     };

@@ -142,6 +142,7 @@ fn stored(pod: &Pod) -> Option<JobState> {
         | Report::Latest(_)
         | Report::Recalled(_)
         | Report::Compared(_)
+        | Report::Drilled(_)
         | Report::Failed(_) => None,
     }
 }
@@ -220,7 +221,7 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<&'static Failure>, String)> {
             .unwrap_or("no reason given");
         return Some((None, format!("Pod {name} failed before the agent ran: {why}")));
     };
-    if let Some(Report::Failed(failed)) = pods::report(pod, CONTAINER) {
+    if let Some(failed) = pods::failed_report(pod, CONTAINER) {
         return Some((Some(failed.failure()), failed.message));
     }
     if end.reason.as_deref() == Some("OOMKilled") {
@@ -235,6 +236,7 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<&'static Failure>, String)> {
             Does::Search => "raise spec.bootstrap.restore.agent.resources",
             Does::Probe => "raise spec.agent.resources",
             Does::Rehearse => "raise spec.resources of the EtcdCluster",
+            Does::Drill => "raise spec.drill.resources of the EtcdSnapshotSchedule",
         };
         let message = format!("the agent ran out of memory (limit {limit}): {remedy}");
         return Some((Some(Failure::for_class(ExitClass::Config, None)), message));
@@ -289,6 +291,8 @@ enum Does {
     Probe,
     /// Rehearses an upgrade.
     Rehearse,
+    /// Restores the latest snapshot of a schedule.
+    Drill,
 }
 
 impl Does {
@@ -296,6 +300,7 @@ impl Does {
         match job::pod_spec(job) {
             Some(pod) if job::probes(pod) => Self::Probe,
             Some(pod) if job::rehearses(pod) => Self::Rehearse,
+            Some(pod) if job::drills(pod) => Self::Drill,
             Some(pod) if job::inspects(pod) => Self::Inspect,
             Some(pod) if job::searches(pod) => Self::Search,
             Some(pod) if job::prunes(pod) => Self::Prune,
@@ -314,6 +319,7 @@ impl Does {
             Self::Remove => "removes the snapshot",
             Self::Probe => "probes the store",
             Self::Rehearse => "rehearses the upgrade",
+            Self::Drill => "restores the newest snapshot",
         }
     }
 
@@ -322,6 +328,7 @@ impl Does {
         match self {
             Self::Save => ", and create another EtcdSnapshot",
             Self::Run => " before the next run",
+            Self::Drill => " before the next drill",
             Self::Inspect | Self::Search | Self::Prune | Self::Remove => "; Holdfast then starts another Job",
             Self::Probe => "; Holdfast then starts another probe",
             Self::Rehearse => ", and delete the Job: Holdfast then rehearses again",
@@ -335,7 +342,7 @@ impl Does {
             Self::Run => {
                 "Raise spec.snapshotTemplate.deadlineSeconds of the EtcdSnapshotSchedule, or correct the cause of the delay"
             }
-            Self::Inspect | Self::Search | Self::Prune | Self::Remove | Self::Probe | Self::Rehearse => {
+            Self::Inspect | Self::Search | Self::Prune | Self::Remove | Self::Probe | Self::Rehearse | Self::Drill => {
                 "Correct the cause of the delay"
             }
         }

@@ -5,7 +5,7 @@
 use holdfast_api::condition;
 use holdfast_api::key;
 use holdfast_api::member::Joined;
-use holdfast_contract::{PruneReport, RemovalReport, RemovedReport, Report};
+use holdfast_contract::{FailedReport, PruneReport, RemovalReport, RemovedReport, Report};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodSpec,
@@ -258,6 +258,15 @@ fn never_runs(pod: &Pod, container: &str, now: Timestamp) -> bool {
 /// Returns the report of a container.
 pub fn report(pod: &Pod, name: &str) -> Option<Report> {
     report_of(last_end(status(pod, name)?)?)
+}
+
+/// Returns the failure that a container reported.
+pub fn failed_report(pod: &Pod, name: &str) -> Option<FailedReport> {
+    match report(pod, name)? {
+        Report::Failed(failed) => Some(failed),
+        Report::Drilled(drilled) => drilled.failed,
+        _ => None,
+    }
 }
 
 /// Returns the report of a container that pruned a schedule's snapshots.

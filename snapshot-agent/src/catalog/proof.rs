@@ -95,6 +95,12 @@ pub struct Proof {
     /// Version of the started etcd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd_version: Option<String>,
+    /// Seconds from the first byte of the store to the restored data directory, rounded up; of a drill.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore_seconds: Option<u64>,
+    /// Seconds from the start of etcd to its first answer, rounded up; of a drill.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serve_seconds: Option<u64>,
     /// Begin of the verification.
     #[schemars(with = "String", extend("format" = "date-time"))]
     pub started_at: Timestamp,
@@ -125,6 +131,8 @@ impl Proof {
             keys: None,
             hash_kv: None,
             etcd_version: None,
+            restore_seconds: None,
+            serve_seconds: None,
             started_at: at,
             ended_at: at,
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),

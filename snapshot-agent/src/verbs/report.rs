@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use holdfast_contract::error::Error;
 use holdfast_contract::{
-    ComparedReport, ExitClass, FailedReport, Failure, MAX_REPORT_BYTES, Probed, RemovalReport, Report,
+    ComparedReport, DrilledReport, ExitClass, FailedReport, Failure, MAX_REPORT_BYTES, Probed, RemovalReport, Report,
 };
 use holdfast_io::interrupt;
 use serde::Serialize;
@@ -45,6 +45,12 @@ fn by_hand(code: u8) -> u8 {
 pub fn finish_probe(probed: &Probed) -> u8 {
     leave(&fit(Report::Probed(probed.clone())));
     probed.failed.as_ref().map_or(0, |failed| by_hand(failed.failure().code))
+}
+
+/// Ends a drill: reports the snapshot's key also after a failure.
+pub fn finish_drill(drilled: &DrilledReport) -> u8 {
+    leave(&fit(Report::Drilled(drilled.clone())));
+    drilled.failed.as_ref().map_or(0, |failed| by_hand(failed.failure().code))
 }
 
 /// Ends a comparison: reports the members even if their data differ.
@@ -129,6 +135,7 @@ fn cut(report: &mut Report) -> bool {
         Report::Latest(latest) => return latest.passed_over.pop().is_some(),
         Report::Probed(probed) => return probed.cut(),
         Report::Compared(compared) => return compared.cut(),
+        Report::Drilled(drilled) => return drilled.cut(),
         // The agent bounds its length, and the operator would never record a run that is cut away.
         Report::Recalled(_) => return false,
     };

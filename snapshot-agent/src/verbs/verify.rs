@@ -15,11 +15,10 @@ use futures::future::BoxFuture;
 use serde::Serialize;
 
 use crate::catalog::foreign::{self, Named};
-use crate::verbs::common::neither;
 
 pub use file::FileVerified;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::{ProofLevel, VerifyRequest};
+use holdfast_contract::{DrilledReport, FailedReport, ProofLevel, VerifyRequest};
 use holdfast_io::interrupt::Interrupt;
 use holdfast_store::Store;
 pub use stored::StoredVerified;
@@ -42,6 +41,33 @@ impl Verified {
             Self::Stored(found) => found.lines(),
         }
     }
+}
+
+/// Returns the report of a drill of the snapshot with this key.
+pub fn drilled(key: &str, ended: &Result<Verified>) -> DrilledReport {
+    let report = DrilledReport { key: key.to_owned(), ..DrilledReport::default() };
+    match ended {
+        Ok(Verified::Stored(found)) => DrilledReport {
+            revision: found.proof.revision,
+            keys: found.proof.keys,
+            hash_kv: found.proof.hash_kv,
+            etcd_version: found.proof.etcd_version.clone(),
+            restore_seconds: found.proof.restore_seconds,
+            serve_seconds: found.proof.serve_seconds,
+            proof_not_kept: found.proof_not_kept.clone(),
+            ..report
+        },
+        Ok(Verified::File(_)) => report,
+        Err(error) => {
+            let (class, origin, message) = (error.class(), error.origin(), error.message().to_owned());
+            DrilledReport { failed: Some(FailedReport { class, origin, message }), ..report }
+        }
+    }
+}
+
+/// Returns the error for a request that names no snapshot.
+fn unnamed() -> Error {
+    Error::config("name a FILE, or --store with --key or --latest")
 }
 
 /// Verifies one snapshot.
@@ -73,7 +99,7 @@ pub fn run(request: VerifyRequest) -> BoxFuture<'static, Result<Verified>> {
                     }
                 }
             }
-            _ => Err(neither()),
+            _ => Err(unnamed()),
         }
     })
 }

@@ -171,6 +171,7 @@ async fn what_is_good_is_proven_through_both_kinds_of_store() {
             let found = verified(ask.clone()).await.unwrap();
             assert_eq!((&found.proof.proven[..], &found.proof.left_out[..]), (&DRILLED[..], &[][..]));
             assert!(found.proof.etcd_version.as_ref().unwrap().starts_with("3."));
+            assert!(found.proof.restore_seconds > Some(0) && found.proof.serve_seconds > Some(0), "{found:?}");
             assert_eq!(files(scratch.path()), [] as [&str; 0], "the scratch folder is gone");
             let proof = newest(store.clone()).await.unwrap();
             assert_eq!((proof.level, proof.passed), (ProofLevel::Drill, true));

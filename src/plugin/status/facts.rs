@@ -288,6 +288,27 @@ pub struct Schedule {
     /// Snapshots that the retention keeps; absent without a retention.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<u64>,
+    /// Its drills; absent without drills.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drill: Option<Drill>,
+}
+
+/// The drills of one schedule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Drill {
+    /// Whether the newest snapshot is rehearsed; absent while that is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rehearsed: Option<bool>,
+    /// Reason of the condition `Rehearsed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// End of the newest drill that passed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub passed: Option<Timestamp>,
+    /// Seconds that this drill took to restore the snapshot and to serve it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rto_seconds: Option<u64>,
 }
 
 /// One step.

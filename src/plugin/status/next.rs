@@ -160,7 +160,8 @@ fn backups(facts: &Facts) -> Vec<Step> {
     if facts.state == State::Deleting {
         return vec![];
     }
-    let mut steps: Vec<Step> = schedules.iter().filter_map(|schedule| of_schedule(facts, schedule)).collect();
+    let of_each = |schedule| [of_schedule(facts, schedule), of_drill(schedule)];
+    let mut steps: Vec<Step> = schedules.iter().flat_map(of_each).flatten().collect();
     let has_any = facts.backups.last.is_some() || !facts.backups.running.is_empty();
     if !has_any && schedules.is_empty() && facts.backups.complete.is_some() {
         let why = "No backup exists: a lost quorum loses the data. Save one, and make an EtcdSnapshotSchedule";
@@ -194,6 +195,14 @@ fn of_schedule(facts: &Facts, schedule: &Schedule) -> Option<Step> {
         page,
         ..Step::with_command(format!("{reason}: the schedule {name} has no fresh backup. Run it now"), run)
     })
+}
+
+fn of_drill(schedule: &Schedule) -> Option<Step> {
+    let drill = schedule.drill.as_ref().filter(|drill| drill.rehearsed == Some(false) && !schedule.suspended)?;
+    let reason = drill.reason.clone().unwrap_or_default();
+    let page = Reason::named(&reason).filter(|it| it.needs_a_person()).map(|it| format!("runbooks/{}.md", it.as_str()));
+    let why = format!("{reason}: no drill of the schedule {} proves that the newest backup restores", schedule.name);
+    Some(Step { why, command: None, page })
 }
 
 fn certificates(facts: &Facts) -> Option<Step> {

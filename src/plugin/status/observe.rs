@@ -6,13 +6,14 @@
 use holdfast_api::condition::{self, Reason, Type};
 use holdfast_api::member::EtcdMember;
 use holdfast_api::snapshot::{EtcdSnapshot, Phase};
-use holdfast_api::{EtcdCluster, EtcdClusterStatus, EtcdSnapshotSchedule, key};
+use holdfast_api::{EtcdCluster, EtcdClusterStatus, EtcdSnapshotSchedule, EtcdSnapshotScheduleStatus, key};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as ApiCondition;
 use kube::ResourceExt;
 
 use super::facts::{
-    Backups, Certificates, Condition, Facts, Member, Restore, Schedule, Snapshot, State, Unread, Upgrade,
+    Backups, Certificates, Condition, Drill, Facts, Member, Restore, Schedule, Snapshot, State, Unread, Upgrade,
 };
 use super::next;
 use crate::plugin::access::{Only, Session};
@@ -301,13 +302,29 @@ fn schedule(object: &EtcdSnapshotSchedule) -> Schedule {
         suspended: object.spec.suspend,
         next: status.next_time.as_deref().and_then(parse),
         last: status.last_successful.as_ref().and_then(|last| parse(&last.taken_at)),
-        fresh: fresh.and_then(|it| match it.status.as_str() {
-            "True" => Some(true),
-            "False" => Some(false),
-            _ => None,
-        }),
+        fresh: fresh.and_then(state_of),
         reason: fresh.map(|it| it.reason.clone()),
         failures: status.consecutive_failures,
         kept: status.kept,
+        drill: object.spec.drill.is_some().then(|| drill(&status)),
+    }
+}
+
+fn drill(status: &EtcdSnapshotScheduleStatus) -> Drill {
+    let rehearsed = condition::find(&status.conditions, Type::Rehearsed);
+    let passed = status.drill.as_ref().and_then(|drill| drill.last_passed.as_ref());
+    Drill {
+        rehearsed: rehearsed.and_then(state_of),
+        reason: rehearsed.map(|it| it.reason.clone()),
+        passed: passed.and_then(|passed| parse(&passed.at)),
+        rto_seconds: passed.map(|passed| passed.rto_seconds),
+    }
+}
+
+fn state_of(condition: &ApiCondition) -> Option<bool> {
+    match condition.status.as_str() {
+        "True" => Some(true),
+        "False" => Some(false),
+        _ => None,
     }
 }

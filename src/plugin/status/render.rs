@@ -4,7 +4,7 @@
 
 use jiff::Timestamp;
 
-use super::facts::{Condition, Facts, Member, Schedule, Snapshot, State, Unread};
+use super::facts::{Condition, Drill, Facts, Member, Schedule, Snapshot, State, Unread};
 use crate::plugin::screen::{Cell, Screen, Table, Tone, cell, flow, shorten, wrap};
 use crate::plugin::time::{between, clock, date, grouped, relative, size};
 
@@ -284,7 +284,10 @@ fn backups(facts: &Facts, screen: Screen) -> String {
     if let Some(failed) = &backups.failed {
         rows.push(snapshot_row(facts, "failed", failed, Tone::Bad));
     }
-    rows.extend(backups.schedules.iter().flatten().map(|schedule| schedule_row(facts, schedule)));
+    for schedule in backups.schedules.iter().flatten() {
+        rows.push(schedule_row(facts, schedule));
+        rows.extend(schedule.drill.as_ref().map(|drill| drill_row(facts, schedule, drill)));
+    }
     if backups.schedules.as_ref().is_some_and(Vec::is_empty) {
         rows.push((vec![cell(Tone::Faint, "schedule"), cell(Tone::Warning, "none")], String::new()));
     }
@@ -371,6 +374,18 @@ fn schedule_row(facts: &Facts, schedule: &Schedule) -> Row {
         cell(fresh_tone, fresh),
     ];
     (row, more.join(DOT))
+}
+
+fn drill_row(facts: &Facts, schedule: &Schedule, drill: &Drill) -> Row {
+    let passed =
+        drill.passed.map_or_else(|| "no drill yet".to_owned(), |at| format!("passed {}", relative(at, facts.at)));
+    let (state, tone) = match drill.rehearsed {
+        Some(true) => ("rehearsed".to_owned(), Tone::Good),
+        Some(false) => (drill.reason.clone().unwrap_or_else(|| "not rehearsed".to_owned()), Tone::Bad),
+        None => (drill.reason.as_deref().map(words).unwrap_or_default(), Tone::Faint),
+    };
+    let row = vec![cell(Tone::Faint, "drill"), cell(Tone::Strong, &schedule.name), passed.into(), cell(tone, state)];
+    (row, drill.rto_seconds.map(|seconds| format!("RTO {seconds} s")).unwrap_or_default())
 }
 
 fn next(facts: &Facts, screen: Screen) -> String {

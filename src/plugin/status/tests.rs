@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+use holdfast_api::condition::{Reason, Type, Wanted, merge};
+use holdfast_api::drill::{Drill, DrillStatus, PassedDrill};
 use serde_json::Value;
 
 use super::facts::{Facts, State};
@@ -216,4 +218,32 @@ fn each_fault_has_a_step_with_a_command() {
         let about = |command: &String| !command.starts_with("kubectl holdfast check");
         assert!(commands(name).iter().filter(|it| about(it)).all(|it| it.contains(&namespace)), "{name}");
     }
+}
+
+#[test]
+fn a_drill_is_a_line_with_its_time_to_recover() {
+    let (at, mut objects) = recorded("healthy");
+    let schedule = objects.schedules.as_mut().unwrap().first_mut().unwrap();
+    schedule.spec.drill = Some(Drill { schedule: "0 3 * * *".to_owned(), ..Drill::default() });
+    let status = schedule.status.as_mut().unwrap();
+    let passed = PassedDrill { at: "2026-11-28T00:20:00Z".to_owned(), rto_seconds: 9, ..PassedDrill::default() };
+    status.drill = Some(DrillStatus { last_passed: Some(passed), ..DrillStatus::default() });
+    let conditions = status.conditions.clone();
+    let rehearsed = [Wanted::yes(Type::Rehearsed, Reason::DrillPassed, "x")];
+    status.conditions = merge(&conditions, &rehearsed, None, at);
+    let seen = facts(&objects, at);
+    let text = render(&seen, WIDE);
+    let line = text.lines().find(|line| line.trim_start().starts_with("drill ")).unwrap();
+    for word in ["orders-hourly", "passed", "rehearsed", "RTO 9 s"] {
+        assert!(line.contains(word), "{line}");
+    }
+    assert!(seen.next.iter().all(|step| !step.why.contains("drill")), "{:?}", seen.next);
+
+    let failed = [Wanted::no(Type::Rehearsed, Reason::DrillFailed, "x")];
+    let schedule = objects.schedules.as_mut().unwrap().first_mut().unwrap();
+    schedule.status.as_mut().unwrap().conditions = merge(&conditions, &failed, None, at);
+    let seen = facts(&objects, at);
+    let step = seen.next.iter().find(|step| step.why.contains("drill")).unwrap();
+    assert_eq!(step.page.as_deref(), Some("runbooks/DrillFailed.md"));
+    assert!(render(&seen, WIDE).contains("DrillFailed"));
 }

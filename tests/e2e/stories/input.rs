@@ -157,6 +157,35 @@ const STORE: &[Case] = &[
     ),
 ];
 
+const DRILL: &[Case] = &[
+    ("a drill every second", |s| s["spec"]["drill"]["schedule"] = json!("*/5 * * * * *"), "schedule needs five fields"),
+    ("a zone without a name", |s| s["spec"]["drill"]["timeZone"] = json!("Local"), "such as Europe/Berlin"),
+    ("no room at all", |s| s["spec"]["drill"]["scratch"] = json!({"size": "1Mi"}), "at least 64Mi"),
+    ("always overdue", |s| s["spec"]["drill"]["maxAgeSeconds"] = json!(1), "maxAgeSeconds"),
+    (
+        "an etcd of an unknown version",
+        |s| {
+            s["spec"]["external"] = json!({"endpoints": ["http://a:2379"]});
+            drop(s["spec"].as_object_mut().map(|s| s.remove("clusterRef")));
+        },
+        "drill needs clusterRef",
+    ),
+    (
+        "an encrypted snapshot that the drill cannot read",
+        |s| {
+            let recipient = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p";
+            s["spec"]["snapshotTemplate"]["encryption"] = json!({"age": {"recipients": [recipient]}});
+        },
+        "drill.identitySecretRefs needs a Secret",
+    ),
+];
+
+fn drilled() -> Value {
+    let mut schedule = make::schedule("good", "c", "0 0 1 1 *", json!({ "s3": make::s3() }));
+    schedule["spec"]["drill"] = json!({"schedule": "0 3 * * *"});
+    schedule
+}
+
 fn store() -> Value {
     json!({
         "apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdBackupStore", "metadata": {"name": "good"},
@@ -174,6 +203,9 @@ pub async fn tell(w: &World) -> Result<()> {
         }
         for (what, spoil, says) in STORE {
             refused(w, what, store(), *spoil, says).await?;
+        }
+        for (what, spoil, says) in DRILL {
+            refused(w, what, drilled(), *spoil, says).await?;
         }
         Ok(())
     })

@@ -7,6 +7,7 @@ mod corruption;
 mod crashes;
 mod defrag;
 mod deletion;
+mod drills;
 mod ending;
 mod gate;
 mod growth;
@@ -58,6 +59,7 @@ pub fn all() -> Vec<Story> {
         story!(on host "schedule_without_operator", schedules::without_operator),
         story!("recurring_backups", recurring::tell),
         story!("manual_run_is_recorded", schedules::by_hand),
+        story!("a_drill_every_night", drills::tell),
         story!("retention_accelerated", pruning::accelerated),
         story!("locked_snapshots_are_shown", pruning::locked),
         story!("suspicious_stores_are_not_pruned", pruning::stopped),

@@ -1,4 +1,4 @@
-//! Input of one pass over an `EtcdSnapshotSchedule`: the object, its cluster and store, its `CronJob`, the Jobs of the `CronJob`,
+//! Input of one pass over an `EtcdSnapshotSchedule`: the object, its cluster and store, its `CronJob`s, the Jobs of the `CronJob`s,
 //! and the records of its runs.
 
 use futures::TryFutureExt;
@@ -21,7 +21,8 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     let Some(schedule) = found.filter(|s| s.uid().as_deref() == Some(uid)) else { return Ok(None) };
     let label = name::label_value(named);
     let cron_name = name::cron_job(named, uid);
-    let (cluster, store, cron_job, all, snapshots) = futures::try_join!(
+    let drill_name = name::drill_cron_job(named, uid);
+    let (cluster, store, cron_job, drill_cron_job, all, snapshots) = futures::try_join!(
         async {
             match &schedule.spec.cluster_ref {
                 Some(named) => reader.get::<EtcdCluster>(&named.name).await,
@@ -35,6 +36,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
             }
         },
         reader.get::<CronJob>(&cron_name),
+        reader.get::<CronJob>(&drill_name),
         // By owner: a user can remove labels. A Job without its owner reference is another's Job.
         reader.list::<Job>(Only::Everything, |job| job
             .owner_references()
@@ -49,19 +51,41 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         None if surplus => (restored(reader).await?.keys, vec![]),
         None => (vec![], vec![]),
     };
-    let own = cron_job.as_ref().filter(|cron| owned_by(*cron, uid));
-    let cron_uid = own.and_then(ResourceExt::uid).unwrap_or_default();
+    let own = |cron: &Option<CronJob>| cron.as_ref().filter(|cron| owned_by(*cron, uid)).and_then(ResourceExt::uid);
+    let (cron_uid, drill_uid) = (own(&cron_job).unwrap_or_default(), own(&drill_cron_job));
     let (jobs, others): (Vec<Job>, Vec<Job>) =
         all.into_iter().partition(|job| meta::controlled_by(&job.metadata, &cron_uid));
-    let asks = others.into_iter().filter(|job| owned_by(job, uid)).map(|job| async move {
-        let pods = pods_of(reader, Some(&job)).await?;
-        Ok::<_, Error>(Recall { job, pods })
-    });
-    let recalls = futures::future::try_join_all(asks).await?;
+    let (drills, others): (Vec<Job>, Vec<Job>) = others
+        .into_iter()
+        .partition(|job| drill_uid.as_ref().is_some_and(|uid| meta::controlled_by(&job.metadata, uid)));
+    let recalls = with_pods(reader, others.into_iter().filter(|job| owned_by(job, uid)).collect()).await?;
+    let drills = with_pods(reader, drills).await?;
     let strangers = strangers(reader, &jobs, &snapshots).await?;
     let snapshots = [snapshots, strangers].concat();
     let settings = reader.ctx.settings.clone();
-    Ok(Some(Observed { schedule, cluster, store, cron_job, jobs, snapshots, recalls, restores, held, settings }))
+    Ok(Some(Observed {
+        schedule,
+        cluster,
+        store,
+        cron_job,
+        jobs,
+        drill_cron_job,
+        drills,
+        snapshots,
+        recalls,
+        restores,
+        held,
+        settings,
+    }))
+}
+
+/// Reads the Pods of these Jobs.
+async fn with_pods(reader: Reader<'_>, jobs: Vec<Job>) -> Result<Vec<Recall>, Error> {
+    let each = jobs.into_iter().map(|job| async move {
+        let pods = pods_of(reader, Some(&job)).await?;
+        Ok::<_, Error>(Recall { job, pods })
+    });
+    futures::future::try_join_all(each).await
 }
 
 async fn held(reader: Reader<'_>) -> Result<Vec<String>, Error> {

@@ -21,8 +21,8 @@ const FAILURES: usize = 3;
 pub struct Recurring {
     /// The Job of each run, with the name and the owner of the `CronJob`.
     pub job: AgentJob,
-    /// The snapshot template that each run records, as JSON.
-    pub template: String,
+    /// The snapshot template that each run records, as JSON; absent: the Job saves nothing.
+    pub template: Option<String>,
     /// The cron line.
     pub schedule: String,
     /// The time zone of the cron line.
@@ -39,7 +39,7 @@ pub struct Recurring {
 pub fn cron_job(want: &Recurring) -> CronJob {
     let run = job::job(&AgentJob { owner: None, namespace: None, recurring: true, ..want.job.clone() });
     let mut annotations = run.metadata.annotations.unwrap_or_default();
-    annotations.insert(key::SNAPSHOT_TEMPLATE.to_owned(), want.template.clone());
+    annotations.extend(want.template.clone().map(|template| (key::SNAPSHOT_TEMPLATE.to_owned(), template)));
     let limit = |most: usize| i32::try_from(most).ok();
     let spec = CronJobSpec {
         schedule: want.schedule.clone(),
@@ -53,7 +53,7 @@ pub fn cron_job(want: &Recurring) -> CronJob {
         job_template: JobTemplateSpec {
             metadata: Some(ObjectMeta {
                 labels: run.metadata.labels,
-                annotations: Some(annotations),
+                annotations: (!annotations.is_empty()).then_some(annotations),
                 ..ObjectMeta::default()
             }),
             spec: run.spec,

@@ -5,21 +5,19 @@
 //! steps. The agent needs no Kubernetes API and gets no token.
 
 mod rehearsal;
+mod work;
 
 use std::collections::BTreeMap;
 
 use holdfast_api::agent::{Agent, PodMetadata};
 use holdfast_api::backup_store::StoreRecord;
 use holdfast_api::cluster::Placement;
+use holdfast_api::key;
 use holdfast_api::name::{LocalRef, label_value};
 use holdfast_api::pod_security::RunAs;
 use holdfast_api::snapshot::{External, Spool};
 use holdfast_api::store::Location;
-use holdfast_api::{component, key};
-use holdfast_contract::{
-    CompareRequest, EtcdFlags, Failure, InspectRequest, LatestRequest, ProbeRequest, PruneRequest, RecallRequest,
-    RemoveRequest, Retry, SaveRequest, SnapshotFlags, StoreFlags, VerifyRequest,
-};
+use holdfast_contract::{CompareRequest, Failure, ProbeRequest, Retry};
 use k8s_openapi::api::batch::v1::{
     Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern,
     PodFailurePolicyRule,
@@ -31,11 +29,14 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-use super::store::{self, Use};
+use super::store;
 use super::{answer_progress, container_security, external, literal, pod_security_as, spool};
 use crate::Proxies;
 
 pub use rehearsal::SCRATCH;
+pub use work::{
+    BACKOFF_LIMIT, KEPT_SECONDS, Work, compares, drills, inspects, probes, prunes, rehearses, removes, saves, searches,
+};
 
 /// Name of the agent's container: its termination message holds the report.
 pub const CONTAINER: &str = "agent";
@@ -55,26 +56,12 @@ const OWNER: [(&str, &str); 2] = [
 /// Environment variable with the cluster's spec, which is too long for readable arguments.
 const CLUSTER_SPEC: &str = "HOLDFAST_CLUSTER_SPEC";
 
-/// Number of failed Pods before the Job of a save gives up. The Job controller's pauses of 10 s to 320 s, each twice the last,
-/// cover ten minutes of failures of a store or of etcd.
-pub const BACKOFF_LIMIT: i32 = 6;
-
-/// Number of failed Pods before a question to the store gives up; the snapshot's plan repeats the question.
-const INSPECT_BACKOFF_LIMIT: i32 = 3;
-
 /// Slack of the Job beyond the agent's own deadline: scheduling, pulling the image, attaching a volume. The agent gives up
 /// first and leaves a report; the Job's deadline is for a Pod that never ran (I22).
 pub const DEADLINE_SLACK_SECONDS: i64 = 120;
 
 /// Time between SIGTERM and SIGKILL: enough to abort a multipart upload.
 const GRACE_SECONDS: i64 = 30;
-
-/// How long an ended Job stays, with its Pod and the log. The snapshot's status has the result by then; otherwise the operator
-/// asks the store.
-pub const KEPT_SECONDS: i32 = 3600;
-
-/// How long an ended Job stays that may repeat every minute, and whose owner's status has the result.
-const REPEATED_KEPT_SECONDS: i32 = 600;
 
 /// Memory request of the agent: about the need for a database of 1 GiB.
 const REQUESTED_MIB: u64 = 128;
@@ -89,82 +76,6 @@ const LEAST_MIB: u64 = 256;
 
 /// Largest database without a warning of etcd (etcd: "System limits").
 const SUGGESTED_MOST: u64 = 8 << 30;
-
-/// Request of the agent. The builder fills in the store, from the Job's `destination`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant, reason = "made once for each Job, and moved once")]
-pub enum Work {
-    /// Saves a snapshot.
-    Save(SaveRequest),
-    /// Reports whether a snapshot was saved.
-    Inspect(InspectRequest),
-    /// Reports the latest snapshot.
-    Latest(LatestRequest),
-    /// Reports the stored runs of a schedule.
-    Recall(RecallRequest),
-    /// Announces and removes snapshots of a schedule.
-    Prune(PruneRequest),
-    /// Removes one snapshot.
-    Remove(RemoveRequest),
-    /// Probes a store.
-    Probe(ProbeRequest),
-    /// Restores a snapshot with another version of etcd, and compares the answers of that etcd.
-    Rehearse(VerifyRequest),
-}
-
-/// Verbs of `agent` in a Pod's command.
-const SAVE: &str = "save";
-const INSPECT: &str = "inspect";
-const LATEST: &str = "latest";
-const RECALL: &str = "recall";
-const PRUNE: &str = "prune";
-const REMOVE: &str = "remove";
-const PROBE: &str = "probe";
-const VERIFY: &str = "verify";
-
-/// Whether a Holdfast Pod saves.
-pub fn saves(pod: &PodSpec) -> bool {
-    runs(pod, SAVE)
-}
-
-/// Whether a Holdfast Pod only asks the store about a snapshot.
-pub fn inspects(pod: &PodSpec) -> bool {
-    runs(pod, INSPECT)
-}
-
-/// Whether a Holdfast Pod looks for the latest snapshot.
-pub fn searches(pod: &PodSpec) -> bool {
-    runs(pod, LATEST)
-}
-
-/// Whether a Holdfast Pod removes snapshots of a schedule.
-pub fn prunes(pod: &PodSpec) -> bool {
-    runs(pod, PRUNE)
-}
-
-/// Whether a Holdfast Pod removes one snapshot.
-pub fn removes(pod: &PodSpec) -> bool {
-    runs(pod, REMOVE)
-}
-
-/// Whether a Holdfast Pod probes a store.
-pub fn probes(pod: &PodSpec) -> bool {
-    runs(pod, PROBE)
-}
-
-/// Whether a Holdfast Pod compares the members before anything else.
-pub fn compares(pod: &PodSpec) -> bool {
-    pod.init_containers.iter().flatten().next().is_some_and(|first| first.name == COMPARE)
-}
-
-/// Whether a Holdfast Pod rehearses an upgrade.
-pub fn rehearses(pod: &PodSpec) -> bool {
-    runs(pod, VERIFY)
-}
-
-fn runs(pod: &PodSpec, verb: &str) -> bool {
-    pod.containers.iter().flat_map(|c| c.command.iter().flatten()).any(|word| word == verb)
-}
 
 /// Returns the spec of a Job's Pod.
 pub fn pod_spec(job: &Job) -> Option<&PodSpec> {
@@ -185,99 +96,6 @@ pub fn allows_last(job: &Job) -> bool {
 /// Whether the agent of this Job expects this store ID.
 pub fn expects(job: &Job, store_id: &str) -> bool {
     super::expects_store(arguments(job), store_id)
-}
-
-impl Work {
-    const fn verb(&self) -> &'static str {
-        match self {
-            Self::Save(_) => SAVE,
-            Self::Inspect(_) => INSPECT,
-            Self::Latest(_) => LATEST,
-            Self::Recall(_) => RECALL,
-            Self::Prune(_) => PRUNE,
-            Self::Remove(_) => REMOVE,
-            Self::Probe(_) => PROBE,
-            Self::Rehearse(_) => VERIFY,
-        }
-    }
-
-    fn cluster(&self) -> Option<&str> {
-        match self {
-            Self::Save(request) => Some(&request.cluster),
-            Self::Inspect(request) => Some(&request.cluster),
-            Self::Recall(request) => Some(&request.cluster),
-            Self::Prune(request) => Some(&request.cluster),
-            // The Job's own cluster, which may differ from the snapshots' cluster.
-            Self::Latest(_) | Self::Remove(_) | Self::Probe(_) | Self::Rehearse(_) => None,
-        }
-    }
-
-    /// Returns the number of retries. The owner's plan repeats a probe, a search, a recall, a prune and a removal.
-    const fn backoff_limit(&self) -> i32 {
-        match self {
-            Self::Save(_) => BACKOFF_LIMIT,
-            Self::Inspect(_) | Self::Rehearse(_) => INSPECT_BACKOFF_LIMIT,
-            Self::Latest(_) | Self::Recall(_) | Self::Prune(_) | Self::Remove(_) | Self::Probe(_) => 0,
-        }
-    }
-
-    const fn kept_seconds(&self) -> i32 {
-        match self {
-            // A search too: the reason for an empty result stays visible until the next search has ended, ten or more minutes
-            // later.
-            Self::Save(_)
-            | Self::Inspect(_)
-            | Self::Latest(_)
-            | Self::Recall(_)
-            | Self::Prune(_)
-            | Self::Remove(_)
-            | Self::Rehearse(_) => KEPT_SECONDS,
-            Self::Probe(_) => REPEATED_KEPT_SECONDS,
-        }
-    }
-
-    const fn deadline_seconds(&self) -> u32 {
-        match self {
-            Self::Save(request) => request.deadline_seconds.saturating_add(request.delay_seconds),
-            Self::Inspect(request) => request.deadline_seconds,
-            Self::Latest(request) => request.deadline_seconds,
-            Self::Recall(request) => request.deadline_seconds,
-            Self::Prune(request) => request.deadline_seconds,
-            Self::Remove(request) => request.deadline_seconds,
-            Self::Probe(request) => request.deadline_seconds,
-            Self::Rehearse(request) => request.deadline_seconds,
-        }
-    }
-
-    const fn uses(&self) -> Use {
-        match self {
-            Self::Save(_) | Self::Probe(_) => Use::Save,
-            Self::Inspect(_) | Self::Recall(_) => Use::Inspect,
-            Self::Prune(_) | Self::Remove(_) => Use::Prune,
-            // As in the following restore: the agent reports a missing Secret, whereas kubelet would wait in silence until the
-            // Job's deadline.
-            Self::Latest(_) | Self::Rehearse(_) => Use::Restore,
-        }
-    }
-
-    fn to_args(&self, store: StoreFlags, etcd: Option<EtcdFlags>) -> Vec<String> {
-        match self {
-            Self::Save(request) => {
-                let etcd = etcd.unwrap_or_else(|| request.etcd.clone());
-                SaveRequest { store, etcd, cluster_spec: None, ..request.clone() }.to_args()
-            }
-            Self::Inspect(request) => InspectRequest { store, ..request.clone() }.to_args(),
-            Self::Latest(request) => LatestRequest { store, ..request.clone() }.to_args(),
-            Self::Recall(request) => RecallRequest { store, ..request.clone() }.to_args(),
-            Self::Prune(request) => PruneRequest { store, ..request.clone() }.to_args(),
-            Self::Remove(request) => RemoveRequest { store, ..request.clone() }.to_args(),
-            Self::Probe(request) => ProbeRequest { store, ..request.clone() }.to_args(),
-            Self::Rehearse(request) => {
-                let snapshot = SnapshotFlags { store: Some(store), ..request.snapshot.clone() };
-                VerifyRequest { snapshot, ..request.clone() }.to_args()
-            }
-        }
-    }
 }
 
 /// Input of the builder, already validated.
@@ -303,11 +121,11 @@ pub struct AgentJob {
     pub record: Option<StoreRecord>,
     /// The etcd to save from, if not a plaintext cluster of Holdfast: for a save the builder fills in its flags and Secrets.
     pub external: Option<External>,
-    /// The spool, in which the snapshot waits for a slow store; for a rehearsal the volume of its data.
+    /// The spool, in which the snapshot waits for a slow store; for a rehearsal or a drill the volume of its data.
     pub spool: Option<Spool>,
     /// The Secret for reading, if this Secret differs from the `destination`'s: a probe tries both.
     pub readers: Option<LocalRef>,
-    /// Secrets with age identities, for a rehearsal of an encrypted snapshot.
+    /// Secrets with age identities, for a rehearsal or a drill of an encrypted snapshot.
     pub identities: Vec<LocalRef>,
     /// The comparison of the members that comes before the work; `external` has their certificates.
     pub compares: Option<CompareRequest>,
@@ -412,7 +230,7 @@ fn deadline_seconds(want: &AgentJob) -> i64 {
 pub(super) fn labels(want: &AgentJob) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::from([
         (key::NAME.to_owned(), "etcd".to_owned()),
-        (key::COMPONENT.to_owned(), component::SNAPSHOT_AGENT.to_owned()),
+        (key::COMPONENT.to_owned(), want.work.component().to_owned()),
         (key::MANAGED_BY.to_owned(), "holdfast".to_owned()),
     ]);
     let names = [
@@ -441,7 +259,7 @@ fn pod(want: &AgentJob) -> PodSpec {
     // Only for a save: an etcd's Secrets may be gone when a Job asks the store.
     let etcd = want.external.as_ref().filter(|_| matches!(want.work, Work::Save(_))).map(external::reach);
     let (mut work, beside) = beside(want);
-    if let Work::Rehearse(request) = &mut work {
+    if let Work::Rehearse(request) | Work::Drill(request) = &mut work {
         request.snapshot.identities.clone_from(&opened.identity_dirs);
     }
     let args = work.to_args(opened.flags, etcd.as_ref().map(|etcd| etcd.flags.clone()));
@@ -527,10 +345,11 @@ fn env(want: &AgentJob) -> Vec<EnvVar> {
         | Work::Prune(_)
         | Work::Remove(_)
         | Work::Probe(_)
-        | Work::Rehearse(_) => None,
+        | Work::Rehearse(_)
+        | Work::Drill(_) => None,
     };
     // For a `CronJob`, whose Jobs have unpredictable names and UIDs.
-    let owner = want.recurring.then_some(OWNER);
+    let owner = (want.recurring && matches!(want.work, Work::Save(_))).then_some(OWNER);
     let owner = owner.into_iter().flatten().map(|(name, label)| field(name, format!("metadata.labels['{label}']")));
     let spec = spec.map(|spec| EnvVar { name: CLUSTER_SPEC.to_owned(), value: Some(literal(spec)), value_from: None });
     // The UID gives each Pod of a Job its own key (I7).

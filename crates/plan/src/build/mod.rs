@@ -25,7 +25,7 @@ pub mod member;
 pub mod pod;
 pub mod pvc;
 pub mod resources;
-pub use resources::member_requests;
+pub use resources::{drill_requests, member_requests};
 pub mod service;
 pub mod spool;
 pub mod store;

@@ -31,6 +31,11 @@ pub fn member_requests() -> ResourceRequirements {
     requests("100m", REQUESTED)
 }
 
+/// Requests of a drill, where the spec has none: the least share of a busy node's CPU.
+pub fn drill_requests() -> ResourceRequirements {
+    requests("50m", REQUESTED)
+}
+
 /// Default memory request: an idle etcd, and a small index.
 const REQUESTED: &str = "256Mi";
 

@@ -68,6 +68,8 @@ pub enum Use {
     /// The agent reads a snapshot for a cluster without data. The Secrets are optional: the agent reports a missing Secret at
     /// once, and a member that reboots years later does not wait for a deleted Secret.
     Restore,
+    /// The agent reads a snapshot, and writes a proof beside it. The Secrets are optional, as for a restore.
+    Prove,
 }
 
 /// Name of Google's metadata server, which hands out identities.
@@ -156,7 +158,7 @@ fn ca_file(ca: Option<&LocalRef>) -> Option<PathBuf> {
 
 /// Opens a bucket of any provider: mounts its credentials and its CA.
 fn bucket(flags: StoreFlags, credentials: Option<&LocalRef>, ca: Option<&LocalRef>, used: Use) -> Opened {
-    let optional = (used == Use::Restore).then_some(true);
+    let optional = matches!(used, Use::Restore | Use::Prove).then_some(true);
     let secrets: Vec<_> = credentials
         .map(|secret| ("credentials", secret.name.as_str(), CREDENTIALS))
         .into_iter()
@@ -178,7 +180,7 @@ pub fn readers(secret: &LocalRef) -> (PathBuf, Volume, VolumeMount) {
 }
 
 fn volume(pvc: &PvcLocation, used: Use) -> Opened {
-    let read_only = !matches!(used, Use::Save | Use::Prune);
+    let read_only = !matches!(used, Use::Save | Use::Prune | Use::Prove);
     // The agent opens the folder beneath the mount: Kubernetes' own subPath would follow links.
     let url =
         pvc.sub_path.as_ref().map_or_else(|| format!("file://{BACKUP}"), |folder| format!("file://{BACKUP}/{folder}"));

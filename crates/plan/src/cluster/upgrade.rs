@@ -298,8 +298,8 @@ pub(super) fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, nam
         // The proof would say that the snapshot was drilled with its own version.
         no_proof: true,
         write: true,
-        json: false,
         deadline_seconds: DEFAULT_READ_DEADLINE_SECONDS,
+        ..VerifyRequest::default()
     };
     let spec = &seen.cluster.spec;
     let image = build::etcd_image(spec.image.as_ref(), &target.to_string(), &seen.settings.etcd_repository);

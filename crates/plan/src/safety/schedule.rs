@@ -3,14 +3,14 @@
 
 use holdfast_api::schedule::PruneRun;
 use holdfast_api::snapshot::{DeletionPolicy, Phase};
-use holdfast_api::{EtcdSnapshot, EtcdSnapshotScheduleStatus, key};
+use holdfast_api::{EtcdSnapshot, EtcdSnapshotScheduleStatus, component, key, name};
 use holdfast_contract::layout::attempt_of_key;
 use holdfast_contract::{Level, Report};
 use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 
 use super::{Verdict, is, rule};
-use crate::build::job::{CONTAINER, arguments, pod_spec, prunes};
+use crate::build::job::{CONTAINER, arguments, drills, pod_spec, prunes, saves};
 use crate::schedule::{Observed, attempt_of};
 use crate::{Act, Ensure, Plan, Target, jobs, meta, pods};
 
@@ -24,8 +24,12 @@ pub fn schedule(seen: &Observed, plan: &Plan<EtcdSnapshotScheduleStatus>) -> Ver
             return rule("I13", false, "a schedule applies nothing but its CronJob");
         };
         rule("I13", meta::controlled_by(&cron.metadata, uid), "a schedule's CronJob goes with the schedule")?;
-        let is_owned = seen.cron_job.as_ref().is_none_or(|live| meta::controlled_by(&live.metadata, uid));
+        let live = [&seen.cron_job, &seen.drill_cron_job].into_iter().flatten();
+        let is_owned = live
+            .filter(|live| live.metadata.name == cron.metadata.name)
+            .all(|live| meta::controlled_by(&live.metadata, uid));
         rule("I13", is_owned, "the CronJob belongs to another owner, so Holdfast does not apply the object")?;
+        recurring(seen, cron)?;
     }
     match &plan.act {
         None => Ok(()),
@@ -51,6 +55,20 @@ pub fn schedule(seen: &Observed, plan: &Plan<EtcdSnapshotScheduleStatus>) -> Ver
             "a schedule does nothing but record runs, ask the store and remove what it does not keep",
         ),
     }
+}
+
+/// Checks the Pods of a `CronJob`: it saves, or it drills and neither stands behind a Service nor removes anything.
+fn recurring(seen: &Observed, cron: &CronJob) -> Verdict {
+    let meta = &seen.schedule.metadata;
+    let template = cron.spec.as_ref().and_then(|spec| spec.job_template.spec.as_ref()).map(|job| &job.template);
+    let pod = template.and_then(|template| template.spec.as_ref());
+    let of_drills = meta::name(&cron.metadata) == name::drill_cron_job(meta::name(meta), meta::uid(meta));
+    let does = if of_drills { pod.is_some_and(drills) } else { pod.is_some_and(saves) };
+    rule("I25", does, "a schedule's CronJobs only save and drill")?;
+    let labels = template.and_then(|template| template.metadata.as_ref());
+    let component = labels.and_then(|labels| meta::label(labels, key::COMPONENT));
+    let own = if of_drills { component::SNAPSHOT_DRILL } else { component::SNAPSHOT_AGENT };
+    rule("I16", component == Some(own), "an agent's Pod never stands behind a Service of a cluster")
 }
 
 fn removes(job: &Job) -> bool {

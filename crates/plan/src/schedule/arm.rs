@@ -54,7 +54,8 @@ pub(super) fn arm(seen: &Observed, line: Option<&Line>) -> Arm {
     }
 }
 
-fn halted(seen: &Observed) -> Option<(Reason, String)> {
+/// Returns why no run starts.
+pub(super) fn halted(seen: &Observed) -> Option<(Reason, String)> {
     let spec = &seen.schedule.spec;
     if spec.suspend {
         let message = "spec.suspend is true: no run starts. A run that has started goes on";
@@ -114,7 +115,7 @@ fn rendered(seen: &Observed, line: &Line, suspend: bool) -> Result<CronJob, (Rea
             ..agent_job(seen)
         },
         // JSON of our own types cannot fail.
-        template: serde_json::to_string(template).unwrap_or_default(),
+        template: Some(serde_json::to_string(template).unwrap_or_default()),
         schedule: spec.schedule.clone(),
         time_zone: spec.time_zone.clone().unwrap_or_else(|| UTC.to_owned()),
         suspend,

@@ -141,7 +141,7 @@ fn locked_until(run: &Run<'_>) -> Option<Timestamp> {
 
 /// Returns the agent's entry for a snapshot, as far as the record knows.
 fn entry(seen: &Observed, run: &Run<'_>, (key, at): (&str, Timestamp), cluster: Option<&str>) -> Entry {
-    let judged = candidate(run, cluster);
+    let judged = candidate(run, cluster).map(|it| Candidate { drilled: is_drilled(seen, key), ..it });
     let spared = if run.snapshot.spec.hold {
         Some(Untouched::Held)
     } else {
@@ -152,6 +152,13 @@ fn entry(seen: &Observed, run: &Run<'_>, (key, at): (&str, Timestamp), cluster: 
         None => (judged, None),
     };
     Entry { key: key.to_owned(), at, subject, spared }
+}
+
+/// Whether the store has the proof of the newest passed drill beside this snapshot.
+fn is_drilled(seen: &Observed, key: &str) -> bool {
+    let drills = seen.schedule.status.as_ref().and_then(|status| status.drill.as_ref());
+    let passed = drills.and_then(|drills| drills.last_passed.as_ref());
+    passed.is_some_and(|passed| passed.key == key && passed.proof_not_kept.is_none())
 }
 
 fn candidate(run: &Run<'_>, cluster: Option<&str>) -> Result<Candidate, Untouched> {

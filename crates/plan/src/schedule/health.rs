@@ -120,7 +120,7 @@ const fn rank(fresh: &Fresh) -> u8 {
     }
 }
 
-/// Returns the schedule's name and its own condition.
+/// Returns the schedule's name and the worse of its own conditions.
 fn freshness(schedule: &EtcdSnapshotSchedule) -> (String, Fresh) {
     let conditions = schedule.status.iter().flat_map(|s| &s.conditions);
     let known = condition::find(conditions, Type::Fresh).and_then(|c| Some((c, Reason::named(&c.reason)?)));
@@ -137,5 +137,18 @@ fn freshness(schedule: &EtcdSnapshotSchedule) -> (String, Fresh) {
         };
         Fresh { state, reason, message: c.message.clone() }
     });
-    (meta::name(&schedule.metadata).to_owned(), fresh)
+    let worst = match not_rehearsed(schedule) {
+        Some(rehearsed) if fresh.state != Some(false) => rehearsed,
+        _ => fresh,
+    };
+    (meta::name(&schedule.metadata).to_owned(), worst)
+}
+
+/// Returns the condition `Rehearsed` of a schedule with drills, where it is False: a drill that is still to come is no fault.
+fn not_rehearsed(schedule: &EtcdSnapshotSchedule) -> Option<Fresh> {
+    schedule.spec.drill.as_ref()?;
+    let conditions = schedule.status.iter().flat_map(|s| &s.conditions);
+    let condition = condition::find_with_status(conditions, Type::Rehearsed, "False")?;
+    let reason = Reason::named(&condition.reason)?;
+    Some(Fresh { state: Some(false), reason, message: condition.message.clone() })
 }

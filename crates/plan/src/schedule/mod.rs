@@ -2,6 +2,8 @@
 
 mod applied;
 mod arm;
+mod drill;
+mod drill_job;
 mod facts;
 mod forecast;
 mod health;
@@ -17,6 +19,7 @@ mod status;
 mod surplus;
 
 pub use crate::due_times::{Line, UTC};
+pub use drill::{overdue_at as drill_overdue_at, standing_failure as standing_drill_failure};
 pub use health::{Fresh, fresh, healthy, overdue_at};
 pub use observed::*;
 pub use plan::plan;

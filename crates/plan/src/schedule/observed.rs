@@ -19,6 +19,10 @@ pub struct Observed {
     pub cron_job: Option<CronJob>,
     /// Jobs that this `CronJob` controls (by UID).
     pub jobs: Vec<Job>,
+    /// The `CronJob` with the name of the drills' `CronJob`, of any owner.
+    pub drill_cron_job: Option<CronJob>,
+    /// Jobs that this `CronJob` controls (by UID).
+    pub drills: Vec<Recall>,
     /// Records of the schedule's runs (by the label with its UID), and other snapshots with the name of such a Job.
     pub snapshots: Vec<EtcdSnapshot>,
     /// Jobs of the schedule itself, which ask the store for runs, or remove snapshots.
@@ -33,7 +37,7 @@ pub struct Observed {
     pub settings: Settings,
 }
 
-/// A Job that asks the store for runs, or removes snapshots.
+/// A Job that asks the store for runs, removes snapshots, or drills one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recall {
     /// The Job.
@@ -51,5 +55,10 @@ impl Observed {
     /// Returns the `CronJob` if the schedule controls the `CronJob`.
     pub(super) fn own_cron_job(&self) -> Option<&CronJob> {
         self.cron_job.as_ref().filter(|cron| meta::controlled_by(&cron.metadata, self.uid()))
+    }
+
+    /// Returns the `CronJob` of the drills if the schedule controls the `CronJob`.
+    pub(super) fn own_drill_cron_job(&self) -> Option<&CronJob> {
+        self.drill_cron_job.as_ref().filter(|cron| meta::controlled_by(&cron.metadata, self.uid()))
     }
 }

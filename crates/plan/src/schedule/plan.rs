@@ -2,7 +2,7 @@
 //!
 //! The `CronJob` starts the backups. The operator keeps the `CronJob` up to date and records its runs: one `EtcdSnapshot` for
 //! each Job, by the Job's UID. The operator starts no backup. `prune.rs` alone removes stored snapshots, after all runs are
-//! recorded.
+//! recorded. `drill.rs` reads the results of drills; the drills' `CronJob` stands beside that of the backups.
 
 use holdfast_api::condition::{self, Reason, Type};
 use holdfast_api::{EtcdSnapshotScheduleStatus, key};
@@ -11,6 +11,7 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 
 use super::applied::Pruning;
 use super::arm::{Arm, arm};
+use super::drill;
 use super::facts::{self, Run};
 use super::prune;
 use super::recall::{self, Answer, Reach};
@@ -31,7 +32,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotScheduleStatus>
     let spec = &seen.schedule.spec;
     let runs = facts::runs(seen);
     let line = line(seen, now);
-    let (standing, ensures) = stand(seen, &line);
+    let (standing, mut ensures) = stand(seen, &line);
     let line = line.ok();
     let halted = match &standing {
         Standing::Halted(reason, why) => Some((*reason, why.as_str())),
@@ -40,8 +41,11 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotScheduleStatus>
     let mut pruning = prune::decide(seen, &runs, (line.as_ref(), halted), now);
     let (next, recalled_through, silent) = next(seen, (line.as_ref(), &runs), &mut pruning, now);
     let retention_due = pruning.due;
-    let status = status::whole(seen, &standing, (line.as_ref(), &runs), recalled_through, pruning, now);
-    let notes = notes(seen, &status, &ensures, (&next, silent));
+    let mut drills = drill::decide(seen, now);
+    ensures.extend(drills.ensure.take());
+    let (drill_notes, drill_wake) = (std::mem::take(&mut drills.notes), drills.wake);
+    let status = status::whole(seen, &standing, (line.as_ref(), &runs), recalled_through, (pruning, drills), now);
+    let notes = notes(seen, &status, &ensures, (&next, silent)).into_iter().chain(drill_notes).collect();
     let (act, waiting, wake) = next.into_parts();
     let due = line.as_ref().and_then(|line| {
         let next = facts::time(status.next_time.as_ref()).map(|next| next + AFTER_DUE);
@@ -49,7 +53,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotScheduleStatus>
         next.into_iter().chain(overdue).chain(retention_due).filter_map(|at| Wake::at(at, now)).min_by_key(millis)
     });
     let skips = line.as_ref().filter(|_| status.next_time.is_some()).and_then(|line| skipped::wake(seen, line, now));
-    let wake = due.into_iter().chain(skips).chain([wake]).min_by_key(millis).unwrap_or(wake);
+    let wake = due.into_iter().chain(skips).chain(drill_wake).chain([wake]).min_by_key(millis).unwrap_or(wake);
     Plan { ensures, act, status, notes, waiting, wake }
 }
 
@@ -150,9 +154,12 @@ fn notes(
 ) -> Vec<Note> {
     let note = |warning, reason: &str, message| Note { warning, reason: reason.to_owned(), message };
     let mut notes = vec![];
-    if let (Some(Ensure::CronJob(want)), Some(live)) = (ensures.first(), seen.own_cron_job()) {
-        let rendered = |cron: &CronJob| meta::annotation(&cron.metadata, key::RENDERED).map(str::to_owned);
-        if rendered(want) == rendered(live) {
+    let rendered = |cron: &CronJob| meta::annotation(&cron.metadata, key::RENDERED).map(str::to_owned);
+    for ensure in ensures {
+        let Ensure::CronJob(want) = ensure else { continue };
+        let named = |live: &&CronJob| live.metadata.name == want.metadata.name;
+        let live = [seen.own_cron_job(), seen.own_drill_cron_job()].into_iter().flatten().find(named);
+        if let Some(live) = live.filter(|live| rendered(want) == rendered(live)) {
             let name = meta::name(&live.metadata);
             let message = format!("CronJob {name} was changed; Holdfast puts it back. Change the EtcdSnapshotSchedule");
             notes.push(note(true, "CronJobRestored", message));
@@ -170,7 +177,7 @@ fn notes(
     }
     let old = seen.schedule.status.iter().flat_map(|s| &s.conditions);
     let before = |kind| condition::find(old.clone(), kind).map(|c| &c.reason);
-    for kind in [Type::Ready, Type::Fresh, Type::RetentionApplied] {
+    for kind in [Type::Ready, Type::Fresh, Type::RetentionApplied, Type::Rehearsed] {
         let Some(condition) = condition::find(&status.conditions, kind) else { continue };
         let person = Reason::named(&condition.reason).is_some_and(Reason::needs_a_person);
         if person && before(kind) != Some(&condition.reason) {

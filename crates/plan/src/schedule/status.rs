@@ -5,11 +5,13 @@
 
 use holdfast_api::EtcdSnapshotScheduleStatus;
 use holdfast_api::condition::{Reason, Type, Wanted, merge};
-use holdfast_api::schedule::{CronJobRef, LastFailed, LastSuccessful};
+use holdfast_api::cron::CronJobRef;
+use holdfast_api::schedule::{LastFailed, LastSuccessful};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::applied::Pruning;
+use super::drill::Drills;
 use super::facts::{self, Run};
 use super::health::{self, Fresh};
 use super::{Line, Observed, skipped};
@@ -34,7 +36,7 @@ pub(super) fn whole(
     standing: &Standing,
     (line, runs): (Option<&Line>, &[Run<'_>]),
     recalled_through: Option<Timestamp>,
-    pruning: Pruning,
+    (pruning, drills): (Pruning, Drills),
     now: Timestamp,
 ) -> EtcdSnapshotScheduleStatus {
     let meta = &seen.schedule.metadata;
@@ -73,16 +75,17 @@ pub(super) fn whole(
         last_prune: pruning.last,
         policy: pruning.policy,
         prune_run: pruning.run,
+        drill: drills.status,
         conditions: vec![],
     };
     let fresh = fresh(seen, standing, line, &status, now);
     let fresh = Wanted { kind: Type::Fresh, state: fresh.state, reason: fresh.reason, message: fresh.message };
     // Drops the old Degraded condition; the operator sets it again if the failure persists.
-    let again = [Type::Degraded, Type::RetentionApplied].map(Type::as_str);
-    let retention = pruning.condition;
-    let kept = |c: &Condition| !again.contains(&c.type_.as_str()) || (retention.is_some() && c.type_ == again[1]);
+    let again = [Type::Degraded, Type::RetentionApplied, Type::Rehearsed].map(Type::as_str);
+    let more: Vec<_> = pruning.condition.into_iter().chain(drills.condition).collect();
+    let kept = |c: &Condition| !again.contains(&c.type_.as_str()) || more.iter().any(|w| w.kind.as_str() == c.type_);
     let kept: Vec<_> = old.conditions.into_iter().filter(kept).collect();
-    let wanted: Vec<_> = [ready(standing), fresh].into_iter().chain(retention).collect();
+    let wanted: Vec<_> = [ready(standing), fresh].into_iter().chain(more.clone()).collect();
     status.conditions = merge(&kept, &wanted, meta.generation, now);
     status
 }

@@ -20,6 +20,7 @@ use super::*;
 use crate::fixtures::{etcd_cluster, noon, settings, stored};
 use crate::{Act, Ensure, Note, Plan, Target, Wake, safety};
 
+mod drilling;
 mod pruning;
 mod skipped;
 
@@ -55,6 +56,8 @@ fn fresh_one() -> Observed {
         store: None,
         cron_job: None,
         jobs: vec![],
+        drill_cron_job: None,
+        drills: vec![],
         snapshots: vec![],
         recalls: vec![],
         restores: vec![],

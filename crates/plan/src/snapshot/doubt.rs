@@ -65,7 +65,8 @@ fn published_nothing(pod: &Pod) -> bool {
             | Report::Probed(_)
             | Report::Latest(_)
             | Report::Recalled(_)
-            | Report::Compared(_),
+            | Report::Compared(_)
+            | Report::Drilled(_),
         )
         | None => false,
     }

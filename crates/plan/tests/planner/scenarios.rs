@@ -189,6 +189,14 @@ fn tell(world: &mut World, command: &str) {
             let known = ExitClass::ALL.into_iter().find(|c| c.as_str() == *class);
             world.prune_trouble = Some(known.unwrap_or_else(|| panic!("{class} is no class")));
         }
+        ["drills", "every", "night"] => world.drill_every_night(),
+        ["drills", "no", "more"] => world.drill_no_more(),
+        ["drills", "fine"] => world.drill_trouble = None,
+        ["drills", class] => {
+            let known = ExitClass::ALL.into_iter().find(|c| c.as_str() == *class);
+            world.drill_trouble = Some(known.unwrap_or_else(|| panic!("{class} is no class")));
+        }
+        ["drill", name] => world.drill_by_hand(name),
         ["hours", n] => world.hours(n.parse().unwrap()),
         ["retained"] => world.show_retention(),
         ["schedule", "suspended"] => world.suspend(true),

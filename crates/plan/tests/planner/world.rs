@@ -4,6 +4,7 @@
 //! It does not imitate raft. Of etcd it has the member list, the serving members, and the refusals of a server.
 
 mod certificates;
+mod drills;
 mod etcd;
 mod kubelet;
 mod passes;
@@ -199,6 +200,9 @@ pub struct World {
     refreshed: BTreeMap<String, u64>,
     pub schedule: Option<EtcdSnapshotSchedule>,
     pub cron: Option<CronJob>,
+    pub drill_cron: Option<CronJob>,
+    /// Why drills end without a proof; Corrupt: the newest snapshot is broken.
+    pub drill_trouble: Option<ExitClass>,
     last_due: Option<Timestamp>,
     /// Jobs of the `CronJob`, and Jobs that ask the store about runs.
     tasks: BTreeMap<String, schedules::Task>,
@@ -294,6 +298,8 @@ impl World {
             refreshed: BTreeMap::new(),
             schedule: None,
             cron: None,
+            drill_cron: None,
+            drill_trouble: None,
             last_due: None,
             tasks: BTreeMap::new(),
             stored: vec![],

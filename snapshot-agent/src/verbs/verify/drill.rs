@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use etcd_client::{Client, GetOptions};
 use holdfast_bbolt::scan::{HashKv, Proven, Reader, ScanError};
@@ -79,6 +80,7 @@ impl Drill {
         identities: Option<Identities>,
         proof: &mut Proof,
     ) -> Result<()> {
+        let began = Instant::now();
         let (snapshot, file) = self.scratch.file("snapshot.db")?;
         stored.unpack_once(store, identities, file, STALL).await?;
         proof.proven.extend([Step::StoredSha256, Step::Trailer]);
@@ -90,6 +92,7 @@ impl Drill {
                 return Err(OnDisk::at(&snapshot, *db_bytes, sha256.clone(), true, self.disk())?.blame(error).await);
             }
         };
+        proof.restore_seconds = Some(seconds_since(began));
         std::fs::remove_file(&snapshot).map_err(io_error("removing the snapshot's file"))?;
         let served = self.served(&data, stored.manifest.db_bytes, (&found, hash_kv), proof).await;
         let Err(error) = served else { return Ok(()) };
@@ -129,8 +132,10 @@ impl Drill {
         (found, hash_kv): (&Proven, HashKv),
         proof: &mut Proof,
     ) -> Result<()> {
+        let began = Instant::now();
         let etcd = self.etcd.insert(Etcd::spawn(&self.program, data, self.scratch.join("etcd.log"))?);
         let ready = etcd.ready(db_bytes).await?;
+        proof.serve_seconds = Some(seconds_since(began));
         proof.etcd_version = Some(ready.version.clone());
         proof.proven.push(Step::Restored);
         let (false, Some(client)) = (found.auth_enabled, ready.client) else {
@@ -185,6 +190,11 @@ impl Drill {
             etcd.stop().await;
         }
     }
+}
+
+/// Returns the whole seconds since this moment, rounded up.
+fn seconds_since(began: Instant) -> u64 {
+    u64::try_from(began.elapsed().as_millis().div_ceil(1000)).unwrap_or(u64::MAX)
 }
 
 /// Proves the file, and computes the HashKV that a member must have after a start on it.

@@ -67,6 +67,10 @@ impl StoredVerified {
         if let Some(version) = &proof.etcd_version {
             let _ = writeln!(lines, "etcd {version} started on the restored data, and is stopped");
         }
+        if let (Some(restore), Some(serve)) = (proof.restore_seconds, proof.serve_seconds) {
+            let all = restore.saturating_add(serve);
+            let _ = writeln!(lines, "restored in {restore} s, served after {serve} s more: {all} s together");
+        }
         match (&self.proof_uri, &self.proof_not_kept) {
             (Some(uri), _) => drop(writeln!(lines, "proof {uri}")),
             (None, Some(why)) => drop(writeln!(lines, "the proof could not be kept: {why}")),

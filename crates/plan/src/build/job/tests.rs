@@ -5,8 +5,10 @@ use holdfast_api::pod_security::PodSecurity;
 use holdfast_api::store::{
     AzureLocation, GcsLocation, PvcLocation, S3Checksum, S3Encryption, S3Location, S3ObjectLock, S3Sse, S3Tag,
 };
-use holdfast_api::{EtcdCluster, role};
-use holdfast_contract::{EtcdFlags, FAILURES, LockMode, Retry};
+use holdfast_api::{EtcdCluster, component, role};
+use holdfast_contract::{
+    EtcdFlags, FAILURES, InspectRequest, LatestRequest, LockMode, PruneRequest, Retry, SaveRequest, VerifyRequest,
+};
 use k8s_openapi::api::core::v1::{Affinity, LocalObjectReference, PodAntiAffinity, Toleration};
 
 use super::super::{budget, service};

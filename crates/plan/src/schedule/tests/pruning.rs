@@ -1,5 +1,6 @@
 //! A schedule with a retention: one mutation at a time, and the acts that the rules refuse.
 
+use holdfast_api::drill::{Drill, DrillStatus, PassedDrill};
 use holdfast_api::schedule::{PruneRun, Retention};
 use holdfast_api::snapshot::Source;
 use holdfast_contract::{Announced, ExitClass, FailedReport, PruneReport, RemovalReport, Stopped};
@@ -421,4 +422,20 @@ fn the_rules_refuse_what_no_plan_wants() {
         record.status.as_mut().unwrap().verification = None;
     }
     refused(&last, delete(&last, 233, Some(key(233))), "I25");
+}
+
+/// The agent keeps the newest snapshot with a proof of a drill, by the proofs in the store.
+#[test]
+fn the_newest_drilled_snapshot_counts_as_kept() {
+    let mut seen = retained();
+    let passed = PassedDrill { key: key(173), ..PassedDrill::default() };
+    let drill = DrillStatus { last_passed: Some(passed), ..DrillStatus::default() };
+    let kept = |seen: &Observed| planned(seen).status.kept;
+    assert_eq!(kept(&seen), Some(2));
+    seen.schedule.spec.drill = Some(Drill { schedule: "0 3 * * *".to_owned(), ..Drill::default() });
+    seen.schedule.status.as_mut().unwrap().drill = Some(drill);
+    assert_eq!(kept(&seen), Some(3));
+    let status = seen.schedule.status.as_mut().unwrap().drill.as_mut().unwrap();
+    status.last_passed.as_mut().unwrap().proof_not_kept = Some("403".to_owned());
+    assert_eq!(kept(&seen), Some(2), "the store knows nothing of the drill");
 }

@@ -42,6 +42,18 @@ pub struct Stored {
     keys: u64,
 }
 
+impl Task {
+    pub(super) fn pods(&self) -> Vec<Pod> {
+        self.pod.clone().into_iter().collect()
+    }
+}
+
+impl Stored {
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+}
+
 fn argument(job: &Job, name: &str) -> Option<String> {
     let pod = job.spec.as_ref()?.template.spec.as_ref()?;
     let args = pod.containers.first()?.args.as_ref()?;
@@ -111,7 +123,7 @@ impl World {
         self.cron = Some(cron);
     }
 
-    fn start_run(&mut self, cron: &CronJob, name: String) {
+    pub(super) fn start_run(&mut self, cron: &CronJob, name: String) {
         let template = cron.spec.clone().unwrap().job_template;
         let mut metadata = template.metadata.unwrap_or_default();
         metadata.name = Some(name.clone());
@@ -209,6 +221,12 @@ impl World {
             let code = report.failed.as_ref().map_or(0, |failed| failed.failure().code.into());
             let message = serde_json::to_string(&RemovalReport::Pruned(Box::new(report))).unwrap();
             return self.finish_task(task, code, message);
+        }
+        if verb(&task.job) == "verify" {
+            let report = self.drilled();
+            let code = report.failed.as_ref().map_or(0, |failed| failed.failure().code.into());
+            self.say(format!("Kubernetes: Job {name} has {}", if code == 0 { "ended well" } else { "failed" }));
+            return self.finish_task(task, code, serde_json::to_string(&Report::Drilled(report)).unwrap());
         }
         let report = self.outcome(&task);
         let report = match (self.store_trouble, mark_fits) {
@@ -359,7 +377,7 @@ impl World {
     }
 
     fn pods_of(&self, task: &Task) -> Vec<Pod> {
-        task.pod.clone().into_iter().collect()
+        task.pods()
     }
 
     pub fn observe_schedule(&self) -> Option<schedule::Observed> {
@@ -376,6 +394,8 @@ impl World {
                 .clone()
                 .filter(|cron| meta::name(&cron.metadata) == name::cron_job(meta::name(&object.metadata), &uid)),
             jobs: jobs.collect(),
+            drill_cron_job: self.drill_cron.clone(),
+            drills: self.seen_drills(),
             snapshots: self.snapshots.values().filter(|s| s.spec.run.is_some()).cloned().collect(),
             restores: schedule::restores(
                 self.cluster.as_slice(),

@@ -43,6 +43,7 @@ impl World {
             Ensure::CaBundle { metadata, ca, .. } => self.bundle(&metadata, &ca),
             Ensure::Certificate { metadata, spec } => self.ask_cert_manager(&metadata, &spec),
             Ensure::DropBudget(_) => self.budget = None,
+            Ensure::CronJob(cron) if meta::name(&cron.metadata).contains("-drill-") => self.apply_drill_cron_job(*cron),
             Ensure::CronJob(cron) => self.apply_cron_job(*cron),
         }
         self.changed();

@@ -1,0 +1,128 @@
+//! Drills of a schedule: the user's settings, and the results.
+//!
+//! Decides fields, defaults and CEL. `plan::schedule::drill` decides what a drill proves, and when one is overdue.
+
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::cron::CronJobRef;
+use crate::name::LocalRef;
+use crate::snapshot::Spool;
+
+/// Where `spec.drill.maxAgeSeconds` is absent: two days.
+const MAX_AGE_SECONDS: u32 = 172_800;
+
+/// Regular restores of the newest snapshot into a scratch folder.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Drill {
+    /// Due times of the drills, as in `spec.schedule`.
+    #[schemars(length(min = 1, max = 120))]
+    #[x_kube(validation = Rule::new(crate::cron::LINE).message(crate::cron::LINE_WORDS))]
+    pub schedule: String,
+    /// Time zone of these due times, by its name in the IANA database. Default: `spec.timeZone`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}$"))]
+    #[x_kube(validation = Rule::new("self.lowerAscii() != 'local'").message("timeZone needs a name such as Europe/Berlin"))]
+    pub time_zone: Option<String>,
+    /// Volume for the data of the drill: twice the size of the database, and 128Mi. Default: an `emptyDir` on the node's
+    /// disk, without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scratch: Option<Spool>,
+    /// Secrets in this namespace with age identities (private keys) for encrypted snapshots, at most 10; a single matching
+    /// identity is enough. Every key of a Secret has to be an identity file as `age-keygen` writes. The operator never
+    /// reads the Secrets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    pub identity_secret_refs: Vec<LocalRef>,
+    /// Seconds after the last passed drill from which drills count as overdue, 60 to 31536000; default 172800 (two days).
+    /// Without a passed drill the time counts from the beginning of the drills.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 60, max = 31_536_000))]
+    pub max_age_seconds: Option<u32>,
+    /// Resources of the agent's container, in which etcd runs too. Default: requests of 50m CPU and 256Mi memory, no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+}
+
+impl Drill {
+    /// Seconds after the last passed drill from which drills count as overdue.
+    pub fn max_age(&self) -> u32 {
+        self.max_age_seconds.unwrap_or(MAX_AGE_SECONDS)
+    }
+}
+
+/// Results of the drills.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DrillStatus {
+    /// The `CronJob` that runs the drills.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cron_job: Option<CronJobRef>,
+    /// Next due time (RFC 3339, UTC). Absent while no drill starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_time: Option<String>,
+    /// Since when the `CronJob` has started drills: its creation, or the end of a suspension (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_since: Option<String>,
+    /// The newest drill that passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_passed: Option<PassedDrill>,
+    /// The newest drill that found broken bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failed: Option<FailedDrill>,
+    /// The newest drill without a result: out of memory, evicted, a full disk, a store that does not answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_incomplete: Option<FailedDrill>,
+}
+
+/// A drill that passed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PassedDrill {
+    /// End of the drill (RFC 3339).
+    pub at: String,
+    /// Folder of the restored snapshot below the store's prefix.
+    pub key: String,
+    /// Name of the Job.
+    pub job: String,
+    /// Revision of the key space.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// Keys at that revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<u64>,
+    /// Version of the etcd that served the restored data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etcd_version: Option<String>,
+    /// Seconds from the first byte of the store to the restored data directory, rounded up.
+    pub restore_seconds: u64,
+    /// Seconds from the start of etcd to its first answer, rounded up.
+    pub serve_seconds: u64,
+    /// Both together: the time that a restore of this snapshot takes.
+    pub rto_seconds: u64,
+    /// Why the store has no proof of the drill. The Secret for reading then lacks the right to put.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof_not_kept: Option<String>,
+}
+
+/// A drill that did not pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedDrill {
+    /// End of the drill (RFC 3339).
+    pub at: String,
+    /// Folder of the snapshot below the store's prefix. Absent: the drill ended before it had chosen a snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Name of the Job.
+    pub job: String,
+    /// Reason of the condition `Rehearsed`: `DrillFailed` or `DrillIncomplete`.
+    pub reason: String,
+    /// Class of the error, as in `status.error` of an `EtcdSnapshot`.
+    pub class: String,
+    /// Problem and remedy.
+    pub message: String,
+}

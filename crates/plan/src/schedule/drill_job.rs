@@ -1,0 +1,167 @@
+//! The `CronJob` of a schedule's drills.
+//!
+//! Decides when there is one, and its Job: the agent in etcd's image of the cluster's version, which chooses the newest snapshot
+//! of the cluster's lineage when the Job runs. Nothing in the Pod reaches a member. `drill.rs` reads the results.
+
+use std::path::PathBuf;
+
+use holdfast_api::agent::Agent;
+use holdfast_api::backup_store::Right;
+use holdfast_api::cluster::Placement;
+use holdfast_api::condition::Reason;
+use holdfast_api::drill::Drill;
+use holdfast_api::schedule::EtcdSnapshotScheduleSpec;
+use holdfast_api::{EtcdCluster, name};
+use holdfast_contract::{DEFAULT_READ_DEADLINE_SECONDS, ProofLevel, SnapshotFlags, VerifyRequest};
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec};
+
+use super::arm::{self, Place};
+use super::{Line, Observed, UTC};
+use crate::build::cron_job::{Recurring, cron_job, with_spec};
+use crate::build::job::{AgentJob, SCRATCH, Work};
+use crate::{build, drift, meta, saving};
+
+/// Folder of etcd and etcdutl in etcd's own image.
+const PROGRAMS: &str = "/usr/local/bin";
+
+/// Number of failed Jobs that Kubernetes keeps.
+const FAILURES: usize = 3;
+
+/// The `CronJob` of the drills, compared with the spec.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Armed {
+    /// The `CronJob` to apply.
+    pub(super) apply: Option<CronJob>,
+    /// The mistake that a person has to correct.
+    pub(super) wrong: Option<(Reason, String)>,
+    /// Why no drill starts, although there is no mistake.
+    pub(super) waits: Option<(Reason, String)>,
+    /// Whether the `CronJob` starts drills.
+    pub(super) starts: bool,
+}
+
+/// Parses the due times of the drills.
+pub(super) fn line(spec: &EtcdSnapshotScheduleSpec, drill: &Drill, now: Timestamp) -> Result<Line, (Reason, String)> {
+    let own_zone = drill.time_zone.is_some();
+    let zone = drill.time_zone.as_deref().or(spec.time_zone.as_deref());
+    let named = |why: String| match why.strip_prefix("spec.") {
+        Some(rest) if own_zone || rest.starts_with("schedule") => format!("spec.drill.{rest}"),
+        _ => why,
+    };
+    let line = Line::parse(&drill.schedule, zone).map_err(|why| (Reason::InvalidSpec, named(why)))?;
+    if line.next(now).is_none() {
+        let why =
+            format!("spec.drill.schedule: {:?} is never due: no such day comes. Correct the line", drill.schedule);
+        return Err((Reason::NeverFires, why));
+    }
+    Ok(line)
+}
+
+/// Compares the standing `CronJob` with the spec.
+pub(super) fn arm(seen: &Observed, drill: &Drill, line: Result<&Line, (Reason, String)>) -> Armed {
+    let stands = seen.own_drill_cron_job();
+    if let Some(foreign) = seen.drill_cron_job.as_ref().filter(|_| stands.is_none()) {
+        let why = format!(
+            "CronJob {} exists and belongs to another owner. Delete the CronJob, or create the schedule under another name",
+            meta::name(&foreign.metadata)
+        );
+        return Armed { wrong: Some((Reason::NameConflict, why)), ..Armed::default() };
+    }
+    let halted = arm::halted(seen);
+    let suspend = halted.is_some();
+    let rendered = line.and_then(|_| rendered(seen, drill, suspend));
+    let (wanted, behind) = match rendered {
+        // The first one begins with drills, not with a pause.
+        Ok(rendered) => (Some(rendered).filter(|_| stands.is_some() || !suspend), None),
+        Err(why) => (standing(seen, suspend), Some(why)),
+    };
+    let apply = wanted.filter(|want| stands.is_none_or(|live| drift::differs_by_name(want, live)));
+    let (wrong, behind) = match behind {
+        Some((reason, why)) if reason.needs_a_person() => (Some((reason, why)), None),
+        other => (None, other),
+    };
+    let begins = || (Reason::NoDrillYet, "Holdfast creates the CronJob of the drills".to_owned());
+    let waits = halted.or_else(|| behind.filter(|_| stands.is_none())).or_else(|| stands.is_none().then(begins));
+    let starts = stands.is_some() && waits.is_none() && wrong.is_none();
+    Armed { apply, wrong, waits, starts }
+}
+
+/// Returns the `CronJob` without drills, where the spec asks for none any more: the operator has no right to delete it.
+pub(super) fn retire(seen: &Observed) -> Option<CronJob> {
+    let want = standing(seen, true)?;
+    seen.own_drill_cron_job().filter(|live| drift::differs_by_name(&want, *live)).map(|_| want)
+}
+
+/// Returns the standing `CronJob`, suspended or not.
+fn standing(seen: &Observed, suspend: bool) -> Option<CronJob> {
+    let spec = seen.own_drill_cron_job()?.spec.clone()?;
+    Some(with_spec(agent_job(seen), CronJobSpec { suspend: Some(suspend), ..spec }))
+}
+
+fn rendered(seen: &Observed, drill: &Drill, suspend: bool) -> Result<CronJob, (Reason, String)> {
+    let spec = &seen.schedule.spec;
+    let Place { location, record } = arm::place(seen, Right::Read)?;
+    let cluster = seen.cluster.as_ref().ok_or_else(|| {
+        let named = saving::filed_under(spec.cluster_ref.as_ref());
+        (Reason::WaitingForReference, format!("there is no EtcdCluster {named} in this namespace"))
+    })?;
+    let request = VerifyRequest {
+        level: ProofLevel::Drill,
+        latest: true,
+        namespace: Some(seen.schedule.metadata.namespace.clone().unwrap_or_default()),
+        cluster: Some(saving::filed_under(spec.cluster_ref.as_ref())),
+        lineage: Some(meta::uid(&cluster.metadata).to_owned()),
+        expect_store_id: record.as_ref().and_then(|record| record.id.clone()),
+        ..request()
+    };
+    let zone = drill.time_zone.clone().or_else(|| spec.time_zone.clone());
+    Ok(cron_job(&Recurring {
+        job: AgentJob {
+            work: Work::Drill(request),
+            destination: location,
+            record,
+            etcd_image: Some(etcd_image(seen, cluster)),
+            spool: drill.scratch.clone(),
+            identities: drill.identity_secret_refs.clone(),
+            ..agent_job(seen)
+        },
+        template: None,
+        schedule: drill.schedule.clone(),
+        time_zone: zone.unwrap_or_else(|| UTC.to_owned()),
+        suspend,
+        starting_deadline: spec.starting_deadline(),
+        failed_limit: FAILURES,
+    }))
+}
+
+fn request() -> VerifyRequest {
+    VerifyRequest {
+        snapshot: SnapshotFlags::default(),
+        level: ProofLevel::Drill,
+        bin_dir: Some(PathBuf::from(PROGRAMS)),
+        scratch: PathBuf::from(SCRATCH),
+        deadline_seconds: DEFAULT_READ_DEADLINE_SECONDS,
+        ..VerifyRequest::default()
+    }
+}
+
+fn etcd_image(seen: &Observed, cluster: &EtcdCluster) -> (String, String) {
+    let spec = &cluster.spec;
+    let image = build::etcd_image(spec.image.as_ref(), &spec.version, &seen.settings.etcd_repository);
+    (image, build::pull_policy(spec.image.as_ref()).to_owned())
+}
+
+/// Returns the settings that the `CronJob` shares with the backups': without the members' priority, which drills must not have.
+fn agent_job(seen: &Observed) -> AgentJob {
+    let shared = arm::agent_job(seen);
+    let meta = &seen.schedule.metadata;
+    let resources = seen.schedule.spec.drill.as_ref().and_then(|drill| drill.resources.clone());
+    AgentJob {
+        name: name::drill_cron_job(meta::name(meta), meta::uid(meta)),
+        work: Work::Drill(request()),
+        agent: Agent { resources: Some(resources.unwrap_or_else(build::drill_requests)), ..shared.agent.clone() },
+        placement: Placement { priority_class_name: None, ..shared.placement.clone() },
+        ..shared
+    }
+}
