@@ -87,7 +87,7 @@ fn the_whole_cluster_gets_definitions_first() {
     let policy = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
     assert_eq!(
         one(Part::Crds),
-        [["CustomResourceDefinition"; 5].as_slice(), &["ClusterRole"; 2], &policy, &policy].concat()
+        [["CustomResourceDefinition"; 5].as_slice(), &["ClusterRole"; 2], &policy, &policy, &policy].concat()
     );
     assert_eq!(one(Part::Rbac), ["ServiceAccount", "Role", "RoleBinding"]);
     assert_eq!(one(Part::Deployment), ["Service", "Deployment"]);
