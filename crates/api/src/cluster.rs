@@ -500,6 +500,9 @@ pub struct Latches {
     /// Last defragmentation of each member.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub defragmented: Vec<Defragmented>,
+    /// Time at which the operator began with the last snapshot of the deleted cluster (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub final_snapshot_since: Option<String>,
     /// Restore in progress, written before the seed's Pod exists. A corrected restore replaces this entry until the
     /// cluster has formed.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -12,14 +12,14 @@ use crate::snapshot::SnapshotTemplate;
 const DEADLINE_SECONDS: u32 = 3600;
 
 /// The last snapshot: destination and form, as in an EtcdSnapshot. `deadlineSeconds` (default 3600) limits the Job that saves, and
-/// also counts from the deletion of the EtcdCluster: afterwards `onFailure` decides.
+/// the time until it starts: afterwards `onFailure` decides. Store and credentials have to outlive the EtcdCluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FinalSnapshot {
     /// Destination and form of the snapshot.
     #[serde(flatten)]
     pub template: SnapshotTemplate,
-    /// The end of a deleted cluster whose last snapshot failed, or whose members do not answer within `deadlineSeconds`. `Hold`
+    /// The end of a deleted cluster whose last snapshot failed, or did not start within `deadlineSeconds`. `Hold`
     /// (default): the EtcdCluster, its members and their volumes stay, with the reason `FinalSnapshotHeld`, until the snapshot is
     /// complete, or a person sets the annotation `holdfast.dev/skip-final-snapshot=true`. `Proceed`: the cluster goes without the
     /// snapshot.
@@ -39,7 +39,7 @@ pub enum OnFailure {
 }
 
 impl FinalSnapshot {
-    /// Seconds after the deletion of the cluster until `onFailure` decides.
+    /// Seconds until `onFailure` decides.
     pub fn deadline_seconds(&self) -> u32 {
         self.template.deadline_seconds.unwrap_or(DEADLINE_SECONDS)
     }

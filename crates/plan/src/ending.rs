@@ -8,6 +8,11 @@ use holdfast_api::{CLUSTER_FINALIZER, EtcdCluster, key};
 
 use super::meta;
 
+/// Whether the cluster is being deleted, and its spec asks for a snapshot, also after a person has given the snapshot up.
+pub fn asked_for_snapshot(cluster: &EtcdCluster) -> bool {
+    meta::deleting(&cluster.metadata) && cluster.spec.final_snapshot.is_some()
+}
+
 /// Returns the last snapshot that the deletion of a cluster waits for. Once the finalizer is gone, the cluster goes.
 pub fn final_snapshot(cluster: &EtcdCluster) -> Option<&FinalSnapshot> {
     let meta = &cluster.metadata;
@@ -22,7 +27,8 @@ pub fn awaits_snapshot(cluster: &EtcdCluster) -> bool {
     formed && final_snapshot(cluster).is_some()
 }
 
-/// Whether the cluster is being deleted, and no snapshot keeps its members.
+/// Whether the cluster is being deleted, and no snapshot keeps its members. A lost status is not the proof that the cluster never
+/// formed (I4).
 pub fn goes(cluster: &EtcdCluster) -> bool {
-    meta::deleting(&cluster.metadata) && !awaits_snapshot(cluster)
+    meta::deleting(&cluster.metadata) && final_snapshot(cluster).is_none()
 }

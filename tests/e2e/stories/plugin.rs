@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
 
+use crate::support::audit;
 use crate::support::kube_helpers::{condition, is_ready, until};
 use crate::support::make;
 use crate::support::world::{PATIENCE, World};
@@ -288,8 +289,7 @@ async fn without_figures(person: &Person<'_>) -> Result<()> {
 
 /// Rights of the table that no answered request used, by the API server's audit log.
 fn unused(w: &World, rows: &[(&str, Vec<Value>)]) -> Result<Vec<String>> {
-    let Some(log) = std::env::var_os("HOLDFAST_TESTBED_AUDIT") else { return Ok(vec![]) };
-    let log = std::fs::read_to_string(log)?;
+    let Some(log) = audit::read()? else { return Ok(vec![]) };
     let people = format!("system:serviceaccount:{}:only-", w.ns);
     let mut used = BTreeSet::new();
     for line in log.lines().filter(|line| memchr::memmem::find(line.as_bytes(), people.as_bytes()).is_some()) {

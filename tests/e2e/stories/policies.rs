@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use crate::support::audit;
 use crate::support::kube_helpers::{condition, until};
 use crate::support::make;
 use crate::support::world::{PATIENCE, World};
@@ -204,8 +205,7 @@ async fn under_policy(w: &World) -> Result<()> {
 
 /// Number of answered patches of Pods in this namespace, by the API server's audit log.
 fn writes_of_pods(w: &World) -> Result<usize> {
-    let log = std::env::var("HOLDFAST_TESTBED_AUDIT").context("HOLDFAST_TESTBED_AUDIT")?;
-    let log = std::fs::read_to_string(log)?;
+    let log = audit::read()?.context("HOLDFAST_TESTBED_AUDIT")?;
     let of_pod = format!("/api/v1/namespaces/{}/pods/", w.ns);
     // The log is long, and this build does not optimise the parser.
     let of_pods = log.lines().filter(|line| memchr::memmem::find(line.as_bytes(), of_pod.as_bytes()).is_some());

@@ -1,6 +1,7 @@
 //! Tools of the stories.
 
 pub mod apply;
+pub mod audit;
 pub mod closing;
 pub mod collect;
 pub mod env;

@@ -85,7 +85,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     let members: Vec<Member> = objects.into_iter().map(|object| with_parts(object, &pods, &claims)).collect();
 
     let Preflight { rehearsals, backup, requested } = preflight(reader, &cluster, &members).await?;
-    let ending = if ending::awaits_snapshot(&cluster) { Some(read_ending(reader, &cluster).await?) } else { None };
+    let ending = if ending::asked_for_snapshot(&cluster) { Some(read_ending(reader, &cluster).await?) } else { None };
 
     // Without its Secrets the operator cannot ask a cluster with TLS. Pods, claims and clients need no Secret of the operator.
     let (read, unread_certificates) = match certificates::certificates(reader, &cluster, &members).await {

@@ -6,6 +6,7 @@
 //! `spec.finalSnapshot.onFailure` decides: the cluster stays, with its members and volumes (I4), or goes. A parked cluster starts
 //! for its snapshot, without clients. `snapshot/` decides the save, `member/` keeps the Pods meanwhile.
 
+use holdfast_api::cluster::Latches;
 use holdfast_api::condition::Reason;
 use holdfast_api::final_snapshot::{FinalSnapshot, OnFailure};
 use holdfast_api::name::{self, LocalRef};
@@ -15,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::health::is_level;
+use super::health::{is_level, voters};
 use super::intervals::POLL;
 use super::{Member, Membership, Observed, identity, park};
 use crate::{Act, Next, Note, Seen, Target, Wake, ending, meta, pods};
@@ -23,8 +24,11 @@ use crate::{Act, Next, Note, Seen, Target, Wake, ending, meta, pods};
 /// Interval while a Pod comes back or the snapshot is saved: nothing reports a member's etcd.
 const RETRY: Wake = Wake::AfterMillis(1_000);
 
-/// How long after the deletion a Pod is still ended for its connections. Later the snapshot counts for more.
+/// How long Pods are ended for their connections. Later the snapshot counts for more.
 const ENDS_CONNECTIONS: SignedDuration = SignedDuration::from_mins(3);
+
+/// How long after its Job's deadline the outcome of a save may be unknown.
+const OUTCOME: SignedDuration = SignedDuration::from_mins(10);
 
 /// Remedy of each message about a cluster that stays.
 const REMEDY: &str = "The members and their volumes stay. To let the cluster go without the snapshot, annotate the EtcdCluster with \
@@ -39,42 +43,77 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
         return seen.members.iter().any(Member::joined).then(|| give_up(asked, lost)).flatten();
     }
     let Some(facts) = &seen.ending else {
-        return Some(Next::wait(Reason::SavingFinalSnapshot, "the EtcdSnapshots are not read yet", RETRY));
+        return Some(wait("the EtcdSnapshots are not read yet".to_owned()));
     };
     if facts.terminating {
         return None;
     }
+    let Some(since) = begun(seen) else {
+        let latches = Latches { final_snapshot_since: Some(now.to_string()), ..seen.latches() };
+        return Some(Next::act(Act::Latch(Box::new(latches))));
+    };
     let deadline = SignedDuration::from_secs(asked.deadline_seconds().into());
-    let over = deleted_at(seen).is_some_and(|at| now >= at + deadline);
-    let wait = |message: String| {
-        if over { give_up(asked, &message) } else { Some(Next::wait(Reason::SavingFinalSnapshot, message, RETRY)) }
-    };
-    let Some(snapshot) = &facts.snapshot else {
-        return match prepare(seen, now) {
-            Ok(()) => Some(Next::act(request(&seen.cluster, asked))),
-            Err(Next::Wait(waiting, _)) if waiting.reason.needs_a_person() => give_up(asked, &waiting.message),
-            Err(Next::Wait(waiting, _)) => wait(waiting.message),
-            Err(act) => Some(act),
-        };
-    };
-    let named = meta::name(&snapshot.metadata);
-    match snapshot.status.as_ref().map_or(Phase::Pending, |status| status.phase) {
-        Phase::Complete if is_of(snapshot, &seen.cluster) => None,
-        Phase::Complete => {
-            give_up(asked, &format!("the EtcdSnapshot {named} is of another cluster: delete the EtcdSnapshot"))
+    match &facts.snapshot {
+        Some(snapshot) => await_snapshot(seen, asked, snapshot, (deadline, now)),
+        None => before_request(seen, asked, (since + ENDS_CONNECTIONS, deadline), now),
+    }
+}
+
+/// Returns the step or the wait until the snapshot is requested. The API server may refuse a step for ever, so the second deadline
+/// ends these too.
+fn before_request(
+    seen: &Observed,
+    asked: &FinalSnapshot,
+    (ready, deadline): (Timestamp, SignedDuration),
+    now: Timestamp,
+) -> Option<Next> {
+    let (over, refused) = (now >= ready + deadline, now >= ready + deadline + deadline);
+    match prepare(seen, asked, now) {
+        Err(Next::Wait(waiting, _)) if over || (waiting.reason.needs_a_person() && holds(asked)) => {
+            give_up(asked, &waiting.message)
         }
-        Phase::Failed => give_up(
-            asked,
-            &format!(
+        Err(Next::Wait(waiting, _)) => Some(wait(waiting.message)),
+        Ok(()) | Err(_) if refused && !holds(asked) => None,
+        Ok(()) => Some(Next::act(request(&seen.cluster, asked))),
+        Err(act) => Some(act),
+    }
+}
+
+/// Returns the wait for the requested snapshot; `None`: the snapshot is complete, or failed and the cluster goes all the same.
+fn await_snapshot(
+    seen: &Observed,
+    asked: &FinalSnapshot,
+    snapshot: &EtcdSnapshot,
+    (deadline, now): (SignedDuration, Timestamp),
+) -> Option<Next> {
+    let named = meta::name(&snapshot.metadata);
+    let phase = snapshot.status.as_ref().map_or(Phase::Pending, |status| status.phase);
+    if !is_last(snapshot, seen) || (phase == Phase::Complete && !is_of(snapshot, &seen.cluster)) {
+        let why = format!(
+            "the EtcdSnapshot {named} is older than the deletion, or of another cluster: delete the EtcdSnapshot, and Holdfast \
+             requests another"
+        );
+        return give_up(asked, &why);
+    }
+    let created = snapshot.metadata.creation_timestamp.as_ref().map(|at| at.0);
+    let over = |limit: SignedDuration| created.is_some_and(|at| now >= at + limit);
+    let waits = |message: String, limit| if over(limit) { give_up(asked, &message) } else { Some(wait(message)) };
+    match phase {
+        Phase::Complete => None,
+        Phase::Failed => {
+            let why = format!(
                 "the EtcdSnapshot {named} has failed: correct the cause that its conditions name, and delete it; Holdfast requests \
                  another"
-            ),
-        ),
-        // The Job has a deadline of its own.
-        Phase::Running => {
-            Some(Next::wait(Reason::SavingFinalSnapshot, format!("the EtcdSnapshot {named} is being saved"), RETRY))
+            );
+            give_up(asked, &why)
         }
-        Phase::Pending => wait(format!("the EtcdSnapshot {named} has not started; its conditions name the cause")),
+        Phase::Running => waits(
+            format!("the EtcdSnapshot {named} is being saved; its conditions name the state"),
+            deadline + deadline + OUTCOME,
+        ),
+        Phase::Pending => {
+            waits(format!("the EtcdSnapshot {named} has not started; its conditions name the cause"), deadline)
+        }
     }
 }
 
@@ -82,18 +121,23 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
 pub(super) fn note(seen: &Observed) -> Option<Note> {
     seen.cluster.spec.final_snapshot.as_ref()?;
     let facts = seen.ending.as_ref();
-    let saved = facts.and_then(|facts| facts.snapshot.as_ref()).filter(|snapshot| is_of(snapshot, &seen.cluster));
+    let saved = facts.and_then(|facts| facts.snapshot.as_ref());
+    let saved = saved.filter(|snapshot| is_of(snapshot, &seen.cluster) && is_last(snapshot, seen));
     let artifact = saved.and_then(|snapshot| Some((snapshot, snapshot.status.as_ref()?.artifact.as_ref()?)));
     let (warning, reason, message) = match artifact {
         Some((snapshot, artifact)) => {
             let named = meta::name(&snapshot.metadata);
-            (
-                false,
-                "FinalSnapshotSaved",
-                format!("EtcdSnapshot {named}, revision {}", artifact.revision.unwrap_or_default()),
-            )
+            let mut message = format!("EtcdSnapshot {named}, revision {}", artifact.revision.unwrap_or_default());
+            let open = begun(seen).map(|since| open_connections(seen, since)).unwrap_or_default();
+            if !open.is_empty() {
+                message.push_str(&format!(
+                    "; the Pods of {} were not ended before, and clients with an open connection to them may have written later",
+                    open.join(", ")
+                ));
+            }
+            (!open.is_empty(), "FinalSnapshotSaved", message)
         }
-        None if seen.latches().formed.is_none() => return None,
+        None if seen.latches().formed.is_none() && !seen.members.iter().any(Member::joined) => return None,
         None => {
             let why = if facts.is_some_and(|facts| facts.terminating) {
                 "the namespace is being deleted"
@@ -110,13 +154,19 @@ pub(super) fn note(seen: &Observed) -> Option<Note> {
 
 /// The wait of a cluster whose snapshot failed; `None` where the cluster goes all the same.
 fn give_up(asked: &FinalSnapshot, why: &str) -> Option<Next> {
-    let holds = asked.on_failure.unwrap_or_default() == OnFailure::Hold;
-    holds.then(|| Next::wait(Reason::FinalSnapshotHeld, format!("{why}. {REMEDY}"), POLL))
+    holds(asked).then(|| Next::wait(Reason::FinalSnapshotHeld, format!("{why}. {REMEDY}"), POLL))
+}
+
+fn holds(asked: &FinalSnapshot) -> bool {
+    asked.on_failure.unwrap_or_default() == OnFailure::Hold
+}
+
+fn wait(message: String) -> Next {
+    Next::wait(Reason::SavingFinalSnapshot, message, RETRY)
 }
 
 /// Prepares the members for the snapshot. `Err`: the step or the wait before.
-fn prepare(seen: &Observed, now: Timestamp) -> Result<(), Next> {
-    let wait = |message: String| Next::wait(Reason::SavingFinalSnapshot, message, RETRY);
+fn prepare(seen: &Observed, asked: &FinalSnapshot, now: Timestamp) -> Result<(), Next> {
     if meta::has_finalizer(&seen.cluster.metadata, meta::FOREGROUND) {
         let message = "the EtcdCluster was deleted with --cascade=foreground, so Kubernetes deletes the members' Pods and Secrets \
                        first, and no etcd runs that could be saved. The runbook FinalSnapshotHeld saves from a volume";
@@ -127,15 +177,7 @@ fn prepare(seen: &Observed, now: Timestamp) -> Result<(), Next> {
     }
     let etcd = match &seen.etcd {
         Seen::Known(etcd) => etcd,
-        Seen::Unknown(why) => {
-            return Err(match park::silent(seen, why, now) {
-                Next::Wait(waiting, _) if park::wakes(seen) => {
-                    wait(format!("the parked cluster starts for its snapshot: {}", waiting.message))
-                }
-                Next::Wait(waiting, _) => wait(waiting.message),
-                other => other,
-            });
-        }
+        Seen::Unknown(why) => return Err(park::silent(seen, why, now)),
     };
     if let Some(lags) = park::lag(seen, etcd, now) {
         return Err(lags);
@@ -144,34 +186,45 @@ fn prepare(seen: &Observed, now: Timestamp) -> Result<(), Next> {
     if let Some(pod) = seen.members.iter().filter_map(Member::live_pod).find(admitted) {
         return Err(Next::act(Act::DismissClients { pod: Target::from(&pod.metadata) }));
     }
-    end_connections(seen, etcd, now)
+    end_connections(seen, asked, etcd, now)
 }
 
-/// Ends each Pod that is older than the deletion, one at a time while every voter follows the leader, the leader last. A voter that
-/// does not come back leaves the quorum of the others for the snapshot.
-fn end_connections(seen: &Observed, etcd: &Membership, now: Timestamp) -> Result<(), Next> {
-    let Some(deleted) = deleted_at(seen).filter(|at| now < *at + ENDS_CONNECTIONS) else { return Ok(()) };
-    let voters = || etcd.members.iter().filter(|l| !l.learner);
-    let lags = voters().find_map(|l| {
-        let member = seen.standing_for(l)?;
-        (!is_level(seen, etcd, l, member)).then_some(member)
-    });
-    if let Some(member) = lags {
-        // A voter that was down before is not waited for.
-        let returns = pods::starting(member.live_pod(), now);
-        let message = || format!("{} comes back without clients", member.name());
-        return if returns { Err(Next::wait(Reason::SavingFinalSnapshot, message(), RETRY)) } else { Ok(()) };
+/// Ends each Pod that is older than the first step, one at a time while every voter follows the leader, the leader last. A voter
+/// that does not come back leaves the quorum of the others for the snapshot.
+fn end_connections(seen: &Observed, asked: &FinalSnapshot, etcd: &Membership, now: Timestamp) -> Result<(), Next> {
+    let Some(since) = begun(seen).filter(|since| now < *since + ENDS_CONNECTIONS) else { return Ok(()) };
+    // The next Pod may never run, and then nothing is left to save: only where the volumes stay.
+    if voters(etcd) < 3 && !holds(asked) {
+        return Ok(());
     }
-    let due = |member: &&Member| {
-        let old = |pod| made_by(pod, deleted) && !pods::may_start_empty(pod);
-        // The data of a member in memory end with its Pod. A parked member starts without clients.
-        let serves = member.joined() && member.object.spec.parked.is_none();
-        serves && !member.object.spec.storage.in_memory() && member.live_pod().is_some_and(old)
-    };
+    for listed in etcd.members.iter().filter(|l| !l.learner) {
+        let Some(member) = seen.standing_for(listed) else { return Ok(()) };
+        if is_level(seen, etcd, listed, member) {
+            continue;
+        }
+        // A voter that was down before is not waited for.
+        let ended = member.live_pod().is_none_or(|pod| !made_by(pod, since));
+        return if ended { Err(wait(format!("{} comes back without clients", member.name()))) } else { Ok(()) };
+    }
     let leads = |member: &&Member| seen.listed(etcd, member.name()).is_some_and(|l| Some(l.id) == etcd.leader);
-    let Some(pod) = seen.staying().filter(due).min_by_key(leads).and_then(Member::live_pod) else { return Ok(()) };
+    let due = |member: &&Member| {
+        // The data of a member in memory end with its Pod.
+        let restarts = !member.object.spec.storage.in_memory() && member.joined();
+        restarts && member.live_pod().is_some_and(|pod| !pods::may_start_empty(pod)) && is_open(member, since)
+    };
+    let Some(pod) = seen.hosting().filter(due).min_by_key(leads).and_then(Member::live_pod) else { return Ok(()) };
     let why = "open connections end before the last snapshot".to_owned();
     Err(Next::act(Act::DeletePod { pod: Target::from(&pod.metadata), why }))
+}
+
+/// Whether a client may have an open connection to the member's Pod. A parked member starts without clients.
+fn is_open(member: &Member, since: Timestamp) -> bool {
+    member.object.spec.parked.is_none() && member.live_pod().is_some_and(|pod| made_by(pod, since))
+}
+
+/// Returns the members whose Pods are as old as the first step.
+fn open_connections(seen: &Observed, since: Timestamp) -> Vec<&str> {
+    seen.hosting().filter(|member| is_open(member, since)).map(Member::name).collect()
 }
 
 /// Whether a Pod was created by this time.
@@ -179,8 +232,15 @@ fn made_by(pod: &Pod, at: Timestamp) -> bool {
     pod.metadata.creation_timestamp.as_ref().is_some_and(|created| created.0 <= at)
 }
 
-fn deleted_at(seen: &Observed) -> Option<Timestamp> {
-    seen.cluster.metadata.deletion_timestamp.as_ref().map(|at| at.0)
+/// When the operator began with the last snapshot.
+fn begun(seen: &Observed) -> Option<Timestamp> {
+    seen.latches().final_snapshot_since?.parse().ok()
+}
+
+/// Whether a snapshot is younger than the deletion: an earlier one lacks later writes.
+fn is_last(snapshot: &EtcdSnapshot, seen: &Observed) -> bool {
+    let made = snapshot.metadata.creation_timestamp.as_ref();
+    made.zip(seen.cluster.metadata.deletion_timestamp.as_ref()).is_some_and(|(made, deleted)| made.0 >= deleted.0)
 }
 
 /// Whether a snapshot is one of this cluster (I25).
@@ -194,10 +254,15 @@ pub fn name_of(cluster: &EtcdCluster) -> String {
     name::final_snapshot(meta::name(&cluster.metadata), meta::uid(&cluster.metadata))
 }
 
-/// Builds the request. The snapshot has no owner: it outlives the cluster.
+/// Builds the request. The snapshot has no owner, because it outlives the cluster, and the label of its cluster's UID, because a
+/// later cluster of this name is not meant (I25).
 fn request(cluster: &EtcdCluster, asked: &FinalSnapshot) -> Act {
     let named = meta::name(&cluster.metadata);
-    let labels = [(key::MANAGED_BY, "holdfast".to_owned()), (key::CLUSTER, name::label_value(named))];
+    let labels = [
+        (key::MANAGED_BY, "holdfast".to_owned()),
+        (key::CLUSTER, name::label_value(named)),
+        (key::CLUSTER_UID, meta::uid(&cluster.metadata).to_owned()),
+    ];
     Act::RequestSnapshot(Box::new(EtcdSnapshot {
         metadata: ObjectMeta {
             name: Some(name_of(cluster)),

@@ -13,16 +13,16 @@ use super::steps::{self, Pass};
 use super::{Observed, client_services, last_snapshot, status, tls};
 use crate::certificate::Issue;
 use crate::valid::{self, Wanted};
-use crate::{Act, Ensure, Next, Plan, Wake};
+use crate::{Act, Ensure, Next, Plan, Wake, ending};
 
 /// Returns the plan of one pass.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdClusterStatus> {
     let wanted = valid::cluster(&seen.cluster);
-    let Decision { mut ensures, next, certificates } = decide(seen, wanted.as_ref(), now);
+    let Decision { mut ensures, next, certificates, announces } = decide(seen, wanted.as_ref(), now);
     let mut status = status::whole(seen, wanted.as_ref().ok(), &next, now);
     let (act, waiting, mut wake) = next.into_parts();
     // The copy of the retention comes last: the finalizer keeps a deleted cluster until each member has the copy.
-    let act = act.or_else(|| steps::IDLE.choose(&Pass::new(seen, now))?.into_parts().0);
+    let act = act.or(announces).or_else(|| steps::IDLE.choose(&Pass::new(seen, now))?.into_parts().0);
     let act = match (act, certificates) {
         // A Secret that the API server refuses (a quota, a policy) must not block a member.
         (Some(act), Some(issue)) => {
@@ -49,12 +49,21 @@ struct Decision {
     next: Next,
     /// Certificates of a formed cluster, which wait for no other act and block none.
     certificates: Option<Box<Issue>>,
+    /// Announces certificates of a cluster that waits for its last snapshot.
+    announces: Option<Act>,
 }
 
 fn decide(seen: &Observed, wanted: Result<&Wanted, &valid::Refusal>, now: Timestamp) -> Decision {
     let mut pass = Pass::new(seen, now);
     if let Some(next) = steps::STOPPED.choose(&pass) {
-        return Decision { ensures: vec![], next, certificates: None };
+        // A deleted cluster may wait for its last snapshot longer than its certificates last.
+        let waits = ending::awaits_snapshot(&seen.cluster) && matches!(next, Next::Wait(..));
+        let renewal = waits.then(|| tls::next(seen, now)).flatten();
+        let (certificates, announces) = match renewal.and_then(|next| next.into_parts().0) {
+            Some(Act::Issue(issue)) => (Some(issue), None),
+            announces => (None, announces),
+        };
+        return Decision { ensures: vec![], next, certificates, announces };
     }
     let mut ensures = vec![];
     match wanted {
@@ -74,5 +83,5 @@ fn decide(seen: &Observed, wanted: Result<&Wanted, &valid::Refusal>, now: Timest
         Some(Next::Do(Act::Issue(issue), _)) if formed => Some(issue),
         Some(_) | None => None,
     };
-    Decision { ensures, next, certificates }
+    Decision { ensures, next, certificates, announces: None }
 }

@@ -254,7 +254,7 @@ impl Facts<'_> {
     fn available(&self) -> Condition {
         let closed = |reason: &Reason| {
             let parks = matches!(reason, Reason::Parking | Reason::Waking | Reason::VolumeRolledBack);
-            parks || matches!(reason, Reason::SavingFinalSnapshot | Reason::FinalSnapshotHeld)
+            parks || matches!(reason, Reason::SavingFinalSnapshot | Reason::FinalSnapshotHeld | Reason::Deleting)
         };
         if let Some((reason, message)) = self.doing().filter(|(reason, _)| closed(reason)) {
             return Condition::no(Type::Available, reason, message);
@@ -317,9 +317,10 @@ impl Facts<'_> {
         match self.next {
             Next::Settled(_) => None,
             Next::Wait(waiting, _) => Some((waiting.reason, waiting.message.clone())),
-            Next::Do(Act::DismissClients { .. } | Act::DeletePod { .. } | Act::RequestSnapshot(_), _)
-                if meta::deleting(&self.seen.cluster.metadata) =>
-            {
+            Next::Do(
+                Act::Latch(_) | Act::DismissClients { .. } | Act::DeletePod { .. } | Act::RequestSnapshot(_),
+                _,
+            ) if meta::deleting(&self.seen.cluster.metadata) => {
                 let message = "clients are led away before the last snapshot (spec.finalSnapshot)";
                 Some((Reason::SavingFinalSnapshot, message.to_owned()))
             }

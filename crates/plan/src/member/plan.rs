@@ -48,7 +48,7 @@ fn decide(seen: &Observed, now: Timestamp) -> Next {
             let message = "its EtcdCluster is gone; Kubernetes' garbage collector deletes this member";
             return Next::wait(Reason::Deleting, message, Wake::OnChange);
         }
-        Seen::Known(Some(cluster)) if ending::goes(cluster) => {
+        Seen::Known(Some(cluster)) if meta::deleting(&cluster.metadata) && !ending::awaits_snapshot(cluster) => {
             return Next::wait(Reason::Deleting, "its EtcdCluster is being deleted", Wake::OnChange);
         }
         Seen::Known(Some(cluster)) if cluster.spec.paused && !ending::awaits_snapshot(cluster) => {
@@ -83,7 +83,7 @@ fn upkeep(seen: &Observed, now: Timestamp) -> Next {
 /// Keeps the Pod of a voter whose EtcdMember a user deleted by mistake: without its Pod the cluster loses a vote, and after
 /// more such deletions its quorum (I1). The condition names the mistake, unless a worse problem needs a person.
 fn kept(seen: &Observed, now: Timestamp) -> Next {
-    let paused = cluster(seen).is_some_and(|c| c.spec.paused);
+    let paused = cluster(seen).is_some_and(|c| c.spec.paused && !ending::awaits_snapshot(c));
     let next = if paused { Next::Settled(Wake::OnChange) } else { upkeep(seen, now) };
     let wait_for_end = |wake| Next::wait(Reason::MemberStillListed, end::STAYS, wake);
     match next {

@@ -29,17 +29,14 @@ pub fn cluster(seen: &Observed, plan: &Plan<EtcdClusterStatus>) -> Verdict {
     let deleting = meta::deleting(&seen.cluster.metadata);
     let ends = matches!(plan.act, Some(Act::CopyRetention { .. } | Act::ReleaseCluster { .. }));
     let idle = seen.cluster.spec.paused || deleting;
-    let saves = plan.act.as_ref().is_some_and(|act| last_snapshot::permits(seen, act));
-    let still = plan.ensures.is_empty() && (plan.act.is_none() || (deleting && ends) || saves);
+    let still = plan.ensures.is_empty() && (plan.act.is_none() || (deleting && ends));
+    let still = still || last_snapshot::permits(seen, plan);
     rule("I13", !idle || still, "a paused or deleted cluster is left alone")?;
     for ensure in &plan.ensures {
         check_ensure(seen, ensure)?;
     }
-    match &plan.act {
-        Some(act) if saves => last_snapshot::check_act(seen, act),
-        Some(act) => check_act(seen, act),
-        None => Ok(()),
-    }
+    let Some(act) = &plan.act else { return Ok(()) };
+    last_snapshot::check_step(seen, act).unwrap_or_else(|| check_act(seen, act))
 }
 
 fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {

@@ -1,13 +1,15 @@
 //! Rules for a deleted cluster with `spec.finalSnapshot`: the data stay until the snapshot is complete (I4).
 
+use holdfast_api::cluster::Latches;
 use holdfast_api::final_snapshot::OnFailure;
 use holdfast_api::snapshot::{DeletionPolicy, Phase};
-use holdfast_api::{CLUSTER_FINALIZER, EtcdCluster, EtcdSnapshot, key, role};
+use holdfast_api::{CLUSTER_FINALIZER, EtcdCluster, EtcdClusterStatus, EtcdSnapshot, key, role};
+use jiff::Timestamp;
 
 use super::facts::{formed_as, is_healthy, known, latches, may_start_empty, owner_of, voters};
 use super::{Verdict, rule};
 use crate::cluster::{Member, Observed};
-use crate::{Act, meta};
+use crate::{Act, Ensure, Plan, meta};
 
 /// Whether the spec asks for a snapshot, and no person has given it up.
 fn is_asked(cluster: &EtcdCluster) -> bool {
@@ -15,27 +17,41 @@ fn is_asked(cluster: &EtcdCluster) -> bool {
     cluster.spec.final_snapshot.is_some() && !skipped
 }
 
-/// Whether a deleted cluster still needs its members, for its last snapshot.
+/// Whether the last snapshot keeps a deleted cluster. Of a cluster that never formed, no member has joined.
+pub(super) fn is_kept(cluster: &EtcdCluster) -> bool {
+    meta::deleting(&cluster.metadata) && meta::has_finalizer(&cluster.metadata, CLUSTER_FINALIZER) && is_asked(cluster)
+}
+
+/// Whether the members of a deleted cluster run on, for the last snapshot.
 pub(super) fn needs_members(cluster: &EtcdCluster) -> bool {
-    let formed = cluster.status.as_ref().is_some_and(|status| status.latches.formed.is_some());
-    let held = meta::deleting(&cluster.metadata) && meta::has_finalizer(&cluster.metadata, CLUSTER_FINALIZER);
-    held && formed && is_asked(cluster)
+    is_kept(cluster) && cluster.status.as_ref().is_some_and(|status| status.latches.formed.is_some())
 }
 
-/// Whether a deleted cluster may have this act before its end.
-pub(super) fn permits(seen: &Observed, act: &Act) -> bool {
-    let is_step = matches!(act, Act::DismissClients { .. } | Act::DeletePod { .. } | Act::RequestSnapshot(_));
-    is_step && needs_members(&seen.cluster)
+/// Whether a deleted cluster may have these acts before its end: the steps to its last snapshot, and its certificates.
+pub(super) fn permits(seen: &Observed, plan: &Plan<EtcdClusterStatus>) -> bool {
+    let quiet = plan.ensures.iter().all(|ensure| matches!(ensure, Ensure::Secret(_)));
+    let renews = matches!(plan.act, None | Some(Act::Issue(_) | Act::AnnounceCertificates { .. }));
+    needs_members(&seen.cluster) && quiet && (renews || plan.act.as_ref().is_some_and(is_step))
 }
 
-/// Checks an act before the end of the cluster.
-pub(super) fn check_act(seen: &Observed, act: &Act) -> Verdict {
-    match act {
+const fn is_step(act: &Act) -> bool {
+    matches!(act, Act::Latch(_) | Act::DismissClients { .. } | Act::DeletePod { .. } | Act::RequestSnapshot(_))
+}
+
+/// Checks a step to the last snapshot; `None`: the act is none.
+pub(super) fn check_step(seen: &Observed, act: &Act) -> Option<Verdict> {
+    (needs_members(&seen.cluster) && is_step(act)).then(|| match act {
+        Act::Latch(new) => {
+            let old = latches(seen);
+            let first = old.final_snapshot_since.is_none();
+            let same = **new == Latches { final_snapshot_since: new.final_snapshot_since.clone(), ..old };
+            rule("I4", first && same, "the begin of the last snapshot is written once")
+        }
         Act::DismissClients { pod } => owner_of(seen, pod).map(drop),
         Act::DeletePod { pod, .. } => end_pod(seen, owner_of(seen, pod)?),
         Act::RequestSnapshot(snapshot) => request(seen, snapshot),
         _ => rule("I13", false, "a deleted cluster is left alone"),
-    }
+    })
 }
 
 /// Checks the release of the cluster.
@@ -45,15 +61,19 @@ pub(super) fn release(seen: &Observed) -> Verdict {
     let facts = seen.ending.as_ref();
     let ends =
         facts.is_some_and(|facts| facts.terminating || facts.snapshot.as_ref().is_some_and(|s| is_saved(seen, s)));
-    let may = !is_asked(&seen.cluster) || !served || proceeds == Some(OnFailure::Proceed) || ends;
+    let proceeds = proceeds == Some(OnFailure::Proceed) && latches(seen).final_snapshot_since.is_some();
+    let may = !is_asked(&seen.cluster) || !served || proceeds || ends;
     rule("I4", may, "the cluster goes after its last snapshot is complete")
 }
 
 fn is_saved(seen: &Observed, snapshot: &EtcdSnapshot) -> bool {
     let uid = meta::uid(&seen.cluster.metadata);
-    snapshot.status.as_ref().is_some_and(|status| {
-        status.phase == Phase::Complete && status.artifact.is_some() && status.cluster_uid.as_deref() == Some(uid)
-    })
+    let made = snapshot.metadata.creation_timestamp.as_ref();
+    let later = made.zip(seen.cluster.metadata.deletion_timestamp.as_ref()).is_some_and(|(made, at)| made.0 >= at.0);
+    later
+        && snapshot.status.as_ref().is_some_and(|status| {
+            status.phase == Phase::Complete && status.artifact.is_some() && status.cluster_uid.as_deref() == Some(uid)
+        })
 }
 
 /// Checks the request: of this cluster, to the place that the spec names, after clients lost their way.
@@ -84,7 +104,8 @@ fn end_pod(seen: &Observed, member: &Member) -> Verdict {
         "the member's data are on its claim",
     )?;
     let made = member.pod.as_ref().and_then(|pod| pod.metadata.creation_timestamp.as_ref());
-    let old = made.zip(seen.cluster.metadata.deletion_timestamp.as_ref()).is_some_and(|(made, at)| made.0 <= at.0);
+    let since = latches(seen).final_snapshot_since.and_then(|at| at.parse::<Timestamp>().ok());
+    let old = made.zip(since).is_some_and(|(made, since)| made.0 <= since);
     rule("I1", old, "a Pod ends once for the last snapshot")?;
     rule("I1", voters(etcd).iter().all(|l| is_healthy(seen, etcd, l)), "every voter answers and keeps up")
 }

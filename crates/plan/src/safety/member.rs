@@ -8,7 +8,7 @@ use holdfast_api::{EtcdMemberStatus, key, name, role};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::last_snapshot::needs_members;
+use super::last_snapshot::{is_kept, needs_members};
 use super::{Verdict, is, rule, volumes};
 use crate::build::{container, expects_store};
 use crate::member::Observed;
@@ -133,7 +133,7 @@ fn expendable(seen: &Observed) -> bool {
         Seen::Known(None) => true,
         Seen::Known(Some(cluster)) => {
             let seed = seen.member.spec.role == Birth::Seed;
-            let goes = meta::deleting(&cluster.metadata) && !needs_members(cluster);
+            let goes = meta::deleting(&cluster.metadata) && !(joined(seen) && is_kept(cluster));
             removed(seen) || goes || (!joined(seen) && (seed || unformed(seen)))
         }
     }
@@ -143,7 +143,7 @@ fn expendable(seen: &Observed) -> bool {
 fn counted_on(seen: &Observed) -> bool {
     joined(seen)
         && !removed(seen)
-        && matches!(&seen.cluster, Seen::Known(Some(c)) if !meta::deleting(&c.metadata) || needs_members(c))
+        && matches!(&seen.cluster, Seen::Known(Some(c)) if !meta::deleting(&c.metadata) || is_kept(c))
 }
 
 fn active(seen: &Observed) -> Verdict {

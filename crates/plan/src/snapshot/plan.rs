@@ -263,12 +263,13 @@ fn ready_cluster(seen: &Observed, wanted: &str) -> Result<Source, (Reason, Strin
     let Some(cluster) = &seen.cluster else {
         return missing(format!("there is no EtcdCluster {wanted} in this namespace yet"));
     };
-    if ending::goes(cluster) {
+    if meta::deleting(&cluster.metadata) && !ending::awaits_snapshot(cluster) {
         return missing(format!("EtcdCluster {wanted} is being deleted"));
     }
     // I25: data under this snapshot's name comes from the cluster that the user meant.
     let saved_uid = seen.snapshot.status.as_ref().filter(|_| witnessed(seen)).and_then(|s| s.cluster_uid.as_deref());
-    if let Some(gone) = saved_uid.filter(|uid| *uid != meta::uid(&cluster.metadata)) {
+    let meant = meta::label(&seen.snapshot.metadata, key::CLUSTER_UID).or(saved_uid);
+    if let Some(gone) = meant.filter(|uid| *uid != meta::uid(&cluster.metadata)) {
         return missing(format!(
             "the EtcdCluster {wanted} of this snapshot is gone (UID {gone}), and another EtcdCluster has its name. \
              Create another EtcdSnapshot for the new cluster"

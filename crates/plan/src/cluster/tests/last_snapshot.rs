@@ -14,7 +14,12 @@ fn deleted(voters: usize) -> Observed {
     seen.cluster.spec.final_snapshot = Some(FinalSnapshot::default());
     seen.cluster.metadata.deletion_timestamp = Some(Time(noon()));
     seen.ending = Some(Ending::default());
+    latches(&mut seen).final_snapshot_since = Some(noon().to_string());
     seen
+}
+
+fn began(seen: &mut Observed, ago: SignedDuration) {
+    latches(seen).final_snapshot_since = Some((noon() - ago).to_string());
 }
 
 /// The same after the clients were led away and the Pods made anew.
@@ -29,6 +34,7 @@ fn without_clients(voters: usize) -> Observed {
 
 fn saved(phase: Phase, uid: &str) -> EtcdSnapshot {
     let mut snapshot = EtcdSnapshot::new("a-final", holdfast_api::EtcdSnapshotSpec::default());
+    snapshot.metadata.creation_timestamp = Some(Time(noon()));
     let artifact = (phase == Phase::Complete).then(Artifact::default);
     snapshot.status = Some(EtcdSnapshotStatus {
         phase,
@@ -78,7 +84,7 @@ fn a_pod_that_comes_back_is_waited_for_and_a_voter_that_was_down_is_not() {
     assert!(matches!(act(&seen), Some(Act::RequestSnapshot(_))), "{:?}", act(&seen));
     seen.members[1].pod = None;
     assert_eq!(waits(&seen), Some(Reason::SavingFinalSnapshot));
-    seen.cluster.metadata.deletion_timestamp = Some(Time(noon() - SignedDuration::from_mins(3)));
+    began(&mut seen, SignedDuration::from_mins(3));
     assert!(matches!(act(&seen), Some(Act::RequestSnapshot(_))), "later the snapshot counts for more");
 }
 
@@ -125,17 +131,70 @@ fn a_failed_snapshot_holds_the_cluster_unless_the_spec_or_a_person_lets_it_go() 
     }
 }
 
+/// The operator may have been away at the deletion.
+#[test]
+fn the_deadline_counts_from_the_first_step() {
+    let mut seen = without_clients(3);
+    latches(&mut seen).final_snapshot_since = None;
+    seen.cluster.metadata.deletion_timestamp = Some(Time(noon() - SignedDuration::from_hours(9)));
+    seen.cluster.spec.final_snapshot.as_mut().unwrap().on_failure = Some(OnFailure::Proceed);
+    let Some(Act::Latch(new)) = act(&seen) else { panic!("{:?}", act(&seen)) };
+    assert_eq!(new.final_snapshot_since, Some(noon().to_string()));
+}
+
 #[test]
 fn without_a_quorum_the_deadline_decides() {
+    let over = SignedDuration::from_mins(63);
     let mut seen = without_clients(3);
     seen.etcd = Seen::unknown("no quorum");
+    assert_eq!(waits(&seen), Some(Reason::FinalSnapshotHeld), "a person may act at once");
+    seen.cluster.spec.final_snapshot.as_mut().unwrap().on_failure = Some(OnFailure::Proceed);
     assert_eq!(waits(&seen), Some(Reason::SavingFinalSnapshot));
-    seen.cluster.metadata.deletion_timestamp = Some(Time(noon() - SignedDuration::from_hours(1)));
-    assert_eq!(waits(&seen), Some(Reason::FinalSnapshotHeld));
-    // A running save has a deadline of its own.
-    let mut runs = with_snapshot(Phase::Running);
-    runs.cluster.metadata.deletion_timestamp = Some(Time(noon() - SignedDuration::from_hours(1)));
-    assert_eq!(waits(&runs), Some(Reason::SavingFinalSnapshot));
+    began(&mut seen, over - SignedDuration::from_secs(1));
+    assert_eq!(waits(&seen), Some(Reason::SavingFinalSnapshot));
+    began(&mut seen, over);
+    assert!(goes(&seen));
+    // A step that the API server refuses ends too.
+    let mut refused = without_clients(3);
+    refused.cluster.spec.final_snapshot = seen.cluster.spec.final_snapshot;
+    began(&mut refused, over);
+    assert!(matches!(act(&refused), Some(Act::RequestSnapshot(_))));
+    began(&mut refused, over + SignedDuration::from_hours(1));
+    assert!(goes(&refused));
+}
+
+/// The store may not answer what became of the save.
+#[test]
+fn each_phase_of_the_snapshot_has_an_end() {
+    let hours = SignedDuration::from_hours;
+    for (phase, limit) in [(Phase::Pending, hours(1)), (Phase::Running, hours(2) + SignedDuration::from_mins(10))] {
+        let mut seen = with_snapshot(phase);
+        seen.cluster.metadata.deletion_timestamp = Some(Time(noon() - hours(9)));
+        let mut at = |ago: SignedDuration| {
+            let snapshot = seen.ending.as_mut().unwrap().snapshot.as_mut().unwrap();
+            snapshot.metadata.creation_timestamp = Some(Time(noon() - ago));
+            waits(&seen)
+        };
+        assert_eq!(at(limit - SignedDuration::from_secs(1)), Some(Reason::SavingFinalSnapshot), "{phase:?}");
+        assert_eq!(at(limit), Some(Reason::FinalSnapshotHeld), "{phase:?}");
+    }
+    let mut early = with_snapshot(Phase::Complete);
+    let snapshot = early.ending.as_mut().unwrap().snapshot.as_mut().unwrap();
+    snapshot.metadata.creation_timestamp = Some(earlier());
+    assert_eq!(waits(&early), Some(Reason::FinalSnapshotHeld), "an earlier snapshot lacks later writes");
+}
+
+/// The next Pod of a cluster without a spare voter may never run.
+#[test]
+fn the_only_etcd_is_not_ended_where_the_data_would_go() {
+    let mut seen = without_clients(1);
+    seen.members[0].pod.as_mut().unwrap().metadata.creation_timestamp = Some(earlier());
+    assert!(matches!(act(&seen), Some(Act::DeletePod { .. })), "{:?}", act(&seen));
+    seen.cluster.spec.final_snapshot.as_mut().unwrap().on_failure = Some(OnFailure::Proceed);
+    assert!(matches!(act(&seen), Some(Act::RequestSnapshot(_))), "{:?}", act(&seen));
+    seen.ending = Some(Ending { snapshot: Some(saved(Phase::Complete, "u-a")), terminating: false });
+    let note = &planned(&seen).notes[0];
+    assert!(note.warning && note.message.contains("open connection"), "{note:?}");
 }
 
 #[test]

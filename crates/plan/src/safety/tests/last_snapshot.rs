@@ -15,6 +15,7 @@ fn deleted() -> Cluster {
     seen.cluster.spec.final_snapshot = Some(FinalSnapshot::default());
     seen.cluster.metadata.deletion_timestamp = Some(Time(noon()));
     seen.ending = Some(Ending::default());
+    latches(&mut seen).final_snapshot_since = Some(noon().to_string());
     seen
 }
 
@@ -28,6 +29,7 @@ fn without_clients() -> Cluster {
 
 fn snapshot(phase: Phase) -> EtcdSnapshot {
     let mut snapshot = EtcdSnapshot::new("a-final", EtcdSnapshotSpec::default());
+    snapshot.metadata.creation_timestamp = Some(Time(noon()));
     let (artifact, cluster_uid) = (Some(Artifact::default()), Some("u-a".to_owned()));
     snapshot.status = Some(EtcdSnapshotStatus { phase, artifact, cluster_uid, ..EtcdSnapshotStatus::default() });
     snapshot
@@ -49,7 +51,16 @@ fn the_cluster_goes_after_its_snapshot() {
         change(&mut seen);
         assert_eq!(broken(&seen, release(&seen)), None, "{n}");
     }
-    let stays: [Change; 6] = [
+    let stays: [Change; 8] = [
+        |s| {
+            let mut early = snapshot(Phase::Complete);
+            early.metadata.creation_timestamp = Some(earlier());
+            s.ending.as_mut().unwrap().snapshot = Some(early);
+        },
+        |s| {
+            s.cluster.spec.final_snapshot.as_mut().unwrap().on_failure = Some(OnFailure::Proceed);
+            latches(s).final_snapshot_since = None;
+        },
         |_| {},
         |s| s.ending = None,
         |s| s.ending.as_mut().unwrap().snapshot = Some(snapshot(Phase::Failed)),
@@ -116,6 +127,18 @@ fn a_pod_ends_once_while_every_voter_keeps_up() {
         change(&mut seen);
         assert_eq!(broken(&seen, end(&seen)), Some(invariant), "{n}");
     }
+    let begin = |seen: &Cluster, change: fn(&mut holdfast_api::cluster::Latches)| {
+        let mut new = seen.cluster.status.as_ref().unwrap().latches.clone();
+        change(&mut new);
+        Act::Latch(Box::new(new))
+    };
+    let mut first = good.clone();
+    latches(&mut first).final_snapshot_since = None;
+    let since =
+        |new: &mut holdfast_api::cluster::Latches| new.final_snapshot_since = Some("2026-01-01T12:00:01Z".to_owned());
+    assert_eq!(broken(&first, begin(&first, since)), None);
+    assert_eq!(broken(&good, begin(&good, since)), Some("I4"), "the begin is written once");
+    assert_eq!(broken(&first, begin(&first, |new| new.pending_member = Some("a-x".to_owned()))), Some("I4"));
     let admit = Act::AdmitClients { pod: pod_target(&good, 1) };
     assert_eq!(broken(&good, admit), Some("I13"), "no client comes back");
 }

@@ -46,7 +46,7 @@ impl World {
             searches: self.seen_searches(),
             rehearsals: self.seen_rehearsals(),
             requested: self.requested(),
-            ending: ending::awaits_snapshot(&object).then(|| self.ending(&object)),
+            ending: ending::asked_for_snapshot(&object).then(|| self.ending(&object)),
             backup: self.newest_backup(),
             refusal: None,
             refused_growth: self.refused_growth(&object),
