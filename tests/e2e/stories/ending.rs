@@ -72,7 +72,7 @@ pub async fn tell(w: &World) -> Result<()> {
         snapshot["status"]["artifact"]["revision"]
     );
     let told = w.env.kubectl(&["get", "events.v1.events.k8s.io", "-n", &w.ns, "-o", "jsonpath={.items[*].note}"])?;
-    ensure!(told.contains("-final-") && !told.contains("open connection"), "every Pod was ended before: {told}");
+    ensure!(told.contains("-final-") && !told.contains("were not ended"), "every Pod was ended before: {told}");
     let name = snapshot["metadata"]["name"].as_str().context("a name")?.to_owned();
     w.create(make::restored("again", 1, json!({"snapshotRef": {"name": name}}))).await?;
     w.step("restored elsewhere", w.wait_ready("again", 1)).await?;

@@ -48,7 +48,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     if facts.terminating {
         return None;
     }
-    let Some(since) = begun(seen) else {
+    let Some(since) = first_step_at(seen) else {
         let latches = Latches { final_snapshot_since: Some(now.to_string()), ..seen.latches() };
         return Some(Next::act(Act::Latch(Box::new(latches))));
     };
@@ -128,7 +128,7 @@ pub(super) fn note(seen: &Observed) -> Option<Note> {
         Some((snapshot, artifact)) => {
             let named = meta::name(&snapshot.metadata);
             let mut message = format!("EtcdSnapshot {named}, revision {}", artifact.revision.unwrap_or_default());
-            let open = begun(seen).map(|since| open_connections(seen, since)).unwrap_or_default();
+            let open = first_step_at(seen).map(|since| open_connections(seen, since)).unwrap_or_default();
             if !open.is_empty() {
                 message.push_str(&format!(
                     "; the Pods of {} were not ended before, and clients with an open connection to them may have written later",
@@ -192,7 +192,7 @@ fn prepare(seen: &Observed, asked: &FinalSnapshot, now: Timestamp) -> Result<(),
 /// Ends each Pod that is older than the first step, one at a time while every voter follows the leader, the leader last. A voter
 /// that does not come back leaves the quorum of the others for the snapshot.
 fn end_connections(seen: &Observed, asked: &FinalSnapshot, etcd: &Membership, now: Timestamp) -> Result<(), Next> {
-    let Some(since) = begun(seen).filter(|since| now < *since + ENDS_CONNECTIONS) else { return Ok(()) };
+    let Some(since) = first_step_at(seen).filter(|since| now < *since + ENDS_CONNECTIONS) else { return Ok(()) };
     // The next Pod may never run, and then nothing is left to save: only where the volumes stay.
     if voters(etcd) < 3 && !holds(asked) {
         return Ok(());
@@ -233,7 +233,7 @@ fn made_by(pod: &Pod, at: Timestamp) -> bool {
 }
 
 /// When the operator began with the last snapshot.
-fn begun(seen: &Observed) -> Option<Timestamp> {
+fn first_step_at(seen: &Observed) -> Option<Timestamp> {
     seen.latches().final_snapshot_since?.parse().ok()
 }
 
