@@ -136,7 +136,8 @@ impl FileSnapshot {
         let bytes = file.metadata().map_err(trouble("looking at the snapshot's file"))?.len();
         self.note(&uri, bytes, request)?;
         let needs = run.needs(request.engine);
-        run.volume.check_space(needs, bytes).inspect_err(|_| _ = run.found.short.get_or_init(|| needs.bytes))?;
+        let room = run.volume.await_space(needs, bytes).await;
+        room.inspect_err(|_| _ = run.found.short.get_or_init(|| needs.bytes))?;
         let hashing = tokio::task::spawn_blocking(move || hashed(&file).map(|hasher| (hasher, file)));
         hashing.await.map_err(|error| task_error(&error))?.map_err(trouble("reading the snapshot's file"))
     }

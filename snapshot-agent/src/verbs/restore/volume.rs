@@ -170,6 +170,17 @@ impl Volume {
         files::free_bytes(&self.root).map_err(trouble("asking for the volume's free space"))
     }
 
+    /// Checks the free space after the removal of a file: a file system may free its blocks a moment later.
+    pub(super) async fn await_space(&self, room: Room, written: u64) -> Result<()> {
+        for _ in 0..FREES_WITHIN {
+            if self.check_space(room, written).is_ok() {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        self.check_space(room, written)
+    }
+
     /// Checks the free space; `written` bytes of the needed space are used already.
     pub(super) fn check_space(&self, room: Room, written: u64) -> Result<()> {
         let free = self.free_bytes()?.saturating_add(written);
@@ -184,6 +195,9 @@ impl Volume {
         )))
     }
 }
+
+/// Tenths of a second that a file system may take to free the blocks of a removed file.
+const FREES_WITHIN: u32 = 20;
 
 /// The free space that a restore needs.
 #[derive(Clone, Copy, Debug)]
