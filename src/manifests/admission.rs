@@ -41,37 +41,15 @@ pub(super) fn objects() -> [Value; 6] {
 /// Refuses the foreground deletion of a cluster that shall be saved first: Kubernetes' garbage collector would delete its Pods and
 /// Secrets before the operator can save.
 fn clusters() -> [Value; 2] {
-    let saved = format!(
-        "!has(oldObject.spec.finalSnapshot) || (has(oldObject.metadata.annotations) && '{key}' in oldObject.metadata.annotations && \
-         oldObject.metadata.annotations['{key}'] == 'true')",
-        key = key::SKIP_FINAL_SNAPSHOT
-    );
+    let skipped = annotated(key::SKIP_FINAL_SNAPSHOT);
     let foreground = "has(request.options.propagationPolicy) && request.options.propagationPolicy == 'Foreground'";
     let message = format!(
         "spec.finalSnapshot is set, and a foreground deletion deletes the Pods and the Secrets before the last snapshot. Delete with \
          --cascade=background, or annotate the EtcdCluster with {}=true first",
         key::SKIP_FINAL_SNAPSHOT
     );
-    let policy = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": CLUSTERS, "labels": labels()},
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [{
-                "apiGroups": [GROUP],
-                "apiVersions": ["*"],
-                "operations": ["DELETE"],
-                "resources": ["etcdclusters"],
-            }]},
-            "validations": [{
-                "expression": format!("!({foreground}) || {saved}"),
-                "message": message,
-                "reason": "Forbidden",
-            }],
-        },
-    });
-    [policy, binding(CLUSTERS)]
+    let permitted = format!("!({foreground}) || !has(oldObject.spec.finalSnapshot) || ({skipped})");
+    of_deletions(CLUSTERS, "etcdclusters", &permitted, &message)
 }
 
 /// Restricts the operator to Secrets of its own type, owned by its own kinds. A Secret's type is immutable.
@@ -117,36 +95,40 @@ fn members() -> [Value; 2] {
     let users: Vec<String> = DELETERS.iter().map(|user| format!("'{user}'")).collect();
     let operator = format!("request.userInfo.username.matches('^system:serviceaccount:[^:]+:{NAME}$')");
     let controller = format!("request.userInfo.username in [{}]", users.join(", "));
-    let released = format!(
-        "has(oldObject.metadata.annotations) && '{key}' in oldObject.metadata.annotations && \
-         oldObject.metadata.annotations['{key}'] == 'true'",
-        key = key::ALLOW_DELETION
-    );
+    let released = annotated(key::ALLOW_DELETION);
     let message = format!(
         "an EtcdMember is the operator's record of an etcd member, and deleting the record does not shrink the cluster. To \
          delete the cluster, delete its EtcdCluster. If the EtcdCluster is gone already (runbook ClusterGone), annotate the \
          EtcdMember with {}=true first",
         key::ALLOW_DELETION
     );
-    let metadata = json!({"name": MEMBERS, "labels": labels()});
+    of_deletions(MEMBERS, "etcdmembers", &format!("{operator} || {controller} || ({released})"), &message)
+}
+
+/// CEL: whether a person set this annotation to `true` before the deletion.
+fn annotated(key: &str) -> String {
+    format!(
+        "has(oldObject.metadata.annotations) && '{key}' in oldObject.metadata.annotations && \
+         oldObject.metadata.annotations['{key}'] == 'true'"
+    )
+}
+
+/// Returns a policy, with its binding, that refuses every deletion but the permitted ones (CEL).
+fn of_deletions(name: &str, resource: &str, permitted: &str, message: &str) -> [Value; 2] {
     let policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",
-        "metadata": metadata,
+        "metadata": {"name": name, "labels": labels()},
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": {"resourceRules": [{
                 "apiGroups": [GROUP],
                 "apiVersions": ["*"],
                 "operations": ["DELETE"],
-                "resources": ["etcdmembers"],
+                "resources": [resource],
             }]},
-            "validations": [{
-                "expression": format!("{operator} || {controller} || ({released})"),
-                "message": message,
-                "reason": "Forbidden",
-            }],
+            "validations": [{"expression": permitted, "message": message, "reason": "Forbidden"}],
         },
     });
-    [policy, binding(MEMBERS)]
+    [policy, binding(name)]
 }

@@ -11,6 +11,15 @@ pub(crate) const LINE: &str = "self.matches('^(@(hourly|daily|midnight|weekly|mo
 /// Message of that rule.
 pub(crate) const LINE_WORDS: &str = "schedule needs five fields, such as 7 * * * *, or @hourly, @daily, @weekly, @monthly or @yearly; seconds, @every, TZ=, L, W and # are not supported";
 
+/// Pattern of a time zone's name in the IANA database.
+pub(crate) const ZONE: &str = r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}$";
+
+/// CEL rule of a time zone: the zone of a controller's own machine is no name.
+pub(crate) const NAMED_ZONE: &str = "self.lowerAscii() != 'local'";
+
+/// Message of that rule.
+pub(crate) const NAMED_ZONE_WORDS: &str = "timeZone needs a name such as Europe/Berlin";
+
 /// A `CronJob`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CronJobRef {

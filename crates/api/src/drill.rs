@@ -24,8 +24,8 @@ pub struct Drill {
     pub schedule: String,
     /// Time zone of these due times, by its name in the IANA database. Default: `spec.timeZone`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}$"))]
-    #[x_kube(validation = Rule::new("self.lowerAscii() != 'local'").message("timeZone needs a name such as Europe/Berlin"))]
+    #[schemars(length(min = 1, max = 64), regex(pattern = crate::cron::ZONE))]
+    #[x_kube(validation = Rule::new(crate::cron::NAMED_ZONE).message(crate::cron::NAMED_ZONE_WORDS))]
     pub time_zone: Option<String>,
     /// Volume for the data of the drill: twice the size of the database, and 128Mi. Default: an `emptyDir` on the node's
     /// disk, without a limit.

@@ -112,8 +112,8 @@ pub struct EtcdSnapshotScheduleSpec {
     pub schedule: String,
     /// Time zone of the due times, by its name in the IANA database. Default: `Etc/UTC`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}$"))]
-    #[x_kube(validation = Rule::new("self.lowerAscii() != 'local'").message("timeZone needs a name such as Europe/Berlin"))]
+    #[schemars(length(min = 1, max = 64), regex(pattern = crate::cron::ZONE))]
+    #[x_kube(validation = Rule::new(crate::cron::NAMED_ZONE).message(crate::cron::NAMED_ZONE_WORDS))]
     pub time_zone: Option<String>,
     /// Start no run while this is true. A run that has started goes on.
     #[serde(default)]

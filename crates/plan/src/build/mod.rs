@@ -24,6 +24,7 @@ pub mod job;
 pub mod member;
 pub mod pod;
 pub mod pvc;
+pub mod requested;
 pub mod resources;
 pub use resources::{drill_requests, member_requests};
 pub mod service;

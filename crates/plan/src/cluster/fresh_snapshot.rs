@@ -4,13 +4,12 @@
 //! snapshot is recent enough (`preflight.rs`), and never saves: the snapshot's own controller does.
 
 use holdfast_api::condition::Reason;
-use holdfast_api::name::{self, LocalRef};
-use holdfast_api::snapshot::{DeletionPolicy, Phase};
-use holdfast_api::{EtcdCluster, EtcdSnapshot, EtcdSnapshotSpec, key};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use holdfast_api::snapshot::Phase;
+use holdfast_api::{EtcdCluster, EtcdSnapshot, name};
 
 use super::intervals::POLL;
 use super::{Observed, upgrade};
+use crate::build::requested;
 use crate::{Act, Next, Wake, meta};
 
 /// Interval while a snapshot is saved.
@@ -49,21 +48,5 @@ pub(super) fn request(seen: &Observed, missing: String) -> Next {
 
 /// Builds a snapshot with the destination and the form of this one.
 fn build(cluster: &EtcdCluster, like: &EtcdSnapshot) -> Act {
-    let named = meta::name(&cluster.metadata);
-    let labels = [(key::MANAGED_BY, "holdfast".to_owned()), (key::CLUSTER, name::label_value(named))];
-    Act::RequestSnapshot(Box::new(EtcdSnapshot {
-        metadata: ObjectMeta {
-            name: Some(name_of(cluster)),
-            namespace: cluster.metadata.namespace.clone(),
-            labels: Some(labels.map(|(name, value)| (name.to_owned(), value)).into()),
-            ..ObjectMeta::default()
-        },
-        spec: EtcdSnapshotSpec {
-            cluster_ref: Some(LocalRef { name: named.to_owned() }),
-            deletion_policy: DeletionPolicy::Retain,
-            template: like.spec.template.clone(),
-            ..EtcdSnapshotSpec::default()
-        },
-        status: None,
-    }))
+    Act::RequestSnapshot(Box::new(requested::snapshot(cluster, name_of(cluster), &like.spec.template)))
 }

@@ -9,16 +9,15 @@
 use holdfast_api::cluster::Latches;
 use holdfast_api::condition::Reason;
 use holdfast_api::final_snapshot::{FinalSnapshot, OnFailure};
-use holdfast_api::name::{self, LocalRef};
-use holdfast_api::snapshot::{DeletionPolicy, Phase};
-use holdfast_api::{EtcdCluster, EtcdSnapshot, EtcdSnapshotSpec, key, role};
+use holdfast_api::snapshot::Phase;
+use holdfast_api::{EtcdCluster, EtcdSnapshot, key, name, role};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::health::{is_level, voters};
 use super::intervals::POLL;
 use super::{Member, Membership, Observed, identity, park};
+use crate::build::requested;
 use crate::{Act, Next, Note, Seen, Target, Wake, ending, meta, pods};
 
 /// Interval while a Pod comes back or the snapshot is saved: nothing reports a member's etcd.
@@ -79,7 +78,8 @@ fn before_request(
     }
 }
 
-/// Returns the wait for the requested snapshot; `None`: the snapshot is complete, or failed and the cluster goes all the same.
+/// Returns the wait for the requested snapshot. `None`: the snapshot is complete, or `onFailure` is `Proceed` and the snapshot failed
+/// or is late.
 fn await_snapshot(
     seen: &Observed,
     asked: &FinalSnapshot,
@@ -152,7 +152,7 @@ pub(super) fn note(seen: &Observed) -> Option<Note> {
     Some(Note { warning, reason: reason.to_owned(), message })
 }
 
-/// The wait of a cluster whose snapshot failed; `None` where the cluster goes all the same.
+/// Returns the wait of a cluster without its snapshot. `None`: `onFailure` is `Proceed`.
 fn give_up(asked: &FinalSnapshot, why: &str) -> Option<Next> {
     holds(asked).then(|| Next::wait(Reason::FinalSnapshotHeld, format!("{why}. {REMEDY}"), POLL))
 }
@@ -257,25 +257,8 @@ pub fn name_of(cluster: &EtcdCluster) -> String {
 /// Builds the request. The snapshot has no owner, because it outlives the cluster, and the label of its cluster's UID, because a
 /// later cluster of this name is not meant (I25).
 fn request(cluster: &EtcdCluster, asked: &FinalSnapshot) -> Act {
-    let named = meta::name(&cluster.metadata);
-    let labels = [
-        (key::MANAGED_BY, "holdfast".to_owned()),
-        (key::CLUSTER, name::label_value(named)),
-        (key::CLUSTER_UID, meta::uid(&cluster.metadata).to_owned()),
-    ];
-    Act::RequestSnapshot(Box::new(EtcdSnapshot {
-        metadata: ObjectMeta {
-            name: Some(name_of(cluster)),
-            namespace: cluster.metadata.namespace.clone(),
-            labels: Some(labels.map(|(name, value)| (name.to_owned(), value)).into()),
-            ..ObjectMeta::default()
-        },
-        spec: EtcdSnapshotSpec {
-            cluster_ref: Some(LocalRef { name: named.to_owned() }),
-            deletion_policy: DeletionPolicy::Retain,
-            template: asked.template.clone(),
-            ..EtcdSnapshotSpec::default()
-        },
-        status: None,
-    }))
+    let mut snapshot = requested::snapshot(cluster, name_of(cluster), &asked.template);
+    let uid = meta::uid(&cluster.metadata).to_owned();
+    snapshot.metadata.labels.get_or_insert_default().insert(key::CLUSTER_UID.to_owned(), uid);
+    Act::RequestSnapshot(Box::new(snapshot))
 }

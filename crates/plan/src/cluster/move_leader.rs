@@ -8,8 +8,7 @@ use holdfast_api::key;
 
 use super::health::is_well;
 use super::{Listed, Membership, Observed};
-use crate::Unelectable;
-use crate::{Act, Next, Target, meta};
+use crate::{Act, Next, Target, Unelectable, meta};
 
 /// Returns the next step of the request; `None` without a request, or while a voter is not well.
 pub(super) fn next(seen: &Observed, etcd: &Membership) -> Option<Next> {

@@ -22,7 +22,7 @@ fn began(seen: &mut Observed, ago: SignedDuration) {
     latches(seen).final_snapshot_since = Some((noon() - ago).to_string());
 }
 
-/// The same after the clients were led away and the Pods made anew.
+/// A deleted cluster whose Pods are out of the client Service and younger than the first step.
 fn without_clients(voters: usize) -> Observed {
     let mut seen = deleted(voters);
     for pod in seen.members.iter_mut().filter_map(|m| m.pod.as_mut()) {
