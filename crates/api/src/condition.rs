@@ -209,6 +209,8 @@ reasons! {
     VolumeRefused => runbook,
     /// An alarm is raised in etcd.
     AlarmRaised => runbook,
+    /// A database has reached its quota, and neither a defragmentation nor a larger quota makes room for writes.
+    SpaceExhausted => runbook,
     /// An object of the wanted name belongs to another owner.
     NameConflict => runbook,
     /// A Pod cannot start: an image, a node, a Secret or a claim is missing.

@@ -80,6 +80,11 @@ impl Server {
         self.quota <= half(self.volume)
     }
 
+    /// The largest quota that leaves room on the volume for the log.
+    pub const fn most_quota(&self) -> u64 {
+        self.volume - reserve(self.volume)
+    }
+
     /// Whether the volume holds a database of this size, the log, and a copy of the part in use, with a tenth to spare.
     pub const fn holds_copy(&self, bytes: u64, used: u64) -> bool {
         bytes.saturating_add(used).saturating_add(used / 10).saturating_add(reserve(self.volume)) <= self.volume

@@ -9,19 +9,22 @@
 //! which data is right.
 
 use holdfast_api::cluster::Formed;
+use holdfast_api::condition::Reason;
+use holdfast_api::defragmentation::DefragmentationMode;
 use holdfast_api::restore::Restoring;
 use holdfast_contract::hex_id;
+use jiff::Timestamp;
 
-use super::defragment::HAS_ROOM;
-use super::{Alarm, AlarmKind, Member, Membership, Observed, defragment, diverged};
+use super::space::{self, File};
+use super::{Alarm, AlarmKind, Member, Membership, Observed, defragment, diverged, enlarge};
 use crate::valid::{self, Wanted};
-use crate::{Act, Next, Wake, volumes};
+use crate::{Act, Next, Wake, template, volumes};
 
 /// Pause between two alarms that Holdfast clears.
 const NEXT_ONE: Wake = Wake::AfterMillis(1_000);
 
 /// Returns the act that clears an alarm, if an alarm can be cleared.
-pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Option<Next> {
+pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Timestamp) -> Option<Next> {
     let mut answers = etcd.members.iter().map(|l| seen.serving(etcd, l, seen.standing_for(l)?.name()));
     let (clear, stay): (Vec<&Alarm>, Vec<&Alarm>) =
         etcd.alarms_of(AlarmKind::Corrupt).partition(|a| foreign(seen, etcd, a) || diverged::is_over(seen, etcd, a));
@@ -34,42 +37,109 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Optio
     if let Some(corrupt) = clear.first() {
         return answers.all(|answer| answer.is_some()).then(|| disarm(corrupt));
     }
-    let has_room = |bytes: i64, quota: u64| u64::try_from(bytes).is_ok_and(|bytes| bytes < quota / 100 * HAS_ROOM);
     let own = |alarm: &&Alarm| {
         let listed = etcd.members.iter().find(|l| l.id == alarm.member_id);
         let member = listed.and_then(|listed| Some((listed, seen.standing_for(listed)?)));
         member.is_some_and(|(listed, member)| {
-            // An etcd with an earlier quota would raise the alarm again.
-            let quota = member.live_pod().and_then(|pod| volumes::quota_in_force(pod, &member.object));
             let answer = seen.serving(etcd, listed, member.name());
-            answer.zip(quota).is_some_and(|(answer, quota)| has_room(answer.db_bytes, quota))
+            answer.is_some_and(|answer| space::has_room_in_force(member, answer))
         })
     };
     // The others would raise the alarm again at the next write: they give their space back first.
-    let waits = defragment::may_end_alarm(seen, etcd) && defragment::why_not(seen, etcd).is_none();
+    let waits = defragment::may_end_alarm(seen, etcd, now) && defragment::why_not(seen, etcd).is_none();
     if let Some(over) = etcd.alarms_of(AlarmKind::NoSpace).find(own).filter(|_| !waits) {
         return answers.all(|answer| answer.is_some()).then(|| disarm(over));
     }
     let unlisted = etcd.alarms_of(AlarmKind::NoSpace).find(|a| a.member_id != 0 && !listed(etcd, a))?;
-    let room = |bytes: i64| has_room(bytes, wanted.server.quota);
+    let room = |bytes: i64| u64::try_from(bytes).is_ok_and(|bytes| space::has_room(bytes, wanted.server.quota));
     answers.all(|answer| answer.is_some_and(|answer| room(answer.db_bytes))).then(|| disarm(unlisted))
 }
 
-/// The ways out of a `NOSPACE` alarm, for a person.
-const WAYS_OUT: &str = "compact old revisions (etcdctl compact), delete keys (`holdfast agent contents` names the prefixes with the most \
-                        bytes in a snapshot), or raise spec.options.quotaBackendBytes and, where the volume is too small, \
-                        spec.storage.size. Holdfast then gives the free space back, and clears the alarm";
+/// Returns all alarms in words, with the reason: `SpaceExhausted` where only a person makes room for writes.
+pub(super) fn describe(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<(Reason, String)> {
+    let in_doubt = etcd.alarms_of(AlarmKind::Corrupt).next().is_some();
+    if let Some(message) = describe_exhausted(seen, etcd, now).filter(|_| !in_doubt) {
+        return Some((Reason::SpaceExhausted, message));
+    }
+    let mut described: Vec<String> = etcd.alarms.iter().map(|a| describe_alarm(seen, etcd, a, now)).collect();
+    described.sort();
+    (!described.is_empty()).then(|| (Reason::AlarmRaised, described.join(", ")))
+}
 
-/// Returns a member's own `NOSPACE` alarm in words.
-fn describe_full(seen: &Observed, etcd: &Membership, whose: &str, member: &Member) -> String {
-    let answer = seen.known_answer(member.name());
-    if answer.is_some_and(|answer| defragment::ends_alarm(seen, member, answer)) {
+/// Returns the numbers and the ways out, where neither a defragmentation nor a larger quota ends a member's `NOSPACE` alarm.
+fn describe_exhausted(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<String> {
+    if defragment::may_end_alarm(seen, etcd, now) {
+        return None;
+    }
+    let full = |alarm: &Alarm| {
+        let listed = etcd.members.iter().find(|l| l.id == alarm.member_id)?;
+        let member = seen.standing_for(listed)?;
+        let answer = seen.serving(etcd, listed, member.name())?;
+        let goes_on = space::has_room_in_force(member, answer) || gets_larger_quota(seen, member);
+        if goes_on { None } else { Some((member, File::read(seen, member, answer)?)) }
+    };
+    let (member, file) = etcd.alarms_of(AlarmKind::NoSpace).filter_map(full).max_by_key(|(_, file)| file.bytes)?;
+    let server = valid::member(&member.object).ok()?;
+    let mib = |bytes: u64| bytes >> 20;
+    let most = server.most_quota();
+    let larger = if most > file.quota {
+        format!("spec.options.quotaBackendBytes (the volume has room for a quota of {} MiB)", mib(most))
+    } else {
+        format!("spec.storage.size (the volume of {} MiB has no room for a larger quota)", mib(server.volume))
+    };
+    let free = why_not_freed(seen, &file).unwrap_or_default();
+    Some(format!(
+        "etcd refuses writes: the file of {} has {} MiB, of which {} MiB are in use, and the quota is {} MiB{free}. Compact old \
+         revisions (etcdctl compact REVISION), delete keys (`holdfast agent contents --top` names the prefixes with the most bytes in \
+         a snapshot), or raise {larger}; Holdfast then clears the alarm",
+        member.name(),
+        mib(file.bytes),
+        mib(file.used),
+        mib(file.quota),
+    ))
+}
+
+/// Returns why the free space of a full file stays in the file; `None` where it would not end the alarm.
+fn why_not_freed(seen: &Observed, file: &File) -> Option<&'static str> {
+    let never = seen.cluster.spec.defragmentation().mode == Some(DefragmentationMode::Never);
+    match () {
+        () if !file.gets_room() => None,
+        () if never => Some(
+            "; a defragmentation would end the alarm, and spec.defragmentation.mode is Never: set WhenNeeded, or run \
+             `holdfast agent defrag`",
+        ),
+        () if !file.fits_copy => {
+            Some("; the volume has no room for the copy of a defragmentation: raise spec.storage.size")
+        }
+        () => Some("; a defragmentation of the last day gave hardly any space back"),
+    }
+}
+
+/// Whether the quota of a member's etcd grows without a person: its next Pod has a larger one.
+fn gets_larger_quota(seen: &Observed, member: &Member) -> bool {
+    let grows = enlarge::is_growing(seen, member);
+    let storage = if grows { &seen.cluster.spec.storage } else { &member.object.spec.storage };
+    let Ok(next) = valid::process(storage, &template::wanted(&seen.cluster)) else { return false };
+    let in_force = member.live_pod().and_then(|pod| volumes::quota_in_force(pod, &member.object));
+    in_force.is_none_or(|quota| quota < next.quota)
+}
+
+/// Returns the next step towards the end of a member's own `NOSPACE` alarm in words.
+fn describe_full(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> String {
+    let name = member.name();
+    let Some(answer) = seen.known_answer(name) else { return format!("{name} does not answer") };
+    if File::read(seen, member, answer).is_some_and(|file| defragment::ends_alarm(seen, member, &file, now)) {
         let waits = defragment::why_not(seen, etcd).filter(|_| seen.latches().defragmenting.is_none());
         let when = waits.map_or_else(String::new, |why| format!(" afterwards: {why}"));
-        return format!("{whose} (Holdfast defragments {}, and clears the alarm{when})", member.name());
+        return format!("Holdfast defragments {name}, and clears the alarm{when}");
     }
-    let quota = valid::member(&member.object).map_or(0, |server| server.quota) >> 20;
-    format!("{whose} (the file of {} has reached its quota of {quota} MiB: {WAYS_OUT})", member.name())
+    if space::has_room_in_force(member, answer) {
+        return format!("{name} has room: Holdfast clears the alarm when every member has room and answers");
+    }
+    if gets_larger_quota(seen, member) {
+        return format!("{name} restarts with a larger quota, then Holdfast clears the alarm");
+    }
+    format!("the file of {name} has reached its quota")
 }
 
 /// Returns the member IDs of the `CORRUPT` alarms in the restored data: alarms that are raised when the restored seed starts to
@@ -87,20 +157,31 @@ pub(super) fn came_along(seen: &Observed, etcd: &Membership, restored_from: Opti
 }
 
 /// Returns an alarm in words, with the remedy where Holdfast does not clear the alarm.
-pub(super) fn describe_alarm(seen: &Observed, etcd: &Membership, alarm: &Alarm) -> String {
-    let whose = format!("{} on member {}", alarm.kind.as_str(), hex_id(alarm.member_id));
-    if alarm.kind == AlarmKind::NoSpace && alarm.member_id != 0 && !listed(etcd, alarm) {
-        return format!(
-            "{whose} (no member of this cluster: Holdfast clears the alarm when every member answers and is below nine \
-             tenths of its quota. Compact and defragment the members, or raise spec.options.quotaBackendBytes)"
-        );
-    }
+fn describe_alarm(seen: &Observed, etcd: &Membership, alarm: &Alarm, now: Timestamp) -> String {
     let own = etcd.members.iter().find(|l| l.id == alarm.member_id).and_then(|l| seen.standing_for(l));
-    if let Some(member) = own.filter(|_| alarm.kind == AlarmKind::NoSpace) {
-        return describe_full(seen, etcd, &whose, member);
+    match (alarm.kind, own) {
+        (AlarmKind::Corrupt, _) => describe_corrupt(seen, etcd, alarm),
+        (AlarmKind::NoSpace, Some(member)) => {
+            format!("{} ({})", name_alarm(alarm), describe_full(seen, etcd, member, now))
+        }
+        (AlarmKind::NoSpace, None) if alarm.member_id != 0 && !listed(etcd, alarm) => format!(
+            "{} (no member of this cluster: Holdfast clears the alarm when every member answers and is below nine tenths of its quota. \
+             Compact and defragment the members, or raise spec.options.quotaBackendBytes)",
+            name_alarm(alarm)
+        ),
+        (AlarmKind::NoSpace, None) => name_alarm(alarm),
     }
+}
+
+fn name_alarm(alarm: &Alarm) -> String {
+    format!("{} on member {}", alarm.kind.as_str(), hex_id(alarm.member_id))
+}
+
+/// Returns a `CORRUPT` alarm in words, with the remedy where Holdfast does not clear the alarm.
+pub(super) fn describe_corrupt(seen: &Observed, etcd: &Membership, alarm: &Alarm) -> String {
+    let whose = name_alarm(alarm);
     let formed = seen.latches().formed.unwrap_or_default();
-    if alarm.kind != AlarmKind::Corrupt || formed.restored_from.is_none() || listed(etcd, alarm) {
+    if formed.restored_from.is_none() || listed(etcd, alarm) {
         return whose;
     }
     if foreign(seen, etcd, alarm) {

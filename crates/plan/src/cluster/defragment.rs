@@ -15,10 +15,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::hand_over::hand_over;
 use super::health::{changes_members, in_doubt, is_level, is_well, voters};
-use super::{AlarmKind, Answer, Listed, Member, Membership, Observed, enlarge, roll};
+use super::space::File;
+use super::{AlarmKind, Answer, Listed, Member, Membership, Observed, enlarge, roll, space};
 use crate::due_times::Line;
 use crate::valid::Wanted;
-use crate::{Act, Next, Seen, Target, Wake, meta, pods, valid, volumes};
+use crate::{Act, Next, Target, Wake, meta, pods, valid, volumes};
 
 /// How long a member whose file hardly shrank is left alone.
 const AFTER_A_FAILURE: SignedDuration = SignedDuration::from_hours(24);
@@ -32,14 +33,8 @@ const GIVE_UP: SignedDuration = SignedDuration::from_mins(10);
 /// Interval while a defragmentation is under way.
 const SOON: Wake = Wake::AfterMillis(500);
 
-/// Part of the quota in percent from which on less free space is enough.
-const NEARLY_FULL: u64 = 80;
-
 /// Free part of a nearly full file in percent that is enough.
-const FREE_WHEN_NEARLY_FULL: u64 = 20;
-
-/// Part of the quota in percent below which etcd has room for writes.
-pub(super) const HAS_ROOM: u64 = 90;
+pub(super) const FREE_WHEN_NEARLY_FULL: u64 = 20;
 
 /// Whether a member is being defragmented: it gets no clients.
 pub(super) fn is_under_way(seen: &Observed, member: &str) -> bool {
@@ -147,18 +142,18 @@ pub(super) fn begin(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Time
     let candidates = etcd.members.iter().filter_map(|listed| {
         let member = seen.standing_for(listed)?;
         let answer = seen.serving(etcd, listed, member.name())?;
-        let due = is_due(seen, &wanted, member, answer, now);
-        due.then_some((listed, member, answer))
+        let file = File::read(seen, member, answer)?;
+        is_due(seen, &wanted, member, &file, now).then_some((listed, member, answer, file))
     });
-    let order = |(listed, _, answer): &(&Listed, &Member, &Answer)| {
-        (etcd.leader == Some(listed.id), std::cmp::Reverse(free(seen, answer)), listed.id)
+    let order = |(listed, _, _, file): &(&Listed, &Member, &Answer, File)| {
+        (etcd.leader == Some(listed.id), std::cmp::Reverse(file.free()), listed.id)
     };
-    let (_, member, answer) = candidates.min_by_key(order)?;
+    let (_, member, answer, _) = candidates.min_by_key(order)?;
     let record = Defragmenting {
         member: member.name().to_owned(),
         at: now.to_string(),
         bytes: answer.db_bytes,
-        used_bytes: used(seen, answer),
+        used_bytes: space::used(seen, answer),
         began: None,
     };
     Some(latch(seen, |latches| latches.defragmenting = Some(record)))
@@ -192,74 +187,44 @@ fn restarts(member: &Member) -> bool {
 }
 
 /// Whether a member's file has enough free space, and the volume room for its copy.
-fn is_due(seen: &Observed, wanted: &Defragmentation, member: &Member, answer: &Answer, now: Timestamp) -> bool {
-    let (Ok(bytes), free) = (u64::try_from(answer.db_bytes), free(seen, answer)) else { return false };
-    let Ok(server) = valid::member(&member.object) else { return false };
-    if !server.holds_copy(bytes, bytes.saturating_sub(free)) {
-        return false;
-    }
-    let has = |percent: u64| u128::from(free) * 100 >= u128::from(percent) * u128::from(bytes.max(1));
-    let nearly_full = u128::from(bytes) * 100 >= u128::from(NEARLY_FULL) * u128::from(server.quota);
+fn is_due(seen: &Observed, wanted: &Defragmentation, member: &Member, file: &File, now: Timestamp) -> bool {
+    let last = last_of_today(seen, member, now);
     let least = valid::bytes(&wanted.free_bytes()).unwrap_or(u64::MAX);
-    let usual = free >= least && has(wanted.free_percent().into());
-    let usual = usual && !rests_for_a_day(seen, member, answer, nearly_full, now);
-    let ineffective = last(seen, member).is_some_and(|done| done.ineffective && is_recent(&done, now));
-    usual || (!ineffective && ((nearly_full && has(FREE_WHEN_NEARLY_FULL)) || ends_alarm(seen, member, answer)))
+    // A file that has grown back would grow back again.
+    let grew_back = |done: &Defragmented| u64::try_from(done.before_bytes / 10 * 8).is_ok_and(|b| file.bytes >= b);
+    let rests = last.as_ref().is_some_and(|done| grew_back(done) && !file.is_nearly_full());
+    let usual = !rests && file.free() >= least && file.has_free(wanted.free_percent().into());
+    let urgent = file.is_nearly_full() && file.has_free(FREE_WHEN_NEARLY_FULL);
+    (shrinks(file, last.as_ref()) && (usual || urgent)) || ends_alarm(seen, member, file, now)
 }
 
-/// Whether a member's file hardly shrank within the last day, or has grown back since: another defragmentation would not last.
-fn rests_for_a_day(seen: &Observed, member: &Member, answer: &Answer, nearly_full: bool, now: Timestamp) -> bool {
-    last(seen, member).is_some_and(|done| {
-        let grew_back = answer.db_bytes >= done.before_bytes / 10 * 8 && !nearly_full;
-        is_recent(&done, now) && (done.ineffective || grew_back)
-    })
+/// Whether a defragmentation is likely to make the file smaller.
+fn shrinks(file: &File, last: Option<&Defragmented>) -> bool {
+    file.fits_copy && !last.is_some_and(|done| done.ineffective)
 }
 
-/// Returns the last defragmentation of a member.
-fn last(seen: &Observed, member: &Member) -> Option<Defragmented> {
-    seen.latches().defragmented.into_iter().find(|done| done.member == member.name())
-}
-
-fn is_recent(done: &Defragmented, now: Timestamp) -> bool {
-    done.at.parse::<Timestamp>().is_ok_and(|at| now < at + AFTER_A_FAILURE)
+/// Whether the alarm of a member ends with a defragmentation.
+pub(super) fn ends_alarm(seen: &Observed, member: &Member, file: &File, now: Timestamp) -> bool {
+    let never = seen.cluster.spec.defragmentation().mode == Some(DefragmentationMode::Never);
+    let is_full = seen.own_etcd().is_some_and(|etcd| etcd.alarms_of(AlarmKind::NoSpace).next().is_some());
+    !never && is_full && file.gets_room() && shrinks(file, last_of_today(seen, member, now).as_ref())
 }
 
 /// Whether a defragmentation of some member ends an alarm, as far as the files tell.
-pub(super) fn may_end_alarm(seen: &Observed, etcd: &Membership) -> bool {
+pub(super) fn may_end_alarm(seen: &Observed, etcd: &Membership, now: Timestamp) -> bool {
     let ends = |listed: &Listed| {
         let member = seen.standing_for(listed)?;
-        let answer = seen.serving(etcd, listed, member.name())?;
-        Some(!last(seen, member).is_some_and(|done| done.ineffective) && ends_alarm(seen, member, answer))
+        let file = File::read(seen, member, seen.serving(etcd, listed, member.name())?)?;
+        Some(ends_alarm(seen, member, &file, now))
     };
     etcd.members.iter().any(|listed| ends(listed) == Some(true))
 }
 
-/// Whether the alarm of a member ends with a defragmentation, and its volume has room for that.
-pub(super) fn ends_alarm(seen: &Observed, member: &Member, answer: &Answer) -> bool {
-    let never = seen.cluster.spec.defragmentation().mode == Some(DefragmentationMode::Never);
-    let is_full = seen.own_etcd().is_some_and(|etcd| etcd.alarms_of(AlarmKind::NoSpace).next().is_some());
-    let (Ok(server), Ok(bytes)) = (valid::member(&member.object), u64::try_from(answer.db_bytes)) else { return false };
-    let free = free(seen, answer);
-    let room = server.holds_copy(bytes, bytes.saturating_sub(free));
-    !never && is_full && room && brings_below_quota(bytes, free, server.quota)
-}
-
-/// Whether the free pages bring a file that is too large below nine tenths of the quota: only there the alarm ends.
-fn brings_below_quota(bytes: u64, free: u64, quota: u64) -> bool {
-    let part = u128::from(HAS_ROOM) * u128::from(quota);
-    u128::from(bytes) * 100 >= part && u128::from(bytes - free.min(bytes)) * 100 < part
-}
-
-/// Returns the bytes of a member's file that its data need: as many as on the member that uses the fewest. All members have the
-/// same data, and etcd counts the pages that a compaction has freed only after the next two writes to the file.
-fn used(seen: &Observed, answer: &Answer) -> i64 {
-    let others = seen.answers.values().filter_map(Seen::known).filter(|other| other.cluster_id == answer.cluster_id);
-    others.map(|other| other.used_bytes).min().map_or(answer.used_bytes, |least| least.min(answer.used_bytes))
-}
-
-/// Returns the free bytes of a member's file.
-fn free(seen: &Observed, answer: &Answer) -> u64 {
-    u64::try_from(answer.db_bytes.saturating_sub(used(seen, answer))).unwrap_or(0)
+/// Returns the last defragmentation of a member, if it ended within the last day. A member whose file hardly shrank is left alone
+/// for that time.
+fn last_of_today(seen: &Observed, member: &Member, now: Timestamp) -> Option<Defragmented> {
+    let is_recent = |done: &Defragmented| done.at.parse::<Timestamp>().is_ok_and(|at| now < at + AFTER_A_FAILURE);
+    seen.latches().defragmented.into_iter().find(|done| done.member == member.name()).filter(is_recent)
 }
 
 /// Whether a period is under way.

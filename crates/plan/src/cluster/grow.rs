@@ -211,7 +211,7 @@ impl<'a> Growth<'a> {
         let corrupt: Vec<_> = self.etcd.alarms_of(AlarmKind::Corrupt).collect();
         if !corrupt.is_empty() {
             let mut described: Vec<_> =
-                corrupt.iter().map(|a| alarms::describe_alarm(self.seen, self.etcd, a)).collect();
+                corrupt.iter().map(|a| alarms::describe_corrupt(self.seen, self.etcd, a)).collect();
             described.sort();
             let message = format!("{}; Holdfast adds no member while a CORRUPT alarm is raised", described.join(", "));
             return Some(Next::wait(Reason::AlarmRaised, message, POLL));

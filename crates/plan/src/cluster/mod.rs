@@ -41,6 +41,7 @@ mod saved_place;
 mod seed;
 mod shrink;
 mod silent;
+mod space;
 mod status;
 mod steps;
 mod stuck;

@@ -273,7 +273,7 @@ fn recorded_alarms(cluster: &EtcdCluster, target: Version) -> State {
     let Some(status) = cluster.status.as_ref().filter(|_| is_current(cluster)) else { return stale() };
     match condition::find(&status.conditions, Type::Degraded) {
         Some(fault) if fault.status == "False" => alarms(None, target),
-        Some(fault) if fault.reason == Reason::AlarmRaised.as_str() => {
+        Some(fault) if [Reason::AlarmRaised, Reason::SpaceExhausted].iter().any(|r| fault.reason == r.as_str()) => {
             alarms(Some("in the condition Degraded"), target)
         }
         Some(fault) => State::Unknown(format!("the condition Degraded has another reason first: {}", fault.reason)),

@@ -486,11 +486,7 @@ impl Facts<'_> {
     }
 
     fn alarm(&self) -> Option<Verdict> {
-        let etcd = self.etcd?;
-        let mut described: Vec<String> =
-            etcd.alarms.iter().map(|a| alarms::describe_alarm(self.seen, etcd, a)).collect();
-        described.sort();
-        (!described.is_empty()).then(|| (Reason::AlarmRaised, described.join(", ")))
+        alarms::describe(self.seen, self.etcd?, self.now)
     }
 
     fn failing_member(&self) -> Option<Verdict> {

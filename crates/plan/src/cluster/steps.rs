@@ -257,7 +257,7 @@ pub(super) const FORMED: Table = Table {
             name: "clear an alarm",
             when: "no member can hold the alarm any more, and every member answers",
             file: "cluster/alarms.rs",
-            rule: |pass| alarms::next(pass.seen, pass.wanted?, pass.etcd?),
+            rule: |pass| alarms::next(pass.seen, pass.wanted?, pass.etcd?, pass.now),
         },
         Step {
             name: "remove a member, in steps",

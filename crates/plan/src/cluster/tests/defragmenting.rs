@@ -230,11 +230,54 @@ fn a_full_database_waits_for_no_window_and_its_alarm_ends_below_the_quota() {
     etcd(&mut seen).alarms.push(Alarm { member_id: 0x11, kind: AlarmKind::NoSpace });
     file(&mut seen, 1, 3600, 3500);
     assert_eq!(act(&seen), None, "no free page");
-    assert!(message(&seen, "Degraded").contains("etcdctl compact"), "{}", message(&seen, "Degraded"));
+    assert_eq!(condition(&seen, "Degraded"), pair("True", "SpaceExhausted"));
+    for part in ["3600 MiB", "3500 MiB are in use", "quota is 3584 MiB", "7168 MiB", "etcdctl compact", "contents --top"] {
+        let told = message(&seen, "Degraded");
+        assert!(told.contains(part), "{part}: {told}");
+    }
     file(&mut seen, 1, 3600, 3000);
     assert_eq!(chosen(&seen), Some(named(1)));
+    assert_eq!(condition(&seen, "Degraded"), pair("True", "AlarmRaised"));
     assert!(message(&seen, "Degraded").contains("Holdfast defragments"));
     file(&mut seen, 1, 3000, 3000);
     let alarm = Alarm { member_id: 0x11, kind: AlarmKind::NoSpace };
     assert_eq!(act(&seen), Some(Act::Disarm { alarm, cluster_id: CLUSTER_ID }));
+}
+
+/// The condition and the choice of the member follow the same facts.
+#[test]
+fn free_space_that_stays_in_a_full_file_is_told_with_its_cause() {
+    let full = || {
+        let mut seen = formed(3, 3);
+        etcd(&mut seen).alarms.push(Alarm { member_id: 0x11, kind: AlarmKind::NoSpace });
+        file(&mut seen, 1, 3600, 3000);
+        seen
+    };
+    let told = |seen: &Observed, part: &str| {
+        assert_eq!(act(seen), None);
+        assert_eq!(condition(seen, "Degraded"), pair("True", "SpaceExhausted"));
+        let message = message(seen, "Degraded");
+        assert!(message.contains(part), "{part}: {message}");
+    };
+    let mut never = full();
+    wants(&mut never, |w| w.mode = Some(DefragmentationMode::Never));
+    told(&never, "mode is Never");
+
+    let mut failed = full();
+    let done = |ago| Defragmented {
+        member: named(1),
+        at: (noon() - SignedDuration::from_hours(ago)).to_string(),
+        before_bytes: 3600 << 20,
+        after_bytes: 3600 << 20,
+        ineffective: true,
+    };
+    let latches = |seen: &mut Observed, done| seen.cluster.status.as_mut().unwrap().latches.defragmented = vec![done];
+    latches(&mut failed, done(23));
+    told(&failed, "hardly any space back");
+    // The alarm of another member that has room ends: no defragmentation would come first.
+    etcd(&mut failed).alarms.push(Alarm { member_id: 0x12, kind: AlarmKind::NoSpace });
+    assert!(matches!(act(&failed), Some(Act::Disarm { alarm, .. }) if alarm.member_id == 0x12));
+    latches(&mut failed, done(24));
+    assert_eq!(chosen(&failed), Some(named(1)), "a day later it is tried again");
+    assert_eq!(condition(&failed, "Degraded"), pair("True", "AlarmRaised"));
 }
