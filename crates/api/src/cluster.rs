@@ -500,6 +500,11 @@ pub struct Latches {
     /// Last defragmentation of each member.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub defragmented: Vec<Defragmented>,
+    /// Quota in bytes that Holdfast has chosen for a full database, at most `defragmentation.growQuotaTo`. In force while that
+    /// field is set and the quota of the spec is smaller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub granted_quota: Option<i64>,
     /// Time at which the operator began with the last snapshot of the deleted cluster (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub final_snapshot_since: Option<String>,

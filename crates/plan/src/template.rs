@@ -9,15 +9,15 @@ use holdfast_api::template::Template;
 use holdfast_api::{EtcdCluster, EtcdMember, key};
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::{fingerprint, meta};
+use crate::{fingerprint, meta, valid};
 
-/// Returns the template that the cluster's spec asks for.
+/// Returns the template that the cluster's spec asks for, with the quota that Holdfast has granted.
 pub fn wanted(cluster: &EtcdCluster) -> Template {
     let spec = &cluster.spec;
     Template {
         version: spec.version.clone(),
         image: spec.image.clone(),
-        options: spec.options.clone(),
+        options: valid::options(cluster),
         resources: spec.resources.clone(),
         service_account_name: spec.service_account_name.clone(),
         restart: meta::annotation(&cluster.metadata, key::RESTART).map(str::to_owned),

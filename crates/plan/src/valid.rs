@@ -97,12 +97,13 @@ pub fn cluster(cluster: &EtcdCluster) -> Result<Wanted, Refusal> {
     let Some(replicas) = usize::try_from(spec.replicas).ok().filter(|n| (0..=9).contains(n)) else {
         return refuse("spec.replicas", format!("{} is not between 0 and 9", spec.replicas));
     };
-    let server = server(&spec.version, &spec.storage, spec.options.as_ref())?;
+    let server = server(&spec.version, &spec.storage, options(cluster).as_ref())?;
     if let Some(resources) = &spec.resources {
         check_resources(resources)?;
     }
     check_metadata(spec)?;
     check_defragmentation(&spec.defragmentation())?;
+    check_largest_quota(spec, &server)?;
     check_secrets(cluster)?;
     check_medium(cluster)?;
     if let Some(restore) = spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref()) {
@@ -139,6 +140,38 @@ fn check_defragmentation(wanted: &Defragmentation) -> Result<(), Refusal> {
         return refuse(
             "spec.defragmentation.freeBytes",
             format!("{:?} is not a number of bytes, such as 256Mi", free.0),
+        );
+    }
+    Ok(())
+}
+
+/// Refuses a size up to which the quota may grow, where the quota of the spec is larger or the volume has no room.
+fn check_largest_quota(spec: &EtcdClusterSpec, server: &Server) -> Result<(), Refusal> {
+    const FIELD: &str = "spec.defragmentation.growQuotaTo";
+    let Some(asked) = spec.defragmentation().grow_quota_to else { return Ok(()) };
+    let Some(largest) = bytes(&asked) else {
+        return refuse(FIELD, format!("{:?} is not a number of bytes, such as 8Gi", asked.0));
+    };
+    let present = quota(server.volume, spec.options.as_ref())?;
+    if largest < present {
+        return refuse(
+            FIELD,
+            format!(
+                "{} is below the quota of {present} bytes, which is spec.options.quotaBackendBytes or the default for the volume. \
+                 Name a larger size, or remove the field",
+                asked.0
+            ),
+        );
+    }
+    if largest > server.most_quota() {
+        return refuse(
+            FIELD,
+            format!(
+                "{} leaves no room for the log on a volume of {} bytes. Name at most {} bytes, or raise spec.storage.size",
+                asked.0,
+                server.volume,
+                server.most_quota()
+            ),
         );
     }
     Ok(())
@@ -197,8 +230,24 @@ pub fn process(storage: &Storage, template: &Template) -> Result<Server, Refusal
 
 /// Returns the largest size of a cluster's database in bytes, also where another field is invalid.
 pub fn most_bytes(cluster: &EtcdCluster) -> Option<u64> {
-    let spec = &cluster.spec;
-    quota(bytes(&spec.storage.size())?, spec.options.as_ref()).ok()
+    quota(bytes(&cluster.spec.storage.size())?, options(cluster).as_ref()).ok()
+}
+
+/// Returns the options with which members run: those of the spec, with the quota that Holdfast has granted where that is larger.
+pub fn options(cluster: &EtcdCluster) -> Option<Options> {
+    let own = || cluster.spec.options.clone();
+    let Some(granted) = granted_quota(cluster) else { return own() };
+    let of_spec = bytes(&cluster.spec.storage.size()).and_then(|volume| quota(volume, own().as_ref()).ok());
+    // A default would be smaller on a volume that has not grown yet.
+    let largest = of_spec.map_or(granted, |quota| i64::try_from(quota).map_or(granted, |quota| quota.max(granted)));
+    Some(Options { quota_backend_bytes: Some(largest), ..own().unwrap_or_default() })
+}
+
+/// Returns the quota that Holdfast has granted, as far as the spec allows a larger quota.
+fn granted_quota(cluster: &EtcdCluster) -> Option<i64> {
+    let most = cluster.spec.defragmentation().grow_quota_to.as_ref().and_then(bytes)?;
+    let granted = cluster.status.as_ref()?.latches.granted_quota?;
+    Some(i64::try_from(most).map_or(granted, |most| granted.min(most)))
 }
 
 fn server(version: &str, storage: &Storage, options: Option<&Options>) -> Result<Server, Refusal> {
@@ -461,6 +510,28 @@ mod tests {
         assert_eq!(restore(named.clone(), Some(StoredSnapshot::default())), Some("spec.bootstrap.restore"));
         assert_eq!(restore(None, Some(StoredSnapshot::default())), Some("spec.bootstrap.restore.source"));
         assert_eq!(restore(named, None), None);
+    }
+
+    #[test]
+    fn the_size_up_to_which_the_quota_grows_fits_between_the_quota_and_the_volume() {
+        let grows = |size: &str, quota| {
+            let mut one = good();
+            one.spec.options = Some(Options { quota_backend_bytes: quota, ..Options::default() });
+            one.spec.defragmentation.get_or_insert_default().grow_quota_to = Some(Quantity(size.to_owned()));
+            cluster(&one).err().map(|refusal| (refusal.field, refusal.to_string()))
+        };
+        const FIELD: &str = "spec.defragmentation.growQuotaTo";
+        // A volume of 8Gi.
+        assert_eq!((grows("7Gi", None), grows("7Gi", Some(2 << 30)), grows("2Gi", Some(2 << 30))), (None, None, None));
+        for (size, quota, part) in [
+            ("1Gi", Some(2 << 30), "below the quota of 2147483648 bytes"),
+            ("3Gi", None, "below the quota of 3758096384 bytes"),
+            ("7169Mi", None, "at most 7516192768 bytes, or raise spec.storage.size"),
+            ("much", None, "is not a number of bytes"),
+        ] {
+            let (field, message) = grows(size, quota).unwrap();
+            assert!(field == FIELD && message.contains(part), "{size}: {message}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use holdfast_contract::hex_id;
 use jiff::Timestamp;
 
 use super::space::{self, File};
-use super::{Alarm, AlarmKind, Member, Membership, Observed, defragment, diverged, enlarge};
+use super::{Alarm, AlarmKind, Member, Membership, Observed, defragment, diverged, enlarge, raise_quota};
 use crate::valid::{self, Wanted};
 use crate::{Act, Next, Wake, template, volumes};
 
@@ -83,7 +83,10 @@ fn describe_exhausted(seen: &Observed, etcd: &Membership, now: Timestamp) -> Opt
     let mib = |bytes: u64| bytes >> 20;
     let most = server.most_quota();
     let larger = if most > file.quota {
-        format!("spec.options.quotaBackendBytes (the volume has room for a quota of {} MiB)", mib(most))
+        format!(
+            "spec.options.quotaBackendBytes or spec.defragmentation.growQuotaTo (the volume has room for a quota of {} MiB)",
+            mib(most)
+        )
     } else {
         format!("spec.storage.size (the volume of {} MiB has no room for a larger quota)", mib(server.volume))
     };
@@ -121,7 +124,7 @@ fn gets_larger_quota(seen: &Observed, member: &Member) -> bool {
     let storage = if grows { &seen.cluster.spec.storage } else { &member.object.spec.storage };
     let Ok(next) = valid::process(storage, &template::wanted(&seen.cluster)) else { return false };
     let in_force = member.live_pod().and_then(|pod| volumes::quota_in_force(pod, &member.object));
-    in_force.is_none_or(|quota| quota < next.quota)
+    in_force.is_none_or(|quota| quota < next.quota) || raise_quota::next_size(seen).is_some()
 }
 
 /// Returns the next step towards the end of a member's own `NOSPACE` alarm in words.

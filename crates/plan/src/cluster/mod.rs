@@ -27,6 +27,7 @@ mod park;
 mod plan;
 mod preflight;
 mod promote;
+mod raise_quota;
 mod read_access;
 mod recorded;
 mod release;

@@ -84,7 +84,7 @@ fn needs_another_mount(member: &Member, pod: &Pod, now: Timestamp) -> Option<&'s
 /// Whether the volume of a member takes the quota. The quota of a new template waits for the volume.
 fn has_room(seen: &Observed, member: &Member, spec: &Wanted) -> bool {
     // The default quota follows the volume that the member has.
-    let chosen = seen.cluster.spec.options.as_ref().is_some_and(|options| options.quota_backend_bytes.is_some());
+    let chosen = valid::options(&seen.cluster).is_some_and(|options| options.quota_backend_bytes.is_some());
     let volume = valid::bytes(&member.object.spec.storage.size());
     !chosen || volume.is_some_and(|volume| spec.server.quota < volume)
 }

@@ -342,7 +342,8 @@ impl Facts<'_> {
                 Some((Reason::Replacing, format!("another member takes the place of {name}")))
             }
             Next::Do(Act::Latch(new), _)
-                if new.failed_template != self.seen.latches().failed_template
+                if new.granted_quota != self.seen.latches().granted_quota
+                    || new.failed_template != self.seen.latches().failed_template
                     || new.upgrade != self.seen.latches().upgrade =>
             {
                 Some(roll::doing(self.seen))

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::intervals::POLL;
 use super::{
     Membership, Observed, alarms, bootstrap, defragment, enlarge, grow, identity, last_snapshot, move_leader, park,
-    promote, release, replace, retention, roll, rollback, seed, shrink, stuck,
+    promote, raise_quota, release, replace, retention, roll, rollback, seed, shrink, stuck,
 };
 use crate::valid::Wanted;
 use crate::{Act, Next, Seen, Wake, meta};
@@ -308,6 +308,13 @@ pub(super) const FORMED: Table = Table {
                    roll comes first, unless etcd takes no write",
             file: "cluster/defragment.rs",
             rule: |pass| defragment::begin(pass.seen, pass.wanted?, pass.etcd?, pass.now),
+        },
+        Step {
+            name: "latch a larger quota",
+            when: "a database is full, no defragmentation makes room, `spec.defragmentation.growQuotaTo` allows a larger quota, and \
+                   each member has the present quota",
+            file: "cluster/raise_quota.rs",
+            rule: |pass| raise_quota::next(pass.seen, pass.wanted?, pass.etcd?, pass.now),
         },
         Step {
             name: "roll: write the template, move the leadership, evict the Pod",

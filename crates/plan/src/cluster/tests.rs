@@ -17,6 +17,7 @@ mod memberless;
 mod memory;
 mod promoting;
 mod pruned;
+mod raising_the_quota;
 mod release;
 mod replacing;
 mod retention;

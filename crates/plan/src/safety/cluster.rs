@@ -258,6 +258,7 @@ fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
     replace::latch(seen, old, new)?;
     upgrade::latch(seen, old, new)?;
     defragment::latch(seen, old, new)?;
+    volumes::grant(seen, old, new)?;
     if let Some(formed) = &old.formed {
         rule("I2", new.formed.as_ref() == Some(formed), "the latch of a formed cluster is never removed or changed")?;
         return rule("I9", new.restoring == old.restoring, "a cluster that has formed is not restored again");

@@ -1,5 +1,6 @@
-//! Rules for larger volumes: a claim only ever asks for more, and no member counts on a volume that has not grown yet (I3).
+//! Rules for larger volumes and quotas: a claim only ever asks for more, and no member counts on a volume that has not grown yet (I3).
 
+use holdfast_api::cluster::Latches;
 use holdfast_api::{EtcdMember, key};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -55,6 +56,24 @@ pub(super) fn set(seen: &Observed, member: &Member, size: &Quantity) -> Verdict 
     rule("I3", bytes(&storage.size()) < bytes(size), "the volume of a member only ever grows")?;
     let has = member.claim.as_ref().filter(|c| !meta::deleting(&c.metadata)).and_then(arrived);
     rule("I3", has.is_some() && has >= bytes(size), "the volume has grown before its member counts on the size")
+}
+
+/// Checks a quota that Holdfast grants: the spec allows it, and each volume has room for it beside the log.
+pub(super) fn grant(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
+    if old.granted_quota == new.granted_quota {
+        return Ok(());
+    }
+    let granted = new.granted_quota.and_then(|quota| u64::try_from(quota).ok()).unwrap_or(0);
+    let before = old.granted_quota.and_then(|quota| u64::try_from(quota).ok()).unwrap_or(0);
+    rule("I13", granted > before, "a granted quota is never taken back")?;
+    let most = seen.cluster.spec.defragmentation().grow_quota_to.as_ref().and_then(bytes);
+    rule("I13", most.is_some_and(|most| granted <= most), "a quota grows only as far as the spec allows")?;
+    let stays = |m: &&Member| m.object.spec.removed.is_none() && m.object.spec.leaving.is_none();
+    let holds = |m: &Member| {
+        let volume = bytes(&m.object.spec.storage.size()).unwrap_or(0);
+        granted.saturating_add((volume / 2).min(1 << 30)) <= volume
+    };
+    rule("I3", seen.members.iter().filter(stays).all(holds), "each volume has room for the quota and the log")
 }
 
 /// Whether a Pod was made for a smaller volume: for a smaller quota, or before the volume grew under its file system.

@@ -91,6 +91,9 @@ fn tell(world: &mut World, command: &str) {
         ["defragmentation", "pause", seconds] => world.edit(|s| {
             s.defragmentation.get_or_insert_default().pause_seconds = Some(seconds.parse().unwrap());
         }),
+        ["quota", "may", "grow", "to", size] => world.edit(|s| {
+            s.defragmentation.get_or_insert_default().grow_quota_to = Some(Quantity((*size).to_owned()));
+        }),
         ["nospace", n] => world.raise(n.parse().unwrap(), AlarmKind::NoSpace),
         ["file", n, mib, used] => {
             world.resize_file(n.parse().unwrap(), mib.parse().unwrap(), used.parse().unwrap());

@@ -127,3 +127,21 @@ fn a_members_pass_calls_kubelet_for_its_own_claim() {
     assert_eq!(wrong(&seen, refresh("16Gi")), Some("I13"));
     assert_eq!(broken(&cluster, refresh("8Gi")), Some("I1"), "only the member's own pass");
 }
+
+#[test]
+fn a_granted_quota_fits_the_spec_and_each_volume() {
+    let granted = |most: &str, gib: i64, change: fn(&mut Cluster)| {
+        let mut seen = formed(3, 3);
+        seen.cluster.spec.defragmentation.get_or_insert_default().grow_quota_to = Some(quantity(most));
+        change(&mut seen);
+        let mut latches = seen.latches();
+        latches.granted_quota = Some(gib << 30);
+        broken(&seen, Act::Latch(Box::new(latches)))
+    };
+    assert_eq!(granted("7Gi", 7, |_| {}), None);
+    assert_eq!(granted("6Gi", 7, |_| {}), Some("I13"), "above the limit of the spec");
+    assert_eq!(granted("7Gi", 7, |seen| seen.cluster.spec.defragmentation = None), Some("I13"));
+    assert_eq!(granted("7Gi", 5, |seen| latches(seen).granted_quota = Some(6 << 30)), Some("I13"), "less than before");
+    let small = |seen: &mut Cluster| seen.members[2].object.spec.storage.size = Some(quantity("7Gi"));
+    assert_eq!(granted("7Gi", 7, small), Some("I3"), "no room for the log");
+}

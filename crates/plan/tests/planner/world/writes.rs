@@ -341,7 +341,10 @@ pub fn english(act: &Act) -> String {
             });
             let failed = latches.failed_template.as_ref().map(|f| format!(", {} did not start", f.member));
             let (upgrade, failed) = (upgrade.unwrap_or_default(), failed.unwrap_or_default());
-            format!("write down: next member {pending}{restoring}{formed}{replaced}{orphan}{upgrade}{failed}{freed}")
+            let granted = latches.granted_quota.map(|bytes| format!(", quota {} MiB", bytes >> 20)).unwrap_or_default();
+            format!(
+                "write down: next member {pending}{restoring}{formed}{replaced}{orphan}{upgrade}{failed}{granted}{freed}"
+            )
         }
         Act::HoldCluster { .. } => "put the finalizer on the cluster".to_owned(),
         Act::CopyRetention { member, retention } => format!("write down: the claim of {}: {retention:?}", member.name),
