@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use holdfast_api::condition::{self, Type};
+use holdfast_api::condition::{self, Reason, Type};
 use holdfast_api::snapshot::EXTERNAL;
 use holdfast_api::tls::TlsStatus;
 use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdSnapshotSchedule};
@@ -19,6 +19,7 @@ use prometheus_client::registry::Registry;
 
 type Object = [(&'static str, String); 2];
 type Leveled = [(&'static str, String); 3];
+type OfMember = [(&'static str, String); 3];
 type Planed = [(&'static str, String); 4];
 
 type Scheduled = [(&'static str, String); 3];
@@ -46,12 +47,19 @@ pub(super) fn registry(
     let mut gauge = |name: &str, help: &str| -> Family<Object, Gauge> { register(&mut registry, name, help) };
     let ready = gauge("cluster_ready", "1 while the condition Ready of the EtcdCluster is True");
     let degraded = gauge("cluster_degraded", "1 while the condition Degraded of the EtcdCluster is True");
+    let help = "1 while a database has reached its quota and only a person makes room";
+    let exhausted = gauge("cluster_space_exhausted", help);
     let at_risk = gauge("cluster_at_risk", "1 while the condition AtRisk of the EtcdCluster is True");
     let voters = gauge("cluster_voters", "Voters of the etcd cluster");
     let wanted = gauge("cluster_wanted_members", "Members that the spec asks for");
     let usable = gauge("store_usable", "1 while the condition Ready of the EtcdBackupStore is True");
     let help = "Completion of the newest complete EtcdSnapshot, and its level of proof";
     let last: Family<Leveled, Gauge> = register(&mut registry, "cluster_last_snapshot_timestamp_seconds", help);
+    let help = "End of the newest defragmentation of a member";
+    let defragmented: Family<OfMember, Gauge> =
+        register(&mut registry, "member_last_defragmentation_timestamp_seconds", help);
+    let help = "Bytes that the newest defragmentation of a member gave back";
+    let reclaimed: Family<OfMember, Gauge> = register(&mut registry, "member_last_reclaimed_bytes", help);
     let help = "Earliest end of a certificate, as seconds since 1970, by plane and kind (leaf or ca)";
     let expiry: Family<Planed, Gauge> = register(&mut registry, "tls_earliest_expiry_seconds", help);
     for cluster in clusters {
@@ -60,6 +68,18 @@ pub(super) fn registry(
         let conditions = status.map_or(&[][..], |s| &s.conditions);
         for (family, kind) in [(&ready, Type::Ready), (&degraded, Type::Degraded), (&at_risk, Type::AtRisk)] {
             family.get_or_create(&object).set(holds(conditions, kind));
+        }
+        let fault = condition::find(conditions, Type::Degraded);
+        let is_exhausted =
+            fault.is_some_and(|c| c.status == "True" && c.reason == Reason::SpaceExhausted.as_str());
+        exhausted.get_or_create(&object).set(is_exhausted.into());
+        for done in status.map_or(&[][..], |s| &s.latches.defragmented) {
+            let [namespace, name] = object.clone();
+            let series = [namespace, name, ("member", done.member.clone())];
+            reclaimed.get_or_create(&series).set(done.before_bytes - done.after_bytes);
+            if let Ok(at) = done.at.parse::<Timestamp>() {
+                defragmented.get_or_create(&series).set(at.as_second());
+            }
         }
         voters.get_or_create(&object).set(status.map_or(0, |s| s.voters.into()));
         wanted.get_or_create(&object).set(cluster.spec.replicas.into());
@@ -197,7 +217,8 @@ fn holds(conditions: &[Condition], kind: Type) -> i64 {
 #[cfg(test)]
 pub(super) mod tests {
     use holdfast_api::cluster::LastSnapshot;
-    use holdfast_api::condition::{Reason, Wanted, merge};
+    use holdfast_api::condition::{Wanted, merge};
+    use holdfast_api::defragmentation::Defragmented;
     use holdfast_api::drill::{Drill, DrillStatus, PassedDrill};
     use holdfast_api::name::LocalRef;
     use holdfast_api::schedule::LastSuccessful;
@@ -222,6 +243,13 @@ pub(super) mod tests {
             client: PlaneStatus { not_after: "2026-01-01T12:00:00Z".to_owned(), ..PlaneStatus::default() },
             peer: PlaneStatus::default(),
         });
+        cluster.status.as_mut().unwrap().latches.defragmented = vec![Defragmented {
+            member: "a-m0".to_owned(),
+            at: "2026-01-01T12:00:00Z".to_owned(),
+            before_bytes: 100,
+            after_bytes: 30,
+            ineffective: false,
+        }];
         let mut store = EtcdBackupStore::default();
         (store.metadata.namespace, store.metadata.name) = (Some("ns".to_owned()), Some("vault".to_owned()));
         let ready = [Wanted::yes(Type::Ready, Reason::StoreUsable, "x")];
@@ -303,6 +331,9 @@ pub(super) mod tests {
             "holdfast_cluster_ready{namespace=\"ns\",name=\"a\"} 1",
             "holdfast_cluster_degraded{namespace=\"ns\",name=\"a\"} 0",
             "holdfast_cluster_at_risk{namespace=\"ns\",name=\"a\"} 0",
+            "holdfast_cluster_space_exhausted{namespace=\"ns\",name=\"a\"} 0",
+            "holdfast_member_last_defragmentation_timestamp_seconds{namespace=\"ns\",name=\"a\",member=\"a-m0\"} 1767268800",
+            "holdfast_member_last_reclaimed_bytes{namespace=\"ns\",name=\"a\",member=\"a-m0\"} 70",
             "holdfast_cluster_voters{namespace=\"ns\",name=\"a\"} 3",
             "holdfast_cluster_wanted_members{namespace=\"ns\",name=\"a\"} 3",
             "holdfast_cluster_last_snapshot_timestamp_seconds{namespace=\"ns\",name=\"a\",level=\"HashKV\"} 1767268800",
@@ -322,6 +353,22 @@ pub(super) mod tests {
         ] {
             assert!(text.lines().any(|there| there == line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_full_database_is_told_apart_from_other_faults() {
+        let of = |reason| {
+            let mut cluster = formed(3, 3).cluster;
+            let degraded = [Wanted::yes(Type::Degraded, reason, "x")];
+            cluster.status.as_mut().unwrap().conditions = merge(&[], &degraded, None, noon());
+            text(&registry(&[Arc::new(cluster)], &[], &[], noon()))
+        };
+        let says = |text: &str, value: i64| {
+            let line = format!("holdfast_cluster_space_exhausted{{namespace=\"ns\",name=\"a\"}} {value}");
+            assert!(text.lines().any(|there| there == line), "{text}");
+        };
+        says(&of(Reason::SpaceExhausted), 1);
+        says(&of(Reason::AlarmRaised), 0);
     }
 
     #[test]
