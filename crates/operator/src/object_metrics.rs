@@ -70,8 +70,7 @@ pub(super) fn registry(
             family.get_or_create(&object).set(holds(conditions, kind));
         }
         let fault = condition::find(conditions, Type::Degraded);
-        let is_exhausted =
-            fault.is_some_and(|c| c.status == "True" && c.reason == Reason::SpaceExhausted.as_str());
+        let is_exhausted = fault.is_some_and(|c| c.status == "True" && c.reason == Reason::SpaceExhausted.as_str());
         exhausted.get_or_create(&object).set(is_exhausted.into());
         for done in status.map_or(&[][..], |s| &s.latches.defragmented) {
             let [namespace, name] = object.clone();

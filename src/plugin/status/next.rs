@@ -62,7 +62,9 @@ fn of_condition(facts: &Facts, condition: &Condition) -> Option<Step> {
         R::AlarmRaised => {
             ("look at the alarms of etcd", Some(holdfast(facts, &format!("etcdctl {name} -- alarm list"))))
         }
-        R::SpaceExhausted => ("compact, delete keys, or raise the quota: look at the sizes of the databases", Some(sizes(facts))),
+        R::SpaceExhausted => {
+            ("compact, delete keys, or raise the quota: look at the sizes of the databases", Some(sizes(facts)))
+        }
         R::NoSpace => ("look at the sizes of the databases", Some(sizes(facts))),
         R::RolloutStuck => {
             ("correct the spec, or take the change back", Some(kubectl(facts, &format!("edit etcdc {name}"))))

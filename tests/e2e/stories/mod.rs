@@ -104,6 +104,7 @@ pub fn all() -> Vec<Story> {
         story!("the_last_snapshot", ending::tell),
         story!("space_comes_back", defrag::comes_back),
         story!("nospace_ends_by_itself", defrag::full),
+        story!("nospace_says_the_ways_out", defrag::quota_grows),
         story!("a_corrupt_log_is_replaced", replace::corrupt_log),
         story!("a_corrupt_alarm_is_answered", replace::corrupt_alarm),
         story!("many_restarts_change_nothing", replace::many_restarts),

@@ -1,5 +1,5 @@
 //! etcd's own robustness suite judges a cluster of Holdfast. Its clients record the answers of etcd while members are killed and
-//! frozen, a member loses its volume, the operator is killed, an option rolls, the cluster goes from three members to five and back,
+//! frozen, a member defragments its file, a member loses its volume, the operator is killed, an option rolls, the cluster goes from three members to five and back,
 //! and to the next minor. The suite's
 //! validators compare the record with the members' WALs.
 //!
@@ -122,6 +122,7 @@ fn judge(report: &Value) -> Result<()> {
 enum Fault {
     MemberKilled,
     MemberFrozen,
+    MemberDefragmented,
     VolumeLost,
     OperatorKilled,
     ScaledOut,
@@ -131,9 +132,10 @@ enum Fault {
 }
 
 impl Fault {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::MemberKilled,
         Self::MemberFrozen,
+        Self::MemberDefragmented,
         Self::VolumeLost,
         Self::OperatorKilled,
         Self::ScaledOut,
@@ -146,6 +148,7 @@ impl Fault {
         match self {
             Self::MemberKilled => "a member's Pod deleted without grace",
             Self::MemberFrozen => "a member's etcd stopped for 3 s",
+            Self::MemberDefragmented => "a member's etcd defragmented, with its clients",
             Self::VolumeLost => "a member's claim and Pod deleted, and another member made in its place",
             Self::OperatorKilled => "the operator killed",
             Self::ScaledOut => "scaled from 3 to 5, and the operator killed on the way",
@@ -186,6 +189,7 @@ impl Trial<'_> {
         let all = [
             Fault::MemberKilled,
             Fault::MemberFrozen,
+            Fault::MemberDefragmented,
             Fault::ScaledOut,
             Fault::ScaledIn,
             Fault::Rolled,
@@ -198,8 +202,9 @@ impl Trial<'_> {
             self.inject(fault).await?;
         }
         while begun.elapsed() < LASTS {
-            let pick = usize::try_from(self.luck.below(3))?;
-            self.inject([Fault::MemberKilled, Fault::MemberFrozen, Fault::OperatorKilled][pick]).await?;
+            let often = [Fault::MemberKilled, Fault::MemberFrozen, Fault::MemberDefragmented, Fault::OperatorKilled];
+            let pick = usize::try_from(self.luck.below(often.len() as u64))?;
+            self.inject(often[pick]).await?;
         }
         let status = clients.finish().await?;
         ensure!(status.success(), "the clients ended with {status}: {}", clients.log.display());
@@ -242,6 +247,7 @@ impl Trial<'_> {
             match fault {
                 Fault::MemberKilled => self.kill_member().await,
                 Fault::MemberFrozen => self.freeze_member().await,
+                Fault::MemberDefragmented => self.defragment_member().await,
                 Fault::VolumeLost => self.lose_volume().await,
                 Fault::OperatorKilled => self.kill_operator().await,
                 Fault::ScaledOut => self.scale(5).await,
@@ -281,6 +287,13 @@ impl Trial<'_> {
         let frozen = Frozen::stop(etcd_of(&self.w.ns, &pod)?)?;
         tokio::time::sleep(FROZEN).await;
         drop(frozen);
+        self.w.wait_ready(&self.cluster, voters).await
+    }
+
+    /// Asks a member's etcd by hand, which the operator never does while clients are connected: their requests wait or fail.
+    async fn defragment_member(&mut self) -> Result<()> {
+        let (pod, voters) = (self.pick().await?, self.pods().await?.len());
+        self.w.etcdctl(&pod, &["defrag"]).await?;
         self.w.wait_ready(&self.cluster, voters).await
     }
 

@@ -2,12 +2,12 @@
 //! the world comes to rest from every state.
 //!
 //! The world has three voters and members that join, edits of `spec.replicas`, servers that crash or are cut off, requests that
-//! arrive late, old views, a wiped volume, members in memory. [`plan`](holdfast_plan) and [`safety`](holdfast_plan::safety) are
-//! the real code; the model judges I1, I3, I4, I5, I11, I16 and I29 by the facts. `HOLDFAST_SOAK=n` searches further; without it
+//! arrive late, old views, a wiped volume, members in memory, a full database whose members are defragmented. [`plan`](holdfast_plan) and [`safety`](holdfast_plan::safety) are
+//! the real code; the model judges I1, I3, I4, I5, I11, I12 (of alarms), I16 and I29 by the facts. `HOLDFAST_SOAK=n` searches further; without it
 //! the search is the same each time.
 //!
 //! A pass reads Kubernetes before etcd, so a view of Kubernetes may be older than that of etcd, but never newer. The model omits
-//! I12 and I27: the version of an object is its contents.
+//! I27 and the rest of I12: the version of an object is its contents.
 
 mod bugs;
 mod facts;
@@ -23,7 +23,7 @@ use bugs::Bug;
 use facts::{Facts, Luck};
 use search::{Model, Searched};
 
-const NONE: Luck = Luck { edits: 0, crashes: 0, cuts: 0, stale: 0, late: 0, wipes: 0, writes: 0, rolls: 0 };
+const NONE: Luck = Luck { edits: 0, crashes: 0, cuts: 0, stale: 0, late: 0, wipes: 0, writes: 0, rolls: 0, fills: 0 };
 
 fn soaks() -> bool {
     std::env::var("HOLDFAST_SOAK").is_ok_and(|soak| !soak.is_empty())
@@ -47,7 +47,7 @@ struct World {
 
 const ALL: &[u8] = &[0, 1, 2, 3, 4];
 
-const WORLDS: [World; 15] = [
+const WORLDS: [World; 18] = [
     World { name: "an edit", voters: 3, luck: Luck { edits: 1, writes: 1, ..NONE }, sizes: ALL, most: 10_000 },
     World { name: "edits under way", voters: 3, luck: Luck { edits: 2, ..NONE }, sizes: ALL, most: 8_000 },
     World { name: "edits of one", voters: 1, luck: Luck { edits: 3, ..NONE }, sizes: &[0, 1, 2], most: 8_000 },
@@ -123,6 +123,27 @@ const WORLDS: [World; 15] = [
         sizes: ALL,
         most: 8_000,
     },
+    World {
+        name: "a full database and a crash",
+        voters: 3,
+        luck: Luck { fills: 1, writes: 1, crashes: 1, ..NONE },
+        sizes: &[],
+        most: 6_000,
+    },
+    World {
+        name: "a full database, a roll, an edit",
+        voters: 3,
+        luck: Luck { fills: 1, writes: 1, rolls: 1, edits: 1, ..NONE },
+        sizes: &[4],
+        most: 6_000,
+    },
+    World {
+        name: "a full database and a late request",
+        voters: 2,
+        luck: Luck { fills: 1, writes: 1, late: 1, ..NONE },
+        sizes: &[],
+        most: 6_000,
+    },
 ];
 
 /// Worlds whose search takes minutes.
@@ -144,7 +165,8 @@ const MORE: [World; 3] = [
     World { name: "everything", voters: 3, luck: EVERYTHING, sizes: &[0, 2, 4], most: 20_000 },
 ];
 
-const EVERYTHING: Luck = Luck { edits: 2, crashes: 2, cuts: 1, stale: 1, late: 1, wipes: 1, writes: 2, rolls: 1 };
+const EVERYTHING: Luck =
+    Luck { edits: 2, crashes: 2, cuts: 1, stale: 1, late: 1, wipes: 1, writes: 2, rolls: 1, fills: 1 };
 
 #[test]
 fn no_order_of_steps_breaks_a_rule_and_each_ends_well() {
@@ -200,7 +222,7 @@ fn settled_in_memory(luck: Luck) -> Vec<Facts> {
 
 #[test]
 fn long_histories_break_no_rule_and_end_well() {
-    let luck = Luck { edits: 4, crashes: 3, cuts: 2, stale: 2, late: 2, wipes: 1, writes: 4, rolls: 2 };
+    let luck = Luck { edits: 4, crashes: 3, cuts: 2, stale: 2, late: 2, wipes: 1, writes: 4, rolls: 2, fills: 2 };
     let walks = if soaks() { 100_000 } else { 1_000 };
     let (mut model, mut walked, begun) = (Model::default(), Searched::default(), Instant::now());
     for seed in 0..walks {
@@ -222,7 +244,7 @@ fn long_histories_break_no_rule_and_end_well() {
 }
 
 /// Each mistake, the rule that it breaks, and the world that shows it.
-const BUGS: [(Bug, &str, u8, Luck); 20] = [
+const BUGS: [(Bug, &str, u8, Luck); 24] = [
     (Bug::RollsAllAtOnce, "I1", 3, Luck { rolls: 1, ..NONE }),
     (Bug::AllAreHealthy, "I1", 3, Luck { edits: 1, crashes: 1, ..NONE }),
     (Bug::CutOffIsHealthy, "I1", 3, Luck { edits: 1, cuts: 1, ..NONE }),
@@ -242,6 +264,10 @@ const BUGS: [(Bug, &str, u8, Luck); 20] = [
     (Bug::ForgetsNewcomers, "I11", 3, Luck { edits: 1, ..NONE }),
     (Bug::KeepsClients, "I16", 3, Luck { edits: 1, ..NONE }),
     (Bug::ReplacesTheSilent, "I29", 3, Luck { crashes: 1, ..NONE }),
+    (Bug::DefragmentsTwoAtOnce, "I1", 3, Luck { fills: 1, ..NONE }),
+    (Bug::DefragmentsBesideAJoiner, "I11", 3, Luck { edits: 1, ..NONE }),
+    (Bug::DefragmentsWithClients, "I16", 3, Luck { fills: 1, ..NONE }),
+    (Bug::ClearsAlarmsOfFullFiles, "I12", 3, Luck { fills: 1, writes: 1, ..NONE }),
     (Bug::RemovesUnfenced, "I29", 3, Luck { crashes: 1, wipes: 1, ..NONE }),
 ];
 

@@ -231,7 +231,9 @@ fn a_full_database_waits_for_no_window_and_its_alarm_ends_below_the_quota() {
     file(&mut seen, 1, 3600, 3500);
     assert_eq!(act(&seen), None, "no free page");
     assert_eq!(condition(&seen, "Degraded"), pair("True", "SpaceExhausted"));
-    for part in ["3600 MiB", "3500 MiB are in use", "quota is 3584 MiB", "7168 MiB", "etcdctl compact", "contents --top"] {
+    for part in
+        ["3600 MiB", "3500 MiB are in use", "quota is 3584 MiB", "7168 MiB", "etcdctl compact", "contents --top"]
+    {
         let told = message(&seen, "Degraded");
         assert!(told.contains(part), "{part}: {told}");
     }

@@ -156,7 +156,8 @@ fn the_granted_quota_rolls_while_writes_are_refused_and_the_alarm_ends() {
             other => panic!("{other:?}"),
         });
     }
-    let in_turn = ["template 1", "restart 1", "clear 11", "template 2", "restart 2", "clear 12", "template 0", "leader"];
+    let in_turn =
+        ["template 1", "restart 1", "clear 11", "template 2", "restart 2", "clear 12", "template 0", "leader"];
     assert_eq!(done[..8], in_turn);
     assert_eq!(done[8..], ["restart 0", "clear 10"]);
     assert_eq!(condition(&seen, "Degraded").1, "NothingWrong");

@@ -5,7 +5,7 @@
 
 use super::facts::{Facts, Log};
 use super::requests::Order;
-use super::sight::{Heard, List, MemberSight, Part, Sight};
+use super::sight::{File, Heard, List, MemberSight, Part, Sight};
 
 /// One mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,14 @@ pub enum Bug {
     MakesASecondPod,
     /// A changed template reaches all members at once.
     RollsAllAtOnce,
+    /// The next member is defragmented before etcd has answered for the first one.
+    DefragmentsTwoAtOnce,
+    /// A member is defragmented while another one joins.
+    DefragmentsBesideAJoiner,
+    /// A member is defragmented while clients reach it.
+    DefragmentsWithClients,
+    /// An alarm is cleared while the file of its member is full.
+    ClearsAlarmsOfFullFiles,
 }
 
 fn parts(sight: &mut Sight) -> impl Iterator<Item = &mut Part> {
@@ -66,8 +74,8 @@ impl Bug {
                 let Some(list) = &sight.list else { return };
                 for (n, entry) in list.entries.iter().enumerate() {
                     let Some(entry) = entry.filter(|e| e.votes) else { continue };
-                    sight.answers[n] =
-                        Heard::Says { id: entry.id, log: Log::Whole, leader: list.leader, learner: false };
+                    let (log, leader, file) = (Log::Whole, list.leader, File::Small);
+                    sight.answers[n] = Heard::Says { id: entry.id, log, leader, learner: false, file };
                 }
             }
             Self::CutOffIsHealthy => {
@@ -116,7 +124,7 @@ impl Bug {
                 }
             }
             Self::UnknownIsAbsent => {
-                let empty = List { leader: None, entries: Default::default() };
+                let empty = List { leader: None, entries: Default::default(), alarms: 0 };
                 sight.list.get_or_insert(empty);
             }
             Self::DeletesTheObjectFirst
@@ -129,6 +137,10 @@ impl Bug {
             | Self::AddsAgain
             | Self::RemovesUnlatched
             | Self::RollsAllAtOnce
+            | Self::DefragmentsTwoAtOnce
+            | Self::DefragmentsBesideAJoiner
+            | Self::DefragmentsWithClients
+            | Self::ClearsAlarmsOfFullFiles
             | Self::MakesASecondPod => {}
         }
     }
@@ -169,6 +181,20 @@ impl Bug {
                 let served = |n: u8| part(n).object.map(|o| o.template);
                 let give = of_each(&stale).map(|n| Order::Template { n, to, served: served(n) });
                 give.or_else(|| of_each(&outdated).map(Order::Evict))
+            }
+            (Self::DefragmentsTwoAtOnce, None) => {
+                let began = |n: &u8| sight.kube.defragmenting.is_some_and(|(m, began)| began && m != *n);
+                of_each(&|n| began(n) && entry(*n).is_some()).map(Order::Defragment)
+            }
+            (Self::DefragmentsBesideAJoiner, _) => {
+                let joins = Facts::numbers().any(|n| learner(&n));
+                let voter = |n: &u8| joins && entry(*n).is_some_and(|e| e.votes);
+                of_each(&voter).map(Order::Defragment).or(order)
+            }
+            (Self::DefragmentsWithClients, Some(Order::Dismiss(n))) => Some(Order::Defragment(n)),
+            (Self::ClearsAlarmsOfFullFiles, None) => {
+                let raised = |n: &u8| sight.list.as_ref().is_some_and(|list| list.alarms & (1 << n) != 0);
+                of_each(&raised).map(Order::Disarm)
             }
             (_, order) => order,
         }

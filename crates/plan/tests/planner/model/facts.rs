@@ -120,6 +120,8 @@ pub struct Luck {
     pub writes: u8,
     /// Edits of the template.
     pub rolls: u8,
+    /// Times that clients fill the database up to the quota.
+    pub fills: u8,
 }
 
 /// The world.
@@ -145,6 +147,16 @@ pub struct Facts {
     pub fresh: u8,
     /// Members whose volume was wiped.
     pub wiped: u8,
+    /// The latch of a member that is defragmented, and whether its beginning is latched.
+    pub defragmenting: Option<(u8, bool)>,
+    /// Members whose etcd rewrites its file, and answers nothing.
+    pub still: u8,
+    /// Members whose file has reached the quota.
+    pub large: u8,
+    /// Whether the data need the whole quota. A compaction leaves free pages in the large files.
+    pub needed: bool,
+    /// Members with a `NOSPACE` alarm.
+    pub alarms: u8,
     pub luck: Luck,
     /// The request of an operator that crashed.
     pub late: Option<super::requests::Request>,
@@ -207,6 +219,11 @@ impl Facts {
             in_memory: false,
             fresh: voters,
             wiped: 0,
+            defragmenting: None,
+            still: 0,
+            large: 0,
+            needed: false,
+            alarms: 0,
             luck,
             late: None,
             begun: None,
@@ -244,7 +261,12 @@ impl Facts {
 
     /// Whether the member's server runs under an ID that etcd lists, and its peers reach it.
     pub fn connected(&self, n: u8) -> bool {
-        self.log(n).is_some() && self.at(n).pod.is_some_and(|p| p.serving) && self.cut != Some(n)
+        self.log(n).is_some() && self.at(n).pod.is_some_and(|p| p.serving) && self.cut != Some(n) && !self.is_still(n)
+    }
+
+    /// Whether the member's etcd rewrites its file.
+    pub fn is_still(&self, n: u8) -> bool {
+        self.still & (1 << n) != 0
     }
 
     pub fn voters(&self) -> usize {
@@ -281,13 +303,49 @@ impl Facts {
         }
     }
 
-    /// Acknowledges a client's write. The leader and a quorum have the entry; one connected voter may lack it.
+    /// Clients fill the database: every file reaches the quota.
+    pub fn fill(&mut self) -> bool {
+        let takes_writes = self.leader.is_some() && self.alarms == 0 && self.still == 0;
+        if takes_writes {
+            self.needed = true;
+            self.large = Self::numbers().filter(|n| self.log(*n).is_some()).map(|n| 1 << n).sum();
+        }
+        takes_writes
+    }
+
+    /// A person deletes keys and compacts, which etcd permits at the quota too.
+    pub fn compact(&mut self) -> bool {
+        self.leader.is_some() && std::mem::replace(&mut self.needed, false)
+    }
+
+    /// etcd has rewritten a member's file.
+    pub fn free(&mut self, n: u8, admits: bool) -> bool {
+        if !self.is_still(n) {
+            return false;
+        }
+        self.still &= !(1 << n);
+        if !self.needed {
+            self.large &= !(1 << n);
+        }
+        if let Some(pod) = self.slot(n).pod.as_mut().filter(|pod| admits && !pod.deleting) {
+            pod.voter = true;
+        }
+        true
+    }
+
+    /// Acknowledges a client's write. The leader and a quorum have the entry; one connected voter may lack it. At the quota the
+    /// members raise alarms instead, and while an alarm is raised etcd takes no write.
     pub fn write(&mut self, lags: Option<u8>) -> bool {
         let up = self.up();
         let Some(leader) = self.leader.filter(|leader| lags != Some(*leader)) else { return false };
         let have: Vec<u8> = up.into_iter().filter(|n| Some(*n) != lags).collect();
-        if have.len() < quorum(self.voters()) || !have.contains(&leader) {
+        if have.len() < quorum(self.voters()) || !have.contains(&leader) || self.alarms != 0 {
             return false;
+        }
+        let full: u8 = have.iter().map(|n| self.large & (1 << *n)).sum();
+        if full != 0 {
+            self.alarms = full;
+            return true;
         }
         for n in Self::numbers() {
             let connected = self.connected(n);
@@ -337,7 +395,9 @@ impl Facts {
             None => claim.data = Some(Data { id: entry.id, log: Log::Far }),
         }
         pod.serving = true;
-        entry.booted = true;
+        if !std::mem::replace(&mut entry.booted, true) {
+            self.large = (self.large & !(1 << n)) | (u8::from(self.needed) << n);
+        }
         Ok(true)
     }
 
@@ -408,6 +468,9 @@ impl Facts {
                 }
             }
         }
+        // The end of a process ends its work on the file.
+        let works = |n: &u8| self.is_still(*n) && self.at(*n).pod.is_some_and(|p| p.serving);
+        self.still = Self::numbers().filter(works).map(|n| 1 << n).sum();
         if self.cut.is_some_and(|n| !self.at(n).pod.is_some_and(|p| p.serving)) {
             self.cut = None;
         }

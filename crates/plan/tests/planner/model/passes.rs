@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use holdfast_api::cluster::{Formed, Latches, Medium, Options};
 use holdfast_api::condition::Reason;
+use holdfast_api::defragmentation::{Defragmentation, Defragmenting};
 use holdfast_api::member::{Departure, Joined, Leaving, Parked, Removed};
 use holdfast_api::repair::{Evidence, Loss, Repair, Replaced};
 use holdfast_api::storage::Storage;
@@ -16,7 +17,7 @@ use holdfast_api::{
     CLUSTER_FINALIZER, EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, key, role,
 };
 use holdfast_plan::build::pod::{Start, pod};
-use holdfast_plan::cluster::{Answer, Listed, Membership};
+use holdfast_plan::cluster::{Alarm, AlarmKind, Answer, Listed, Membership};
 use holdfast_plan::{Act, Plan, Proxies, Seen, Settings, build, cluster, member, meta, pods, safety, valid};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
@@ -29,7 +30,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use super::facts::{BAD, Facts, Log, Object, Pod};
 use super::requests::Order;
 use super::search::Mixed;
-use super::sight::{Heard, List, MemberSight, Part, Sight};
+use super::sight::{File, Heard, List, MemberSight, Part, Sight};
 
 /// Decision of a pass.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +86,13 @@ fn decision<S>(verdict: Result<(), safety::Violation>, plan: &Plan<S>) -> Decisi
 
 const CLUSTER_ID: u64 = 0xc1;
 
+/// Number of an add that no member has: etcd keeps the alarm of a removed member.
+const UNLISTED: u8 = 0x7f;
+
+/// Bytes of a file at the quota of a volume of 8Gi, and of one far below.
+const FULL: i64 = 3584 << 20;
+const SMALL: i64 = 1 << 20;
+
 fn noon() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
 }
@@ -136,7 +144,10 @@ fn evidence(n: u8, in_memory: bool) -> Evidence {
 }
 
 /// The latches of a cluster: the next member, the last replaced member, an ID without an object, a template that failed.
-type Latched = (Option<u8>, Option<u8>, Option<(u8, u8)>, Option<u8>);
+/// A member that is defragmented is the last one.
+type Latched = (Option<u8>, Option<u8>, Option<(u8, u8)>, Option<u8>, Option<(u8, bool)>);
+
+const NO_LATCH: Latched = (None, None, None, None, None);
 
 /// The template of a number.
 fn template_of(number: u8) -> Template {
@@ -151,7 +162,7 @@ fn number_of(template: &Template) -> u8 {
 fn cluster_object(
     (replicas, template): (u8, u8),
     in_memory: bool,
-    (pending, replaced, orphan, failed): Latched,
+    (pending, replaced, orphan, failed, defragmenting): Latched,
 ) -> EtcdCluster {
     let storage = if in_memory {
         Storage { medium: Medium::Memory, size: Some(Quantity("1Gi".to_owned())), ..Storage::default() }
@@ -166,6 +177,7 @@ fn cluster_object(
         tls: Some(Tls { insecure: Some(true), ..Tls::default() }),
         // The model has no time.
         repair: Some(Repair { after_seconds: Some(0), keep_claim_seconds: Some(0), ..Repair::default() }),
+        defragmentation: Some(Defragmentation { pause_seconds: Some(0), ..Defragmentation::default() }),
         ..EtcdClusterSpec::default()
     };
     let mut object = EtcdCluster::new("a", spec);
@@ -181,9 +193,23 @@ fn cluster_object(
         why: "it ended".to_owned(),
         at: noon().to_string(),
     });
-    let pending_member = pending.map(named);
-    let latches =
-        Latches { pending_member, formed: Some(formed), replaced, orphan, failed_template, ..Latches::default() };
+    // Clients have left, and the model has no time in which etcd takes too long.
+    let defragmenting = defragmenting.map(|(n, began)| Defragmenting {
+        member: named(n),
+        at: earlier().0.to_string(),
+        bytes: FULL,
+        used_bytes: SMALL,
+        began: began.then(|| noon().to_string()),
+    });
+    let latches = Latches {
+        pending_member: pending.map(named),
+        formed: Some(formed),
+        replaced,
+        orphan,
+        failed_template,
+        defragmenting,
+        ..Latches::default()
+    };
     object.status = Some(EtcdClusterStatus { latches, ..EtcdClusterStatus::default() });
     object
 }
@@ -318,7 +344,7 @@ fn pod_object(cluster: &EtcdCluster, object: &EtcdMember, facts: &Pod) -> k8s_op
 impl Planner {
     fn made(&mut self, n: u8, part: Part) -> cluster::Member {
         let make = || {
-            let cluster = cluster_object((1, 0), part.in_memory, (None, None, None, None));
+            let cluster = cluster_object((1, 0), part.in_memory, NO_LATCH);
             let object = member_object(&cluster, n, &part.object.expect("a member has an object"));
             cluster::Member {
                 pod: part.pod.map(|pod| pod_object(&cluster, &object, &pod)),
@@ -331,7 +357,7 @@ impl Planner {
 
     fn observed(&mut self, sight: &Sight) -> cluster::Observed {
         let kube = &sight.kube;
-        let latched = (kube.pending, kube.replaced, kube.orphan, kube.failed);
+        let latched = (kube.pending, kube.replaced, kube.orphan, kube.failed, kube.defragmenting);
         let object = cluster_object((kube.replicas, kube.template), kube.in_memory, latched);
         let parts = Facts::numbers().zip(kube.parts).filter(|(_, part)| part.object.is_some());
         let members: Vec<cluster::Member> = parts.map(|(n, part)| self.made(n, part)).collect();
@@ -350,7 +376,11 @@ impl Planner {
                     cluster_id: CLUSTER_ID,
                     leader: list.leader.map(|n| leader_id(list, n)),
                     members: listed.collect(),
-                    alarms: vec![],
+                    alarms: Facts::numbers()
+                        .filter(|n| list.alarms & (1 << n) != 0)
+                        .map(|n| (n, list.entries[usize::from(n)].map_or(UNLISTED, |entry| entry.id)))
+                        .map(|(n, add)| Alarm { member_id: id(n, add), kind: AlarmKind::NoSpace })
+                        .collect(),
                 })
             },
         );
@@ -359,13 +389,13 @@ impl Planner {
             match sight.answers[usize::from(n)] {
                 Heard::Nobody => {}
                 Heard::Silent => drop(answers.insert(named(n), Seen::unknown("refused"))),
-                Heard::Says { id: add, log, leader, learner } => {
+                Heard::Says { id: add, log, leader, learner, file } => {
                     let answer = Answer {
                         member_id: id(n, add),
                         cluster_id: CLUSTER_ID,
                         version: "3.6.16".to_owned(),
-                        db_bytes: 1 << 20,
-                        used_bytes: 1 << 20,
+                        db_bytes: if file == File::Small { SMALL } else { FULL },
+                        used_bytes: if file == File::Full { FULL } else { SMALL },
                         term: 3,
                         applied_index: index(log),
                         learner,
@@ -412,8 +442,7 @@ impl Planner {
 
     fn observed_member(&mut self, sight: MemberSight) -> member::Observed {
         let cluster::Member { object, pod, claim } = self.made(sight.n, sight.part);
-        let cluster =
-            Seen::Known(Some(cluster_object((sight.replicas, 0), sight.part.in_memory, (None, None, None, None))));
+        let cluster = Seen::Known(Some(cluster_object((sight.replicas, 0), sight.part.in_memory, NO_LATCH)));
         member::Observed { member: object, cluster, pod, claim, settings: settings() }
     }
 }
@@ -432,6 +461,7 @@ fn order(act: &Act) -> Order {
             latches.replaced.as_ref().map(|replaced| slot_of(&replaced.member)),
             latches.orphan.as_deref().map(parse),
             latches.failed_template.as_ref().map(|failed| failed_number(&failed.template)),
+            latches.defragmenting.as_ref().map(|record| (slot_of(&record.member), record.began.is_some())),
         ),
         Act::CreateMember(object) => Order::Create(slot_of(meta::name(&object.metadata))),
         Act::AddLearner { name, .. } => Order::Add(slot_of(name)),
@@ -466,6 +496,8 @@ fn order(act: &Act) -> Order {
         Act::DeleteMember { member, .. } => Order::DeleteMember(slot_of(&member.name)),
         Act::ReleaseMember { member } => Order::Release(slot_of(&member.name)),
         Act::EvictPod { pod, .. } => Order::Evict(slot_of(&pod.name)),
+        Act::Defragment { name, .. } => Order::Defragment(slot_of(name)),
+        Act::Disarm { alarm, .. } => Order::Disarm(of_id(alarm.member_id).0),
         Act::SetTemplate { member, template, served } => Order::Template {
             n: slot_of(&member.name),
             to: number_of(template),
@@ -482,8 +514,6 @@ fn order(act: &Act) -> Order {
         | Act::SetPodMetadata { .. }
         | Act::CopyPodMetadata { .. }
         | Act::MarkStarted { .. }
-        | Act::Disarm { .. }
-        | Act::Defragment { .. }
         | Act::FillLog { .. }
         | Act::CommitEntry { .. }
         | Act::Relabel { .. }

@@ -10,8 +10,8 @@ use super::sight::Kube;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
     /// The latches: the next name, the last member that was replaced on evidence, a listed ID without an object, and a template
-    /// with which a member did not start.
-    Pending(Option<u8>, Option<u8>, Option<(u8, u8)>, Option<u8>),
+    /// with which a member did not start, and a member that is defragmented.
+    Pending(Option<u8>, Option<u8>, Option<(u8, u8)>, Option<u8>, Option<(u8, bool)>),
     Create(u8),
     Add(u8),
     Tell(u8, u8),
@@ -48,13 +48,17 @@ pub enum Order {
         served: Option<u8>,
     },
     Evict(u8),
+    /// A member's etcd rewrites its file; clients come back after its answer.
+    Defragment(u8),
+    /// A member's `NOSPACE` alarm ends.
+    Disarm(u8),
 }
 
 /// The precondition of a request: the version of the object that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Guard {
     None,
-    Cluster(u8, u8, Option<u8>, Option<u8>, Option<(u8, u8)>, Option<u8>),
+    Cluster((u8, u8), Option<u8>, Option<u8>, Option<(u8, u8)>, Option<u8>, Option<(u8, bool)>),
     Object(u8, Option<Object>),
     Pod(u8, Option<Pod>),
     Claim(u8, Option<bool>),
@@ -73,7 +77,8 @@ impl Kube {
         let part = |n: u8| &self.parts[usize::from(n)];
         let guard = match order {
             Order::Pending(..) => {
-                Guard::Cluster(self.replicas, self.template, self.pending, self.replaced, self.orphan, self.failed)
+                let spec = (self.replicas, self.template);
+                Guard::Cluster(spec, self.pending, self.replaced, self.orphan, self.failed, self.defragmenting)
             }
             Order::Create(_)
             | Order::Add(_)
@@ -81,6 +86,8 @@ impl Kube {
             | Order::Lead(..)
             | Order::Remove { .. }
             | Order::CreateClaim(_)
+            | Order::Defragment(_)
+            | Order::Disarm(_)
             | Order::CreatePod { .. } => Guard::None,
             Order::Tell(n, _)
             | Order::Join(n, _)
@@ -117,9 +124,9 @@ impl Facts {
     fn met(&self, guard: Guard) -> bool {
         match guard {
             Guard::None => true,
-            Guard::Cluster(replicas, template, pending, replaced, orphan, failed) => {
-                let latches = (self.pending, self.replaced, self.orphan, self.failed);
-                (self.replicas, self.template) == (replicas, template) && latches == (pending, replaced, orphan, failed)
+            Guard::Cluster(spec, pending, replaced, orphan, failed, defragmenting) => {
+                let latches = (self.pending, self.replaced, self.orphan, self.failed, self.defragmenting);
+                (self.replicas, self.template) == spec && latches == (pending, replaced, orphan, failed, defragmenting)
             }
             Guard::Object(n, object) => object.is_some() && self.at(n).object == object,
             Guard::Pod(n, pod) => pod.is_some() && self.at(n).pod == pod,
@@ -134,9 +141,9 @@ impl Facts {
         }
         let direct = way == Way::Direct;
         match request.order {
-            Order::Pending(pending, replaced, orphan, failed) => {
+            Order::Pending(pending, replaced, orphan, failed, defragmenting) => {
                 (self.pending, self.replaced, self.orphan) = (pending, replaced, orphan);
-                self.failed = failed;
+                (self.failed, self.defragmenting) = (failed, defragmenting);
                 if pending == Some(self.fresh) {
                     self.fresh += 1;
                 }
@@ -152,7 +159,8 @@ impl Facts {
                 let parked = self.slots.iter().any(|s| s.object.is_some_and(|o| o.parked.is_some()));
                 need("I3", !direct || !parked, "clients reached a cluster that is not back yet")?;
                 let object = self.at(n).object;
-                let serves = self.votes(n) && object.is_some_and(|o| o.joined.is_some() && !o.leaving);
+                let moves = self.votes(n) && !self.is_still(n);
+                let serves = moves && object.is_some_and(|o| o.joined.is_some() && !o.leaving);
                 need("I16", !direct || serves, "clients reached a member that does not serve, or leaves")?;
                 self.change_pod(n, |p| p.voter = true);
             }
@@ -223,6 +231,14 @@ impl Facts {
                 let fails = self.failed == Some(to) && !back && self.at(n).object.is_some_and(|o| o.template != to);
                 need("I1", !direct || !fails, "a member got a template with which another did not start")?;
                 self.change(n, |o| (o.template, o.served) = (to, served));
+            }
+            Order::Defragment(n) => self.defragment(n, direct)?,
+            Order::Disarm(n) => {
+                let full = self.large & (1 << n) != 0 && self.at(n).entry.is_some();
+                need("I12", !direct || !full, "the alarm of a member whose file is full was cleared")?;
+                if self.leader.is_some() {
+                    self.alarms &= !(1 << n);
+                }
             }
             Order::DeleteClaim(n) => {
                 let slot = self.at(n);
@@ -338,6 +354,27 @@ impl Facts {
         if self.up().contains(&to) {
             self.catch_up(to);
             self.leader = Some(to);
+        }
+        Ok(())
+    }
+
+    /// etcd itself refuses nothing here.
+    fn defragment(&mut self, n: u8, direct: bool) -> Result<(), Breach> {
+        let slot = *self.at(n);
+        let others = self.still & !(1 << n) == 0;
+        need("I1", !direct || others, "two members stand still at once")?;
+        let joins = |s: &Slot| s.entry.is_some_and(|e| !e.votes) || s.object.is_some_and(|o| o.leaving && !o.removed);
+        let changes = self.pending.is_some() || self.slots.iter().any(joins);
+        need("I11", !direct || !changes, "a member stands still while another one joins or leaves")?;
+        let rolls = |s: &Slot| s.object.zip(s.pod).is_some_and(|(o, p)| o.served.is_some() || o.template != p.template);
+        need("I1", !direct || !self.slots.iter().any(rolls), "a member stands still while a change rolls")?;
+        let well = self.healthy().into_iter().filter(|other| *other != n).count() + 1 == self.voters();
+        need("I1", !direct || well, "a member stands still beside a voter that is not healthy")?;
+        let leads = self.leader == Some(n) && self.voters() > 1;
+        need("I1", !direct || !leads, "the leader stands still")?;
+        need("I16", !direct || !slot.pod.is_some_and(|p| p.voter), "a member stands still that clients reach")?;
+        if self.connected(n) {
+            self.still |= 1 << n;
         }
         Ok(())
     }

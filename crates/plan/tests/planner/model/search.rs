@@ -72,6 +72,12 @@ pub enum Step {
     Notice(u8),
     /// A client's write; one connected voter may lack it.
     Write(Option<u8>),
+    /// Clients fill the database up to its quota.
+    Fill,
+    /// A person deletes keys and compacts.
+    Compact,
+    /// etcd has rewritten a member's file; `false`: the operator crashed before it let clients in.
+    Freed(u8, bool),
     CatchUp(u8),
     Boot(u8),
     Clear(u8),
@@ -169,6 +175,10 @@ impl Model {
             Step::Wipe(n) => spend(&mut luck.wipes) && next.wipe(n),
             Step::Notice(n) => next.notice(n),
             Step::Write(lags) => spend(&mut luck.writes) && next.write(lags),
+            Step::Fill => spend(&mut luck.fills) && next.fill(),
+            Step::Compact => next.compact(),
+            Step::Freed(n, true) => next.free(n, true),
+            Step::Freed(n, false) => spend(&mut luck.crashes) && next.free(n, false),
             Step::CatchUp(n) => next.catch_up(n),
             Step::Boot(n) => next.boot(n)?,
             Step::Clear(n) => next.clear(n),
@@ -309,7 +319,8 @@ const PATIENCE: usize = 200;
 pub(super) fn everybody(facts: &Facts) -> Vec<Step> {
     let mut steps = vec![Step::Deliver, Step::Finish, Step::Heal];
     for n in Facts::numbers().take_while(|n| *n <= facts.fresh) {
-        steps.extend([Step::Clear(n), Step::Boot(n), Step::CatchUp(n), Step::Notice(n), Step::MemberPass(n)]);
+        steps.extend([Step::Clear(n), Step::Boot(n), Step::Freed(n, true), Step::CatchUp(n)]);
+        steps.extend([Step::Notice(n), Step::MemberPass(n)]);
     }
     steps.push(Step::Pass);
     steps
@@ -325,6 +336,9 @@ fn rest(facts: &Facts, waits: Option<Reason>) -> Result<String, Breach> {
     let left = |s: &&Slot| s.object.is_none() && s.claim.is_some();
     let tidy = facts.slots.iter().filter(left).all(|s| s.claim.is_some_and(|c| c.data.is_none()));
     let with = if facts.slots.iter().any(|s| left(&s)) { ", with an empty claim left" } else { "" };
+    if facts.defragmenting.is_some() || facts.still != 0 {
+        return Err(("liveness", "a defragmentation never ends"));
+    }
     if facts.replicas == 0 && waits.is_none() {
         let parked = members.iter().all(|n| facts.at(*n).object.is_some_and(|o| o.parked.is_some()));
         let still = facts.slots.iter().all(|s| s.pod.is_none());
@@ -343,6 +357,10 @@ fn rest(facts: &Facts, waits: Option<Reason>) -> Result<String, Breach> {
     let has = |n: &u8| facts.at(*n).object.zip(facts.at(*n).pod).map(|(o, p)| (o.template, p.template, o.served));
     let rolled = |n: &u8| has(n) == Some((facts.template, facts.template, None));
     if waits.is_none() && all_serve && members.iter().all(rolled) {
+        if facts.alarms != 0 {
+            let full = facts.needed && members.iter().any(|n| facts.large & (1 << n) != 0);
+            return if full { Ok("full".to_owned()) } else { Err(("liveness", "an alarm stays without a full file")) };
+        }
         return Ok(format!("complete{with}"));
     }
     let kept = |n: &u8| has(n).is_some_and(|(own, made, served)| own == made && own != BAD && served.is_none());
@@ -388,6 +406,12 @@ pub(super) fn steps(facts: &Facts, sizes: &[u8]) -> Vec<Step> {
     if luck.writes > 0 {
         steps.push(Step::Write(None));
     }
+    if luck.fills > 0 {
+        steps.push(Step::Fill);
+    }
+    if facts.needed {
+        steps.push(Step::Compact);
+    }
     if luck.stale > 0 {
         steps.push(Step::Begin);
     }
@@ -402,6 +426,10 @@ pub(super) fn steps(facts: &Facts, sizes: &[u8]) -> Vec<Step> {
         let times = |left: u8, step: Step| (left > 0).then_some(step);
         steps.extend(times(luck.crashes, Step::Crash(n)));
         steps.extend(times(luck.crashes, Step::EndPod(n)));
+        if facts.is_still(n) {
+            steps.push(Step::Freed(n, true));
+            steps.extend(times(luck.crashes, Step::Freed(n, false)));
+        }
         steps.extend(times(luck.cuts, Step::Cut(n)));
         steps.extend(times(luck.wipes, Step::Wipe(n)));
         steps.extend(times(luck.late, Step::MemberSend(n)));

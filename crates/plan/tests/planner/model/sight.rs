@@ -32,9 +32,20 @@ pub struct Kube {
     pub pending: Option<u8>,
     pub replaced: Option<u8>,
     pub orphan: Option<(u8, u8)>,
+    pub defragmenting: Option<(u8, bool)>,
     pub fresh: u8,
     pub in_memory: bool,
     pub parts: [Part; SLOTS],
+}
+
+/// A member's file, by its size and its pages in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum File {
+    Small,
+    /// At the quota, with free pages.
+    Loose,
+    /// At the quota, without a free page.
+    Full,
 }
 
 /// Answer of a member's server.
@@ -42,7 +53,7 @@ pub struct Kube {
 pub enum Heard {
     Nobody,
     Silent,
-    Says { id: u8, log: Log, leader: Option<u8>, learner: bool },
+    Says { id: u8, log: Log, leader: Option<u8>, learner: bool, file: File },
 }
 
 /// etcd's list, from a linearizable read.
@@ -50,6 +61,8 @@ pub enum Heard {
 pub struct List {
     pub leader: Option<u8>,
     pub entries: [Option<Entry>; SLOTS],
+    /// Members with a `NOSPACE` alarm.
+    pub alarms: u8,
 }
 
 /// View of a pass over the cluster.
@@ -77,6 +90,7 @@ impl Kube {
             pending: facts.pending,
             replaced: facts.replaced,
             orphan: facts.orphan,
+            defragmenting: facts.defragmenting,
             fresh: facts.fresh,
             in_memory: facts.in_memory,
             parts: std::array::from_fn(|n| Part::of(facts, n as u8)),
@@ -92,18 +106,23 @@ impl Sight {
             let (slot, n) = (&facts.slots[n], n as u8);
             let Some(pod) = slot.pod.filter(|p| !p.deleting) else { return Heard::Nobody };
             match slot.claim.and_then(|c| c.data) {
-                Some(data) if pod.serving => Heard::Says {
+                Some(data) if pod.serving && !facts.is_still(n) => Heard::Says {
                     id: data.id,
                     log: data.log,
                     leader: facts.leader.filter(|_| facts.connected(n)),
                     learner: !facts.votes(n),
+                    file: match facts.large & (1 << n) {
+                        0 => File::Small,
+                        _ if facts.needed => File::Full,
+                        _ => File::Loose,
+                    },
                 },
                 _ => Heard::Silent,
             }
         };
         Self {
             kube,
-            list: facts.leader.map(|leader| List { leader: Some(leader), entries }),
+            list: facts.leader.map(|leader| List { leader: Some(leader), entries, alarms: facts.alarms }),
             answers: std::array::from_fn(heard),
         }
     }
