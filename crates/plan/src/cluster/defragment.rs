@@ -63,9 +63,11 @@ pub(super) fn go_on(seen: &Observed, etcd: &Membership, now: Timestamp) -> Optio
     let (listed, pod) = (seen.listed(etcd, member.name())?, member.live_pod()?);
     let wait = |why: &str| Some(Next::wait(Reason::Defragmenting, format!("{} {why}", member.name()), SOON));
     let admitted = meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
+    let leads = etcd.leader == Some(listed.id) && voters(etcd) > 1;
+    let moves = || hand_over(seen, etcd, listed, member.name()).or_else(|| wait("waits for another leader"));
     let Some(began) = record.began.as_deref().and_then(|at| at.parse::<Timestamp>().ok()) else {
-        if etcd.leader == Some(listed.id) && voters(etcd) > 1 {
-            return hand_over(seen, etcd, listed, member.name()).or_else(|| wait("waits for another leader"));
+        if leads {
+            return moves();
         }
         if admitted {
             return Some(Next::act(Act::DismissClients { pod: Target::from(&pod.metadata) }));
@@ -87,6 +89,10 @@ pub(super) fn go_on(seen: &Observed, etcd: &Membership, now: Timestamp) -> Optio
     }
     if let Some(why) = why_not(seen, etcd) {
         return wait(&format!("waits with its defragmentation: {why}"));
+    }
+    // The leader ended meanwhile, and etcd chose this member.
+    if leads {
+        return moves();
     }
     Some(Next::Do(
         Act::Defragment {

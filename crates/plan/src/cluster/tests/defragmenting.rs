@@ -208,6 +208,13 @@ fn a_defragmentation_without_its_conditions_is_given_up_before_etcd_is_asked() {
     record.began = Some((noon() - SignedDuration::from_mins(10)).to_string());
     assert!(gives_up(&seen), "after ten minutes");
 
+    // The leader ended, and etcd chose the member: the leadership moves once more.
+    let mut seen = under_way();
+    let record = seen.cluster.status.as_mut().unwrap().latches.defragmenting.as_mut().unwrap();
+    record.began = Some(noon().to_string());
+    lead(&mut seen, 0x11);
+    assert!(matches!(act(&seen), Some(Act::MoveLeader { name, .. }) if name == named(1)), "{:?}", act(&seen));
+
     // An etcd that ended while it defragmented would end again.
     let mut seen = under_way();
     let record = seen.cluster.status.as_mut().unwrap().latches.defragmenting.as_mut().unwrap();
