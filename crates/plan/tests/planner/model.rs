@@ -222,13 +222,13 @@ fn settled_in_memory(luck: Luck) -> Vec<Facts> {
 
 #[test]
 fn long_histories_break_no_rule_and_end_well() {
-    let luck = Luck { edits: 4, crashes: 3, cuts: 2, stale: 2, late: 2, wipes: 1, writes: 4, rolls: 2, fills: 2 };
+    let luck = Luck { edits: 4, crashes: 3, cuts: 2, stale: 2, late: 2, writes: 4, rolls: 2, ..NONE };
     let walks = if soaks() { 100_000 } else { 1_000 };
     let (mut model, mut walked, begun) = (Model::default(), Searched::default(), Instant::now());
     for seed in 0..walks {
         let voters = (seed % 3 + 1) as u8;
-        let start =
-            Facts::settled(voters, (seed / 3 % u64::from(voters)) as u8, Luck { wipes: (seed % 2) as u8, ..luck });
+        let luck = Luck { wipes: (seed % 2) as u8, fills: if seed % 4 == 1 { 2 } else { 0 }, ..luck };
+        let start = Facts::settled(voters, (seed / 3 % u64::from(voters)) as u8, luck);
         let found = model.walk(&start, ALL, (seed << 32, 400), &mut walked);
         found.unwrap_or_else(|found| panic!("seed {seed}: {:?}\n{}", found.breach, found.history));
     }

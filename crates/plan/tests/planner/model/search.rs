@@ -319,8 +319,8 @@ const PATIENCE: usize = 200;
 pub(super) fn everybody(facts: &Facts) -> Vec<Step> {
     let mut steps = vec![Step::Deliver, Step::Finish, Step::Heal];
     for n in Facts::numbers().take_while(|n| *n <= facts.fresh) {
-        steps.extend([Step::Clear(n), Step::Boot(n), Step::Freed(n, true), Step::CatchUp(n)]);
-        steps.extend([Step::Notice(n), Step::MemberPass(n)]);
+        steps.extend(facts.is_still(n).then_some(Step::Freed(n, true)));
+        steps.extend([Step::Clear(n), Step::Boot(n), Step::CatchUp(n), Step::Notice(n), Step::MemberPass(n)]);
     }
     steps.push(Step::Pass);
     steps
