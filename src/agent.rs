@@ -83,7 +83,11 @@ pub async fn verify(request: VerifyRequest) -> anyhow::Result<u8> {
             found => print(found),
         };
     };
-    let code = report::finish_drill(&verify::drilled(&key, &found));
+    let drilled = verify::drilled(&key, &found);
+    let code = report::finish_drill(&drilled);
+    if let (Ok(_), Some(failed)) = (&found, &drilled.failed) {
+        tracing::error!(class = ?failed.class, "{}", failed.message);
+    }
     match found {
         Ok(found) if !json => put(found.lines().as_bytes())?,
         Ok(found) => put((serde_json::to_string_pretty(&found)? + "\n").as_bytes())?,
@@ -214,6 +218,14 @@ pub async fn gate(request: GateRequest) -> u8 {
 /// `install`: reports only a failure.
 pub async fn install(target: &Path) -> u8 {
     match install::run(target).await {
+        Ok(()) => 0,
+        Err(error) => end(&Err(error)),
+    }
+}
+
+/// `install --etcd-to`: reports only a failure.
+pub async fn install_etcd(folder: &Path) -> u8 {
+    match install::run_etcd(folder).await {
         Ok(()) => 0,
         Err(error) => end(&Err(error)),
     }

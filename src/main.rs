@@ -96,9 +96,10 @@ async fn run(command: Command) -> anyhow::Result<u8> {
         Command::Agent(Agent::Defrag(request)) => agent::defrag(*request).await,
         Command::Agent(Agent::Probe(request)) => agent::probe(*request).await,
         Command::Gate(request) => Ok(agent::gate(*request).await),
-        Command::Install(flags) => match &flags.to {
-            Some(path) => Ok(agent::install(path).await),
-            None => Ok(end::code(plugin::install::run(*flags).await)),
+        Command::Install(flags) => match (&flags.to, &flags.etcd_to) {
+            (Some(path), _) => Ok(agent::install(path).await),
+            (None, Some(folder)) => Ok(agent::install_etcd(folder).await),
+            (None, None) => Ok(end::code(plugin::install::run(*flags).await)),
         },
     }
 }

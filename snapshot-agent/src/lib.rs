@@ -1,4 +1,5 @@
-//! Streams etcd snapshots to stores and back, verified. Knows etcd's snapshot stream and object stores, not Kubernetes.
+//! Streams etcd snapshots to stores and back, verified. Knows etcd's snapshot stream and object stores; of Kubernetes only
+//! the kube-apiserver that a drill starts (`verbs/verify/kubernetes.rs`).
 //!
 //! Objects of one snapshot in a store:
 //!

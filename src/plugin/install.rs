@@ -1,5 +1,5 @@
 //! `install`: applies the manifests of the operator, as `holdfast manifests | kubectl apply --server-side` does; with `--to` copies
-//! this program, for the first container of every Pod of Holdfast's.
+//! this program, for the first container of every Pod of Holdfast's, and with `--etcd-to` the programs of etcd's image.
 //!
 //! Decides the order of writes and the words. `crate::manifests` decides the objects.
 
@@ -28,6 +28,9 @@ pub struct InstallFlags {
     /// Copy this program to a path instead, for another container.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["namespace", "only", "dry_run", "force_conflicts"])]
     pub to: Option<PathBuf>,
+    /// Copy etcd and etcdutl of this container's image to a folder instead, for another container.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["to", "namespace", "only", "dry_run", "force_conflicts"])]
+    pub etcd_to: Option<PathBuf>,
     /// Image of this program, for the operator and its agents.
     #[arg(long, default_value = IMAGE, value_parser = image)]
     pub image: String,

@@ -2,6 +2,8 @@
 //!
 //! Decides fields, defaults and CEL. `plan::schedule::drill` decides what a drill proves, and when one is overdue.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -42,10 +44,38 @@ pub struct Drill {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 60, max = 31_536_000))]
     pub max_age_seconds: Option<u32>,
-    /// Resources of the agent's container, in which etcd runs too. Default: requests of 50m CPU and 256Mi memory, no limit.
+    /// Resources of the agent's container, in which etcd and kube-apiserver run too. Default: requests of 50m CPU and 256Mi
+    /// memory, with `kubernetes` 768Mi; no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
+    /// For the etcd of a Kubernetes: after the other comparisons a kube-apiserver starts on the restored etcd, and decodes every
+    /// object. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<KubernetesDrill>,
 }
+
+/// The kube-apiserver of a drill.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KubernetesDrill {
+    /// Image of kube-apiserver with a tag or a digest, of the version of the Kubernetes whose etcd is backed up:
+    /// `registry.k8s.io/kube-apiserver:v1.36.3`. The program lies in PATH or `/usr/local/bin`. The agent runs in this image, as
+    /// the user of all Pods of Holdfast.
+    #[schemars(length(min = 1, max = 400))]
+    #[x_kube(validation = Rule::new(IMAGE).message(IMAGE_WORDS))]
+    pub image: String,
+    /// Secret in this namespace with the `EncryptionConfiguration` of that Kubernetes in the key `encryption-config.yaml`, for
+    /// values that are encrypted in etcd. A provider `kms` does not work: its plugin is not in the Pod. The operator never reads
+    /// the Secret. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encryption_config_secret_ref: Option<LocalRef>,
+}
+
+/// CEL rule of an image with a tag or a digest.
+const IMAGE: &str = "self.matches('^([A-Za-z0-9.-]+(:[0-9]+)?/)?([a-z0-9._-]+/)*[a-z0-9._-]+(:[A-Za-z0-9_][A-Za-z0-9._-]*)?(@sha256:[0-9a-f]{64})?$') && self.matches('(:[^/:@]+|@sha256:[0-9a-f]+)$')";
+
+/// Message of that rule.
+const IMAGE_WORDS: &str = "drill.kubernetes.image needs an image with a tag or a digest: name one of the version of the Kubernetes that is backed up, such as registry.k8s.io/kube-apiserver:v1.36.3";
 
 impl Drill {
     /// Seconds after the last passed drill from which drills count as overdue.
@@ -70,7 +100,7 @@ pub struct DrillStatus {
     /// The newest drill that passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_passed: Option<PassedDrill>,
-    /// The newest drill that found broken bytes.
+    /// The newest drill that found broken bytes, or objects that kube-apiserver cannot decode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failed: Option<FailedDrill>,
     /// The newest drill without a result: out of memory, evicted, a full disk, a store that does not answer.
@@ -101,11 +131,30 @@ pub struct PassedDrill {
     pub restore_seconds: u64,
     /// Seconds from the start of etcd to its first answer, rounded up.
     pub serve_seconds: u64,
-    /// Both together: the time that a restore of this snapshot takes.
+    /// All together, the start of kube-apiserver included: the time that a restore of this snapshot takes.
     pub rto_seconds: u64,
+    /// Objects that a kube-apiserver decoded. Absent without `spec.drill.kubernetes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<DecodedObjects>,
     /// Why the store has no proof of the drill. The Secret for reading then lacks the right to put.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof_not_kept: Option<String>,
+}
+
+/// Objects that a kube-apiserver decoded from the restored data.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DecodedObjects {
+    /// Version of kube-apiserver.
+    pub version: String,
+    /// Seconds from the start of kube-apiserver until it was ready, rounded up.
+    pub ready_seconds: u64,
+    /// Number of decoded objects.
+    pub objects: u64,
+    /// Number of objects of each resource, such as `pods` and `deployments.apps`: the 20 largest. The proof in the store has
+    /// all.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resources: BTreeMap<String, u64>,
 }
 
 /// A drill that did not pass.
@@ -125,4 +174,10 @@ pub struct FailedDrill {
     pub class: String,
     /// Problem and remedy.
     pub message: String,
+    /// etcd's keys of objects that kube-apiserver cannot decode; the first 20.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undecodable: Vec<String>,
+    /// Resources with values that kube-apiserver cannot decrypt, each with the provider that the value names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub encrypted: Vec<String>,
 }

@@ -522,6 +522,7 @@ mod tests {
             store in store(), key in text(), identities in proptest::collection::vec(path(), 0..3), drill: bool,
             bin_dir in proptest::option::of(path()), scratch in path(), (no_proof, write, json, deadline_seconds) in any::<(bool, bool, bool, u32)>(),
             newest in option((text(), text(), option(text()), option(text()))),
+            (kubernetes, encrypted) in (proptest::option::of(path()), proptest::option::of(path())),
         ) -> VerifyRequest {
             let level = if drill { ProofLevel::Drill } else { ProofLevel::Stored };
             let key = newest.is_none().then_some(key);
@@ -532,9 +533,10 @@ mod tests {
             };
             let snapshot = SnapshotFlags { file: None, store: Some(store), key, identities };
             let write = write && no_proof;
+            let encryption_config = encrypted.filter(|_| kubernetes.is_some());
             VerifyRequest {
-                snapshot, level, latest, namespace, cluster, lineage, expect_store_id, bin_dir, scratch, no_proof, write, json,
-                deadline_seconds,
+                snapshot, level, latest, namespace, cluster, lineage, expect_store_id, bin_dir, kubernetes, encryption_config,
+                scratch, no_proof, write, json, deadline_seconds,
             }
         }
     }

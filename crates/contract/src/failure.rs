@@ -28,11 +28,13 @@ pub enum ExitClass {
     AuthRequired,
     /// A member's database has another member list than etcd.
     MembersDiffer,
+    /// kube-apiserver cannot decode an object of the restored data, whose bytes are proven.
+    Undecodable,
 }
 
 impl ExitClass {
     /// All classes.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Config,
         Self::Denied,
         Self::NotFound,
@@ -43,6 +45,7 @@ impl ExitClass {
         Self::Refused,
         Self::AuthRequired,
         Self::MembersDiffer,
+        Self::Undecodable,
     ];
 
     /// Returns the name on the wire.
@@ -58,6 +61,7 @@ impl ExitClass {
             Self::Refused => "Refused",
             Self::AuthRequired => "AuthRequired",
             Self::MembersDiffer => "MembersDiffer",
+            Self::Undecodable => "Undecodable",
         }
     }
 }
@@ -124,14 +128,16 @@ pub struct Failure {
     pub cause: &'static str,
 }
 
-use ExitClass::{AuthRequired, Config, Corrupt, Deadline, Denied, Full, MembersDiffer, NotFound, Refused, Transient};
+use ExitClass::{
+    AuthRequired, Config, Corrupt, Deadline, Denied, Full, MembersDiffer, NotFound, Refused, Transient, Undecodable,
+};
 use Origin::{Dns, Etcd, Own, Request, Store, Volume};
 use Retry::{AfterChange, Again, Later};
 
 /// The table. The first fitting row counts; the last row of each class fits every origin. Codes start at 64, to avoid those of
 /// shells, runtimes and Rust (1, 2, 101, 125 to 137).
 #[rustfmt::skip]
-pub const FAILURES: [Failure; 19] = [
+pub const FAILURES: [Failure; 20] = [
     table_row(Config, None, 64, AfterChange, "AgentMisconfigured",
         "the request is wrong: a flag, a location, a Secret without its keys, another store than the one to restore from"),
     table_row(Denied, Some(Etcd), 75, AfterChange, "EtcdAccessDenied",
@@ -170,6 +176,8 @@ pub const FAILURES: [Failure; 19] = [
         "the snapshot has authentication enabled, and the request has no credentials"),
     table_row(MembersDiffer, None, 82, AfterChange, "PreflightFailed",
         "a member's database has another member list than etcd"),
+    table_row(Undecodable, None, 83, AfterChange, "DrillFailed",
+        "kube-apiserver cannot decode an object of the drilled snapshot, whose bytes are sound"),
 ];
 
 const fn table_row(

@@ -33,7 +33,7 @@ pub use compared::{
     MemberDifference,
 };
 pub use defrag::{DefragMember, DefragOutcome, DefragReport, DefragRequest};
-pub use drilled::DrilledReport;
+pub use drilled::{DrilledReport, KubernetesReport};
 pub use failure::{ExitClass, FAILURES, Failure, Origin, Retry};
 pub use outcome::{
     CameAlong, FailedReport, GateReport, Level, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport, Verification,
@@ -55,7 +55,7 @@ pub use save::{
     MAX_CLUSTER_SPEC, SaveRequest, Verify,
 };
 pub use stored::{
-    ContentsRequest, CopyRequest, DEFAULT_READ_DEADLINE_SECONDS, ProofLevel, SnapshotFlags, VerifyRequest,
+    APISERVER, ContentsRequest, CopyRequest, DEFAULT_READ_DEADLINE_SECONDS, ProofLevel, SnapshotFlags, VerifyRequest,
 };
 pub use to_store::ToStore;
 

@@ -99,6 +99,14 @@ pub struct VerifyRequest {
     /// then /usr/local/bin, the folder of both in etcd's own image.
     #[arg(long, value_name = "DIR", requires = "url", conflicts_with = "file", help_heading = VERIFYING)]
     pub bin_dir: Option<PathBuf>,
+    /// After the comparisons of a drill, also start this kube-apiserver on the restored etcd, and let it decode every
+    /// object: a path, or a name in PATH or /usr/local/bin. Without a value: `kube-apiserver`.
+    #[arg(long, value_name = "PROGRAM", num_args = 0..=1, require_equals = true, default_missing_value = APISERVER, requires = "url", conflicts_with = "file", help_heading = VERIFYING)]
+    pub kubernetes: Option<PathBuf>,
+    /// File with the `EncryptionConfiguration` of that kube-apiserver, for values that are encrypted in etcd. Needs
+    /// --kubernetes.
+    #[arg(long, value_name = "FILE", requires = "kubernetes", help_heading = VERIFYING)]
+    pub encryption_config: Option<PathBuf>,
     /// Folder for the temporary folder of a drill, or of a packed local file, which the agent removes at the end. Needs
     /// the database's size, and for a drill about twice that.
     #[arg(long, value_name = "DIR", env = "TMPDIR", default_value = SCRATCH, help_heading = VERIFYING)]
@@ -141,6 +149,9 @@ impl VerifyRequest {
         Self { snapshot, latest: false, deadline_seconds, ..self }
     }
 }
+
+/// Name of the program that decodes objects.
+pub const APISERVER: &str = "kube-apiserver";
 
 /// The system's folder for temporary files, if the environment names none.
 const SCRATCH: &str = "/tmp";

@@ -171,7 +171,12 @@ fn of_drills(registry: &mut Registry, schedules: &[Arc<EtcdSnapshotSchedule>], n
     let restore =
         gauge("schedule_drill_restore_seconds", "Seconds until the newest passed drill had restored the data");
     let serve = gauge("schedule_drill_serve_seconds", "Seconds until etcd served the data of the newest passed drill");
-    let failed = gauge("schedule_drill_failed", "1 while a drill has found broken bytes, and no later one has passed");
+    let ready =
+        gauge("schedule_drill_ready_seconds", "Seconds until kube-apiserver was ready in the newest passed drill");
+    let failed = gauge(
+        "schedule_drill_failed",
+        "1 while a drill has found broken bytes or undecodable objects, and no later one has passed",
+    );
     let overdue = gauge("schedule_drill_overdue", "1 while no drill passed in time; absent while no drill starts");
     for schedule in schedules {
         let status = schedule.status.as_ref().and_then(|status| status.drill.as_ref());
@@ -190,6 +195,9 @@ fn of_drills(registry: &mut Registry, schedules: &[Arc<EtcdSnapshotSchedule>], n
         let seconds = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
         set(&restore, seconds(passed.restore_seconds));
         set(&serve, seconds(passed.serve_seconds));
+        if let Some(found) = &passed.kubernetes {
+            set(&ready, seconds(found.ready_seconds));
+        }
         if let Ok(at) = passed.at.parse::<Timestamp>() {
             set(&last, at.as_second());
         }
@@ -216,9 +224,9 @@ fn holds(conditions: &[Condition], kind: Type) -> i64 {
 #[cfg(test)]
 pub(super) mod tests {
     use holdfast_api::cluster::LastSnapshot;
-    use holdfast_api::condition::{Wanted, merge};
+    use holdfast_api::condition::{Reason, Wanted, merge};
     use holdfast_api::defragmentation::Defragmented;
-    use holdfast_api::drill::{Drill, DrillStatus, PassedDrill};
+    use holdfast_api::drill::{DecodedObjects, Drill, DrillStatus, PassedDrill};
     use holdfast_api::name::LocalRef;
     use holdfast_api::schedule::LastSuccessful;
     use holdfast_api::tls::PlaneStatus;
@@ -264,6 +272,7 @@ pub(super) mod tests {
                 at: "2026-01-01T03:00:00Z".to_owned(),
                 restore_seconds: 7,
                 serve_seconds: 2,
+                kubernetes: Some(DecodedObjects { ready_seconds: 5, ..DecodedObjects::default() }),
                 ..PassedDrill::default()
             }),
             ..DrillStatus::default()
@@ -346,6 +355,7 @@ pub(super) mod tests {
             "holdfast_schedule_drill_last_passed_timestamp_seconds{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 1767236400",
             "holdfast_schedule_drill_restore_seconds{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 7",
             "holdfast_schedule_drill_serve_seconds{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 2",
+            "holdfast_schedule_drill_ready_seconds{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 5",
             "holdfast_schedule_drill_failed{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 0",
             "holdfast_schedule_drill_overdue{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 0",
             "holdfast_schedule_consecutive_failures{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 0",

@@ -154,7 +154,7 @@ pub(super) fn explain(failure: &LastFailure) -> String {
         Some(ExitClass::MembersDiffer) => "Compare the members by hand (holdfast agent compare-members)",
         // The reason is known although no exit code names it.
         None if reason.is_some() => "kubelet starts the container again",
-        None => "Check the container's log. kubelet starts the container again",
+        Some(ExitClass::Undecodable) | None => "Check the container's log. kubelet starts the container again",
     };
     format!("container {name} ended with code {exit_code}: {message}. {remedy}")
 }

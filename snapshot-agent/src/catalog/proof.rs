@@ -4,9 +4,9 @@
 //! save, and a proof records a later verification. A failed verification leaves a proof too, `<time>-<level>-failed.json`, so
 //! that a list need not read it.
 
-use holdfast_contract::ProofLevel;
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::{Folder, Key, Proved};
+use holdfast_contract::{KubernetesReport, ProofLevel};
 use holdfast_io::sha256::Sha256;
 use holdfast_store::Store;
 use jiff::Timestamp;
@@ -40,6 +40,8 @@ pub enum Step {
     RestoredHashKV,
     /// The started etcd counts the same number of keys.
     EtcdKeys,
+    /// A kube-apiserver on the started etcd decoded every object of the resources that it serves.
+    Decoded,
 }
 
 impl Step {
@@ -54,6 +56,7 @@ impl Step {
             Self::EtcdHashKV => "HashKV, reported by that etcd",
             Self::RestoredHashKV => "HashKV, computed from the database of that etcd",
             Self::EtcdKeys => "keys, counted by that etcd",
+            Self::Decoded => "every object of Kubernetes, decoded by a kube-apiserver",
         }
     }
 }
@@ -101,6 +104,9 @@ pub struct Proof {
     /// Seconds from the start of etcd to its first answer, rounded up; of a drill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serve_seconds: Option<u64>,
+    /// Objects that a kube-apiserver decoded; of a drill that named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<KubernetesReport>,
     /// Begin of the verification.
     #[schemars(with = "String", extend("format" = "date-time"))]
     pub started_at: Timestamp,
@@ -133,6 +139,7 @@ impl Proof {
             etcd_version: None,
             restore_seconds: None,
             serve_seconds: None,
+            kubernetes: None,
             started_at: at,
             ended_at: at,
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -2,6 +2,8 @@
 
 pub(crate) mod progress_server;
 
+use std::time::Instant;
+
 use holdfast_bbolt::scan::{Alarm, ScanError};
 use holdfast_contract::error::Error;
 use holdfast_contract::{Level, Origin, Verification, hex_id};
@@ -63,6 +65,11 @@ pub(crate) fn bytes(bytes: u64) -> String {
 /// Formats a duration to the hundredth of a second.
 pub(crate) fn seconds(millis: u64) -> String {
     format!("{}.{:02} s", millis / 1000, millis % 1000 / 10)
+}
+
+/// Returns the whole seconds since this moment, rounded up.
+pub(crate) fn seconds_since(began: Instant) -> u64 {
+    u64::try_from(began.elapsed().as_millis().div_ceil(1000)).unwrap_or(u64::MAX)
 }
 
 /// Aligns names and values in columns. Removes control characters, so that a value cannot move the cursor.

@@ -1,5 +1,5 @@
 //! Copies the running binary, and the CA certificates of its image, to a folder that another container reads: etcd's own image
-//! holds neither.
+//! holds neither. In etcd's image it copies etcd and etcdutl, for a container of kube-apiserver's image.
 
 use futures::future::BoxFuture;
 use std::fs::File;
@@ -8,6 +8,7 @@ use std::path::Path;
 
 use holdfast_contract::error::{Error, Result, io_error};
 use holdfast_io::files;
+use holdfast_io::process::{IMAGES_BIN, find_program};
 
 /// The public CA certificates of Holdfast's image.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -34,6 +35,26 @@ pub fn run(target: &Path) -> BoxFuture<'_, Result<()>> {
                     io::copy(&mut certificates, file).map(drop)
                 }),
             }
+        };
+        tokio::task::spawn_blocking(copy).await.map_err(|error| holdfast_contract::error::task_error(&error))?
+    })
+}
+
+/// Programs of a drill, in etcd's image.
+const ETCDS: [&str; 2] = ["etcd", "etcdutl"];
+
+/// Copies etcd and etcdutl of this image to a folder.
+pub fn run_etcd(folder: &Path) -> BoxFuture<'_, Result<()>> {
+    Box::pin(async move {
+        let folder = folder.to_owned();
+        let copy = move || {
+            ETCDS.iter().try_for_each(|name| {
+                let missing =
+                    || Error::config(format!("{name} is neither in PATH nor in {IMAGES_BIN}: use an image of etcd"));
+                let program = find_program(name).ok_or_else(missing)?;
+                let mut source = File::open(&program).map_err(io_error(format!("opening {}", program.display())))?;
+                files::put(&folder.join(name), 0o755, |file| io::copy(&mut source, file).map(drop))
+            })
         };
         tokio::task::spawn_blocking(copy).await.map_err(|error| holdfast_contract::error::task_error(&error))?
     })

@@ -8,6 +8,7 @@ mod compare;
 mod drill;
 mod etcd;
 mod file;
+mod kubernetes;
 mod second_reading;
 mod stored;
 
@@ -18,7 +19,7 @@ use crate::catalog::foreign::{self, Named};
 
 pub use file::FileVerified;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::{DrilledReport, FailedReport, ProofLevel, VerifyRequest};
+use holdfast_contract::{DrilledReport, FailedReport, KubernetesReport, ProofLevel, VerifyRequest};
 use holdfast_io::interrupt::Interrupt;
 use holdfast_store::Store;
 pub use stored::StoredVerified;
@@ -54,15 +55,18 @@ pub fn drilled(key: &str, ended: &Result<Verified>) -> DrilledReport {
             etcd_version: found.proof.etcd_version.clone(),
             restore_seconds: found.proof.restore_seconds,
             serve_seconds: found.proof.serve_seconds,
+            kubernetes: found.proof.kubernetes.clone().map(KubernetesReport::bounded),
             proof_not_kept: found.proof_not_kept.clone(),
+            failed: found.failed.as_ref().map(failed),
             ..report
         },
         Ok(Verified::File(_)) => report,
-        Err(error) => {
-            let (class, origin, message) = (error.class(), error.origin(), error.message().to_owned());
-            DrilledReport { failed: Some(FailedReport { class, origin, message }), ..report }
-        }
+        Err(error) => DrilledReport { failed: Some(failed(error)), ..report },
     }
+}
+
+fn failed(error: &Error) -> FailedReport {
+    FailedReport { class: error.class(), origin: error.origin(), message: error.message().to_owned() }
 }
 
 /// Returns the error for a request that names no snapshot.
@@ -74,6 +78,9 @@ fn unnamed() -> Error {
 pub fn run(request: VerifyRequest) -> BoxFuture<'static, Result<Verified>> {
     Box::pin(async move {
         let snapshot = request.snapshot.clone();
+        if request.kubernetes.is_some() && request.level != ProofLevel::Drill {
+            return Err(Error::config("--kubernetes needs a restored etcd: add --level=drill"));
+        }
         match (snapshot.file, snapshot.store, snapshot.key) {
             (Some(file), None, None) => {
                 // On a signal the process must first remove the unpacked files.

@@ -36,6 +36,7 @@ mod gate;
 mod graft;
 mod inspect;
 mod kills;
+mod kubernetes;
 mod locks;
 mod many;
 mod marks;

@@ -91,14 +91,14 @@ fn limit(cron: &Value) -> Value {
 }
 
 /// Waits until the condition has this status and reason, and returns the schedule.
-async fn rehearsed(w: &World, status: &str, reason: &str) -> Result<Value> {
+pub(super) async fn rehearsed(w: &World, status: &str, reason: &str) -> Result<Value> {
     let words = format!("Rehearsed {status}/{reason}");
     let is = |schedule: &Value| condition(schedule, "Rehearsed").is_some_and(|(s, r, _)| s == status && r == reason);
     w.wait("EtcdSnapshotSchedule", "nightly", &words, is).await
 }
 
 /// Names of the CronJobs of backups and of drills.
-async fn cron_jobs(w: &World) -> Result<(String, String)> {
+pub(super) async fn cron_jobs(w: &World) -> Result<(String, String)> {
     let both = |schedule: &Value| {
         schedule["status"]["cronJob"]["name"].is_string() && schedule["status"]["drill"]["cronJob"]["name"].is_string()
     };

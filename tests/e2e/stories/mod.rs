@@ -5,6 +5,7 @@ mod apiserver;
 mod bitnami;
 mod corruption;
 mod crashes;
+mod decoding;
 mod defrag;
 mod deletion;
 mod drills;
@@ -60,6 +61,7 @@ pub fn all() -> Vec<Story> {
         story!("recurring_backups", recurring::tell),
         story!("manual_run_is_recorded", schedules::by_hand),
         story!("a_drill_every_night", drills::tell),
+        story!("a_kube_apiserver_boots_on_the_backup", decoding::tell),
         story!("retention_accelerated", pruning::accelerated),
         story!("locked_snapshots_are_shown", pruning::locked),
         story!("suspicious_stores_are_not_pruned", pruning::stopped),

@@ -9,7 +9,7 @@ impl VerifyRequest {
     /// Returns the arguments after `agent verify`, for a snapshot in a store.
     pub fn to_args(&self) -> Vec<String> {
         let Self { snapshot, level, bin_dir, scratch, no_proof, write, json, deadline_seconds, .. } = self;
-        let Self { latest, namespace, cluster, lineage, expect_store_id, .. } = self;
+        let Self { latest, namespace, cluster, lineage, expect_store_id, kubernetes, encryption_config, .. } = self;
         let SnapshotFlags { file: _, store, key, identities } = snapshot;
         let argv = store.iter().fold(Argv::default(), |argv, store| argv.and(store.to_args()));
         let argv = argv.option("key", key.as_ref());
@@ -21,6 +21,8 @@ impl VerifyRequest {
             .option("lineage", lineage.as_ref())
             .option("expect-store-id", expect_store_id.as_ref())
             .option_path("bin-dir", bin_dir.as_deref())
+            .option_path("kubernetes", kubernetes.as_deref())
+            .option_path("encryption-config", encryption_config.as_deref())
             .path("scratch", scratch)
             .switch("no-proof", *no_proof)
             .switch("write", *write)

@@ -4,6 +4,7 @@
 //! Decides the shape of the Job and its Pod. `plan::snapshot` and its siblings decide the request; the agent decides its own
 //! steps. The agent needs no Kubernetes API and gets no token.
 
+mod apiserver;
 mod rehearsal;
 mod work;
 
@@ -12,6 +13,7 @@ use std::collections::BTreeMap;
 use holdfast_api::agent::{Agent, PodMetadata};
 use holdfast_api::backup_store::StoreRecord;
 use holdfast_api::cluster::Placement;
+use holdfast_api::drill::KubernetesDrill;
 use holdfast_api::key;
 use holdfast_api::name::{LocalRef, label_value};
 use holdfast_api::pod_security::RunAs;
@@ -33,6 +35,7 @@ use super::store;
 use super::{answer_progress, container_security, external, literal, pod_security_as, spool};
 use crate::Proxies;
 
+pub use apiserver::{ENCRYPTION_CONFIG, PROGRAMS};
 pub use rehearsal::SCRATCH;
 pub use work::{
     BACKOFF_LIMIT, KEPT_SECONDS, Work, compares, drills, inspects, probes, prunes, rehearses, removes, saves, searches,
@@ -137,6 +140,8 @@ pub struct AgentJob {
     pub image: String,
     /// Image of etcd in which the agent runs, with its pull policy; absent: the agent's own image.
     pub etcd_image: Option<(String, String)>,
+    /// The kube-apiserver of a drill, in whose image the agent runs instead, with the programs of `etcd_image`.
+    pub apiserver: Option<KubernetesDrill>,
     /// Proxies between the Pod and the store.
     pub proxies: Proxies,
     /// The snapshot's settings for the Pod.
@@ -173,6 +178,7 @@ impl AgentJob {
             destination,
             image,
             etcd_image: None,
+            apiserver: None,
             proxies: Proxies::default(),
             agent: Agent::default(),
             placement: Placement::default(),
@@ -312,6 +318,10 @@ fn pod(want: &AgentJob) -> PodSpec {
     spec.containers.iter_mut().filter(|_| matches!(want.work, Work::Save(_))).for_each(answer_progress);
     let spec = match &want.etcd_image {
         Some(image) => rehearsal::in_etcds_image(spec, &want.image, image, want.spool.as_ref()),
+        None => spec,
+    };
+    let spec = match &want.apiserver {
+        Some(apiserver) => apiserver::in_apiservers_image(spec, apiserver),
         None => spec,
     };
     match &want.compares {

@@ -26,7 +26,7 @@ pub mod pod;
 pub mod pvc;
 pub mod requested;
 pub mod resources;
-pub use resources::{drill_requests, member_requests};
+pub use resources::{drill_requests, kubernetes_drill_requests, member_requests};
 pub mod service;
 pub mod spool;
 pub mod store;

@@ -36,6 +36,11 @@ pub fn drill_requests() -> ResourceRequirements {
     requests("50m", REQUESTED)
 }
 
+/// Requests of a drill with a kube-apiserver, where the spec has none.
+pub fn kubernetes_drill_requests() -> ResourceRequirements {
+    requests("50m", "768Mi")
+}
+
 /// Default memory request: an idle etcd, and a small index.
 const REQUESTED: &str = "256Mi";
 

@@ -68,7 +68,13 @@ fn recurring(seen: &Observed, cron: &CronJob) -> Verdict {
     let labels = template.and_then(|template| template.metadata.as_ref());
     let component = labels.and_then(|labels| meta::label(labels, key::COMPONENT));
     let own = if of_drills { component::SNAPSHOT_DRILL } else { component::SNAPSHOT_AGENT };
-    rule("I16", component == Some(own), "an agent's Pod never stands behind a Service of a cluster")
+    rule("I16", component == Some(own), "an agent's Pod never stands behind a Service of a cluster")?;
+    // The user names the image of the last container, and of the one before it the version.
+    let installs = pod.iter().flat_map(|pod| pod.init_containers.iter().flatten());
+    let sealed = installs.flat_map(|it| it.volume_mounts.iter().flatten()).all(|mount| mount.name == "bin");
+    rule("I14", sealed, "only the agent's container sees Secrets")?;
+    let tokenless = pod.is_none_or(|pod| pod.automount_service_account_token == Some(false));
+    rule("I14", tokenless, "an agent's Pod has no token of Kubernetes")
 }
 
 fn removes(job: &Job) -> bool {

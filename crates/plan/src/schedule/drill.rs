@@ -1,13 +1,14 @@
 //! Results of a schedule's drills, and the condition `Rehearsed`.
 //!
-//! Decides what an ended Job proves: only broken bytes are a failed drill, and every other end leaves the last proof as it is.
+//! Decides what an ended Job proves: broken bytes and objects that kube-apiserver cannot decode are a failed drill, and every other
+//! end leaves the last proof as it is.
 //! Decides when drills are overdue. `drill_job.rs` decides the `CronJob`.
 
 use holdfast_api::condition::{Reason, Type, Wanted};
 use holdfast_api::cron::CronJobRef;
-use holdfast_api::drill::{Drill, DrillStatus, FailedDrill, PassedDrill};
+use holdfast_api::drill::{DecodedObjects, Drill, DrillStatus, FailedDrill, PassedDrill};
 use holdfast_contract::layout::attempt_of_key;
-use holdfast_contract::{DrilledReport, ExitClass, Report};
+use holdfast_contract::{DrilledReport, ExitClass, KubernetesReport, Report};
 use jiff::{SignedDuration, Timestamp};
 
 use super::drill_job::{self, Armed};
@@ -131,6 +132,7 @@ fn read(one: &Recall, now: Timestamp) -> Option<Ended> {
     let at = jobs::last_end(&one.job, &one.pods).unwrap_or(now).to_string();
     let job = meta::name(&one.job.metadata).to_owned();
     let key = report.as_ref().map(|report| report.key.clone());
+    let objects = report.as_ref().and_then(|report| report.kubernetes.clone()).unwrap_or_default();
     if let Some(report) = report.filter(|report| report.failed.is_none()) {
         return Some(Ended::Passed(passed(report, at, job)));
     }
@@ -141,11 +143,13 @@ fn read(one: &Recall, now: Timestamp) -> Option<Ended> {
         reason: reason.as_str().to_owned(),
         class,
         message,
+        undecodable: objects.undecodable.clone(),
+        encrypted: objects.encrypted.clone(),
     };
     match jobs::read(&one.job, &one.pods, None, None, now) {
         JobState::Failed { failure, message, .. } => {
             let class = job_state::names_of(failure).0;
-            Some(if failure.is_some_and(|row| row.class == ExitClass::Corrupt) {
+            Some(if failure.is_some_and(|row| matches!(row.class, ExitClass::Corrupt | ExitClass::Undecodable)) {
                 Ended::Failed(without(Reason::DrillFailed, class, message))
             } else {
                 Ended::Incomplete(without(Reason::DrillIncomplete, class, message))
@@ -162,6 +166,11 @@ fn read(one: &Recall, now: Timestamp) -> Option<Ended> {
 fn passed(report: DrilledReport, at: String, job: String) -> PassedDrill {
     let (restore_seconds, serve_seconds) =
         (report.restore_seconds.unwrap_or_default(), report.serve_seconds.unwrap_or_default());
+    let kubernetes = report.kubernetes.map(|found| {
+        let KubernetesReport { version, ready_seconds, objects, resources, undecodable: _, encrypted: _ } = found;
+        DecodedObjects { version, ready_seconds, objects, resources }
+    });
+    let ready_seconds = kubernetes.as_ref().map_or(0, |found| found.ready_seconds);
     PassedDrill {
         at,
         key: report.key,
@@ -171,7 +180,8 @@ fn passed(report: DrilledReport, at: String, job: String) -> PassedDrill {
         etcd_version: report.etcd_version,
         restore_seconds,
         serve_seconds,
-        rto_seconds: restore_seconds.saturating_add(serve_seconds),
+        rto_seconds: restore_seconds.saturating_add(serve_seconds).saturating_add(ready_seconds),
+        kubernetes,
         proof_not_kept: report.proof_not_kept,
     }
 }
@@ -202,6 +212,10 @@ fn condition(drill: &Drill, status: &DrillStatus, armed: &Armed, now: Timestamp)
     if let Some(failed) = standing_failure(status) {
         let snapshot =
             failed.key.as_deref().map_or_else(|| "every snapshot".to_owned(), |key| format!("the snapshot {key}"));
+        if failed.class == ExitClass::Undecodable.as_str() {
+            let message = format!("the drill of {} restored {snapshot}, and {}", failed.at, failed.message);
+            return no(Reason::DrillFailed, message);
+        }
         return no(
             Reason::DrillFailed,
             format!(
@@ -214,8 +228,14 @@ fn condition(drill: &Drill, status: &DrillStatus, armed: &Armed, now: Timestamp)
         return no(*reason, why.clone());
     }
     let newest = match &status.last_passed {
-        Some(PassedDrill { at, key, rto_seconds, .. }) => {
+        Some(PassedDrill { at, key, rto_seconds, kubernetes: None, .. }) => {
             format!("the drill of {at} restored {key}, and etcd served it after {rto_seconds} s")
+        }
+        Some(PassedDrill { at, key, rto_seconds, kubernetes: Some(found), .. }) => {
+            let DecodedObjects { version, objects, .. } = found;
+            format!(
+                "the drill of {at} restored {key}, and kube-apiserver {version} was ready after {rto_seconds} s and decoded {objects} objects"
+            )
         }
         None => "no drill has passed yet".to_owned(),
     };
@@ -246,9 +266,13 @@ fn notes(old: &DrillStatus, new: &DrillStatus) -> Vec<Note> {
     let note = |warning, reason: Reason, message| Note { warning, reason: reason.as_str().to_owned(), message };
     let mut notes = vec![];
     if let Some(passed) = new.last_passed.as_ref().filter(|passed| old.last_passed.as_ref() != Some(*passed)) {
-        let PassedDrill { key, restore_seconds, serve_seconds, rto_seconds, .. } = passed;
+        let PassedDrill { key, restore_seconds, serve_seconds, rto_seconds, kubernetes, .. } = passed;
+        let decoded = kubernetes.as_ref().map(|DecodedObjects { ready_seconds, objects, .. }| {
+            format!(", and kube-apiserver was ready {ready_seconds} s later and decoded {objects} objects")
+        });
         let message = format!(
-            "a drill restored {key} in {restore_seconds} s, and etcd served it {serve_seconds} s later: {rto_seconds} s together"
+            "a drill restored {key} in {restore_seconds} s, and etcd served it {serve_seconds} s later{}: {rto_seconds} s together",
+            decoded.unwrap_or_default()
         );
         notes.push(note(false, Reason::DrillPassed, message));
     }

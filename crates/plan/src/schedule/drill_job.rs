@@ -1,7 +1,7 @@
 //! The `CronJob` of a schedule's drills.
 //!
-//! Decides when there is one, and its Job: the agent in etcd's image of the cluster's version, which chooses the newest snapshot
-//! of the cluster's lineage when the Job runs. Nothing in the Pod reaches a member. `drill.rs` reads the results.
+//! Decides when there is one, and its Job: the agent in etcd's image of the cluster's version, or in kube-apiserver's image, which
+//! chooses the newest snapshot of the cluster's lineage when the Job runs. Nothing in the Pod reaches a member. `drill.rs` reads the results.
 
 use std::path::PathBuf;
 
@@ -12,14 +12,14 @@ use holdfast_api::condition::Reason;
 use holdfast_api::drill::Drill;
 use holdfast_api::schedule::EtcdSnapshotScheduleSpec;
 use holdfast_api::{EtcdCluster, name};
-use holdfast_contract::{DEFAULT_READ_DEADLINE_SECONDS, ProofLevel, SnapshotFlags, VerifyRequest};
+use holdfast_contract::{APISERVER, DEFAULT_READ_DEADLINE_SECONDS, ProofLevel, SnapshotFlags, VerifyRequest};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec};
 
 use super::arm::{self, Place};
 use super::{Line, Observed, UTC};
 use crate::build::cron_job::{Recurring, cron_job, with_spec};
-use crate::build::job::{AgentJob, SCRATCH, Work};
+use crate::build::job::{self, AgentJob, SCRATCH, Work};
 use crate::{build, drift, meta, saving};
 
 /// Folder of etcd and etcdutl in etcd's own image.
@@ -113,7 +113,7 @@ fn rendered(seen: &Observed, drill: &Drill, suspend: bool) -> Result<CronJob, (R
         cluster: Some(saving::filed_under(spec.cluster_ref.as_ref())),
         lineage: Some(meta::uid(&cluster.metadata).to_owned()),
         expect_store_id: record.as_ref().and_then(|record| record.id.clone()),
-        ..request()
+        ..request_of(drill)
     };
     let zone = drill.time_zone.clone().or_else(|| spec.time_zone.clone());
     Ok(cron_job(&Recurring {
@@ -122,6 +122,7 @@ fn rendered(seen: &Observed, drill: &Drill, suspend: bool) -> Result<CronJob, (R
             destination: location,
             record,
             etcd_image: Some(etcd_image(seen, cluster)),
+            apiserver: drill.kubernetes.clone(),
             spool: drill.scratch.clone(),
             identities: drill.identity_secret_refs.clone(),
             ..agent_job(seen)
@@ -146,6 +147,18 @@ fn request() -> VerifyRequest {
     }
 }
 
+/// Returns the request with the places of programs and files in the Pod.
+fn request_of(drill: &Drill) -> VerifyRequest {
+    let Some(kubernetes) = &drill.kubernetes else { return request() };
+    let encrypted = kubernetes.encryption_config_secret_ref.is_some();
+    VerifyRequest {
+        bin_dir: Some(PathBuf::from(job::PROGRAMS)),
+        kubernetes: Some(PathBuf::from(APISERVER)),
+        encryption_config: encrypted.then(|| PathBuf::from(job::ENCRYPTION_CONFIG)),
+        ..request()
+    }
+}
+
 fn etcd_image(seen: &Observed, cluster: &EtcdCluster) -> (String, String) {
     let spec = &cluster.spec;
     let image = build::etcd_image(spec.image.as_ref(), &spec.version, &seen.settings.etcd_repository);
@@ -156,11 +169,14 @@ fn etcd_image(seen: &Observed, cluster: &EtcdCluster) -> (String, String) {
 fn agent_job(seen: &Observed) -> AgentJob {
     let shared = arm::agent_job(seen);
     let meta = &seen.schedule.metadata;
-    let resources = seen.schedule.spec.drill.as_ref().and_then(|drill| drill.resources.clone());
+    let drill = seen.schedule.spec.drill.as_ref();
+    let resources = drill.and_then(|drill| drill.resources.clone());
+    let decodes = drill.is_some_and(|drill| drill.kubernetes.is_some());
+    let requests = if decodes { build::kubernetes_drill_requests } else { build::drill_requests };
     AgentJob {
         name: name::drill_cron_job(meta::name(meta), meta::uid(meta)),
         work: Work::Drill(request()),
-        agent: Agent { resources: Some(resources.unwrap_or_else(build::drill_requests)), ..shared.agent.clone() },
+        agent: Agent { resources: Some(resources.unwrap_or_else(requests)), ..shared.agent.clone() },
         placement: Placement { priority_class_name: None, ..shared.placement.clone() },
         ..shared
     }

@@ -98,7 +98,8 @@ fn due(probe: &Probe) -> Option<Timestamp> {
             | ExitClass::Full
             | ExitClass::Refused
             | ExitClass::AuthRequired
-            | ExitClass::MembersDiffer,
+            | ExitClass::MembersDiffer
+            | ExitClass::Undecodable,
         ) => LATER,
     };
     at.checked_add(pause).ok()

@@ -166,9 +166,8 @@ const fn remedy(class: Option<ExitClass>) -> &'static str {
         Some(ExitClass::Deadline) => {
             "Check the network and the store's load. Holdfast probes the store again every minute"
         }
-        Some(ExitClass::Refused | ExitClass::AuthRequired | ExitClass::MembersDiffer) | None => {
-            "Holdfast probes the store again every minute. If the probe keeps failing, check the log of its Pod"
-        }
+        Some(ExitClass::Refused | ExitClass::AuthRequired | ExitClass::MembersDiffer | ExitClass::Undecodable)
+        | None => "Holdfast probes the store again every minute. If the probe keeps failing, check the log of its Pod",
     }
 }
 

@@ -83,7 +83,8 @@ impl Note {
             | ExitClass::Corrupt
             | ExitClass::Transient
             | ExitClass::Deadline
-            | ExitClass::MembersDiffer => false,
+            | ExitClass::MembersDiffer
+            | ExitClass::Undecodable => false,
         };
         stands.then(|| Self {
             request: fingerprint(request),

@@ -1,9 +1,10 @@
-//! A drill: restores the snapshot into a scratch folder, starts an etcd on it and compares the etcd's answers.
+//! A drill: restores the snapshot into a scratch folder, starts an etcd on it and compares the etcd's answers, and lets a
+//! kube-apiserver decode every object where the request names one.
 //!
 //! This file decides which answers the etcd must give: the HashKV computed from the bytes, at the same revision, and the same
 //! number of keys. If the snapshot has authentication enabled, the agent cannot ask: it reads the etcd's database after the
 //! etcd has stopped. The agent checks the programs before and the disk after the drill, because faults of either are no faults
-//! of the snapshot. `etcd.rs` in this folder starts etcd.
+//! of the snapshot. `etcd.rs` in this folder starts etcd; `kubernetes.rs` decides what a kube-apiserver proves.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use holdfast_store::Store;
 
 use super::compare::compare;
 use super::etcd::Etcd;
+use super::kubernetes::{self, Decoder};
 use crate::catalog::proof::{Proof, Step};
 use crate::catalog::stored::Stored;
 use crate::etcd::connect::etcd_error;
@@ -32,7 +34,7 @@ use crate::etcd::hash_kv::{Answer, ask};
 use crate::etcd::member::Voter;
 use crate::etcd::version::check_version;
 use crate::format::crypt::Identities;
-use crate::verbs::common::unsound;
+use crate::verbs::common::{seconds_since, unsound};
 
 /// The only member of the restored cluster, visible only to the agent.
 const MEMBER: &str = "drill";
@@ -47,6 +49,8 @@ pub(super) struct Drill {
     etcd: Option<Etcd>,
     /// Whether the etcd has to take a write.
     write: bool,
+    /// The kube-apiserver that decodes the objects.
+    decoder: Option<Decoder>,
 }
 
 impl Drill {
@@ -68,8 +72,9 @@ impl Drill {
         }
         check_version(manifest, etcdutl.version())?;
         let needed = manifest.db_bytes.saturating_mul(COPIES).saturating_add(BESIDE_DATABASE);
+        let decoder = Decoder::of_request(request)?;
         let scratch = Scratch::new(&request.scratch, needed)?;
-        Ok(Self { etcdutl, program, scratch, etcd: None, write: request.write })
+        Ok(Self { etcdutl, program, scratch, etcd: None, write: request.write, decoder })
     }
 
     /// Restores, starts etcd and compares.
@@ -147,12 +152,21 @@ impl Drill {
             self.holds(data, hash_kv, "the snapshot has authentication enabled, so the agent cannot query this etcd")
                 .await?;
             proof.proven.push(Step::RestoredHashKV);
-            return Ok(());
+            return if self.decoder.is_some() { Err(closed()) } else { Ok(()) };
         };
         asked(&client, (&ready.endpoint, ready.member_id), hash_kv, proof).await?;
         counted(&client, &ready.endpoint, found, proof).await?;
-        // Last: the revision rises.
-        if self.write { written(&client, &ready.endpoint).await } else { Ok(()) }
+        // From here on the revision rises.
+        if self.write {
+            written(&client, &ready.endpoint).await?;
+        }
+        let Some(decoder) = &self.decoder else { return Ok(()) };
+        let folder = self.scratch.join("kube-apiserver");
+        let (objects, left_out) = decoder.decode((&client, &ready.endpoint), found.revision, folder).await?;
+        proof.left_out.extend(left_out);
+        let judged = kubernetes::judge(&objects);
+        proof.kubernetes = Some(objects);
+        judged.map(|()| proof.proven.push(Step::Decoded))
     }
 
     /// Compares the database with its earlier proof, after its etcd has stopped. A difference is a fault of this disk or of
@@ -192,9 +206,12 @@ impl Drill {
     }
 }
 
-/// Returns the whole seconds since this moment, rounded up.
-fn seconds_since(began: Instant) -> u64 {
-    u64::try_from(began.elapsed().as_millis().div_ceil(1000)).unwrap_or(u64::MAX)
+/// Returns the error of a drill with a kube-apiserver that cannot log in to etcd.
+fn closed() -> Error {
+    Error::config(
+        "the snapshot has authentication enabled, so no kube-apiserver can read the restored etcd. Drill without \
+         --kubernetes (spec.drill.kubernetes)",
+    )
 }
 
 /// Proves the file, and computes the HashKV that a member must have after a start on it.

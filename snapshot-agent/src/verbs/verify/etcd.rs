@@ -36,8 +36,8 @@ const CLUSTER_ID: &str = "x-etcd-cluster-id";
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Attempts with other ports: a port that was free may be in use when etcd opens it.
-const TRIES: usize = 3;
-const TAKEN: &str = "address already in use";
+pub(super) const TRIES: usize = 3;
+pub(super) const TAKEN: &str = "address already in use";
 
 /// A running etcd.
 pub(super) struct Etcd {
@@ -140,6 +140,8 @@ fn spawn(program: &Path, data: &Path, log: &Path) -> Result<(Child, Urls)> {
         .arg(format!("--initial-advertise-peer-urls={peer}"))
         .arg(format!("--initial-cluster=drill={peer}"))
         .arg("--unsafe-no-fsync")
+        // The cluster's quota may be larger than the default.
+        .arg("--quota-backend-bytes=-1")
         .arg("--log-level=warn")
         .env_clear()
         .stdin(Stdio::null())
@@ -182,15 +184,15 @@ async fn get(client: &reqwest::Client, url: &str, path: &str) -> reqwest::Result
 }
 
 /// Returns two free ports.
-fn ports() -> std::io::Result<[u16; 2]> {
+pub(super) fn ports() -> std::io::Result<[u16; 2]> {
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     // Holds both listeners until both ports are known, so that they differ.
     let (one, other) = (listen()?, listen()?);
     Ok([one.local_addr()?.port(), other.local_addr()?.port()])
 }
 
-/// Returns etcd's whole log.
-fn log_text(log: &Path) -> String {
+/// Returns the whole log of a process.
+pub(super) fn log_text(log: &Path) -> String {
     fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 

@@ -13,7 +13,7 @@ use holdfast_bbolt::scan::ScanError;
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::Folder;
 use holdfast_contract::manifest::Manifest;
-use holdfast_contract::{ExitClass, ProofLevel, VerifyRequest};
+use holdfast_contract::{ExitClass, KubernetesReport, ProofLevel, VerifyRequest};
 use holdfast_io::clock;
 use holdfast_io::interrupt::Interrupt;
 use holdfast_io::progress::STALL;
@@ -45,6 +45,9 @@ pub struct StoredVerified {
     /// Reason for which a requested proof was not written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proof_not_kept: Option<String>,
+    /// Why the drill failed although the bytes are proven: kube-apiserver cannot decode an object.
+    #[serde(skip)]
+    pub failed: Option<Error>,
 }
 
 impl StoredVerified {
@@ -70,6 +73,16 @@ impl StoredVerified {
         if let (Some(restore), Some(serve)) = (proof.restore_seconds, proof.serve_seconds) {
             let all = restore.saturating_add(serve);
             let _ = writeln!(lines, "restored in {restore} s, served after {serve} s more: {all} s together");
+        }
+        if let Some(KubernetesReport { version, ready_seconds, objects, resources, .. }) = &proof.kubernetes {
+            let count = resources.len();
+            let _ = writeln!(
+                lines,
+                "kube-apiserver {version} was ready after {ready_seconds} s more, and decoded {objects} objects of {count} resources"
+            );
+            for (resource, objects) in resources {
+                let _ = writeln!(lines, "  {objects:>8}  {resource}");
+            }
         }
         match (&self.proof_uri, &self.proof_not_kept) {
             (Some(uri), _) => drop(writeln!(lines, "proof {uri}")),
@@ -142,11 +155,16 @@ pub(super) async fn run(
     if let Some(drill) = drill {
         drill.end().await;
     }
-    if let Err(error) = &ended {
-        if error.class() != ExitClass::Corrupt {
-            return Err(error.clone());
+    match &ended {
+        // The bytes are those of the cluster: a proof would bar a snapshot that restores.
+        Err(error) if error.class() == ExitClass::Undecodable => {
+            proof.ended_at = clock::now();
+            let failed = Some(error.clone());
+            return Ok(StoredVerified { uri, proof, proof_uri: None, proof_not_kept: None, failed });
         }
-        proof.failure = Some(error.message().to_owned());
+        Err(error) if error.class() != ExitClass::Corrupt => return Err(error.clone()),
+        Err(error) => proof.failure = Some(error.message().to_owned()),
+        Ok(()) => {}
     }
     proof.passed = ended.is_ok();
     proof.ended_at = clock::now();
@@ -160,7 +178,7 @@ pub(super) async fn run(
         tracing::warn!(why, "the proof could not be kept");
     }
     ended?;
-    Ok(StoredVerified { uri, proof, proof_uri, proof_not_kept })
+    Ok(StoredVerified { uri, proof, proof_uri, proof_not_kept, failed: None })
 }
 
 fn lock(manifest: &Manifest, request: &VerifyRequest) -> Result<Lock> {

@@ -1,8 +1,8 @@
 //! Drills: the `CronJob`, the result of each end of a Job, and when a proof is too old.
 
-use holdfast_api::drill::Drill;
+use holdfast_api::drill::{Drill, KubernetesDrill};
 use holdfast_api::snapshot::Spool;
-use holdfast_contract::{DrilledReport, ExitClass, FailedReport, Failure};
+use holdfast_contract::{DrilledReport, ExitClass, FailedReport, Failure, KubernetesReport};
 use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
@@ -110,8 +110,7 @@ fn a_drill_runs_in_etcds_image_and_chooses_its_snapshot_itself() {
         time_zone: Some("Europe/Berlin".to_owned()),
         scratch: Some(Spool { size: Quantity("20Gi".to_owned()), storage_class_name: None }),
         identity_secret_refs: vec![LocalRef { name: "age-key".to_owned() }],
-        max_age_seconds: None,
-        resources: None,
+        ..Drill::default()
     });
     let cron = wanted(&seen).unwrap();
     assert_eq!(cron.metadata.owner_references.as_ref().unwrap()[0].uid, "u-s", "it goes with the schedule");
@@ -163,6 +162,59 @@ fn a_drill_runs_in_etcds_image_and_chooses_its_snapshot_itself() {
     assert_eq!(claim.storage_class_name.as_deref(), Some("fast"));
 }
 
+#[test]
+fn a_drill_with_a_kube_apiserver_runs_in_its_image_with_etcds_programs() {
+    let mut seen = running();
+    let kubernetes = KubernetesDrill {
+        image: "registry.k8s.io/kube-apiserver:v1.36.3".to_owned(),
+        encryption_config_secret_ref: Some(LocalRef { name: "sealed".to_owned() }),
+    };
+    seen.schedule.spec.drill =
+        Some(Drill { schedule: "0 3 * * *".to_owned(), kubernetes: Some(kubernetes), ..Drill::default() });
+    let pod = pod(&wanted(&seen).unwrap());
+    let [install, programs] = &pod.init_containers.as_ref().unwrap()[..] else { panic!("{pod:?}") };
+    assert_eq!((install.name.as_str(), install.args.as_deref().unwrap().len()), ("install", 2));
+    assert_eq!((programs.name.as_str(), programs.image.as_deref()), ("install-etcd", Some("example.org/etcd:v3.6.16")));
+    assert_eq!(programs.command.as_deref(), Some(&["/holdfast-bin/holdfast".to_owned()][..]));
+    assert_eq!(programs.args.as_deref(), Some(&["install", "--etcd-to=/holdfast-bin"].map(str::to_owned)[..]));
+    let mounts: Vec<_> = programs.volume_mounts.iter().flatten().map(|it| (it.name.as_str(), it.read_only)).collect();
+    assert_eq!(mounts, [("bin", None)], "no Secret reaches etcd's image");
+
+    let agent = &pod.containers[0];
+    assert_eq!(agent.image.as_deref(), Some("registry.k8s.io/kube-apiserver:v1.36.3"));
+    assert_eq!(agent.image_pull_policy.as_deref(), Some("IfNotPresent"));
+    assert_eq!(agent.command.as_ref().unwrap()[0], "/holdfast-bin/holdfast");
+    let args = agent.args.as_ref().unwrap();
+    for arg in [
+        "--kubernetes=kube-apiserver",
+        "--encryption-config=/etc/holdfast/encryption/encryption-config.yaml",
+        "--bin-dir=/holdfast-bin",
+        "--latest",
+    ] {
+        assert!(args.iter().any(|it| it == arg), "{arg} is missing in {args:?}");
+    }
+    let security = agent.security_context.clone().unwrap();
+    assert_eq!((security.read_only_root_filesystem, security.allow_privilege_escalation), (Some(true), Some(false)));
+    let capabilities = security.capabilities.unwrap();
+    assert_eq!(capabilities.drop.as_deref(), Some(&["ALL".to_owned()][..]));
+    assert_eq!(
+        capabilities.add.as_deref(),
+        Some(&["NET_BIND_SERVICE".to_owned()][..]),
+        "the level restricted permits it"
+    );
+    let of_etcd = programs.security_context.clone().unwrap().capabilities.unwrap();
+    assert_eq!(of_etcd.add, None);
+    let volume =
+        pod.volumes.iter().flatten().find(|volume| volume.name == "encryption").unwrap().secret.clone().unwrap();
+    assert_eq!((volume.secret_name.as_deref(), volume.optional), (Some("sealed"), Some(true)));
+    assert_eq!(agent.resources.clone().unwrap().requests.unwrap()["memory"].0, "768Mi");
+
+    seen.schedule.spec.drill.as_mut().unwrap().kubernetes.as_mut().unwrap().encryption_config_secret_ref = None;
+    let pod = self::pod(&wanted(&seen).unwrap());
+    assert!(!pod.volumes.iter().flatten().any(|volume| volume.name == "encryption"));
+    assert!(!pod.containers[0].args.iter().flatten().any(|arg| arg.starts_with("--encryption-config")));
+}
+
 fn meta_label<'a>(meta: &'a k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta, key: &str) -> Option<&'a str> {
     meta.labels.as_ref()?.get(key).map(String::as_str)
 }
@@ -186,7 +238,60 @@ fn a_passed_drill_is_a_proof_with_a_time_to_recover_and_is_noted_once() {
     assert_eq!(planned(&seen).status.drill.unwrap().next_time.as_deref(), Some("2026-01-02T03:00:00Z"));
 }
 
-/// Only broken bytes are a failed drill.
+#[test]
+fn decoded_objects_and_the_start_of_kube_apiserver_are_part_of_the_proof() {
+    let mut seen = drilling();
+    let Report::Drilled(report) = passed(NEWER) else { panic!("a drill") };
+    let resources = [("pods".to_owned(), 5), ("secrets".to_owned(), 2)].into();
+    let version = "v1.36.3".to_owned();
+    let found = KubernetesReport { version, ready_seconds: 11, objects: 7, resources, ..KubernetesReport::default() };
+    let report = Report::Drilled(DrilledReport { kubernetes: Some(found), ..report });
+    let before = seen.schedule.status.clone();
+    ended(&mut seen, "d1", 30, (0, None), Some(&report));
+    seen.schedule.status = before;
+    let plan = planned(&seen);
+    let last = plan.status.drill.clone().unwrap().last_passed.unwrap();
+    assert_eq!(last.rto_seconds, 20, "7 to restore, 2 to serve, 11 to be ready");
+    let objects = last.kubernetes.unwrap();
+    assert_eq!((objects.version.as_str(), objects.objects, objects.ready_seconds), ("v1.36.3", 7, 11));
+    assert_eq!(objects.resources["pods"], 5);
+    for word in ["v1.36.3", "20 s", "7 objects"] {
+        assert!(message(&plan).contains(word), "{word}: {}", message(&plan));
+    }
+    assert!(plan.notes[0].message.contains("ready 11 s later and decoded 7 objects"), "{:?}", plan.notes);
+}
+
+/// The bytes are those of the cluster, so the message does not call the snapshot broken.
+#[test]
+fn an_undecodable_object_is_a_failed_drill_that_names_it() {
+    let mut seen = drilling();
+    let message = "kube-apiserver v1.36.3 cannot decode /registry/pods/a/b".to_owned();
+    let failed = Some(FailedReport { class: ExitClass::Undecodable, origin: None, message });
+    let (undecodable, encrypted) = (vec!["/registry/pods/a/b".to_owned()], vec!["secrets k8s:enc:x".to_owned()]);
+    let found = KubernetesReport {
+        undecodable: undecodable.clone(),
+        encrypted: encrypted.clone(),
+        ..KubernetesReport::default()
+    };
+    let kubernetes = Some(found);
+    let report =
+        Report::Drilled(DrilledReport { key: NEWER.to_owned(), failed, kubernetes, ..DrilledReport::default() });
+    let code = Failure::for_class(ExitClass::Undecodable, None).code.into();
+    ended(&mut seen, "d1", 30, (code, None), Some(&report));
+    let plan = planned(&seen);
+    assert_eq!(told(&plan, Type::Rehearsed), ("False", "DrillFailed"));
+    let words = self::message(&plan);
+    assert!(
+        words.contains("/registry/pods/a/b") && words.contains(NEWER) && !words.contains("Do not restore"),
+        "{words}"
+    );
+    let last = plan.status.drill.clone().unwrap().last_failed.unwrap();
+    assert_eq!((last.class.as_str(), last.undecodable, last.encrypted), ("Undecodable", undecodable, encrypted));
+    ended(&mut seen, "d2", 10, (0, None), Some(&passed(NEWER)));
+    assert_eq!(told(&planned(&seen), Type::Rehearsed), ("True", "DrillPassed"));
+}
+
+/// Only broken bytes and undecodable objects are a failed drill.
 #[test]
 fn an_end_without_a_result_leaves_the_last_proof_as_it_is() {
     let ends = [
