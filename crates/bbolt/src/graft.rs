@@ -15,10 +15,10 @@
 //! large ─► Stock ─► small ─► etcdutl ─► scion ─► Grafted: pages and meta pages ─► large
 //! ```
 
-mod read;
+pub(crate) mod read;
 #[cfg(test)]
 mod tests;
-mod write;
+pub(crate) mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,10 +70,10 @@ fn main_revision(name: &[u8], revision: &[u8]) -> Result<i64, Unfit> {
 }
 
 /// Entries of a bucket, or buckets of the root bucket.
-type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The bucket with all revisions of all keys.
-const KEY: &[u8] = b"key";
+pub(crate) const KEY: &[u8] = b"key";
 
 /// Buckets that the small database holds completely: membership, progress and version. Of the other buckets it holds only the
 /// names.
@@ -191,11 +191,7 @@ impl Stock {
             return Err(Unfit::bucket(b"members", "etcdutl has not left exactly one"));
         }
         let root = pages.tree(&buckets, page::BUCKET)?;
-        // A member's next transaction has an odd number, and overwrites the page of the older of these two (bbolt
-        // `meta.write`).
-        let txid = (self.meta.txid / 2).checked_add(1).and_then(|half| half.checked_mul(2));
-        let txid = txid.ok_or_else(|| Unfit::new("there are no more transaction numbers"))?;
-        let meta = Meta { root, freelist: None, high_water: pages.next(), txid, ..self.meta };
+        let meta = write::next_meta(&self.meta, root, pages.next())?;
         Ok(Grafted { metas: write::metas(&meta)?, pages: pages.finish(), meta, buckets, changed, added })
     }
 

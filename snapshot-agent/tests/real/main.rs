@@ -41,6 +41,7 @@ mod many;
 mod marks;
 mod members;
 mod memory;
+mod merge;
 mod narrow;
 mod orphans;
 mod partition;
