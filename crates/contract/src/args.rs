@@ -278,6 +278,9 @@ impl RestoreRequest {
         let Self {
             store,
             key,
+            at_revision,
+            at_time,
+            allow_auth_changed,
             expect_sha256,
             expect_store_id,
             age_identity_dirs,
@@ -301,6 +304,9 @@ impl RestoreRequest {
             .and(store.to_args())
             .option("expect-store-id", expect_store_id.as_ref())
             .flag("key", key)
+            .option("at-revision", at_revision.map(|revision| revision.to_string()).as_ref())
+            .option("at-time", at_time.map(|time| time.to_string()).as_ref())
+            .switch("allow-auth-changed", *allow_auth_changed)
             .option("expect-sha256", expect_sha256.as_ref());
         let argv = age_identity_dirs.iter().fold(argv, |argv, folder| argv.path("age-identity-dir", folder));
         let bump = (*revision_bump != DEFAULT_REVISION_BUMP).then(|| revision_bump.to_string());
@@ -508,10 +514,15 @@ mod tests {
             annotations in proptest::option::of(path()), age_identity_dirs in proptest::collection::vec(path(), 0..3),
             stall_seconds: u32, (refuse_auth, quota_backend_bytes, progress_port, json) in any::<(bool, Option<u64>, Option<u16>, bool)>(),
             deadline_seconds in proptest::option::of(1..=u32::MAX),
+            (point, allow_auth_changed) in (option((1..=i64::MAX, 0..4_000_000_000_i64, any::<bool>())), any::<bool>()),
         ) -> RestoreRequest {
+            let at_revision = point.filter(|(.., by_time)| !by_time).map(|(revision, ..)| revision);
+            let by_time = point.filter(|(.., by_time)| *by_time);
+            let at_time = by_time.map(|(_, millis, _)| jiff::Timestamp::from_millisecond(millis).unwrap());
             let engine = if graft { Engine::Graft } else { Engine::Etcdutl };
             RestoreRequest {
-                store, key, expect_sha256, expect_store_id, age_identity_dirs, allow_unverified, revision_bump, volume, etcdutl, engine, identity, restore_uid, initial_cluster, annotations,
+                store, key, at_revision, at_time, allow_auth_changed, expect_sha256, expect_store_id, age_identity_dirs,
+                allow_unverified, revision_bump, volume, etcdutl, engine, identity, restore_uid, initial_cluster, annotations,
                 refuse_auth, quota_backend_bytes, progress_port, json, deadline_seconds, stall_seconds,
             }
         }
