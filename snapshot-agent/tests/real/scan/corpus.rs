@@ -174,7 +174,8 @@ fn real(line: &str) -> Vec<u8> {
 fn segments() -> Vec<(&'static str, Vec<u8>)> {
     let origin = Origin { cluster_id: 7, member_id: 8, compact_revision: 3, auth_revision: Some(1) };
     let mut writer = Writer::after(4, 64);
-    let kv = |mod_revision, key, lease| KeyValue { key, create_revision: 5, mod_revision, version: 1, value: b"v", lease };
+    let kv =
+        |mod_revision, key, lease| KeyValue { key, create_revision: 5, mod_revision, version: 1, value: b"v", lease };
     writer.sample(1_000);
     writer.put(&kv(5, b"a", 9)).unwrap();
     writer.put(&kv(5, b"b", 9)).unwrap();
