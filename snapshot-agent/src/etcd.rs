@@ -11,6 +11,7 @@ pub(crate) mod lists;
 pub mod member;
 pub(crate) mod members;
 pub mod pod_annotations;
+pub(crate) mod revisions;
 pub mod source;
 pub(crate) mod tls;
 pub(crate) mod version;

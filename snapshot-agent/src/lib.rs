@@ -31,6 +31,7 @@
 //! ```text
 //! crates/contract      requests, reports, exit codes, keys, manifest, retention: with the operator
 //! crates/io            files, memory, time, processes; names to addresses, connections, trusted CAs
+//! crates/segment       a piece of the log: a run of revisions
 //! crates/bbolt         the proof of a database: pages, records, HashKV; the graft, a restore engine that writes once
 //! crates/store         S3, Azure, Google, folders
 //! format/              trailer, compression, encryption

@@ -5,6 +5,7 @@
 //! request. This file does not judge values; their users do.
 
 mod compare;
+mod log;
 mod removal;
 mod verify;
 
@@ -544,8 +545,8 @@ mod tests {
             let snapshot = SnapshotFlags { file: None, store: Some(store), key, identities };
             let write = write && no_proof;
             VerifyRequest {
-                snapshot, level, latest, namespace, cluster, lineage, expect_store_id, bin_dir, scratch, no_proof, write, json,
-                deadline_seconds,
+                snapshot, level, latest, log: false, namespace, cluster, lineage, expect_store_id, bin_dir, scratch, no_proof,
+                write, json, deadline_seconds,
             }
         }
     }

@@ -1,0 +1,48 @@
+//! The snapshots that a log can continue.
+//!
+//! This file decides which snapshots count: complete ones of the log's etcd cluster, with a known revision.
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use holdfast_contract::error::Result;
+use holdfast_contract::hex_id;
+use holdfast_contract::layout::Folder;
+use holdfast_store::Store;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::catalog::attempts::{AT_ONCE, last_attempts};
+use crate::catalog::read_folder::{FolderState, read_folder};
+
+/// A complete snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Base {
+    /// The snapshot's folder below the store's prefix.
+    pub key: String,
+    /// Newest revision in the snapshot.
+    pub revision: i64,
+    /// End of the save.
+    pub ended_at: Timestamp,
+}
+
+/// Returns the complete snapshots among the newest `most` attempts of a lineage, the newest first.
+pub(crate) async fn find_bases(store: &Store, lineage: &Folder, cluster_id: u64, most: usize) -> Result<Vec<Base>> {
+    let (_, folders) = last_attempts(store, lineage, most, None).await?;
+    let wanted = hex_id(cluster_id);
+    let wanted = &wanted;
+    let reads = folders.iter().rev().map(|folder| async move {
+        let is_wanted = |manifest: &holdfast_contract::manifest::Manifest| {
+            manifest.key == folder.as_str() && manifest.cluster_id == *wanted
+        };
+        Ok(match read_folder(store, folder, is_wanted).await? {
+            FolderState::Complete(manifest, _) => manifest.contents.as_ref().map(|contents| Base {
+                key: manifest.key.clone(),
+                revision: contents.revision,
+                ended_at: manifest.ended_at,
+            }),
+            FolderState::WithoutManifest | FolderState::Unwanted | FolderState::Broken(_) => None,
+        })
+    });
+    let found: Vec<Option<Base>> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
+    Ok(found.into_iter().flatten().collect())
+}
