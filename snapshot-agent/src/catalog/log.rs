@@ -2,9 +2,11 @@
 //!
 //! This file decides the small objects of a log, and how a log is listed. A log belongs to one etcd cluster: the first writer
 //! binds the folder to the cluster ID, and revisions of another cluster never come into it (I9). Every object is written once.
-//! `cover.rs` decides what the segments hold together, `read.rs` reads a segment, `bases.rs` finds the snapshots before it.
+//! `cover.rs` decides what the segments hold together, `read.rs` reads a segment, `bases.rs` finds the snapshots before it,
+//! `checks.rs` the hash of a member.
 
 pub mod bases;
+pub(crate) mod checks;
 pub mod cover;
 pub mod read;
 
