@@ -27,6 +27,8 @@ use super::numbers::Numbers;
 use super::pack::pack;
 use super::spool::Spool;
 use crate::catalog::log::{Check, FORMAT_VERSION, Gap, render};
+use crate::etcd::auth_revision::AuthReader;
+use crate::etcd::connect::Dialer;
 use crate::etcd::hash_kv::{LARGE, ask_newest};
 use crate::etcd::revisions::{Change, News, Revisions, granted, newest_revision};
 use crate::etcd::source::{Source, choose_for_watch};
@@ -129,6 +131,19 @@ impl<'a> Archiver<'a> {
         self.cut().await
     }
 
+    /// Reads the revision of users and roles, and records a change.
+    async fn ask_auth(&mut self, users: &mut AuthReader) -> Result<()> {
+        let before = self.origin.auth_revision;
+        self.origin.auth_revision = users.read().await?;
+        if let (Some(before), Some(now)) = (before, self.origin.auth_revision)
+            && before != now
+        {
+            self.writer.auth_changed();
+            tracing::warn!("users or roles have changed: a restore to a later revision has the users of its snapshot");
+        }
+        Ok(())
+    }
+
     /// Watches one member. `source`: already chosen.
     async fn record(&mut self, source: Option<Source>, stop: &mut watch::Receiver<bool>) -> Result<Ended> {
         let connecting = async {
@@ -162,6 +177,10 @@ impl<'a> Archiver<'a> {
         mut revisions: Revisions,
         stop: &mut watch::Receiver<bool>,
     ) -> Result<Ended> {
+        let mut users = Dialer::from_flags(&self.request.etcd)
+            .and_then(|dialer| dialer.auth_reader(&source.facts.endpoint, source.client()))
+            .map_err(of_etcd)?;
+        self.ask_auth(&mut users).await?;
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut heard = Instant::now();
@@ -217,6 +236,7 @@ impl<'a> Archiver<'a> {
             }
             if self.is_due() {
                 self.ask_leases(source).await?;
+                self.ask_auth(&mut users).await?;
                 self.cut().await?;
                 self.begin_check(source);
                 if self.place.spool.is_full() {
