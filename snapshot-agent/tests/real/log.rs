@@ -25,11 +25,15 @@ use snapshot_agent::verbs::log::{self, status};
 use snapshot_agent::verbs::save;
 use snapshot_agent::verbs::verify::{self, Verified};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::age::{PAIRS, secret};
 use crate::dump::dump;
 use crate::s3_proxy::{Fault, S3Proxy, error};
-use crate::support::{Cli, Etcd, S3, child, child_input, eventually, file_store, files, noise, save_request};
+use crate::support::{
+    Cli, Etcd, S3, child, child_input, eventually, file_store, files, free_port, noise, save_request,
+};
 
 const LOGGED: &str = "logged ";
 const FAILED: &str = "failed ";
@@ -176,6 +180,7 @@ struct Recorded {
     leases: BTreeMap<i64, i64>,
     samples: Vec<(i64, i64)>,
     headers: Vec<Header>,
+    auth_changes: Vec<i64>,
 }
 
 impl Recorded {
@@ -207,7 +212,7 @@ impl Recorded {
                     self.leases.insert(id, ttl);
                 }
                 Entry::Sample { revision, at } => self.samples.push((revision, at)),
-                Entry::AuthChanged { .. } => {}
+                Entry::AuthChanged { revision } => self.auth_changes.push(revision),
             }
         }
     }
@@ -270,6 +275,14 @@ fn stopping() -> (Arc<AtomicBool>, impl FnOnce()) {
     (stop, move || set.store(true, Ordering::Relaxed))
 }
 
+async fn metrics(port: u16) -> String {
+    let mut connection = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let mut text = String::new();
+    connection.read_to_string(&mut text).await.unwrap();
+    text
+}
+
 async fn recorded_as_etcd_stores_it(line: &str) {
     let mut etcd = Etcd::of(line).await;
     let mount = tempfile::tempdir().unwrap();
@@ -277,6 +290,8 @@ async fn recorded_as_etcd_stores_it(line: &str) {
     // What is there before the archiver, and what it sees.
     client.put("before", "1", None).await.unwrap();
     let mut log = Log::of(etcd.flags(), file_store(mount.path()), mount.path());
+    let port = free_port();
+    log.request.metrics_port = Some(port);
     log.start();
     log.is_alive().await;
 
@@ -302,6 +317,10 @@ async fn recorded_as_etcd_stores_it(line: &str) {
     // A cluster in which nothing happens is covered too.
     log.is_alive().await;
     eventually("a check", async || log.paths().iter().any(|path| check_revision(path).is_some()).then_some(())).await;
+    let shown = metrics(port).await;
+    for line in [format!("holdfast_log_revision {revision}\n"), "holdfast_log_gaps_total 0\n".to_owned()] {
+        assert!(shown.contains(&line), "{line}: {shown}");
+    }
     let ended = log.end();
     assert_eq!((ended["revision"].as_i64(), ended["gaps"].as_i64()), (Some(revision), Some(0)), "{ended}");
     assert_eq!(ended["waitingBytes"], 0);
@@ -558,6 +577,30 @@ async fn another_etcd_never_comes_into_the_log() {
     let line = log.wait();
     assert!(line.starts_with(&format!("{FAILED}{:?}", ExitClass::Refused)) && line.contains("--cluster-uid"), "{line}");
     assert_eq!(log.paths(), before);
+}
+
+/// A watch does not show users: each segment names their revision, and a change is an entry.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_users_is_recorded() {
+    let etcd = Etcd::start().await;
+    let mount = tempfile::tempdir().unwrap();
+    let password = mount.path().join("password");
+    let flags = etcd.locked("secret", &password).await;
+    let mut log = Log::of(flags, file_store(mount.path()), mount.path());
+    log.start();
+    log.is_alive().await;
+    let options = etcd_client::ConnectOptions::new().with_user("root", "secret");
+    let mut client = etcd_client::Client::connect([&etcd.url], Some(options)).await.unwrap();
+    let revision = client.put("a", "1", None).await.unwrap().header().unwrap().revision();
+    log.has(revision).await;
+    let before = log.read().headers.last().unwrap().auth_revision.unwrap();
+    client.user_add("reader", "other", None).await.unwrap();
+    eventually("the change", async || log.read().auth_changes.first().copied()).await;
+    log.end();
+    let recorded = log.read();
+    assert_eq!(recorded.auth_changes, [revision]);
+    assert!(recorded.headers.last().unwrap().auth_revision.unwrap() > before);
+    assert_eq!(recorded.records.len(), 1);
 }
 
 fn verify_request(log: &Log, identities: Vec<PathBuf>) -> VerifyRequest {
