@@ -1,5 +1,6 @@
 //! Layer 5: etcd: its members over gRPC, its program etcdutl, its files on a volume.
 
+pub(crate) mod auth_revision;
 pub mod connect;
 pub(crate) mod data_dir;
 pub(crate) mod differences;

@@ -10,6 +10,8 @@
 //!     holds/                        with any object in it, no prune removes the snapshot
 //! ```
 //!
+//! `agent log` writes segments of etcd's revisions, gaps and checks to `<lineage>/log/` (`crates/contract/src/layout/log.rs`).
+//!
 //! A prune writes `<lineage>/prunes/<time>-<pod8>.json`, which names the snapshots, before it removes anything. During an
 //! upload to a bucket, `<lineage>/uploads/<time>-<owner8>-<pod8>.json` names the upload and the time at which it ends.
 //!

@@ -15,6 +15,7 @@ use holdfast_io::net::{connector, dns};
 use tonic::transport::Uri;
 use tonic::{Code, Status};
 
+use super::auth_revision::AuthReader;
 use super::folders;
 use super::tls::{self, Tls};
 
@@ -48,9 +49,10 @@ pub(crate) struct Dialer {
     window: Option<u32>,
 }
 
-struct User {
-    name: String,
-    password: String,
+#[derive(Clone)]
+pub(super) struct User {
+    pub(super) name: String,
+    pub(super) password: String,
 }
 
 impl Dialer {
@@ -111,20 +113,30 @@ impl Dialer {
         Ok((client, status))
     }
 
-    async fn log_in(&self, endpoint: &str, url: &Uri, window: u32) -> Result<Client> {
+    /// Returns a reader of the revision of users and roles, over a connection of its own to this member.
+    pub(crate) fn auth_reader(&self, endpoint: &str, client: &Client) -> Result<AuthReader> {
+        let channel = self.channel(endpoint, &parse(endpoint, self.secure)?, WINDOW)?;
+        Ok(AuthReader::new(endpoint, channel, client.clone(), self.user.clone()))
+    }
+
+    fn channel(&self, endpoint: &str, url: &Uri, window: u32) -> Result<tonic::transport::Channel> {
         let secure = match (&self.tls, host(url)) {
             (Some(tls), Some(host)) if is_https(url) => {
                 Some(tls.towards(host).map_err(|error| error.context(endpoint))?)
             }
             _ => None,
         };
-        let channel = connector::channel(url, secure, ANSWER_WITHIN, |at| {
+        connector::channel(url, secure, ANSWER_WITHIN, |at| {
             at.http2_keep_alive_interval(KEEP_ALIVE)
                 .keep_alive_timeout(KEEP_ALIVE)
                 .initial_stream_window_size(window)
                 .initial_connection_window_size(window)
         })
-        .map_err(|error| Error::config(format!("{endpoint}: {error}")))?;
+        .map_err(|error| Error::config(format!("{endpoint}: {error}")))
+    }
+
+    async fn log_in(&self, endpoint: &str, url: &Uri, window: u32) -> Result<Client> {
+        let channel = self.channel(endpoint, url, window)?;
         let Some(User { name, password }) = &self.user else {
             return in_time(endpoint, Client::from_channel(Channel::Tonic(channel), None)).await;
         };

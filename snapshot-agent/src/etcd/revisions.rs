@@ -2,7 +2,8 @@
 //!
 //! This file decides how the watch is opened, and what an answer of etcd means. The watch begins with the last revision that the
 //! caller has, and leaves that revision out: etcd removes the tombstones of its compact revision, so a watch that began there
-//! could lack changes without an error. Fragments are on, because etcd refuses a stream whose message is too long. The callers
+//! could lack changes without an error. The watch has a connection of its own: changes that wait to be read would hold up the
+//! answers of other calls. Fragments are on, because etcd refuses a stream whose message is too long. The callers
 //! decide what happens to the changes, and when a member counts as silent.
 
 use etcd_client::{LeaseTimeToLiveResponse, ResponseHeader, WatchOptions, WatchResponse, WatchStream};
@@ -10,7 +11,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use holdfast_contract::error::{Error, Result, of_etcd};
 use holdfast_segment::{KeyValue, MAX_VALUE};
 
-use crate::etcd::connect::{ask, etcd_error};
+use crate::etcd::connect::{Dialer, ask, etcd_error};
 use crate::etcd::source::Source;
 
 /// Number of leases that the agent asks for at the same time. The leader answers for its followers.
@@ -37,21 +38,25 @@ pub(crate) struct Revisions {
     stream: WatchStream,
     endpoint: String,
     cluster_id: u64,
+    /// The member that sends the changes.
+    pub(crate) member_id: u64,
     after: i64,
 }
 
 impl Revisions {
     /// Opens a watch of the revisions after this one.
-    pub(crate) async fn open(source: &Source, after: i64) -> Result<Self> {
+    pub(crate) async fn open(dialer: &Dialer, source: &Source, after: i64) -> Result<Self> {
         // 0 would mean etcd's newest revision. No change has the revision 1.
         let options = WatchOptions::new().with_all_keys().with_fragment().with_start_revision(after.max(1));
         let endpoint = source.facts.endpoint.clone();
-        let stream = ask(&endpoint, source.client(), |client| {
+        let (client, status) = dialer.dial(&endpoint).await.map_err(of_etcd)?;
+        let member_id = status.header().map_or(source.facts.member_id, ResponseHeader::member_id);
+        let stream = ask(&endpoint, &client, |client| {
             let options = options.clone();
             async move { client.watch_client().max_decoding_message_size(MAX_VALUE).watch([], Some(options)).await }
         });
         let stream = stream.await.map_err(of_etcd)?;
-        Ok(Self { stream, endpoint, cluster_id: source.facts.cluster_id, after })
+        Ok(Self { stream, endpoint, cluster_id: source.facts.cluster_id, member_id, after })
     }
 
     /// Asks the member how far the watch is.

@@ -37,6 +37,7 @@ mod graft;
 mod inspect;
 mod kills;
 mod locks;
+mod log;
 mod many;
 mod marks;
 mod members;

@@ -27,6 +27,8 @@ use super::numbers::Numbers;
 use super::pack::pack;
 use super::spool::Spool;
 use crate::catalog::log::{Check, FORMAT_VERSION, Gap, render};
+use crate::etcd::auth_revision::AuthReader;
+use crate::etcd::connect::Dialer;
 use crate::etcd::hash_kv::{LARGE, ask_newest};
 use crate::etcd::revisions::{Change, News, Revisions, granted, newest_revision};
 use crate::etcd::source::{Source, choose_for_watch};
@@ -129,6 +131,19 @@ impl<'a> Archiver<'a> {
         self.cut().await
     }
 
+    /// Reads the revision of users and roles, and records a change.
+    async fn ask_auth(&mut self, users: &mut AuthReader) -> Result<()> {
+        let before = self.origin.auth_revision;
+        self.origin.auth_revision = users.read().await?;
+        if let (Some(before), Some(now)) = (before, self.origin.auth_revision)
+            && before != now
+        {
+            self.writer.auth_changed();
+            tracing::warn!("users or roles have changed: a restore to a later revision has the users of its snapshot");
+        }
+        Ok(())
+    }
+
     /// Watches one member. `source`: already chosen.
     async fn record(&mut self, source: Option<Source>, stop: &mut watch::Receiver<bool>) -> Result<Ended> {
         let connecting = async {
@@ -136,10 +151,12 @@ impl<'a> Archiver<'a> {
                 Some(source) => source,
                 None => choose_for_watch(&self.request.etcd, None).await?,
             };
-            let revisions = Revisions::open(&source, self.writer.last_complete()).await?;
-            Ok::<_, Error>((source, revisions))
+            let dialer = Dialer::from_flags(&self.request.etcd).map_err(of_etcd)?;
+            let revisions = Revisions::open(&dialer, &source, self.writer.last_complete()).await?;
+            let users = dialer.auth_reader(&source.facts.endpoint, source.client()).map_err(of_etcd)?;
+            Ok::<_, Error>((source, revisions, users))
         };
-        let (source, revisions) = tokio::select! {
+        let (source, revisions, users) = tokio::select! {
             connected = connecting => connected?,
             () = stopped(stop) => return Ok(Ended::Stopped),
         };
@@ -151,24 +168,26 @@ impl<'a> Archiver<'a> {
             )));
         }
         check_not_behind(&source, self.writer.last_complete())?;
-        self.origin.member_id = source.facts.member_id;
-        self.follow(&source, revisions, stop).await
+        self.origin.member_id = revisions.member_id;
+        self.follow(&source, (revisions, users), stop).await
     }
 
     /// Takes the answers of an open watch.
     async fn follow(
         &mut self,
         source: &Source,
-        mut revisions: Revisions,
+        (mut revisions, mut users): (Revisions, AuthReader),
         stop: &mut watch::Receiver<bool>,
     ) -> Result<Ended> {
+        self.ask_auth(&mut users).await?;
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut heard = Instant::now();
+        // Times of the last answer and of the last change.
+        let (mut heard, mut changed) = (Instant::now(), Instant::now());
         // The revision of the last progress, if no change has come since.
         let mut quiet = None;
-        // The cluster's revision, until the log has it.
-        let mut newest = None;
+        // The cluster's revision, until the log has it, and the time of its read.
+        let mut newest: Option<(i64, Instant)> = None;
         loop {
             tokio::select! {
                 () = stopped(stop) => {
@@ -179,7 +198,7 @@ impl<'a> Archiver<'a> {
                     heard = Instant::now();
                     match news? {
                         News::Changes(answer) => {
-                            quiet = None;
+                            (quiet, changed) = (None, Instant::now());
                             for change in revisions.changes(&answer) {
                                 self.take(&change).map_err(|error| out_of_order(source, &error))?;
                             }
@@ -201,22 +220,25 @@ impl<'a> Archiver<'a> {
                     }
                 }
                 _ = tick.tick() => {
-                    if heard.elapsed() > SILENCE {
+                    let lags = newest.is_some_and(|(_, read)| read.elapsed() > SILENCE) && changed.elapsed() > SILENCE;
+                    if lags || heard.elapsed() > SILENCE {
                         let (endpoint, seconds) = (&source.facts.endpoint, SILENCE.as_secs());
                         return Err(of_etcd(Error::transient(format!("{endpoint}: the watch is silent for {seconds} s"))));
                     }
                     revisions.request_progress().await?;
                     self.ask_leases(source).await?;
-                    newest = Some(newest_revision(source).await?);
+                    let read = newest_revision(source).await?;
+                    newest.get_or_insert((read, Instant::now()));
                 }
             }
             self.place.numbers.recorded.store(self.writer.last_complete(), Relaxed);
-            if newest.is_some_and(|newest| newest <= self.writer.last_complete()) {
+            if newest.is_some_and(|(revision, _)| revision <= self.writer.last_complete()) {
                 self.writer.sample(clock::now().as_millisecond());
                 newest = None;
             }
             if self.is_due() {
                 self.ask_leases(source).await?;
+                self.ask_auth(&mut users).await?;
                 self.cut().await?;
                 self.begin_check(source);
                 if self.place.spool.is_full() {

@@ -1,10 +1,10 @@
 //! Objects of the log that wait for the store, as files of one folder, in the order in which they were made.
 //!
 //! This file decides the names of the files and what counts as full. A file is complete when it has its name, so a later run
-//! stores the files that a killed run leaves behind. It does not decide when an object is stored (`deliver.rs`).
+//! stores the files that a killed run leaves behind; two runs at the same time never share a folder. It does not decide when an object is stored (`deliver.rs`).
 
 use std::collections::VecDeque;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,9 @@ use holdfast_contract::error::{Error, Result, io_error, task_error};
 use holdfast_contract::layout::{Folder, Key, SegmentName};
 use holdfast_io::files;
 use tokio::sync::Notify;
+
+/// Locked while a run uses the folder.
+const LOCK: &str = "lock";
 
 /// Stands for the slash of a key: no name of a log has this character.
 const SLASH: char = '~';
@@ -37,6 +40,7 @@ pub(super) struct Spool {
     limit: u64,
     queue: Mutex<Queue>,
     changed: Notify,
+    _lock: File,
 }
 
 #[derive(Default)]
@@ -51,6 +55,13 @@ impl Spool {
     pub(super) fn open(folder: PathBuf, log: Folder, limit: u64) -> Result<Self> {
         let doing = || format!("opening the folder {} (--spool-dir)", folder.display());
         DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(io_error(doing()))?;
+        let lock = File::create(folder.join(LOCK)).map_err(io_error(doing()))?;
+        if let Err(TryLockError::WouldBlock) = lock.try_lock() {
+            return Err(Error::config(format!(
+                "another run of agent log uses the folder {}. Name another --spool-dir",
+                folder.display()
+            )));
+        }
         let mut queue = Queue::default();
         for name in files::names(&folder).map_err(io_error(doing()))?.unwrap_or_default() {
             let path = folder.join(&name);
@@ -65,7 +76,7 @@ impl Spool {
             queue.bytes = queue.bytes.saturating_add(bytes);
             queue.waiting.push_back(Waiting { path, key, segment, bytes });
         }
-        Ok(Self { folder, log, limit, queue: Mutex::new(queue), changed: Notify::new() })
+        Ok(Self { folder, log, limit, queue: Mutex::new(queue), changed: Notify::new(), _lock: lock })
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Queue) -> T) -> T {
@@ -212,6 +223,8 @@ mod tests {
         let failed = spool.push(segment(10, 11).key(&log).unwrap(), |_| Err(io::ErrorKind::StorageFull.into())).await;
         assert_eq!(failed.unwrap_err().class(), holdfast_contract::ExitClass::Full);
         assert!(spool.is_full() && spool.last_revision() == Some(9));
+        let second = Spool::open(folder.path().join("spool"), log.clone(), 10).err().unwrap();
+        assert!(second.message().contains("--spool-dir"), "{second}");
         drop(spool);
         // Killed in the middle of a file.
         fs::write(folder.path().join("spool/.x.new"), "half").unwrap();
@@ -223,7 +236,7 @@ mod tests {
             assert_eq!((&oldest.key, &oldest.read().await.unwrap()[..]), (&key, &b"12345"[..]));
             spool.remove_oldest(&oldest).unwrap();
         }
-        assert_eq!(files::names(&folder.path().join("spool")).unwrap().unwrap(), Vec::<String>::new());
+        assert_eq!(files::names(&folder.path().join("spool")).unwrap().unwrap(), [LOCK]);
         spool.wait_for_room().await;
     }
 }
