@@ -267,7 +267,7 @@ impl<R: ReadAt> Merge<R> {
                     if !replaced {
                         edge.push(key, value, pages)?;
                     }
-                    Ok(write_pages(pages, out)?)
+                    Ok::<_, MergeError>(write_pages(pages, out)?)
                 })?;
             }
             for (key, value) in needed.take_until(None) {

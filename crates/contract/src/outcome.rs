@@ -211,7 +211,7 @@ pub struct RestoredReport {
     pub revision_bump: u64,
     /// The point in time, if the restore continued the snapshot with a log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub point: Option<PointReport>,
+    pub point: Option<Box<PointReport>>,
     /// Contents beside keys; absent if the contents were not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub came_along: Option<CameAlong>,

@@ -61,6 +61,7 @@ pub struct LatestReport {
 
 /// `agent restore`: rebuild one seed member's data directory from one stored snapshot.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct RestoreRequest {
     /// Source.
     #[command(flatten)]

@@ -315,6 +315,11 @@ fn report_complete(
     Ok(report(restored, true, since))
 }
 
+/// Returns the point in time of a finished restore.
+fn asked_of(restored: &Restored) -> Option<Point> {
+    restored.point.as_ref().map(|point| point.asked)
+}
+
 /// Returns the difference between the finished restore and this request: a user may reuse a UID.
 fn find_difference(restored: &Restored, request: &RestoreRequest) -> Result<Option<String>> {
     let key = Key::of_object(&request.key).map_err(|error| holdfast_store::layout(&error))?.to_string();
@@ -328,10 +333,10 @@ fn find_difference(restored: &Restored, request: &RestoreRequest) -> Result<Opti
         _ if restored.revision_bump != bump => {
             Some(format!("its revision was moved on by {}, not by {bump}", restored.revision_bump))
         }
-        _ if restored.point.map(|point| point.asked) != request.point() => {
+        _ if asked_of(restored) != request.point() => {
             let name =
                 |point: Option<Point>| point.map_or_else(|| "the snapshot".to_owned(), |point| point.to_string());
-            Some(format!("it holds {}, not {}", name(restored.point.map(|point| point.asked)), name(request.point())))
+            Some(format!("it holds {}, not {}", name(asked_of(restored)), name(request.point())))
         }
         _ => None,
     })

@@ -230,7 +230,9 @@ impl Base {
                 merge.add(&record, &mut out).unwrap();
             }
             let leases: BTreeSet<i64> = these.iter().map(|record| record.lease).filter(|lease| *lease != 0).collect();
-            leases.into_iter().for_each(|lease| merge.add_lease(lease, live.granted[&lease]).unwrap());
+            for lease in leases {
+                merge.add_lease(lease, live.granted[&lease]).unwrap();
+            }
             merge.end_segment();
             rest = more;
         }

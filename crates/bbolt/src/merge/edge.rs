@@ -67,7 +67,9 @@ impl Edge {
         let Last { branches, leaf, inline } = last;
         if leaf.id == 0 {
             // The bucket lies in the root bucket, in less than one page.
-            inline.iter().for_each(|(key, value)| edge.leaf.add(key, value));
+            for (key, value) in &inline {
+                edge.leaf.add(key, value);
+            }
         } else if branches.is_empty() {
             edge.levels.extend(leaf.first.map(|first| vec![(first, leaf.id)]));
         } else {

@@ -174,7 +174,9 @@ impl Model {
 
     fn of(steps: &[Step]) -> Self {
         let mut model = Self::new();
-        steps.iter().for_each(|step| model.run(step));
+        for step in steps {
+            model.run(step);
+        }
         model
     }
 
@@ -517,7 +519,9 @@ fn leases_follow_their_rules() {
         for row in &model.rows {
             row.add(&mut merge, &mut out).unwrap();
         }
-        asked.iter().for_each(|(id, ttl)| merge.add_lease(*id, *ttl).unwrap());
+        for (id, ttl) in asked {
+            merge.add_lease(*id, *ttl).unwrap();
+        }
         let merged = merge.finish(&mut out).unwrap();
         let leases = prove(&apply(&base, &out, offset, &merged)).leases;
         (leases.iter().map(|lease| (lease.id, lease.ttl)).collect::<Vec<_>>(), merged.unknown_ttls)

@@ -65,7 +65,7 @@ pub fn of_restored(restored: &RestoredReport, request: &RestoreRequest) -> Strin
         bump => format!(", and {bump} more: watchers list again"),
     };
     rows.push(("revision", revision(restored.revision, None) + &bump));
-    rows.extend(restored.point.map(|point| ("log", describe_point(&point))));
+    rows.extend(restored.point.as_ref().map(|point| ("log", describe_point(point))));
     if restored.without_quorum {
         rows.push(("beware", "no quorum answered the save: acknowledged writes may be missing".to_owned()));
     }

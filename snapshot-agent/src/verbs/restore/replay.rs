@@ -74,7 +74,7 @@ pub(super) async fn continue_snapshot(run: &RestoreRun<'_>, placed: Placed) -> R
     restored.db_bytes = merged.bytes;
     contents::record(run, &mut restored, Some(&proven), &file)?;
     let count = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
-    restored.point = Some(PointReport {
+    restored.point = Some(Box::new(PointReport {
         base_revision: chosen.base_revision,
         revision: merged.revision,
         asked: chosen.asked,
@@ -82,7 +82,7 @@ pub(super) async fn continue_snapshot(run: &RestoreRun<'_>, placed: Placed) -> R
         segments: count(chosen.segments.len()),
         proof,
         unknown_leases: count(merged.unknown_ttls.len()),
-    });
+    }));
     if let Some(lease) = merged.unknown_ttls.first() {
         tracing::warn!(
             leases = merged.unknown_ttls.len(),
