@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::LocalBoxFuture;
 use holdfast_contract::error::Result;
 use holdfast_contract::layout::{Folder, first8};
 use holdfast_contract::{LogRequest, hex_id};
@@ -60,7 +60,7 @@ pub struct Logged {
 }
 
 /// Records until a signal.
-pub fn run(request: LogRequest) -> BoxFuture<'static, Result<Logged>> {
+pub fn run(request: LogRequest) -> LocalBoxFuture<'static, Result<Logged>> {
     Box::pin(async move {
         let numbers = Arc::<Numbers>::default();
         let render = {
