@@ -10,6 +10,7 @@ use std::{env, fs};
 
 use holdfast_bbolt::merge::{Merge, Record};
 use holdfast_bbolt::scan::Reader;
+use holdfast_segment::KeyValue;
 
 /// The allocator of the binary.
 #[global_allocator]
@@ -19,23 +20,11 @@ const BUDGET: usize = 64 << 20;
 
 /// Returns the record of a put of one of 10,000 keys, as etcd stores it.
 fn value(main: i64) -> Vec<u8> {
-    let mut out = Vec::with_capacity(400);
-    let mut number = |out: &mut Vec<u8>, tag: u8, mut number: u64| {
-        out.push(tag);
-        while number >= 128 {
-            out.push((number % 128) as u8 | 128);
-            number /= 128;
-        }
-        out.push(number as u8);
-    };
     let key = format!("/registry/things/{:05}", main % 10_000);
-    number(&mut out, 0x0a, key.len() as u64);
-    out.extend(key.as_bytes());
-    for (tag, n) in [(0x10, main), (0x18, main), (0x20, 1)] {
-        number(&mut out, tag, n.cast_unsigned());
-    }
-    number(&mut out, 0x2a, 300);
-    out.extend([main.to_le_bytes(); 38].as_flattened().iter().take(300));
+    let value = [main.to_le_bytes(); 38].as_flattened().iter().take(300).copied().collect::<Vec<u8>>();
+    let mut out = Vec::with_capacity(400);
+    KeyValue { key: key.as_bytes(), create_revision: main, mod_revision: main, version: 1, value: &value, lease: 0 }
+        .encode(&mut out);
     out
 }
 
@@ -77,7 +66,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let proving = Instant::now();
     let proven = Reader::open(&file, merged.bytes, 1 << 30)?.prove(None)?;
     assert_eq!(proven.revision, base + revisions);
-    let rate = |seconds: f64| revisions as f64 / seconds;
+    let rate = |seconds: f64| f64::from(i32::try_from(revisions).unwrap_or(i32::MAX)) / seconds;
     println!(
         "{seconds:.2} s with the sync, {:.0} revisions/s; {computed:.2} s without, {:.0} revisions/s; {memory} MiB; proof {:.2} s",
         rate(seconds),

@@ -8,11 +8,12 @@ use std::fs;
 use std::path::Path;
 
 use etcd_client::{
-    Client, DeleteOptions, EventType, KeyValue, LeaseGrantOptions, LeaseTimeToLiveOptions, PutOptions, Txn, TxnOp,
-    WatchOptions, WatchStream,
+    Client, DeleteOptions, EventType, LeaseGrantOptions, LeaseTimeToLiveOptions, PutOptions, Txn, TxnOp, WatchOptions,
+    WatchStream,
 };
 use holdfast_bbolt::merge::{Merge, Merged, Record};
 use holdfast_bbolt::scan::HashKv;
+use holdfast_segment::KeyValue;
 use sha2::{Digest, Sha256};
 
 use crate::scan::support::seed::seed;
@@ -35,32 +36,16 @@ struct Recorded {
     lease: i64,
 }
 
-/// Returns etcd's value in the bucket `key`: `mvccpb.KeyValue` without its default values, for a tombstone with the key alone.
-fn stored(kv: &KeyValue, tombstone: bool) -> Vec<u8> {
-    fn number(out: &mut Vec<u8>, tag: u8, number: i64) {
-        let mut number = number.cast_unsigned();
-        if number != 0 {
-            out.push(tag);
-            while number >= 128 {
-                out.push((number % 128) as u8 | 128);
-                number /= 128;
-            }
-            out.push(number as u8);
-        }
-    }
-    fn bytes(out: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
-        number(out, tag, bytes.len() as i64);
-        out.extend(bytes);
+/// Returns etcd's value in the bucket `key`.
+fn stored(kv: &etcd_client::KeyValue, tombstone: bool) -> Vec<u8> {
+    let key = kv.key();
+    let mut record = KeyValue { key, ..KeyValue::default() };
+    if !tombstone {
+        let (create_revision, mod_revision, version) = (kv.create_revision(), kv.mod_revision(), kv.version());
+        record = KeyValue { key, create_revision, mod_revision, version, value: kv.value(), lease: kv.lease() };
     }
     let mut out = Vec::new();
-    bytes(&mut out, 0x0a, kv.key());
-    if !tombstone {
-        number(&mut out, 0x10, kv.create_revision());
-        number(&mut out, 0x18, kv.mod_revision());
-        number(&mut out, 0x20, kv.version());
-        bytes(&mut out, 0x2a, kv.value());
-        number(&mut out, 0x30, kv.lease());
-    }
+    record.encode(&mut out);
     out
 }
 

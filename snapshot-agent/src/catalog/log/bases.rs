@@ -6,6 +6,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use holdfast_contract::error::Result;
 use holdfast_contract::hex_id;
 use holdfast_contract::layout::Folder;
+use holdfast_contract::manifest::Manifest;
 use holdfast_store::Store;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -29,20 +30,20 @@ pub struct Base {
 pub(crate) async fn find_bases(store: &Store, lineage: &Folder, cluster_id: u64, most: usize) -> Result<Vec<Base>> {
     let (_, folders) = last_attempts(store, lineage, most, None).await?;
     let wanted = hex_id(cluster_id);
-    let wanted = &wanted;
-    let reads = folders.iter().rev().map(|folder| async move {
-        let is_wanted = |manifest: &holdfast_contract::manifest::Manifest| {
-            manifest.key == folder.as_str() && manifest.cluster_id == *wanted
-        };
-        Ok(match read_folder(store, folder, is_wanted).await? {
-            FolderState::Complete(manifest, _) => manifest.contents.as_ref().map(|contents| Base {
-                key: manifest.key.clone(),
-                revision: contents.revision,
-                ended_at: manifest.ended_at,
-            }),
-            FolderState::WithoutManifest | FolderState::Unwanted | FolderState::Broken(_) => None,
-        })
-    });
+    let reads = folders.into_iter().rev().map(|folder| read_base(store, folder, &wanted));
     let found: Vec<Option<Base>> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
     Ok(found.into_iter().flatten().collect())
+}
+
+/// Reads a folder; `None`: it holds no complete snapshot of this etcd cluster with a known revision.
+async fn read_base(store: &Store, folder: Folder, cluster_id: &str) -> Result<Option<Base>> {
+    let is_wanted = |manifest: &Manifest| manifest.key == folder.as_str() && manifest.cluster_id == cluster_id;
+    Ok(match read_folder(store, &folder, is_wanted).await? {
+        FolderState::Complete(manifest, _) => manifest.contents.as_ref().map(|contents| Base {
+            key: manifest.key.clone(),
+            revision: contents.revision,
+            ended_at: manifest.ended_at,
+        }),
+        FolderState::WithoutManifest | FolderState::Unwanted | FolderState::Broken(_) => None,
+    })
 }

@@ -110,10 +110,8 @@ pub(super) async fn choose(store: &Store, request: &RestoreRequest, asked: Point
             tracing::warn!(key = base.key, at = %failed.at, "the snapshot failed a verification: an older one is used");
             continue;
         }
-        let check = match listed.checks.contains(&revision) {
-            true => find_check(store, &log, revision).await?,
-            false => None,
-        };
+        let is_checked = listed.checks.contains(&revision);
+        let check = if is_checked { find_check(store, &log, revision).await? } else { None };
         let check = check.filter(|check| check.cluster_id == hex_id(cluster_id));
         return Ok(Chosen {
             asked,
