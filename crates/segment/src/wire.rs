@@ -31,7 +31,7 @@ impl KeyValue<'_> {
     }
 
     /// Appends the value of etcd's bucket `key`.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    pub fn encode(&self, out: &mut Vec<u8>) {
         put_bytes(1, self.key, out);
         put_number(2, self.create_revision, out);
         put_number(3, self.mod_revision, out);
