@@ -68,6 +68,8 @@ pub(super) struct Archiver<'a> {
     /// Checks that a member computes.
     checks: JoinSet<Option<Check>>,
     checked_at: Option<Instant>,
+    /// Revision of the last check: the name of a check is used once.
+    checked: i64,
 }
 
 /// Reason for which a watch has ended.
@@ -98,6 +100,7 @@ impl<'a> Archiver<'a> {
             cut_at: Instant::now(),
             checks: JoinSet::new(),
             checked_at: None,
+            checked: 0,
         }
     }
 
@@ -351,6 +354,10 @@ impl<'a> Archiver<'a> {
 
     async fn keep_check(&mut self, check: Check) -> Result<()> {
         self.origin.compact_revision = self.origin.compact_revision.max(check.compact_revision);
+        if check.revision <= self.checked {
+            return Ok(());
+        }
+        self.checked = check.revision;
         let key = check_key(&self.place.log, check.revision, &self.place.run8).map_err(|error| layout(&error))?;
         let json = render(&check)?;
         self.place.spool.push(key, move |file| file.write_all(&json)).await
