@@ -46,6 +46,7 @@ mod merge;
 mod narrow;
 mod orphans;
 mod partition;
+mod point;
 #[path = "../common/ports.rs"]
 mod ports;
 mod progress;

@@ -333,7 +333,8 @@ fn check(model: &Model, base: &[u8], (compact, ends, overlap, until): (i64, &[i6
     assert_eq!(found.keys, Some(keys.len() as u64));
     let mut live = BTreeMap::new();
     let mut reader = Reader::open(&bytes[..], bytes.len() as u64, BUDGET).unwrap();
-    reader.live(until, |record| drop(live.insert(record.key.to_vec(), record.value.len()))).unwrap();
+    let keep = |record: crate::scan::Record<'_>| _ = live.insert(record.key.to_vec(), record.value.len());
+    reader.live(until, keep).unwrap();
     let lengths: BTreeMap<Vec<u8>, usize> = keys.iter().map(|(key, put)| (key.clone(), put.value.len())).collect();
     assert_eq!(live, lengths);
     assert_eq!(found.hash_kv.unwrap(), reader.hash_kv(until, found.compact_revision.unwrap_or(-1)).unwrap());
