@@ -95,8 +95,13 @@ impl Recorded {
         self.store.path().join(LINEAGE).join("log")
     }
 
+    /// Paths below the log.
+    fn paths(&self) -> Vec<String> {
+        if self.log().exists() { files(&self.log()) } else { vec![] }
+    }
+
     fn segments(&self) -> Vec<SegmentName> {
-        files(&self.log()).iter().filter_map(|path| SegmentName::parse(path)).collect()
+        self.paths().iter().filter_map(|path| SegmentName::parse(path)).collect()
     }
 
     /// Waits until the log has a revision, and a later sample.
@@ -185,7 +190,7 @@ async fn back_to_the_moment_before(line: &str) {
     // A check names the hash of a member at a revision of its own.
     let checked = eventually("a check after the deletion", async || {
         last = recorded.server.put(b"later", b"v");
-        files(&recorded.log()).iter().filter_map(|path| check_revision(path)).find(|at| *at > gone)
+        recorded.paths().iter().filter_map(|path| check_revision(path)).find(|at| *at > gone)
     })
     .await;
     recorded.reaches(last).await;
