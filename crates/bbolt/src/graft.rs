@@ -33,10 +33,20 @@ pub use write::Page;
 
 /// Whether authentication is enabled, from a few pages (etcd: server/storage/schema/auth.go).
 pub fn auth_enabled(file: impl ReadAt, bytes: u64) -> Result<bool, Unfit> {
+    Ok(auth_value(file, bytes, b"authEnabled")?.is_some_and(|value| value == [1]))
+}
+
+/// Returns the revision of users and roles, from a few pages; `None`: the database records none.
+pub fn auth_revision(file: impl ReadAt, bytes: u64) -> Result<Option<i64>, Unfit> {
+    let value = auth_value(file, bytes, b"authRevision")?;
+    Ok(value.and_then(|value| value.as_array::<8>().map(|bytes| i64::from_be_bytes(*bytes))))
+}
+
+fn auth_value(file: impl ReadAt, bytes: u64, key: &[u8]) -> Result<Option<Vec<u8>>, Unfit> {
     let database = Database::open(file, bytes)?;
     let buckets = database.buckets()?;
-    let Some(auth) = buckets.get(&b"auth"[..]) else { return Ok(false) };
-    Ok(database.entries(auth)?.get(&b"authEnabled"[..]).is_some_and(|value| value == &[1]))
+    let Some(auth) = buckets.get(&b"auth"[..]) else { return Ok(None) };
+    Ok(database.entries(auth)?.remove(key))
 }
 
 /// Revisions of a database.

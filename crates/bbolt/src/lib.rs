@@ -4,6 +4,9 @@
 //! * [`graft`] gives a database another membership by adding pages.
 //! * [`merge`] takes a database to a later revision by adding the records of a log.
 
+#[cfg(test)]
+#[path = "../../../snapshot-agent/tests/real/scan/support/bolt.rs"]
+mod bolt;
 pub mod graft;
 pub mod merge;
 pub mod scan;

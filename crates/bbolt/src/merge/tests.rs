@@ -6,13 +6,9 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
+use crate::bolt::{self, Bolt, Entry};
 use crate::scan::page::Meta;
 use crate::scan::{Lease, Proven, Reader};
-
-#[path = "../../../../snapshot-agent/tests/real/scan/support/bolt.rs"]
-mod bolt;
-
-use bolt::{Bolt, Entry};
 
 const BUDGET: usize = 64 << 20;
 
@@ -407,7 +403,7 @@ fn puts(lengths: impl IntoIterator<Item = usize>) -> Model {
 #[test]
 fn pages_are_as_full_as_etcd_fills_them_and_the_tree_grows() {
     for size in [1024, 4096] {
-        let model = puts([100; 3000]);
+        let model = puts(vec![100; 3000]);
         for base in [1, 2, 5, 700, 2999] {
             let bytes = model.database(base, 0, size, &[]);
             let after = check(&model, &bytes, (0, &[], 0, model.revision));
@@ -605,7 +601,7 @@ fn pages_are_handed_out_as_they_are_full() {
     let base = Model::new().database(1, 0, 4096, &[]);
     let mut merge = Merge::begin(&base[..], base.len() as u64, 10_001, BUDGET).unwrap();
     let (mut out, mut given) = (Vec::new(), 0);
-    for row in puts([300; 10_000]).rows {
+    for row in puts(vec![300; 10_000]).rows {
         row.add(&mut merge, &mut out).unwrap();
         given += row.value().len() + 33;
         assert!(out.len() + 4096 * 2 > given, "{} of {given}", out.len());

@@ -1,7 +1,8 @@
 //! Continues a restored snapshot with the log up to a point in time, in the file on the volume.
 //!
 //! This file decides the order: segments are read one after the other while the merge writes, the meta pages come after a
-//! sync, and the result is proven like a snapshot. A change of users in the log ends the restore, unless the request allows it.
+//! sync, and the result is proven like a snapshot. Users that changed after the snapshot end the restore, unless the request
+//! allows it: the snapshot and each segment hold the revision of the users; without either a change in the log counts.
 //! `point.rs` has chosen the segments; `crates/bbolt/src/merge.rs` decides which records and leases come into the database.
 
 use std::fs::File;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use holdfast_bbolt::graft;
 use holdfast_bbolt::merge::{Merge, MergeError, Merged, Record};
 use holdfast_bbolt::scan::{NEVER, Proven, Reader};
 use holdfast_contract::error::{Error, Result, task_error};
@@ -159,12 +161,18 @@ impl Replay {
     fn merge(&self, mut segments: mpsc::Receiver<Fetched>) -> Result<Merged> {
         let file = &*self.file;
         let failed = |error| self.failure(error);
+        let users = graft::auth_revision(file, self.db_bytes).map_err(|why| failed(why.into()))?;
         let mut merge = Merge::begin(file, self.db_bytes, self.revision, file_budget()).map_err(failed)?;
         let mut out = BufWriter::with_capacity(1 << 20, file);
         out.seek(SeekFrom::Start(merge.offset())).map_err(trouble(MERGING))?;
         while let Some(Fetched { name, uri, stored }) = segments.blocking_recv() {
             let of = (&name, self.cluster_id);
             let mut reader = open_segment(&uri, of, stored, self.identities.as_ref())?;
+            let in_segment = reader.header().auth_revision;
+            let both = users.zip(in_segment);
+            if both.is_some_and(|(users, in_segment)| users != in_segment) {
+                self.refuse_auth(&name)?;
+            }
             while let Some(entry) = reader.next().map_err(|error| unreadable(&uri, &error))? {
                 match entry {
                     Entry::Record(holdfast_segment::Record { main, sub, tombstone, value }) => {
@@ -172,8 +180,10 @@ impl Replay {
                         merge.add(&record, &mut out).map_err(|error| self.failure(error).context(&uri))?;
                     }
                     Entry::Lease { id, ttl } => merge.add_lease(id, ttl).map_err(failed)?,
-                    Entry::AuthChanged { revision } => self.check_auth(revision, &name)?,
-                    Entry::Sample { .. } => {}
+                    Entry::AuthChanged { revision } if both.is_none() && revision >= self.base_revision => {
+                        self.refuse_auth(&name)?;
+                    }
+                    Entry::AuthChanged { .. } | Entry::Sample { .. } => {}
                 }
             }
             merge.end_segment();
@@ -193,16 +203,16 @@ impl Replay {
         Ok(merged)
     }
 
-    /// Refuses a log in which users changed after the snapshot.
-    fn check_auth(&self, revision: i64, segment: &SegmentName) -> Result<()> {
-        if self.allow_auth_changed || revision < self.base_revision {
+    /// Refuses a segment by whose end users have changed since the snapshot.
+    fn refuse_auth(&self, segment: &SegmentName) -> Result<()> {
+        if self.allow_auth_changed {
             return Ok(());
         }
         let before = segment.first.saturating_sub(1).max(self.base_revision);
         let after = self.next_base.map(|next| format!(" and --at-revision {next}")).unwrap_or_default();
         Err(Error::config(format!(
-            "{}: users or roles changed at about revision {revision}, and the log does not hold them. The nearest points \
-             are --at-revision {before}{after}; or set --allow-auth-changed to restore the users and roles of revision {}",
+            "{}: users or roles changed after revision {before}, and the log does not hold them. The nearest points are \
+             --at-revision {before}{after}; or set --allow-auth-changed to restore the users and roles of revision {}",
             self.log, self.base_revision
         )))
     }
