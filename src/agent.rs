@@ -23,7 +23,7 @@ use snapshot_agent::verbs::{
     report, restore, save, verify,
 };
 
-use crate::cli::{LogStatus, LogVerb, RenderFlags};
+use crate::cli::{LogVerb, RenderFlags};
 use crate::manifests::restore as restored;
 
 /// `agent save`.
@@ -158,16 +158,15 @@ pub async fn compare_members(request: CompareRequest) -> anyhow::Result<u8> {
 
 /// `agent log`: prints the result of the run, or the covers.
 pub async fn log(verb: LogVerb) -> anyhow::Result<u8> {
-    match (verb.status, verb.request) {
-        (Some(LogStatus::Status(request)), _) => {
+    match verb {
+        LogVerb::Record(request) => print(log::run(*request).await),
+        LogVerb::Status(request) => {
             let json = request.json;
             match log::status::run(*request).await {
                 Ok(logs) if !json => show(&log::status::table(&logs)),
                 logs => print(logs),
             }
         }
-        (None, Some(request)) => print(log::run(request).await),
-        (None, None) => anyhow::bail!("name --endpoints, --store, --namespace and --cluster, or the verb status"),
     }
 }
 

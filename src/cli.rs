@@ -14,8 +14,8 @@ use holdfast_api::snapshot::{Age, Encryption, EtcdSnapshotSpec, SnapshotTemplate
 use holdfast_api::store::{Destination, Location, PvcLocation, S3Location};
 use holdfast_contract::{
     CompareRequest, Compression, ContentsRequest, CopyRequest, DefragRequest, Failure, GateRequest, InspectRequest,
-    LatestRequest, ListRequest, LogRequest, LogStatusRequest, ProbeRequest, PruneRequest, RecallRequest, RemoveRequest,
-    RestoreRequest, SaveRequest, VerifyRequest,
+    LatestRequest, ListRequest, ProbeRequest, PruneRequest, RecallRequest, RemoveRequest, RestoreRequest, SaveRequest,
+    VerifyRequest,
 };
 use holdfast_io::private::is_shared;
 use holdfast_operator::Config;
@@ -442,7 +442,7 @@ pub enum Agent {
     Probe(Box<ProbeRequest>),
     /// Record every revision of an etcd beside its snapshots, until SIGTERM: from a snapshot and the log a later version
     /// restores any moment.
-    #[command(after_help = LOG_EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+    #[command(after_help = LOG_EXAMPLES, subcommand_negates_reqs = true)]
     Log(Box<LogVerb>),
     /// Compare the member list in each member's database with etcd's member list, before an upgrade from etcd 3.5 to 3.6.
     #[command(after_help = COMPARE_EXAMPLES)]
@@ -466,25 +466,6 @@ pub enum Agent {
     Restore(Box<RestoreRequest>),
 }
 
-/// `agent log` and its verb.
-#[derive(Args, Clone, Debug, PartialEq, Eq)]
-pub struct LogVerb {
-    /// Records.
-    #[command(flatten)]
-    pub request: Option<LogRequest>,
-    /// Shows.
-    #[command(subcommand)]
-    pub status: Option<LogStatus>,
-}
-
-/// Verbs of `agent log`.
-#[derive(Subcommand, Clone, Debug, PartialEq, Eq)]
-pub enum LogStatus {
-    /// Show what the log of a cluster covers: revisions without a hole, holes, snapshots that the log continues, and the age
-    /// of its end.
-    Status(Box<LogStatusRequest>),
-}
-
 impl Agent {
     /// Whether the group may read the files that this verb writes to a folder.
     pub fn is_for_group(&self) -> bool {
@@ -500,7 +481,10 @@ impl Agent {
             Self::Prune(request) => Some(&request.store),
             Self::Remove(request) => Some(&request.store),
             Self::Probe(request) => Some(&request.store),
-            Self::Log(verb) => verb.request.as_ref().map(|request| &request.store),
+            Self::Log(verb) => match &**verb {
+                LogVerb::Record(request) => Some(&request.store),
+                LogVerb::Status(request) => Some(&request.store),
+            },
             // These verbs write a member's data or nothing, and at most read the store.
             Self::CompareMembers(_) | Self::Defrag(_) | Self::RenderRestore(_) | Self::Restore(_) => None,
         };
@@ -542,6 +526,7 @@ fn repository(text: &str) -> Result<String, String> {
 }
 
 mod examples;
+mod log;
 mod render;
 
 use examples::{
@@ -549,6 +534,7 @@ use examples::{
     RENDER_EXAMPLES, RESTORE_EXAMPLES, SAVE_EXAMPLES, VERIFY_EXAMPLES,
 };
 
+pub use log::LogVerb;
 pub use render::RenderFlags;
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use clap::{Parser as _, ValueEnum as _};
-use holdfast::cli::{Agent, Cli, Command, Snapshot};
+use holdfast::cli::{Agent, Cli, Command, LogVerb, Snapshot};
 use holdfast::manifests::IMAGE;
 use holdfast::manifests::jobs::{Sample, samples};
 use holdfast::snapshot::FAILED;
@@ -95,7 +95,7 @@ fn check_log(deployment: &Deployment, image: &str) {
     assert_eq!(container.image.as_deref(), Some(image));
     let cli = Cli::try_parse_from([words(&container.command), words(&container.args)].concat()).unwrap();
     let Command::Agent(Agent::Log(verb)) = cli.command else { panic!("{:?}", cli.command) };
-    let request = verb.request.unwrap();
+    let LogVerb::Record(request) = *verb else { panic!("{verb:?}") };
     check_mounts(pod, container, &request.store);
     let written = container.volume_mounts.iter().flatten().filter(|mount| mount.read_only != Some(true));
     assert_eq!(written.map(|mount| Path::new(&mount.mount_path)).collect::<Vec<_>>(), [request.spool_dir.as_path()]);

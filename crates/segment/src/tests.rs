@@ -1,3 +1,5 @@
+//! Segments come back as they were written, and nothing else is read.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -160,7 +162,8 @@ fn what_no_writer_writes_is_refused_also_with_a_right_checksum() {
     assert!(later.contains("format 2") && later.contains("Use a later version"), "{later}");
     assert!(reason(|bytes| bytes[8] = 0).contains("header"));
     assert!(reason(|bytes| bytes[28] = 0).contains("header"), "no first revision");
-    assert!(reason(|bytes| bytes[28] = 6).contains("cannot follow"), "the first record is not the header's first");
+    assert!(reason(|bytes| bytes[28] = 7).contains("sample"), "a sample before the header's first");
+    assert!(reason(|bytes| (bytes[28], bytes[HEADER + 1]) = (6, 5)).contains("cannot follow"), "another first record");
     assert!(reason(|bytes| bytes[36] = 6).contains("beyond"), "a record after the header's last");
     assert!(reason(|bytes| bytes[36] = 8).contains("missing"), "the header's last is missing");
     assert!(reason(|bytes| bytes[44] ^= 1).contains("sample"));

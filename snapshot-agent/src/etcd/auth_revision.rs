@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
-use super::connect::{User, in_time};
+use super::connect::{Dialer, in_time};
 
 const PATH: &str = "/etcdserverpb.Auth/AuthStatus";
 
@@ -31,15 +31,23 @@ pub(crate) struct AuthReader {
     endpoint: String,
     grpc: Grpc<Channel>,
     client: Client,
-    user: Option<User>,
+    login: Option<(String, String)>,
     token: Option<MetadataValue<Ascii>>,
     /// Whether etcd has refused the call: each login costs etcd a slow hash.
     refused: bool,
 }
 
 impl AuthReader {
-    pub(super) fn new(endpoint: &str, channel: Channel, client: Client, user: Option<User>) -> Self {
-        Self { endpoint: endpoint.to_owned(), grpc: Grpc::new(channel), client, user, token: None, refused: false }
+    /// Opens a connection of its own to the member that this client is connected to.
+    pub(crate) fn open(dialer: &Dialer, endpoint: &str, client: &Client) -> Result<Self> {
+        Ok(Self {
+            endpoint: endpoint.to_owned(),
+            grpc: Grpc::new(dialer.channel_to(endpoint)?),
+            client: client.clone(),
+            login: dialer.login(),
+            token: None,
+            refused: false,
+        })
     }
 
     /// Returns the revision; `None`: etcd does not tell this user.
@@ -67,7 +75,7 @@ impl AuthReader {
     }
 
     async fn log_in(&mut self) -> Result<()> {
-        let (Some(User { name, password }), None) = (&self.user, &self.token) else { return Ok(()) };
+        let (Some((name, password)), None) = (&self.login, &self.token) else { return Ok(()) };
         let mut client = self.client.auth_client();
         let logged_in = in_time(&self.endpoint, client.authenticate(name.clone(), password.clone())).await;
         // etcd without authentication needs no token.

@@ -15,7 +15,6 @@ use holdfast_io::net::{connector, dns};
 use tonic::transport::Uri;
 use tonic::{Code, Status};
 
-use super::auth_revision::AuthReader;
 use super::folders;
 use super::tls::{self, Tls};
 
@@ -49,10 +48,9 @@ pub(crate) struct Dialer {
     window: Option<u32>,
 }
 
-#[derive(Clone)]
-pub(super) struct User {
-    pub(super) name: String,
-    pub(super) password: String,
+struct User {
+    name: String,
+    password: String,
 }
 
 impl Dialer {
@@ -113,10 +111,14 @@ impl Dialer {
         Ok((client, status))
     }
 
-    /// Returns a reader of the revision of users and roles, over a connection of its own to this member.
-    pub(crate) fn auth_reader(&self, endpoint: &str, client: &Client) -> Result<AuthReader> {
-        let channel = self.channel(endpoint, &parse(endpoint, self.secure)?, WINDOW)?;
-        Ok(AuthReader::new(endpoint, channel, client.clone(), self.user.clone()))
+    /// Opens a connection to this member, without a login.
+    pub(super) fn channel_to(&self, endpoint: &str) -> Result<tonic::transport::Channel> {
+        self.channel(endpoint, &parse(endpoint, self.secure)?, WINDOW)
+    }
+
+    /// Returns name and password of the flags.
+    pub(super) fn login(&self) -> Option<(String, String)> {
+        self.user.as_ref().map(|User { name, password }| (name.clone(), password.clone()))
     }
 
     fn channel(&self, endpoint: &str, url: &Uri, window: u32) -> Result<tonic::transport::Channel> {

@@ -698,14 +698,14 @@ async fn two_archivers_write_one_log() {
 /// Prints the rate and the memory of an archiver that catches up, and of one beside a busy writer.
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_is_bounded() {
-    const REVISIONS: u64 = 40_000;
+    const REVISIONS: u32 = 40_000;
     let etcd = Etcd::start().await;
     let mount = tempfile::tempdir().unwrap();
     let writes = (0..8_u64).map(|writer| {
         let url = etcd.url.clone();
         tokio::spawn(async move {
             let mut client = etcd_client::Client::connect([url], None).await.unwrap();
-            for number in 0..REVISIONS / 8 {
+            for number in 0..u64::from(REVISIONS) / 8 {
                 let value = noise(number * 8 + writer, 300);
                 client.put(format!("r/{writer}/{}", number % 500), value, None).await.unwrap();
             }
@@ -725,7 +725,7 @@ async fn memory_is_bounded() {
     let peak: u64 = peak.parse().unwrap();
     let segments: u64 = log.segments().len().try_into().unwrap();
     log.end();
-    let rate = REVISIONS as f64 / took.as_secs_f64();
+    let rate = f64::from(REVISIONS) / took.as_secs_f64();
     println!(
         "{REVISIONS} revisions of 300 bytes in {took:?}: {rate:.0}/s; {segments} segments; peak RSS {} MiB",
         peak >> 10

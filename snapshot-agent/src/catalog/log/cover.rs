@@ -1,6 +1,6 @@
 //! The revisions that the segments of a log hold together.
 //!
-//! This file decides from names: segments are joined by their revisions, whoever wrote them, and may overlap. Contents are not
+//! This file decides from names: segments of any writer are joined by their revisions, and may overlap. Contents are not
 //! compared here; `agent verify --log` reads them.
 
 use holdfast_contract::layout::{GapName, SegmentName};

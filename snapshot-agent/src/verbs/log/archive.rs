@@ -156,7 +156,7 @@ impl<'a> Archiver<'a> {
             };
             let dialer = Dialer::from_flags(&self.request.etcd).map_err(of_etcd)?;
             let revisions = Revisions::open(&dialer, &source, self.writer.last_complete()).await?;
-            let users = dialer.auth_reader(&source.facts.endpoint, source.client()).map_err(of_etcd)?;
+            let users = AuthReader::open(&dialer, &source.facts.endpoint, source.client()).map_err(of_etcd)?;
             Ok::<_, Error>((source, revisions, users))
         };
         let (source, revisions, users) = tokio::select! {
