@@ -34,7 +34,7 @@
 //! crates/contract      requests, reports, exit codes, keys, manifest, retention: with the operator
 //! crates/io            files, memory, time, processes; names to addresses, connections, trusted CAs
 //! crates/segment       a piece of the log: a run of revisions
-//! crates/bbolt         the proof of a database: pages, records, HashKV; the graft, a restore engine that writes once
+//! crates/bbolt         the proof of a database: pages, records, HashKV; the graft and the merge, which add pages
 //! crates/store         S3, Azure, Google, folders
 //! format/              trailer, compression, encryption
 //! catalog/             the snapshots in a store

@@ -149,4 +149,10 @@ Examples:
   Then start etcd on the restored data:
     etcd --name m1 --data-dir /var/lib/etcd/data
 
+  The state of a second, from the newest snapshot before it and the log of its lineage:
+    holdfast agent restore --store s3://BUCKET --credentials-dir keys \\
+      --key NAMESPACE/CLUSTER/LINEAGE --at-time 2026-11-28T10:42:07Z \\
+      --volume /var/lib/etcd --member-name m1 \\
+      --initial-cluster m1=http://127.0.0.1:2380 --cluster-token restored-1
+
   An encrypted snapshot also needs --age-identity-dir, a folder of identity files.";

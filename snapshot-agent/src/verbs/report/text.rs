@@ -180,7 +180,20 @@ took      0.99 s
         assert_eq!(of_restored(&restored, &request), format!("{told}{next}"));
         let in_a_pod = RestoreRequest { annotations: Some("/a".into()), ..request.clone() };
         assert_eq!(of_restored(&restored, &in_a_pod), told);
-        let again = of_restored(&RestoredReport { already: true, ..restored }, &request);
+        let again = of_restored(&RestoredReport { already: true, ..restored.clone() }, &request);
         assert!(again.contains("was complete already"), "{again}");
+        let point = PointReport {
+            base_revision: 40,
+            revision: 51,
+            records: 12,
+            segments: 2,
+            proof: PointProof::HashKV,
+            unknown_leases: 1,
+            ..PointReport::default()
+        };
+        let to_a_point = of_restored(&RestoredReport { point: Some(Box::new(point)), ..restored }, &request);
+        let log = "\nlog       12 changes in 2 segments, from revision 40 to 51; proven by HashKV, equal to that of a member; 1 \
+                   leases end in an hour, because the log does not name their time to live\n";
+        assert!(to_a_point.contains(log), "{to_a_point}");
     }
 }
