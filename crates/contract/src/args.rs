@@ -7,15 +7,15 @@
 mod compare;
 mod log;
 mod removal;
+mod restore;
 mod verify;
 
 use std::fmt::Display;
 use std::path::Path;
 
 use super::{
-    AskMembers, DEFAULT_MIN_THROUGHPUT_KIB, DEFAULT_REVISION_BUMP, Engine, EtcdFlags, GateRequest, IdentityFlags,
-    InspectRequest, LatestRequest, LockMode, ProbeRequest, RecallRequest, RestoreRequest, S3Checksum, S3Sse,
-    SaveRequest, StoreFlags,
+    AskMembers, DEFAULT_MIN_THROUGHPUT_KIB, EtcdFlags, GateRequest, IdentityFlags, InspectRequest, LatestRequest,
+    LockMode, ProbeRequest, RecallRequest, S3Checksum, S3Sse, SaveRequest, StoreFlags,
 };
 
 /// Collects `--name=value` elements, so that every value stays a value (I28).
@@ -273,64 +273,6 @@ impl ProbeRequest {
     }
 }
 
-impl RestoreRequest {
-    /// Returns the arguments after `agent restore`.
-    pub fn to_args(&self) -> Vec<String> {
-        let Self {
-            store,
-            key,
-            at_revision,
-            at_time,
-            allow_auth_changed,
-            expect_sha256,
-            expect_store_id,
-            age_identity_dirs,
-            allow_unverified,
-            revision_bump,
-            volume,
-            etcdutl,
-            engine,
-            identity,
-            restore_uid,
-            initial_cluster,
-            annotations,
-            refuse_auth,
-            quota_backend_bytes,
-            progress_port,
-            json,
-            deadline_seconds,
-            stall_seconds,
-        } = self;
-        let argv = Argv::default()
-            .and(store.to_args())
-            .option("expect-store-id", expect_store_id.as_ref())
-            .flag("key", key)
-            .option("at-revision", at_revision.map(|revision| revision.to_string()).as_ref())
-            .option("at-time", at_time.map(|time| time.to_string()).as_ref())
-            .switch("allow-auth-changed", *allow_auth_changed)
-            .option("expect-sha256", expect_sha256.as_ref());
-        let argv = age_identity_dirs.iter().fold(argv, |argv, folder| argv.path("age-identity-dir", folder));
-        let bump = (*revision_bump != DEFAULT_REVISION_BUMP).then(|| revision_bump.to_string());
-        let engine = (*engine != Engine::default()).then(|| engine.as_str().to_owned());
-        argv.switch("allow-unverified", *allow_unverified)
-            .option("revision-bump", bump.as_ref())
-            .path("volume", volume)
-            .path("etcdutl", etcdutl)
-            .option("engine", engine.as_ref())
-            .and(identity.to_args())
-            .flag("restore-uid", restore_uid)
-            .flag("initial-cluster", initial_cluster)
-            .option_path("annotations", annotations.as_deref())
-            .switch("refuse-auth", *refuse_auth)
-            .option("quota-backend-bytes", quota_backend_bytes.map(|bytes| bytes.to_string()).as_ref())
-            .option("progress-port", progress_port.map(|port| port.to_string()).as_ref())
-            .switch("json", *json)
-            .option("deadline-seconds", deadline_seconds.map(|seconds| seconds.to_string()).as_ref())
-            .flag("stall-seconds", stall_seconds)
-            .0
-    }
-}
-
 impl GateRequest {
     /// Returns the arguments after `gate`. `--exec` comes last: every argument after it belongs to etcd.
     pub fn to_args(&self) -> Vec<String> {
@@ -362,7 +304,7 @@ mod tests {
     use super::*;
     use crate::ProofLevel;
     use crate::{Compression, Verify};
-    use crate::{SnapshotFlags, VerifyRequest};
+    use crate::{Engine, RestoreRequest, SnapshotFlags, VerifyRequest};
 
     #[derive(Parser)]
     struct Cli<T: Args> {
