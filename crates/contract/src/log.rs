@@ -57,8 +57,8 @@ pub struct LogRequest {
     /// stores the segments that this run leaves there.
     #[arg(long, value_name = "DIR", env = "TMPDIR", default_value = "/tmp", help_heading = LOGGING)]
     pub spool_dir: PathBuf,
-    /// Largest size of these segments in MiB. At this size the agent ends the watch, and continues where the log ends when
-    /// the store takes segments again.
+    /// Size of these segments in MiB at which the agent ends the watch; the last segment may be beyond it. The watch
+    /// continues where the log ends when the store takes segments again.
     #[arg(long, value_name = "MIB", default_value_t = DEFAULT_LOG_SPOOL_MIB, value_parser = clap::value_parser!(u64).range(1..), help_heading = LOGGING)]
     pub spool_mib: u64,
     /// Seconds between two checks, for each of which a member computes its HashKV; 0: no checks.

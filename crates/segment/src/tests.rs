@@ -189,11 +189,14 @@ fn a_length_reserves_no_memory() {
     }
 }
 
+/// A key, and the value and the lease of a put; `None`: a deletion.
+type Change = (Vec<u8>, Option<(Vec<u8>, i64)>);
+
 /// One step of a watch.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A transaction: for each change a key, and the value and lease of a put.
-    Changes(Vec<(Vec<u8>, Option<(Vec<u8>, i64)>)>),
+    /// A transaction.
+    Changes(Vec<Change>),
     Complete,
     Sample(u32),
     AuthChanged,
@@ -222,7 +225,7 @@ proptest! {
         let mut writer = Writer::after(begin, 64);
         let mut history: Vec<(i64, Vec<Owned>)> = vec![];
         let mut segments = vec![];
-        let feed = |writer: &mut Writer, main: i64, changes: &[(Vec<u8>, Option<(Vec<u8>, i64)>)]| {
+        let feed = |writer: &mut Writer, main: i64, changes: &[Change]| {
             for (key, put) in changes {
                 match put {
                     Some((value, lease)) => {
@@ -233,13 +236,13 @@ proptest! {
                 }
             }
         };
-        let mut sent: Vec<Vec<(Vec<u8>, Option<(Vec<u8>, i64)>)>> = vec![];
+        let mut sent: Vec<Vec<Change>> = vec![];
         for step in steps.iter().chain(&[Step::Complete, Step::Sample(0), Step::Cut]) {
             let newest = begin + i64::try_from(sent.len()).unwrap();
             match step {
                 Step::Changes(changes) => {
                     feed(&mut writer, newest + 1, changes);
-                    let record = |(sub, (key, put)): (usize, &(Vec<u8>, Option<(Vec<u8>, i64)>))| {
+                    let record = |(sub, (key, put)): (usize, &Change)| {
                         let mut value = vec![];
                         let kv = match put {
                             Some((value, lease)) => KeyValue {
