@@ -19,11 +19,11 @@ use snapshot_agent::verbs::contents::Found;
 use snapshot_agent::verbs::report::text;
 use snapshot_agent::verbs::save::dry_run;
 use snapshot_agent::verbs::{
-    compare, contents, copy, defrag, gate, inspect, install, latest, list, probe, prune, recall as runs, remove,
+    compare, contents, copy, defrag, gate, inspect, install, latest, list, log, probe, prune, recall as runs, remove,
     report, restore, save, verify,
 };
 
-use crate::cli::RenderFlags;
+use crate::cli::{LogVerb, RenderFlags};
 use crate::manifests::restore as restored;
 
 /// `agent save`.
@@ -158,6 +158,20 @@ pub async fn compare_members(request: CompareRequest) -> anyhow::Result<u8> {
     let text = if json { serde_json::to_string_pretty(&compared)? + "\n" } else { compare::text(&compared) };
     let code = report::finish_comparison(&compared);
     put(text.as_bytes()).map(|()| code)
+}
+
+/// `agent log`: prints the result of the run, or the covers.
+pub async fn log(verb: LogVerb) -> anyhow::Result<u8> {
+    match verb {
+        LogVerb::Record(request) => print(log::run(*request).await),
+        LogVerb::Status(request) => {
+            let json = request.json;
+            match log::status::run(*request).await {
+                Ok(logs) if !json => show(&log::status::table(&logs)),
+                logs => print(logs),
+            }
+        }
+    }
 }
 
 /// `agent defrag`: prints the members even if the run ended early.

@@ -440,6 +440,10 @@ pub enum Agent {
     /// Test which operations a store supports, and whether snapshots can be saved to and restored from the store.
     #[command(after_help = PROBE_EXAMPLES)]
     Probe(Box<ProbeRequest>),
+    /// Record every revision of an etcd beside its snapshots, until SIGTERM: from a snapshot and the log a later version
+    /// restores any moment.
+    #[command(after_help = LOG_EXAMPLES, subcommand_negates_reqs = true)]
+    Log(Box<LogVerb>),
     /// Compare the member list in each member's database with etcd's member list, before an upgrade from etcd 3.5 to 3.6.
     #[command(after_help = COMPARE_EXAMPLES)]
     CompareMembers(Box<CompareRequest>),
@@ -477,6 +481,10 @@ impl Agent {
             Self::Prune(request) => Some(&request.store),
             Self::Remove(request) => Some(&request.store),
             Self::Probe(request) => Some(&request.store),
+            Self::Log(verb) => match &**verb {
+                LogVerb::Record(request) => Some(&request.store),
+                LogVerb::Status(request) => Some(&request.store),
+            },
             // These verbs write a member's data or nothing, and at most read the store.
             Self::CompareMembers(_) | Self::Defrag(_) | Self::RenderRestore(_) | Self::Restore(_) => None,
         };
@@ -518,13 +526,15 @@ fn repository(text: &str) -> Result<String, String> {
 }
 
 mod examples;
+mod log;
 mod render;
 
 use examples::{
-    COMPARE_EXAMPLES, CONTENTS_EXAMPLES, COPY_EXAMPLES, DEFRAG_EXAMPLES, PROBE_EXAMPLES, PRUNE_EXAMPLES,
+    COMPARE_EXAMPLES, CONTENTS_EXAMPLES, COPY_EXAMPLES, DEFRAG_EXAMPLES, LOG_EXAMPLES, PROBE_EXAMPLES, PRUNE_EXAMPLES,
     RENDER_EXAMPLES, RESTORE_EXAMPLES, SAVE_EXAMPLES, VERIFY_EXAMPLES,
 };
 
+pub use log::LogVerb;
 pub use render::RenderFlags;
 
 #[cfg(test)]

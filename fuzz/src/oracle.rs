@@ -7,6 +7,7 @@
 
 use holdfast_bbolt::scan::{NoHashKv, Options, Proven, Reader, Scan, ScanError};
 use holdfast_contract::manifest::Manifest;
+use holdfast_segment::{Entry, Reader as SegmentReader, SegmentError};
 use serde_json::Value;
 
 /// An input for [`scan`] is a database and so many bytes of steering behind it.
@@ -198,4 +199,38 @@ fn same(one: &Value, other: &Value) -> bool {
         }
         _ => one == other,
     }
+}
+
+/// A segment that can be read holds dense revisions from its header's first to its last, and a checksum alone does not make
+/// a segment. Says whether the bytes, with the right checksum at their end, could be read.
+pub fn segment(bytes: &[u8]) -> bool {
+    let raw = read_segment(bytes).is_ok();
+    let Some((content, _)) = bytes.split_last_chunk::<4>() else { return false };
+    let sealed = [content, &crc_fast::crc32_iscsi(content).to_le_bytes()].concat();
+    let read = read_segment(&sealed).is_ok();
+    assert!(read || !raw, "a right checksum does no harm");
+    assert!(!raw || sealed == bytes, "another checksum was taken");
+    read
+}
+
+fn read_segment(bytes: &[u8]) -> Result<(), SegmentError> {
+    let mut reader = SegmentReader::new(bytes)?;
+    let header = *reader.header();
+    let mut last = header.first - 1;
+    let mut times = Vec::new();
+    while let Some(entry) = reader.next()? {
+        match entry {
+            Entry::Record(record) => {
+                assert!(record.main == last || record.main == last + 1, "{record:?} after {last}");
+                last = record.main;
+            }
+            Entry::Sample { revision, at } => {
+                assert!(revision <= last && times.last().is_none_or(|before| *before <= at), "{revision} {at}");
+                times.push(at);
+            }
+            Entry::Lease { .. } | Entry::AuthChanged { .. } => {}
+        }
+    }
+    assert_eq!((last, times.first(), times.last()), (header.last, Some(&header.first_at), Some(&header.last_at)));
+    Ok(())
 }

@@ -5,6 +5,7 @@ pub(crate) mod attempts;
 pub(crate) mod digest;
 pub(crate) mod foreign;
 pub(crate) mod inventory;
+pub mod log;
 pub mod proof;
 pub(crate) mod publish;
 pub(crate) mod read_back;

@@ -11,6 +11,7 @@ pub mod inspect;
 pub mod install;
 pub mod latest;
 pub mod list;
+pub mod log;
 pub mod probe;
 pub mod prune;
 pub mod recall;

@@ -104,6 +104,21 @@ Example:
       --schedule-uid UID --keep-last 6 --keep-within 48h --keep-daily 7 \\
       --keep-weekly 5 --time-zone Europe/Berlin --dry-run";
 
+/// Records, and shows the record.
+pub(super) const LOG_EXAMPLES: &str = "\
+Examples:
+  The etcd of a kubeadm control plane, to a bucket, beside its snapshots:
+    holdfast agent log --endpoints https://127.0.0.1:2379 \\
+      --cacert /etc/kubernetes/pki/etcd/ca.crt \\
+      --cert /etc/kubernetes/pki/etcd/healthcheck-client.crt \\
+      --key /etc/kubernetes/pki/etcd/healthcheck-client.key \\
+      --store s3://BUCKET/etcd --namespace kube-system --cluster etcd \\
+      --spool-dir /var/spool/holdfast
+
+  What the log covers:
+    holdfast agent log status --store s3://BUCKET/etcd \\
+      --namespace kube-system --cluster etcd";
+
 /// Probes with one Secret, or with two.
 pub(super) const PROBE_EXAMPLES: &str = "\
 Examples:
@@ -133,5 +148,11 @@ Examples:
 
   Then start etcd on the restored data:
     etcd --name m1 --data-dir /var/lib/etcd/data
+
+  The state of a second, from the newest snapshot before it and the log of its lineage:
+    holdfast agent restore --store s3://BUCKET --credentials-dir keys \\
+      --key NAMESPACE/CLUSTER/LINEAGE --at-time 2026-11-28T10:42:07Z \\
+      --volume /var/lib/etcd --member-name m1 \\
+      --initial-cluster m1=http://127.0.0.1:2380 --cluster-token restored-1
 
   An encrypted snapshot also needs --age-identity-dir, a folder of identity files.";

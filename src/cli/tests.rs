@@ -241,6 +241,7 @@ fn no_example_is_left_unread() {
             "copy",
             "prune",
             "probe",
+            "log",
             "compare-members",
             "defrag",
             "render-restore",
@@ -472,4 +473,43 @@ fn the_deployment_starts_the_operator_it_means() {
             );
         }
     }
+}
+
+#[test]
+fn a_log_is_recorded_or_shown() {
+    let place = ["--store=s3://b", "--namespace=n", "--cluster=c"];
+    let logged = parse(&[&["agent", "log", "--endpoints=a:2379,b:2379"][..], &place].concat()).unwrap();
+    let Command::Agent(Agent::Log(verb)) = logged else { panic!("{logged:?}") };
+    let LogVerb::Record(request) = *verb else { panic!("{verb:?}") };
+    assert_eq!(request.etcd.endpoints.len(), 2);
+    let args = request.to_args();
+    let again = parse(&["agent", "log"].into_iter().chain(args.iter().map(String::as_str)).collect::<Vec<_>>());
+    assert_eq!(again, Ok(Command::Agent(Agent::Log(Box::new(LogVerb::Record(request))))));
+    let shown = parse(&[&["agent", "log", "status", "--json"][..], &place].concat()).unwrap();
+    let Command::Agent(Agent::Log(verb)) = shown else { panic!("{shown:?}") };
+    assert!(matches!(*verb, LogVerb::Status(status) if status.json));
+    for (words, says) in [
+        (&["agent", "log"][..], "--endpoints"),
+        (&["agent", "log", "--endpoints=a:2379"], "--store"),
+        (
+            &[
+                "agent",
+                "log",
+                "--endpoints=a:2379",
+                "--store=s3://b",
+                "--namespace=n",
+                "--cluster=c",
+                "--every-seconds=0",
+            ],
+            "--every-seconds",
+        ),
+        (&["agent", "log", "status"], "--store"),
+        (&["agent", "verify", "--log", "--store=s3://b"], "--namespace"),
+        (&["agent", "verify", "--namespace=n", "--store=s3://b", "--key=k"], "--latest"),
+    ] {
+        let error = parse(words).unwrap_err();
+        assert!(error.contains(says), "{words:?}: {error}");
+    }
+    let verify = parse(&[&["agent", "verify", "--log"][..], &place].concat()).unwrap();
+    assert!(matches!(verify, Command::Agent(Agent::Verify(request)) if request.log));
 }

@@ -24,6 +24,8 @@ pub enum Sample {
     CronjobDefrag,
     /// A `CronJob` that restores the newest snapshot of any etcd in a drill without the operator.
     CronjobDrill,
+    /// A Deployment that records the log of any etcd without the operator.
+    DeploymentLog,
 }
 
 impl Sample {
@@ -38,6 +40,7 @@ impl Sample {
             Self::CronjobSave => include_str!("../../jobs/cronjob-save.yaml"),
             Self::CronjobDefrag => include_str!("../../jobs/cronjob-defrag.yaml"),
             Self::CronjobDrill => include_str!("../../jobs/cronjob-drill.yaml"),
+            Self::DeploymentLog => include_str!("../../jobs/deployment-log.yaml"),
         }
     }
 }

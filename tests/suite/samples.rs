@@ -4,12 +4,13 @@ use std::fs;
 use std::path::Path;
 
 use clap::{Parser as _, ValueEnum as _};
-use holdfast::cli::{Agent, Cli, Command, Snapshot};
+use holdfast::cli::{Agent, Cli, Command, LogVerb, Snapshot};
 use holdfast::manifests::IMAGE;
 use holdfast::manifests::jobs::{Sample, samples};
 use holdfast::snapshot::FAILED;
 use holdfast_contract::{Failure, ProofLevel, Retry, StoreFlags, VerifyRequest};
 use holdfast_store::Store;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job, JobSpec};
 use k8s_openapi::api::core::v1::{Container, PodSpec, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -73,9 +74,35 @@ fn check_job(spec: &JobSpec, image: &str) {
     let rules = &spec.pod_failure_policy.as_ref().unwrap().rules;
     let codes = rules.iter().find(|rule| rule.action == "FailJob").unwrap().on_exit_codes.as_ref().unwrap();
     assert_eq!((&codes.container_name, &codes.values), (&Some(container.name.clone()), &final_codes));
+    check_pod(pod);
+    check_restricted(container);
+}
+
+fn check_pod(pod: &PodSpec) {
     let security = pod.security_context.as_ref().unwrap();
     assert_eq!(security.run_as_non_root, Some(true));
     assert_eq!(security.seccomp_profile.as_ref().unwrap().type_, "RuntimeDefault");
+}
+
+/// Checks that one Pod records a log, with a folder for its spool.
+fn check_log(deployment: &Deployment, image: &str) {
+    let spec = deployment.spec.as_ref().unwrap();
+    assert_eq!((spec.replicas, spec.strategy.as_ref().unwrap().type_.as_deref()), (Some(1), Some("Recreate")));
+    let labels = spec.template.metadata.as_ref().unwrap().labels.as_ref().unwrap();
+    assert!(spec.selector.match_labels.iter().flatten().all(|(name, value)| labels.get(name) == Some(value)));
+    let pod = spec.template.spec.as_ref().unwrap();
+    let [container] = &pod.containers[..] else { panic!("one container: {pod:?}") };
+    assert_eq!(container.image.as_deref(), Some(image));
+    let cli = Cli::try_parse_from([words(&container.command), words(&container.args)].concat()).unwrap();
+    let Command::Agent(Agent::Log(verb)) = cli.command else { panic!("{:?}", cli.command) };
+    let LogVerb::Record(request) = *verb else { panic!("{verb:?}") };
+    check_mounts(pod, container, &request.store);
+    let written = container.volume_mounts.iter().flatten().filter(|mount| mount.read_only != Some(true));
+    assert_eq!(written.map(|mount| Path::new(&mount.mount_path)).collect::<Vec<_>>(), [request.spool_dir.as_path()]);
+    let port = container.ports.iter().flatten().next().unwrap().container_port;
+    assert_eq!(request.metrics_port.map(i32::from), Some(port));
+    check_store(request.store);
+    check_pod(pod);
     check_restricted(container);
 }
 
@@ -144,6 +171,7 @@ fn kubernetes_and_this_binary_take_each_sample() {
                 "CronJob" => {
                     check_job(&typed::<CronJob>(&object).spec.unwrap().job_template.spec.unwrap(), "r/h:1");
                 }
+                "Deployment" => check_log(&typed::<Deployment>(&object), "r/h:1"),
                 "ServiceAccount" => drop(typed::<ServiceAccount>(&object)),
                 "Role" => drop(typed::<Role>(&object)),
                 "RoleBinding" => drop(typed::<RoleBinding>(&object)),

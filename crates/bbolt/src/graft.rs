@@ -15,10 +15,10 @@
 //! large ─► Stock ─► small ─► etcdutl ─► scion ─► Grafted: pages and meta pages ─► large
 //! ```
 
-mod read;
+pub(crate) mod read;
 #[cfg(test)]
 mod tests;
-mod write;
+pub(crate) mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,10 +33,20 @@ pub use write::Page;
 
 /// Whether authentication is enabled, from a few pages (etcd: server/storage/schema/auth.go).
 pub fn auth_enabled(file: impl ReadAt, bytes: u64) -> Result<bool, Unfit> {
+    Ok(auth_value(file, bytes, b"authEnabled")?.is_some_and(|value| value == [1]))
+}
+
+/// Returns the revision of users and roles, from a few pages; `None`: the database records none.
+pub fn auth_revision(file: impl ReadAt, bytes: u64) -> Result<Option<i64>, Unfit> {
+    let value = auth_value(file, bytes, b"authRevision")?;
+    Ok(value.and_then(|value| value.as_array::<8>().map(|bytes| i64::from_be_bytes(*bytes))))
+}
+
+fn auth_value(file: impl ReadAt, bytes: u64, key: &[u8]) -> Result<Option<Vec<u8>>, Unfit> {
     let database = Database::open(file, bytes)?;
     let buckets = database.buckets()?;
-    let Some(auth) = buckets.get(&b"auth"[..]) else { return Ok(false) };
-    Ok(database.entries(auth)?.get(&b"authEnabled"[..]).is_some_and(|value| value == &[1]))
+    let Some(auth) = buckets.get(&b"auth"[..]) else { return Ok(None) };
+    Ok(database.entries(auth)?.remove(key))
 }
 
 /// Revisions of a database.
@@ -70,10 +80,10 @@ fn main_revision(name: &[u8], revision: &[u8]) -> Result<i64, Unfit> {
 }
 
 /// Entries of a bucket, or buckets of the root bucket.
-type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The bucket with all revisions of all keys.
-const KEY: &[u8] = b"key";
+pub(crate) const KEY: &[u8] = b"key";
 
 /// Buckets that the small database holds completely: membership, progress and version. Of the other buckets it holds only the
 /// names.
@@ -191,11 +201,7 @@ impl Stock {
             return Err(Unfit::bucket(b"members", "etcdutl has not left exactly one"));
         }
         let root = pages.tree(&buckets, page::BUCKET)?;
-        // A member's next transaction has an odd number, and overwrites the page of the older of these two (bbolt
-        // `meta.write`).
-        let txid = (self.meta.txid / 2).checked_add(1).and_then(|half| half.checked_mul(2));
-        let txid = txid.ok_or_else(|| Unfit::new("there are no more transaction numbers"))?;
-        let meta = Meta { root, freelist: None, high_water: pages.next(), txid, ..self.meta };
+        let meta = write::next_meta(&self.meta, root, pages.next())?;
         Ok(Grafted { metas: write::metas(&meta)?, pages: pages.finish(), meta, buckets, changed, added })
     }
 

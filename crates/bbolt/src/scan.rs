@@ -28,11 +28,11 @@ pub(crate) mod page;
 mod proof;
 mod prove;
 mod reader;
-mod records;
+pub(crate) mod records;
 mod stream;
 mod summary;
 mod tree;
-mod wire;
+pub(crate) mod wire;
 
 pub use proof::{Alarm, HashKv, Lease, MOST_NAMED, Member, NoHashKv, Proven, ScanError};
 pub use prove::NEVER;

@@ -5,16 +5,17 @@
 //! request. This file does not judge values; their users do.
 
 mod compare;
+mod log;
 mod removal;
+mod restore;
 mod verify;
 
 use std::fmt::Display;
 use std::path::Path;
 
 use super::{
-    AskMembers, DEFAULT_MIN_THROUGHPUT_KIB, DEFAULT_REVISION_BUMP, Engine, EtcdFlags, GateRequest, IdentityFlags,
-    InspectRequest, LatestRequest, LockMode, ProbeRequest, RecallRequest, RestoreRequest, S3Checksum, S3Sse,
-    SaveRequest, StoreFlags,
+    AskMembers, DEFAULT_MIN_THROUGHPUT_KIB, EtcdFlags, GateRequest, IdentityFlags, InspectRequest, LatestRequest,
+    LockMode, ProbeRequest, RecallRequest, S3Checksum, S3Sse, SaveRequest, StoreFlags,
 };
 
 /// Collects `--name=value` elements, so that every value stays a value (I28).
@@ -272,58 +273,6 @@ impl ProbeRequest {
     }
 }
 
-impl RestoreRequest {
-    /// Returns the arguments after `agent restore`.
-    pub fn to_args(&self) -> Vec<String> {
-        let Self {
-            store,
-            key,
-            expect_sha256,
-            expect_store_id,
-            age_identity_dirs,
-            allow_unverified,
-            revision_bump,
-            volume,
-            etcdutl,
-            engine,
-            identity,
-            restore_uid,
-            initial_cluster,
-            annotations,
-            refuse_auth,
-            quota_backend_bytes,
-            progress_port,
-            json,
-            deadline_seconds,
-            stall_seconds,
-        } = self;
-        let argv = Argv::default()
-            .and(store.to_args())
-            .option("expect-store-id", expect_store_id.as_ref())
-            .flag("key", key)
-            .option("expect-sha256", expect_sha256.as_ref());
-        let argv = age_identity_dirs.iter().fold(argv, |argv, folder| argv.path("age-identity-dir", folder));
-        let bump = (*revision_bump != DEFAULT_REVISION_BUMP).then(|| revision_bump.to_string());
-        let engine = (*engine != Engine::default()).then(|| engine.as_str().to_owned());
-        argv.switch("allow-unverified", *allow_unverified)
-            .option("revision-bump", bump.as_ref())
-            .path("volume", volume)
-            .path("etcdutl", etcdutl)
-            .option("engine", engine.as_ref())
-            .and(identity.to_args())
-            .flag("restore-uid", restore_uid)
-            .flag("initial-cluster", initial_cluster)
-            .option_path("annotations", annotations.as_deref())
-            .switch("refuse-auth", *refuse_auth)
-            .option("quota-backend-bytes", quota_backend_bytes.map(|bytes| bytes.to_string()).as_ref())
-            .option("progress-port", progress_port.map(|port| port.to_string()).as_ref())
-            .switch("json", *json)
-            .option("deadline-seconds", deadline_seconds.map(|seconds| seconds.to_string()).as_ref())
-            .flag("stall-seconds", stall_seconds)
-            .0
-    }
-}
-
 impl GateRequest {
     /// Returns the arguments after `gate`. `--exec` comes last: every argument after it belongs to etcd.
     pub fn to_args(&self) -> Vec<String> {
@@ -355,7 +304,7 @@ mod tests {
     use super::*;
     use crate::ProofLevel;
     use crate::{Compression, Verify};
-    use crate::{SnapshotFlags, VerifyRequest};
+    use crate::{Engine, RestoreRequest, SnapshotFlags, VerifyRequest};
 
     #[derive(Parser)]
     struct Cli<T: Args> {
@@ -508,10 +457,15 @@ mod tests {
             annotations in proptest::option::of(path()), age_identity_dirs in proptest::collection::vec(path(), 0..3),
             stall_seconds: u32, (refuse_auth, quota_backend_bytes, progress_port, json) in any::<(bool, Option<u64>, Option<u16>, bool)>(),
             deadline_seconds in proptest::option::of(1..=u32::MAX),
+            (point, allow_auth_changed) in (option((1..=i64::MAX, 0..4_000_000_000_i64, any::<bool>())), any::<bool>()),
         ) -> RestoreRequest {
+            let at_revision = point.filter(|(.., by_time)| !by_time).map(|(revision, ..)| revision);
+            let by_time = point.filter(|(.., by_time)| *by_time);
+            let at_time = by_time.map(|(_, millis, _)| jiff::Timestamp::from_millisecond(millis).unwrap());
             let engine = if graft { Engine::Graft } else { Engine::Etcdutl };
             RestoreRequest {
-                store, key, expect_sha256, expect_store_id, age_identity_dirs, allow_unverified, revision_bump, volume, etcdutl, engine, identity, restore_uid, initial_cluster, annotations,
+                store, key, at_revision, at_time, allow_auth_changed, expect_sha256, expect_store_id, age_identity_dirs,
+                allow_unverified, revision_bump, volume, etcdutl, engine, identity, restore_uid, initial_cluster, annotations,
                 refuse_auth, quota_backend_bytes, progress_port, json, deadline_seconds, stall_seconds,
             }
         }
@@ -535,7 +489,7 @@ mod tests {
             let write = write && no_proof;
             let encryption_config = encrypted.filter(|_| kubernetes.is_some());
             VerifyRequest {
-                snapshot, level, latest, namespace, cluster, lineage, expect_store_id, bin_dir, kubernetes, encryption_config,
+                snapshot, level, latest, log: false, namespace, cluster, lineage, expect_store_id, bin_dir, kubernetes, encryption_config,
                 scratch, no_proof, write, json, deadline_seconds,
             }
         }

@@ -4,6 +4,8 @@
 //! without `..`, not hidden, and without characters that a shell, a URL or a file system interprets. A volume uses the same
 //! layout below its mount. The revision is not in the key, because it is known only at the end of the stream.
 
+mod log;
+
 use std::fmt;
 
 use jiff::Timestamp;
@@ -11,6 +13,8 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
 use crate::{Compression, ProofLevel};
+
+pub use log::{GapName, SegmentName, check_key, check_revision};
 
 /// Name of the object that is written last; its presence means complete.
 pub const MANIFEST: &str = "manifest.json";
@@ -185,19 +189,15 @@ impl Folder {
 
     /// Returns the folder of one attempt. Two Pods never get the same folder (I7).
     pub fn of_attempt(attempt: &Attempt<'_>) -> Result<Self, LayoutError> {
-        let lineage = match attempt.cluster_uid {
-            Some(uid) => first8("cluster UID", uid)?,
-            None => format!("etcd-{:016x}", attempt.cluster_id),
-        };
         let owner = match attempt.owner_uid {
             Some(uid) => first8("owner UID", uid)?,
             None => BY_HAND.to_owned(),
         };
         let pod = first8("Pod UID", attempt.pod_uid)?;
-        let namespace = segment("namespace", attempt.namespace)?;
-        let cluster = segment("cluster", attempt.cluster)?;
+        let Attempt { namespace, cluster, cluster_uid, cluster_id, .. } = *attempt;
+        let lineage = Self::of_lineage(namespace, cluster, cluster_uid, cluster_id)?;
         let time = attempt.at.strftime("%Y%m%dT%H%M%SZ");
-        Self::parse("key", &format!("{namespace}/{cluster}/{lineage}/{time}-{owner}-{pod}"))
+        Self::parse("key", &format!("{lineage}/{time}-{owner}-{pod}"))
     }
 
     /// Returns the folder of a cluster's snapshots: of one lineage, or, without a UID, of all.

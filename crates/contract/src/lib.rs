@@ -10,6 +10,7 @@ mod drilled;
 pub mod error;
 mod failure;
 pub mod layout;
+mod log;
 pub mod manifest;
 mod outcome;
 mod probed;
@@ -35,6 +36,10 @@ pub use compared::{
 pub use defrag::{DefragMember, DefragOutcome, DefragReport, DefragRequest};
 pub use drilled::{DrilledReport, KubernetesReport};
 pub use failure::{ExitClass, FAILURES, Failure, Origin, Retry};
+pub use log::{
+    DEFAULT_CHECK_SECONDS, DEFAULT_EVERY_SECONDS, DEFAULT_LOG_SPOOL_MIB, DEFAULT_SEGMENT_MIB, LogRequest,
+    LogStatusRequest,
+};
 pub use outcome::{
     CameAlong, FailedReport, GateReport, Level, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport, Verification,
 };
@@ -47,7 +52,8 @@ pub use prune::{
 };
 pub use recall::{MAX_RECALLED, RecallReport, RecallRequest, RecalledRun};
 pub use restore::{
-    DEFAULT_RESTORE_STALL_SECONDS, DEFAULT_REVISION_BUMP, Engine, LatestReport, LatestRequest, RestoreRequest,
+    DEFAULT_RESTORE_STALL_SECONDS, DEFAULT_REVISION_BUMP, Engine, LatestReport, LatestRequest, Point, PointProof,
+    PointReport, RestoreRequest,
 };
 pub use s3::{Lock, LockMode, S3Checksum, S3Sse};
 pub use save::{

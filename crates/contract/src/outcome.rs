@@ -5,8 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ComparedReport, Compression, DrilledReport, Engine, ExitClass, Failure, LatestReport, Lock, Origin, Probed,
-    RecallReport,
+    ComparedReport, Compression, DrilledReport, Engine, ExitClass, Failure, LatestReport, Lock, Origin, PointReport,
+    Probed, RecallReport,
 };
 
 /// Report of an agent in its container's termination message: JSON of less than [`MAX_REPORT_BYTES`]. It is a hint; the
@@ -203,12 +203,15 @@ pub struct RestoredReport {
     /// Whether no quorum answered at the save: acknowledged writes may be missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_quorum: bool,
-    /// The snapshot's revision; absent if its contents were not proven.
+    /// The restored revision, before it is raised; absent if the contents were not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
     /// Number by which the restore raised the revision.
     #[serde(default)]
     pub revision_bump: u64,
+    /// The point in time, if the restore continued the snapshot with a log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<Box<PointReport>>,
     /// Contents beside keys; absent if the contents were not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub came_along: Option<CameAlong>,

@@ -2,9 +2,11 @@
 //!
 //! This file decides flags and defaults only.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use clap::Args;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{DEFAULT_INSPECT_DEADLINE_SECONDS, IdentityFlags, StoreFlags};
@@ -59,14 +61,27 @@ pub struct LatestReport {
 
 /// `agent restore`: rebuild one seed member's data directory from one stored snapshot.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct RestoreRequest {
     /// Source.
     #[command(flatten)]
     pub store: StoreFlags,
     /// Folder of the snapshot below the store's prefix, with `manifest.json` inside; or the key of a snapshot file without
-    /// a manifest (of etcdctl, or of another operator), plain or packed with gzip, zstd or age.
+    /// a manifest (of etcdctl, or of another operator), plain or packed with gzip, zstd or age. With --at-revision or
+    /// --at-time: the folder of the lineage, `<namespace>/<cluster>/<lineage>`, whose newest fitting snapshot the agent
+    /// takes, or one snapshot of it.
     #[arg(long)]
     pub key: String,
+    /// Restore the state at this revision: a snapshot before it, and the lineage's log from there on.
+    #[arg(long, value_name = "REVISION", conflicts_with = "at_time", value_parser = clap::value_parser!(i64).range(1..))]
+    pub at_revision: Option<i64>,
+    /// Restore the state at this time (RFC 3339): the newest revision that the log had received by then.
+    #[arg(long, value_name = "TIME")]
+    pub at_time: Option<Timestamp>,
+    /// Accept a log in which users or roles changed between the snapshot and the point in time. The restored etcd has
+    /// the users and roles of the snapshot, because a watch does not show them.
+    #[arg(long)]
+    pub allow_auth_changed: bool,
     /// sha256 (hex) of the database that the manifest must record. Default: the hash in the manifest.
     #[arg(long)]
     pub expect_sha256: Option<String>,
@@ -133,6 +148,76 @@ pub struct RestoreRequest {
     /// End the restore after this many seconds without progress, so that the cause shows early.
     #[arg(long, default_value_t = DEFAULT_RESTORE_STALL_SECONDS)]
     pub stall_seconds: u32,
+}
+
+/// Result of a restore to a point in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PointReport {
+    /// The snapshot's revision, from which the log continues.
+    pub base_revision: i64,
+    /// The restored revision.
+    pub revision: i64,
+    /// The requested revision or time, for the comparison with a later request.
+    #[serde(flatten)]
+    pub asked: Point,
+    /// Records of the log in the database.
+    pub records: u64,
+    /// Segments of the log that were read.
+    pub segments: u64,
+    /// Proof of the restored key space.
+    pub proof: PointProof,
+    /// Number of leases whose time to live the log does not name: they had ended before the archiver asked.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unknown_leases: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// A point in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Point {
+    /// The state at a revision.
+    #[serde(rename = "atRevision")]
+    Revision(i64),
+    /// The state at a time.
+    #[serde(rename = "atTime")]
+    Time(Timestamp),
+}
+
+impl Default for Point {
+    fn default() -> Self {
+        Self::Revision(0)
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Revision(revision) => write!(f, "revision {revision} (--at-revision)"),
+            Self::Time(time) => write!(f, "{time} (--at-time)"),
+        }
+    }
+}
+
+/// Proof of a key space that a snapshot and a log gave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PointProof {
+    /// The snapshot is proven, the segments follow each other without a hole, and each has its checksum.
+    #[default]
+    Chained,
+    /// HashKV of the key space equals that of a live member at this revision.
+    HashKV,
+}
+
+impl RestoreRequest {
+    /// Returns the requested point in time; `None`: the snapshot itself.
+    pub fn point(&self) -> Option<Point> {
+        self.at_revision.map(Point::Revision).or(self.at_time.map(Point::Time))
+    }
 }
 
 /// How the agent builds a data directory from a snapshot. The result is the same.

@@ -72,6 +72,7 @@ const VERIFYING: &str = "Verifying";
 /// `agent verify`: verify a snapshot.
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[command(group(clap::ArgGroup::new("of_a_cluster").args(["latest", "log"])))]
 pub struct VerifyRequest {
     /// Snapshot to verify.
     #[command(flatten)]
@@ -82,15 +83,18 @@ pub struct VerifyRequest {
     /// Instead of --key, the snapshot that `agent latest` names at the start.
     #[arg(long, requires_all = ["url", "namespace", "cluster"], conflicts_with_all = ["key", "file"], help_heading = VERIFYING)]
     pub latest: bool,
-    /// Namespace in the keys, for --latest.
-    #[arg(long, requires = "latest", help_heading = VERIFYING)]
+    /// Instead of a snapshot, the log that `agent log` has recorded: read every segment, and find holes.
+    #[arg(long, requires_all = ["url", "namespace", "cluster"], conflicts_with_all = ["key", "file", "level"], help_heading = VERIFYING)]
+    pub log: bool,
+    /// Namespace in the keys, for --latest and --log.
+    #[arg(long, requires = "of_a_cluster", help_heading = VERIFYING)]
     pub namespace: Option<String>,
-    /// Cluster in the keys, for --latest.
-    #[arg(long, requires = "latest", help_heading = VERIFYING)]
+    /// Cluster in the keys, for --latest and --log.
+    #[arg(long, requires = "of_a_cluster", help_heading = VERIFYING)]
     pub cluster: Option<String>,
-    /// Lineage for --latest: the cluster's UID, its first 8 characters, or the third part of the key. Default: all; the
-    /// search fails when the lineage is not clear.
-    #[arg(long, requires = "latest", help_heading = VERIFYING)]
+    /// Lineage for --latest and --log: the cluster's UID, its first 8 characters, or the third part of the key. Default:
+    /// all; the search fails when the lineage is not clear.
+    #[arg(long, requires = "of_a_cluster", help_heading = VERIFYING)]
     pub lineage: Option<String>,
     /// Store ID that the store must have, for --latest. Default: any store.
     #[arg(long, value_name = "ID", requires = "latest", help_heading = VERIFYING)]

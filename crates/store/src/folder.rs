@@ -245,7 +245,9 @@ impl FolderStore {
         let doing = format!("writing {}", self.uri(key));
         let (folder, name, temporary) = (key.folder().clone(), key.name().to_owned(), small_name()?);
         let calls = move |root: &Dir| -> io::Result<bool> {
-            if folder.is_made_on_demand() {
+            if folder.is_of_log() {
+                root.create_dir_all(folder.as_str()).map_err(in_the_way)?;
+            } else if folder.is_made_on_demand() {
                 // Its parent is an attempt or a lineage, and must exist.
                 match root.create_dir(folder.as_str()) {
                     Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

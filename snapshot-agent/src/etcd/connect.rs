@@ -111,20 +111,34 @@ impl Dialer {
         Ok((client, status))
     }
 
-    async fn log_in(&self, endpoint: &str, url: &Uri, window: u32) -> Result<Client> {
+    /// Opens a connection to this member, without a login.
+    pub(super) fn channel_to(&self, endpoint: &str) -> Result<tonic::transport::Channel> {
+        self.channel(endpoint, &parse(endpoint, self.secure)?, WINDOW)
+    }
+
+    /// Returns name and password of the flags.
+    pub(super) fn login(&self) -> Option<(String, String)> {
+        self.user.as_ref().map(|User { name, password }| (name.clone(), password.clone()))
+    }
+
+    fn channel(&self, endpoint: &str, url: &Uri, window: u32) -> Result<tonic::transport::Channel> {
         let secure = match (&self.tls, host(url)) {
             (Some(tls), Some(host)) if is_https(url) => {
                 Some(tls.towards(host).map_err(|error| error.context(endpoint))?)
             }
             _ => None,
         };
-        let channel = connector::channel(url, secure, ANSWER_WITHIN, |at| {
+        connector::channel(url, secure, ANSWER_WITHIN, |at| {
             at.http2_keep_alive_interval(KEEP_ALIVE)
                 .keep_alive_timeout(KEEP_ALIVE)
                 .initial_stream_window_size(window)
                 .initial_connection_window_size(window)
         })
-        .map_err(|error| Error::config(format!("{endpoint}: {error}")))?;
+        .map_err(|error| Error::config(format!("{endpoint}: {error}")))
+    }
+
+    async fn log_in(&self, endpoint: &str, url: &Uri, window: u32) -> Result<Client> {
+        let channel = self.channel(endpoint, url, window)?;
         let Some(User { name, password }) = &self.user else {
             return in_time(endpoint, Client::from_channel(Channel::Tonic(channel), None)).await;
         };

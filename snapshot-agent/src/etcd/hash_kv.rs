@@ -211,6 +211,21 @@ pub(crate) async fn ask(voter: &Voter, found: HashKv) -> Result<Answer> {
     Ok(Answer::None(why))
 }
 
+/// Asks one member for the HashKV of its newest revision. `None`: another member answered.
+///
+/// Not for a revision of the caller's choice: an answer from the member's cache would name no compact revision.
+pub(crate) async fn ask_newest(voter: &Voter) -> Result<Option<HashKv>> {
+    let call = logged_in(&voter.client, |mut client| async move { client.hash_kv(0).await });
+    let answer = timeout(HASHED_WITHIN, call)
+        .await
+        .map_err(|_| Error::transient(format!("{}: no HashKV within {} s", voter.endpoint, HASHED_WITHIN.as_secs())))?;
+    let answer = answer.map_err(|error| etcd_error(&voter.endpoint, &error))?;
+    let Some(header) = answer.header().filter(|header| header.member_id() == voter.member_id) else { return Ok(None) };
+    // etcd before 3.6 reports the revision only in the header.
+    let revision = if answer.hash_revision() == 0 { header.revision() } else { answer.hash_revision() };
+    Ok(Some(HashKv { hash: answer.hash(), revision, compact_revision: answer.compact_version() }))
+}
+
 /// Whether the member has not reached that revision yet (etcd: `ErrGRPCFutureRev`).
 fn is_future(status: &tonic::Status) -> bool {
     status.code() == Code::OutOfRange && status.message().contains("future revision")

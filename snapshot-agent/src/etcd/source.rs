@@ -76,6 +76,12 @@ pub async fn choose(request: &SaveRequest) -> Result<Source> {
     chosen.map_err(of_etcd)
 }
 
+/// Chooses the member for a watch: as for a save, and always with a quorum.
+pub(crate) async fn choose_for_watch(etcd: &EtcdFlags, expect_cluster_id: Option<&str>) -> Result<Source> {
+    let met = Met::ask(etcd, expect_cluster_id).await.map_err(of_etcd)?;
+    met.usual().await.map_err(of_etcd)
+}
+
 /// Kind of the read for a member's revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Read {
@@ -197,7 +203,7 @@ pub(crate) fn check_cluster(candidates: &[Candidate], expected: Option<u64>) -> 
     }
     match expected {
         Some(expected) if expected != first.cluster_id => Err(Error::config(format!(
-            "this is cluster {:x}, the snapshot is for cluster {expected:x}: nothing was read",
+            "this is cluster {:x}, the request is for cluster {expected:x}: nothing was read",
             first.cluster_id
         ))),
         Some(_) | None => Ok(()),
@@ -311,6 +317,11 @@ impl Source {
     /// bytes.
     pub async fn open(&mut self) -> Result<(String, impl Stream<Item = Result<Bytes>> + Send + Unpin + use<>)> {
         open(&self.client, self.facts.endpoint.clone()).await
+    }
+
+    /// Returns the client of the member.
+    pub(crate) const fn client(&self) -> &Client {
+        &self.client
     }
 
     /// Returns the facts for the manifest.

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use holdfast_contract::error::{Error, Result, may_pass};
-use holdfast_contract::{CameAlong, IdentityFlags};
+use holdfast_contract::{CameAlong, IdentityFlags, PointReport};
 use holdfast_io::files;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -87,12 +87,15 @@ pub struct Restored {
     /// Whether no quorum answered at the save: acknowledged writes may be missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_quorum: bool,
-    /// The snapshot's revision; absent if its contents were not proven.
+    /// The restored revision, before it is raised; absent if the contents were not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
     /// Number by which the restore raised the revision.
     #[serde(default)]
     pub revision_bump: u64,
+    /// The point in time, if the restore continued the snapshot with a log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<Box<PointReport>>,
     /// Contents beside keys; absent if the contents were not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub came_along: Option<CameAlong>,

@@ -6,7 +6,8 @@
 //!
 //! `from_manifest.rs` restores a snapshot with a manifest, `from_file.rs` a file without. `volume.rs` judges the volume,
 //! `graft.rs` runs the engine that writes once, `contents.rs` judges users and members, `bump.rs` computes the revision bump,
-//! `quota.rs` compares the database with the quota, and `refused.rs` keeps a refusal for the next start. `etcd/etcdutl.rs` runs
+//! `quota.rs` compares the database with the quota, and `refused.rs` keeps a refusal for the next start. For a point in time
+//! `point.rs` chooses the snapshot and the log, and `replay.rs` continues the one with the other. `etcd/etcdutl.rs` runs
 //! etcdutl, and `etcd/etcdutl/output.rs` reads its output.
 
 mod bump;
@@ -14,8 +15,10 @@ mod contents;
 mod from_file;
 mod from_manifest;
 mod graft;
+mod point;
 mod quota;
 mod refused;
+mod replay;
 mod volume;
 
 use futures::future::BoxFuture;
@@ -34,14 +37,15 @@ use crate::etcd::wal;
 use crate::verbs::common::progress_server;
 
 use from_file::FileSnapshot;
-use from_manifest::{Ends, ManifestSnapshot};
+use from_manifest::{Ends, ManifestSnapshot, Placed};
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::Key;
-use holdfast_contract::{Engine, MAY_START_EMPTY, Origin, RestoreRequest, RestoredReport, hex_id};
+use holdfast_contract::{Engine, MAY_START_EMPTY, Origin, Point, RestoreRequest, RestoredReport, hex_id};
 use holdfast_io::files;
 use holdfast_io::interrupt::Interrupt;
 use holdfast_io::process::{IMAGES_BIN, find_program};
 use holdfast_store::Store;
+use point::Chosen;
 use refused::Found;
 use volume::{Room, Staging, State, Volume};
 
@@ -129,9 +133,9 @@ async fn rebuild(request: &RestoreRequest, volume: &Volume, found: &Found) -> Re
         let (etcdutl, meant) = tokio::try_join!(Etcdutl::find(&request.etcdutl), meant)?;
         meant.map(|()| etcdutl)
     };
-    let second = async { Ok::<_, Error>(Source::find(&store, request).await) };
+    let second = async { Ok::<_, Error>(find_source(&store, request).await) };
     let (etcdutl, source) = tokio::try_join!(first, second)?;
-    let (etcdutl, source) = (etcdutl.holding(volume.lock()?), source?);
+    let (etcdutl, (source, point)) = (etcdutl.holding(volume.lock()?), source?);
     match &source {
         Source::Manifest(chosen) => {
             check_version(chosen.manifest(), etcdutl.version())?;
@@ -139,7 +143,7 @@ async fn rebuild(request: &RestoreRequest, volume: &Volume, found: &Found) -> Re
         }
         Source::File(chosen) => _ = found.file.get_or_init(|| chosen.stat().clone()),
     }
-    RestoreRun { request, volume, found, store: &store, source, etcdutl, initial }.run().await
+    RestoreRun { request, volume, found, store: &store, source, point, etcdutl, initial }.run().await
 }
 
 /// The inputs of a rebuild, all checked.
@@ -149,6 +153,8 @@ struct RestoreRun<'a> {
     found: &'a Found,
     store: &'a Store,
     source: Source,
+    /// The log that continues the snapshot.
+    point: Option<Chosen>,
     etcdutl: Etcdutl,
     initial: Initial<'a>,
 }
@@ -160,6 +166,9 @@ struct Rebuilt {
     engine: Engine,
     fell_back: Option<String>,
 }
+
+/// Bytes in the database for each stored byte of a log, for the check of the space: zstd packs usual objects to a quarter.
+const UNPACKS: u64 = 4;
 
 /// Maximum length of a reason, which is one sentence of a report.
 const MAX_REASON: usize = 300;
@@ -203,7 +212,8 @@ impl RestoreRun<'_> {
 
     /// Returns the space that an engine needs, and the alternative that needs less, if the request did not choose it.
     fn needs(&self, engine: Engine) -> Room {
-        let db_bytes = self.source.db_bytes();
+        let log = self.point.as_ref().map_or(0, |point| point.stored_bytes.saturating_mul(UNPACKS));
+        let db_bytes = self.source.db_bytes().saturating_add(log);
         let copied = db_bytes.saturating_mul(COPIES).saturating_add(BESIDE_DATABASE);
         let grafted = db_bytes.saturating_add(graft::ADDED).saturating_add(BESIDE_DATABASE);
         match engine {
@@ -237,22 +247,35 @@ impl RestoreRun<'_> {
     async fn copy_to(&self, staging: &Staging) -> Result<Restored> {
         let Self { source, etcdutl, initial, .. } = self;
         let (snapshot, file) = staging.snapshot()?;
-        let (restored, bump, trailer) = match source {
+        let (restored, bump, db_bytes, trailer) = match source {
             Source::Manifest(chosen) => {
-                let from_manifest::Placed { restored, bump, .. } = chosen.download(self, file, Ends::Hashed).await?;
-                (restored, bump, true)
+                // A merged database has no sha256 of etcd.
+                let ends = if self.point.is_some() { Ends::Bare } else { Ends::Hashed };
+                let placed = chosen.download(self, file, ends).await?;
+                let placed = replay::continue_snapshot(self, placed).await?;
+                let Placed { restored, bump, db_bytes, writeback, .. } = placed;
+                if let Some(writeback) = writeback {
+                    let ended = tokio::task::spawn_blocking(|| writeback.end().map(drop)).await;
+                    let ended = ended.map_err(|error| holdfast_contract::error::task_error(&error))?;
+                    ended.map_err(volume::trouble("syncing the database"))?;
+                }
+                (restored, bump, db_bytes, ends == Ends::Hashed)
             }
             Source::File(chosen) => {
                 let (restored, bump) = chosen.download(self, (&snapshot, file)).await?;
-                (restored, bump, chosen.has_trailer())
+                // For a packed file the size is known from here on.
+                (restored, bump, source.db_bytes(), chosen.has_trailer())
             }
         };
-        // For a packed file the size is known from here on.
-        let db_bytes = source.db_bytes();
         let made = etcdutl.restore(&snapshot, &staging.data(), initial, db_bytes, bump, trailer).await;
-        if let Err(error) = made {
-            let (sha256, disk) = (restored.sha256, disk_of(self.request));
-            return Err(OnDisk::at(&snapshot, db_bytes, sha256, trailer, disk)?.blame(error).await);
+        match made {
+            // The merged file has no sha256 to compare with.
+            Err(error) if self.point.is_some() => return Err(error),
+            Err(error) => {
+                let (sha256, disk) = (restored.sha256, disk_of(self.request));
+                return Err(OnDisk::at(&snapshot, db_bytes, sha256, trailer, disk)?.blame(error).await);
+            }
+            Ok(()) => {}
         }
         staging.drop_snapshot()?;
         Ok(restored)
@@ -292,6 +315,11 @@ fn report_complete(
     Ok(report(restored, true, since))
 }
 
+/// Returns the point in time of a finished restore.
+fn asked_of(restored: &Restored) -> Option<Point> {
+    restored.point.as_ref().map(|point| point.asked)
+}
+
 /// Returns the difference between the finished restore and this request: a user may reuse a UID.
 fn find_difference(restored: &Restored, request: &RestoreRequest) -> Result<Option<String>> {
     let key = Key::of_object(&request.key).map_err(|error| holdfast_store::layout(&error))?.to_string();
@@ -304,6 +332,11 @@ fn find_difference(restored: &Restored, request: &RestoreRequest) -> Result<Opti
         }
         _ if restored.revision_bump != bump => {
             Some(format!("its revision was moved on by {}, not by {bump}", restored.revision_bump))
+        }
+        _ if asked_of(restored) != request.point() => {
+            let name =
+                |point: Option<Point>| point.map_or_else(|| "the snapshot".to_owned(), |point| point.to_string());
+            Some(format!("it holds {}, not {}", name(asked_of(restored)), name(request.point())))
         }
         _ => None,
     })
@@ -333,6 +366,14 @@ fn check_permit(request: &RestoreRequest) -> Result<()> {
 enum Source {
     Manifest(Box<ManifestSnapshot>),
     File(FileSnapshot),
+}
+
+/// Finds the snapshot, and for a point in time the log that continues it.
+async fn find_source(store: &Store, request: &RestoreRequest) -> Result<(Source, Option<Chosen>)> {
+    let Some(asked) = request.point() else { return Ok((Source::find(store, request).await?, None)) };
+    let chosen = point::choose(store, request, asked).await?;
+    let snapshot = ManifestSnapshot::open(store, &chosen.base, request).await?;
+    Ok((Source::Manifest(Box::new(snapshot)), Some(chosen)))
 }
 
 impl Source {
@@ -377,6 +418,7 @@ fn report(restored: Restored, already: bool, since: Instant) -> RestoredReport {
         without_quorum,
         revision,
         revision_bump,
+        point,
         came_along,
         not_compared,
         other: _,
@@ -392,6 +434,7 @@ fn report(restored: Restored, already: bool, since: Instant) -> RestoredReport {
         without_quorum,
         revision,
         revision_bump,
+        point,
         came_along,
         not_compared,
         engine: None,

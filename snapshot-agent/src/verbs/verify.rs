@@ -1,6 +1,6 @@
 //! `agent verify`: checks whether a snapshot is complete and sound, and reports its contents.
 //!
-//! This file chooses one of three ways: a file on this disk or in a store (`verbs/verify/file.rs`), a stored snapshot read once
+//! This file chooses one of four ways: the log of a cluster (`verbs/verify/log.rs`), a file on this disk or in a store (`verbs/verify/file.rs`), a stored snapshot read once
 //! (`verbs/verify/stored.rs`), or a stored snapshot that is also restored and started (`verbs/verify/drill.rs`). The verb never
 //! changes a snapshot. It keeps a proof beside a stored snapshot (`catalog/proof.rs`).
 
@@ -9,6 +9,7 @@ mod drill;
 mod etcd;
 mod file;
 mod kubernetes;
+mod log;
 mod second_reading;
 mod stored;
 
@@ -22,6 +23,7 @@ use holdfast_contract::error::{Error, Result};
 use holdfast_contract::{DrilledReport, FailedReport, KubernetesReport, ProofLevel, VerifyRequest};
 use holdfast_io::interrupt::Interrupt;
 use holdfast_store::Store;
+pub use log::LogVerified;
 pub use stored::StoredVerified;
 
 /// Result of a verification.
@@ -32,6 +34,8 @@ pub enum Verified {
     File(FileVerified),
     /// Result for a stored snapshot.
     Stored(Box<StoredVerified>),
+    /// Result for a log.
+    Log(LogVerified),
 }
 
 impl Verified {
@@ -40,6 +44,7 @@ impl Verified {
         match self {
             Self::File(found) => found.lines(),
             Self::Stored(found) => found.lines(),
+            Self::Log(found) => found.lines(),
         }
     }
 }
@@ -60,7 +65,7 @@ pub fn drilled(key: &str, ended: &Result<Verified>) -> DrilledReport {
             failed: found.failed.as_ref().map(failed),
             ..report
         },
-        Ok(Verified::File(_)) => report,
+        Ok(Verified::File(_) | Verified::Log(_)) => report,
         Err(error) => DrilledReport { failed: Some(failed(error)), ..report },
     }
 }
@@ -77,6 +82,9 @@ fn unnamed() -> Error {
 /// Verifies one snapshot.
 pub fn run(request: VerifyRequest) -> BoxFuture<'static, Result<Verified>> {
     Box::pin(async move {
+        if request.log {
+            return log::run(&request).await.map(Verified::Log);
+        }
         let snapshot = request.snapshot.clone();
         if request.kubernetes.is_some() && request.level != ProofLevel::Drill {
             return Err(Error::config("--kubernetes needs a restored etcd: add --level=drill"));

@@ -38,13 +38,16 @@ mod inspect;
 mod kills;
 mod kubernetes;
 mod locks;
+mod log;
 mod many;
 mod marks;
 mod members;
 mod memory;
+mod merge;
 mod narrow;
 mod orphans;
 mod partition;
+mod point;
 #[path = "../common/ports.rs"]
 mod ports;
 mod progress;

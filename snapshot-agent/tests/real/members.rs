@@ -54,7 +54,7 @@ async fn sound(store: &StoreFlags, saved: &SavedReport) -> String {
     };
     match verify::run(request).await.unwrap() {
         Verified::Stored(found) => Verified::Stored(found).lines(),
-        Verified::File(found) => panic!("{found:?}"),
+        other => panic!("{other:?}"),
     }
 }
 

@@ -65,7 +65,7 @@ fn request(store: StoreFlags, key: &str, level: ProofLevel, scratch: &Path) -> V
 async fn verified(request: VerifyRequest) -> Result<StoredVerified> {
     match verify::run(request).await? {
         Verified::Stored(found) => Ok(*found),
-        Verified::File(found) => panic!("{found:?}"),
+        other => panic!("{other:?}"),
     }
 }
 

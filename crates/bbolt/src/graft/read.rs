@@ -20,19 +20,19 @@ const MAX_BUCKET: usize = 4 << 20;
 
 /// A database with its meta page.
 #[derive(Debug)]
-pub(super) struct Database<R> {
+pub(crate) struct Database<R> {
     file: R,
     meta: Meta,
 }
 
 /// The end of a bucket.
 #[derive(Debug)]
-pub(super) struct Last {
+pub(crate) struct Last {
     /// The branches from its root to its last leaf.
-    pub(super) branches: Vec<Vec<Child>>,
-    pub(super) leaf: LastLeaf,
+    pub(crate) branches: Vec<Vec<Child>>,
+    pub(crate) leaf: LastLeaf,
     /// Content of a bucket that lies in the root bucket.
-    inline: Entries,
+    pub(crate) inline: Entries,
 }
 
 impl Last {
@@ -44,25 +44,25 @@ impl Last {
 
 /// The last leaf of a bucket.
 #[derive(Debug)]
-pub(super) struct LastLeaf {
+pub(crate) struct LastLeaf {
     /// Page ID; 0: the bucket lies in the root bucket.
-    pub(super) id: u64,
-    pub(super) first: Option<Vec<u8>>,
-    pub(super) last: Option<Vec<u8>>,
+    pub(crate) id: u64,
+    pub(crate) first: Option<Vec<u8>>,
+    pub(crate) last: Option<Vec<u8>>,
 }
 
 /// Returns the value of the bucket with this name.
-pub(super) fn bucket<'a>(buckets: &'a Entries, name: &[u8]) -> Result<&'a [u8], Unfit> {
+pub(crate) fn bucket<'a>(buckets: &'a Entries, name: &[u8]) -> Result<&'a [u8], Unfit> {
     buckets.get(name).map(Vec::as_slice).ok_or_else(|| Unfit::bucket(name, "it is missing"))
 }
 
 /// Returns the sequence number from a bucket's value.
-pub(super) fn sequence(value: &[u8]) -> u64 {
+pub(crate) fn sequence(value: &[u8]) -> u64 {
     value.get(8..).and_then(|value| value.first_chunk()).map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
 impl<R: ReadAt> Database<R> {
-    pub(super) fn open(file: R, bytes: u64) -> Result<Self, Unfit> {
+    pub(crate) fn open(file: R, bytes: u64) -> Result<Self, Unfit> {
         let meta = Meta::read(&file, bytes)?;
         if meta.bytes() > bytes {
             return Err(Unfit::new(format!("{bytes} bytes are not all, the meta page speaks of {}", meta.bytes())));
@@ -70,12 +70,12 @@ impl<R: ReadAt> Database<R> {
         Ok(Self { file, meta })
     }
 
-    pub(super) fn meta(&self) -> &Meta {
+    pub(crate) fn meta(&self) -> &Meta {
         &self.meta
     }
 
     /// Returns the buckets with their values in the root bucket.
-    pub(super) fn buckets(&self) -> Result<Entries, Unfit> {
+    pub(crate) fn buckets(&self) -> Result<Entries, Unfit> {
         self.all(self.meta.root, page::BUCKET)
     }
 
@@ -100,7 +100,7 @@ impl<R: ReadAt> Database<R> {
     }
 
     /// Returns the path to a bucket's end.
-    pub(super) fn last(&self, value: &[u8]) -> Result<Last, Unfit> {
+    pub(crate) fn last(&self, value: &[u8]) -> Result<Last, Unfit> {
         let (mut id, inline) = root(value)?;
         if id == 0 {
             let inline = inline_entries(inline)?;
@@ -151,6 +151,36 @@ impl<R: ReadAt> Database<R> {
             level = below;
         }
         Ok(level)
+    }
+
+    /// Passes the entries of a bucket to `visit`, in order, given its value in the root bucket. Holds the branches of one path.
+    pub(crate) fn each<E: From<Unfit>>(
+        &self,
+        value: &[u8],
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (root, inline) = root(value)?;
+        if root == 0 {
+            return inline_entries(inline)?.iter().try_for_each(|(key, value)| visit(key, value));
+        }
+        let (mut next, mut pages) = (vec![root], 0);
+        while let Some(id) = next.pop() {
+            let (header, page) = self.page(id)?;
+            pages += header.span;
+            if pages > self.meta.high_water {
+                return Err(Unfit::page(id, "is used twice").into());
+            }
+            if header.kind == Kind::Leaf {
+                for element in page::leaf(&page, header.count) {
+                    let element = element.map_err(|what| Unfit::page(id, what))?;
+                    visit(element.key, element.value)?;
+                }
+            } else {
+                next.extend(children(id, &page, header.count)?.into_iter().rev().map(|(_, child)| child));
+                self.bounded(id, next.len())?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns all entries below a page; `flags` are those of each entry.

@@ -3,12 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::bolt::{self, Bolt, Entry};
 use crate::scan::{Proven, Reader};
-
-#[path = "../../../../snapshot-agent/tests/real/scan/support/bolt.rs"]
-mod bolt;
-
-use bolt::{Bolt, Entry};
 
 /// Content of each bucket.
 type Content = BTreeMap<Vec<u8>, Entries>;
@@ -81,6 +77,7 @@ fn whether_anybody_has_to_log_in_is_read_without_a_scan() {
         let at = on.windows(key.len()).position(|bytes| bytes == key).unwrap();
         on[at + key.len() - 1] = 1;
         assert_eq!(asked(&on), Ok(true));
+        assert_eq!(auth_revision(&on[..], on.len() as u64), Ok(Some(1)));
         assert!(asked(&on[..on.len() - size]).is_err(), "cut short");
     }
 }

@@ -7,16 +7,16 @@ use super::{Entries, Unfit};
 use crate::scan::page::{BRANCH, ELEMENT, HEADER, LEAF, MAGIC, META, META_BYTES, Meta, NOT_STORED, VERSION, fnv1a};
 
 /// bbolt never splits off fewer entries (`MinKeysPerPage`).
-const LEAST: usize = 2;
+pub(crate) const LEAST: usize = 2;
 
 /// etcd's share of a page, in tenths: its keys are written in order (etcd `batch_tx.go`).
 const FILLED: usize = 9;
 
 /// bbolt refuses more entries in one page.
-const MOST: usize = 0xfffe;
+pub(crate) const MOST: usize = 0xfffe;
 
 /// A child of a branch: its first key, and its page.
-pub(super) type Child = (Vec<u8>, u64);
+pub(crate) type Child = (Vec<u8>, u64);
 
 /// A page with its overflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Page {
 
 /// Pages with consecutive numbers.
 #[derive(Debug)]
-pub(super) struct Pages {
+pub(crate) struct Pages {
     size: usize,
     next: u64,
     made: Vec<Page>,
@@ -37,12 +37,12 @@ pub(super) struct Pages {
 
 impl Pages {
     /// Starts with this number.
-    pub(super) fn new(size: usize, next: u64) -> Self {
+    pub(crate) fn new(size: usize, next: u64) -> Self {
         Self { size, next, made: Vec::new() }
     }
 
     /// Returns the number after the last.
-    pub(super) fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
@@ -50,8 +50,13 @@ impl Pages {
         self.made
     }
 
+    /// Returns the pages that were written since the last call.
+    pub(crate) fn take_written(&mut self) -> Vec<Page> {
+        std::mem::take(&mut self.made)
+    }
+
     /// Writes a whole bucket; returns its root page. `flags` are those of every entry.
-    pub(super) fn tree(&mut self, entries: &Entries, flags: u32) -> Result<u64, Unfit> {
+    pub(crate) fn tree(&mut self, entries: &Entries, flags: u32) -> Result<u64, Unfit> {
         let leaves = self.leaves(entries, flags)?;
         self.over(leaves)
     }
@@ -61,38 +66,44 @@ impl Pages {
         let entries: Vec<(&[u8], &[u8])> = entries.iter().map(|(key, value)| (&key[..], &value[..])).collect();
         let mut leaves = Vec::new();
         for part in split(&entries, self.size, |(key, value)| key.len() + value.len()) {
-            let (mut table, mut data) = (Vec::new(), Vec::new());
-            for (index, (key, value)) in part.iter().enumerate() {
-                let position = (part.len() - index) * ELEMENT + data.len();
-                for number in [flags, short(position)?, short(key.len())?, short(value.len())?] {
-                    table.extend_from_slice(&number.to_le_bytes());
-                }
-                data.extend_from_slice(key);
-                data.extend_from_slice(value);
-            }
-            let first = part.first().map(|(key, _)| key.to_vec()).unwrap_or_default();
-            leaves.push((first, self.page(LEAF, part.len(), &table, &data)?));
+            leaves.push(self.leaf(part, flags)?);
         }
         Ok(leaves)
     }
 
+    /// Writes one leaf with these entries.
+    pub(crate) fn leaf(&mut self, entries: &[(&[u8], &[u8])], flags: u32) -> Result<Child, Unfit> {
+        let (mut table, mut data) = (Vec::new(), Vec::new());
+        for (index, (key, value)) in entries.iter().enumerate() {
+            let position = (entries.len() - index) * ELEMENT + data.len();
+            for number in [flags, short(position)?, short(key.len())?, short(value.len())?] {
+                table.extend_from_slice(&number.to_le_bytes());
+            }
+            data.extend_from_slice(key);
+            data.extend_from_slice(value);
+        }
+        let first = entries.first().map(|(key, _)| key.to_vec()).unwrap_or_default();
+        Ok((first, self.page(LEAF, entries.len(), &table, &data)?))
+    }
+
     /// Writes branches with these children, at least one.
     pub(super) fn branches(&mut self, children: &[Child]) -> Result<Vec<Child>, Unfit> {
-        let mut branches = Vec::new();
-        for part in split(children, self.size, |(key, _)| key.len()) {
-            let (mut table, mut data) = (Vec::new(), Vec::new());
-            for (index, (key, child)) in part.iter().enumerate() {
-                let position = (part.len() - index) * ELEMENT + data.len();
-                for number in [short(position)?, short(key.len())?] {
-                    table.extend_from_slice(&number.to_le_bytes());
-                }
-                table.extend_from_slice(&child.to_le_bytes());
-                data.extend_from_slice(key);
+        split(children, self.size, |(key, _)| key.len()).into_iter().map(|part| self.branch(part)).collect()
+    }
+
+    /// Writes one branch with these children.
+    pub(crate) fn branch(&mut self, children: &[Child]) -> Result<Child, Unfit> {
+        let (mut table, mut data) = (Vec::new(), Vec::new());
+        for (index, (key, child)) in children.iter().enumerate() {
+            let position = (children.len() - index) * ELEMENT + data.len();
+            for number in [short(position)?, short(key.len())?] {
+                table.extend_from_slice(&number.to_le_bytes());
             }
-            let first = part.first().map(|(key, _)| key.clone()).unwrap_or_default();
-            branches.push((first, self.page(BRANCH, part.len(), &table, &data)?));
+            table.extend_from_slice(&child.to_le_bytes());
+            data.extend_from_slice(key);
         }
-        Ok(branches)
+        let first = children.first().map(|(key, _)| key.clone()).unwrap_or_default();
+        Ok((first, self.page(BRANCH, children.len(), &table, &data)?))
     }
 
     /// Returns the page above all of these: the only page, or the topmost of new branches.
@@ -138,7 +149,7 @@ fn split<T>(mut items: &[T], size: usize, bytes: impl Fn(&T) -> usize) -> Vec<&[
             parts.push(items);
             return parts;
         }
-        let threshold = size / 10 * FILLED;
+        let threshold = filled(size);
         let (mut at, mut sum) = (0, HEADER);
         for (index, item) in items.iter().take(items.len() - LEAST).enumerate() {
             at = index;
@@ -154,13 +165,26 @@ fn split<T>(mut items: &[T], size: usize, bytes: impl Fn(&T) -> usize) -> Vec<&[
     }
 }
 
+/// Returns the bytes of a page that etcd fills.
+pub(crate) const fn filled(size: usize) -> usize {
+    size / 10 * FILLED
+}
+
 /// Returns a bucket's value for the root bucket.
-pub(super) fn header(root: u64, sequence: u64) -> Vec<u8> {
+pub(crate) fn header(root: u64, sequence: u64) -> Vec<u8> {
     [root.to_le_bytes(), sequence.to_le_bytes()].concat()
 }
 
+/// Returns the meta page of the next state: this root, without the list of free pages. A member's next transaction has an odd
+/// number, and overwrites the page of the older of the two written ones (bbolt `meta.write`).
+pub(crate) fn next_meta(before: &Meta, root: u64, high_water: u64) -> Result<Meta, Unfit> {
+    let txid = (before.txid / 2).checked_add(1).and_then(|half| half.checked_mul(2));
+    let txid = txid.ok_or_else(|| Unfit::new("there are no more transaction numbers"))?;
+    Ok(Meta { root, freelist: None, high_water, txid, ..*before })
+}
+
 /// Returns both meta pages of a database, the first being the newer, as bbolt writes them in a snapshot (`Tx.WriteTo`).
-pub(super) fn metas(meta: &Meta) -> Result<[Page; 2], Unfit> {
+pub(crate) fn metas(meta: &Meta) -> Result<[Page; 2], Unfit> {
     let before = meta.txid.checked_sub(1).ok_or_else(|| Unfit::new("there is no transaction before the first"))?;
     let page_size = short(meta.page_size)?;
     Ok([(0, meta.txid), (1, before)].map(|(id, txid): (u64, u64)| {

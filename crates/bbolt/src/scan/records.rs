@@ -16,10 +16,10 @@ use crate::scan::wire::crc32c;
 
 /// A key of the bucket `key`: main revision and sub revision, 8 bytes each with `_` between, and `t` for a tombstone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Rev {
-    pub(super) main: i64,
-    pub(super) sub: i64,
-    pub(super) tombstone: bool,
+pub(crate) struct Rev {
+    pub(crate) main: i64,
+    pub(crate) sub: i64,
+    pub(crate) tombstone: bool,
 }
 
 impl Rev {
@@ -38,7 +38,7 @@ impl Rev {
     }
 
     /// Returns the key's bytes in bbolt.
-    pub(super) fn key(self) -> RevKey {
+    pub(crate) fn key(self) -> RevKey {
         let mut bytes = [0; Self::LENGTH + 1];
         let (main, rest) = bytes.split_at_mut(8);
         main.copy_from_slice(&self.main.to_be_bytes());
@@ -55,24 +55,24 @@ impl Rev {
 
 /// A revision in its form as a key.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RevKey {
+pub(crate) struct RevKey {
     bytes: [u8; Rev::LENGTH + 1],
     length: usize,
 }
 
 impl RevKey {
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()
     }
 }
 
 /// Computes fingerprints of keys; clones compute the same.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fingerprints(RandomState);
+pub(crate) struct Fingerprints(RandomState);
 
 impl Fingerprints {
     /// Returns 62 bits; the low two are free for flags.
-    pub(super) fn hash_key(&self, key: &[u8]) -> u64 {
+    pub(crate) fn hash_key(&self, key: &[u8]) -> u64 {
         self.0.hash_one(key) & !FLAGS
     }
 

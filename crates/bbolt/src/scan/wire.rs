@@ -4,7 +4,7 @@
 
 /// The bytes are no valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(crate) struct Malformed;
 
 /// A field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub(super) fn varint(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 /// Appends a varint.
-pub(super) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
+pub(crate) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
     loop {
         let low = (number & 0x7f) as u8;
         number >>= 7;
@@ -93,17 +93,17 @@ fn field<'a>(bytes: &mut &'a [u8]) -> Result<Option<(u64, Value<'a>)>, Malformed
 
 /// etcd's `mvccpb.KeyValue`: the value of a record in the bucket `key`. A revision bump is an empty message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct KeyValue<'a> {
-    pub(super) key: &'a [u8],
-    pub(super) create_revision: i64,
-    pub(super) mod_revision: i64,
-    pub(super) version: i64,
-    pub(super) value: &'a [u8],
-    pub(super) lease: i64,
+pub(crate) struct KeyValue<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) create_revision: i64,
+    pub(crate) mod_revision: i64,
+    pub(crate) version: i64,
+    pub(crate) value: &'a [u8],
+    pub(crate) lease: i64,
 }
 
 impl<'a> KeyValue<'a> {
-    pub(super) fn parse(mut bytes: &'a [u8]) -> Result<Self, Malformed> {
+    pub(crate) fn parse(mut bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut kv = Self::default();
         while let Some((number, value)) = field(&mut bytes)? {
             match number {
@@ -121,7 +121,7 @@ impl<'a> KeyValue<'a> {
 }
 
 /// Returns ID and time to live of etcd's `leasepb.Lease`.
-pub(super) fn lease(mut bytes: &[u8]) -> Result<(i64, i64), Malformed> {
+pub(crate) fn lease(mut bytes: &[u8]) -> Result<(i64, i64), Malformed> {
     let (mut id, mut ttl) = (0, 0);
     while let Some((number, value)) = field(&mut bytes)? {
         match number {

@@ -9,13 +9,14 @@ impl VerifyRequest {
     /// Returns the arguments after `agent verify`, for a snapshot in a store.
     pub fn to_args(&self) -> Vec<String> {
         let Self { snapshot, level, bin_dir, scratch, no_proof, write, json, deadline_seconds, .. } = self;
-        let Self { latest, namespace, cluster, lineage, expect_store_id, kubernetes, encryption_config, .. } = self;
+        let Self { latest, log, namespace, cluster, lineage, expect_store_id, kubernetes, encryption_config, .. } = self;
         let SnapshotFlags { file: _, store, key, identities } = snapshot;
         let argv = store.iter().fold(Argv::default(), |argv, store| argv.and(store.to_args()));
         let argv = argv.option("key", key.as_ref());
         let argv = identities.iter().fold(argv, |argv, file| argv.path("identity", file));
         argv.flag("level", level.as_str())
             .switch("latest", *latest)
+            .switch("log", *log)
             .option("namespace", namespace.as_ref())
             .option("cluster", cluster.as_ref())
             .option("lineage", lineage.as_ref())

@@ -202,6 +202,9 @@ fn restore_container(
     let request = RestoreRequest {
         store: opened.flags.clone(),
         key: restoring.source.key.clone(),
+        at_revision: None,
+        at_time: None,
+        allow_auth_changed: false,
         expect_sha256: restoring.sha256.clone(),
         expect_store_id: restoring.store_id.clone(),
         age_identity_dirs: opened.identity_dirs.clone(),

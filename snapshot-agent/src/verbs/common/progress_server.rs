@@ -1,6 +1,6 @@
-//! Answers `GET /progress` while a save or a restore runs.
+//! Answers `GET /progress` while a save or a restore runs, and `GET /metrics` while a log is recorded.
 //!
-//! Decides the form of the server. `Board` of `crates/io` decides the numbers. The server is there for a person who waits, so no
+//! Decides the form of the server. `Board` of `crates/io` and `verbs/log/numbers.rs` decide the numbers. The server is there for a person who waits, so no
 //! failure of it ends or slows a run: a port that another program has is one line in the log, and there is one connection at a
 //! time, for two seconds at most. Every client that reaches the port gets the numbers, so the answer holds nothing else.
 
@@ -30,13 +30,39 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) async fn serve_beside<T>(port: Option<u16>, work: impl Future<Output = T>) -> T {
     let Some(port) = port else { return work.await };
     let board = Board::default();
+    // JSON of our own types cannot fail.
+    let shown = board.clone();
+    let render = move || serde_json::to_string(&shown.report()).unwrap_or_default();
     // Dropped with the work, and ends its task then.
     let mut serving = JoinSet::new();
-    serving.spawn(serve(port, board.clone()));
+    serving.spawn(serve(port, Page { path: PROGRESS_PATH, kind: "application/json", render }));
     board.observe(work).await
 }
 
-async fn serve(port: u16, board: Board) {
+/// Runs work, and answers with its metrics on this port meanwhile.
+pub(crate) async fn serve_metrics_beside<T>(
+    port: Option<u16>,
+    render: impl Fn() -> String + Send + Sync + 'static,
+    work: impl Future<Output = T>,
+) -> T {
+    let Some(port) = port else { return work.await };
+    let mut serving = JoinSet::new();
+    serving.spawn(serve(port, Page { path: METRICS_PATH, kind: OPEN_METRICS, render }));
+    work.await
+}
+
+/// Path of the metrics, and their type.
+const METRICS_PATH: &str = "/metrics";
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The one answer of a server.
+struct Page<R> {
+    path: &'static str,
+    kind: &'static str,
+    render: R,
+}
+
+async fn serve(port: u16, page: Page<impl Fn() -> String>) {
     let listener = match bind(port).await {
         Ok(listener) => listener,
         Err(error) => {
@@ -46,7 +72,7 @@ async fn serve(port: u16, board: Board) {
     };
     loop {
         match listener.accept().await {
-            Ok((connection, _)) => answer(connection, &board).await,
+            Ok((connection, _)) => answer(connection, &page).await,
             Err(error) => {
                 tracing::debug!(%error, "accepting a connection");
                 tokio::time::sleep(PAUSE).await;
@@ -66,8 +92,8 @@ async fn bind(port: u16) -> io::Result<TcpListener> {
 }
 
 /// Answers one request. A client that breaks off or takes long has no answer.
-async fn answer(connection: TcpStream, board: &Board) {
-    let service = service_fn(|request| std::future::ready(Ok::<_, Infallible>(respond(&request, board))));
+async fn answer(connection: TcpStream, page: &Page<impl Fn() -> String>) {
+    let service = service_fn(|request| std::future::ready(Ok::<_, Infallible>(respond(&request, page))));
     let serving = http1::Builder::new()
         .keep_alive(false)
         .header_read_timeout(None)
@@ -75,14 +101,13 @@ async fn answer(connection: TcpStream, board: &Board) {
     let _ = tokio::time::timeout(ANSWER_WITHIN, serving).await;
 }
 
-fn respond(request: &Request<Incoming>, board: &Board) -> Response<String> {
-    if request.uri().path() != PROGRESS_PATH || request.method() != Method::GET {
+fn respond(request: &Request<Incoming>, page: &Page<impl Fn() -> String>) -> Response<String> {
+    if request.uri().path() != page.path || request.method() != Method::GET {
         let mut missing = Response::new(String::new());
         *missing.status_mut() = StatusCode::NOT_FOUND;
         return missing;
     }
-    // JSON of our own types cannot fail.
-    let mut response = Response::new(serde_json::to_string(&board.report()).unwrap_or_default());
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let mut response = Response::new((page.render)());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(page.kind));
     response
 }

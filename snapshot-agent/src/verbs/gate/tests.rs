@@ -34,6 +34,7 @@ fn restored() -> Restored {
     Restored {
         revision: Some(9),
         revision_bump: 0,
+        point: None,
         came_along: None,
         not_compared: None,
         restore_uid: "restore-1".to_owned(),

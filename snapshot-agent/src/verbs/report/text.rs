@@ -3,7 +3,7 @@
 //! This file decides the wording only. All facts come from the report, which holds no secret; programs read the report with
 //! `--json`.
 
-use holdfast_contract::{CameAlong, DATA_DIR, RestoreRequest, RestoredReport, SavedReport};
+use holdfast_contract::{CameAlong, DATA_DIR, PointProof, PointReport, RestoreRequest, RestoredReport, SavedReport};
 
 use crate::verbs::common::{bytes, lines, proven, revision, seconds};
 
@@ -34,6 +34,22 @@ pub fn of_saved(saved: &SavedReport, by_hand: bool) -> String {
     lines(&rows)
 }
 
+/// Describes the part of the log that a restore has added.
+fn describe_point(point: &PointReport) -> String {
+    let proof = match point.proof {
+        PointProof::HashKV => "HashKV, equal to that of a member",
+        PointProof::Chained => "segments without a hole, each with its checksum",
+    };
+    let leases = match point.unknown_leases {
+        0 => String::new(),
+        leases => format!("; {leases} leases end in an hour, because the log does not name their time to live"),
+    };
+    format!(
+        "{} changes in {} segments, from revision {} to {}; proven by {proof}{leases}",
+        point.records, point.segments, point.base_revision, point.revision
+    )
+}
+
 /// Formats a restore: the snapshot, the data directory and the command that starts etcd on it.
 pub fn of_restored(restored: &RestoredReport, request: &RestoreRequest) -> String {
     let data = request.volume.join(DATA_DIR).display().to_string();
@@ -49,6 +65,7 @@ pub fn of_restored(restored: &RestoredReport, request: &RestoreRequest) -> Strin
         bump => format!(", and {bump} more: watchers list again"),
     };
     rows.push(("revision", revision(restored.revision, None) + &bump));
+    rows.extend(restored.point.as_ref().map(|point| ("log", describe_point(point))));
     if restored.without_quorum {
         rows.push(("beware", "no quorum answered the save: acknowledged writes may be missing".to_owned()));
     }
@@ -163,7 +180,20 @@ took      0.99 s
         assert_eq!(of_restored(&restored, &request), format!("{told}{next}"));
         let in_a_pod = RestoreRequest { annotations: Some("/a".into()), ..request.clone() };
         assert_eq!(of_restored(&restored, &in_a_pod), told);
-        let again = of_restored(&RestoredReport { already: true, ..restored }, &request);
+        let again = of_restored(&RestoredReport { already: true, ..restored.clone() }, &request);
         assert!(again.contains("was complete already"), "{again}");
+        let point = PointReport {
+            base_revision: 40,
+            revision: 51,
+            records: 12,
+            segments: 2,
+            proof: PointProof::HashKV,
+            unknown_leases: 1,
+            ..PointReport::default()
+        };
+        let to_a_point = of_restored(&RestoredReport { point: Some(Box::new(point)), ..restored }, &request);
+        let log = "\nlog       12 changes in 2 segments, from revision 40 to 51; proven by HashKV, equal to that of a member; 1 \
+                   leases end in an hour, because the log does not name their time to live\n";
+        assert!(to_a_point.contains(log), "{to_a_point}");
     }
 }

@@ -236,6 +236,7 @@ impl FileSnapshot {
             without_quorum: false,
             revision: Some(found.revision),
             revision_bump: request.revision_bump,
+            point: None,
             came_along: None,
             not_compared: None,
             other: serde_json::Map::new(),

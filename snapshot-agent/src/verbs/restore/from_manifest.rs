@@ -57,6 +57,8 @@ pub(super) struct Placed {
     pub(super) restored: Restored,
     /// The bump for etcdutl.
     pub(super) bump: u64,
+    /// Bytes of the database.
+    pub(super) db_bytes: u64,
     pub(super) file: Arc<File>,
     /// Writes the file to the disk, if the file must be durable.
     pub(super) writeback: Option<Writeback<Arc<File>>>,
@@ -157,6 +159,7 @@ impl ManifestSnapshot {
             without_quorum: manifest.without_quorum,
             revision: manifest.contents.as_ref().map(|contents| contents.revision),
             revision_bump: request.revision_bump,
+            point: None,
             came_along: manifest.contents.as_ref().map(CameAlong::from),
             not_compared,
             other: serde_json::Map::new(),
@@ -168,7 +171,7 @@ impl ManifestSnapshot {
             Ok(bump) => bump,
             Err(error) => return Err(self.on_disk(&file, request).blame(error).await),
         };
-        Ok(Placed { restored, bump, file, writeback })
+        Ok(Placed { restored, bump, db_bytes: manifest.db_bytes, file, writeback })
     }
 
     /// Adds the key to the list of uncompared facts, if the folder has another key.

@@ -16,6 +16,7 @@ use holdfast_contract::{Engine, ExitClass};
 use tokio::task::spawn_blocking;
 
 use super::from_manifest::{Ends, Placed, WRITING};
+use super::replay::continue_snapshot;
 use super::volume::{Staging, trouble};
 use super::{RestoreRun, Source};
 use crate::etcd::volume_identity::Restored;
@@ -56,21 +57,20 @@ pub(super) async fn rebuild(run: &RestoreRun<'_>) -> Result<(Staging, Restored),
 async fn rebuild_in(run: &RestoreRun<'_>, staging: &Staging) -> Result<Restored, Failed> {
     let source = &run.source;
     let (path, file) = staging.database()?;
-    let (restored, bump, file, writeback) = match source {
+    let Placed { restored, bump, db_bytes, file, writeback } = match source {
         Source::Manifest(chosen) => {
             let placed = chosen.download(run, file, Ends::Bare).await?;
-            let Placed { restored, bump, file, writeback } = placed;
-            (restored, bump, file, writeback)
+            continue_snapshot(run, placed).await?
         }
         Source::File(chosen) => {
             let clone = file.try_clone().map_err(trouble("opening the database's file"))?;
             let (restored, bump) = chosen.download(run, (&path, clone)).await?;
             // Cuts off etcd's sha256.
             file.set_len(chosen.db_bytes()).map_err(trouble(WRITING))?;
-            (restored, bump, Arc::new(file), None)
+            Placed { restored, bump, db_bytes: chosen.db_bytes(), file: Arc::new(file), writeback: None }
         }
     };
-    let stock = restore_small(run, staging, Arc::clone(&file), bump).await;
+    let stock = restore_small(run, staging, (Arc::clone(&file), db_bytes), bump).await;
     // After a failure too: until the write-back ends the file keeps its space, which the restore with etcdutl needs.
     if let Some(writeback) = writeback {
         off_thread(move || Ok(writeback.end().map_err(trouble("syncing the database"))?)).await?;
@@ -87,9 +87,13 @@ async fn rebuild_in(run: &RestoreRun<'_>, staging: &Staging) -> Result<Restored,
 }
 
 /// Restores with etcdutl a small database that stands for the large one.
-async fn restore_small(run: &RestoreRun<'_>, staging: &Staging, large: Arc<File>, bump: u64) -> Result<Stock, Failed> {
-    let RestoreRun { source, etcdutl, initial, .. } = run;
-    let db_bytes = source.db_bytes();
+async fn restore_small(
+    run: &RestoreRun<'_>,
+    staging: &Staging,
+    (large, db_bytes): (Arc<File>, u64),
+    bump: u64,
+) -> Result<Stock, Failed> {
+    let RestoreRun { etcdutl, initial, .. } = run;
     let stock = off_thread(move || Ok(Stock::read(&*large, db_bytes)?)).await?;
     let small = staging.small(&stock.small()?)?;
     // With the timeout of a large database: etcdutl's syncs wait for pages that are still on the way to a slow disk.

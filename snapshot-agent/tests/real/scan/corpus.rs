@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use holdfast_bbolt::scan::ScanError;
+use holdfast_segment::{KeyValue, Origin, Writer};
 
 use crate::scan::files;
 use crate::scan::oracle::{self, Steering};
@@ -60,8 +61,14 @@ fn stored_manifests_are_written_as_they_were_read() {
 }
 
 #[test]
+fn stored_segments_are_read_or_refused() {
+    let read: Vec<bool> = inputs("segment").iter().map(|(_, bytes)| oracle::segment(bytes)).collect();
+    assert!(read.contains(&true) && read.contains(&false), "{read:?}");
+}
+
+#[test]
 fn stored_inputs_are_few() {
-    let bytes: usize = ["scan", "manifest"].into_iter().flat_map(inputs).map(|(_, input)| input.len()).sum();
+    let bytes: usize = ["scan", "manifest", "segment"].into_iter().flat_map(inputs).map(|(_, input)| input.len()).sum();
     assert!(bytes < MOST_BYTES, "{bytes} bytes: `tests/bin/fuzz corpus` makes them fewer");
 }
 
@@ -163,6 +170,30 @@ fn real(line: &str) -> Vec<u8> {
     server.check().bytes
 }
 
+/// Segments of a few revisions, with each kind of entry, and broken ones, by name.
+fn segments() -> Vec<(&'static str, Vec<u8>)> {
+    let origin = Origin { cluster_id: 7, member_id: 8, compact_revision: 3, auth_revision: Some(1) };
+    let mut writer = Writer::after(4, 64);
+    let kv =
+        |mod_revision, key, lease| KeyValue { key, create_revision: 5, mod_revision, version: 1, value: b"v", lease };
+    writer.sample(1_000);
+    writer.put(&kv(5, b"a", 9)).unwrap();
+    writer.put(&kv(5, b"b", 9)).unwrap();
+    writer.delete(6, b"a").unwrap();
+    writer.lease(9, 60);
+    writer.put(&kv(7, b"c", 0)).unwrap();
+    writer.complete(7);
+    writer.auth_changed();
+    writer.sample(2_000);
+    let each_kind = writer.cut(&origin).unwrap().bytes;
+    writer.sample(3_000);
+    let time_alone = writer.cut(&origin).unwrap().bytes;
+    let mut later = each_kind.clone();
+    later[8] = 2;
+    let cut = each_kind[..each_kind.len() / 2].to_vec();
+    vec![("each-kind", each_kind), ("time-alone", time_alone), ("format-2", later), ("cut", cut)]
+}
+
 const MANIFEST: &str = r#"{"formatVersion": 1, "key": "a/b/c/d", "namespace": "a", "cluster": "b", "podUid": "p",
 "clusterId": "cafe", "memberId": "1", "member": "b-x", "etcdVersion": "3.6.16", "raftTerm": 2,
 "raftAppliedIndex": 18446744073709551615, "dbBytes": 4096, "sha256": "HASH", "storedBytes": 1000,
@@ -198,6 +229,9 @@ fn write_seeds() {
             }
             write("scan", &format!("{name}-{how}"), &[bytes, &steering.bytes()].concat());
         }
+    }
+    for (name, bytes) in segments() {
+        write("segment", name, &bytes);
     }
     let manifest = |rest: &str| MANIFEST.replace("HASH", &"0a".repeat(32)).replace("REST", rest);
     for (name, json) in [

@@ -91,7 +91,7 @@ impl AtRest {
         let request = VerifyRequest { snapshot, ..VerifyRequest::default() };
         match self.runtime.block_on(verify::run(request))? {
             Verified::File(found) => Ok(found),
-            Verified::Stored(found) => panic!("{found:?}"),
+            other => panic!("{other:?}"),
         }
     }
 

@@ -1,0 +1,194 @@
+//! Names of the objects of a log: `<lineage>/log/<yyyymmdd>/<first20>-<last20>-<hhmmss>-<run8>.seg.zst[.age]`.
+//!
+//! This file decides names. A segment's name holds its revisions and the time of its last sample, so that a listing alone says
+//! what the log covers, and how old its end is. Revisions have 20 digits: names sort as revisions do.
+
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+
+use super::{ENCRYPTED, Folder, Key, LayoutError, first8};
+
+/// Folder of a lineage for its log; no attempt has such a name.
+const LOG: &str = "log";
+/// Folder of a log for its gaps.
+const GAPS: &str = "gaps";
+/// Folder of a log for its checks.
+const CHECKS: &str = "checks";
+/// Name of the object that binds a log to one etcd cluster.
+const CLUSTER: &str = "cluster.json";
+const SEGMENT: &str = ".seg.zst";
+const JSON: &str = ".json";
+
+/// The facts in a segment's name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SegmentName {
+    /// First main revision.
+    pub first: i64,
+    /// Last main revision; `first - 1`: the segment has no records.
+    pub last: i64,
+    /// Time of the last sample, without the fraction of its second.
+    pub at: Timestamp,
+    /// Eight random characters of the run that wrote the segment: a name is used once.
+    pub run8: String,
+    /// Whether the segment is encrypted.
+    pub encrypted: bool,
+}
+
+impl SegmentName {
+    /// Returns the segment's place in a log.
+    pub fn key(&self, log: &Folder) -> Result<Key, LayoutError> {
+        let Self { first, last, at, run8, encrypted } = self;
+        let suffix = if *encrypted { ENCRYPTED } else { "" };
+        let day = log.child(&at.strftime("%Y%m%d").to_string())?;
+        day.object(&format!("{first:020}-{last:020}-{}-{run8}{SEGMENT}{suffix}", at.strftime("%H%M%S")))
+    }
+
+    /// Parses a path below a log; `None`: the path is not a segment's.
+    pub fn parse(path: &str) -> Option<Self> {
+        let (day, name) = path.split_once('/')?;
+        let (name, encrypted) = match name.strip_suffix(ENCRYPTED) {
+            Some(name) => (name, true),
+            None => (name, false),
+        };
+        let mut parts = name.strip_suffix(SEGMENT)?.split('-');
+        let (first, last) = (revision(parts.next()?)?, revision(parts.next()?)?);
+        let (time, run8) = (parts.next()?, parts.next()?);
+        let at = DateTime::strptime("%Y%m%d%H%M%S", format!("{day}{time}")).ok()?;
+        let at = at.to_zoned(TimeZone::UTC).ok()?.timestamp();
+        let fits = parts.next().is_none() && !run8.is_empty() && first > 0 && first.checked_sub(1)? <= last;
+        fits.then(|| Self { first, last, at, run8: run8.to_owned(), encrypted })
+    }
+}
+
+/// The facts in a gap's name: revisions that no segment holds, because etcd had compacted them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GapName {
+    /// The last recorded revision before the gap.
+    pub after: i64,
+    /// The last missing revision.
+    pub until: i64,
+}
+
+impl GapName {
+    /// Returns the gap's place in a log.
+    pub fn key(self, log: &Folder, run8: &str) -> Result<Key, LayoutError> {
+        log.child(GAPS)?.object(&format!("{:020}-{:020}-{run8}{JSON}", self.after, self.until))
+    }
+
+    /// Parses a path below a log; `None`: the path is not a gap's.
+    pub fn parse(path: &str) -> Option<Self> {
+        let mut parts = path.strip_prefix(GAPS)?.strip_prefix('/')?.strip_suffix(JSON)?.split('-');
+        let (after, until) = (revision(parts.next()?)?, revision(parts.next()?)?);
+        (parts.next().is_some() && after < until).then_some(Self { after, until })
+    }
+}
+
+/// Returns the place in a log of the check at this revision.
+pub fn check_key(log: &Folder, at: i64, run8: &str) -> Result<Key, LayoutError> {
+    log.child(CHECKS)?.object(&format!("{at:020}-{run8}{JSON}"))
+}
+
+/// Returns the revision of a check; `None`: the path is not a check's.
+pub fn check_revision(path: &str) -> Option<i64> {
+    let (at, _run8) = path.strip_prefix(CHECKS)?.strip_prefix('/')?.strip_suffix(JSON)?.split_once('-')?;
+    revision(at)
+}
+
+/// Parses the 20 digits of a revision.
+fn revision(digits: &str) -> Option<i64> {
+    let fits = digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit());
+    digits.parse().ok().filter(|_| fits)
+}
+
+impl Folder {
+    /// Returns the folder of a lineage's log.
+    #[must_use]
+    pub fn log(&self) -> Self {
+        Self(format!("{}/{LOG}", self.0))
+    }
+
+    /// Returns the lineage of a save or a log: of the cluster's UID, by hand of the etcd cluster ID.
+    pub fn of_lineage(
+        namespace: &str,
+        cluster: &str,
+        cluster_uid: Option<&str>,
+        cluster_id: u64,
+    ) -> Result<Self, LayoutError> {
+        let lineage = match cluster_uid {
+            Some(uid) => first8("cluster UID", uid)?,
+            None => format!("etcd-{cluster_id:016x}"),
+        };
+        Self::of_cluster(namespace, cluster, None)?.child(&lineage)
+    }
+
+    /// Returns the key of the object that binds this log to one etcd cluster.
+    pub fn log_cluster(&self) -> Key {
+        Key { folder: self.clone(), name: CLUSTER.to_owned() }
+    }
+
+    /// Whether this is a log or a folder in a log: such a folder is created with its first object, and its parents too.
+    pub fn is_of_log(&self) -> bool {
+        self.0.split('/').nth(3) == Some(LOG)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log() -> Folder {
+        Folder::parse("key", "shop/orders/1a2b3c4d").unwrap().log()
+    }
+
+    fn path(key: &Key) -> String {
+        key.to_string().strip_prefix("shop/orders/1a2b3c4d/log/").unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_listing_says_what_a_segment_holds() {
+        let at = "2026-11-28T10:42:07Z".parse().unwrap();
+        let plain = SegmentName { first: 5, last: 70, at, run8: "aaaabbbb".to_owned(), encrypted: false };
+        for name in [
+            plain.clone(),
+            SegmentName { encrypted: true, ..plain.clone() },
+            SegmentName { last: 4, ..plain.clone() },
+            SegmentName { first: i64::MAX, last: i64::MAX, ..plain.clone() },
+        ] {
+            assert_eq!(SegmentName::parse(&path(&name.key(&log()).unwrap())), Some(name));
+        }
+        let text = path(&plain.key(&log()).unwrap());
+        assert_eq!(text, "20261128/00000000000000000005-00000000000000000070-104207-aaaabbbb.seg.zst");
+        for (from, to) in [
+            ("00005-", "0005-"),
+            ("00070", "00003"),
+            ("000005", "00000x"),
+            ("1042", "9942"),
+            ("20261128", "20261328"),
+            ("-aaaabbbb", ""),
+            ("-aaaabbbb", "-aaaa-bbbb"),
+            (".seg", ".sag"),
+            ("20261128/", ""),
+        ] {
+            assert_eq!(SegmentName::parse(&text.replacen(from, to, 1)), None, "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn gaps_and_checks_come_back() {
+        let gap = GapName { after: 7, until: 20 };
+        assert_eq!(GapName::parse(&path(&gap.key(&log(), "aaaabbbb").unwrap())), Some(gap));
+        assert_eq!(GapName::parse("gaps/00000000000000000007-00000000000000000007-a.json"), None);
+        assert_eq!(check_revision(&path(&check_key(&log(), 12, "aaaabbbb").unwrap())), Some(12));
+        assert_eq!(check_revision("checks/12-a.json"), None);
+        assert!(log().is_of_log() && log().child("20261128").unwrap().is_of_log());
+        assert!(!Folder::parse("key", "shop/orders/1a2b3c4d").unwrap().is_of_log());
+    }
+
+    #[test]
+    fn a_log_stands_beside_the_snapshots_of_its_lineage() {
+        let of = |uid| Folder::of_lineage("shop", "orders", uid, 0xcafe).unwrap().to_string();
+        assert_eq!(of(Some("1a2b3c4d-0000")), "shop/orders/1a2b3c4d");
+        assert_eq!(of(None), "shop/orders/etcd-000000000000cafe");
+    }
+}

@@ -1,0 +1,212 @@
+//! The log of a lineage: segments of etcd's revisions, gaps and checks, in `<lineage>/log/`.
+//!
+//! This file decides the small objects of a log, and how a log is listed. A log belongs to one etcd cluster: the first writer
+//! binds the folder to the cluster ID, and revisions of another cluster never come into it (I9). Every object is written once.
+//! `cover.rs` decides what the segments hold together, `read.rs` reads a segment, `bases.rs` finds the snapshots before it,
+//! `checks.rs` the hash of a member.
+
+pub mod bases;
+pub(crate) mod checks;
+pub mod cover;
+pub mod read;
+
+use bytes::Bytes;
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::hex_id;
+use holdfast_contract::layout::{Folder, GapName, SegmentName, check_revision};
+use holdfast_store::Store;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// The format that this version writes.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+
+/// Maximum size of a small object of a log.
+const MAX_BYTES: u64 = 16 << 10;
+
+/// Maximum number of objects in a listing: a segment every ten seconds for four months.
+const MAX_OBJECTS: usize = 1_000_000;
+
+/// Maximum number of days in a listing.
+const MAX_DAYS: usize = 10_000;
+
+/// Days in which the newest segment is looked for: the clocks of two writers may differ at midnight.
+const NEWEST_DAYS: usize = 2;
+
+/// The etcd cluster of a log: `cluster.json`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Bound {
+    format_version: u32,
+    cluster_id: String,
+}
+
+/// Revisions that etcd had compacted before the agent could record them: `gaps/…json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Gap {
+    /// Version of the object's format: 1.
+    pub format_version: u32,
+    /// etcd cluster ID (hex).
+    pub cluster_id: String,
+    /// The last recorded revision before the gap.
+    pub after: i64,
+    /// The last missing revision: etcd's compact revision.
+    pub until: i64,
+    /// Time at which etcd refused the watch.
+    pub at: Timestamp,
+}
+
+/// The HashKV of a member, for the proof of a merge: `checks/…json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Check {
+    /// Version of the object's format: 1.
+    pub format_version: u32,
+    /// etcd cluster ID (hex).
+    pub cluster_id: String,
+    /// ID (hex) of the member.
+    pub member_id: String,
+    /// Revision of the hash.
+    pub revision: i64,
+    /// The member's compact revision during the hash; -1: never compacted.
+    pub compact_revision: i64,
+    /// The hash.
+    #[serde(rename = "hashKV")]
+    pub hash_kv: u32,
+    /// Time of the answer.
+    pub at: Timestamp,
+}
+
+/// The objects of a log, by their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Segments, with their stored bytes.
+    pub segments: Vec<(SegmentName, u64)>,
+    /// Gaps.
+    pub gaps: Vec<GapName>,
+    /// Revisions of the checks.
+    pub checks: Vec<i64>,
+}
+
+/// Renders a small object.
+pub(crate) fn render(object: &impl Serialize) -> Result<Bytes> {
+    let json = serde_json::to_vec_pretty(object);
+    let mut json = json.map_err(|error| Error::corrupt(format!("an object of the log cannot be written: {error}")))?;
+    json.push(b'\n');
+    Ok(json.into())
+}
+
+/// Returns the ID of the etcd cluster that a log belongs to; `None`: there is no log.
+pub(crate) async fn bound_cluster(store: &Store, log: &Folder) -> Result<Option<u64>> {
+    let at = log.log_cluster();
+    let Some(json) = store.find_small(&at, MAX_BYTES).await? else { return Ok(None) };
+    let nonsense = || Error::corrupt(format!("{} holds no cluster ID", store.uri(&at)));
+    let bound: Bound = serde_json::from_slice(&json).map_err(|_| nonsense())?;
+    u64::from_str_radix(&bound.cluster_id, 16).map(Some).map_err(|_| nonsense())
+}
+
+/// Binds a log to an etcd cluster; an error if the log belongs to another one.
+pub(crate) async fn bind(store: &Store, log: &Folder, cluster_id: u64) -> Result<()> {
+    if bound_cluster(store, log).await?.is_none() {
+        let bound = Bound { format_version: FORMAT_VERSION, cluster_id: hex_id(cluster_id) };
+        // Another writer may come first; the object decides.
+        if let Err(error) = store.put_new(&log.log_cluster(), render(&bound)?).await
+            && bound_cluster(store, log).await?.is_none()
+        {
+            return Err(error);
+        }
+    }
+    match bound_cluster(store, log).await? {
+        Some(bound) if bound == cluster_id => Ok(()),
+        Some(bound) => Err(Error::unclear(format!(
+            "{} is the log of the etcd cluster {bound:x}, and this is the etcd cluster {cluster_id:x}. Give the log of \
+             this cluster another place: --cluster, --cluster-uid or --namespace",
+            store.uri(log)
+        ))),
+        None => Err(Error::transient(format!("{} was written and is not there", store.uri(&log.log_cluster())))),
+    }
+}
+
+/// Lists a log. A log that does not exist is empty.
+pub(crate) async fn list(store: &Store, log: &Folder) -> Result<Listed> {
+    let mut listed = Listed::default();
+    for file in store.files(log, MAX_OBJECTS).await? {
+        if let Some(segment) = SegmentName::parse(&file.path) {
+            listed.segments.push((segment, file.bytes));
+        } else if let Some(gap) = GapName::parse(&file.path) {
+            listed.gaps.push(gap);
+        } else {
+            listed.checks.extend(check_revision(&file.path));
+        }
+    }
+    listed.segments.sort_unstable();
+    listed.gaps.sort_unstable();
+    listed.checks.sort_unstable();
+    Ok(listed)
+}
+
+/// Returns the last stored revision; `None`: the log has no segment.
+pub(crate) async fn last_revision(store: &Store, log: &Folder) -> Result<Option<i64>> {
+    let is_day = |name: &str| name.len() == 8 && name.bytes().all(|b| b.is_ascii_digit());
+    let days = store.last_children(log, MAX_DAYS, is_day).await?.names;
+    let mut last = None;
+    for (number, day) in days.iter().rev().enumerate() {
+        if last.is_some() && number >= NEWEST_DAYS {
+            break;
+        }
+        let folder = log.child(day).map_err(|error| holdfast_store::layout(&error))?;
+        let names = store.objects(&folder, MAX_OBJECTS).await?;
+        let parsed = names.iter().filter_map(|name| SegmentName::parse(&format!("{day}/{name}")));
+        last = last.max(parsed.map(|segment| segment.last).max());
+    }
+    Ok(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_contract::{ExitClass, StoreFlags};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_log_belongs_to_one_etcd_and_is_listed_by_name() {
+        let mount = tempfile::tempdir().unwrap();
+        let flags = StoreFlags { url: format!("file://{}", mount.path().display()), ..StoreFlags::default() };
+        let store = Store::open(&flags).unwrap();
+        let log = Folder::parse("key", "shop/orders/1a2b3c4d").unwrap().log();
+        assert_eq!(bound_cluster(&store, &log).await.unwrap(), None);
+        bind(&store, &log, 0xcafe).await.unwrap();
+        bind(&store, &log, 0xcafe).await.unwrap();
+        let error = bind(&store, &log, 0xbeef).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::Refused);
+        for words in ["cafe", "beef", "--cluster-uid"] {
+            assert!(error.message().contains(words), "{words}: {error}");
+        }
+        assert_eq!(last_revision(&store, &log).await.unwrap(), None);
+
+        let name = |first, last, at: &str| SegmentName {
+            first,
+            last,
+            at: at.parse().unwrap(),
+            run8: "a".to_owned(),
+            encrypted: false,
+        };
+        // The clock of the second writer is behind, across midnight.
+        let [one, two, three] = [
+            name(2, 9, "2026-11-27T10:00:00Z"),
+            name(10, 99, "2026-11-28T23:59:59Z"),
+            name(100, 99, "2026-11-29T00:00:01Z"),
+        ];
+        for name in [&one, &two, &three] {
+            store.put_new(&name.key(&log).unwrap(), Bytes::from_static(b"four")).await.unwrap();
+        }
+        let gap = GapName { after: 1, until: 5 };
+        store.put_new(&gap.key(&log, "a").unwrap(), Bytes::from_static(b"{}")).await.unwrap();
+        std::fs::write(mount.path().join("shop/orders/1a2b3c4d/log/notes.txt"), "theirs").unwrap();
+        assert_eq!(last_revision(&store, &log).await.unwrap(), Some(99));
+        let listed = list(&store, &log).await.unwrap();
+        assert_eq!(listed.segments, [(one, 4), (two, 4), (three, 4)]);
+        assert_eq!((listed.gaps, listed.checks), (vec![gap], vec![]));
+    }
+}

@@ -1,0 +1,49 @@
+//! The snapshots that a log can continue.
+//!
+//! This file decides which snapshots count: complete ones of the log's etcd cluster, with a known revision.
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use holdfast_contract::error::Result;
+use holdfast_contract::hex_id;
+use holdfast_contract::layout::Folder;
+use holdfast_contract::manifest::Manifest;
+use holdfast_store::Store;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::catalog::attempts::{AT_ONCE, last_attempts};
+use crate::catalog::read_folder::{FolderState, read_folder};
+
+/// A complete snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Base {
+    /// The snapshot's folder below the store's prefix.
+    pub key: String,
+    /// Newest revision in the snapshot.
+    pub revision: i64,
+    /// End of the save.
+    pub ended_at: Timestamp,
+}
+
+/// Returns the complete snapshots among the newest `most` attempts of a lineage, the newest first.
+pub(crate) async fn find_bases(store: &Store, lineage: &Folder, cluster_id: u64, most: usize) -> Result<Vec<Base>> {
+    let (_, folders) = last_attempts(store, lineage, most, None).await?;
+    let wanted = hex_id(cluster_id);
+    let reads = folders.into_iter().rev().map(|folder| read_base(store, folder, &wanted));
+    let found: Vec<Option<Base>> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// Reads a folder; `None`: it holds no complete snapshot of this etcd cluster with a known revision.
+async fn read_base(store: &Store, folder: Folder, cluster_id: &str) -> Result<Option<Base>> {
+    let is_wanted = |manifest: &Manifest| manifest.key == folder.as_str() && manifest.cluster_id == cluster_id;
+    Ok(match read_folder(store, &folder, is_wanted).await? {
+        FolderState::Complete(manifest, _) => manifest.contents.as_ref().map(|contents| Base {
+            key: manifest.key.clone(),
+            revision: contents.revision,
+            ended_at: manifest.ended_at,
+        }),
+        FolderState::WithoutManifest | FolderState::Unwanted | FolderState::Broken(_) => None,
+    })
+}

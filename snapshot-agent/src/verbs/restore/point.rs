@@ -1,0 +1,364 @@
+//! The point in time of a restore: its revision, the snapshot to begin with, and the segments of the log after it.
+//!
+//! This file decides from names and manifests, and for a time from the samples of one segment. `replay.rs` reads the segments
+//! and merges them. Every refusal names the nearest points that the snapshots and the log do reach.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use holdfast_contract::error::{Error, Result, task_error};
+use holdfast_contract::layout::{Folder, SegmentName, attempt_time};
+use holdfast_contract::{Point, RestoreRequest, hex_id};
+use holdfast_io::progress::Progress;
+use holdfast_segment::{Entry, Reader};
+use holdfast_store::Store;
+use jiff::Timestamp;
+
+use crate::catalog::log::bases::{Base, find_bases};
+use crate::catalog::log::checks::find_check;
+use crate::catalog::log::cover::Cover;
+use crate::catalog::log::read::{fetch, open, unreadable};
+use crate::catalog::log::{self, Check, bound_cluster};
+use crate::catalog::proof;
+use crate::format::crypt::Identities;
+
+/// Attempts in which a snapshot before the point is looked for, from the newest back.
+const MOST_ATTEMPTS: usize = 10_000;
+
+/// The snapshot and the segments that reach a point.
+pub(super) struct Chosen {
+    pub(super) asked: Point,
+    pub(super) revision: i64,
+    /// Folder of the snapshot.
+    pub(super) base: Folder,
+    pub(super) base_revision: i64,
+    /// The nearest later snapshot, for errors.
+    pub(super) next_base: Option<i64>,
+    pub(super) log: Folder,
+    pub(super) cluster_id: u64,
+    pub(super) segments: Vec<SegmentName>,
+    /// Stored bytes of the segments.
+    pub(super) stored_bytes: u64,
+    /// Identities that decrypt the segments.
+    pub(super) identities: Option<Identities>,
+    /// The answer of a member at the revision.
+    pub(super) check: Option<Check>,
+}
+
+/// Opens a segment, and checks that it is of the log's etcd cluster and holds the revisions of its name.
+pub(super) fn open_segment(
+    uri: &str,
+    (name, cluster_id): (&SegmentName, u64),
+    stored: Bytes,
+    identities: Option<&Identities>,
+) -> Result<Reader<impl std::io::Read>> {
+    let reader = open(stored, identities.filter(|_| name.encrypted)).map_err(|error| unreadable(uri, &error))?;
+    let header = reader.header();
+    if header.cluster_id != cluster_id {
+        return Err(Error::corrupt(format!(
+            "{uri} is of the etcd cluster {}, and the log is of {}: two clusters have written to one place. Move the \
+             segments of one cluster away",
+            hex_id(header.cluster_id),
+            hex_id(cluster_id)
+        )));
+    }
+    if (header.first, header.last) != (name.first, name.last) {
+        return Err(Error::corrupt(format!(
+            "{uri} holds the revisions {} to {}, and its name says others. Restore another point: --at-revision",
+            header.first, header.last
+        )));
+    }
+    Ok(reader)
+}
+
+/// Chooses the snapshot and the segments for a point.
+pub(super) async fn choose(store: &Store, request: &RestoreRequest, asked: Point) -> Result<Chosen> {
+    let (lineage, only) = lineage_of(&request.key)?;
+    let log = lineage.log();
+    let Some(cluster_id) = bound_cluster(store, &log).await? else {
+        return Err(Error::not_found(format!(
+            "{} holds no log, so no restore reaches {asked}. Leave --at-revision and --at-time out, or give --key the \
+             lineage of a log (`holdfast agent log status` names them)",
+            store.uri(&log)
+        )));
+    };
+    let listed = log::list(store, &log).await?;
+    let (names, sizes): (Vec<SegmentName>, Vec<u64>) = listed.segments.into_iter().unzip();
+    let identities = identities(&names, request)?;
+    let cover = Cover::join(names.clone(), &listed.gaps);
+    let mut bases = find_bases(store, &lineage, cluster_id, MOST_ATTEMPTS).await?;
+    if let Some(only) = &only {
+        bases.retain(|base| base.key == *only);
+    }
+    let uri = store.uri(&lineage);
+    let revision = match asked {
+        Point::Revision(revision) => revision,
+        Point::Time(time) => {
+            let samples =
+                Samples { store, log: &log, cluster_id, identities: identities.as_ref(), stall: stall(request) };
+            samples.revision_at(&names, &cover, time).await.map_err(|error| error.context(&uri))?
+        }
+    };
+    let stored_bytes = |chain: &[SegmentName]| {
+        let chain: BTreeSet<&SegmentName> = chain.iter().collect();
+        names.iter().zip(&sizes).filter(|(name, _)| chain.contains(name)).map(|(_, bytes)| bytes).sum()
+    };
+    for (base, segments) in reaching(&cover, &bases, revision) {
+        let folder = Folder::parse("key", &base.key).map_err(|error| holdfast_store::layout(&error))?;
+        if let Some(failed) = proof::standing_failure(store, &folder).await? {
+            tracing::warn!(key = base.key, at = %failed.at, "the snapshot failed a verification: an older one is used");
+            continue;
+        }
+        let is_checked = listed.checks.contains(&revision);
+        let check = if is_checked { find_check(store, &log, revision).await? } else { None };
+        let check = check.filter(|check| check.cluster_id == hex_id(cluster_id));
+        return Ok(Chosen {
+            asked,
+            revision,
+            base: folder,
+            base_revision: base.revision,
+            next_base: next_base(&bases, revision),
+            log,
+            cluster_id,
+            stored_bytes: stored_bytes(&segments),
+            segments,
+            identities,
+            check,
+        });
+    }
+    Err(out_of_reach(&cover, &bases, revision).context(uri))
+}
+
+/// Returns the lineage of a key, and the key if it names one snapshot of the lineage.
+fn lineage_of(key: &str) -> Result<(Folder, Option<String>)> {
+    let folder = Folder::parse("key", key).map_err(|error| holdfast_store::layout(&error))?;
+    if attempt_time(folder.name()).is_none() {
+        return Ok((folder, None));
+    }
+    let lineage = folder.parent().filter(|lineage| !lineage.is_top());
+    let lineage = lineage.ok_or_else(|| Error::config(format!("--key {key} names no snapshot of a lineage")))?;
+    Ok((lineage, Some(key.to_owned())))
+}
+
+fn identities(names: &[SegmentName], request: &RestoreRequest) -> Result<Option<Identities>> {
+    if !names.iter().any(|name| name.encrypted) {
+        return Ok(None);
+    }
+    let read = Identities::read(&request.age_identity_dirs)?;
+    if read.is_empty() {
+        return Err(Error::config(
+            "the log is encrypted with age, and no identity is given: name a Secret with the identity file in \
+             spec.bootstrap.restore.identitySecretRefs (by hand: --age-identity-dir)",
+        ));
+    }
+    Ok(Some(read))
+}
+
+fn stall(request: &RestoreRequest) -> Duration {
+    Duration::from_secs(request.stall_seconds.into())
+}
+
+/// Returns the snapshots from which the log reaches a revision, the best first, each with its segments.
+fn reaching<'a>(
+    cover: &'a Cover,
+    bases: &'a [Base],
+    revision: i64,
+) -> impl Iterator<Item = (&'a Base, Vec<SegmentName>)> {
+    let mut before: Vec<&Base> = bases.iter().filter(|base| base.revision <= revision).collect();
+    before.sort_by_key(|base| std::cmp::Reverse((base.revision, base.ended_at)));
+    before.into_iter().filter_map(move |base| {
+        let chain = cover.chain(base.revision, revision)?;
+        Some((base, chain.into_iter().cloned().collect()))
+    })
+}
+
+fn next_base(bases: &[Base], revision: i64) -> Option<i64> {
+    bases.iter().map(|base| base.revision).filter(|base| *base > revision).min()
+}
+
+/// Returns the error for a revision that no snapshot reaches.
+fn out_of_reach(cover: &Cover, bases: &[Base], revision: i64) -> Error {
+    let reach = |base: &Base| cover.range_after(base.revision).map_or(base.revision, |range| range.last);
+    let before = bases.iter().filter(|base| base.revision <= revision).map(reach).max();
+    let why = match before {
+        None if bases.is_empty() => "there is no complete snapshot of the log's etcd cluster".to_owned(),
+        None => "every snapshot is later".to_owned(),
+        Some(reached) => {
+            let hole = cover.holes.iter().find(|hole| hole.after <= reached && reached < hole.until);
+            let missing = |until: i64, why: &str| {
+                format!("the revisions {} to {until} are missing from the log{why}", reached.saturating_add(1))
+            };
+            match hole {
+                Some(hole) if hole.compacted => {
+                    missing(hole.until, ", because etcd had compacted them before they were recorded")
+                }
+                Some(hole) => missing(hole.until, ""),
+                None if reached >= revision => "the snapshots before it failed a verification".to_owned(),
+                None => match cover.ranges.iter().map(|range| range.first).find(|first| *first > reached) {
+                    Some(first) => missing(first.saturating_sub(1), ""),
+                    None => format!("the log ends at revision {reached}"),
+                },
+            }
+        }
+    };
+    let nearest: Vec<String> = [before.filter(|reached| *reached < revision), next_base(bases, revision)]
+        .into_iter()
+        .flatten()
+        .map(|revision| format!("--at-revision {revision}"))
+        .collect();
+    let remedy = if nearest.is_empty() {
+        "Save a snapshot, or name another lineage with --key".to_owned()
+    } else {
+        format!("The nearest points are {}", nearest.join(" and "))
+    };
+    Error::not_found(format!("no snapshot and log reach revision {revision}: {why}. {remedy}"))
+}
+
+/// The samples of a log.
+struct Samples<'a> {
+    store: &'a Store,
+    log: &'a Folder,
+    cluster_id: u64,
+    identities: Option<&'a Identities>,
+    stall: Duration,
+}
+
+impl Samples<'_> {
+    /// Returns the newest revision that a writer had received at a time.
+    async fn revision_at(&self, names: &[SegmentName], cover: &Cover, time: Timestamp) -> Result<i64> {
+        let mut by_time: Vec<&SegmentName> = names.iter().collect();
+        by_time.sort_by_key(|name| (name.at, name.last));
+        // A name holds whole seconds.
+        let until = by_time.partition_point(|name| name.at.as_second() < time.as_second());
+        let (before, rest) = by_time.split_at_checked(until).unwrap_or_default();
+        let mut found = None;
+        for name in rest {
+            let samples = self.read(name).await?;
+            let earlier = samples.iter().rev().find(|(at, _)| *at <= time);
+            found = found.max(earlier.map(|(_, revision)| *revision));
+            let Some((first_at, _)) = samples.first().filter(|_| samples.iter().any(|(at, _)| *at > time)) else {
+                continue;
+            };
+            if let Some(found) = found {
+                return Ok(found);
+            }
+            // The time lies between two segments.
+            let reached = name.first.saturating_sub(1);
+            return match before.last() {
+                Some(last) if cover.chain(last.last, reached).is_some() => Ok(last.last),
+                Some(last) => Err(Error::not_found(format!(
+                    "the log has a hole at {time} (--at-time): it ends at {} with revision {}, and goes on at {first_at} \
+                     after revision {reached}. The nearest points are --at-time {} and a snapshot after the hole",
+                    last.at, last.last, last.at
+                ))),
+                None => Err(Error::not_found(format!(
+                    "the log begins at {first_at} after revision {reached}, which is later than {time} (--at-time). The \
+                     nearest point is --at-revision {reached}, or an earlier snapshot"
+                ))),
+            };
+        }
+        match (found, by_time.last()) {
+            // Within the second of the last sample.
+            (Some(found), _) => Ok(found),
+            (None, Some(last)) => Err(Error::not_found(format!(
+                "the log ends at {} with revision {}, which is earlier than {time} (--at-time). The nearest point is \
+                 --at-revision {}",
+                last.at, last.last, last.last
+            ))),
+            (None, None) => {
+                Err(Error::not_found("the log has no segment. Give --key one snapshot, and leave --at-time out"))
+            }
+        }
+    }
+
+    /// Reads the samples of a segment: times and revisions.
+    async fn read(&self, name: &SegmentName) -> Result<Vec<(Timestamp, i64)>> {
+        let key = name.key(self.log).map_err(|error| holdfast_store::layout(&error))?;
+        let uri = self.store.uri(&key);
+        let progress = Progress::new("reading the log", 0);
+        let stored = progress.watch(self.stall, fetch(self.store, self.log, name)).await?;
+        let (name, cluster_id, identities) = (name.clone(), self.cluster_id, self.identities.cloned());
+        let reading = tokio::task::spawn_blocking(move || {
+            let mut reader = open_segment(&uri, (&name, cluster_id), stored, identities.as_ref())?;
+            let mut samples = Vec::new();
+            while let Some(entry) = reader.next().map_err(|error| unreadable(&uri, &error))? {
+                if let Entry::Sample { revision, at } = entry
+                    && let Ok(at) = Timestamp::from_millisecond(at)
+                {
+                    samples.push((at, revision));
+                }
+            }
+            Ok(samples)
+        });
+        reading.await.map_err(|error| task_error(&error))?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_contract::layout::GapName;
+
+    use super::*;
+
+    fn segment(first: i64, last: i64) -> SegmentName {
+        let at = Timestamp::from_second(last).unwrap();
+        SegmentName { first, last, at, run8: "a".to_owned(), encrypted: false }
+    }
+
+    fn base(revision: i64) -> Base {
+        Base { key: format!("a/b/c/{revision}"), revision, ended_at: Timestamp::UNIX_EPOCH }
+    }
+
+    #[test]
+    fn the_newest_snapshot_from_which_the_log_reaches_the_revision() {
+        let cover = Cover::join(vec![segment(5, 20), segment(21, 30), segment(41, 60)], &[]);
+        let bases = [50, 35, 25, 10, 2].map(base);
+        let chosen = |revision| {
+            let (base, segments) = reaching(&cover, &bases, revision).next()?;
+            Some((base.revision, segments.iter().map(|segment| segment.first).collect::<Vec<_>>()))
+        };
+        assert_eq!(chosen(28), Some((25, vec![21])));
+        assert_eq!(chosen(22), Some((10, vec![5, 21])));
+        assert_eq!(chosen(10), Some((10, vec![])));
+        assert_eq!(chosen(55), Some((50, vec![41])));
+        assert_eq!(chosen(35), Some((35, vec![])), "a snapshot in a hole of the log");
+        assert_eq!((chosen(4), chosen(36), chosen(45), chosen(61), chosen(1)), (None, None, None, None, None));
+    }
+
+    #[test]
+    fn a_revision_out_of_reach_is_refused_with_the_nearest_points() {
+        let cover = |gaps: &[GapName]| Cover::join(vec![segment(5, 20), segment(31, 40)], gaps);
+        let bases = [4, 35, 50].map(base);
+        let gap = GapName { after: 20, until: 30 };
+        for (revision, gaps, says) in [
+            (
+                25,
+                &[][..],
+                "no snapshot and log reach revision 25: the revisions 21 to 30 are missing from the log. The nearest \
+                 points are --at-revision 20 and --at-revision 35",
+            ),
+            (25, &[gap], "because etcd had compacted them before they were recorded. The nearest"),
+            (45, &[], "the log ends at revision 40. The nearest points are --at-revision 40 and --at-revision 50"),
+            (60, &[], "the log ends at revision 50. The nearest points are --at-revision 50"),
+            (3, &[], "every snapshot is later. The nearest points are --at-revision 4"),
+        ] {
+            let error = out_of_reach(&cover(gaps), &bases, revision);
+            assert!(error.message().contains(says), "{error}");
+        }
+        let none = out_of_reach(&cover(&[]), &[], 10);
+        assert!(none.message().contains("there is no complete snapshot"), "{none}");
+        let early = out_of_reach(&cover(&[]), &[base(2)], 10);
+        assert!(early.message().contains("the revisions 3 to 4 are missing"), "{early}");
+    }
+
+    #[test]
+    fn a_key_names_a_lineage_or_one_of_its_snapshots() {
+        let (lineage, only) = lineage_of("shop/orders/1a2b3c4d").unwrap();
+        assert_eq!((lineage.as_str(), only), ("shop/orders/1a2b3c4d", None));
+        let key = "shop/orders/1a2b3c4d/20261121T162233Z-1-2";
+        let (lineage, only) = lineage_of(key).unwrap();
+        assert_eq!((lineage.as_str(), only.as_deref()), ("shop/orders/1a2b3c4d", Some(key)));
+        assert!(lineage_of("20261121T162233Z-1-2").is_err());
+    }
+}

@@ -1,0 +1,734 @@
+//! The log of revisions beside a real etcd: every record is the byte of etcd's own database, and no revision is missing without
+//! a word about it, whatever ends, stops or goes away meanwhile.
+//!
+//! The archiver runs in a child of this program, and ends by a signal as in a Pod.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Parser as _;
+use etcd_client::{DeleteOptions, PutOptions, Txn, TxnOp};
+use holdfast_contract::layout::{GapName, SegmentName, check_revision};
+use holdfast_contract::{
+    Compression, EtcdFlags, ExitClass, LogRequest, LogStatusRequest, SnapshotFlags, StoreFlags, VerifyRequest,
+};
+use holdfast_segment::{Entry, Header, Reader};
+use serde_json::Value;
+use snapshot_agent::catalog::log::cover::Cover;
+use snapshot_agent::format::crypt::{Decryptor, Identities};
+use snapshot_agent::verbs::log::{self, status};
+use snapshot_agent::verbs::save;
+use snapshot_agent::verbs::verify::{self, Verified};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::age::{PAIRS, secret};
+use crate::dump::dump;
+use crate::s3_proxy::{Fault, S3Proxy, error};
+use crate::support::{
+    Cli, Etcd, S3, child, child_input, eventually, file_store, files, free_port, noise, save_request,
+};
+
+const LOGGED: &str = "logged ";
+const FAILED: &str = "failed ";
+
+/// The child half: the process that records.
+#[ignore = "the child half of a test"]
+#[tokio::test]
+async fn records() {
+    let input = child_input();
+    let args = std::iter::once("log").chain(input.lines());
+    match log::run(Cli::<LogRequest>::parse_from(args).request).await {
+        Ok(logged) => println!("{LOGGED}{}", serde_json::to_string(&logged).unwrap()),
+        Err(error) => println!("{FAILED}{:?} {error}", error.class()),
+    }
+}
+
+/// A log, where it is stored, and the archiver that records it.
+struct Log {
+    request: LogRequest,
+    /// Folder of the store's objects.
+    store: PathBuf,
+    spool: TempDir,
+    process: Option<Child>,
+}
+
+impl Log {
+    fn of(etcd: EtcdFlags, flags: StoreFlags, store: &Path) -> Self {
+        let spool = tempfile::tempdir().unwrap();
+        let request = LogRequest {
+            etcd,
+            store: flags,
+            namespace: "shop".to_owned(),
+            cluster: "orders".to_owned(),
+            cluster_uid: Some("1a2b3c4d-0000".to_owned()),
+            from_revision: Some(2),
+            every_seconds: 1,
+            spool_dir: spool.path().to_owned(),
+            check_seconds: 2,
+            ..LogRequest::default()
+        };
+        Self { request, store: store.to_owned(), spool, process: None }
+    }
+
+    /// Starts the archiver.
+    fn start(&mut self) {
+        let output = self.spool.path().join("output");
+        let mut command: Command = child("log::records", &self.request.to_args().join("\n"));
+        command.stdout(File::create(&output).unwrap()).stderr(Stdio::inherit());
+        self.process = Some(command.spawn().unwrap());
+    }
+
+    fn pid(&self) -> String {
+        self.process.as_ref().unwrap().id().to_string()
+    }
+
+    fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.pid()]).status().unwrap().success());
+    }
+
+    fn kill(&mut self) {
+        let mut process = self.process.take().unwrap();
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+
+    /// Waits for the end of the archiver, and returns its line.
+    fn wait(&mut self) -> String {
+        let status = self.process.take().unwrap().wait().unwrap();
+        let output = fs::read_to_string(self.spool.path().join("output")).unwrap();
+        assert!(status.success(), "{output}");
+        let line = output.lines().find(|line| line.starts_with(LOGGED) || line.starts_with(FAILED));
+        line.unwrap_or_else(|| panic!("{output}")).to_owned()
+    }
+
+    /// Ends the archiver as kubelet does.
+    fn end(&mut self) -> Value {
+        self.signal("-TERM");
+        let line = self.wait();
+        serde_json::from_str(line.strip_prefix(LOGGED).unwrap_or_else(|| panic!("{line}"))).unwrap()
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.store.join("shop/orders/1a2b3c4d/log")
+    }
+
+    /// Paths below the log.
+    fn paths(&self) -> Vec<String> {
+        if self.folder().exists() { files(&self.folder()) } else { vec![] }
+    }
+
+    fn segments(&self) -> Vec<SegmentName> {
+        self.paths().iter().filter_map(|path| SegmentName::parse(path)).collect()
+    }
+
+    fn gaps(&self) -> Vec<GapName> {
+        self.paths().iter().filter_map(|path| GapName::parse(path)).collect()
+    }
+
+    fn cover(&self) -> Cover {
+        Cover::join(self.segments(), &self.gaps())
+    }
+
+    fn last(&self) -> i64 {
+        self.segments().iter().map(|segment| segment.last).max().unwrap_or(0)
+    }
+
+    /// Waits until the store has this revision.
+    async fn has(&self, revision: i64) {
+        eventually("the revision in the log", async || (self.last() >= revision).then_some(())).await;
+    }
+
+    /// Waits until the store has a segment that is newer than this moment.
+    async fn is_alive(&self) {
+        let now = jiff::Timestamp::now();
+        eventually("a new segment", async || self.segments().iter().any(|s| s.at > now).then_some(())).await;
+    }
+
+    fn read(&self) -> Recorded {
+        let mut recorded = Recorded::default();
+        let paths = self.paths();
+        let mut names: Vec<_> = paths.iter().filter_map(|path| Some((SegmentName::parse(path)?, path))).collect();
+        names.sort();
+        for (name, path) in names {
+            recorded.add(&name, &fs::read(self.folder().join(path)).unwrap());
+        }
+        recorded
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        if let Some(process) = &mut self.process {
+            let _gone = process.kill();
+            let _status = process.wait();
+        }
+    }
+}
+
+/// The contents of a log.
+#[derive(Default)]
+struct Recorded {
+    /// By etcd's own keys of its bucket `key`.
+    records: BTreeMap<Vec<u8>, Vec<u8>>,
+    leases: BTreeMap<i64, i64>,
+    samples: Vec<(i64, i64)>,
+    headers: Vec<Header>,
+    auth_changes: Vec<i64>,
+}
+
+impl Recorded {
+    fn add(&mut self, name: &SegmentName, stored: &[u8]) {
+        let opened: Box<dyn std::io::Read> = if name.encrypted {
+            let folder = secret(&[0]);
+            Box::new(Decryptor::new(&Identities::read(&[folder.path()]).unwrap(), stored).unwrap())
+        } else {
+            Box::new(stored)
+        };
+        let mut reader = Reader::new(zstd::stream::read::Decoder::new(opened).unwrap()).unwrap();
+        let header = *reader.header();
+        assert_eq!((header.first, header.last), (name.first, name.last));
+        assert_eq!(header.last_at / 1000, name.at.as_second());
+        self.headers.push(header);
+        while let Some(entry) = reader.next().unwrap() {
+            match entry {
+                Entry::Record(record) => {
+                    let mut key = record.main.to_be_bytes().to_vec();
+                    key.push(b'_');
+                    key.extend(record.sub.to_be_bytes());
+                    if record.tombstone {
+                        key.push(b't');
+                    }
+                    let before = self.records.insert(key, record.value.to_vec());
+                    assert!(before.is_none_or(|before| before == record.value), "two writers differ");
+                }
+                Entry::Lease { id, ttl } => {
+                    self.leases.insert(id, ttl);
+                }
+                Entry::Sample { revision, at } => self.samples.push((revision, at)),
+                Entry::AuthChanged { revision } => self.auth_changes.push(revision),
+            }
+        }
+    }
+}
+
+/// The records of etcd's own database after this revision.
+fn stored_by_etcd(etcd: &mut Etcd, after: i64) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    // A clean end writes what etcd holds back.
+    etcd.ends_by("-TERM");
+    let mut records = dump(&etcd.database()).remove(&b"key"[..]).unwrap();
+    records.retain(|key, _| i64::from_be_bytes(*key.first_chunk().unwrap()) > after);
+    records
+}
+
+fn assert_same(recorded: &BTreeMap<Vec<u8>, Vec<u8>>, stored: &BTreeMap<Vec<u8>, Vec<u8>>) {
+    let keys = |records: &BTreeMap<Vec<u8>, Vec<u8>>| records.keys().cloned().collect::<BTreeSet<_>>();
+    let (ours, theirs) = (keys(recorded), keys(stored));
+    let missing: Vec<_> = theirs.difference(&ours).take(3).collect();
+    let more: Vec<_> = ours.difference(&theirs).take(3).collect();
+    assert!(missing.is_empty() && more.is_empty(), "missing {missing:?}, too many {more:?}");
+    for (key, value) in stored {
+        assert_eq!(recorded[key], *value, "{key:?}");
+    }
+}
+
+/// Writes without a pause until it is stopped: puts, transactions with several changes, deletions, puts that come back. Returns
+/// the last revision.
+fn write(etcd: &Etcd, stop: Arc<AtomicBool>) -> tokio::task::JoinHandle<i64> {
+    let url = etcd.url.clone();
+    tokio::spawn(async move {
+        let mut client = etcd_client::Client::connect([url], None).await.unwrap();
+        let mut last = 0;
+        let mut number = 0_u64;
+        while !stop.load(Ordering::Relaxed) {
+            number += 1;
+            let key = |of: u64| format!("w/{}", of % 50);
+            let answer = match number % 7 {
+                0 => client.delete(key(number), None).await.map(|a| a.header().unwrap().revision()),
+                3 => {
+                    let ops =
+                        (0..3).map(|i| TxnOp::put(key(number + i), noise(number + i, 40), None)).collect::<Vec<_>>();
+                    client.txn(Txn::new().and_then(ops)).await.map(|a| a.header().unwrap().revision())
+                }
+                _ => client.put(key(number), noise(number, 100), None).await.map(|a| a.header().unwrap().revision()),
+            };
+            // A member that is gone, in tests that end members.
+            match answer {
+                Ok(revision) => last = last.max(revision),
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        last
+    })
+}
+
+fn stopping() -> (Arc<AtomicBool>, impl FnOnce()) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let set = Arc::clone(&stop);
+    (stop, move || set.store(true, Ordering::Relaxed))
+}
+
+async fn metrics(port: u16) -> String {
+    let mut connection = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let mut text = String::new();
+    connection.read_to_string(&mut text).await.unwrap();
+    text
+}
+
+async fn recorded_as_etcd_stores_it(line: &str) {
+    let mut etcd = Etcd::of(line).await;
+    let mount = tempfile::tempdir().unwrap();
+    let mut client = etcd.client().await;
+    // What is there before the archiver, and what it sees.
+    client.put("before", "1", None).await.unwrap();
+    let mut log = Log::of(etcd.flags(), file_store(mount.path()), mount.path());
+    let port = free_port();
+    log.request.metrics_port = Some(port);
+    log.start();
+    log.is_alive().await;
+
+    let lease = client.lease_grant(600, None).await.unwrap().id();
+    let short = client.lease_grant(500, None).await.unwrap().id();
+    client.put("leased", "1", Some(PutOptions::new().with_lease(lease))).await.unwrap();
+    client.put("short", "1", Some(PutOptions::new().with_lease(short))).await.unwrap();
+    log.has(client.put("empty", "", None).await.unwrap().header().unwrap().revision()).await;
+    client.lease_revoke(short).await.unwrap();
+    // More than one answer of a watch holds: two transactions of 1.2 MB, and one deletion of many keys.
+    for round in 0..2_u64 {
+        let ops: Vec<_> =
+            (0..12).map(|i| TxnOp::put(format!("large/{i}"), noise(round * 100 + i, 100_000), None)).collect();
+        client.txn(Txn::new().and_then(ops)).await.unwrap();
+    }
+    for i in 0..300_u64 {
+        client.put(format!("many/{i}"), noise(i, 50), None).await.unwrap();
+    }
+    client.delete("many/", Some(DeleteOptions::new().with_prefix())).await.unwrap();
+    client.put("many/1", "again", None).await.unwrap();
+    let revision = client.put("last", "1", None).await.unwrap().header().unwrap().revision();
+    log.has(revision).await;
+    // A cluster in which nothing happens is covered too.
+    log.is_alive().await;
+    eventually("a check", async || log.paths().iter().any(|path| check_revision(path).is_some()).then_some(())).await;
+    let shown = metrics(port).await;
+    for line in [format!("holdfast_log_revision {revision}\n"), "holdfast_log_gaps_total 0\n".to_owned()] {
+        assert!(shown.contains(&line), "{line}: {shown}");
+    }
+    let ended = log.end();
+    assert_eq!((ended["revision"].as_i64(), ended["gaps"].as_i64()), (Some(revision), Some(0)), "{ended}");
+    assert_eq!(ended["waitingBytes"], 0);
+
+    let recorded = log.read();
+    let cover = log.cover();
+    assert_eq!(cover.ranges.iter().map(|range| (range.first, range.last)).collect::<Vec<_>>(), [(2, revision)]);
+    assert_eq!(recorded.leases, BTreeMap::from([(lease, 600), (short, 500)]));
+    assert!(recorded.samples.windows(2).all(|pair| pair[0].0 <= pair[1].0 && pair[0].1 <= pair[1].1));
+    let check = log.paths().into_iter().find(|path| check_revision(path).is_some()).unwrap();
+    let check: Value = serde_json::from_slice(&fs::read(log.folder().join(&check)).unwrap()).unwrap();
+    let hash = client.hash_kv(check["revision"].as_i64().unwrap()).await.unwrap();
+    assert_eq!((check["hashKV"].as_u64(), check["compactRevision"].as_i64()), (Some(hash.hash().into()), Some(-1)));
+    let stored = stored_by_etcd(&mut etcd, 1);
+    println!("etcd {line}: {} records of {} bytes", stored.len(), stored.values().map(Vec::len).sum::<usize>());
+    assert_same(&recorded.records, &stored);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_record_is_etcds_own_in_3_5() {
+    recorded_as_etcd_stores_it("3.5").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_record_is_etcds_own_in_3_6() {
+    recorded_as_etcd_stores_it("3.6").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_record_is_etcds_own_in_3_7() {
+    recorded_as_etcd_stores_it("3.7").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_again_and_again_the_log_has_no_hole() {
+    let mut etcd = Etcd::start().await;
+    let mount = tempfile::tempdir().unwrap();
+    let mut log = Log::of(etcd.flags(), file_store(mount.path()), mount.path());
+    let (stop, end_writes) = stopping();
+    let writer = write(&etcd, stop);
+    let kills = crate::soak::soak(8, 100);
+    for kill in 0..kills {
+        log.start();
+        let moment = 300 + u64::from(noise(kill, 2)[1]) * 10;
+        tokio::time::sleep(Duration::from_millis(moment)).await;
+        log.kill();
+    }
+    end_writes();
+    let last = writer.await.unwrap();
+    log.start();
+    log.has(last).await;
+    let ended = log.end();
+    assert_eq!(ended["revision"], last);
+    let (cover, segments) = (log.cover(), log.segments().len());
+    assert_eq!(cover.ranges.iter().map(|range| (range.first, range.last)).collect::<Vec<_>>(), [(2, last)]);
+    println!("{kills} kills: {last} revisions in {segments} segments");
+    assert_same(&log.read().records, &stored_by_etcd(&mut etcd, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_compaction_that_overtakes_the_log_is_a_gap() {
+    let etcd = Etcd::start().await;
+    let mount = tempfile::tempdir().unwrap();
+    let mut client = etcd.client().await;
+    let mut log = Log::of(etcd.flags(), file_store(mount.path()), mount.path());
+    log.start();
+    log.has(client.put("a", "1", None).await.unwrap().header().unwrap().revision()).await;
+
+    // Stopped: more is written than the connection and etcd hold for a watch.
+    log.signal("-STOP");
+    let mut revision = 0;
+    for number in 0..700 {
+        let value = noise(number, 60_000);
+        revision = client.put(format!("k{}", number % 20), value, None).await.unwrap().header().unwrap().revision();
+    }
+    client.compact(revision, None).await.unwrap();
+    log.signal("-CONT");
+    eventually("the first gap", async || log.gaps().first().copied()).await;
+    log.has(client.put("b", "1", None).await.unwrap().header().unwrap().revision()).await;
+
+    // Killed, and started after a compaction.
+    log.kill();
+    let before = log.last();
+    for _ in 0..5 {
+        revision = client.delete("b", None).await.unwrap().header().unwrap().revision();
+        revision = client.put("b", "2", None).await.unwrap().header().unwrap().revision().max(revision);
+    }
+    client.compact(revision, None).await.unwrap();
+    log.start();
+    log.has(client.put("c", "1", None).await.unwrap().header().unwrap().revision()).await;
+    let ended = log.end();
+    assert_eq!(ended["gaps"], 1, "of this run: {ended}");
+    assert!(log.gaps().contains(&GapName { after: before, until: revision }), "{:?}", log.gaps());
+    let cover = log.cover();
+    println!("gaps {:?}", log.gaps());
+    assert!(cover.ranges.len() == 3 && cover.holes.iter().all(|hole| hole.compacted), "{cover:?}");
+    let recorded = log.read();
+    for range in &cover.ranges {
+        let has = |revision: i64| recorded.records.keys().any(|key| key.starts_with(&revision.to_be_bytes()));
+        assert!((range.first..=range.last).all(has), "{range:?}");
+    }
+}
+
+/// A compaction at the last recorded revision leaves no gap, also if that revision was a deletion, whose tombstone is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_compaction_at_the_end_of_the_log_is_no_gap() {
+    let etcd = Etcd::start().await;
+    let mount = tempfile::tempdir().unwrap();
+    let mut client = etcd.client().await;
+    let mut log = Log::of(etcd.flags(), file_store(mount.path()), mount.path());
+    log.start();
+    client.put("a", "1", None).await.unwrap();
+    let revision = client.delete("a", None).await.unwrap().header().unwrap().revision();
+    log.has(revision).await;
+    log.kill();
+    client.compact(revision, None).await.unwrap();
+    log.start();
+    let last = client.put("b", "1", None).await.unwrap().header().unwrap().revision();
+    log.has(last).await;
+    assert_eq!(log.end()["gaps"], 0);
+    let ranges: Vec<_> = log.cover().ranges.iter().map(|range| (range.first, range.last)).collect();
+    assert_eq!(ranges, [(2, last)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_away_leaves_no_hole() {
+    let mut etcd = Etcd::start().await;
+    let s3 = S3::start().await;
+    let away = Arc::new(AtomicBool::new(false));
+    let is_away = Arc::clone(&away);
+    let rule = move |_: &_| {
+        if is_away.load(Ordering::Relaxed) { Fault::Answer(403, error("AccessDenied")) } else { Fault::Pass }
+    };
+    let proxy = S3Proxy::before(&s3, rule).await;
+    let mut log = Log::of(etcd.flags(), proxy.flags(&s3), &s3.bucket().join("pre/fix"));
+    log.request.spool_mib = 1;
+    log.start();
+    log.is_alive().await;
+    let (stop, end_writes) = stopping();
+    let writer = write(&etcd, stop);
+    log.has(20).await;
+    away.store(true, Ordering::Relaxed);
+    // More than the spool takes: the watch ends, and begins again.
+    etcd.fill(60, 64 << 10).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let stored = log.last();
+    let waiting: u64 = spooled(log.spool.path()).iter().map(|path| fs::metadata(path).unwrap().len()).sum();
+    assert!(waiting > 0, "nothing waits");
+    away.store(false, Ordering::Relaxed);
+    end_writes();
+    let last = writer.await.unwrap();
+    log.has(last).await;
+    let ended = log.end();
+    println!("stored {stored} before, {last} after; {waiting} bytes waited; {ended}");
+    let ranges: Vec<_> = log.cover().ranges.iter().map(|range| (range.first, range.last)).collect();
+    assert_eq!((ranges, &ended["gaps"]), (vec![(2, last)], &Value::from(0)));
+    assert_eq!(spooled(log.spool.path()), Vec::<PathBuf>::new());
+    assert_same(&log.read().records, &stored_by_etcd(&mut etcd, 1));
+}
+
+/// Objects in the spool.
+fn spooled(folder: &Path) -> Vec<PathBuf> {
+    files(folder).into_iter().filter(|path| path.contains('~')).map(|path| folder.join(path)).collect()
+}
+
+/// Killed while the store is away, the next run stores the segments of the spool, although etcd has compacted them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_archiver_leaves_its_segments_to_the_next() {
+    let etcd = Etcd::start().await;
+    let s3 = S3::start().await;
+    let away = Arc::new(AtomicBool::new(false));
+    let is_away = Arc::clone(&away);
+    let rule = move |_: &_| if is_away.load(Ordering::Relaxed) { Fault::Hangup } else { Fault::Pass };
+    let proxy = S3Proxy::before(&s3, rule).await;
+    let mut client = etcd.client().await;
+    let mut log = Log::of(etcd.flags(), proxy.flags(&s3), &s3.bucket().join("pre/fix"));
+    log.start();
+    log.has(client.put("a", "1", None).await.unwrap().header().unwrap().revision()).await;
+    away.store(true, Ordering::Relaxed);
+    let revision = client.put("b", "1", None).await.unwrap().header().unwrap().revision();
+    let waits = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap().split_once('~').unwrap().1.replace('~', "/");
+        SegmentName::parse(&name).is_some_and(|segment| segment.last >= revision)
+    };
+    eventually("the segment in the spool", async || spooled(log.spool.path()).iter().any(waits).then_some(())).await;
+    log.kill();
+    client.compact(revision, None).await.unwrap();
+    away.store(false, Ordering::Relaxed);
+    log.start();
+    log.has(revision).await;
+    assert_eq!(log.end()["gaps"], 0);
+    assert!(log.cover().holes.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_ends_is_left_for_another() {
+    let mut members = Etcd::three().await;
+    let endpoints = members.iter().map(|member| member.url.clone()).collect();
+    let mount = tempfile::tempdir().unwrap();
+    let flags = EtcdFlags { endpoints, ..EtcdFlags::default() };
+    let mut log = Log::of(flags, file_store(mount.path()), mount.path());
+    log.start();
+    log.is_alive().await;
+    let (stop, end_writes) = stopping();
+    let mut clients = vec![];
+    for member in &members {
+        let id = member.client().await.status().await.unwrap().header().unwrap().member_id();
+        clients.push((id, member.leads().await));
+    }
+    let watched = log.read().headers.last().unwrap().member_id;
+    let place = clients.iter().position(|(id, _)| *id == watched).unwrap();
+    assert!(!clients[place].1, "a follower is watched");
+    let writer = write(&members[(place + 1) % 3], stop);
+    log.has(50).await;
+    // Once it stands still with its connections open, and once it ends.
+    let paused = members[place].paused();
+    eventually("another member", async || {
+        log.read().headers.last().filter(|header| header.member_id != watched).map(|_| ())
+    })
+    .await;
+    drop(paused);
+    let watched = log.read().headers.last().unwrap().member_id;
+    let second = clients.iter().position(|(id, _)| *id == watched).unwrap();
+    if second == (place + 1) % 3 {
+        // The writer's own member stays: the other one ends.
+        members[place].kill();
+    } else {
+        members[second].kill();
+    }
+    log.is_alive().await;
+    end_writes();
+    let last = writer.await.unwrap();
+    log.has(last).await;
+    assert_eq!(log.end()["gaps"], 0);
+    let ranges: Vec<_> = log.cover().ranges.iter().map(|range| (range.first, range.last)).collect();
+    assert_eq!(ranges.first().map(|range| range.0), Some(2));
+    assert!(ranges.len() == 1 && ranges[0].1 >= last, "{ranges:?}");
+    let survivor = &mut members[(place + 1) % 3];
+    assert_same(&log.read().records, &stored_by_etcd(survivor, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_etcd_never_comes_into_the_log() {
+    let (etcd, mount) = (Etcd::start().await, tempfile::tempdir().unwrap());
+    let mut log = Log::of(etcd.flags(), file_store(mount.path()), mount.path());
+    log.start();
+    log.is_alive().await;
+    log.end();
+    let before = log.paths();
+    // etcd makes the cluster's ID of names and URLs: another port is another cluster.
+    let other = Etcd::start().await;
+    log.request.etcd = other.flags();
+    log.start();
+    let line = log.wait();
+    assert!(line.starts_with(&format!("{FAILED}{:?}", ExitClass::Refused)) && line.contains("--cluster-uid"), "{line}");
+    assert_eq!(log.paths(), before);
+}
+
+/// A watch does not show users: each segment names their revision, and a change is an entry.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_users_is_recorded() {
+    let etcd = Etcd::start().await;
+    let mount = tempfile::tempdir().unwrap();
+    let password = mount.path().join("password");
+    let flags = etcd.locked("secret", &password).await;
+    let mut log = Log::of(flags, file_store(mount.path()), mount.path());
+    log.start();
+    log.is_alive().await;
+    let options = etcd_client::ConnectOptions::new().with_user("root", "secret");
+    let mut client = etcd_client::Client::connect([&etcd.url], Some(options)).await.unwrap();
+    let revision = client.put("a", "1", None).await.unwrap().header().unwrap().revision();
+    log.has(revision).await;
+    let before = log.read().headers.last().unwrap().auth_revision.unwrap();
+    client.user_add("reader", "other", None).await.unwrap();
+    eventually("the change", async || log.read().auth_changes.first().copied()).await;
+    log.end();
+    let recorded = log.read();
+    assert_eq!(recorded.auth_changes, [revision]);
+    assert!(recorded.headers.last().unwrap().auth_revision.unwrap() > before);
+    assert_eq!(recorded.records.len(), 1);
+}
+
+fn verify_request(log: &Log, identities: Vec<PathBuf>) -> VerifyRequest {
+    VerifyRequest {
+        snapshot: SnapshotFlags { store: Some(log.request.store.clone()), identities, ..SnapshotFlags::default() },
+        log: true,
+        namespace: Some("shop".to_owned()),
+        cluster: Some("orders".to_owned()),
+        deadline_seconds: 120,
+        ..VerifyRequest::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_encrypted_log_is_shown_and_verified() {
+    let etcd = Etcd::start().await;
+    let mount = tempfile::tempdir().unwrap();
+    let mut client = etcd.client().await;
+    client.put("a", "1", None).await.unwrap();
+    let saved = save::run(save_request(etcd.flags(), file_store(mount.path()), Compression::Zstd)).await.unwrap();
+    let mut log = Log::of(etcd.flags(), file_store(mount.path()), mount.path());
+    // The log continues the snapshot.
+    log.request.from_revision = None;
+    log.request.age_recipients = vec![PAIRS[0].0.to_owned()];
+    log.start();
+    let mut last = 0;
+    for number in 0..3 {
+        last = client.put("b", format!("{number}"), None).await.unwrap().header().unwrap().revision();
+        log.has(last).await;
+    }
+    log.end();
+
+    let status = LogStatusRequest {
+        store: log.request.store.clone(),
+        namespace: "shop".to_owned(),
+        cluster: "orders".to_owned(),
+        deadline_seconds: 60,
+        ..LogStatusRequest::default()
+    };
+    let shown = status::run(status).await.unwrap();
+    let text = status::table(&shown);
+    assert_eq!((shown[0].bases[0].base.key.as_str(), shown[0].bases[0].reaches), (saved.key.as_str(), last), "{text}");
+    assert!(shown[0].seconds_behind.unwrap() < 120 && shown[0].holes.is_empty(), "{text}");
+
+    let key = secret(&[0]);
+    let identities = vec![key.path().to_owned()];
+    let Verified::Log(found) = verify::run(verify_request(&log, identities.clone())).await.unwrap() else { panic!() };
+    assert_eq!((found.records, found.ranges.as_slice()), (3, &[(saved.revision.unwrap() + 1, last)][..]));
+    let closed = verify::run(verify_request(&log, vec![])).await.unwrap_err();
+    assert!(closed.class() == ExitClass::Config && closed.message().contains("--identity"), "{closed}");
+
+    // A changed byte, a missing segment.
+    let with_records =
+        log.paths().into_iter().filter(|path| SegmentName::parse(path).is_some_and(|s| s.first <= s.last));
+    let paths: Vec<_> = with_records.map(|path| log.folder().join(path)).collect();
+    let whole = fs::read(&paths[0]).unwrap();
+    for at in [0, whole.len() / 2, whole.len() - 1] {
+        let mut broken = whole.clone();
+        broken[at] ^= 4;
+        fs::write(&paths[0], &broken).unwrap();
+        let error = verify::run(verify_request(&log, identities.clone())).await.unwrap_err();
+        let name = paths[0].file_name().unwrap().to_str().unwrap();
+        assert!(error.class() == ExitClass::Corrupt && error.message().contains(name), "{at}: {error}");
+    }
+    fs::write(&paths[0], &whole).unwrap();
+    fs::remove_file(&paths[1]).unwrap();
+    let error = verify::run(verify_request(&log, identities)).await.unwrap_err();
+    assert!(error.class() == ExitClass::Corrupt && error.message().contains("are missing"), "{error}");
+}
+
+/// Two archivers at once: their segments overlap and agree.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_archivers_write_one_log() {
+    let mut etcd = Etcd::start().await;
+    let mount = tempfile::tempdir().unwrap();
+    let mut logs = [0, 1].map(|_| Log::of(etcd.flags(), file_store(mount.path()), mount.path()));
+    let (stop, end_writes) = stopping();
+    let writer = write(&etcd, stop);
+    for log in &mut logs {
+        log.start();
+    }
+    logs[0].has(100).await;
+    end_writes();
+    let last = writer.await.unwrap();
+    logs[0].has(last).await;
+    for log in &mut logs {
+        log.end();
+    }
+    let Verified::Log(found) = verify::run(verify_request(&logs[0], vec![])).await.unwrap() else { panic!() };
+    println!("{last} revisions, {} changes in {} segments", found.records, found.segments);
+    assert_eq!(found.ranges, [(2, last)]);
+    assert_same(&logs[0].read().records, &stored_by_etcd(&mut etcd, 1));
+}
+
+/// Prints the rate and the memory of an archiver that catches up, and of one beside a busy writer.
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_is_bounded() {
+    const REVISIONS: u32 = 40_000;
+    let etcd = Etcd::start().await;
+    let mount = tempfile::tempdir().unwrap();
+    let writes = (0..8_u64).map(|writer| {
+        let url = etcd.url.clone();
+        tokio::spawn(async move {
+            let mut client = etcd_client::Client::connect([url], None).await.unwrap();
+            for number in 0..u64::from(REVISIONS) / 8 {
+                let value = noise(number * 8 + writer, 300);
+                client.put(format!("r/{writer}/{}", number % 500), value, None).await.unwrap();
+            }
+        })
+    });
+    for write in writes.collect::<Vec<_>>() {
+        write.await.unwrap();
+    }
+    let last = etcd.client().await.get("x", None).await.unwrap().header().unwrap().revision();
+    let mut log = Log::of(etcd.flags(), file_store(mount.path()), mount.path());
+    let begun = Instant::now();
+    log.start();
+    log.has(last).await;
+    let took = begun.elapsed();
+    let status = fs::read_to_string(format!("/proc/{}/status", log.pid())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim().trim_end_matches(" kB");
+    let peak: u64 = peak.parse().unwrap();
+    let segments: u64 = log.segments().len().try_into().unwrap();
+    log.end();
+    let rate = f64::from(REVISIONS) / took.as_secs_f64();
+    println!(
+        "{REVISIONS} revisions of 300 bytes in {took:?}: {rate:.0}/s; {segments} segments; peak RSS {} MiB",
+        peak >> 10
+    );
+    assert!(peak < 96 << 10, "{peak} KiB");
+}
