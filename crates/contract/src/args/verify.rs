@@ -9,7 +9,8 @@ impl VerifyRequest {
     /// Returns the arguments after `agent verify`, for a snapshot in a store.
     pub fn to_args(&self) -> Vec<String> {
         let Self { snapshot, level, bin_dir, scratch, no_proof, write, json, deadline_seconds, .. } = self;
-        let Self { latest, log, namespace, cluster, lineage, expect_store_id, kubernetes, encryption_config, .. } = self;
+        let Self { latest, log, namespace, cluster, lineage, expect_store_id, kubernetes, encryption_config, .. } =
+            self;
         let SnapshotFlags { file: _, store, key, identities } = snapshot;
         let argv = store.iter().fold(Argv::default(), |argv, store| argv.and(store.to_args()));
         let argv = argv.option("key", key.as_ref());
