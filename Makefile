@@ -38,7 +38,7 @@ check: ## formatting, lints, unit and golden tests; no cluster (2 min; 10 min co
 	cargo clippy --release --test e2e -- -D warnings
 	cargo test --profile bench --lib --bins --test suite --test planner
 
-fuzz: ## a minute of libFuzzer for the page scan and one for manifests, with the stable compiler (2.5 min; 4 min cold); TIME=600 for longer
+fuzz: ## a minute of libFuzzer each for the page scan, manifests and segments, with the stable compiler (2.5 min; 4 min cold); TIME=600 for longer
 	@tests/bin/deps && tests/bin/fuzz $(TIME)
 
 golden: ## rewrite crds/, charts/manifests/, schemas and tables of charts/, docs/schemas/, tables of docs/, scenario transcripts from the code (1 min)
