@@ -42,11 +42,17 @@ mod removal;
 mod trial;
 mod upload;
 
-use http::{AtMost, Client, Clients, Download, Eraser, Fresh, Heard, READ_WITHIN, RETRY_FOR, TooLong, late};
+use http::{
+    AtMost, Client, Clients, Download, Eraser, Fresh, Heard, PATIENT_WITHIN, READ_WITHIN, RETRY_FOR, TooLong, late,
+    within,
+};
 pub(super) use intent::Taken;
 pub use proxy::{no_proxy, proxy};
 pub(super) use upload::BucketUpload;
 pub use upload::NO_LOCK;
+
+/// Size in bytes from which one request gets the time of a part.
+const LARGE: usize = 1 << 20;
 
 /// Maximum page of a listing in S3 and Google Cloud Storage; Azure takes 5000.
 const PAGE: usize = 1000;
@@ -296,9 +302,11 @@ impl Bucket {
         intent::held(self, attempt, now).await
     }
 
-    /// Writes a small object that stays.
+    /// Writes a small object that stays. A segment of a log may have some MiB, for which a slow link needs time.
     pub(super) async fn put_new(&self, key: &Key, content: Bytes) -> Result<()> {
-        self.put_by(&self.clients.sealer, key, content).await
+        let large = content.len() > LARGE;
+        let putting = self.put_by(&self.clients.sealer, key, content);
+        if large { within(PATIENT_WITHIN, putting).await } else { putting.await }
     }
 
     async fn put_by(&self, client: &Arc<dyn Client>, key: &Key, content: Bytes) -> Result<()> {

@@ -30,7 +30,7 @@ use tokio::net::TcpStream;
 
 use crate::age::{PAIRS, secret};
 use crate::dump::dump;
-use crate::s3_proxy::{Fault, S3Proxy, error};
+use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
 use crate::support::{
     Cli, Etcd, S3, child, child_input, eventually, file_store, files, free_port, noise, save_request,
 };
@@ -479,6 +479,39 @@ async fn a_store_that_is_away_leaves_no_hole() {
     assert_eq!((ranges, &ended["gaps"]), (vec![(2, last)], &Value::from(0)));
     assert_eq!(spooled(log.spool.path()), Vec::<PathBuf>::new());
     assert_same(&log.read().records, &stored_by_etcd(&mut etcd, 1));
+}
+
+/// A link on which a segment takes longer than a small object may.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_store_takes_a_large_segment_at_once() {
+    let etcd = Etcd::start().await;
+    let s3 = S3::start().await;
+    let is_large = |asked: &Asked| {
+        let length = asked.headers.get("content-length").and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        asked.op == Op::Put && length.is_some_and(|length| length > 1 << 20)
+    };
+    let rule = move |asked: &Asked| {
+        if !is_large(asked) {
+            return Fault::Pass;
+        }
+        let (go, gone) = tokio::sync::watch::channel(false);
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(13)).await;
+            go.send_replace(true);
+        });
+        Fault::When(gone)
+    };
+    let proxy = S3Proxy::before(&s3, rule).await;
+    let mut log = Log::of(etcd.flags(), proxy.flags(&s3), &s3.bucket().join("pre/fix"));
+    etcd.fill(40, 100_000).await;
+    let revision = etcd.client().await.get("x", None).await.unwrap().header().unwrap().revision();
+    log.start();
+    log.has(revision).await;
+    log.end();
+    let asked = proxy.asked();
+    let large: Vec<&str> = asked.iter().filter(|asked| is_large(asked)).map(|asked| asked.uri.as_str()).collect();
+    let names: BTreeSet<&str> = large.iter().copied().collect();
+    assert!(!large.is_empty() && large.len() == names.len(), "{large:?}");
 }
 
 /// Objects in the spool.
