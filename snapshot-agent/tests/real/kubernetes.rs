@@ -157,7 +157,7 @@ impl Drills {
         };
         let found = verify::run(request).await.map(|found| match found {
             Verified::Stored(found) => *found,
-            Verified::File(found) => panic!("{found:?}"),
+            other => panic!("{other:?}"),
         });
         assert_eq!(files(self.scratch.path()), [] as [&str; 0], "the scratch folder is gone");
         (found, folder)
