@@ -37,8 +37,9 @@ pub struct Defragmentation {
     pub pause_seconds: Option<u32>,
     /// Size up to which Holdfast raises `options.quotaBackendBytes` by itself, such as `8Gi`; default: never. The quota doubles,
     /// up to this size, when a `NOSPACE` alarm ends with no defragmentation, or a file is above 80 % of its quota and less than
-    /// 20 % of it is free. Members restart one after the other. The spec stays; `status.latches.grantedQuota` has the
-    /// quota. `storage.size` needs room for this size and the log (1 GiB, or half of a volume below 2 GiB).
+    /// 20 % of it is free. Members restart one after the other; with one or two members writes stop meanwhile, so before the
+    /// alarm the quota doubles only inside `window`. The spec stays; `status.latches.grantedQuota` has the quota. `storage.size`
+    /// needs room for this size and the log (1 GiB, or half of a volume below 2 GiB).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grow_quota_to: Option<Quantity>,
     /// Times at which Holdfast defragments; default: any time. A `NOSPACE` alarm waits for no window.

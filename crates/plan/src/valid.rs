@@ -152,13 +152,13 @@ fn check_largest_quota(spec: &EtcdClusterSpec, server: &Server) -> Result<(), Re
     let Some(largest) = bytes(&asked) else {
         return refuse(FIELD, format!("{:?} is not a number of bytes, such as 8Gi", asked.0));
     };
-    let present = quota(server.volume, spec.options.as_ref())?;
-    if largest < present {
+    // A default that is larger, on a volume that grew, is in force.
+    let chosen = spec.options.as_ref().and_then(|options| options.quota_backend_bytes);
+    if let Some(chosen) = chosen.filter(|chosen| i64::try_from(largest).is_ok_and(|largest| largest < *chosen)) {
         return refuse(
             FIELD,
             format!(
-                "{} is below the quota of {present} bytes, which is spec.options.quotaBackendBytes or the default for the volume. \
-                 Name a larger size, or remove the field",
+                "{} is below spec.options.quotaBackendBytes, which is {chosen}. Name a larger size, or remove the field",
                 asked.0
             ),
         );
@@ -523,9 +523,9 @@ mod tests {
         const FIELD: &str = "spec.defragmentation.growQuotaTo";
         // A volume of 8Gi.
         assert_eq!((grows("7Gi", None), grows("7Gi", Some(2 << 30)), grows("2Gi", Some(2 << 30))), (None, None, None));
+        assert_eq!(grows("3Gi", None), None, "the volume grew, and with it the default");
         for (size, quota, part) in [
-            ("1Gi", Some(2 << 30), "below the quota of 2147483648 bytes"),
-            ("3Gi", None, "below the quota of 3758096384 bytes"),
+            ("1Gi", Some(2 << 30), "below spec.options.quotaBackendBytes, which is 2147483648"),
             ("7169Mi", None, "at most 7516192768 bytes, or raise spec.storage.size"),
             ("much", None, "is not a number of bytes"),
         ] {

@@ -88,7 +88,12 @@ fn describe_exhausted(seen: &Observed, etcd: &Membership, now: Timestamp) -> Opt
             mib(most)
         )
     } else {
-        format!("spec.storage.size (the volume of {} MiB has no room for a larger quota)", mib(server.volume))
+        let also = if seen.cluster.spec.defragmentation().grow_quota_to.is_some() {
+            " and spec.defragmentation.growQuotaTo"
+        } else {
+            ""
+        };
+        format!("spec.storage.size{also} (the volume of {} MiB has no room for a larger quota)", mib(server.volume))
     };
     let free = why_not_freed(seen, &file).unwrap_or_default();
     Some(format!(

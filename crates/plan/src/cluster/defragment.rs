@@ -234,7 +234,7 @@ fn last_of_today(seen: &Observed, member: &Member, now: Timestamp) -> Option<Def
 }
 
 /// Whether a period is under way.
-fn is_open(window: &Window, now: Timestamp) -> bool {
+pub(super) fn is_open(window: &Window, now: Timestamp) -> bool {
     let length = SignedDuration::from_secs(window.seconds.into());
     let line = Line::parse(&window.schedule, window.time_zone.as_deref()).ok();
     line.and_then(|line| line.next(now - length)).is_some_and(|began| began <= now)

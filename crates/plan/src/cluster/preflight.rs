@@ -47,7 +47,10 @@ fn alarms(raised: Option<&str>, target: Version) -> State {
     match raised {
         None => State::Met("none is raised".to_owned()),
         Some(alarm) => {
-            let message = format!("the upgrade to {target} does not begin while the alarm {alarm} is raised");
+            let message = format!(
+                "the upgrade to {target} does not begin while the alarm {alarm} is raised. Where the database is full (NOSPACE), compact \
+                 and delete keys, or set spec.version back first: a larger quota reaches the members only then"
+            );
             State::Unmet(Reason::PreflightFailed, message)
         }
     }

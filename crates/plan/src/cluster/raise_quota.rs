@@ -6,7 +6,7 @@
 
 use jiff::Timestamp;
 
-use super::health::{changes_members, in_doubt};
+use super::health::{changes_members, in_doubt, voters};
 use super::space::{self, File};
 use super::{AlarmKind, Listed, Membership, Observed, defragment, roll};
 use crate::valid::Wanted;
@@ -36,12 +36,15 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
 /// Whether the data need more than the quota of a member.
 fn is_full(seen: &Observed, etcd: &Membership, now: Timestamp) -> bool {
     let stays = !defragment::may_end_alarm(seen, etcd, now);
+    let window = seen.cluster.spec.defragmentation().window;
+    // The restart of one of two members stops writes: before the alarm the user chooses the time.
+    let early = voters(etcd) > 2 || window.is_some_and(|window| defragment::is_open(&window, now));
     let full = |listed: &Listed| {
         let member = seen.standing_for(listed)?;
         let file = File::read(seen, member, seen.serving(etcd, listed, member.name())?)?;
         let raised = etcd.alarms_of(AlarmKind::NoSpace).any(|alarm| alarm.member_id == listed.id);
         let refuses = raised && stays && !space::has_room(file.bytes, file.quota);
-        Some(refuses || (file.is_nearly_full() && !file.has_free(defragment::FREE_WHEN_NEARLY_FULL)))
+        Some(refuses || (early && file.is_nearly_full() && !file.has_free(defragment::FREE_WHEN_NEARLY_FULL)))
     };
     etcd.members.iter().any(|listed| full(listed) == Some(true))
 }

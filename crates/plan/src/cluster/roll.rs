@@ -7,6 +7,7 @@
 //! conditions. The turn is computed from the objects on each pass, so an interrupted roll continues. `rollback.rs` decides the
 //! end of a roll whose template does not start. A member in memory is replaced instead (`replace.rs`): its Pod is its data.
 
+use holdfast_api::cluster::Options;
 use holdfast_api::condition::Reason;
 use holdfast_api::template::Template;
 use holdfast_api::{EtcdCluster, EtcdMember};
@@ -84,9 +85,16 @@ fn needs_another_mount(member: &Member, pod: &Pod, now: Timestamp) -> Option<&'s
 /// Whether the volume of a member takes the quota. The quota of a new template waits for the volume.
 fn has_room(seen: &Observed, member: &Member, spec: &Wanted) -> bool {
     // The default quota follows the volume that the member has.
-    let chosen = valid::options(&seen.cluster).is_some_and(|options| options.quota_backend_bytes.is_some());
-    let volume = valid::bytes(&member.object.spec.storage.size());
-    !chosen || volume.is_some_and(|volume| spec.server.quota < volume)
+    let has_quota = |options: Option<&Options>| options.is_some_and(|options| options.quota_backend_bytes.is_some());
+    if !has_quota(valid::options(&seen.cluster).as_ref()) {
+        return true;
+    }
+    let by_user = has_quota(seen.cluster.spec.options.as_ref());
+    let server = valid::member(&member.object);
+    // The quota that Holdfast has granted leaves room for the log.
+    server.is_ok_and(|server| {
+        spec.server.quota < if by_user { server.volume } else { server.most_quota().saturating_add(1) }
+    })
 }
 
 /// Whether the leader's turn comes before its time: it goes last, and a follower's volume is still growing.

@@ -1,6 +1,6 @@
 //! A larger quota for a full database: when, how large, and how it reaches the members.
 
-use holdfast_api::defragmentation::DefragmentationMode;
+use holdfast_api::defragmentation::{DefragmentationMode, Window};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::*;
@@ -79,6 +79,24 @@ fn a_nearly_full_file_of_data_needs_a_larger_quota_before_the_alarm() {
     assert!(matches!(act(&full), Some(Act::Latch(latches)) if latches.defragmenting.is_some()));
     full.cluster.spec.defragmentation.as_mut().unwrap().mode = Some(DefragmentationMode::Never);
     assert_eq!(granted(&full), Some(7168));
+}
+
+#[test]
+fn before_the_alarm_the_user_chooses_the_time_of_a_restart_that_stops_writes() {
+    let mut seen = formed(1, 1);
+    let grows = seen.cluster.spec.defragmentation.get_or_insert_default();
+    grows.grow_quota_to = Some(Quantity("7Gi".to_owned()));
+    files(&mut seen, 3000, 3000);
+    assert_eq!(granted(&seen), None);
+    let window = |schedule: &str| Window { schedule: schedule.to_owned(), seconds: 3600, time_zone: None };
+    seen.cluster.spec.defragmentation.as_mut().unwrap().window = Some(window("0 0 * * *"));
+    assert_eq!(granted(&seen), None, "at noon");
+    seen.cluster.spec.defragmentation.as_mut().unwrap().window = Some(window("0 12 * * *"));
+    assert_eq!(granted(&seen), Some(7168));
+    seen.cluster.spec.defragmentation.as_mut().unwrap().window = None;
+    files(&mut seen, 3600, 3590);
+    etcd(&mut seen).alarms.push(Alarm { member_id: 0x10, kind: AlarmKind::NoSpace });
+    assert_eq!(granted(&seen), Some(7168), "writes are refused already");
 }
 
 #[test]
