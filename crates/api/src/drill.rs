@@ -155,6 +155,9 @@ pub struct DecodedObjects {
     /// all.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<String, u64>,
+    /// Keys of resources that this kube-apiserver does not serve; absent: none. The proof in the store names their folders.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out_keys: Option<u64>,
 }
 
 /// A drill that did not pass.

@@ -66,6 +66,9 @@ pub struct KubernetesReport {
     /// Decoded objects of each resource, such as `pods` and `deployments.apps`. A report has the largest numbers only.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<String, u64>,
+    /// Keys of resources that this kube-apiserver does not serve; absent: none. The proof in the store names their folders.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out_keys: Option<u64>,
     /// etcd's keys of objects that kube-apiserver cannot decode; the first ones only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undecodable: Vec<String>,

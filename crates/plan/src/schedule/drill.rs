@@ -167,8 +167,16 @@ fn passed(report: DrilledReport, at: String, job: String) -> PassedDrill {
     let (restore_seconds, serve_seconds) =
         (report.restore_seconds.unwrap_or_default(), report.serve_seconds.unwrap_or_default());
     let kubernetes = report.kubernetes.map(|found| {
-        let KubernetesReport { version, ready_seconds, objects, resources, undecodable: _, encrypted: _ } = found;
-        DecodedObjects { version, ready_seconds, objects, resources }
+        let KubernetesReport {
+            version,
+            ready_seconds,
+            objects,
+            resources,
+            left_out_keys,
+            undecodable: _,
+            encrypted: _,
+        } = found;
+        DecodedObjects { version, ready_seconds, objects, resources, left_out_keys }
     });
     let ready_seconds = kubernetes.as_ref().map_or(0, |found| found.ready_seconds);
     PassedDrill {
@@ -232,9 +240,9 @@ fn condition(drill: &Drill, status: &DrillStatus, armed: &Armed, now: Timestamp)
             format!("the drill of {at} restored {key}, and etcd served it after {rto_seconds} s")
         }
         Some(PassedDrill { at, key, rto_seconds, kubernetes: Some(found), .. }) => {
-            let DecodedObjects { version, objects, .. } = found;
+            let (version, decoded) = (&found.version, describe_decoded(found));
             format!(
-                "the drill of {at} restored {key}, and kube-apiserver {version} was ready after {rto_seconds} s and decoded {objects} objects"
+                "the drill of {at} restored {key}, and kube-apiserver {version} was ready after {rto_seconds} s and {decoded}"
             )
         }
         None => "no drill has passed yet".to_owned(),
@@ -261,14 +269,21 @@ fn condition(drill: &Drill, status: &DrillStatus, armed: &Armed, now: Timestamp)
     }
 }
 
+fn describe_decoded(found: &DecodedObjects) -> String {
+    let left_out = found.left_out_keys.filter(|keys| *keys > 0).map(|keys| {
+        format!("; {keys} keys of resources that it does not serve were left out (leftOut in the proof names them)")
+    });
+    format!("decoded {} objects{}", found.objects, left_out.unwrap_or_default())
+}
+
 /// Returns the Events of new results. The condition has that of a failed drill.
 fn notes(old: &DrillStatus, new: &DrillStatus) -> Vec<Note> {
     let note = |warning, reason: Reason, message| Note { warning, reason: reason.as_str().to_owned(), message };
     let mut notes = vec![];
     if let Some(passed) = new.last_passed.as_ref().filter(|passed| old.last_passed.as_ref() != Some(*passed)) {
         let PassedDrill { key, restore_seconds, serve_seconds, rto_seconds, kubernetes, .. } = passed;
-        let decoded = kubernetes.as_ref().map(|DecodedObjects { ready_seconds, objects, .. }| {
-            format!(", and kube-apiserver was ready {ready_seconds} s later and decoded {objects} objects")
+        let decoded = kubernetes.as_ref().map(|found| {
+            format!(", and kube-apiserver was ready {} s later and {}", found.ready_seconds, describe_decoded(found))
         });
         let message = format!(
             "a drill restored {key} in {restore_seconds} s, and etcd served it {serve_seconds} s later{}: {rto_seconds} s together",

@@ -172,6 +172,7 @@ impl Reading<'_> {
             }
         }
         for (folder, keys) in self.registry.without(&covered) {
+            *self.report.left_out_keys.get_or_insert_default() += keys;
             self.left_out
                 .push(format!("{keys} keys below {folder}: this kube-apiserver does not serve their resource"));
         }

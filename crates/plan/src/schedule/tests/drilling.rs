@@ -244,7 +244,15 @@ fn decoded_objects_and_the_start_of_kube_apiserver_are_part_of_the_proof() {
     let Report::Drilled(report) = passed(NEWER) else { panic!("a drill") };
     let resources = [("pods".to_owned(), 5), ("secrets".to_owned(), 2)].into();
     let version = "v1.36.3".to_owned();
-    let found = KubernetesReport { version, ready_seconds: 11, objects: 7, resources, ..KubernetesReport::default() };
+    let left_out_keys = Some(3);
+    let found = KubernetesReport {
+        version,
+        ready_seconds: 11,
+        objects: 7,
+        resources,
+        left_out_keys,
+        ..KubernetesReport::default()
+    };
     let report = Report::Drilled(DrilledReport { kubernetes: Some(found), ..report });
     let before = seen.schedule.status.clone();
     ended(&mut seen, "d1", 30, (0, None), Some(&report));
@@ -255,7 +263,7 @@ fn decoded_objects_and_the_start_of_kube_apiserver_are_part_of_the_proof() {
     let objects = last.kubernetes.unwrap();
     assert_eq!((objects.version.as_str(), objects.objects, objects.ready_seconds), ("v1.36.3", 7, 11));
     assert_eq!(objects.resources["pods"], 5);
-    for word in ["v1.36.3", "20 s", "7 objects"] {
+    for word in ["v1.36.3", "20 s", "7 objects", "3 keys of resources"] {
         assert!(message(&plan).contains(word), "{word}: {}", message(&plan));
     }
     assert!(plan.notes[0].message.contains("ready 11 s later and decoded 7 objects"), "{:?}", plan.notes);

@@ -89,7 +89,9 @@ impl Registry {
 
     /// Returns the keys of a resource: the folder below the prefix, and the number of keys.
     pub(super) fn keys_of(&self, resource: &Resource) -> (String, u64) {
-        let folder = folder_for(resource, self.custom.contains(&resource.name()));
+        // The definition may be encrypted: the folder of its objects is not.
+        let in_group = self.folders.contains_key(&format!("{}/{}", resource.group, resource.plural));
+        let folder = folder_for(resource, in_group || self.custom.contains(&resource.name()));
         let keys = self.folders.get(&folder).copied().unwrap_or_default();
         (folder, keys)
     }
