@@ -44,7 +44,10 @@ fn small() -> Segment {
     writer.put(&put(5, b"a", 9)).unwrap();
     writer.put(&put(5, b"b", 9)).unwrap();
     writer.delete(6, b"a").unwrap();
-    assert_eq!(writer.take_leases(), [9], "each lease once");
+    let leases = writer.take_leases();
+    assert_eq!(leases, [9], "each lease once");
+    writer.return_leases(leases);
+    assert_eq!(writer.take_leases(), [9], "asked again");
     writer.lease(9, 60);
     writer.put(&put(7, b"c", 0)).unwrap();
     writer.complete(7);

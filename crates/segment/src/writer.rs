@@ -143,6 +143,11 @@ impl Writer {
         mem::take(&mut self.unasked)
     }
 
+    /// Takes leases back whose granted seconds the caller could not ask for.
+    pub fn return_leases(&mut self, leases: Vec<i64>) {
+        self.unasked.extend(leases);
+    }
+
     /// Adds a lease with its granted seconds; 0: the lease has ended.
     pub fn lease(&mut self, id: i64, ttl: i64) {
         self.entry(LEASE, [id.cast_unsigned(), ttl.max(0).cast_unsigned()]);

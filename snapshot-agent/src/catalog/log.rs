@@ -12,8 +12,9 @@ pub mod read;
 
 use bytes::Bytes;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::hex_id;
 use holdfast_contract::layout::{Folder, GapName, SegmentName, check_revision};
+use holdfast_contract::{Origin, hex_id};
+use holdfast_io::clock;
 use holdfast_store::Store;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,30 @@ const NEWEST_DAYS: usize = 2;
 struct Bound {
     format_version: u32,
     cluster_id: String,
+}
+
+/// The end of a log: `closed.json`. etcd has lost revisions that the log holds, and its next revisions have the same numbers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Closed {
+    format_version: u32,
+    /// The newest revision of the log or of a snapshot.
+    recorded: i64,
+    /// The newest revision of etcd, which a quorum confirmed.
+    found: i64,
+    at: Timestamp,
+}
+
+impl Closed {
+    fn error(&self) -> Error {
+        let Self { recorded, found, at, .. } = self;
+        Error::refused(format!(
+            "at {at} etcd was at revision {found}, and revision {recorded} of this etcd cluster had been recorded: etcd was restored, \
+             or lost writes. Its revisions have numbers of the old ones, so this log goes on for no etcd. Begin a log in another \
+             place: --cluster, --cluster-uid or --namespace"
+        ))
+        .with_origin(Origin::Request)
+    }
 }
 
 /// Revisions that etcd had compacted before the agent could record them: `gaps/…json`.
@@ -128,6 +153,29 @@ pub(crate) async fn bind(store: &Store, log: &Folder, cluster_id: u64) -> Result
     }
 }
 
+/// Closes a log for which etcd has lost revisions, and returns the error. No later run continues the log, also after etcd has
+/// passed the recorded revision.
+pub(crate) async fn close(store: &Store, log: &Folder, recorded: i64, found: i64) -> Error {
+    let closed = Closed { format_version: FORMAT_VERSION, recorded, found, at: clock::now() };
+    let written = match render(&closed) {
+        Ok(json) => store.put_new(&log.log_closed(), json).await,
+        Err(error) => Err(error),
+    };
+    match written {
+        Ok(()) => closed.error(),
+        Err(error) => error.context(closed.error().message()),
+    }
+}
+
+/// Refuses a log that is closed.
+pub(crate) async fn check_open(store: &Store, log: &Folder) -> Result<()> {
+    let at = log.log_closed();
+    let Some(json) = store.find_small(&at, MAX_BYTES).await? else { return Ok(()) };
+    let closed: Closed = serde_json::from_slice(&json)
+        .map_err(|_| Error::corrupt(format!("{} does not say why the log is closed", store.uri(&at))))?;
+    Err(closed.error())
+}
+
 /// Lists a log. A log that does not exist is empty.
 pub(crate) async fn list(store: &Store, log: &Folder) -> Result<Listed> {
     let mut listed = Listed::default();
@@ -184,6 +232,7 @@ mod tests {
             assert!(error.message().contains(words), "{words}: {error}");
         }
         assert_eq!(last_revision(&store, &log).await.unwrap(), None);
+        check_open(&store, &log).await.unwrap();
 
         let name = |first, last, at: &str| SegmentName {
             first,
@@ -208,5 +257,9 @@ mod tests {
         let listed = list(&store, &log).await.unwrap();
         assert_eq!(listed.segments, [(one, 4), (two, 4), (three, 4)]);
         assert_eq!((listed.gaps, listed.checks), (vec![gap], vec![]));
+
+        let closed = close(&store, &log, 99, 90).await;
+        assert_eq!(closed.class(), ExitClass::Refused);
+        assert_eq!(check_open(&store, &log).await, Err(closed), "for every later run");
     }
 }

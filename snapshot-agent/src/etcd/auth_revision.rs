@@ -33,7 +33,7 @@ pub(crate) struct AuthReader {
     client: Client,
     login: Option<(String, String)>,
     token: Option<MetadataValue<Ascii>>,
-    /// Whether etcd has refused the call: each login costs etcd a slow hash.
+    /// Whether etcd lacks the call, or this user the right: each login costs etcd a slow hash.
     refused: bool,
 }
 
@@ -64,13 +64,16 @@ impl AuthReader {
                 Err(status) if status.code() == Code::Unavailable => {
                     return Err(of_etcd(Error::transient(format!("{}: {}", self.endpoint, status.message()))));
                 }
+                Err(status) if matches!(status.code(), Code::PermissionDenied | Code::Unimplemented) => {
+                    self.refused = true;
+                    return Ok(None);
+                }
                 Err(status) => {
                     tracing::debug!(endpoint = self.endpoint, message = status.message(), "no revision of the users");
                     self.token = None;
                 }
             }
         }
-        self.refused = true;
         Ok(None)
     }
 

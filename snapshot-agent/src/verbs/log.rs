@@ -84,13 +84,14 @@ async fn record(request: &LogRequest, numbers: &Numbers) -> Result<Logged> {
     let folder = lineage.log();
     interrupt.unless(store_id::check_before_write(&request.store, request.expect_store_id.as_deref())).await?;
     interrupt.unless(log::bind(&store, &folder, cluster_id)).await?;
+    interrupt.unless(log::check_open(&store, &folder)).await?;
     let uri = store.uri(&folder);
     let spool = Spool::open(spool::folder_of(&request.spool_dir, &uri)?, folder.clone(), request.spool_mib << 20)?;
     let after = interrupt.unless(begin::find(request, &store, &lineage, &spool, &source)).await?;
     tracing::info!(uri, after, "recording");
     numbers.stored_until.store(clock::now().as_second(), Relaxed);
     let run8 = first8("run", &random_uid()?).map_err(|error| layout(&error))?;
-    let place = Place { log: folder, spool: &spool, numbers, recipients, run8 };
+    let place = Place { store: &store, log: folder, spool: &spool, numbers, recipients, run8 };
     let mut archiver = Archiver::after(after, request, place, &source);
 
     let (stop, mut stopped) = watch::channel(false);

@@ -17,6 +17,8 @@ const GAPS: &str = "gaps";
 const CHECKS: &str = "checks";
 /// Name of the object that binds a log to one etcd cluster.
 const CLUSTER: &str = "cluster.json";
+/// The object that closes a log: etcd has lost revisions that the log holds.
+const CLOSED: &str = "closed.json";
 const SEGMENT: &str = ".seg.zst";
 const JSON: &str = ".json";
 
@@ -125,6 +127,11 @@ impl Folder {
     /// Returns the key of the object that binds this log to one etcd cluster.
     pub fn log_cluster(&self) -> Key {
         Key { folder: self.clone(), name: CLUSTER.to_owned() }
+    }
+
+    /// Returns the key of the object that closes this log.
+    pub fn log_closed(&self) -> Key {
+        Key { folder: self.clone(), name: CLOSED.to_owned() }
     }
 
     /// Whether this is a log or a folder in a log: such a folder is created with its first object, and its parents too.

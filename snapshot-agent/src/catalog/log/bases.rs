@@ -22,6 +22,8 @@ pub struct Base {
     pub key: String,
     /// Newest revision in the snapshot.
     pub revision: i64,
+    /// Beginning of the save.
+    pub started_at: Timestamp,
     /// End of the save.
     pub ended_at: Timestamp,
 }
@@ -42,6 +44,7 @@ async fn read_base(store: &Store, folder: Folder, cluster_id: &str) -> Result<Op
         FolderState::Complete(manifest, _) => manifest.contents.as_ref().map(|contents| Base {
             key: manifest.key.clone(),
             revision: contents.revision,
+            started_at: manifest.started_at,
             ended_at: manifest.ended_at,
         }),
         FolderState::WithoutManifest | FolderState::Unwanted | FolderState::Broken(_) => None,

@@ -16,7 +16,7 @@ use holdfast_contract::layout::{Folder, GapName, SegmentName, check_key};
 use holdfast_contract::{LogRequest, Origin, hex_id};
 use holdfast_io::clock;
 use holdfast_segment::{self as segment, OutOfOrder, Writer};
-use holdfast_store::layout;
+use holdfast_store::{Store, layout};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -46,6 +46,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Where the objects of this run go.
 pub(super) struct Place<'a> {
+    pub(super) store: &'a Store,
     pub(super) log: Folder,
     pub(super) spool: &'a Spool,
     pub(super) numbers: &'a Numbers,
@@ -65,6 +66,10 @@ pub(super) struct Archiver<'a> {
     /// Name of the last segment, which no other segment may have.
     named: Option<SegmentName>,
     cut_at: Instant,
+    /// Time of the last answer of a watch, in milliseconds since 1970; `None`: none has come.
+    heard_at: Option<i64>,
+    /// The last known revision of users and roles.
+    users: Option<i64>,
     /// Checks that a member computes.
     checks: JoinSet<Option<Check>>,
     checked_at: Option<Instant>,
@@ -98,6 +103,8 @@ impl<'a> Archiver<'a> {
             origin,
             named: None,
             cut_at: Instant::now(),
+            heard_at: None,
+            users: None,
             checks: JoinSet::new(),
             checked_at: None,
             checked: 0,
@@ -136,11 +143,9 @@ impl<'a> Archiver<'a> {
 
     /// Reads the revision of users and roles, and records a change.
     async fn ask_auth(&mut self, users: &mut AuthReader) -> Result<()> {
-        let before = self.origin.auth_revision;
         self.origin.auth_revision = users.read().await?;
-        if let (Some(before), Some(now)) = (before, self.origin.auth_revision)
-            && before != now
-        {
+        let Some(now) = self.origin.auth_revision else { return Ok(()) };
+        if self.users.replace(now).is_some_and(|before| before != now) {
             self.writer.auth_changed();
             tracing::warn!("users or roles have changed: a restore to a later revision has the users of its snapshot");
         }
@@ -170,7 +175,7 @@ impl<'a> Archiver<'a> {
                 source.facts.endpoint, source.facts.cluster_id, self.cluster_id
             )));
         }
-        check_not_behind(&source, self.writer.last_complete())?;
+        check_not_behind(self.place.store, &self.place.log, &source, self.writer.last_complete()).await?;
         self.origin.member_id = revisions.member_id;
         self.follow(&source, (revisions, users), stop).await
     }
@@ -199,7 +204,11 @@ impl<'a> Archiver<'a> {
                 }
                 news = revisions.next() => {
                     heard = Instant::now();
-                    match news? {
+                    let news = news?;
+                    if !matches!(news, News::Compacted(_)) {
+                        self.heard_at = Some(clock::now().as_millisecond());
+                    }
+                    match news {
                         News::Changes(answer) => {
                             (quiet, changed) = (None, Instant::now());
                             for change in revisions.changes(&answer) {
@@ -260,8 +269,12 @@ impl<'a> Archiver<'a> {
 
     async fn ask_leases(&mut self, source: &Source) -> Result<()> {
         let leases = self.writer.take_leases();
-        for (id, ttl) in granted(source, &leases).await? {
-            self.writer.lease(id, ttl);
+        match granted(source, &leases).await {
+            Ok(known) => known.into_iter().for_each(|(id, ttl)| self.writer.lease(id, ttl)),
+            Err(error) => {
+                self.writer.return_leases(leases);
+                return Err(error);
+            }
         }
         Ok(())
     }
@@ -274,7 +287,10 @@ impl<'a> Archiver<'a> {
     /// Ends the segment after the last complete revision, and puts it into the spool.
     async fn cut(&mut self) -> Result<()> {
         self.cut_at = Instant::now();
-        self.writer.sample(clock::now().as_millisecond());
+        // Not the present time: after the last answer etcd may have taken changes that the log lacks.
+        if let Some(at) = self.heard_at {
+            self.writer.sample(at);
+        }
         let Some(segment) = self.writer.cut(&self.origin) else { return Ok(()) };
         let header = segment.header;
         let name = SegmentName {

@@ -3,14 +3,15 @@
 //! This file decides the revision. A log that exists continues after its last segment, whether the store or the spool has it; a
 //! new log continues the newest snapshot, so that the snapshot and the log together reach every later revision.
 
-use holdfast_contract::error::{Error, Result};
+use holdfast_contract::LogRequest;
+use holdfast_contract::error::Result;
 use holdfast_contract::layout::Folder;
-use holdfast_contract::{LogRequest, Origin};
 use holdfast_store::Store;
 
 use super::spool::Spool;
 use crate::catalog::log;
 use crate::catalog::log::bases::find_bases;
+use crate::etcd::revisions::newest_revision;
 use crate::etcd::source::Source;
 
 /// Attempts in which the newest complete snapshot is looked for.
@@ -26,15 +27,17 @@ pub(super) async fn find(
 ) -> Result<i64> {
     let recorded = log::last_revision(store, &lineage.log()).await?.max(spool.last_revision());
     if let Some(recorded) = recorded {
-        check_not_behind(source, recorded)?;
+        check_not_behind(store, &lineage.log(), source, recorded).await?;
         tracing::info!(revision = recorded, "the log continues");
         return Ok(recorded);
     }
+    let bases = find_bases(store, lineage, source.facts.cluster_id, NEWEST_ATTEMPTS).await?;
+    let newest = bases.iter().map(|base| base.revision).max();
+    check_not_behind(store, &lineage.log(), source, newest.unwrap_or_default()).await?;
     if let Some(first) = request.from_revision {
         return Ok(first.saturating_sub(1));
     }
-    let bases = find_bases(store, lineage, source.facts.cluster_id, NEWEST_ATTEMPTS).await?;
-    if let Some(base) = bases.first().filter(|base| base.revision <= source.revision) {
+    if let Some(base) = bases.first() {
         tracing::info!(revision = base.revision, snapshot = base.key, "the log continues a snapshot");
         return Ok(base.revision);
     }
@@ -45,15 +48,12 @@ pub(super) async fn find(
     Ok(source.revision)
 }
 
-/// Refuses an etcd that has lost revisions: the same numbers would stand for other changes.
-pub(super) fn check_not_behind(source: &Source, recorded: i64) -> Result<()> {
+/// Refuses an etcd that has lost revisions, and closes the log: the same numbers stand for other changes from now on. The member's
+/// own revision may be late, so only a read that a quorum confirms counts.
+pub(super) async fn check_not_behind(store: &Store, log: &Folder, source: &Source, recorded: i64) -> Result<()> {
     if source.revision >= recorded {
         return Ok(());
     }
-    Err(Error::refused(format!(
-        "etcd is at revision {}, and the log has recorded revision {recorded} of this etcd cluster: etcd was restored, or \
-         lost writes. Begin a log in another place: --cluster, --cluster-uid or --namespace",
-        source.revision
-    ))
-    .with_origin(Origin::Request))
+    let found = newest_revision(source).await?;
+    if found >= recorded { Ok(()) } else { Err(log::close(store, log, recorded, found).await) }
 }

@@ -13,7 +13,7 @@ use holdfast_contract::{Point, RestoreRequest, hex_id};
 use holdfast_io::progress::Progress;
 use holdfast_segment::{Entry, Reader};
 use holdfast_store::Store;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::log::bases::{Base, find_bases};
 use crate::catalog::log::checks::find_check;
@@ -25,6 +25,10 @@ use crate::format::crypt::Identities;
 
 /// Attempts in which a snapshot before the point is looked for, from the newest back.
 const MOST_ATTEMPTS: usize = 10_000;
+
+/// Longest time between two samples of a log that is written: the archiver takes one each second, and connects again within
+/// half a minute.
+const MOST_BETWEEN_SAMPLES: SignedDuration = SignedDuration::from_mins(1);
 
 /// The snapshot and the segments that reach a point.
 pub(super) struct Chosen {
@@ -88,10 +92,11 @@ pub(super) async fn choose(store: &Store, request: &RestoreRequest, asked: Point
     let identities = identities(&names, request)?;
     let cover = Cover::join(names.clone(), &listed.gaps);
     let mut bases = find_bases(store, &lineage, cluster_id, MOST_ATTEMPTS).await?;
+    let uri = store.uri(&lineage);
+    refuse_fallen(&bases).map_err(|error| error.context(&uri))?;
     if let Some(only) = &only {
         bases.retain(|base| base.key == *only);
     }
-    let uri = store.uri(&lineage);
     let revision = match asked {
         Point::Revision(revision) => revision,
         Point::Time(time) => {
@@ -128,6 +133,20 @@ pub(super) async fn choose(store: &Store, request: &RestoreRequest, asked: Point
         });
     }
     Err(out_of_reach(&cover, &bases, revision).context(uri))
+}
+
+/// Refuses snapshots whose revisions have fallen: the log may join revisions of two histories.
+fn refuse_fallen(bases: &[Base]) -> Result<()> {
+    let fell = |later: &Base| {
+        let higher =
+            bases.iter().find(|earlier| earlier.ended_at <= later.started_at && earlier.revision > later.revision)?;
+        Some(Error::unclear(format!(
+            "{} is later than {} and has a lower revision: etcd was restored, or lost writes, under the same cluster ID. Restore one of \
+             the snapshots without --at-revision and --at-time",
+            later.key, higher.key
+        )))
+    };
+    bases.iter().find_map(fell).map_or(Ok(()), Err)
 }
 
 /// Returns the lineage of a key, and the key if it names one snapshot of the lineage.
@@ -236,17 +255,16 @@ impl Samples<'_> {
         for name in rest {
             let samples = self.read(name).await?;
             let earlier = samples.iter().rev().find(|(at, _)| *at <= time);
-            found = found.max(earlier.map(|(_, revision)| *revision));
-            let Some((first_at, _)) = samples.first().filter(|_| samples.iter().any(|(at, _)| *at > time)) else {
-                continue;
-            };
+            found = found.max(earlier.map(|(at, revision)| (*revision, *at)));
+            let Some(next) = samples.iter().find(|(at, _)| *at > time) else { continue };
+            let Some((first_at, _)) = samples.first() else { continue };
             if let Some(found) = found {
-                return Ok(found);
+                return between(found, *next, time);
             }
             // The time lies between two segments.
             let reached = name.first.saturating_sub(1);
             return match before.last() {
-                Some(last) if cover.chain(last.last, reached).is_some() => Ok(last.last),
+                Some(last) if cover.chain(last.last, reached).is_some() => between((last.last, last.at), *next, time),
                 Some(last) => Err(Error::not_found(format!(
                     "the log has a hole at {time} (--at-time): it ends at {} with revision {}, and goes on at {first_at} \
                      after revision {reached}. The nearest points are --at-time {} and a snapshot after the hole",
@@ -260,7 +278,7 @@ impl Samples<'_> {
         }
         match (found, by_time.last()) {
             // Within the second of the last sample.
-            (Some(found), _) => Ok(found),
+            (Some((found, _)), _) => Ok(found),
             (None, Some(last)) => Err(Error::not_found(format!(
                 "the log ends at {} with revision {}, which is earlier than {time} (--at-time). The nearest point is \
                  --at-revision {}",
@@ -295,6 +313,17 @@ impl Samples<'_> {
     }
 }
 
+/// Returns the revision of a time between two samples, if the archiver was there: revisions of a pause have no times of their own.
+fn between((revision, known): (i64, Timestamp), (next_at, next): (Timestamp, i64), time: Timestamp) -> Result<i64> {
+    if next <= revision || time.duration_since(known) <= MOST_BETWEEN_SAMPLES {
+        return Ok(revision);
+    }
+    Err(Error::not_found(format!(
+        "the archiver was away between {known} (revision {revision}) and {next_at} (revision {next}), so the log does not say which \
+         revision is of {time} (--at-time). The nearest points are --at-time {known} and --at-revision {next}"
+    )))
+}
+
 #[cfg(test)]
 mod tests {
     use holdfast_contract::layout::GapName;
@@ -307,7 +336,8 @@ mod tests {
     }
 
     fn base(revision: i64) -> Base {
-        Base { key: format!("a/b/c/{revision}"), revision, ended_at: Timestamp::UNIX_EPOCH }
+        let at = Timestamp::from_second(revision).unwrap();
+        Base { key: format!("a/b/c/{revision}"), revision, started_at: at, ended_at: at }
     }
 
     #[test]
@@ -324,6 +354,27 @@ mod tests {
         assert_eq!(chosen(55), Some((50, vec![41])));
         assert_eq!(chosen(35), Some((35, vec![])), "a snapshot in a hole of the log");
         assert_eq!((chosen(4), chosen(36), chosen(45), chosen(61), chosen(1)), (None, None, None, None, None));
+    }
+
+    #[test]
+    fn revisions_that_fell_are_refused() {
+        let [early, late] = [20, 30].map(base);
+        refuse_fallen(&[late.clone(), early.clone()]).unwrap();
+        let error = refuse_fallen(&[early.clone(), Base { revision: 10, ..late.clone() }]).unwrap_err();
+        assert!(error.message().contains("a/b/c/30 is later than a/b/c/20"), "{error}");
+        let long = Base { ended_at: late.ended_at, ..early.clone() };
+        refuse_fallen(&[long, Base { revision: 10, ..early }]).expect("two saves at the same time say nothing");
+    }
+
+    #[test]
+    fn a_time_in_a_pause_of_the_archiver_is_refused_with_both_ends() {
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        assert_eq!(between((5, at(100)), (at(102), 9), at(101)), Ok(5));
+        assert_eq!(between((5, at(100)), (at(400), 5), at(390)), Ok(5), "nothing had changed");
+        let error = between((5, at(100)), (at(400), 9), at(161)).unwrap_err();
+        for part in ["--at-time 1970-01-01T00:01:40Z", "--at-revision 9", "away"] {
+            assert!(error.message().contains(part), "{part}: {error}");
+        }
     }
 
     #[test]
