@@ -119,7 +119,7 @@ fn why_not_freed(seen: &Observed, file: &File) -> Option<&'static str> {
         () if !file.fits_copy => {
             Some("; the volume has no room for the copy of a defragmentation: raise spec.storage.size")
         }
-        () => Some("; a defragmentation of the last day gave hardly any space back"),
+        () => Some("; a defragmentation just now gave hardly any space back, and Holdfast repeats it"),
     }
 }
 

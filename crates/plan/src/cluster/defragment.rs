@@ -24,6 +24,10 @@ use crate::{Act, Next, Target, Wake, meta, pods, valid, volumes};
 /// How long a member whose file hardly shrank is left alone.
 const AFTER_A_FAILURE: SignedDuration = SignedDuration::from_hours(24);
 
+/// The same while an alarm stops all writes: etcd frees the pages of a compaction on each member at another time, and the defragmentation
+/// may have come too early on this one.
+const AGAIN_FOR_AN_ALARM: SignedDuration = SignedDuration::from_mins(2);
+
 /// How long new connections may still go to a Pod that has left the Service: kube-proxy follows within a second.
 const CLIENTS_LEAVE: SignedDuration = SignedDuration::from_secs(2);
 
@@ -194,7 +198,7 @@ fn restarts(member: &Member) -> bool {
 
 /// Whether a member's file has enough free space, and the volume room for its copy.
 fn is_due(seen: &Observed, wanted: &Defragmentation, member: &Member, file: &File, now: Timestamp) -> bool {
-    let last = last_of_today(seen, member, now);
+    let last = last_within(seen, member, AFTER_A_FAILURE, now);
     let least = valid::bytes(&wanted.free_bytes()).unwrap_or(u64::MAX);
     // A file that has grown back would grow back again.
     let grew_back = |done: &Defragmented| u64::try_from(done.before_bytes / 10 * 8).is_ok_and(|b| file.bytes >= b);
@@ -213,7 +217,8 @@ fn shrinks(file: &File, last: Option<&Defragmented>) -> bool {
 pub(super) fn ends_alarm(seen: &Observed, member: &Member, file: &File, now: Timestamp) -> bool {
     let never = seen.cluster.spec.defragmentation().mode == Some(DefragmentationMode::Never);
     let is_full = seen.own_etcd().is_some_and(|etcd| etcd.alarms_of(AlarmKind::NoSpace).next().is_some());
-    !never && is_full && file.gets_room() && shrinks(file, last_of_today(seen, member, now).as_ref())
+    let last = last_within(seen, member, AGAIN_FOR_AN_ALARM, now);
+    !never && is_full && file.gets_room() && shrinks(file, last.as_ref())
 }
 
 /// Whether a defragmentation of some member ends an alarm, as far as the files tell.
@@ -226,10 +231,10 @@ pub(super) fn may_end_alarm(seen: &Observed, etcd: &Membership, now: Timestamp) 
     etcd.members.iter().any(|listed| ends(listed) == Some(true))
 }
 
-/// Returns the last defragmentation of a member, if it ended within the last day. A member whose file hardly shrank is left alone
-/// for that time.
-fn last_of_today(seen: &Observed, member: &Member, now: Timestamp) -> Option<Defragmented> {
-    let is_recent = |done: &Defragmented| done.at.parse::<Timestamp>().is_ok_and(|at| now < at + AFTER_A_FAILURE);
+/// Returns the last defragmentation of a member, if it ended within this time. A member whose file hardly shrank is left alone for
+/// that time.
+fn last_within(seen: &Observed, member: &Member, time: SignedDuration, now: Timestamp) -> Option<Defragmented> {
+    let is_recent = |done: &Defragmented| done.at.parse::<Timestamp>().is_ok_and(|at| now < at + time);
     seen.latches().defragmented.into_iter().find(|done| done.member == member.name()).filter(is_recent)
 }
 
