@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::backups::newest;
 use super::intervals::POLL;
 use super::upgrade::{self, Minor, Outcome};
-use super::{Membership, Observed, fresh_snapshot};
+use super::{AlarmKind, Membership, Observed, fresh_snapshot};
 use crate::valid::{self, Version, Wanted};
 use crate::{Act, Next, Wake, meta};
 
@@ -47,10 +47,12 @@ fn alarms(raised: Option<&str>, target: Version) -> State {
     match raised {
         None => State::Met("none is raised".to_owned()),
         Some(alarm) => {
-            let message = format!(
-                "the upgrade to {target} does not begin while the alarm {alarm} is raised. Where the database is full (NOSPACE), compact \
-                 and delete keys, or set spec.version back first: a larger quota reaches the members only then"
-            );
+            let way_out = if alarm == AlarmKind::NoSpace.as_str() {
+                ". Compact and delete keys, or set spec.version back first: a larger quota reaches the members only then"
+            } else {
+                ""
+            };
+            let message = format!("the upgrade to {target} does not begin while the alarm {alarm} is raised{way_out}");
             State::Unmet(Reason::PreflightFailed, message)
         }
     }
