@@ -21,15 +21,6 @@ use super::super::etcd::{TAKEN, TRIES, log_text, ports};
 use super::api::Api;
 use crate::etcd::etcdutl::output::classify_output;
 
-/// No way out to webhooks and to other API servers, also where their objects are encrypted in etcd: nothing listens at port 1.
-const NO_WAY_OUT: &str = "\
-apiVersion: apiserver.k8s.io/v1beta1
-kind: EgressSelectorConfiguration
-egressSelections:
-- {name: cluster, connection: {proxyProtocol: HTTPConnect, transport: {tcp: {url: \"http://127.0.0.1:1\"}}}}
-- {name: controlplane, connection: {proxyProtocol: HTTPConnect, transport: {tcp: {url: \"http://127.0.0.1:1\"}}}}
-";
-
 /// Time until a kube-apiserver is ready that has the smallest share of a busy node's CPU.
 const READY_WITHIN: Duration = Duration::from_mins(5);
 
@@ -40,7 +31,6 @@ const INTERVAL: Duration = Duration::from_millis(250);
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 const TOKENS: &str = "tokens.csv";
-const EGRESS: &str = "egress.yaml";
 const LOG: &str = "log";
 
 /// Programs and files of a kube-apiserver.
@@ -71,7 +61,6 @@ impl<'a> Apiserver<'a> {
         fs::create_dir(&setup.folder).map_err(io_error(format!("making {}", setup.folder.display())))?;
         let (certificate, token) = (write_certificate(&setup.folder)?, random_uid()?);
         put(&setup.folder.join(TOKENS), &format!("{token},drill,drill,\"system:masters\"\n"))?;
-        put(&setup.folder.join(EGRESS), NO_WAY_OUT)?;
         let (child, api) = start(&setup, &certificate, &token)?;
         Ok(Self { setup, certificate, token, child, api })
     }
@@ -164,7 +153,6 @@ fn start(setup: &Setup<'_>, certificate: &str, token: &str) -> Result<(Child, Ap
         .arg("--disable-admission-plugins=MutatingAdmissionWebhook,ValidatingAdmissionWebhook")
         .arg("--enable-priority-and-fairness=false")
         .arg("--profiling=false")
-        .arg(file("egress-selector-config-file", &folder.join(EGRESS)))
         .env_clear()
         .stdin(Stdio::null())
         .stdout(log)
