@@ -56,7 +56,7 @@ impl Step {
             Self::EtcdHashKV => "HashKV, reported by that etcd",
             Self::RestoredHashKV => "HashKV, computed from the database of that etcd",
             Self::EtcdKeys => "keys, counted by that etcd",
-            Self::Decoded => "every object of the resources that a kube-apiserver serves, decoded",
+            Self::Decoded => "every object of the served resources, decoded by a kube-apiserver",
         }
     }
 }
