@@ -8,9 +8,9 @@ use std::os::unix::fs::FileExt as _;
 use std::time::Instant;
 use std::{env, fs};
 
-use holdfast_bbolt::merge::{Merge, Record};
+use holdfast_bbolt::merge::Merge;
 use holdfast_bbolt::scan::Reader;
-use holdfast_segment::KeyValue;
+use holdfast_segment::{KeyValue, Record};
 
 /// The allocator of the binary.
 #[global_allocator]

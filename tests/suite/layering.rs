@@ -85,7 +85,7 @@ const RULES: &[Rule] = &[
 const CRATES: [(&str, &[&str]); 10] = [
     ("crates/contract", &[]),
     ("crates/segment", &[]),
-    ("crates/bbolt", &[]),
+    ("crates/bbolt", &["holdfast-segment"]),
     ("crates/io", &["holdfast-contract"]),
     ("crates/store", &["holdfast-contract", "holdfast-io"]),
     ("crates/api", &["holdfast-contract"]),

@@ -30,6 +30,8 @@ mod tests;
 
 use std::io::{self, Write};
 
+use holdfast_segment::Record;
+
 use crate::graft::read::{Database, bucket, sequence};
 use crate::graft::write::{self, Pages, header};
 use crate::graft::{self, Entries, KEY, Page, Unfit};
@@ -43,19 +45,6 @@ use leases::{Leases, Needed};
 pub const UNKNOWN_TTL: i64 = 3600;
 
 const LEASE: &[u8] = b"lease";
-
-/// One record of a log: one revision of one key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record<'a> {
-    /// The revision.
-    pub main: i64,
-    /// Index among the changes of one transaction.
-    pub sub: i64,
-    /// Whether the key was deleted at this revision.
-    pub tombstone: bool,
-    /// etcd's value in the bucket `key`: `mvccpb.KeyValue`, for a tombstone with the key alone.
-    pub value: &'a [u8],
-}
 
 /// Reason for which a merge failed.
 #[derive(Debug, thiserror::Error)]

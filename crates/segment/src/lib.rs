@@ -26,7 +26,7 @@ mod writer;
 
 pub use order::OutOfOrder;
 pub use reader::{Reader, SegmentError};
-pub use wire::{KeyValue, key_of};
+pub use wire::{KeyValue, key_of, put_number, put_varint};
 pub use writer::{Origin, Segment, Writer};
 
 /// The format that this version writes, and the latest that it reads.

@@ -53,7 +53,8 @@ fn put_bytes(field: u8, bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn put_number(field: u8, number: i64, out: &mut Vec<u8>) {
+/// Appends a field with a number; 0 is no field.
+pub fn put_number(field: u8, number: i64, out: &mut Vec<u8>) {
     if number != 0 {
         out.push(field << 3);
         put_varint(number.cast_unsigned(), out);
@@ -100,7 +101,7 @@ const fn varint_len(number: u64) -> usize {
 }
 
 /// Appends a varint.
-pub(crate) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
+pub fn put_varint(mut number: u64, out: &mut Vec<u8>) {
     loop {
         let low = (number & 0x7f) as u8;
         number >>= 7;

@@ -13,9 +13,9 @@ use etcd_client::{
     Client, DeleteOptions, EventType, LeaseGrantOptions, LeaseTimeToLiveOptions, PutOptions, Txn, TxnOp, WatchOptions,
     WatchStream,
 };
-use holdfast_bbolt::merge::{Merge, Merged, Record};
+use holdfast_bbolt::merge::{Merge, Merged};
 use holdfast_bbolt::scan::{HashKv, Proven};
-use holdfast_segment::KeyValue;
+use holdfast_segment::{KeyValue, Record};
 use sha2::{Digest, Sha256};
 
 use crate::scan::support::seed::seed;

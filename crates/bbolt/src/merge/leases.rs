@@ -4,9 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use holdfast_segment::put_number;
+
 use super::UNKNOWN_TTL;
 use crate::scan::records::Fingerprints;
-use crate::scan::wire::{KeyValue, put_varint};
+use crate::scan::wire::KeyValue;
 
 /// Leases of the log.
 #[derive(Debug, Default)]
@@ -105,11 +107,7 @@ impl Needed {
 /// Returns etcd's `leasepb.Lease` (etcd: server/lease/leasepb/lease.proto).
 fn encode(id: i64, ttl: i64) -> Vec<u8> {
     let mut out = Vec::new();
-    for (tag, number) in [(0x08, id), (0x10, ttl)] {
-        if number != 0 {
-            out.push(tag);
-            put_varint(number.cast_unsigned(), &mut out);
-        }
-    }
+    put_number(1, id, &mut out);
+    put_number(2, ttl, &mut out);
     out
 }

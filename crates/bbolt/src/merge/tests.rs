@@ -1,249 +1,18 @@
 //! Merges of generated histories beside a simple model; the scan reads the results.
 
+mod model;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
-use crate::bolt::{self, Bolt, Entry};
 use crate::scan::page::Meta;
 use crate::scan::{Lease, Proven, Reader};
+use model::{Change, Model, Put, Row, Step};
 
 const BUDGET: usize = 64 << 20;
-
-/// A record as the model keeps it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Row {
-    main: i64,
-    sub: i64,
-    key: Vec<u8>,
-    /// `None`: a tombstone.
-    put: Option<Put>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Put {
-    value: Vec<u8>,
-    create_revision: i64,
-    version: i64,
-    lease: i64,
-}
-
-impl Row {
-    /// The record's value as etcd stores it.
-    fn value(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        put_bytes(0x0a, &self.key, &mut out);
-        let Some(Put { value, create_revision, version, lease }) = &self.put else { return out };
-        for (tag, number) in [(0x10, *create_revision), (0x18, self.main), (0x20, *version)] {
-            put_number(tag, number, &mut out);
-        }
-        put_bytes(0x2a, value, &mut out);
-        put_number(0x30, *lease, &mut out);
-        out
-    }
-
-    fn entry(&self) -> Entry {
-        (bolt::rev(self.main, self.sub, self.put.is_none()), self.value())
-    }
-
-    fn add(&self, merge: &mut Merge<&[u8]>, out: &mut Vec<u8>) -> Result<bool, MergeError> {
-        let Self { main, sub, .. } = *self;
-        merge.add(&Record { main, sub, tombstone: self.put.is_none(), value: &self.value() }, out)
-    }
-}
-
-/// A field of a message, without its default value.
-fn put_bytes(tag: u8, bytes: &[u8], out: &mut Vec<u8>) {
-    if !bytes.is_empty() {
-        put_number(tag, i64::try_from(bytes.len()).unwrap(), out);
-        out.extend_from_slice(bytes);
-    }
-}
-
-fn put_number(tag: u8, number: i64, out: &mut Vec<u8>) {
-    if number != 0 {
-        out.push(tag);
-        wire::put_varint(number.cast_unsigned(), out);
-    }
-}
-
-/// The state of an etcd, and its whole history.
-#[derive(Clone, Debug, Default)]
-struct Model {
-    rows: Vec<Row>,
-    revision: i64,
-    keys: BTreeMap<Vec<u8>, Put>,
-    leases: BTreeMap<i64, i64>,
-    /// The leases at each revision, from revision 1.
-    past_leases: Vec<BTreeMap<i64, i64>>,
-    past_keys: Vec<BTreeMap<Vec<u8>, Put>>,
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    /// Changes of one transaction.
-    Txn(Vec<Change>),
-    Grant(u8, i64),
-    Revoke(u8),
-}
-
-#[derive(Clone, Debug)]
-enum Change {
-    Put { key: u8, length: usize, lease: Option<u8> },
-    Delete { key: u8 },
-}
-
-fn key_of(key: u8) -> Vec<u8> {
-    format!("/registry/things/{key}").into_bytes()
-}
-
-impl Model {
-    fn new() -> Self {
-        let mut model = Self { revision: 1, ..Self::default() };
-        model.remember();
-        model
-    }
-
-    fn remember(&mut self) {
-        self.past_leases.push(self.leases.clone());
-        self.past_keys.push(self.keys.clone());
-    }
-
-    fn commit(&mut self, changes: Vec<(Vec<u8>, Option<Put>)>) {
-        if changes.is_empty() {
-            return;
-        }
-        self.revision += 1;
-        for (sub, (key, put)) in (0..).zip(changes) {
-            match &put {
-                Some(put) => drop(self.keys.insert(key.clone(), put.clone())),
-                None => drop(self.keys.remove(&key)),
-            }
-            self.rows.push(Row { main: self.revision, sub, key, put });
-        }
-        self.remember();
-    }
-
-    fn run(&mut self, step: &Step) {
-        match step {
-            Step::Grant(id, ttl) => {
-                self.leases.entry(i64::from(*id)).or_insert(*ttl);
-            }
-            Step::Revoke(id) => {
-                let id = i64::from(*id);
-                if self.leases.remove(&id).is_some() {
-                    let bound = self.keys.iter().filter(|(_, put)| put.lease == id);
-                    let changes = bound.map(|(key, _)| (key.clone(), None)).collect();
-                    self.commit(changes);
-                }
-            }
-            Step::Txn(changes) => {
-                let (mut seen, mut made) = (BTreeSet::new(), Vec::new());
-                for change in changes {
-                    let (Change::Put { key, .. } | Change::Delete { key }) = change;
-                    if !seen.insert(key) {
-                        continue;
-                    }
-                    let key = key_of(*key);
-                    let before = self.keys.get(&key);
-                    match change {
-                        Change::Delete { .. } if before.is_none() => {}
-                        Change::Delete { .. } => made.push((key, None)),
-                        Change::Put { length, lease, .. } => {
-                            let lease = lease.map(i64::from).filter(|lease| self.leases.contains_key(lease));
-                            let put = Put {
-                                value: vec![b'v'; *length],
-                                create_revision: before.map_or(self.revision + 1, |put| put.create_revision),
-                                version: before.map_or(1, |put| put.version + 1),
-                                lease: lease.unwrap_or_default(),
-                            };
-                            made.push((key, Some(put)));
-                        }
-                    }
-                }
-                self.commit(made);
-            }
-        }
-    }
-
-    fn of(steps: &[Step]) -> Self {
-        let mut model = Self::new();
-        for step in steps {
-            model.run(step);
-        }
-        model
-    }
-
-    fn at<'a, T>(&self, past: &'a [T], revision: i64) -> &'a T {
-        assert!(revision <= self.revision);
-        &past[usize::try_from(revision).unwrap() - 1]
-    }
-
-    /// The records of a member at this revision, compacted at that one.
-    fn rows_at(&self, revision: i64, compact: i64) -> Vec<Row> {
-        let rows = self.rows.iter().filter(|row| row.main <= revision);
-        let kept = rows.filter(|row| {
-            let is_newest = || {
-                let later = |other: &&Row| {
-                    other.key == row.key && (other.main, other.sub) > (row.main, row.sub) && other.main <= compact
-                };
-                !self.rows.iter().any(|other| later(&other))
-            };
-            row.main > compact || row.put.is_some() && is_newest()
-        });
-        kept.cloned().collect()
-    }
-
-    /// The database of such a member.
-    fn database(&self, revision: i64, compact: i64, size: usize, inline: &[&str]) -> Vec<u8> {
-        let rows: Vec<Entry> = self.rows_at(revision, compact).iter().map(Row::entry).collect();
-        let leases = self.at(&self.past_leases, revision).iter();
-        let leases = leases.map(|(id, ttl)| (id.to_be_bytes().to_vec(), lease_value(*id, *ttl))).collect();
-        let mut meta = vec![
-            (b"consistent_index".to_vec(), 77_u64.to_be_bytes().to_vec()),
-            (b"term".to_vec(), 5_u64.to_be_bytes().to_vec()),
-        ];
-        if compact > 0 {
-            let rev = bolt::rev(compact, 0, false);
-            meta.splice(1..1, [b"finishedCompactRev", &b"scheduledCompactRev"[..]].map(|n| (n.to_vec(), rev.clone())));
-        }
-        let member = br#"{"id":4660,"peerURLs":["http://m:2380"],"name":"m"}"#.to_vec();
-        let all: Vec<(&str, Vec<Entry>)> = vec![
-            ("auth", vec![(b"authEnabled".to_vec(), vec![0])]),
-            ("key", rows),
-            ("lease", leases),
-            ("members", vec![(b"0000000000001234".to_vec(), member)]),
-            ("meta", meta),
-        ];
-        let mut bolt = Bolt::new(size);
-        let is_inline = |name: &str, all: &[Entry]| {
-            inline.contains(&name)
-                && all.iter().map(|(key, value)| key.len() + value.len() + 16).sum::<usize>() < size / 4
-        };
-        let trees: Vec<(&str, u64)> = all
-            .iter()
-            .filter(|(name, all)| !is_inline(name, all))
-            .map(|(name, all)| (*name, bolt.tree(all, |_| ())))
-            .collect();
-        let inline: Vec<(&str, &[Entry])> =
-            all.iter().filter(|(name, all)| is_inline(name, all)).map(|(name, all)| (*name, &all[..])).collect();
-        bolt.finish(&trees, &inline)
-    }
-
-    /// Rows of a segment: these revisions, as an archiver records them.
-    fn rows_between(&self, first: i64, last: i64) -> impl Iterator<Item = &Row> {
-        self.rows.iter().filter(move |row| (first..=last).contains(&row.main))
-    }
-}
-
-fn lease_value(id: i64, ttl: i64) -> Vec<u8> {
-    let mut out = Vec::new();
-    put_number(0x08, id, &mut out);
-    put_number(0x10, ttl, &mut out);
-    out
-}
 
 /// Adds a segment with these revisions, and its leases, each after its first record.
 fn add_segment(
@@ -379,7 +148,7 @@ proptest! {
         ends in proptest::collection::vec(any::<Index>(), 0..4),
         overlap in 0_i64..4,
     ) {
-        let model = Model::of(&steps);
+        let model = Model::from_steps(&steps);
         let all = usize::try_from(model.revision).unwrap();
         let revision = |index: Index, of: usize| i64::try_from(index.index(of)).unwrap();
         let base = revision(at.0, all) + 1;
@@ -397,7 +166,7 @@ proptest! {
 /// A history of puts of one key with values of these lengths.
 fn puts(lengths: impl IntoIterator<Item = usize>) -> Model {
     let put = |length| Step::Txn(vec![Change::Put { key: 1, length, lease: None }]);
-    Model::of(&lengths.into_iter().map(put).collect::<Vec<_>>())
+    Model::from_steps(&lengths.into_iter().map(put).collect::<Vec<_>>())
 }
 
 #[test]
@@ -468,7 +237,7 @@ fn a_hole_is_named_by_both_ends() {
 fn a_record_that_etcd_does_not_write_is_refused() {
     let changes = |key| Change::Put { key, length: 3, lease: None };
     let both = || Step::Txn(vec![changes(1), changes(2)]);
-    let model = Model::of(&[both(), both(), Step::Txn(vec![Change::Delete { key: 1 }])]);
+    let model = Model::from_steps(&[both(), both(), Step::Txn(vec![Change::Delete { key: 1 }])]);
     let base = model.database(2, 0, 4096, &[]);
     let error = |change: &dyn Fn(&mut Vec<Row>)| {
         let mut rows = model.rows.clone();
@@ -495,7 +264,7 @@ fn a_record_that_etcd_does_not_write_is_refused() {
 fn leases_follow_their_rules() {
     let put = |lease| Step::Txn(vec![Change::Put { key: lease, length: 1, lease: Some(lease) }]);
     // The leases 1 to 4; lease 2 is granted again for longer, lease 3 loses its key.
-    let model = Model::of(&[
+    let model = Model::from_steps(&[
         Step::Grant(1, 10),
         Step::Grant(2, 20),
         put(1),
@@ -543,7 +312,7 @@ fn leases_follow_their_rules() {
 #[test]
 fn a_later_grant_does_not_change_an_earlier_lease() {
     let put = |key| Step::Txn(vec![Change::Put { key, length: 1, lease: Some(1) }]);
-    let model = Model::of(&[Step::Grant(1, 10), put(1), put(2), Step::Revoke(1), Step::Grant(1, 99), put(1)]);
+    let model = Model::from_steps(&[Step::Grant(1, 10), put(1), put(2), Step::Revoke(1), Step::Grant(1, 99), put(1)]);
     let base = model.database(1, 0, 4096, &[]);
     let mut merge = Merge::begin(&base[..], base.len() as u64, 3, BUDGET).unwrap();
     let (mut out, offset) = (Vec::new(), merge.offset());

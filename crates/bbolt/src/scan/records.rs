@@ -9,9 +9,11 @@
 
 use std::hash::{BuildHasher as _, DefaultHasher, RandomState};
 
+use holdfast_segment::put_varint;
+
 use super::budget::{Arena, Meter, OverBudget, Place};
 use super::page::{self, Defect, Element};
-use super::wire::{KeyValue, put_varint, take, varint};
+use super::wire::{KeyValue, take, varint};
 use crate::scan::wire::crc32c;
 
 /// A key of the bucket `key`: main revision and sub revision, 8 bytes each with `_` between, and `t` for a tombstone.

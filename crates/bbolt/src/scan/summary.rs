@@ -2,11 +2,13 @@
 
 use std::hash::Hasher;
 
+use holdfast_segment::put_varint;
+
 use super::budget::{Arena, Meter, OverBudget, Place};
 use super::page::{self, Defect};
 use super::proof::ScanError;
 use super::records::{Fingerprints, Records, Rev, Revs, begins_like_records};
-use super::wire::{put_varint, take, varint};
+use super::wire::{take, varint};
 
 /// A page of the tree.
 #[derive(Debug)]

@@ -49,19 +49,6 @@ pub(super) fn varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Appends a varint.
-pub(crate) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
-    loop {
-        let low = (number & 0x7f) as u8;
-        number >>= 7;
-        if number == 0 {
-            out.push(low);
-            return;
-        }
-        out.push(low | 0x80);
-    }
-}
-
 /// Returns this many bytes from the start, and advances them.
 pub(super) fn take<'a>(bytes: &mut &'a [u8], length: u64) -> Option<&'a [u8]> {
     let (taken, rest) = bytes.split_at_checked(usize::try_from(length).ok()?)?;
@@ -164,6 +151,7 @@ pub(super) fn crc32c(bytes: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_segment::put_varint;
     use proptest::prelude::*;
 
     use super::*;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use holdfast_bbolt::graft;
-use holdfast_bbolt::merge::{Merge, MergeError, Merged, Record};
+use holdfast_bbolt::merge::{Merge, MergeError, Merged};
 use holdfast_bbolt::scan::{NEVER, Proven, Reader};
 use holdfast_contract::error::{Error, Result, task_error};
 use holdfast_contract::layout::SegmentName;
@@ -175,8 +175,7 @@ impl Replay {
             }
             while let Some(entry) = reader.next().map_err(|error| unreadable(&uri, &error))? {
                 match entry {
-                    Entry::Record(holdfast_segment::Record { main, sub, tombstone, value }) => {
-                        let record = Record { main, sub, tombstone, value };
+                    Entry::Record(record) => {
                         merge.add(&record, &mut out).map_err(|error| self.failure(error).context(&uri))?;
                     }
                     Entry::Lease { id, ttl } => merge.add_lease(id, ttl).map_err(failed)?,
