@@ -1,13 +1,10 @@
-//! The etcd process of a drill: on loopback only, on free ports, stopped at the end.
+//! The etcd process of a drill, stopped at the end.
 //!
-//! This file decides how etcd starts and when the answer comes from this etcd: the ports are free when the agent chooses them,
-//! and the etcd of another drill may take them first. etcd runs without the agent's environment, and without syncing its files,
-//! which are removed afterwards.
+//! This file decides the flags of etcd, and when the answer comes from this etcd: the ports are free when the agent chooses them,
+//! and the etcd of another drill may take them first. etcd does not sync its files, which are removed afterwards.
 
-use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use etcd_client::{Client, StatusResponse};
@@ -17,6 +14,7 @@ use serde::Deserialize;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
+use super::child::{TAKEN, TRIES, classify_failed_start, log_text, ports, spawn_server, stop_server};
 use crate::etcd::connect::Dialer;
 use crate::etcd::data_dir::WAL;
 use crate::etcd::etcdutl::output::classify_output;
@@ -34,10 +32,6 @@ const CLUSTER_ID: &str = "x-etcd-cluster-id";
 
 /// Pause between two requests.
 const INTERVAL: Duration = Duration::from_millis(50);
-
-/// Attempts with other ports: a port that was free may be in use when etcd opens it.
-pub(super) const TRIES: usize = 3;
-pub(super) const TAKEN: &str = "address already in use";
 
 /// A running etcd.
 pub(super) struct Etcd {
@@ -111,10 +105,8 @@ impl Etcd {
     }
 
     /// Kills etcd, and returns after it has ended.
-    pub(super) async fn stop(mut self) {
-        if let Err(error) = self.child.kill().await {
-            tracing::warn!(%error, "etcd could not be stopped");
-        }
+    pub(super) async fn stop(self) {
+        stop_server("etcd", self.child).await;
     }
 }
 
@@ -129,9 +121,8 @@ fn spawn(program: &Path, data: &Path, log: &Path) -> Result<(Child, Urls)> {
     let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
     let mut folder = std::ffi::OsString::from("--data-dir=");
     folder.push(data);
-    let log = File::create(log).map_err(io_error(format!("making {}", log.display())))?;
-    let errors = log.try_clone().map_err(io_error("making etcd's log"))?;
-    let child = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .arg(folder)
         .arg("--name=drill")
         .arg(format!("--listen-client-urls={client}"))
@@ -142,14 +133,8 @@ fn spawn(program: &Path, data: &Path, log: &Path) -> Result<(Child, Urls)> {
         .arg("--unsafe-no-fsync")
         // The cluster's quota may be larger than the default.
         .arg("--quota-backend-bytes=-1")
-        .arg("--log-level=warn")
-        .env_clear()
-        .stdin(Stdio::null())
-        .stdout(log)
-        .stderr(errors)
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(io_error(format!("starting {}", program.display())))?;
+        .arg("--log-level=warn");
+    let child = spawn_server("etcd", program, &mut command, log)?;
     Ok((child, Urls { client, peer }))
 }
 
@@ -183,24 +168,9 @@ async fn get(client: &reqwest::Client, url: &str, path: &str) -> reqwest::Result
     client.get(format!("{url}/{path}")).send().await?.error_for_status()
 }
 
-/// Returns two free ports.
-pub(super) fn ports() -> std::io::Result<[u16; 2]> {
-    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    // Holds both listeners until both ports are known, so that they differ.
-    let (one, other) = (listen()?, listen()?);
-    Ok([one.local_addr()?.port(), other.local_addr()?.port()])
-}
-
-/// Returns the whole log of a process.
-pub(super) fn log_text(log: &Path) -> String {
-    fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
-}
-
-/// Returns the error of a failed start. The snapshot is not broken: its pages are proven by now, and memory, a disk or a flag
-/// can cause this as well.
+/// Returns the error of a failed start.
 fn not_started(status: ExitStatus, log: &str) -> Error {
-    let (class, line) = classify_output(log);
-    let class = if class == ExitClass::Full { class } else { ExitClass::Transient };
+    let (class, line) = classify_failed_start(log);
     Error::new(
         class,
         format!(

@@ -3,23 +3,22 @@
 //! Decides the flags, and when the process is ready. The connection trusts the process's own certificate only, so the
 //! kube-apiserver of another drill is never asked. `kubernetes.rs` decides what is asked.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::Duration;
 
+use holdfast_contract::Origin;
 use holdfast_contract::error::{Error, Result, io_error};
-use holdfast_contract::{ExitClass, Origin};
 use holdfast_io::files;
 use holdfast_io::process::random_uid;
 use rcgen::{CertificateParams, KeyPair};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
-use super::super::etcd::{TAKEN, TRIES, log_text, ports};
+use super::super::child::{TAKEN, TRIES, classify_failed_start, log_text, ports, spawn_server, stop_server};
 use super::api::Api;
-use crate::etcd::etcdutl::output::classify_output;
 
 /// Time until a kube-apiserver is ready that has the smallest share of a busy node's CPU.
 const READY_WITHIN: Duration = Duration::from_mins(5);
@@ -89,10 +88,8 @@ impl<'a> Apiserver<'a> {
     }
 
     /// Kills the process, and returns after it has ended.
-    pub(super) async fn stop(mut self) {
-        if let Err(error) = self.child.kill().await {
-            tracing::warn!(%error, "kube-apiserver could not be stopped");
-        }
+    pub(super) async fn stop(self) {
+        stop_server("kube-apiserver", self.child).await;
     }
 }
 
@@ -124,11 +121,9 @@ fn put(path: &Path, text: &str) -> Result<()> {
 fn start(setup: &Setup<'_>, certificate: &str, token: &str) -> Result<(Child, Api)> {
     let Setup { program, folder, etcd, prefix, encryption } = setup;
     let [port, _] = ports().map_err(io_error("choosing a port for kube-apiserver"))?;
-    let log = folder.join(LOG);
-    let log = File::create(&log).map_err(io_error(format!("making {}", log.display())))?;
-    let errors = log.try_clone().map_err(io_error("making kube-apiserver's log"))?;
     let file = |flag: &str, path: &Path| format!("--{flag}={}", path.display());
-    let child = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .arg(format!("--etcd-servers={etcd}"))
         .arg(format!("--etcd-prefix={prefix}"))
         .args(encryption.map(|path| file("encryption-provider-config", path)))
@@ -152,22 +147,15 @@ fn start(setup: &Setup<'_>, certificate: &str, token: &str) -> Result<(Child, Ap
         .arg(file("service-account-signing-key-file", &folder.join(KEY)))
         .arg("--disable-admission-plugins=MutatingAdmissionWebhook,ValidatingAdmissionWebhook")
         .arg("--enable-priority-and-fairness=false")
-        .arg("--profiling=false")
-        .env_clear()
-        .stdin(Stdio::null())
-        .stdout(log)
-        .stderr(errors)
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(io_error(format!("starting {}", program.display())))?;
+        .arg("--profiling=false");
+    let child = spawn_server("kube-apiserver", program, &mut command, &folder.join(LOG))?;
     Ok((child, Api::new(port, certificate, token)?))
 }
 
 /// Returns the error of a failed start, which shows no fault of the snapshot: memory, a flag that this version lacks, an
 /// `EncryptionConfiguration` that cannot be read.
 fn not_started(status: ExitStatus, log: &str) -> Error {
-    let (class, line) = classify_output(log);
-    let class = if class == ExitClass::Full { class } else { ExitClass::Transient };
+    let (class, line) = classify_failed_start(log);
     let message = format!("kube-apiserver does not start on the restored etcd ({status}): {line}");
     Error::new(class, message).with_origin(Origin::Own)
 }
@@ -176,6 +164,8 @@ fn not_started(status: ExitStatus, log: &str) -> Error {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::process::ExitStatusExt as _;
+
+    use holdfast_contract::ExitClass;
 
     use super::*;
 
