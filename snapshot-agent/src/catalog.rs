@@ -3,6 +3,7 @@
 pub(crate) mod announced;
 pub(crate) mod attempts;
 pub(crate) mod digest;
+pub(crate) mod fallen;
 pub(crate) mod foreign;
 pub(crate) mod inventory;
 pub mod log;

@@ -13,6 +13,7 @@ use holdfast_store::Store;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::attempts::{AT_ONCE, last_attempts};
+use crate::catalog::fallen::{Saved, find_fallen};
 use crate::catalog::proof;
 use crate::catalog::read_folder::{FolderState, read_folder};
 
@@ -277,14 +278,11 @@ fn ahead(complete: &[Taken], now: Timestamp) -> Option<&Taken> {
 }
 
 /// Returns a pair that contradicts the order: a snapshot that began no earlier than the chosen snapshot, often the chosen one,
-/// and a snapshot of the same etcd that ended before with a higher revision. Revisions never fall. Passed-over snapshots count
-/// too.
+/// and a snapshot of the same etcd that ended before with a higher revision. Passed-over snapshots count too.
 fn find_lower_revision<'a>(chosen: &Taken, complete: &'a [Taken]) -> Option<(&'a Taken, &'a Taken)> {
     let same: Vec<&Taken> = complete.iter().filter(|taken| taken.cluster_id == chosen.cluster_id).collect();
-    same.iter().filter(|later| later.at >= chosen.at && later.revision.is_some()).find_map(|later| {
-        let higher = same.iter().find(|one| one.ended <= later.at && one.revision > later.revision)?;
-        Some((*later, *higher))
-    })
+    let later = same.iter().copied().filter(|later| later.at >= chosen.at);
+    find_fallen(later, &same, |taken| Saved { began: taken.at, ended: taken.ended, revision: taken.revision })
 }
 
 /// Joins the lineages of one etcd: saves by hand are in a folder named after the etcd cluster ID.

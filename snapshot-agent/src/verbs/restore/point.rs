@@ -15,6 +15,7 @@ use holdfast_segment::{Entry, Reader};
 use holdfast_store::Store;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::catalog::fallen::{Saved, find_fallen};
 use crate::catalog::log::bases::{Base, find_bases};
 use crate::catalog::log::checks::find_check;
 use crate::catalog::log::cover::Cover;
@@ -137,16 +138,13 @@ pub(super) async fn choose(store: &Store, request: &RestoreRequest, asked: Point
 
 /// Refuses snapshots whose revisions have fallen: the log may join revisions of two histories.
 fn refuse_fallen(bases: &[Base]) -> Result<()> {
-    let fell = |later: &Base| {
-        let higher =
-            bases.iter().find(|earlier| earlier.ended_at <= later.started_at && earlier.revision > later.revision)?;
-        Some(Error::unclear(format!(
-            "{} is later than {} and has a lower revision: etcd was restored, or lost writes, under the same cluster ID. Restore one of \
-             the snapshots without --at-revision and --at-time",
-            later.key, higher.key
-        )))
-    };
-    bases.iter().find_map(fell).map_or(Ok(()), Err)
+    let saved = |base: &Base| Saved { began: base.started_at, ended: base.ended_at, revision: Some(base.revision) };
+    let Some((later, higher)) = find_fallen(bases, &bases.iter().collect::<Vec<_>>(), saved) else { return Ok(()) };
+    Err(Error::unclear(format!(
+        "{} is later than {} and has a lower revision: etcd was restored, or lost writes, under the same cluster ID. Restore one of \
+         the snapshots without --at-revision and --at-time",
+        later.key, higher.key
+    )))
 }
 
 /// Returns the lineage of a key, and the key if it names one snapshot of the lineage.
