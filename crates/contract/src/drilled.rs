@@ -2,7 +2,7 @@
 //! kube-apiserver where the request names one.
 //!
 //! This file decides the wire format, and which facts of a long report stay. `snapshot-agent/src/verbs/verify/drill.rs` decides
-//! what a drill proves.
+//! the proof.
 
 use std::collections::BTreeMap;
 

@@ -3,10 +3,11 @@
 //!
 //! The archiver runs in a child of this program, and ends by a signal as in a Pod.
 
+mod archiver;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,25 +16,17 @@ use clap::Parser as _;
 use etcd_client::{DeleteOptions, PutOptions, Txn, TxnOp};
 use holdfast_contract::layout::{GapName, SegmentName, check_revision};
 use holdfast_contract::{
-    Compression, EtcdFlags, ExitClass, LogRequest, LogStatusRequest, SnapshotFlags, StoreFlags, VerifyRequest,
+    Compression, EtcdFlags, ExitClass, LogRequest, LogStatusRequest, SnapshotFlags, VerifyRequest,
 };
-use holdfast_segment::{Entry, Header, Reader};
 use serde_json::Value;
-use snapshot_agent::catalog::log::cover::Cover;
-use snapshot_agent::format::crypt::{Decryptor, Identities};
 use snapshot_agent::verbs::log::{self, status};
 use snapshot_agent::verbs::save;
 use snapshot_agent::verbs::verify::{self, Verified};
-use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 
 use crate::age::{PAIRS, secret};
-use crate::dump::dump;
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
-use crate::support::{
-    Cli, Etcd, S3, child, child_input, eventually, file_store, files, free_port, noise, save_request,
-};
+use crate::support::{Cli, Etcd, S3, child_input, eventually, file_store, files, free_port, noise, save_request};
+use archiver::{Log, assert_same, metrics, stopping, stored_by_etcd, write};
 
 const LOGGED: &str = "logged ";
 const FAILED: &str = "failed ";
@@ -50,246 +43,13 @@ async fn records() {
     }
 }
 
-/// A log, where it is stored, and the archiver that records it.
-struct Log {
-    request: LogRequest,
-    /// Folder of the store's objects.
-    store: PathBuf,
-    spool: TempDir,
-    process: Option<Child>,
-}
-
-impl Log {
-    fn of(etcd: EtcdFlags, flags: StoreFlags, store: &Path) -> Self {
-        let spool = tempfile::tempdir().unwrap();
-        let request = LogRequest {
-            etcd,
-            store: flags,
-            namespace: "shop".to_owned(),
-            cluster: "orders".to_owned(),
-            cluster_uid: Some("1a2b3c4d-0000".to_owned()),
-            from_revision: Some(2),
-            every_seconds: 1,
-            spool_dir: spool.path().to_owned(),
-            check_seconds: 2,
-            ..LogRequest::default()
-        };
-        Self { request, store: store.to_owned(), spool, process: None }
-    }
-
-    /// Starts the archiver.
-    fn start(&mut self) {
-        let output = self.spool.path().join("output");
-        let mut command: Command = child("log::records", &self.request.to_args().join("\n"));
-        command.stdout(File::create(&output).unwrap()).stderr(Stdio::inherit());
-        self.process = Some(command.spawn().unwrap());
-    }
-
-    fn pid(&self) -> String {
-        self.process.as_ref().unwrap().id().to_string()
-    }
-
-    fn signal(&self, signal: &str) {
-        assert!(Command::new("kill").args([signal, &self.pid()]).status().unwrap().success());
-    }
-
-    fn kill(&mut self) {
-        let mut process = self.process.take().unwrap();
-        process.kill().unwrap();
-        process.wait().unwrap();
-    }
-
-    /// Waits for the end of the archiver, and returns its line.
-    fn wait(&mut self) -> String {
-        let status = self.process.take().unwrap().wait().unwrap();
-        let output = fs::read_to_string(self.spool.path().join("output")).unwrap();
-        assert!(status.success(), "{output}");
-        let line = output.lines().find(|line| line.starts_with(LOGGED) || line.starts_with(FAILED));
-        line.unwrap_or_else(|| panic!("{output}")).to_owned()
-    }
-
-    /// Ends the archiver as kubelet does.
-    fn end(&mut self) -> Value {
-        self.signal("-TERM");
-        let line = self.wait();
-        serde_json::from_str(line.strip_prefix(LOGGED).unwrap_or_else(|| panic!("{line}"))).unwrap()
-    }
-
-    fn folder(&self) -> PathBuf {
-        self.store.join("shop/orders/1a2b3c4d/log")
-    }
-
-    /// Paths below the log.
-    fn paths(&self) -> Vec<String> {
-        if self.folder().exists() { files(&self.folder()) } else { vec![] }
-    }
-
-    fn segments(&self) -> Vec<SegmentName> {
-        self.paths().iter().filter_map(|path| SegmentName::parse(path)).collect()
-    }
-
-    fn gaps(&self) -> Vec<GapName> {
-        self.paths().iter().filter_map(|path| GapName::parse(path)).collect()
-    }
-
-    fn cover(&self) -> Cover {
-        Cover::join(self.segments(), &self.gaps())
-    }
-
-    fn last(&self) -> i64 {
-        self.segments().iter().map(|segment| segment.last).max().unwrap_or(0)
-    }
-
-    /// Waits until the store has this revision.
-    async fn has(&self, revision: i64) {
-        eventually("the revision in the log", async || (self.last() >= revision).then_some(())).await;
-    }
-
-    /// Waits until the store has a segment that is newer than this moment.
-    async fn is_alive(&self) {
-        let now = jiff::Timestamp::now();
-        eventually("a new segment", async || self.segments().iter().any(|s| s.at > now).then_some(())).await;
-    }
-
-    fn read(&self) -> Recorded {
-        let mut recorded = Recorded::default();
-        let paths = self.paths();
-        let mut names: Vec<_> = paths.iter().filter_map(|path| Some((SegmentName::parse(path)?, path))).collect();
-        names.sort();
-        for (name, path) in names {
-            recorded.add(&name, &fs::read(self.folder().join(path)).unwrap());
-        }
-        recorded
-    }
-}
-
-impl Drop for Log {
-    fn drop(&mut self) {
-        if let Some(process) = &mut self.process {
-            let _gone = process.kill();
-            let _status = process.wait();
-        }
-    }
-}
-
-/// The contents of a log.
-#[derive(Default)]
-struct Recorded {
-    /// By etcd's own keys of its bucket `key`.
-    records: BTreeMap<Vec<u8>, Vec<u8>>,
-    leases: BTreeMap<i64, i64>,
-    samples: Vec<(i64, i64)>,
-    headers: Vec<Header>,
-    auth_changes: Vec<i64>,
-}
-
-impl Recorded {
-    fn add(&mut self, name: &SegmentName, stored: &[u8]) {
-        let opened: Box<dyn std::io::Read> = if name.encrypted {
-            let folder = secret(&[0]);
-            Box::new(Decryptor::new(&Identities::read(&[folder.path()]).unwrap(), stored).unwrap())
-        } else {
-            Box::new(stored)
-        };
-        let mut reader = Reader::new(zstd::stream::read::Decoder::new(opened).unwrap()).unwrap();
-        let header = *reader.header();
-        assert_eq!((header.first, header.last), (name.first, name.last));
-        assert_eq!(header.last_at / 1000, name.at.as_second());
-        self.headers.push(header);
-        while let Some(entry) = reader.next().unwrap() {
-            match entry {
-                Entry::Record(record) => {
-                    let mut key = record.main.to_be_bytes().to_vec();
-                    key.push(b'_');
-                    key.extend(record.sub.to_be_bytes());
-                    if record.tombstone {
-                        key.push(b't');
-                    }
-                    let before = self.records.insert(key, record.value.to_vec());
-                    assert!(before.is_none_or(|before| before == record.value), "two writers differ");
-                }
-                Entry::Lease { id, ttl } => {
-                    self.leases.insert(id, ttl);
-                }
-                Entry::Sample { revision, at } => self.samples.push((revision, at)),
-                Entry::AuthChanged { revision } => self.auth_changes.push(revision),
-            }
-        }
-    }
-}
-
-/// The records of etcd's own database after this revision.
-fn stored_by_etcd(etcd: &mut Etcd, after: i64) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    // A clean end writes what etcd holds back.
-    etcd.ends_by("-TERM");
-    let mut records = dump(&etcd.database()).remove(&b"key"[..]).unwrap();
-    records.retain(|key, _| i64::from_be_bytes(*key.first_chunk().unwrap()) > after);
-    records
-}
-
-fn assert_same(recorded: &BTreeMap<Vec<u8>, Vec<u8>>, stored: &BTreeMap<Vec<u8>, Vec<u8>>) {
-    let keys = |records: &BTreeMap<Vec<u8>, Vec<u8>>| records.keys().cloned().collect::<BTreeSet<_>>();
-    let (ours, theirs) = (keys(recorded), keys(stored));
-    let missing: Vec<_> = theirs.difference(&ours).take(3).collect();
-    let more: Vec<_> = ours.difference(&theirs).take(3).collect();
-    assert!(missing.is_empty() && more.is_empty(), "missing {missing:?}, too many {more:?}");
-    for (key, value) in stored {
-        assert_eq!(recorded[key], *value, "{key:?}");
-    }
-}
-
-/// Writes without a pause until it is stopped: puts, transactions with several changes, deletions, puts that come back. Returns
-/// the last revision.
-fn write(etcd: &Etcd, stop: Arc<AtomicBool>) -> tokio::task::JoinHandle<i64> {
-    let url = etcd.url.clone();
-    tokio::spawn(async move {
-        let mut client = etcd_client::Client::connect([url], None).await.unwrap();
-        let mut last = 0;
-        let mut number = 0_u64;
-        while !stop.load(Ordering::Relaxed) {
-            number += 1;
-            let key = |of: u64| format!("w/{}", of % 50);
-            let answer = match number % 7 {
-                0 => client.delete(key(number), None).await.map(|a| a.header().unwrap().revision()),
-                3 => {
-                    let ops =
-                        (0..3).map(|i| TxnOp::put(key(number + i), noise(number + i, 40), None)).collect::<Vec<_>>();
-                    client.txn(Txn::new().and_then(ops)).await.map(|a| a.header().unwrap().revision())
-                }
-                _ => client.put(key(number), noise(number, 100), None).await.map(|a| a.header().unwrap().revision()),
-            };
-            // A member that is gone, in tests that end members.
-            match answer {
-                Ok(revision) => last = last.max(revision),
-                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-            }
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        last
-    })
-}
-
-fn stopping() -> (Arc<AtomicBool>, impl FnOnce()) {
-    let stop = Arc::new(AtomicBool::new(false));
-    let set = Arc::clone(&stop);
-    (stop, move || set.store(true, Ordering::Relaxed))
-}
-
-async fn metrics(port: u16) -> String {
-    let mut connection = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-    let mut text = String::new();
-    connection.read_to_string(&mut text).await.unwrap();
-    text
-}
-
 async fn recorded_as_etcd_stores_it(line: &str) {
     let mut etcd = Etcd::of(line).await;
     let mount = tempfile::tempdir().unwrap();
     let mut client = etcd.client().await;
-    // What is there before the archiver, and what it sees.
+    // Before the archiver starts, and while it records.
     client.put("before", "1", None).await.unwrap();
-    let mut log = Log::of(etcd.flags(), file_store(mount.path()), mount.path());
+    let mut log = Log::prepare(etcd.flags(), file_store(mount.path()), mount.path());
     let port = free_port();
     log.request.metrics_port = Some(port);
     log.start();
@@ -358,7 +118,7 @@ async fn every_record_is_etcds_own_in_3_7() {
 async fn killed_again_and_again_the_log_has_no_hole() {
     let mut etcd = Etcd::start().await;
     let mount = tempfile::tempdir().unwrap();
-    let mut log = Log::of(etcd.flags(), file_store(mount.path()), mount.path());
+    let mut log = Log::prepare(etcd.flags(), file_store(mount.path()), mount.path());
     let (stop, end_writes) = stopping();
     let writer = write(&etcd, stop);
     let kills = crate::soak::soak(8, 100);
@@ -385,7 +145,7 @@ async fn a_compaction_that_overtakes_the_log_is_a_gap() {
     let etcd = Etcd::start().await;
     let mount = tempfile::tempdir().unwrap();
     let mut client = etcd.client().await;
-    let mut log = Log::of(etcd.flags(), file_store(mount.path()), mount.path());
+    let mut log = Log::prepare(etcd.flags(), file_store(mount.path()), mount.path());
     log.start();
     log.has(client.put("a", "1", None).await.unwrap().header().unwrap().revision()).await;
 
@@ -430,7 +190,7 @@ async fn a_compaction_at_the_end_of_the_log_is_no_gap() {
     let etcd = Etcd::start().await;
     let mount = tempfile::tempdir().unwrap();
     let mut client = etcd.client().await;
-    let mut log = Log::of(etcd.flags(), file_store(mount.path()), mount.path());
+    let mut log = Log::prepare(etcd.flags(), file_store(mount.path()), mount.path());
     log.start();
     client.put("a", "1", None).await.unwrap();
     let revision = client.delete("a", None).await.unwrap().header().unwrap().revision();
@@ -455,7 +215,7 @@ async fn a_store_that_is_away_leaves_no_hole() {
         if is_away.load(Ordering::Relaxed) { Fault::Answer(403, error("AccessDenied")) } else { Fault::Pass }
     };
     let proxy = S3Proxy::before(&s3, rule).await;
-    let mut log = Log::of(etcd.flags(), proxy.flags(&s3), &s3.bucket().join("pre/fix"));
+    let mut log = Log::prepare(etcd.flags(), proxy.flags(&s3), &s3.bucket().join("pre/fix"));
     log.request.spool_mib = 1;
     log.start();
     log.is_alive().await;
@@ -502,7 +262,7 @@ async fn a_slow_store_takes_a_large_segment_at_once() {
         Fault::When(gone)
     };
     let proxy = S3Proxy::before(&s3, rule).await;
-    let mut log = Log::of(etcd.flags(), proxy.flags(&s3), &s3.bucket().join("pre/fix"));
+    let mut log = Log::prepare(etcd.flags(), proxy.flags(&s3), &s3.bucket().join("pre/fix"));
     etcd.fill(40, 100_000).await;
     let revision = etcd.client().await.get("x", None).await.unwrap().header().unwrap().revision();
     log.start();
@@ -529,7 +289,7 @@ async fn a_killed_archiver_leaves_its_segments_to_the_next() {
     let rule = move |_: &_| if is_away.load(Ordering::Relaxed) { Fault::Hangup } else { Fault::Pass };
     let proxy = S3Proxy::before(&s3, rule).await;
     let mut client = etcd.client().await;
-    let mut log = Log::of(etcd.flags(), proxy.flags(&s3), &s3.bucket().join("pre/fix"));
+    let mut log = Log::prepare(etcd.flags(), proxy.flags(&s3), &s3.bucket().join("pre/fix"));
     log.start();
     log.has(client.put("a", "1", None).await.unwrap().header().unwrap().revision()).await;
     away.store(true, Ordering::Relaxed);
@@ -554,7 +314,7 @@ async fn a_member_that_ends_is_left_for_another() {
     let endpoints = members.iter().map(|member| member.url.clone()).collect();
     let mount = tempfile::tempdir().unwrap();
     let flags = EtcdFlags { endpoints, ..EtcdFlags::default() };
-    let mut log = Log::of(flags, file_store(mount.path()), mount.path());
+    let mut log = Log::prepare(flags, file_store(mount.path()), mount.path());
     log.start();
     log.is_alive().await;
     let (stop, end_writes) = stopping();
@@ -598,7 +358,7 @@ async fn a_member_that_ends_is_left_for_another() {
 #[tokio::test(flavor = "multi_thread")]
 async fn another_etcd_never_comes_into_the_log() {
     let (etcd, mount) = (Etcd::start().await, tempfile::tempdir().unwrap());
-    let mut log = Log::of(etcd.flags(), file_store(mount.path()), mount.path());
+    let mut log = Log::prepare(etcd.flags(), file_store(mount.path()), mount.path());
     log.start();
     log.is_alive().await;
     log.end();
@@ -619,7 +379,7 @@ async fn a_change_of_users_is_recorded() {
     let mount = tempfile::tempdir().unwrap();
     let password = mount.path().join("password");
     let flags = etcd.locked("secret", &password).await;
-    let mut log = Log::of(flags, file_store(mount.path()), mount.path());
+    let mut log = Log::prepare(flags, file_store(mount.path()), mount.path());
     log.start();
     log.is_alive().await;
     let options = etcd_client::ConnectOptions::new().with_user("root", "secret");
@@ -654,7 +414,7 @@ async fn an_encrypted_log_is_shown_and_verified() {
     let mut client = etcd.client().await;
     client.put("a", "1", None).await.unwrap();
     let saved = save::run(save_request(etcd.flags(), file_store(mount.path()), Compression::Zstd)).await.unwrap();
-    let mut log = Log::of(etcd.flags(), file_store(mount.path()), mount.path());
+    let mut log = Log::prepare(etcd.flags(), file_store(mount.path()), mount.path());
     // The log continues the snapshot.
     log.request.from_revision = None;
     log.request.age_recipients = vec![PAIRS[0].0.to_owned()];
@@ -709,7 +469,7 @@ async fn an_encrypted_log_is_shown_and_verified() {
 async fn two_archivers_write_one_log() {
     let mut etcd = Etcd::start().await;
     let mount = tempfile::tempdir().unwrap();
-    let mut logs = [0, 1].map(|_| Log::of(etcd.flags(), file_store(mount.path()), mount.path()));
+    let mut logs = [0, 1].map(|_| Log::prepare(etcd.flags(), file_store(mount.path()), mount.path()));
     let (stop, end_writes) = stopping();
     let writer = write(&etcd, stop);
     for log in &mut logs {
@@ -748,7 +508,7 @@ async fn memory_is_bounded() {
         write.await.unwrap();
     }
     let last = etcd.client().await.get("x", None).await.unwrap().header().unwrap().revision();
-    let mut log = Log::of(etcd.flags(), file_store(mount.path()), mount.path());
+    let mut log = Log::prepare(etcd.flags(), file_store(mount.path()), mount.path());
     let begun = Instant::now();
     log.start();
     log.has(last).await;

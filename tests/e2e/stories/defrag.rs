@@ -104,7 +104,7 @@ pub async fn comes_back(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// Fills a cluster with a quota of 64 MiB with keys that nobody deletes, and checks the numbers and the ways out in `Degraded`.
+/// Fills a cluster with a quota of 64 MiB by live keys, and checks the numbers and the ways out in `Degraded`.
 async fn fill_up(w: &World, cluster: &str) -> Result<()> {
     let refused = bulk(w, cluster).await;
     ensure!(refused.as_ref().is_err_and(|error| format!("{error:#}").contains("space exceeded")), "{refused:?}");
@@ -121,7 +121,7 @@ async fn fill_up(w: &World, cluster: &str) -> Result<()> {
     Ok(())
 }
 
-/// A database that has reached its quota with keys that nobody deletes: the user lets the quota grow, and the members restart with
+/// A database that live keys have filled up to its quota: the user lets the quota grow, and the members restart with
 /// twice the quota while etcd refuses writes. Then writes succeed, and the spec is as the user wrote it.
 pub async fn quota_grows(w: &World) -> Result<()> {
     let mut cluster = make::cluster("g", 3);

@@ -1,7 +1,7 @@
 //! Names of the objects of a log: `<lineage>/log/<yyyymmdd>/<first20>-<last20>-<hhmmss>-<run8>.seg.zst[.age]`.
 //!
-//! This file decides names. A segment's name holds its revisions and the time of its last sample, so that a listing alone says
-//! what the log covers, and how old its end is. Revisions have 20 digits: names sort as revisions do.
+//! This file decides names. A segment's name holds its revisions and the time of its last sample, so that a listing alone
+//! shows the covered revisions and the age of the log's end. Revisions have 20 digits: names sort as revisions do.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
