@@ -25,6 +25,7 @@ pub mod defragmentation;
 pub mod drill;
 pub mod family;
 pub mod final_snapshot;
+pub mod log;
 pub mod member;
 pub mod name;
 pub mod pod_security;

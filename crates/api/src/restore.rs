@@ -36,6 +36,10 @@ pub struct Restore {
     /// `status.latches` before the restore starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latest: Option<Latest>,
+    /// Point in time up to which the log of the snapshot's lineage is added. The restore step begins with the newest snapshot
+    /// before the point if `latest` is given, and with the named snapshot otherwise. Default: the snapshot itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<RestorePoint>,
     /// Secrets in this namespace with age identities (private keys) to decrypt an encrypted snapshot, at most 10; a
     /// single matching identity is enough. Every key of a Secret has to be an identity file as `age-keygen` writes. The
     /// operator never reads the Secrets; you may delete them when the cluster has formed.
@@ -68,6 +72,26 @@ pub struct Restore {
     /// member's resources).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Agent>,
+}
+
+/// A point in the log: exactly one of `revision` and `time`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.revision) != has(self.time)").message("at needs exactly one of revision and time"))]
+pub struct RestorePoint {
+    /// The last revision of the restored key space.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub revision: Option<i64>,
+    /// Time in RFC 3339, such as `2026-11-28T10:42:07Z`: the newest revision that the log had received by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 20, max = 40))]
+    #[x_kube(validation = Rule::new("self.matches('^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$')").message("at.time needs a date, a time with seconds and an offset, such as 2026-11-28T10:42:07Z or 2026-11-28T12:42:07+02:00"))]
+    pub time: Option<String>,
+    /// Whether to restore although users or roles changed between the snapshot and the point: the log does not hold them, so the
+    /// cluster has those of the snapshot. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_auth_changed: bool,
 }
 
 /// Snapshots of one cluster in exactly one store.

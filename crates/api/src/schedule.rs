@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cron::CronJobRef;
 use crate::drill::{Drill, DrillStatus};
+use crate::log::{Log, LogStatus};
 use crate::name::LocalRef;
 use crate::snapshot::{External, SnapshotTemplate};
 
@@ -82,6 +83,13 @@ use crate::snapshot::{External, SnapshotTemplate};
         json_path = ".status.drill.lastPassed.rtoSeconds",
         description = "seconds that the newest passed drill took to restore the snapshot and to serve it",
         priority = 1
+    ),
+    printcolumn(
+        name = "RPO",
+        type_ = "integer",
+        json_path = ".status.log.rpoSeconds",
+        description = "seconds of changes that would be lost with the cluster: the largest age of the stored log in ten minutes",
+        priority = 1
     )
 )]
 #[serde(rename_all = "camelCase")]
@@ -95,7 +103,13 @@ use crate::snapshot::{External, SnapshotTemplate};
     validation = Rule::new("!has(self.drill) || has(self.clusterRef)")
         .message("drill needs clusterRef: Holdfast does not know the etcd version of an external etcd"),
     validation = Rule::new("!has(self.drill) || !has(self.snapshotTemplate.encryption) || (has(self.drill.identitySecretRefs) && size(self.drill.identitySecretRefs) > 0)")
-        .message("drill.identitySecretRefs needs a Secret with an age identity, because snapshotTemplate.encryption encrypts the snapshots")
+        .message("drill.identitySecretRefs needs a Secret with an age identity, because snapshotTemplate.encryption encrypts the snapshots"),
+    validation = Rule::new("!has(self.log) || !has(self.log.compaction) || !has(self.snapshotTemplate.encryption) || (has(self.log.compaction.identitySecretRefs) && size(self.log.compaction.identitySecretRefs) > 0)")
+        .message("log.compaction.identitySecretRefs needs a Secret with an age identity, because snapshotTemplate.encryption encrypts the log"),
+    validation = Rule::new("!has(self.log) || !has(self.snapshotTemplate.destination.pvc)")
+        .message("log needs an object store: two Pods on two nodes cannot share the volume of destination.pvc. Name storeRef, s3, azure or gcs"),
+    validation = Rule::new("!has(self.retention) || !has(self.retention.logWithin) || has(self.log)")
+        .message("retention.logWithin needs log")
 )]
 pub struct EtcdSnapshotScheduleSpec {
     /// `EtcdCluster` to back up. The backups begin when the cluster has formed. Immutable.
@@ -149,6 +163,10 @@ pub struct EtcdSnapshotScheduleSpec {
     /// Regular restores of the newest snapshot into a scratch folder, where an etcd serves it. Default: no drills.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drill: Option<Drill>,
+    /// A log of every revision beside the snapshots, for restores to any revision or second (`bootstrap.restore.at`). Default:
+    /// no log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<Log>,
     /// Destination and form of each run's snapshot. A change holds from the next run on.
     pub snapshot_template: SnapshotTemplate,
 }
@@ -194,6 +212,12 @@ pub struct Retention {
     #[schemars(length(min = 2, max = 20))]
     #[x_kube(validation = Rule::new("self.matches('^([0-9]{1,4}d)?([0-9]{1,5}h)?([0-9]{1,6}m)?$')").message("keepWithin needs days, hours and minutes, such as 6h or 2d12h"))]
     pub keep_within: Option<String>,
+    /// Age up to which the log stays, counted from its end, in days, hours and minutes: `7d`. The log after the newest snapshot
+    /// stays in any case. Default: the log stays from the oldest kept snapshot on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 2, max = 20))]
+    #[x_kube(validation = Rule::new("self.matches('^([0-9]{1,4}d)?([0-9]{1,5}h)?([0-9]{1,6}m)?$')").message("logWithin needs days, hours and minutes, such as 6h or 2d12h"))]
+    pub log_within: Option<String>,
 }
 
 /// Seconds that a run may start late.
@@ -297,7 +321,11 @@ pub struct EtcdSnapshotScheduleStatus {
     /// Results of the drills. Absent without `spec.drill`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drill: Option<DrillStatus>,
-    /// `Ready`, `Fresh`; with `spec.retention` `RetentionApplied`, and with `spec.drill` `Rehearsed`.
+    /// State of the log. Absent without `spec.log`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<LogStatus>,
+    /// `Ready`, `Fresh`; with `spec.retention` `RetentionApplied`, with `spec.drill` `Rehearsed`, and with `spec.log`
+    /// `LogCurrent`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

@@ -40,8 +40,16 @@ pub(super) struct Forecast {
 
 /// Converts the retention into the agent's policy, or returns the mistake.
 pub(super) fn policy(retention: &Retention) -> Result<Policy, String> {
-    let Retention { keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_yearly, keep_within } =
-        retention;
+    let Retention {
+        keep_last,
+        keep_hourly,
+        keep_daily,
+        keep_weekly,
+        keep_monthly,
+        keep_yearly,
+        keep_within,
+        log_within: _,
+    } = retention;
     let within = keep_within.as_deref().map(|text| {
         duration(text).ok_or_else(|| format!("spec.retention.keepWithin: {text:?} is no time such as 6h or 2d12h"))
     });

@@ -50,6 +50,7 @@ pub(super) fn whole(
     let last_successful = latest_success(seen, old.last_successful.as_ref(), runs);
     let (last_failed, consecutive_failures) = failures(&old, last_successful.as_ref(), runs);
     let mut status = EtcdSnapshotScheduleStatus {
+        log: None,
         observed_generation: meta.generation,
         cron_job,
         next_time: next.map(|at| at.to_string()),

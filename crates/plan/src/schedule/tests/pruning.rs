@@ -174,6 +174,7 @@ fn a_restore_knows_the_run_by_its_latch_or_its_job() {
 fn every_count_of_the_policy_reaches_the_agent_under_its_name() {
     let mut seen = retained();
     seen.schedule.spec.retention = Some(Retention {
+        log_within: None,
         keep_last: Some(1),
         keep_hourly: Some(2),
         keep_daily: Some(3),
