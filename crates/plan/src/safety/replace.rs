@@ -48,7 +48,8 @@ pub(super) fn outvoted(seen: &Observed, etcd: &Membership) -> Option<String> {
     last.detail.filter(|_| same)
 }
 
-fn own_evidence(member: &Member) -> Option<&Evidence> {
+/// Returns the evidence in the member's status, while the present facts do not contradict it.
+pub(super) fn own_evidence(member: &Member) -> Option<&Evidence> {
     let joined = member.object.spec.joined.is_some();
     let evidence = member.object.status.as_ref().and_then(|s| s.evidence.as_ref())?;
     let there = match evidence.kind {

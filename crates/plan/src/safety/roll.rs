@@ -6,6 +6,7 @@ use holdfast_api::template::Template;
 use holdfast_api::{key, role};
 
 use super::facts::{formed_as, id, is_healthy, is_whole, known, latches, may_start_empty, stands_for, staying, voters};
+use super::replace::own_evidence;
 use super::{Verdict, rule, upgrade, volumes};
 use k8s_openapi::api::core::v1::{ContainerStatus, ResourceRequirements};
 
@@ -37,8 +38,10 @@ pub(super) fn set(seen: &Observed, member: &Member, new: &Template, served: Opti
     let failed = latches(seen).failed_template.is_some_and(|failed| failed.template == template::fingerprint(new));
     rule("I1", !failed, "no member gets a template with which another one did not start")?;
     let runs = |m: &Member| m.pod.as_ref().is_some_and(|pod| pods::runs(pod) && template::is_current(pod, &m.object));
+    // A member without its data starts with no template.
+    let has_data = |m: &Member| m.claim.is_some() && own_evidence(m).is_none();
     let tries = |m: &Member| {
-        let counts = m.joined() && m.object.spec.removed.is_none() && !m.object.spec.is_lost();
+        let counts = m.joined() && has_data(m) && m.object.spec.removed.is_none() && !m.object.spec.is_lost();
         counts && m.object.spec.process == *new && !runs(m)
     };
     rule("I1", !seen.members.iter().any(tries), "one member at a time tries a template")?;

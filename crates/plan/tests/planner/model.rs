@@ -6,6 +6,8 @@
 //! the real code; the model judges I1, I3, I4, I5, I11, I12 (of alarms), I16 and I29 by the facts. `HOLDFAST_SOAK=n` searches further; without it
 //! the search is the same each time.
 //!
+//! A template that arrives late may stop a second voter, until the next pass takes it back. That is no breach here.
+//!
 //! A pass reads Kubernetes before etcd, so a view of Kubernetes may be older than that of etcd, but never newer. The model omits
 //! I27 and the rest of I12: the version of an object is its contents.
 
@@ -227,7 +229,7 @@ fn long_histories_break_no_rule_and_end_well() {
     let (mut model, mut walked, begun) = (Model::default(), Searched::default(), Instant::now());
     for seed in 0..walks {
         let voters = (seed % 3 + 1) as u8;
-        let luck = Luck { wipes: (seed % 2) as u8, fills: if seed % 4 == 1 { 2 } else { 0 }, ..luck };
+        let luck = Luck { wipes: (seed % 2) as u8, fills: (seed % 3) as u8, ..luck };
         let start = Facts::settled(voters, (seed / 3 % u64::from(voters)) as u8, luck);
         let found = model.walk(&start, ALL, (seed << 32, 400), &mut walked);
         found.unwrap_or_else(|found| panic!("seed {seed}: {:?}\n{}", found.breach, found.history));

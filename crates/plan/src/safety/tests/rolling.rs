@@ -4,6 +4,7 @@ use holdfast_api::EtcdSnapshot;
 use holdfast_api::cluster::Options;
 use holdfast_api::member::Resize;
 use holdfast_api::name::LocalRef;
+use holdfast_api::repair::{Evidence, Loss};
 use holdfast_api::snapshot::{DeletionPolicy, EtcdSnapshotSpec};
 use holdfast_api::template::{FailedTemplate, Template};
 use k8s_openapi::api::core::v1::ResourceRequirements;
@@ -81,6 +82,14 @@ fn a_template_comes_from_the_spec_and_fits_the_data() {
     let mut tried = seen.clone();
     tried.members[2].pod = None;
     assert_eq!(broken(&tried, set(&tried, 0, wanted.clone(), Some(own.clone()))), Some("I1"), "another one tries it");
+    // A member without its data starts with no template: the next member does not wait for it.
+    running(tried.members[0].pod.as_mut().unwrap(), false);
+    let status = tried.members[0].pod.as_mut().unwrap().status.as_mut().unwrap();
+    status.container_statuses.as_mut().unwrap()[0].restart_count = 2;
+    assert_eq!(broken(&tried, set(&tried, 0, wanted.clone(), Some(own.clone()))), Some("I1"), "another one tries it");
+    let refused = Evidence { kind: Loss::VolumeRefused, ..Evidence::default() };
+    tried.members[2].object.status = Some(EtcdMemberStatus { evidence: Some(refused), ..EtcdMemberStatus::default() });
+    assert_eq!(broken(&tried, set(&tried, 0, wanted.clone(), Some(own.clone()))), None);
     // The template that served is forgotten only for one that serves.
     let mut kept = seen.clone();
     kept.members[2].object.spec.served = Some(own);

@@ -157,6 +157,8 @@ pub struct Facts {
     pub needed: bool,
     /// Members with a `NOSPACE` alarm.
     pub alarms: u8,
+    /// Whether a member has got a template by a late request: another member may have its turn meanwhile.
+    pub late_template: bool,
     pub luck: Luck,
     /// The request of an operator that crashed.
     pub late: Option<super::requests::Request>,
@@ -224,6 +226,7 @@ impl Facts {
             large: 0,
             needed: false,
             alarms: 0,
+            late_template: false,
             luck,
             late: None,
             begun: None,
@@ -485,7 +488,7 @@ impl Facts {
             }
         }
         let bad = |n: &u8| self.votes(*n) && self.at(*n).pod.is_some_and(|pod| pod.template == BAD);
-        if Self::numbers().filter(bad).count() > 1 {
+        if !self.late_template && Self::numbers().filter(bad).count() > 1 {
             return Err(("I1", "a bad template stopped two voters"));
         }
         self.keeps_what_was_acknowledged()

@@ -230,6 +230,7 @@ impl Facts {
                 let back = self.at(n).object.is_some_and(|o| o.served == Some(to));
                 let fails = self.failed == Some(to) && !back && self.at(n).object.is_some_and(|o| o.template != to);
                 need("I1", !direct || !fails, "a member got a template with which another did not start")?;
+                self.late_template |= !direct;
                 self.change(n, |o| (o.template, o.served) = (to, served));
             }
             Order::Defragment(n) => self.defragment(n, direct)?,
@@ -366,7 +367,11 @@ impl Facts {
         let joins = |s: &Slot| s.entry.is_some_and(|e| !e.votes) || s.object.is_some_and(|o| o.leaving && !o.removed);
         let changes = self.pending.is_some() || self.slots.iter().any(joins);
         need("I11", !direct || !changes, "a member stands still while another one joins or leaves")?;
-        let rolls = |s: &Slot| s.object.zip(s.pod).is_some_and(|(o, p)| o.served.is_some() || o.template != p.template);
+        // The Pod of a removed member may end slowly.
+        let rolls = |s: &Slot| {
+            let there = s.object.filter(|o| !o.removed).zip(s.pod);
+            there.is_some_and(|(o, p)| o.served.is_some() || o.template != p.template)
+        };
         need("I1", !direct || !self.slots.iter().any(rolls), "a member stands still while a change rolls")?;
         let well = self.healthy().into_iter().filter(|other| *other != n).count() + 1 == self.voters();
         need("I1", !direct || well, "a member stands still beside a voter that is not healthy")?;

@@ -336,7 +336,11 @@ fn rest(facts: &Facts, waits: Option<Reason>) -> Result<String, Breach> {
     let left = |s: &&Slot| s.object.is_none() && s.claim.is_some();
     let tidy = facts.slots.iter().filter(left).all(|s| s.claim.is_some_and(|c| c.data.is_none()));
     let with = if facts.slots.iter().any(|s| left(&s)) { ", with an empty claim left" } else { "" };
-    if facts.defragmenting.is_some() || facts.still != 0 {
+    // No step of Holdfast brings back a voter without its data; the wait has a reason then.
+    let lost = members.iter().any(|n| facts.wiped & (1 << n) != 0 && facts.votes(*n));
+    // A latch is ended by reads that need a quorum.
+    let halted = lost && facts.leader.is_none();
+    if (facts.defragmenting.is_some() && !halted) || facts.still != 0 {
         return Err(("liveness", "a defragmentation never ends"));
     }
     if facts.replicas == 0 && waits.is_none() {
@@ -372,8 +376,6 @@ fn rest(facts: &Facts, waits: Option<Reason>) -> Result<String, Breach> {
     if waits.is_some() && facts.template == BAD && members.iter().any(joins) {
         return Ok("a bad template holds a joiner up".to_owned());
     }
-    // No step of Holdfast brings back a voter without its data; the wait has a reason then.
-    let lost = members.iter().any(|n| facts.wiped & (1 << n) != 0 && facts.votes(*n));
     // No object owns a learner that was added late and started beside the last of its member's Pod.
     let stranger = facts.slots.iter().any(|s| s.object.is_none() && s.entry.is_some_and(|e| !e.votes));
     match waits {
