@@ -5,12 +5,11 @@
 
 use clap::{Args, Subcommand};
 use holdfast_api::condition::{self, Type};
-use holdfast_api::restore::{Bootstrap, Restore, RestorePoint};
+use holdfast_api::restore::{Bootstrap, Restore};
 use holdfast_api::snapshot::{EtcdSnapshot, Phase};
 use holdfast_api::{EtcdCluster, EtcdClusterSpec, name};
 use holdfast_io::clock;
 use holdfast_kube::requests;
-use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::api::{ObjectMeta, PostParams};
 use serde_json::{Value, json};
@@ -23,6 +22,7 @@ use super::time::parse;
 use super::wait::{Look, Wait};
 use crate::manifests;
 use crate::names::object;
+use crate::point::PointFlags;
 
 pub mod plan;
 
@@ -46,16 +46,9 @@ pub struct Subject {
     /// `EtcdSnapshot` to restore. Default: the newest complete one of the cluster, before the point in time if one is given.
     #[arg(long, value_name = "NAME", value_parser = object)]
     pub snapshot: Option<String>,
-    /// Restore the state at this revision, from a snapshot before it and the log of the schedule.
-    #[arg(long, value_name = "REVISION", conflicts_with = "at_time", value_parser = clap::value_parser!(i64).range(1..))]
-    pub at_revision: Option<i64>,
-    /// Restore the state at this time (RFC 3339, such as 2026-11-28T10:42:07Z), from a snapshot before it and the log of the
-    /// schedule.
-    #[arg(long, value_name = "TIME")]
-    pub at_time: Option<Timestamp>,
-    /// Restore a point in time although users or roles changed after the snapshot: the new cluster has those of the snapshot.
-    #[arg(long)]
-    pub allow_auth_changed: bool,
+    /// Point in time.
+    #[command(flatten)]
+    pub at: PointFlags,
     /// Name of the new `EtcdCluster`. Default: CLUSTER-restored.
     #[arg(long = "as", value_name = "NAME", value_parser = object)]
     pub new: Option<String>,
@@ -65,22 +58,13 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Returns the point in time.
-    fn point(&self) -> Option<RestorePoint> {
-        (self.at_revision.is_some() || self.at_time.is_some()).then(|| RestorePoint {
-            revision: self.at_revision,
-            time: self.at_time.map(|time| time.to_string()),
-            allow_auth_changed: self.allow_auth_changed,
-        })
-    }
-
     /// Whether a snapshot is not later than the point in time.
     fn is_before_point(&self, snapshot: &EtcdSnapshot) -> bool {
         let Some(status) = &snapshot.status else { return false };
         let saved = status.artifact.as_ref().and_then(|artifact| artifact.revision);
         let completed = || status.completed_at.as_deref().and_then(parse);
-        self.at_revision.is_none_or(|revision| saved.is_some_and(|saved| saved <= revision))
-            && self.at_time.is_none_or(|time| completed().is_some_and(|completed| completed <= time))
+        self.at.at_revision.is_none_or(|revision| saved.is_some_and(|saved| saved <= revision))
+            && self.at.at_time.is_none_or(|time| completed().is_some_and(|completed| completed <= time))
     }
 }
 
@@ -174,7 +158,7 @@ fn choose<'a>(snapshots: &'a [EtcdSnapshot], subject: &Subject) -> Result<&'a Et
     let complete = snapshots.iter().filter(|snapshot| phase(snapshot) == Phase::Complete);
     let complete = complete.filter(|snapshot| subject.is_before_point(snapshot));
     let newest = complete.max_by_key(|snapshot| snapshot.status.as_ref().and_then(|it| it.completed_at.clone()));
-    newest.ok_or_else(|| match subject.point() {
+    newest.ok_or_else(|| match subject.at.point() {
         Some(point) => format!(
             "no complete EtcdSnapshot of EtcdCluster {cluster} is earlier than {point}: kubectl holdfast snapshot list \
              {cluster}; the store may hold earlier ones: docs/restore.md"
@@ -193,9 +177,6 @@ fn new_cluster(
     namespace: &str,
 ) -> Result<EtcdCluster, String> {
     let artifact = snapshot.status.as_ref().and_then(|status| status.artifact.clone()).unwrap_or_default();
-    if subject.allow_auth_changed && subject.point().is_none() {
-        return Err("--allow-auth-changed needs --at-revision or --at-time".to_owned());
-    }
     if artifact.encrypted && subject.identity_secret.is_none() {
         return Err(
             "the snapshot is encrypted: name the Secret with its age identity with --identity-secret".to_owned()
@@ -215,7 +196,7 @@ fn new_cluster(
     let identity = subject.identity_secret.clone().map(|name| name::LocalRef { name });
     let restore = Restore {
         snapshot_ref: Some(name::LocalRef { name: snapshot.name_any() }),
-        at: subject.point(),
+        at: subject.at.point(),
         identity_secret_refs: identity.into_iter().collect(),
         ..Restore::default()
     };

@@ -431,7 +431,7 @@ mod tests {
             written(111, 150, 120),
             written(151, 170, 140),
         ];
-        for (time, revision, other) in [(126, 95, "111 to 150"), (114, 120, "91 to 110")] {
+        for (time, revision, other) in [(126, 95, "111 to 150"), (114, 120, "51 to 90")] {
             let error = refuse_ambiguous(&names, at(time), revision).unwrap_err();
             let says = format!("names revision {revision}, and the revisions {other} too");
             assert!(error.message().contains(&says), "{says}: {error}");
