@@ -39,3 +39,4 @@ pub mod snapshot;
 pub mod upgrade;
 
 mod names;
+mod point;

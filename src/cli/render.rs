@@ -6,6 +6,7 @@ use holdfast_contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, StoreFlags};
 
 use super::{namespace, object};
 use crate::manifests::restore::Wanted;
+use crate::point::PointFlags;
 
 /// Help heading of the flags about the new cluster.
 const NEW: &str = "New cluster";
@@ -39,6 +40,9 @@ pub struct RenderFlags {
     /// Name of the Secret with the age identities, if the snapshot is encrypted.
     #[arg(long, value_name = "NAME", default_value = "age-identity", value_parser = object, help_heading = NEW)]
     pub identity_secret: String,
+    /// Point in time.
+    #[command(flatten, next_help_heading = NEW)]
+    pub at: PointFlags,
     /// Give up after this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_INSPECT_DEADLINE_SECONDS, help_heading = NEW)]
     pub deadline_seconds: u32,
@@ -65,6 +69,7 @@ impl RenderFlags {
             credentials_secret: self.credentials_secret,
             ca_secret: self.ca_secret,
             identity_secret: self.identity_secret,
+            at: self.at.point(),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use holdfast_api::EtcdCluster;
 use holdfast_api::name::LocalRef;
+use holdfast_api::restore::RestorePoint;
 use holdfast_api::store::{
     AzureLocation, GcsLocation, Location, PvcLocation, S3Encryption, S3Location, S3Sse, StoredSnapshot,
 };
@@ -46,6 +47,8 @@ pub struct Wanted {
     pub ca_secret: Option<String>,
     /// Secret with the identities for decryption.
     pub identity_secret: String,
+    /// Point in time up to which the log is added.
+    pub at: Option<RestorePoint>,
 }
 
 /// Least size of each member's volume: the default of the custom resource.
@@ -65,6 +68,9 @@ pub fn yaml(wanted: &Wanted) -> anyhow::Result<String> {
     let mut restore = json!({"source": source});
     if !wanted.recipients.is_empty() {
         restore["identitySecretRefs"] = json!([{"name": wanted.identity_secret}]);
+    }
+    if let Some(at) = &wanted.at {
+        restore["at"] = serde_json::to_value(at)?;
     }
     spec.insert("bootstrap".to_owned(), json!({"restore": restore}));
     let mut metadata = json!({"name": wanted.name});

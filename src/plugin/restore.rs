@@ -1,6 +1,7 @@
 //! `restore plan|create CLUSTER`: what a restore of a snapshot brings back and leaves out, and the new cluster that restores it.
 //!
-//! Decides the spec of the new cluster: that of the saved one, with the snapshot. There is no restore in place.
+//! Decides the spec of the new cluster: that of the saved one, with the snapshot and the point in time. There is no restore in
+//! place.
 
 use clap::{Args, Subcommand};
 use holdfast_api::condition::{self, Type};
@@ -17,9 +18,11 @@ use super::access::{Access, MANAGER, Only, Session, refused};
 use super::end::{DONE, print, wrong_use};
 use super::progress::Live;
 use super::screen::{Output, Screen};
+use super::time::parse;
 use super::wait::{Look, Wait};
 use crate::manifests;
 use crate::names::object;
+use crate::point::PointFlags;
 
 pub mod plan;
 
@@ -40,15 +43,29 @@ pub struct Subject {
     /// `EtcdCluster` that was saved; the object may be gone.
     #[arg(value_parser = object)]
     pub cluster: String,
-    /// `EtcdSnapshot` to restore. Default: the newest complete one of the cluster.
+    /// `EtcdSnapshot` to restore. Default: the newest complete one of the cluster, before the point in time if one is given.
     #[arg(long, value_name = "NAME", value_parser = object)]
     pub snapshot: Option<String>,
+    /// Point in time.
+    #[command(flatten)]
+    pub at: PointFlags,
     /// Name of the new `EtcdCluster`. Default: CLUSTER-restored.
     #[arg(long = "as", value_name = "NAME", value_parser = object)]
     pub new: Option<String>,
     /// Secret with the age identity that decrypts an encrypted snapshot.
     #[arg(long, value_name = "SECRET", value_parser = object)]
     pub identity_secret: Option<String>,
+}
+
+impl Subject {
+    /// Whether a snapshot is not later than the point in time.
+    fn is_before_point(&self, snapshot: &EtcdSnapshot) -> bool {
+        let Some(status) = &snapshot.status else { return false };
+        let saved = status.artifact.as_ref().and_then(|artifact| artifact.revision);
+        let completed = || status.completed_at.as_deref().and_then(parse);
+        self.at.at_revision.is_none_or(|revision| saved.is_some_and(|saved| saved <= revision))
+            && self.at.at_time.is_none_or(|time| completed().is_some_and(|completed| completed <= time))
+    }
 }
 
 /// Flags of `restore plan`.
@@ -139,11 +156,16 @@ fn choose<'a>(snapshots: &'a [EtcdSnapshot], subject: &Subject) -> Result<&'a Et
         };
     }
     let complete = snapshots.iter().filter(|snapshot| phase(snapshot) == Phase::Complete);
+    let complete = complete.filter(|snapshot| subject.is_before_point(snapshot));
     let newest = complete.max_by_key(|snapshot| snapshot.status.as_ref().and_then(|it| it.completed_at.clone()));
-    newest.ok_or_else(|| {
-        format!(
+    newest.ok_or_else(|| match subject.at.point() {
+        Some(point) => format!(
+            "no complete EtcdSnapshot of EtcdCluster {cluster} is earlier than {point}: kubectl holdfast snapshot list \
+             {cluster}; the store may hold earlier ones: docs/restore.md"
+        ),
+        None => format!(
             "no complete EtcdSnapshot of EtcdCluster {cluster} exists; the store may hold snapshots: docs/restore.md"
-        )
+        ),
     })
 }
 
@@ -174,6 +196,7 @@ fn new_cluster(
     let identity = subject.identity_secret.clone().map(|name| name::LocalRef { name });
     let restore = Restore {
         snapshot_ref: Some(name::LocalRef { name: snapshot.name_any() }),
+        at: subject.at.point(),
         identity_secret_refs: identity.into_iter().collect(),
         ..Restore::default()
     };

@@ -2,7 +2,9 @@
 //!
 //! Decides fields and what CEL refuses. Which attempt is wanted is decided in `plan::cluster::restore`.
 
-use holdfast_contract::{CameAlong, Engine};
+use std::fmt;
+
+use holdfast_contract::{CameAlong, Engine, Point, PointProof, PointReport};
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -94,6 +96,30 @@ pub struct RestorePoint {
     pub allow_auth_changed: bool,
 }
 
+impl RestorePoint {
+    /// Returns the point; an error has the reason, as a sentence about the fields.
+    pub fn parse(&self) -> Result<Point, String> {
+        match (self.revision, &self.time) {
+            (Some(revision), None) if revision > 0 => Ok(Point::Revision(revision)),
+            (Some(revision), None) => Err(format!("revision {revision} is not above 0")),
+            (None, Some(time)) => time
+                .parse()
+                .map(Point::Time)
+                .map_err(|_| format!("time {time:?} is not a time in RFC 3339, such as 2026-11-28T10:42:07Z")),
+            (None, None) | (Some(_), Some(_)) => Err("needs exactly one of revision and time".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for RestorePoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.revision, &self.time) {
+            (Some(revision), _) => write!(f, "revision {revision}"),
+            (None, time) => f.write_str(time.as_deref().unwrap_or_default()),
+        }
+    }
+}
+
 /// Snapshots of one cluster in exactly one store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -153,8 +179,11 @@ pub struct Restoring {
     /// Restore UID; also in the volume's identity file.
     #[serde(rename = "restoreUID")]
     pub restore_uid: String,
-    /// Snapshot to restore.
+    /// Snapshot to restore; the lineage, if `latest` is given with `at`.
     pub source: StoredSnapshot,
+    /// Point up to which the log is added.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<RestorePoint>,
     /// sha256 of the database, if known beforehand (by `snapshotRef` or `latest`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
@@ -198,7 +227,7 @@ pub struct Restoring {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Newest {
-    /// Hash of `spec.bootstrap.restore.latest` at the time of the search.
+    /// Hash of `spec.bootstrap.restore.latest` at the time of the search, and of whether the lineage was asked for.
     pub question: String,
     /// When the snapshot was taken (RFC 3339).
     pub taken_at: String,
@@ -229,6 +258,59 @@ pub enum RestorePhase {
     Formed,
 }
 
+/// The point of a restore, and how the log reached it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PointStatus {
+    /// The requested time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
+    /// The restored revision; the requested one before the restore step has reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// Revision of the snapshot from which the log continues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_revision: Option<i64>,
+    /// Records of the log that were added to the snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub records: Option<u64>,
+    /// Segments of the log that were read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segments: Option<u64>,
+    /// `HashKV`: the hash equals that of a live member at this revision. `Chained`: the snapshot is proven, no revision is
+    /// missing, and each segment has its checksum; no member was asked at this revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "PointProof")]
+    pub proof: Option<PointProof>,
+    /// Number of leases whose time to live the log does not name; they end after one hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown_leases: Option<u64>,
+}
+
+impl PointStatus {
+    /// Returns the requested point.
+    pub fn requested(at: &RestorePoint) -> Self {
+        Self { time: at.time.clone(), revision: at.revision, ..Self::default() }
+    }
+
+    /// Returns the result of the restore step.
+    pub fn reported(report: &PointReport) -> Self {
+        let time = match report.asked {
+            Point::Revision(_) => None,
+            Point::Time(time) => Some(time.to_string()),
+        };
+        Self {
+            time,
+            revision: Some(report.revision),
+            base_revision: Some(report.base_revision),
+            records: Some(report.records),
+            segments: Some(report.segments),
+            proof: Some(report.proof),
+            unknown_leases: Some(report.unknown_leases).filter(|count| *count > 0),
+        }
+    }
+}
+
 /// Source and progress of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -255,9 +337,12 @@ pub struct RestoreStatus {
     /// sha256 (hex) of the restored database; identifies the bytes even if the stored object changes later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// Revision of the snapshot; later writes are not in the restored cluster.
+    /// Revision of the snapshot, or of the point in time; later writes are not in the restored cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
+    /// The point in time, and how the log reached it. `uri`, `takenAt` and `sha256` are those of the snapshot before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<PointStatus>,
     /// Number added to the revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_bump: Option<i64>,

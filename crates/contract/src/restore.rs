@@ -204,7 +204,7 @@ impl fmt::Display for Point {
 }
 
 /// Proof of a key space that a snapshot and a log gave.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub enum PointProof {
     /// The snapshot is proven, the segments follow each other without a hole, and each has its checksum.
     #[default]

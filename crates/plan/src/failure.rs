@@ -134,6 +134,10 @@ pub(super) fn explain(failure: &LastFailure) -> String {
         }
         Some(ExitClass::Config) => "Correct the named field or Secret",
         Some(ExitClass::Denied) => "Correct the credentials in the Secret, or grant the missing right",
+        Some(ExitClass::NotFound) if restores => {
+            "Check bucket, prefix and key, or name another snapshot or point. kubelet starts the container again, which \
+             finds a log that has grown meanwhile"
+        }
         Some(ExitClass::NotFound) => "Check bucket, prefix and key, or name another snapshot",
         Some(ExitClass::Corrupt) => "Nothing was started from these bytes; name another snapshot",
         Some(ExitClass::Transient) => "kubelet starts the container again",

@@ -12,6 +12,7 @@ use holdfast_contract::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use super::schedule::attempt_of;
 use super::{meta, valid};
 
 /// Facts about the cluster for a Job; empty for an external etcd.
@@ -47,7 +48,13 @@ pub(super) fn source(cluster: &EtcdCluster) -> Result<Source, (Reason, String)> 
         return Err((Reason::WaitingForCluster, why));
     }
     let cluster_uid = Some(meta::uid(&cluster.metadata).to_owned());
-    let restored_from = formed.restored_from.as_ref().map(|restoring| restoring.source.key.clone());
+    let point = status.and_then(|s| s.restore.as_ref()).filter(|r| r.point.as_ref().is_some_and(|p| p.proof.is_some()));
+    let base = point.and_then(|restore| restore.uri.as_deref()).map(attempt_of);
+    let restored_from = formed.restored_from.as_ref().map(|restoring| match &restoring.at {
+        None => restoring.source.key.clone(),
+        // Without a report the lineage: a search for the latest snapshot then asks a person.
+        Some(_) => base.unwrap_or_else(|| restoring.source.key.clone()),
+    });
     Ok(Source { endpoints, cluster_uid, cluster_id: Some(formed.cluster_id.clone()), restored_from })
 }
 

@@ -6,6 +6,7 @@
 mod extra;
 mod metadata;
 mod quantity;
+mod restore;
 mod version;
 
 use std::fmt;
@@ -107,15 +108,7 @@ pub fn cluster(cluster: &EtcdCluster) -> Result<Wanted, Refusal> {
     check_secrets(cluster)?;
     check_medium(cluster)?;
     if let Some(restore) = spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref()) {
-        const ONE_STORE: &str = "needs exactly one of storeRef, s3, azure, gcs and pvc";
-        match (&restore.snapshot_ref, &restore.source, &restore.latest) {
-            (Some(_), None, None) => {}
-            (None, Some(source), None) if source.names_a_store() => {}
-            (None, None, Some(latest)) if latest.names_a_store() => {}
-            (None, Some(_), None) => return refuse("spec.bootstrap.restore.source", ONE_STORE),
-            (None, None, Some(_)) => return refuse("spec.bootstrap.restore.latest", ONE_STORE),
-            _ => return refuse("spec.bootstrap.restore", "needs exactly one of snapshotRef, source and latest"),
-        }
+        restore::check(restore)?;
     }
     Ok(Wanted { replicas, server })
 }
@@ -220,6 +213,9 @@ fn check_secrets(cluster: &EtcdCluster) -> Result<(), Refusal> {
 
 /// Validates the spec of a member. The spec was copied from a validated cluster, but the API server may hold another value.
 pub fn member(member: &EtcdMember) -> Result<Server, Refusal> {
+    if let Some(at) = member.spec.restore.as_ref().and_then(|restoring| restoring.at.as_ref()) {
+        restore::check_point("spec.restore.at", at)?;
+    }
     process(&member.spec.storage, &member.spec.process)
 }
 

@@ -219,16 +219,16 @@ async fn back_to_the_moment_before(line: &str) {
     // The nearest points of a request out of reach.
     let end = recorded.segments().iter().map(|segment| segment.last).max().unwrap();
     let later = recorded.refused(Point::Revision(end + 1)).await;
-    assert!(
-        later.contains(&format!("the log ends at revision {end}. The nearest points are --at-revision {end}")),
-        "{later}"
-    );
+    assert!(later.contains(&format!("the log ends at revision {end}. The nearest point is revision {end}")), "{later}");
     let never = recorded.refused(Point::Revision(1)).await;
-    assert!(never.contains("every snapshot is later. The nearest points are --at-revision 2"), "{never}");
+    assert!(never.contains("every snapshot is later. The nearest point is revision 2 "), "{never}");
     let future = recorded.refused(Point::Time(Timestamp::now() + Duration::from_hours(1))).await;
-    assert!(future.contains(&format!("with revision {end}")) && future.contains("(--at-time)"), "{future}");
+    assert!(
+        future.contains(&format!("with revision {end}")) && future.contains("Try again if the log is still recorded"),
+        "{future}"
+    );
     let past = recorded.refused(Point::Time(Timestamp::UNIX_EPOCH)).await;
-    assert!(past.contains("the log begins at") && past.contains("--at-revision 2"), "{past}");
+    assert!(past.contains("the log begins at") && past.contains("revision 2 (at.revision"), "{past}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -281,7 +281,7 @@ async fn a_log_that_is_missing_damaged_or_of_another_cluster() {
     let missing = recorded.refused(target).await;
     let (before, after) = (second.first - 1, second.last);
     let says = format!(
-        "the revisions {} to {after} are missing from the log. The nearest points are --at-revision {before}",
+        "the revisions {} to {after} are missing from the log. The nearest point is revision {before} ",
         before + 1
     );
     assert!(missing.contains(&says), "{missing}");
@@ -298,6 +298,40 @@ async fn a_log_that_is_missing_damaged_or_of_another_cluster() {
     assert!(mixed.contains("two clusters have written to one place"), "{mixed}");
     fs::write(&place, &sound).unwrap();
     recorded.restored("3.6", target, Engine::Graft).await;
+
+    // A segment whose archiver could not ask etcd for the revision of its users.
+    let mut plain = zstd::decode_all(&sound[..]).unwrap();
+    plain[68..76].copy_from_slice(&(-1_i64).to_le_bytes());
+    let crc = crc_fast::crc32_iscsi(&plain[..end]);
+    plain[end..].copy_from_slice(&crc.to_le_bytes());
+    fs::write(&place, zstd::encode_all(&plain[..], 1).unwrap()).unwrap();
+    let unknown = recorded.refused(target).await;
+    assert!(unknown.contains("users or roles are unknown") && unknown.contains("--allow-auth-changed"), "{unknown}");
+    let folder = tempfile::tempdir().unwrap();
+    let allowed = RestoreRequest { allow_auth_changed: true, ..recorded.request("3.6", folder.path(), target) };
+    assert_eq!(restore::run(allowed).await.unwrap().revision, Some(second.last));
+    fs::write(&place, &sound).unwrap();
+
+    // A damaged segment beside an intact one of another archiver, whichever comes first.
+    for run8 in ["00000000", "zzzzzzzz"] {
+        let twin = place.with_file_name(place.file_name().unwrap().to_str().unwrap().replace(&second.run8, run8));
+        for damaged in [&place, &twin] {
+            fs::write(&place, &sound).unwrap();
+            fs::write(&twin, &sound).unwrap();
+            let mut flipped = sound.clone();
+            flipped[middle] ^= 1;
+            fs::write(damaged, flipped).unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let request = recorded.request("3.6", folder.path(), target);
+            let report = restore::run(request).await.unwrap_or_else(|error| panic!("{}: {error}", damaged.display()));
+            assert_eq!(report.revision, Some(second.last), "{}", damaged.display());
+            let folder = tempfile::tempdir().unwrap();
+            let request = recorded.request("3.6", folder.path(), Point::Time(second.at));
+            restore::run(request).await.unwrap_or_else(|error| panic!("{}: {error}", damaged.display()));
+        }
+        fs::remove_file(&twin).unwrap();
+    }
+    fs::write(&place, &sound).unwrap();
 
     fs::remove_dir_all(recorded.log()).unwrap();
     let none = recorded.refused(target).await;

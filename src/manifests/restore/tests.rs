@@ -98,6 +98,9 @@ spec:
 "
     );
     assert!(!text.contains("quorum"));
+    let at = RestorePoint { time: Some("2026-11-28T10:42:07Z".to_owned()), ..RestorePoint::default() };
+    let point = yaml(&Wanted { at: Some(at.clone()), ..by_hand() }).unwrap();
+    assert_eq!(taken(&point).spec.bootstrap.unwrap().restore.unwrap().at, Some(at));
     let alone = yaml(&Wanted { without_quorum: true, ..by_hand() }).unwrap();
     assert!(
         alone.contains("\n# It was saved without a quorum: writes that were acknowledged may be missing.\n"),

@@ -23,6 +23,9 @@ pub struct Plan {
     pub cluster: String,
     /// Name of the EtcdSnapshot.
     pub snapshot: String,
+    /// Point in time up to which the log is added.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub point: Option<String>,
     /// Time at which the snapshot was complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_at: Option<Timestamp>,
@@ -76,19 +79,24 @@ impl Plan {
         let artifact = status.artifact.clone().unwrap_or_default();
         let revision = |snapshot: &EtcdSnapshot| snapshot.status.as_ref()?.artifact.as_ref()?.revision;
         let newest = snapshots.iter().filter(|it| is_same_lineage(it, snapshot)).filter_map(revision).max();
+        let restore = new.spec.bootstrap.as_ref().and_then(|bootstrap| bootstrap.restore.as_ref());
+        let point = restore.and_then(|restore| restore.at.as_ref());
+        // How many revisions a time reaches is in the log.
+        let reached = point.map_or(artifact.revision, |point| point.revision);
         let mut history: Vec<Earlier> = clusters.iter().filter_map(|cluster| earlier(cluster, snapshot)).collect();
         history.sort_by_key(|earlier| std::cmp::Reverse(earlier.at));
         Self {
             at,
             cluster: new.name_any(),
             snapshot: snapshot.name_any(),
+            point: point.map(ToString::to_string),
             taken_at: status.completed_at.as_deref().and_then(parse),
             revision: artifact.revision,
             keys: artifact.keys,
             db_bytes: artifact.db_bytes,
             stored_bytes: artifact.stored_bytes,
             level: status.verification.map(|proof| proof.level.as_str().to_owned()),
-            revisions_lost: newest.zip(artifact.revision).map(|(newest, own)| newest - own),
+            revisions_lost: newest.zip(reached).map(|(newest, own)| (newest - own).max(0)),
             expected_seconds: history.iter().map(|earlier| scaled(earlier, artifact.db_bytes)).max(),
             history,
         }
@@ -107,7 +115,15 @@ impl Plan {
         lines.push(("comes back", format!("EtcdSnapshot {}: {}", self.snapshot, facts.join(", "))));
         let taken = self.taken_at.map(|at| format!("{} {}, {}", date(at), clock(at), relative(at, self.at)));
         lines.push(("taken", taken.unwrap_or_else(|| "unknown".to_owned())));
+        if let Some(point) = &self.point {
+            lines.push(("and the log", format!("up to {point}")));
+        }
         let lost = match (self.revisions_lost, self.taken_at) {
+            (revisions, _) if let Some(point) = &self.point => {
+                let at_least = revisions.filter(|revisions| *revisions > 0);
+                let at_least = at_least.map(|revisions| format!(", {} revisions at least", grouped(revisions)));
+                format!("every write after {point}{}", at_least.unwrap_or_default())
+            }
             (Some(0), Some(at)) => format!("every write after {}: this is the newest snapshot", clock(at)),
             (Some(revisions), Some(at)) => {
                 format!("every write after {}, {} revisions at least", clock(at), grouped(revisions))

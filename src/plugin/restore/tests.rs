@@ -47,7 +47,13 @@ fn restored_cluster(store: &str) -> EtcdCluster {
 }
 
 fn subject(snapshot: Option<&str>) -> Subject {
-    Subject { cluster: "alpha".to_owned(), snapshot: snapshot.map(str::to_owned), new: None, identity_secret: None }
+    Subject {
+        cluster: "alpha".to_owned(),
+        snapshot: snapshot.map(str::to_owned),
+        at: PointFlags::default(),
+        new: None,
+        identity_secret: None,
+    }
 }
 
 fn all() -> Vec<EtcdSnapshot> {
@@ -66,6 +72,47 @@ fn the_newest_complete_snapshot_is_the_default_and_no_other_phase_is_restored() 
     assert!(choose(&all, &subject(Some("bad"))).unwrap_err().contains("is Failed"));
     assert!(choose(&all, &subject(Some("none"))).unwrap_err().contains("snapshot list alpha"));
     assert!(choose(&[], &subject(None)).unwrap_err().contains("docs/restore.md"));
+}
+
+#[test]
+fn a_point_in_time_begins_with_the_newest_snapshot_before_it() {
+    let all = all();
+    let at_time = |time: &str| Subject {
+        at: PointFlags { at_time: Some(time.parse().unwrap()), ..PointFlags::default() },
+        ..subject(None)
+    };
+    let at_revision =
+        |revision| Subject { at: PointFlags { at_revision: Some(revision), ..PointFlags::default() }, ..subject(None) };
+    for (subject, name) in [
+        (at_time("2026-11-27T10:59:00Z"), Some("old")),
+        (at_time("2026-11-27T12:00:00+01:00"), Some("new")),
+        (at_time("2026-11-27T09:59:59Z"), None),
+        (at_revision(2499), Some("old")),
+        (at_revision(2500), Some("new")),
+        (at_revision(999), None),
+    ] {
+        let chosen = choose(&all, &subject).map(|snapshot| snapshot.name_any());
+        match name {
+            Some(name) => assert_eq!(chosen.as_deref(), Ok(name), "{subject:?}"),
+            None => assert!(chosen.unwrap_err().contains("is earlier than"), "{subject:?}"),
+        }
+    }
+    let mut allowed = at_revision(2000);
+    allowed.at.allow_auth_changed = true;
+    let new = new_cluster(Some(&saved()), &all[0], &allowed, "prod").unwrap();
+    let restore = new.spec.bootstrap.clone().unwrap().restore.unwrap();
+    assert_eq!(serde_json::to_value(restore.at).unwrap(), json!({"revision": 2000, "allowAuthChanged": true}));
+
+    let now = "2026-11-27T12:00:00Z".parse().unwrap();
+    let plan = Plan::for_restore(&all[0], &all, &[], &new, now);
+    let screen = Screen { width: 80, coloured: false, is_terminal: false };
+    let words = plan.render(screen);
+    for said in ["and the log up to revision 2000", "every write after revision 2000, 500 revisions at least"] {
+        assert!(words.contains(said), "{said}: {words}");
+    }
+    let new = new_cluster(None, &all[0], &at_time("2026-11-27T10:42:07Z"), "prod").unwrap();
+    let words = Plan::for_restore(&all[0], &all, &[], &new, now).render(screen);
+    assert!(words.contains("every write after 2026-11-27T10:42:07Z\n"), "{words}");
 }
 
 #[test]

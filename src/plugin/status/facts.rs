@@ -202,9 +202,12 @@ pub struct Restore {
     /// Time of the snapshot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_at: Option<Timestamp>,
-    /// Revision of the snapshot.
+    /// Revision of the restored data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
+    /// Point in time up to which the log is added.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub point: Option<String>,
     /// Size of the database in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub db_bytes: Option<u64>,

@@ -232,6 +232,10 @@ fn restore(status: &EtcdClusterStatus) -> Option<Restore> {
         from: restore.from_cluster.clone(),
         taken_at: restore.taken_at.as_deref().and_then(parse),
         revision: restore.revision,
+        point: restore
+            .point
+            .as_ref()
+            .and_then(|point| point.time.clone().or_else(|| Some(format!("revision {}", point.revision?)))),
         db_bytes: restore.db_bytes,
     })
 }

@@ -124,11 +124,12 @@ fn change(facts: &Facts) -> Option<String> {
     let from = restore.from.as_deref().map(|from| format!(" of {from}")).unwrap_or_default();
     let taken = restore.taken_at.map(|at| format!(" of {} {}", date(at), clock(at))).unwrap_or_default();
     let revision = restore.revision.map(|revision| format!(", revision {}", grouped(revision))).unwrap_or_default();
+    let log = restore.point.as_ref().map(|point| format!(" and its log up to {point}")).unwrap_or_default();
     let bytes = restore.db_bytes.map(|bytes| format!(", {}", size(bytes))).unwrap_or_default();
     if restore.phase == "Formed" {
-        return Some(format!("restored from the snapshot{from}{taken}{revision}{bytes}"));
+        return Some(format!("restored from the snapshot{from}{taken}{log}{revision}{bytes}"));
     }
-    Some(format!("restore {}: snapshot{from}{taken}{revision}{bytes}", restore.phase.to_lowercase()))
+    Some(format!("restore {}: snapshot{from}{taken}{log}{revision}{bytes}", restore.phase.to_lowercase()))
 }
 
 fn members(facts: &Facts, screen: Screen) -> String {

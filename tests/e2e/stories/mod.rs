@@ -23,6 +23,7 @@ mod names;
 mod namespace;
 mod plugin;
 mod pods;
+mod point;
 mod policies;
 mod proxied;
 mod pruning;
@@ -83,6 +84,7 @@ pub fn all() -> Vec<Story> {
         story!("restores_into_every_version", restores::tell),
         story!("restores_the_latest", latest::tell),
         story!("asked_while_it_restores", meanwhile::tell),
+        story!("back_to_a_minute_ago", point::tell),
         story!("the_whole_story_on_3_7", whole::on_3_7),
         story!(on host "a_store_behind_a_proxy", proxied::tell),
         story!("the_whole_story", whole::tell),

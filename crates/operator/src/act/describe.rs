@@ -237,8 +237,11 @@ fn cleared(alarm: &Alarm) -> String {
     format!("cleared the {kind} alarm of {member:x}, {why}")
 }
 
-/// The snapshot's rank as the newest, the data that may be missing in it, and newer snapshots that cannot be restored.
+/// The point up to which the log is added; otherwise the snapshot's rank as the newest, the data that may be missing in it, and newer snapshots that cannot be restored.
 fn newest(restoring: &Restoring) -> String {
+    if let Some(at) = &restoring.at {
+        return format!(" and its log, up to {at}");
+    }
     let Some(Newest { taken_at, passed_over, without_quorum, .. }) = &restoring.newest else { return String::new() };
     let alone = if *without_quorum { " without a quorum: acknowledged writes may be missing" } else { "" };
     let newer = passed_over.join("; ");

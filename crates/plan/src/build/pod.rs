@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use holdfast_api::agent::{Agent, PodMetadata};
 use holdfast_api::cluster::Placement;
 use holdfast_api::name::Scheme;
-use holdfast_api::restore::Restoring;
+use holdfast_api::restore::{RestorePoint, Restoring};
 use holdfast_api::store::Location;
 use holdfast_api::{EtcdMember, component, key, name, role};
-use holdfast_contract::{DEFAULT_RESTORE_STALL_SECONDS, GateRequest, IdentityFlags, RestoreRequest};
+use holdfast_contract::{DEFAULT_RESTORE_STALL_SECONDS, GateRequest, IdentityFlags, Point, RestoreRequest};
 use k8s_openapi::api::core::v1::{
     Affinity, Container, DownwardAPIVolumeFile, DownwardAPIVolumeSource, EmptyDirVolumeSource, EnvVar, HTTPGetAction,
     ObjectFieldSelector, PersistentVolumeClaimVolumeSource, Pod, PodAffinityTerm, PodAntiAffinity, PodSpec, Probe,
@@ -199,12 +199,18 @@ fn restore_container(
     (restoring, opened, proxies): (&Restoring, &Opened, &[EnvVar]),
     in_etcds_image: Container,
 ) -> Container {
+    // `valid::member` has refused a point that does not parse.
+    let (at_revision, at_time) = match restoring.at.as_ref().map(RestorePoint::parse) {
+        Some(Ok(Point::Revision(revision))) => (Some(revision), None),
+        Some(Ok(Point::Time(time))) => (None, Some(time)),
+        Some(Err(_)) | None => (None, None),
+    };
     let request = RestoreRequest {
         store: opened.flags.clone(),
         key: restoring.source.key.clone(),
-        at_revision: None,
-        at_time: None,
-        allow_auth_changed: false,
+        at_revision,
+        at_time,
+        allow_auth_changed: restoring.at.as_ref().is_some_and(|at| at.allow_auth_changed),
         expect_sha256: restoring.sha256.clone(),
         expect_store_id: restoring.store_id.clone(),
         age_identity_dirs: opened.identity_dirs.clone(),

@@ -5,6 +5,7 @@ use holdfast_api::agent::{Agent, PodMetadata};
 use holdfast_api::cluster::{CompactionMode, ExtraEnv, Image, LogLevel, Options, Placement};
 use holdfast_api::name::LocalRef;
 use holdfast_api::pod_security::PodSecurity;
+use holdfast_api::restore::{RestorePoint, Restoring};
 use holdfast_api::store::{Location, PvcLocation, S3Location};
 use k8s_openapi::api::core::v1::{Affinity, Container, Pod, PodSpec, ResourceRequirements, Toleration};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -189,6 +190,36 @@ fn the_gate_stands_before_etcd_and_the_restore_runs_in_etcds_image() {
     assert_eq!(args[exec + 1], "/usr/local/bin/etcd");
     assert!(args[..exec].contains(&"--seed".to_owned()));
     assert!(args[exec..].contains(&"--name=a-m0".to_owned()));
+}
+
+#[test]
+fn a_point_is_asked_for_by_its_flags() {
+    let flags = |at: Option<RestorePoint>| {
+        let mut member = member::seed(&etcd_cluster(1), "a-m0", Some(Restoring { at, ..restoring("k") }));
+        stored(&mut member.metadata, "u-a-m0");
+        let store = s3();
+        let restoring = member.spec.restore.clone().unwrap();
+        let start = Start {
+            claim_uid: "u-claim",
+            initial_cluster: "a-m0=http://a-m0.a.ns.svc:2380",
+            may_start_empty: true,
+            found: true,
+            restore: Some((&restoring, &store)),
+        };
+        let server = valid::member(&member).map_err(|refusal| refusal.to_string())?;
+        let pod = pod(&member, &server, &member.spec.placement, &start, &settings());
+        let args = containers(&pod)[1].args.clone().unwrap();
+        Ok::<_, String>(
+            args.into_iter().filter(|arg| arg.starts_with("--at-") || arg.starts_with("--allow")).collect::<Vec<_>>(),
+        )
+    };
+    let time = |time: &str| Some(RestorePoint { time: Some(time.to_owned()), ..RestorePoint::default() });
+    let of_users = RestorePoint { revision: Some(9), allow_auth_changed: true, ..RestorePoint::default() };
+    assert_eq!(flags(None).unwrap(), [] as [&str; 0]);
+    assert_eq!(flags(Some(of_users)).unwrap(), ["--at-revision=9", "--allow-auth-changed"]);
+    assert_eq!(flags(time("2026-11-28T12:42:07+02:00")).unwrap(), ["--at-time=2026-11-28T10:42:07Z"]);
+    // A restore without its point would bring other data.
+    assert!(flags(time("yesterday")).unwrap_err().contains("spec.restore.at: time \"yesterday\" is not a time"));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 
 use super::intervals::SOON;
 use super::{Member, Membership, Observed, alarms, restore};
-use crate::schedule::endangers;
+use crate::schedule::{endangers, read_by};
 use crate::{Act, Next, Seen, Target, Wake, build, meta, pods};
 
 /// Returns the next step towards a seed that serves, while no member has joined.
@@ -83,8 +83,8 @@ pub(super) fn beside_foreign_volumes(seen: &Observed) -> Option<Next> {
 /// Returns the wait for a Job that removes snapshots and does not know of this restore. The restore is latched before, so that
 /// the next Job knows of it (I25).
 fn until_pruned(seen: &Observed, wanted: Option<&Restoring>) -> Option<Next> {
-    let key = &wanted?.source.key;
-    let run = seen.prunes.iter().find(|run| endangers(run, key))?;
+    let keys = read_by(wanted?);
+    let (key, run) = keys.iter().find_map(|key| Some((key, seen.prunes.iter().find(|run| endangers(run, key))?)))?;
     let message = format!(
         "Job {} removes snapshots of {} and does not protect {key}; the restore starts when the Job has ended, in some \
          minutes",
@@ -224,7 +224,8 @@ fn until_it_serves(seed: &Member, now: Timestamp) -> Next {
         return Next::wait(Reason::WaitingForEtcd, "the first member starts and does not serve yet", wake);
     }
     if restoring {
-        let message = "the agent restores the first member's data from the snapshot";
+        let log = restore::log_words(seed.object.spec.restore.as_ref());
+        let message = format!("the agent restores the first member's data from the snapshot{log}");
         return Next::wait(Reason::Restoring, message, Wake::AfterMillis(1_000));
     }
     Next::wait(Reason::WaitingForPod, "the first member's Pod does not run yet", Wake::AfterMillis(1_000))

@@ -4,9 +4,10 @@
 //! which snapshot is restored.
 
 use holdfast_api::member::Birth;
-use holdfast_api::restore::{RestorePhase, RestoreStatus, Restoring};
+use holdfast_api::restore::{PointStatus, RestorePhase, RestorePoint, RestoreStatus, Restoring};
 use holdfast_contract::layout;
-use holdfast_contract::{Report, RestoredReport};
+use holdfast_contract::{Point, Report, RestoredReport};
+use jiff::Timestamp;
 
 use super::{Member, Observed};
 use crate::build::{self, container};
@@ -58,24 +59,36 @@ fn is_of(old: &RestoreStatus, restoring: &Restoring) -> bool {
         let below = place.as_ref().and_then(|place| uri.strip_prefix(place.as_str()));
         below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    old.uri.as_ref().is_none_or(same)
+    old.uri.as_ref().is_none_or(same) && is_to(old.point.as_ref(), restoring.at.as_ref())
+}
+
+/// Whether a status is of a restore to this point.
+fn is_to(point: Option<&PointStatus>, at: Option<&RestorePoint>) -> bool {
+    let (Some(point), Some(at)) = (point, at) else { return point.is_none() && at.is_none() };
+    match at.parse() {
+        Ok(Point::Revision(revision)) => point.time.is_none() && point.revision == Some(revision),
+        Ok(Point::Time(time)) => point.time.as_ref().is_some_and(|of| of.parse().is_ok_and(|of: Timestamp| of == time)),
+        Err(_) => false,
+    }
 }
 
 /// Returns the status with facts of the latched source in place of those that the restore step has not reported.
 fn filled(status: RestoreStatus, restoring: Restoring) -> RestoreStatus {
-    let Restoring { source, sha256, snapshot, revision_bump, newest, .. } = restoring;
+    let Restoring { source, at, sha256, snapshot, revision_bump, newest, .. } = restoring;
     let by_name = layout::attempt_of_key(&source.key);
-    let (whose, at) = by_name.map(|(whose, at)| (whose, at.to_string())).unzip();
-    let newest = newest.unwrap_or_default();
+    let (whose, taken_at) = by_name.map(|(whose, at)| (whose, at.to_string())).unzip();
+    // The newest snapshot need not be the one before the point.
+    let newest = newest.filter(|_| at.is_none()).unwrap_or_default();
     let bump = if reported(&status) { status.revision_bump } else { revision_bump.filter(|bump| *bump > 0) };
     let non_empty = |text: String| (!text.is_empty()).then_some(text);
     RestoreStatus {
         uri: status.uri.or_else(|| build::store::uri(&source)),
-        taken_at: status.taken_at.or_else(|| non_empty(newest.taken_at)).or(at),
+        taken_at: status.taken_at.or_else(|| non_empty(newest.taken_at)).or(taken_at),
         from_cluster: status.from_cluster.or(whose),
         without_quorum: status.without_quorum || newest.without_quorum,
         sha256: status.sha256.or(sha256),
         revision: status.revision.or(newest.revision),
+        point: status.point.or_else(|| at.as_ref().map(PointStatus::requested)),
         revision_bump: bump,
         snapshot: status.snapshot.or(snapshot),
         passed_over: newest.passed_over,
@@ -114,6 +127,7 @@ fn lineage(seed: &Member, report: RestoredReport) -> RestoreStatus {
         db_bytes: Some(report.db_bytes),
         sha256: non_empty(report.sha256),
         revision: report.revision,
+        point: report.point.as_deref().map(PointStatus::reported),
         revision_bump: i64::try_from(report.revision_bump).ok().filter(|bump| *bump > 0),
         snapshot: seed.object.spec.restore.as_ref().and_then(|restoring| restoring.snapshot.clone()),
         came_along: report.came_along,

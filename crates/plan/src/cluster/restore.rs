@@ -1,15 +1,16 @@
 //! Which snapshot the first member is restored from.
 //!
-//! Decides the wanted restore: the same source always gives the same attempt, so no retry can pick another snapshot.
+//! Decides the wanted restore: the same source always gives the same attempt, so no retry can pick another snapshot. For the
+//! latest snapshot with a point in time the attempt names the lineage, and the agent chooses the snapshot before the point.
 
 use holdfast_api::agent::Agent;
 use holdfast_api::backup_store::Right;
 use holdfast_api::condition::Reason;
 use holdfast_api::name::LocalRef;
-use holdfast_api::restore::{Latest, Newest, Restore, Restoring};
+use holdfast_api::restore::{Latest, Newest, Restore, RestorePoint, Restoring};
 use holdfast_api::snapshot::Phase;
 use holdfast_api::store::{Location, StoredSnapshot};
-use holdfast_contract::{DEFAULT_REVISION_BUMP, Engine, LatestReport};
+use holdfast_contract::{DEFAULT_REVISION_BUMP, Engine, LatestReport, Point};
 use jiff::Timestamp;
 
 use super::read_access::{agent, asked, readers};
@@ -21,6 +22,9 @@ const WAITED_FOR: Wake = Wake::AfterMillis(5_000);
 
 /// Returns the restore that the spec asks for; `Err` has the act or the wait until the restore is known.
 pub(super) fn wanted(seen: &Observed, now: Timestamp) -> Result<Option<Restoring>, Box<Next>> {
+    if let Some(wait) = until_the_point(seen, now) {
+        return Err(Box::new(wait));
+    }
     match asked_for(seen, now)? {
         // I2: the API server refuses this too. A cluster with a restore in its spec is never founded empty instead.
         None if seen.under_way().is_some() => {
@@ -31,6 +35,25 @@ pub(super) fn wanted(seen: &Observed, now: Timestamp) -> Result<Option<Restoring
         }
         asked => Ok(asked.map(|new| as_under_way(seen, new))),
     }
+}
+
+/// Returns the wait for a point in the future.
+fn until_the_point(seen: &Observed, now: Timestamp) -> Option<Next> {
+    let Ok(Point::Time(time)) = asked(seen)?.at.as_ref()?.parse() else { return None };
+    let later = Wake::at(time, now)?;
+    // Minutes: a message that differs in each pass would be written each time.
+    let minute = now.strftime("%Y-%m-%dT%H:%MZ");
+    let message = format!(
+        "spec.bootstrap.restore.at.time: {time} is in the future, because the operator's clock shows {minute}. Set a time \
+         that has passed"
+    );
+    Some(Next::wait(Reason::InvalidSpec, message, later))
+}
+
+/// Returns the part of a message that names the point of a restore.
+pub(super) fn log_words(restoring: Option<&Restoring>) -> String {
+    let at = restoring.and_then(|restoring| restoring.at.as_ref());
+    at.map(|at| format!(" and its log, up to {at}")).unwrap_or_default()
 }
 
 /// Returns the attempt that is under way, where the new attempt differs from it at most by: a bump that the old attempt does not
@@ -84,6 +107,7 @@ pub(super) fn corrected_too_late(seen: &Observed, made: Option<&Restoring>) -> O
         (None, Some(store), None) => format!("source with storeRef {store} and key {key}"),
         (None, None, None) => format!("source {}", build::store::uri(&made.source).unwrap_or_else(|| key.clone())),
     };
+    let from = made.at.iter().fold(from, |from, at| format!("{from}, at {at}"));
     let bump = made.revision_bump.unwrap_or_default();
     Some(format!(
         "spec.bootstrap.restore was changed after the first member had started on data restored from {key}. Set {from} \
@@ -105,7 +129,7 @@ fn asks_for(asked: &Restore, made: &Restoring) -> bool {
             there && made.snapshot.is_none() && made.newest.is_none() && source.key == made.source.key
         }
         (None, None, Some(latest)) => {
-            made.newest.as_ref().is_some_and(|newest| newest.question == latest::hash(latest))
+            made.newest.as_ref().is_some_and(|newest| newest.question == question(latest, asked.at.as_ref()))
         }
         (None, None, None) => false,
     };
@@ -113,7 +137,13 @@ fn asks_for(asked: &Restore, made: &Restoring) -> bool {
         Some(bump) => asked.revision_bump.unwrap_or(DEFAULT_REVISION_BUMP.cast_signed()) == bump,
         None => asked.revision_bump.unwrap_or_default() == 0,
     };
-    source && bump
+    let point = |at: &Option<RestorePoint>| at.as_ref().map(|at| (at.revision, at.time.clone()));
+    source && bump && point(&asked.at) == point(&made.at)
+}
+
+/// Returns the hash of the question that a search answers: with a point in time the lineage, otherwise the newest snapshot.
+fn question(latest: &Latest, at: Option<&RestorePoint>) -> String {
+    if at.is_some() { latest::hash(&(latest, "lineage")) } else { latest::hash(latest) }
 }
 
 fn asked_for(seen: &Observed, now: Timestamp) -> Result<Option<Restoring>, Box<Next>> {
@@ -130,10 +160,11 @@ fn asked_for(seen: &Observed, now: Timestamp) -> Result<Option<Restoring>, Box<N
     }
 }
 
-/// Returns the restore of the newest snapshot. Holdfast searches once. The result stays while the spec asks for the same search at
+/// Returns the restore of the newest snapshot, or of its lineage to a point in time. Holdfast searches once. The result stays while the spec asks for the same search at
 /// the same place: credentials may be corrected, but another bucket is another search.
 fn newest(seen: &Observed, asked: &Latest, now: Timestamp) -> Result<Restoring, Box<Next>> {
-    let question = latest::hash(asked);
+    let at = self::asked(seen).and_then(|restore| restore.at.as_ref());
+    let question = question(asked, at);
     let under_way = seen.under_way().filter(|r| r.newest.as_ref().is_some_and(|newest| newest.question == question));
     let store = asked.store_ref.as_ref().map(|named| named.name.clone());
     let place = if let Some(named) = &asked.store_ref {
@@ -143,19 +174,25 @@ fn newest(seen: &Observed, asked: &Latest, now: Timestamp) -> Result<Restoring, 
         location.ok_or_else(|| names_no_place("spec.bootstrap.restore.latest"))
     };
     match (place, under_way) {
-        (Ok((location, _)), Some(Restoring { source, sha256, newest, .. }))
+        (Ok((location, id)), Some(Restoring { source, sha256, newest, .. }))
             if source.place.location().is_some_and(|was| store::place_of(&was) == store::place_of(&location)) =>
         {
             let source = StoredSnapshot::at(location, source.key);
-            Ok(attempt(seen, source, sha256, Named { store, newest, ..Named::default() }))
+            let store_id = id.filter(|_| sha256.is_none());
+            Ok(attempt(seen, source, sha256, Named { store, store_id, newest, ..Named::default() }))
         }
         (Err(_), Some(latched)) => Ok(again(seen, latched)),
         (Ok((location, id)), _) => {
             let LatestReport { key, sha256, taken_at, revision, without_quorum, passed_over, uri: _ } =
                 latest::find(seen, asked, (&location, id.as_deref()), now)?;
             let newest = Some(Newest { question, taken_at, revision, without_quorum, passed_over });
+            let lineage = at.and_then(|_| key.rsplit_once('/')).map(|(lineage, _)| lineage.to_owned());
+            let (key, sha256, store_id) = match lineage {
+                Some(lineage) => (lineage, None, id),
+                None => (key, Some(sha256), None),
+            };
             let source = StoredSnapshot::at(location, key);
-            Ok(attempt(seen, source, Some(sha256), Named { store, newest, ..Named::default() }))
+            Ok(attempt(seen, source, sha256, Named { store, store_id, newest, ..Named::default() }))
         }
         (Err(waiting), None) => Err(Box::new(Next::Wait(waiting, WAITED_FOR))),
     }
@@ -293,6 +330,7 @@ fn attempt(seen: &Observed, source: StoredSnapshot, sha256: Option<String>, name
         allow_unverified: restore.is_some_and(|r| r.allow_unverified),
         engine: restore.and_then(|r| r.engine).unwrap_or_default(),
         deadline_seconds: restore.and_then(|r| r.deadline_seconds),
+        at: restore.and_then(|r| r.at.as_ref()),
         agent: agent(seen),
     };
     let uid = meta::uid(&seen.cluster.metadata);
@@ -302,6 +340,7 @@ fn attempt(seen: &Observed, source: StoredSnapshot, sha256: Option<String>, name
     Restoring {
         restore_uid,
         source,
+        at: how.at.cloned(),
         sha256,
         snapshot,
         snapshot_uid,
@@ -328,6 +367,8 @@ pub struct How<'a> {
     pub engine: Engine,
     /// Seconds that an attempt may take.
     pub deadline_seconds: Option<u32>,
+    /// Point up to which the log is added.
+    pub at: Option<&'a RestorePoint>,
     /// Settings of the Pod that differ from the default.
     pub agent: Option<&'a Agent>,
 }
@@ -354,10 +395,12 @@ pub fn restore_uid(cluster_uid: &str, restored: Of<'_>, how: How<'_>, identities
     let bump = (how.revision_bump != 0).then(|| format!("bump={}", how.revision_bump));
     let unverified = how.allow_unverified.then_some("unverified=");
     let engine = (how.engine != Engine::default()).then(|| format!("engine={}", how.engine.as_str()));
+    let at = how.at.map(|at| format!("at={}", serde_json::to_string(at).unwrap_or_default()));
     let deadline = how.deadline_seconds.map(|seconds| format!("deadline={seconds}"));
     let agent = how.agent.map(|agent| format!("agent={}", serde_json::to_string(agent).unwrap_or_default()));
     let store = restored.store_id.map(|id| format!("store={id}"));
     let parts = [cluster_uid, &source, restored.sha256.unwrap_or_default()].into_iter();
     let how = [bump.as_deref(), unverified, engine.as_deref(), deadline.as_deref(), agent.as_deref(), store.as_deref()];
-    fingerprint::hash_parts(parts.chain(how.into_iter().flatten()).chain(secrets))
+    let how = how.into_iter().chain([at.as_deref()]);
+    fingerprint::hash_parts(parts.chain(how.flatten()).chain(secrets))
 }

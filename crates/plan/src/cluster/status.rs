@@ -387,7 +387,8 @@ impl Facts<'_> {
                 Some((Reason::Growing, message))
             }
             Next::Do(..) if self.restoring() => {
-                Some((Reason::Restoring, "Holdfast creates the first member from the snapshot".to_owned()))
+                let log = super::restore::log_words(self.seen.under_way().as_ref());
+                Some((Reason::Restoring, format!("Holdfast creates the first member from the snapshot{log}")))
             }
             Next::Do(..) => Some((Reason::Seeding, "Holdfast creates the first member".to_owned())),
         }

@@ -17,7 +17,7 @@ use super::{
 use crate::build::job::{expects, searches};
 use crate::certificate::{Contents, Files, Issue, Origin, Plane, files};
 use crate::cluster::{AlarmKind, Listed, Member, Membership, Observed};
-use crate::schedule::attempt_of;
+use crate::schedule::read_by;
 use crate::{Act, Ensure, Plan, Seen, Target, build, meta, pods, store};
 
 /// The largest number of members, and of learners (`--max-learners` of every server).
@@ -305,13 +305,14 @@ fn create(seen: &Observed, member: &EtcdMember) -> Verdict {
             rule("I2", seen.members.is_empty(), "there is one seed")?;
             rule("I2", seen.foreign.is_empty(), "no cluster is founded beside volumes of an earlier one of its name")?;
             rule("I9", member.spec.restore == old.restoring, "a restore is latched before its seed is made")?;
-            let key = old.restoring.as_ref().map(|restoring| attempt_of(&restoring.source.key));
+            let keys = old.restoring.as_ref().map(read_by).unwrap_or_default();
             let spared = |key: &String| {
-                let below = |lineage: &str| key == lineage || key.starts_with(&format!("{lineage}/"));
+                let below = |key: &str, lineage: &str| key == lineage || key.starts_with(&format!("{lineage}/"));
                 let knows = |keys: &Option<Vec<String>>| keys.as_ref().is_some_and(|keys| keys.contains(key));
-                seen.prunes.iter().all(|run| !below(&run.lineage) || knows(&run.protects))
+                let apart = |lineage: &str| !below(key, lineage) && !below(lineage, key);
+                seen.prunes.iter().all(|run| apart(&run.lineage) || knows(&run.protects))
             };
-            rule("I25", key.as_ref().is_none_or(spared), "nothing removes a snapshot while it is restored")
+            rule("I25", keys.iter().all(spared), "nothing removes a snapshot, or a log, while it is restored")
         }
         Birth::Joiner => {
             rule("I2", old.formed.is_some(), "members join a cluster that has formed")?;

@@ -11,7 +11,7 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 
 use super::{Verdict, is, rule};
 use crate::build::job::{CONTAINER, arguments, drills, pod_spec, prunes, saves};
-use crate::schedule::{Observed, attempt_of};
+use crate::schedule::{Observed, is_read};
 use crate::{Act, Ensure, Plan, Target, jobs, meta, pods};
 
 /// Whether a plan keeps the rules.
@@ -97,9 +97,9 @@ fn latch(seen: &Observed, run: &PruneRun) -> Verdict {
         Some(old) => {
             let same = PruneRun { protects: None, ..run.clone() } == *old;
             rule("I25", same, "what a run protects is written once, and nothing else of the run changes")?;
-            let below = |key: &&String| key.starts_with(&format!("{}/", run.lineage));
+            let below = |key: &&String| **key == run.lineage || key.starts_with(&format!("{}/", run.lineage));
             let all = seen.restores.iter().filter(below).all(|key| run.protects.iter().flatten().any(|k| k == key));
-            rule("I25", all, "a run protects each snapshot that is restored")
+            rule("I25", all, "a run protects each snapshot and lineage that is restored")
         }
     }
 }
@@ -174,7 +174,7 @@ fn is_surplus(seen: &Observed, record: &EtcdSnapshot) -> bool {
     let through = seen.schedule.status.as_ref().and_then(|status| status.recalled_through.as_ref()?.parse().ok());
     let recorded = through.is_some_and(|through: Timestamp| own <= through);
     let key = record.status.as_ref().and_then(|status| Some(status.artifact.as_ref()?.key.clone()));
-    let restored = key.is_none_or(|key| seen.restores.contains(&attempt_of(&key)));
+    let restored = key.is_none_or(|key| is_read(&seen.restores, &key));
     let retained = !record.spec.hold && record.spec.deletion_policy == DeletionPolicy::Retain;
     newer >= seen.schedule.spec.successful_limit() && recorded && retained && !restored
 }

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::{Verdict, is, rule};
 use crate::build::job::{CONTAINER, allows_last, arguments, pod_spec, removes, saves};
-use crate::schedule::attempt_of;
+use crate::schedule::is_read;
 use crate::snapshot::{Observed, PATIENCE};
 use crate::{Act, Plan, meta, pods};
 
@@ -89,8 +89,8 @@ fn start(seen: &Observed, job: &Job) -> Verdict {
     wanted(seen)?;
     let latch = latched(seen).filter(|latch| latch.job == meta::name(&job.metadata));
     rule("I25", latch.is_some(), "a Job that removes a snapshot is latched first")?;
-    let key = stored(seen).map(|(key, _)| attempt_of(key)).unwrap_or_default();
-    let read = seen.deletion.as_ref().is_none_or(|deletion| deletion.searched || deletion.restores.contains(&key));
+    let key = stored(seen).map(|(key, _)| key).unwrap_or_default();
+    let read = seen.deletion.as_ref().is_none_or(|deletion| deletion.searched || is_read(&deletion.restores, key));
     rule("I25", !read, "a snapshot that is restored stays")?;
     let args = arguments(job);
     let has = |arg: &str| args.iter().any(|there| there == arg);

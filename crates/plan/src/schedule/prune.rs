@@ -19,6 +19,7 @@ use super::facts::{self, Run};
 use super::forecast::{Forecast, forecast, policy};
 use super::recall::{self, Answer, Hole};
 use super::removal::{Place, latched_on, may_remove, removes, start};
+use super::restores::is_within;
 use super::{Line, Observed, Recall};
 use crate::build::job::CONTAINER;
 use crate::jobs::{self, JobState};
@@ -211,8 +212,7 @@ impl Pruning {
         let since = self.policy.as_ref().and_then(|policy| facts::time(Some(&policy.since)));
         let act = match &run.protects {
             None => {
-                let below = format!("{}/", run.lineage);
-                let protects = seen.restores.iter().filter(|key| key.starts_with(&below)).cloned().collect();
+                let protects = seen.restores.iter().filter(|key| is_within(key, &run.lineage)).cloned().collect();
                 Act::LatchPrune(Box::new(PruneRun { protects: Some(protects), ..run.clone() }))
             }
             Some(protects) => Act::StartJob(Box::new(start(seen, (run, protects), since, known, now))),

@@ -14,7 +14,7 @@ use holdfast_contract::{DEFAULT_ANNOUNCED_SECONDS, DEFAULT_PRUNE_DEADLINE_SECOND
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 
-use super::restores::attempt_of;
+use super::restores::{attempt_of, is_within};
 use super::{Line, Observed, UTC, arm, facts};
 use crate::build::job::{AgentJob, Work, job, pod_spec, prunes};
 use crate::{build, jobs, meta, saving};
@@ -51,12 +51,12 @@ pub(crate) fn may_remove(run: &PruneRun, now: Timestamp) -> bool {
     run.latched_at.parse::<Timestamp>().is_ok_and(|at| now < at + OVER_AFTER && at < now + MOST_AHEAD)
 }
 
-/// Whether a run may remove this snapshot.
+/// Whether a run may remove this snapshot, or a snapshot of this lineage.
 pub(crate) fn endangers(run: &PruneRun, key: &str) -> bool {
     let key = attempt_of(key);
-    let below = key.strip_prefix(run.lineage.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let touches = is_within(&key, &run.lineage) || is_within(&run.lineage, &key);
     let protects = run.protects.as_ref().is_some_and(|protects| protects.contains(&key));
-    below && !protects
+    touches && !protects
 }
 
 pub(super) fn removes(job: &Job) -> bool {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::Observed;
 use super::facts::Run;
-use super::restores::attempt_of;
+use super::restores::is_read;
 use crate::{Act, Target, meta};
 
 /// Returns the deletion of the oldest record beyond a limit. `recalled`: up to this time all runs are recorded, and a missing record
@@ -44,7 +44,7 @@ fn beyond<'a>(runs: &'a [Run<'a>], phase: Phase, limit: usize) -> Vec<&'a Run<'a
 /// stored snapshot along.
 fn may_go(seen: &Observed, run: &Run<'_>) -> bool {
     let spec = &run.snapshot.spec;
-    let key = run.snapshot.status.as_ref().and_then(|status| status.artifact.as_ref()).map(|it| attempt_of(&it.key));
-    let restored = key.is_none_or(|key| seen.restores.contains(&key));
+    let key = run.snapshot.status.as_ref().and_then(|status| status.artifact.as_ref()).map(|it| &it.key);
+    let restored = key.is_none_or(|key| is_read(&seen.restores, key));
     !spec.hold && spec.deletion_policy == DeletionPolicy::Retain && !restored
 }

@@ -16,7 +16,7 @@ use super::stage::{SLOW, Stage, witnessed};
 use super::{Deletion, Inspection, Observed, job, place};
 use crate::build::job::{CONTAINER, allows_last};
 use crate::jobs::{self, JobState};
-use crate::schedule::attempt_of;
+use crate::schedule::is_read;
 use crate::{Act, Note, Target, Wake, meta, pods};
 
 /// A latch older than this starts no Job.
@@ -145,7 +145,7 @@ fn remove(seen: &Observed, deletion: &Deletion, artifact: &Artifact, now: Timest
         return refuse("spec.hold is true. Set spec.hold to false", None, SLOW);
     }
     // Without the latch: the restore must not wait for this removal.
-    if deletion.restores.contains(&attempt_of(&artifact.key)) {
+    if is_read(&deletion.restores, &artifact.key) {
         return refuse("an EtcdCluster restores this snapshot. Wait for the end of the restore", None, SLOW);
     }
     if deletion.searched {

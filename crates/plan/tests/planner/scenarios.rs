@@ -35,6 +35,7 @@ fn tell(world: &mut World, command: &str) {
         ["restore", "nothing"] => world.restore_from(None),
         ["restore", "snapshot", name] => world.restore_of_snapshot(name),
         ["restore", "latest", bucket] => world.restore_latest(bucket),
+        ["restore", "at", time] => world.restore_at(time),
         ["restore", key] => world.restore_from(Some(key)),
         ["restore", "store", store, key] => world.restore_from_store(store, key),
         ["store", name, bucket, "with", secret] => world.store(name, bucket, secret),

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use holdfast_api::backup_store::Credentials;
 use holdfast_api::final_snapshot::{FinalSnapshot, OnFailure};
 use holdfast_api::name::LocalRef;
-use holdfast_api::restore::{Bootstrap, Restore};
+use holdfast_api::restore::{Bootstrap, Restore, RestorePoint};
 use holdfast_api::snapshot::{Artifact, Phase, SnapshotTemplate};
 use holdfast_api::store::{Location, PvcLocation, S3Location, StoredSnapshot};
 use holdfast_api::tls::Tls;

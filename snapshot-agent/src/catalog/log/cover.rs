@@ -71,6 +71,12 @@ impl Cover {
         Self { ranges, holes, segments }
     }
 
+    /// Returns the cover of the other segments. Which of its holes had been compacted is not known.
+    #[must_use]
+    pub fn without(&self, segment: &SegmentName) -> Self {
+        Self::join(self.segments.iter().filter(|other| *other != segment).cloned().collect(), &[])
+    }
+
     /// Returns the range that continues a snapshot of this revision; `None`: the next revision is missing.
     pub fn range_after(&self, base: i64) -> Option<&Range> {
         self.ranges.iter().find(|range| range.first <= base.saturating_add(1) && base <= range.last)
@@ -127,6 +133,8 @@ mod tests {
         assert_eq!(chain(4, 12), Some(vec![(5, 15)]), "the longest");
         assert_eq!(chain(7, 7), Some(vec![]));
         assert_eq!((chain(1, 16), chain(0, 3), chain(45, 51)), (None, None, None));
+        assert_eq!(cover.without(&segment(5, 15)).chain(1, 12), None);
+        assert_eq!(cover.without(&segment(2, 9)).chain(4, 12), Some(vec![&segment(5, 15)]));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The point in time of a restore: its revision, the snapshot to begin with, and the segments of the log after it.
 //!
 //! This file decides from names and manifests, and for a time from the samples of one segment. `replay.rs` reads the segments
-//! and merges them. Every refusal names the nearest points that the snapshots and the log do reach.
+//! and merges them. Every refusal names the nearest points that the snapshots and the log do reach. A segment that cannot be read
+//! counts as missing where other segments hold its revisions.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use holdfast_contract::error::{Error, Result, task_error};
 use holdfast_contract::layout::{Folder, SegmentName, attempt_time};
-use holdfast_contract::{Point, RestoreRequest, hex_id};
+use holdfast_contract::{ExitClass, Point, RestoreRequest, hex_id};
 use holdfast_io::progress::Progress;
 use holdfast_segment::{Entry, Reader};
 use holdfast_store::Store;
@@ -31,6 +32,9 @@ const MOST_ATTEMPTS: usize = 10_000;
 /// half a minute.
 const MOST_BETWEEN_SAMPLES: SignedDuration = SignedDuration::from_mins(1);
 
+/// Larger differences of times are no differences of the clocks of two writers.
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_secs(5);
+
 /// The snapshot and the segments that reach a point.
 pub(super) struct Chosen {
     pub(super) asked: Point,
@@ -43,12 +47,24 @@ pub(super) struct Chosen {
     pub(super) log: Folder,
     pub(super) cluster_id: u64,
     pub(super) segments: Vec<SegmentName>,
+    /// The segments of the log, for a chain without a damaged one.
+    pub(super) cover: Cover,
     /// Stored bytes of the segments.
     pub(super) stored_bytes: u64,
     /// Identities that decrypt the segments.
     pub(super) identities: Option<Identities>,
     /// The answer of a member at the revision.
     pub(super) check: Option<Check>,
+}
+
+/// The remedy where the log is damaged.
+pub(super) const ANOTHER: &str = "Restore another point: at.revision (by hand: --at-revision)";
+
+/// Returns the nearest points for a person.
+pub(super) fn nearest(revisions: &[i64]) -> String {
+    let named: Vec<String> = revisions.iter().map(|revision| format!("revision {revision}")).collect();
+    let are = if revisions.len() == 1 { "point is" } else { "points are" };
+    format!("The nearest {are} {} (at.revision, by hand --at-revision)", named.join(" and "))
 }
 
 /// Opens a segment, and checks that it is of the log's etcd cluster and holds the revisions of its name.
@@ -61,7 +77,7 @@ pub(super) fn open_segment(
     let reader = open(stored, identities.filter(|_| name.encrypted)).map_err(|error| unreadable(uri, &error))?;
     let header = reader.header();
     if header.cluster_id != cluster_id {
-        return Err(Error::corrupt(format!(
+        return Err(Error::unclear(format!(
             "{uri} is of the etcd cluster {}, and the log is of {}: two clusters have written to one place. Move the \
              segments of one cluster away",
             hex_id(header.cluster_id),
@@ -70,7 +86,7 @@ pub(super) fn open_segment(
     }
     if (header.first, header.last) != (name.first, name.last) {
         return Err(Error::corrupt(format!(
-            "{uri} holds the revisions {} to {}, and its name says others. Restore another point: --at-revision",
+            "{uri} holds the revisions {} to {}, and its name says others. {ANOTHER}",
             header.first, header.last
         )));
     }
@@ -103,7 +119,9 @@ pub(super) async fn choose(store: &Store, request: &RestoreRequest, asked: Point
         Point::Time(time) => {
             let samples =
                 Samples { store, log: &log, cluster_id, identities: identities.as_ref(), stall: stall(request) };
-            samples.revision_at(&names, &cover, time).await.map_err(|error| error.context(&uri))?
+            let found = samples.revision_at(&names, &cover, time).await;
+            let found = found.and_then(|revision| refuse_ambiguous(&names, time, revision).map(|()| revision));
+            found.map_err(|error| error.context(&uri))?
         }
     };
     let stored_bytes = |chain: &[SegmentName]| {
@@ -129,6 +147,7 @@ pub(super) async fn choose(store: &Store, request: &RestoreRequest, asked: Point
             cluster_id,
             stored_bytes: stored_bytes(&segments),
             segments,
+            cover: cover.clone(),
             identities,
             check,
         });
@@ -219,15 +238,12 @@ fn out_of_reach(cover: &Cover, bases: &[Base], revision: i64) -> Error {
             }
         }
     };
-    let nearest: Vec<String> = [before.filter(|reached| *reached < revision), next_base(bases, revision)]
-        .into_iter()
-        .flatten()
-        .map(|revision| format!("--at-revision {revision}"))
-        .collect();
-    let remedy = if nearest.is_empty() {
-        "Save a snapshot, or name another lineage with --key".to_owned()
+    let points = [before.filter(|reached| *reached < revision), next_base(bases, revision)];
+    let points: Vec<i64> = points.into_iter().flatten().collect();
+    let remedy = if points.is_empty() {
+        "Save a snapshot, or name another lineage (latest.lineage, by hand --key)".to_owned()
     } else {
-        format!("The nearest points are {}", nearest.join(" and "))
+        nearest(&points)
     };
     Error::not_found(format!("no snapshot and log reach revision {revision}: {why}. {remedy}"))
 }
@@ -251,7 +267,13 @@ impl Samples<'_> {
         let (before, rest) = by_time.split_at_checked(until).unwrap_or_default();
         let mut found = None;
         for name in rest {
-            let samples = self.read(name).await?;
+            let samples = match self.read(name).await {
+                Err(error) if error.class() == ExitClass::Corrupt && has_twins(cover, name) => {
+                    tracing::warn!("a segment is damaged, and others hold its revisions: {error}");
+                    continue;
+                }
+                samples => samples?,
+            };
             let earlier = samples.iter().rev().find(|(at, _)| *at <= time);
             found = found.max(earlier.map(|(at, revision)| (*revision, *at)));
             let Some(next) = samples.iter().find(|(at, _)| *at > time) else { continue };
@@ -264,13 +286,15 @@ impl Samples<'_> {
             return match before.last() {
                 Some(last) if cover.chain(last.last, reached).is_some() => between((last.last, last.at), *next, time),
                 Some(last) => Err(Error::not_found(format!(
-                    "the log has a hole at {time} (--at-time): it ends at {} with revision {}, and goes on at {first_at} \
-                     after revision {reached}. The nearest points are --at-time {} and a snapshot after the hole",
-                    last.at, last.last, last.at
+                    "the log has a hole at {time}: it ends at {} with revision {}, and goes on at {first_at} after revision \
+                     {reached}. {}, and a snapshot after the hole",
+                    last.at,
+                    last.last,
+                    nearest(&[last.last])
                 ))),
                 None => Err(Error::not_found(format!(
-                    "the log begins at {first_at} after revision {reached}, which is later than {time} (--at-time). The \
-                     nearest point is --at-revision {reached}, or an earlier snapshot"
+                    "the log begins at {first_at} after revision {reached}, which is later than {time}. {}, or an earlier snapshot",
+                    nearest(&[reached])
                 ))),
             };
         }
@@ -278,13 +302,12 @@ impl Samples<'_> {
             // Within the second of the last sample.
             (Some((found, _)), _) => Ok(found),
             (None, Some(last)) => Err(Error::not_found(format!(
-                "the log ends at {} with revision {}, which is earlier than {time} (--at-time). The nearest point is \
-                 --at-revision {}",
-                last.at, last.last, last.last
+                "the log ends at {} with revision {}, which is earlier than {time}. Try again if the log is still recorded. {}",
+                last.at,
+                last.last,
+                nearest(&[last.last])
             ))),
-            (None, None) => {
-                Err(Error::not_found("the log has no segment. Give --key one snapshot, and leave --at-time out"))
-            }
+            (None, None) => Err(Error::not_found("the log has no segment. Name one snapshot, and leave the time out")),
         }
     }
 
@@ -318,7 +341,28 @@ fn between((revision, known): (i64, Timestamp), (next_at, next): (Timestamp, i64
     }
     Err(Error::not_found(format!(
         "the archiver was away between {known} (revision {revision}) and {next_at} (revision {next}), so the log does not say which \
-         revision is of {time} (--at-time). The nearest points are --at-time {known} and --at-revision {next}"
+         revision is of {time}. The nearest points are the time {known} and revision {next} (at.time and at.revision, by hand \
+         --at-time and --at-revision)"
+    )))
+}
+
+/// Whether other segments hold the revisions of this one.
+fn has_twins(cover: &Cover, name: &SegmentName) -> bool {
+    name.first <= name.last && cover.without(name).chain(name.first.saturating_sub(1), name.last).is_some()
+}
+
+/// Refuses a time that names another revision too: the clock of a writer went back.
+fn refuse_ambiguous(names: &[SegmentName], time: Timestamp, revision: i64) -> Result<()> {
+    let contradicts = |name: &&SegmentName| {
+        let behind = name.at < time && time.duration_since(name.at) > CLOCKS_DIFFER;
+        let ahead = name.at > time && name.at.duration_since(time) > CLOCKS_DIFFER;
+        (behind && name.last > revision) || (ahead && name.last < revision && name.first <= name.last)
+    };
+    let Some(other) = names.iter().find(contradicts) else { return Ok(()) };
+    Err(Error::unclear(format!(
+        "{time} names revision {revision}, and the revisions {} to {} too, because a clock of an archiver went back. Choose a \
+         revision of one of both (at.revision, by hand --at-revision)",
+        other.first, other.last
     )))
 }
 
@@ -370,9 +414,42 @@ mod tests {
         assert_eq!(between((5, at(100)), (at(102), 9), at(101)), Ok(5));
         assert_eq!(between((5, at(100)), (at(400), 5), at(390)), Ok(5), "nothing had changed");
         let error = between((5, at(100)), (at(400), 9), at(161)).unwrap_err();
-        for part in ["--at-time 1970-01-01T00:01:40Z", "--at-revision 9", "away"] {
+        for part in ["the time 1970-01-01T00:01:40Z", "and revision 9", "away"] {
             assert!(error.message().contains(part), "{part}: {error}");
         }
+    }
+
+    #[test]
+    fn a_time_that_a_clock_has_shown_twice_is_refused_with_both_revisions() {
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let written = |first, last, seconds| SegmentName { at: at(seconds), ..segment(first, last) };
+        // The clock shows 130, then 110 again.
+        let names = [
+            written(1, 50, 100),
+            written(51, 90, 120),
+            written(91, 110, 130),
+            written(111, 150, 120),
+            written(151, 170, 140),
+        ];
+        for (time, revision, other) in [(126, 95, "111 to 150"), (114, 120, "51 to 90")] {
+            let error = refuse_ambiguous(&names, at(time), revision).unwrap_err();
+            let says = format!("names revision {revision}, and the revisions {other} too");
+            assert!(error.message().contains(&says), "{says}: {error}");
+        }
+        refuse_ambiguous(&names, at(150), 170).unwrap();
+        refuse_ambiguous(&names, at(90), 40).unwrap();
+        // Two writers whose clocks differ, and an idle log.
+        let two = [written(1, 50, 100), written(40, 55, 97), written(51, 90, 110), written(91, 90, 200)];
+        refuse_ambiguous(&two, at(101), 52).unwrap();
+        refuse_ambiguous(&two, at(150), 90).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_segment_has_twins_if_others_hold_its_revisions() {
+        let names = vec![segment(1, 10), segment(5, 12), segment(11, 20), segment(21, 20)];
+        let cover = Cover::join(names.clone(), &[]);
+        let has: Vec<bool> = names.iter().map(|name| has_twins(&cover, name)).collect();
+        assert_eq!(has, [false, true, false, false]);
     }
 
     #[test]
@@ -385,12 +462,12 @@ mod tests {
                 25,
                 &[][..],
                 "no snapshot and log reach revision 25: the revisions 21 to 30 are missing from the log. The nearest \
-                 points are --at-revision 20 and --at-revision 35",
+                 points are revision 20 and revision 35 (at.revision, by hand --at-revision)",
             ),
             (25, &[gap], "because etcd had compacted them before they were recorded. The nearest"),
-            (45, &[], "the log ends at revision 40. The nearest points are --at-revision 40 and --at-revision 50"),
-            (60, &[], "the log ends at revision 50. The nearest points are --at-revision 50"),
-            (3, &[], "every snapshot is later. The nearest points are --at-revision 4"),
+            (45, &[], "the log ends at revision 40. The nearest points are revision 40 and revision 50"),
+            (60, &[], "the log ends at revision 50. The nearest point is revision 50"),
+            (3, &[], "every snapshot is later. The nearest point is revision 4 "),
         ] {
             let error = out_of_reach(&cover(gaps), &bases, revision);
             assert!(error.message().contains(says), "{error}");

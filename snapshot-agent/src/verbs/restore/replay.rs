@@ -2,7 +2,9 @@
 //!
 //! This file decides the order: segments are read one after the other while the merge writes, the meta pages come after a
 //! sync, and the result is proven like a snapshot. Users that changed after the snapshot end the restore, unless the request
-//! allows it: the snapshot and each segment hold the revision of the users; without either a change in the log counts.
+//! allows it: the snapshot and each segment hold the revision of the users. A segment without one ends the restore too; without
+//! one in the snapshot a change in the log counts. Where a segment is damaged and others hold its revisions, the merge begins
+//! again with these.
 //! `point.rs` has chosen the segments; `crates/bbolt/src/merge.rs` decides which records and leases come into the database.
 
 use std::fs::File;
@@ -17,7 +19,7 @@ use holdfast_bbolt::merge::{Merge, MergeError, Merged};
 use holdfast_bbolt::scan::{NEVER, Proven, Reader};
 use holdfast_contract::error::{Error, Result, task_error};
 use holdfast_contract::layout::SegmentName;
-use holdfast_contract::{PointProof, PointReport, RestoreRequest};
+use holdfast_contract::{ExitClass, PointProof, PointReport, RestoreRequest};
 use holdfast_io::memory::file_budget;
 use holdfast_io::progress::Progress;
 use holdfast_segment::Entry;
@@ -25,7 +27,7 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use super::from_manifest::Placed;
-use super::point::{Chosen, open_segment};
+use super::point::{ANOTHER, Chosen, nearest, open_segment};
 use super::volume::trouble;
 use super::{RestoreRun, bump, contents, quota};
 use crate::catalog::log::Check;
@@ -35,6 +37,9 @@ use crate::verbs::common::unsound;
 
 /// Segments in memory beside the merged one.
 const AHEAD: usize = 1;
+
+/// The problem of users in the log, for errors.
+const CHANGED: &str = "users or roles changed";
 
 const MERGING: &str = "writing the merged revisions";
 
@@ -59,19 +64,44 @@ struct Replay {
     log: String,
 }
 
+/// A merge that failed, and the segment that cannot be read.
+struct Failed {
+    error: Error,
+    damaged: Option<SegmentName>,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self { error, damaged: None }
+    }
+}
+
+impl Failed {
+    fn reading(name: &SegmentName, error: Error) -> Self {
+        let damaged = (error.class() == ExitClass::Corrupt).then(|| name.clone());
+        Self { error, damaged }
+    }
+}
+
 /// Continues a downloaded snapshot; without a point in time it stays as it is.
 pub(super) async fn continue_snapshot(run: &RestoreRun<'_>, placed: Placed) -> Result<Placed> {
     let Some(chosen) = &run.point else { return Ok(placed) };
-    let RestoreRun { request, store, .. } = run;
+    let RestoreRun { request, .. } = run;
     let Placed { mut restored, file, writeback, db_bytes, .. } = placed;
-    let (to_merge, segments) = mpsc::channel(AHEAD);
-    let replay = Replay::new(chosen, request, (Arc::clone(&file), db_bytes), store.uri(&chosen.log));
-    let merging = spawn_blocking(move || replay.run(segments));
-    let fetched = fetch_segments(run, chosen, to_merge).await;
-    let merged = merging.await.map_err(|error| task_error(&error))?;
-    // A missing segment ends the merge too, and its own error says more.
-    fetched?;
-    let (merged, proven, proof) = merged?;
+    let (mut cover, mut chain) = (chosen.cover.clone(), chosen.segments.clone());
+    let (merged, proven, proof) = loop {
+        let Failed { error, damaged } = match merge_chain(run, chosen, &chain, (&file, db_bytes)).await {
+            Ok(merged) => break merged,
+            Err(failed) => failed,
+        };
+        let Some(damaged) = damaged else { return Err(error) };
+        cover = cover.without(&damaged);
+        let Some(others) = cover.chain(chosen.base_revision, chosen.revision) else { return Err(error) };
+        tracing::warn!(
+            "a segment is damaged, and others hold its revisions: the merge begins again with these: {error}"
+        );
+        chain = others.into_iter().cloned().collect();
+    };
     quota::check(request, merged.bytes)?;
     restored.db_bytes = merged.bytes;
     contents::record(run, &mut restored, Some(&proven), &file)?;
@@ -81,7 +111,7 @@ pub(super) async fn continue_snapshot(run: &RestoreRun<'_>, placed: Placed) -> R
         revision: merged.revision,
         asked: chosen.asked,
         records: merged.records,
-        segments: count(chosen.segments.len()),
+        segments: count(chain.len()),
         proof,
         unknown_leases: count(merged.unknown_ttls.len()),
     }));
@@ -96,11 +126,33 @@ pub(super) async fn continue_snapshot(run: &RestoreRun<'_>, placed: Placed) -> R
     Ok(Placed { restored, bump, file, writeback, db_bytes: merged.bytes })
 }
 
+/// Reads the segments of a chain, and merges them.
+async fn merge_chain(
+    run: &RestoreRun<'_>,
+    chosen: &Chosen,
+    chain: &[SegmentName],
+    (file, db_bytes): (&Arc<File>, u64),
+) -> Result<(Merged, Proven, PointProof), Failed> {
+    let (to_merge, segments) = mpsc::channel(AHEAD);
+    let replay = Replay::new(chosen, run.request, (Arc::clone(file), db_bytes), run.store.uri(&chosen.log));
+    let merging = spawn_blocking(move || replay.run(segments));
+    let fetched = fetch_segments(run, chosen, chain, to_merge).await;
+    let merged = merging.await.map_err(|error| task_error(&error))?;
+    // A missing segment ends the merge too, and its own error says more.
+    fetched?;
+    merged
+}
+
 /// Sends the segments to the merge, in order.
-async fn fetch_segments(run: &RestoreRun<'_>, chosen: &Chosen, to_merge: mpsc::Sender<Fetched>) -> Result<()> {
+async fn fetch_segments(
+    run: &RestoreRun<'_>,
+    chosen: &Chosen,
+    chain: &[SegmentName],
+    to_merge: mpsc::Sender<Fetched>,
+) -> Result<()> {
     let progress = Progress::new("reading the log", chosen.stored_bytes);
     let stall = Duration::from_secs(run.request.stall_seconds.into());
-    for name in &chosen.segments {
+    for name in chain {
         let key = name.key(&chosen.log).map_err(|error| holdfast_store::layout(&error))?;
         let stored = progress.watch(stall, fetch(run.store, &chosen.log, name)).await?;
         progress.add(stored.len());
@@ -130,16 +182,15 @@ impl Replay {
     }
 
     /// Merges the segments, and proves the result.
-    fn run(&self, segments: mpsc::Receiver<Fetched>) -> Result<(Merged, Proven, PointProof)> {
+    fn run(&self, segments: mpsc::Receiver<Fetched>) -> Result<(Merged, Proven, PointProof), Failed> {
         let merged = self.merge(segments)?;
         let (uri, file) = (&self.log, &*self.file);
         let mut reader = Reader::open(file, merged.bytes, file_budget()).map_err(|error| unsound(uri, &error))?;
         let proven = reader.prove(None).map_err(|error| unsound(uri, &error))?;
         if proven.revision != self.revision {
-            return Err(Error::corrupt(format!(
-                "{uri}: the merged database is at revision {}, and not at {}. Restore another point: --at-revision",
-                proven.revision, self.revision
-            )));
+            let (found, wanted) = (proven.revision, self.revision);
+            let message = format!("{uri}: the merged database is at revision {found}, and not at {wanted}. {ANOTHER}");
+            return Err(Error::corrupt(message).into());
         }
         let compacted = proven.compact_revision.unwrap_or(NEVER);
         // Records that the snapshot lacks cannot be hashed.
@@ -148,17 +199,17 @@ impl Replay {
         };
         let found = reader.hash_kv(self.revision, check.compact_revision).map_err(|error| unsound(uri, &error))?;
         if found.hash != check.hash_kv {
-            return Err(Error::corrupt(format!(
-                "{uri}: at revision {} the merged database has HashKV {}, and member {} had {}. Restore another point: \
-                 --at-revision",
+            let message = format!(
+                "{uri}: at revision {} the merged database has HashKV {}, and member {} had {}. {ANOTHER}",
                 self.revision, found.hash, check.member_id, check.hash_kv
-            )));
+            );
+            return Err(Error::corrupt(message).into());
         }
         Ok((merged, proven, PointProof::HashKV))
     }
 
     /// Writes the records of the segments behind the snapshot, then the meta pages.
-    fn merge(&self, mut segments: mpsc::Receiver<Fetched>) -> Result<Merged> {
+    fn merge(&self, mut segments: mpsc::Receiver<Fetched>) -> Result<Merged, Failed> {
         let file = &*self.file;
         let failed = |error| self.failure(error);
         let users = graft::auth_revision(file, self.db_bytes).map_err(|why| failed(why.into()))?;
@@ -167,20 +218,24 @@ impl Replay {
         out.seek(SeekFrom::Start(merge.offset())).map_err(trouble(MERGING))?;
         while let Some(Fetched { name, uri, stored }) = segments.blocking_recv() {
             let of = (&name, self.cluster_id);
-            let mut reader = open_segment(&uri, of, stored, self.identities.as_ref())?;
+            let damaged = |error| Failed::reading(&name, error);
+            let mut reader = open_segment(&uri, of, stored, self.identities.as_ref()).map_err(damaged)?;
             let in_segment = reader.header().auth_revision;
             let both = users.zip(in_segment);
-            if both.is_some_and(|(users, in_segment)| users != in_segment) {
-                self.refuse_auth(&name)?;
+            if in_segment.is_none() {
+                self.refuse_auth(&name, "users or roles are unknown, because etcd did not tell the archiver,")?;
             }
-            while let Some(entry) = reader.next().map_err(|error| unreadable(&uri, &error))? {
+            if both.is_some_and(|(users, in_segment)| users != in_segment) {
+                self.refuse_auth(&name, CHANGED)?;
+            }
+            while let Some(entry) = reader.next().map_err(|error| damaged(unreadable(&uri, &error)))? {
                 match entry {
                     Entry::Record(record) => {
                         merge.add(&record, &mut out).map_err(|error| self.failure(error).context(&uri))?;
                     }
                     Entry::Lease { id, ttl } => merge.add_lease(id, ttl).map_err(failed)?,
                     Entry::AuthChanged { revision } if both.is_none() && revision >= self.base_revision => {
-                        self.refuse_auth(&name)?;
+                        self.refuse_auth(&name, CHANGED)?;
                     }
                     Entry::AuthChanged { .. } | Entry::Sample { .. } => {}
                 }
@@ -202,17 +257,19 @@ impl Replay {
         Ok(merged)
     }
 
-    /// Refuses a segment by whose end users have changed since the snapshot.
-    fn refuse_auth(&self, segment: &SegmentName) -> Result<()> {
+    /// Refuses a segment by whose end users have changed since the snapshot, or may have.
+    fn refuse_auth(&self, segment: &SegmentName, why: &str) -> Result<()> {
         if self.allow_auth_changed {
             return Ok(());
         }
         let before = segment.first.saturating_sub(1).max(self.base_revision);
-        let after = self.next_base.map(|next| format!(" and --at-revision {next}")).unwrap_or_default();
+        let points: Vec<i64> = std::iter::once(before).chain(self.next_base).collect();
         Err(Error::config(format!(
-            "{}: users or roles changed after revision {before}, and the log does not hold them. The nearest points are \
-             --at-revision {before}{after}; or set --allow-auth-changed to restore the users and roles of revision {}",
-            self.log, self.base_revision
+            "{}: {why} after revision {before}, and the log does not hold them. {}; or set at.allowAuthChanged (by hand: \
+             --allow-auth-changed) to restore the users and roles of revision {}",
+            self.log,
+            nearest(&points),
+            self.base_revision
         )))
     }
 
@@ -229,7 +286,7 @@ impl Replay {
             | MergeError::Short { .. }
             | MergeError::Late { .. }
             | MergeError::Record { .. }
-            | MergeError::Base(_) => Error::corrupt(format!("{log}: {error}. Restore another point: --at-revision")),
+            | MergeError::Base(_) => Error::corrupt(format!("{log}: {error}. {ANOTHER}")),
         }
     }
 }

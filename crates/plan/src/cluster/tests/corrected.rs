@@ -3,7 +3,7 @@
 use holdfast_api::EtcdBackupStore;
 use holdfast_api::backup_store::Credentials;
 use holdfast_api::condition::{Type, Wanted, merge};
-use holdfast_api::restore::{Latest, Newest, Restoring};
+use holdfast_api::restore::{Latest, Newest, RestorePoint, Restoring};
 use holdfast_api::store::{Location, S3Checksum, S3Encryption, S3Location, S3ObjectLock, S3Sse, S3Tag, StoredSnapshot};
 use holdfast_contract::LockMode;
 use k8s_openapi::api::core::v1::ResourceRequirements;
@@ -125,8 +125,15 @@ fn a_correction_that_comes_too_late_is_told_before_the_spec_is_frozen() {
         deadline_seconds: Some(60),
         ..by_key("k1")
     };
+    let point = |revision| Some(RestorePoint { revision: Some(revision), ..RestorePoint::default() });
+    let to_a_point = || Restoring { at: point(7), ..restoring("k1") };
+    let by_point = |revision| Restore { at: point(revision), ..by_key("k1") };
     for (made, asked, put_back) in [
         (None, None, None),
+        (Some(to_a_point()), Some(by_point(7)), None),
+        (Some(to_a_point()), Some(by_point(8)), Some("Set source file:///backup/k1, at revision 7 again,")),
+        (Some(to_a_point()), Some(by_key("k1")), Some("Set source file:///backup/k1, at revision 7 again,")),
+        (Some(restoring("k1")), Some(by_point(7)), Some("Set source file:///backup/k1 again,")),
         (
             None,
             Some(by_key("k1")),

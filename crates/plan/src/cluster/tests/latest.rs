@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, Conta
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 mod held;
+mod point;
 
 use holdfast_api::agent::Agent;
 use holdfast_api::restore::{Latest, RestorePhase, Restoring};

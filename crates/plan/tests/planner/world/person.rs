@@ -42,6 +42,15 @@ impl World {
         self.edit(|s| s.bootstrap = restore.map(|restore| Bootstrap { restore: Some(restore) }));
     }
 
+    /// Restores up to a time.
+    pub fn restore_at(&mut self, time: &str) {
+        let at = RestorePoint { time: Some(time.to_owned()), ..RestorePoint::default() };
+        self.edit(|s| {
+            let restore = s.bootstrap.as_mut().and_then(|bootstrap| bootstrap.restore.as_mut());
+            restore.expect("a restore").at = Some(at);
+        });
+    }
+
     pub fn restore_of_snapshot(&mut self, name: &str) {
         let restore = Restore { snapshot_ref: Some(LocalRef { name: name.to_owned() }), ..Restore::default() };
         self.edit(|s| s.bootstrap = Some(Bootstrap { restore: Some(restore) }));
