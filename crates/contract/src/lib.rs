@@ -47,8 +47,8 @@ pub use probed::{Finding, Outcome, Probed, Trial};
 pub use progress::{PROGRESS_PATH, ProgressReport, STARTING};
 pub use prune::{
     Announced, DEFAULT_ANNOUNCED_SECONDS, DEFAULT_PRUNE_DEADLINE_SECONDS, LockedPile, MAX_KEEP, MAX_KEEP_SUM,
-    MAX_NAMED, MAX_REMOVED, Policy, PruneReport, PruneRequest, RemovalReport, RemoveRequest, RemovedReport, Stopped,
-    UTC,
+    MAX_NAMED, MAX_REMOVED, MAX_REMOVED_SEGMENTS, Policy, PruneReport, PruneRequest, PrunedLog, RemovalReport,
+    RemoveRequest, RemovedReport, Stopped, UTC,
 };
 pub use recall::{MAX_RECALLED, RecallReport, RecallRequest, RecalledRun};
 pub use restore::{
