@@ -4,6 +4,7 @@
 //! Every request renders to flags with `to_args`, and clap parses them; a property test checks the round trip.
 
 mod args;
+mod compact;
 mod compared;
 mod defrag;
 mod drilled;
@@ -29,6 +30,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+pub use compact::CompactRequest;
 pub use compared::{
     CompareRequest, ComparedMember, ComparedReport, DEFAULT_COMPARE_SECONDS, DEFAULT_MEMBER_SECONDS, DifferenceKind,
     MemberDifference,

@@ -17,10 +17,11 @@ use holdfast_bbolt::merge::{Merge, MergeError, Merged};
 use holdfast_bbolt::scan::{NEVER, Proven, Reader};
 use holdfast_contract::error::{Error, Result, task_error};
 use holdfast_contract::layout::SegmentName;
-use holdfast_contract::{PointProof, PointReport, RestoreRequest};
+use holdfast_contract::{PointProof, PointReport};
 use holdfast_io::memory::file_budget;
 use holdfast_io::progress::Progress;
 use holdfast_segment::Entry;
+use holdfast_store::Store;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
@@ -38,6 +39,17 @@ const AHEAD: usize = 1;
 
 const MERGING: &str = "writing the merged revisions";
 
+/// Meaning of users or roles that changed after the snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AuthChange {
+    /// The restore ends.
+    Refused,
+    /// The result has the users and roles of the snapshot.
+    Allowed,
+    /// The merge ends: only a snapshot of etcd holds them.
+    NeedsSnapshot,
+}
+
 /// A segment on its way to the merge.
 struct Fetched {
     name: SegmentName,
@@ -54,7 +66,7 @@ struct Replay {
     next_base: Option<i64>,
     revision: i64,
     identities: Option<Identities>,
-    allow_auth_changed: bool,
+    users: AuthChange,
     check: Option<Check>,
     log: String,
 }
@@ -64,14 +76,9 @@ pub(super) async fn continue_snapshot(run: &RestoreRun<'_>, placed: Placed) -> R
     let Some(chosen) = &run.point else { return Ok(placed) };
     let RestoreRun { request, store, .. } = run;
     let Placed { mut restored, file, writeback, db_bytes, .. } = placed;
-    let (to_merge, segments) = mpsc::channel(AHEAD);
-    let replay = Replay::new(chosen, request, (Arc::clone(&file), db_bytes), store.uri(&chosen.log));
-    let merging = spawn_blocking(move || replay.run(segments));
-    let fetched = fetch_segments(run, chosen, to_merge).await;
-    let merged = merging.await.map_err(|error| task_error(&error))?;
-    // A missing segment ends the merge too, and its own error says more.
-    fetched?;
-    let (merged, proven, proof) = merged?;
+    let users = if request.allow_auth_changed { AuthChange::Allowed } else { AuthChange::Refused };
+    let stall = Duration::from_secs(request.stall_seconds.into());
+    let (merged, proven, proof) = merge(store, chosen, (Arc::clone(&file), db_bytes), users, stall).await?;
     quota::check(request, merged.bytes)?;
     restored.db_bytes = merged.bytes;
     contents::record(run, &mut restored, Some(&proven), &file)?;
@@ -96,15 +103,37 @@ pub(super) async fn continue_snapshot(run: &RestoreRun<'_>, placed: Placed) -> R
     Ok(Placed { restored, bump, file, writeback, db_bytes: merged.bytes })
 }
 
+/// Merges the log into the database of a file, and proves the result.
+pub(super) async fn merge(
+    store: &Store,
+    chosen: &Chosen,
+    database: (Arc<File>, u64),
+    users: AuthChange,
+    stall: Duration,
+) -> Result<(Merged, Proven, PointProof)> {
+    let (to_merge, segments) = mpsc::channel(AHEAD);
+    let replay = Replay::new(chosen, users, database, store.uri(&chosen.log));
+    let merging = spawn_blocking(move || replay.run(segments));
+    let fetched = fetch_segments(store, chosen, stall, to_merge).await;
+    let merged = merging.await.map_err(|error| task_error(&error))?;
+    // A missing segment ends the merge too, and its own error says more.
+    fetched?;
+    merged
+}
+
 /// Sends the segments to the merge, in order.
-async fn fetch_segments(run: &RestoreRun<'_>, chosen: &Chosen, to_merge: mpsc::Sender<Fetched>) -> Result<()> {
+async fn fetch_segments(
+    store: &Store,
+    chosen: &Chosen,
+    stall: Duration,
+    to_merge: mpsc::Sender<Fetched>,
+) -> Result<()> {
     let progress = Progress::new("reading the log", chosen.stored_bytes);
-    let stall = Duration::from_secs(run.request.stall_seconds.into());
     for name in &chosen.segments {
         let key = name.key(&chosen.log).map_err(|error| holdfast_store::layout(&error))?;
-        let stored = progress.watch(stall, fetch(run.store, &chosen.log, name)).await?;
+        let stored = progress.watch(stall, fetch(store, &chosen.log, name)).await?;
         progress.add(stored.len());
-        let fetched = Fetched { name: name.clone(), uri: run.store.uri(&key), stored };
+        let fetched = Fetched { name: name.clone(), uri: store.uri(&key), stored };
         if to_merge.send(fetched).await.is_err() {
             // The merge has failed.
             break;
@@ -114,7 +143,7 @@ async fn fetch_segments(run: &RestoreRun<'_>, chosen: &Chosen, to_merge: mpsc::S
 }
 
 impl Replay {
-    fn new(chosen: &Chosen, request: &RestoreRequest, (file, db_bytes): (Arc<File>, u64), log: String) -> Self {
+    fn new(chosen: &Chosen, users: AuthChange, (file, db_bytes): (Arc<File>, u64), log: String) -> Self {
         Self {
             file,
             db_bytes,
@@ -123,7 +152,7 @@ impl Replay {
             next_base: chosen.next_base,
             revision: chosen.revision,
             identities: chosen.identities.clone(),
-            allow_auth_changed: request.allow_auth_changed,
+            users,
             check: chosen.check.clone(),
             log,
         }
@@ -204,15 +233,19 @@ impl Replay {
 
     /// Refuses a segment by whose end users have changed since the snapshot.
     fn refuse_auth(&self, segment: &SegmentName) -> Result<()> {
-        if self.allow_auth_changed {
-            return Ok(());
-        }
+        let way_out = match self.users {
+            AuthChange::Allowed => return Ok(()),
+            AuthChange::Refused => {
+                format!("set --allow-auth-changed to restore the users and roles of revision {}", self.base_revision)
+            }
+            AuthChange::NeedsSnapshot => "save a snapshot with `holdfast agent save`".to_owned(),
+        };
         let before = segment.first.saturating_sub(1).max(self.base_revision);
         let after = self.next_base.map(|next| format!(" and --at-revision {next}")).unwrap_or_default();
         Err(Error::config(format!(
             "{}: users or roles changed after revision {before}, and the log does not hold them. The nearest points are \
-             --at-revision {before}{after}; or set --allow-auth-changed to restore the users and roles of revision {}",
-            self.log, self.base_revision
+             --at-revision {before}{after}; or {way_out}",
+            self.log
         )))
     }
 
