@@ -9,15 +9,16 @@ use std::time::Instant;
 use anyhow::Context as _;
 use holdfast_contract::error::Result;
 use holdfast_contract::{
-    CompareRequest, ContentsRequest, CopyRequest, DefragRequest, GateRequest, InspectRequest, LatestRequest,
-    ListRequest, ProbeRequest, ProofLevel, PruneRequest, RecallRequest, RemovalReport, RemoveRequest, RemovedReport,
-    Report, RestoreRequest, SaveRequest, VerifyRequest,
+    CompactRequest, CompareRequest, ContentsRequest, CopyRequest, DefragRequest, GateRequest, InspectRequest,
+    LatestRequest, ListRequest, ProbeRequest, ProofLevel, PruneRequest, RecallRequest, RemovalReport, RemoveRequest,
+    RemovedReport, Report, RestoreRequest, SaveRequest, VerifyRequest,
 };
 use serde::Serialize;
 use snapshot_agent::catalog::recall;
 use snapshot_agent::verbs::contents::Found;
 use snapshot_agent::verbs::report::text;
-use snapshot_agent::verbs::save::dry_run;
+use snapshot_agent::verbs::restore::compact;
+use snapshot_agent::verbs::save::{dry_run, merged};
 use snapshot_agent::verbs::{
     compare, contents, copy, defrag, gate, inspect, install, latest, list, log, probe, prune, recall as runs, remove,
     report, restore, save, verify,
@@ -37,6 +38,18 @@ pub async fn save(request: SaveRequest) -> anyhow::Result<u8> {
     }
     let by_hand = request.owner_uid.is_none();
     let saved = save::run(request).await;
+    let text = saved.as_ref().ok().filter(|_| !json).map(|saved| text::of_saved(saved, by_hand));
+    Ok(finish(&saved.map(|saved| Report::Saved(Box::new(saved))), text))
+}
+
+/// `agent compact`: merges, then publishes the result as a save does.
+pub async fn compact(request: CompactRequest) -> anyhow::Result<u8> {
+    let (json, by_hand) = (request.json, request.owner_uid.is_none());
+    let saved = match compact::run(request.clone()).await {
+        Ok(Some(database)) => merged::run(request, database).await,
+        Ok(None) => return show("nothing to do: the log holds no revision after the newest snapshot\n"),
+        Err(error) => Err(error),
+    };
     let text = saved.as_ref().ok().filter(|_| !json).map(|saved| text::of_saved(saved, by_hand));
     Ok(finish(&saved.map(|saved| Report::Saved(Box::new(saved))), text))
 }

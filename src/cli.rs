@@ -13,9 +13,9 @@ use holdfast_api::pod_security::RunAs;
 use holdfast_api::snapshot::{Age, Encryption, EtcdSnapshotSpec, SnapshotTemplate};
 use holdfast_api::store::{Destination, Location, PvcLocation, S3Location};
 use holdfast_contract::{
-    CompareRequest, Compression, ContentsRequest, CopyRequest, DefragRequest, Failure, GateRequest, InspectRequest,
-    LatestRequest, ListRequest, ProbeRequest, PruneRequest, RecallRequest, RemoveRequest, RestoreRequest, SaveRequest,
-    VerifyRequest,
+    CompactRequest, CompareRequest, Compression, ContentsRequest, CopyRequest, DefragRequest, Failure, GateRequest,
+    InspectRequest, LatestRequest, ListRequest, ProbeRequest, PruneRequest, RecallRequest, RemoveRequest,
+    RestoreRequest, SaveRequest, VerifyRequest,
 };
 use holdfast_io::private::is_shared;
 use holdfast_operator::Config;
@@ -444,6 +444,10 @@ pub enum Agent {
     /// restores any moment.
     #[command(after_help = LOG_EXAMPLES, subcommand_negates_reqs = true)]
     Log(Box<LogVerb>),
+    /// Merge the newest snapshot and the log after it into a new snapshot of the same lineage, without reading etcd. A restore
+    /// to a point in time then reads little of the log.
+    #[command(after_help = COMPACT_EXAMPLES)]
+    Compact(Box<CompactRequest>),
     /// Compare the member list in each member's database with etcd's member list, before an upgrade from etcd 3.5 to 3.6.
     #[command(after_help = COMPARE_EXAMPLES)]
     CompareMembers(Box<CompareRequest>),
@@ -481,6 +485,7 @@ impl Agent {
             Self::Prune(request) => Some(&request.store),
             Self::Remove(request) => Some(&request.store),
             Self::Probe(request) => Some(&request.store),
+            Self::Compact(request) => Some(&request.store),
             Self::Log(verb) => match &**verb {
                 LogVerb::Record(request) => Some(&request.store),
                 LogVerb::Status(request) => Some(&request.store),
@@ -530,8 +535,8 @@ mod log;
 mod render;
 
 use examples::{
-    COMPARE_EXAMPLES, CONTENTS_EXAMPLES, COPY_EXAMPLES, DEFRAG_EXAMPLES, LOG_EXAMPLES, PROBE_EXAMPLES, PRUNE_EXAMPLES,
-    RENDER_EXAMPLES, RESTORE_EXAMPLES, SAVE_EXAMPLES, VERIFY_EXAMPLES,
+    COMPACT_EXAMPLES, COMPARE_EXAMPLES, CONTENTS_EXAMPLES, COPY_EXAMPLES, DEFRAG_EXAMPLES, LOG_EXAMPLES,
+    PROBE_EXAMPLES, PRUNE_EXAMPLES, RENDER_EXAMPLES, RESTORE_EXAMPLES, SAVE_EXAMPLES, VERIFY_EXAMPLES,
 };
 
 pub use log::LogVerb;

@@ -7,6 +7,7 @@ pub(crate) mod fallen;
 pub(crate) mod foreign;
 pub(crate) mod inventory;
 pub mod log;
+pub mod merged;
 pub mod proof;
 pub(crate) mod publish;
 pub(crate) mod read_back;

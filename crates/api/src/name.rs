@@ -81,6 +81,11 @@ pub fn drill_cron_job(schedule: &str, uid: &str) -> String {
     recurring(schedule, uid, "drill")
 }
 
+/// Name of the `CronJob` of a schedule that merges snapshots and the log.
+pub fn compaction_cron_job(schedule: &str, uid: &str) -> String {
+    recurring(schedule, uid, "compact")
+}
+
 /// A name with this word that Kubernetes takes for a `CronJob` and for the owner of Jobs.
 fn recurring(name: &str, uid: &str, work: &str) -> String {
     let end = format!("-{work}-{}", hex::encode(&Sha256::digest(uid.as_bytes())[..4]));

@@ -293,7 +293,7 @@ pub struct EtcdSnapshotScheduleStatus {
     /// Number of recorded snapshots that `spec.retention` keeps. Absent without `spec.retention`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<u64>,
-    /// Their stored bytes.
+    /// Their stored bytes, and those of the log when the last Job had ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// Snapshots whose removal is announced in the store.
@@ -444,9 +444,31 @@ pub struct LastPrune {
     /// End of the first of the consecutive Jobs with a `class` (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing_since: Option<String>,
+    /// The log, as the last Job that reported left it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<PrunedLog>,
     /// Recorded snapshots that `spec.retention` did not keep, and that were left. More of them need another Job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,
+}
+
+/// The log of a cluster after a Job that announced and removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PrunedLog {
+    /// Number of stored segments.
+    pub segments: u64,
+    /// Their stored bytes.
+    pub bytes: u64,
+    /// Number of segments that the Job removed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub removed: u64,
+    /// Earliest time at which a Job removes announced segments (RFC 3339). Absent: none is announced, or the store locks them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<String>,
+    /// Why the whole log stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
 }
 
 /// A Job that announces and removes snapshots.

@@ -4,6 +4,7 @@
 //! value: no shell and no second parser is in between. A property test checks that clap parses the rendered flags to the same
 //! request. This file does not judge values; their users do.
 
+mod compact;
 mod compare;
 mod log;
 mod removal;

@@ -4,6 +4,7 @@
 //! Every request renders to flags with `to_args`, and clap parses them; a property test checks the round trip.
 
 mod args;
+mod compact;
 mod compared;
 mod defrag;
 mod drilled;
@@ -29,6 +30,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+pub use compact::CompactRequest;
 pub use compared::{
     CompareRequest, ComparedMember, ComparedReport, DEFAULT_COMPARE_SECONDS, DEFAULT_MEMBER_SECONDS, DifferenceKind,
     MemberDifference,
@@ -47,8 +49,8 @@ pub use probed::{Finding, Outcome, Probed, Trial};
 pub use progress::{PROGRESS_PATH, ProgressReport, STARTING};
 pub use prune::{
     Announced, DEFAULT_ANNOUNCED_SECONDS, DEFAULT_PRUNE_DEADLINE_SECONDS, LockedPile, MAX_KEEP, MAX_KEEP_SUM,
-    MAX_NAMED, MAX_REMOVED, Policy, PruneReport, PruneRequest, RemovalReport, RemoveRequest, RemovedReport, Stopped,
-    UTC,
+    MAX_NAMED, MAX_REMOVED, MAX_REMOVED_SEGMENTS, Policy, PruneReport, PruneRequest, PrunedLog, RemovalReport,
+    RemoveRequest, RemovedReport, Stopped, UTC,
 };
 pub use recall::{MAX_RECALLED, RecallReport, RecallRequest, RecalledRun};
 pub use restore::{

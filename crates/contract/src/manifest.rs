@@ -40,6 +40,9 @@ pub struct Manifest {
     /// The object that requested this snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
+    /// The snapshot and the log that this snapshot was merged from, without reading etcd (`agent compact`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub derived_from: Option<DerivedFrom>,
     /// Key of the snapshot from which the cluster was restored: connects the cluster with its earlier lineage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restored_from: Option<String>,
@@ -165,7 +168,8 @@ pub struct Origin {
     /// UID of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// Kind of the object: `Job` for a run of a schedule. Absent for an `EtcdSnapshot`.
+    /// Kind of the object: `Job` for a run of a schedule, `compaction` for a merge of a snapshot and the log. Absent for an
+    /// `EtcdSnapshot`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// The `EtcdSnapshotSchedule` that this snapshot is a run of.
@@ -192,6 +196,24 @@ pub struct Schedule {
 
 /// The kind of an [`Origin`] that is a run of a schedule.
 pub const JOB: &str = "Job";
+
+/// The kind of an [`Origin`] that merged a snapshot and the log.
+pub const COMPACTION: &str = "compaction";
+
+/// The sources of a merged snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DerivedFrom {
+    /// Key of the snapshot that the log continues.
+    pub base: String,
+    /// Its newest revision.
+    pub base_revision: i64,
+    /// Number of the segments of the log after it.
+    pub segments: u64,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
 
 /// Returns the manifest's JSON schema, for programs that read stores themselves.
 pub fn schema() -> Value {

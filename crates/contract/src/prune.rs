@@ -34,6 +34,11 @@ pub struct Policy {
     #[arg(long, value_name = "DURATION", help_heading = KEEP)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_within: Option<SignedDuration>,
+    /// Keep the log of revisions up to this age, counted from its end, such as `168h`. The log after the newest proven snapshot
+    /// stays in any case. Default: the log stays from the oldest snapshot on.
+    #[arg(long, value_name = "DURATION", help_heading = KEEP)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_within: Option<SignedDuration>,
 }
 
 /// Heading of the policy's flags, in help texts.
@@ -67,6 +72,7 @@ impl Policy {
         match self.keep_within {
             _ if sum > MAX_KEEP_SUM => Err(format!("the counts are {sum} together, more than {MAX_KEEP_SUM}")),
             Some(within) if within.is_negative() => Err("keepWithin is negative".to_owned()),
+            _ if self.log_within.is_some_and(|within| within.is_negative()) => Err("logWithin is negative".to_owned()),
             _ if sum == 0 => {
                 Err("no count is greater than 0. Set one of keepLast, keepHourly, keepDaily, keepWeekly, \
                                   keepMonthly, keepYearly, or leave the policy out to keep everything"
@@ -108,7 +114,8 @@ pub struct PruneRequest {
     /// the last. If backups have stopped, the agent removes nothing. Default: not checked.
     #[arg(long, value_name = "TIME")]
     pub newest_after: Option<Timestamp>,
-    /// Key of a snapshot to keep, for example because a restore reads it; repeatable.
+    /// Key of a snapshot to keep, for example because a restore reads it; repeatable. The key of the lineage
+    /// (`NAMESPACE/CLUSTER/LINEAGE`) keeps every snapshot and the whole log.
     #[arg(long = "protect", value_name = "KEY")]
     pub protect: Vec<String>,
     /// Key of a snapshot that has far fewer keys or a lower revision than the snapshot before, if this is intended.
@@ -149,6 +156,9 @@ pub const DEFAULT_PRUNE_DEADLINE_SECONDS: u32 = 600;
 
 /// Maximum number of snapshots that one run removes: a wrong policy shows before many are gone.
 pub const MAX_REMOVED: usize = 20;
+
+/// Maximum number of segments of the log that one run removes: the request for each takes some milliseconds.
+pub const MAX_REMOVED_SEGMENTS: usize = 10_000;
 
 /// Report of `agent prune` and `agent remove` in the termination message; a failed remove writes [`super::Report::Failed`]. The
 /// limit of every report applies.
@@ -193,6 +203,9 @@ pub struct PruneReport {
     /// Snapshots that the policy drops and the store locks; absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locked: Option<LockedPile>,
+    /// The log of the lineage; absent: there is none, or the run did not read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<PrunedLog>,
     /// Key of the announcement that this run wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<String>,
@@ -241,6 +254,37 @@ pub struct Announced {
     pub not_before: Timestamp,
 }
 
+/// The segments of a lineage's log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PrunedLog {
+    /// Segments that the run left.
+    pub segments: u64,
+    /// Their stored bytes.
+    pub bytes: u64,
+    /// How many of them may go: no snapshot that stays needs them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unneeded: u64,
+    /// How many of these are announced.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub announced: u64,
+    /// Earliest time at which a run removes announced segments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Timestamp>,
+    /// Segments that the store locks.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub locked: u64,
+    /// Segments that this run removed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub removed: u64,
+    /// Their stored bytes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub removed_bytes: u64,
+    /// Why the whole log stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
+}
+
 /// Snapshots that the store locks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -265,6 +309,9 @@ pub struct Stopped {
 impl PruneReport {
     fn cut(&mut self) -> bool {
         if self.unknown_files.pop().is_some() || self.earlier_lineages.pop().is_some() {
+            return true;
+        }
+        if self.log.as_mut().is_some_and(|log| log.kept.take().is_some()) {
             return true;
         }
         let words = [self.stopped.as_mut().map(|it| &mut it.message), self.failed.as_mut().map(|it| &mut it.message)];
@@ -333,7 +380,11 @@ mod tests {
             (Policy { keep_within: Some(SignedDuration::from_hours(6)), ..day.clone() }, None),
             (Policy::default(), Some("no count is greater than 0")),
             (Policy { keep_within: Some(SignedDuration::from_hours(6)), ..Policy::default() }, Some("no count")),
-            (Policy { keep_within: Some(SignedDuration::from_hours(-6)), ..day.clone() }, Some("negative")),
+            (
+                Policy { keep_within: Some(SignedDuration::from_hours(-6)), ..day.clone() },
+                Some("keepWithin is negative"),
+            ),
+            (Policy { log_within: Some(SignedDuration::from_hours(-6)), ..day.clone() }, Some("logWithin is negative")),
             (Policy { keep_yearly: 1001, ..day.clone() }, Some("keepYearly is 1001")),
             (Policy { keep_last: u32::MAX, ..day.clone() }, Some("keepLast")),
             (Policy { keep_last: 1000, keep_hourly: 1000, ..day }, Some("2007 together")),

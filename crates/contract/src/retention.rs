@@ -6,6 +6,7 @@
 mod candidate;
 mod entry;
 mod judge;
+mod log;
 mod period;
 mod stop;
 mod zone;
@@ -13,6 +14,7 @@ mod zone;
 pub use candidate::{Whose, candidate};
 pub use entry::{Candidate, Entry, Reason, Untouched, Verdict};
 pub use judge::judge;
+pub use log::{LogBase, LogCut, find_log_cut};
 pub use stop::{Sight, Stop, StoreMatch, find_stop};
 pub use zone::time_zone;
 

@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::{Folder, Format, Key, attempt_time, record_time};
+use holdfast_contract::retention::LogCut;
 use holdfast_contract::{ExitClass, Policy};
 use holdfast_store::removal::Small;
 use jiff::{SignedDuration, Timestamp};
@@ -58,6 +59,9 @@ pub(crate) struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) store_id: Option<String>,
     pub(crate) snapshots: Vec<Named>,
+    /// The beginning of the log that may be removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) log: Option<NamedLog>,
     pub(crate) agent_version: String,
     /// Fields of later versions.
     #[serde(flatten)]
@@ -76,6 +80,20 @@ pub(crate) struct Named {
     pub(crate) stored_bytes: u64,
     /// Reason of the removal.
     pub(crate) reason: String,
+}
+
+/// The beginning of a log that may be removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NamedLog {
+    /// etcd cluster ID (hex) of the log.
+    pub(crate) cluster_id: String,
+    #[serde(flatten)]
+    pub(crate) cut: LogCut,
+    /// Number of its segments.
+    pub(crate) segments: u64,
+    /// Their stored bytes.
+    pub(crate) bytes: u64,
 }
 
 impl Named {
@@ -109,11 +127,11 @@ pub(crate) struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Writes an announcement of these snapshots, and returns its key.
+    /// Writes an announcement of these snapshots and of this part of the log, and returns its key.
     pub(crate) async fn announce(
         &self,
         shelf: &impl RemovableStore,
-        snapshots: Vec<Named>,
+        (snapshots, log): (Vec<Named>, Option<NamedLog>),
         at: Timestamp,
         pod_uid: &str,
     ) -> Result<Key> {
@@ -126,6 +144,7 @@ impl Judge<'_> {
             time_zone: Some(self.time_zone.to_owned()),
             store_id: self.store_id.map(str::to_owned),
             snapshots,
+            log,
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             other: Map::new(),
         };
@@ -152,6 +171,7 @@ impl Record {
             time_zone: None,
             store_id: store_id.map(str::to_owned),
             snapshots: vec![one],
+            log: None,
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             other: Map::new(),
         }
@@ -194,11 +214,33 @@ pub(crate) struct Permit {
     pub(crate) mine: bool,
 }
 
+/// Permission of a record of the current policy to remove the beginning of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LogPermit {
+    /// The part of the log, as it was judged.
+    pub(crate) named: NamedLog,
+    /// Start of the permission, by the record's time.
+    pub(crate) not_before: Timestamp,
+    /// Whether the record is old enough, by both clocks.
+    pub(crate) ripe: bool,
+}
+
+/// Permissions of the records.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Permits {
+    /// Of the wanted snapshots, by their keys.
+    pub(crate) snapshots: HashMap<String, Permit>,
+    /// Of the log, the newest first.
+    pub(crate) log: Vec<LogPermit>,
+}
+
 /// Query for the records.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     /// Keys of the wanted snapshots.
     pub(crate) wanted: HashSet<String>,
+    /// Whether the records of the log are wanted too.
+    pub(crate) log: bool,
     /// Minimum age of a record.
     pub(crate) age: SignedDuration,
     /// Records before this time permit nothing.
@@ -208,14 +250,14 @@ pub(crate) struct Asked {
     pub(crate) touch: bool,
 }
 
-/// Reads the newest records until each of the wanted keys is named.
+/// Reads the newest records until each of the wanted keys is named, for the log all of the last day.
 pub(crate) async fn read(
     shelf: &impl RemovableStore,
     judge: &Judge<'_>,
-    Asked { mut wanted, age, since, now, touch }: Asked,
-) -> Result<HashMap<String, Permit>> {
-    let mut permits = HashMap::new();
-    if wanted.is_empty() {
+    Asked { mut wanted, log, age, since, now, touch }: Asked,
+) -> Result<Permits> {
+    let mut permits = Permits::default();
+    if wanted.is_empty() && !log {
         return Ok(permits);
     }
     let folder = judge.lineage.prunes();
@@ -223,7 +265,7 @@ pub(crate) async fn read(
     // One time for all records of a folder store: a record must have been old enough at the start of the run.
     let clock = if names.is_empty() || !touch { None } else { shelf.clock(&folder).await? };
     for (announced, key) in names.into_iter().take(MAX_READ) {
-        if wanted.is_empty() {
+        if wanted.is_empty() && !log {
             break;
         }
         let Some((small, record)) = read_one(shelf, &key, judge.lineage, judge.store_id).await? else { continue };
@@ -236,10 +278,13 @@ pub(crate) async fn read(
         let ripe = aged && now.duration_since(announced.max(record.announced_at)) >= age;
         let mine = judge.is_mine(&record);
         let not_before = announced.max(record.announced_at).checked_add(age).unwrap_or(Timestamp::MAX);
+        if let Some(named) = record.log.filter(|_| log && mine) {
+            permits.log.push(LogPermit { named, not_before, ripe });
+        }
         for named in record.snapshots {
             let inside = named.key.strip_prefix(judge.lineage.as_str()).and_then(|rest| rest.strip_prefix('/'));
             if inside.is_some_and(|name| attempt_time(name).is_some()) && wanted.remove(&named.key) {
-                permits.insert(named.key.clone(), Permit { named, not_before, ripe, mine });
+                permits.snapshots.insert(named.key.clone(), Permit { named, not_before, ripe, mine });
             }
         }
     }

@@ -40,6 +40,10 @@ pub(crate) struct Snapshot {
     pub(crate) stored_bytes: u64,
     /// Whether the snapshot is proven and no verification contradicts.
     pub(crate) proven: bool,
+    /// etcd cluster ID (hex).
+    pub(crate) cluster_id: String,
+    /// Revision of the key space, if it is known.
+    pub(crate) revision: Option<i64>,
     /// Locks on the manifest. The locks on the data are read at the removal.
     pub(crate) lasting: Lasting,
 }
@@ -52,7 +56,8 @@ pub(crate) struct Inventory {
     pub(crate) complete: bool,
 }
 
-/// Reads a lineage, the oldest folder first.
+/// Reads a lineage, the oldest folder first. A protected lineage protects every snapshot: a restore to a point in time reads
+/// the lineage, and chooses the snapshot itself (I25).
 pub(crate) async fn take(
     shelf: &impl RemovableStore,
     lineage: &Folder,
@@ -64,7 +69,9 @@ pub(crate) async fn take(
     let looks = folders.iter().map(|folder| async move {
         let mut found = read_attempt(shelf, folder, whose).await?;
         let Entry { subject, spared, .. } = &mut found.entry;
-        if protected.contains(folder) && matches!(subject, Ok(_) | Err(Untouched::Incomplete)) {
+        if [folder, lineage].iter().any(|it| protected.contains(*it))
+            && matches!(subject, Ok(_) | Err(Untouched::Incomplete))
+        {
             *spared = mem::replace(subject, Err(Untouched::Protected)).ok();
             found.half = false;
         }
@@ -115,6 +122,8 @@ pub(crate) async fn read_attempt(shelf: &impl RemovableStore, folder: &Folder, w
         format: manifest.format(),
         stored_bytes: manifest.stored_bytes,
         proven: is.proven && !is.failed,
+        cluster_id: is.cluster_id.clone(),
+        revision: is.revision,
         lasting: Lasting { until: small.lasting.until.max(recorded), ..small.lasting },
     };
     let judged = retention::candidate(&manifest, folder.as_str(), whose).map(|()| is);

@@ -12,10 +12,11 @@ pub mod read;
 
 use bytes::Bytes;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::{Folder, GapName, SegmentName, check_revision};
+use holdfast_contract::layout::{Folder, GapName, SegmentName, check_revision, is_record_folder};
 use holdfast_contract::{Origin, hex_id};
 use holdfast_io::clock;
 use holdfast_store::Store;
+use holdfast_store::removal::File;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +26,7 @@ pub(crate) const FORMAT_VERSION: u32 = 1;
 /// Maximum size of a small object of a log.
 const MAX_BYTES: u64 = 16 << 10;
 
-/// Maximum number of objects in a listing: a segment every ten seconds for four months.
+/// Maximum number of objects in the listing of one day: a segment of ten writers each second.
 const MAX_OBJECTS: usize = 1_000_000;
 
 /// Maximum number of days in a listing.
@@ -176,10 +177,26 @@ pub(crate) async fn check_open(store: &Store, log: &Folder) -> Result<()> {
     Err(closed.error())
 }
 
+/// Lists the objects of a log in its folders, with their paths below the log: the limit of a listing is that of a day.
+pub(crate) async fn list_files(store: &Store, log: &Folder) -> Result<Vec<File>> {
+    let is_folder = |name: &str| is_day(name) || is_record_folder(name);
+    let mut files = Vec::new();
+    for name in store.last_children(log, MAX_DAYS, is_folder).await?.names {
+        let folder = log.child(&name).map_err(|error| holdfast_store::layout(&error))?;
+        let listed = store.files(&folder, MAX_OBJECTS).await?;
+        files.extend(listed.into_iter().map(|file| File { path: format!("{name}/{}", file.path), ..file }));
+    }
+    Ok(files)
+}
+
+fn is_day(name: &str) -> bool {
+    name.len() == 8 && name.bytes().all(|b| b.is_ascii_digit())
+}
+
 /// Lists a log. A log that does not exist is empty.
 pub(crate) async fn list(store: &Store, log: &Folder) -> Result<Listed> {
     let mut listed = Listed::default();
-    for file in store.files(log, MAX_OBJECTS).await? {
+    for file in list_files(store, log).await? {
         if let Some(segment) = SegmentName::parse(&file.path) {
             listed.segments.push((segment, file.bytes));
         } else if let Some(gap) = GapName::parse(&file.path) {
@@ -196,7 +213,6 @@ pub(crate) async fn list(store: &Store, log: &Folder) -> Result<Listed> {
 
 /// Returns the last stored revision; `None`: the log has no segment.
 pub(crate) async fn last_revision(store: &Store, log: &Folder) -> Result<Option<i64>> {
-    let is_day = |name: &str| name.len() == 8 && name.bytes().all(|b| b.is_ascii_digit());
     let days = store.last_children(log, MAX_DAYS, is_day).await?.names;
     let mut last = None;
     for (number, day) in days.iter().rev().enumerate() {

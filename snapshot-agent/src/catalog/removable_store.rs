@@ -10,7 +10,7 @@ use holdfast_store::Store;
 use holdfast_store::removal::{File, Lasting, Small};
 use jiff::Timestamp;
 
-use crate::catalog::attempts;
+use crate::catalog::{attempts, log};
 
 /// Maximum number of files of a folder: years of proofs or announcements.
 const MAX_FILES: usize = 100_000;
@@ -22,6 +22,12 @@ pub(crate) trait RemovableStore {
 
     /// Returns every file of a folder.
     async fn files(&self, folder: &Folder) -> Result<Vec<File>>;
+
+    /// Returns the ID of the etcd cluster of a log; `None`: there is no log.
+    async fn log_cluster(&self, log: &Folder) -> Result<Option<u64>>;
+
+    /// Returns every segment, gap and check of a log.
+    async fn log_files(&self, log: &Folder) -> Result<Vec<File>>;
 
     /// Reads a small object; `None`: it does not exist.
     async fn read(&self, key: &Key, limit: u64) -> Result<Option<Small>>;
@@ -52,6 +58,14 @@ impl RemovableStore for Store {
 
     async fn files(&self, folder: &Folder) -> Result<Vec<File>> {
         Self::files(self, folder, MAX_FILES).await
+    }
+
+    async fn log_cluster(&self, log: &Folder) -> Result<Option<u64>> {
+        log::bound_cluster(self, log).await
+    }
+
+    async fn log_files(&self, log: &Folder) -> Result<Vec<File>> {
+        log::list_files(self, log).await
     }
 
     async fn read(&self, key: &Key, limit: u64) -> Result<Option<Small>> {

@@ -3,8 +3,9 @@
 //! This file decides which snapshots a run removes. A candidate must be dropped by the current policy, must be named with the
 //! same manifest in an announcement of the same policy that is old enough and of the last day, and must not be locked. A run
 //! removes at most [`MAX_REMOVED`], the oldest first. Any doubt about the whole (`retention::find_stop`) stops every removal.
-//! `catalog/removal.rs` decides how a snapshot is removed.
+//! `catalog/removal.rs` decides how a snapshot is removed, `prune/log.rs` what goes of the log.
 
+mod log;
 mod report;
 
 use futures::future::LocalBoxFuture;
@@ -30,6 +31,7 @@ use crate::catalog::removal::{self, Removal};
 use crate::catalog::removal_record;
 use crate::catalog::target::Target;
 use crate::catalog::{store_id, stored};
+use log::LogPart;
 pub use report::{Pruned, Row};
 
 /// Snapshots that a run tries to remove: the agent detects a lock on the data only by trying.
@@ -89,6 +91,7 @@ struct Seen {
     found: Vec<Found>,
     verdicts: Vec<Verdict>,
     permits: HashMap<String, Permit>,
+    log: Option<LogPart>,
     stop: Option<Stop>,
     /// Snapshots that this run has announced.
     announced: HashSet<String>,
@@ -128,13 +131,27 @@ impl Run {
                 self.seen.locked.insert(found.entry.key.clone(), lasting);
             }
         }
+        self.seen.log = LogPart::read(shelf, &self.lineage).await?;
+        self.judge_log();
         self.read_permits(shelf).await?;
         if self.seen.stop.is_some() || self.request.dry_run {
             return Ok(());
         }
         // In this order: a full store takes no announcement, and removals make room.
         self.remove_announced(shelf).await?;
+        self.judge_log();
+        if let Some(log) = &mut self.seen.log {
+            log.remove(shelf, (self.now, self.request.not_after)).await?;
+        }
         self.announce(shelf).await
+    }
+
+    /// Judges the log by the snapshots that exist: an announced snapshot still needs its part of the log.
+    fn judge_log(&mut self) {
+        let is_protected = self.protected.contains(&self.lineage);
+        let Seen { log: Some(log), found, removed, .. } = &mut self.seen else { return };
+        let remaining = found.iter().filter(|found| !removed.contains_key(&found.entry.key));
+        log.judge(remaining, &self.request.policy, is_protected);
     }
 
     /// Returns the snapshots that the policy drops, the oldest first.
@@ -160,8 +177,13 @@ impl Run {
         let wanted = self.dropped().into_iter().map(|found| found.entry.key).collect();
         let age = SignedDuration::from_secs(self.request.announced_seconds.into());
         let touch = self.seen.stop.is_none() && !self.request.dry_run;
-        let asked = Asked { wanted, age, since: self.request.announced_after, now: self.now, touch };
-        self.seen.permits = announced::read(shelf, &self.judge(), asked).await?;
+        let log = self.seen.log.is_some();
+        let asked = Asked { wanted, log, age, since: self.request.announced_after, now: self.now, touch };
+        let permits = announced::read(shelf, &self.judge(), asked).await?;
+        self.seen.permits = permits.snapshots;
+        if let Some(log) = &mut self.seen.log {
+            log.permit(permits.log);
+        }
         Ok(())
     }
 
@@ -235,27 +257,37 @@ impl Run {
         }
     }
 
-    /// Announces the snapshots that the policy drops and no announcement names yet, the oldest first.
+    /// Announces the snapshots that the policy drops and no announcement names yet, the oldest first, and the part of the log that
+    /// may go.
     async fn announce(&mut self, shelf: &impl RemovableStore) -> Result<()> {
         let standing: Vec<Found> = self.dropped().into_iter().filter(|found| self.stands(found)).collect();
         let (pending, new): (Vec<_>, Vec<_>) = standing.iter().partition(|found| self.permit(found).is_some());
-        if pending.len() >= MAX_SNAPSHOTS {
-            return Ok(());
-        }
+        let most = MAX_SNAPSHOTS.saturating_sub(pending.len()).min(1) * MAX_SNAPSHOTS;
+        let log = self.seen.log.as_ref().and_then(LogPart::announcement);
         let reason = |found: &Found| match &found.entry.subject {
             Ok(is) if is.failed => "a verification failed",
             _ => "no rule keeps it",
         };
         let named: Vec<Named> =
-            new.iter().filter_map(|found| Named::from_found(found, reason(found))).take(MAX_SNAPSHOTS).collect();
-        if named.is_empty() {
+            new.iter().filter_map(|found| Named::from_found(found, reason(found))).take(most).collect();
+        if named.is_empty() && log.is_none() {
             return Ok(());
         }
         let keys = named.iter().map(|named| named.key.clone()).collect();
-        let record = self.judge().announce(shelf, named, self.now, &self.pod_uid).await?;
+        let record = self.judge().announce(shelf, (named, log.clone()), self.now, &self.pod_uid).await?;
         self.seen.record = Some(record.to_string());
         self.seen.announced = keys;
+        let not_before = self.not_before();
+        if let (Some(part), Some(named)) = (&mut self.seen.log, log) {
+            part.announced(named, not_before);
+        }
         Ok(())
+    }
+
+    /// Returns the earliest time at which a later run removes what this run announces.
+    fn not_before(&self) -> Timestamp {
+        let age = SignedDuration::from_secs(self.request.announced_seconds.into());
+        self.now.checked_add(age).unwrap_or(Timestamp::MAX)
     }
 
     /// Whether the snapshot may be announced: this run has not removed it, and it is not locked.
@@ -264,6 +296,8 @@ impl Run {
     }
 }
 
+#[cfg(test)]
+mod log_tests;
 #[cfg(test)]
 mod prune_faults;
 #[cfg(test)]

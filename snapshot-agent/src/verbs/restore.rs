@@ -11,6 +11,7 @@
 //! etcdutl, and `etcd/etcdutl/output.rs` reads its output.
 
 mod bump;
+pub mod compact;
 mod contents;
 mod from_file;
 mod from_manifest;

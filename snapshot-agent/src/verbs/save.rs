@@ -11,6 +11,7 @@
 
 mod ask;
 pub mod dry_run;
+pub mod merged;
 mod pipe;
 mod read_upload;
 
@@ -21,7 +22,7 @@ use bytes::Bytes;
 use futures::Stream;
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::{Attempt, Folder, Format};
-use holdfast_contract::manifest::{Encryption, FORMAT_VERSION, JOB, Manifest, Origin, Schedule};
+use holdfast_contract::manifest::{COMPACTION, Encryption, FORMAT_VERSION, JOB, Manifest, Origin, Schedule};
 use holdfast_contract::{DEFAULT_SPOOL_MIB, MAX_CLUSTER_SPEC, SaveRequest, SavedReport, Verification, Verify, hex_id};
 use holdfast_io::clock;
 use holdfast_io::interrupt::Interrupt;
@@ -34,6 +35,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tokio::sync::{oneshot, watch};
 
+use crate::catalog::merged::MergedSnapshot;
 use crate::catalog::recorded::recorded_contents;
 use crate::catalog::{publish, store_id};
 use crate::etcd::hash_kv::LARGE;
@@ -150,6 +152,8 @@ pub(crate) struct Saving<'a> {
     upload: Upload,
     at: Timestamp,
     since: Instant,
+    /// The merge that publishes; `None`: a save.
+    merged: Option<&'a MergedSnapshot>,
 }
 
 impl<'a> Saving<'a> {
@@ -160,7 +164,18 @@ impl<'a> Saving<'a> {
         member: Member,
         interrupt: &mut Interrupt,
     ) -> Result<Self> {
-        let (at, since) = (clock::now(), Instant::now());
+        Self::begin_at(clock::now(), request, store, member, interrupt).await
+    }
+
+    /// Does the same for an attempt that began at this time.
+    async fn begin_at(
+        at: Timestamp,
+        request: &'a SaveRequest,
+        store: &'a Store,
+        member: Member,
+        interrupt: &mut Interrupt,
+    ) -> Result<Self> {
+        let since = Instant::now();
         let recipients = Recipients::parse(&request.age_recipients)?;
         let spool = spool(request)?;
         let cluster_spec = request.cluster_spec.as_deref().map(cluster_spec).transpose()?;
@@ -186,7 +201,21 @@ impl<'a> Saving<'a> {
         // Before the first write, and before the upload's start removes dead attempts (I25).
         interrupt.unless(store_id::check_before_write(&request.store, request.expect_store_id.as_deref())).await?;
         let upload = store.begin_unless(&folder.data(format), plan, interrupt).await?;
-        Ok(Self { request, store, member, folder, format, recipients, pod_uid, spool, cluster_spec, upload, at, since })
+        Ok(Self {
+            request,
+            store,
+            member,
+            folder,
+            format,
+            recipients,
+            pod_uid,
+            spool,
+            cluster_spec,
+            upload,
+            at,
+            since,
+            merged: None,
+        })
     }
 
     /// Aborts the upload, and returns its recipients and its spool.
@@ -252,11 +281,21 @@ impl<'a> Saving<'a> {
 
     fn manifest(&self, data: Data) -> Manifest {
         let Data { storage_version, passed: Passed { streamed, sent, verification, .. } } = data;
+        let Verification { read_back, read_back_reason, .. } = verification.clone();
+        let merged = self.merged.map(MergedSnapshot::verification);
+        let verification = merged.map_or(verification, |own| Verification { read_back, read_back_reason, ..own });
+        // A merge has read its database with more memory.
+        let proven = streamed.scanned.as_ref().ok().or(self.merged.map(|merged| &merged.proven));
         let (request, facts) = (self.request, &self.member.facts);
-        let origin = (request.owner_name.is_some() || request.owner_uid.is_some()).then(|| Origin {
+        let is_owned = request.owner_name.is_some() || request.owner_uid.is_some() || self.merged.is_some();
+        let kind = match self.merged {
+            Some(_) => Some(COMPACTION),
+            None => request.schedule_uid.as_ref().map(|_| JOB),
+        };
+        let origin = is_owned.then(|| Origin {
             name: request.owner_name.clone(),
             uid: request.owner_uid.clone(),
-            kind: request.schedule_uid.as_ref().map(|_| JOB.to_owned()),
+            kind: kind.map(str::to_owned),
             schedule: request.schedule_uid.clone().map(|uid| Schedule {
                 name: request.schedule_name.clone(),
                 uid,
@@ -271,6 +310,7 @@ impl<'a> Saving<'a> {
             cluster: request.cluster.clone(),
             cluster_uid: request.cluster_uid.clone(),
             cluster_spec: self.cluster_spec.clone(),
+            derived_from: self.merged.map(|merged| merged.derived_from.clone()),
             restored_from: request.restored_from.clone(),
             origin,
             pod_uid: self.pod_uid.clone(),
@@ -286,7 +326,7 @@ impl<'a> Saving<'a> {
             stored_bytes: sent.bytes,
             stored_sha256: hex::encode(sent.sha256),
             compression: request.compression,
-            contents: streamed.scanned.as_ref().ok().map(recorded_contents),
+            contents: proven.map(recorded_contents),
             verification: Some(verification),
             without_quorum: self.member.without_quorum,
             encryption: Encryption::for_recipients(self.recipients.iter().map(ToString::to_string).collect()),

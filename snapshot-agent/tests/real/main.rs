@@ -20,6 +20,7 @@ mod bump;
 mod came_along;
 mod canaries;
 mod checksums;
+mod compaction;
 mod compare;
 mod contents;
 mod copy;

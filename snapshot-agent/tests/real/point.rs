@@ -22,12 +22,12 @@ use crate::support::{child, eventually, file_store, files, free_port, restore_re
 /// Flags of members that elect themselves at once.
 const QUICK: [&str; 2] = ["--heartbeat-interval=10", "--election-timeout=100"];
 
-const LINEAGE: &str = "shop/orders/1a2b3c4d";
+pub(crate) const LINEAGE: &str = "shop/orders/1a2b3c4d";
 
 /// A live etcd with an archiver, and its store.
-struct Recorded {
-    server: Server,
-    store: TempDir,
+pub(crate) struct Recorded {
+    pub(crate) server: Server,
+    pub(crate) store: TempDir,
     _spool: TempDir,
     archiver: Child,
 }
@@ -40,7 +40,7 @@ impl Drop for Recorded {
 }
 
 /// Starts an etcd with a key, saves a snapshot of it, and records from there on.
-async fn recorded(line: &str) -> Recorded {
+pub(crate) async fn recorded(line: &str) -> Recorded {
     let server = Server::start(line, &QUICK);
     server.put(b"first", b"v");
     let [store, spool] = [(); 2].map(|()| tempfile::tempdir().unwrap());
@@ -70,24 +70,24 @@ fn archive(server: &Server, store: &Path, spool: &Path) -> Child {
     command.stdout(Stdio::null()).spawn().unwrap()
 }
 
-type Content = BTreeMap<Vec<u8>, (Vec<u8>, i64)>;
+pub(crate) type Content = BTreeMap<Vec<u8>, (Vec<u8>, i64)>;
 
 /// Every key of an etcd, with value and lease.
-async fn content(server: &Server) -> Content {
+pub(crate) async fn content(server: &Server) -> Content {
     let mut client = etcd_client::Client::connect(etcd_flags(server).endpoints, None).await.unwrap();
     let all = client.get("", Some(GetOptions::new().with_all_keys())).await.unwrap();
     all.kvs().iter().map(|kv| (kv.key().to_vec(), (kv.value().to_vec(), kv.lease()))).collect()
 }
 
 /// The restored etcd, and the report.
-struct Restored {
-    server: Server,
-    report: RestoredReport,
+pub(crate) struct Restored {
+    pub(crate) server: Server,
+    pub(crate) report: RestoredReport,
     _folder: TempDir,
 }
 
 impl Recorded {
-    async fn client(&self) -> etcd_client::Client {
+    pub(crate) async fn client(&self) -> etcd_client::Client {
         etcd_client::Client::connect(etcd_flags(&self.server).endpoints, None).await.unwrap()
     }
 
@@ -96,16 +96,16 @@ impl Recorded {
     }
 
     /// Paths below the log.
-    fn paths(&self) -> Vec<String> {
+    pub(crate) fn paths(&self) -> Vec<String> {
         if self.log().exists() { files(&self.log()) } else { vec![] }
     }
 
-    fn segments(&self) -> Vec<SegmentName> {
+    pub(crate) fn segments(&self) -> Vec<SegmentName> {
         self.paths().iter().filter_map(|path| SegmentName::parse(path)).collect()
     }
 
     /// Waits until the log has a revision, and a later sample.
-    async fn reaches(&self, revision: i64) {
+    pub(crate) async fn reaches(&self, revision: i64) {
         let now = Timestamp::now();
         eventually("the log of the revision", async || {
             let is_later = |segment: &SegmentName| segment.at > now;
@@ -117,7 +117,7 @@ impl Recorded {
     }
 
     /// Ends the archiver as kubelet does.
-    fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         let pid = self.archiver.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
         assert!(self.archiver.wait().unwrap().success());
@@ -140,7 +140,7 @@ impl Recorded {
     }
 
     /// Restores to a point, and starts an etcd there.
-    async fn restored(&self, line: &str, at: Point, engine: Engine) -> Restored {
+    pub(crate) async fn restored(&self, line: &str, at: Point, engine: Engine) -> Restored {
         let folder = tempfile::tempdir().unwrap();
         let volume = folder.path().join("volume");
         fs::create_dir(&volume).unwrap();

@@ -6,7 +6,16 @@ use crate::{Policy, PruneRequest, RemoveRequest};
 impl Policy {
     /// Returns the rules that keep snapshots, as elements of an argument vector.
     pub fn to_args(&self) -> Vec<String> {
-        let Self { keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_yearly, keep_within } = self;
+        let Self {
+            keep_last,
+            keep_hourly,
+            keep_daily,
+            keep_weekly,
+            keep_monthly,
+            keep_yearly,
+            keep_within,
+            log_within,
+        } = self;
         Argv::default()
             .flag("keep-last", keep_last)
             .flag("keep-hourly", keep_hourly)
@@ -15,6 +24,7 @@ impl Policy {
             .flag("keep-monthly", keep_monthly)
             .flag("keep-yearly", keep_yearly)
             .option("keep-within", keep_within.map(|within| within.to_string()).as_ref())
+            .option("log-within", log_within.map(|within| within.to_string()).as_ref())
             .0
     }
 }
@@ -119,18 +129,18 @@ mod tests {
             (url, namespace, cluster, cluster_uid, schedule_uid, time_zone) in
                 (text(), text(), text(), text(), text(), text()),
             (expect_store_id, accept_anomaly, pod_uid) in (option(text()), option(text()), option(text())),
-            counts: [u32; 6], within in option(0..10_000_000_i64),
+            counts: [u32; 6], [within, log] in [option(0..10_000_000_i64), option(0..10_000_000_i64)],
             (after, announced_after, not_after) in (time(), time(), time()),
             protect in proptest::collection::vec(text(), 0..4),
             announced_seconds: u32, dry_run: bool, json: bool, deadline_seconds: u32,
         ) -> PruneRequest {
             let [keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_yearly] = counts;
-            let keep_within = within.map(SignedDuration::from_secs);
+            let [keep_within, log_within] = [within, log].map(|within| within.map(SignedDuration::from_secs));
             PruneRequest {
                 store: StoreFlags { url, ..StoreFlags::default() },
                 expect_store_id, namespace, cluster, cluster_uid, schedule_uid,
                 policy: Policy {
-                    keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_yearly, keep_within,
+                    keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_yearly, keep_within, log_within,
                 },
                 time_zone, newest_after: after, protect, accept_anomaly, announced_seconds, announced_after, not_after,
                 pod_uid, dry_run, json, deadline_seconds,

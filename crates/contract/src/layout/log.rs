@@ -97,6 +97,11 @@ pub fn check_revision(path: &str) -> Option<i64> {
     revision(at)
 }
 
+/// Whether a folder of a log has this name and holds gaps or checks.
+pub fn is_record_folder(name: &str) -> bool {
+    [GAPS, CHECKS].contains(&name)
+}
+
 /// Parses the 20 digits of a revision.
 fn revision(digits: &str) -> Option<i64> {
     let fits = digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit());

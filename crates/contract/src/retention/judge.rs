@@ -87,7 +87,7 @@ impl<'a> Candidates<'a> {
     }
 
     fn by_rules(&self, policy: &Policy, zone: &TimeZone) -> Vec<(usize, Reason)> {
-        let Policy { keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_yearly, keep_within } =
+        let Policy { keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_yearly, keep_within, .. } =
             *policy;
         let Some(newest) = self.0.first() else { return vec![] };
         if policy.counts().iter().all(|(_, count)| *count == 0) && keep_within.is_none() {

@@ -65,7 +65,16 @@ fn policy() -> impl Strategy<Value = Policy> {
     let within = prop::option::of((0..2000_i64).prop_map(SignedDuration::from_hours));
     ([0..6_u32, 0..30, 0..10, 0..6, 0..14, 0..4], within).prop_map(|(counts, keep_within)| {
         let [keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_yearly] = counts;
-        let drawn = Policy { keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_yearly, keep_within };
+        let drawn = Policy {
+            keep_last,
+            keep_hourly,
+            keep_daily,
+            keep_weekly,
+            keep_monthly,
+            keep_yearly,
+            keep_within,
+            log_within: None,
+        };
         if drawn.check().is_err() { Policy { keep_last: 1, ..drawn } } else { drawn }
     })
 }
@@ -194,6 +203,7 @@ proptest! {
             keep_monthly: wide(policy.keep_monthly, more[4]),
             keep_yearly: wide(policy.keep_yearly, more[5]),
             keep_within: Some(policy.keep_within.unwrap_or_default() + SignedDuration::from_hours(hours)),
+            log_within: None,
         };
         let (narrow, wide) = (judged(&entries, &policy, zone), judged(&entries, &wider, zone));
         prop_assert!(kept(&entries, &narrow).is_subset(&kept(&entries, &wide)));

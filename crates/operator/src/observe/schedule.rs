@@ -22,7 +22,8 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     let label = name::label_value(named);
     let cron_name = name::cron_job(named, uid);
     let drill_name = name::drill_cron_job(named, uid);
-    let (cluster, store, cron_job, drill_cron_job, all, snapshots) = futures::try_join!(
+    let compaction_name = name::compaction_cron_job(named, uid);
+    let (cluster, store, cron_job, drill_cron_job, compaction_cron_job, all, snapshots) = futures::try_join!(
         async {
             match &schedule.spec.cluster_ref {
                 Some(named) => reader.get::<EtcdCluster>(&named.name).await,
@@ -37,6 +38,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         },
         reader.get::<CronJob>(&cron_name),
         reader.get::<CronJob>(&drill_name),
+        reader.get::<CronJob>(&compaction_name),
         // By owner: a user can remove labels. A Job without its owner reference is another's Job.
         reader.list::<Job>(Only::Everything, |job| job
             .owner_references()
@@ -70,6 +72,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         cron_job,
         jobs,
         drill_cron_job,
+        compaction_cron_job,
         drills,
         snapshots,
         recalls,

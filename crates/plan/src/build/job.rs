@@ -38,7 +38,8 @@ use crate::Proxies;
 pub use apiserver::{ENCRYPTION_CONFIG, PROGRAMS};
 pub use rehearsal::SCRATCH;
 pub use work::{
-    BACKOFF_LIMIT, KEPT_SECONDS, Work, compares, drills, inspects, probes, prunes, rehearses, removes, saves, searches,
+    BACKOFF_LIMIT, KEPT_SECONDS, Work, compacts, compares, drills, inspects, probes, prunes, rehearses, removes, saves,
+    searches,
 };
 
 /// Name of the agent's container: its termination message holds the report.
@@ -268,6 +269,9 @@ fn pod(want: &AgentJob) -> PodSpec {
     if let Work::Rehearse(request) | Work::Drill(request) = &mut work {
         request.snapshot.identities.clone_from(&opened.identity_dirs);
     }
+    if let Work::Compact(request) = &mut work {
+        request.age_identity_dirs.clone_from(&opened.identity_dirs);
+    }
     let args = work.to_args(opened.flags, etcd.as_ref().map(|etcd| etcd.flags.clone()));
     let (mut volumes, mut mounts) = etcd.map(|etcd| (etcd.volumes, etcd.mounts)).unwrap_or_default();
     if let Some((volume, mount)) = beside {
@@ -330,8 +334,8 @@ fn pod(want: &AgentJob) -> PodSpec {
     }
 }
 
-/// Returns the work with the flags of an additional volume, and the volume: a save's spool, or the credentials for reading that
-/// a probe tries too.
+/// Returns the work with the flags of an additional volume, and the volume: a save's spool, the credentials for reading that a
+/// probe tries too, or the scratch volume of a merge.
 fn beside(want: &AgentJob) -> (Work, Option<(Volume, VolumeMount)>) {
     if let (Work::Save(request), Some(wanted)) = (&want.work, &want.spool)
         && let Some(request) = spool::flags(request.clone(), wanted)
@@ -343,7 +347,8 @@ fn beside(want: &AgentJob) -> (Work, Option<(Volume, VolumeMount)>) {
         let request = ProbeRequest { read_credentials_dir: Some(folder), ..request.clone() };
         return (Work::Probe(request), Some((volume, mount)));
     }
-    (want.work.clone(), None)
+    let scratch = matches!(want.work, Work::Compact(_)).then(|| rehearsal::scratch(want.spool.as_ref()));
+    (want.work.clone(), scratch)
 }
 
 fn env(want: &AgentJob) -> Vec<EnvVar> {
@@ -352,6 +357,7 @@ fn env(want: &AgentJob) -> Vec<EnvVar> {
         Work::Inspect(_)
         | Work::Latest(_)
         | Work::Recall(_)
+        | Work::Compact(_)
         | Work::Prune(_)
         | Work::Remove(_)
         | Work::Probe(_)
@@ -359,7 +365,7 @@ fn env(want: &AgentJob) -> Vec<EnvVar> {
         | Work::Drill(_) => None,
     };
     // For a `CronJob`, whose Jobs have unpredictable names and UIDs.
-    let owner = (want.recurring && matches!(want.work, Work::Save(_))).then_some(OWNER);
+    let owner = (want.recurring && matches!(want.work, Work::Save(_) | Work::Compact(_))).then_some(OWNER);
     let owner = owner.into_iter().flatten().map(|(name, label)| field(name, format!("metadata.labels['{label}']")));
     let spec = spec.map(|spec| EnvVar { name: CLUSTER_SPEC.to_owned(), value: Some(literal(spec)), value_from: None });
     // The UID gives each Pod of a Job its own key (I7).

@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 
 use super::{Verdict, is, rule};
-use crate::build::job::{CONTAINER, arguments, drills, pod_spec, prunes, saves};
-use crate::schedule::{Observed, is_read};
+use crate::build::job::{CONTAINER, arguments, compacts, drills, pod_spec, prunes, saves};
+use crate::schedule::{Observed, is_read, is_within};
 use crate::{Act, Ensure, Plan, Target, jobs, meta, pods};
 
 /// Whether a plan keeps the rules.
@@ -24,7 +24,7 @@ pub fn schedule(seen: &Observed, plan: &Plan<EtcdSnapshotScheduleStatus>) -> Ver
             return rule("I13", false, "a schedule applies nothing but its CronJob");
         };
         rule("I13", meta::controlled_by(&cron.metadata, uid), "a schedule's CronJob goes with the schedule")?;
-        let live = [&seen.cron_job, &seen.drill_cron_job].into_iter().flatten();
+        let live = [&seen.cron_job, &seen.drill_cron_job, &seen.compaction_cron_job].into_iter().flatten();
         let is_owned = live
             .filter(|live| live.metadata.name == cron.metadata.name)
             .all(|live| meta::controlled_by(&live.metadata, uid));
@@ -57,14 +57,20 @@ pub fn schedule(seen: &Observed, plan: &Plan<EtcdSnapshotScheduleStatus>) -> Ver
     }
 }
 
-/// Checks the Pods of a `CronJob`: it saves, or it drills and neither stands behind a Service nor removes anything.
+/// Checks the Pods of a `CronJob`: it saves, merges or drills, and neither stands behind a Service nor removes anything.
 fn recurring(seen: &Observed, cron: &CronJob) -> Verdict {
     let meta = &seen.schedule.metadata;
     let template = cron.spec.as_ref().and_then(|spec| spec.job_template.spec.as_ref()).map(|job| &job.template);
     let pod = template.and_then(|template| template.spec.as_ref());
-    let of_drills = meta::name(&cron.metadata) == name::drill_cron_job(meta::name(meta), meta::uid(meta));
-    let does = if of_drills { pod.is_some_and(drills) } else { pod.is_some_and(saves) };
-    rule("I25", does, "a schedule's CronJobs only save and drill")?;
+    let is_named =
+        |name: fn(&str, &str) -> String| meta::name(&cron.metadata) == name(meta::name(meta), meta::uid(meta));
+    let of_drills = is_named(name::drill_cron_job);
+    let does = match (of_drills, is_named(name::compaction_cron_job)) {
+        (true, _) => pod.is_some_and(drills),
+        (false, true) => pod.is_some_and(compacts),
+        (false, false) => pod.is_some_and(saves),
+    };
+    rule("I25", does, "a schedule's CronJobs only save, merge and drill")?;
     let labels = template.and_then(|template| template.metadata.as_ref());
     let component = labels.and_then(|labels| meta::label(labels, key::COMPONENT));
     let own = if of_drills { component::SNAPSHOT_DRILL } else { component::SNAPSHOT_AGENT };
@@ -97,7 +103,7 @@ fn latch(seen: &Observed, run: &PruneRun) -> Verdict {
         Some(old) => {
             let same = PruneRun { protects: None, ..run.clone() } == *old;
             rule("I25", same, "what a run protects is written once, and nothing else of the run changes")?;
-            let below = |key: &&String| **key == run.lineage || key.starts_with(&format!("{}/", run.lineage));
+            let below = |key: &&String| is_within(key, &run.lineage);
             let all = seen.restores.iter().filter(below).all(|key| run.protects.iter().flatten().any(|k| k == key));
             rule("I25", all, "a run protects each snapshot and lineage that is restored")
         }

@@ -11,7 +11,8 @@ use holdfast_contract::layout::attempt_of_key;
 use holdfast_contract::{DrilledReport, ExitClass, KubernetesReport, Report};
 use jiff::{SignedDuration, Timestamp};
 
-use super::drill_job::{self, Armed};
+use super::beside::Armed;
+use super::drill_job;
 use super::{Observed, Recall, facts};
 use crate::build::job::CONTAINER;
 use crate::jobs::{self, JobState, PATIENCE_MILLIS};

@@ -14,32 +14,20 @@ use holdfast_api::schedule::EtcdSnapshotScheduleSpec;
 use holdfast_api::{EtcdCluster, name};
 use holdfast_contract::{APISERVER, DEFAULT_READ_DEADLINE_SECONDS, ProofLevel, SnapshotFlags, VerifyRequest};
 use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec};
+use k8s_openapi::api::batch::v1::CronJob;
 
 use super::arm::{self, Place};
+use super::beside::{Armed, Live};
 use super::{Line, Observed, UTC};
-use crate::build::cron_job::{Recurring, cron_job, with_spec};
+use crate::build::cron_job::{Recurring, cron_job};
 use crate::build::job::{self, AgentJob, SCRATCH, Work};
-use crate::{build, drift, meta, saving};
+use crate::{build, meta, saving};
 
 /// Folder of etcd and etcdutl in etcd's own image.
 const PROGRAMS: &str = "/usr/local/bin";
 
 /// Number of failed Jobs that Kubernetes keeps.
 const FAILURES: usize = 3;
-
-/// The `CronJob` of the drills, compared with the spec.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Armed {
-    /// The `CronJob` to apply.
-    pub(super) apply: Option<CronJob>,
-    /// The mistake that a person has to correct.
-    pub(super) wrong: Option<(Reason, String)>,
-    /// Why no drill starts, although there is no mistake.
-    pub(super) waits: Option<(Reason, String)>,
-    /// Whether the `CronJob` starts drills.
-    pub(super) starts: bool,
-}
 
 /// Parses the due times of the drills.
 pub(super) fn line(spec: &EtcdSnapshotScheduleSpec, drill: &Drill, now: Timestamp) -> Result<Line, (Reason, String)> {
@@ -60,43 +48,17 @@ pub(super) fn line(spec: &EtcdSnapshotScheduleSpec, drill: &Drill, now: Timestam
 
 /// Compares the standing `CronJob` with the spec.
 pub(super) fn arm(seen: &Observed, drill: &Drill, line: Result<&Line, (Reason, String)>) -> Armed {
-    let stands = seen.own_drill_cron_job();
-    if let Some(foreign) = seen.drill_cron_job.as_ref().filter(|_| stands.is_none()) {
-        let why = format!(
-            "CronJob {} exists and belongs to another owner. Delete the CronJob, or create the schedule under another name",
-            meta::name(&foreign.metadata)
-        );
-        return Armed { wrong: Some((Reason::NameConflict, why)), ..Armed::default() };
-    }
-    let halted = arm::halted(seen);
-    let suspend = halted.is_some();
-    let rendered = line.and_then(|_| rendered(seen, drill, suspend));
-    let (wanted, behind) = match rendered {
-        // The first one begins with drills, not with a pause.
-        Ok(rendered) => (Some(rendered).filter(|_| stands.is_some() || !suspend), None),
-        Err(why) => (standing(seen, suspend), Some(why)),
-    };
-    let apply = wanted.filter(|want| stands.is_none_or(|live| drift::differs_by_name(want, live)));
-    let (wrong, behind) = match behind {
-        Some((reason, why)) if reason.needs_a_person() => (Some((reason, why)), None),
-        other => (None, other),
-    };
-    let begins = || (Reason::NoDrillYet, "Holdfast creates the CronJob of the drills".to_owned());
-    let waits = halted.or_else(|| behind.filter(|_| stands.is_none())).or_else(|| stands.is_none().then(begins));
-    let starts = stands.is_some() && waits.is_none() && wrong.is_none();
-    Armed { apply, wrong, waits, starts }
+    let begins = (Reason::NoDrillYet, "Holdfast creates the CronJob of the drills".to_owned());
+    live(seen).arm(seen, || agent_job(seen), begins, |suspend| line.and_then(|_| rendered(seen, drill, suspend)))
 }
 
-/// Returns the `CronJob` without drills, where the spec asks for none any more: the operator has no right to delete it.
+/// Returns the `CronJob` without drills, where the spec asks for none any more.
 pub(super) fn retire(seen: &Observed) -> Option<CronJob> {
-    let want = standing(seen, true)?;
-    seen.own_drill_cron_job().filter(|live| drift::differs_by_name(&want, *live)).map(|_| want)
+    live(seen).retire(|| agent_job(seen))
 }
 
-/// Returns the standing `CronJob`, suspended or not.
-fn standing(seen: &Observed, suspend: bool) -> Option<CronJob> {
-    let spec = seen.own_drill_cron_job()?.spec.clone()?;
-    Some(with_spec(agent_job(seen), CronJobSpec { suspend: Some(suspend), ..spec }))
+fn live(seen: &Observed) -> Live<'_> {
+    Live { any: seen.drill_cron_job.as_ref(), own: seen.own_drill_cron_job() }
 }
 
 fn rendered(seen: &Observed, drill: &Drill, suspend: bool) -> Result<CronJob, (Reason, String)> {

@@ -49,11 +49,12 @@ pub(super) fn policy(retention: &Retention) -> Result<Policy, String> {
         keep_monthly,
         keep_yearly,
         keep_within,
-        log_within: _,
+        log_within,
     } = retention;
-    let within = keep_within.as_deref().map(|text| {
-        duration(text).ok_or_else(|| format!("spec.retention.keepWithin: {text:?} is no time such as 6h or 2d12h"))
-    });
+    let within = |field: &str, text: &Option<String>| {
+        let wrong = |text: &str| format!("spec.retention.{field}: {text:?} is no time such as 6h or 2d12h");
+        text.as_deref().map(|text| duration(text).ok_or_else(|| wrong(text))).transpose()
+    };
     let count = |count: &Option<u32>| count.unwrap_or_default();
     let policy = Policy {
         keep_last: count(keep_last),
@@ -62,7 +63,8 @@ pub(super) fn policy(retention: &Retention) -> Result<Policy, String> {
         keep_weekly: count(keep_weekly),
         keep_monthly: count(keep_monthly),
         keep_yearly: count(keep_yearly),
-        keep_within: within.transpose()?,
+        keep_within: within("keepWithin", keep_within)?,
+        log_within: within("logWithin", log_within)?,
     };
     policy.check().map_err(|why| format!("spec.retention: {why}"))?;
     Ok(policy)
@@ -201,6 +203,10 @@ mod tests {
         };
         assert_eq!(of("6h").unwrap(), SignedDuration::from_hours(6));
         assert_eq!(of("2d12h5m").unwrap(), SignedDuration::from_mins(60 * 60 + 5));
+        let log = Retention { keep_last: Some(2), log_within: Some("7d".to_owned()), ..Retention::default() };
+        assert_eq!(policy(&log).unwrap().log_within, Some(SignedDuration::from_hours(7 * 24)));
+        let wrong = Retention { log_within: Some("7".to_owned()), ..log };
+        assert!(policy(&wrong).unwrap_err().contains("spec.retention.logWithin"));
         for wrong in ["", "h", "6", "6h2d", "-6h", "6 h", "1h1h"] {
             assert!(of(wrong).is_err(), "{wrong}");
         }

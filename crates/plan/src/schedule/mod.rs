@@ -2,6 +2,8 @@
 
 mod applied;
 mod arm;
+mod beside;
+mod compaction;
 mod drill;
 mod drill_job;
 mod facts;
@@ -25,7 +27,7 @@ pub use observed::*;
 pub use plan::plan;
 pub(crate) use removal::{REMOVES_FOR, endangers, may_remove};
 pub use removal::{live_job, live_run};
-pub(crate) use restores::{attempt_of, is_read, read_by};
+pub(crate) use restores::{attempt_of, is_read, is_within, read_by};
 pub use restores::{restores, searches};
 
 #[cfg(test)]

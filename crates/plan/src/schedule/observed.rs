@@ -23,6 +23,8 @@ pub struct Observed {
     pub drill_cron_job: Option<CronJob>,
     /// Jobs that this `CronJob` controls (by UID).
     pub drills: Vec<Recall>,
+    /// The `CronJob` with the name of the one that merges snapshots and the log, of any owner.
+    pub compaction_cron_job: Option<CronJob>,
     /// Records of the schedule's runs (by the label with its UID), and other snapshots with the name of such a Job.
     pub snapshots: Vec<EtcdSnapshot>,
     /// Jobs of the schedule itself, which ask the store for runs, or remove snapshots.
@@ -60,5 +62,10 @@ impl Observed {
     /// Returns the `CronJob` of the drills if the schedule controls the `CronJob`.
     pub(super) fn own_drill_cron_job(&self) -> Option<&CronJob> {
         self.drill_cron_job.as_ref().filter(|cron| meta::controlled_by(&cron.metadata, self.uid()))
+    }
+
+    /// Returns the `CronJob` that merges if the schedule controls the `CronJob`.
+    pub(super) fn own_compaction_cron_job(&self) -> Option<&CronJob> {
+        self.compaction_cron_job.as_ref().filter(|cron| meta::controlled_by(&cron.metadata, self.uid()))
     }
 }

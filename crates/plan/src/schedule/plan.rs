@@ -11,6 +11,7 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 
 use super::applied::Pruning;
 use super::arm::{Arm, arm};
+use super::compaction;
 use super::drill;
 use super::facts::{self, Run};
 use super::prune;
@@ -41,10 +42,17 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotScheduleStatus>
     let mut pruning = prune::decide(seen, &runs, (line.as_ref(), halted), now);
     let (next, recalled_through, silent) = next(seen, (line.as_ref(), &runs), &mut pruning, now);
     let retention_due = pruning.due;
+    let (merges, wrong) = compaction::decide(seen, now);
+    ensures.extend(merges.map(|cron| Ensure::CronJob(Box::new(cron))));
+    let standing = match (standing, wrong) {
+        (Standing::Runs(None), wrong @ Some(_)) => Standing::Runs(wrong),
+        (standing, _) => standing,
+    };
     let mut drills = drill::decide(seen, now);
     ensures.extend(drills.ensure.take());
     let (drill_notes, drill_wake) = (std::mem::take(&mut drills.notes), drills.wake);
-    let status = status::whole(seen, &standing, (line.as_ref(), &runs), recalled_through, (pruning, drills), now);
+    let mut status = status::whole(seen, &standing, (line.as_ref(), &runs), recalled_through, (pruning, drills), now);
+    compaction::record(seen, &mut status);
     let notes = notes(seen, &status, &ensures, (&next, silent)).into_iter().chain(drill_notes).collect();
     let (act, waiting, wake) = next.into_parts();
     let due = line.as_ref().and_then(|line| {

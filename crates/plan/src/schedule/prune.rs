@@ -9,7 +9,7 @@
 use holdfast_api::backup_store::Right;
 use holdfast_api::condition::{Reason, Type, Wanted};
 use holdfast_api::name;
-use holdfast_api::schedule::{Announced, LastPrune, Locked, PruneRun};
+use holdfast_api::schedule::{Announced, LastPrune, Locked, PruneRun, PrunedLog};
 use holdfast_contract::Policy;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
@@ -28,6 +28,9 @@ use crate::{Act, Next, Target, Wake, job_state, meta, pods, store};
 /// Pause between two Jobs, and the longest pause after repeated failures.
 const PACE: SignedDuration = SignedDuration::from_mins(10);
 const SLOWEST: SignedDuration = SignedDuration::from_hours(1);
+
+/// Pause between two Jobs that only the log needs: an announcement permits a removal for twice as long.
+const LOG_PACE: SignedDuration = SignedDuration::from_hours(12);
 
 /// A latch older than this starts no Job.
 const STALE: SignedDuration = SignedDuration::from_mins(10);
@@ -64,7 +67,8 @@ pub(super) fn decide(
     };
     let id = place.record.as_ref().and_then(|record| record.id.as_deref());
     let forecast = forecast(seen, runs, (&policy, line), (&place.location, id), now);
-    (pruning.kept, pruning.bytes) = (Some(forecast.kept), Some(forecast.bytes));
+    let log = pruning.last.as_ref().and_then(|last| last.log.as_ref()).map_or(0, |log| log.bytes);
+    (pruning.kept, pruning.bytes) = (Some(forecast.kept), Some(forecast.bytes.saturating_add(log)));
     pruning.due = forecast.changes_at;
     if let Some(run) = pruning.run.clone() {
         pruning.go_on(seen, runs, (&run, &forecast), (&policy, line, &place), now);
@@ -164,6 +168,10 @@ impl Pruning {
             class,
             message,
             unknown_files: report.as_ref().map(|report| report.unknown_files.clone()).unwrap_or_default(),
+            log: report.as_ref().and_then(|report| report.log.clone()).map(log_of).or_else(|| {
+                let old = self.last.as_ref().and_then(|last| last.log.clone());
+                old.map(|log| PrunedLog { not_before: None, ..log })
+            }),
             dropped: None,
         });
         if let Some(report) = report {
@@ -269,6 +277,14 @@ impl Pruning {
         self.run = None;
     }
 
+    /// Returns when a Job looks at the log: no record of a snapshot says what the store holds of it.
+    fn log_due(&self, seen: &Observed, now: Timestamp) -> Option<Timestamp> {
+        seen.schedule.spec.log.as_ref()?;
+        let Some(last) = &self.last else { return Some(now) };
+        let announced = facts::time(last.log.as_ref().and_then(|log| log.not_before.as_ref()));
+        Some(announced.unwrap_or(facts::time(Some(&last.at)).unwrap_or(now) + LOG_PACE))
+    }
+
     /// Starts a run if a Job has something to do, or sets the time when a Job will.
     fn begin(&mut self, seen: &Observed, forecast: &Forecast, now: Timestamp) {
         // The status was lost, or the API server carried out a request late: the Job's annotation holds the latched run.
@@ -303,7 +319,9 @@ impl Pruning {
                 (ended + pause, last.class.is_some() && (count > 0 || announced.is_some()), more)
             }
         };
-        let wanted = if more || again { Some(earliest) } else { announced.into_iter().chain(unlocked).min() };
+        let log = self.log_due(seen, now);
+        let wanted =
+            if more || again { Some(earliest) } else { announced.into_iter().chain(unlocked).chain(log).min() };
         let Some(at) = wanted.map(|wanted| wanted.max(earliest)) else { return };
         if at > now {
             self.due = self.due.into_iter().chain([at]).min();
@@ -323,6 +341,13 @@ impl Pruning {
         };
         self.next = Some(Next::act(Act::LatchPrune(Box::new(run))));
     }
+}
+
+/// Returns the numbers for the status.
+fn log_of(log: holdfast_contract::PrunedLog) -> PrunedLog {
+    let holdfast_contract::PrunedLog { segments, bytes, removed, locked, not_before, kept, .. } = log;
+    let not_before = not_before.filter(|_| locked == 0).map(|at| at.to_string());
+    PrunedLog { segments, bytes, removed, not_before, kept }
 }
 
 fn key_of<'a>(run: &Run<'a>) -> Option<&'a String> {

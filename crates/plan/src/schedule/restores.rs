@@ -38,7 +38,7 @@ pub(crate) fn read_by(restoring: &Restoring) -> Vec<String> {
 }
 
 /// Whether a key is that of a lineage or below it.
-pub(super) fn is_within(key: &str, lineage: &str) -> bool {
+pub(crate) fn is_within(key: &str, lineage: &str) -> bool {
     key.strip_prefix(lineage).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 

@@ -21,6 +21,7 @@ use crate::fixtures::{etcd_cluster, noon, settings, stored};
 use crate::{Act, Ensure, Note, Plan, Target, Wake, safety};
 
 mod drilling;
+mod merging;
 mod pruning;
 mod skipped;
 
@@ -57,6 +58,7 @@ fn fresh_one() -> Observed {
         cron_job: None,
         jobs: vec![],
         drill_cron_job: None,
+        compaction_cron_job: None,
         drills: vec![],
         snapshots: vec![],
         recalls: vec![],

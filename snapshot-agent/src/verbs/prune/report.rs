@@ -4,13 +4,14 @@
 
 use holdfast_contract::error::Error;
 use holdfast_contract::retention::Verdict;
-use holdfast_contract::{Announced, FailedReport, MAX_NAMED, PruneReport, Stopped};
+use holdfast_contract::{Announced, FailedReport, MAX_NAMED, PruneReport, PrunedLog, Stopped};
 use holdfast_io::table::align_columns;
 use indicatif::HumanBytes;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::Run;
+use super::log::LogPart;
 use crate::catalog::inventory::Found;
 
 /// Findings and actions of a run.
@@ -84,6 +85,7 @@ impl Run {
     fn report(&self, failed: Option<&Error>) -> PruneReport {
         let mut report = PruneReport {
             record: self.seen.record.clone(),
+            log: self.seen.log.as_ref().map(LogPart::report),
             removed: self.seen.removed.len() as u64,
             removed_bytes: self.seen.removed.values().sum(),
             unknown_files: self.seen.unknown.iter().take(MAX_NAMED).cloned().collect(),
@@ -125,8 +127,7 @@ impl Run {
             pile.until = pile.until.into_iter().chain(until).min();
             return;
         }
-        let age = SignedDuration::from_secs(self.request.announced_seconds.into());
-        let now = self.seen.announced.contains(key).then(|| self.now.checked_add(age).unwrap_or(Timestamp::MAX));
+        let now = self.seen.announced.contains(key).then(|| self.not_before());
         match self.permit(found).map(|permit| permit.not_before).or(now) {
             Some(not_before) => add(&mut report.announced, found.entry.at, bytes_of(found), not_before),
             None => report.unannounced += 1,
@@ -167,6 +168,9 @@ impl Pruned {
             HumanBytes(removed_bytes),
         );
         let mut add = |line: String| text.push_str(&(line + "\n"));
+        if let Some(log) = &self.report.log {
+            add(describe_log(log));
+        }
         for file in &self.report.unknown_files {
             add(format!("unknown file, not removed: {file}"));
         }
@@ -184,4 +188,15 @@ impl Pruned {
         }
         text
     }
+}
+
+fn describe_log(log: &PrunedLog) -> String {
+    let PrunedLog { segments, bytes, unneeded, announced, locked, removed, removed_bytes, .. } = log;
+    let state = format!(
+        "the log: {segments} segments ({}), of which no snapshot needs {unneeded}, {announced} announced, {locked} locked, \
+         {removed} removed ({})",
+        HumanBytes(*bytes),
+        HumanBytes(*removed_bytes)
+    );
+    log.kept.as_ref().map_or(state.clone(), |why| format!("{state}. It stays: {why}"))
 }

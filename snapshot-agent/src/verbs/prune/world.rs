@@ -230,6 +230,14 @@ impl RemovableStore for Watched<'_> {
         self.ask(RemovableStore::files(self.store, folder)).await
     }
 
+    async fn log_cluster(&self, log: &Folder) -> Result<Option<u64>> {
+        self.ask(RemovableStore::log_cluster(self.store, log)).await
+    }
+
+    async fn log_files(&self, log: &Folder) -> Result<Vec<File>> {
+        self.ask(RemovableStore::log_files(self.store, log)).await
+    }
+
     async fn read(&self, key: &Key, limit: u64) -> Result<Option<Small>> {
         let small = self.ask(RemovableStore::read(self.store, key, limit)).await?;
         Ok(small.map(|small| Small { lasting: self.locked(key), ..small }))

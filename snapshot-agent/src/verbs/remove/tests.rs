@@ -144,7 +144,7 @@ async fn a_snapshot_that_is_about_to_go_does_not_count_as_another() {
             let policy = Policy { keep_last: 1, ..Policy::default() };
             let judge =
                 Judge { lineage: &lineage, schedule_uid: "s1", policy: &policy, time_zone: "Etc/UTC", store_id: None };
-            judge.announce(&store, vec![named], at, "12345678").await.unwrap();
+            judge.announce(&store, (vec![named], None), at, "12345678").await.unwrap();
         } else {
             Record::of_one(&lineage, named, None, at).keep(&store, &lineage, at, "12345678").await.unwrap();
         }

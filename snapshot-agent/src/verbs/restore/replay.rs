@@ -19,10 +19,11 @@ use holdfast_bbolt::merge::{Merge, MergeError, Merged};
 use holdfast_bbolt::scan::{NEVER, Proven, Reader};
 use holdfast_contract::error::{Error, Result, task_error};
 use holdfast_contract::layout::SegmentName;
-use holdfast_contract::{ExitClass, PointProof, PointReport, RestoreRequest};
+use holdfast_contract::{ExitClass, PointProof, PointReport};
 use holdfast_io::memory::file_budget;
 use holdfast_io::progress::Progress;
 use holdfast_segment::Entry;
+use holdfast_store::Store;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
@@ -43,6 +44,17 @@ const CHANGED: &str = "users or roles changed";
 
 const MERGING: &str = "writing the merged revisions";
 
+/// Meaning of users or roles that changed after the snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AuthChange {
+    /// The restore ends.
+    Refused,
+    /// The result has the users and roles of the snapshot.
+    Allowed,
+    /// The merge ends: only a snapshot of etcd holds them.
+    NeedsSnapshot,
+}
+
 /// A segment on its way to the merge.
 struct Fetched {
     name: SegmentName,
@@ -59,7 +71,7 @@ struct Replay {
     next_base: Option<i64>,
     revision: i64,
     identities: Option<Identities>,
-    allow_auth_changed: bool,
+    users: AuthChange,
     check: Option<Check>,
     log: String,
 }
@@ -83,37 +95,35 @@ impl Failed {
     }
 }
 
+/// The result of a merge.
+pub(super) struct Continued {
+    pub(super) merged: Merged,
+    pub(super) proven: Proven,
+    pub(super) proof: PointProof,
+    /// Number of segments that were read.
+    pub(super) segments: u64,
+}
+
 /// Continues a downloaded snapshot; without a point in time it stays as it is.
 pub(super) async fn continue_snapshot(run: &RestoreRun<'_>, placed: Placed) -> Result<Placed> {
     let Some(chosen) = &run.point else { return Ok(placed) };
-    let RestoreRun { request, .. } = run;
+    let RestoreRun { request, store, .. } = run;
     let Placed { mut restored, file, writeback, db_bytes, .. } = placed;
-    let (mut cover, mut chain) = (chosen.cover.clone(), chosen.segments.clone());
-    let (merged, proven, proof) = loop {
-        let Failed { error, damaged } = match merge_chain(run, chosen, &chain, (&file, db_bytes)).await {
-            Ok(merged) => break merged,
-            Err(failed) => failed,
-        };
-        let Some(damaged) = damaged else { return Err(error) };
-        cover = cover.without(&damaged);
-        let Some(others) = cover.chain(chosen.base_revision, chosen.revision) else { return Err(error) };
-        tracing::warn!(
-            "a segment is damaged, and others hold its revisions: the merge begins again with these: {error}"
-        );
-        chain = others.into_iter().cloned().collect();
-    };
+    let users = if request.allow_auth_changed { AuthChange::Allowed } else { AuthChange::Refused };
+    let stall = Duration::from_secs(request.stall_seconds.into());
+    let continued = merge(store, chosen, (&file, db_bytes), users, stall).await?;
+    let Continued { merged, proven, proof, segments } = continued;
     quota::check(request, merged.bytes)?;
     restored.db_bytes = merged.bytes;
     contents::record(run, &mut restored, Some(&proven), &file)?;
-    let count = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
     restored.point = Some(Box::new(PointReport {
         base_revision: chosen.base_revision,
         revision: merged.revision,
         asked: chosen.asked,
         records: merged.records,
-        segments: count(chain.len()),
+        segments,
         proof,
-        unknown_leases: count(merged.unknown_ttls.len()),
+        unknown_leases: u64::try_from(merged.unknown_ttls.len()).unwrap_or(u64::MAX),
     }));
     if let Some(lease) = merged.unknown_ttls.first() {
         tracing::warn!(
@@ -126,17 +136,45 @@ pub(super) async fn continue_snapshot(run: &RestoreRun<'_>, placed: Placed) -> R
     Ok(Placed { restored, bump, file, writeback, db_bytes: merged.bytes })
 }
 
+/// Merges the log into the database of a file, and proves the result.
+pub(super) async fn merge(
+    store: &Store,
+    chosen: &Chosen,
+    (file, db_bytes): (&Arc<File>, u64),
+    users: AuthChange,
+    stall: Duration,
+) -> Result<Continued> {
+    let (mut cover, mut chain) = (chosen.cover.clone(), chosen.segments.clone());
+    loop {
+        let replay = Replay::new(chosen, users, (Arc::clone(file), db_bytes), store.uri(&chosen.log));
+        let Failed { error, damaged } = match merge_chain(store, chosen, &chain, replay, stall).await {
+            Ok((merged, proven, proof)) => {
+                let segments = u64::try_from(chain.len()).unwrap_or(u64::MAX);
+                return Ok(Continued { merged, proven, proof, segments });
+            }
+            Err(failed) => failed,
+        };
+        let Some(damaged) = damaged else { return Err(error) };
+        cover = cover.without(&damaged);
+        let Some(others) = cover.chain(chosen.base_revision, chosen.revision) else { return Err(error) };
+        tracing::warn!(
+            "a segment is damaged, and others hold its revisions: the merge begins again with these: {error}"
+        );
+        chain = others.into_iter().cloned().collect();
+    }
+}
+
 /// Reads the segments of a chain, and merges them.
 async fn merge_chain(
-    run: &RestoreRun<'_>,
+    store: &Store,
     chosen: &Chosen,
     chain: &[SegmentName],
-    (file, db_bytes): (&Arc<File>, u64),
+    replay: Replay,
+    stall: Duration,
 ) -> Result<(Merged, Proven, PointProof), Failed> {
     let (to_merge, segments) = mpsc::channel(AHEAD);
-    let replay = Replay::new(chosen, run.request, (Arc::clone(file), db_bytes), run.store.uri(&chosen.log));
     let merging = spawn_blocking(move || replay.run(segments));
-    let fetched = fetch_segments(run, chosen, chain, to_merge).await;
+    let fetched = fetch_segments(store, chosen, chain, to_merge, stall).await;
     let merged = merging.await.map_err(|error| task_error(&error))?;
     // A missing segment ends the merge too, and its own error says more.
     fetched?;
@@ -145,18 +183,18 @@ async fn merge_chain(
 
 /// Sends the segments to the merge, in order.
 async fn fetch_segments(
-    run: &RestoreRun<'_>,
+    store: &Store,
     chosen: &Chosen,
     chain: &[SegmentName],
     to_merge: mpsc::Sender<Fetched>,
+    stall: Duration,
 ) -> Result<()> {
     let progress = Progress::new("reading the log", chosen.stored_bytes);
-    let stall = Duration::from_secs(run.request.stall_seconds.into());
     for name in chain {
         let key = name.key(&chosen.log).map_err(|error| holdfast_store::layout(&error))?;
-        let stored = progress.watch(stall, fetch(run.store, &chosen.log, name)).await?;
+        let stored = progress.watch(stall, fetch(store, &chosen.log, name)).await?;
         progress.add(stored.len());
-        let fetched = Fetched { name: name.clone(), uri: run.store.uri(&key), stored };
+        let fetched = Fetched { name: name.clone(), uri: store.uri(&key), stored };
         if to_merge.send(fetched).await.is_err() {
             // The merge has failed.
             break;
@@ -166,7 +204,7 @@ async fn fetch_segments(
 }
 
 impl Replay {
-    fn new(chosen: &Chosen, request: &RestoreRequest, (file, db_bytes): (Arc<File>, u64), log: String) -> Self {
+    fn new(chosen: &Chosen, users: AuthChange, (file, db_bytes): (Arc<File>, u64), log: String) -> Self {
         Self {
             file,
             db_bytes,
@@ -175,7 +213,7 @@ impl Replay {
             next_base: chosen.next_base,
             revision: chosen.revision,
             identities: chosen.identities.clone(),
-            allow_auth_changed: request.allow_auth_changed,
+            users,
             check: chosen.check.clone(),
             log,
         }
@@ -259,17 +297,20 @@ impl Replay {
 
     /// Refuses a segment by whose end users have changed since the snapshot, or may have.
     fn refuse_auth(&self, segment: &SegmentName, why: &str) -> Result<()> {
-        if self.allow_auth_changed {
-            return Ok(());
-        }
+        let way_out = match self.users {
+            AuthChange::Allowed => return Ok(()),
+            AuthChange::Refused => format!(
+                "set at.allowAuthChanged (by hand: --allow-auth-changed) to restore the users and roles of revision {}",
+                self.base_revision
+            ),
+            AuthChange::NeedsSnapshot => "save a snapshot with `holdfast agent save`".to_owned(),
+        };
         let before = segment.first.saturating_sub(1).max(self.base_revision);
         let points: Vec<i64> = std::iter::once(before).chain(self.next_base).collect();
         Err(Error::config(format!(
-            "{}: {why} after revision {before}, and the log does not hold them. {}; or set at.allowAuthChanged (by hand: \
-             --allow-auth-changed) to restore the users and roles of revision {}",
+            "{}: {why} after revision {before}, and the log does not hold them. {}; or {way_out}",
             self.log,
-            nearest(&points),
-            self.base_revision
+            nearest(&points)
         )))
     }
 

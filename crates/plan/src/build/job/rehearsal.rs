@@ -4,7 +4,7 @@
 
 use holdfast_api::snapshot::{External, Spool};
 use holdfast_contract::CompareRequest;
-use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, PodSpec, Volume};
+use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, PodSpec, Volume, VolumeMount};
 
 use super::super::pod::{BIN, BIN_FOLDER, certificates};
 use super::super::store::mount;
@@ -14,6 +14,13 @@ use super::COMPARE;
 /// Folder of a rehearsal's data.
 pub const SCRATCH: &str = "/scratch";
 
+/// Returns the volume of a rehearsal's data or a merged database, and its mount.
+pub(super) fn scratch(own: Option<&Spool>) -> (Volume, VolumeMount) {
+    let folder =
+        || Volume { name: "scratch".to_owned(), empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() };
+    (own.map_or_else(folder, |own| spool::volume_named("scratch", own)), mount("scratch", SCRATCH, false))
+}
+
 /// Lets the agent run in an image of etcd, with a folder for data: an init container copies Holdfast's binary.
 pub(super) fn in_etcds_image(
     spec: PodSpec,
@@ -21,11 +28,9 @@ pub(super) fn in_etcds_image(
     (image, pull): &(String, String),
     scratch: Option<&Spool>,
 ) -> PodSpec {
-    let folder = |name: &str| Volume {
-        name: name.to_owned(),
-        empty_dir: Some(EmptyDirVolumeSource::default()),
-        ..Volume::default()
-    };
+    let empty_dir = Some(EmptyDirVolumeSource::default());
+    let bin = Volume { name: "bin".to_owned(), empty_dir, ..Volume::default() };
+    let (scratch, scratch_mount) = self::scratch(scratch);
     let install = |agent: &Container| Container {
         name: container::INSTALL.to_owned(),
         command: Some(vec!["/holdfast".to_owned()]),
@@ -46,7 +51,7 @@ pub(super) fn in_etcds_image(
                 .volume_mounts
                 .into_iter()
                 .flatten()
-                .chain([mount("bin", BIN_FOLDER, true), mount("scratch", SCRATCH, false)])
+                .chain([mount("bin", BIN_FOLDER, true), scratch_mount.clone()])
                 .collect(),
         ),
         ..agent
@@ -54,16 +59,7 @@ pub(super) fn in_etcds_image(
     PodSpec {
         init_containers: Some(spec.containers.iter().map(install).collect()),
         containers: spec.containers.into_iter().map(inside).collect(),
-        volumes: Some(
-            spec.volumes
-                .into_iter()
-                .flatten()
-                .chain([
-                    folder("bin"),
-                    scratch.map_or_else(|| folder("scratch"), |own| spool::volume_named("scratch", own)),
-                ])
-                .collect(),
-        ),
+        volumes: Some(spec.volumes.into_iter().flatten().chain([bin, scratch]).collect()),
         ..spec
     }
 }

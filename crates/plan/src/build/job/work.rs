@@ -4,8 +4,8 @@
 
 use holdfast_api::component;
 use holdfast_contract::{
-    EtcdFlags, InspectRequest, LatestRequest, ProbeRequest, PruneRequest, RecallRequest, RemoveRequest, SaveRequest,
-    SnapshotFlags, StoreFlags, VerifyRequest,
+    CompactRequest, EtcdFlags, InspectRequest, LatestRequest, ProbeRequest, PruneRequest, RecallRequest, RemoveRequest,
+    SaveRequest, SnapshotFlags, StoreFlags, VerifyRequest,
 };
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 
@@ -49,6 +49,8 @@ pub enum Work {
     Probe(ProbeRequest),
     /// Restores a snapshot with another version of etcd, and compares the answers of that etcd.
     Rehearse(VerifyRequest),
+    /// Merges the newest snapshot and the log.
+    Compact(CompactRequest),
     /// Restores the latest snapshot of a schedule, and compares the answers of an etcd.
     Drill(VerifyRequest),
 }
@@ -62,10 +64,16 @@ const PRUNE: &str = "prune";
 const REMOVE: &str = "remove";
 const PROBE: &str = "probe";
 const VERIFY: &str = "verify";
+const COMPACT: &str = "compact";
 
 /// Whether a Holdfast Pod saves.
 pub fn saves(pod: &PodSpec) -> bool {
     runs(pod, SAVE)
+}
+
+/// Whether a Holdfast Pod merges a snapshot and the log.
+pub fn compacts(pod: &PodSpec) -> bool {
+    runs(pod, COMPACT)
 }
 
 /// Whether a Holdfast Pod only asks the store about a snapshot.
@@ -124,6 +132,7 @@ impl Work {
             Self::Remove(_) => REMOVE,
             Self::Probe(_) => PROBE,
             Self::Rehearse(_) | Self::Drill(_) => VERIFY,
+            Self::Compact(_) => COMPACT,
         }
     }
 
@@ -133,6 +142,7 @@ impl Work {
             Self::Inspect(request) => Some(&request.cluster),
             Self::Recall(request) => Some(&request.cluster),
             Self::Prune(request) => Some(&request.cluster),
+            Self::Compact(request) => Some(&request.cluster),
             // The Job's own cluster, which may differ from the snapshots' cluster.
             Self::Latest(_) | Self::Remove(_) | Self::Probe(_) | Self::Rehearse(_) | Self::Drill(_) => None,
         }
@@ -149,6 +159,7 @@ impl Work {
             | Self::Prune(_)
             | Self::Remove(_)
             | Self::Probe(_)
+            | Self::Compact(_)
             | Self::Rehearse(_) => component::SNAPSHOT_AGENT,
         }
     }
@@ -157,7 +168,7 @@ impl Work {
     pub(super) const fn backoff_limit(&self) -> i32 {
         match self {
             Self::Save(_) => BACKOFF_LIMIT,
-            Self::Drill(_) => DRILL_BACKOFF_LIMIT,
+            Self::Drill(_) | Self::Compact(_) => DRILL_BACKOFF_LIMIT,
             Self::Inspect(_) | Self::Rehearse(_) => INSPECT_BACKOFF_LIMIT,
             Self::Latest(_) | Self::Recall(_) | Self::Prune(_) | Self::Remove(_) | Self::Probe(_) => 0,
         }
@@ -174,6 +185,7 @@ impl Work {
             | Self::Prune(_)
             | Self::Remove(_)
             | Self::Rehearse(_)
+            | Self::Compact(_)
             | Self::Drill(_) => KEPT_SECONDS,
             Self::Probe(_) => REPEATED_KEPT_SECONDS,
         }
@@ -188,13 +200,14 @@ impl Work {
             Self::Prune(request) => request.deadline_seconds,
             Self::Remove(request) => request.deadline_seconds,
             Self::Probe(request) => request.deadline_seconds,
+            Self::Compact(request) => request.deadline_seconds,
             Self::Rehearse(request) | Self::Drill(request) => request.deadline_seconds,
         }
     }
 
     pub(super) const fn uses(&self) -> Use {
         match self {
-            Self::Save(_) | Self::Probe(_) => Use::Save,
+            Self::Save(_) | Self::Probe(_) | Self::Compact(_) => Use::Save,
             Self::Inspect(_) | Self::Recall(_) => Use::Inspect,
             Self::Prune(_) | Self::Remove(_) => Use::Prune,
             // As in the following restore: the agent reports a missing Secret, whereas kubelet would wait in silence until the
@@ -216,6 +229,7 @@ impl Work {
             Self::Prune(request) => PruneRequest { store, ..request.clone() }.to_args(),
             Self::Remove(request) => RemoveRequest { store, ..request.clone() }.to_args(),
             Self::Probe(request) => ProbeRequest { store, ..request.clone() }.to_args(),
+            Self::Compact(request) => CompactRequest { store, ..request.clone() }.to_args(),
             Self::Rehearse(request) | Self::Drill(request) => {
                 let snapshot = SnapshotFlags { store: Some(store), ..request.snapshot.clone() };
                 VerifyRequest { snapshot, ..request.clone() }.to_args()

@@ -1,9 +1,10 @@
 //! A schedule with a retention: one mutation at a time, and the acts that the rules refuse.
 
 use holdfast_api::drill::{Drill, DrillStatus, PassedDrill};
+use holdfast_api::log::Log;
 use holdfast_api::schedule::{PruneRun, Retention};
 use holdfast_api::snapshot::Source;
-use holdfast_contract::{Announced, ExitClass, FailedReport, PruneReport, RemovalReport, Stopped};
+use holdfast_contract::{Announced, ExitClass, FailedReport, PruneReport, PrunedLog, RemovalReport, Stopped};
 use k8s_openapi::api::batch::v1::Job;
 
 use super::*;
@@ -174,7 +175,7 @@ fn a_restore_knows_the_run_by_its_latch_or_its_job() {
 fn every_count_of_the_policy_reaches_the_agent_under_its_name() {
     let mut seen = retained();
     seen.schedule.spec.retention = Some(Retention {
-        log_within: None,
+        log_within: Some("7d".to_owned()),
         keep_last: Some(1),
         keep_hourly: Some(2),
         keep_daily: Some(3),
@@ -186,6 +187,7 @@ fn every_count_of_the_policy_reaches_the_agent_under_its_name() {
     let policy = super::super::forecast::policy(seen.schedule.spec.retention.as_ref().unwrap()).unwrap();
     let counts = policy.counts().map(|(_, count)| count);
     assert_eq!((counts, policy.keep_within), ([1, 2, 3, 4, 5, 6], Some(minutes(7))));
+    assert_eq!(policy.log_within, Some(minutes(7 * 24 * 60)));
 }
 
 #[test]
@@ -439,4 +441,57 @@ fn the_newest_drilled_snapshot_counts_as_kept() {
     let status = seen.schedule.status.as_mut().unwrap().drill.as_mut().unwrap();
     status.last_passed.as_mut().unwrap().proof_not_kept = Some("403".to_owned());
     assert_eq!(kept(&seen), Some(2), "the store knows nothing of the drill");
+}
+
+/// No record says what the store holds of a log: Jobs look at it twice in the time of an announcement.
+#[test]
+fn a_log_is_looked_at_every_twelve_hours_and_when_its_announcement_is_ripe() {
+    let mut seen = retained();
+    seen.schedule.spec.retention = Some(Retention { keep_last: Some(10), ..Retention::default() });
+    assert!(planned(&seen).status.prune_run.is_none() && planned(&seen).act.is_none(), "nothing to remove");
+    seen.schedule.spec.log = Some(Log::default());
+    let seen = latched(seen);
+    let log = PrunedLog {
+        segments: 9,
+        bytes: 100,
+        announced: 4,
+        not_before: Some(noon() + minutes(60)),
+        ..PrunedLog::default()
+    };
+    let report = |log| PruneReport { kept: 4, log: Some(log), ..PruneReport::default() };
+    let seen = reported(&seen, report(log.clone()));
+    let plan = planned(&seen);
+    assert_eq!(plan.status.bytes, Some(4 * 3 + 100), "the log counts");
+    let due = |seen: &Observed, later: i64| {
+        let plan = planned_at(seen, noon() + minutes(later));
+        matches!(plan.act, Some(Act::LatchPrune(_)))
+    };
+    let idle = |seen: Observed, plan: Plan<EtcdSnapshotScheduleStatus>| {
+        let mut seen = after(seen, plan);
+        let plan = planned(&seen);
+        seen = after(seen, plan);
+        assert_eq!(seen.schedule.status.as_ref().unwrap().prune_run, None);
+        seen
+    };
+    let announced = idle(seen.clone(), plan);
+    assert_eq!((due(&announced, 59), due(&announced, 60)), (false, true));
+    let mut locked = seen;
+    locked.recalls.clear();
+    let locked = reported(&locked, report(PrunedLog { locked: 4, ..log }));
+    let plan = planned(&locked);
+    let locked = idle(locked, plan);
+    assert_eq!((due(&locked, 60), due(&locked, 12 * 60)), (false, true), "the store locks the segments");
+}
+
+/// A restore to a point in time reads the lineage, and chooses the snapshot itself.
+#[test]
+fn a_restore_of_the_lineage_protects_every_snapshot() {
+    let mut seen = latched(retained());
+    seen.restores = vec![LINEAGE.to_owned()];
+    seen.schedule.status.as_mut().unwrap().prune_run.as_mut().unwrap().protects = None;
+    let Some(Act::LatchPrune(run)) = planned(&seen).act else { panic!() };
+    assert_eq!(run.protects.as_deref(), Some(&[LINEAGE.to_owned()][..]));
+    let mut idle = retained();
+    idle.restores = vec![LINEAGE.to_owned()];
+    assert_eq!(planned(&idle).act, None, "no Job has anything to do");
 }

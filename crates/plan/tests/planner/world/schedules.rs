@@ -395,6 +395,7 @@ impl World {
                 .filter(|cron| meta::name(&cron.metadata) == name::cron_job(meta::name(&object.metadata), &uid)),
             jobs: jobs.collect(),
             drill_cron_job: self.drill_cron.clone(),
+            compaction_cron_job: None,
             drills: self.seen_drills(),
             snapshots: self.snapshots.values().filter(|s| s.spec.run.is_some()).cloned().collect(),
             restores: schedule::restores(

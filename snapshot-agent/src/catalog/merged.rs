@@ -1,0 +1,56 @@
+//! A database that was merged from a snapshot and the log, on its way into the store.
+//!
+//! This file decides the proof that the manifest records. `verbs/restore/compact.rs` merges, `verbs/save/merged.rs` publishes.
+
+use std::path::PathBuf;
+
+use holdfast_bbolt::scan::Proven;
+use holdfast_contract::manifest::{DerivedFrom, Manifest};
+use holdfast_contract::{Level, PointProof, Verification};
+use holdfast_io::scratch::Scratch;
+use jiff::Timestamp;
+
+/// A merged database in a scratch folder, which is removed with this value.
+#[derive(Debug)]
+pub struct MergedSnapshot {
+    /// Begin of the run: the begin of the snapshot too, so that a save of the meantime does not count as the earlier one.
+    pub(crate) at: Timestamp,
+    /// The folder of the database, which has no trailer.
+    pub(crate) scratch: Scratch,
+    /// Bytes of the database.
+    pub(crate) db_bytes: u64,
+    /// Manifest of the snapshot that the log continues.
+    pub(crate) base: Manifest,
+    /// The snapshot and the segments.
+    pub(crate) derived_from: DerivedFrom,
+    /// Contents of the database.
+    pub(crate) proven: Proven,
+    /// The comparison with a member.
+    pub(crate) proof: PointProof,
+    /// ID (hex) of the member that was asked at this revision.
+    pub(crate) asked: Option<String>,
+}
+
+/// Name of the database in the scratch folder.
+pub(crate) const DATABASE: &str = "snapshot.db";
+
+impl MergedSnapshot {
+    /// Returns the path of the database.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.scratch.join(DATABASE)
+    }
+
+    /// Returns the verification for the manifest: the comparison of a save does not repeat for a merge.
+    pub(crate) fn verification(&self) -> Verification {
+        if self.proof == PointProof::HashKV {
+            let agreed_by = self.asked.iter().cloned().collect();
+            return Verification { level: Level::HashKV, agreed_by, ..Verification::default() };
+        }
+        let base_level = self.base.verification.as_ref().map_or("not proven", |found| found.level.as_str());
+        let reason = format!(
+            "no member was asked at revision {}: each revision after {} ({base_level}) is in the log, with its checksum",
+            self.proven.revision, self.derived_from.base
+        );
+        Verification { level: Level::Structure, reason: Some(reason), ..Verification::default() }
+    }
+}

@@ -1,0 +1,219 @@
+//! A prune beside a log: what snapshots need stays at each failure, and the rest goes in the order of its revisions.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+use holdfast_contract::layout::{GapName, SegmentName, check_key};
+use holdfast_contract::{Policy, PruneRequest, PrunedLog};
+use holdfast_store::removal::Lasting;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+use super::world::{Fault, LINEAGE, Watched, World, keeping, prune_on};
+use super::*;
+
+const NOW: &str = "2026-11-25T12:00:00Z";
+
+/// The first snapshot of `World::save_hourly`, whose revisions are the seconds of their times.
+const FIRST: &str = "2026-11-21T00:07:00Z";
+
+fn second(hour: i64) -> i64 {
+    FIRST.parse::<Timestamp>().unwrap().as_second() + hour * 3600
+}
+
+/// A store with hourly snapshots, and a log with a segment for each half hour, a gap and two checks.
+fn world(hours: i64) -> World {
+    let world = World::new();
+    world.save_hourly(hours);
+    log(&world, hours, "cafe");
+    world
+}
+
+fn log(world: &World, hours: i64, cluster_id: &str) {
+    let folder = Folder::parse("key", LINEAGE).unwrap().log();
+    let put = |key: String, content: &str| {
+        let path = world.path(&key);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    };
+    put(folder.log_cluster().to_string(), &json!({"formatVersion": 1, "clusterId": cluster_id}).to_string());
+    put(format!("{folder}/notes.txt"), "theirs");
+    for half in 0..hours * 2 {
+        let first = second(0) + half * 1800 + 1;
+        let last = first + 1799;
+        let at = Timestamp::from_second(last).unwrap() - SignedDuration::from_secs(1);
+        let name = SegmentName { first, last, at, run8: "a".to_owned(), encrypted: false };
+        put(name.key(&folder).unwrap().to_string(), "segment");
+    }
+    put(GapName { after: 5, until: 9 }.key(&folder, "a").unwrap().to_string(), "{}");
+    for at in [9, second(hours)] {
+        put(check_key(&folder, at, "a").unwrap().to_string(), "{}");
+    }
+}
+
+/// Last revisions of the segments, as hours after the first snapshot.
+fn ends(world: &World) -> Vec<f64> {
+    let below = format!("{LINEAGE}/log/");
+    let names = world.files().into_keys().filter_map(|file| SegmentName::parse(file.strip_prefix(&below)?));
+    let mut ends: Vec<f64> =
+        names.map(|name| f64::from(u32::try_from(name.last - second(0)).unwrap()) / 3600.0).collect();
+    ends.sort_by(f64::total_cmp);
+    ends
+}
+
+fn records(world: &World) -> usize {
+    world.files().keys().filter(|file| file.contains("/log/gaps/") || file.contains("/log/checks/")).count()
+}
+
+#[tokio::test]
+async fn what_no_snapshot_needs_goes_after_an_hour_and_after_the_snapshots() {
+    let world = world(4);
+    let hour = || PruneRequest { announced_seconds: 3600, ..keeping(2) };
+    let first = world.prune(hour(), NOW).await;
+    let log = first.report.log.clone().unwrap();
+    assert_eq!((log.segments, log.bytes, log.unneeded, log.announced), (8, 56, 0, 0), "all snapshots stand yet");
+    world.age_records(Duration::from_secs(3700));
+    let second = world.prune(hour(), "2026-11-25T13:00:00Z").await;
+    let log = second.report.log.clone().unwrap();
+    assert_eq!((second.report.removed, log.unneeded, log.announced, log.removed), (2, 4, 4, 0));
+    assert_eq!(log.not_before.unwrap().to_string(), "2026-11-25T14:00:00Z");
+    assert!(
+        second.report.record.is_some() && second.table().contains("no snapshot needs 4, 4 announced"),
+        "{}",
+        second.table()
+    );
+    assert_eq!((ends(&world).len(), records(&world)), (8, 3));
+    // Too early, by either clock.
+    for (later, age) in [("2026-11-25T14:00:00Z", 0), ("2026-11-25T13:59:59Z", 3700)] {
+        world.age_records(Duration::from_secs(age));
+        let again = world.prune(hour(), later).await.report;
+        assert_eq!((again.log.unwrap().removed, again.record), (0, None), "{later}");
+    }
+    world.age_records(Duration::from_secs(3700));
+    let last = world.prune(hour(), "2026-11-25T14:00:00Z").await.report;
+    assert_eq!((last.removed, last.record), (0, None));
+    let log = last.log.unwrap();
+    assert_eq!(log, PrunedLog { segments: 4, bytes: 28, removed: 4, removed_bytes: 28, ..PrunedLog::default() });
+    assert_eq!(ends(&world), [2.5, 3.0, 3.5, 4.0]);
+    assert_eq!(records(&world), 1, "the gap and the check before the oldest snapshot are gone");
+    assert!(
+        world.path(LINEAGE).join("log/notes.txt").exists() && world.path(LINEAGE).join("log/cluster.json").exists()
+    );
+}
+
+#[tokio::test]
+async fn an_age_limit_removes_more_and_never_what_follows_the_newest_snapshot() {
+    let within = |hours| PruneRequest {
+        policy: Policy { log_within: Some(SignedDuration::from_hours(hours)), keep_last: 10, ..Policy::default() },
+        ..keeping(10)
+    };
+    for (hours, left) in
+        [(2, &[2.0, 2.5, 3.0, 3.5, 4.0][..]), (0, &[3.5, 4.0]), (100, &[0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0])]
+    {
+        let world = world(4);
+        let announced = world.prune(within(hours), NOW).await.report;
+        assert_eq!(announced.log.unwrap().announced, 8 - left.len() as u64);
+        world.prune(within(hours), NOW).await;
+        assert_eq!(ends(&world), left, "{hours}");
+        let other = world.prune(keeping(10), NOW).await.report;
+        assert_eq!(other.log.unwrap().unneeded, 0, "another policy");
+    }
+}
+
+#[tokio::test]
+async fn a_log_in_doubt_stays() {
+    // A protected lineage: a restore to a point in time chooses the snapshot itself.
+    let lineage = world(4);
+    let protected = PruneRequest { protect: vec![LINEAGE.to_owned()], ..keeping(2) };
+    let before = lineage.files();
+    let pruned = lineage.prune(protected, NOW).await;
+    assert_eq!((pruned.report.untouched, pruned.report.announced.as_ref(), &pruned.report.record), (4, None, &None));
+    assert!(pruned.table().contains("It stays: the request protects the lineage"), "{}", pruned.table());
+    assert_eq!(lineage.files(), before);
+
+    // An announcement of the time before the protection permits nothing.
+    let late = world(4);
+    for _ in 0..2 {
+        late.prune(keeping(2), NOW).await;
+    }
+    assert_eq!(late.prune(PruneRequest { dry_run: true, ..keeping(2) }, NOW).await.report.log.unwrap().announced, 4);
+    let protected = PruneRequest { protect: vec![LINEAGE.to_owned()], ..keeping(2) };
+    assert_eq!(late.prune(protected, NOW).await.report.log.unwrap().removed, 0);
+    assert_eq!(ends(&late).len(), 8);
+
+    let other = World::new();
+    other.save_hourly(4);
+    log(&other, 4, "beef");
+    let none = World::new();
+    log(&none, 4, "cafe");
+    for (world, says) in [(&other, "of another etcd cluster"), (&none, "no snapshot of its etcd cluster")] {
+        for _ in 0..3 {
+            let report = world.prune(keeping(2), NOW).await.report;
+            assert!(report.log.unwrap().kept.unwrap().contains(says), "{says}");
+        }
+        assert_eq!(ends(world).len(), 8, "{says}");
+    }
+
+    // A stop keeps the log too.
+    let fallen = world(4);
+    fallen.save("2026-11-21T08:07:00Z", &json!({"contents": {"revision": 1, "revisions": 6, "members": [], "leases": 0, "alarms": 0, "authEnabled": false, "users": 0, "roles": 0}}));
+    for _ in 0..3 {
+        assert_eq!(fallen.prune(keeping(2), NOW).await.report.stopped.unwrap().reason, "RevisionFell");
+    }
+    assert_eq!((ends(&fallen).len(), fallen.files().keys().any(|file| file.contains("/prunes/"))), (8, false));
+}
+
+#[tokio::test]
+async fn locked_segments_stay_and_are_counted() {
+    let world = world(4);
+    for _ in 0..2 {
+        world.prune(keeping(2), NOW).await;
+    }
+    let until = Some("2026-12-01T00:00:00Z".parse().unwrap());
+    let below = format!("{LINEAGE}/log/2");
+    let segments: Vec<String> = world.files().into_keys().filter(|file| file.starts_with(&below)).collect();
+    let mut watched = Watched::new(&world.store, None);
+    watched.locks.insert(segments[1].clone(), Lasting { until, legal_hold: false });
+    watched.denied.push(segments[2].clone());
+    let pruned = prune_on(&watched, world.run(keeping(2), NOW)).await;
+    let log = pruned.report.log.unwrap();
+    assert_eq!((pruned.failed, log.removed, log.locked), (None, 2, 2));
+    assert_eq!(ends(&world), [1.0, 1.5, 2.5, 3.0, 3.5, 4.0]);
+}
+
+/// Each request fails, is denied, loses its answer, or is the run's last: no segment goes that a snapshot needs or that was not
+/// announced, none before an older one, and later runs reach the same end.
+#[tokio::test]
+async fn a_log_after_each_failed_request() {
+    let prepared = async || {
+        let world = world(4);
+        world.prune(keeping(2), NOW).await;
+        world.prune(keeping(2), NOW).await;
+        world.save("2026-11-21T04:07:00Z", &json!({}));
+        world
+    };
+    let undisturbed = prepared().await;
+    let watched = Watched::new(&undisturbed.store, None);
+    let pruned = prune_on(&watched, undisturbed.run(keeping(2), NOW)).await;
+    assert_eq!((pruned.failed, pruned.report.log.unwrap().removed), (None, 4));
+    let requests = watched.asked.get();
+    for fault in [Fault::Failed, Fault::Lost, Fault::Denied, Fault::DiesBefore, Fault::DiesAfter] {
+        for at in 0..requests {
+            let what = format!("{fault:?} at request {at}");
+            let world = prepared().await;
+            let watched = Watched::new(&world.store, Some((at, fault)));
+            prune_on(&watched, world.run(keeping(2), NOW)).await;
+            let left = ends(&world);
+            let needed: BTreeSet<u64> = left.iter().map(|end| end.to_bits()).collect();
+            assert!([2.5_f64, 3.0, 3.5, 4.0].iter().all(|end| needed.contains(&end.to_bits())), "{what}: {left:?}");
+            if fault != Fault::Denied {
+                assert!(left.windows(2).all(|pair| (pair[1] - pair[0] - 0.5).abs() < 0.01), "{what}: a hole: {left:?}");
+            }
+            for _ in 0..4 {
+                world.prune(keeping(2), NOW).await;
+            }
+            assert_eq!(ends(&world), [3.5, 4.0], "{what}");
+        }
+    }
+}
