@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 
 use super::{Verdict, is, rule};
-use crate::build::job::{CONTAINER, arguments, compacts, drills, pod_spec, prunes, saves};
-use crate::schedule::{Observed, attempt_of, lies_in};
+use crate::build::job::{CONTAINER, arguments, drills, pod_spec, prunes, saves};
+use crate::schedule::{Observed, attempt_of};
 use crate::{Act, Ensure, Plan, Target, jobs, meta, pods};
 
 /// Whether a plan keeps the rules.
@@ -67,7 +67,7 @@ fn recurring(seen: &Observed, cron: &CronJob) -> Verdict {
     let of_drills = is_named(name::drill_cron_job);
     let does = match (of_drills, is_named(name::compaction_cron_job)) {
         (true, _) => pod.is_some_and(drills),
-        (false, true) => pod.is_some_and(compacts),
+        (false, true) => pod.is_some_and(crate::build::job::compacts),
         (false, false) => pod.is_some_and(saves),
     };
     rule("I25", does, "a schedule's CronJobs only save, merge and drill")?;
@@ -103,7 +103,7 @@ fn latch(seen: &Observed, run: &PruneRun) -> Verdict {
         Some(old) => {
             let same = PruneRun { protects: None, ..run.clone() } == *old;
             rule("I25", same, "what a run protects is written once, and nothing else of the run changes")?;
-            let below = |key: &&String| lies_in(key, &run.lineage);
+            let below = |key: &&String| key.starts_with(&format!("{}/", run.lineage));
             let all = seen.restores.iter().filter(below).all(|key| run.protects.iter().flatten().any(|k| k == key));
             rule("I25", all, "a run protects each snapshot that is restored")
         }

@@ -15,7 +15,6 @@ use holdfast_contract::{Level, Policy};
 use jiff::{SignedDuration, Timestamp};
 
 use super::facts::Run;
-use super::removal::lies_in;
 use super::{Line, Observed, UTC};
 use crate::{meta, store};
 
@@ -156,7 +155,7 @@ fn entry(seen: &Observed, run: &Run<'_>, (key, at): (&str, Timestamp), cluster: 
     let spared = if run.snapshot.spec.hold {
         Some(Untouched::Held)
     } else {
-        seen.restores.iter().any(|restored| lies_in(key, restored)).then_some(Untouched::Protected)
+        seen.restores.iter().any(|restored| restored == key).then_some(Untouched::Protected)
     };
     let (subject, spared) = match spared {
         Some(why) => (Err(why), judged.ok()),

@@ -25,7 +25,7 @@ pub use drill::{overdue_at as drill_overdue_at, standing_failure as standing_dri
 pub use health::{Fresh, fresh, healthy, overdue_at};
 pub use observed::*;
 pub use plan::plan;
-pub(crate) use removal::{REMOVES_FOR, endangers, lies_in, may_remove};
+pub(crate) use removal::{REMOVES_FOR, endangers, may_remove};
 pub use removal::{live_job, live_run};
 pub(crate) use restores::attempt_of;
 pub use restores::{restores, searches};

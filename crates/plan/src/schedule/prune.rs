@@ -18,7 +18,7 @@ use super::applied::{Halted, Pruning, condition, trouble};
 use super::facts::{self, Run};
 use super::forecast::{Forecast, forecast, policy};
 use super::recall::{self, Answer, Hole};
-use super::removal::{Place, latched_on, lies_in, may_remove, removes, start};
+use super::removal::{Place, latched_on, may_remove, removes, start};
 use super::{Line, Observed, Recall};
 use crate::build::job::CONTAINER;
 use crate::jobs::{self, JobState};
@@ -219,7 +219,8 @@ impl Pruning {
         let since = self.policy.as_ref().and_then(|policy| facts::time(Some(&policy.since)));
         let act = match &run.protects {
             None => {
-                let protects = seen.restores.iter().filter(|key| lies_in(key, &run.lineage)).cloned().collect();
+                let below = format!("{}/", run.lineage);
+                let protects = seen.restores.iter().filter(|key| key.starts_with(&below)).cloned().collect();
                 Act::LatchPrune(Box::new(PruneRun { protects: Some(protects), ..run.clone() }))
             }
             Some(protects) => Act::StartJob(Box::new(start(seen, (run, protects), since, known, now))),

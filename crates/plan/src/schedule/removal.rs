@@ -54,14 +54,9 @@ pub(crate) fn may_remove(run: &PruneRun, now: Timestamp) -> bool {
 /// Whether a run may remove this snapshot.
 pub(crate) fn endangers(run: &PruneRun, key: &str) -> bool {
     let key = attempt_of(key);
-    let below = lies_in(&key, &run.lineage);
+    let below = key.strip_prefix(run.lineage.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     let protects = run.protects.as_ref().is_some_and(|protects| protects.contains(&key));
     below && !protects
-}
-
-/// Whether the key is that of the lineage, which a restore to a point in time reads, or of a snapshot in it.
-pub(crate) fn lies_in(key: &str, lineage: &str) -> bool {
-    key.strip_prefix(lineage).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 pub(super) fn removes(job: &Job) -> bool {

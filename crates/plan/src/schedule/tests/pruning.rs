@@ -482,16 +482,3 @@ fn a_log_is_looked_at_every_twelve_hours_and_when_its_announcement_is_ripe() {
     let locked = idle(locked, plan);
     assert_eq!((due(&locked, 60), due(&locked, 12 * 60)), (false, true), "the store locks the segments");
 }
-
-/// A restore to a point in time reads the lineage, and chooses the snapshot itself.
-#[test]
-fn a_restore_of_the_lineage_protects_every_snapshot() {
-    let mut seen = latched(retained());
-    seen.restores = vec![LINEAGE.to_owned()];
-    seen.schedule.status.as_mut().unwrap().prune_run.as_mut().unwrap().protects = None;
-    let Some(Act::LatchPrune(run)) = planned(&seen).act else { panic!() };
-    assert_eq!(run.protects.as_deref(), Some(&[LINEAGE.to_owned()][..]));
-    let mut idle = retained();
-    idle.restores = vec![LINEAGE.to_owned()];
-    assert_eq!(planned(&idle).act, None, "no Job has anything to do");
-}
