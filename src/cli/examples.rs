@@ -122,7 +122,8 @@ Examples:
 pub(super) const COMPACT_EXAMPLES: &str = "\
 Examples:
   The cluster of a log by hand, in a folder with room for its database:
-    holdfast agent compact --store s3://BUCKET/etcd --namespace kube-system --cluster etcd --scratch /var/tmp";
+    holdfast agent compact --store s3://BUCKET/etcd \\
+      --namespace kube-system --cluster etcd --scratch /var/tmp";
 
 /// Probes with one Secret, or with two.
 pub(super) const PROBE_EXAMPLES: &str = "\

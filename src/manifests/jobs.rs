@@ -24,6 +24,8 @@ pub enum Sample {
     CronjobDefrag,
     /// A `CronJob` that restores the newest snapshot of any etcd in a drill without the operator.
     CronjobDrill,
+    /// A `CronJob` that merges the newest snapshot and the log of any etcd without the operator.
+    CronjobCompact,
     /// A Deployment that records the log of any etcd without the operator.
     DeploymentLog,
 }
@@ -40,6 +42,7 @@ impl Sample {
             Self::CronjobSave => include_str!("../../jobs/cronjob-save.yaml"),
             Self::CronjobDefrag => include_str!("../../jobs/cronjob-defrag.yaml"),
             Self::CronjobDrill => include_str!("../../jobs/cronjob-drill.yaml"),
+            Self::CronjobCompact => include_str!("../../jobs/cronjob-compact.yaml"),
             Self::DeploymentLog => include_str!("../../jobs/deployment-log.yaml"),
         }
     }

@@ -64,6 +64,15 @@ fn check_job(spec: &JobSpec, image: &str) {
             check_store(request.snapshot.store.unwrap());
             final_codes_of_the_agent()
         }
+        Command::Agent(Agent::Compact(request)) => {
+            assert!(i64::from(request.deadline_seconds) < spec.active_deadline_seconds.unwrap());
+            assert!(
+                container.volume_mounts.iter().flatten().any(|mount| request.scratch.starts_with(&mount.mount_path))
+            );
+            check_mounts(pod, container, &request.store);
+            check_store(request.store);
+            final_codes_of_the_agent()
+        }
         Command::Snapshot(Snapshot::Create(flags)) => {
             let request = flags.request().unwrap();
             assert!(request.wait.is_some() && request.access.namespace.is_none());

@@ -179,7 +179,7 @@ pub(crate) async fn check_open(store: &Store, log: &Folder) -> Result<()> {
 
 /// Lists the objects of a log in its folders, with their paths below the log: the limit of a listing is that of a day.
 pub(crate) async fn list_files(store: &Store, log: &Folder) -> Result<Vec<File>> {
-    let is_folder = |name: &str| is_day(name) || is_record_folder(name);
+    let is_folder = |name: &str| name.bytes().all(|b| b.is_ascii_digit()) || is_record_folder(name);
     let mut files = Vec::new();
     for name in store.last_children(log, MAX_DAYS, is_folder).await?.names {
         let folder = log.child(&name).map_err(|error| holdfast_store::layout(&error))?;
@@ -187,10 +187,6 @@ pub(crate) async fn list_files(store: &Store, log: &Folder) -> Result<Vec<File>>
         files.extend(listed.into_iter().map(|file| File { path: format!("{name}/{}", file.path), ..file }));
     }
     Ok(files)
-}
-
-fn is_day(name: &str) -> bool {
-    name.len() == 8 && name.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// Lists a log. A log that does not exist is empty.
@@ -213,6 +209,7 @@ pub(crate) async fn list(store: &Store, log: &Folder) -> Result<Listed> {
 
 /// Returns the last stored revision; `None`: the log has no segment.
 pub(crate) async fn last_revision(store: &Store, log: &Folder) -> Result<Option<i64>> {
+    let is_day = |name: &str| name.len() == 8 && name.bytes().all(|b| b.is_ascii_digit());
     let days = store.last_children(log, MAX_DAYS, is_day).await?.names;
     let mut last = None;
     for (number, day) in days.iter().rev().enumerate() {

@@ -228,7 +228,11 @@ async fn a_merge_that_is_refused_publishes_nothing() {
     assert_eq!((attempts(), files(scratch.path())), (count, vec![]));
 }
 
-/// The merge holds two segments and a part of the database.
+/// Two segments as they are stored and the facts of the scan, and then the buffers of a save (`memory.rs`), which the allocator
+/// does not share.
+const BUDGET_MIB: u64 = 160;
+
+/// The merge holds two segments and no part of the database.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_merge_stays_within_the_budget() {
     let mut recorded = recorded("3.6").await;
@@ -257,8 +261,14 @@ async fn merges() {
     let input = child_input();
     let scratch = tempfile::tempdir().unwrap();
     let before = high_water_mib();
-    let saved = compacted(request(Path::new(&input), scratch.path())).await.unwrap().unwrap();
-    let used = high_water_mib() - before;
-    println!("a merge of {} MiB used {used} MiB at most beyond its first {before} MiB", saved.db_bytes >> 20);
-    assert!(used <= 96, "{used} MiB");
+    let request = request(Path::new(&input), scratch.path());
+    let database = compact::run(request.clone()).await.unwrap().unwrap();
+    let merge = high_water_mib() - before;
+    let saved = merged::run(request, database).await.unwrap();
+    let (used, budget) = (high_water_mib() - before, BUDGET_MIB);
+    let megabytes = saved.db_bytes >> 20;
+    println!(
+        "a merge of {megabytes} MiB used {merge} MiB at most, and with its publication {used} MiB of {budget} MiB"
+    );
+    assert!(used <= budget, "{used} MiB");
 }

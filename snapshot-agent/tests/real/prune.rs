@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdfast_contract::layout::Folder;
-use holdfast_contract::manifest::Manifest;
+use holdfast_contract::layout::{Folder, GapName, Key, SegmentName, check_key};
+use holdfast_contract::manifest::{Contents, Manifest};
 use holdfast_contract::{ExitClass, Policy, PruneRequest, RemoveRequest, StoreFlags};
 use holdfast_store::{Plan, Store};
 use jiff::{SignedDuration, Timestamp};
@@ -23,8 +23,14 @@ const DATA: &[u8] = b"12345";
 
 /// Stores a run of the schedule of this hour, on a day long ago; returns its key.
 async fn put(flags: &StoreFlags, hour: u8) -> String {
+    put_at(flags, hour, None).await
+}
+
+/// Does the same, with a revision.
+async fn put_at(flags: &StoreFlags, hour: u8, revision: Option<i64>) -> String {
     let key = format!("{LINEAGE}/20260121T{hour:02}0700Z-11111111-aaaaaaaa");
-    let manifest = manifest(&key, format!("2026-01-21T{hour:02}:07:00Z").parse().unwrap());
+    let mut manifest = manifest(&key, format!("2026-01-21T{hour:02}:07:00Z").parse().unwrap());
+    manifest.contents = revision.map(|revision| Contents { revision, ..Contents::default() });
     let (store, folder) = (Store::open(flags).unwrap(), Folder::parse("key", &key).unwrap());
     let now = Timestamp::now();
     let plan = Plan { estimate: 5, at: now, until: now, read_back: true, patient: false };
@@ -225,5 +231,55 @@ async fn a_thousand_snapshots_cost_two_requests_each() {
         );
         assert!(requests < SNAPSHOTS * 22 / 10, "{requests} requests");
         pass_the_announcement().await;
+    }
+}
+
+/// Segments, a gap and a check of a log go in every kind of store: after the snapshot that needed them, and an announcement.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_announced_part_of_a_log_goes_by_the_stores_clock() {
+    for backend in Backend::all().await {
+        let (flags, what) = (&backend.flags, backend.name);
+        let store = Store::open(flags).unwrap();
+        for hour in 0..4 {
+            put_at(flags, hour, Some(i64::from(hour) * 100 + 100)).await;
+        }
+        let log = Folder::parse("key", LINEAGE).unwrap().log();
+        let write = async |key: Key| {
+            store.put_new(&key, Bytes::from_static(b"{\"clusterId\": \"cafe\", \"formatVersion\": 1}")).await
+        };
+        write(log.log_cluster()).await.unwrap();
+        for end in [150, 200, 250, 300, 350, 400] {
+            let hour = end / 100 - 1;
+            let at = format!("2026-01-21T{hour:02}:06:00Z").parse().unwrap();
+            let name = SegmentName { first: end - 49, last: end, at, run8: "a".to_owned(), encrypted: end > 300 };
+            write(name.key(&log).unwrap()).await.unwrap();
+        }
+        write(GapName { after: 20, until: 50 }.key(&log, "a").unwrap()).await.unwrap();
+        for at in [60, 380] {
+            write(check_key(&log, at, "a").unwrap()).await.unwrap();
+        }
+        let policy =
+            Policy { log_within: Some(SignedDuration::from_hours(10_000)), ..request(flags.clone(), 0).policy };
+        let run = async || {
+            let pruned =
+                prune::run(PruneRequest { policy: policy.clone(), ..request(flags.clone(), 0) }).await.unwrap();
+            assert_eq!(pruned.failed, None, "{what}");
+            pass_the_announcement().await;
+            pruned.report
+        };
+        let objects = async || {
+            let all = backend.objects().await;
+            all.iter().filter(|key| key.contains(&format!("{LINEAGE}/log/"))).count()
+        };
+        // Announces the snapshots; removes them and announces the log; removes the log.
+        let first = run().await;
+        assert_eq!((first.announced.unwrap().count, first.log.unwrap().unneeded), (2, 0), "{what}");
+        let second = run().await;
+        let part = second.log.unwrap();
+        assert_eq!((second.removed, part.segments, part.announced, part.removed), (2, 6, 4, 0), "{what}");
+        assert_eq!(objects().await, 10, "{what}");
+        let third = run().await.log.unwrap();
+        assert_eq!((third.segments, third.removed, third.locked), (2, 4, 0), "{what}");
+        assert_eq!(objects().await, 4, "{what}: the cluster, two segments and the later check");
     }
 }

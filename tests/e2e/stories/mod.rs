@@ -3,6 +3,7 @@
 mod api_trouble;
 mod apiserver;
 mod bitnami;
+mod compaction;
 mod corruption;
 mod crashes;
 mod decoding;
@@ -62,6 +63,7 @@ pub fn all() -> Vec<Story> {
         story!("recurring_backups", recurring::tell),
         story!("manual_run_is_recorded", schedules::by_hand),
         story!("a_drill_every_night", drills::tell),
+        story!("a_snapshot_and_the_log_are_merged", compaction::tell),
         story!("a_kube_apiserver_boots_on_the_backup", decoding::tell),
         story!("retention_accelerated", pruning::accelerated),
         story!("locked_snapshots_are_shown", pruning::locked),

@@ -1,7 +1,7 @@
 //! The part of a log that no restore to a point in time needs any more.
 //!
 //! This file decides from the names of a log's objects and from the snapshots that stay. The log after the oldest of these
-//! snapshots stays; an age limit removes more, but nothing after the newest proven snapshot. Times count as well as revisions:
+//! snapshots stays; an age limit removes more, but nothing after the newest proven snapshot (I25). Times count as well as revisions:
 //! the segments of an idle etcd all end at one revision, and the later ones hold the times after a snapshot.
 
 use jiff::{SignedDuration, Timestamp};

@@ -34,8 +34,8 @@ const AHEAD: usize = 2;
 pub fn run(request: CompactRequest, merged: MergedSnapshot) -> BoxFuture<'static, Result<SavedReport>> {
     Box::pin(async move {
         let passed = Duration::try_from(clock::now().duration_since(merged.at)).unwrap_or_default();
-        let left = Duration::from_secs(request.deadline_seconds.into()).saturating_sub(passed);
-        let mut interrupt = Interrupt::after(left.as_secs())?;
+        let remaining = Duration::from_secs(request.deadline_seconds.into()).saturating_sub(passed);
+        let mut interrupt = Interrupt::after(remaining.as_secs())?;
         let saving = request.publishing(&merged.base);
         let store = Store::open(&saving.store)?;
         let member = member_of(&merged.base, merged.db_bytes)?;
