@@ -67,7 +67,7 @@ fn recurring(seen: &Observed, cron: &CronJob) -> Verdict {
     let of_drills = is_named(name::drill_cron_job);
     let does = match (of_drills, is_named(name::compaction_cron_job)) {
         (true, _) => pod.is_some_and(drills),
-        (false, true) => pod.is_some_and(crate::build::job::compacts),
+        (false, true) => pod.is_some_and(compacts),
         (false, false) => pod.is_some_and(saves),
     };
     rule("I25", does, "a schedule's CronJobs only save, merge and drill")?;
