@@ -40,6 +40,7 @@ mod growth;
 mod http;
 mod kinds;
 mod leader;
+mod log_state;
 mod malformed;
 mod metrics;
 mod object_metrics;
@@ -146,6 +147,7 @@ async fn work(config: Config, build: BuildInfo) -> anyhow::Result<()> {
         own: own_writes::OwnWrites::default(),
         leading: leading.clone(),
         growth: growth::Growth::default(),
+        logs: log_state::LogStates::default(),
         elsewhere: elsewhere::Elsewhere::new(own_lease),
         writes: Writes::new(config.die_after_writes),
     });

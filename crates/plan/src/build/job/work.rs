@@ -4,8 +4,8 @@
 
 use holdfast_api::component;
 use holdfast_contract::{
-    EtcdFlags, InspectRequest, LatestRequest, ProbeRequest, PruneRequest, RecallRequest, RemoveRequest, SaveRequest,
-    SnapshotFlags, StoreFlags, VerifyRequest,
+    EtcdFlags, InspectRequest, LatestRequest, LogRequest, ProbeRequest, PruneRequest, RecallRequest, RemoveRequest,
+    SaveRequest, SnapshotFlags, StoreFlags, VerifyRequest,
 };
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 
@@ -35,6 +35,8 @@ const REPEATED_KEPT_SECONDS: i32 = 600;
 pub enum Work {
     /// Saves a snapshot.
     Save(SaveRequest),
+    /// Records every revision. `deployment.rs` makes a Deployment of the Pod.
+    Log(LogRequest),
     /// Reports whether a snapshot was saved.
     Inspect(InspectRequest),
     /// Reports the latest snapshot.
@@ -55,6 +57,7 @@ pub enum Work {
 
 /// Verbs of `agent` in a Pod's command.
 const SAVE: &str = "save";
+const LOG: &str = "log";
 const INSPECT: &str = "inspect";
 const LATEST: &str = "latest";
 const RECALL: &str = "recall";
@@ -66,6 +69,11 @@ const VERIFY: &str = "verify";
 /// Whether a Holdfast Pod saves.
 pub fn saves(pod: &PodSpec) -> bool {
     runs(pod, SAVE)
+}
+
+/// Whether a Holdfast Pod records a log.
+pub fn records_log(pod: &PodSpec) -> bool {
+    runs(pod, LOG)
 }
 
 /// Whether a Holdfast Pod only asks the store about a snapshot.
@@ -117,6 +125,7 @@ impl Work {
     pub(super) const fn verb(&self) -> &'static str {
         match self {
             Self::Save(_) => SAVE,
+            Self::Log(_) => LOG,
             Self::Inspect(_) => INSPECT,
             Self::Latest(_) => LATEST,
             Self::Recall(_) => RECALL,
@@ -130,6 +139,7 @@ impl Work {
     pub(super) fn cluster(&self) -> Option<&str> {
         match self {
             Self::Save(request) => Some(&request.cluster),
+            Self::Log(request) => Some(&request.cluster),
             Self::Inspect(request) => Some(&request.cluster),
             Self::Recall(request) => Some(&request.cluster),
             Self::Prune(request) => Some(&request.cluster),
@@ -143,6 +153,7 @@ impl Work {
         match self {
             Self::Drill(_) => component::SNAPSHOT_DRILL,
             Self::Save(_)
+            | Self::Log(_)
             | Self::Inspect(_)
             | Self::Latest(_)
             | Self::Recall(_)
@@ -159,7 +170,7 @@ impl Work {
             Self::Save(_) => BACKOFF_LIMIT,
             Self::Drill(_) => DRILL_BACKOFF_LIMIT,
             Self::Inspect(_) | Self::Rehearse(_) => INSPECT_BACKOFF_LIMIT,
-            Self::Latest(_) | Self::Recall(_) | Self::Prune(_) | Self::Remove(_) | Self::Probe(_) => 0,
+            Self::Log(_) | Self::Latest(_) | Self::Recall(_) | Self::Prune(_) | Self::Remove(_) | Self::Probe(_) => 0,
         }
     }
 
@@ -168,6 +179,7 @@ impl Work {
             // A search too: the reason for an empty result stays visible until the next search has ended, ten or more minutes
             // later.
             Self::Save(_)
+            | Self::Log(_)
             | Self::Inspect(_)
             | Self::Latest(_)
             | Self::Recall(_)
@@ -182,6 +194,8 @@ impl Work {
     pub(super) const fn deadline_seconds(&self) -> u32 {
         match self {
             Self::Save(request) => request.deadline_seconds.saturating_add(request.delay_seconds),
+            // A Deployment has no deadline.
+            Self::Log(_) => 0,
             Self::Inspect(request) => request.deadline_seconds,
             Self::Latest(request) => request.deadline_seconds,
             Self::Recall(request) => request.deadline_seconds,
@@ -194,7 +208,7 @@ impl Work {
 
     pub(super) const fn uses(&self) -> Use {
         match self {
-            Self::Save(_) | Self::Probe(_) => Use::Save,
+            Self::Save(_) | Self::Log(_) | Self::Probe(_) => Use::Save,
             Self::Inspect(_) | Self::Recall(_) => Use::Inspect,
             Self::Prune(_) | Self::Remove(_) => Use::Prune,
             // As in the following restore: the agent reports a missing Secret, whereas kubelet would wait in silence until the
@@ -209,6 +223,10 @@ impl Work {
             Self::Save(request) => {
                 let etcd = etcd.unwrap_or_else(|| request.etcd.clone());
                 SaveRequest { store, etcd, cluster_spec: None, ..request.clone() }.to_args()
+            }
+            Self::Log(request) => {
+                let etcd = etcd.unwrap_or_else(|| request.etcd.clone());
+                LogRequest { store, etcd, ..request.clone() }.to_args()
             }
             Self::Inspect(request) => InspectRequest { store, ..request.clone() }.to_args(),
             Self::Latest(request) => LatestRequest { store, ..request.clone() }.to_args(),

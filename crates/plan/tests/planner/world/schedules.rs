@@ -396,6 +396,9 @@ impl World {
             jobs: jobs.collect(),
             drill_cron_job: self.drill_cron.clone(),
             drills: self.seen_drills(),
+            log_deployment: None,
+            log_pods: vec![],
+            log_report: holdfast_plan::Seen::unknown("no log"),
             snapshots: self.snapshots.values().filter(|s| s.spec.run.is_some()).cloned().collect(),
             restores: schedule::restores(
                 self.cluster.as_slice(),
