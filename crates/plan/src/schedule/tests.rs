@@ -21,6 +21,7 @@ use crate::fixtures::{etcd_cluster, noon, settings, stored};
 use crate::{Act, Ensure, Note, Plan, Seen, Target, Wake, safety};
 
 mod drilling;
+mod logging;
 mod pruning;
 mod skipped;
 
