@@ -194,13 +194,11 @@ fn judge(
         return State::Behind(Some(why));
     }
     // The status may be older than the log by one period.
-    let known = facts::time(status.time.as_ref()).filter(|end| *end > began);
-    match known {
-        Some(end) if late(end, limit + REFRESH) => State::Behind(None),
-        None if late(began, limit + REFRESH) => State::Behind(None),
-        Some(_) => kept(seen).unwrap_or_else(starts),
-        None => starts(),
+    let known = facts::time(status.time.as_ref()).map_or(began, |end| end.max(began));
+    if late(known, limit + REFRESH) {
+        return State::Behind(None);
     }
+    kept(seen).unwrap_or_else(starts)
 }
 
 /// Returns the state that stands, while the agent does not answer for a moment.
