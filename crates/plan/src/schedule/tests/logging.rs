@@ -269,7 +269,7 @@ fn a_gap_is_followed_by_one_save() {
     is(&seen, "False", "LogInterrupted");
     assert!(message(&seen).contains("the revisions 6 to 9"), "{}", message(&seen));
     let Some(Act::StartRun(job)) = planned(&seen).act else { panic!("{:?}", planned(&seen).act) };
-    assert!(meta::controlled_by(&job.metadata, "u-cron"));
+    assert!(crate::meta::controlled_by(&job.metadata, "u-cron"));
 
     let mut suspended = seen.clone();
     suspended.cron_job.as_mut().unwrap().spec.as_mut().unwrap().suspend = Some(true);
