@@ -37,6 +37,8 @@ pub(super) fn objects(scope: &Scope) -> Vec<Value> {
             // nodes.
             {"ports": ports(&API)},
             {"to": [{"namespaceSelector": {}, "podSelector": selector(component::MEMBER)}], "ports": ports(&[port::CLIENT, port::PEER])},
+            // The state of a log.
+            {"to": [{"namespaceSelector": {}, "podSelector": selector(component::SNAPSHOT_AGENT)}], "ports": ports(&[port::PROGRESS])},
         ]),
     );
     match scope {
@@ -74,7 +76,8 @@ fn members(namespace: &str) -> Value {
     )
 }
 
-/// The API server asks agents about their progress, from an address that no selector matches; agents connect to members, external
+/// The API server asks agents about their progress, from an address that no selector matches, and the operator and Prometheus ask
+/// about a log at the same port; agents connect to members, external
 /// etcds and stores.
 fn agents(namespace: &str) -> Value {
     policy(

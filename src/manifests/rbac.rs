@@ -77,6 +77,8 @@ const OPERATOR: &[Rule] = &[
     Rule { group: "batch", resources: &["jobs"], verbs: &["get", "list", "watch", "create", "delete"] },
     // Applied; deleted with their schedules.
     Rule { group: "batch", resources: &["cronjobs"], verbs: &["get", "list", "watch", "create", "patch"] },
+    // Applied; deleted where a schedule asks for no log any more.
+    Rule { group: "apps", resources: &["deployments"], verbs: &["get", "list", "watch", "create", "patch", "delete"] },
     // The operator reads and writes Secrets of certificates by name; from a store's Secret the operator reads only the version,
     // so that a corrected Secret causes a probe at once. The admission policy restricts writes to Secrets of the operator's own
     // type.

@@ -1,6 +1,6 @@
 //! `schedule run|suspend|resume`: one backup now, and whether backups are made.
 //!
-//! Decides the Job of a run by hand: that of the schedule's `CronJob`, as `kubectl create job --from` makes it. The operator
+//! Decides the name of a run by hand, which is a Job of the schedule's `CronJob`. The operator
 //! records the run as an EtcdSnapshot with the name of the Job.
 
 use clap::{Args, Subcommand};
@@ -8,9 +8,9 @@ use holdfast_api::snapshot::{EtcdSnapshot, Phase};
 use holdfast_api::{EtcdSnapshotSchedule, name};
 use holdfast_io::clock;
 use holdfast_kube::requests;
+use holdfast_plan::build::cron_job::run_now;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt as _;
 use kube::api::PostParams;
 use serde_json::json;
@@ -87,7 +87,7 @@ async fn start(flags: RunFlags) -> anyhow::Result<u8> {
         )
     };
     let cron = session.named::<CronJob>(&cron.name).await?;
-    let job = job(&flags.schedule, &cron, clock::now());
+    let job = run_now(&cron, run_name(&flags.schedule, clock::now()));
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
     let made = requests::create(&session.client, &session.namespace, &params, &job).await;
     let made: Job = made.map_err(|error| refused(&error, "creating the Job"))?;
@@ -120,24 +120,6 @@ async fn read_run(session: &Session, name: &str) -> anyhow::Result<Look> {
     })
 }
 
-/// Makes the Job of a run by hand.
-fn job(schedule: &str, cron: &CronJob, now: Timestamp) -> Job {
-    let template = cron.spec.as_ref().map(|spec| spec.job_template.clone()).unwrap_or_default();
-    let mut metadata = template.metadata.unwrap_or_default();
-    metadata.name = Some(run_name(schedule, now));
-    let annotations = metadata.annotations.get_or_insert_default();
-    annotations.insert("cronjob.kubernetes.io/instantiate".to_owned(), "manual".to_owned());
-    metadata.owner_references = Some(vec![OwnerReference {
-        api_version: "batch/v1".to_owned(),
-        kind: "CronJob".to_owned(),
-        name: cron.name_any(),
-        uid: cron.uid().unwrap_or_default(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    }]);
-    Job { metadata, spec: template.spec, status: None }
-}
-
 /// Returns the name of a run by hand: the schedule and the second.
 fn run_name(schedule: &str, now: Timestamp) -> String {
     let second = now.strftime("%y%m%d%H%M%S").to_string();
@@ -161,7 +143,7 @@ mod tests {
             }},
         }))
         .unwrap();
-        let made = job("alpha-hourly", &cron, "2026-11-27T12:00:01Z".parse().unwrap());
+        let made = run_now(&cron, run_name("alpha-hourly", "2026-11-27T12:00:01Z".parse().unwrap()));
         assert_eq!(made.name_any(), "alpha-hourly-261127120001");
         assert_eq!((made.annotations()["a"].as_str(), made.annotations().len()), ("b", 2));
         assert_eq!(made.labels()["holdfast.dev/schedule"], "alpha-hourly");

@@ -31,6 +31,8 @@ pub enum Type {
     RetentionApplied,
     /// A drill has restored the newest snapshot of a schedule, and etcd served it.
     Rehearsed,
+    /// The log of a schedule is stored up to a short time ago, and continues the newest snapshot.
+    LogCurrent,
 }
 
 impl AsRef<str> for Type {
@@ -53,6 +55,7 @@ impl Type {
             Self::BackupHealthy => "BackupHealthy",
             Self::RetentionApplied => "RetentionApplied",
             Self::Rehearsed => "Rehearsed",
+            Self::LogCurrent => "LogCurrent",
         }
     }
 }
@@ -107,6 +110,8 @@ reasons! {
     BackupRecent,
     /// The newest drill of a schedule passed.
     DrillPassed,
+    /// The log of a schedule is stored up to a short time ago.
+    LogStored,
 
     // On the way.
     /// The first member is being made.
@@ -171,6 +176,8 @@ reasons! {
     NoBackupYet,
     /// No drill of a schedule has ended yet.
     NoDrillYet,
+    /// The agent that records the log of a schedule starts.
+    LogStarting,
     /// The newest drill ended without a result: out of memory, evicted, a full disk, a store that does not answer.
     DrillIncomplete,
     /// No `EtcdSnapshotSchedule` backs the cluster up.
@@ -283,6 +290,10 @@ reasons! {
     DrillOverdue => runbook,
     /// A drill found that the bytes of a stored snapshot are broken.
     DrillFailed => runbook,
+    /// The stored log of a schedule ends too long ago.
+    LogBehind => runbook,
+    /// etcd compacted revisions before the agent recorded them, and no later snapshot is complete yet.
+    LogInterrupted => runbook,
     /// Snapshots that the retention of a schedule does not keep could not be removed.
     RetentionBlocked => runbook,
     /// The stored snapshot of an object that is being deleted could not be removed.

@@ -119,5 +119,6 @@ pub struct Interruption {
     /// The last missing revision. A snapshot of a later revision continues with the log.
     pub until: i64,
     /// Time at which etcd refused the watch (RFC 3339).
-    pub at: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
 }

@@ -86,6 +86,16 @@ pub fn compaction_cron_job(schedule: &str, uid: &str) -> String {
     recurring(schedule, uid, "compact")
 }
 
+/// Name of the Deployment that records the log of a schedule.
+pub fn log_deployment(schedule: &str, uid: &str) -> String {
+    recurring(schedule, uid, "log")
+}
+
+/// Name of the Job that saves a snapshot after a gap in the log: one for each gap, by its last revision.
+pub fn after_gap(schedule: &str, uid: &str, until: i64) -> String {
+    job(schedule, &format!("{uid}/gap/{until}"))
+}
+
 /// A name with this word that Kubernetes takes for a `CronJob` and for the owner of Jobs.
 fn recurring(name: &str, uid: &str, work: &str) -> String {
     let end = format!("-{work}-{}", hex::encode(&Sha256::digest(uid.as_bytes())[..4]));

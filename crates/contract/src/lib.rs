@@ -12,6 +12,7 @@ pub mod error;
 mod failure;
 pub mod layout;
 mod log;
+mod log_report;
 pub mod manifest;
 mod outcome;
 mod probed;
@@ -42,6 +43,7 @@ pub use log::{
     DEFAULT_CHECK_SECONDS, DEFAULT_EVERY_SECONDS, DEFAULT_LOG_SPOOL_MIB, DEFAULT_SEGMENT_MIB, LogRequest,
     LogStatusRequest,
 };
+pub use log_report::{LAG_STEP_SECONDS, LOG_PATH, LogGap, LogProblem, LogReport};
 pub use outcome::{
     CameAlong, FailedReport, GateReport, Level, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport, Verification,
 };

@@ -7,6 +7,7 @@ use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -187,6 +188,7 @@ cached! {
     backup_stores: EtcdBackupStore, all, |_| None;
     schedules: EtcdSnapshotSchedule, all, |schedule| schedule.spec.cluster_ref.as_ref().map(|named| named.name.as_str());
     cron_jobs: CronJob, only MANAGED, |_| None;
+    deployments: Deployment, only MANAGED, |_| None;
     pods: Pod, only MANAGED, |_| None;
     claims: PersistentVolumeClaim, only MANAGED, |_| None;
     services: Service, only MANAGED, |_| None;
@@ -210,6 +212,7 @@ impl Caches {
             && self.budgets.is_whole(namespace)
             && self.jobs.is_whole(namespace)
             && self.cron_jobs.is_whole(namespace)
+            && self.deployments.is_whole(namespace)
     }
 }
 

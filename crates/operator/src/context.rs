@@ -17,6 +17,7 @@ use super::error::Error;
 use super::etcd::Pool;
 use super::events::Events;
 use super::growth::Growth;
+use super::log_state::LogStates;
 use super::metrics::Metrics;
 use super::own_writes::OwnWrites;
 use super::repeats::Repeats;
@@ -66,6 +67,8 @@ pub(super) struct Context {
     pub(super) elsewhere: Elsewhere,
     /// The API server's answers about larger claims.
     pub(super) growth: Growth,
+    /// The answers of agents that record logs.
+    pub(super) logs: LogStates,
     /// The count of successful writes.
     pub(super) writes: Writes,
 }

@@ -112,6 +112,7 @@ impl Fake {
             own: OwnWrites::default(),
             leading: led,
             growth: super::growth::Growth::default(),
+            logs: super::log_state::LogStates::default(),
             elsewhere: Elsewhere::new(Some(("home".to_owned(), "holdfast".to_owned()))),
             writes: Writes::new(None),
         });

@@ -4,7 +4,7 @@
 //! makes one pass, `observe` reads, and `act` writes. `plan` alone decides the next step.
 //!
 //! RBAC rights in the watched namespaces: `get`, `list`, `watch` on the five kinds, Pods, `PersistentVolumeClaim`s, Services,
-//! `EndpointSlice`s, `PodDisruptionBudget`s, Jobs and `CronJob`s; `update` and `patch` on the status of the five kinds; `create`,
+//! `EndpointSlice`s, `PodDisruptionBudget`s, Jobs, `CronJob`s and Deployments; `update` and `patch` on the status of the five kinds; `create`,
 //! `patch` and `delete` on `EtcdMember`s and `EtcdSnapshot`s; `patch` on `EtcdCluster`s for the finalizer; `update` on the
 //! finalizers of the kinds that own others; the rights that `act` lists for the rest; `create` and `patch` on Events of
 //! `events.k8s.io`. In its own namespace: `get`, `create`, `update` on Leases. Where the operator watches all namespaces: `get`
@@ -40,6 +40,7 @@ mod growth;
 mod http;
 mod kinds;
 mod leader;
+mod log_state;
 mod malformed;
 mod metrics;
 mod object_metrics;
@@ -146,6 +147,7 @@ async fn work(config: Config, build: BuildInfo) -> anyhow::Result<()> {
         own: own_writes::OwnWrites::default(),
         leading: leading.clone(),
         growth: growth::Growth::default(),
+        logs: log_state::LogStates::default(),
         elsewhere: elsewhere::Elsewhere::new(own_lease),
         writes: Writes::new(config.die_after_writes),
     });

@@ -100,6 +100,7 @@ pub(super) fn registry(
     }
     of_schedules(&mut registry, schedules, now);
     of_drills(&mut registry, schedules, now);
+    of_logs(&mut registry, schedules);
     registry
 }
 
@@ -204,6 +205,41 @@ fn of_drills(registry: &mut Registry, schedules: &[Arc<EtcdSnapshotSchedule>], n
     }
 }
 
+/// Adds the log of each schedule, as its status has it.
+fn of_logs(registry: &mut Registry, schedules: &[Arc<EtcdSnapshotSchedule>]) {
+    let mut gauge = |name: &str, help: &str| -> Family<Scheduled, Gauge> { register(registry, name, help) };
+    let revision = gauge("schedule_log_revision", "The last stored revision, refreshed every five minutes");
+    let help = "Time up to which the stored log is complete, refreshed every five minutes";
+    let until = gauge("schedule_log_stored_timestamp_seconds", help);
+    let rpo = gauge("schedule_log_rpo_seconds", "Largest age of the end of the stored log in ten minutes");
+    let behind = gauge("schedule_log_behind", "1 while the stored log ends too long ago");
+    let help = "1 while revisions are missing from the log, and no later snapshot is complete";
+    let interrupted = gauge("schedule_log_interrupted", help);
+    for schedule in schedules {
+        let (Some(_), Some(status)) = (&schedule.spec.log, &schedule.status) else { continue };
+        let Some(log) = &status.log else { continue };
+        let cluster = schedule.spec.cluster_ref.as_ref().map_or(EXTERNAL, |cluster| &cluster.name);
+        let [namespace, (_, name)] = labels(&**schedule);
+        let object = [namespace, ("cluster", cluster.to_owned()), ("schedule", name)];
+        let set = |family: &Family<Scheduled, Gauge>, value: i64| {
+            family.get_or_create(&object).set(value);
+        };
+        let fault = condition::find_with_status(&status.conditions, Type::LogCurrent, "False");
+        let is = |reason: Reason| i64::from(fault.is_some_and(|fault| fault.reason == reason.as_str()));
+        set(&behind, is(Reason::LogBehind));
+        set(&interrupted, is(Reason::LogInterrupted));
+        if let Some(stored) = log.revision {
+            set(&revision, stored);
+        }
+        if let Some(seconds) = log.rpo_seconds {
+            set(&rpo, i64::try_from(seconds).unwrap_or(i64::MAX));
+        }
+        if let Some(Ok(at)) = log.time.as_ref().map(|time| time.parse::<Timestamp>()) {
+            set(&until, at.as_second());
+        }
+    }
+}
+
 /// End of certificates, by plane and kind.
 fn ends(tls: &TlsStatus) -> Vec<(&'static str, &'static str, Timestamp)> {
     let planes = [("client", &tls.client), ("peer", &tls.peer)];
@@ -227,6 +263,7 @@ pub(super) mod tests {
     use holdfast_api::condition::{Reason, Wanted, merge};
     use holdfast_api::defragmentation::Defragmented;
     use holdfast_api::drill::{DecodedObjects, Drill, DrillStatus, PassedDrill};
+    use holdfast_api::log::{Log, LogStatus};
     use holdfast_api::name::LocalRef;
     use holdfast_api::schedule::LastSuccessful;
     use holdfast_api::tls::PlaneStatus;
@@ -263,7 +300,17 @@ pub(super) mod tests {
         let conditions = merge(&[], &ready, None, noon());
         store.status = Some(EtcdBackupStoreStatus { conditions, ..EtcdBackupStoreStatus::default() });
         let mut schedule = schedule();
-        let applied = [Wanted::yes(Type::RetentionApplied, Reason::AsDesired, "x")];
+        let applied = [
+            Wanted::yes(Type::RetentionApplied, Reason::AsDesired, "x"),
+            Wanted::no(Type::LogCurrent, Reason::LogBehind, "x"),
+        ];
+        schedule.spec.log = Some(Log::default());
+        schedule.status.as_mut().unwrap().log = Some(LogStatus {
+            revision: Some(70),
+            time: Some("2026-01-01T11:59:55Z".to_owned()),
+            rpo_seconds: Some(15),
+            ..LogStatus::default()
+        });
         schedule.status.as_mut().unwrap().conditions = merge(&[], &applied, None, noon());
         schedule.spec.drill = Some(Drill::default());
         schedule.status.as_mut().unwrap().drill = Some(DrillStatus {
@@ -358,6 +405,11 @@ pub(super) mod tests {
             "holdfast_schedule_drill_ready_seconds{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 5",
             "holdfast_schedule_drill_failed{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 0",
             "holdfast_schedule_drill_overdue{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 0",
+            "holdfast_schedule_log_revision{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 70",
+            "holdfast_schedule_log_rpo_seconds{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 15",
+            "holdfast_schedule_log_stored_timestamp_seconds{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 1767268795",
+            "holdfast_schedule_log_behind{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 1",
+            "holdfast_schedule_log_interrupted{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 0",
             "holdfast_schedule_consecutive_failures{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 0",
         ] {
             assert!(text.lines().any(|there| there == line), "{line} is not in\n{text}");

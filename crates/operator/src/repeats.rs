@@ -60,6 +60,7 @@ impl Write {
             Ensure::CaBundle { metadata, .. } => ("ConfigMap", &metadata.name),
             Ensure::Certificate { metadata, .. } => ("Certificate", &metadata.name),
             Ensure::CronJob(cron) => ("CronJob", &cron.metadata.name),
+            Ensure::Deployment(log) => ("Deployment", &log.metadata.name),
             // The resourceVersion guards a Secret, and the UID a deletion.
             Ensure::Secret(_) | Ensure::DropBudget(_) => return None,
         };
@@ -129,6 +130,8 @@ pub(super) const fn patched(act: &mut Act) -> Option<&mut Target> {
         | Act::RequestSnapshot(_)
         | Act::DeleteRecord { .. }
         | Act::DeleteJob { .. }
+        | Act::DeleteDeployment { .. }
+        | Act::StartRun(_)
         | Act::StartJob(_) => None,
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -87,6 +88,8 @@ impl Watched for EtcdSnapshotSchedule {
 
 impl Watched for CronJob {}
 
+impl Watched for Deployment {}
+
 impl Watched for Pod {
     fn gone(&self, ctx: &Context) {
         if let Some(uid) = self.uid() {
@@ -121,6 +124,7 @@ pub(super) fn watch_all(
     tasks.spawn(watch(writers.backup_stores, Arc::clone(ctx), wakers.clone(), namespace.clone()));
     tasks.spawn(watch(writers.schedules, Arc::clone(ctx), wakers.clone(), namespace.clone()));
     tasks.spawn(watch(writers.cron_jobs, Arc::clone(ctx), wakers.clone(), namespace.clone()));
+    tasks.spawn(watch(writers.deployments, Arc::clone(ctx), wakers.clone(), namespace.clone()));
     tasks.spawn(watch(writers.pods, Arc::clone(ctx), wakers.clone(), namespace.clone()));
     tasks.spawn(watch(writers.claims, Arc::clone(ctx), wakers.clone(), namespace.clone()));
     tasks.spawn(watch(writers.services, Arc::clone(ctx), wakers.clone(), namespace.clone()));

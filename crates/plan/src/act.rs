@@ -373,4 +373,14 @@ pub enum Act {
     },
     /// POST a Job. An existing Job of the same name and owner counts as done.
     StartJob(Box<Job>),
+    /// POST a Job of the schedule's `CronJob` at another time than a due one. An existing Job of the same name and owner counts as
+    /// done.
+    StartRun(Box<Job>),
+    /// Delete the Deployment of a schedule that asks for no log any more. The stored log stays.
+    DeleteDeployment {
+        /// The Deployment.
+        deployment: Target,
+        /// Why, for the log and the Event.
+        why: String,
+    },
 }

@@ -19,6 +19,7 @@ use std::fmt;
 
 use holdfast_api::condition::Reason;
 use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -149,6 +150,8 @@ pub enum Ensure {
     Secret(Box<Issue>),
     /// The `CronJob` of a schedule.
     CronJob(Box<CronJob>),
+    /// The Deployment that records the log of a schedule.
+    Deployment(Box<Deployment>),
     /// The disruption budget of a cluster with one voter left. Holdfast deletes the budget, which would block every drain.
     DropBudget(Target),
 }

@@ -52,6 +52,7 @@ impl Act {
             Self::CreatePod(_)
             // A Job that saves, probes or removes has no undo.
             | Self::StartJob(_)
+            | Self::StartRun(_)
             | Self::LatchPrune(_)
             | Self::LatchRemoval(_)
             | Self::RecordRun(_)
@@ -73,6 +74,7 @@ impl Act {
             | Self::DeleteMember { .. }
             | Self::DeleteRecord { .. }
             | Self::DeleteJob { .. }
+            | Self::DeleteDeployment { .. }
             | Self::ReleaseCluster { .. }
             | Self::ReleaseMember { .. }
             | Self::ReleaseArtifact { .. }

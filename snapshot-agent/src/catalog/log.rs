@@ -13,7 +13,7 @@ pub mod read;
 use bytes::Bytes;
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::{Folder, GapName, SegmentName, check_revision, is_record_folder};
-use holdfast_contract::{Origin, hex_id};
+use holdfast_contract::{LogGap, Origin, hex_id};
 use holdfast_io::clock;
 use holdfast_store::Store;
 use holdfast_store::removal::File;
@@ -28,6 +28,9 @@ const MAX_BYTES: u64 = 16 << 10;
 
 /// Maximum number of objects in the listing of one day: a segment of ten writers each second.
 const MAX_OBJECTS: usize = 1_000_000;
+
+/// Folder of the gaps.
+const GAPS: &str = "gaps";
 
 /// Maximum number of days in a listing.
 const MAX_DAYS: usize = 10_000;
@@ -207,21 +210,35 @@ pub(crate) async fn list(store: &Store, log: &Folder) -> Result<Listed> {
     Ok(listed)
 }
 
-/// Returns the last stored revision; `None`: the log has no segment.
-pub(crate) async fn last_revision(store: &Store, log: &Folder) -> Result<Option<i64>> {
+/// Returns the newest gap; `None`: the log has none. Its time is absent where the object cannot be read.
+pub(crate) async fn newest_gap(store: &Store, log: &Folder) -> Result<Option<LogGap>> {
+    let folder = log.child(GAPS).map_err(|error| holdfast_store::layout(&error))?;
+    let names = store.objects(&folder, MAX_OBJECTS).await?;
+    let parsed = names.iter().filter_map(|name| Some((GapName::parse(&format!("{GAPS}/{name}"))?, name)));
+    let Some((GapName { after, until }, name)) = parsed.max_by_key(|(gap, _)| (gap.until, gap.after)) else {
+        return Ok(None);
+    };
+    let key = folder.object(name).map_err(|error| holdfast_store::layout(&error))?;
+    let json = store.find_small(&key, MAX_BYTES).await?;
+    let at = json.and_then(|json| serde_json::from_slice::<Gap>(&json).ok()).map(|gap| gap.at);
+    Ok(Some(LogGap { after, until, at }))
+}
+
+/// Returns the newest stored segment, by its last revision and its time; `None`: the log has no segment.
+pub(crate) async fn newest_segment(store: &Store, log: &Folder) -> Result<Option<SegmentName>> {
     let is_day = |name: &str| name.len() == 8 && name.bytes().all(|b| b.is_ascii_digit());
     let days = store.last_children(log, MAX_DAYS, is_day).await?.names;
-    let mut last = None;
+    let mut newest: Option<SegmentName> = None;
     for (number, day) in days.iter().rev().enumerate() {
-        if last.is_some() && number >= NEWEST_DAYS {
+        if newest.is_some() && number >= NEWEST_DAYS {
             break;
         }
         let folder = log.child(day).map_err(|error| holdfast_store::layout(&error))?;
         let names = store.objects(&folder, MAX_OBJECTS).await?;
         let parsed = names.iter().filter_map(|name| SegmentName::parse(&format!("{day}/{name}")));
-        last = last.max(parsed.map(|segment| segment.last).max());
+        newest = newest.into_iter().chain(parsed).max_by_key(|segment| (segment.last, segment.at));
     }
-    Ok(last)
+    Ok(newest)
 }
 
 #[cfg(test)]
@@ -244,7 +261,10 @@ mod tests {
         for words in ["cafe", "beef", "--cluster-uid"] {
             assert!(error.message().contains(words), "{words}: {error}");
         }
-        assert_eq!(last_revision(&store, &log).await.unwrap(), None);
+        assert_eq!(
+            (newest_segment(&store, &log).await.unwrap(), newest_gap(&store, &log).await.unwrap()),
+            (None, None)
+        );
         check_open(&store, &log).await.unwrap();
 
         let name = |first, last, at: &str| SegmentName {
@@ -266,7 +286,13 @@ mod tests {
         let gap = GapName { after: 1, until: 5 };
         store.put_new(&gap.key(&log, "a").unwrap(), Bytes::from_static(b"{}")).await.unwrap();
         std::fs::write(mount.path().join("shop/orders/1a2b3c4d/log/notes.txt"), "theirs").unwrap();
-        assert_eq!(last_revision(&store, &log).await.unwrap(), Some(99));
+        assert_eq!(
+            newest_segment(&store, &log).await.unwrap(),
+            Some(three.clone()),
+            "the later end, by the other clock"
+        );
+        let found = newest_gap(&store, &log).await.unwrap();
+        assert_eq!(found, Some(LogGap { after: 1, until: 5, at: None }));
         let listed = list(&store, &log).await.unwrap();
         assert_eq!(listed.segments, [(one, 4), (two, 4), (three, 4)]);
         assert_eq!((listed.gaps, listed.checks), (vec![gap], vec![]));

@@ -63,12 +63,16 @@ pub struct Logged {
 pub fn run(request: LogRequest) -> LocalBoxFuture<'static, Result<Logged>> {
     Box::pin(async move {
         let numbers = Arc::<Numbers>::default();
-        let render = {
-            let numbers = Arc::clone(&numbers);
-            move || numbers.render(clock::now())
-        };
-        progress_server::serve_metrics_beside(request.metrics_port, render, record(&request, &numbers)).await
+        progress_server::serve_log_beside(request.metrics_port, pages(&numbers), record(&request, &numbers)).await
     })
+}
+
+/// Returns the metrics and the state of the run, as its port answers them.
+fn pages(numbers: &Arc<Numbers>) -> [progress_server::Render; 2] {
+    let (metrics, state) = (Arc::clone(numbers), Arc::clone(numbers));
+    // JSON of our own types cannot fail.
+    let state = move || serde_json::to_string(&state.report(clock::now())).unwrap_or_default();
+    [Box::new(move || metrics.render(clock::now())), Box::new(state)]
 }
 
 async fn record(request: &LogRequest, numbers: &Numbers) -> Result<Logged> {
@@ -87,9 +91,10 @@ async fn record(request: &LogRequest, numbers: &Numbers) -> Result<Logged> {
     interrupt.unless(log::check_open(&store, &folder)).await?;
     let uri = store.uri(&folder);
     let spool = Spool::open(spool::folder_of(&request.spool_dir, &uri)?, folder.clone(), request.spool_mib << 20)?;
-    let after = interrupt.unless(begin::find(request, &store, &lineage, &spool, &source)).await?;
+    let begin = interrupt.unless(begin::find(request, &store, &lineage, &spool, &source)).await?;
+    let (after, gap) = (begin.after, interrupt.unless(log::newest_gap(&store, &folder)).await?);
     tracing::info!(uri, after, "recording");
-    numbers.stored_until.store(clock::now().as_second(), Relaxed);
+    numbers.begin(cluster_id, begin.stored.as_ref(), gap);
     let run8 = first8("run", &random_uid()?).map_err(|error| layout(&error))?;
     let place = Place { store: &store, log: folder, spool: &spool, numbers, recipients, run8 };
     let mut archiver = Archiver::after(after, request, place, &source);

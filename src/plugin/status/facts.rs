@@ -294,6 +294,27 @@ pub struct Schedule {
     /// Its drills; absent without drills.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drill: Option<Drill>,
+    /// Its log; absent without a log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log: Option<Log>,
+}
+
+/// The log of one schedule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Log {
+    /// Whether the log is current; absent while that is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current: Option<bool>,
+    /// Reason of the condition `LogCurrent`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The last stored revision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// Seconds of changes that would be lost with the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rpo_seconds: Option<u64>,
 }
 
 /// The drills of one schedule.

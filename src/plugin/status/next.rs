@@ -163,7 +163,7 @@ fn backups(facts: &Facts) -> Vec<Step> {
     if facts.state == State::Deleting {
         return vec![];
     }
-    let of_each = |schedule| [of_schedule(facts, schedule), of_drill(schedule)];
+    let of_each = |schedule| [of_schedule(facts, schedule), of_drill(schedule), of_log(schedule)];
     let mut steps: Vec<Step> = schedules.iter().flat_map(of_each).flatten().collect();
     let has_any = facts.backups.last.is_some() || !facts.backups.running.is_empty();
     if !has_any && schedules.is_empty() && facts.backups.complete.is_some() {
@@ -205,6 +205,14 @@ fn of_drill(schedule: &Schedule) -> Option<Step> {
     let reason = drill.reason.clone().unwrap_or_default();
     let page = Reason::named(&reason).filter(|it| it.needs_a_person()).map(|it| format!("runbooks/{}.md", it.as_str()));
     let why = format!("{reason}: no drill of the schedule {} proves that the newest backup restores", schedule.name);
+    Some(Step { why, command: None, page })
+}
+
+fn of_log(schedule: &Schedule) -> Option<Step> {
+    let log = schedule.log.as_ref().filter(|log| log.current == Some(false) && !schedule.suspended)?;
+    let reason = log.reason.clone().unwrap_or_default();
+    let page = Reason::named(&reason).filter(|it| it.needs_a_person()).map(|it| format!("runbooks/{}.md", it.as_str()));
+    let why = format!("{reason}: the log of the schedule {} lacks the newest changes", schedule.name);
     Some(Step { why, command: None, page })
 }
 

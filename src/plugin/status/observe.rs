@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as ApiCondition;
 use kube::ResourceExt;
 
 use super::facts::{
-    Backups, Certificates, Condition, Drill, Facts, Member, Restore, Schedule, Snapshot, State, Unread, Upgrade,
+    Backups, Certificates, Condition, Drill, Facts, Log, Member, Restore, Schedule, Snapshot, State, Unread, Upgrade,
 };
 use super::next;
 use crate::plugin::access::{Only, Session};
@@ -311,6 +311,7 @@ fn schedule(object: &EtcdSnapshotSchedule) -> Schedule {
         failures: status.consecutive_failures,
         kept: status.kept,
         drill: object.spec.drill.is_some().then(|| drill(&status)),
+        log: object.spec.log.is_some().then(|| log(&status)),
     }
 }
 
@@ -322,6 +323,16 @@ fn drill(status: &EtcdSnapshotScheduleStatus) -> Drill {
         reason: rehearsed.map(|it| it.reason.clone()),
         passed: passed.and_then(|passed| parse(&passed.at)),
         rto_seconds: passed.map(|passed| passed.rto_seconds),
+    }
+}
+
+fn log(status: &EtcdSnapshotScheduleStatus) -> Log {
+    let current = condition::find(&status.conditions, Type::LogCurrent);
+    Log {
+        current: current.and_then(state_of),
+        reason: current.map(|it| it.reason.clone()),
+        revision: status.log.as_ref().and_then(|log| log.revision),
+        rpo_seconds: status.log.as_ref().and_then(|log| log.rpo_seconds),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use jiff::Timestamp;
 
-use super::facts::{Condition, Drill, Facts, Member, Schedule, Snapshot, State, Unread};
+use super::facts::{Condition, Drill, Facts, Log, Member, Schedule, Snapshot, State, Unread};
 use crate::plugin::screen::{Cell, Screen, Table, Tone, cell, flow, shorten, wrap};
 use crate::plugin::time::{between, clock, date, grouped, relative, size};
 
@@ -288,6 +288,7 @@ fn backups(facts: &Facts, screen: Screen) -> String {
     for schedule in backups.schedules.iter().flatten() {
         rows.push(schedule_row(facts, schedule));
         rows.extend(schedule.drill.as_ref().map(|drill| drill_row(facts, schedule, drill)));
+        rows.extend(schedule.log.as_ref().map(|log| log_row(schedule, log)));
     }
     if backups.schedules.as_ref().is_some_and(Vec::is_empty) {
         rows.push((vec![cell(Tone::Faint, "schedule"), cell(Tone::Warning, "none")], String::new()));
@@ -387,6 +388,17 @@ fn drill_row(facts: &Facts, schedule: &Schedule, drill: &Drill) -> Row {
     };
     let row = vec![cell(Tone::Faint, "drill"), cell(Tone::Strong, &schedule.name), passed.into(), cell(tone, state)];
     (row, drill.rto_seconds.map(|seconds| format!("RTO {seconds} s")).unwrap_or_default())
+}
+
+fn log_row(schedule: &Schedule, log: &Log) -> Row {
+    let stored = log.revision.map_or_else(|| "nothing stored yet".to_owned(), |last| format!("revision {last}"));
+    let (state, tone) = match log.current {
+        Some(true) => ("current".to_owned(), Tone::Good),
+        Some(false) => (log.reason.clone().unwrap_or_else(|| "not current".to_owned()), Tone::Bad),
+        None => (log.reason.as_deref().map(words).unwrap_or_default(), Tone::Faint),
+    };
+    let row = vec![cell(Tone::Faint, "log"), cell(Tone::Strong, &schedule.name), stored.into(), cell(tone, state)];
+    (row, log.rpo_seconds.map(|seconds| format!("RPO {seconds} s")).unwrap_or_default())
 }
 
 fn next(facts: &Facts, screen: Screen) -> String {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use holdfast_api::condition::{Reason, Type, Wanted, merge};
 use holdfast_api::drill::{Drill, DrillStatus, PassedDrill};
+use holdfast_api::log::{Log, LogStatus};
 use serde_json::Value;
 
 use super::facts::{Facts, State};
@@ -246,4 +247,26 @@ fn a_drill_is_a_line_with_its_time_to_recover() {
     let step = seen.next.iter().find(|step| step.why.contains("drill")).unwrap();
     assert_eq!(step.page.as_deref(), Some("runbooks/DrillFailed.md"));
     assert!(render(&seen, WIDE).contains("DrillFailed"));
+}
+
+#[test]
+fn a_log_is_a_line_with_the_loss_that_it_leaves() {
+    let (at, mut objects) = recorded("healthy");
+    let schedule = objects.schedules.as_mut().unwrap().first_mut().unwrap();
+    schedule.spec.log = Some(Log::default());
+    let status = schedule.status.as_mut().unwrap();
+    status.log = Some(LogStatus { revision: Some(7001), rpo_seconds: Some(15), ..LogStatus::default() });
+    let conditions = status.conditions.clone();
+    status.conditions = merge(&conditions, &[Wanted::yes(Type::LogCurrent, Reason::LogStored, "x")], None, at);
+    let seen = facts(&objects, at);
+    let text = render(&seen, WIDE);
+    let line = text.lines().find(|line| line.trim_start().starts_with("log ")).unwrap();
+    for word in ["orders-hourly", "revision 7001", "current", "RPO 15 s"] {
+        assert!(line.contains(word), "{line}");
+    }
+    let behind = [Wanted::no(Type::LogCurrent, Reason::LogBehind, "x")];
+    let schedule = objects.schedules.as_mut().unwrap().first_mut().unwrap();
+    schedule.status.as_mut().unwrap().conditions = merge(&conditions, &behind, None, at);
+    let step = facts(&objects, at).next.into_iter().find(|step| step.why.contains("the log")).unwrap();
+    assert_eq!(step.page.as_deref(), Some("runbooks/LogBehind.md"));
 }

@@ -16,6 +16,7 @@ mod growth;
 mod helm;
 mod input;
 mod latest;
+mod log;
 mod lost;
 mod meanwhile;
 mod memory;
@@ -60,6 +61,9 @@ pub fn all() -> Vec<Story> {
     vec![
         story!(on host "alert_fires_with_the_operator_dead", schedules::alert_with_the_operator_dead),
         story!(on host "schedule_without_operator", schedules::without_operator),
+        story!(on host "log_without_operator", log::without_operator),
+        story!(on host "compaction_overtakes", log::compaction_overtakes),
+        story!("store_away", log::store_away),
         story!("recurring_backups", recurring::tell),
         story!("manual_run_is_recorded", schedules::by_hand),
         story!("a_drill_every_night", drills::tell),

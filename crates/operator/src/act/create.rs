@@ -4,6 +4,7 @@
 use holdfast_api::{EtcdCluster, EtcdMember, EtcdSnapshot, FIELD_MANAGER, key};
 use holdfast_kube::kinds::Object;
 use holdfast_kube::requests;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -40,6 +41,17 @@ pub(super) async fn record(ctx: &Context, actor: &Actor, record: &EtcdSnapshot) 
         return Err(Error::Internal("a new record must name its run and the schedule of its pass".to_owned()));
     }
     post(ctx, actor, record, |there: &EtcdSnapshot| there.spec.run == record.spec.run).await
+}
+
+/// Creates a run of the actor's `CronJob`. The `CronJob` owns the run, as it owns a run of a due time.
+pub(super) async fn run(ctx: &Context, actor: &Actor, job: &Job) -> Result<Done, Error> {
+    let cron = job.owner_references().iter().find(|owner| owner.controller == Some(true));
+    let Some(cron) = cron else { return Err(Error::Internal("a new run must name its CronJob".to_owned())) };
+    let there = read::<CronJob>(ctx, actor, &cron.name).await?;
+    if !there.is_some_and(|there| there.uid().as_ref() == Some(&cron.uid) && owned_by(&there, &actor.uid)) {
+        return Err(Error::Stale(format!("CronJob {} is gone, or belongs to another owner", cron.name)));
+    }
+    post(ctx, actor, job, |there| owned_by(there, &cron.uid)).await
 }
 
 /// Creates the snapshot that an upgrade needs. The snapshot has no owner reference: its record outlives the cluster.
@@ -101,7 +113,18 @@ macro_rules! written {
     };
 }
 
-written!(EtcdCluster, EtcdMember, EtcdSnapshot, CronJob, Pod, PersistentVolumeClaim, Job, Service, PodDisruptionBudget,);
+written!(
+    EtcdCluster,
+    EtcdMember,
+    EtcdSnapshot,
+    CronJob,
+    Deployment,
+    Pod,
+    PersistentVolumeClaim,
+    Job,
+    Service,
+    PodDisruptionBudget,
+);
 
 /// No cache: each pass that needs the object reads it live.
 impl Written for ConfigMap {

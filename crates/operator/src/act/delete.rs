@@ -5,6 +5,7 @@ use holdfast_api::snapshot::{DeletionPolicy, Phase};
 use holdfast_api::{EtcdMember, EtcdSnapshot, FIELD_MANAGER, key};
 use holdfast_kube::requests;
 use holdfast_plan::Target;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -77,6 +78,11 @@ pub(super) async fn claim(ctx: &Context, actor: &Actor, target: &Target) -> Resu
 /// Deletes a disruption budget of the actor.
 pub(super) async fn budget(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
     delete::<PodDisruptionBudget>(ctx, actor, target, |budget| owned_by(budget, &actor.uid)).await
+}
+
+/// Deletes the Deployment that records the actor's log. Its Pod goes with it, and stores what waits before its end.
+pub(super) async fn deployment(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
+    delete::<Deployment>(ctx, actor, target, |deployment| owned_by(deployment, &actor.uid)).await
 }
 
 /// Deletes a member of the actor.

@@ -208,6 +208,14 @@ pub(crate) fn describe(act: &Act) -> Description {
         Act::DeleteRecord { snapshot, why, .. } => {
             step("DeleteRecord", &on(snapshot), format!("deleted the EtcdSnapshot: {why}")).with_event("RecordDeleted")
         }
+        Act::StartRun(it) => {
+            let sentence = "created the Job of a run, because revisions are missing from the log";
+            step("StartRun", &named(&it.metadata), sentence).with_event("RunStarted")
+        }
+        Act::DeleteDeployment { deployment, why } => {
+            let sentence = format!("deleted the Deployment: {why}");
+            step("DeleteDeployment", &on(deployment), sentence).with_event("DeploymentDeleted")
+        }
         Act::DeleteJob { job, why } => {
             step("DeleteJob", &on(job), format!("deleted the Job: {why}")).with_event("JobDeleted")
         }

@@ -1,4 +1,4 @@
-//! Applies Services, disruption budgets and `CronJob`s with server-side apply, and writes Secrets of certificates. Objects of
+//! Applies Services, disruption budgets, `CronJob`s and Deployments with server-side apply, and writes Secrets of certificates. Objects of
 //! other owners stay untouched (I13).
 
 use holdfast_api::FIELD_MANAGER;
@@ -21,6 +21,7 @@ pub(crate) async fn ensure(ctx: &Context, actor: &Actor, ensure: &Ensure) -> Res
         Ensure::Service(service) => apply(ctx, actor, service.as_ref()).await,
         Ensure::Budget(budget) => apply(ctx, actor, budget.as_ref()).await,
         Ensure::CronJob(cron) => apply(ctx, actor, cron.as_ref()).await,
+        Ensure::Deployment(log) => apply(ctx, actor, log.as_ref()).await,
         Ensure::Secret(issue) => certificates::issue(ctx, actor, issue).await.map(drop),
         Ensure::CaBundle { metadata, secret, ca } => {
             let bundle = certificates::bundle(ctx, actor, metadata, secret, ca).await?;

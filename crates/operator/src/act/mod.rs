@@ -8,7 +8,7 @@
 //! | `delete` | Pods (also by eviction), claims, members, disruption budgets, records of runs of which nothing is stored, Jobs whose result is recorded | `get`, `delete` |
 //! | `patch` | latches on members, labels and annotations on Pods, requests of claims, finalizers of clusters, members and snapshots | `get`, `patch` |
 //! | `membership` | learners, votes, leadership, removals, alarms and an empty entry in etcd | none |
-//! | `ensure` | Services, budgets, `CronJob`s and the `ConfigMap` of the CA | `get`, `create`, `patch` |
+//! | `ensure` | Services, budgets, `CronJob`s, Deployments and the `ConfigMap` of the CA | `get`, `create`, `patch` |
 //!
 //! The latches of a cluster, of a snapshot and of a schedule are written with its status (`status`), under its resourceVersion.
 
@@ -77,6 +77,7 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, server: Option<&Addres
         Act::CreateMember(member) => create::owned(ctx, actor, member.as_ref()).await,
         Act::CreatePod(pod) => create::owned(ctx, actor, pod.as_ref()).await,
         Act::StartJob(job) => create::owned(ctx, actor, job.as_ref()).await,
+        Act::StartRun(job) => create::run(ctx, actor, job).await,
         Act::RequestSnapshot(snapshot) => create::snapshot(ctx, actor, snapshot).await,
         Act::RecordRun(record) => create::record(ctx, actor, record).await,
         Act::DeleteRecord { snapshot, removed, why: _ } => {
@@ -119,6 +120,7 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, server: Option<&Addres
         Act::MarkStarted { pod, count, joined } => patch::mark_started(ctx, actor, pod, *count, joined).await,
         Act::ReleaseMember { member } => patch::release::<EtcdMember>(ctx, actor, member, MEMBER_FINALIZER).await,
         Act::DeleteJob { job, why: _ } => delete::job(ctx, actor, job).await,
+        Act::DeleteDeployment { deployment, why: _ } => delete::deployment(ctx, actor, deployment).await,
         Act::KeepArtifact { snapshot } => patch::hold::<EtcdSnapshot>(ctx, actor, snapshot, ARTIFACT_FINALIZER).await,
         Act::ReleaseArtifact { snapshot } => {
             patch::release::<EtcdSnapshot>(ctx, actor, snapshot, ARTIFACT_FINALIZER).await

@@ -1,18 +1,23 @@
 //! Input of one pass over an `EtcdSnapshotSchedule`: the object, its cluster and store, its `CronJob`s, the Jobs of the `CronJob`s,
-//! and the records of its runs.
+//! the records of its runs, and the answer of the agent that records its log.
 
 use futures::TryFutureExt;
 use holdfast_api::snapshot::Phase;
 use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, EtcdSnapshotSchedule, key, name};
-use holdfast_plan::meta;
-use holdfast_plan::schedule::{Observed, Recall};
+use holdfast_contract::LogReport;
+use holdfast_plan::build::port;
+use holdfast_plan::schedule::{Observed, Recall, is_log_pod, running_log_pod};
+use holdfast_plan::{Seen, meta};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
 use super::restores::restored;
 use super::snapshot::pods_of;
 use super::{labelled, owned_by};
 use crate::error::Error;
+use crate::log_state;
 use crate::reader::{Only, Reader};
 
 /// Reads the schedule of this name and UID with its parts; `None` when the schedule is gone.
@@ -23,7 +28,8 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     let cron_name = name::cron_job(named, uid);
     let drill_name = name::drill_cron_job(named, uid);
     let compaction_name = name::compaction_cron_job(named, uid);
-    let (cluster, store, cron_job, drill_cron_job, compaction_cron_job, all, snapshots) = futures::try_join!(
+    let log_name = name::log_deployment(named, uid);
+    let (cluster, store, cron_job, drill_cron_job, compaction_cron_job, log_deployment, all, snapshots) = futures::try_join!(
         async {
             match &schedule.spec.cluster_ref {
                 Some(named) => reader.get::<EtcdCluster>(&named.name).await,
@@ -39,6 +45,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         reader.get::<CronJob>(&cron_name),
         reader.get::<CronJob>(&drill_name),
         reader.get::<CronJob>(&compaction_name),
+        reader.get::<Deployment>(&log_name),
         // By owner: a user can remove labels. A Job without its owner reference is another's Job.
         reader.list::<Job>(Only::Everything, |job| job
             .owner_references()
@@ -64,6 +71,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     let drills = with_pods(reader, drills).await?;
     let strangers = strangers(reader, &jobs, &snapshots).await?;
     let snapshots = [snapshots, strangers].concat();
+    let (log_pods, log_report) = log(reader, uid, log_deployment.as_ref()).await?;
     let settings = reader.ctx.settings.clone();
     Ok(Some(Observed {
         schedule,
@@ -74,12 +82,37 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         drill_cron_job,
         compaction_cron_job,
         drills,
+        log_deployment,
+        log_pods,
+        log_report,
         snapshots,
         recalls,
         restores,
         held,
         settings,
     }))
+}
+
+/// Reads the Pods that record the schedule's log, oldest first, and asks the agent in the newest one.
+async fn log(
+    reader: Reader<'_>,
+    uid: &str,
+    deployment: Option<&Deployment>,
+) -> Result<(Vec<Pod>, Seen<LogReport>), Error> {
+    let Some(deployment) = deployment.filter(|deployment| owned_by(*deployment, uid)) else {
+        return Ok((vec![], Seen::unknown("the schedule has no Deployment")));
+    };
+    let own = |pod: &Pod| is_log_pod(pod, deployment, uid);
+    let mut pods = reader.list::<Pod>(Only::Label(key::SCHEDULE_UID, uid), own).await?;
+    pods.sort_by_key(|pod| (pod.creation_timestamp().map(|at| at.0), pod.name_any()));
+    let Some(pod) = running_log_pod(&pods) else { return Ok((pods, Seen::unknown("no agent runs"))) };
+    let ip = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref()).unwrap_or_default();
+    let answer = match log_state::address(ip, port::PROGRESS) {
+        Some(at) => reader.ctx.logs.ask(&pod.uid().unwrap_or_default(), at).await,
+        None => Err("the Pod has no address yet".to_owned()),
+    };
+    let report = answer.map_or_else(Seen::unknown, Seen::Known);
+    Ok((pods, report))
 }
 
 /// Reads the Pods of these Jobs.

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 
 use holdfast_api::key;
-use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, JobTemplateSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, Job, JobTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::job::{self, AgentJob};
-use crate::fingerprint;
+use crate::{fingerprint, meta};
 
 /// Number of succeeded Jobs that Kubernetes keeps: from these Jobs the operator sees the runs of its own downtime.
 pub const SUCCESSES: usize = 3;
@@ -78,4 +78,22 @@ pub fn with_spec(owner: AgentJob, spec: CronJobSpec) -> CronJob {
         spec: Some(spec),
         status: None,
     }
+}
+
+/// Returns the Job of a run at another time than a due one, as `kubectl create job --from` makes it.
+pub fn run_now(cron: &CronJob, name: String) -> Job {
+    let template = cron.spec.as_ref().map(|spec| spec.job_template.clone()).unwrap_or_default();
+    let mut metadata = template.metadata.unwrap_or_default();
+    metadata.name = Some(name);
+    let annotations = metadata.annotations.get_or_insert_default();
+    annotations.insert("cronjob.kubernetes.io/instantiate".to_owned(), "manual".to_owned());
+    metadata.owner_references = Some(vec![OwnerReference {
+        api_version: "batch/v1".to_owned(),
+        kind: "CronJob".to_owned(),
+        name: meta::name(&cron.metadata).to_owned(),
+        uid: meta::uid(&cron.metadata).to_owned(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    }]);
+    Job { metadata, spec: template.spec, status: None }
 }

@@ -38,8 +38,8 @@ use crate::Proxies;
 pub use apiserver::{ENCRYPTION_CONFIG, PROGRAMS};
 pub use rehearsal::SCRATCH;
 pub use work::{
-    BACKOFF_LIMIT, KEPT_SECONDS, Work, compacts, compares, drills, inspects, probes, prunes, rehearses, removes, saves,
-    searches,
+    BACKOFF_LIMIT, KEPT_SECONDS, Work, compacts, compares, drills, inspects, probes, prunes, records_log, rehearses,
+    removes, saves, searches,
 };
 
 /// Name of the agent's container: its termination message holds the report.
@@ -125,7 +125,7 @@ pub struct AgentJob {
     pub record: Option<StoreRecord>,
     /// The etcd to save from, if not a plaintext cluster of Holdfast: for a save the builder fills in its flags and Secrets.
     pub external: Option<External>,
-    /// The spool, in which the snapshot waits for a slow store; for a rehearsal or a drill the volume of its data.
+    /// The spool, in which the snapshot waits for a slow store, or the segments of a log; for a rehearsal or a drill the volume of its data.
     pub spool: Option<Spool>,
     /// The Secret for reading, if this Secret differs from the `destination`'s: a probe tries both.
     pub readers: Option<LocalRef>,
@@ -192,7 +192,6 @@ impl AgentJob {
 
 /// Returns the Job.
 pub fn job(want: &AgentJob) -> Job {
-    let labels = labels(want);
     let attempts = (want.attempts_before > 0).then(|| (key::ATTEMPTS_BEFORE, want.attempts_before.to_string()));
     // JSON of our own types cannot fail.
     let record = want.record.as_ref().and_then(|r| Some((key::STORE_RECORD, serde_json::to_string(r).ok()?)));
@@ -208,7 +207,7 @@ pub fn job(want: &AgentJob) -> Job {
         metadata: ObjectMeta {
             name: Some(want.name.clone()),
             namespace: want.namespace.clone(),
-            labels: Some(labels.clone()),
+            labels: Some(labels(want)),
             annotations: (!annotations.is_empty()).then_some(annotations),
             owner_references: want.owner.clone().map(|owner| vec![owner]),
             ..ObjectMeta::default()
@@ -220,11 +219,16 @@ pub fn job(want: &AgentJob) -> Job {
             ttl_seconds_after_finished: want.owner.is_some().then_some(want.work.kept_seconds()),
             // At most one Pod at a time on a volume.
             pod_replacement_policy: Some("Failed".to_owned()),
-            template: PodTemplateSpec { metadata: Some(pod_metadata(want, labels)), spec: Some(pod(want)) },
+            template: template(want),
             ..JobSpec::default()
         }),
         status: None,
     }
+}
+
+/// Returns the template of the Pod.
+pub(super) fn template(want: &AgentJob) -> PodTemplateSpec {
+    PodTemplateSpec { metadata: Some(pod_metadata(want, labels(want))), spec: Some(pod(want)) }
 }
 
 fn deadline_seconds(want: &AgentJob) -> i64 {
@@ -263,8 +267,9 @@ fn pod_metadata(want: &AgentJob, own: BTreeMap<String, String>) -> ObjectMeta {
 
 fn pod(want: &AgentJob) -> PodSpec {
     let opened = store::open(&want.destination, want.work.uses()).with_identities(&want.identities);
-    // Only for a save: an etcd's Secrets may be gone when a Job asks the store.
-    let etcd = want.external.as_ref().filter(|_| matches!(want.work, Work::Save(_))).map(external::reach);
+    // Only for a save and a log: an etcd's Secrets may be gone when a Job asks the store.
+    let etcd =
+        want.external.as_ref().filter(|_| matches!(want.work, Work::Save(_) | Work::Log(_))).map(external::reach);
     let (mut work, beside) = beside(want);
     if let Work::Rehearse(request) | Work::Drill(request) = &mut work {
         request.snapshot.identities.clone_from(&opened.identity_dirs);
@@ -342,6 +347,9 @@ fn beside(want: &AgentJob) -> (Work, Option<(Volume, VolumeMount)>) {
     {
         return (Work::Save(request), Some(spool::volume(wanted)));
     }
+    if let (Work::Log(_), Some(wanted)) = (&want.work, &want.spool) {
+        return (want.work.clone(), Some(spool::volume(wanted)));
+    }
     if let (Work::Probe(request), Some(secret)) = (&want.work, &want.readers) {
         let (folder, volume, mount) = store::readers(secret);
         let request = ProbeRequest { read_credentials_dir: Some(folder), ..request.clone() };
@@ -354,7 +362,8 @@ fn beside(want: &AgentJob) -> (Work, Option<(Volume, VolumeMount)>) {
 fn env(want: &AgentJob) -> Vec<EnvVar> {
     let spec = match &want.work {
         Work::Save(request) => request.cluster_spec.as_deref(),
-        Work::Inspect(_)
+        Work::Log(_)
+        | Work::Inspect(_)
         | Work::Latest(_)
         | Work::Recall(_)
         | Work::Compact(_)

@@ -18,6 +18,7 @@ use crate::{meta, template};
 
 pub mod budget;
 pub mod cron_job;
+pub mod deployment;
 pub mod etcd_args;
 pub mod external;
 pub mod job;
@@ -58,7 +59,7 @@ pub mod port {
     pub const PEER: i32 = 2380;
     /// Port for probes and metrics, without a certificate: both must work while certificates are broken.
     pub const METRICS: i32 = 2381;
-    /// Port on which a save or a restore answers with its progress.
+    /// Port on which a save or a restore answers with its progress, and a log with its state and its metrics.
     pub const PROGRESS: i32 = 2382;
 }
 

@@ -17,7 +17,7 @@ use super::store::mount;
 use crate::valid;
 
 /// Mount path of the spool.
-const FOLDER: &str = "/spool";
+pub const FOLDER: &str = "/spool";
 const VOLUME: &str = "spool";
 
 /// The file system's share: ext4 has tables and a journal, and reserves a twentieth for root. The agent gets the rest.

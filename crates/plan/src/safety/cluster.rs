@@ -56,6 +56,10 @@ fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
             rule("I13", false, "a cluster has no CronJob")?;
             (meta::name(&cron.metadata), None)
         }
+        Ensure::Deployment(log) => {
+            rule("I13", false, "a cluster has no Deployment")?;
+            (meta::name(&log.metadata), None)
+        }
         Ensure::Certificate { metadata, .. } => {
             let all = seen.certificates.as_ref();
             rule("I15", all.is_some(), "a cluster in plaintext asks for no certificates")?;
@@ -171,6 +175,8 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::RecordRun(_)
         | Act::DeleteRecord { .. }
         | Act::DeleteJob { .. }
+        | Act::DeleteDeployment { .. }
+        | Act::StartRun(_)
         | Act::LatchPrune(_)
         | Act::KeepArtifact { .. }
         | Act::LatchRemoval(_)

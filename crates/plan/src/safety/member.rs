@@ -71,6 +71,8 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         | Act::RequestSnapshot(_)
         | Act::DeleteRecord { .. }
         | Act::DeleteJob { .. }
+        | Act::DeleteDeployment { .. }
+        | Act::StartRun(_)
         | Act::SetTemplate { .. }
         | Act::BeginResize { .. }
         | Act::ResizePod { .. }

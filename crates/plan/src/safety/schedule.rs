@@ -7,10 +7,11 @@ use holdfast_api::{EtcdSnapshot, EtcdSnapshotScheduleStatus, component, key, nam
 use holdfast_contract::layout::attempt_of_key;
 use holdfast_contract::{Level, Report};
 use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 
 use super::{Verdict, is, rule};
-use crate::build::job::{CONTAINER, arguments, compacts, drills, pod_spec, prunes, saves};
+use crate::build::job::{CONTAINER, arguments, compacts, drills, pod_spec, prunes, records_log, saves};
 use crate::schedule::{Observed, is_read, is_within};
 use crate::{Act, Ensure, Plan, Target, jobs, meta, pods};
 
@@ -20,8 +21,15 @@ pub fn schedule(seen: &Observed, plan: &Plan<EtcdSnapshotScheduleStatus>) -> Ver
     let idle = meta::deleting(&seen.schedule.metadata);
     rule("I13", !idle || (plan.act.is_none() && plan.ensures.is_empty()), "a deleted schedule is left alone")?;
     for ensure in &plan.ensures {
-        let Ensure::CronJob(cron) = ensure else {
-            return rule("I13", false, "a schedule applies nothing but its CronJob");
+        let cron = match ensure {
+            Ensure::CronJob(cron) => cron,
+            Ensure::Deployment(log) => {
+                record_log(seen, log)?;
+                continue;
+            }
+            _ => {
+                return rule("I13", false, "a schedule applies nothing but its CronJobs and the Deployment of its log");
+            }
         };
         rule("I13", meta::controlled_by(&cron.metadata, uid), "a schedule's CronJob goes with the schedule")?;
         let live = [&seen.cron_job, &seen.drill_cron_job, &seen.compaction_cron_job].into_iter().flatten();
@@ -36,6 +44,13 @@ pub fn schedule(seen: &Observed, plan: &Plan<EtcdSnapshotScheduleStatus>) -> Ver
         Some(Act::StartJob(job)) => {
             rule("I13", meta::controlled_by(&job.metadata, uid), "a Job goes with its schedule")?;
             if removes(job) { start(seen, job) } else { Ok(()) }
+        }
+        Some(Act::StartRun(job)) => save_now(seen, job),
+        Some(Act::DeleteDeployment { deployment, .. }) => {
+            let own = seen.log_deployment.as_ref().filter(|live| meta::controlled_by(&live.metadata, uid));
+            let own = own.is_some_and(|live| is(deployment, &live.metadata));
+            rule("I13", own, "the Deployment that goes is the schedule's own, as it was seen")?;
+            rule("I25", seen.schedule.spec.log.is_none(), "a log that the spec asks for goes on")
         }
         Some(Act::LatchPrune(run)) => latch(seen, run),
         Some(Act::RecordRun(record)) => {
@@ -81,6 +96,34 @@ fn recurring(seen: &Observed, cron: &CronJob) -> Verdict {
     rule("I14", sealed, "only the agent's container sees Secrets")?;
     let tokenless = pod.is_none_or(|pod| pod.automount_service_account_token == Some(false));
     rule("I14", tokenless, "an agent's Pod has no token of Kubernetes")
+}
+
+/// Checks the Pod of a log's Deployment: it belongs to the schedule, records, and has neither a token nor a place behind a Service.
+fn record_log(seen: &Observed, log: &Deployment) -> Verdict {
+    let uid = meta::uid(&seen.schedule.metadata);
+    rule("I13", meta::controlled_by(&log.metadata, uid), "a schedule's Deployment goes with the schedule")?;
+    let is_owned = seen.log_deployment.as_ref().is_none_or(|live| meta::controlled_by(&live.metadata, uid));
+    rule("I13", is_owned, "the Deployment belongs to another owner, so Holdfast does not apply the object")?;
+    rule("I25", seen.schedule.spec.log.is_some(), "a schedule without spec.log records nothing")?;
+    let template = log.spec.as_ref().map(|spec| &spec.template);
+    let pod = template.and_then(|template| template.spec.as_ref());
+    rule("I25", pod.is_some_and(records_log), "a schedule's Deployment only records")?;
+    let labels = template.and_then(|template| template.metadata.as_ref());
+    let component = labels.and_then(|labels| meta::label(labels, key::COMPONENT));
+    let agent = component == Some(component::SNAPSHOT_AGENT);
+    rule("I16", agent, "an agent's Pod never stands behind a Service of a cluster")?;
+    let tokenless = pod.is_some_and(|pod| pod.automount_service_account_token == Some(false));
+    rule("I14", tokenless, "an agent's Pod has no token of Kubernetes")
+}
+
+/// Checks a run at another time than a due one: a save of the schedule's own `CronJob`, where revisions are missing from the log.
+fn save_now(seen: &Observed, job: &Job) -> Verdict {
+    let uid = meta::uid(&seen.schedule.metadata);
+    let own = seen.cron_job.as_ref().filter(|cron| meta::controlled_by(&cron.metadata, uid));
+    let cron = own.map(|cron| meta::uid(&cron.metadata)).unwrap_or_default();
+    rule("I13", meta::controlled_by(&job.metadata, cron), "a run is a Job of the schedule's CronJob")?;
+    rule("I25", pod_spec(job).is_some_and(saves), "a run saves")?;
+    rule("I25", seen.schedule.spec.log.is_some(), "only a gap in the log asks for a run")
 }
 
 fn removes(job: &Job) -> bool {

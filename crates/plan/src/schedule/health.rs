@@ -137,9 +137,9 @@ fn freshness(schedule: &EtcdSnapshotSchedule) -> (String, Fresh) {
         };
         Fresh { state, reason, message: c.message.clone() }
     });
-    let worst = match not_rehearsed(schedule) {
-        Some(rehearsed) if fresh.state != Some(false) => rehearsed,
-        _ => fresh,
+    let worst = match fresh.state {
+        Some(false) => fresh,
+        _ => not_rehearsed(schedule).or_else(|| not_logged(schedule)).unwrap_or(fresh),
     };
     (meta::name(&schedule.metadata).to_owned(), worst)
 }
@@ -147,8 +147,19 @@ fn freshness(schedule: &EtcdSnapshotSchedule) -> (String, Fresh) {
 /// Returns the condition `Rehearsed` of a schedule with drills, where it is False: a drill that is still to come is no fault.
 fn not_rehearsed(schedule: &EtcdSnapshotSchedule) -> Option<Fresh> {
     schedule.spec.drill.as_ref()?;
+    failed(schedule, Type::Rehearsed)
+}
+
+/// Returns the condition `LogCurrent` of a schedule with a log, where it is False.
+fn not_logged(schedule: &EtcdSnapshotSchedule) -> Option<Fresh> {
+    schedule.spec.log.as_ref()?;
+    failed(schedule, Type::LogCurrent)
+}
+
+/// Returns a condition that is False.
+fn failed(schedule: &EtcdSnapshotSchedule, kind: Type) -> Option<Fresh> {
     let conditions = schedule.status.iter().flat_map(|s| &s.conditions);
-    let condition = condition::find_with_status(conditions, Type::Rehearsed, "False")?;
+    let condition = condition::find_with_status(conditions, kind, "False")?;
     let reason = Reason::named(&condition.reason)?;
     Some(Fresh { state: Some(false), reason, message: condition.message.clone() })
 }

@@ -1,10 +1,12 @@
 //! Facts of one pass over an `EtcdSnapshotSchedule`: plain values, filled by `operator::observe::schedule`.
 
 use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, EtcdSnapshotSchedule};
+use holdfast_contract::LogReport;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::{Settings, meta};
+use crate::{Seen, Settings, meta};
 
 /// All values that a decision about a schedule depends on.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +27,12 @@ pub struct Observed {
     pub drills: Vec<Recall>,
     /// The `CronJob` with the name of the one that merges snapshots and the log, of any owner.
     pub compaction_cron_job: Option<CronJob>,
+    /// The Deployment with the name of the log's Deployment, of any owner.
+    pub log_deployment: Option<Deployment>,
+    /// Pods of the log's Deployment, oldest first.
+    pub log_pods: Vec<Pod>,
+    /// Answer of the agent that records the log.
+    pub log_report: Seen<LogReport>,
     /// Records of the schedule's runs (by the label with its UID), and other snapshots with the name of such a Job.
     pub snapshots: Vec<EtcdSnapshot>,
     /// Jobs of the schedule itself, which ask the store for runs, or remove snapshots.
@@ -67,5 +75,10 @@ impl Observed {
     /// Returns the `CronJob` that merges if the schedule controls the `CronJob`.
     pub(super) fn own_compaction_cron_job(&self) -> Option<&CronJob> {
         self.compaction_cron_job.as_ref().filter(|cron| meta::controlled_by(&cron.metadata, self.uid()))
+    }
+
+    /// Returns the Deployment of the log if the schedule controls the Deployment.
+    pub(super) fn own_log_deployment(&self) -> Option<&Deployment> {
+        self.log_deployment.as_ref().filter(|live| meta::controlled_by(&live.metadata, self.uid()))
     }
 }

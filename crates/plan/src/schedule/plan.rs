@@ -1,23 +1,25 @@
 //! The order of decisions about one schedule.
 //!
 //! The `CronJob` starts the backups. The operator keeps the `CronJob` up to date and records its runs: one `EtcdSnapshot` for
-//! each Job, by the Job's UID. The operator starts no backup. `prune.rs` alone removes stored snapshots, after all runs are
-//! recorded. `drill.rs` reads the results of drills; the drills' `CronJob` stands beside that of the backups.
+//! each Job, by the Job's UID. `prune.rs` alone removes stored snapshots, after all runs are
+//! recorded. `drill.rs` reads the results of drills; the drills' `CronJob` stands beside that of the backups. `log.rs` reads the state
+//! of the log, whose Deployment stands there too; after a gap it starts the one run that no due time starts.
 
 use holdfast_api::condition::{self, Reason, Type};
 use holdfast_api::{EtcdSnapshotScheduleStatus, key};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::applied::Pruning;
 use super::arm::{Arm, arm};
 use super::compaction;
-use super::drill;
 use super::facts::{self, Run};
 use super::prune;
 use super::recall::{self, Answer, Reach};
 use super::status::{self, Standing};
 use super::{Line, Observed, health, record, skipped, surplus};
+use super::{drill, log};
 use crate::{Act, Ensure, Next, Note, Plan, Wake, drift, meta};
 
 /// Time after a due time: the CronJob controller creates the Job within seconds, and the status then has the next due time.
@@ -40,7 +42,11 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotScheduleStatus>
         _ => None,
     };
     let mut pruning = prune::decide(seen, &runs, (line.as_ref(), halted), now);
-    let (next, recalled_through, silent) = next(seen, (line.as_ref(), &runs), &mut pruning, now);
+    let newest = status::latest_success(seen, old.last_successful.as_ref(), &runs);
+    let mut log = log::decide(seen, &runs, newest.as_ref(), now);
+    ensures.extend(log.ensure.take());
+    let log_wake = log.wake;
+    let (next, recalled_through, silent) = next(seen, (line.as_ref(), &runs), (&mut pruning, log.act.take()), now);
     let retention_due = pruning.due;
     let (merges, wrong) = compaction::decide(seen, now);
     ensures.extend(merges.map(|cron| Ensure::CronJob(Box::new(cron))));
@@ -51,7 +57,8 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotScheduleStatus>
     let mut drills = drill::decide(seen, now);
     ensures.extend(drills.ensure.take());
     let (drill_notes, drill_wake) = (std::mem::take(&mut drills.notes), drills.wake);
-    let mut status = status::whole(seen, &standing, (line.as_ref(), &runs), recalled_through, (pruning, drills), now);
+    let mut status =
+        status::whole(seen, &standing, (line.as_ref(), &runs), recalled_through, (pruning, drills, &mut log), now);
     compaction::record(seen, &mut status);
     let notes = notes(seen, &status, &ensures, (&next, silent)).into_iter().chain(drill_notes).collect();
     let (act, waiting, wake) = next.into_parts();
@@ -61,7 +68,8 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotScheduleStatus>
         next.into_iter().chain(overdue).chain(retention_due).filter_map(|at| Wake::at(at, now)).min_by_key(millis)
     });
     let skips = line.as_ref().filter(|_| status.next_time.is_some()).and_then(|line| skipped::wake(seen, line, now));
-    let wake = due.into_iter().chain(skips).chain(drill_wake).chain([wake]).min_by_key(millis).unwrap_or(wake);
+    let wake =
+        due.into_iter().chain(skips).chain(drill_wake).chain(log_wake).chain([wake]).min_by_key(millis).unwrap_or(wake);
     Plan { ensures, act, status, notes, waiting, wake }
 }
 
@@ -116,13 +124,16 @@ fn stand(seen: &Observed, line: &Result<Line, (Reason, String)>) -> (Standing, V
 fn next(
     seen: &Observed,
     (line, runs): (Option<&Line>, &[Run<'_>]),
-    pruning: &mut Pruning,
+    (pruning, of_log): (&mut Pruning, Option<Act>),
     now: Timestamp,
 ) -> (Next, Option<Timestamp>, Option<String>) {
     let recalled = facts::time(seen.schedule.status.as_ref().and_then(|s| s.recalled_through.as_ref()));
     let record = |snapshot| Next::act(Act::RecordRun(Box::new(snapshot)));
     if let Some(job) = facts::unrecorded(seen).first() {
         return (record(record::of_job(seen, job)), recalled, None);
+    }
+    if let Some(act) = of_log {
+        return (Next::act(act), recalled, None);
     }
     let wanted = pruning.next.take().unwrap_or(Next::Settled(Wake::OnChange));
     let tidy = surplus::next(seen, runs, recalled).map_or(wanted, Next::act);
@@ -162,15 +173,19 @@ fn notes(
 ) -> Vec<Note> {
     let note = |warning, reason: &str, message| Note { warning, reason: reason.to_owned(), message };
     let mut notes = vec![];
-    let rendered = |cron: &CronJob| meta::annotation(&cron.metadata, key::RENDERED).map(str::to_owned);
+    let rendered = |meta: &ObjectMeta| meta::annotation(meta, key::RENDERED).map(str::to_owned);
     for ensure in ensures {
-        let Ensure::CronJob(want) = ensure else { continue };
-        let named = |live: &&CronJob| live.metadata.name == want.metadata.name;
-        let live = [seen.own_cron_job(), seen.own_drill_cron_job()].into_iter().flatten().find(named);
-        if let Some(live) = live.filter(|live| rendered(want) == rendered(live)) {
-            let name = meta::name(&live.metadata);
-            let message = format!("CronJob {name} was changed; Holdfast puts it back. Change the EtcdSnapshotSchedule");
-            notes.push(note(true, "CronJobRestored", message));
+        let (kind, want) = match ensure {
+            Ensure::CronJob(want) => ("CronJob", &want.metadata),
+            Ensure::Deployment(want) => ("Deployment", &want.metadata),
+            _ => continue,
+        };
+        let crons = [seen.own_cron_job(), seen.own_drill_cron_job()].into_iter().flatten().map(|cron| &cron.metadata);
+        let mut live = crons.chain(seen.own_log_deployment().map(|log| &log.metadata));
+        if let Some(live) = live.find(|live| live.name == want.name && rendered(live) == rendered(want)) {
+            let name = meta::name(live);
+            let message = format!("{kind} {name} was changed; Holdfast puts it back. Change the EtcdSnapshotSchedule");
+            notes.push(note(true, &format!("{kind}Restored"), message));
         }
     }
     let recalls = |job: &Job| meta::annotation(&job.metadata, key::PRUNE_RUN).is_none() && status.prune_run.is_none();
@@ -185,7 +200,7 @@ fn notes(
     }
     let old = seen.schedule.status.iter().flat_map(|s| &s.conditions);
     let before = |kind| condition::find(old.clone(), kind).map(|c| &c.reason);
-    for kind in [Type::Ready, Type::Fresh, Type::RetentionApplied, Type::Rehearsed] {
+    for kind in [Type::Ready, Type::Fresh, Type::RetentionApplied, Type::Rehearsed, Type::LogCurrent] {
         let Some(condition) = condition::find(&status.conditions, kind) else { continue };
         let person = Reason::named(&condition.reason).is_some_and(Reason::needs_a_person);
         if person && before(kind) != Some(&condition.reason) {

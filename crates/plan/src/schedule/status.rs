@@ -14,6 +14,7 @@ use super::applied::Pruning;
 use super::drill::Drills;
 use super::facts::{self, Run};
 use super::health::{self, Fresh};
+use super::log::Logging;
 use super::{Line, Observed, skipped};
 use crate::meta;
 
@@ -36,7 +37,7 @@ pub(super) fn whole(
     standing: &Standing,
     (line, runs): (Option<&Line>, &[Run<'_>]),
     recalled_through: Option<Timestamp>,
-    (pruning, drills): (Pruning, Drills),
+    (pruning, drills, log): (Pruning, Drills, &mut Logging),
     now: Timestamp,
 ) -> EtcdSnapshotScheduleStatus {
     let meta = &seen.schedule.metadata;
@@ -50,7 +51,6 @@ pub(super) fn whole(
     let last_successful = latest_success(seen, old.last_successful.as_ref(), runs);
     let (last_failed, consecutive_failures) = failures(&old, last_successful.as_ref(), runs);
     let mut status = EtcdSnapshotScheduleStatus {
-        log: None,
         observed_generation: meta.generation,
         cron_job,
         next_time: next.map(|at| at.to_string()),
@@ -77,13 +77,14 @@ pub(super) fn whole(
         policy: pruning.policy,
         prune_run: pruning.run,
         drill: drills.status,
+        log: log.status.take(),
         conditions: vec![],
     };
     let fresh = fresh(seen, standing, line, &status, now);
     let fresh = Wanted { kind: Type::Fresh, state: fresh.state, reason: fresh.reason, message: fresh.message };
     // Drops the old Degraded condition; the operator sets it again if the failure persists.
-    let again = [Type::Degraded, Type::RetentionApplied, Type::Rehearsed].map(Type::as_str);
-    let more: Vec<_> = pruning.condition.into_iter().chain(drills.condition).collect();
+    let again = [Type::Degraded, Type::RetentionApplied, Type::Rehearsed, Type::LogCurrent].map(Type::as_str);
+    let more: Vec<_> = pruning.condition.into_iter().chain(drills.condition).chain(log.condition.take()).collect();
     let kept = |c: &Condition| !again.contains(&c.type_.as_str()) || more.iter().any(|w| w.kind.as_str() == c.type_);
     let kept: Vec<_> = old.conditions.into_iter().filter(kept).collect();
     let wanted: Vec<_> = [ready(standing), fresh].into_iter().chain(more.clone()).collect();
@@ -133,7 +134,11 @@ fn fresh(
 
 /// Returns the newest complete backup ever seen, by the start of its run. A backup of an earlier cluster with the same name is
 /// no backup of this cluster.
-fn latest_success(seen: &Observed, old: Option<&LastSuccessful>, runs: &[Run<'_>]) -> Option<LastSuccessful> {
+pub(super) fn latest_success(
+    seen: &Observed,
+    old: Option<&LastSuccessful>,
+    runs: &[Run<'_>],
+) -> Option<LastSuccessful> {
     // The third folder of a key: the first eight characters of the cluster's UID.
     let lineage = seen.cluster.as_ref().and_then(|cluster| meta::uid(&cluster.metadata).get(..8));
     let is_of_lineage =

@@ -18,9 +18,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 
 use super::*;
 use crate::fixtures::{etcd_cluster, noon, settings, stored};
-use crate::{Act, Ensure, Note, Plan, Target, Wake, safety};
+use crate::{Act, Ensure, Note, Plan, Seen, Target, Wake, safety};
 
 mod drilling;
+mod logging;
 mod merging;
 mod pruning;
 mod skipped;
@@ -60,6 +61,9 @@ fn fresh_one() -> Observed {
         drill_cron_job: None,
         compaction_cron_job: None,
         drills: vec![],
+        log_deployment: None,
+        log_pods: vec![],
+        log_report: Seen::unknown("no log"),
         snapshots: vec![],
         recalls: vec![],
         restores: vec![],

@@ -1,4 +1,4 @@
-//! Answers `GET /progress` while a save or a restore runs, and `GET /metrics` while a log is recorded.
+//! Answers `GET /progress` while a save or a restore runs, and `GET /metrics` and `GET /log` while a log is recorded.
 //!
 //! Decides the form of the server. `Board` of `crates/io` and `verbs/log/numbers.rs` decide the numbers. The server is there for a person who waits, so no
 //! failure of it ends or slows a run: a port that another program has is one line in the log, and there is one connection at a
@@ -9,7 +9,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use holdfast_contract::PROGRESS_PATH;
+use holdfast_contract::{LOG_PATH, PROGRESS_PATH};
 use holdfast_io::progress::Board;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -35,19 +35,20 @@ pub(crate) async fn serve_beside<T>(port: Option<u16>, work: impl Future<Output 
     let render = move || serde_json::to_string(&shown.report()).unwrap_or_default();
     // Dropped with the work, and ends its task then.
     let mut serving = JoinSet::new();
-    serving.spawn(serve(port, Page { path: PROGRESS_PATH, kind: "application/json", render }));
+    serving.spawn(serve(port, vec![Page { path: PROGRESS_PATH, kind: JSON, render: Box::new(render) }]));
     board.observe(work).await
 }
 
-/// Runs work, and answers with its metrics on this port meanwhile.
-pub(crate) async fn serve_metrics_beside<T>(
+/// Runs work, and answers with its metrics and its state on this port meanwhile.
+pub(crate) async fn serve_log_beside<T>(
     port: Option<u16>,
-    render: impl Fn() -> String + Send + Sync + 'static,
+    [metrics, state]: [Render; 2],
     work: impl Future<Output = T>,
 ) -> T {
     let Some(port) = port else { return work.await };
     let mut serving = JoinSet::new();
-    serving.spawn(serve(port, Page { path: METRICS_PATH, kind: OPEN_METRICS, render }));
+    let metrics = Page { path: METRICS_PATH, kind: OPEN_METRICS, render: metrics };
+    serving.spawn(serve(port, vec![metrics, Page { path: LOG_PATH, kind: JSON, render: state }]));
     work.await
 }
 
@@ -55,14 +56,19 @@ pub(crate) async fn serve_metrics_beside<T>(
 const METRICS_PATH: &str = "/metrics";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The one answer of a server.
-struct Page<R> {
+const JSON: &str = "application/json";
+
+/// Renders an answer.
+pub(crate) type Render = Box<dyn Fn() -> String + Send + Sync>;
+
+/// An answer of a server.
+struct Page {
     path: &'static str,
     kind: &'static str,
-    render: R,
+    render: Render,
 }
 
-async fn serve(port: u16, page: Page<impl Fn() -> String>) {
+async fn serve(port: u16, pages: Vec<Page>) {
     let listener = match bind(port).await {
         Ok(listener) => listener,
         Err(error) => {
@@ -72,7 +78,7 @@ async fn serve(port: u16, page: Page<impl Fn() -> String>) {
     };
     loop {
         match listener.accept().await {
-            Ok((connection, _)) => answer(connection, &page).await,
+            Ok((connection, _)) => answer(connection, &pages).await,
             Err(error) => {
                 tracing::debug!(%error, "accepting a connection");
                 tokio::time::sleep(PAUSE).await;
@@ -92,8 +98,8 @@ async fn bind(port: u16) -> io::Result<TcpListener> {
 }
 
 /// Answers one request. A client that breaks off or takes long has no answer.
-async fn answer(connection: TcpStream, page: &Page<impl Fn() -> String>) {
-    let service = service_fn(|request| std::future::ready(Ok::<_, Infallible>(respond(&request, page))));
+async fn answer(connection: TcpStream, pages: &[Page]) {
+    let service = service_fn(|request| std::future::ready(Ok::<_, Infallible>(respond(&request, pages))));
     let serving = http1::Builder::new()
         .keep_alive(false)
         .header_read_timeout(None)
@@ -101,12 +107,13 @@ async fn answer(connection: TcpStream, page: &Page<impl Fn() -> String>) {
     let _ = tokio::time::timeout(ANSWER_WITHIN, serving).await;
 }
 
-fn respond(request: &Request<Incoming>, page: &Page<impl Fn() -> String>) -> Response<String> {
-    if request.uri().path() != page.path || request.method() != Method::GET {
+fn respond(request: &Request<Incoming>, pages: &[Page]) -> Response<String> {
+    let asked = pages.iter().find(|page| request.uri().path() == page.path && request.method() == Method::GET);
+    let Some(page) = asked else {
         let mut missing = Response::new(String::new());
         *missing.status_mut() = StatusCode::NOT_FOUND;
         return missing;
-    }
+    };
     let mut response = Response::new((page.render)());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(page.kind));
     response

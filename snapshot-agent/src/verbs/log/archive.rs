@@ -13,7 +13,7 @@ use std::time::Duration;
 use holdfast_bbolt::scan::HashKv;
 use holdfast_contract::error::{Error, Result, of_etcd};
 use holdfast_contract::layout::{Folder, GapName, SegmentName, check_key};
-use holdfast_contract::{LogRequest, Origin, hex_id};
+use holdfast_contract::{LogGap, LogRequest, Origin, hex_id};
 use holdfast_io::clock;
 use holdfast_segment::{self as segment, OutOfOrder, Writer};
 use holdfast_store::{Store, layout};
@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::begin::check_not_behind;
-use super::numbers::Numbers;
+use super::numbers::{Numbers, Side};
 use super::pack::pack;
 use super::spool::Spool;
 use crate::catalog::log::{Check, FORMAT_VERSION, Gap, render};
@@ -128,6 +128,7 @@ impl<'a> Archiver<'a> {
                 Ok(Ended::Compacted(compacted)) => self.record_gap(compacted).await?,
                 Err(error) if !matches!(error.origin(), Some(Origin::Etcd | Origin::Dns)) => return Err(error),
                 Err(error) => {
+                    self.place.numbers.note_failure(Side::Watch, &error);
                     tracing::warn!(class = ?error.class(), %error, "the watch has ended");
                     pause = if self.writer.last_complete() > before { PAUSE } else { longer(pause) };
                     tokio::select! {
@@ -246,6 +247,7 @@ impl<'a> Archiver<'a> {
             self.place.numbers.recorded.store(self.writer.last_complete(), Relaxed);
             if newest.is_some_and(|(revision, _)| revision <= self.writer.last_complete()) {
                 self.writer.sample(clock::now().as_millisecond());
+                self.place.numbers.note_success(Side::Watch);
                 newest = None;
             }
             if self.is_due() {
@@ -316,15 +318,16 @@ impl<'a> Archiver<'a> {
         let after = self.writer.last_complete();
         let gap = GapName { after, until: compacted };
         let key = gap.key(&self.place.log, &self.place.run8).map_err(|error| layout(&error))?;
+        let at = clock::now();
         let json = render(&Gap {
             format_version: FORMAT_VERSION,
             cluster_id: hex_id(self.cluster_id),
             after,
             until: compacted,
-            at: clock::now(),
+            at,
         })?;
         self.place.spool.push(key, move |file| file.write_all(&json)).await?;
-        self.place.numbers.gaps.fetch_add(1, Relaxed);
+        self.place.numbers.count_gap(LogGap { after, until: compacted, at: Some(at) });
         tracing::error!(
             after,
             until = compacted,

@@ -5,7 +5,7 @@
 
 use holdfast_contract::LogRequest;
 use holdfast_contract::error::Result;
-use holdfast_contract::layout::Folder;
+use holdfast_contract::layout::{Folder, SegmentName};
 use holdfast_store::Store;
 
 use super::spool::Spool;
@@ -17,35 +17,45 @@ use crate::etcd::source::Source;
 /// Attempts in which the newest complete snapshot is looked for.
 const NEWEST_ATTEMPTS: usize = 64;
 
-/// Returns the last revision before the log's next one.
+/// Where the log continues.
+pub(super) struct Begin {
+    /// The last revision before the log's next one.
+    pub(super) after: i64,
+    /// The newest stored segment.
+    pub(super) stored: Option<SegmentName>,
+}
+
+/// Returns where the log continues.
 pub(super) async fn find(
     request: &LogRequest,
     store: &Store,
     lineage: &Folder,
     spool: &Spool,
     source: &Source,
-) -> Result<i64> {
-    let recorded = log::last_revision(store, &lineage.log()).await?.max(spool.last_revision());
+) -> Result<Begin> {
+    let stored = log::newest_segment(store, &lineage.log()).await?;
+    let recorded = stored.as_ref().map(|segment| segment.last).max(spool.last_revision());
     if let Some(recorded) = recorded {
         check_not_behind(store, &lineage.log(), source, recorded).await?;
         tracing::info!(revision = recorded, "the log continues");
-        return Ok(recorded);
+        return Ok(Begin { after: recorded, stored });
     }
+    let begin = |after| Begin { after, stored: None };
     let bases = find_bases(store, lineage, source.facts.cluster_id, NEWEST_ATTEMPTS).await?;
     let newest = bases.iter().map(|base| base.revision).max();
     check_not_behind(store, &lineage.log(), source, newest.unwrap_or_default()).await?;
     if let Some(first) = request.from_revision {
-        return Ok(first.saturating_sub(1));
+        return Ok(begin(first.saturating_sub(1)));
     }
     if let Some(base) = bases.first() {
         tracing::info!(revision = base.revision, snapshot = base.key, "the log continues a snapshot");
-        return Ok(base.revision);
+        return Ok(begin(base.revision));
     }
     tracing::warn!(
         revision = source.revision,
         "the log begins now: a restore from it needs a snapshot that is saved from now on"
     );
-    Ok(source.revision)
+    Ok(begin(source.revision))
 }
 
 /// Refuses an etcd that has lost revisions, and closes the log: the same numbers stand for other changes from now on. The member's

@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use holdfast_contract::error::Result;
+use holdfast_io::clock;
 use holdfast_store::Store;
 
-use super::numbers::Numbers;
+use super::numbers::{Numbers, Side};
 use super::spool::{Spool, Waiting};
 
 /// First and longest pause after a failure.
@@ -27,9 +28,11 @@ pub(super) async fn run(store: &Store, spool: &Spool, numbers: &Numbers) -> Resu
             Ok(()) => {
                 spool.remove_oldest(&oldest)?;
                 count(&oldest, numbers);
+                numbers.note_success(Side::Store);
                 pause = PAUSE;
             }
             Err(error) => {
+                numbers.note_failure(Side::Store, &error);
                 tracing::warn!(class = ?error.class(), %error, waiting_bytes = spool.bytes(), "the store does not take the log");
                 tokio::time::sleep(pause).await;
                 pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
@@ -40,9 +43,6 @@ pub(super) async fn run(store: &Store, spool: &Spool, numbers: &Numbers) -> Resu
 
 fn count(stored: &Waiting, numbers: &Numbers) {
     let Some(segment) = &stored.segment else { return };
-    numbers.stored.fetch_max(segment.last, Relaxed);
-    numbers.stored_until.fetch_max(segment.at.as_second(), Relaxed);
-    numbers.bytes.fetch_add(stored.bytes, Relaxed);
-    numbers.segments.fetch_add(1, Relaxed);
+    numbers.count(segment, stored.bytes, clock::now());
     tracing::debug!(first = segment.first, last = segment.last, bytes = stored.bytes, "stored a segment");
 }

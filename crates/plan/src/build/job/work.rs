@@ -4,8 +4,8 @@
 
 use holdfast_api::component;
 use holdfast_contract::{
-    CompactRequest, EtcdFlags, InspectRequest, LatestRequest, ProbeRequest, PruneRequest, RecallRequest, RemoveRequest,
-    SaveRequest, SnapshotFlags, StoreFlags, VerifyRequest,
+    CompactRequest, EtcdFlags, InspectRequest, LatestRequest, LogRequest, ProbeRequest, PruneRequest, RecallRequest,
+    RemoveRequest, SaveRequest, SnapshotFlags, StoreFlags, VerifyRequest,
 };
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 
@@ -35,6 +35,8 @@ const REPEATED_KEPT_SECONDS: i32 = 600;
 pub enum Work {
     /// Saves a snapshot.
     Save(SaveRequest),
+    /// Records every revision. `deployment.rs` makes a Deployment of the Pod.
+    Log(LogRequest),
     /// Reports whether a snapshot was saved.
     Inspect(InspectRequest),
     /// Reports the latest snapshot.
@@ -57,6 +59,7 @@ pub enum Work {
 
 /// Verbs of `agent` in a Pod's command.
 const SAVE: &str = "save";
+const LOG: &str = "log";
 const INSPECT: &str = "inspect";
 const LATEST: &str = "latest";
 const RECALL: &str = "recall";
@@ -74,6 +77,11 @@ pub fn saves(pod: &PodSpec) -> bool {
 /// Whether a Holdfast Pod merges a snapshot and the log.
 pub fn compacts(pod: &PodSpec) -> bool {
     runs(pod, COMPACT)
+}
+
+/// Whether a Holdfast Pod records a log.
+pub fn records_log(pod: &PodSpec) -> bool {
+    runs(pod, LOG)
 }
 
 /// Whether a Holdfast Pod only asks the store about a snapshot.
@@ -125,6 +133,7 @@ impl Work {
     pub(super) const fn verb(&self) -> &'static str {
         match self {
             Self::Save(_) => SAVE,
+            Self::Log(_) => LOG,
             Self::Inspect(_) => INSPECT,
             Self::Latest(_) => LATEST,
             Self::Recall(_) => RECALL,
@@ -139,6 +148,7 @@ impl Work {
     pub(super) fn cluster(&self) -> Option<&str> {
         match self {
             Self::Save(request) => Some(&request.cluster),
+            Self::Log(request) => Some(&request.cluster),
             Self::Inspect(request) => Some(&request.cluster),
             Self::Recall(request) => Some(&request.cluster),
             Self::Prune(request) => Some(&request.cluster),
@@ -153,6 +163,7 @@ impl Work {
         match self {
             Self::Drill(_) => component::SNAPSHOT_DRILL,
             Self::Save(_)
+            | Self::Log(_)
             | Self::Inspect(_)
             | Self::Latest(_)
             | Self::Recall(_)
@@ -170,7 +181,7 @@ impl Work {
             Self::Save(_) => BACKOFF_LIMIT,
             Self::Drill(_) | Self::Compact(_) => DRILL_BACKOFF_LIMIT,
             Self::Inspect(_) | Self::Rehearse(_) => INSPECT_BACKOFF_LIMIT,
-            Self::Latest(_) | Self::Recall(_) | Self::Prune(_) | Self::Remove(_) | Self::Probe(_) => 0,
+            Self::Log(_) | Self::Latest(_) | Self::Recall(_) | Self::Prune(_) | Self::Remove(_) | Self::Probe(_) => 0,
         }
     }
 
@@ -179,6 +190,7 @@ impl Work {
             // A search too: the reason for an empty result stays visible until the next search has ended, ten or more minutes
             // later.
             Self::Save(_)
+            | Self::Log(_)
             | Self::Inspect(_)
             | Self::Latest(_)
             | Self::Recall(_)
@@ -194,6 +206,8 @@ impl Work {
     pub(super) const fn deadline_seconds(&self) -> u32 {
         match self {
             Self::Save(request) => request.deadline_seconds.saturating_add(request.delay_seconds),
+            // A Deployment has no deadline.
+            Self::Log(_) => 0,
             Self::Inspect(request) => request.deadline_seconds,
             Self::Latest(request) => request.deadline_seconds,
             Self::Recall(request) => request.deadline_seconds,
@@ -207,7 +221,7 @@ impl Work {
 
     pub(super) const fn uses(&self) -> Use {
         match self {
-            Self::Save(_) | Self::Probe(_) | Self::Compact(_) => Use::Save,
+            Self::Save(_) | Self::Log(_) | Self::Probe(_) | Self::Compact(_) => Use::Save,
             Self::Inspect(_) | Self::Recall(_) => Use::Inspect,
             Self::Prune(_) | Self::Remove(_) => Use::Prune,
             // As in the following restore: the agent reports a missing Secret, whereas kubelet would wait in silence until the
@@ -222,6 +236,10 @@ impl Work {
             Self::Save(request) => {
                 let etcd = etcd.unwrap_or_else(|| request.etcd.clone());
                 SaveRequest { store, etcd, cluster_spec: None, ..request.clone() }.to_args()
+            }
+            Self::Log(request) => {
+                let etcd = etcd.unwrap_or_else(|| request.etcd.clone());
+                LogRequest { store, etcd, ..request.clone() }.to_args()
             }
             Self::Inspect(request) => InspectRequest { store, ..request.clone() }.to_args(),
             Self::Latest(request) => LatestRequest { store, ..request.clone() }.to_args(),

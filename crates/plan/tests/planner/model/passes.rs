@@ -527,6 +527,8 @@ fn order(act: &Act) -> Order {
         | Act::RequestSnapshot(_)
         | Act::DeleteRecord { .. }
         | Act::DeleteJob { .. }
+        | Act::DeleteDeployment { .. }
+        | Act::StartRun(_)
         | Act::LatchPrune(_)
         | Act::KeepArtifact { .. }
         | Act::LatchRemoval(_)

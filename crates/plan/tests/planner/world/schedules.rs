@@ -397,6 +397,9 @@ impl World {
             drill_cron_job: self.drill_cron.clone(),
             compaction_cron_job: None,
             drills: self.seen_drills(),
+            log_deployment: None,
+            log_pods: vec![],
+            log_report: holdfast_plan::Seen::unknown("no log"),
             snapshots: self.snapshots.values().filter(|s| s.spec.run.is_some()).cloned().collect(),
             restores: schedule::restores(
                 self.cluster.as_slice(),

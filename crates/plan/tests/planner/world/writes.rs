@@ -43,6 +43,7 @@ impl World {
             Ensure::CaBundle { metadata, ca, .. } => self.bundle(&metadata, &ca),
             Ensure::Certificate { metadata, spec } => self.ask_cert_manager(&metadata, &spec),
             Ensure::DropBudget(_) => self.budget = None,
+            Ensure::Deployment(_) => panic!("no schedule has a log here"),
             Ensure::CronJob(cron) if meta::name(&cron.metadata).contains("-drill-") => self.apply_drill_cron_job(*cron),
             Ensure::CronJob(cron) => self.apply_cron_job(*cron),
         }
@@ -247,6 +248,7 @@ impl World {
             Act::KeepArtifact { .. } | Act::LatchRemoval(_) | Act::ReleaseArtifact { .. } | Act::DeleteJob { .. } => {
                 panic!("nobody deletes a snapshot here: {act:?}")
             }
+            Act::StartRun(_) | Act::DeleteDeployment { .. } => panic!("no schedule has a log here: {act:?}"),
             Act::LatchPrune(run) => {
                 let mut schedule = self.schedule.clone().ok_or(())?;
                 schedule.status.get_or_insert_default().prune_run = Some(*run);
@@ -435,7 +437,12 @@ pub fn english(act: &Act) -> String {
             Some(keys) => format!("write down: {} protects {}", run.job, keys.len()),
         },
         Act::DeleteRecord { snapshot, why, .. } => format!("delete record {} ({why})", snapshot.name),
-        Act::KeepArtifact { .. } | Act::LatchRemoval(_) | Act::ReleaseArtifact { .. } | Act::DeleteJob { .. } => {
+        Act::KeepArtifact { .. }
+        | Act::LatchRemoval(_)
+        | Act::ReleaseArtifact { .. }
+        | Act::DeleteJob { .. }
+        | Act::StartRun(_)
+        | Act::DeleteDeployment { .. } => {
             format!("{act:?}")
         }
     }

@@ -1,0 +1,144 @@
+//! The Deployment that records a schedule's log.
+//!
+//! Decides when there is one: from the moment when the `CronJob` of the backups has a place, and until `spec.log` is removed. It runs no
+//! Pod while the schedule starts no run, and goes on while the store fails. Its Pod names the voters, so each change of the membership
+//! replaces the Pod, and the log goes on a few seconds later. `log.rs` reads the state.
+
+use std::path::PathBuf;
+
+use holdfast_api::agent::Agent;
+use holdfast_api::backup_store::Right;
+use holdfast_api::condition::Reason;
+use holdfast_api::log::Log;
+use holdfast_api::name;
+use holdfast_api::snapshot::Spool;
+use holdfast_api::store::Location;
+use holdfast_contract::{DEFAULT_LOG_SPOOL_MIB, EtcdFlags, LogRequest};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::Observed;
+use super::arm::{self, Place};
+use crate::build::deployment::{deployment, log_resources, with_spec};
+use crate::build::job::{AgentJob, Work};
+use crate::build::{port, spool};
+use crate::saving::{self, Source};
+use crate::{Act, Target, drift, meta, valid};
+
+/// Room in the volume beside the waiting segments: the last one may be beyond their limit.
+const BESIDE_MIB: u64 = 64;
+
+/// State of the Deployment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Armed {
+    /// The Deployment to apply.
+    pub(super) apply: Option<Deployment>,
+    /// The mistake that a person has to correct.
+    pub(super) wrong: Option<(Reason, String)>,
+    /// Why nothing is recorded, although there is no mistake.
+    pub(super) waits: Option<(Reason, String)>,
+    /// Whether the Deployment stands and has a Pod.
+    pub(super) records: bool,
+}
+
+/// Compares the standing Deployment with the spec.
+pub(super) fn arm(seen: &Observed, log: &Log) -> Armed {
+    let stands = seen.own_log_deployment();
+    if let Some(foreign) = seen.log_deployment.as_ref().filter(|_| stands.is_none()) {
+        let why = format!(
+            "Deployment {} exists and belongs to another owner. Delete the Deployment, or create the schedule under another name",
+            meta::name(&foreign.metadata)
+        );
+        return Armed { wrong: Some((Reason::NameConflict, why)), ..Armed::default() };
+    }
+    let halted = arm::halted(seen);
+    let replicas = i32::from(halted.is_none());
+    let (wanted, behind) = match rendered(seen, log, replicas) {
+        Ok(rendered) => (Some(rendered).filter(|_| stands.is_some() || halted.is_none()), None),
+        Err(why) => (standing(seen, replicas), Some(why)),
+    };
+    let apply = wanted.filter(|want| stands.is_none_or(|live| drift::differs_by_name(want, live)));
+    let (wrong, behind) = match behind {
+        Some((reason, why)) if reason.needs_a_person() => (Some((reason, why)), None),
+        other => (None, other),
+    };
+    let begins = || (Reason::LogStarting, "Holdfast creates the Deployment of the log".to_owned());
+    let waits = halted.or_else(|| behind.filter(|_| stands.is_none())).or_else(|| stands.is_none().then(begins));
+    let records = stands.is_some() && waits.is_none();
+    Armed { apply, wrong, waits, records }
+}
+
+/// Returns the deletion of the Deployment, where the spec asks for no log any more.
+pub(super) fn retire(seen: &Observed) -> Option<Act> {
+    let live = seen.own_log_deployment().filter(|live| !meta::deleting(&live.metadata))?;
+    let why = "spec.log is removed. The stored log stays".to_owned();
+    Some(Act::DeleteDeployment { deployment: Target::from(&live.metadata), why })
+}
+
+/// Returns the standing Deployment with this number of Pods.
+fn standing(seen: &Observed, replicas: i32) -> Option<Deployment> {
+    let spec = seen.own_log_deployment()?.spec.clone()?;
+    Some(with_spec(agent(seen, None), DeploymentSpec { replicas: Some(replicas), ..spec }))
+}
+
+fn rendered(seen: &Observed, log: &Log, replicas: i32) -> Result<Deployment, (Reason, String)> {
+    let spec = &seen.schedule.spec;
+    let Place { location, record } = arm::place(seen, Right::Write)?;
+    if matches!(location, Location::Pvc(_)) {
+        let why = "spec.log needs an object store: two Pods on two nodes cannot share the volume of the store. Name a store with s3, \
+                   azure or gcs";
+        return Err((Reason::InvalidSpec, why.to_owned()));
+    }
+    let source = match (&spec.cluster_ref, &seen.cluster) {
+        (None, _) => Source::default(),
+        (Some(_), Some(cluster)) => saving::source(cluster)?,
+        (Some(named), None) => {
+            let why = format!("there is no EtcdCluster {} in this namespace", named.name);
+            return Err((Reason::WaitingForReference, why));
+        }
+    };
+    let endpoints = source.endpoints.clone();
+    let encryption = spec.snapshot_template.encryption.as_ref();
+    let spool_mib = log.spool.as_ref().and_then(valid::bytes).map_or(DEFAULT_LOG_SPOOL_MIB, |bytes| bytes >> 20);
+    let request = LogRequest {
+        etcd: EtcdFlags { endpoints: source.endpoints, ..EtcdFlags::default() },
+        // The store and the etcd behind these names must be the intended ones (I25).
+        expect_store_id: record.as_ref().and_then(|record| record.id.clone()),
+        expect_cluster_id: source.cluster_id,
+        namespace: seen.schedule.metadata.namespace.clone().unwrap_or_default(),
+        cluster: saving::filed_under(spec.cluster_ref.as_ref()),
+        cluster_uid: source.cluster_uid,
+        every_seconds: log.every(),
+        check_seconds: log.checks_every(),
+        age_recipients: encryption.map(|e| e.age.recipients.clone()).unwrap_or_default(),
+        spool_dir: PathBuf::from(spool::FOLDER),
+        spool_mib,
+        metrics_port: u16::try_from(port::PROGRESS).ok(),
+        ..LogRequest::default()
+    };
+    let want = AgentJob {
+        work: Work::Log(request),
+        destination: location,
+        record,
+        external: spec.external.clone().or_else(|| saving::with_certificates(seen.cluster.as_ref(), endpoints)),
+        spool: Some(Spool {
+            size: Quantity(format!("{}Mi", spool_mib.saturating_add(BESIDE_MIB))),
+            storage_class_name: None,
+        }),
+        ..agent(seen, Some(log))
+    };
+    Ok(deployment(&want, seen.uid(), replicas))
+}
+
+/// Returns the settings that the Deployment shares with the backups' `CronJob`.
+fn agent(seen: &Observed, log: Option<&Log>) -> AgentJob {
+    let shared = arm::agent_job(seen);
+    let meta = &seen.schedule.metadata;
+    let resources = log.and_then(|log| log.resources.clone()).unwrap_or_else(log_resources);
+    AgentJob {
+        name: name::log_deployment(meta::name(meta), meta::uid(meta)),
+        work: Work::Log(LogRequest::default()),
+        agent: Agent { resources: Some(resources), ..shared.agent.clone() },
+        ..shared
+    }
+}
