@@ -31,7 +31,7 @@ fn widest(path: &str) -> usize {
         ".status.artifact.size" => "100.0 MiB".len(),
         ".status.verification.level" | ".status.lastSuccessful.level" => "Structure".len(),
         ".spec.schedule" => "*/10 0-6 * * mon-fri".len(),
-        ".status.drill.lastPassed.rtoSeconds" => "86400".len(),
+        ".status.log.rpoSeconds" | ".status.drill.lastPassed.rtoSeconds" => "86400".len(),
         ".spec.suspend" => "false".len(),
         ".status.nextTime" => "2026-01-01T12:00:00Z".len(),
         ".status.tls.earliestExpiry" => "2026-01-01T12:00:00Z".len(),
