@@ -54,6 +54,7 @@ pub mod schedule;
 mod settings;
 pub mod snapshot;
 pub mod store;
+mod stored_key;
 pub mod template;
 pub mod valid;
 pub mod volumes;

@@ -12,7 +12,7 @@ use holdfast_contract::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::schedule::attempt_of;
+use super::stored_key::attempt_of;
 use super::{meta, valid};
 
 /// Facts about the cluster for a Job; empty for an external etcd.

@@ -31,7 +31,7 @@ pub use observed::*;
 pub use plan::plan;
 pub(crate) use removal::{REMOVES_FOR, endangers, may_remove};
 pub use removal::{live_job, live_run};
-pub(crate) use restores::{attempt_of, is_read, is_within, read_by};
+pub(crate) use restores::{is_read, is_within, read_by};
 pub use restores::{restores, searches};
 
 #[cfg(test)]

@@ -14,9 +14,10 @@ use holdfast_contract::{DEFAULT_ANNOUNCED_SECONDS, DEFAULT_PRUNE_DEADLINE_SECOND
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 
-use super::restores::{attempt_of, is_within};
+use super::restores::is_within;
 use super::{Line, Observed, UTC, arm, facts};
 use crate::build::job::{AgentJob, Work, job, pod_spec, prunes};
+use crate::stored_key::attempt_of;
 use crate::{build, jobs, meta, saving};
 
 /// Time after the latch from which the agent removes nothing, by the agent's clock, however late its Pod starts.

@@ -11,14 +11,7 @@ use holdfast_api::{EtcdCluster, EtcdMember, EtcdSnapshot};
 use holdfast_contract::layout::attempt_time;
 
 use crate::meta;
-
-/// Returns the last four parts of the key of a snapshot, or of a file in its folder: namespace, cluster, lineage, attempt.
-pub(crate) fn attempt_of(key: &str) -> String {
-    let mut parts: Vec<&str> = key.split('/').filter(|part| !part.is_empty()).collect();
-    // The name of an attempt has no dot.
-    parts.pop_if(|last| last.contains('.'));
-    parts.split_off(parts.len().saturating_sub(4)).join("/")
-}
+use crate::stored_key::attempt_of;
 
 /// Returns the keys that a restore reads: the snapshot's, and for a point in time the lineage's.
 fn keys_of(key: &str, to_a_point: bool) -> Vec<String> {
@@ -88,15 +81,6 @@ mod tests {
     use super::*;
     use crate::fixtures::bare;
     use serde_json::json;
-
-    #[test]
-    fn keys_compare_wherever_they_begin_and_whatever_file_they_name() {
-        let key = "ns/a/0000/20260101T000000Z-00000001-x";
-        for same in [key, &format!("backups/{key}"), &format!("{key}/snapshot.db"), &format!("/x/y/{key}/a.db.zst/")] {
-            assert_eq!(attempt_of(same), key, "{same}");
-        }
-        assert_eq!((attempt_of("a/snapshot.db").as_str(), attempt_of("").as_str()), ("a", ""));
-    }
 
     #[test]
     fn a_restore_is_known_by_its_latch_its_spec_and_its_member() {

@@ -8,7 +8,8 @@ use holdfast_api::snapshot::{DeletionPolicy, Removal};
 use holdfast_api::{ARTIFACT_FINALIZER, EtcdSnapshot};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::schedule::{attempt_of, may_remove};
+use crate::schedule::may_remove;
+use crate::stored_key::attempt_of;
 
 /// How long a deletion waits for the removal, counted from the deletion or from the end of the save.
 pub(crate) const PATIENCE: SignedDuration = SignedDuration::from_mins(10);
