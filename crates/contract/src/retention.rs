@@ -12,7 +12,7 @@ mod stop;
 mod zone;
 
 pub use candidate::{Whose, candidate};
-pub use entry::{Candidate, Entry, Reason, Untouched, Verdict};
+pub use entry::{Candidate, Entry, MadeOf, Reason, Untouched, Verdict};
 pub use judge::judge;
 pub use log::{LogBase, LogCut, find_log_cut};
 pub use stop::{Sight, Stop, StoreMatch, find_stop};

@@ -10,7 +10,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use holdfast_contract::error::Result;
 use holdfast_contract::layout::{Folder, Format, MANIFEST, Proved, attempt_time};
 use holdfast_contract::manifest::{self, Manifest};
-use holdfast_contract::retention::{self, Candidate, Entry, Untouched, Whose};
+use holdfast_contract::retention::{self, Candidate, Entry, MadeOf, Untouched, Whose};
 use holdfast_contract::{ExitClass, Level, ProofLevel};
 use holdfast_io::sha256::Sha256;
 use holdfast_store::removal::{File, Lasting};
@@ -188,5 +188,6 @@ fn facts(manifest: &Manifest, proofs: &[Proved], failed: bool) -> Candidate {
         cluster_id: manifest.cluster_id.clone(),
         revision: contents.map(|contents| contents.revision),
         keys: contents.and_then(|contents| contents.keys),
+        made_of: if manifest.derived_from.is_some() { MadeOf::Log } else { MadeOf::Etcd },
     }
 }

@@ -69,10 +69,11 @@ fn report(found: Vec<RecalledRun>, rest: Option<Timestamp>, until: Timestamp) ->
     RecallReport { through: cut.map_or(until, before), runs }
 }
 
-/// Whether the manifest is in its own folder and belongs to a run of the schedule.
+/// Whether the manifest is in its own folder and belongs to a run of the schedule. A merge of a snapshot and the log is no run.
 fn is_run(manifest: &Manifest, folder: &Folder, request: &RecallRequest) -> bool {
     let schedule = manifest.origin.as_ref().and_then(|origin| origin.schedule.as_ref());
     schedule.is_some_and(|schedule| schedule.uid == request.schedule_uid)
+        && manifest.derived_from.is_none()
         && manifest.key == folder.as_str()
         && (&manifest.namespace, &manifest.cluster) == (&request.namespace, &request.cluster)
 }
@@ -122,9 +123,10 @@ mod tests {
         let mount = tempfile::tempdir().unwrap();
         let lineage = "shop/orders/1a2b3c4d";
         let put = |name: &str, schedule: &str, owner: &str, complete: bool| {
+            let merged = owner.starts_with('6').then(|| json!({"base": "b", "baseRevision": 1, "segments": 1}));
             let key = format!("{lineage}/{name}");
             let origin = json!({"name": "nightly-1", "uid": owner, "schedule": {"name": "nightly", "uid": schedule}});
-            let manifest = sample::but(sample::manifest(&key), &json!({"origin": origin}));
+            let manifest = sample::but(sample::manifest(&key), &json!({"origin": origin, "derivedFrom": merged}));
             let folder = sample::put(mount.path(), &key, &manifest);
             if !complete {
                 fs::remove_file(folder.join("manifest.json")).unwrap();
@@ -134,6 +136,7 @@ mod tests {
         put("20261121T100002Z-22222222-aaaaaaaa", "s2", "22222222-1", true);
         put("20261121T100003Z-33333333-aaaaaaaa", "s1", "33333333-1", false);
         put("20261121T100004Z-44444444-aaaaaaaa", "s1", "44444444-1", true);
+        put("20261121T100004Z-66666666-aaaaaaaa", "s1", "66666666-1", true);
         put("20261121T100009Z-55555555-aaaaaaaa", "s1", "55555555-1", true);
         let url = format!("file://{}", mount.path().display());
         let asked = RecallRequest {

@@ -34,6 +34,18 @@ pub struct Candidate {
     pub revision: Option<i64>,
     /// Keys at that revision.
     pub keys: Option<u64>,
+    /// Source of its bytes.
+    pub made_of: MadeOf,
+}
+
+/// Source of a snapshot's bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MadeOf {
+    /// The Snapshot stream of an etcd.
+    #[default]
+    Etcd,
+    /// Another snapshot and the log.
+    Log,
 }
 
 /// Reason for which the policy does not judge a folder: no prune removes it.

@@ -2,13 +2,15 @@
 //!
 //! Rules count from the newest candidate, not from the current time: when backups stop, no snapshot expires. A period without a
 //! snapshot does not count, so an outage does not shorten the retention either. Folders that are no candidates change nothing.
+//! Snapshots that were merged from the log are judged by themselves, by the same policy: however many there are, they take no place
+//! of a snapshot that was read from etcd, and the log after such a snapshot stays.
 
 use std::collections::BTreeMap;
 
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-use super::entry::{Candidate, Entry, Reason, Verdict};
+use super::entry::{Candidate, Entry, MadeOf, Reason, Verdict};
 use super::period::Period;
 use crate::Policy;
 
@@ -27,8 +29,9 @@ pub fn judge(entries: &[Entry], policy: &Policy, zone: &TimeZone, now: Timestamp
             Err(why) => Verdict::Untouched(*why),
         })
         .collect();
-    let newest_first = Candidates::from_entries(entries);
-    for (at, reason) in newest_first.floors(now).chain(newest_first.by_rules(policy, zone)) {
+    let [saved, merged] = [MadeOf::Etcd, MadeOf::Log].map(|made_of| Candidates::from_entries(entries, made_of));
+    let kept = |all: &Candidates<'_>| all.floors(now).chain(all.by_rules(policy, zone)).collect::<Vec<_>>();
+    for (at, reason) in kept(&saved).into_iter().chain(kept(&merged)) {
         match verdicts.get_mut(at) {
             Some(Verdict::Keep(reasons)) if reasons.contains(&reason) => {}
             Some(Verdict::Keep(reasons)) => reasons.push(reason),
@@ -57,9 +60,9 @@ struct Placed<'a> {
 struct Candidates<'a>(Vec<Placed<'a>>);
 
 impl<'a> Candidates<'a> {
-    fn from_entries(entries: &'a [Entry]) -> Self {
+    fn from_entries(entries: &'a [Entry], made_of: MadeOf) -> Self {
         let placed = |(place, entry): (usize, &'a Entry)| {
-            let is = entry.subject.as_ref().ok()?;
+            let is = entry.subject.as_ref().ok().filter(|is| is.made_of == made_of)?;
             Some(Placed { place, at: entry.at, key: &entry.key, is })
         };
         let mut all: Vec<_> = entries.iter().enumerate().filter_map(placed).collect();

@@ -44,6 +44,19 @@ fn an_hour_that_clocks_show_twice_is_two() {
 }
 
 #[test]
+fn merged_snapshots_take_no_place_of_saved_ones() {
+    let merged = Candidate { made_of: MadeOf::Log, ..good() };
+    let mut entries: Vec<_> =
+        ["2026-11-20T10:00:00Z", "2026-11-21T10:00:00Z", "2026-11-22T10:00:00Z"].map(|time| entry(time, good())).into();
+    entries.extend((0..5).map(|n| entry(&format!("2026-11-22T1{}:00:00Z", n + 1), merged.clone())));
+    let policy = Policy { keep_last: 2, keep_daily: 2, ..Policy::default() };
+    let told = verdicts(&entries, &policy, "Etc/UTC", "2026-11-24T00:00:00Z");
+    let dropped: Vec<bool> = told.iter().map(|verdict| verdict.starts_with("drop")).collect();
+    assert_eq!(dropped, [true, false, false, true, true, true, false, false], "{told:?}");
+    assert_eq!(told[1], "keep: last, daily, newest proven", "the newest two saves");
+}
+
+#[test]
 fn a_day_ends_where_its_zone_says() {
     let entries = ["2026-11-20T22:30:00Z", "2026-11-20T23:30:00Z", "2026-11-21T22:30:00Z", "2026-11-21T22:40:00Z"]
         .map(|time| entry(time, good()));

@@ -3,6 +3,7 @@
 //! Decides only how a rule reads a fact (I1).
 
 use holdfast_api::cluster::Latches;
+use holdfast_api::repair::{Evidence, Loss};
 
 use super::{Violation, is, rule};
 use crate::cluster::{Listed, Member, Membership, Observed};
@@ -107,4 +108,22 @@ pub(super) fn owner_of<'a>(seen: &'a Observed, target: &Target) -> Result<&'a Me
 
 pub(super) fn may_start_empty(member: &Member) -> bool {
     member.pod.as_ref().is_some_and(|p| pods::may_start_empty(p) && !meta::deleting(&p.metadata))
+}
+
+/// Returns the evidence in the member's status, while the present facts do not contradict it.
+pub(super) fn own_evidence(member: &Member) -> Option<&Evidence> {
+    let joined = member.object.spec.joined.is_some();
+    let evidence = member.object.status.as_ref().and_then(|s| s.evidence.as_ref())?;
+    let there = match evidence.kind {
+        // A member that joins can lose only the data in its Pod's memory.
+        Loss::ClaimGone | Loss::VolumeRefused | Loss::DataCorrupt if !joined => false,
+        Loss::ClaimGone => member.claim.is_none(),
+        Loss::VolumeRefused | Loss::DataCorrupt => !member.live_pod().is_some_and(pods::ready),
+        Loss::MemoryGone => {
+            let runs = |pod| pods::runs(pod) && !pods::ended(pod);
+            member.object.spec.storage.in_memory() && !member.pod.as_ref().is_some_and(runs)
+        }
+        Loss::Diverged => false,
+    };
+    there.then_some(evidence)
 }

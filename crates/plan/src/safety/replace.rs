@@ -6,10 +6,10 @@ use holdfast_api::member::{Departure, Leaving};
 use holdfast_api::repair::{Evidence, Loss, RepairMode, Replaced};
 use jiff::{SignedDuration, Timestamp};
 
-use super::facts::{answers, is_healthy, latches, listed_as, stands_for, voters};
+use super::facts::{answers, is_healthy, latches, listed_as, own_evidence, stands_for, voters};
 use super::{Verdict, rule};
 use crate::cluster::{AlarmKind, KeyHash, Listed, Member, Membership, Observed};
-use crate::{Seen, meta, pods, template};
+use crate::{Seen, meta, template};
 
 /// Pause between two members that are replaced on evidence.
 const ONE_IN: SignedDuration = SignedDuration::from_hours(1);
@@ -46,23 +46,6 @@ pub(super) fn outvoted(seen: &Observed, etcd: &Membership) -> Option<String> {
     let hashes: Option<Vec<KeyHash>> = voters(etcd).into_iter().map(hash).collect();
     let same = hashes.is_some_and(|all| !all.is_empty() && all.windows(2).all(|two| two.first() == two.last()));
     last.detail.filter(|_| same)
-}
-
-/// Returns the evidence in the member's status, while the present facts do not contradict it.
-pub(super) fn own_evidence(member: &Member) -> Option<&Evidence> {
-    let joined = member.object.spec.joined.is_some();
-    let evidence = member.object.status.as_ref().and_then(|s| s.evidence.as_ref())?;
-    let there = match evidence.kind {
-        // A member that joins can lose only the data in its Pod's memory.
-        Loss::ClaimGone | Loss::VolumeRefused | Loss::DataCorrupt if !joined => false,
-        Loss::ClaimGone => member.claim.is_none(),
-        Loss::VolumeRefused | Loss::DataCorrupt => !member.live_pod().is_some_and(pods::ready),
-        Loss::MemoryGone => {
-            in_memory(member) && !member.pod.as_ref().is_some_and(|pod| pods::runs(pod) && !pods::ended(pod))
-        }
-        Loss::Diverged => false,
-    };
-    there.then_some(evidence)
 }
 
 /// Checks the latch of a replacement on evidence.
@@ -104,10 +87,6 @@ pub(super) fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
 }
 
 /// Whether the member's data ends with its Pod.
-fn in_memory(member: &Member) -> bool {
-    member.object.spec.storage.in_memory()
-}
-
 fn time(at: &str) -> Option<Timestamp> {
     at.parse().ok()
 }

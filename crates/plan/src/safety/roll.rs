@@ -5,8 +5,9 @@ use holdfast_api::member::Resize;
 use holdfast_api::template::Template;
 use holdfast_api::{key, role};
 
-use super::facts::{formed_as, id, is_healthy, is_whole, known, latches, may_start_empty, stands_for, staying, voters};
-use super::replace::own_evidence;
+use super::facts::{
+    formed_as, id, is_healthy, is_whole, known, latches, may_start_empty, own_evidence, stands_for, staying, voters,
+};
 use super::{Verdict, rule, upgrade, volumes};
 use k8s_openapi::api::core::v1::{ContainerStatus, ResourceRequirements};
 

@@ -9,7 +9,7 @@ use holdfast_api::schedule::Retention;
 use holdfast_api::store::Location;
 use holdfast_contract::layout::attempt_of_key;
 use holdfast_contract::retention::{
-    Candidate, Entry, Sight, Stop, StoreMatch, Untouched, Verdict, find_stop, judge, time_zone,
+    Candidate, Entry, MadeOf, Sight, Stop, StoreMatch, Untouched, Verdict, find_stop, judge, time_zone,
 };
 use holdfast_contract::{Level, Policy};
 use jiff::{SignedDuration, Timestamp};
@@ -187,6 +187,8 @@ fn candidate(run: &Run<'_>, cluster: Option<&str>) -> Result<Candidate, Untouche
         cluster_id: status.source.map(|source| source.cluster_id).unwrap_or_default(),
         revision: artifact.revision,
         keys: artifact.keys.and_then(|keys| u64::try_from(keys).ok()),
+        // No run records a merge.
+        made_of: MadeOf::Etcd,
     })
 }
 
