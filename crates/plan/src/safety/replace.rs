@@ -86,7 +86,6 @@ pub(super) fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
     rule("I29", alone, "no member is replaced while another one shows the same evidence")
 }
 
-/// Whether the member's data ends with its Pod.
 fn time(at: &str) -> Option<Timestamp> {
     at.parse().ok()
 }
