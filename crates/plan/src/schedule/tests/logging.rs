@@ -157,6 +157,50 @@ fn it_stands_while_backups_run_and_goes_with_the_wish() {
 }
 
 #[test]
+fn the_pod_stays_while_it_holds_segments_that_the_store_does_not_take() {
+    type Edit = fn(&mut Observed);
+    let mut seen = logging();
+    let problem = |class| Some(LogProblem { class, message: "the store says no".to_owned() });
+    let edits: [(&str, bool, Edit); 8] = [
+        ("image", false, |seen| seen.settings.agent_image = "agent:2".to_owned()),
+        ("endpoints", false, |seen| {
+            seen.cluster.as_mut().unwrap().status.as_mut().unwrap().members.truncate(1);
+        }),
+        ("spool", false, |seen| seen.schedule.spec.log.as_mut().unwrap().spool = Some(Quantity("1Gi".to_owned()))),
+        ("bucket", true, |seen| place(seen).bucket = "other".to_owned()),
+        ("endpoint", true, |seen| place(seen).endpoint = Some("https://s3.example.com".to_owned())),
+        ("Secret", true, |seen| place(seen).credentials_secret_ref = Some(LocalRef { name: "keys".to_owned() })),
+        ("proxy", true, |seen| seen.settings.proxies.https = Some("http://proxy:3128".to_owned())),
+        ("identity", true, |seen| {
+            seen.schedule.spec.snapshot_template.agent.get_or_insert_default().service_account_name =
+                Some("vault".to_owned());
+        }),
+    ];
+    for (name, at_once, edit) in edits {
+        let mut edited = seen.clone();
+        edit(&mut edited);
+        for (spool_bytes, problem, applied) in [
+            (0, problem(ExitClass::Transient), true),
+            (9, None, true),
+            (9, problem(ExitClass::Transient), at_once),
+            (9, problem(ExitClass::Denied), at_once),
+        ] {
+            answer(&mut edited, 5, |report| (report.spool_bytes, report.problem) = (spool_bytes, problem.clone()));
+            assert_eq!(wanted(&edited).is_some(), applied, "{name}: {spool_bytes}, {problem:?}");
+        }
+        edited.schedule.spec.suspend = true;
+        assert_eq!(wanted(&edited).unwrap().spec.unwrap().replicas, Some(0), "{name}");
+    }
+    answer(&mut seen, 5, |report| (report.spool_bytes, report.problem) = (9, problem(ExitClass::Transient)));
+    seen.schedule.spec.log = None;
+    assert!(matches!(planned(&seen).act, Some(Act::DeleteDeployment { .. })));
+}
+
+fn place(seen: &mut Observed) -> &mut S3Location {
+    seen.schedule.spec.snapshot_template.destination.place.s3.as_mut().unwrap()
+}
+
+#[test]
 fn the_age_of_the_stored_log_decides() {
     let mut seen = logging();
     seen.schedule.status.as_mut().unwrap().log.as_mut().unwrap().active_since = Some("2025-12-31T00:00:00Z".to_owned());
