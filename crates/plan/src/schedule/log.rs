@@ -49,7 +49,9 @@ pub(super) fn decide(seen: &Observed, runs: &[Run<'_>], newest: Option<&LastSucc
     };
     let armed = log_deployment::arm(seen, log);
     let before = seen.schedule.status.as_ref().and_then(|status| status.log.clone()).unwrap_or_default();
-    let report = seen.log_report.known().filter(|_| armed.records);
+    let answer = seen.log_report.known().filter(|_| armed.records);
+    // An agent that has not reached etcd knows nothing of the log yet.
+    let report = answer.filter(|answer| answer.cluster_id.is_some());
     let mut status = LogStatus {
         deployment: seen.own_log_deployment().map(|live| meta::name(&live.metadata).to_owned()),
         active_since: match &armed {
@@ -63,7 +65,9 @@ pub(super) fn decide(seen: &Observed, runs: &[Run<'_>], newest: Option<&LastSucc
     let covered =
         |gap: &Interruption| newest.and_then(|newest| newest.revision).is_some_and(|revision| revision >= gap.until);
     let open = status.interrupted.clone().filter(|gap| !covered(gap));
-    let state = judge(seen, log, (&armed, &status), (report, open.as_ref()), now);
+    let cause = answer.and_then(|answer| answer.problem.as_ref());
+    let cause = cause.map(|problem| format!("{}: {}", problem.class.as_str(), problem.message));
+    let state = judge(seen, log, (&armed, &status), (report, cause, open.as_ref()), now);
     let conditions = seen.schedule.status.iter().flat_map(|status| &status.conditions);
     let stands = condition::find(conditions, Type::LogCurrent);
     let is_new = stands.is_none_or(|c| c.reason != state.reason().as_str());
@@ -165,7 +169,7 @@ fn judge(
     seen: &Observed,
     log: &Log,
     (armed, status): (&Armed, &LogStatus),
-    (report, open): (Option<&LogReport>, Option<&Interruption>),
+    (report, cause, open): (Option<&LogReport>, Option<String>, Option<&Interruption>),
     now: Timestamp,
 ) -> State {
     if let Some((reason, why)) = &armed.wrong {
@@ -182,7 +186,6 @@ fn judge(
     let starts = || State::Unknown(Reason::LogStarting, "the agent that records the log starts".to_owned());
     let late = |end: Timestamp, limit| now.duration_since(end) > limit;
     if let Some(report) = report {
-        let cause = report.problem.as_ref().map(|problem| format!("{}: {}", problem.class.as_str(), problem.message));
         return match report.stored_until {
             Some(end) if !late(end, limit) => State::Current,
             // A log that continues after a pause catches up first.
@@ -196,7 +199,7 @@ fn judge(
     // The status may be older than the log by one period.
     let known = facts::time(status.time.as_ref()).map_or(began, |end| end.max(began));
     if late(known, limit + REFRESH) {
-        return State::Behind(None);
+        return State::Behind(cause);
     }
     kept(seen).unwrap_or_else(starts)
 }

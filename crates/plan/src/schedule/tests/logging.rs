@@ -34,6 +34,7 @@ fn wanted(seen: &Observed) -> Option<Deployment> {
 /// Sets the answer of an agent that has stored everything up to `ago` seconds ago, and takes the status over.
 fn answer(seen: &mut Observed, ago: i64, change: impl FnOnce(&mut LogReport)) {
     let mut report = LogReport {
+        cluster_id: Some("c1".to_owned()),
         stored_revision: Some(70),
         stored_until: Some(noon() - SignedDuration::from_secs(ago)),
         largest_lag_seconds: Some(15),
@@ -235,6 +236,7 @@ fn the_status_is_written_every_five_minutes_and_with_each_change() {
         let now = noon() + SignedDuration::from_secs(seconds);
         let until = now - SignedDuration::from_secs(5);
         seen.log_report = Seen::Known(LogReport {
+            cluster_id: Some("c1".to_owned()),
             stored_revision: Some(99),
             stored_until: Some(until),
             largest_lag_seconds: Some(20),
@@ -299,7 +301,8 @@ fn a_new_log_starts_and_is_late_when_the_store_holds_nothing() {
     seen.schedule.status = Some(running().schedule.status.unwrap());
     seen.log_report = Seen::unknown("no agent runs");
     is(&seen, "Unknown", "LogStarting");
-    answer(&mut seen, 0, |report| *report = LogReport::default());
+    let empty = LogReport { cluster_id: Some("c1".to_owned()), ..LogReport::default() };
+    answer(&mut seen, 0, |report| *report = empty);
     is(&seen, "Unknown", "LogStarting");
     let plan = planned_at(&seen, noon() + SignedDuration::from_secs(61));
     assert_eq!(told(&plan, Type::LogCurrent), ("False", "LogBehind"));
@@ -345,6 +348,30 @@ fn a_gap_is_followed_by_one_save() {
     // The operator was restarted, and the agent does not answer: the status knows.
     seen.log_report = Seen::unknown("silence");
     is(&seen, "False", "LogInterrupted");
+}
+
+#[test]
+fn an_agent_that_has_not_reached_etcd_knows_nothing_of_the_log() {
+    let mut seen = logging();
+    answer(&mut seen, 5, |report| report.gap = Some(LogGap { after: 5, until: 9, at: Some(noon()) }));
+    let (gap, mut current) = (seen.schedule.status.clone().unwrap().log.unwrap(), logging());
+    let message = "no member answers".to_owned();
+    let begins = LogReport {
+        problem: Some(LogProblem { class: ExitClass::Transient, message }),
+        ..LogReport::default()
+    };
+    seen.log_report = Seen::Known(begins.clone());
+    is(&seen, "False", "LogInterrupted");
+    assert_eq!(planned(&seen).status.log, Some(gap));
+
+    let before = current.schedule.status.clone().unwrap().log;
+    current.log_report = Seen::Known(begins);
+    is(&current, "True", "LogStored");
+    assert_eq!(planned(&current).status.log, before);
+    let plan = planned_at(&current, noon() + SignedDuration::from_secs(361));
+    assert_eq!(told(&plan, Type::LogCurrent), ("False", "LogBehind"));
+    let told = plan.status.conditions.iter().find(|c| c.type_ == "LogCurrent").unwrap();
+    assert!(told.message.contains("no member answers"), "{}", told.message);
 }
 
 #[test]
