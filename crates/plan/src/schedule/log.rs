@@ -187,6 +187,10 @@ fn judge(
     let late = |end: Timestamp, limit| now.duration_since(end) > limit;
     if let Some(report) = report {
         return match report.stored_until {
+            Some(end) if end.duration_since(now) > SLACK => {
+                let why = "The clock of the agent's node is ahead. Correct the clock; the log is current when a segment has the right time";
+                State::Behind(Some(why.to_owned()))
+            }
             Some(end) if !late(end, limit) => State::Current,
             // A log that continues after a pause catches up first.
             _ if !late(began, limit) => starts(),

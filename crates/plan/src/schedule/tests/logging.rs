@@ -214,6 +214,11 @@ fn the_age_of_the_stored_log_decides() {
     assert!(message(&seen).contains("the store says no"), "{}", message(&seen));
     let healthy = health::healthy([&seen.schedule]);
     assert_eq!((healthy.state, healthy.reason), (Some(false), Reason::LogBehind));
+    answer(&mut seen, -30, |_| ());
+    is(&seen, "True", "LogStored");
+    answer(&mut seen, -31, |_| ());
+    is(&seen, "False", "LogBehind");
+    assert!(message(&seen).contains("clock of the agent's node is ahead"), "{}", message(&seen));
     answer(&mut seen, 5, |_| ());
     is(&seen, "True", "LogStored");
 
@@ -356,10 +361,8 @@ fn an_agent_that_has_not_reached_etcd_knows_nothing_of_the_log() {
     answer(&mut seen, 5, |report| report.gap = Some(LogGap { after: 5, until: 9, at: Some(noon()) }));
     let (gap, mut current) = (seen.schedule.status.clone().unwrap().log.unwrap(), logging());
     let message = "no member answers".to_owned();
-    let begins = LogReport {
-        problem: Some(LogProblem { class: ExitClass::Transient, message }),
-        ..LogReport::default()
-    };
+    let begins =
+        LogReport { problem: Some(LogProblem { class: ExitClass::Transient, message }), ..LogReport::default() };
     seen.log_report = Seen::Known(begins.clone());
     is(&seen, "False", "LogInterrupted");
     assert_eq!(planned(&seen).status.log, Some(gap));
