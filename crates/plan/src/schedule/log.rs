@@ -114,6 +114,8 @@ enum State {
     Wrong(Reason, String),
     /// The stored log ends too long ago, for this cause where it is known.
     Behind(Option<String>),
+    /// The log was behind when the agent last answered, with this message.
+    StillBehind(String),
     /// Revisions are missing, and no later snapshot is complete.
     Interrupted(Interruption),
 }
@@ -123,7 +125,7 @@ impl State {
         match self {
             Self::Current => Reason::LogStored,
             Self::Unknown(reason, _) | Self::Wrong(reason, _) => *reason,
-            Self::Behind(_) => Reason::LogBehind,
+            Self::Behind(_) | Self::StillBehind(_) => Reason::LogBehind,
             Self::Interrupted(_) => Reason::LogInterrupted,
         }
     }
@@ -137,7 +139,7 @@ impl State {
                 Wanted::yes(Type::LogCurrent, reason, message)
             }
             Self::Unknown(_, why) => Wanted::unknown(Type::LogCurrent, reason, why.clone()),
-            Self::Wrong(_, why) => Wanted::no(Type::LogCurrent, reason, why.clone()),
+            Self::Wrong(_, why) | Self::StillBehind(why) => Wanted::no(Type::LogCurrent, reason, why.clone()),
             Self::Behind(cause) => {
                 let end = match &status.time {
                     Some(time) => format!("the stored log ends at {time}"),
@@ -208,11 +210,15 @@ fn judge(
     kept(seen).unwrap_or_else(starts)
 }
 
-/// Returns the state that stands, while the agent does not answer for a moment.
+/// Returns the state that stands, while the agent does not answer for a moment. The status keeps an interruption.
 fn kept(seen: &Observed) -> Option<State> {
     let conditions = seen.schedule.status.iter().flat_map(|status| &status.conditions);
-    let is_current = condition::find_with_status(conditions, Type::LogCurrent, "True").is_some();
-    is_current.then_some(State::Current)
+    let stands = condition::find(conditions, Type::LogCurrent)?;
+    match Reason::named(&stands.reason)? {
+        Reason::LogStored => Some(State::Current),
+        Reason::LogBehind => Some(State::StillBehind(stands.message.clone())),
+        _ => None,
+    }
 }
 
 /// Returns the full save after a gap: once for each gap, and beside no other run.

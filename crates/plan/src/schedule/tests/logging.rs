@@ -214,6 +214,10 @@ fn the_age_of_the_stored_log_decides() {
     assert!(message(&seen).contains("the store says no"), "{}", message(&seen));
     let healthy = health::healthy([&seen.schedule]);
     assert_eq!((healthy.state, healthy.reason), (Some(false), Reason::LogBehind));
+    let mut silent = seen.clone();
+    silent.log_report = Seen::unknown("silence");
+    is(&silent, "False", "LogBehind");
+    assert_eq!(message(&silent), message(&seen), "silence is no recovery");
     answer(&mut seen, -30, |_| ());
     is(&seen, "True", "LogStored");
     answer(&mut seen, -31, |_| ());
