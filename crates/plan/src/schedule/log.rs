@@ -30,7 +30,7 @@ const ASK_SOON_MILLIS: u64 = 10_000;
 /// The log's part of a pass.
 #[derive(Debug, Default)]
 pub(super) struct Logging {
-    /// The status; absent without `spec.log`.
+    /// The status; absent without `spec.log` and without its Deployment.
     pub(super) status: Option<LogStatus>,
     /// The condition; absent without `spec.log`.
     pub(super) condition: Option<Wanted>,
@@ -45,7 +45,9 @@ pub(super) struct Logging {
 /// Returns the log's part of a pass. `newest`: the newest complete backup.
 pub(super) fn decide(seen: &Observed, runs: &[Run<'_>], newest: Option<&LastSuccessful>, now: Timestamp) -> Logging {
     let Some(log) = &seen.schedule.spec.log else {
-        return Logging { act: log_deployment::retire(seen), ..Logging::default() };
+        let deployment = log_deployment::named(seen, None);
+        let status = deployment.map(|name| LogStatus { deployment: Some(name), ..LogStatus::default() });
+        return Logging { act: log_deployment::retire(seen), status, ..Logging::default() };
     };
     let armed = log_deployment::arm(seen, log);
     let before = seen.schedule.status.as_ref().and_then(|status| status.log.clone()).unwrap_or_default();
@@ -53,7 +55,7 @@ pub(super) fn decide(seen: &Observed, runs: &[Run<'_>], newest: Option<&LastSucc
     // An agent that has not reached etcd knows nothing of the log yet.
     let report = answer.filter(|answer| answer.cluster_id.is_some());
     let mut status = LogStatus {
-        deployment: seen.own_log_deployment().map(|live| meta::name(&live.metadata).to_owned()),
+        deployment: log_deployment::named(seen, armed.apply.as_ref()),
         active_since: match &armed {
             Armed { records: true, .. } => Some(before.active_since.clone().unwrap_or_else(|| now.to_string())),
             Armed { wrong: Some(_), .. } => before.active_since.clone(),

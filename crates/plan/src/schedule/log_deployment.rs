@@ -52,6 +52,11 @@ pub(super) struct Armed {
 
 /// Compares the standing Deployment with the spec.
 pub(super) fn arm(seen: &Observed, log: &Log) -> Armed {
+    if seen.log_forbidden {
+        let why = "spec.log needs the rule for deployments (apiGroup apps), which the operator's Role lacks. Apply the Role of this \
+                   version: holdfast manifests --only rbac";
+        return Armed { wrong: Some((Reason::RightsMissing, why.to_owned())), ..Armed::default() };
+    }
     let stands = seen.own_log_deployment();
     if let Some(foreign) = seen.log_deployment.as_ref().filter(|_| stands.is_none()) {
         let why = format!(
@@ -77,6 +82,14 @@ pub(super) fn arm(seen: &Observed, log: &Log) -> Armed {
     let waits = halted.or_else(|| behind.filter(|_| stands.is_none())).or_else(|| stands.is_none().then(begins));
     let records = stands.is_some() && waits.is_none();
     Armed { apply, wrong, waits, records }
+}
+
+/// Returns the name of the Deployment that stands, is about to be applied, or cannot be read. Later passes read the Deployment because the
+/// status names it, also when `spec.log` is removed.
+pub(super) fn named(seen: &Observed, apply: Option<&Deployment>) -> Option<String> {
+    let before = seen.schedule.status.as_ref().and_then(|status| status.log.as_ref()?.deployment.clone());
+    let stands = seen.own_log_deployment().or(apply).map(|log| meta::name(&log.metadata).to_owned());
+    stands.or_else(|| before.filter(|_| seen.log_forbidden))
 }
 
 /// Returns the deletion of the Deployment, where the spec asks for no log any more.

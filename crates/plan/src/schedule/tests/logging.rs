@@ -151,7 +151,12 @@ fn it_stands_while_backups_run_and_goes_with_the_wish() {
         matches!(&plan.act, Some(Act::DeleteDeployment { deployment, .. }) if deployment.uid == "u-log"),
         "{plan:?}"
     );
-    assert!(plan.status.log.is_none() && plan.status.conditions.iter().all(|c| c.type_ != "LogCurrent"));
+    assert!(plan.status.conditions.iter().all(|c| c.type_ != "LogCurrent"));
+    let rest = LogStatus { deployment: deployment_name(&seen), ..LogStatus::default() };
+    assert_eq!(plan.status.log, Some(rest), "a pass that fails is followed by one that reads the Deployment");
+    let mut retired = seen.clone();
+    (retired.schedule.status, retired.log_deployment) = (Some(plan.status.clone()), None);
+    assert_eq!(planned(&retired).status.log, None);
     let mut wrong = planned(&logging());
     wrong.act = plan.act;
     assert!(safety::schedule(&logging(), &wrong).is_err(), "a log that the spec asks for goes on");
@@ -199,6 +204,32 @@ fn the_pod_stays_while_it_holds_segments_that_the_store_does_not_take() {
 
 fn place(seen: &mut Observed) -> &mut S3Location {
     seen.schedule.spec.snapshot_template.destination.place.s3.as_mut().unwrap()
+}
+
+fn deployment_name(seen: &Observed) -> Option<String> {
+    seen.log_deployment.as_ref().unwrap().metadata.name.clone()
+}
+
+#[test]
+fn a_role_without_deployments_is_named() {
+    let mut seen = logging();
+    let name = deployment_name(&seen);
+    (seen.log_forbidden, seen.log_report) = (true, Seen::unknown("the schedule has no Deployment"));
+    seen.log_deployment = None;
+    is(&seen, "False", "RightsMissing");
+    assert!(message(&seen).contains("deployments (apiGroup apps)"), "{}", message(&seen));
+    let plan = planned(&seen);
+    assert_eq!((plan.ensures, plan.act), (vec![], None));
+    assert_eq!(plan.status.log.unwrap().deployment, name);
+    seen.schedule.spec.log = None;
+    let plan = planned(&seen);
+    assert_eq!((plan.act, plan.status.log.unwrap().deployment), (None, name), "unknown is not absent");
+
+    // The name is written before the Deployment is.
+    let mut first = logging();
+    first.log_deployment = None;
+    let name = wanted(&first).unwrap().metadata.name;
+    assert_eq!(planned(&first).status.log.unwrap().deployment, name);
 }
 
 #[test]
