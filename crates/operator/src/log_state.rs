@@ -21,7 +21,7 @@ use super::clock;
 /// Time for a question and its answer.
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// Time for the connection of a question: the Pod of an address that nobody has refuses nothing.
+/// Time for the connection of a question: a node that is gone refuses no connection.
 const CONNECTED: Duration = Duration::from_secs(1);
 
 /// Largest answer in bytes.
