@@ -66,7 +66,7 @@ impl<K: Indexed> Cache<K> {
     }
 
     /// Whether the cache holds every object of a namespace that the watch reported.
-    pub(crate) fn is_whole(&self, namespace: &str) -> bool {
+    pub fn is_whole(&self, namespace: &str) -> bool {
         let unreadable = self.unreadable.read().unwrap_or_else(PoisonError::into_inner);
         !unreadable.broken && unreadable.objects.iter().all(|(place, _)| place != namespace)
     }

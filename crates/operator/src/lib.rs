@@ -290,7 +290,8 @@ async fn filled(caches: &Caches) -> anyhow::Result<()> {
     caches.pods.wait_until_ready().await.context(gone)?;
     caches.claims.wait_until_ready().await.context(gone)?;
     caches.services.wait_until_ready().await.context(gone)?;
-    // Not the EndpointSlices: roles of an earlier version forbid the operator to read them, and no act needs them.
+    // Neither the EndpointSlices nor the Deployments: roles of an earlier version forbid the operator to read them. No act needs the
+    // former; a pass that needs a Deployment reads it from the API server until the cache is complete.
     caches.budgets.wait_until_ready().await.context(gone)?;
     caches.jobs.wait_until_ready().await.context(gone)
 }

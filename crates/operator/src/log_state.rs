@@ -21,21 +21,34 @@ use super::clock;
 /// Time for a question and its answer.
 const WITHIN: Duration = Duration::from_secs(2);
 
+/// Time for the connection of a question: a node that is gone refuses no connection.
+const CONNECTED: Duration = Duration::from_secs(1);
+
 /// Largest answer in bytes.
 const MOST: usize = 64 << 10;
 
 /// Longest sentence about a problem that a status takes, in characters.
 const LONGEST: usize = 1000;
 
-/// How long an answer counts, or the missing answer of a silent Pod: several events in a row cause one question.
+/// How long an answer counts, or a refusal: several events in a row cause one question.
 const FRESH: Duration = Duration::from_secs(5);
+
+/// How long silence counts: each question to a silent Pod holds up one of the few passes that run at a time.
+const SILENT: Duration = Duration::from_mins(1);
 
 /// An answer, or why there is none.
 type Answer = Result<LogReport, String>;
 
+/// An answer, and whether the agent was silent instead.
+#[derive(Clone)]
+struct Heard {
+    answer: Answer,
+    silent: bool,
+}
+
 /// The answers, by UID and address of the Pod.
 #[derive(Default)]
-pub(super) struct LogStates(Mutex<Aged<Answer>>);
+pub(super) struct LogStates(Mutex<Aged<Heard>>);
 
 impl std::fmt::Debug for LogStates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -47,13 +60,22 @@ impl LogStates {
     /// Asks the agent of this Pod, unless it was asked a moment ago.
     pub(super) async fn ask(&self, uid: &str, at: SocketAddr) -> Answer {
         let key: Key = (uid.to_owned(), at.to_string());
-        if let Some(answer) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key, FRESH) {
+        if let Some(answer) = self.recent(&key, FRESH) {
             return answer;
         }
-        let answer = clock::within(WITHIN, question(at)).await;
-        let answer = answer.unwrap_or_else(|| Err(format!("{at} does not answer within {} s", WITHIN.as_secs())));
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).put(key, Some(&answer));
-        answer
+        let heard = match clock::within(WITHIN, question(at)).await.flatten() {
+            Some(answer) => Heard { answer, silent: false },
+            None => Heard { answer: Err(format!("{at} does not answer within {} s", WITHIN.as_secs())), silent: true },
+        };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).put(key, Some(&heard));
+        heard.answer
+    }
+
+    /// Returns an answer that is at most so old, or the silence of the last minute.
+    fn recent(&self, key: &Key, fresh: Duration) -> Option<Answer> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let heard = known.get(key, fresh).or_else(|| known.get(key, SILENT).filter(|heard| heard.silent))?;
+        Some(heard.answer)
     }
 }
 
@@ -62,9 +84,17 @@ pub(super) fn address(ip: &str, port: i32) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip.parse::<IpAddr>().ok()?, u16::try_from(port).ok()?))
 }
 
-async fn question(at: SocketAddr) -> Answer {
+/// Asks; `None`: nothing listens, and nothing refuses.
+async fn question(at: SocketAddr) -> Option<Answer> {
+    let connection = clock::within(CONNECTED, TcpStream::connect(at)).await?;
+    Some(match connection {
+        Ok(connection) => answer(at, connection).await,
+        Err(error) => Err(format!("asking {at}: {error}")),
+    })
+}
+
+async fn answer(at: SocketAddr, connection: TcpStream) -> Answer {
     let failed = |error: &dyn std::fmt::Display| format!("asking {at}: {error}");
-    let connection = TcpStream::connect(at).await.map_err(|error| failed(&error))?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(connection)).await.map_err(|error| failed(&error))?;
     // Dropped with the question, and ends the connection then.
     let mut connected = JoinSet::new();
@@ -121,8 +151,11 @@ mod tests {
         let silent = states.ask("u", at).await.unwrap_err();
         assert!(silent.contains("within 2 s"), "{silent}");
         drop(other);
-        assert_eq!(states.ask("u", at).await, Err(silent), "the silence counts for a moment");
+        assert_eq!(states.ask("u", at).await, Err(silent.clone()));
+        let recent = |uid: &str| states.recent(&(uid.to_owned(), at.to_string()), Duration::ZERO);
+        assert_eq!(recent("u"), Some(Err(silent)), "silence counts for longer than an answer");
         assert!(states.ask("v", at).await.unwrap_err().contains("asking"));
+        assert_eq!(recent("v"), None, "a refusal costs no time");
         assert_eq!(address("10.0.0.1", 2382).map(|at| at.to_string()).as_deref(), Some("10.0.0.1:2382"));
         assert_eq!(address("", 2382), None);
     }

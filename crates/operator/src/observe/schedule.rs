@@ -18,7 +18,7 @@ use super::snapshot::pods_of;
 use super::{labelled, owned_by};
 use crate::error::Error;
 use crate::log_state;
-use crate::reader::{Only, Reader};
+use crate::reader::{Only, Reader, View};
 
 /// Reads the schedule of this name and UID with its parts; `None` when the schedule is gone.
 pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Result<Option<Observed>, Error> {
@@ -29,7 +29,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     let drill_name = name::drill_cron_job(named, uid);
     let compaction_name = name::compaction_cron_job(named, uid);
     let log_name = name::log_deployment(named, uid);
-    let (cluster, store, cron_job, drill_cron_job, compaction_cron_job, log_deployment, all, snapshots) = futures::try_join!(
+    let (cluster, store, cron_job, drill_cron_job, compaction_cron_job, of_log, all, snapshots) = futures::try_join!(
         async {
             match &schedule.spec.cluster_ref {
                 Some(named) => reader.get::<EtcdCluster>(&named.name).await,
@@ -45,7 +45,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         reader.get::<CronJob>(&cron_name),
         reader.get::<CronJob>(&drill_name),
         reader.get::<CronJob>(&compaction_name),
-        reader.get::<Deployment>(&log_name),
+        log_deployment(reader, &schedule, &log_name),
         // By owner: a user can remove labels. A Job without its owner reference is another's Job.
         reader.list::<Job>(Only::Everything, |job| job
             .owner_references()
@@ -71,6 +71,10 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     let drills = with_pods(reader, drills).await?;
     let strangers = strangers(reader, &jobs, &snapshots).await?;
     let snapshots = [snapshots, strangers].concat();
+    let (log_deployment, log_forbidden) = match of_log {
+        Seen::Known(found) => (found, false),
+        Seen::Unknown(_) => (None, true),
+    };
     let (log_pods, log_report) = log(reader, uid, log_deployment.as_ref()).await?;
     let settings = reader.ctx.settings.clone();
     Ok(Some(Observed {
@@ -83,6 +87,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         compaction_cron_job,
         drills,
         log_deployment,
+        log_forbidden,
         log_pods,
         log_report,
         snapshots,
@@ -91,6 +96,27 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         held,
         settings,
     }))
+}
+
+/// Reads the Deployment of the log where the schedule has or had one. Unknown where Roles of an earlier version forbid the read: then the
+/// watch fails too, and its cache shows nothing.
+async fn log_deployment(
+    reader: Reader<'_>,
+    schedule: &EtcdSnapshotSchedule,
+    named: &str,
+) -> Result<Seen<Option<Deployment>>, Error> {
+    let status = schedule.status.as_ref().and_then(|status| status.log.as_ref());
+    if schedule.spec.log.is_none() && status.is_none_or(|log| log.deployment.is_none()) {
+        return Ok(Seen::Known(None));
+    }
+    let cache = &reader.ctx.caches.deployments;
+    let complete = cache.is_filled() && cache.is_whole(reader.namespace);
+    let view = if complete { reader.view } else { View::Live };
+    match (Reader { view, ..reader }).get::<Deployment>(named).await {
+        Ok(found) => Ok(Seen::Known(found)),
+        Err(error) if error.is_forbidden() => Ok(Seen::unknown("the operator may not read Deployments")),
+        Err(error) => Err(error),
+    }
 }
 
 /// Reads the Pods that record the schedule's log, oldest first, and asks the agent in the newest one.
@@ -134,4 +160,51 @@ async fn strangers(reader: Reader<'_>, jobs: &[Job], known: &[EtcdSnapshot]) -> 
     let named = jobs.iter().map(async |job| reader.get::<EtcdSnapshot>(&job.name_any()).await);
     let found = futures::future::try_join_all(named).await?.into_iter().flatten();
     Ok(found.filter(|found| known.iter().all(|known| known.uid() != found.uid())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_api::log::{Log, LogStatus};
+    use holdfast_kube::caches::CacheWriter;
+    use holdfast_kube::kinds::{CacheWriters, Caches};
+    use kube::runtime::watcher::Event;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fake::{Fake, refusal};
+
+    /// Observes a schedule through the caches, that of the Deployments empty; returns also the number of reads.
+    async fn seen(
+        change: impl FnOnce(&mut EtcdSnapshotSchedule),
+        code: u16,
+        said: Value,
+    ) -> (Result<Observed, Error>, usize) {
+        let mut schedule: EtcdSnapshotSchedule = serde_json::from_value(json!({
+            "metadata": {"name": "nightly", "namespace": "ns", "uid": "u-s"},
+            "spec": {"schedule": "7 * * * *", "snapshotTemplate": {"destination": {"pvc": {"claimName": "backups"}}}},
+        }))
+        .unwrap();
+        change(&mut schedule);
+        let mut schedules = CacheWriter::<EtcdSnapshotSchedule>::default();
+        schedules.apply(&Event::Apply(schedule));
+        let caches = Caches { schedules: schedules.cache(), ..CacheWriters::default().caches() };
+        let fake = Fake::filled(caches, vec![("GET", "/deployments/nightly-log-", code, said)]).await;
+        let found = observe(Reader { ctx: &fake.ctx, namespace: "ns", view: View::Cached }, "nightly", "u-s").await;
+        (found.map(Option::unwrap), fake.reads().len())
+    }
+
+    #[tokio::test]
+    async fn rights_of_an_earlier_version_do_not_fail_a_pass() {
+        let forbidden = || refusal(403, "Forbidden");
+        let (none, reads) = seen(|_| (), 403, forbidden()).await;
+        assert!(!none.unwrap().log_forbidden && reads == 0, "a schedule without a log needs no Deployment");
+        let wants = |schedule: &mut EtcdSnapshotSchedule| schedule.spec.log = Some(Log::default());
+        let had = |schedule: &mut EtcdSnapshotSchedule| {
+            let log = LogStatus { deployment: Some("x".to_owned()), ..LogStatus::default() };
+            schedule.status.get_or_insert_default().log = Some(log);
+        };
+        assert!(seen(wants, 403, forbidden()).await.0.unwrap().log_forbidden);
+        assert!(seen(had, 403, forbidden()).await.0.unwrap().log_forbidden);
+        assert!(seen(wants, 500, refusal(500, "InternalError")).await.0.is_err(), "unknown is not absent");
+    }
 }

@@ -30,7 +30,7 @@ const ASK_SOON_MILLIS: u64 = 10_000;
 /// The log's part of a pass.
 #[derive(Debug, Default)]
 pub(super) struct Logging {
-    /// The status; absent without `spec.log`.
+    /// The status; absent without `spec.log` and without its Deployment.
     pub(super) status: Option<LogStatus>,
     /// The condition; absent without `spec.log`.
     pub(super) condition: Option<Wanted>,
@@ -45,13 +45,17 @@ pub(super) struct Logging {
 /// Returns the log's part of a pass. `newest`: the newest complete backup.
 pub(super) fn decide(seen: &Observed, runs: &[Run<'_>], newest: Option<&LastSuccessful>, now: Timestamp) -> Logging {
     let Some(log) = &seen.schedule.spec.log else {
-        return Logging { act: log_deployment::retire(seen), ..Logging::default() };
+        let deployment = log_deployment::named(seen, None);
+        let status = deployment.map(|name| LogStatus { deployment: Some(name), ..LogStatus::default() });
+        return Logging { act: log_deployment::retire(seen), status, ..Logging::default() };
     };
     let armed = log_deployment::arm(seen, log);
     let before = seen.schedule.status.as_ref().and_then(|status| status.log.clone()).unwrap_or_default();
-    let report = seen.log_report.known().filter(|_| armed.records);
+    let answer = seen.log_report.known().filter(|_| armed.records);
+    // An agent that has not reached etcd knows nothing of the log yet.
+    let report = answer.filter(|answer| answer.cluster_id.is_some());
     let mut status = LogStatus {
-        deployment: seen.own_log_deployment().map(|live| meta::name(&live.metadata).to_owned()),
+        deployment: log_deployment::named(seen, armed.apply.as_ref()),
         active_since: match &armed {
             Armed { records: true, .. } => Some(before.active_since.clone().unwrap_or_else(|| now.to_string())),
             Armed { wrong: Some(_), .. } => before.active_since.clone(),
@@ -63,7 +67,9 @@ pub(super) fn decide(seen: &Observed, runs: &[Run<'_>], newest: Option<&LastSucc
     let covered =
         |gap: &Interruption| newest.and_then(|newest| newest.revision).is_some_and(|revision| revision >= gap.until);
     let open = status.interrupted.clone().filter(|gap| !covered(gap));
-    let state = judge(seen, log, (&armed, &status), (report, open.as_ref()), now);
+    let cause = answer.and_then(|answer| answer.problem.as_ref());
+    let cause = cause.map(|problem| format!("{}: {}", problem.class.as_str(), problem.message));
+    let state = judge(seen, log, (&armed, &status), (report, cause, open.as_ref()), now);
     let conditions = seen.schedule.status.iter().flat_map(|status| &status.conditions);
     let stands = condition::find(conditions, Type::LogCurrent);
     let is_new = stands.is_none_or(|c| c.reason != state.reason().as_str());
@@ -110,6 +116,8 @@ enum State {
     Wrong(Reason, String),
     /// The stored log ends too long ago, for this cause where it is known.
     Behind(Option<String>),
+    /// The log was behind when the agent last answered, with this message.
+    StillBehind(String),
     /// Revisions are missing, and no later snapshot is complete.
     Interrupted(Interruption),
 }
@@ -119,7 +127,7 @@ impl State {
         match self {
             Self::Current => Reason::LogStored,
             Self::Unknown(reason, _) | Self::Wrong(reason, _) => *reason,
-            Self::Behind(_) => Reason::LogBehind,
+            Self::Behind(_) | Self::StillBehind(_) => Reason::LogBehind,
             Self::Interrupted(_) => Reason::LogInterrupted,
         }
     }
@@ -133,7 +141,7 @@ impl State {
                 Wanted::yes(Type::LogCurrent, reason, message)
             }
             Self::Unknown(_, why) => Wanted::unknown(Type::LogCurrent, reason, why.clone()),
-            Self::Wrong(_, why) => Wanted::no(Type::LogCurrent, reason, why.clone()),
+            Self::Wrong(_, why) | Self::StillBehind(why) => Wanted::no(Type::LogCurrent, reason, why.clone()),
             Self::Behind(cause) => {
                 let end = match &status.time {
                     Some(time) => format!("the stored log ends at {time}"),
@@ -165,7 +173,7 @@ fn judge(
     seen: &Observed,
     log: &Log,
     (armed, status): (&Armed, &LogStatus),
-    (report, open): (Option<&LogReport>, Option<&Interruption>),
+    (report, cause, open): (Option<&LogReport>, Option<String>, Option<&Interruption>),
     now: Timestamp,
 ) -> State {
     if let Some((reason, why)) = &armed.wrong {
@@ -182,8 +190,11 @@ fn judge(
     let starts = || State::Unknown(Reason::LogStarting, "the agent that records the log starts".to_owned());
     let late = |end: Timestamp, limit| now.duration_since(end) > limit;
     if let Some(report) = report {
-        let cause = report.problem.as_ref().map(|problem| format!("{}: {}", problem.class.as_str(), problem.message));
         return match report.stored_until {
+            Some(end) if end.duration_since(now) > SLACK => {
+                let why = "The clock of the agent's node is ahead. Correct the clock; the log is current when a segment has the right time";
+                State::Behind(Some(why.to_owned()))
+            }
             Some(end) if !late(end, limit) => State::Current,
             // A log that continues after a pause catches up first.
             _ if !late(began, limit) => starts(),
@@ -196,16 +207,20 @@ fn judge(
     // The status may be older than the log by one period.
     let known = facts::time(status.time.as_ref()).map_or(began, |end| end.max(began));
     if late(known, limit + REFRESH) {
-        return State::Behind(None);
+        return State::Behind(cause);
     }
     kept(seen).unwrap_or_else(starts)
 }
 
-/// Returns the state that stands, while the agent does not answer for a moment.
+/// Returns the state that stands, while the agent does not answer for a moment. The status keeps an interruption.
 fn kept(seen: &Observed) -> Option<State> {
     let conditions = seen.schedule.status.iter().flat_map(|status| &status.conditions);
-    let is_current = condition::find_with_status(conditions, Type::LogCurrent, "True").is_some();
-    is_current.then_some(State::Current)
+    let stands = condition::find(conditions, Type::LogCurrent)?;
+    match Reason::named(&stands.reason)? {
+        Reason::LogStored => Some(State::Current),
+        Reason::LogBehind => Some(State::StillBehind(stands.message.clone())),
+        _ => None,
+    }
 }
 
 /// Returns the full save after a gap: once for each gap, and beside no other run.

@@ -2,7 +2,8 @@
 //!
 //! Decides when there is one: from the moment when the `CronJob` of the backups has a place, and until `spec.log` is removed. It runs no
 //! Pod while the schedule starts no run, and goes on while the store fails. Its Pod names the voters, so each change of the membership
-//! replaces the Pod, and the log goes on a few seconds later. `log.rs` reads the state.
+//! replaces the Pod, and the log goes on a few seconds later; the Pod stays while its volume holds the only copy of segments. `log.rs`
+//! reads the state.
 
 use std::path::PathBuf;
 
@@ -15,6 +16,7 @@ use holdfast_api::snapshot::Spool;
 use holdfast_api::store::Location;
 use holdfast_contract::{DEFAULT_LOG_SPOOL_MIB, EtcdFlags, LogRequest};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::Observed;
@@ -27,6 +29,13 @@ use crate::{Act, Target, drift, meta, valid};
 
 /// Room in the volume beside the waiting segments: the last one may be beyond their limit.
 const BESIDE_MIB: u64 = 64;
+
+/// Beginnings of the agent's flags that lead to the store.
+const STORE_FLAGS: [&str; 7] =
+    ["--store=", "--mount=", "--s3-", "--azure-", "--gcs-", "--credentials-dir=", "--expect-store-id="];
+
+/// Volumes with Secrets of the store.
+const STORE_VOLUMES: [&str; 2] = ["credentials", "store-ca"];
 
 /// State of the Deployment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,6 +52,11 @@ pub(super) struct Armed {
 
 /// Compares the standing Deployment with the spec.
 pub(super) fn arm(seen: &Observed, log: &Log) -> Armed {
+    if seen.log_forbidden {
+        let why = "spec.log needs the rule for deployments (apiGroup apps), which the operator's Role lacks. Apply the Role of this \
+                   version: holdfast manifests --only rbac";
+        return Armed { wrong: Some((Reason::RightsMissing, why.to_owned())), ..Armed::default() };
+    }
     let stands = seen.own_log_deployment();
     if let Some(foreign) = seen.log_deployment.as_ref().filter(|_| stands.is_none()) {
         let why = format!(
@@ -57,7 +71,9 @@ pub(super) fn arm(seen: &Observed, log: &Log) -> Armed {
         Ok(rendered) => (Some(rendered).filter(|_| stands.is_some() || halted.is_none()), None),
         Err(why) => (standing(seen, replicas), Some(why)),
     };
-    let apply = wanted.filter(|want| stands.is_none_or(|live| drift::differs_by_name(want, live)));
+    let keeps = |want: &Deployment| halted.is_none() && stands.is_some_and(|live| holds_segments(seen, want, live));
+    let apply =
+        wanted.filter(|want| stands.is_none_or(|live| drift::differs_by_name(want, live))).filter(|want| !keeps(want));
     let (wrong, behind) = match behind {
         Some((reason, why)) if reason.needs_a_person() => (Some((reason, why)), None),
         other => (None, other),
@@ -68,11 +84,46 @@ pub(super) fn arm(seen: &Observed, log: &Log) -> Armed {
     Armed { apply, wrong, waits, records }
 }
 
+/// Returns the name of the Deployment that stands, is about to be applied, or cannot be read. Later passes read the Deployment because the
+/// status names it, also when `spec.log` is removed.
+pub(super) fn named(seen: &Observed, apply: Option<&Deployment>) -> Option<String> {
+    let before = seen.schedule.status.as_ref().and_then(|status| status.log.as_ref()?.deployment.clone());
+    let stands = seen.own_log_deployment().or(apply).map(|log| meta::name(&log.metadata).to_owned());
+    stands.or_else(|| before.filter(|_| seen.log_forbidden))
+}
+
 /// Returns the deletion of the Deployment, where the spec asks for no log any more.
 pub(super) fn retire(seen: &Observed) -> Option<Act> {
     let live = seen.own_log_deployment().filter(|live| !meta::deleting(&live.metadata))?;
     let why = "spec.log is removed. The stored log stays".to_owned();
     Some(Act::DeleteDeployment { deployment: Target::from(&live.metadata), why })
+}
+
+/// Whether the Pod has to stay as it is: a new Pod would lose the segments that the store does not take, and etcd may have compacted
+/// their revisions. Other ways to the store are applied: they may be the remedy.
+fn holds_segments(seen: &Observed, want: &Deployment, live: &Deployment) -> bool {
+    let waits = seen.log_report.known().is_some_and(|report| report.spool_bytes > 0 && report.problem.is_some());
+    let (want, live) = (way_to_store(want), way_to_store(live));
+    waits && want.service_account_name == live.service_account_name && !drift::differs_by_name(&want, &live)
+}
+
+/// Returns the part of the Pod that leads to the store: flags, Secrets, proxies and identity.
+fn way_to_store(log: &Deployment) -> PodSpec {
+    let pod = log.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()).cloned().unwrap_or_default();
+    let of_store = |arg: &String| STORE_FLAGS.iter().any(|flag| arg.starts_with(flag));
+    let container = |agent: Container| Container {
+        name: agent.name,
+        args: agent.args.map(|args| args.into_iter().filter(of_store).collect()),
+        env: agent.env.map(|env| env.into_iter().filter(|variable| variable.value.is_some()).collect()),
+        ..Container::default()
+    };
+    let volumes = pod.volumes.into_iter().flatten().filter(|volume| STORE_VOLUMES.contains(&volume.name.as_str()));
+    PodSpec {
+        service_account_name: pod.service_account_name,
+        containers: pod.containers.into_iter().map(container).collect(),
+        volumes: Some(volumes.collect()),
+        ..PodSpec::default()
+    }
 }
 
 /// Returns the standing Deployment with this number of Pods.

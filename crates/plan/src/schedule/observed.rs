@@ -29,6 +29,8 @@ pub struct Observed {
     pub compaction_cron_job: Option<CronJob>,
     /// The Deployment with the name of the log's Deployment, of any owner.
     pub log_deployment: Option<Deployment>,
+    /// Whether the operator may not read that Deployment: it is unknown then.
+    pub log_forbidden: bool,
     /// Pods of the log's Deployment, oldest first.
     pub log_pods: Vec<Pod>,
     /// Answer of the agent that records the log.

@@ -62,6 +62,7 @@ fn fresh_one() -> Observed {
         compaction_cron_job: None,
         drills: vec![],
         log_deployment: None,
+        log_forbidden: false,
         log_pods: vec![],
         log_report: Seen::unknown("no log"),
         snapshots: vec![],

@@ -97,8 +97,10 @@ impl Numbers {
         if let Some((_, until)) = stored {
             lags.note(now, *until);
         }
-        let (last, until) = stored.unwrap_or((segment.last, segment.at));
-        *stored = Some((last.max(segment.last), until.max(segment.at)));
+        // The later revision decides, and not the later time: the clock of an earlier run may have been ahead.
+        if stored.is_none_or(|(last, _)| segment.last >= last) {
+            *stored = Some((segment.last, segment.at));
+        }
         self.bytes.fetch_add(bytes, Relaxed);
         self.segments.fetch_add(1, Relaxed);
     }
@@ -221,6 +223,17 @@ mod tests {
         assert_eq!(largest(1301), Some(665), "an outage of the store");
         assert_eq!(largest(1301 + 10 * 60), Some(605), "the present lag, and not the earlier one");
         assert_eq!((numbers.report(at(1301)).segments, numbers.report(at(1301)).bytes), (4, 400));
+    }
+
+    #[test]
+    fn the_log_ends_at_the_time_of_its_last_revision() {
+        let numbers = Numbers::default();
+        numbers.begin(1, Some(&segment(7, 9000)), None);
+        for (last, second, end) in [(9, 100, (9, 100)), (9, 110, (9, 110)), (8, 200, (9, 110))] {
+            numbers.count(&segment(last, second), 1, at(120));
+            let report = numbers.report(at(120));
+            assert_eq!((report.stored_revision, report.stored_until), (Some(end.0), Some(at(end.1))));
+        }
     }
 
     #[test]

@@ -34,6 +34,7 @@ fn wanted(seen: &Observed) -> Option<Deployment> {
 /// Sets the answer of an agent that has stored everything up to `ago` seconds ago, and takes the status over.
 fn answer(seen: &mut Observed, ago: i64, change: impl FnOnce(&mut LogReport)) {
     let mut report = LogReport {
+        cluster_id: Some("c1".to_owned()),
         stored_revision: Some(70),
         stored_until: Some(noon() - SignedDuration::from_secs(ago)),
         largest_lag_seconds: Some(15),
@@ -150,10 +151,85 @@ fn it_stands_while_backups_run_and_goes_with_the_wish() {
         matches!(&plan.act, Some(Act::DeleteDeployment { deployment, .. }) if deployment.uid == "u-log"),
         "{plan:?}"
     );
-    assert!(plan.status.log.is_none() && plan.status.conditions.iter().all(|c| c.type_ != "LogCurrent"));
+    assert!(plan.status.conditions.iter().all(|c| c.type_ != "LogCurrent"));
+    let rest = LogStatus { deployment: deployment_name(&seen), ..LogStatus::default() };
+    assert_eq!(plan.status.log, Some(rest), "a pass that fails is followed by one that reads the Deployment");
+    let mut retired = seen.clone();
+    (retired.schedule.status, retired.log_deployment) = (Some(plan.status.clone()), None);
+    assert_eq!(planned(&retired).status.log, None);
     let mut wrong = planned(&logging());
     wrong.act = plan.act;
     assert!(safety::schedule(&logging(), &wrong).is_err(), "a log that the spec asks for goes on");
+}
+
+#[test]
+fn the_pod_stays_while_it_holds_segments_that_the_store_does_not_take() {
+    type Edit = fn(&mut Observed);
+    let mut seen = logging();
+    let problem = |class| Some(LogProblem { class, message: "the store says no".to_owned() });
+    let edits: [(&str, bool, Edit); 8] = [
+        ("image", false, |seen| seen.settings.agent_image = "agent:2".to_owned()),
+        ("endpoints", false, |seen| {
+            seen.cluster.as_mut().unwrap().status.as_mut().unwrap().members.truncate(1);
+        }),
+        ("spool", false, |seen| seen.schedule.spec.log.as_mut().unwrap().spool = Some(Quantity("1Gi".to_owned()))),
+        ("bucket", true, |seen| place(seen).bucket = "other".to_owned()),
+        ("endpoint", true, |seen| place(seen).endpoint = Some("https://s3.example.com".to_owned())),
+        ("Secret", true, |seen| place(seen).credentials_secret_ref = Some(LocalRef { name: "keys".to_owned() })),
+        ("proxy", true, |seen| seen.settings.proxies.https = Some("http://proxy:3128".to_owned())),
+        ("identity", true, |seen| {
+            seen.schedule.spec.snapshot_template.agent.get_or_insert_default().service_account_name =
+                Some("vault".to_owned());
+        }),
+    ];
+    for (name, at_once, edit) in edits {
+        let mut edited = seen.clone();
+        edit(&mut edited);
+        for (spool_bytes, problem, applied) in [
+            (0, problem(ExitClass::Transient), true),
+            (9, None, true),
+            (9, problem(ExitClass::Transient), at_once),
+            (9, problem(ExitClass::Denied), at_once),
+        ] {
+            answer(&mut edited, 5, |report| (report.spool_bytes, report.problem) = (spool_bytes, problem.clone()));
+            assert_eq!(wanted(&edited).is_some(), applied, "{name}: {spool_bytes}, {problem:?}");
+        }
+        edited.schedule.spec.suspend = true;
+        assert_eq!(wanted(&edited).unwrap().spec.unwrap().replicas, Some(0), "{name}");
+    }
+    answer(&mut seen, 5, |report| (report.spool_bytes, report.problem) = (9, problem(ExitClass::Transient)));
+    seen.schedule.spec.log = None;
+    assert!(matches!(planned(&seen).act, Some(Act::DeleteDeployment { .. })));
+}
+
+fn place(seen: &mut Observed) -> &mut S3Location {
+    seen.schedule.spec.snapshot_template.destination.place.s3.as_mut().unwrap()
+}
+
+fn deployment_name(seen: &Observed) -> Option<String> {
+    seen.log_deployment.as_ref().unwrap().metadata.name.clone()
+}
+
+#[test]
+fn a_role_without_deployments_is_named() {
+    let mut seen = logging();
+    let name = deployment_name(&seen);
+    (seen.log_forbidden, seen.log_report) = (true, Seen::unknown("the schedule has no Deployment"));
+    seen.log_deployment = None;
+    is(&seen, "False", "RightsMissing");
+    assert!(message(&seen).contains("deployments (apiGroup apps)"), "{}", message(&seen));
+    let plan = planned(&seen);
+    assert_eq!((plan.ensures, plan.act), (vec![], None));
+    assert_eq!(plan.status.log.unwrap().deployment, name);
+    seen.schedule.spec.log = None;
+    let plan = planned(&seen);
+    assert_eq!((plan.act, plan.status.log.unwrap().deployment), (None, name), "unknown is not absent");
+
+    // The name is written before the Deployment is.
+    let mut first = logging();
+    first.log_deployment = None;
+    let name = wanted(&first).unwrap().metadata.name;
+    assert_eq!(planned(&first).status.log.unwrap().deployment, name);
 }
 
 #[test]
@@ -169,6 +245,15 @@ fn the_age_of_the_stored_log_decides() {
     assert!(message(&seen).contains("the store says no"), "{}", message(&seen));
     let healthy = health::healthy([&seen.schedule]);
     assert_eq!((healthy.state, healthy.reason), (Some(false), Reason::LogBehind));
+    let mut silent = seen.clone();
+    silent.log_report = Seen::unknown("silence");
+    is(&silent, "False", "LogBehind");
+    assert_eq!(message(&silent), message(&seen), "silence is no recovery");
+    answer(&mut seen, -30, |_| ());
+    is(&seen, "True", "LogStored");
+    answer(&mut seen, -31, |_| ());
+    is(&seen, "False", "LogBehind");
+    assert!(message(&seen).contains("clock of the agent's node is ahead"), "{}", message(&seen));
     answer(&mut seen, 5, |_| ());
     is(&seen, "True", "LogStored");
 
@@ -191,6 +276,7 @@ fn the_status_is_written_every_five_minutes_and_with_each_change() {
         let now = noon() + SignedDuration::from_secs(seconds);
         let until = now - SignedDuration::from_secs(5);
         seen.log_report = Seen::Known(LogReport {
+            cluster_id: Some("c1".to_owned()),
             stored_revision: Some(99),
             stored_until: Some(until),
             largest_lag_seconds: Some(20),
@@ -255,7 +341,8 @@ fn a_new_log_starts_and_is_late_when_the_store_holds_nothing() {
     seen.schedule.status = Some(running().schedule.status.unwrap());
     seen.log_report = Seen::unknown("no agent runs");
     is(&seen, "Unknown", "LogStarting");
-    answer(&mut seen, 0, |report| *report = LogReport::default());
+    let empty = LogReport { cluster_id: Some("c1".to_owned()), ..LogReport::default() };
+    answer(&mut seen, 0, |report| *report = empty);
     is(&seen, "Unknown", "LogStarting");
     let plan = planned_at(&seen, noon() + SignedDuration::from_secs(61));
     assert_eq!(told(&plan, Type::LogCurrent), ("False", "LogBehind"));
@@ -301,6 +388,28 @@ fn a_gap_is_followed_by_one_save() {
     // The operator was restarted, and the agent does not answer: the status knows.
     seen.log_report = Seen::unknown("silence");
     is(&seen, "False", "LogInterrupted");
+}
+
+#[test]
+fn an_agent_that_has_not_reached_etcd_knows_nothing_of_the_log() {
+    let mut seen = logging();
+    answer(&mut seen, 5, |report| report.gap = Some(LogGap { after: 5, until: 9, at: Some(noon()) }));
+    let (gap, mut current) = (seen.schedule.status.clone().unwrap().log.unwrap(), logging());
+    let message = "no member answers".to_owned();
+    let begins =
+        LogReport { problem: Some(LogProblem { class: ExitClass::Transient, message }), ..LogReport::default() };
+    seen.log_report = Seen::Known(begins.clone());
+    is(&seen, "False", "LogInterrupted");
+    assert_eq!(planned(&seen).status.log, Some(gap));
+
+    let before = current.schedule.status.clone().unwrap().log;
+    current.log_report = Seen::Known(begins);
+    is(&current, "True", "LogStored");
+    assert_eq!(planned(&current).status.log, before);
+    let plan = planned_at(&current, noon() + SignedDuration::from_secs(361));
+    assert_eq!(told(&plan, Type::LogCurrent), ("False", "LogBehind"));
+    let told = plan.status.conditions.iter().find(|c| c.type_ == "LogCurrent").unwrap();
+    assert!(told.message.contains("no member answers"), "{}", told.message);
 }
 
 #[test]

@@ -398,6 +398,7 @@ impl World {
             compaction_cron_job: None,
             drills: self.seen_drills(),
             log_deployment: None,
+            log_forbidden: false,
             log_pods: vec![],
             log_report: holdfast_plan::Seen::unknown("no log"),
             snapshots: self.snapshots.values().filter(|s| s.spec.run.is_some()).cloned().collect(),
