@@ -17,7 +17,7 @@ const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(15);
 pub struct LogBase {
     /// Newest revision in the snapshot.
     pub revision: i64,
-    /// Beginning of the save.
+    /// Beginning of the save; of a merge the time of its state.
     pub started_at: Timestamp,
     /// Whether the snapshot is proven, and no verification contradicts.
     pub proven: bool,

@@ -80,7 +80,7 @@ pub(super) fn bases<'a>(
                 found.entry.key
             ));
         }
-        let (started_at, proven) = (found.entry.at, snapshot.proven);
+        let (started_at, proven) = (snapshot.taken_at, snapshot.proven);
         bases.extend(snapshot.revision.map(|revision| LogBase { revision, started_at, proven }));
     }
     Ok(bases)
