@@ -36,7 +36,7 @@ struct Object {
 }
 
 impl Object {
-    fn of(File { path, bytes }: File) -> Self {
+    fn from_file(File { path, bytes }: File) -> Self {
         let segment = SegmentName::parse(&path);
         let revisions = segment.as_ref().map(|segment| (segment.last, segment.first));
         Self { is_record: segment.is_none(), revisions, path, bytes, segment }
@@ -119,7 +119,7 @@ impl LogPart {
         let mut part = Self { folder, cluster_id, cut, no_age, permits, named, counted, unneeded_bytes: 0, ripe };
         for name in folders {
             for file in shelf.log_files(&part.folder, &name).await? {
-                part.count(Object::of(file));
+                part.count(Object::from_file(file));
             }
         }
         Ok(part)
