@@ -210,6 +210,10 @@ pub struct DerivedFrom {
     pub base_revision: i64,
     /// Number of the segments of the log after it.
     pub segments: u64,
+    /// Time of the merged state: that of the check, or of the last segment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    pub until: Option<Timestamp>,
     /// Fields of later versions.
     #[serde(flatten)]
     pub other: Map<String, Value>,
@@ -306,6 +310,12 @@ impl Manifest {
         let mut json = serde_json::to_vec_pretty(&sealed).map_err(broken)?;
         json.push(b'\n');
         Ok(json)
+    }
+
+    /// Returns the time of the state: the begin of the save, for a merge the earlier time of what it merged.
+    pub fn taken_at(&self) -> Timestamp {
+        let until = self.derived_from.as_ref().and_then(|derived| derived.until);
+        until.map_or(self.started_at, |until| until.min(self.started_at))
     }
 
     /// Returns the report of this snapshot, whose data is at `uri`.
@@ -420,6 +430,23 @@ mod tests {
         value["hashKv"] = json!({"revision": 7, "list": [1, 2]});
         value["origin"] = json!({"uid": "u", "kind": "EtcdSnapshot"});
         assert_eq!(rendered(&value), value);
+    }
+
+    #[test]
+    fn a_merge_has_the_time_of_what_it_merged() {
+        let mut value = good();
+        let began = parse(&value).unwrap().started_at;
+        let earlier = began - jiff::SignedDuration::from_hours(1);
+        for (until, at) in [
+            (json!({}), began),
+            (json!({"until": earlier}), earlier),
+            (json!({"until": began + jiff::SignedDuration::from_hours(1)}), began),
+        ] {
+            value["derivedFrom"] = json!({"base": "a/b/c/e", "baseRevision": 2, "segments": 1});
+            value["derivedFrom"].as_object_mut().unwrap().extend(until.as_object().unwrap().clone());
+            assert_eq!(rendered(&value), value);
+            assert_eq!(parse(&value).unwrap().taken_at(), at, "{until}");
+        }
     }
 
     /// Each flipped bit is refused, or changes nothing: white space, or the name of the checksum.

@@ -280,7 +280,7 @@ pub struct PrunedLog {
     /// Their stored bytes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub removed_bytes: u64,
-    /// Why the whole log stays.
+    /// Why the whole log stays, or why the run did not read it, or why `logWithin` removes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<String>,
 }

@@ -14,6 +14,7 @@ use holdfast_contract::retention::{self, Candidate, Entry, MadeOf, Untouched, Wh
 use holdfast_contract::{ExitClass, Level, ProofLevel};
 use holdfast_io::sha256::Sha256;
 use holdfast_store::removal::{File, Lasting};
+use jiff::Timestamp;
 
 use crate::catalog::attempts::AT_ONCE;
 use crate::catalog::proof::{Proof, find_standing_failure};
@@ -44,6 +45,8 @@ pub(crate) struct Snapshot {
     pub(crate) cluster_id: String,
     /// Revision of the key space, if it is known.
     pub(crate) revision: Option<i64>,
+    /// Time of the state.
+    pub(crate) taken_at: Timestamp,
     /// Locks on the manifest. The locks on the data are read at the removal.
     pub(crate) lasting: Lasting,
 }
@@ -124,6 +127,7 @@ pub(crate) async fn read_attempt(shelf: &impl RemovableStore, folder: &Folder, w
         proven: is.proven && !is.failed,
         cluster_id: is.cluster_id.clone(),
         revision: is.revision,
+        taken_at: manifest.taken_at(),
         lasting: Lasting { until: small.lasting.until.max(recorded), ..small.lasting },
     };
     let judged = retention::candidate(&manifest, folder.as_str(), whose).map(|()| is);

@@ -130,7 +130,13 @@ pub(crate) fn render(object: &impl Serialize) -> Result<Bytes> {
 pub(crate) async fn bound_cluster(store: &Store, log: &Folder) -> Result<Option<u64>> {
     let at = log.log_cluster();
     let Some(json) = store.find_small(&at, MAX_BYTES).await? else { return Ok(None) };
-    let nonsense = || Error::corrupt(format!("{} holds no cluster ID", store.uri(&at)));
+    let nonsense = || {
+        Error::corrupt(format!(
+            "{} holds no cluster ID. Put an earlier version of the object back, or write \
+             {{\"formatVersion\": 1, \"clusterId\": \"ID\"}} with the clusterId of the snapshots' manifests beside the log",
+            store.uri(&at)
+        ))
+    };
     let bound: Bound = serde_json::from_slice(&json).map_err(|_| nonsense())?;
     u64::from_str_radix(&bound.cluster_id, 16).map(Some).map_err(|_| nonsense())
 }
@@ -180,28 +186,31 @@ pub(crate) async fn check_open(store: &Store, log: &Folder) -> Result<()> {
     Err(closed.error())
 }
 
-/// Lists the objects of a log in its folders, with their paths below the log: the limit of a listing is that of a day.
-pub(crate) async fn list_files(store: &Store, log: &Folder) -> Result<Vec<File>> {
+/// Returns the names of a log's folders: the days in order, then those of gaps and checks.
+pub(crate) async fn folders(store: &Store, log: &Folder) -> Result<Vec<String>> {
     let is_folder = |name: &str| name.bytes().all(|b| b.is_ascii_digit()) || is_record_folder(name);
-    let mut files = Vec::new();
-    for name in store.last_children(log, MAX_DAYS, is_folder).await?.names {
-        let folder = log.child(&name).map_err(|error| holdfast_store::layout(&error))?;
-        let listed = store.files(&folder, MAX_OBJECTS).await?;
-        files.extend(listed.into_iter().map(|file| File { path: format!("{name}/{}", file.path), ..file }));
-    }
-    Ok(files)
+    Ok(store.last_children(log, MAX_DAYS, is_folder).await?.names)
+}
+
+/// Lists the objects in one folder of a log, with their paths below the log: the limit of a listing is that of a day.
+pub(crate) async fn files_in(store: &Store, log: &Folder, name: &str) -> Result<Vec<File>> {
+    let folder = log.child(name).map_err(|error| holdfast_store::layout(&error))?;
+    let listed = store.files(&folder, MAX_OBJECTS).await?;
+    Ok(listed.into_iter().map(|file| File { path: format!("{name}/{}", file.path), ..file }).collect())
 }
 
 /// Lists a log. A log that does not exist is empty.
 pub(crate) async fn list(store: &Store, log: &Folder) -> Result<Listed> {
     let mut listed = Listed::default();
-    for file in list_files(store, log).await? {
-        if let Some(segment) = SegmentName::parse(&file.path) {
-            listed.segments.push((segment, file.bytes));
-        } else if let Some(gap) = GapName::parse(&file.path) {
-            listed.gaps.push(gap);
-        } else {
-            listed.checks.extend(check_revision(&file.path));
+    for name in folders(store, log).await? {
+        for file in files_in(store, log, &name).await? {
+            if let Some(segment) = SegmentName::parse(&file.path) {
+                listed.segments.push((segment, file.bytes));
+            } else if let Some(gap) = GapName::parse(&file.path) {
+                listed.gaps.push(gap);
+            } else {
+                listed.checks.extend(check_revision(&file.path));
+            }
         }
     }
     listed.segments.sort_unstable();
@@ -256,6 +265,15 @@ mod tests {
         assert_eq!(bound_cluster(&store, &log).await.unwrap(), None);
         bind(&store, &log, 0xcafe).await.unwrap();
         bind(&store, &log, 0xcafe).await.unwrap();
+        let at = mount.path().join(log.log_cluster().to_string());
+        let whole = std::fs::read(&at).unwrap();
+        std::fs::write(&at, "{}").unwrap();
+        let damaged = bound_cluster(&store, &log).await.unwrap_err();
+        assert!(
+            damaged.message().contains("cluster.json") && damaged.message().contains("Put an earlier"),
+            "{damaged}"
+        );
+        std::fs::write(&at, whole).unwrap();
         let error = bind(&store, &log, 0xbeef).await.unwrap_err();
         assert_eq!(error.class(), ExitClass::Refused);
         for words in ["cafe", "beef", "--cluster-uid"] {

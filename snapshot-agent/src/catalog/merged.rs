@@ -2,12 +2,16 @@
 //!
 //! This file decides the proof that the manifest records. `verbs/restore/compact.rs` merges, `verbs/save/merged.rs` publishes.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use holdfast_bbolt::scan::Proven;
+use holdfast_contract::error::{Error, Result, io_error};
 use holdfast_contract::manifest::{DerivedFrom, Manifest};
 use holdfast_contract::{Level, PointProof, Verification};
 use holdfast_io::scratch::Scratch;
+use holdfast_io::sha256::Sha256;
 use jiff::Timestamp;
 
 /// A merged database in a scratch folder, which is removed with this value.
@@ -19,6 +23,8 @@ pub struct MergedSnapshot {
     pub(crate) scratch: Scratch,
     /// Bytes of the database.
     pub(crate) db_bytes: u64,
+    /// sha256 of the database, from before its proof.
+    pub(crate) sha256: Option<[u8; 32]>,
     /// Manifest of the snapshot that the log continues.
     pub(crate) base: Manifest,
     /// The snapshot and the segments.
@@ -29,6 +35,33 @@ pub struct MergedSnapshot {
     pub(crate) proof: PointProof,
     /// ID (hex) of the member that was asked at this revision.
     pub(crate) asked: Option<String>,
+}
+
+/// Bytes that are hashed at a time.
+const PIECE: usize = 1 << 20;
+
+/// Hashes a database of this size. The stream that publishes it hashes what it reads itself, so only this hash shows a change.
+pub(crate) fn hash_database(file: &File, bytes: u64) -> Result<[u8; 32]> {
+    let (mut hash, mut piece, mut at) = (Sha256::new(), vec![0; PIECE], 0);
+    while at < bytes {
+        let length = usize::try_from(bytes - at).unwrap_or(PIECE).min(PIECE);
+        let part = &mut piece[..length];
+        file.read_exact_at(part, at).map_err(io_error("reading the merged database in --scratch"))?;
+        hash.update(part);
+        at += length as u64;
+    }
+    Ok(hash.finalize())
+}
+
+/// Refuses a stream whose database is not the proven one.
+pub(crate) fn check_published(proven: Option<[u8; 32]>, streamed: [u8; 32]) -> Result<()> {
+    if proven == Some(streamed) {
+        return Ok(());
+    }
+    Err(Error::corrupt(
+        "the merged database in --scratch changed between its proof and the upload; nothing was published. Check the memory and \
+         the disk of this node, and merge again",
+    ))
 }
 
 /// Name of the database in the scratch folder.

@@ -26,8 +26,11 @@ pub(crate) trait RemovableStore {
     /// Returns the ID of the etcd cluster of a log; `None`: there is no log.
     async fn log_cluster(&self, log: &Folder) -> Result<Option<u64>>;
 
-    /// Returns every segment, gap and check of a log.
-    async fn log_files(&self, log: &Folder) -> Result<Vec<File>>;
+    /// Returns the names of a log's folders: the days in order, then those of gaps and checks.
+    async fn log_folders(&self, log: &Folder) -> Result<Vec<String>>;
+
+    /// Returns every object in one folder of a log, with its path below the log.
+    async fn log_files(&self, log: &Folder, name: &str) -> Result<Vec<File>>;
 
     /// Reads a small object; `None`: it does not exist.
     async fn read(&self, key: &Key, limit: u64) -> Result<Option<Small>>;
@@ -64,8 +67,12 @@ impl RemovableStore for Store {
         log::bound_cluster(self, log).await
     }
 
-    async fn log_files(&self, log: &Folder) -> Result<Vec<File>> {
-        log::list_files(self, log).await
+    async fn log_folders(&self, log: &Folder) -> Result<Vec<String>> {
+        log::folders(self, log).await
+    }
+
+    async fn log_files(&self, log: &Folder, name: &str) -> Result<Vec<File>> {
+        log::files_in(self, log, name).await
     }
 
     async fn read(&self, key: &Key, limit: u64) -> Result<Option<Small>> {

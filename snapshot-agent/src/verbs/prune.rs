@@ -3,6 +3,7 @@
 //! This file decides which snapshots a run removes. A candidate must be dropped by the current policy, must be named with the
 //! same manifest in an announcement of the same policy that is old enough and of the last day, and must not be locked. A run
 //! removes at most [`MAX_REMOVED`], the oldest first. Any doubt about the whole (`retention::find_stop`) stops every removal.
+//! The log comes after the snapshots, with a record of its own: whatever its size or state, the snapshots go first.
 //! `catalog/removal.rs` decides how a snapshot is removed, `prune/log.rs` what goes of the log.
 
 mod log;
@@ -62,6 +63,10 @@ pub fn run(request: PruneRequest) -> LocalBoxFuture<'static, Result<Pruned>> {
         let (now, seen) = (clock::now(), Seen::default());
         let mut run = Run { request, protected, zone, lineage, pod_uid, store_match, store_id, now, seen };
         let failed = interrupt.unless(run.prune(&store)).await.err();
+        if !interrupt.came() {
+            let log = interrupt.unless(run.prune_log(&store)).await;
+            run.end_log(log);
+        }
         Ok(run.into_pruned(earlier, failed))
     })
 }
@@ -91,8 +96,12 @@ struct Seen {
     found: Vec<Found>,
     verdicts: Vec<Verdict>,
     permits: HashMap<String, Permit>,
-    log: Option<LogPart>,
     stop: Option<Stop>,
+    /// Whether the run has judged the snapshots.
+    judged: bool,
+    log: Option<LogPart>,
+    /// Reason for which the work on the log has ended early.
+    log_failed: Option<Error>,
     /// Snapshots that this run has announced.
     announced: HashSet<String>,
     record: Option<String>,
@@ -131,27 +140,61 @@ impl Run {
                 self.seen.locked.insert(found.entry.key.clone(), lasting);
             }
         }
-        self.seen.log = LogPart::read(shelf, &self.lineage).await?;
-        self.judge_log();
+        self.seen.judged = true;
         self.read_permits(shelf).await?;
-        if self.seen.stop.is_some() || self.request.dry_run {
+        if self.is_passive() {
             return Ok(());
         }
         // In this order: a full store takes no announcement, and removals make room.
         self.remove_announced(shelf).await?;
-        self.judge_log();
-        if let Some(log) = &mut self.seen.log {
-            log.remove(shelf, (self.now, self.request.not_after)).await?;
-        }
         self.announce(shelf).await
     }
 
-    /// Judges the log by the snapshots that exist: an announced snapshot still needs its part of the log.
-    fn judge_log(&mut self) {
-        let is_protected = self.protected.contains(&self.lineage);
-        let Seen { log: Some(log), found, removed, .. } = &mut self.seen else { return };
-        let remaining = found.iter().filter(|found| !removed.contains_key(&found.entry.key));
-        log.judge(remaining, &self.request.policy, is_protected);
+    /// Whether the run only reports.
+    fn is_passive(&self) -> bool {
+        self.seen.stop.is_some() || self.request.dry_run
+    }
+
+    /// Prunes the log by the snapshots that exist: an announced snapshot still needs its part of the log.
+    async fn prune_log(&mut self, shelf: &impl RemovableStore) -> Result<()> {
+        let (folder, is_passive) = (self.lineage.log(), self.is_passive());
+        if !self.seen.judged {
+            return Ok(());
+        }
+        let Some(cluster_id) = shelf.log_cluster(&folder).await? else { return Ok(()) };
+        let asked = Asked { wanted: HashSet::new(), log: true, ..self.asked() };
+        let permits = announced::read(shelf, &self.judge(), asked).await?.log;
+        let remaining = self.seen.found.iter().filter(|found| !self.seen.removed.contains_key(&found.entry.key));
+        let bases = match log::bases(remaining, cluster_id) {
+            _ if self.protected.contains(&self.lineage) => {
+                Err("the request protects the lineage (--protect)".to_owned())
+            }
+            bases => bases,
+        };
+        let within = self.request.policy.log_within;
+        let read = LogPart::read(shelf, (folder, cluster_id), bases, (within, self.now), permits).await?;
+        let part = self.seen.log.insert(read);
+        if is_passive {
+            return Ok(());
+        }
+        part.remove(shelf, (self.now, self.request.not_after)).await?;
+        let Some(named) = part.announcement() else { return Ok(()) };
+        // The record of the snapshots may have the UID of the Pod in its name.
+        let record = self.judge().announce(shelf, (vec![], Some(named.clone())), self.now, &random_uid()?).await?;
+        self.seen.record.get_or_insert_with(|| record.to_string());
+        let not_before = self.not_before();
+        if let Some(part) = &mut self.seen.log {
+            part.announced(named, not_before);
+        }
+        Ok(())
+    }
+
+    /// Takes the end of the work on the log. An error is one of the log alone: the snapshots have been pruned.
+    fn end_log(&mut self, ended: Result<()>) {
+        self.seen.log_failed = ended.err();
+        if let Some(error) = &self.seen.log_failed {
+            tracing::warn!("the log is not pruned in this run: {error}");
+        }
     }
 
     /// Returns the snapshots that the policy drops, the oldest first.
@@ -174,17 +217,17 @@ impl Run {
     }
 
     async fn read_permits(&mut self, shelf: &impl RemovableStore) -> Result<()> {
+        let permits = announced::read(shelf, &self.judge(), self.asked()).await?;
+        self.seen.permits = permits.snapshots;
+        Ok(())
+    }
+
+    /// Returns the query for the records of the dropped snapshots.
+    fn asked(&self) -> Asked {
         let wanted = self.dropped().into_iter().map(|found| found.entry.key).collect();
         let age = SignedDuration::from_secs(self.request.announced_seconds.into());
-        let touch = self.seen.stop.is_none() && !self.request.dry_run;
-        let log = self.seen.log.is_some();
-        let asked = Asked { wanted, log, age, since: self.request.announced_after, now: self.now, touch };
-        let permits = announced::read(shelf, &self.judge(), asked).await?;
-        self.seen.permits = permits.snapshots;
-        if let Some(log) = &mut self.seen.log {
-            log.permit(permits.log);
-        }
-        Ok(())
+        let (since, touch) = (self.request.announced_after, !self.is_passive());
+        Asked { wanted, log: false, age, since, now: self.now, touch }
     }
 
     /// Returns the announcement of a complete snapshot, if it names the current policy and the current manifest.
@@ -257,30 +300,24 @@ impl Run {
         }
     }
 
-    /// Announces the snapshots that the policy drops and no announcement names yet, the oldest first, and the part of the log that
-    /// may go.
+    /// Announces the snapshots that the policy drops and no announcement names yet, the oldest first.
     async fn announce(&mut self, shelf: &impl RemovableStore) -> Result<()> {
         let standing: Vec<Found> = self.dropped().into_iter().filter(|found| self.stands(found)).collect();
         let (pending, new): (Vec<_>, Vec<_>) = standing.iter().partition(|found| self.permit(found).is_some());
         let most = MAX_SNAPSHOTS.saturating_sub(pending.len()).min(1) * MAX_SNAPSHOTS;
-        let log = self.seen.log.as_ref().and_then(LogPart::announcement);
         let reason = |found: &Found| match &found.entry.subject {
             Ok(is) if is.failed => "a verification failed",
             _ => "no rule keeps it",
         };
         let named: Vec<Named> =
             new.iter().filter_map(|found| Named::from_found(found, reason(found))).take(most).collect();
-        if named.is_empty() && log.is_none() {
+        if named.is_empty() {
             return Ok(());
         }
         let keys = named.iter().map(|named| named.key.clone()).collect();
-        let record = self.judge().announce(shelf, (named, log.clone()), self.now, &self.pod_uid).await?;
+        let record = self.judge().announce(shelf, (named, None), self.now, &self.pod_uid).await?;
         self.seen.record = Some(record.to_string());
         self.seen.announced = keys;
-        let not_before = self.not_before();
-        if let (Some(part), Some(named)) = (&mut self.seen.log, log) {
-            part.announced(named, not_before);
-        }
         Ok(())
     }
 

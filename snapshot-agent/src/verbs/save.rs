@@ -35,7 +35,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tokio::sync::{oneshot, watch};
 
-use crate::catalog::merged::MergedSnapshot;
+use crate::catalog::merged::{MergedSnapshot, check_published};
 use crate::catalog::recorded::recorded_contents;
 use crate::catalog::{publish, store_id};
 use crate::etcd::hash_kv::LARGE;
@@ -260,6 +260,9 @@ impl<'a> Saving<'a> {
         let back = UploadReader { store: self.store, key: self.folder.data(self.format), verify: self.request.verify };
         let passing = pass(stream, self.request, waits, &mut self.upload, Some(&back), &progress, &ask);
         let mut passed = interrupt.unless(passing).await?;
+        if let Some(merged) = self.merged {
+            check_published(merged.sha256, passed.streamed.database.sha256)?;
+        }
         let passed_in = self.since.elapsed();
         let Found { read_back, reason } = match passed.found.take() {
             Some(found) => found,

@@ -9,12 +9,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::layout::{GapName, SegmentName, check_revision};
 
+/// A segment whose time is later than now by more was written with a wrong clock.
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(15);
+
 /// A snapshot that stays, with a revision of the log's etcd cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogBase {
     /// Newest revision in the snapshot.
     pub revision: i64,
-    /// Beginning of the save.
+    /// Beginning of the save; of a merge the time of its state.
     pub started_at: Timestamp,
     /// Whether the snapshot is proven, and no verification contradicts.
     pub proven: bool,
@@ -49,22 +52,67 @@ impl LogCut {
     }
 }
 
+/// The young part of a log under an age limit, added one folder at a time, so that no run holds all names of a long log.
+#[derive(Clone, Debug)]
+pub struct LogAge {
+    within: SignedDuration,
+    /// A segment of a later time was written with a wrong clock.
+    ahead: Timestamp,
+    /// Time before which a segment is old; `None`: no segment has a time that counts.
+    limit: Option<Timestamp>,
+    /// Lowest first revision of the young segments.
+    young: Option<i64>,
+    /// The segment with the newest revision.
+    newest: Option<SegmentName>,
+    is_complete: bool,
+}
+
+impl LogAge {
+    /// Begins without a segment.
+    pub fn new(within: SignedDuration, now: Timestamp) -> Self {
+        let ahead = now.checked_add(CLOCKS_DIFFER).unwrap_or(Timestamp::MAX);
+        Self { within, ahead, limit: None, young: None, newest: None, is_complete: false }
+    }
+
+    /// Adds the segments of a folder. The folder of the last day comes first: it holds the end of the log.
+    pub fn add(&mut self, segments: &[SegmentName]) {
+        let dated = || segments.iter().filter(|segment| segment.at <= self.ahead);
+        let end = dated().map(|segment| segment.at).max();
+        let limit = self.limit.or_else(|| end?.checked_sub(self.within).ok());
+        let young = dated().filter(|segment| limit.is_some_and(|limit| segment.at >= limit));
+        let young = young.map(|segment| segment.first).chain(self.young).min();
+        let newest = self.newest.iter().chain(segments);
+        // At one revision a right clock counts.
+        let newest = newest.max_by_key(|segment| (segment.last, segment.at <= self.ahead)).cloned();
+        self.is_complete = end.zip(limit).is_some_and(|(end, limit)| end < limit);
+        (self.limit, self.young, self.newest) = (limit, young, newest);
+    }
+
+    /// Whether every earlier folder is old.
+    pub const fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// Returns the segment with the newest revision, if a wrong clock dated it: then the end of the log has no time.
+    pub fn wrongly_dated(&self) -> Option<&SegmentName> {
+        self.newest.as_ref().filter(|newest| newest.at > self.ahead)
+    }
+}
+
 /// Decides the beginning of a log that may go. `None`: the whole log stays, because no snapshot precedes it.
-pub fn find_log_cut(bases: &[LogBase], segments: &[SegmentName], within: Option<SignedDuration>) -> Option<LogCut> {
+pub fn find_log_cut(bases: &[LogBase], age: Option<&LogAge>) -> Option<LogCut> {
     let oldest = bases.iter().min_by_key(|base| (base.revision, base.started_at))?;
     let by_base = LogCut { revision: oldest.revision, before: oldest.started_at };
-    let by_age = within.and_then(|within| cut_by_age(bases, segments, within));
+    let by_age = age.and_then(|age| cut_by_age(bases, age));
     Some(by_age.filter(|cut| cut.revision >= by_base.revision && cut.before > by_base.before).unwrap_or(by_base))
 }
 
-/// Returns the beginning of a log that is older than its end by more than `within`.
-fn cut_by_age(bases: &[LogBase], segments: &[SegmentName], within: SignedDuration) -> Option<LogCut> {
-    let end = segments.iter().map(|segment| segment.at).max()?;
-    let limit = end.checked_sub(within).ok()?;
+/// Returns the beginning of a log that is older than its end by more than the limit.
+fn cut_by_age(bases: &[LogBase], age: &LogAge) -> Option<LogCut> {
+    let limit = age.limit.filter(|_| age.wrongly_dated().is_none())?;
     let newest = bases.iter().filter(|base| base.proven).max_by_key(|base| (base.revision, base.started_at))?;
     // Clocks of two writers may differ: whatever an older segment shares with a younger one stays.
-    let young = segments.iter().filter(|segment| segment.at >= limit).map(|segment| segment.first).min();
-    let old = young.map_or(newest.revision, |first| first.saturating_sub(1));
+    let old = age.young.map_or(newest.revision, |first| first.saturating_sub(1));
     Some(LogCut { revision: old.min(newest.revision), before: limit.min(newest.started_at) })
 }
 
@@ -86,8 +134,31 @@ mod tests {
         LogBase { revision, started_at: at(second), proven: true }
     }
 
+    /// Decides as a run does at this second: one folder for each hour, the last one first.
+    fn cut(bases: &[LogBase], segments: &[SegmentName], within: Option<i64>, now: i64) -> Option<LogCut> {
+        let hour = |segment: &SegmentName| segment.at.as_second() / 3600;
+        let mut hours: Vec<i64> = segments.iter().map(hour).collect();
+        hours.sort_unstable();
+        hours.dedup();
+        let age = within.map(|within| {
+            let mut age = LogAge::new(SignedDuration::from_secs(within), at(now));
+            for one in hours.iter().rev() {
+                if age.is_complete() {
+                    break;
+                }
+                age.add(&segments.iter().filter(|segment| hour(segment) == *one).cloned().collect::<Vec<_>>());
+            }
+            age
+        });
+        find_log_cut(bases, age.as_ref())
+    }
+
     fn left(bases: &[LogBase], segments: &[SegmentName], within: Option<i64>) -> Vec<i64> {
-        let cut = find_log_cut(bases, segments, within.map(SignedDuration::from_secs));
+        left_at(bases, segments, within, 40)
+    }
+
+    fn left_at(bases: &[LogBase], segments: &[SegmentName], within: Option<i64>, now: i64) -> Vec<i64> {
+        let cut = cut(bases, segments, within, now);
         segments.iter().filter(|segment| !cut.is_some_and(|cut| cut.removes(segment))).map(|it| it.last).collect()
     }
 
@@ -112,11 +183,37 @@ mod tests {
     fn the_times_after_the_snapshot_of_an_idle_etcd_stay() {
         let idle = [segment(8, 7, 10), segment(8, 7, 20), segment(8, 7, 30)];
         let left = |bases: &[LogBase], within: Option<i64>| {
-            let cut = find_log_cut(bases, &idle, within.map(SignedDuration::from_secs)).unwrap();
+            let cut = cut(bases, &idle, within, 40).unwrap();
             idle.iter().filter(|segment| !cut.removes(segment)).map(|it| it.at.as_second()).collect::<Vec<_>>()
         };
         assert_eq!(left(&[base(7, 15)], None), [20, 30]);
         assert_eq!(left(&[base(7, 15)], Some(0)), [20, 30], "they follow the newest proven snapshot");
+    }
+
+    /// A segment of the year after is neither the end of the log nor young.
+    #[test]
+    fn a_wrong_clock_does_not_age_the_log() {
+        let (bases, year) = ([base(1, 1), base(35, 35 * 3600)], 365 * 24 * 3600);
+        let hourly = |last: i64| segment(last - 9, last, last * 3600);
+        let right = [hourly(10), hourly(20), hourly(30), hourly(40)];
+        let left = |log: &[SegmentName]| left_at(&bases, log, Some(15 * 3600), 40 * 3600);
+        assert_eq!(left(&right), [30, 40]);
+        // Its clock is wrong by a year.
+        let wrong = |segment: &SegmentName| SegmentName { at: at(segment.at.as_second() + year), ..segment.clone() };
+        let [one, two, three, four] = &right;
+        assert_eq!(left(&[one.clone(), wrong(two), three.clone(), four.clone()]), [20, 30, 40], "only this one stays");
+        let newest = [one.clone(), two.clone(), three.clone(), wrong(four)];
+        assert_eq!(left(&newest), [10, 20, 30, 40], "the end of the log has no time");
+        let mut age = LogAge::new(SignedDuration::from_hours(15), at(40 * 3600));
+        age.add(&newest);
+        assert_eq!(age.wrongly_dated(), newest.last());
+        // The next segment of an idle etcd, by a right clock.
+        let next = segment(41, 40, 40 * 3600 + 60);
+        let continued: Vec<_> = newest.iter().cloned().chain([next]).collect();
+        assert_eq!(left(&continued), [30, 40, 40]);
+        // A clock that differs by less counts.
+        let little = SegmentName { at: at(40 * 3600 + 900), ..four.clone() };
+        assert_eq!(left(&[one.clone(), two.clone(), three.clone(), little]), [30, 40]);
     }
 
     #[test]
@@ -147,12 +244,12 @@ mod tests {
         fn a_snapshot_that_stays_is_continued_as_far_as_before(
             pieces in prop::collection::vec((1..40_i64, 0..8_i64, 0..60_i64), 1..12),
             bases in prop::collection::vec((1..45_i64, 0..60_i64, any::<bool>()), 1..4),
-            within in prop::option::of(0..40_i64), until in 0..12_usize,
+            within in prop::option::of(0..40_i64), until in 0..12_usize, now in -1000..100_i64,
         ) {
             let mut log: Vec<_> = pieces.iter().map(|(first, length, second)| segment(*first, first + length - 1, *second)).collect();
             log.sort_by_key(|segment| (segment.last, segment.first));
             let bases: Vec<_> = bases.into_iter().map(|(revision, second, proven)| LogBase { revision, started_at: at(second), proven }).collect();
-            let cut = find_log_cut(&bases, &log, within.map(SignedDuration::from_secs)).unwrap();
+            let cut = cut(&bases, &log, within, now).unwrap();
             let holds = |log: &[SegmentName], revision: i64| log.iter().any(|s| s.first <= revision && revision <= s.last);
             // A removal that ends anywhere, in the order of the last revisions.
             let gone: Vec<_> = log.iter().filter(|segment| cut.removes(segment)).take(until).collect();

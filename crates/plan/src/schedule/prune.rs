@@ -168,10 +168,10 @@ impl Pruning {
             class,
             message,
             unknown_files: report.as_ref().map(|report| report.unknown_files.clone()).unwrap_or_default(),
-            log: report.as_ref().and_then(|report| report.log.clone()).map(log_of).or_else(|| {
-                let old = self.last.as_ref().and_then(|last| last.log.clone());
-                old.map(|log| PrunedLog { not_before: None, ..log })
-            }),
+            log: log_of(
+                report.as_ref().and_then(|report| report.log.clone()),
+                self.last.as_ref().and_then(|last| last.log.clone()),
+            ),
             dropped: None,
         });
         if let Some(report) = report {
@@ -343,11 +343,15 @@ impl Pruning {
     }
 }
 
-/// Returns the numbers for the status.
-fn log_of(log: holdfast_contract::PrunedLog) -> PrunedLog {
-    let holdfast_contract::PrunedLog { segments, bytes, removed, locked, not_before, kept, .. } = log;
+/// Returns the numbers for the status; the old ones stay where the Job has not read the log.
+fn log_of(found: Option<holdfast_contract::PrunedLog>, old: Option<PrunedLog>) -> Option<PrunedLog> {
+    let Some(found) = found else { return old.map(|old| PrunedLog { not_before: None, ..old }) };
+    let holdfast_contract::PrunedLog { segments, bytes, removed, locked, not_before, kept, .. } = found;
+    if let Some(old) = old.filter(|_| segments == 0 && kept.is_some()) {
+        return Some(PrunedLog { removed, not_before: None, kept, ..old });
+    }
     let not_before = not_before.filter(|_| locked == 0).map(|at| at.to_string());
-    PrunedLog { segments, bytes, removed, not_before, kept }
+    Some(PrunedLog { segments, bytes, removed, not_before, kept })
 }
 
 fn key_of<'a>(run: &Run<'a>) -> Option<&'a String> {

@@ -37,6 +37,8 @@ const MAX_NAMED_UNFIT: usize = 5;
 struct Taken {
     /// Start of the save; its stream was opened some seconds later.
     at: Timestamp,
+    /// Time of the state: of a merge that of what it merged.
+    state_at: Timestamp,
     /// End of the save.
     ended: Timestamp,
     folder: Folder,
@@ -334,6 +336,7 @@ impl Taken {
     fn from_manifest(store: &Store, folder: Folder, manifest: Manifest) -> Self {
         Self {
             at: manifest.started_at,
+            state_at: manifest.taken_at(),
             ended: manifest.ended_at,
             uri: store.uri(&folder.data(manifest.format())),
             folder,
@@ -357,12 +360,12 @@ impl Taken {
             tracing::warn!(key = %self.folder, "the newest snapshot was saved without a quorum: acknowledged writes \
                                                 may be missing");
         }
-        tracing::info!(key = %self.folder, taken_at = %self.at, revision = self.revision, "the newest");
+        tracing::info!(key = %self.folder, taken_at = %self.state_at, revision = self.revision, "the newest");
         LatestReport {
             key: self.folder.to_string(),
             uri: self.uri.clone(),
             sha256: self.sha256.clone(),
-            taken_at: self.at.to_string(),
+            taken_at: self.state_at.to_string(),
             revision: self.revision,
             without_quorum: self.without_quorum,
             passed_over,

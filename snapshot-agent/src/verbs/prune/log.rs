@@ -4,14 +4,16 @@
 //! between segments that stay. `holdfast_contract::retention::find_log_cut` decides up to which revision. As with snapshots, a
 //! record announces the revision first, and a later run removes.
 
+use std::collections::BTreeSet;
+
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use holdfast_contract::error::Result;
-use holdfast_contract::layout::{Folder, Key, SegmentName};
-use holdfast_contract::retention::{LogBase, LogCut, find_log_cut};
-use holdfast_contract::{ExitClass, MAX_REMOVED_SEGMENTS, Policy, PrunedLog, hex_id};
+use holdfast_contract::layout::{Folder, Key, SegmentName, is_record_folder};
+use holdfast_contract::retention::{LogAge, LogBase, LogCut, find_log_cut};
+use holdfast_contract::{ExitClass, MAX_REMOVED_SEGMENTS, PrunedLog, hex_id};
 use holdfast_io::clock;
 use holdfast_store::removal::File;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::announced::{LogPermit, NamedLog};
 use crate::catalog::attempts::AT_ONCE;
@@ -21,98 +23,150 @@ use crate::catalog::removable_store::RemovableStore;
 /// Objects whose locks are read before the first of them is removed.
 const CHUNK: usize = 8 * AT_ONCE;
 
-/// An object of a log.
-#[derive(Clone, Debug)]
+/// An object of a log. The order is that of the removal: segments by their last revisions, then gaps and checks.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Object {
+    is_record: bool,
+    /// Last and first revision of a segment.
+    revisions: Option<(i64, i64)>,
     path: String,
     bytes: u64,
     /// `None`: a gap or a check.
     segment: Option<SegmentName>,
-    /// Whether the object is removed.
-    gone: bool,
 }
 
 impl Object {
+    fn from_file(File { path, bytes }: File) -> Self {
+        let segment = SegmentName::parse(&path);
+        let revisions = segment.as_ref().map(|segment| (segment.last, segment.first));
+        Self { is_record: segment.is_none(), revisions, path, bytes, segment }
+    }
+
     fn goes(&self, cut: LogCut) -> bool {
         self.segment.as_ref().map_or_else(|| cut.removes_record(&self.path), |segment| cut.removes(segment))
     }
 }
 
-/// The log of a lineage, and the run's work on it.
+/// The log of a lineage in numbers, and the run's work on it.
 #[derive(Debug)]
 pub(super) struct LogPart {
     folder: Folder,
     cluster_id: u64,
-    /// Segments in the order of their last revisions, then gaps and checks.
-    objects: Vec<Object>,
     /// The beginning that may go; the error: why the whole log stays.
     cut: std::result::Result<LogCut, String>,
+    /// Why the age limit removes nothing.
+    no_age: Option<String>,
     permits: Vec<LogPermit>,
+    /// Standing segments that each of the permits names.
+    named: Vec<u64>,
     counted: PrunedLog,
+    unneeded_bytes: u64,
+    /// The first objects that this run may remove.
+    ripe: BTreeSet<Object>,
+}
+
+/// Returns the snapshots that the log continues; the error: why the whole log stays.
+pub(super) fn bases<'a>(
+    remaining: impl Iterator<Item = &'a Found>,
+    cluster_id: u64,
+) -> std::result::Result<Vec<LogBase>, String> {
+    let wanted = hex_id(cluster_id);
+    let mut bases = vec![];
+    for found in remaining {
+        let Some(snapshot) = &found.snapshot else { continue };
+        if snapshot.cluster_id != wanted {
+            return Err(format!(
+                "{} is of another etcd cluster than the log, {wanted}. Move the snapshots or the log of one etcd cluster away",
+                found.entry.key
+            ));
+        }
+        let (started_at, proven) = (snapshot.taken_at, snapshot.proven);
+        bases.extend(snapshot.revision.map(|revision| LogBase { revision, started_at, proven }));
+    }
+    Ok(bases)
 }
 
 impl LogPart {
-    /// Reads the log of a lineage; `None`: there is none.
-    pub(super) async fn read(shelf: &impl RemovableStore, lineage: &Folder) -> Result<Option<Self>> {
-        let folder = lineage.log();
-        let Some(cluster_id) = shelf.log_cluster(&folder).await? else { return Ok(None) };
-        let files = shelf.log_files(&folder).await?.into_iter();
-        let mut objects: Vec<Object> = files
-            .map(|File { path, bytes }| Object { segment: SegmentName::parse(&path), path, bytes, gone: false })
-            .filter(|object| object.path.contains('/'))
-            .collect();
-        objects.sort_by_cached_key(|object| {
-            let revisions = object.segment.as_ref().map(|segment| (segment.last, segment.first));
-            (revisions.is_none(), revisions, object.path.clone())
-        });
-        let (permits, counted) = (vec![], PrunedLog::default());
-        Ok(Some(Self { folder, cluster_id, objects, cut: Err(String::new()), permits, counted }))
-    }
-
-    /// Decides the beginning that may go, from the snapshots that exist.
-    pub(super) fn judge<'a>(
-        &mut self,
-        remaining: impl Iterator<Item = &'a Found>,
-        policy: &Policy,
-        is_protected: bool,
-    ) {
-        let wanted = hex_id(self.cluster_id);
-        let mut bases = vec![];
-        let mut other = None;
-        for found in remaining {
-            let Some(snapshot) = &found.snapshot else { continue };
-            if snapshot.cluster_id != wanted {
-                other = Some(found.entry.key.clone());
-            }
-            let (started_at, proven) = (found.entry.at, snapshot.proven);
-            bases.extend(snapshot.revision.map(|revision| LogBase { revision, started_at, proven }));
-        }
-        let segments: Vec<SegmentName> = self.objects.iter().filter_map(|object| object.segment.clone()).collect();
-        self.cut = match other {
-            _ if is_protected => Err("the request protects the lineage (--protect)".to_owned()),
-            Some(key) => Err(format!(
-                "{key} is of another etcd cluster than the log, {wanted}. Move the snapshots or the log of one etcd cluster away"
-            )),
-            None => find_log_cut(&bases, &segments, policy.log_within)
-                .ok_or_else(|| "no snapshot of its etcd cluster precedes it. Save one".to_owned()),
+    /// Reads the log of a lineage, decides the beginning that may go, and counts. The run holds the names of one folder at a time.
+    pub(super) async fn read(
+        shelf: &impl RemovableStore,
+        (folder, cluster_id): (Folder, u64),
+        bases: std::result::Result<Vec<LogBase>, String>,
+        (within, now): (Option<SignedDuration>, Timestamp),
+        permits: Vec<LogPermit>,
+    ) -> Result<Self> {
+        let wanted = hex_id(cluster_id);
+        let permits: Vec<_> = permits.into_iter().filter(|permit| permit.named.cluster_id == wanted).collect();
+        let folders = shelf.log_folders(&folder).await?;
+        let age = match within.filter(|_| bases.is_ok()) {
+            Some(within) => Some(read_age(shelf, &folder, &folders, LogAge::new(within, now)).await?),
+            None => None,
         };
+        let cut = bases.and_then(|bases| {
+            find_log_cut(&bases, age.as_ref())
+                .ok_or_else(|| "no snapshot of its etcd cluster precedes it. Save one".to_owned())
+        });
+        let wrong = age.as_ref().and_then(LogAge::wrongly_dated).and_then(|segment| segment.key(&folder).ok());
+        let no_age = wrong.map(|key| {
+            format!(
+                "logWithin removes nothing, because the newest segment, {}, has a time in the future. Correct the clock of the \
+                 node of the archiver (`agent log`)",
+                shelf.uri(&key)
+            )
+        });
+        let (counted, named) = (PrunedLog::default(), vec![0; permits.len()]);
+        let ripe = BTreeSet::new();
+        let mut part = Self { folder, cluster_id, cut, no_age, permits, named, counted, unneeded_bytes: 0, ripe };
+        for name in folders {
+            for file in shelf.log_files(&part.folder, &name).await? {
+                part.count(Object::from_file(file));
+            }
+        }
+        Ok(part)
     }
 
-    /// Returns the segments that the run has not removed.
-    fn standing(&self) -> impl Iterator<Item = &Object> {
-        self.objects.iter().filter(|object| object.segment.is_some() && !object.gone)
+    /// Counts an object, and keeps it if this run may remove it.
+    fn count(&mut self, object: Object) {
+        if !object.is_record {
+            self.counted.segments += 1;
+            self.counted.bytes += object.bytes;
+        }
+        if !self.cut.as_ref().is_ok_and(|cut| object.goes(*cut)) {
+            return;
+        }
+        let naming = || self.permits.iter().filter(|permit| object.goes(permit.named.cut));
+        let (is_announced, is_ripe) = (naming().next().is_some(), naming().any(|permit| permit.ripe));
+        if !object.is_record {
+            self.counted.unneeded += 1;
+            self.unneeded_bytes += object.bytes;
+            self.counted.announced += u64::from(is_announced);
+            for (permit, named) in self.permits.iter().zip(&mut self.named) {
+                *named += u64::from(object.goes(permit.named.cut));
+            }
+        }
+        if is_ripe {
+            self.ripe.insert(object);
+            if self.ripe.len() > MAX_REMOVED_SEGMENTS {
+                self.ripe.pop_last();
+            }
+        }
     }
 
-    /// Takes the announcements of this log.
-    pub(super) fn permit(&mut self, permits: Vec<LogPermit>) {
-        let wanted = hex_id(self.cluster_id);
-        self.permits = permits.into_iter().filter(|permit| permit.named.cluster_id == wanted).collect();
-    }
-
-    /// Whether an announcement names the object, and the policy lets it go still.
-    fn is_announced(&self, object: &Object, is_ripe: impl Fn(&LogPermit) -> bool) -> bool {
-        let Ok(cut) = self.cut else { return false };
-        object.goes(cut) && self.permits.iter().any(|permit| is_ripe(permit) && object.goes(permit.named.cut))
+    /// Counts an object no longer that is removed.
+    fn forget(&mut self, object: &Object) {
+        if object.is_record {
+            return;
+        }
+        let PrunedLog { segments, bytes, unneeded, announced, .. } = &mut self.counted;
+        for count in [segments, unneeded, announced] {
+            *count = count.saturating_sub(1);
+        }
+        for sum in [bytes, &mut self.unneeded_bytes] {
+            *sum = sum.saturating_sub(object.bytes);
+        }
+        for (permit, named) in self.permits.iter().zip(&mut self.named) {
+            *named = named.saturating_sub(u64::from(object.goes(permit.named.cut)));
+        }
     }
 
     /// Removes what was announced, the oldest first.
@@ -121,9 +175,7 @@ impl LogPart {
         shelf: &impl RemovableStore,
         (now, not_after): (Timestamp, Option<Timestamp>),
     ) -> Result<()> {
-        let numbered = self.objects.iter().enumerate();
-        let going = numbered.filter(|(_, object)| self.is_announced(object, |permit| permit.ripe));
-        let going: Vec<usize> = going.map(|(at, _)| at).take(MAX_REMOVED_SEGMENTS).collect();
+        let going: Vec<Object> = std::mem::take(&mut self.ripe).into_iter().collect();
         if going.is_empty() || shelf.log_cluster(&self.folder).await? != Some(self.cluster_id) {
             return Ok(());
         }
@@ -132,15 +184,12 @@ impl LogPart {
                 tracing::warn!("the run has started or lasted longer than it may, and removes no more of the log");
                 break;
             }
-            let named = chunk.iter().filter_map(|at| Some((*at, self.objects.get(*at)?)));
-            let keys: Vec<(usize, Key)> =
-                named.map(|(at, object)| Ok((at, key_of(&self.folder, object)?))).collect::<Result<_>>()?;
+            let keys: Vec<Key> = chunk.iter().map(|object| key_of(&self.folder, object)).collect::<Result<_>>()?;
             let locks: Vec<_> =
-                stream::iter(&keys).map(|(_, key)| shelf.lasting(key)).buffered(AT_ONCE).try_collect().await?;
+                stream::iter(&keys).map(|key| shelf.lasting(key)).buffered(AT_ONCE).try_collect().await?;
             let mut moved = false;
-            for ((at, key), lasting) in keys.iter().zip(locks) {
-                let Some(object) = self.objects.get_mut(*at) else { continue };
-                let (segment, counted) = (u64::from(object.segment.is_some()), &mut self.counted);
+            for ((object, key), lasting) in chunk.iter().zip(&keys).zip(locks) {
+                let segment = u64::from(!object.is_record);
                 let removed = match lasting {
                     Some(lasting) if lasting.locks(now) => false,
                     Some(_) => match shelf.remove(key).await {
@@ -150,18 +199,18 @@ impl LogPart {
                     },
                     // Another run has removed it.
                     None => {
-                        object.gone = true;
+                        self.forget(object);
                         moved = true;
                         continue;
                     }
                 };
                 if removed {
-                    object.gone = true;
+                    self.forget(object);
                     moved = true;
-                    counted.removed += segment;
-                    counted.removed_bytes += segment * object.bytes;
+                    self.counted.removed += segment;
+                    self.counted.removed_bytes += segment * object.bytes;
                 } else {
-                    counted.locked += segment;
+                    self.counted.locked += segment;
                 }
             }
             // Later segments are locked for longer.
@@ -178,38 +227,40 @@ impl LogPart {
     /// Returns the announcement of what may go and no announcement names. Only one is pending at a time: the end of a log moves on
     /// with each segment.
     pub(super) fn announcement(&self) -> Option<NamedLog> {
-        let cut = self.cut.as_ref().ok()?;
-        if self.permits.iter().any(|permit| !permit.ripe) {
+        let cut = *self.cut.as_ref().ok()?;
+        let PrunedLog { unneeded, announced, .. } = self.counted;
+        if unneeded == announced || self.permits.iter().any(|permit| !permit.ripe) {
             return None;
         }
-        if !self.standing().any(|object| object.goes(*cut) && !self.is_announced(object, |_| true)) {
-            return None;
-        }
-        let going = self.standing().filter(|object| object.goes(*cut));
-        let (segments, bytes) = going.fold((0, 0), |(count, bytes), object| (count + 1, bytes + object.bytes));
-        Some(NamedLog { cluster_id: hex_id(self.cluster_id), cut: *cut, segments, bytes })
+        Some(NamedLog { cluster_id: hex_id(self.cluster_id), cut, segments: unneeded, bytes: self.unneeded_bytes })
     }
 
     /// Counts an announcement that this run has written.
     pub(super) fn announced(&mut self, named: NamedLog, not_before: Timestamp) {
+        self.counted.announced = named.segments;
+        self.named.push(named.segments);
         self.permits.push(LogPermit { named, not_before, ripe: false });
     }
 
     /// Returns the numbers for the report.
     pub(super) fn report(&self) -> PrunedLog {
-        let mut report = PrunedLog { kept: self.cut.clone().err(), ..self.counted.clone() };
-        for object in self.standing() {
-            report.segments += 1;
-            report.bytes += object.bytes;
-            report.unneeded += u64::from(self.cut.as_ref().is_ok_and(|cut| object.goes(*cut)));
-            if self.is_announced(object, |_| true) {
-                report.announced += 1;
-                let naming = self.permits.iter().filter(|permit| object.goes(permit.named.cut));
-                report.not_before = report.not_before.into_iter().chain(naming.map(|permit| permit.not_before)).min();
-            }
-        }
-        report
+        let naming = self.permits.iter().zip(&self.named).filter(|(_, named)| **named > 0);
+        let not_before = naming.map(|(permit, _)| permit.not_before).min();
+        let kept = self.cut.clone().err().or_else(|| self.no_age.clone());
+        PrunedLog { not_before, kept, ..self.counted.clone() }
     }
+}
+
+/// Reads the young part of a log, the last day first.
+async fn read_age(shelf: &impl RemovableStore, log: &Folder, folders: &[String], mut age: LogAge) -> Result<LogAge> {
+    for day in folders.iter().rev().filter(|name| !is_record_folder(name)) {
+        let files = shelf.log_files(log, day).await?;
+        age.add(&files.iter().filter_map(|file| SegmentName::parse(&file.path)).collect::<Vec<_>>());
+        if age.is_complete() {
+            break;
+        }
+    }
+    Ok(age)
 }
 
 fn key_of(log: &Folder, object: &Object) -> Result<Key> {

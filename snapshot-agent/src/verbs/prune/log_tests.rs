@@ -10,7 +10,7 @@ use holdfast_store::removal::Lasting;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use super::world::{Fault, LINEAGE, Watched, World, keeping, prune_on};
+use super::world::{Fault, LINEAGE, UID, Watched, World, keeping, prune_on};
 use super::*;
 
 const NOW: &str = "2026-11-25T12:00:00Z";
@@ -162,6 +162,79 @@ async fn a_log_in_doubt_stays() {
         assert_eq!(fallen.prune(keeping(2), NOW).await.report.stopped.unwrap().reason, "RevisionFell");
     }
     assert_eq!((ends(&fallen).len(), fallen.files().keys().any(|file| file.contains("/prunes/"))), (8, false));
+}
+
+/// An error of the log is one of the log alone.
+#[tokio::test]
+async fn a_log_that_cannot_be_read_holds_no_snapshot_back() {
+    let world = world(4);
+    let bound = world.path(LINEAGE).join("log/cluster.json");
+    let whole = fs::read(&bound).unwrap();
+    fs::write(&bound, "{}").unwrap();
+    let announced = world.prune(keeping(2), NOW).await.report;
+    assert_eq!((announced.announced.map(|pile| pile.count), announced.failed), (Some(2), None));
+    let report = world.prune(keeping(2), NOW).await.report;
+    assert_eq!((report.removed, report.failed), (2, None));
+    let kept = report.log.unwrap().kept.unwrap();
+    assert!(kept.contains("log/cluster.json") && kept.contains("Put an earlier version"), "{kept}");
+    fs::write(&bound, whole).unwrap();
+    for _ in 0..2 {
+        world.prune(keeping(2), NOW).await;
+    }
+    assert_eq!(ends(&world), [2.5, 3.0, 3.5, 4.0]);
+}
+
+/// The announcements of the snapshots and of the log are two: a run that ends between them has announced the snapshots.
+#[tokio::test]
+async fn a_run_announces_the_log_beside_snapshots() {
+    let world = world(4);
+    world.prune(keeping(2), NOW).await;
+    world.save("2026-11-21T04:07:00Z", &json!({}));
+    let report = world.prune(keeping(2), NOW).await.report;
+    assert_eq!((report.announced.unwrap().count, report.log.unwrap().announced), (1, 4));
+    world.prune(keeping(2), NOW).await;
+    assert_eq!(ends(&world), [2.5, 3.0, 3.5, 4.0]);
+}
+
+#[tokio::test]
+async fn a_segment_of_the_future_ends_no_log() {
+    let within = || PruneRequest {
+        policy: Policy { log_within: Some(SignedDuration::from_hours(2)), keep_last: 10, ..Policy::default() },
+        ..keeping(10)
+    };
+    let world = world(4);
+    let folder = Folder::parse("key", LINEAGE).unwrap().log();
+    let (first, at) = (second(4) + 1, "2027-11-21T04:37:00Z".parse().unwrap());
+    let name = SegmentName { first, last: first + 1799, at, run8: "b".to_owned(), encrypted: false };
+    world.put(&folder.child("20271121").unwrap().to_string(), name.key(&folder).unwrap().name(), "segment");
+    for _ in 0..2 {
+        let pruned = world.prune(within(), NOW).await;
+        let log = pruned.report.log.unwrap();
+        assert_eq!((log.announced, log.removed), (0, 0));
+        let kept = log.kept.unwrap();
+        assert!(kept.starts_with("logWithin removes nothing") && kept.contains("/log/20271121/"), "{kept}");
+    }
+    // In the middle of the log it only stays itself.
+    let later =
+        SegmentName { first: first + 1800, last: first + 3599, at: at - SignedDuration::from_hours(365 * 24), ..name };
+    world.put(&folder.child("20261121").unwrap().to_string(), later.key(&folder).unwrap().name(), "segment");
+    world.prune(within(), NOW).await;
+    world.prune(within(), NOW).await;
+    assert_eq!(ends(&world), [3.0, 3.5, 4.0, 4.5, 5.0]);
+}
+
+/// The merge may run long after the times that it holds.
+#[tokio::test]
+async fn the_times_after_the_state_of_a_merge_stay() {
+    let world = world(4);
+    let until = "2026-11-21T03:07:00Z";
+    let derived = json!({"base": format!("{LINEAGE}/x"), "baseRevision": 2, "segments": 1, "until": until});
+    let key = world.save("2026-11-21T05:07:00Z", &json!({"derivedFrom": derived}));
+    let whose = Whose { cluster_uid: UID, schedule_uid: "s1" };
+    let found = inventory::read_attempt(&world.store, &Folder::parse("key", &key).unwrap(), whose).await.unwrap();
+    assert_eq!(found.entry.at.to_string(), "2026-11-21T05:07:00Z", "the order of the snapshots");
+    let bases = super::log::bases(std::iter::once(&found), 0xcafe).unwrap();
+    assert_eq!(bases[0].started_at, until.parse().unwrap());
 }
 
 #[tokio::test]

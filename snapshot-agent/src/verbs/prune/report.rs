@@ -85,7 +85,7 @@ impl Run {
     fn report(&self, failed: Option<&Error>) -> PruneReport {
         let mut report = PruneReport {
             record: self.seen.record.clone(),
-            log: self.seen.log.as_ref().map(LogPart::report),
+            log: self.report_log(),
             removed: self.seen.removed.len() as u64,
             removed_bytes: self.seen.removed.values().sum(),
             unknown_files: self.seen.unknown.iter().take(MAX_NAMED).cloned().collect(),
@@ -115,6 +115,15 @@ impl Run {
             }
         }
         report
+    }
+
+    /// Returns the numbers of the log; after an error those that the run knows.
+    fn report_log(&self) -> Option<PrunedLog> {
+        let log = self.seen.log.as_ref().map(LogPart::report);
+        match &self.seen.log_failed {
+            Some(error) => Some(PrunedLog { kept: Some(error.message().to_owned()), ..log.unwrap_or_default() }),
+            None => log,
+        }
     }
 
     /// Counts a dropped or half-removed snapshot that still exists: locked, announced, or neither.

@@ -145,6 +145,8 @@ fn collect(folder: &Path, below: &str, files: &mut BTreeMap<String, Vec<u8>>) {
 
 pub(super) async fn prune_on(shelf: &impl RemovableStore, mut run: Run) -> Pruned {
     let failed = run.prune(shelf).await.err();
+    let log = run.prune_log(shelf).await;
+    run.end_log(log);
     run.into_pruned(vec![], failed)
 }
 
@@ -234,8 +236,12 @@ impl RemovableStore for Watched<'_> {
         self.ask(RemovableStore::log_cluster(self.store, log)).await
     }
 
-    async fn log_files(&self, log: &Folder) -> Result<Vec<File>> {
-        self.ask(RemovableStore::log_files(self.store, log)).await
+    async fn log_folders(&self, log: &Folder) -> Result<Vec<String>> {
+        self.ask(RemovableStore::log_folders(self.store, log)).await
+    }
+
+    async fn log_files(&self, log: &Folder, name: &str) -> Result<Vec<File>> {
+        self.ask(RemovableStore::log_files(self.store, log, name)).await
     }
 
     async fn read(&self, key: &Key, limit: u64) -> Result<Option<Small>> {

@@ -78,17 +78,20 @@ async fn merge(store: &Store, request: &CompactRequest, at: Timestamp) -> Result
     // Without etcd's sha256.
     file.set_len(base_bytes).map_err(holdfast_contract::error::io_error("cutting the snapshot in --scratch"))?;
     let file = Arc::new(file);
-    let merging = replay::merge(store, &chosen, (&file, base_bytes), AuthChange::NeedsSnapshot, stall);
-    let Continued { merged, proven, proof, segments } = merging.await?;
+    let merging = replay::merge(store, &chosen, (&file, base_bytes), (AuthChange::NeedsSnapshot, true), stall);
+    let Continued { merged, proven, proof, segments, sha256 } = merging.await?;
+    let until = chosen.segments.last().map(|segment| segment.at);
     let Chosen { base: folder, base_revision, cluster_id, check, .. } = chosen;
+    let until = check.as_ref().map(|check| check.at).or(until);
     // A save of the meantime: a later snapshot never has a lower revision.
     let newest = find_bases(store, &lineage, cluster_id, MOST_ATTEMPTS).await?;
     if newest.iter().any(|base| base.revision >= revision) {
         return Ok(None);
     }
-    let derived_from = DerivedFrom { base: folder.to_string(), base_revision, segments, other: serde_json::Map::new() };
+    let base_key = folder.to_string();
+    let derived_from = DerivedFrom { base: base_key, base_revision, segments, until, other: serde_json::Map::new() };
     let asked = check.map(|check| check.member_id);
-    Ok(Some(MergedSnapshot { at, scratch, db_bytes: merged.bytes, base, derived_from, proven, proof, asked }))
+    Ok(Some(MergedSnapshot { at, scratch, db_bytes: merged.bytes, sha256, base, derived_from, proven, proof, asked }))
 }
 
 /// Returns the lineage that the request names, or the only one with a log.

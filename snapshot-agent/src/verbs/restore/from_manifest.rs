@@ -154,7 +154,7 @@ impl ManifestSnapshot {
             uri: store.uri(data),
             db_bytes: manifest.db_bytes,
             sha256: manifest.sha256.clone(),
-            taken_at: manifest.started_at.to_string(),
+            taken_at: manifest.taken_at().to_string(),
             from_cluster: manifest.from_cluster(),
             without_quorum: manifest.without_quorum,
             revision: manifest.contents.as_ref().map(|contents| contents.revision),

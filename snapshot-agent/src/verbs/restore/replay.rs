@@ -33,6 +33,7 @@ use super::volume::trouble;
 use super::{RestoreRun, bump, contents, quota};
 use crate::catalog::log::Check;
 use crate::catalog::log::read::{fetch, unreadable};
+use crate::catalog::merged::hash_database;
 use crate::format::crypt::Identities;
 use crate::verbs::common::unsound;
 
@@ -72,6 +73,8 @@ struct Replay {
     revision: i64,
     identities: Option<Identities>,
     users: AuthChange,
+    /// Whether the result is hashed.
+    hashes: bool,
     check: Option<Check>,
     log: String,
 }
@@ -100,6 +103,8 @@ pub(super) struct Continued {
     pub(super) merged: Merged,
     pub(super) proven: Proven,
     pub(super) proof: PointProof,
+    /// sha256 of the proven database, if the caller publishes it.
+    pub(super) sha256: Option<[u8; 32]>,
     /// Number of segments that were read.
     pub(super) segments: u64,
 }
@@ -111,8 +116,8 @@ pub(super) async fn continue_snapshot(run: &RestoreRun<'_>, placed: Placed) -> R
     let Placed { mut restored, file, writeback, db_bytes, .. } = placed;
     let users = if request.allow_auth_changed { AuthChange::Allowed } else { AuthChange::Refused };
     let stall = Duration::from_secs(request.stall_seconds.into());
-    let continued = merge(store, chosen, (&file, db_bytes), users, stall).await?;
-    let Continued { merged, proven, proof, segments } = continued;
+    let continued = merge(store, chosen, (&file, db_bytes), (users, false), stall).await?;
+    let Continued { merged, proven, proof, segments, .. } = continued;
     quota::check(request, merged.bytes)?;
     restored.db_bytes = merged.bytes;
     contents::record(run, &mut restored, Some(&proven), &file)?;
@@ -136,21 +141,21 @@ pub(super) async fn continue_snapshot(run: &RestoreRun<'_>, placed: Placed) -> R
     Ok(Placed { restored, bump, file, writeback, db_bytes: merged.bytes })
 }
 
-/// Merges the log into the database of a file, and proves the result.
+/// Merges the log into the database of a file, hashes the result if asked, and proves it.
 pub(super) async fn merge(
     store: &Store,
     chosen: &Chosen,
     (file, db_bytes): (&Arc<File>, u64),
-    users: AuthChange,
+    (users, hashes): (AuthChange, bool),
     stall: Duration,
 ) -> Result<Continued> {
     let (mut cover, mut chain) = (chosen.cover.clone(), chosen.segments.clone());
     loop {
-        let replay = Replay::new(chosen, users, (Arc::clone(file), db_bytes), store.uri(&chosen.log));
+        let replay = Replay::new(chosen, (users, hashes), (Arc::clone(file), db_bytes), store.uri(&chosen.log));
         let Failed { error, damaged } = match merge_chain(store, chosen, &chain, replay, stall).await {
-            Ok((merged, proven, proof)) => {
+            Ok(continued) => {
                 let segments = u64::try_from(chain.len()).unwrap_or(u64::MAX);
-                return Ok(Continued { merged, proven, proof, segments });
+                return Ok(Continued { segments, ..continued });
             }
             Err(failed) => failed,
         };
@@ -171,7 +176,7 @@ async fn merge_chain(
     chain: &[SegmentName],
     replay: Replay,
     stall: Duration,
-) -> Result<(Merged, Proven, PointProof), Failed> {
+) -> Result<Continued, Failed> {
     let (to_merge, segments) = mpsc::channel(AHEAD);
     let merging = spawn_blocking(move || replay.run(segments));
     let fetched = fetch_segments(store, chosen, chain, to_merge, stall).await;
@@ -204,7 +209,12 @@ async fn fetch_segments(
 }
 
 impl Replay {
-    fn new(chosen: &Chosen, users: AuthChange, (file, db_bytes): (Arc<File>, u64), log: String) -> Self {
+    fn new(
+        chosen: &Chosen,
+        (users, hashes): (AuthChange, bool),
+        (file, db_bytes): (Arc<File>, u64),
+        log: String,
+    ) -> Self {
         Self {
             file,
             db_bytes,
@@ -214,15 +224,18 @@ impl Replay {
             revision: chosen.revision,
             identities: chosen.identities.clone(),
             users,
+            hashes,
             check: chosen.check.clone(),
             log,
         }
     }
 
     /// Merges the segments, and proves the result.
-    fn run(&self, segments: mpsc::Receiver<Fetched>) -> Result<(Merged, Proven, PointProof), Failed> {
+    fn run(&self, segments: mpsc::Receiver<Fetched>) -> Result<Continued, Failed> {
         let merged = self.merge(segments)?;
         let (uri, file) = (&self.log, &*self.file);
+        // Before the proof: what changes later has another hash.
+        let sha256 = if self.hashes { Some(hash_database(file, merged.bytes)?) } else { None };
         let mut reader = Reader::open(file, merged.bytes, file_budget()).map_err(|error| unsound(uri, &error))?;
         let proven = reader.prove(None).map_err(|error| unsound(uri, &error))?;
         if proven.revision != self.revision {
@@ -233,7 +246,7 @@ impl Replay {
         let compacted = proven.compact_revision.unwrap_or(NEVER);
         // Records that the snapshot lacks cannot be hashed.
         let Some(check) = self.check.as_ref().filter(|check| check.compact_revision >= compacted) else {
-            return Ok((merged, proven, PointProof::Chained));
+            return Ok(Continued { merged, proven, proof: PointProof::Chained, sha256, segments: 0 });
         };
         let found = reader.hash_kv(self.revision, check.compact_revision).map_err(|error| unsound(uri, &error))?;
         if found.hash != check.hash_kv {
@@ -243,7 +256,7 @@ impl Replay {
             );
             return Err(Error::corrupt(message).into());
         }
-        Ok((merged, proven, PointProof::HashKV))
+        Ok(Continued { merged, proven, proof: PointProof::HashKV, sha256, segments: 0 })
     }
 
     /// Writes the records of the segments behind the snapshot, then the meta pages.

@@ -100,3 +100,39 @@ fn read_pieces(mut file: File, to_stream: &mpsc::Sender<Result<Bytes>>) -> Resul
     let _ended = to_stream.blocking_send(Ok(Bytes::copy_from_slice(&hash.finalize())));
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt as _;
+
+    use futures::StreamExt as _;
+    use holdfast_contract::ExitClass;
+
+    use super::*;
+    use crate::catalog::merged::{check_published, hash_database};
+    use crate::format::trailer;
+
+    /// The trailer is that of the bytes as they are read: it does not show that they have changed.
+    #[tokio::test]
+    async fn a_database_that_changed_after_its_proof_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("snapshot.db");
+        std::fs::write(&path, vec![7; 2 * PIECE + 4096]).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let proven = hash_database(&file, file.metadata().unwrap().len()).unwrap();
+        for changes in [false, true] {
+            if changes {
+                file.write_all_at(b"x", 4096).unwrap();
+            }
+            let mut stream = Box::pin(with_trailer(File::open(&path).unwrap()));
+            let mut hasher = trailer::Hasher::default();
+            while let Some(piece) = stream.next().await {
+                hasher.update(&piece.unwrap());
+            }
+            let streamed = hasher.finish().unwrap();
+            let checked = check_published(Some(proven), streamed.sha256);
+            assert_eq!(checked.err().map(|error| error.class()), changes.then_some(ExitClass::Corrupt));
+        }
+        assert!(check_published(None, proven).is_err(), "a merge without a hash");
+    }
+}

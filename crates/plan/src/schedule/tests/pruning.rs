@@ -479,8 +479,15 @@ fn a_log_is_looked_at_every_twelve_hours_and_when_its_announcement_is_ripe() {
     assert_eq!((due(&announced, 59), due(&announced, 60)), (false, true));
     let mut locked = seen;
     locked.recalls.clear();
+    let mut unread = locked.clone();
+    let before = announced.schedule.status.as_ref().unwrap().last_prune.clone();
+    unread.schedule.status.as_mut().unwrap().last_prune = before;
     let locked = reported(&locked, report(PrunedLog { locked: 4, ..log }));
     let plan = planned(&locked);
     let locked = idle(locked, plan);
     assert_eq!((due(&locked, 60), due(&locked, 12 * 60)), (false, true), "the store locks the segments");
+    let unread = reported(&unread, report(PrunedLog { kept: Some("503".to_owned()), ..PrunedLog::default() }));
+    let status = planned(&unread).status;
+    assert_eq!(status.bytes, Some(4 * 3 + 100), "the Job has not read the log");
+    assert_eq!(status.last_prune.unwrap().log.unwrap().kept.as_deref(), Some("503"));
 }

@@ -13,6 +13,7 @@ fn taken(began: i64, ended: i64, revision: i64) -> Taken {
     let at = |second| Timestamp::from_second(1_800_000_000 + second).unwrap();
     Taken {
         at: at(began),
+        state_at: at(began),
         ended: at(ended),
         folder: Folder::parse("key", "shop/orders/11111111").unwrap(),
         uri: String::new(),
