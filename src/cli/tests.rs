@@ -242,6 +242,7 @@ fn no_example_is_left_unread() {
             "prune",
             "probe",
             "log",
+            "compact",
             "compare-members",
             "defrag",
             "render-restore",
