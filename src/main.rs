@@ -57,13 +57,21 @@ fn line() -> clap::Command {
     if name.starts_with("kubectl-holdfast") { line.bin_name("kubectl holdfast") } else { line }
 }
 
+/// Stack of a thread of the operator: the future of a pass holds a dozen objects while it is built, and without optimisation
+/// several copies of each. Only what is used takes memory.
+const THREAD_STACK: usize = 8 << 20;
+
 /// The operator handles many objects at once. The agent handles a single request: hashing and compressing have their own
 /// threads, and copying bytes between two sockets is fastest on one thread. Measured: a save takes 6% less time, and needs 10
 /// to 40 MiB less memory.
 fn runtime(command: &Command) -> Builder {
     match command {
         Command::Agent(_) | Command::Gate(_) | Command::Install(_) => Builder::new_current_thread(),
-        _ => Builder::new_multi_thread(),
+        _ => {
+            let mut threads = Builder::new_multi_thread();
+            threads.thread_stack_size(THREAD_STACK);
+            threads
+        }
     }
 }
 

@@ -31,7 +31,6 @@ pub async fn tell(w: &World) -> Result<()> {
     w.run_now(&backup, "full").await?;
     let full = w.step("a backup", w.wait_complete("full")).await?["status"]["artifact"].clone();
 
-    record(w).await?;
     let member = w.names_with("Pod", "holdfast.dev/cluster=alpha,app.kubernetes.io/component=member").await?;
     let member = member.into_iter().next().context("a member")?;
     w.etcdctl(&member, &["put", "after-the-backup", "only-in-the-log"]).await?;
@@ -46,22 +45,6 @@ pub async fn tell(w: &World) -> Result<()> {
     let (live, copy) = (w.digest("alpha").await?, w.digest("beta").await?);
     ensure!(live == copy, "{live:?} {copy:?}");
     Ok(())
-}
-
-/// The Deployment of `jobs/` that records the log, with the names of this namespace.
-async fn record(w: &World) -> Result<()> {
-    let uid = w.get("EtcdCluster", "alpha").await?["metadata"]["uid"].as_str().context("a UID")?.to_owned();
-    let edited = include_str!("../../../jobs/deployment-log.yaml")
-        .replace("image: holdfast:0.1.0", &format!("image: {}", w.env.image))
-        .replace("        - --endpoints=http://my-etcd-1.my-etcd.prod.svc:2379\n", "")
-        .replace("        - --endpoints=http://my-etcd-2.my-etcd.prod.svc:2379\n", "")
-        .replace("http://my-etcd-0.my-etcd.prod.svc:2379", "http://alpha:2379")
-        .replace("--store=s3://backups/etcd", "--store=s3://backups/house")
-        .replace("--s3-endpoint=https://s3.example.com", "--s3-endpoint=http://s3:7070")
-        .replace("--namespace=prod", &format!("--namespace={}", w.ns))
-        .replace("--cluster=my-etcd\n", &format!("--cluster=alpha\n        - --cluster-uid={uid}\n"))
-        .replace("--every-seconds=10", "--every-seconds=1");
-    w.apply(&edited).await
 }
 
 /// Waits for three segments that were stored from now on.
