@@ -31,7 +31,7 @@ pub async fn tell(w: &World) -> Result<()> {
     w.run_now(&backup, "full").await?;
     let full = w.step("a backup", w.wait_complete("full")).await?["status"]["artifact"].clone();
 
-    let member = w.names_with("Pod", "holdfast.dev/cluster=alpha,app.kubernetes.io/component=member").await?;
+    let member = w.names_with("EtcdMember", "holdfast.dev/cluster=alpha").await?;
     let member = member.into_iter().next().context("a member")?;
     w.etcdctl(&member, &["put", "after-the-backup", "only-in-the-log"]).await?;
     w.step("the key is in the log", logged(w)).await?;
