@@ -58,7 +58,7 @@ pub async fn without_operator(w: &World) -> Result<()> {
 
     w.patch("EtcdSnapshotSchedule", "nightly", json!({"spec": {"suspend": true}})).await?;
     w.wait("Deployment", &deployment, "suspended", |d| d["spec"]["replicas"] == 0).await?;
-    w.wait("EtcdSnapshotSchedule", "nightly", "told", |s| is(s, "Unknown", "Suspended")).await?;
+    w.wait("EtcdSnapshotSchedule", "nightly", "LogCurrent Unknown", |s| is(s, "Unknown", "Suspended")).await?;
     w.patch("EtcdSnapshotSchedule", "nightly", json!({"spec": {"log": null}})).await?;
     until("the Deployment to go", PATIENCE, async || {
         let left = w.names("Deployment").await?;
@@ -80,9 +80,10 @@ pub async fn store_away(w: &World) -> Result<()> {
     let down = Timestamp::now();
     w.fill("alpha", 300).await?;
     let behind = |s: &Value| is(s, "False", "LogBehind");
-    let told = w.wait("EtcdSnapshotSchedule", "nightly", "LogBehind", behind);
-    let told = w.step("a store that is down is told", told).await?;
-    ensure!(condition(&told, "LogCurrent").is_some_and(|(.., words)| words.contains("s3-fault")), "{}", told["status"]);
+    let behind = w.wait("EtcdSnapshotSchedule", "nightly", "LogBehind", behind);
+    let schedule = w.step("LogCurrent names the store that is down", behind).await?;
+    let names = condition(&schedule, "LogCurrent").is_some_and(|(.., words)| words.contains("s3-fault"));
+    ensure!(names, "{}", schedule["status"]);
     let away = if soak() { 600 } else { 60 };
     until("the store's return", PATIENCE + std::time::Duration::from_secs(away), async || {
         let gone = Timestamp::now().duration_since(down).as_secs().cast_unsigned();
@@ -96,7 +97,7 @@ pub async fn store_away(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// etcd compacts while no agent records: the gap is told, and one snapshot continues with the log after it.
+/// etcd compacts while no agent records: LogCurrent names the gap, and one snapshot continues with the log after it.
 pub async fn compaction_overtakes(w: &World) -> Result<()> {
     let seat = Seat::new(w, "first", None).await?;
     let mut operator = seat.keep(&[])?;
@@ -119,12 +120,12 @@ pub async fn compaction_overtakes(w: &World) -> Result<()> {
     w.etcdctl(&member(w).await?, &["compact", &written.to_string()]).await?;
     operator = seat.keep(&[])?;
     operator.until_leading().await?;
-    let told = until("the interruption", PATIENCE, async || {
+    let interrupted = until("the interruption", PATIENCE, async || {
         let schedule = w.get("EtcdSnapshotSchedule", "nightly").await?;
         let gap = &schedule["status"]["log"]["interrupted"];
         Ok(if gap["until"].as_i64() == Some(written) { Ok(gap.clone()) } else { Err(schedule["status"].to_string()) })
     });
-    let gap = w.step("the gap is told", told).await?;
+    let gap = w.step("LogCurrent names the gap", interrupted).await?;
     ensure!(gap["after"].as_i64().is_some_and(|after| after < written), "{gap}");
     w.step("the log is current again", current(w)).await?;
     let mut later = vec![];

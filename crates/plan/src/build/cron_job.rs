@@ -2,14 +2,12 @@
 //!
 //! Decides the shape. `job.rs` decides the Job; `plan::schedule` decides the request, and when the `CronJob` is suspended.
 
-use std::collections::BTreeMap;
-
 use holdfast_api::key;
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, Job, JobTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::job::{self, AgentJob};
-use crate::{fingerprint, meta};
+use crate::meta;
 
 /// Number of succeeded Jobs that Kubernetes keeps: from these Jobs the operator sees the runs of its own downtime.
 pub const SUCCESSES: usize = 3;
@@ -64,20 +62,7 @@ pub fn cron_job(want: &Recurring) -> CronJob {
 
 /// Returns a Holdfast `CronJob` with this spec.
 pub fn with_spec(owner: AgentJob, spec: CronJobSpec) -> CronJob {
-    // JSON of Kubernetes' own types cannot fail.
-    let rendered = fingerprint::hash_parts([serde_json::to_string(&spec).unwrap_or_default()]);
-    CronJob {
-        metadata: ObjectMeta {
-            labels: Some(job::labels(&owner)),
-            annotations: Some(BTreeMap::from([(key::RENDERED.to_owned(), rendered)])),
-            name: Some(owner.name),
-            namespace: owner.namespace,
-            owner_references: owner.owner.map(|owner| vec![owner]),
-            ..ObjectMeta::default()
-        },
-        spec: Some(spec),
-        status: None,
-    }
+    CronJob { metadata: job::metadata(owner, &spec), spec: Some(spec), status: None }
 }
 
 /// Returns the Job of a run at another time than a due one, as `kubectl create job --from` makes it.

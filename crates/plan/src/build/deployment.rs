@@ -9,12 +9,11 @@ use holdfast_contract::LOG_PATH;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy};
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, Probe, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::job::{self, AgentJob};
 use super::{container_port, port, resources};
-use crate::fingerprint;
 
 /// Returns the Deployment. `uid`: UID of the schedule, the label by which the Deployment selects its Pod.
 pub fn deployment(want: &AgentJob, uid: &str, replicas: i32) -> Deployment {
@@ -43,20 +42,7 @@ pub fn deployment(want: &AgentJob, uid: &str, replicas: i32) -> Deployment {
 
 /// Returns a Holdfast Deployment with this spec.
 pub fn with_spec(owner: AgentJob, spec: DeploymentSpec) -> Deployment {
-    // JSON of Kubernetes' own types cannot fail.
-    let rendered = fingerprint::hash_parts([serde_json::to_string(&spec).unwrap_or_default()]);
-    Deployment {
-        metadata: ObjectMeta {
-            labels: Some(job::labels(&owner)),
-            annotations: Some(BTreeMap::from([(key::RENDERED.to_owned(), rendered)])),
-            name: Some(owner.name),
-            namespace: owner.namespace,
-            owner_references: owner.owner.map(|owner| vec![owner]),
-            ..ObjectMeta::default()
-        },
-        spec: Some(spec),
-        status: None,
-    }
+    Deployment { metadata: job::metadata(owner, &spec), spec: Some(spec), status: None }
 }
 
 /// Resources of the agent, where the spec has none: the agent holds one segment, and the memory does not grow with the load.

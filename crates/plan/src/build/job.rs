@@ -30,10 +30,11 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use serde::Serialize;
 
 use super::store;
 use super::{answer_progress, container_security, external, literal, pod_security_as, spool};
-use crate::Proxies;
+use crate::{Proxies, fingerprint};
 
 pub use apiserver::{ENCRYPTION_CONFIG, PROGRAMS};
 pub use rehearsal::SCRATCH;
@@ -223,6 +224,20 @@ pub fn job(want: &AgentJob) -> Job {
             ..JobSpec::default()
         }),
         status: None,
+    }
+}
+
+/// Returns the metadata of a `CronJob` or a Deployment, with the fingerprint of this spec.
+pub(super) fn metadata(owner: AgentJob, spec: &impl Serialize) -> ObjectMeta {
+    // JSON of Kubernetes' own types cannot fail.
+    let rendered = fingerprint::hash_parts([serde_json::to_string(spec).unwrap_or_default()]);
+    ObjectMeta {
+        labels: Some(labels(&owner)),
+        annotations: Some(BTreeMap::from([(key::RENDERED.to_owned(), rendered)])),
+        name: Some(owner.name),
+        namespace: owner.namespace,
+        owner_references: owner.owner.map(|owner| vec![owner]),
+        ..ObjectMeta::default()
     }
 }
 

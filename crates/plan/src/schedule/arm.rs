@@ -7,7 +7,7 @@
 use holdfast_api::backup_store::{Right, StoreRecord};
 use holdfast_api::condition::Reason;
 use holdfast_api::store::Location;
-use holdfast_api::{key, name};
+use holdfast_api::{EtcdCluster, key, name};
 use holdfast_contract::{DEFAULT_SAVE_DEADLINE_SECONDS, SaveRequest};
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec};
 
@@ -84,14 +84,7 @@ pub(super) fn halted(seen: &Observed) -> Option<(Reason, String)> {
 fn rendered(seen: &Observed, line: &Line, suspend: bool) -> Result<CronJob, (Reason, String)> {
     let spec = &seen.schedule.spec;
     let Place { location, record } = place(seen, Right::Write)?;
-    let source = match (&spec.cluster_ref, &seen.cluster) {
-        (None, _) => Source::default(),
-        (Some(_), Some(cluster)) => saving::source(cluster)?,
-        (Some(named), None) => {
-            let why = format!("there is no EtcdCluster {} in this namespace", named.name);
-            return Err((Reason::WaitingForReference, why));
-        }
-    };
+    let source = source(seen)?;
     let template = &spec.snapshot_template;
     let namespace = seen.schedule.metadata.namespace.clone().unwrap_or_default();
     let place = (namespace, saving::filed_under(spec.cluster_ref.as_ref()));
@@ -122,6 +115,23 @@ fn rendered(seen: &Observed, line: &Line, suspend: bool) -> Result<CronJob, (Rea
         starting_deadline: spec.starting_deadline(),
         failed_limit: spec.failed_limit(),
     }))
+}
+
+/// Returns the cluster; `None`: the etcd is an external one.
+pub(super) fn cluster(seen: &Observed) -> Result<Option<&EtcdCluster>, (Reason, String)> {
+    match (&seen.schedule.spec.cluster_ref, &seen.cluster) {
+        (None, _) => Ok(None),
+        (Some(_), Some(cluster)) => Ok(Some(cluster)),
+        (Some(named), None) => {
+            let why = format!("there is no EtcdCluster {} in this namespace", named.name);
+            Err((Reason::WaitingForReference, why))
+        }
+    }
+}
+
+/// Returns the etcd to read. The flags of an external one are in the spec.
+pub(super) fn source(seen: &Observed) -> Result<Source, (Reason, String)> {
+    cluster(seen)?.map_or_else(|| Ok(Source::default()), saving::source)
 }
 
 /// The agent's deadline where the template has none: the Job, which has some time more, ends before the next run is due, because

@@ -9,7 +9,6 @@ use holdfast_api::agent::Agent;
 use holdfast_api::backup_store::Right;
 use holdfast_api::cluster::Placement;
 use holdfast_api::condition::Reason;
-use holdfast_api::cron::CronJobRef;
 use holdfast_api::log::Compaction;
 use holdfast_api::{EtcdSnapshotScheduleStatus, name};
 use holdfast_contract::{CompactRequest, DEFAULT_SAVE_DEADLINE_SECONDS};
@@ -17,8 +16,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::CronJob;
 
 use super::arm::{self, Place};
-use super::beside::{Armed, Live};
-use super::{Line, Observed, UTC};
+use super::beside::{self, Armed, Live};
+use super::{Observed, UTC};
 use crate::build::cron_job::{Recurring, cron_job};
 use crate::build::job::{AgentJob, SCRATCH, Work};
 use crate::{build, meta, saving};
@@ -29,21 +28,19 @@ const FAILURES: usize = 3;
 /// Returns the `CronJob` to apply, and the mistake that a person has to correct.
 pub(super) fn decide(seen: &Observed, now: Timestamp) -> (Option<CronJob>, Option<(Reason, String)>) {
     let live = Live { any: seen.compaction_cron_job.as_ref(), own: seen.own_compaction_cron_job() };
-    let Some(compaction) = wanted(seen) else { return (live.retire(|| agent_job(seen)), None) };
-    let line = line(seen, compaction, now);
+    let Some(compaction) = wanted(seen) else { return (live.retire(agent_job(seen)), None) };
+    let due = (compaction.schedule.as_str(), compaction.time_zone.as_deref());
+    let line = beside::line(seen, "spec.log.compaction", due, now);
     let begins = (Reason::JobPending, "Holdfast creates the CronJob that merges".to_owned());
     let rendered = |suspend| line.and_then(|_| rendered(seen, compaction, suspend));
-    let Armed { apply, wrong, .. } = live.arm(seen, || agent_job(seen), begins, rendered);
+    let standing = |suspend| live.suspended(agent_job(seen), suspend);
+    let Armed { apply, wrong, .. } = live.arm(seen, begins, standing, rendered);
     (apply, wrong)
 }
 
 /// Writes the name of the `CronJob` into the status of the log.
 pub(super) fn record(seen: &Observed, status: &mut EtcdSnapshotScheduleStatus) {
-    let cron = seen.own_compaction_cron_job().filter(|_| wanted(seen).is_some());
-    let cron = cron.map(|cron| CronJobRef {
-        name: meta::name(&cron.metadata).to_owned(),
-        uid: meta::uid(&cron.metadata).to_owned(),
-    });
+    let cron = seen.own_compaction_cron_job().filter(|_| wanted(seen).is_some()).map(beside::reference);
     if seen.schedule.spec.log.is_some() && (cron.is_some() || status.log.is_some()) {
         status.log.get_or_insert_default().compaction = cron;
     }
@@ -53,37 +50,10 @@ fn wanted(seen: &Observed) -> Option<&Compaction> {
     seen.schedule.spec.log.as_ref()?.compaction.as_ref()
 }
 
-/// Parses the due times.
-fn line(seen: &Observed, compaction: &Compaction, now: Timestamp) -> Result<Line, (Reason, String)> {
-    let named = |why: String| match why.strip_prefix("spec.") {
-        Some(rest) if compaction.time_zone.is_some() || rest.starts_with("schedule") => {
-            format!("spec.log.compaction.{rest}")
-        }
-        _ => why,
-    };
-    let zone = compaction.time_zone.as_deref().or(seen.schedule.spec.time_zone.as_deref());
-    let line = Line::parse(&compaction.schedule, zone).map_err(|why| (Reason::InvalidSpec, named(why)))?;
-    if line.next(now).is_none() {
-        let why = format!(
-            "spec.log.compaction.schedule: {:?} is never due: no such day comes. Correct the line",
-            compaction.schedule
-        );
-        return Err((Reason::NeverFires, why));
-    }
-    Ok(line)
-}
-
 fn rendered(seen: &Observed, compaction: &Compaction, suspend: bool) -> Result<CronJob, (Reason, String)> {
     let (meta, spec) = (&seen.schedule.metadata, &seen.schedule.spec);
     let Place { location, record } = arm::place(seen, Right::Write)?;
-    let lineage = match (&spec.cluster_ref, &seen.cluster) {
-        (None, _) => None,
-        (Some(_), Some(cluster)) => Some(meta::uid(&cluster.metadata).to_owned()),
-        (Some(named), None) => {
-            let why = format!("there is no EtcdCluster {} in this namespace", named.name);
-            return Err((Reason::WaitingForReference, why));
-        }
-    };
+    let lineage = arm::cluster(seen)?.map(|cluster| meta::uid(&cluster.metadata).to_owned());
     let template = &spec.snapshot_template;
     let request = CompactRequest {
         expect_store_id: record.as_ref().and_then(|record| record.id.clone()),

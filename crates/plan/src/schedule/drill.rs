@@ -5,13 +5,13 @@
 //! Decides when drills are overdue. `drill_job.rs` decides the `CronJob`.
 
 use holdfast_api::condition::{Reason, Type, Wanted};
-use holdfast_api::cron::CronJobRef;
 use holdfast_api::drill::{DecodedObjects, Drill, DrillStatus, FailedDrill, PassedDrill};
 use holdfast_contract::layout::attempt_of_key;
 use holdfast_contract::{DrilledReport, ExitClass, KubernetesReport, Report};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::CronJob;
 
-use super::beside::Armed;
+use super::beside::{self, Armed};
 use super::drill_job;
 use super::{Observed, Recall, facts};
 use crate::build::job::CONTAINER;
@@ -43,19 +43,17 @@ pub(super) fn decide(seen: &Observed, now: Timestamp) -> Drills {
     let Some(drill) = &spec.drill else {
         return Drills { ensure: drill_job::retire(seen).map(apply), ..Drills::default() };
     };
-    let line = drill_job::line(spec, drill, now);
+    let line = beside::line(seen, "spec.drill", (&drill.schedule, drill.time_zone.as_deref()), now);
     let armed = drill_job::arm(seen, drill, line.as_ref().map_err(Clone::clone));
     let old = seen.schedule.status.as_ref().and_then(|status| status.drill.clone()).unwrap_or_default();
-    let next = line.ok().filter(|_| armed.starts).and_then(|line| line.next(now));
+    let starts = armed.runs && armed.wrong.is_none();
+    let next = line.ok().filter(|_| starts).and_then(|line| line.next(now));
     let mut status = DrillStatus {
-        cron_job: seen.own_drill_cron_job().map(|cron| CronJobRef {
-            name: meta::name(&cron.metadata).to_owned(),
-            uid: meta::uid(&cron.metadata).to_owned(),
-        }),
+        cron_job: seen.own_drill_cron_job().map(beside::reference),
         next_time: next.map(|at| at.to_string()),
         // A mistake in the spec neither hides an overdue drill nor restarts its time.
         active_since: match &armed {
-            Armed { starts: true, .. } => Some(old.active_since.clone().unwrap_or_else(|| now.to_string())),
+            Armed { wrong: None, runs: true, .. } => Some(old.active_since.clone().unwrap_or_else(|| now.to_string())),
             Armed { wrong: Some(_), .. } => old.active_since.clone(),
             Armed { .. } => None,
         },
@@ -215,7 +213,7 @@ pub fn overdue_at(drill: &Drill, status: &DrillStatus) -> Option<Timestamp> {
 }
 
 /// Returns the condition `Rehearsed`.
-fn condition(drill: &Drill, status: &DrillStatus, armed: &Armed, now: Timestamp) -> Wanted {
+fn condition(drill: &Drill, status: &DrillStatus, armed: &Armed<CronJob>, now: Timestamp) -> Wanted {
     let no = |reason, message: String| Wanted::no(Type::Rehearsed, reason, message);
     let unknown = |reason, message: String| Wanted::unknown(Type::Rehearsed, reason, message);
     if let Some(failed) = standing_failure(status) {

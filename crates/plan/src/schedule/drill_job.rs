@@ -10,10 +10,8 @@ use holdfast_api::backup_store::Right;
 use holdfast_api::cluster::Placement;
 use holdfast_api::condition::Reason;
 use holdfast_api::drill::Drill;
-use holdfast_api::schedule::EtcdSnapshotScheduleSpec;
 use holdfast_api::{EtcdCluster, name};
 use holdfast_contract::{APISERVER, DEFAULT_READ_DEADLINE_SECONDS, ProofLevel, SnapshotFlags, VerifyRequest};
-use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::CronJob;
 
 use super::arm::{self, Place};
@@ -29,35 +27,19 @@ const PROGRAMS: &str = "/usr/local/bin";
 /// Number of failed Jobs that Kubernetes keeps.
 const FAILURES: usize = 3;
 
-/// Parses the due times of the drills.
-pub(super) fn line(spec: &EtcdSnapshotScheduleSpec, drill: &Drill, now: Timestamp) -> Result<Line, (Reason, String)> {
-    let own_zone = drill.time_zone.is_some();
-    let zone = drill.time_zone.as_deref().or(spec.time_zone.as_deref());
-    let named = |why: String| match why.strip_prefix("spec.") {
-        Some(rest) if own_zone || rest.starts_with("schedule") => format!("spec.drill.{rest}"),
-        _ => why,
-    };
-    let line = Line::parse(&drill.schedule, zone).map_err(|why| (Reason::InvalidSpec, named(why)))?;
-    if line.next(now).is_none() {
-        let why =
-            format!("spec.drill.schedule: {:?} is never due: no such day comes. Correct the line", drill.schedule);
-        return Err((Reason::NeverFires, why));
-    }
-    Ok(line)
-}
-
 /// Compares the standing `CronJob` with the spec.
-pub(super) fn arm(seen: &Observed, drill: &Drill, line: Result<&Line, (Reason, String)>) -> Armed {
+pub(super) fn arm(seen: &Observed, drill: &Drill, line: Result<&Line, (Reason, String)>) -> Armed<CronJob> {
     let begins = (Reason::NoDrillYet, "Holdfast creates the CronJob of the drills".to_owned());
-    live(seen).arm(seen, || agent_job(seen), begins, |suspend| line.and_then(|_| rendered(seen, drill, suspend)))
+    let (live, rendered) = (live(seen), |suspend| line.and_then(|_| rendered(seen, drill, suspend)));
+    live.arm(seen, begins, |suspend| live.suspended(agent_job(seen), suspend), rendered)
 }
 
 /// Returns the `CronJob` without drills, where the spec asks for none any more.
 pub(super) fn retire(seen: &Observed) -> Option<CronJob> {
-    live(seen).retire(|| agent_job(seen))
+    live(seen).retire(agent_job(seen))
 }
 
-fn live(seen: &Observed) -> Live<'_> {
+fn live(seen: &Observed) -> Live<'_, CronJob> {
     Live { any: seen.drill_cron_job.as_ref(), own: seen.own_drill_cron_job() }
 }
 

@@ -10,9 +10,11 @@ use holdfast_api::name;
 use holdfast_api::schedule::LastSuccessful;
 use holdfast_contract::LogReport;
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::apps::v1::Deployment;
 
+use super::beside::Armed;
 use super::facts::{self, Run};
-use super::log_deployment::{self, Armed};
+use super::log_deployment;
 use super::{Observed, log_pod};
 use crate::build::cron_job::run_now;
 use crate::{Act, Ensure, Wake, meta};
@@ -51,13 +53,13 @@ pub(super) fn decide(seen: &Observed, runs: &[Run<'_>], newest: Option<&LastSucc
     };
     let armed = log_deployment::arm(seen, log);
     let before = seen.schedule.status.as_ref().and_then(|status| status.log.clone()).unwrap_or_default();
-    let answer = seen.log_report.known().filter(|_| armed.records);
+    let answer = seen.log_report.known().filter(|_| armed.runs);
     // An agent that has not reached etcd knows nothing of the log yet.
     let report = answer.filter(|answer| answer.cluster_id.is_some());
     let mut status = LogStatus {
         deployment: log_deployment::named(seen, armed.apply.as_ref()),
         active_since: match &armed {
-            Armed { records: true, .. } => Some(before.active_since.clone().unwrap_or_else(|| now.to_string())),
+            Armed { runs: true, .. } => Some(before.active_since.clone().unwrap_or_else(|| now.to_string())),
             Armed { wrong: Some(_), .. } => before.active_since.clone(),
             Armed { .. } => None,
         },
@@ -83,8 +85,8 @@ pub(super) fn decide(seen: &Observed, runs: &[Run<'_>], newest: Option<&LastSucc
     let condition = state.condition(log, &status);
     let asks = if state.reason() == Reason::LogStored { ASK_MILLIS } else { ASK_SOON_MILLIS };
     Logging {
-        act: open.filter(|_| armed.records).and_then(|gap| save(seen, runs, &gap)),
-        wake: armed.records.then_some(Wake::AfterMillis(asks)),
+        act: open.filter(|_| armed.runs).and_then(|gap| save(seen, runs, &gap)),
+        wake: armed.runs.then_some(Wake::AfterMillis(asks)),
         ensure: armed.apply.map(|log| Ensure::Deployment(Box::new(log))),
         condition: Some(condition),
         status: Some(status),
@@ -172,7 +174,7 @@ impl State {
 fn judge(
     seen: &Observed,
     log: &Log,
-    (armed, status): (&Armed, &LogStatus),
+    (armed, status): (&Armed<Deployment>, &LogStatus),
     (report, cause, open): (Option<&LogReport>, Option<String>, Option<&Interruption>),
     now: Timestamp,
 ) -> State {

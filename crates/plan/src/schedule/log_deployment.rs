@@ -21,10 +21,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::Observed;
 use super::arm::{self, Place};
+use super::beside::{Armed, Live};
 use crate::build::deployment::{deployment, log_resources, with_spec};
 use crate::build::job::{AgentJob, Work};
 use crate::build::{port, spool};
-use crate::saving::{self, Source};
+use crate::saving;
 use crate::{Act, Target, drift, meta, valid};
 
 /// Room in the volume beside the waiting segments: the last one may be beyond their limit.
@@ -37,51 +38,20 @@ const STORE_FLAGS: [&str; 7] =
 /// Volumes with Secrets of the store.
 const STORE_VOLUMES: [&str; 2] = ["credentials", "store-ca"];
 
-/// State of the Deployment.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Armed {
-    /// The Deployment to apply.
-    pub(super) apply: Option<Deployment>,
-    /// The mistake that a person has to correct.
-    pub(super) wrong: Option<(Reason, String)>,
-    /// Why nothing is recorded, although there is no mistake.
-    pub(super) waits: Option<(Reason, String)>,
-    /// Whether the Deployment stands and has a Pod.
-    pub(super) records: bool,
-}
-
 /// Compares the standing Deployment with the spec.
-pub(super) fn arm(seen: &Observed, log: &Log) -> Armed {
+pub(super) fn arm(seen: &Observed, log: &Log) -> Armed<Deployment> {
     if seen.log_forbidden {
         let why = "spec.log needs the rule for deployments (apiGroup apps), which the operator's Role lacks. Apply the Role of this \
                    version: holdfast manifests --only rbac";
-        return Armed { wrong: Some((Reason::RightsMissing, why.to_owned())), ..Armed::default() };
+        return Armed::wrong(Reason::RightsMissing, why.to_owned());
     }
-    let stands = seen.own_log_deployment();
-    if let Some(foreign) = seen.log_deployment.as_ref().filter(|_| stands.is_none()) {
-        let why = format!(
-            "Deployment {} exists and belongs to another owner. Delete the Deployment, or create the schedule under another name",
-            meta::name(&foreign.metadata)
-        );
-        return Armed { wrong: Some((Reason::NameConflict, why)), ..Armed::default() };
-    }
-    let halted = arm::halted(seen);
-    let replicas = i32::from(halted.is_none());
-    let (wanted, behind) = match rendered(seen, log, replicas) {
-        Ok(rendered) => (Some(rendered).filter(|_| stands.is_some() || halted.is_none()), None),
-        Err(why) => (standing(seen, replicas), Some(why)),
-    };
-    let keeps = |want: &Deployment| halted.is_none() && stands.is_some_and(|live| holds_segments(seen, want, live));
-    let apply =
-        wanted.filter(|want| stands.is_none_or(|live| drift::differs_by_name(want, live))).filter(|want| !keeps(want));
-    let (wrong, behind) = match behind {
-        Some((reason, why)) if reason.needs_a_person() => (Some((reason, why)), None),
-        other => (None, other),
-    };
-    let begins = || (Reason::LogStarting, "Holdfast creates the Deployment of the log".to_owned());
-    let waits = halted.or_else(|| behind.filter(|_| stands.is_none())).or_else(|| stands.is_none().then(begins));
-    let records = stands.is_some() && waits.is_none();
-    Armed { apply, wrong, waits, records }
+    let live = Live { any: seen.log_deployment.as_ref(), own: seen.own_log_deployment() };
+    let begins = (Reason::LogStarting, "Holdfast creates the Deployment of the log".to_owned());
+    let replicas = |halted: bool| i32::from(!halted);
+    let standing = |halted| standing(seen, replicas(halted));
+    let armed = live.arm(seen, begins, standing, |halted| rendered(seen, log, replicas(halted)));
+    let keeps = |want: &Deployment| armed.runs && live.own.is_some_and(|live| holds_segments(seen, want, live));
+    Armed { apply: armed.apply.clone().filter(|want| !keeps(want)), ..armed }
 }
 
 /// Returns the name of the Deployment that stands, is about to be applied, or cannot be read. Later passes read the Deployment because the
@@ -140,14 +110,7 @@ fn rendered(seen: &Observed, log: &Log, replicas: i32) -> Result<Deployment, (Re
                    azure or gcs";
         return Err((Reason::InvalidSpec, why.to_owned()));
     }
-    let source = match (&spec.cluster_ref, &seen.cluster) {
-        (None, _) => Source::default(),
-        (Some(_), Some(cluster)) => saving::source(cluster)?,
-        (Some(named), None) => {
-            let why = format!("there is no EtcdCluster {} in this namespace", named.name);
-            return Err((Reason::WaitingForReference, why));
-        }
-    };
+    let source = arm::source(seen)?;
     let endpoints = source.endpoints.clone();
     let encryption = spec.snapshot_template.encryption.as_ref();
     let spool_mib = log.spool.as_ref().and_then(valid::bytes).map_or(DEFAULT_LOG_SPOOL_MIB, |bytes| bytes >> 20);

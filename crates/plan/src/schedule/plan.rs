@@ -13,13 +13,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::applied::Pruning;
 use super::arm::{Arm, arm};
-use super::compaction;
+use super::beside::{self, Live};
 use super::facts::{self, Run};
 use super::prune;
 use super::recall::{self, Answer, Reach};
 use super::status::{self, Standing};
 use super::{Line, Observed, health, record, skipped, surplus};
-use super::{drill, log};
+use super::{compaction, drill, log};
 use crate::{Act, Ensure, Next, Note, Plan, Wake, drift, meta};
 
 /// Time after a due time: the CronJob controller creates the Job within seconds, and the status then has the next due time.
@@ -83,21 +83,13 @@ fn millis(wake: &Wake) -> u64 {
 
 fn line(seen: &Observed, now: Timestamp) -> Result<Line, (Reason, String)> {
     let spec = &seen.schedule.spec;
-    let line = Line::parse(&spec.schedule, spec.time_zone.as_deref()).map_err(|why| (Reason::InvalidSpec, why))?;
-    if line.next(now).is_none() {
-        let why = format!("spec.schedule: {:?} is never due: no such day comes. Correct the line", spec.schedule);
-        return Err((Reason::NeverFires, why));
-    }
-    Ok(line)
+    beside::line(seen, "spec", (&spec.schedule, spec.time_zone.as_deref()), now)
 }
 
 /// Returns the schedule's standing, and the `CronJob` if the operator must apply the `CronJob`.
 fn stand(seen: &Observed, line: &Result<Line, (Reason, String)>) -> (Standing, Vec<Ensure>) {
-    if let Some(foreign) = seen.cron_job.as_ref().filter(|_| seen.own_cron_job().is_none()) {
-        let why = format!(
-            "CronJob {} exists and belongs to another owner. Delete the CronJob, or create the schedule under another name",
-            meta::name(&foreign.metadata)
-        );
+    let live = Live { any: seen.cron_job.as_ref(), own: seen.own_cron_job() };
+    if let Some(why) = live.conflict() {
         return (Standing::Wrong(Reason::NameConflict, why), vec![]);
     }
     let Arm { cron_job, halted, behind } = arm(seen, line.as_ref().ok());
@@ -180,7 +172,8 @@ fn notes(
             Ensure::Deployment(want) => ("Deployment", &want.metadata),
             _ => continue,
         };
-        let crons = [seen.own_cron_job(), seen.own_drill_cron_job()].into_iter().flatten().map(|cron| &cron.metadata);
+        let crons = [seen.own_cron_job(), seen.own_drill_cron_job(), seen.own_compaction_cron_job()];
+        let crons = crons.into_iter().flatten().map(|cron| &cron.metadata);
         let mut live = crons.chain(seen.own_log_deployment().map(|log| &log.metadata));
         if let Some(live) = live.find(|live| live.name == want.name && rendered(live) == rendered(want)) {
             let name = meta::name(live);

@@ -5,12 +5,12 @@
 
 use holdfast_api::EtcdSnapshotScheduleStatus;
 use holdfast_api::condition::{Reason, Type, Wanted, merge};
-use holdfast_api::cron::CronJobRef;
 use holdfast_api::schedule::{LastFailed, LastSuccessful};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::applied::Pruning;
+use super::beside;
 use super::drill::Drills;
 use super::facts::{self, Run};
 use super::health::{self, Fresh};
@@ -42,10 +42,7 @@ pub(super) fn whole(
 ) -> EtcdSnapshotScheduleStatus {
     let meta = &seen.schedule.metadata;
     let old = seen.schedule.status.clone().unwrap_or_default();
-    let cron_job = seen.own_cron_job().map(|cron| CronJobRef {
-        name: meta::name(&cron.metadata).to_owned(),
-        uid: meta::uid(&cron.metadata).to_owned(),
-    });
+    let cron_job = seen.own_cron_job().map(beside::reference);
     let starts = matches!(standing, Standing::Runs(_));
     let next = line.filter(|_| starts).and_then(|line| line.next(now));
     let last_successful = latest_success(seen, old.last_successful.as_ref(), runs);
