@@ -285,6 +285,13 @@ pub struct PointStatus {
     /// Number of leases whose time to live the log does not name; they end after one hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown_leases: Option<u64>,
+    /// For a requested time: the latest time before it at which etcd is known to have had the restored revision (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_at: Option<String>,
+    /// For a requested time: the next known time, at which etcd had a later revision (RFC 3339). The log does not say when
+    /// between both the changes were made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_by: Option<String>,
 }
 
 impl PointStatus {
@@ -307,6 +314,8 @@ impl PointStatus {
             segments: Some(report.segments),
             proof: Some(report.proof),
             unknown_leases: Some(report.unknown_leases).filter(|count| *count > 0),
+            known_at: report.known_at.map(|at| at.to_string()),
+            changed_by: report.changed_by.map(|at| at.to_string()),
         }
     }
 }

@@ -170,6 +170,13 @@ pub struct PointReport {
     /// Number of leases whose time to live the log does not name: they had ended before the archiver asked.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unknown_leases: u64,
+    /// For a requested time: the latest time before it at which etcd is known to have had the restored revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_at: Option<Timestamp>,
+    /// For a requested time: the next known time, at which etcd had a later revision. The log does not say when between both the
+    /// changes were made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_by: Option<Timestamp>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]

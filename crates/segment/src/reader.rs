@@ -8,10 +8,12 @@ use std::io::{self, BufReader, Read};
 
 use crc_fast::{CrcAlgorithm, Digest};
 
+use crate::history::RaftPlace;
 use crate::order::{Order, OutOfOrder};
 use crate::wire::Varint;
 use crate::{
-    AUTH_CHANGED, DELETE, END, Entry, FORMAT, HEADER, Header, LEASE, MAGIC, MAX_VALUE, PUT, Record, SAMPLE, UNKNOWN,
+    AUTH_CHANGED, DELETE, END, Entry, FORMAT, HEADER, HEADER_1, Header, LEASE, MAGIC, MAX_VALUE, PUT, Record, SAMPLE,
+    UNKNOWN,
 };
 
 /// Reason for which bytes are no segment.
@@ -60,6 +62,7 @@ pub struct Reader<R: Read> {
     /// Revision and time of the last sample.
     sampled: Option<(i64, i64)>,
     value: Vec<u8>,
+    needs_sample: bool,
     ended: bool,
 }
 
@@ -77,11 +80,21 @@ impl<R: Read> Reader<R> {
         if format > FORMAT {
             return Err(SegmentError::LaterFormat(format));
         }
-        input.fill(&mut bytes[12..])?;
-        let header = Header::decode(&bytes).filter(|_| format == FORMAT);
+        let header = match format {
+            1 => {
+                input.fill(&mut bytes[12..HEADER_1])?;
+                Header::decode(&bytes[..HEADER_1])
+            }
+            FORMAT => {
+                input.fill(&mut bytes[12..])?;
+                Header::decode(&bytes)
+            }
+            _ => None,
+        };
         let header = header.ok_or_else(|| input.malformed("the header is impossible"))?;
         let order = Order::after(header.first.saturating_sub(1));
-        Ok(Self { input, header, order, count: 0, sampled: None, value: Vec::new(), ended: false })
+        let needs_sample = format == 1 || header.last < header.first;
+        Ok(Self { input, header, order, count: 0, sampled: None, value: Vec::new(), needs_sample, ended: false })
     }
 
     /// Returns the header.
@@ -159,7 +172,12 @@ impl<R: Read> Reader<R> {
         if self.order.main != self.header.last {
             return Err(self.input.malformed("the last revision of the header is missing"));
         }
-        if self.sampled.map(|(_, at)| at) != Some(self.header.last_at) {
+        let Header { first_at, last_at, .. } = self.header;
+        let is_last = match self.sampled {
+            Some((_, at)) => at == last_at,
+            None => !self.needs_sample && first_at == last_at,
+        };
+        if !is_last {
             return Err(self.input.malformed("the last sample is not the header's"));
         }
         if self.input.varint()? != self.count {
@@ -182,13 +200,22 @@ impl<R: Read> Reader<R> {
 
 impl Header {
     /// Returns `None` for numbers that no writer writes.
-    fn decode(bytes: &[u8; HEADER]) -> Option<Self> {
-        let mut numbers = [0_u64; 8];
-        for (number, place) in numbers.iter_mut().zip(bytes[12..].chunks_exact(8)) {
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        // Facts that format 1 lacks are unknown.
+        let mut numbers = [UNKNOWN.cast_unsigned(); 12];
+        for (number, place) in numbers.iter_mut().zip(bytes.get(12..)?.chunks_exact(8)) {
             *number = u64::from_le_bytes(*place.first_chunk()?);
         }
         let [cluster_id, member_id, rest @ ..] = numbers;
-        let [first, last, first_at, last_at, compact_revision, auth_revision] = rest.map(u64::cast_signed);
+        let [first, last, first_at, last_at, compact_revision, auth_revision, before, raft @ ..] =
+            rest.map(u64::cast_signed);
+        let [revision, applied, committed] = raft;
+        let before = if before == UNKNOWN { None } else { Some(u32::try_from(before).ok()?) };
+        let raft = match revision {
+            UNKNOWN => None,
+            _ if revision >= 0 && applied >= 0 && committed >= 0 => Some(RaftPlace { revision, applied, committed }),
+            _ => return None,
+        };
         let possible = first > 0
             && first.checked_sub(1)? <= last
             && 0 <= first_at
@@ -205,6 +232,8 @@ impl Header {
             last_at,
             compact_revision,
             auth_revision,
+            before,
+            raft,
         })
     }
 }

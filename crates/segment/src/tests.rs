@@ -4,7 +4,24 @@ use proptest::prelude::*;
 
 use super::*;
 
-const ORIGIN: Origin = Origin { cluster_id: 7, member_id: 8, compact_revision: 3, auth_revision: Some(1) };
+const RAFT: RaftPlace = RaftPlace { revision: 7, applied: 9, committed: 10 };
+const ORIGIN: Origin =
+    Origin { cluster_id: 7, member_id: 8, compact_revision: 3, auth_revision: Some(1), raft: Some(RAFT) };
+
+fn begin(revision: i64) -> Writer {
+    Writer::after(revision, 0, Vec::new())
+}
+
+/// A sample of the last complete revision.
+fn sample(writer: &mut Writer, at: i64) {
+    writer.sample(writer.last_complete(), at);
+}
+
+fn bytes_of(segment: Segment) -> Vec<u8> {
+    let mut bytes = vec![];
+    segment.write_to(&mut bytes).unwrap();
+    bytes
+}
 
 /// An entry that owns its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +56,8 @@ fn put(main: i64, key: &[u8], lease: i64) -> KeyValue<'_> {
 
 /// A segment of the revisions 5 to 7, with an entry of each kind.
 fn small() -> Segment {
-    let mut writer = Writer::after(4, 64);
-    writer.sample(1_000);
+    let mut writer = begin(4);
+    sample(&mut writer, 1_000);
     writer.put(&put(5, b"a", 9)).unwrap();
     writer.put(&put(5, b"b", 9)).unwrap();
     writer.delete(6, b"a").unwrap();
@@ -52,13 +69,15 @@ fn small() -> Segment {
     writer.put(&put(7, b"c", 0)).unwrap();
     writer.complete(7);
     writer.auth_changed();
-    writer.sample(2_000);
+    sample(&mut writer, 2_000);
     writer.cut(&ORIGIN).unwrap()
 }
 
 #[test]
 fn every_entry_comes_back() {
-    let Segment { header, bytes } = small();
+    let segment = small();
+    let (header, last_sum) = (segment.header, segment.last_sum);
+    let bytes = bytes_of(segment);
     let (read_header, entries) = read(&bytes).unwrap();
     assert_eq!(read_header, header);
     assert_eq!((header.first, header.last, header.first_at, header.last_at), (5, 7, 1_000, 2_000));
@@ -74,6 +93,10 @@ fn every_entry_comes_back() {
         })
         .collect();
     assert_eq!(places, [(5, 0, false, &b"a"[..]), (5, 1, false, b"b"), (6, 0, true, b"a"), (7, 0, false, b"c")]);
+    assert_eq!((header.before, header.raft), (None, Some(RAFT)));
+    let mut of_last = RevisionSum::default();
+    of_last.add_change(false, &put(7, b"c", 0));
+    assert_eq!(last_sum, Some(of_last.get()));
     assert_eq!(entries[0], Owned::Sample(4, 1_000), "before the first record");
     assert_eq!(entries.last(), Some(&Owned::Sample(7, 2_000)));
     assert!(entries.contains(&Owned::Lease(9, 60)) && entries.contains(&Owned::AuthChanged(7)));
@@ -82,31 +105,31 @@ fn every_entry_comes_back() {
 
 #[test]
 fn a_segment_ends_between_revisions() {
-    let mut writer = Writer::after(4, 64);
+    let mut writer = begin(4);
     writer.put(&put(5, b"a", 1)).unwrap();
     writer.put(&put(6, b"b", 2)).unwrap();
-    writer.sample(1);
+    sample(&mut writer, 1);
     assert_eq!((writer.last_complete(), writer.take_leases()), (5, vec![1]), "more of 6 may come");
     let first = writer.cut(&ORIGIN).unwrap();
     assert_eq!((first.header.first, first.header.last), (5, 5));
     writer.put(&put(6, b"c", 2)).unwrap();
     writer.complete(6);
-    writer.sample(2);
+    sample(&mut writer, 2);
     assert_eq!(writer.take_leases(), [2], "each segment names its leases");
     let second = writer.cut(&ORIGIN).unwrap();
     assert_eq!((second.header.first, second.header.last), (6, 6));
-    assert!(matches!(read(&second.bytes).unwrap().1[..2], [Owned::Record(6, 0, ..), Owned::Record(6, 1, ..)]));
+    assert!(matches!(read(&bytes_of(second)).unwrap().1[..2], [Owned::Record(6, 0, ..), Owned::Record(6, 1, ..)]));
     // A segment about time alone.
     assert_eq!(writer.cut(&ORIGIN), None);
-    writer.sample(3);
+    sample(&mut writer, 3);
     let third = writer.cut(&ORIGIN).unwrap();
     assert_eq!((third.header.first, third.header.last), (7, 6));
-    assert_eq!(read(&third.bytes).unwrap().1, [Owned::Sample(6, 3)]);
+    assert_eq!(read(&bytes_of(third)).unwrap().1, [Owned::Sample(6, 3)]);
 }
 
 #[test]
 fn a_hole_is_refused_and_a_broken_watch_begins_again() {
-    let mut writer = Writer::after(4, 64);
+    let mut writer = begin(4);
     writer.put(&put(5, b"a", 0)).unwrap();
     writer.put(&put(6, b"b", 0)).unwrap();
     let hole = writer.put(&put(8, b"c", 0)).unwrap_err();
@@ -123,18 +146,18 @@ fn a_hole_is_refused_and_a_broken_watch_begins_again() {
 
 #[test]
 fn a_clock_that_goes_back_stands_still() {
-    let mut writer = Writer::after(4, 64);
+    let mut writer = begin(4);
     for at in [1_000, 900, 1_100] {
-        writer.sample(at);
+        sample(&mut writer, at);
     }
-    let (header, entries) = read(&writer.cut(&ORIGIN).unwrap().bytes).unwrap();
+    let (header, entries) = read(&bytes_of(writer.cut(&ORIGIN).unwrap())).unwrap();
     assert_eq!(entries, [Owned::Sample(4, 1_000), Owned::Sample(4, 1_000), Owned::Sample(4, 1_100)]);
     assert_eq!((header.first_at, header.last_at), (1_000, 1_100));
 }
 
 #[test]
 fn each_flipped_bit_is_refused() {
-    let Segment { bytes, .. } = small();
+    let bytes = bytes_of(small());
     for bit in 0..bytes.len() * 8 {
         let mut flipped = bytes.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
@@ -145,6 +168,41 @@ fn each_flipped_bit_is_refused() {
     }
     let longer = [&bytes[..], b"\0"].concat();
     assert!(read(&longer).unwrap_err().to_string().contains("bytes follow"));
+}
+
+#[test]
+fn a_writer_that_lags_cuts_segments_without_a_sample() {
+    let mut writer = Writer::after(4, 500, Vec::new());
+    writer.set_sum(Some(44));
+    writer.put(&put(5, b"a", 0)).unwrap();
+    writer.complete(5);
+    let first = writer.cut(&ORIGIN).unwrap();
+    assert!(!first.is_timed);
+    assert_eq!((first.header.first_at, first.header.last_at, first.header.before), (500, 500, Some(44)));
+    let of_5 = first.last_sum;
+    writer.put(&put(6, b"b", 0)).unwrap();
+    writer.put(&put(7, b"b", 0)).unwrap();
+    writer.sample(6, 900);
+    writer.sample(9, 950);
+    let second = writer.cut(&ORIGIN).unwrap();
+    assert_eq!((second.header.first, second.header.last, second.header.before), (6, 6, of_5));
+    let samples = |segment| read(&bytes_of(segment)).unwrap().1;
+    assert!(samples(second).ends_with(&[Owned::Sample(6, 900), Owned::Sample(6, 950)]), "never beyond the revisions");
+    assert_eq!(samples(first).len(), 1);
+    assert_eq!(writer.cut(&ORIGIN), None, "nothing to say");
+}
+
+#[test]
+fn a_segment_of_format_1_is_read() {
+    let bytes = bytes_of(small());
+    let mut old = bytes[..HEADER_1].to_vec();
+    old[8] = 1;
+    old.extend(&bytes[HEADER..bytes.len() - 4]);
+    let crc = crc_fast::crc32_iscsi(&old);
+    old.extend(crc.to_le_bytes());
+    let ((header, entries), (_, now)) = (read(&old).unwrap(), read(&bytes).unwrap());
+    assert_eq!((header.first, header.last, header.before, header.raft), (5, 7, None, None));
+    assert_eq!(entries, now);
 }
 
 /// Puts the right checksum behind changed bytes.
@@ -158,11 +216,11 @@ fn sealed(mut bytes: Vec<u8>, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
 
 #[test]
 fn what_no_writer_writes_is_refused_also_with_a_right_checksum() {
-    let Segment { bytes, .. } = small();
+    let bytes = bytes_of(small());
     let reason = |change: fn(&mut [u8])| read(&sealed(bytes.clone(), change)).unwrap_err().to_string();
     assert!(read(&sealed(bytes.clone(), |_| {})).is_ok());
-    let later = reason(|bytes| bytes[8] = 2);
-    assert!(later.contains("format 2") && later.contains("Use a later version"), "{later}");
+    let later = reason(|bytes| bytes[8] = 3);
+    assert!(later.contains("format 3") && later.contains("Use a later version"), "{later}");
     assert!(reason(|bytes| bytes[8] = 0).contains("header"));
     assert!(reason(|bytes| bytes[28] = 0).contains("header"), "no first revision");
     assert!(reason(|bytes| bytes[28] = 7).contains("sample"), "a sample before the header's first");
@@ -177,9 +235,9 @@ fn what_no_writer_writes_is_refused_also_with_a_right_checksum() {
 
 #[test]
 fn a_length_reserves_no_memory() {
-    let mut writer = Writer::after(4, 64);
-    writer.sample(1);
-    let mut bytes = writer.cut(&ORIGIN).unwrap().bytes;
+    let mut writer = begin(4);
+    sample(&mut writer, 1);
+    let mut bytes = bytes_of(writer.cut(&ORIGIN).unwrap());
     bytes.truncate(HEADER);
     bytes[36] = 5;
     for length in [u64::MAX, MAX_VALUE as u64 + 1, MAX_VALUE as u64] {
@@ -225,7 +283,7 @@ proptest! {
     /// Whatever a watch brings, and wherever it breaks: the segments together hold every record once, in order.
     #[test]
     fn segments_together_are_the_history(steps in steps(), begin in 1..1_000_i64) {
-        let mut writer = Writer::after(begin, 64);
+        let mut writer = Writer::after(begin, 0, Vec::new());
         let mut history: Vec<(i64, Vec<Owned>)> = vec![];
         let mut segments = vec![];
         let feed = |writer: &mut Writer, main: i64, changes: &[Change]| {
@@ -260,7 +318,7 @@ proptest! {
                     sent.push(changes.clone());
                 }
                 Step::Complete => writer.complete(newest),
-                Step::Sample(at) => writer.sample((*at).into()),
+                Step::Sample(at) => sample(&mut writer, (*at).into()),
                 Step::AuthChanged => writer.auth_changed(),
                 Step::Cut => segments.extend(writer.cut(&ORIGIN)),
                 Step::Break => {
@@ -274,7 +332,7 @@ proptest! {
         let mut after = begin;
         let mut records = vec![];
         for segment in &segments {
-            let (header, entries) = read(&segment.bytes).unwrap();
+            let (header, entries) = read(&bytes_of(segment.clone())).unwrap();
             prop_assert_eq!(&header, &segment.header);
             prop_assert_eq!(header.first, after + 1);
             after = header.last;

@@ -2,19 +2,25 @@
 //!
 //! This file decides the small objects of a log, and how a log is listed. A log belongs to one etcd cluster: the first writer
 //! binds the folder to the cluster ID, and revisions of another cluster never come into it (I9). Every object is written once.
-//! `cover.rs` decides what the segments hold together, `read.rs` reads a segment, `bases.rs` finds the snapshots before it,
+//! Rules of a bucket may remove any object, so no object is the only witness: segments and checks name the cluster too, and an
+//! object beside the newest segment closes a log too.
+//! `cover.rs` decides what the segments hold together, `joints.rs` whether they are of one history, `read.rs` reads a segment, `bases.rs` finds the snapshots before it,
 //! `checks.rs` the hash of a member.
 
 pub mod bases;
 pub(crate) mod checks;
 pub mod cover;
+pub(crate) mod joints;
 pub mod read;
 
 use bytes::Bytes;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::{Folder, GapName, SegmentName, check_revision, is_record_folder};
+use holdfast_contract::layout::{
+    Folder, GapName, Key, SegmentName, check_revision, first8, is_closed_name, is_record_folder,
+};
 use holdfast_contract::{LogGap, Origin, hex_id};
 use holdfast_io::clock;
+use holdfast_io::process::random_uid;
 use holdfast_store::Store;
 use holdfast_store::removal::File;
 use jiff::Timestamp;
@@ -29,8 +35,9 @@ const MAX_BYTES: u64 = 16 << 10;
 /// Maximum number of objects in the listing of one day: a segment of ten writers each second.
 const MAX_OBJECTS: usize = 1_000_000;
 
-/// Folder of the gaps.
+/// Folders of the gaps and of the checks.
 const GAPS: &str = "gaps";
+const CHECKS: &str = "checks";
 
 /// Maximum number of days in a listing.
 const MAX_DAYS: usize = 10_000;
@@ -46,7 +53,8 @@ struct Bound {
     cluster_id: String,
 }
 
-/// The end of a log: `closed.json`. etcd has lost revisions that the log holds, and its next revisions have the same numbers.
+/// The end of a log: `closed.json`, and an object beside the newest segment. etcd is in another history than the log: it has
+/// lost revisions that the log holds, and its next revisions have the same numbers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Closed {
@@ -56,15 +64,39 @@ struct Closed {
     /// The newest revision of etcd, which a quorum confirmed.
     found: i64,
     at: Timestamp,
+    #[serde(default)]
+    evidence: Evidence,
+}
+
+/// The fact that shows another history.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Evidence {
+    /// etcd's newest revision is lower than a recorded one.
+    #[default]
+    Fell,
+    /// etcd holds other changes of the last recorded revision.
+    OtherChanges,
+    /// etcd's raft has fewer entries than the revisions need.
+    FewerEntries,
 }
 
 impl Closed {
     fn error(&self) -> Error {
-        let Self { recorded, found, at, .. } = self;
+        let Self { recorded, found, at, evidence, .. } = self;
+        let fact = match evidence {
+            Evidence::Fell => {
+                format!("etcd was at revision {found}, and revision {recorded} of this etcd cluster had been recorded")
+            }
+            Evidence::OtherChanges => {
+                format!("etcd held other changes of revision {recorded} than this log")
+            }
+            Evidence::FewerEntries => {
+                format!("etcd was at revision {found} with fewer entries of raft than at revision {recorded}")
+            }
+        };
         Error::refused(format!(
-            "at {at} etcd was at revision {found}, and revision {recorded} of this etcd cluster had been recorded: etcd was restored, \
-             or lost writes. Its revisions have numbers of the old ones, so this log goes on for no etcd. Begin a log in another \
-             place: --cluster, --cluster-uid or --namespace"
+            "at {at} {fact}: etcd was restored, or lost writes. Its revisions have numbers of the old ones, so this log goes on \
+             for no etcd. Begin a log in another place: --cluster, --cluster-uid or --namespace"
         ))
         .with_origin(Origin::Request)
     }
@@ -129,7 +161,7 @@ pub(crate) fn render(object: &impl Serialize) -> Result<Bytes> {
 /// Returns the ID of the etcd cluster that a log belongs to; `None`: there is no log.
 pub(crate) async fn bound_cluster(store: &Store, log: &Folder) -> Result<Option<u64>> {
     let at = log.log_cluster();
-    let Some(json) = store.find_small(&at, MAX_BYTES).await? else { return Ok(None) };
+    let Some(json) = store.find_small(&at, MAX_BYTES).await? else { return recorded_cluster(store, log).await };
     let nonsense = || {
         Error::corrupt(format!(
             "{} holds no cluster ID. Put an earlier version of the object back, or write \
@@ -141,13 +173,36 @@ pub(crate) async fn bound_cluster(store: &Store, log: &Folder) -> Result<Option<
     u64::from_str_radix(&bound.cluster_id, 16).map(Some).map_err(|_| nonsense())
 }
 
+/// Returns the ID of the etcd cluster from the objects of a log without `cluster.json`; `None`: there is no segment.
+async fn recorded_cluster(store: &Store, log: &Folder) -> Result<Option<u64>> {
+    let Some(newest) = newest_segment(store, log).await? else { return Ok(None) };
+    let missing = store.uri(&log.log_cluster());
+    let found = if newest.encrypted {
+        newest_check(store, log).await?.and_then(|check| u64::from_str_radix(&check.cluster_id, 16).ok())
+    } else {
+        let key = newest.key(log).map_err(|error| holdfast_store::layout(&error))?;
+        let stored = read::fetch(store, log, &newest).await?;
+        let reader = read::open(stored, None).map_err(|error| read::unreadable(&store.uri(&key), &error))?;
+        Some(reader.header().cluster_id)
+    };
+    let Some(cluster_id) = found else {
+        return Err(Error::config(format!(
+            "{missing} is missing, and the segments of this log are encrypted. Write \
+             {{\"formatVersion\": 1, \"clusterId\": \"ID\"}} there, with the clusterId of the snapshots' manifests beside the log"
+        )));
+    };
+    tracing::warn!(missing, cluster_id = hex_id(cluster_id), "the object is missing: segments name the etcd cluster");
+    Ok(Some(cluster_id))
+}
+
 /// Binds a log to an etcd cluster; an error if the log belongs to another one.
 pub(crate) async fn bind(store: &Store, log: &Folder, cluster_id: u64) -> Result<()> {
-    if bound_cluster(store, log).await?.is_none() {
+    let missing = store.find_small(&log.log_cluster(), MAX_BYTES).await?.is_none();
+    if missing && bound_cluster(store, log).await?.is_none_or(|recorded| recorded == cluster_id) {
         let bound = Bound { format_version: FORMAT_VERSION, cluster_id: hex_id(cluster_id) };
         // Another writer may come first; the object decides.
         if let Err(error) = store.put_new(&log.log_cluster(), render(&bound)?).await
-            && bound_cluster(store, log).await?.is_none()
+            && store.find_small(&log.log_cluster(), MAX_BYTES).await?.is_none()
         {
             return Err(error);
         }
@@ -163,27 +218,40 @@ pub(crate) async fn bind(store: &Store, log: &Folder, cluster_id: u64) -> Result
     }
 }
 
-/// Closes a log for which etcd has lost revisions, and returns the error. No later run continues the log, also after etcd has
+/// Closes a log whose etcd is in another history, and returns the error. No later run continues the log, also after etcd has
 /// passed the recorded revision.
-pub(crate) async fn close(store: &Store, log: &Folder, recorded: i64, found: i64) -> Error {
-    let closed = Closed { format_version: FORMAT_VERSION, recorded, found, at: clock::now() };
-    let written = match render(&closed) {
-        Ok(json) => store.put_new(&log.log_closed(), json).await,
-        Err(error) => Err(error),
-    };
-    match written {
+pub(crate) async fn close(store: &Store, log: &Folder, (recorded, found): (i64, i64), evidence: Evidence) -> Error {
+    let closed = Closed { format_version: FORMAT_VERSION, recorded, found, at: clock::now(), evidence };
+    match write_closed(store, log, &closed).await {
         Ok(()) => closed.error(),
         Err(error) => error.context(closed.error().message()),
     }
 }
 
+async fn write_closed(store: &Store, log: &Folder, closed: &Closed) -> Result<()> {
+    let json = render(closed)?;
+    if let Some(newest) = newest_segment(store, log).await? {
+        let run8 = first8("run", &random_uid()?).map_err(|error| holdfast_store::layout(&error))?;
+        let beside = newest.closed_key(log, &run8).map_err(|error| holdfast_store::layout(&error))?;
+        store.put_new(&beside, json.clone()).await?;
+    }
+    if store.find_small(&log.log_closed(), MAX_BYTES).await?.is_some() {
+        return Ok(());
+    }
+    store.put_new(&log.log_closed(), json).await
+}
+
 /// Refuses a log that is closed.
 pub(crate) async fn check_open(store: &Store, log: &Folder) -> Result<()> {
-    let at = log.log_closed();
-    let Some(json) = store.find_small(&at, MAX_BYTES).await? else { return Ok(()) };
-    let closed: Closed = serde_json::from_slice(&json)
-        .map_err(|_| Error::corrupt(format!("{} does not say why the log is closed", store.uri(&at))))?;
-    Err(closed.error())
+    let mut witnesses = vec![log.log_closed()];
+    witnesses.extend(newest_objects(store, log).await?.closed);
+    for at in witnesses {
+        let Some(json) = store.find_small(&at, MAX_BYTES).await? else { continue };
+        let closed: Closed = serde_json::from_slice(&json)
+            .map_err(|_| Error::corrupt(format!("{} does not say why the log is closed", store.uri(&at))))?;
+        return Err(closed.error());
+    }
+    Ok(())
 }
 
 /// Returns the names of a log's folders: the days in order, then those of gaps and checks.
@@ -233,19 +301,46 @@ pub(crate) async fn newest_gap(store: &Store, log: &Folder) -> Result<Option<Log
     Ok(Some(LogGap { after, until, at }))
 }
 
+/// Returns the newest check whose content can be read; `None`: the log has none.
+async fn newest_check(store: &Store, log: &Folder) -> Result<Option<Check>> {
+    let folder = log.child(CHECKS).map_err(|error| holdfast_store::layout(&error))?;
+    let names = store.objects(&folder, MAX_OBJECTS).await?;
+    let Some(name) = names.iter().filter(|name| check_revision(&format!("{CHECKS}/{name}")).is_some()).max() else {
+        return Ok(None);
+    };
+    let key = folder.object(name).map_err(|error| holdfast_store::layout(&error))?;
+    let json = store.find_small(&key, MAX_BYTES).await?;
+    Ok(json.and_then(|json| serde_json::from_slice(&json).ok()))
+}
+
+/// The newest objects of a log.
+#[derive(Debug, Default)]
+struct Newest {
+    segment: Option<SegmentName>,
+    /// An object beside a segment that closes the log.
+    closed: Option<Key>,
+}
+
 /// Returns the newest stored segment, by its last revision and its time; `None`: the log has no segment.
 pub(crate) async fn newest_segment(store: &Store, log: &Folder) -> Result<Option<SegmentName>> {
+    Ok(newest_objects(store, log).await?.segment)
+}
+
+async fn newest_objects(store: &Store, log: &Folder) -> Result<Newest> {
     let is_day = |name: &str| name.len() == 8 && name.bytes().all(|b| b.is_ascii_digit());
     let days = store.last_children(log, MAX_DAYS, is_day).await?.names;
-    let mut newest: Option<SegmentName> = None;
+    let mut newest = Newest::default();
     for (number, day) in days.iter().rev().enumerate() {
-        if newest.is_some() && number >= NEWEST_DAYS {
+        if newest.segment.is_some() && number >= NEWEST_DAYS {
             break;
         }
         let folder = log.child(day).map_err(|error| holdfast_store::layout(&error))?;
         let names = store.objects(&folder, MAX_OBJECTS).await?;
         let parsed = names.iter().filter_map(|name| SegmentName::parse(&format!("{day}/{name}")));
-        newest = newest.into_iter().chain(parsed).max_by_key(|segment| (segment.last, segment.at));
+        newest.segment = newest.segment.into_iter().chain(parsed).max_by_key(|segment| (segment.last, segment.at));
+        if let Some(name) = names.iter().find(|name| is_closed_name(name)) {
+            newest.closed = Some(folder.object(name).map_err(|error| holdfast_store::layout(&error))?);
+        }
     }
     Ok(newest)
 }
@@ -291,6 +386,7 @@ mod tests {
             at: at.parse().unwrap(),
             run8: "a".to_owned(),
             encrypted: false,
+            tail: None,
         };
         // The clock of the second writer is behind, across midnight.
         let [one, two, three] = [
@@ -315,8 +411,18 @@ mod tests {
         assert_eq!(listed.segments, [(one, 4), (two, 4), (three, 4)]);
         assert_eq!((listed.gaps, listed.checks), (vec![gap], vec![]));
 
-        let closed = close(&store, &log, 99, 90).await;
+        // Segments of a log name its cluster.
+        std::fs::remove_file(&at).unwrap();
+        let missing = bound_cluster(&store, &log).await.unwrap_err();
+        assert_eq!(missing.class(), ExitClass::Corrupt, "four bytes are no segment: {missing}");
+
+        let closed = close(&store, &log, (99, 90), Evidence::Fell).await;
         assert_eq!(closed.class(), ExitClass::Refused);
-        assert_eq!(check_open(&store, &log).await, Err(closed), "for every later run");
+        assert_eq!(check_open(&store, &log).await, Err(closed.clone()), "for every later run");
+        let again = close(&store, &log, (99, 95), Evidence::OtherChanges).await;
+        assert!(again.message().contains("other changes of revision 99"), "{again}");
+        std::fs::remove_file(mount.path().join(log.log_closed().to_string())).unwrap();
+        let error = check_open(&store, &log).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::Refused, "the witness beside the newest segment: {error}");
     }
 }

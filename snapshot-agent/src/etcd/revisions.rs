@@ -2,14 +2,16 @@
 //!
 //! This file decides how the watch is opened, and what an answer of etcd means. The watch begins with the last revision that the
 //! caller has, and leaves that revision out: etcd removes the tombstones of its compact revision, so a watch that began there
-//! could lack changes without an error. The watch has a connection of its own: changes that wait to be read would hold up the
+//! could lack changes without an error. The checksum of that revision shows whether etcd is in the history that the caller
+//! knows: after a restore in place another revision has the same number. The watch has a connection of its own: changes that wait to be read would hold up the
 //! answers of other calls. Fragments are on, because etcd refuses a stream whose message is too long. The callers
 //! decide what happens to the changes, and when a member counts as silent.
 
-use etcd_client::{LeaseTimeToLiveResponse, ResponseHeader, WatchOptions, WatchResponse, WatchStream};
+use etcd_client::{LeaseTimeToLiveResponse, ResponseHeader, StatusResponse, WatchOptions, WatchResponse, WatchStream};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use holdfast_contract::error::{Error, Result, of_etcd};
-use holdfast_segment::{KeyValue, MAX_VALUE};
+use holdfast_segment::{KeyValue, MAX_VALUE, RaftPlace, RevisionSum};
+use tonic::Code;
 
 use crate::etcd::connect::{Dialer, ask, etcd_error};
 use crate::etcd::source::Source;
@@ -41,6 +43,8 @@ pub(crate) struct Revisions {
     /// The member that sends the changes.
     pub(crate) member_id: u64,
     after: i64,
+    /// Checksum of the revision `after`, as far as the member has sent it.
+    sum: Option<RevisionSum>,
 }
 
 impl Revisions {
@@ -56,7 +60,13 @@ impl Revisions {
             async move { client.watch_client().max_decoding_message_size(MAX_VALUE).watch([], Some(options)).await }
         });
         let stream = stream.await.map_err(of_etcd)?;
-        Ok(Self { stream, endpoint, cluster_id: source.facts.cluster_id, member_id, after })
+        Ok(Self { stream, endpoint, cluster_id: source.facts.cluster_id, member_id, after, sum: None })
+    }
+
+    /// Returns the checksum of the last revision that the caller has, which the member sends before all later ones; `None`: the
+    /// member has sent no change of it.
+    pub(crate) fn sum_before(&self) -> Option<u32> {
+        self.sum.as_ref().map(RevisionSum::get)
     }
 
     /// Asks the member how far the watch is.
@@ -78,11 +88,23 @@ impl Revisions {
                 return Err(self.transient(&format!("the member ended the watch: {}", answer.cancel_reason())));
             }
             if !answer.events().is_empty() {
+                self.sum_up(&answer);
                 return Ok(News::Changes(answer));
             }
             // The answer to the request of the watch has its revision too, and says nothing about changes.
             if !answer.created() {
                 return Ok(News::Progress(header.revision()));
+            }
+        }
+    }
+
+    fn sum_up(&mut self, answer: &WatchResponse) {
+        let of_before = answer.events().iter().filter_map(etcd_client::Event::kv);
+        for kv in of_before.filter(|kv| kv.mod_revision() == self.after) {
+            let sum = self.sum.get_or_insert_default();
+            match change(kv) {
+                Change::Put(kv) => sum.add_change(false, &kv),
+                Change::Delete(_, key) => sum.add_change(true, &KeyValue { key, ..KeyValue::default() }),
             }
         }
     }
@@ -102,21 +124,23 @@ impl Revisions {
     pub(crate) fn changes<'a>(&self, answer: &'a WatchResponse) -> impl Iterator<Item = Change<'a>> + use<'a> {
         let after = self.after;
         let kvs = answer.events().iter().filter_map(etcd_client::Event::kv);
-        kvs.filter(move |kv| kv.mod_revision() > after).map(|kv| {
-            // The deletion of a key has the key and its revision only; a put has a version of at least 1.
-            if kv.version() == 0 {
-                return Change::Delete(kv.mod_revision(), kv.key());
-            }
-            Change::Put(KeyValue {
-                key: kv.key(),
-                create_revision: kv.create_revision(),
-                mod_revision: kv.mod_revision(),
-                version: kv.version(),
-                value: kv.value(),
-                lease: kv.lease(),
-            })
-        })
+        kvs.filter(move |kv| kv.mod_revision() > after).map(change)
     }
+}
+
+fn change(kv: &etcd_client::KeyValue) -> Change<'_> {
+    // The deletion of a key has the key and its revision only; a put has a version of at least 1.
+    if kv.version() == 0 {
+        return Change::Delete(kv.mod_revision(), kv.key());
+    }
+    Change::Put(KeyValue {
+        key: kv.key(),
+        create_revision: kv.create_revision(),
+        mod_revision: kv.mod_revision(),
+        version: kv.version(),
+        value: kv.value(),
+        lease: kv.lease(),
+    })
 }
 
 /// Returns etcd's newest revision, which a quorum confirms.
@@ -129,6 +153,42 @@ pub(crate) async fn newest_revision(source: &Source) -> Result<i64> {
     header.map(ResponseHeader::revision).ok_or_else(|| {
         of_etcd(Error::transient(format!("{} leads to another etcd cluster now", source.facts.endpoint)))
     })
+}
+
+/// Whether etcd has compacted this revision: its deletions are then gone, and a watch from it lacks them.
+pub(crate) async fn has_compacted(source: &Source, revision: i64) -> Result<bool> {
+    // etcd refuses reads of revisions below its compact revision. 0 would mean the newest revision.
+    let before = revision.saturating_sub(1).max(1);
+    let options = || Some(etcd_client::GetOptions::new().with_keys_only().with_limit(1).with_revision(before));
+    let asked = ask(&source.facts.endpoint, source.client(), |mut client| async move {
+        match client.get([0], options()).await {
+            Ok(_) => Ok(false),
+            Err(etcd_client::Error::GRpcStatus(status)) if status.code() == Code::OutOfRange => Ok(true),
+            Err(error) => Err(error),
+        }
+    });
+    asked.await.map_err(of_etcd)
+}
+
+/// Returns the place of raft beside etcd's newest revision; `None`: the answers came from several members.
+pub(crate) async fn raft_place(source: &Source) -> Result<Option<RaftPlace>> {
+    let endpoint = &source.facts.endpoint;
+    let status = || async {
+        let answer = ask(endpoint, source.client(), |mut client| async move { client.status().await });
+        answer.await.map_err(of_etcd)
+    };
+    // The order makes both numbers sure: the member had applied the first before the read, and committed the second after.
+    let before = status().await?;
+    let revision = newest_revision(source).await?;
+    let after = status().await?;
+    let is_the_member = |status: &StatusResponse| {
+        status.header().is_some_and(|header| {
+            (header.cluster_id(), header.member_id()) == (source.facts.cluster_id, source.facts.member_id)
+        })
+    };
+    let index = |index: u64| i64::try_from(index).unwrap_or(i64::MAX);
+    let (applied, committed) = (index(before.raft_applied_index()), index(after.raft_index()));
+    Ok((is_the_member(&before) && is_the_member(&after)).then_some(RaftPlace { revision, applied, committed }))
 }
 
 /// Returns leases with their granted seconds; 0: the lease has ended.

@@ -8,6 +8,8 @@
 mod archive;
 mod begin;
 mod deliver;
+mod entries;
+mod history;
 mod numbers;
 mod pack;
 mod spool;
@@ -92,12 +94,12 @@ async fn record(request: &LogRequest, numbers: &Numbers) -> Result<Logged> {
     let uri = store.uri(&folder);
     let spool = Spool::open(spool::folder_of(&request.spool_dir, &uri)?, folder.clone(), request.spool_mib << 20)?;
     let begin = interrupt.unless(begin::find(request, &store, &lineage, &spool, &source)).await?;
-    let (after, gap) = (begin.after, interrupt.unless(log::newest_gap(&store, &folder)).await?);
-    tracing::info!(uri, after, "recording");
+    let gap = interrupt.unless(log::newest_gap(&store, &folder)).await?;
+    tracing::info!(uri, after = begin.after, "recording");
     numbers.begin(cluster_id, begin.stored.as_ref(), gap);
     let run8 = first8("run", &random_uid()?).map_err(|error| layout(&error))?;
     let place = Place { store: &store, log: folder, spool: &spool, numbers, recipients, run8 };
-    let mut archiver = Archiver::after(after, request, place, &source);
+    let mut archiver = Archiver::new(&begin, request, place, &source);
 
     let (stop, mut stopped) = watch::channel(false);
     let recording = async {

@@ -16,6 +16,7 @@ mod contents;
 mod from_file;
 mod from_manifest;
 mod graft;
+mod moment;
 mod point;
 mod quota;
 mod refused;

@@ -251,7 +251,8 @@ async fn an_announced_part_of_a_log_goes_by_the_stores_clock() {
         for end in [150, 200, 250, 300, 350, 400] {
             let hour = end / 100 - 1;
             let at = format!("2026-01-21T{hour:02}:06:00Z").parse().unwrap();
-            let name = SegmentName { first: end - 49, last: end, at, run8: "a".to_owned(), encrypted: end > 300 };
+            let name =
+                SegmentName { first: end - 49, last: end, at, run8: "a".to_owned(), encrypted: end > 300, tail: None };
             write(name.key(&log).unwrap()).await.unwrap();
         }
         write(GapName { after: 20, until: 50 }.key(&log, "a").unwrap()).await.unwrap();

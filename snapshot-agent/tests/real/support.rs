@@ -323,6 +323,11 @@ impl Etcd {
         futures::future::join_all(starts).await
     }
 
+    /// Its peer URL.
+    pub(crate) fn peer(&self) -> &str {
+        &self.peer
+    }
+
     /// Path of its database.
     pub(crate) fn database(&self) -> PathBuf {
         self.data.join("member/snap/db")

@@ -1,7 +1,9 @@
-//! Names of the objects of a log: `<lineage>/log/<yyyymmdd>/<first20>-<last20>-<hhmmss>-<run8>.seg.zst[.age]`.
+//! Names of the objects of a log: `<lineage>/log/<yyyymmdd>/<first20>-<last20>-<hhmmss>-<run8>-<serial6>-<sum8>.seg.zst[.age]`.
 //!
 //! This file decides names. A segment's name holds its revisions and the time of its last sample, so that a listing alone
-//! shows the covered revisions and the age of the log's end. Revisions have 20 digits: names sort as revisions do.
+//! shows the covered revisions and the age of the log's end, and the checksum of its last revision, so that a later run can
+//! compare that revision with etcd's. A number of the run makes a name unique, whatever a clock shows. Revisions have 20
+//! digits: names sort as revisions do.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -19,6 +21,12 @@ const CHECKS: &str = "checks";
 const CLUSTER: &str = "cluster.json";
 /// The object that closes a log: etcd has lost revisions that the log holds.
 const CLOSED: &str = "closed.json";
+/// End of the name of its second witness, beside the newest segment.
+const CLOSED_HERE: &str = ".closed.json";
+/// Before the time of a segment without a sample.
+const UNTIMED: &str = "u";
+/// In place of an unknown checksum.
+const NO_SUM: &str = "none";
 const SEGMENT: &str = ".seg.zst";
 const JSON: &str = ".json";
 
@@ -29,21 +37,54 @@ pub struct SegmentName {
     pub first: i64,
     /// Last main revision; `first - 1`: the segment has no records.
     pub last: i64,
-    /// Time of the last sample, without the fraction of its second.
+    /// Time of the last sample, without the fraction of its second. Of a segment without a sample: of the last one before.
     pub at: Timestamp,
-    /// Eight random characters of the run that wrote the segment: a name is used once.
+    /// Eight random characters of the run that wrote the segment.
     pub run8: String,
     /// Whether the segment is encrypted.
     pub encrypted: bool,
+    /// The rest of the name; `None`: a segment of format 1.
+    pub tail: Option<Tail>,
+}
+
+/// The facts at the end of a segment's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tail {
+    /// Number of the object among those of the run: a name is used once.
+    pub serial: u32,
+    /// Checksum of the last revision; `None`: unknown.
+    pub sum: Option<u32>,
+    /// Whether the segment has a sample.
+    pub is_timed: bool,
 }
 
 impl SegmentName {
     /// Returns the segment's place in a log.
     pub fn key(&self, log: &Folder) -> Result<Key, LayoutError> {
-        let Self { first, last, at, run8, encrypted } = self;
+        let Self { first, last, at, run8, encrypted, tail } = self;
         let suffix = if *encrypted { ENCRYPTED } else { "" };
-        let day = log.child(&at.strftime("%Y%m%d").to_string())?;
-        day.object(&format!("{first:020}-{last:020}-{}-{run8}{SEGMENT}{suffix}", at.strftime("%H%M%S")))
+        let untimed = if self.is_timed() { "" } else { UNTIMED };
+        let tail = match tail {
+            None => String::new(),
+            Some(Tail { serial, sum: Some(sum), .. }) => format!("-{serial:06}-{sum:08x}"),
+            Some(Tail { serial, sum: None, .. }) => format!("-{serial:06}-{NO_SUM}"),
+        };
+        let time = at.strftime("%H%M%S");
+        self.day(log)?.object(&format!("{first:020}-{last:020}-{untimed}{time}-{run8}{tail}{SEGMENT}{suffix}"))
+    }
+
+    fn day(&self, log: &Folder) -> Result<Folder, LayoutError> {
+        log.child(&self.at.strftime("%Y%m%d").to_string())
+    }
+
+    /// Whether the segment has a sample.
+    pub fn is_timed(&self) -> bool {
+        self.tail.is_none_or(|tail| tail.is_timed)
+    }
+
+    /// Returns the place of the object beside this segment that closes the log.
+    pub fn closed_key(&self, log: &Folder, run8: &str) -> Result<Key, LayoutError> {
+        self.day(log)?.object(&format!("{:020}-{run8}{CLOSED_HERE}", self.last))
     }
 
     /// Parses a path below a log; `None`: the path is not a segment's.
@@ -56,11 +97,32 @@ impl SegmentName {
         let mut parts = name.strip_suffix(SEGMENT)?.split('-');
         let (first, last) = (revision(parts.next()?)?, revision(parts.next()?)?);
         let (time, run8) = (parts.next()?, parts.next()?);
+        let (is_timed, time) = time.strip_prefix(UNTIMED).map_or((true, time), |time| (false, time));
+        let tail = match parts.next() {
+            None if is_timed => None,
+            None => return None,
+            Some(serial) => Some(Tail { serial: serial.parse().ok()?, sum: parse_sum(parts.next()?)?, is_timed }),
+        };
         let at = DateTime::strptime("%Y%m%d%H%M%S", format!("{day}{time}")).ok()?;
         let at = at.to_zoned(TimeZone::UTC).ok()?.timestamp();
         let fits = parts.next().is_none() && !run8.is_empty() && first > 0 && first.checked_sub(1)? <= last;
-        fits.then(|| Self { first, last, at, run8: run8.to_owned(), encrypted })
+        fits.then(|| Self { first, last, at, run8: run8.to_owned(), encrypted, tail })
     }
+}
+
+/// Parses the checksum in a name; the outer `None`: another text.
+#[expect(clippy::option_option, reason = "invalid, unknown, known")]
+fn parse_sum(text: &str) -> Option<Option<u32>> {
+    if text == NO_SUM {
+        return Some(None);
+    }
+    let fits = text.len() == 8 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    u32::from_str_radix(text, 16).ok().filter(|_| fits).map(Some)
+}
+
+/// Whether an object in the folder of a day closes the log.
+pub fn is_closed_name(name: &str) -> bool {
+    name.ends_with(CLOSED_HERE)
 }
 
 /// The facts in a gap's name: revisions that no segment holds, because etcd had compacted them.
@@ -160,8 +222,11 @@ mod tests {
     #[test]
     fn a_listing_says_what_a_segment_holds() {
         let at = "2026-11-28T10:42:07Z".parse().unwrap();
-        let plain = SegmentName { first: 5, last: 70, at, run8: "aaaabbbb".to_owned(), encrypted: false };
+        let plain = SegmentName { first: 5, last: 70, at, run8: "aaaabbbb".to_owned(), encrypted: false, tail: None };
+        let tail = Tail { serial: 17, sum: Some(0xbeef), is_timed: true };
         for name in [
+            SegmentName { tail: Some(tail), ..plain.clone() },
+            SegmentName { tail: Some(Tail { sum: None, is_timed: false, ..tail }), ..plain.clone() },
             plain.clone(),
             SegmentName { encrypted: true, ..plain.clone() },
             SegmentName { last: 4, ..plain.clone() },
@@ -171,16 +236,28 @@ mod tests {
         }
         let text = path(&plain.key(&log()).unwrap());
         assert_eq!(text, "20261128/00000000000000000005-00000000000000000070-104207-aaaabbbb.seg.zst");
+        assert_eq!(SegmentName::parse(&text.replace("-aaaabbbb", "")), None);
+        let named = SegmentName { tail: Some(tail), ..plain };
+        let text = path(&named.key(&log()).unwrap());
+        assert!(text.ends_with("-104207-aaaabbbb-000017-0000beef.seg.zst"), "{text}");
+        let closed = path(&named.closed_key(&log(), "ccccdddd").unwrap());
+        assert!(closed == "20261128/00000000000000000070-ccccdddd.closed.json" && is_closed_name(&closed), "{closed}");
+        assert_eq!(SegmentName::parse(&closed), None);
         for (from, to) in [
+            ("-0000beef", ""),
+            ("-0000beef", "-beef"),
+            ("-0000beef", "-0000beefx"),
+            ("-0000beef", "-0000beef-1"),
+            ("-000017", "-x"),
             ("00005-", "0005-"),
             ("00070", "00003"),
             ("000005", "00000x"),
             ("1042", "9942"),
             ("20261128", "20261328"),
-            ("-aaaabbbb", ""),
             ("-aaaabbbb", "-aaaa-bbbb"),
             (".seg", ".sag"),
             ("20261128/", ""),
+            ("-000017-0000beef", "-000017"),
         ] {
             assert_eq!(SegmentName::parse(&text.replacen(from, to, 1)), None, "{from} {to}");
         }

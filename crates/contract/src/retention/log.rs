@@ -127,7 +127,7 @@ mod tests {
     }
 
     fn segment(first: i64, last: i64, second: i64) -> SegmentName {
-        SegmentName { first, last, at: at(second), run8: "a".to_owned(), encrypted: false }
+        SegmentName { first, last, at: at(second), run8: "a".to_owned(), encrypted: false, tail: None }
     }
 
     fn base(revision: i64, second: i64) -> LogBase {

@@ -26,6 +26,10 @@ pub struct Base {
     pub started_at: Timestamp,
     /// End of the save.
     pub ended_at: Timestamp,
+    /// Least number of entries of etcd's raft without a revision, from the index before the save: a log that continues the
+    /// snapshot has no fewer.
+    #[serde(skip)]
+    pub least: i64,
 }
 
 /// Returns the complete snapshots among the newest `most` attempts of a lineage, the newest first.
@@ -46,6 +50,7 @@ async fn read_base(store: &Store, folder: Folder, cluster_id: &str) -> Result<Op
             revision: contents.revision,
             started_at: manifest.started_at,
             ended_at: manifest.ended_at,
+            least: i64::try_from(manifest.raft_applied_index).unwrap_or(i64::MAX).saturating_sub(contents.revision),
         }),
         FolderState::WithoutManifest | FolderState::Unwanted | FolderState::Broken(_) => None,
     })

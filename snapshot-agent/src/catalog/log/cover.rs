@@ -110,7 +110,7 @@ mod tests {
 
     fn segment(first: i64, last: i64) -> SegmentName {
         let at = Timestamp::from_second(last).unwrap();
-        SegmentName { first, last, at, run8: "a".to_owned(), encrypted: false }
+        SegmentName { first, last, at, run8: "a".to_owned(), encrypted: false, tail: None }
     }
 
     #[test]

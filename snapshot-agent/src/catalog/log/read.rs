@@ -14,7 +14,7 @@ use holdfast_store::Store;
 use crate::format::crypt::{Identities, Opening};
 
 /// Maximum size of a stored segment. A segment is longer than `--segment-mib` if one transaction is.
-const MAX_STORED: u64 = 1 << 30;
+pub(crate) const MAX_STORED: u64 = 1 << 30;
 
 /// Reads the stored bytes of a segment.
 pub(crate) async fn fetch(store: &Store, log: &Folder, name: &SegmentName) -> Result<Bytes> {

@@ -2,17 +2,19 @@
 //!
 //! This file decides when a revision is complete, when a segment ends, and what follows a broken watch. Nothing is skipped: a
 //! hole in the revisions ends the watch, and the next watch begins after the last complete revision. Only etcd's compaction
-//! makes a gap, which the log records. The time of a sample is true of the cluster, not of the watched member: the sample follows
-//! a read that a quorum confirms.
+//! makes a gap, which the log records. A sample is a read that a quorum confirmed and that the log has reached: while the log
+//! lags behind the cluster, its segments have no sample. Before a watch goes on, `history.rs` compares etcd's history with the
+//! log's.
 
 use std::io::Write as _;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use holdfast_bbolt::scan::HashKv;
 use holdfast_contract::error::{Error, Result, of_etcd};
-use holdfast_contract::layout::{Folder, GapName, SegmentName, check_key};
+use holdfast_contract::layout::{Folder, GapName, SegmentName, Tail, check_key};
 use holdfast_contract::{LogGap, LogRequest, Origin, hex_id};
 use holdfast_io::clock;
 use holdfast_segment::{self as segment, OutOfOrder, Writer};
@@ -22,7 +24,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use super::begin::check_not_behind;
+use super::begin::Begin;
+use super::entries::Entries;
+use super::history;
 use super::numbers::{Numbers, Side};
 use super::pack::pack;
 use super::spool::Spool;
@@ -30,7 +34,7 @@ use crate::catalog::log::{Check, FORMAT_VERSION, Gap, render};
 use crate::etcd::auth_revision::AuthReader;
 use crate::etcd::connect::Dialer;
 use crate::etcd::hash_kv::{LARGE, ask_newest};
-use crate::etcd::revisions::{Change, News, Revisions, granted, newest_revision};
+use crate::etcd::revisions::{Change, News, Revisions, granted, newest_revision, raft_place};
 use crate::etcd::source::{Source, choose_for_watch};
 use crate::format::crypt::Recipients;
 
@@ -60,14 +64,16 @@ pub(super) struct Archiver<'a> {
     request: &'a LogRequest,
     place: Place<'a>,
     cluster_id: u64,
-    writer: Writer,
+    writer: Writer<Entries>,
     /// Source of the segment.
     origin: segment::Origin,
-    /// Name of the last segment, which no other segment may have.
-    named: Option<SegmentName>,
+    /// Number of the next segment of this run.
+    serial: u32,
     cut_at: Instant,
-    /// Time of the last answer of a watch, in milliseconds since 1970; `None`: none has come.
-    heard_at: Option<i64>,
+    /// Time of the last sample, in milliseconds since 1970.
+    known_at: i64,
+    /// Least number of entries of raft without a revision.
+    least: Option<i64>,
     /// The last known revision of users and roles.
     users: Option<i64>,
     /// Checks that a member computes.
@@ -86,24 +92,29 @@ enum Ended {
 }
 
 impl<'a> Archiver<'a> {
-    /// Continues the log after this revision.
-    pub(super) fn after(revision: i64, request: &'a LogRequest, place: Place<'a>, source: &Source) -> Self {
-        place.numbers.recorded.store(revision, Relaxed);
+    /// Continues the log.
+    pub(super) fn new(begin: &Begin, request: &'a LogRequest, place: Place<'a>, source: &Source) -> Self {
+        place.numbers.recorded.store(begin.after, Relaxed);
+        let known_at = begin.known_at.as_millisecond();
+        let mut writer = Writer::after(begin.after, known_at, place.spool.entries(room(request)));
+        writer.set_sum(begin.sum);
         let origin = segment::Origin {
             cluster_id: source.facts.cluster_id,
             member_id: source.facts.member_id,
             compact_revision: 0,
             auth_revision: None,
+            raft: None,
         };
         Self {
             request,
             place,
             cluster_id: source.facts.cluster_id,
-            writer: Writer::after(revision, room(request)),
+            writer,
             origin,
-            named: None,
+            serial: 0,
             cut_at: Instant::now(),
-            heard_at: None,
+            known_at,
+            least: begin.least,
             users: None,
             checks: JoinSet::new(),
             checked_at: None,
@@ -176,7 +187,8 @@ impl<'a> Archiver<'a> {
                 source.facts.endpoint, source.facts.cluster_id, self.cluster_id
             )));
         }
-        check_not_behind(self.place.store, &self.place.log, &source, self.writer.last_complete()).await?;
+        let recorded = self.writer.last_complete();
+        history::check_place(self.place.store, &self.place.log, &source, (recorded, self.least)).await?;
         self.origin.member_id = revisions.member_id;
         self.follow(&source, (revisions, users), stop).await
     }
@@ -196,8 +208,11 @@ impl<'a> Archiver<'a> {
         // The revision of the last progress, if no change has come since.
         let mut quiet = None;
         // The cluster's revision, until the log has it, and the time of its read.
-        let mut newest: Option<(i64, Instant)> = None;
+        let mut newest: Option<(i64, Instant, i64)> = None;
+        // Whether the last recorded revision is etcd's too.
+        let mut is_joined = false;
         loop {
+            let mut busy = Instant::now();
             tokio::select! {
                 () = stopped(stop) => {
                     self.ask_leases(source).await?;
@@ -205,13 +220,14 @@ impl<'a> Archiver<'a> {
                 }
                 news = revisions.next() => {
                     heard = Instant::now();
-                    let news = news?;
-                    if !matches!(news, News::Compacted(_)) {
-                        self.heard_at = Some(clock::now().as_millisecond());
-                    }
-                    match news {
+                    busy = heard;
+                    match news? {
                         News::Changes(answer) => {
                             (quiet, changed) = (None, Instant::now());
+                            if !is_joined && revisions.changes(&answer).next().is_some() {
+                                self.join(source, &revisions).await?;
+                                is_joined = true;
+                            }
                             for change in revisions.changes(&answer) {
                                 self.take(&change).map_err(|error| out_of_order(source, &error))?;
                             }
@@ -220,6 +236,9 @@ impl<'a> Archiver<'a> {
                             // Early versions of etcd may report progress before they send the changes. They have sent
                             // the changes before they report the same revision a second later.
                             if quiet == Some(revision) {
+                                if !mem::replace(&mut is_joined, true) {
+                                    self.join(source, &revisions).await?;
+                                }
                                 self.writer.complete(revision);
                             }
                             quiet = Some(revision);
@@ -233,7 +252,9 @@ impl<'a> Archiver<'a> {
                     }
                 }
                 _ = tick.tick() => {
-                    let lags = newest.is_some_and(|(_, read)| read.elapsed() > SILENCE) && changed.elapsed() > SILENCE;
+                    busy = Instant::now();
+                    let lags =
+                        newest.is_some_and(|(_, read, _)| read.elapsed() > SILENCE) && changed.elapsed() > SILENCE;
                     if lags || heard.elapsed() > SILENCE {
                         let (endpoint, seconds) = (&source.facts.endpoint, SILENCE.as_secs());
                         return Err(of_etcd(Error::transient(format!("{endpoint}: the watch is silent for {seconds} s"))));
@@ -241,25 +262,48 @@ impl<'a> Archiver<'a> {
                     revisions.request_progress().await?;
                     self.ask_leases(source).await?;
                     let read = newest_revision(source).await?;
-                    newest.get_or_insert((read, Instant::now()));
+                    newest.get_or_insert((read, Instant::now(), clock::now().as_millisecond()));
                 }
             }
             self.place.numbers.recorded.store(self.writer.last_complete(), Relaxed);
-            if newest.is_some_and(|(revision, _)| revision <= self.writer.last_complete()) {
-                self.writer.sample(clock::now().as_millisecond());
+            if let Some((revision, _, at)) = newest
+                && is_joined
+                && revision <= self.writer.last_complete()
+            {
+                self.writer.sample(revision, at);
+                self.known_at = at.max(self.known_at);
                 self.place.numbers.note_success(Side::Watch);
                 newest = None;
             }
             if self.is_due() {
                 self.ask_leases(source).await?;
                 self.ask_auth(&mut users).await?;
+                self.ask_raft(source).await?;
                 self.cut().await?;
                 self.begin_check(source);
                 if self.place.spool.is_full() {
                     return Ok(Ended::SpoolFull);
                 }
             }
+            // Time in which nothing was read is no silence of the member.
+            heard += busy.elapsed();
+            changed += busy.elapsed();
         }
+    }
+
+    /// Compares etcd's changes of the last recorded revision with the log's.
+    async fn join(&mut self, source: &Source, revisions: &Revisions) -> Result<()> {
+        let recorded = (self.writer.last_complete(), self.writer.last_sum());
+        let sum = history::compare(self.place.store, &self.place.log, source, recorded, revisions.sum_before()).await?;
+        self.writer.set_sum(sum);
+        Ok(())
+    }
+
+    async fn ask_raft(&mut self, source: &Source) -> Result<()> {
+        let place = raft_place(source).await?;
+        self.origin.raft = place;
+        self.least = self.least.max(place.map(|place| place.least()));
+        Ok(())
     }
 
     fn take(&mut self, change: &Change<'_>) -> Result<(), OutOfOrder> {
@@ -289,27 +333,20 @@ impl<'a> Archiver<'a> {
     /// Ends the segment after the last complete revision, and puts it into the spool.
     async fn cut(&mut self) -> Result<()> {
         self.cut_at = Instant::now();
-        // Not the present time: after the last answer etcd may have taken changes that the log lacks.
-        if let Some(at) = self.heard_at {
-            self.writer.sample(at);
-        }
         let Some(segment) = self.writer.cut(&self.origin) else { return Ok(()) };
         let header = segment.header;
+        self.serial = self.serial.saturating_add(1);
         let name = SegmentName {
             first: header.first,
             last: header.last,
             at: Timestamp::from_second(header.last_at / 1000).unwrap_or_default(),
             run8: self.place.run8.clone(),
             encrypted: !self.place.recipients.is_empty(),
+            tail: Some(Tail { serial: self.serial, sum: segment.last_sum, is_timed: segment.is_timed }),
         };
-        if self.named.as_ref() == Some(&name) {
-            // Twice within a second, and nothing has happened.
-            return Ok(());
-        }
         let key = name.key(&self.place.log).map_err(|error| layout(&error))?;
-        self.named = Some(name);
         let recipients = Arc::clone(&self.place.recipients);
-        self.place.spool.push(key, move |file| pack(&segment.bytes, &recipients, file)).await
+        self.place.spool.push(key, move |file| pack(segment, &recipients, file)).await
     }
 
     /// Records that etcd has compacted revisions that the log lacks, and continues after them.
@@ -335,7 +372,7 @@ impl<'a> Archiver<'a> {
              Save a snapshot now, so that the log continues it"
         );
         self.origin.compact_revision = compacted;
-        self.writer = Writer::after(compacted, room(self.request));
+        self.writer = Writer::after(compacted, self.known_at, self.place.spool.entries(room(self.request)));
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Stores the waiting objects of a log, the oldest first.
 //!
 //! This file decides that a failure never skips an object: a later segment in the store without an earlier one would be a hole.
-//! The agent tries again until the store takes the object.
+//! The agent tries again until the store takes the object. Where another object has its name, the object gets another name.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use holdfast_store::Store;
 
 use super::numbers::{Numbers, Side};
 use super::spool::{Spool, Waiting};
+use crate::catalog::log::read::MAX_STORED;
 
 /// First and longest pause after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -31,6 +32,11 @@ pub(super) async fn run(store: &Store, spool: &Spool, numbers: &Numbers) -> Resu
                 numbers.note_success(Side::Store);
                 pause = PAUSE;
             }
+            Err(_) if is_taken(store, &oldest).await => {
+                let key = oldest.another_key()?;
+                tracing::warn!(taken = %oldest.key, %key, "another object has the name: the object gets another one");
+                spool.rename_oldest(&oldest, key)?;
+            }
             Err(error) => {
                 numbers.note_failure(Side::Store, &error);
                 tracing::warn!(class = ?error.class(), %error, waiting_bytes = spool.bytes(), "the store does not take the log");
@@ -41,8 +47,60 @@ pub(super) async fn run(store: &Store, spool: &Spool, numbers: &Numbers) -> Resu
     }
 }
 
+/// Whether another object has the name of this one.
+async fn is_taken(store: &Store, oldest: &Waiting) -> bool {
+    let Ok(own) = oldest.read().await else { return false };
+    // Unknown is not taken.
+    matches!(store.find_small(&oldest.key, MAX_STORED).await, Ok(Some(other)) if other != own)
+}
+
 fn count(stored: &Waiting, numbers: &Numbers) {
     let Some(segment) = &stored.segment else { return };
     numbers.count(segment, stored.bytes, clock::now());
     tracing::debug!(first = segment.first, last = segment.last, bytes = stored.bytes, "stored a segment");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::time::Duration;
+
+    use holdfast_contract::StoreFlags;
+    use holdfast_contract::layout::{Folder, GapName, Key, SegmentName, Tail, check_key};
+
+    use super::*;
+
+    /// A clock that went back, or a copied spool: the names exist, and the objects are others.
+    #[tokio::test]
+    async fn an_object_whose_name_is_taken_gets_another() {
+        let [mount, spooled] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let flags = StoreFlags { url: format!("file://{}", mount.path().display()), ..StoreFlags::default() };
+        let store = Store::open(&flags).unwrap();
+        let log = Folder::parse("key", "shop/orders/1a2b3c4d").unwrap().log();
+        let spool = Spool::open(spooled.path().join("spool"), log.clone(), 1 << 20).unwrap();
+        let at = "2026-11-28T10:42:07Z".parse().unwrap();
+        let tail = Some(Tail { serial: 1, sum: None, is_timed: true });
+        let segment = SegmentName { first: 2, last: 9, at, run8: "aaaabbbb".to_owned(), encrypted: false, tail };
+        let keys: [Key; 3] = [
+            segment.key(&log).unwrap(),
+            GapName { after: 9, until: 12 }.key(&log, "aaaabbbb").unwrap(),
+            check_key(&log, 20, "aaaabbbb").unwrap(),
+        ];
+        for key in &keys {
+            store.put_new(key, "others".into()).await.unwrap();
+            spool.push(key.clone(), |file| file.write_all(b"own")).await.unwrap();
+        }
+        let numbers = Numbers::default();
+        tokio::select! {
+            ended = run(&store, &spool, &numbers) => panic!("{ended:?}"),
+            () = spool.wait_until(|bytes| bytes == 0) => {}
+            () = tokio::time::sleep(Duration::from_mins(1)) => panic!("{} bytes wait", spool.bytes()),
+        }
+        for key in &keys {
+            assert_eq!(&store.get_small(key, 100).await.unwrap()[..], b"others");
+            let names = store.objects(key.folder(), 10).await.unwrap();
+            assert_eq!(names.len(), 2, "{names:?}");
+        }
+        assert_eq!(numbers.report(clock::now()).stored_revision, Some(9));
+    }
 }

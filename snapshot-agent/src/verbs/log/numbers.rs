@@ -189,7 +189,7 @@ mod tests {
     }
 
     fn segment(last: i64, second: i64) -> SegmentName {
-        SegmentName { first: 2, last, at: at(second), run8: "aaaabbbb".to_owned(), encrypted: false }
+        SegmentName { first: 2, last, at: at(second), run8: "aaaabbbb".to_owned(), encrypted: false, tail: None }
     }
 
     #[test]

@@ -3,9 +3,10 @@
 //! This file decides the size of the pieces: each is a zstd frame (`format/pack.rs`).
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, BufWriter, Write};
 
 use holdfast_contract::Compression;
+use holdfast_segment::{Body, Segment};
 
 use crate::format::crypt::{Recipients, Sealing};
 use crate::format::pack::Packing;
@@ -14,11 +15,24 @@ use crate::format::pack::Packing;
 const PIECE: usize = 512 << 10;
 
 /// Writes a packed segment.
-pub(super) fn pack(segment: &[u8], recipients: &Recipients, to: &mut File) -> io::Result<()> {
+pub(super) fn pack(segment: Segment<impl Body>, recipients: &Recipients, to: &mut File) -> io::Result<()> {
     let sealing = Sealing::new(recipients, BufWriter::new(to))?;
-    let mut packing = Packing::new(Compression::Zstd, sealing)?;
-    for piece in segment.chunks(PIECE) {
-        packing.write_all(piece)?;
-    }
+    let mut pieces = BufWriter::with_capacity(PIECE, Pieces(Packing::new(Compression::Zstd, sealing)?));
+    segment.write_to(&mut pieces)?;
+    let Pieces(packing) = pieces.into_inner().map_err(io::IntoInnerError::into_error)?;
     packing.finish()?.finish()?.flush()
+}
+
+/// Takes each write as a piece.
+struct Pieces<W: Write>(Packing<W>);
+
+impl<W: Write> Write for Pieces<W> {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        self.0.write_all(piece)?;
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

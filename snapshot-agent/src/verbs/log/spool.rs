@@ -12,9 +12,13 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use holdfast_contract::error::{Error, Result, io_error, task_error};
-use holdfast_contract::layout::{Folder, Key, SegmentName};
+use holdfast_contract::layout::{Folder, GapName, Key, SegmentName, check_key, check_revision, first8};
 use holdfast_io::files;
+use holdfast_io::process::random_uid;
+use holdfast_store::layout;
 use tokio::sync::Notify;
+
+use super::entries::Entries;
 
 /// Locked while a run uses the folder.
 const LOCK: &str = "lock";
@@ -85,9 +89,35 @@ impl Spool {
         result
     }
 
-    /// Returns the last revision of the waiting segments.
-    pub(super) fn last_revision(&self) -> Option<i64> {
-        self.with(|queue| queue.waiting.iter().filter_map(|waiting| Some(waiting.segment.as_ref()?.last)).max())
+    /// Returns the waiting segment with the last revision.
+    pub(super) fn newest(&self) -> Option<(SegmentName, Waiting)> {
+        self.with(|queue| {
+            let segments = queue.waiting.iter().filter_map(|waiting| Some((waiting.segment.clone()?, waiting)));
+            segments
+                .max_by_key(|(segment, _)| (segment.last, segment.tail))
+                .map(|(name, waiting)| (name, waiting.clone()))
+        })
+    }
+
+    /// Prepares the entries of a segment, of which at most `most` bytes are in memory and the rest is on this volume.
+    pub(super) fn entries(&self, most: usize) -> Entries {
+        Entries::in_folder(&self.folder, most)
+    }
+
+    /// Gives the oldest object another place in the store.
+    pub(super) fn rename_oldest(&self, oldest: &Waiting, key: Key) -> Result<()> {
+        let below = key.to_string();
+        let below = below.strip_prefix(self.log.as_str()).unwrap_or(&below).trim_start_matches('/');
+        let number = oldest.path.file_name().and_then(|name| name.to_str()?.split_once(SLASH)).map_or("0", |(n, _)| n);
+        let path = self.folder.join(format!("{number}{SLASH}{}", below.replace('/', &SLASH.to_string())));
+        fs::rename(&oldest.path, &path).map_err(io_error(format!("renaming {}", oldest.path.display())))?;
+        let segment = SegmentName::parse(below);
+        self.with(|queue| {
+            if let Some(first) = queue.waiting.front_mut() {
+                *first = Waiting { path, key, segment, bytes: first.bytes };
+            }
+        });
+        Ok(())
     }
 
     /// Adds an object, whose content `write` writes.
@@ -175,6 +205,20 @@ impl Spool {
 }
 
 impl Waiting {
+    /// Returns another place for the object.
+    pub(super) fn another_key(&self) -> Result<Key> {
+        let run8 = first8("run", &random_uid()?).map_err(|error| layout(&error))?;
+        let folder = self.key.folder();
+        let log = folder.parent().ok_or_else(|| Error::config(format!("{} is no object of a log", self.key)))?;
+        let below = format!("{}/{}", folder.name(), self.key.name());
+        let key = match (&self.segment, GapName::parse(&below), check_revision(&below)) {
+            (Some(segment), ..) => SegmentName { run8, ..segment.clone() }.key(&log),
+            (None, Some(gap), _) => gap.key(&log, &run8),
+            (None, None, revision) => check_key(&log, revision.unwrap_or_default(), &run8),
+        };
+        key.map_err(|error| layout(&error))
+    }
+
     /// Reads the object.
     pub(super) async fn read(&self) -> Result<Bytes> {
         let path = self.path.clone();
@@ -207,7 +251,7 @@ mod tests {
 
     fn segment(first: i64, last: i64) -> SegmentName {
         let at = "2026-11-28T10:42:07Z".parse().unwrap();
-        SegmentName { first, last, at, run8: "aaaabbbb".to_owned(), encrypted: true }
+        SegmentName { first, last, at, run8: "aaaabbbb".to_owned(), encrypted: true, tail: None }
     }
 
     #[tokio::test]
@@ -222,7 +266,8 @@ mod tests {
         }
         let failed = spool.push(segment(10, 11).key(&log).unwrap(), |_| Err(io::ErrorKind::StorageFull.into())).await;
         assert_eq!(failed.unwrap_err().class(), holdfast_contract::ExitClass::Full);
-        assert!(spool.is_full() && spool.last_revision() == Some(9));
+        let last = |spool: &Spool| spool.newest().map(|(segment, _)| segment.last);
+        assert!(spool.is_full() && last(&spool) == Some(9));
         let second = Spool::open(folder.path().join("spool"), log.clone(), 10).err().unwrap();
         assert!(second.message().contains("--spool-dir"), "{second}");
         drop(spool);
@@ -230,7 +275,7 @@ mod tests {
         fs::write(folder.path().join("spool/.x.new"), "half").unwrap();
 
         let spool = open();
-        assert_eq!((spool.bytes(), spool.last_revision()), (10, Some(9)));
+        assert_eq!((spool.bytes(), last(&spool)), (10, Some(9)));
         for key in keys {
             let oldest = spool.oldest().await;
             assert_eq!((&oldest.key, &oldest.read().await.unwrap()[..]), (&key, &b"12345"[..]));

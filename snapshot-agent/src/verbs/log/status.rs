@@ -156,7 +156,13 @@ mod tests {
     fn holes_stand_between_the_ranges() {
         let until: Timestamp = "2026-11-28T10:42:07Z".parse().unwrap();
         let range = |first, last| Range { first, last, until, segments: 2 };
-        let base = Base { key: "shop/orders/1a2b3c4d/x".to_owned(), revision: 9, started_at: until, ended_at: until };
+        let base = Base {
+            key: "shop/orders/1a2b3c4d/x".to_owned(),
+            revision: 9,
+            started_at: until,
+            ended_at: until,
+            least: 0,
+        };
         let mut status = LogStatus {
             uri: "s3://b/shop/orders/1a2b3c4d/log".to_owned(),
             cluster_id: "cafe".to_owned(),

@@ -43,7 +43,7 @@ fn log(world: &World, hours: i64, cluster_id: &str) {
         let first = second(0) + half * 1800 + 1;
         let last = first + 1799;
         let at = Timestamp::from_second(last).unwrap() - SignedDuration::from_secs(1);
-        let name = SegmentName { first, last, at, run8: "a".to_owned(), encrypted: false };
+        let name = SegmentName { first, last, at, run8: "a".to_owned(), encrypted: false, tail: None };
         put(name.key(&folder).unwrap().to_string(), "segment");
     }
     put(GapName { after: 5, until: 9 }.key(&folder, "a").unwrap().to_string(), "{}");
@@ -205,7 +205,7 @@ async fn a_segment_of_the_future_ends_no_log() {
     let world = world(4);
     let folder = Folder::parse("key", LINEAGE).unwrap().log();
     let (first, at) = (second(4) + 1, "2027-11-21T04:37:00Z".parse().unwrap());
-    let name = SegmentName { first, last: first + 1799, at, run8: "b".to_owned(), encrypted: false };
+    let name = SegmentName { first, last: first + 1799, at, run8: "b".to_owned(), encrypted: false, tail: None };
     world.put(&folder.child("20271121").unwrap().to_string(), name.key(&folder).unwrap().name(), "segment");
     for _ in 0..2 {
         let pruned = world.prune(within(), NOW).await;

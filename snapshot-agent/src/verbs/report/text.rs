@@ -44,8 +44,15 @@ fn describe_point(point: &PointReport) -> String {
         0 => String::new(),
         leases => format!("; {leases} leases end in an hour, because the log does not name their time to live"),
     };
+    let time = match (point.known_at, point.changed_by) {
+        (Some(known), Some(changed)) => {
+            format!("; etcd had revision {} at {known}, and a later one by {changed}", point.revision)
+        }
+        (Some(known), None) => format!("; etcd had revision {} at {known}", point.revision),
+        (None, _) => String::new(),
+    };
     format!(
-        "{} changes in {} segments, from revision {} to {}; proven by {proof}{leases}",
+        "{} changes in {} segments, from revision {} to {}; proven by {proof}{leases}{time}",
         point.records, point.segments, point.base_revision, point.revision
     )
 }
@@ -191,6 +198,14 @@ took      0.99 s
             unknown_leases: 1,
             ..PointReport::default()
         };
+        let at = |time: &str| Some(time.parse().unwrap());
+        let of_time =
+            PointReport { known_at: at("2026-11-28T10:42:07Z"), changed_by: at("2026-11-28T10:42:40Z"), ..point };
+        let of_time = of_restored(&RestoredReport { point: Some(Box::new(of_time)), ..restored.clone() }, &request);
+        assert!(
+            of_time.contains("etcd had revision 51 at 2026-11-28T10:42:07Z, and a later one by 2026-11-28T10:42:40Z"),
+            "{of_time}"
+        );
         let to_a_point = of_restored(&RestoredReport { point: Some(Box::new(point)), ..restored }, &request);
         let log = "\nlog       12 changes in 2 segments, from revision 40 to 51; proven by HashKV, equal to that of a member; 1 \
                    leases end in an hour, because the log does not name their time to live\n";

@@ -2,25 +2,24 @@
 //!
 //! This file decides from names and manifests, and for a time from the samples of one segment. `replay.rs` reads the segments
 //! and merges them. Every refusal names the nearest points that the snapshots and the log do reach. A segment that cannot be read
-//! counts as missing where other segments hold its revisions.
+//! counts as missing where other segments hold its revisions. `moment.rs` finds the revision of a time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdfast_contract::error::{Error, Result, task_error};
+use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::{Folder, SegmentName, attempt_time};
-use holdfast_contract::{ExitClass, Point, RestoreRequest, hex_id};
-use holdfast_io::progress::Progress;
-use holdfast_segment::{Entry, Reader};
+use holdfast_contract::{Point, RestoreRequest, hex_id};
+use holdfast_segment::Reader;
 use holdfast_store::Store;
-use jiff::{SignedDuration, Timestamp};
 
+use super::moment::{Moment, Samples};
 use crate::catalog::fallen::{Saved, find_fallen};
 use crate::catalog::log::bases::{Base, find_bases};
 use crate::catalog::log::checks::find_check;
 use crate::catalog::log::cover::Cover;
-use crate::catalog::log::read::{fetch, open, unreadable};
+use crate::catalog::log::read::{open, unreadable};
 use crate::catalog::log::{self, Check, bound_cluster};
 use crate::catalog::proof;
 use crate::format::crypt::Identities;
@@ -28,20 +27,17 @@ use crate::format::crypt::Identities;
 /// Attempts in which a snapshot before the point is looked for, from the newest back.
 const MOST_ATTEMPTS: usize = 10_000;
 
-/// Longest time between two samples of a log that is written: the archiver takes one each second, and connects again within
-/// half a minute.
-const MOST_BETWEEN_SAMPLES: SignedDuration = SignedDuration::from_mins(1);
-
-/// Larger differences of times are no differences of the clocks of two writers.
-const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_secs(5);
-
 /// The snapshot and the segments that reach a point.
 pub(super) struct Chosen {
     pub(super) asked: Point,
     pub(super) revision: i64,
+    /// For a time: the known times around it.
+    pub(super) moment: Option<Moment>,
     /// Folder of the snapshot.
     pub(super) base: Folder,
     pub(super) base_revision: i64,
+    /// Least number of entries of raft without a revision, at the snapshot.
+    pub(super) base_least: i64,
     /// The nearest later snapshot, for errors.
     pub(super) next_base: Option<i64>,
     pub(super) log: Folder,
@@ -55,6 +51,8 @@ pub(super) struct Chosen {
     pub(super) identities: Option<Identities>,
     /// The answer of a member at the revision.
     pub(super) check: Option<Check>,
+    /// The last answer of a member between the snapshot and the revision.
+    pub(super) check_between: Option<Check>,
 }
 
 /// The remedy where the log is damaged.
@@ -114,14 +112,13 @@ pub(super) async fn choose(store: &Store, request: &RestoreRequest, asked: Point
     if let Some(only) = &only {
         bases.retain(|base| base.key == *only);
     }
-    let revision = match asked {
-        Point::Revision(revision) => revision,
+    let (revision, moment) = match asked {
+        Point::Revision(revision) => (revision, None),
         Point::Time(time) => {
             let samples =
                 Samples { store, log: &log, cluster_id, identities: identities.as_ref(), stall: stall(request) };
-            let found = samples.revision_at(&names, &cover, time).await;
-            let found = found.and_then(|revision| refuse_ambiguous(&names, time, revision).map(|()| revision));
-            found.map_err(|error| error.context(&uri))?
+            let found = samples.find(&names, &cover, time).await.map_err(|error| error.context(&uri))?;
+            (found.revision, Some(found))
         }
     };
     let stored_bytes = |chain: &[SegmentName]| {
@@ -134,14 +131,22 @@ pub(super) async fn choose(store: &Store, request: &RestoreRequest, asked: Point
             tracing::warn!(key = base.key, at = %failed.at, "the snapshot failed a verification: an older one is used");
             continue;
         }
-        let is_checked = listed.checks.contains(&revision);
-        let check = if is_checked { find_check(store, &log, revision).await? } else { None };
-        let check = check.filter(|check| check.cluster_id == hex_id(cluster_id));
+        let between = listed.checks.iter().filter(|check| base.revision < **check && **check < revision).max();
+        let check = match listed.checks.contains(&revision) {
+            true => find_check(store, &log, revision, cluster_id).await?,
+            false => None,
+        };
+        let check_between = match between {
+            Some(between) => find_check(store, &log, *between, cluster_id).await?,
+            None => None,
+        };
         return Ok(Chosen {
             asked,
             revision,
+            moment,
             base: folder,
             base_revision: base.revision,
+            base_least: base.least,
             next_base: next_base(&bases, revision),
             log,
             cluster_id,
@@ -150,6 +155,7 @@ pub(super) async fn choose(store: &Store, request: &RestoreRequest, asked: Point
             cover: cover.clone(),
             identities,
             check,
+            check_between,
         });
     }
     Err(out_of_reach(&cover, &bases, revision).context(uri))
@@ -248,138 +254,21 @@ fn out_of_reach(cover: &Cover, bases: &[Base], revision: i64) -> Error {
     Error::not_found(format!("no snapshot and log reach revision {revision}: {why}. {remedy}"))
 }
 
-/// The samples of a log.
-struct Samples<'a> {
-    store: &'a Store,
-    log: &'a Folder,
-    cluster_id: u64,
-    identities: Option<&'a Identities>,
-    stall: Duration,
-}
-
-impl Samples<'_> {
-    /// Returns the newest revision that a writer had received at a time.
-    async fn revision_at(&self, names: &[SegmentName], cover: &Cover, time: Timestamp) -> Result<i64> {
-        let mut by_time: Vec<&SegmentName> = names.iter().collect();
-        by_time.sort_by_key(|name| (name.at, name.last));
-        // A name holds whole seconds.
-        let until = by_time.partition_point(|name| name.at.as_second() < time.as_second());
-        let (before, rest) = by_time.split_at_checked(until).unwrap_or_default();
-        let mut found = None;
-        for name in rest {
-            let samples = match self.read(name).await {
-                Err(error) if error.class() == ExitClass::Corrupt && has_twins(cover, name) => {
-                    tracing::warn!("a segment is damaged, and others hold its revisions: {error}");
-                    continue;
-                }
-                samples => samples?,
-            };
-            let earlier = samples.iter().rev().find(|(at, _)| *at <= time);
-            found = found.max(earlier.map(|(at, revision)| (*revision, *at)));
-            let Some(next) = samples.iter().find(|(at, _)| *at > time) else { continue };
-            let Some((first_at, _)) = samples.first() else { continue };
-            if let Some(found) = found {
-                return between(found, *next, time);
-            }
-            // The time lies between two segments.
-            let reached = name.first.saturating_sub(1);
-            return match before.last() {
-                Some(last) if cover.chain(last.last, reached).is_some() => between((last.last, last.at), *next, time),
-                Some(last) => Err(Error::not_found(format!(
-                    "the log has a hole at {time}: it ends at {} with revision {}, and goes on at {first_at} after revision \
-                     {reached}. {}, and a snapshot after the hole",
-                    last.at,
-                    last.last,
-                    nearest(&[last.last])
-                ))),
-                None => Err(Error::not_found(format!(
-                    "the log begins at {first_at} after revision {reached}, which is later than {time}. {}, or an earlier snapshot",
-                    nearest(&[reached])
-                ))),
-            };
-        }
-        match (found, by_time.last()) {
-            // Within the second of the last sample.
-            (Some((found, _)), _) => Ok(found),
-            (None, Some(last)) => Err(Error::not_found(format!(
-                "the log ends at {} with revision {}, which is earlier than {time}. Try again if the log is still recorded. {}",
-                last.at,
-                last.last,
-                nearest(&[last.last])
-            ))),
-            (None, None) => Err(Error::not_found("the log has no segment. Name one snapshot, and leave the time out")),
-        }
-    }
-
-    /// Reads the samples of a segment: times and revisions.
-    async fn read(&self, name: &SegmentName) -> Result<Vec<(Timestamp, i64)>> {
-        let key = name.key(self.log).map_err(|error| holdfast_store::layout(&error))?;
-        let uri = self.store.uri(&key);
-        let progress = Progress::new("reading the log", 0);
-        let stored = progress.watch(self.stall, fetch(self.store, self.log, name)).await?;
-        let (name, cluster_id, identities) = (name.clone(), self.cluster_id, self.identities.cloned());
-        let reading = tokio::task::spawn_blocking(move || {
-            let mut reader = open_segment(&uri, (&name, cluster_id), stored, identities.as_ref())?;
-            let mut samples = Vec::new();
-            while let Some(entry) = reader.next().map_err(|error| unreadable(&uri, &error))? {
-                if let Entry::Sample { revision, at } = entry
-                    && let Ok(at) = Timestamp::from_millisecond(at)
-                {
-                    samples.push((at, revision));
-                }
-            }
-            Ok(samples)
-        });
-        reading.await.map_err(|error| task_error(&error))?
-    }
-}
-
-/// Returns the revision of a time between two samples, if the archiver was there: revisions of a pause have no times of their own.
-fn between((revision, known): (i64, Timestamp), (next_at, next): (Timestamp, i64), time: Timestamp) -> Result<i64> {
-    if next <= revision || time.duration_since(known) <= MOST_BETWEEN_SAMPLES {
-        return Ok(revision);
-    }
-    Err(Error::not_found(format!(
-        "the archiver was away between {known} (revision {revision}) and {next_at} (revision {next}), so the log does not say which \
-         revision is of {time}. The nearest points are the time {known} and revision {next} (at.time and at.revision, by hand \
-         --at-time and --at-revision)"
-    )))
-}
-
-/// Whether other segments hold the revisions of this one.
-fn has_twins(cover: &Cover, name: &SegmentName) -> bool {
-    name.first <= name.last && cover.without(name).chain(name.first.saturating_sub(1), name.last).is_some()
-}
-
-/// Refuses a time that names another revision too: the clock of a writer went back.
-fn refuse_ambiguous(names: &[SegmentName], time: Timestamp, revision: i64) -> Result<()> {
-    let contradicts = |name: &&SegmentName| {
-        let behind = name.at < time && time.duration_since(name.at) > CLOCKS_DIFFER;
-        let ahead = name.at > time && name.at.duration_since(time) > CLOCKS_DIFFER;
-        (behind && name.last > revision) || (ahead && name.last < revision && name.first <= name.last)
-    };
-    let Some(other) = names.iter().find(contradicts) else { return Ok(()) };
-    Err(Error::unclear(format!(
-        "{time} names revision {revision}, and the revisions {} to {} too, because a clock of an archiver went back. Choose a \
-         revision of one of both (at.revision, by hand --at-revision)",
-        other.first, other.last
-    )))
-}
-
 #[cfg(test)]
 mod tests {
     use holdfast_contract::layout::GapName;
+    use jiff::Timestamp;
 
     use super::*;
 
     fn segment(first: i64, last: i64) -> SegmentName {
         let at = Timestamp::from_second(last).unwrap();
-        SegmentName { first, last, at, run8: "a".to_owned(), encrypted: false }
+        SegmentName { first, last, at, run8: "a".to_owned(), encrypted: false, tail: None }
     }
 
     fn base(revision: i64) -> Base {
         let at = Timestamp::from_second(revision).unwrap();
-        Base { key: format!("a/b/c/{revision}"), revision, started_at: at, ended_at: at }
+        Base { key: format!("a/b/c/{revision}"), revision, started_at: at, ended_at: at, least: 0 }
     }
 
     #[test]
@@ -406,50 +295,6 @@ mod tests {
         assert!(error.message().contains("a/b/c/30 is later than a/b/c/20"), "{error}");
         let long = Base { ended_at: late.ended_at, ..early.clone() };
         refuse_fallen(&[long, Base { revision: 10, ..early }]).expect("two saves at the same time say nothing");
-    }
-
-    #[test]
-    fn a_time_in_a_pause_of_the_archiver_is_refused_with_both_ends() {
-        let at = |seconds| Timestamp::from_second(seconds).unwrap();
-        assert_eq!(between((5, at(100)), (at(102), 9), at(101)), Ok(5));
-        assert_eq!(between((5, at(100)), (at(400), 5), at(390)), Ok(5), "nothing had changed");
-        let error = between((5, at(100)), (at(400), 9), at(161)).unwrap_err();
-        for part in ["the time 1970-01-01T00:01:40Z", "and revision 9", "away"] {
-            assert!(error.message().contains(part), "{part}: {error}");
-        }
-    }
-
-    #[test]
-    fn a_time_that_a_clock_has_shown_twice_is_refused_with_both_revisions() {
-        let at = |seconds| Timestamp::from_second(seconds).unwrap();
-        let written = |first, last, seconds| SegmentName { at: at(seconds), ..segment(first, last) };
-        // The clock shows 130, then 110 again.
-        let names = [
-            written(1, 50, 100),
-            written(51, 90, 120),
-            written(91, 110, 130),
-            written(111, 150, 120),
-            written(151, 170, 140),
-        ];
-        for (time, revision, other) in [(126, 95, "111 to 150"), (114, 120, "51 to 90")] {
-            let error = refuse_ambiguous(&names, at(time), revision).unwrap_err();
-            let says = format!("names revision {revision}, and the revisions {other} too");
-            assert!(error.message().contains(&says), "{says}: {error}");
-        }
-        refuse_ambiguous(&names, at(150), 170).unwrap();
-        refuse_ambiguous(&names, at(90), 40).unwrap();
-        // Two writers whose clocks differ, and an idle log.
-        let two = [written(1, 50, 100), written(40, 55, 97), written(51, 90, 110), written(91, 90, 200)];
-        refuse_ambiguous(&two, at(101), 52).unwrap();
-        refuse_ambiguous(&two, at(150), 90).unwrap();
-    }
-
-    #[test]
-    fn a_damaged_segment_has_twins_if_others_hold_its_revisions() {
-        let names = vec![segment(1, 10), segment(5, 12), segment(11, 20), segment(21, 20)];
-        let cover = Cover::join(names.clone(), &[]);
-        let has: Vec<bool> = names.iter().map(|name| has_twins(&cover, name)).collect();
-        assert_eq!(has, [false, true, false, false]);
     }
 
     #[test]

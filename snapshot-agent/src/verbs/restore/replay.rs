@@ -4,7 +4,8 @@
 //! sync, and the result is proven like a snapshot. Users that changed after the snapshot end the restore, unless the request
 //! allows it: the snapshot and each segment hold the revision of the users. A segment without one ends the restore too; without
 //! one in the snapshot a change in the log counts. Where a segment is damaged and others hold its revisions, the merge begins
-//! again with these.
+//! again with these. Segments of two histories end the restore: at each joint checksums and raft's entries are compared, and the
+//! last HashKV of a member before the point is proven too.
 //! `point.rs` has chosen the segments; `crates/bbolt/src/merge.rs` decides which records and leases come into the database.
 
 use std::fs::File;
@@ -22,20 +23,26 @@ use holdfast_contract::layout::SegmentName;
 use holdfast_contract::{ExitClass, PointProof, PointReport};
 use holdfast_io::memory::file_budget;
 use holdfast_io::progress::Progress;
-use holdfast_segment::Entry;
+use holdfast_segment::{Entry, RevisionSum};
 use holdfast_store::Store;
+use jiff::SignedDuration;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use super::from_manifest::Placed;
+use super::moment::Moment;
 use super::point::{ANOTHER, Chosen, nearest, open_segment};
 use super::volume::trouble;
 use super::{RestoreRun, bump, contents, quota};
 use crate::catalog::log::Check;
+use crate::catalog::log::joints::{Fork, Joints};
 use crate::catalog::log::read::{fetch, unreadable};
 use crate::catalog::merged::hash_database;
 use crate::format::crypt::Identities;
 use crate::verbs::common::unsound;
+
+/// Usual time between two samples at most: the archiver takes one each second.
+const USUAL_BETWEEN_SAMPLES: SignedDuration = SignedDuration::from_secs(5);
 
 /// Segments in memory beside the merged one.
 const AHEAD: usize = 1;
@@ -76,6 +83,8 @@ struct Replay {
     /// Whether the result is hashed.
     hashes: bool,
     check: Option<Check>,
+    check_between: Option<Check>,
+    base_least: i64,
     log: String,
 }
 
@@ -129,7 +138,10 @@ pub(super) async fn continue_snapshot(run: &RestoreRun<'_>, placed: Placed) -> R
         segments,
         proof,
         unknown_leases: u64::try_from(merged.unknown_ttls.len()).unwrap_or(u64::MAX),
+        known_at: chosen.moment.map(|moment| moment.known_at),
+        changed_by: chosen.moment.and_then(|moment| moment.changed_by),
     }));
+    warn_of_pause(chosen);
     if let Some(lease) = merged.unknown_ttls.first() {
         tracing::warn!(
             leases = merged.unknown_ttls.len(),
@@ -139,6 +151,17 @@ pub(super) async fn continue_snapshot(run: &RestoreRun<'_>, placed: Placed) -> R
     let bump = bump::for_etcdutl(request.revision_bump, Some(&proven), &*file, merged.bytes)?;
     tracing::info!(asked = %chosen.asked, revision = merged.revision, records = merged.records, "the log continues the snapshot");
     Ok(Placed { restored, bump, file, writeback, db_bytes: merged.bytes })
+}
+
+/// Warns of a requested time that is later than the known time of the restored revision.
+fn warn_of_pause(chosen: &Chosen) {
+    let Some(Moment { revision, known_at, changed_by: Some(changed_by) }) = chosen.moment else { return };
+    if changed_by.duration_since(known_at) > USUAL_BETWEEN_SAMPLES {
+        tracing::warn!(
+            asked = %chosen.asked, revision, %known_at, %changed_by,
+            "the archiver was away: the log does not say when between both times etcd made the changes that are left out"
+        );
+    }
 }
 
 /// Merges the log into the database of a file, hashes the result if asked, and proves it.
@@ -226,6 +249,8 @@ impl Replay {
             users,
             hashes,
             check: chosen.check.clone(),
+            check_between: chosen.check_between.clone(),
+            base_least: chosen.base_least,
             log,
         }
     }
@@ -244,19 +269,27 @@ impl Replay {
             return Err(Error::corrupt(message).into());
         }
         let compacted = proven.compact_revision.unwrap_or(NEVER);
-        // Records that the snapshot lacks cannot be hashed.
-        let Some(check) = self.check.as_ref().filter(|check| check.compact_revision >= compacted) else {
+        // Records that the snapshot lacks cannot be hashed. A check at the point proves all before it.
+        let comparable = |check: &&Check| check.compact_revision >= compacted;
+        let at_point = self.check.as_ref().filter(comparable);
+        let Some(check) = at_point.or(self.check_between.as_ref().filter(comparable)) else {
             return Ok(Continued { merged, proven, proof: PointProof::Chained, sha256, segments: 0 });
         };
-        let found = reader.hash_kv(self.revision, check.compact_revision).map_err(|error| unsound(uri, &error))?;
+        let found = reader.hash_kv(check.revision, check.compact_revision).map_err(|error| unsound(uri, &error))?;
         if found.hash != check.hash_kv {
+            let points: Vec<i64> = std::iter::once(self.base_revision).chain(self.next_base).collect();
             let message = format!(
-                "{uri}: at revision {} the merged database has HashKV {}, and member {} had {}. {ANOTHER}",
-                self.revision, found.hash, check.member_id, check.hash_kv
+                "{uri}: at revision {} the merged database has HashKV {}, and member {} had {}. {}",
+                check.revision,
+                found.hash,
+                check.member_id,
+                check.hash_kv,
+                nearest(&points)
             );
             return Err(Error::corrupt(message).into());
         }
-        Ok(Continued { merged, proven, proof: PointProof::HashKV, sha256, segments: 0 })
+        let proof = if at_point.is_some() { PointProof::HashKV } else { PointProof::Chained };
+        Ok(Continued { merged, proven, proof, sha256, segments: 0 })
     }
 
     /// Writes the records of the segments behind the snapshot, then the meta pages.
@@ -267,10 +300,15 @@ impl Replay {
         let mut merge = Merge::begin(file, self.db_bytes, self.revision, file_budget()).map_err(failed)?;
         let mut out = BufWriter::with_capacity(1 << 20, file);
         out.seek(SeekFrom::Start(merge.offset())).map_err(trouble(MERGING))?;
+        let mut joints = Joints::default();
+        joints.add_least(self.base_revision, self.base_least);
         while let Some(Fetched { name, uri, stored }) = segments.blocking_recv() {
             let of = (&name, self.cluster_id);
             let damaged = |error| Failed::reading(&name, error);
             let mut reader = open_segment(&uri, of, stored, self.identities.as_ref()).map_err(damaged)?;
+            let forked = |fork| self.forked(&uri, fork);
+            joints.open(reader.header()).map_err(forked)?;
+            let (mut sum, mut summed) = (RevisionSum::default(), None);
             let in_segment = reader.header().auth_revision;
             let both = users.zip(in_segment);
             if in_segment.is_none() {
@@ -282,6 +320,10 @@ impl Replay {
             while let Some(entry) = reader.next().map_err(|error| damaged(unreadable(&uri, &error)))? {
                 match entry {
                     Entry::Record(record) => {
+                        if let Some(revision) = summed.replace(record.main).filter(|main| *main != record.main) {
+                            joints.add(revision, sum.take()).map_err(forked)?;
+                        }
+                        sum.add(record.tombstone, record.value);
                         merge.add(&record, &mut out).map_err(|error| self.failure(error).context(&uri))?;
                     }
                     Entry::Lease { id, ttl } => merge.add_lease(id, ttl).map_err(failed)?,
@@ -290,6 +332,11 @@ impl Replay {
                     }
                     Entry::AuthChanged { .. } | Entry::Sample { .. } => {}
                 }
+            }
+            if let Some(revision) = summed {
+                joints.add(revision, sum.take()).map_err(forked)?;
+                // No later segment of a chain ends before the last revision of this one.
+                joints.forget_before(revision);
             }
             merge.end_segment();
         }
@@ -325,6 +372,21 @@ impl Replay {
             self.log,
             nearest(&points)
         )))
+    }
+
+    /// Returns the error for segments of two histories.
+    fn forked(&self, uri: &str, fork: Fork) -> Error {
+        let (why, after) = match fork {
+            Fork::Changes(revision) => {
+                (format!("other changes of revision {revision} than a segment before"), revision)
+            }
+            Fork::Raft(revision) => ("fewer entries of raft than its revision needs".to_owned(), revision),
+        };
+        let points: Vec<i64> = std::iter::once(after.max(self.base_revision)).chain(self.next_base).collect();
+        Error::unclear(format!(
+            "{uri} has {why}: etcd was restored in place under the same cluster ID, and the log holds two histories. {}",
+            nearest(&points)
+        ))
     }
 
     /// Returns the error of a failed merge.

@@ -4,19 +4,18 @@
 //! segments that differ about a revision, and a hole that no gap explains. It names every fault. Memory holds one segment, and
 //! a checksum for each revision that the next segment may hold too.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use holdfast_contract::error::{Error, Result, task_error};
 use holdfast_contract::layout::{Folder, SegmentName, first8};
 use holdfast_contract::{ExitClass, VerifyRequest, hex_id};
 use holdfast_io::interrupt::Interrupt;
-use holdfast_segment::{Entry, Header, SegmentError};
+use holdfast_segment::{Entry, Header, RevisionSum, SegmentError};
 use holdfast_store::Store;
 use serde::Serialize;
 
 use crate::catalog::attempts::lineages;
 use crate::catalog::log::cover::Cover;
+use crate::catalog::log::joints::{Fork, Joints};
 use crate::catalog::log::read::{fetch, open, unreadable};
 use crate::catalog::log::{bound_cluster, list};
 use crate::format::crypt::Identities;
@@ -116,7 +115,7 @@ async fn verify(store: &Store, log: &Folder, cluster_id: u64, identities: Option
         ..LogVerified::default()
     };
     let identities = std::sync::Arc::new(identities);
-    let (mut faults, mut sums) = (Vec::new(), BTreeMap::new());
+    let (mut faults, mut joints) = (Vec::new(), Joints::default());
     for (number, name) in names.iter().enumerate() {
         if name.encrypted && identities.is_none() {
             return Err(Error::config("the log is encrypted: name an identity file with --identity"));
@@ -128,7 +127,7 @@ async fn verify(store: &Store, log: &Folder, cluster_id: u64, identities: Option
         let reading = tokio::task::spawn_blocking(move || read(stored, opens.as_ref().as_ref().filter(|_| encrypted)));
         match reading.await.map_err(|error| task_error(&error))? {
             Ok(facts) => {
-                faults.extend(faults_of(&uri, name, &facts, cluster_id, &mut sums));
+                faults.extend(faults_of(&uri, name, &facts, cluster_id, &mut joints));
                 found.segments += 1;
                 found.records = found.records.saturating_add(facts.records);
             }
@@ -139,7 +138,7 @@ async fn verify(store: &Store, log: &Folder, cluster_id: u64, identities: Option
         }
         // No later segment begins earlier.
         let next = names.get(number + 1).map_or(i64::MAX, |next| next.first);
-        sums = sums.split_off(&next);
+        joints.forget_before(next.saturating_sub(1));
     }
     let cover = Cover::join(names, &listed.gaps);
     found.ranges = cover.ranges.iter().map(|range| (range.first, range.last)).collect();
@@ -163,32 +162,24 @@ fn read(stored: Bytes, identities: Option<&Identities>) -> Result<Facts, Segment
     let mut reader = open(stored, identities)?;
     let header = *reader.header();
     let (mut records, mut sums) = (0_u64, Vec::<(i64, u32)>::new());
-    let mut revision = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    let mut revision = RevisionSum::default();
     while let Some(entry) = reader.next()? {
         let Entry::Record(record) = entry else { continue };
         records += 1;
         if sums.last().is_none_or(|(main, _)| *main != record.main) {
-            revision.reset();
+            revision.take();
             sums.push((record.main, 0));
         }
-        revision.update(&[u8::from(record.tombstone)]);
-        revision.update(&(record.value.len() as u64).to_le_bytes());
-        revision.update(record.value);
+        revision.add(record.tombstone, record.value);
         if let Some((_, sum)) = sums.last_mut() {
-            *sum = u32::try_from(revision.finalize()).unwrap_or_default();
+            *sum = revision.get();
         }
     }
     Ok(Facts { header, records, sums })
 }
 
-/// Compares a segment with its name, its log, and the segments before. `sums`: of the revisions before.
-fn faults_of(
-    uri: &str,
-    name: &SegmentName,
-    facts: &Facts,
-    cluster_id: u64,
-    sums: &mut BTreeMap<i64, u32>,
-) -> Vec<String> {
+/// Compares a segment with its name, its log, and the segments before.
+fn faults_of(uri: &str, name: &SegmentName, facts: &Facts, cluster_id: u64, joints: &mut Joints) -> Vec<String> {
     let Header { cluster_id: of, first, last, .. } = facts.header;
     let mut faults = Vec::new();
     if of != cluster_id {
@@ -197,11 +188,15 @@ fn faults_of(
     if (first, last) != (name.first, name.last) {
         faults.push(format!("{uri} holds the revisions {first} to {last}"));
     }
-    for (revision, sum) in &facts.sums {
-        if sums.insert(*revision, *sum).is_some_and(|before| before != *sum) {
-            faults.push(format!("{uri} has other changes of revision {revision} than a segment before"));
-            break;
+    let joined = joints.open(&facts.header);
+    let forked = joined.and_then(|()| facts.sums.iter().try_for_each(|(revision, sum)| joints.add(*revision, *sum)));
+    faults.extend(forked.err().map(|fork| match fork {
+        Fork::Changes(revision) => format!("{uri} has other changes of revision {revision} than a segment before"),
+        Fork::Raft(revision) => {
+            format!(
+                "{uri} has fewer entries of raft than its revisions after {revision} need: etcd was restored in place"
+            )
         }
-    }
+    }));
     faults
 }

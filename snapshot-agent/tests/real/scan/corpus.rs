@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use holdfast_bbolt::scan::ScanError;
-use holdfast_segment::{KeyValue, Origin, Writer};
+use holdfast_segment::{KeyValue, Origin, Segment, Writer};
 
 use crate::scan::files;
 use crate::scan::oracle::{self, Steering};
@@ -172,11 +172,16 @@ fn real(line: &str) -> Vec<u8> {
 
 /// Segments of a few revisions, with each kind of entry, and broken ones, by name.
 fn segments() -> Vec<(&'static str, Vec<u8>)> {
-    let origin = Origin { cluster_id: 7, member_id: 8, compact_revision: 3, auth_revision: Some(1) };
-    let mut writer = Writer::after(4, 64);
+    let origin = Origin { cluster_id: 7, member_id: 8, compact_revision: 3, auth_revision: Some(1), raft: None };
+    let mut writer = Writer::after(4, 0, Vec::new());
+    let bytes = |segment: Segment| {
+        let mut bytes = Vec::new();
+        segment.write_to(&mut bytes).unwrap();
+        bytes
+    };
     let kv =
         |mod_revision, key, lease| KeyValue { key, create_revision: 5, mod_revision, version: 1, value: b"v", lease };
-    writer.sample(1_000);
+    writer.sample(4, 1_000);
     writer.put(&kv(5, b"a", 9)).unwrap();
     writer.put(&kv(5, b"b", 9)).unwrap();
     writer.delete(6, b"a").unwrap();
@@ -184,14 +189,14 @@ fn segments() -> Vec<(&'static str, Vec<u8>)> {
     writer.put(&kv(7, b"c", 0)).unwrap();
     writer.complete(7);
     writer.auth_changed();
-    writer.sample(2_000);
-    let each_kind = writer.cut(&origin).unwrap().bytes;
-    writer.sample(3_000);
-    let time_alone = writer.cut(&origin).unwrap().bytes;
+    writer.sample(7, 2_000);
+    let each_kind = bytes(writer.cut(&origin).unwrap());
+    writer.sample(7, 3_000);
+    let time_alone = bytes(writer.cut(&origin).unwrap());
     let mut later = each_kind.clone();
-    later[8] = 2;
+    later[8] = 3;
     let cut = each_kind[..each_kind.len() / 2].to_vec();
-    vec![("each-kind", each_kind), ("time-alone", time_alone), ("format-2", later), ("cut", cut)]
+    vec![("each-kind", each_kind), ("time-alone", time_alone), ("format-3", later), ("cut", cut)]
 }
 
 const MANIFEST: &str = r#"{"formatVersion": 1, "key": "a/b/c/d", "namespace": "a", "cluster": "b", "podUid": "p",

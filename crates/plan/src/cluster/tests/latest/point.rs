@@ -102,6 +102,8 @@ fn the_report_says_how_the_log_reached_the_point() {
         segments: 3,
         proof: PointProof::HashKV,
         unknown_leases: 0,
+        known_at: Some(TIME.parse().unwrap()),
+        changed_by: None,
     };
     let report = RestoredReport {
         uri: uri.clone(),

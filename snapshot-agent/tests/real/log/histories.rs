@@ -1,0 +1,276 @@
+//! A log belongs to one history. An etcd that goes back, by a volume that was rolled back or by a snapshot that was restored in
+//! place, makes other revisions with the numbers of recorded ones, under the same cluster ID.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use etcd_client::{Client, CompactionOptions, DeleteOptions, Txn, TxnOp};
+use holdfast_contract::layout::{SegmentName, is_closed_name};
+use holdfast_contract::{Compression, ExitClass, RestoreRequest};
+use jiff::Timestamp;
+use snapshot_agent::verbs::verify::{self, Verified};
+use snapshot_agent::verbs::{restore, save};
+use tempfile::TempDir;
+
+use super::archiver::Log;
+use super::{FAILED, verify_request};
+use crate::support::{Etcd, bin, eventually, file_store, noise, restore_request, save_request};
+
+const LINEAGE: &str = "shop/orders/1a2b3c4d";
+
+async fn put(client: &mut Client, key: &str) -> i64 {
+    client.put(key, "v", None).await.unwrap().header().unwrap().revision()
+}
+
+fn copy(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
+}
+
+/// An etcd with 20 keys whose data is kept, then a snapshot and a log that ends at revision 23.
+struct Recorded {
+    etcd: Etcd,
+    kept: TempDir,
+    mount: TempDir,
+    log: Log,
+}
+
+async fn recorded() -> Recorded {
+    let mut etcd = Etcd::start().await;
+    let [kept, mount] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    etcd.fill(20, 10).await;
+    etcd.again(|data| copy(data, &kept.path().join("data"))).await;
+    let saved = save::run(save_request(etcd.flags(), file_store(mount.path()), Compression::Zstd)).await.unwrap();
+    assert_eq!(saved.revision, Some(21));
+    let mut log = Log::prepare(etcd.flags(), file_store(mount.path()), mount.path());
+    log.request.from_revision = None;
+    log.start();
+    log.is_alive().await;
+    let mut client = etcd.client().await;
+    put(&mut client, "a").await;
+    assert_eq!(put(&mut client, "b").await, 23);
+    log.has(23).await;
+    log.is_alive().await;
+    log.end();
+    Recorded { etcd, kept, mount, log }
+}
+
+impl Recorded {
+    /// Gives etcd its kept data again.
+    async fn roll_back(&mut self) {
+        let kept = self.kept.path().join("data");
+        self.etcd
+            .again(|data| {
+                fs::remove_dir_all(data).unwrap();
+                copy(&kept, data);
+            })
+            .await;
+    }
+
+    /// Restores the kept data by etcdutl, with the member's own name, URL and cluster token.
+    async fn restore_in_place(&mut self) {
+        let kept = self.kept.path().join("data/member/snap/db");
+        let peer = self.etcd.peer().to_owned();
+        self.etcd
+            .again(|data| {
+                fs::remove_dir_all(data).unwrap();
+                let restored = Command::new(bin("etcdutl"))
+                    .args(["snapshot", "restore", "--skip-hash-check", "--name=default"])
+                    .arg(format!("--data-dir={}", data.display()))
+                    .arg(format!("--initial-cluster=default={peer}"))
+                    .arg(format!("--initial-advertise-peer-urls={peer}"))
+                    .arg(&kept)
+                    .output()
+                    .unwrap();
+                assert!(restored.status.success(), "{restored:?}");
+            })
+            .await;
+    }
+
+    /// Starts the archiver, and returns the error with which it ends.
+    fn refused(&mut self) -> String {
+        self.log.start();
+        let line = self.log.wait();
+        assert!(line.starts_with(&format!("{FAILED}{:?}", ExitClass::Refused)), "{line}");
+        line
+    }
+
+    fn to_revision(&self, volume: &Path, revision: i64) -> RestoreRequest {
+        let request = restore_request(file_store(self.mount.path()), LINEAGE, volume);
+        RestoreRequest { at_revision: Some(revision), revision_bump: 0, ..request }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_etcd_that_went_back_and_on_is_refused_for_good() {
+    let mut recorded = recorded().await;
+    recorded.roll_back().await;
+    let mut client = recorded.etcd.client().await;
+    for key in ["c", "d", "e"] {
+        put(&mut client, key).await;
+    }
+    let line = recorded.refused();
+    assert!(line.contains("other changes of revision 23") && line.contains("--cluster-uid"), "{line}");
+    assert_eq!(recorded.log.last(), 23, "nothing of the other history is recorded");
+
+    // Rules of a bucket may remove each object, also the ones that close the log and name its cluster.
+    let folder = recorded.log.folder();
+    fs::remove_file(folder.join("closed.json")).unwrap();
+    fs::remove_file(folder.join("cluster.json")).unwrap();
+    assert!(recorded.refused().contains("other changes of revision 23"), "by the witness beside the segments");
+    for path in recorded.log.paths().iter().filter(|path| is_closed_name(path)) {
+        fs::remove_file(folder.join(path)).unwrap();
+    }
+    assert!(recorded.refused().contains("other changes of revision 23"), "by etcd's own changes");
+    fs::remove_file(folder.join("cluster.json")).unwrap();
+    let Verified::Log(found) = verify::run(verify_request(&recorded.log, vec![])).await.unwrap() else { panic!() };
+    assert_eq!(found.ranges, [(22, 23)]);
+    let volume = tempfile::tempdir().unwrap();
+    let restored = restore::run(recorded.to_revision(&volume.path().join("v"), 23)).await.unwrap();
+    assert_eq!(restored.revision, Some(23));
+}
+
+/// etcd has removed the changes that the log could compare: its raft began again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_restored_in_place_is_refused_also_behind_a_compaction() {
+    let mut recorded = recorded().await;
+    recorded.restore_in_place().await;
+    let mut client = recorded.etcd.client().await;
+    let mut last = 0;
+    for number in 0..20 {
+        last = put(&mut client, &format!("other/{number}")).await;
+    }
+    assert_eq!(last, 41);
+    client.compact(last, Some(CompactionOptions::new().with_physical())).await.unwrap();
+    let line = recorded.refused();
+    assert!(line.contains("fewer entries of raft"), "{line}");
+    assert_eq!((recorded.log.last(), recorded.log.gaps().len()), (23, 0));
+}
+
+/// A snapshot, then an etcd that went back, then a new log.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_log_does_not_continue_the_snapshot_of_another_history() {
+    let mut recorded = recorded().await;
+    fs::remove_dir_all(recorded.log.folder()).unwrap();
+    recorded.restore_in_place().await;
+    let mut client = recorded.etcd.client().await;
+    for number in 0..20 {
+        put(&mut client, &format!("other/{number}")).await;
+    }
+    recorded.log.start();
+    recorded.log.has(put(&mut client, "last").await).await;
+    recorded.log.end();
+    assert_eq!(recorded.log.cover().ranges[0].first, 42, "the log begins where etcd was");
+}
+
+/// Segments that an archiver without these comparisons has left.
+#[tokio::test(flavor = "multi_thread")]
+async fn segments_of_two_histories_are_not_merged() {
+    let mut recorded = recorded().await;
+    recorded.roll_back().await;
+    let mut client = recorded.etcd.client().await;
+    for key in ["c", "d", "e", "f"] {
+        put(&mut client, key).await;
+    }
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut other = Log::prepare(recorded.etcd.flags(), file_store(elsewhere.path()), elsewhere.path());
+    other.request.from_revision = Some(24);
+    other.start();
+    other.has(25).await;
+    other.end();
+    let fork = other
+        .paths()
+        .into_iter()
+        .find(|path| SegmentName::parse(path).is_some_and(|name| name.first == 24 && name.last >= 24));
+    let fork = fork.unwrap();
+    let place = recorded.log.folder().join(&fork);
+    fs::create_dir_all(place.parent().unwrap()).unwrap();
+    fs::copy(other.folder().join(&fork), &place).unwrap();
+
+    let error = verify::run(verify_request(&recorded.log, vec![])).await.unwrap_err();
+    assert!(error.message().contains("other changes of revision 23"), "{error}");
+    let volume = tempfile::tempdir().unwrap();
+    let error = restore::run(recorded.to_revision(&volume.path().join("v"), 24)).await.unwrap_err();
+    assert_eq!(error.class(), ExitClass::Refused, "{error}");
+    assert!(error.message().contains("two histories") && error.message().contains("revision 23"), "{error}");
+    let restored = restore::run(recorded.to_revision(&volume.path().join("w"), 23)).await.unwrap();
+    assert_eq!(restored.revision, Some(23));
+}
+
+/// While the archiver catches up, the log gives no time to what it has not reached.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_in_an_absence_is_that_of_the_revision_before() {
+    let etcd = Etcd::start().await;
+    let mount = tempfile::tempdir().unwrap();
+    etcd.fill(3, 10).await;
+    save::run(save_request(etcd.flags(), file_store(mount.path()), Compression::Zstd)).await.unwrap();
+    let mut log = Log::prepare(etcd.flags(), file_store(mount.path()), mount.path());
+    log.request.from_revision = None;
+    log.request.segment_mib = 1;
+    log.start();
+    let mut client = etcd.client().await;
+    let before = put(&mut client, "a").await;
+    log.has(before).await;
+    log.is_alive().await;
+    log.signal("-STOP");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let mut last = 0;
+    for number in 0..80 {
+        last = client.put("large", noise(number, 100_000), None).await.unwrap().header().unwrap().revision();
+    }
+    let written = Timestamp::now();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let asked = Timestamp::now();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    log.signal("-CONT");
+    log.has(last).await;
+    log.is_alive().await;
+    log.end();
+    for segment in log.segments().iter().filter(|segment| segment.first > before && segment.last < last) {
+        assert!(!segment.is_timed() || segment.at > written, "{segment:?}");
+    }
+    let volume = tempfile::tempdir().unwrap();
+    let request = restore_request(file_store(mount.path()), LINEAGE, &volume.path().join("v"));
+    let request = RestoreRequest { at_time: Some(asked), revision_bump: 0, ..request };
+    let point = *restore::run(request).await.unwrap().point.unwrap();
+    let (known, changed) = (point.known_at.unwrap(), point.changed_by.unwrap());
+    println!("asked {asked}: revision {} of {last}, known at {known}, changed by {changed}", point.revision);
+    assert_eq!(point.revision, before);
+    assert!(known < written && changed > asked, "{known} {changed}");
+}
+
+/// One revision with more changes than the archiver may hold in memory.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revision_of_any_size_is_recorded_in_bounded_memory() {
+    const KEYS: usize = 384_000;
+    let etcd = Etcd::start().await;
+    let mount = tempfile::tempdir().unwrap();
+    let mut client = etcd.client().await;
+    let mut last = 0;
+    for first in (0..KEYS).step_by(128) {
+        let key = |at: usize| format!("many/{at:020}/of-a-lease-with-a-long-name-that-ends-in-a-moment");
+        let puts: Vec<_> = (first..first + 128).map(|at| TxnOp::put(key(at), "v", None)).collect();
+        last = client.txn(Txn::new().and_then(puts)).await.unwrap().header().unwrap().revision();
+    }
+    let mut log = Log::prepare(etcd.flags(), file_store(mount.path()), mount.path());
+    log.request.from_revision = Some(last + 1);
+    log.start();
+    log.is_alive().await;
+    let gone = client.delete("many/", Some(DeleteOptions::new().with_prefix())).await.unwrap();
+    let gone = gone.header().unwrap().revision();
+    log.has(gone).await;
+    let status = fs::read_to_string(format!("/proc/{}/status", log.pid())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim().trim_end_matches(" kB");
+    let peak: u64 = peak.parse().unwrap();
+    log.end();
+    let recorded = log.read().records.len();
+    println!("{recorded} changes in one revision: peak RSS {} MiB", peak >> 10);
+    assert_eq!(recorded, KEYS);
+    assert!(peak < 128 << 10, "{peak} KiB");
+    eventually("an empty spool", async || {
+        let left = fs::read_dir(log.spool.path()).unwrap().filter_map(Result::ok);
+        left.into_iter().all(|entry| !entry.file_name().to_string_lossy().starts_with(".entries")).then_some(())
+    })
+    .await;
+}
