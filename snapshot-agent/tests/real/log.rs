@@ -4,6 +4,7 @@
 //! The archiver runs in a child of this program, and ends by a signal as in a Pod.
 
 mod archiver;
+mod keys;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -16,7 +16,7 @@ use holdfast_contract::layout::{Folder, GapName, SegmentName, check_key};
 use holdfast_contract::{LogGap, LogRequest, Origin, hex_id};
 use holdfast_io::clock;
 use holdfast_segment::{self as segment, OutOfOrder, Writer};
-use holdfast_store::{Store, layout};
+use holdfast_store::{Handle, layout};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -46,7 +46,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Where the objects of this run go.
 pub(super) struct Place<'a> {
-    pub(super) store: &'a Store,
+    pub(super) store: &'a Handle,
     pub(super) log: Folder,
     pub(super) spool: &'a Spool,
     pub(super) numbers: &'a Numbers,
@@ -176,7 +176,7 @@ impl<'a> Archiver<'a> {
                 source.facts.endpoint, source.facts.cluster_id, self.cluster_id
             )));
         }
-        check_not_behind(self.place.store, &self.place.log, &source, self.writer.last_complete()).await?;
+        check_not_behind(&self.place.store.store(), &self.place.log, &source, self.writer.last_complete()).await?;
         self.origin.member_id = revisions.member_id;
         self.follow(&source, (revisions, users), stop).await
     }
