@@ -3,6 +3,7 @@
 //!
 //! The archiver runs in a child of this program, and ends by a signal as in a Pod.
 
+mod archived;
 mod archiver;
 mod keys;
 

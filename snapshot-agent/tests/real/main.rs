@@ -14,6 +14,7 @@
 
 mod age;
 mod agreement;
+mod archived;
 mod backends;
 mod balancer;
 mod bump;
