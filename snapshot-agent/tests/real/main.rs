@@ -15,6 +15,7 @@
 mod age;
 mod agreement;
 mod archived;
+mod aws;
 mod backends;
 mod balancer;
 mod bump;
