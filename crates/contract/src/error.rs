@@ -17,6 +17,7 @@ pub struct Error {
     origin: Option<Origin>,
     message: String,
     gate: Option<GateReport>,
+    archived: bool,
 }
 
 /// Result of every step of this crate.
@@ -25,7 +26,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// Returns an error of this class.
     pub fn new(class: ExitClass, message: impl Into<String>) -> Self {
-        Self { class, origin: None, message: message.into(), gate: None }
+        Self { class, origin: None, message: message.into(), gate: None, archived: false }
     }
 
     /// The request itself is wrong.
@@ -90,7 +91,21 @@ impl Error {
             origin: Some(Origin::Volume),
             message: report.message.clone(),
             gate: Some(report),
+            archived: false,
         }
+    }
+
+    /// Marks the error of an object that the store has moved to an archive: the object is complete, and unreadable until a person
+    /// restores it in the store.
+    #[must_use]
+    pub const fn in_archive(mut self, archived: bool) -> Self {
+        self.archived = archived;
+        self
+    }
+
+    /// Whether the store has moved the object to an archive.
+    pub const fn is_archived(&self) -> bool {
+        self.archived
     }
 
     /// Sets this origin.

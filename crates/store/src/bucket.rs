@@ -28,7 +28,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::location::Place;
-use super::locked::Locked;
+use super::locked::{Locked, Term};
 use super::{Ahead, Children, Most, Plan, Stat};
 use crate::error_class;
 use crate::error_class::classify;
@@ -81,10 +81,13 @@ pub(super) struct Options {
     /// Storage class of the data only: a manifest is small, and read soon.
     pub(super) storage_class: Option<String>,
     /// Lock for every object that stays.
-    pub(super) lock: Option<(LockMode, Timestamp)>,
+    pub(super) lock: Option<Term>,
     /// Given flags that a store may refuse.
     pub(super) flags: Vec<&'static str>,
 }
+
+/// Mode and end of an object's lock.
+type RequestedLock = (LockMode, Timestamp);
 
 /// A bucket with a prefix.
 #[derive(Clone)]
@@ -253,15 +256,24 @@ impl Bucket {
         }
     }
 
+    /// Returns the client that creates a permanent object now, and the object's lock.
+    fn sealer(&self) -> Result<(Arc<dyn Client>, Option<RequestedLock>)> {
+        let (Some(term), Some(sealer)) = (self.options.lock, &self.clients.sealer) else {
+            return Ok((Arc::clone(&self.clients.usual), None));
+        };
+        let until = term.until()?;
+        Ok((sealer(until)?, Some((term.mode, until))))
+    }
+
     /// Starts an upload in the store, without an announcement.
-    async fn create(&self, path: &Path) -> object_store::Result<String> {
+    async fn create(&self, sealer: &Arc<dyn Client>, path: &Path) -> object_store::Result<String> {
         let class = self.options.storage_class.iter().map(|class| (Attribute::StorageClass, class.clone()));
         let options = PutMultipartOptions {
             tags: self.options.tags.clone(),
             attributes: class.collect::<Attributes>(),
             ..PutMultipartOptions::default()
         };
-        self.clients.sealer.create_multipart_opts(path, options).await
+        sealer.create_multipart_opts(path, options).await
     }
 
     /// Aborts an unfinished upload and its parts. `false`: the store does not know the upload, which is no error.
@@ -305,7 +317,8 @@ impl Bucket {
     /// Writes a small object that stays. A segment of a log may have some MiB, for which a slow link needs time.
     pub(super) async fn put_new(&self, key: &Key, content: Bytes) -> Result<()> {
         let large = content.len() > LARGE;
-        let putting = self.put_by(&self.clients.sealer, key, content);
+        let (sealer, _) = self.sealer()?;
+        let putting = self.put_by(&sealer, key, content);
         if large { within(PATIENT_WITHIN, putting).await } else { putting.await }
     }
 
@@ -411,13 +424,13 @@ impl Bucket {
 
     /// Returns the lock of a stored object, if the flags ask for locks.
     pub(super) async fn lock_of(&self, key: &Key) -> Result<Option<Locked>> {
-        let Some((_, asked)) = self.options.lock else { return Ok(None) };
+        let Some(term) = self.options.lock else { return Ok(None) };
         let doing = self.doing("looking at", key);
         let looked = self.head(&self.path(key)?).await;
         let (meta, heard) = looked.map_err(|error| classify(&doing, &error))?;
         let stored = Timestamp::from_second(meta.last_modified.timestamp())
             .map_err(|_| Error::config(format!("{doing}: the object's date is out of range")))?;
-        Ok(Some(Locked { asked, kept: heard.locked_until, stored }))
+        Ok(Some(Locked { asked: term.until()?, kept: heard.locked_until, stored }))
     }
 
     pub(super) async fn get_small(&self, key: &Key, limit: u64) -> Result<Bytes> {

@@ -37,7 +37,11 @@ pub(super) fn classify(doing: &str, error: &object_store::Error) -> Error {
     }
     let message = sentence(&text).map(|message| format!("; the store says: {message}"));
     Error::new(class, format!("{doing}: {what}{}{}", hint.unwrap_or_default(), message.unwrap_or_default()))
+        .in_archive(code.is_some_and(|code| ARCHIVED.contains(&code)))
 }
+
+/// Codes of an archived object: S3's with status 403, and Azure's with 409. The object exists and is complete, and can be restored.
+const ARCHIVED: &[&str] = &["InvalidObjectState", "BlobArchived", "BlobBeingRehydrated"];
 
 /// Returns the store's message from the text: its first line, bounded, without text that looks like a key or a token.
 fn sentence(text: &str) -> Option<String> {
@@ -327,7 +331,9 @@ fn by_code(code: &str) -> Option<(ExitClass, String)> {
             "the store does not allow this with these credentials: check the keys, and the policy on this bucket and prefix",
         ),
         "SignatureDoesNotMatch" => {
-            (ExitClass::Denied, "the secret key does not belong to this access key, or the region is wrong")
+            let what = "the store computes another signature: the secret key is not that of this access key, the region is wrong, \
+                        or a proxy before the store changes the request (its Host, its path or a header)";
+            (ExitClass::Denied, what)
         }
         // Azure's only code for a wrong key, a wrong or expired signature, and a wrong clock.
         "AuthenticationFailed" | "InvalidAuthenticationInfo" | "NoAuthenticationInformation" => {
@@ -375,8 +381,7 @@ fn by_code(code: &str) -> Option<(ExitClass, String)> {
         | "KMS.KMSInternalException"
         | "KMS.DependencyTimeoutException"
         | "KMS.KeyUnavailableException" => (ExitClass::Transient, "the store's key service is busy or broken"),
-        // S3's, with status 403, and Azure's, with 409. The object exists and is complete, and can be restored.
-        "InvalidObjectState" | "BlobArchived" | "BlobBeingRehydrated" => {
+        code if ARCHIVED.contains(&code) => {
             (ExitClass::Config, "the object is archived: restore the object in the store first, then try again")
         }
         "ContainerBeingDeleted" | "ContainerDisabled" | "AccountBeingCreated" | "OperationAborted" => {

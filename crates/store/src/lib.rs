@@ -10,6 +10,7 @@ mod error_class;
 pub mod fingerprint;
 mod folder;
 mod gcs;
+mod handle;
 mod location;
 mod locked;
 pub mod removal;
@@ -29,6 +30,7 @@ use locked::Locked;
 
 pub use bucket::NO_LOCK;
 pub use bucket::{no_proxy, proxy};
+pub use handle::Handle;
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::{Folder, Key, LayoutError};
 use holdfast_contract::{ExitClass, Lock, S3Checksum, StoreFlags};

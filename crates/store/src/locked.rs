@@ -1,12 +1,33 @@
-//! The lock of a stored object, and whether it lasts as long as requested.
+//! The lock of a stored object: when it ends, and whether it lasts as long as requested.
 //!
-//! The agent does not lock an object after its upload, so a short lock stays short. Only S3 has locks.
+//! The days of a lock count from the moment in which the object's own request begins: a store may stay open for months. The
+//! agent does not lock an object after its upload, so a short lock stays short. Only S3 has locks.
 
+use holdfast_contract::LockMode;
+use holdfast_contract::error::{Error, Result};
+use holdfast_io::clock;
 use jiff::{SignedDuration, Timestamp};
 
-/// Bound for the time between the first and the last object of a run, which are all locked until the same time. Locks are
+/// Bound for the time between the start of an upload, from which its lock counts, and the date of the object. Locks are
 /// requested in days, so a lock that is a day shorter is still detected.
 const LATE: SignedDuration = SignedDuration::from_hours(23);
+
+/// A requested lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Term {
+    /// Credentials that may remove the lock.
+    pub(crate) mode: LockMode,
+    /// Duration.
+    pub(crate) seconds: u32,
+}
+
+impl Term {
+    /// Returns the end of a lock that begins now, in whole seconds: stores round.
+    pub(crate) fn until(self) -> Result<Timestamp> {
+        let until = clock::later(clock::now(), self.seconds)?;
+        Timestamp::from_second(until.as_second()).map_err(|_| Error::config("the lock's end is out of range"))
+    }
+}
 
 /// The lock of an existing object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,18 +9,18 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::{LockMode, S3Checksum, S3Sse, StoreFlags};
-use holdfast_io::clock;
+use holdfast_contract::{S3Checksum, S3Sse, StoreFlags};
 use jiff::Timestamp;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum};
 use object_store::{ClientOptions, TagSet};
 use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::bucket::http::{self, Clients, Connector};
+use super::bucket::http::{self, Client, Clients, Connector};
 use super::bucket::proxy::through;
 use super::bucket::{Bucket, Options, Protocol, address};
 use super::location::{Place, is_host_name, needs_path_style};
+use super::locked::Term;
 use crate::error_class::classify;
 
 /// S3's limit for one upload.
@@ -41,17 +41,16 @@ const MOST_TAGS: usize = 10;
 
 /// Opens a bucket: reads the credentials, sends no request.
 pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
-    let lock = lock(flags)?;
-    let until = lock.map(|(_, days)| locked_for(days.saturating_mul(86_400))).transpose()?;
-    open_until(flags, place, lock.map(|(mode, _)| mode).zip(until))
+    open_locking(flags, place, lock(flags)?)
 }
 
-/// Opens a bucket whose permanent objects are locked until then.
-pub(super) fn open_until(flags: &StoreFlags, place: Place, lock: Option<(LockMode, Timestamp)>) -> Result<Bucket> {
+/// Opens a bucket whose permanent objects are locked.
+pub(super) fn open_locking(flags: &StoreFlags, place: Place, lock: Option<Term>) -> Result<Bucket> {
     let builder = builder(flags, &place.name)?;
     let connector = Connector::trusting(flags.s3_ca_file.as_deref(), None)?;
-    let build = |builder: AmazonS3Builder, headers: &[(&str, &str)]| {
-        let mut client = ClientOptions::new().with_allow_http(http::plain(flags.s3_endpoint.as_ref()));
+    let plain = http::plain(flags.s3_endpoint.as_ref());
+    let build = move |builder: AmazonS3Builder, headers: &[(&str, &str)]| {
+        let mut client = ClientOptions::new().with_allow_http(plain);
         let headers: Option<HeaderMap> = headers
             .iter()
             .map(|(name, value)| HeaderName::try_from(*name).ok().zip(HeaderValue::try_from(*value).ok()))
@@ -60,16 +59,22 @@ pub(super) fn open_until(flags: &StoreFlags, place: Place, lock: Option<(LockMod
         let store = builder.with_client_options(client).with_http_connector(connector.clone()).build();
         store.map_err(|error| classify("opening the store", &error))
     };
-    let mut clients = Clients::from_client(build(builder.clone(), &[])?);
+    let usual = build(builder.clone(), &[])?;
+    // With the credentials that the other client has: a role's credentials are requested once.
+    let sealing = builder.clone().with_credentials(Arc::clone(usual.credentials()));
+    let mut clients = Clients::from_client(usual);
     if !has_checksum(flags) {
-        let unsigned = builder.clone().with_unsigned_payload(true);
+        let unsigned = builder.with_unsigned_payload(true);
         clients.unsigned = Some(Arc::new(build(unsigned, &[])?));
     }
-    if let Some((mode, until)) = lock {
-        let until = until.to_string();
-        let headers = [("x-amz-object-lock-mode", mode.as_str()), ("x-amz-object-lock-retain-until-date", &until)];
+    if let Some(Term { mode, .. }) = lock {
         // Only on requests that create an object: S3 accepts these headers only there.
-        clients.sealer = Arc::new(build(builder, &headers)?);
+        let sealer = move |until: Timestamp| -> Result<Arc<dyn Client>> {
+            let until = until.to_string();
+            let headers = [("x-amz-object-lock-mode", mode.as_str()), ("x-amz-object-lock-retain-until-date", &until)];
+            Ok(Arc::new(build(sealing.clone(), &headers)?))
+        };
+        clients.sealer = Some(Arc::new(sealer));
     }
     let region = region(flags)?;
     let through = match &flags.s3_endpoint {
@@ -268,24 +273,18 @@ fn loopback(endpoint: &str) -> bool {
 }
 
 /// Returns the requested lock.
-fn lock(flags: &StoreFlags) -> Result<Option<(LockMode, u32)>> {
+fn lock(flags: &StoreFlags) -> Result<Option<Term>> {
     match (flags.s3_object_lock, flags.s3_object_lock_days) {
         (None, None) => Ok(None),
         (Some(_), _) if flags.s3_checksum == Some(S3Checksum::WhenRequired) => {
             Err(Error::config("--s3-object-lock needs a checksum. Omit --s3-checksum, or choose another checksum"))
         }
-        (Some(mode), Some(days @ 1..=MOST_DAYS)) => Ok(Some((mode, days))),
+        (Some(mode), Some(days @ 1..=MOST_DAYS)) => Ok(Some(Term { mode, seconds: days.saturating_mul(86_400) })),
         (_, Some(days)) => Err(Error::config(format!(
             "--s3-object-lock-days={days} needs --s3-object-lock, and is from 1 to {MOST_DAYS}"
         ))),
         (Some(_), None) => Err(Error::config("--s3-object-lock needs --s3-object-lock-days")),
     }
-}
-
-/// Returns the time this many seconds from now, in whole seconds: stores round.
-pub(super) fn locked_for(seconds: u32) -> Result<Timestamp> {
-    let until = clock::later(clock::now(), seconds)?;
-    Timestamp::from_second(until.as_second()).map_err(|_| Error::config("the lock's end is out of range"))
 }
 
 /// Parses a key of object_store, which hides the type of these keys.

@@ -7,17 +7,17 @@ use bytes::Bytes;
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::{Folder, Key};
 use holdfast_contract::{ExitClass, LockMode, StoreFlags};
-use jiff::Timestamp;
 
 use super::bucket::Bucket;
 use super::location::Location;
+use super::locked::Term;
 use super::{Store, s3};
 
 /// Name of the reading credentials, if a store has separate ones: the field of an EtcdBackupStore.
 pub const READERS: &str = "credentials.read";
 
-/// Duration of a trial's lock: long enough to read it.
-const TRIED_SECONDS: u32 = 30;
+/// Lock of a trial: removable, and long enough to read it, whatever lock snapshots get.
+const TRIED: Term = Term { mode: LockMode::Governance, seconds: 30 };
 
 /// Answer to a put.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,11 +78,10 @@ pub struct Locks {
     locking: Bucket,
     /// For the reading credentials, if they are separate.
     asking: Option<Bucket>,
-    until: Timestamp,
 }
 
 impl Locks {
-    /// Returns `None` if the flags ask for no lock. A trial's lock is short and removable, whatever lock snapshots get.
+    /// Returns `None` if the flags ask for no lock.
     pub fn from_flags(flags: &StoreFlags, readers: Option<&StoreFlags>) -> Result<Option<Self>> {
         let Location::S3(place) = Location::from_flags(flags)? else { return Ok(None) };
         if flags.s3_object_lock.is_none() {
@@ -90,19 +89,18 @@ impl Locks {
         }
         let asking = readers.map(|readers| s3::open(readers, place.clone())).transpose()?;
         let asking = asking.map(|bucket| bucket.with_named_credentials(READERS));
-        let until = s3::locked_for(TRIED_SECONDS)?;
-        let locking = s3::open_until(flags, place, Some((LockMode::Governance, until)))?;
-        Ok(Some(Self { locking, asking, until }))
+        Ok(Some(Self { locking: s3::open_locking(flags, place, Some(TRIED))?, asking }))
     }
 
     /// Whether the store confirms the lock of a new object: to the saving credentials, which read it after a save too, or else
     /// to the reading credentials.
     pub async fn kept(&self, key: &Key, content: Bytes) -> Result<bool> {
+        let least = TRIED.until()?;
         self.locking.put_new(key, content).await?;
         let heard = match (self.locking.try_head(key).await, &self.asking) {
             (Err(error), Some(asking)) if error.class() == ExitClass::Denied => asking.try_head(key).await?,
             (heard, _) => heard?,
         };
-        Ok(heard.locked_until.is_some_and(|kept| kept >= self.until))
+        Ok(heard.locked_until.is_some_and(|kept| kept >= least))
     }
 }

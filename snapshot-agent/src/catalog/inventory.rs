@@ -100,6 +100,7 @@ pub(crate) async fn read_attempt(shelf: &impl RemovableStore, folder: &Folder, w
         Ok(Some(small)) => small,
         Ok(None) => return nothing(at, Untouched::Incomplete),
         Err(error) if error.class() == ExitClass::Corrupt => return nothing(at, Untouched::Broken),
+        Err(error) if error.is_archived() => return nothing(at, Untouched::Archived),
         Err(error) => return Err(error),
     };
     let manifest = match Manifest::parse(&small.content) {

@@ -20,6 +20,8 @@ pub(crate) enum FolderState {
     WithoutManifest,
     /// The manifest is not a wanted manifest.
     Unwanted,
+    /// The store has moved the manifest to an archive: the snapshot is complete, and unreadable for now.
+    Archived(Error),
     /// The folder holds an invalid manifest or wrong data.
     Broken(Error),
 }
@@ -81,6 +83,9 @@ pub(crate) async fn read_folder(
 /// started and has deleted the manifest first.
 fn judged(error: Option<Error>) -> Result<FolderState> {
     let Some(error) = error else { return Ok(FolderState::WithoutManifest) };
+    if error.is_archived() {
+        return Ok(FolderState::Archived(error));
+    }
     match error.class() {
         ExitClass::Corrupt | ExitClass::Config | ExitClass::NotFound => Ok(FolderState::Broken(error)),
         _ => Err(error),

@@ -134,7 +134,7 @@ async fn read_folders(store: &Store, request: &InspectRequest, owner8: &str, pla
                 }
                 FolderState::WithoutManifest => seen.without_manifest += 1,
                 FolderState::Unwanted => {}
-                FolderState::Broken(error) => seen.broken.push(error),
+                FolderState::Broken(error) | FolderState::Archived(error) => seen.broken.push(error),
             }
         }
     }

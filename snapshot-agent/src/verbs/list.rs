@@ -30,6 +30,8 @@ pub enum State {
     Complete,
     /// The folder has no manifest: a save is running or has died. The next save of the lineage cleans up.
     Incomplete,
+    /// The store has archived the manifest: restore the object in the store first.
+    Archived,
     /// The manifest cannot be read, or the data is missing or has another size.
     Broken,
 }
@@ -69,7 +71,7 @@ pub struct Entry {
     /// The member's etcd version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub etcd_version: Option<String>,
-    /// The problem of a broken folder.
+    /// The problem of a broken or archived folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -124,6 +126,9 @@ impl Entry {
                 ..Self::new(folder, State::Complete)
             },
             FolderState::WithoutManifest => Self::new(folder, State::Incomplete),
+            FolderState::Archived(error) => {
+                Self { problem: Some(error.message().to_owned()), ..Self::new(folder, State::Archived) }
+            }
             FolderState::Broken(error) => {
                 Self { problem: Some(error.message().to_owned()), ..Self::new(folder, State::Broken) }
             }

@@ -2,7 +2,7 @@
 //!
 //! This file decides the order: the member, the store's ID, the log's etcd cluster, the first revision; then the watch and the
 //! store side by side. A failure before the watch ends the run. Afterwards only a wrong cluster or a broken spool does: etcd
-//! and the store may be away for any time. `log/archive.rs` decides what a segment holds, `log/deliver.rs` how it is stored,
+//! and the store may be away for any time, and come back with other keys and certificates. `log/archive.rs` decides what a segment holds, `log/deliver.rs` how it is stored,
 //! `log/status.rs` shows what a log covers.
 
 mod archive;
@@ -26,7 +26,7 @@ use holdfast_contract::{LogRequest, hex_id};
 use holdfast_io::clock;
 use holdfast_io::interrupt::Interrupt;
 use holdfast_io::process::random_uid;
-use holdfast_store::{Store, layout};
+use holdfast_store::{Handle, layout};
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -81,7 +81,8 @@ async fn record(request: &LogRequest, numbers: &Numbers) -> Result<Logged> {
     let mut interrupt = Interrupt::by_signal()?;
     // Before any request to etcd or the store.
     let recipients = Arc::new(Recipients::parse(&request.age_recipients)?);
-    let store = Store::open(&request.store)?;
+    let handle = Handle::open(&request.store)?;
+    let store = handle.store();
     let source = interrupt.unless(choose_for_watch(&request.etcd, request.expect_cluster_id.as_deref())).await?;
     let LogRequest { namespace, cluster, cluster_uid, .. } = request;
     let cluster_id = source.facts.cluster_id;
@@ -98,7 +99,7 @@ async fn record(request: &LogRequest, numbers: &Numbers) -> Result<Logged> {
     tracing::info!(uri, after = begin.after, "recording");
     numbers.begin(cluster_id, begin.stored.as_ref(), gap);
     let run8 = first8("run", &random_uid()?).map_err(|error| layout(&error))?;
-    let place = Place { store: &store, log: folder, spool: &spool, numbers, recipients, run8 };
+    let place = Place { store: &handle, log: folder, spool: &spool, numbers, recipients, run8 };
     let mut archiver = Archiver::new(&begin, request, place, &source);
 
     let (stop, mut stopped) = watch::channel(false);
@@ -121,7 +122,7 @@ async fn record(request: &LogRequest, numbers: &Numbers) -> Result<Logged> {
     };
     tokio::select! {
         recorded = recording => recorded?,
-        delivered = deliver::run(&store, &spool, numbers) => delivered?,
+        delivered = deliver::run(request, &handle, &spool, numbers) => delivered?,
         never = stopping => never?,
     }
     Ok(Logged {

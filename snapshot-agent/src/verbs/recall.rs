@@ -41,8 +41,11 @@ async fn find(store: &Store, request: &RecallRequest) -> Result<RecallReport> {
         let looked = read_folder(store, folder, |manifest| is_run(manifest, folder, request)).await?;
         Ok::<_, holdfast_contract::error::Error>(match looked {
             FolderState::Complete(manifest, _) => run_of(&manifest, *at),
-            // Broken and incomplete snapshots are no backups, so they need no record.
-            FolderState::WithoutManifest | FolderState::Unwanted | FolderState::Broken(_) => None,
+            // Broken and incomplete snapshots are no backups, so they need no record. The run of an archived one is unknown.
+            FolderState::WithoutManifest
+            | FolderState::Unwanted
+            | FolderState::Broken(_)
+            | FolderState::Archived(_) => None,
         })
     });
     let found: Vec<Option<RecalledRun>> = stream::iter(read).buffered(AT_ONCE).try_collect().await?;

@@ -3,8 +3,10 @@
 //!
 //! The archiver runs in a child of this program, and ends by a signal as in a Pod.
 
+mod archived;
 mod archiver;
 mod histories;
+mod keys;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -14,6 +14,8 @@
 
 mod age;
 mod agreement;
+mod archived;
+mod aws;
 mod backends;
 mod balancer;
 mod bump;

@@ -65,6 +65,8 @@ pub enum Untouched {
     Incomplete,
     /// The manifest cannot be read, or the data is missing or has another size.
     Broken,
+    /// The store has archived the manifest.
+    Archived,
     /// A later version of Holdfast wrote the manifest.
     LaterFormat,
     /// The manifest names another folder.
@@ -84,6 +86,7 @@ impl Untouched {
             Self::Protected => "protected",
             Self::Incomplete => "incomplete",
             Self::Broken => "broken",
+            Self::Archived => "archived by the store",
             Self::LaterFormat => "written by a later version",
             Self::Copied => "manifest of another folder",
             Self::OtherCluster => "another cluster's UID",

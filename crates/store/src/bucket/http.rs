@@ -82,8 +82,8 @@ impl<T: ObjectStore + MultipartStore + PaginatedListStore> Client for T {}
 pub(crate) struct Clients {
     /// For all requests without a client of their own.
     pub(crate) usual: Arc<dyn Client>,
-    /// For small requests that create a permanent object: sends the lock's headers with every request.
-    pub(crate) sealer: Arc<dyn Client>,
+    /// Makes the client that creates one permanent object, if objects are locked.
+    pub(crate) sealer: Option<Sealer>,
     /// For parts that are read back and compared, if the protocol would otherwise hash them.
     pub(crate) unsigned: Option<Arc<dyn Client>>,
 }
@@ -91,10 +91,12 @@ pub(crate) struct Clients {
 impl Clients {
     /// Uses one client for all requests.
     pub(crate) fn from_client(usual: impl Client) -> Self {
-        let usual: Arc<dyn Client> = Arc::new(usual);
-        Self { sealer: Arc::clone(&usual), usual, unsigned: None }
+        Self { usual: Arc::new(usual), sealer: None, unsigned: None }
     }
 }
+
+/// Function that returns a client whose every request has the headers of a lock until this time.
+pub(crate) type Sealer = Arc<dyn Fn(Timestamp) -> Result<Arc<dyn Client>> + Send + Sync>;
 
 /// Function that removes one object.
 pub(crate) type Eraser = Arc<dyn Fn(Path) -> BoxFuture<'static, object_store::Result<()>> + Send + Sync>;

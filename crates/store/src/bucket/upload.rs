@@ -18,7 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::http::{Heard, PATIENT_WITHIN, WRITE_WITHIN, within};
 use super::intent::Shown;
-use super::{Bucket, Clients, Plan, classify, intent};
+use super::{Bucket, Clients, Plan, RequestedLock, classify, intent};
 use crate::Stat;
 use crate::error_class;
 
@@ -73,6 +73,8 @@ pub struct BucketUpload {
     stored: BTreeMap<usize, PartId>,
     total: u64,
     completion: Completion,
+    /// Lock that the start of the upload requested.
+    requested: Option<RequestedLock>,
     lock: Option<Lock>,
     /// Whether the intent belongs to this upload.
     announced: bool,
@@ -114,7 +116,8 @@ fn is_worth_another(error: &object_store::Error, patient: bool, started: Instant
 impl BucketUpload {
     pub(super) async fn begin(store: &Bucket, key: &Key, plan: Plan) -> Result<Self> {
         let path = store.path(key)?;
-        let id = store.create(&path).await;
+        let (sealer, requested) = store.sealer()?;
+        let id = store.create(&sealer, &path).await;
         let id = id.map_err(|error| store.error(&store.doing("beginning the upload of", key), &error))?;
         Ok(Self {
             store: store.clone(),
@@ -129,6 +132,7 @@ impl BucketUpload {
             stored: BTreeMap::new(),
             total: 0,
             completion: Completion::Before,
+            requested,
             lock: None,
             announced: false,
             cleaning: None,
@@ -318,7 +322,7 @@ impl BucketUpload {
     /// Checks the requested lock; without it the object is no backup: real servers accept the request and do not lock.
     /// Credentials without the right to read the lock leave it unconfirmed.
     fn locked(&mut self, heard: Option<&Heard>) -> Result<()> {
-        let Some((mode, until)) = self.store.options.lock else { return Ok(()) };
+        let Some((mode, until)) = self.requested else { return Ok(()) };
         let kept = heard.map(|heard| heard.locked_until.is_some_and(|kept| kept >= until));
         if kept == Some(false) {
             return Err(Error::config(format!("{}: {NO_LOCK}", self.doing())));

@@ -108,6 +108,7 @@ fn what_is_archived_is_told_as_that() {
     for error in azure.iter().chain([&s3]) {
         assert_eq!(error.class(), ExitClass::Config, "{error}");
         assert!(error.message().contains("the object is archived: restore the object"), "{error}");
+        assert!(error.is_archived() && error.clone().context("reading the manifest").is_archived());
         assert!(!["keys", "already", "canary"].iter().any(|word| error.message().contains(word)), "{error}");
     }
 }

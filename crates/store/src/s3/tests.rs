@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use holdfast_contract::ExitClass;
+use holdfast_contract::{ExitClass, LockMode};
 
 use super::*;
 

@@ -34,24 +34,45 @@ pub struct Base {
 
 /// Returns the complete snapshots among the newest `most` attempts of a lineage, the newest first.
 pub(crate) async fn find_bases(store: &Store, lineage: &Folder, cluster_id: u64, most: usize) -> Result<Vec<Base>> {
+    find_bases_and_archived(store, lineage, cluster_id, most).await.map(|(bases, _)| bases)
+}
+
+/// Returns the same, and the keys of the snapshots that the store has archived, whose revisions are unknown.
+pub(crate) async fn find_bases_and_archived(
+    store: &Store,
+    lineage: &Folder,
+    cluster_id: u64,
+    most: usize,
+) -> Result<(Vec<Base>, Vec<String>)> {
     let (_, folders) = last_attempts(store, lineage, most, None).await?;
     let wanted = hex_id(cluster_id);
     let reads = folders.into_iter().rev().map(|folder| read_base(store, folder, &wanted));
-    let found: Vec<Option<Base>> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
-    Ok(found.into_iter().flatten().collect())
+    let found: Vec<Option<Result<Base, String>>> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
+    let (mut bases, mut archived) = (Vec::new(), Vec::new());
+    for one in found.into_iter().flatten() {
+        match one {
+            Ok(base) => bases.push(base),
+            Err(key) => archived.push(key),
+        }
+    }
+    Ok((bases, archived))
 }
 
-/// Reads a folder; `None`: it holds no complete snapshot of this etcd cluster with a known revision.
-async fn read_base(store: &Store, folder: Folder, cluster_id: &str) -> Result<Option<Base>> {
+/// Reads a folder; `None`: it holds no complete snapshot of this etcd cluster with a known revision; `Err`: the key of an archived
+/// snapshot.
+async fn read_base(store: &Store, folder: Folder, cluster_id: &str) -> Result<Option<Result<Base, String>>> {
     let is_wanted = |manifest: &Manifest| manifest.key == folder.as_str() && manifest.cluster_id == cluster_id;
     Ok(match read_folder(store, &folder, is_wanted).await? {
-        FolderState::Complete(manifest, _) => manifest.contents.as_ref().map(|contents| Base {
-            key: manifest.key.clone(),
-            revision: contents.revision,
-            started_at: manifest.started_at,
-            ended_at: manifest.ended_at,
-            least: i64::try_from(manifest.raft_applied_index).unwrap_or(i64::MAX).saturating_sub(contents.revision),
+        FolderState::Complete(manifest, _) => manifest.contents.as_ref().map(|contents| {
+            Ok(Base {
+                key: manifest.key.clone(),
+                revision: contents.revision,
+                started_at: manifest.started_at,
+                ended_at: manifest.ended_at,
+                least: i64::try_from(manifest.raft_applied_index).unwrap_or(i64::MAX).saturating_sub(contents.revision),
+            })
         }),
+        FolderState::Archived(_) => Some(Err(folder.to_string())),
         FolderState::WithoutManifest | FolderState::Unwanted | FolderState::Broken(_) => None,
     })
 }

@@ -1,7 +1,7 @@
 //! The snapshots of one incarnation of a cluster, the newest of them, and what was there before.
 //!
 //! This file decides the order of a cluster's snapshots, and when the order is in doubt: also if only a later version of Holdfast
-//! can read some of the manifests.
+//! can read some of the manifests, or if the store has archived a newer snapshot. Older archived snapshots are passed over.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use holdfast_contract::error::{Error, Result};
@@ -57,6 +57,15 @@ struct Unfit {
     why: String,
 }
 
+/// A snapshot that the store has archived.
+#[derive(Clone, Debug, PartialEq)]
+struct Archived {
+    /// Start of the save, from the folder's name.
+    at: Timestamp,
+    folder: Folder,
+    error: Error,
+}
+
 /// The snapshots of one incarnation of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Lineage {
@@ -70,6 +79,8 @@ pub(super) struct Lineage {
     broken: Vec<Unfit>,
     /// Running or dead saves, and objects of other owners: never a backup.
     others: Vec<Unfit>,
+    /// Snapshots that the store has archived.
+    archived: Vec<Archived>,
     /// Error of a manifest from a later version of Holdfast: the search reads no older folder then.
     unread: Option<Error>,
     /// Whether at least one complete snapshot has no failed verification.
@@ -85,8 +96,16 @@ impl Lineage {
     pub(super) async fn seen_by(store: &Store, folder: Folder, request: &LatestRequest, names: usize) -> Result<Self> {
         let (attempts, mut newest) = last_attempts(store, &folder, names, None).await?;
         let folders = vec![folder.clone()];
-        let mut lineage =
-            Self { folders, attempts, complete: vec![], broken: vec![], others: vec![], unread: None, sound: false };
+        let mut lineage = Self {
+            folders,
+            attempts,
+            complete: vec![],
+            broken: vec![],
+            others: vec![],
+            archived: vec![],
+            unread: None,
+            sound: false,
+        };
         let mut remaining = attempts;
         loop {
             lineage.read_attempts(store, &newest, request).await?;
@@ -130,6 +149,9 @@ impl Lineage {
             FolderState::Complete(manifest, _) => {
                 self.complete.push(Taken::from_manifest(store, folder.clone(), *manifest));
             }
+            FolderState::Archived(error) => {
+                self.archived.push(Archived { at: at.unwrap_or(Timestamp::MAX), folder: folder.clone(), error });
+            }
             // A later version of Holdfast wrote the manifest: an older snapshot is no answer.
             FolderState::Broken(error) if error.class() == ExitClass::Config => self.unread = Some(error),
             FolderState::Broken(error) => self.broken.push(unfit(error.message())),
@@ -146,7 +168,7 @@ impl Lineage {
 
     /// Whether the lineage has ever held a snapshot.
     pub(super) const fn holds_something(&self) -> bool {
-        !self.complete.is_empty() || !self.broken.is_empty()
+        !self.complete.is_empty() || !self.broken.is_empty() || !self.archived.is_empty()
     }
 
     /// Whether one of the folders has this name.
@@ -162,7 +184,13 @@ impl Lineage {
         }
         // Two clusters never share an etcd. Only the manifests of a cluster show that a save by hand belongs to it.
         let mut clusters = others.iter().filter(|other| self.is_by_hand() && !other.is_by_hand());
-        let (other, error) = clusters.find_map(|other| Some((other, other.unread.clone()?)))?;
+        let is_archived = |other: &Self| {
+            // A readable manifest names the etcd.
+            let newer = newest_archived(&other.archived, self.newest_at()).filter(|_| other.complete.is_empty());
+            newer.map(|newer| newer.error.clone())
+        };
+        let unread = |other: &Self| other.unread.clone().or_else(|| is_archived(other));
+        let (other, error) = clusters.find_map(|other| Some((other, unread(other)?)))?;
         let names: Vec<_> = other.folders.iter().map(Folder::as_str).collect();
         Some(error.context(format!(
             "{} may hold newer snapshots of the same etcd (name the snapshot by its key: bootstrap.restore.source)",
@@ -178,7 +206,8 @@ impl Lineage {
     /// The cluster ID of its etcd: from the newest manifest, or from the folder's name if no manifest is readable.
     fn etcd(&self) -> Option<&str> {
         let recorded = self.complete.first().map(|taken| taken.cluster_id.as_str());
-        let named = || self.folders.iter().filter(|_| self.unread.is_some()).find_map(etcd_of);
+        let is_unread = self.unread.is_some() || !self.archived.is_empty();
+        let named = || self.folders.iter().filter(|_| is_unread).find_map(etcd_of);
         recorded.or_else(named).map(|id| id.trim_start_matches('0'))
     }
 
@@ -202,10 +231,13 @@ impl Lineage {
 
     /// Whether no snapshot is later than this one, and no overlapping one has a higher revision.
     fn ends_with(&self, last: &Folder) -> bool {
-        let Some(newest) = self.newest_one() else { return true };
         let there = self.complete.iter().find(|taken| taken.folder == *last);
         // The name of a removed snapshot still holds its time.
         let began = there.map(|taken| taken.at).or_else(|| attempt_time(last.name()));
+        if newest_archived(&self.archived, began).is_some_and(|newer| newer.folder != *last) {
+            return false;
+        }
+        let Some(newest) = self.newest_one() else { return true };
         let after = |taken: &Taken| Some(taken.at) > began;
         let less = |taken: &Taken| taken.folder == *last && taken.revision < newest.revision;
         newest.folder == *last || !self.complete.iter().any(|taken| after(taken) || less(taken))
@@ -226,10 +258,13 @@ impl Lineage {
 
     /// Returns the newest snapshot without a failed verification, and the newer snapshots.
     pub(super) async fn newest(self, store: &Store, place: &str) -> Result<LatestReport> {
-        let Self { complete, broken, others, .. } = self;
+        let Self { complete, broken, others, archived, .. } = self;
         let (mut remaining, mut failed) = (complete.iter().collect::<Vec<_>>(), Vec::new());
         let chosen = loop {
             let Some(taken) = newest_of(remaining.iter().copied()) else {
+                if let Some(newest) = newest_archived(&archived, None) {
+                    return Err(newest.error.clone().context("no other snapshot can be restored"));
+                }
                 let why =
                     broken.into_iter().chain(failed).map(|unfit| unfit.why).take(MAX_NAMED_UNFIT).collect::<Vec<_>>();
                 return Err(Error::corrupt(format!("no snapshot below {place} can be restored: {}", why.join("; "))));
@@ -239,6 +274,22 @@ impl Lineage {
             failed.push(Unfit { at: Some(taken.at), why });
             remaining.retain(|other| other.folder != taken.folder);
         };
+        if let Some(newer) = newest_archived(&archived, Some(chosen.at)) {
+            let older = format!(
+                "{} is archived and is newer than {}, the newest snapshot that the store returns. Restore it in the store, or name \
+                 a snapshot by its key (bootstrap.restore.source)",
+                newer.folder, chosen.folder
+            );
+            return Err(newer.error.clone().context(older));
+        }
+        if !archived.is_empty() {
+            let keys: Vec<_> = archived.iter().map(|one| one.folder.as_str()).take(MAX_NAMED_UNFIT).collect();
+            tracing::warn!(
+                number = archived.len(),
+                ?keys,
+                "the store has archived older snapshots, which were passed over"
+            );
+        }
         if let Some((newer, higher)) = find_lower_revision(chosen, &complete) {
             let alone = if newer.without_quorum {
                 "the later snapshot was saved without a quorum and lacks writes, or "
@@ -273,6 +324,12 @@ fn newest_of<'a>(mut sorted: impl Iterator<Item = &'a Taken>) -> Option<&'a Take
     Some(sorted.filter(beside).fold(last, higher))
 }
 
+/// Returns the newest archived snapshot that is not older than this time. Names of folders hold whole seconds.
+fn newest_archived(archived: &[Archived], than: Option<Timestamp>) -> Option<&Archived> {
+    let is_newer = |one: &&Archived| than.is_none_or(|than| one.at.as_second() >= than.as_second());
+    archived.iter().filter(is_newer).max_by_key(|one| (one.at, &one.folder))
+}
+
 /// Returns the latest snapshot with a time in the future. Such snapshots can hide all later saves, made after the clock was
 /// corrected, so that no lower revision shows.
 fn ahead(complete: &[Taken], now: Timestamp) -> Option<&Taken> {
@@ -301,6 +358,7 @@ pub(super) fn joined(found: Vec<Lineage>) -> Vec<Lineage> {
                 there.complete.extend(lineage.complete);
                 there.broken.extend(lineage.broken);
                 there.others.extend(lineage.others);
+                there.archived.extend(lineage.archived);
                 there.unread = there.unread.take().or(lineage.unread);
                 there.sort();
             }

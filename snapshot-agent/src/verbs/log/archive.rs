@@ -18,7 +18,7 @@ use holdfast_contract::layout::{Folder, GapName, SegmentName, Tail, check_key};
 use holdfast_contract::{LogGap, LogRequest, Origin, hex_id};
 use holdfast_io::clock;
 use holdfast_segment::{self as segment, OutOfOrder, Writer};
-use holdfast_store::{Store, layout};
+use holdfast_store::{Handle, layout};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -50,7 +50,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Where the objects of this run go.
 pub(super) struct Place<'a> {
-    pub(super) store: &'a Store,
+    pub(super) store: &'a Handle,
     pub(super) log: Folder,
     pub(super) spool: &'a Spool,
     pub(super) numbers: &'a Numbers,
@@ -188,7 +188,7 @@ impl<'a> Archiver<'a> {
             )));
         }
         let recorded = self.writer.last_complete();
-        history::check_place(self.place.store, &self.place.log, &source, (recorded, self.least)).await?;
+        history::check_place(&self.place.store.store(), &self.place.log, &source, (recorded, self.least)).await?;
         self.origin.member_id = revisions.member_id;
         self.follow(&source, (revisions, users), stop).await
     }
@@ -294,7 +294,7 @@ impl<'a> Archiver<'a> {
     /// Compares etcd's changes of the last recorded revision with the log's.
     async fn join(&mut self, source: &Source, revisions: &Revisions) -> Result<()> {
         let recorded = (self.writer.last_complete(), self.writer.last_sum());
-        let sum = history::compare(self.place.store, &self.place.log, source, recorded, revisions.sum_before()).await?;
+        let sum = history::compare(&self.place.store.store(), &self.place.log, source, recorded, revisions.sum_before()).await?;
         self.writer.set_sum(sum);
         Ok(())
     }

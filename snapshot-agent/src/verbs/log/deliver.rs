@@ -1,31 +1,50 @@
 //! Stores the waiting objects of a log, the oldest first.
 //!
 //! This file decides that a failure never skips an object: a later segment in the store without an earlier one would be a hole.
-//! The agent tries again until the store takes the object. Where another object has its name, the object gets another name.
+//! The agent tries again until the store takes the object. Where another object has its name, the object gets another name. It
+//! also decides when the store is opened again: keys, tokens, CA and addresses change while a run goes on, and the bytes wait in
+//! the spool meanwhile.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use holdfast_contract::error::Result;
+use holdfast_contract::{ExitClass, LogRequest};
 use holdfast_io::clock;
-use holdfast_store::Store;
+use holdfast_store::Handle;
+use tokio::time::Instant;
 
 use super::numbers::{Numbers, Side};
 use super::spool::{Spool, Waiting};
 use crate::catalog::log::read::MAX_STORED;
+use crate::catalog::store_id;
 
 /// First and longest pause after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// Time after which the store is opened again in any case: its name may lead to another store, whose ID differs.
+const OPEN_AGAIN: Duration = Duration::from_mins(5);
+
 /// Stores objects until it is dropped. An error is one of the spool.
-pub(super) async fn run(store: &Store, spool: &Spool, numbers: &Numbers) -> Result<()> {
+pub(super) async fn run(request: &LogRequest, store: &Handle, spool: &Spool, numbers: &Numbers) -> Result<()> {
     let mut pause = PAUSE;
+    // The run has checked the store ID before.
+    let mut opened = Some(Instant::now());
     loop {
         numbers.spool_bytes.store(spool.bytes(), Relaxed);
         let oldest = spool.oldest().await;
-        // Create-only: an object that an interrupted run has stored already is equal.
-        match store.put_new(&oldest.key, oldest.read().await?).await {
+        let content = oldest.read().await?;
+        let storing = async {
+            if opened.is_none_or(|at| at.elapsed() >= OPEN_AGAIN) || store.files_changed() {
+                opened = None;
+                open_again(request, store).await?;
+                opened = Some(Instant::now());
+            }
+            // Create-only: an object that an interrupted run has stored already is equal.
+            store.store().put_new(&oldest.key, content).await
+        };
+        match storing.await {
             Ok(()) => {
                 spool.remove_oldest(&oldest)?;
                 count(&oldest, numbers);
@@ -38,6 +57,10 @@ pub(super) async fn run(store: &Store, spool: &Spool, numbers: &Numbers) -> Resu
                 spool.rename_oldest(&oldest, key)?;
             }
             Err(error) => {
+                if error.class() == ExitClass::Denied {
+                    // Also without a changed file: a role's session is requested again.
+                    opened = None;
+                }
                 numbers.note_failure(Side::Store, &error);
                 tracing::warn!(class = ?error.class(), %error, waiting_bytes = spool.bytes(), "the store does not take the log");
                 tokio::time::sleep(pause).await;
@@ -48,10 +71,19 @@ pub(super) async fn run(store: &Store, spool: &Spool, numbers: &Numbers) -> Resu
 }
 
 /// Whether another object has the name of this one.
-async fn is_taken(store: &Store, oldest: &Waiting) -> bool {
+async fn is_taken(store: &Handle, oldest: &Waiting) -> bool {
     let Ok(own) = oldest.read().await else { return false };
     // Unknown is not taken.
-    matches!(store.find_small(&oldest.key, MAX_STORED).await, Ok(Some(other)) if other != own)
+    matches!(store.store().find_small(&oldest.key, MAX_STORED).await, Ok(Some(other)) if other != own)
+}
+
+/// Opens the store with its present files. Writes go to the opened store only if its ID is the expected ID (I25).
+async fn open_again(request: &LogRequest, store: &Handle) -> Result<()> {
+    let opened = store.open_again()?;
+    store_id::check_before_write(&request.store, request.expect_store_id.as_deref()).await?;
+    store.replace(opened);
+    tracing::debug!("opened the store again");
+    Ok(())
 }
 
 fn count(stored: &Waiting, numbers: &Numbers) {
@@ -75,7 +107,9 @@ mod tests {
     async fn an_object_whose_name_is_taken_gets_another() {
         let [mount, spooled] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let flags = StoreFlags { url: format!("file://{}", mount.path().display()), ..StoreFlags::default() };
-        let store = Store::open(&flags).unwrap();
+        let handle = Handle::open(&flags).unwrap();
+        let store = handle.store();
+        let request = LogRequest { store: flags, ..LogRequest::default() };
         let log = Folder::parse("key", "shop/orders/1a2b3c4d").unwrap().log();
         let spool = Spool::open(spooled.path().join("spool"), log.clone(), 1 << 20).unwrap();
         let at = "2026-11-28T10:42:07Z".parse().unwrap();
@@ -92,7 +126,7 @@ mod tests {
         }
         let numbers = Numbers::default();
         tokio::select! {
-            ended = run(&store, &spool, &numbers) => panic!("{ended:?}"),
+            ended = run(&request, &handle, &spool, &numbers) => panic!("{ended:?}"),
             () = spool.wait_until(|bytes| bytes == 0) => {}
             () = tokio::time::sleep(Duration::from_mins(1)) => panic!("{} bytes wait", spool.bytes()),
         }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use holdfast_contract::error::Result;
 use holdfast_contract::layout::{Folder, Key, SegmentName, is_record_folder};
-use holdfast_contract::retention::{LogAge, LogBase, LogCut, find_log_cut};
+use holdfast_contract::retention::{LogAge, LogBase, LogCut, Untouched, find_log_cut};
 use holdfast_contract::{ExitClass, MAX_REMOVED_SEGMENTS, PrunedLog, hex_id};
 use holdfast_io::clock;
 use holdfast_store::removal::File;
@@ -73,6 +73,12 @@ pub(super) fn bases<'a>(
     let wanted = hex_id(cluster_id);
     let mut bases = vec![];
     for found in remaining {
+        if found.entry.subject == Err(Untouched::Archived) {
+            let key = &found.entry.key;
+            return Err(format!(
+                "{key} is archived by the store, so its revision is unknown. Restore it in the store, or remove it"
+            ));
+        }
         let Some(snapshot) = &found.snapshot else { continue };
         if snapshot.cluster_id != wanted {
             return Err(format!(

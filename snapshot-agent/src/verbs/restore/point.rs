@@ -16,7 +16,7 @@ use holdfast_store::Store;
 
 use super::moment::{Moment, Samples};
 use crate::catalog::fallen::{Saved, find_fallen};
-use crate::catalog::log::bases::{Base, find_bases};
+use crate::catalog::log::bases::{Base, find_bases_and_archived};
 use crate::catalog::log::checks::find_check;
 use crate::catalog::log::cover::Cover;
 use crate::catalog::log::read::{open, unreadable};
@@ -106,11 +106,12 @@ pub(super) async fn choose(store: &Store, request: &RestoreRequest, asked: Point
     let (names, sizes): (Vec<SegmentName>, Vec<u64>) = listed.segments.into_iter().unzip();
     let identities = identities(&names, request)?;
     let cover = Cover::join(names.clone(), &listed.gaps);
-    let mut bases = find_bases(store, &lineage, cluster_id, MOST_ATTEMPTS).await?;
+    let (mut bases, mut archived) = find_bases_and_archived(store, &lineage, cluster_id, MOST_ATTEMPTS).await?;
     let uri = store.uri(&lineage);
     refuse_fallen(&bases).map_err(|error| error.context(&uri))?;
     if let Some(only) = &only {
         bases.retain(|base| base.key == *only);
+        archived.retain(|key| key == only);
     }
     let (revision, moment) = match asked {
         Point::Revision(revision) => (revision, None),
@@ -158,7 +159,7 @@ pub(super) async fn choose(store: &Store, request: &RestoreRequest, asked: Point
             check_between,
         });
     }
-    Err(out_of_reach(&cover, &bases, revision).context(uri))
+    Err(out_of_reach(&cover, &bases, &archived, revision).context(uri))
 }
 
 /// Refuses snapshots whose revisions have fallen: the log may join revisions of two histories.
@@ -220,10 +221,11 @@ fn next_base(bases: &[Base], revision: i64) -> Option<i64> {
 }
 
 /// Returns the error for a revision that no snapshot reaches.
-fn out_of_reach(cover: &Cover, bases: &[Base], revision: i64) -> Error {
+fn out_of_reach(cover: &Cover, bases: &[Base], archived: &[String], revision: i64) -> Error {
     let reach = |base: &Base| cover.range_after(base.revision).map_or(base.revision, |range| range.last);
     let before = bases.iter().filter(|base| base.revision <= revision).map(reach).max();
     let why = match before {
+        None if !archived.is_empty() => "no snapshot before it can be read".to_owned(),
         None if bases.is_empty() => "there is no complete snapshot of the log's etcd cluster".to_owned(),
         None => "every snapshot is later".to_owned(),
         Some(reached) => {
@@ -251,7 +253,15 @@ fn out_of_reach(cover: &Cover, bases: &[Base], revision: i64) -> Error {
     } else {
         nearest(&points)
     };
-    Error::not_found(format!("no snapshot and log reach revision {revision}: {why}. {remedy}"))
+    let archived = match archived {
+        [] => String::new(),
+        [newest, ..] => format!(
+            ". The store has archived {} snapshots, the newest is {newest}: restore one from before the point in the store \
+             first, its manifest.json and its data",
+            archived.len()
+        ),
+    };
+    Error::not_found(format!("no snapshot and log reach revision {revision}: {why}{archived}. {remedy}"))
 }
 
 #[cfg(test)]
@@ -314,12 +324,18 @@ mod tests {
             (60, &[], "the log ends at revision 50. The nearest point is revision 50"),
             (3, &[], "every snapshot is later. The nearest point is revision 4 "),
         ] {
-            let error = out_of_reach(&cover(gaps), &bases, revision);
+            let error = out_of_reach(&cover(gaps), &bases, &[], revision);
             assert!(error.message().contains(says), "{error}");
         }
-        let none = out_of_reach(&cover(&[]), &[], 10);
+        let archived = ["a/b/c/3".to_owned(), "a/b/c/2".to_owned()];
+        for bases in [&bases[..], &[]] {
+            let error = out_of_reach(&cover(&[]), bases, &archived, 3);
+            let says = "no snapshot before it can be read. The store has archived 2 snapshots, the newest is a/b/c/3";
+            assert!(error.message().contains(says) && !error.message().contains("is later"), "{error}");
+        }
+        let none = out_of_reach(&cover(&[]), &[], &[], 10);
         assert!(none.message().contains("there is no complete snapshot"), "{none}");
-        let early = out_of_reach(&cover(&[]), &[base(2)], 10);
+        let early = out_of_reach(&cover(&[]), &[base(2)], &[], 10);
         assert!(early.message().contains("the revisions 3 to 4 are missing"), "{early}");
     }
 

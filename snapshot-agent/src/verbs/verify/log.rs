@@ -1,8 +1,9 @@
 //! `agent verify --log`: reads every segment of a log.
 //!
 //! This file decides the faults of a log: a segment that cannot be read or that holds other revisions than its name says, two
-//! segments that differ about a revision, and a hole that no gap explains. It names every fault. Memory holds one segment, and
-//! a checksum for each revision that the next segment may hold too.
+//! segments that differ about a revision, and a hole that no gap explains. It names every fault. An archived segment is named and
+//! not read, but the newest one has to be readable. Memory holds one segment, and a checksum for each revision that the next
+//! segment may hold too.
 
 use bytes::Bytes;
 use holdfast_contract::error::{Error, Result, task_error};
@@ -33,6 +34,9 @@ pub struct LogVerified {
     pub cluster_id: String,
     /// Segments that were read.
     pub segments: usize,
+    /// Segments that the store has archived: they were not read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub archived: Vec<String>,
     /// First and last revision of each range without a hole.
     pub ranges: Vec<(i64, i64)>,
     /// Changes in the segments; a change in two segments counts twice.
@@ -47,8 +51,10 @@ impl LogVerified {
     pub(super) fn lines(&self) -> String {
         let ranges: Vec<_> = self.ranges.iter().map(|(first, last)| format!("{first} to {last}")).collect();
         let ranges = if ranges.is_empty() { "no revision".to_owned() } else { ranges.join(", ") };
+        let archived = self.archived.iter().map(|uri| format!("not read, because the store has archived it: {uri}\n"));
+        let archived = archived.collect::<Vec<_>>().concat();
         format!(
-            "{}\netcd cluster {}: {ranges}\n{} segments with {} changes were read, {} gaps, {} checks by HashKV\n",
+            "{}\netcd cluster {}: {ranges}\n{archived}{} segments with {} changes were read, {} gaps, {} checks by HashKV\n",
             self.uri, self.cluster_id, self.segments, self.records, self.gaps, self.checks
         )
     }
@@ -114,15 +120,22 @@ async fn verify(store: &Store, log: &Folder, cluster_id: u64, identities: Option
         checks: listed.checks.len(),
         ..LogVerified::default()
     };
+    let newest = names.iter().max_by_key(|name| (name.last, name.at)).cloned();
     let identities = std::sync::Arc::new(identities);
     let (mut faults, mut joints) = (Vec::new(), Joints::default());
     for (number, name) in names.iter().enumerate() {
         if name.encrypted && identities.is_none() {
             return Err(Error::config("the log is encrypted: name an identity file with --identity"));
         }
-        let stored = fetch(store, log, name).await?;
         let key = name.key(log).map_err(|error| holdfast_store::layout(&error))?;
         let uri = store.uri(&key);
+        let stored = match fetch(store, log, name).await {
+            Err(error) if error.is_archived() && Some(name) != newest.as_ref() => {
+                found.archived.push(uri);
+                continue;
+            }
+            stored => stored?,
+        };
         let (opens, encrypted) = (std::sync::Arc::clone(&identities), name.encrypted);
         let reading = tokio::task::spawn_blocking(move || read(stored, opens.as_ref().as_ref().filter(|_| encrypted)));
         match reading.await.map_err(|error| task_error(&error))? {

@@ -250,8 +250,12 @@ pub(super) fn stopping() -> (Arc<AtomicBool>, impl FnOnce()) {
 }
 
 pub(super) async fn metrics(port: u16) -> String {
+    page(port, "/metrics").await
+}
+
+pub(super) async fn page(port: u16, path: &str) -> String {
     let mut connection = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    connection.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
     let mut text = String::new();
     connection.read_to_string(&mut text).await.unwrap();
     text

@@ -35,10 +35,57 @@ fn lineage(mut complete: Vec<Taken>) -> Lineage {
         taken.folder = taken.folder.child(&format!("20261121T100000Z-byhand-{number:08x}")).unwrap();
     }
     let attempts = complete.len();
-    let mut lineage =
-        Lineage { folders: vec![], attempts, complete, broken: vec![], others: vec![], unread: None, sound: true };
+    let mut lineage = Lineage {
+        folders: vec![],
+        attempts,
+        complete,
+        broken: vec![],
+        others: vec![],
+        archived: vec![],
+        unread: None,
+        sound: true,
+    };
     lineage.sort();
     lineage
+}
+
+/// Before the present: a snapshot from the future is a doubt.
+const A_YEAR: SignedDuration = SignedDuration::from_hours(365 * 24);
+
+/// An archived snapshot from this second, whose name holds whole seconds.
+fn archived(second: i64) -> Archived {
+    let folder = Folder::parse("key", "shop/orders/11111111/20261121T100000Z-byhand-ffffffff").unwrap();
+    let error = Error::config("archived").in_archive(true);
+    Archived { at: Timestamp::from_second(1_800_000_000 + second).unwrap() - A_YEAR, folder, error }
+}
+
+#[tokio::test]
+async fn an_archived_snapshot_counts_unless_it_is_older_than_the_chosen_one() {
+    let mount = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", mount.path().display());
+    let store = Store::open(&holdfast_contract::StoreFlags { url, ..Default::default() }).unwrap();
+    let chosen = async |at: &[i64], complete: Vec<Taken>| {
+        let lineage = Lineage { archived: at.iter().map(|at| archived(*at)).collect(), ..lineage(complete) };
+        lineage.newest(&store, "here").await.map(|report| report.revision)
+    };
+    let earlier = |one: Taken| Taken { at: one.at - A_YEAR, ended: one.ended - A_YEAR, ..one };
+    let both = || vec![earlier(taken(10, 11, 7)), earlier(taken(20, 21, 8))];
+    assert_eq!(chosen(&[5, 15, 19], both()).await, Ok(Some(8)));
+    for at in [&[25][..], &[20], &[5, 30]] {
+        let error = chosen(at, both()).await.unwrap_err();
+        assert!(error.is_archived() && error.message().contains("is newer than"), "{at:?}: {error}");
+    }
+    assert!(chosen(&[5], vec![]).await.unwrap_err().is_archived());
+    // The newest readable one failed a verification: the archived one may be sound.
+    let failed = lineage(both()).complete[0].folder.proof(holdfast_contract::layout::Proved {
+        at: Timestamp::from_second(1_800_000_030).unwrap(),
+        level: holdfast_contract::ProofLevel::Stored,
+        passed: false,
+    });
+    std::fs::create_dir_all(mount.path().join(failed.folder().as_str())).unwrap();
+    store.put_new(&failed, "{}".into()).await.unwrap();
+    assert!(chosen(&[15], both()).await.unwrap_err().is_archived());
+    assert_eq!(chosen(&[5], both()).await, Ok(Some(7)));
 }
 
 /// Returns the newest snapshot, then the newest without it, and so on, each with the remaining snapshots.
