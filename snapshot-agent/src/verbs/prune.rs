@@ -165,7 +165,7 @@ impl Run {
         let asked = Asked { wanted: HashSet::new(), log: true, ..self.asked() };
         let permits = announced::read(shelf, &self.judge(), asked).await?.log;
         let remaining = self.seen.found.iter().filter(|found| !self.seen.removed.contains_key(&found.entry.key));
-        let bases = match log::bases(remaining, cluster_id) {
+        let bases = match log::bases(remaining, cluster_id, &self.protected) {
             _ if self.protected.contains(&self.lineage) => {
                 Err("the request protects the lineage (--protect)".to_owned())
             }

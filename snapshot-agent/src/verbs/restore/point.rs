@@ -229,6 +229,7 @@ fn out_of_reach(cover: &Cover, bases: &[Base], revision: i64) -> Error {
                 Some(hole) if hole.compacted => {
                     missing(hole.until, ", because etcd had compacted them before they were recorded")
                 }
+                Some(hole) if hole.removed => missing(hole.until, ", because retention removed them"),
                 Some(hole) => missing(hole.until, ""),
                 None if reached >= revision => "the snapshots before it failed a verification".to_owned(),
                 None => match cover.ranges.iter().map(|range| range.first).find(|first| *first > reached) {
@@ -456,7 +457,7 @@ mod tests {
     fn a_revision_out_of_reach_is_refused_with_the_nearest_points() {
         let cover = |gaps: &[GapName]| Cover::join(vec![segment(5, 20), segment(31, 40)], gaps);
         let bases = [4, 35, 50].map(base);
-        let gap = GapName { after: 20, until: 30 };
+        let gap = GapName { after: 20, until: 30, removed: false };
         for (revision, gaps, says) in [
             (
                 25,
@@ -465,6 +466,7 @@ mod tests {
                  points are revision 20 and revision 35 (at.revision, by hand --at-revision)",
             ),
             (25, &[gap], "because etcd had compacted them before they were recorded. The nearest"),
+            (25, &[GapName { removed: true, ..gap }], "because retention removed them. The nearest"),
             (45, &[], "the log ends at revision 40. The nearest points are revision 40 and revision 50"),
             (60, &[], "the log ends at revision 50. The nearest point is revision 50"),
             (3, &[], "every snapshot is later. The nearest point is revision 4 "),
