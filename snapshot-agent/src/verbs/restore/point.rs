@@ -22,7 +22,8 @@ use crate::catalog::log::checks::find_check;
 use crate::catalog::log::cover::Cover;
 use crate::catalog::log::read::{fetch, open, unreadable};
 use crate::catalog::log::{self, Check, bound_cluster};
-use crate::catalog::proof;
+use crate::catalog::{proof, stored};
+use crate::etcd::version::{Minor, check_version};
 use crate::format::crypt::Identities;
 
 /// Attempts in which a snapshot before the point is looked for, from the newest back.
@@ -93,8 +94,13 @@ pub(super) fn open_segment(
     Ok(reader)
 }
 
-/// Chooses the snapshot and the segments for a point.
-pub(super) async fn choose(store: &Store, request: &RestoreRequest, asked: Point) -> Result<Chosen> {
+/// Chooses the snapshot and the segments for a point. `target`: the version of etcd that has to read the snapshot.
+pub(super) async fn choose(
+    store: &Store,
+    request: &RestoreRequest,
+    asked: Point,
+    target: Option<Minor>,
+) -> Result<Chosen> {
     let (lineage, only) = lineage_of(&request.key)?;
     let log = lineage.log();
     let Some(cluster_id) = bound_cluster(store, &log).await? else {
@@ -128,10 +134,18 @@ pub(super) async fn choose(store: &Store, request: &RestoreRequest, asked: Point
         let chain: BTreeSet<&SegmentName> = chain.iter().collect();
         names.iter().zip(&sizes).filter(|(name, _)| chain.contains(name)).map(|(_, bytes)| bytes).sum()
     };
+    let mut too_new = None;
     for (base, segments) in reaching(&cover, &bases, revision) {
         let folder = Folder::parse("key", &base.key).map_err(|error| holdfast_store::layout(&error))?;
         if let Some(failed) = proof::standing_failure(store, &folder).await? {
             tracing::warn!(key = base.key, at = %failed.at, "the snapshot failed a verification: an older one is used");
+            continue;
+        }
+        if let Some(target) = target
+            && let Err(error) = check_version(&stored::manifest_of(store, &folder).await?.0, target)
+        {
+            tracing::warn!(key = base.key, "an older snapshot is used: {error}");
+            too_new = too_new.or(Some(error.context(store.uri(&folder))));
             continue;
         }
         let is_checked = listed.checks.contains(&revision);
@@ -152,7 +166,7 @@ pub(super) async fn choose(store: &Store, request: &RestoreRequest, asked: Point
             check,
         });
     }
-    Err(out_of_reach(&cover, &bases, revision).context(uri))
+    Err(too_new.unwrap_or_else(|| out_of_reach(&cover, &bases, revision).context(uri)))
 }
 
 /// Refuses snapshots whose revisions have fallen: the log may join revisions of two histories.
