@@ -203,9 +203,12 @@ fn schema(chart: &str) -> Value {
         place["properties"][key]["description"] = json!(text);
     }
     whole["$schema"] = json!("http://json-schema.org/draft-07/schema#");
-    // Helm gives every chart that is a part of another one the values of `global`.
+    // Helm gives every chart that is a part of another one the values of `global`, and `condition: NAME.enabled` of the parent's
+    // dependency adds `enabled`.
     whole["properties"]["global"] =
         json!({"type": "object", "description": "Helm's own: values of a chart that contains this one."});
+    whole["properties"]["enabled"] =
+        json!({"type": "boolean", "description": "Helm's own: the condition of a chart that contains this one."});
     whole
 }
 

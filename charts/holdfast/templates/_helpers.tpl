@@ -1,5 +1,6 @@
-{{/* Names, labels and rules that several templates share. The labels that select the operator's Pods are those of
-     `holdfast manifests`: a Deployment's selector is immutable, and NetworkPolicies of other namespaces name the labels. */}}
+{{/* Names, labels and rules that several templates share. Names are quoted: YAML reads a release called y, on or 123 as another
+     type. The labels that select the operator's Pods are those of `holdfast manifests`: a Deployment's selector is immutable, and
+     NetworkPolicies of other namespaces name the labels. */}}
 
 {{- define "holdfast.fullname" -}}
 {{- if .Values.fullnameOverride -}}
@@ -49,9 +50,9 @@ app.kubernetes.io/component: operator
 {{- end }}
 
 {{- define "holdfast.helmLabels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 }}
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end }}
 
@@ -61,9 +62,9 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- $own := default (include "holdfast.selectorLabels" .root | fromYaml) .labels -}}
 {{- $labels := merge (dict) $own (include "holdfast.helmLabels" .root | fromYaml) (default (dict) .root.Values.commonLabels) -}}
 {{- $annotations := merge (dict) (default (dict) .annotations) (default (dict) .root.Values.commonAnnotations) -}}
-name: {{ .name }}
+name: {{ quote .name }}
 {{- with .namespace }}
-namespace: {{ . }}
+namespace: {{ quote . }}
 {{- end }}
 labels:
   {{- toYaml $labels | nindent 2 }}

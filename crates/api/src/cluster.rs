@@ -216,9 +216,10 @@ pub struct EtcdClusterSpec {
     /// Pods, without a restart. Keys of `holdfast.dev` are ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_metadata: Option<PodMetadata>,
-    /// Labels and annotations to add to every object of the cluster, for example for cost reports. Services, the disruption
-    /// budget and Pods follow a change without a restart, Secrets and Certificates when they are next written; EtcdMembers and
-    /// claims keep those of their creation. In Pods `podMetadata` takes precedence. Keys of `holdfast.dev` are ignored.
+    /// Labels and annotations to add to the objects of the cluster, for example for cost reports, and not to its claims: these
+    /// have no owner, and a tool that prunes by such a label would delete the data. Services, the disruption budget and Pods
+    /// follow a change without a restart, Secrets and Certificates when they are next written; EtcdMembers keep those of their
+    /// creation. In Pods `podMetadata` takes precedence. Keys of `holdfast.dev` are ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub additional_metadata: Option<PodMetadata>,
     /// Scheduling of Pods. Changes apply to Pods created afterwards.
@@ -278,7 +279,7 @@ impl EtcdClusterSpec {
         if insecure { Scheme::Http } else { Scheme::Https }
     }
 
-    /// Labels and annotations to add to every object of the cluster, without Holdfast's own keys.
+    /// Labels and annotations to add to the objects that the cluster owns, without Holdfast's own keys.
     pub fn metadata_of_objects(&self) -> PodMetadata {
         self.additional_metadata.clone().unwrap_or_default().foreign()
     }

@@ -108,6 +108,39 @@ pub struct LogStatus {
     /// The `CronJob` that merges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compaction: Option<CronJobRef>,
+    /// Results of its merges; absent before the first one has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merges: Option<Merges>,
+}
+
+/// Results of the merges of the newest snapshot and the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Merges {
+    /// End of the newest merge that succeeded, also of one with nothing to merge (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_succeeded: Option<String>,
+    /// The newest merge that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failed: Option<FailedMerge>,
+    /// Number of merges that failed since the newest one that succeeded. Merges before the first complete snapshot of the
+    /// schedule do not count.
+    #[serde(default)]
+    pub consecutive_failures: u32,
+}
+
+/// A failed merge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedMerge {
+    /// End of the Job (RFC 3339).
+    pub at: String,
+    /// Name of the Job.
+    pub job: String,
+    /// Class of the error, as in `status.error` of an `EtcdSnapshot`.
+    pub class: String,
+    /// Problem and remedy.
+    pub message: String,
 }
 
 /// Revisions that are missing from a log.

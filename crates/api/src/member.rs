@@ -83,9 +83,6 @@ pub struct EtcdMemberSpec {
     /// Labels and annotations of the cluster's `podMetadata` and `additionalMetadata` that the Pod has or gets.
     #[serde(default, skip_serializing_if = "PodMetadata::is_empty")]
     pub pod_metadata: PodMetadata,
-    /// Labels and annotations of the cluster's `additionalMetadata` at the time of creation; the claim gets them.
-    #[serde(default, skip_serializing_if = "PodMetadata::is_empty")]
-    pub additional_metadata: PodMetadata,
     /// Scheduling of the Pod.
     #[serde(flatten)]
     pub placement: Placement,

@@ -14,8 +14,8 @@ mod zone;
 pub use candidate::{Whose, candidate};
 pub use entry::{Candidate, Entry, MadeOf, Reason, Untouched, Verdict};
 pub use judge::judge;
-pub use log::{LogAge, LogBase, LogCut, find_log_cut};
-pub use stop::{Sight, Stop, StoreMatch, find_stop};
+pub use log::{KeptLog, LogAge, LogBase, LogCut, find_log_cut};
+pub use stop::{Sight, Stop, StoreMatch, describe_usual_loss, find_stop};
 pub use zone::time_zone;
 
 #[cfg(test)]

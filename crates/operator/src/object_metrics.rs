@@ -215,6 +215,9 @@ fn of_logs(registry: &mut Registry, schedules: &[Arc<EtcdSnapshotSchedule>]) {
     let behind = gauge("schedule_log_behind", "1 while the stored log ends too long ago");
     let help = "1 while revisions are missing from the log, and no later snapshot is complete";
     let interrupted = gauge("schedule_log_interrupted", help);
+    let help = "Merges that failed since the newest one that succeeded; absent without merges, and while the schedule is suspended";
+    let failures = gauge("schedule_log_merge_failures", help);
+    let merged = gauge("schedule_log_last_merge_timestamp_seconds", "End of the newest merge that succeeded");
     for schedule in schedules {
         let (Some(_), Some(status)) = (&schedule.spec.log, &schedule.status) else { continue };
         let Some(log) = &status.log else { continue };
@@ -230,6 +233,12 @@ fn of_logs(registry: &mut Registry, schedules: &[Arc<EtcdSnapshotSchedule>]) {
         set(&interrupted, is(Reason::LogInterrupted));
         if let Some(stored) = log.revision {
             set(&revision, stored);
+        }
+        if let Some(merges) = log.merges.as_ref().filter(|_| !schedule.spec.suspend) {
+            set(&failures, merges.consecutive_failures.into());
+            if let Some(Ok(at)) = merges.last_succeeded.as_ref().map(|at| at.parse::<Timestamp>()) {
+                set(&merged, at.as_second());
+            }
         }
         if let Some(seconds) = log.rpo_seconds {
             set(&rpo, i64::try_from(seconds).unwrap_or(i64::MAX));
@@ -263,7 +272,7 @@ pub(super) mod tests {
     use holdfast_api::condition::{Reason, Wanted, merge};
     use holdfast_api::defragmentation::Defragmented;
     use holdfast_api::drill::{DecodedObjects, Drill, DrillStatus, PassedDrill};
-    use holdfast_api::log::{Log, LogStatus};
+    use holdfast_api::log::{Log, LogStatus, Merges};
     use holdfast_api::name::LocalRef;
     use holdfast_api::schedule::LastSuccessful;
     use holdfast_api::tls::PlaneStatus;
@@ -309,6 +318,11 @@ pub(super) mod tests {
             revision: Some(70),
             time: Some("2026-01-01T11:59:55Z".to_owned()),
             rpo_seconds: Some(15),
+            merges: Some(Merges {
+                last_succeeded: Some("2026-01-01T10:30:05Z".to_owned()),
+                consecutive_failures: 1,
+                ..Merges::default()
+            }),
             ..LogStatus::default()
         });
         schedule.status.as_mut().unwrap().conditions = merge(&[], &applied, None, noon());

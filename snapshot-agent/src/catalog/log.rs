@@ -102,7 +102,7 @@ impl Closed {
     }
 }
 
-/// Revisions that etcd had compacted before the agent could record them: `gaps/…json`.
+/// Revisions that etcd had compacted before the agent could record them, or that a prune removed: `gaps/…json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Gap {
@@ -114,7 +114,7 @@ pub struct Gap {
     pub after: i64,
     /// The last missing revision: etcd's compact revision.
     pub until: i64,
-    /// Time at which etcd refused the watch.
+    /// Time at which etcd refused the watch, or of the prune.
     pub at: Timestamp,
 }
 
@@ -287,12 +287,13 @@ pub(crate) async fn list(store: &Store, log: &Folder) -> Result<Listed> {
     Ok(listed)
 }
 
-/// Returns the newest gap; `None`: the log has none. Its time is absent where the object cannot be read.
+/// Returns the newest gap that etcd made; `None`: the log has none. Its time is absent where the object cannot be read.
 pub(crate) async fn newest_gap(store: &Store, log: &Folder) -> Result<Option<LogGap>> {
     let folder = log.child(GAPS).map_err(|error| holdfast_store::layout(&error))?;
     let names = store.objects(&folder, MAX_OBJECTS).await?;
     let parsed = names.iter().filter_map(|name| Some((GapName::parse(&format!("{GAPS}/{name}"))?, name)));
-    let Some((GapName { after, until }, name)) = parsed.max_by_key(|(gap, _)| (gap.until, gap.after)) else {
+    let of_etcd = parsed.filter(|(gap, _)| !gap.removed);
+    let Some((GapName { after, until, .. }, name)) = of_etcd.max_by_key(|(gap, _)| (gap.until, gap.after)) else {
         return Ok(None);
     };
     let key = folder.object(name).map_err(|error| holdfast_store::layout(&error))?;
@@ -397,8 +398,11 @@ mod tests {
         for name in [&one, &two, &three] {
             store.put_new(&name.key(&log).unwrap(), Bytes::from_static(b"four")).await.unwrap();
         }
-        let gap = GapName { after: 1, until: 5 };
-        store.put_new(&gap.key(&log, "a").unwrap(), Bytes::from_static(b"{}")).await.unwrap();
+        let gap = GapName { after: 1, until: 5, removed: false };
+        let removed = GapName { after: 9, until: 50, removed: true };
+        for gap in [gap, removed] {
+            store.put_new(&gap.key(&log, "a").unwrap(), Bytes::from_static(b"{}")).await.unwrap();
+        }
         std::fs::write(mount.path().join("shop/orders/1a2b3c4d/log/notes.txt"), "theirs").unwrap();
         assert_eq!(
             newest_segment(&store, &log).await.unwrap(),
@@ -409,7 +413,7 @@ mod tests {
         assert_eq!(found, Some(LogGap { after: 1, until: 5, at: None }));
         let listed = list(&store, &log).await.unwrap();
         assert_eq!(listed.segments, [(one, 4), (two, 4), (three, 4)]);
-        assert_eq!((listed.gaps, listed.checks), (vec![gap], vec![]));
+        assert_eq!((listed.gaps, listed.checks), (vec![gap, removed], vec![]));
 
         // Segments of a log name its cluster.
         std::fs::remove_file(&at).unwrap();

@@ -14,7 +14,9 @@ use std::collections::{HashMap, HashSet};
 
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::Folder;
-use holdfast_contract::retention::{Sight, Stop, StoreMatch, Verdict, Whose, find_stop, judge, time_zone};
+use holdfast_contract::retention::{
+    Sight, Stop, StoreMatch, Verdict, Whose, describe_usual_loss, find_stop, judge, time_zone,
+};
 use holdfast_contract::{ExitClass, MAX_NAMED, MAX_REMOVED, PruneRequest};
 use holdfast_io::clock;
 use holdfast_io::interrupt::Interrupt;
@@ -97,6 +99,8 @@ struct Seen {
     verdicts: Vec<Verdict>,
     permits: HashMap<String, Permit>,
     stop: Option<Stop>,
+    /// A loss of keys that stops nothing, because such losses are usual.
+    usual_loss: Option<String>,
     /// Whether the run has judged the snapshots.
     judged: bool,
     log: Option<LogPart>,
@@ -132,6 +136,7 @@ impl Run {
         let entries: Vec<_> = taken.found.iter().map(|found| found.entry.clone()).collect();
         self.seen.verdicts = judge(&entries, &self.request.policy, &self.zone, self.now);
         self.seen.stop = find_stop(&entries, &Sight { complete: taken.complete, ..sight });
+        self.seen.usual_loss = describe_usual_loss(&entries, sight.accepted);
         drop(entries);
         self.seen.found = taken.found;
         for found in self.dropped() {
@@ -165,7 +170,7 @@ impl Run {
         let asked = Asked { wanted: HashSet::new(), log: true, ..self.asked() };
         let permits = announced::read(shelf, &self.judge(), asked).await?.log;
         let remaining = self.seen.found.iter().filter(|found| !self.seen.removed.contains_key(&found.entry.key));
-        let bases = match log::bases(remaining, cluster_id) {
+        let bases = match log::bases(remaining, cluster_id, &self.protected) {
             _ if self.protected.contains(&self.lineage) => {
                 Err("the request protects the lineage (--protect)".to_owned())
             }

@@ -373,7 +373,8 @@ enum Source {
 /// Finds the snapshot, and for a point in time the log that continues it.
 async fn find_source(store: &Store, request: &RestoreRequest) -> Result<(Source, Option<Chosen>)> {
     let Some(asked) = request.point() else { return Ok((Source::find(store, request).await?, None)) };
-    let chosen = point::choose(store, request, asked).await?;
+    let target = Etcdutl::find(&request.etcdutl).await?.version();
+    let chosen = point::choose(store, request, asked, Some(target)).await?;
     let snapshot = ManifestSnapshot::open(store, &chosen.base, request).await?;
     Ok((Source::Manifest(Box::new(snapshot)), Some(chosen)))
 }

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::graft::ENGINES;
 use crate::server::{Server, folder};
-use crate::support::{child, eventually, file_store, files, free_port, restore_request, save_request};
+use crate::support::{child, eventually, file_store, files, free_port, restore_request, save_request, unsealed};
 
 /// Flags of members that elect themselves at once.
 const QUICK: [&str; 2] = ["--heartbeat-interval=10", "--election-timeout=100"];
@@ -336,6 +336,30 @@ async fn a_log_that_is_missing_damaged_or_of_another_cluster() {
     fs::remove_dir_all(recorded.log()).unwrap();
     let none = recorded.refused(target).await;
     assert!(none.contains("holds no log") && none.contains("agent log status"), "{none}");
+}
+
+/// The newest snapshot was saved after an upgrade, and the restore is into the version before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_of_a_later_version_is_passed_over() {
+    let mut recorded = recorded("3.6").await;
+    recorded.server.put(b"before", b"v");
+    let request = save_request(etcd_flags(&recorded.server), file_store(recorded.store.path()), Compression::Zstd);
+    let saved = save::run(request).await.unwrap();
+    let last = recorded.server.put(b"after", b"v");
+    recorded.reaches(last).await;
+    recorded.end();
+    let place = recorded.store.path().join(&saved.key).join("manifest.json");
+    let mut manifest = unsealed(&place);
+    manifest["storageVersion"] = serde_json::json!("3.7.0");
+    fs::write(&place, manifest.to_string()).unwrap();
+    let at = Point::Revision(last);
+    let restored = recorded.restored("3.6", at, Engine::Graft).await;
+    assert_eq!(restored.report.point.unwrap().base_revision, 2);
+    // A snapshot that the request names is the only one.
+    let folder = tempfile::tempdir().unwrap();
+    let named = RestoreRequest { key: saved.key, ..recorded.request("3.6", folder.path(), at) };
+    let error = restore::run(named).await.unwrap_err();
+    assert!(error.message().contains("restore into that version or later"), "{error}");
 }
 
 /// A watch does not show users.

@@ -255,7 +255,7 @@ async fn an_announced_part_of_a_log_goes_by_the_stores_clock() {
                 SegmentName { first: end - 49, last: end, at, run8: "a".to_owned(), encrypted: end > 300, tail: None };
             write(name.key(&log).unwrap()).await.unwrap();
         }
-        write(GapName { after: 20, until: 50 }.key(&log, "a").unwrap()).await.unwrap();
+        write(GapName { after: 20, until: 50, removed: false }.key(&log, "a").unwrap()).await.unwrap();
         for at in [60, 380] {
             write(check_key(&log, at, "a").unwrap()).await.unwrap();
         }

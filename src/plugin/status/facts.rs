@@ -315,6 +315,26 @@ pub struct Log {
     /// Seconds of changes that would be lost with the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rpo_seconds: Option<u64>,
+    /// Its merges with the newest snapshot; absent without merges.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub merge: Option<Merge>,
+}
+
+/// The merges of one schedule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Merge {
+    /// Whether the newest merge succeeded; absent while that is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub merged: Option<bool>,
+    /// Reason of the condition `Merged`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// End of the newest merge that succeeded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub succeeded: Option<Timestamp>,
+    /// Merges that failed since then.
+    pub failures: u32,
 }
 
 /// The drills of one schedule.

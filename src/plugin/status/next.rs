@@ -163,7 +163,7 @@ fn backups(facts: &Facts) -> Vec<Step> {
     if facts.state == State::Deleting {
         return vec![];
     }
-    let of_each = |schedule| [of_schedule(facts, schedule), of_drill(schedule), of_log(schedule)];
+    let of_each = |schedule| [of_schedule(facts, schedule), of_drill(schedule), of_log(schedule), of_merge(schedule)];
     let mut steps: Vec<Step> = schedules.iter().flat_map(of_each).flatten().collect();
     let has_any = facts.backups.last.is_some() || !facts.backups.running.is_empty();
     if !has_any && schedules.is_empty() && facts.backups.complete.is_some() {
@@ -213,6 +213,15 @@ fn of_log(schedule: &Schedule) -> Option<Step> {
     let reason = log.reason.clone().unwrap_or_default();
     let page = Reason::named(&reason).filter(|it| it.needs_a_person()).map(|it| format!("runbooks/{}.md", it.as_str()));
     let why = format!("{reason}: the log of the schedule {} lacks the newest changes", schedule.name);
+    Some(Step { why, command: None, page })
+}
+
+fn of_merge(schedule: &Schedule) -> Option<Step> {
+    let merge = schedule.log.as_ref()?.merge.as_ref();
+    let merge = merge.filter(|merge| merge.merged == Some(false) && !schedule.suspended)?;
+    let reason = merge.reason.clone().unwrap_or_default();
+    let page = Reason::named(&reason).filter(|it| it.needs_a_person()).map(|it| format!("runbooks/{}.md", it.as_str()));
+    let why = format!("{reason}: the schedule {} does not merge its log, and a restore reads all of it", schedule.name);
     Some(Step { why, command: None, page })
 }
 

@@ -13,7 +13,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as ApiCondition;
 use kube::ResourceExt;
 
 use super::facts::{
-    Backups, Certificates, Condition, Drill, Facts, Log, Member, Restore, Schedule, Snapshot, State, Unread, Upgrade,
+    Backups, Certificates, Condition, Drill, Facts, Log, Member, Merge, Restore, Schedule, Snapshot, State, Unread,
+    Upgrade,
 };
 use super::next;
 use crate::plugin::access::{Only, Session};
@@ -311,7 +312,22 @@ fn schedule(object: &EtcdSnapshotSchedule) -> Schedule {
         failures: status.consecutive_failures,
         kept: status.kept,
         drill: object.spec.drill.is_some().then(|| drill(&status)),
-        log: object.spec.log.is_some().then(|| log(&status)),
+        log: object
+            .spec
+            .log
+            .as_ref()
+            .map(|spec| Log { merge: spec.compaction.is_some().then(|| merge(&status)), ..log(&status) }),
+    }
+}
+
+fn merge(status: &EtcdSnapshotScheduleStatus) -> Merge {
+    let merged = condition::find(&status.conditions, Type::Merged);
+    let merges = status.log.as_ref().and_then(|log| log.merges.as_ref());
+    Merge {
+        merged: merged.and_then(state_of),
+        reason: merged.map(|it| it.reason.clone()),
+        succeeded: merges.and_then(|merges| parse(merges.last_succeeded.as_ref()?)),
+        failures: merges.map_or(0, |merges| merges.consecutive_failures),
     }
 }
 
@@ -333,6 +349,7 @@ fn log(status: &EtcdSnapshotScheduleStatus) -> Log {
         reason: current.map(|it| it.reason.clone()),
         revision: status.log.as_ref().and_then(|log| log.revision),
         rpo_seconds: status.log.as_ref().and_then(|log| log.rpo_seconds),
+        merge: None,
     }
 }
 

@@ -4,7 +4,7 @@
 
 use jiff::Timestamp;
 
-use super::facts::{Condition, Drill, Facts, Log, Member, Schedule, Snapshot, State, Unread};
+use super::facts::{Condition, Drill, Facts, Log, Member, Merge, Schedule, Snapshot, State, Unread};
 use crate::plugin::screen::{Cell, Screen, Table, Tone, cell, flow, shorten, wrap};
 use crate::plugin::time::{between, clock, date, grouped, relative, size};
 
@@ -289,6 +289,8 @@ fn backups(facts: &Facts, screen: Screen) -> String {
         rows.push(schedule_row(facts, schedule));
         rows.extend(schedule.drill.as_ref().map(|drill| drill_row(facts, schedule, drill)));
         rows.extend(schedule.log.as_ref().map(|log| log_row(schedule, log)));
+        let merge = schedule.log.as_ref().and_then(|log| log.merge.as_ref());
+        rows.extend(merge.map(|merge| merge_row(facts, schedule, merge)));
     }
     if backups.schedules.as_ref().is_some_and(Vec::is_empty) {
         rows.push((vec![cell(Tone::Faint, "schedule"), cell(Tone::Warning, "none")], String::new()));
@@ -399,6 +401,18 @@ fn log_row(schedule: &Schedule, log: &Log) -> Row {
     };
     let row = vec![cell(Tone::Faint, "log"), cell(Tone::Strong, &schedule.name), stored.into(), cell(tone, state)];
     (row, log.rpo_seconds.map(|seconds| format!("RPO {seconds} s")).unwrap_or_default())
+}
+
+fn merge_row(facts: &Facts, schedule: &Schedule, merge: &Merge) -> Row {
+    let last =
+        merge.succeeded.map_or_else(|| "no merge yet".to_owned(), |at| format!("merged {}", relative(at, facts.at)));
+    let (state, tone) = match merge.merged {
+        Some(true) => ("merged".to_owned(), Tone::Good),
+        Some(false) => (merge.reason.clone().unwrap_or_else(|| "not merged".to_owned()), Tone::Bad),
+        None => (merge.reason.as_deref().map(words).unwrap_or_default(), Tone::Faint),
+    };
+    let row = vec![cell(Tone::Faint, "merge"), cell(Tone::Strong, &schedule.name), last.into(), cell(tone, state)];
+    (row, if merge.failures > 0 { format!("{} failed", merge.failures) } else { String::new() })
 }
 
 fn next(facts: &Facts, screen: Screen) -> String {

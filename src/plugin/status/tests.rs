@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use holdfast_api::condition::{Reason, Type, Wanted, merge};
 use holdfast_api::drill::{Drill, DrillStatus, PassedDrill};
-use holdfast_api::log::{Log, LogStatus};
+use holdfast_api::log::{Compaction, Log, LogStatus, Merges};
 use serde_json::Value;
 
 use super::facts::{Facts, State};
@@ -269,4 +269,24 @@ fn a_log_is_a_line_with_the_loss_that_it_leaves() {
     schedule.status.as_mut().unwrap().conditions = merge(&conditions, &behind, None, at);
     let step = facts(&objects, at).next.into_iter().find(|step| step.why.contains("the log")).unwrap();
     assert_eq!(step.page.as_deref(), Some("runbooks/LogBehind.md"));
+}
+
+#[test]
+fn merges_that_fail_are_a_line() {
+    let (at, mut objects) = recorded("healthy");
+    let schedule = objects.schedules.as_mut().unwrap().first_mut().unwrap();
+    schedule.spec.log = Some(Log { compaction: Some(Compaction::default()), ..Log::default() });
+    let status = schedule.status.as_mut().unwrap();
+    let merges = Merges { consecutive_failures: 12, ..Merges::default() };
+    status.log = Some(LogStatus { merges: Some(merges), ..LogStatus::default() });
+    let conditions = status.conditions.clone();
+    status.conditions = merge(&conditions, &[Wanted::no(Type::Merged, Reason::MergeFailing, "x")], None, at);
+    let seen = facts(&objects, at);
+    let text = render(&seen, WIDE);
+    let line = text.lines().find(|line| line.trim_start().starts_with("merge ")).unwrap();
+    for word in ["orders-hourly", "no merge yet", "MergeFailing", "12 failed"] {
+        assert!(line.contains(word), "{line}");
+    }
+    let step = seen.next.into_iter().find(|step| step.why.contains("does not merge")).unwrap();
+    assert_eq!(step.page.as_deref(), Some("runbooks/MergeFailing.md"));
 }

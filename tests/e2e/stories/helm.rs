@@ -125,9 +125,12 @@ async fn moved(w: &World, definitions: &[(String, String)]) -> Result<()> {
     serves(w, 1).await
 }
 
-/// A cluster with certificates, of the chart holdfast-cluster: `helm test` puts and gets, and a cluster that is to be kept stays.
+/// A cluster with certificates, of the chart holdfast-cluster: `helm test` puts and gets, no upgrade exchanges the cluster for an
+/// empty one, and cluster, store and schedule stay after an uninstall.
 async fn by_chart(w: &World) -> Result<()> {
-    let words = ["beta", "charts/holdfast-cluster", "--set", "cluster.replicas=1,cluster.storage.size=1Gi,keep=true"];
+    let values = "cluster.replicas=1,cluster.storage.size=1Gi,store.create=true,store.spec.pvc.claimName=none";
+    let schedules = r#"schedules=[{"name":"a","schedule":"@daily","suspend":true}]"#;
+    let words = ["beta", "charts/holdfast-cluster", "--set", values, "--set-json", schedules];
     w.step("helm install of a cluster", w.helm(&[&["install"], &words[..]].concat())).await?;
     let ready = |it: &Value| is_ready(it, 1);
     w.step("one voter", w.wait("EtcdCluster", "beta", "Ready with one voter", ready)).await?;
@@ -138,8 +141,26 @@ async fn by_chart(w: &World) -> Result<()> {
     w.helm(&broken).await?;
     let failed = w.helm(&["test", "beta", "--timeout", "20s"]).await;
     ensure!(failed.is_err(), "helm test succeeds without a certificate");
+    let before = w.get("EtcdCluster", "beta").await?["metadata"]["uid"].clone();
+    let renamed = w.helm(&[&["upgrade"], &words[..], &["--set", "nameOverride=z"]].concat()).await;
+    let why = format!("{:#}", renamed.err().context("an upgrade exchanges the cluster for an empty one")?);
+    ensure!(why.contains("its name is fixed at install") && why.contains("Set nameOverride=beta"), "{why}");
+    ensure!(w.names("EtcdCluster").await? == ["alpha", "beta"], "{:?}", w.names("EtcdCluster").await?);
+    // Its own name is no other name. A schedule that the values no longer have goes on, and Helm says so.
+    let shorter = ["--set", "nameOverride=beta", "--set-json", "schedules=[]"];
+    let told = w.helm(&[&["upgrade"], &words[..4], &shorter].concat()).await?;
+    ensure!(told.contains("no longer have the EtcdSnapshotSchedule beta-a"), "{told}");
     w.helm(&["uninstall", "beta", "--wait"]).await?;
-    ensure!(is_ready(&w.get("EtcdCluster", "beta").await?, 1), "the cluster was not kept");
+    let cluster = w.get("EtcdCluster", "beta").await?;
+    ensure!(is_ready(&cluster, 1) && cluster["metadata"]["uid"] == before, "the cluster was not kept: {cluster}");
+    ensure!(cluster["spec"]["storage"]["retention"] == "Retain", "{cluster}");
+    for (kind, name) in [("EtcdBackupStore", "beta"), ("EtcdSnapshotSchedule", "beta-a")] {
+        let kept = w.get(kind, name).await?;
+        ensure!(kept["metadata"].get("deletionTimestamp").is_none(), "{kind} {name} goes: {kept}");
+    }
+    // The release continues with the objects of the one before.
+    w.helm(&[&["install"], &words[..]].concat()).await?;
+    ensure!(w.get("EtcdCluster", "beta").await?["metadata"]["uid"] == before, "another cluster");
     Ok(())
 }
 

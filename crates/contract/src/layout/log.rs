@@ -27,6 +27,8 @@ const CLOSED_HERE: &str = ".closed.json";
 const UNTIMED: &str = "u";
 /// In place of an unknown checksum.
 const NO_SUM: &str = "none";
+/// End of the name of a gap that a prune made.
+const REMOVED: &str = "-removed";
 const SEGMENT: &str = ".seg.zst";
 const JSON: &str = ".json";
 
@@ -125,26 +127,32 @@ pub fn is_closed_name(name: &str) -> bool {
     name.ends_with(CLOSED_HERE)
 }
 
-/// The facts in a gap's name: revisions that no segment holds, because etcd had compacted them.
+/// The facts in a gap's name: revisions that no segment holds, because etcd had compacted them, or because a prune removed them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GapName {
     /// The last recorded revision before the gap.
     pub after: i64,
     /// The last missing revision.
     pub until: i64,
+    /// Whether a prune removed the revisions.
+    pub removed: bool,
 }
 
 impl GapName {
     /// Returns the gap's place in a log.
     pub fn key(self, log: &Folder, run8: &str) -> Result<Key, LayoutError> {
-        log.child(GAPS)?.object(&format!("{:020}-{:020}-{run8}{JSON}", self.after, self.until))
+        let Self { after, until, removed } = self;
+        let why = if removed { REMOVED } else { "" };
+        log.child(GAPS)?.object(&format!("{after:020}-{until:020}-{run8}{why}{JSON}"))
     }
 
     /// Parses a path below a log; `None`: the path is not a gap's.
     pub fn parse(path: &str) -> Option<Self> {
-        let mut parts = path.strip_prefix(GAPS)?.strip_prefix('/')?.strip_suffix(JSON)?.split('-');
+        let name = path.strip_prefix(GAPS)?.strip_prefix('/')?.strip_suffix(JSON)?;
+        let mut parts = name.split('-');
         let (after, until) = (revision(parts.next()?)?, revision(parts.next()?)?);
-        (parts.next().is_some() && after < until).then_some(Self { after, until })
+        let removed = name.ends_with(REMOVED);
+        (parts.next().is_some() && after < until).then_some(Self { after, until, removed })
     }
 }
 
@@ -265,8 +273,10 @@ mod tests {
 
     #[test]
     fn gaps_and_checks_come_back() {
-        let gap = GapName { after: 7, until: 20 };
-        assert_eq!(GapName::parse(&path(&gap.key(&log(), "aaaabbbb").unwrap())), Some(gap));
+        for removed in [false, true] {
+            let gap = GapName { after: 7, until: 20, removed };
+            assert_eq!(GapName::parse(&path(&gap.key(&log(), "aaaabbbb").unwrap())), Some(gap));
+        }
         assert_eq!(GapName::parse("gaps/00000000000000000007-00000000000000000007-a.json"), None);
         assert_eq!(check_revision(&path(&check_key(&log(), 12, "aaaabbbb").unwrap())), Some(12));
         assert_eq!(check_revision("checks/12-a.json"), None);

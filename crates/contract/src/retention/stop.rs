@@ -17,6 +17,10 @@ const MOST_AHEAD: SignedDuration = SignedDuration::from_mins(15);
 /// With fewer keys, usual work can delete a large part within a minute.
 const MANY_KEYS: u64 = 1000;
 
+/// Losses of the same size whose keys came back, after which the next one is expected. After one alone, a user may have restored
+/// what was deleted by mistake.
+const USUAL: usize = 2;
+
 /// Result of comparing a store's ID with the expected ID.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum StoreMatch {
@@ -167,29 +171,79 @@ pub fn find_stop(entries: &[Entry], sight: &Sight<'_>) -> Option<Stop> {
     {
         return Some(Stop::NoneSound(failed.key.clone()));
     }
-    find_loss(entries, sight.accepted)
+    let loss = find_losses(entries, sight.accepted).into_iter().find(|loss| !loss.is_usual())?;
+    let Loss { later, keys, earlier, before, .. } = loss;
+    Some(Stop::Anomaly { later: later.key.clone(), keys, earlier: earlier.key.clone(), before })
 }
 
-/// Returns the newest loss of keys between two snapshots, unless a user has accepted it: a later backup does not undo the loss.
-/// Held and protected snapshots count, so that a hold on the fuller snapshot does not hide the loss.
-fn find_loss(entries: &[Entry], accepted: Option<&str>) -> Option<Stop> {
+/// Describes the newest loss of keys that stops nothing, because the keys of such losses came back before.
+pub fn describe_usual_loss(entries: &[Entry], accepted: Option<&str>) -> Option<String> {
+    let usual = find_losses(entries, accepted).into_iter().find(Loss::is_usual)?;
+    let Loss { later, keys, earlier, before, like } = usual;
+    let (later, earlier) = (&later.key, &earlier.key);
+    Some(format!(
+        "{later} has {keys} keys, and the snapshot before, {earlier}, has {before}. This stops no removal, because the keys came \
+         back after each of {like} earlier losses of this size"
+    ))
+}
+
+/// A loss of keys between two snapshots.
+struct Loss<'a> {
+    later: &'a Entry,
+    keys: u64,
+    earlier: &'a Entry,
+    before: u64,
+    /// Earlier losses of at least this size whose keys came back.
+    like: usize,
+}
+
+impl Loss<'_> {
+    const fn is_usual(&self) -> bool {
+        self.like >= USUAL
+    }
+
+    /// Whether the other loss left no larger part of the keys, but for small differences.
+    fn is_like(&self, other: &Self) -> bool {
+        let [keys, before, other_keys, other_before] =
+            [self.keys, self.before, other.keys, other.before].map(u128::from);
+        keys.saturating_mul(other_before).saturating_mul(10) >= other_keys.saturating_mul(before).saturating_mul(7)
+    }
+}
+
+/// Whether under 70 % of the keys are left. By keys, not by bytes: a defragmentation shrinks bytes.
+fn is_lost(keys: u64, before: u64) -> bool {
+    u128::from(keys) * 10 < u128::from(before) * 7
+}
+
+/// Returns the losses of keys between two snapshots, the newest first: those after the loss that a user has accepted, and whose
+/// keys are not back in a later proven snapshot. Held and protected snapshots count, so that a hold on the fuller snapshot does not
+/// hide the loss.
+fn find_losses<'a>(entries: &'a [Entry], accepted: Option<&str>) -> Vec<Loss<'a>> {
     let counted = entries.iter().filter_map(|entry| {
         let is = entry.subject.as_ref().ok().or(entry.spared.as_ref())?;
-        Some((entry, is.keys?))
+        Some((entry, is, is.keys?))
     });
-    let mut newest_first: Vec<(&Entry, u64)> = counted.collect();
-    newest_first.sort_unstable_by(|(a, _), (b, _)| (b.at, &b.key).cmp(&(a.at, &a.key)));
-    let pairs = newest_first.windows(2).filter_map(|pair| pair.first().zip(pair.get(1)));
-    // By keys, not by bytes: a defragmentation shrinks bytes.
-    let lost = |(keys, before): (u64, u64)| before >= MANY_KEYS && u128::from(keys) * 10 < u128::from(before) * 7;
-    let ((later, keys), (earlier, before)) =
-        pairs.into_iter().find(|((_, keys), (_, before))| lost((*keys, *before)))?;
-    (accepted != Some(later.key.as_str())).then(|| Stop::Anomaly {
-        later: later.key.clone(),
-        keys: *keys,
-        earlier: earlier.key.clone(),
-        before: *before,
-    })
+    let mut newest_first: Vec<(&Entry, &Candidate, u64)> = counted.collect();
+    newest_first.sort_unstable_by(|(a, ..), (b, ..)| (b.at, &b.key).cmp(&(a.at, &a.key)));
+    let (mut open, mut is_known) = (Vec::<Loss<'_>>::new(), false);
+    // The most keys of a later proven snapshot.
+    let mut later_keys = 0;
+    for pair in newest_first.windows(2) {
+        let [(later, is, keys), (earlier, _, before)] = *pair else { continue };
+        if before >= MANY_KEYS && is_lost(keys, before) {
+            is_known |= accepted == Some(later.key.as_str());
+            let loss = Loss { later, keys, earlier, before, like: 0 };
+            if !is_lost(later_keys, before) {
+                open.iter_mut().filter(|open| open.is_like(&loss)).for_each(|open| open.like += 1);
+            } else if !is_known {
+                open.push(loss);
+            }
+        }
+        if is.proven && !is.failed {
+            later_keys = later_keys.max(keys);
+        }
+    }
+    open
 }
 
 /// Returns a snapshot with a lower revision whose save began after the end of an earlier save of the same etcd. Revisions

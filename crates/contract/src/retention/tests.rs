@@ -225,8 +225,14 @@ fn every_doubt_stops() {
         spared[1].spared = None;
         assert_eq!(reason(&spared, &sight()), None, "what another object requested is not compared");
     }
-    fewer.push(with("2026-11-21T12:20:00Z", 32, 1000));
-    assert_eq!(reason(&fewer, &sight()), Some("SnapshotAnomaly"), "the keys came back, and the loss is still there");
+    let mut back = with("2026-11-21T12:20:00Z", 32, 1000);
+    back.subject.as_mut().unwrap().proven = false;
+    fewer.push(back);
+    assert_eq!(reason(&fewer, &sight()), Some("SnapshotAnomaly"), "no member confirms that the keys came back");
+    fewer[4].subject.as_mut().unwrap().proven = true;
+    assert_eq!(reason(&fewer, &sight()), None, "the keys came back");
+    fewer[4] = with("2026-11-21T12:20:00Z", 32, 699);
+    assert_eq!(reason(&fewer, &sight()), Some("SnapshotAnomaly"));
     fewer[1] = with("2026-11-21T11:00:00Z", 20, 999);
     assert_eq!(reason(&fewer, &sight()), None, "a small database may shrink");
 
@@ -243,6 +249,43 @@ fn every_doubt_stops() {
     assert_eq!(reason(&failed, &sight()), None, "no verification failed");
     let stop = find_stop(&later, &sight()).unwrap();
     assert!(stop.message().contains("Prune with that version"), "{stop:?}");
+}
+
+/// A wave of keys ends each night. After two nights whose keys came back the next one is expected, and named.
+#[test]
+fn a_wave_of_keys_stops_nothing_once_it_is_usual() {
+    let saves = |counts: &[u64]| -> Vec<Entry> {
+        let first = at("2026-11-01T00:00:00Z");
+        let entries = counts.iter().zip(0..).map(|(keys, n)| {
+            entry(&(first + SignedDuration::from_hours(12 * n)).to_string(), Candidate { keys: Some(*keys), ..good() })
+        });
+        entries.collect()
+    };
+    let sight = Sight { now: at("2026-12-01T00:00:00Z"), complete: true, ..Sight::default() };
+    let judged = |entries: &[Entry]| {
+        let key = |why: String| why.split(' ').next().unwrap().to_owned();
+        (find_stop(entries, &sight).map(|stop| key(stop.message())), describe_usual_loss(entries, None).map(key))
+    };
+    let named = |place: usize, counts: &[u64]| Some(saves(counts)[place].key.clone());
+    let day = [9000, 1000];
+    let wave = |days: usize| day.repeat(days);
+    // The first two nights stop the removals until the morning.
+    for days in [1, 2] {
+        let night = wave(days);
+        assert_eq!(judged(&saves(&night)), (named(night.len() - 1, &night), None), "{days}");
+        assert_eq!(judged(&saves(&[&night[..], &[8000]].concat())), (None, None), "{days}");
+    }
+    assert_eq!(judged(&saves(&wave(3))), (None, named(5, &wave(3))));
+    // A deeper loss stops, and an earlier loss without an end is not forgotten behind the waves.
+    let deeper = [&wave(3)[..5], &[100]].concat();
+    assert_eq!(judged(&saves(&deeper)), (named(5, &deeper), None));
+    let hidden = [&[900_000][..], &wave(3)].concat();
+    assert_eq!(judged(&saves(&hidden)), (named(1, &hidden), named(6, &hidden)));
+    // An accepted loss covers the earlier ones.
+    let accepted = saves(&hidden)[1].key.clone();
+    assert_eq!(find_stop(&saves(&hidden), &Sight { accepted: Some(&accepted), ..sight.clone() }), None);
+    let two = saves(&[9000, 1000, 100]);
+    assert_eq!(find_stop(&two, &Sight { accepted: Some(&two[2].key), ..sight }), None);
 }
 
 /// The example of `docs/retention.md`, computed.

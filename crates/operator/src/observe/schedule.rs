@@ -61,14 +61,14 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         None => (vec![], vec![]),
     };
     let own = |cron: &Option<CronJob>| cron.as_ref().filter(|cron| owned_by(*cron, uid)).and_then(ResourceExt::uid);
-    let (cron_uid, drill_uid) = (own(&cron_job).unwrap_or_default(), own(&drill_cron_job));
-    let (jobs, others): (Vec<Job>, Vec<Job>) =
-        all.into_iter().partition(|job| meta::controlled_by(&job.metadata, &cron_uid));
-    let (drills, others): (Vec<Job>, Vec<Job>) = others
-        .into_iter()
-        .partition(|job| drill_uid.as_ref().is_some_and(|uid| meta::controlled_by(&job.metadata, uid)));
+    let of = |owner: Option<String>| {
+        move |job: &Job| owner.as_ref().is_some_and(|uid| meta::controlled_by(&job.metadata, uid))
+    };
+    let (jobs, others): (Vec<Job>, Vec<Job>) = all.into_iter().partition(of(own(&cron_job)));
+    let (drills, others): (Vec<Job>, Vec<Job>) = others.into_iter().partition(of(own(&drill_cron_job)));
+    let (merges, others): (Vec<Job>, Vec<Job>) = others.into_iter().partition(of(own(&compaction_cron_job)));
     let recalls = with_pods(reader, others.into_iter().filter(|job| owned_by(job, uid)).collect()).await?;
-    let drills = with_pods(reader, drills).await?;
+    let (drills, merges) = (with_pods(reader, drills).await?, with_pods(reader, merges).await?);
     let strangers = strangers(reader, &jobs, &snapshots).await?;
     let snapshots = [snapshots, strangers].concat();
     let (log_deployment, log_forbidden) = match of_log {
@@ -86,6 +86,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         drill_cron_job,
         compaction_cron_job,
         drills,
+        merges,
         log_deployment,
         log_forbidden,
         log_pods,

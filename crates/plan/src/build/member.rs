@@ -65,7 +65,7 @@ fn born(
     let spec = &cluster.spec;
     let wanted = template::wanted(cluster);
     let added = spec.metadata_of_objects();
-    let mut labels = added.labels.clone();
+    let mut labels = added.labels;
     labels.extend(super::labels(meta::name(meta), meta::uid(meta)));
     labels.insert(key::MEMBER.to_owned(), member.to_owned());
     let mut object = EtcdMember {
@@ -73,7 +73,7 @@ fn born(
             name: Some(member.to_owned()),
             namespace: meta.namespace.clone(),
             labels: Some(labels),
-            annotations: (!added.annotations.is_empty()).then(|| added.annotations.clone()),
+            annotations: (!added.annotations.is_empty()).then_some(added.annotations),
             owner_references: Some(vec![super::owner(cluster)]),
             finalizers: Some(vec![MEMBER_FINALIZER.to_owned()]),
             ..ObjectMeta::default()
@@ -83,7 +83,6 @@ fn born(
             role,
             storage: spec.storage.clone(),
             pod_metadata: spec.metadata_of_pods(),
-            additional_metadata: added,
             placement: spec.placement.clone(),
             cluster_token: token(cluster),
             initial_cluster,

@@ -1,7 +1,8 @@
 //! A member's claim.
 //!
 //! Decides its labels and size. The claim has no owner reference: garbage collection would delete the data if the owner came
-//! back under another UID (a restored management cluster; I4). The member's pass deletes the claim, by label and UID.
+//! back under another UID (a restored management cluster; I4). The member's pass deletes the claim, by label and UID. For the same
+//! reason the claim has no label of a user: a tool that prunes objects without an owner by its label would delete the data.
 
 use holdfast_api::{EtcdMember, key, name};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
@@ -12,9 +13,7 @@ use crate::meta;
 /// Returns the claim.
 pub fn claim(member: &EtcdMember) -> PersistentVolumeClaim {
     let spec = &member.spec;
-    let added = spec.additional_metadata.clone().foreign();
-    let mut labels = added.labels;
-    labels.extend(super::labels(&spec.cluster_ref.name, &spec.cluster_ref.uid));
+    let mut labels = super::labels(&spec.cluster_ref.name, &spec.cluster_ref.uid);
     labels.insert(key::MEMBER.to_owned(), meta::name(&member.metadata).to_owned());
     labels.insert(key::MEMBER_UID.to_owned(), meta::uid(&member.metadata).to_owned());
     PersistentVolumeClaim {
@@ -22,7 +21,6 @@ pub fn claim(member: &EtcdMember) -> PersistentVolumeClaim {
             name: Some(name::claim(meta::name(&member.metadata))),
             namespace: member.metadata.namespace.clone(),
             labels: Some(labels),
-            annotations: (!added.annotations.is_empty()).then_some(added.annotations),
             ..ObjectMeta::default()
         },
         spec: Some(PersistentVolumeClaimSpec {

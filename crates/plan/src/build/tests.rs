@@ -409,7 +409,7 @@ fn children_say_whose_they_are_and_gitops_does_not_prune_them() {
 }
 
 #[test]
-fn added_labels_and_annotations_reach_every_object_and_replace_none_of_ours() {
+fn added_labels_and_annotations_reach_every_owned_object_and_replace_none_of_ours() {
     let pairs = |all: &[(&str, &str)]| all.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let mut cluster = etcd_cluster(3);
     cluster.spec.additional_metadata = Some(PodMetadata {
@@ -423,7 +423,6 @@ fn added_labels_and_annotations_reach_every_object_and_replace_none_of_ours() {
         (service::peer(&cluster).metadata, "a"),
         (service::client(&cluster).metadata, "a"),
         (budget::budget(&cluster, 3, 3).unwrap().metadata, "a"),
-        (pvc::claim(&member).metadata, "a"),
         (member.metadata.clone(), "a"),
         (pod, "b"),
     ] {
@@ -434,6 +433,9 @@ fn added_labels_and_annotations_reach_every_object_and_replace_none_of_ours() {
         assert_eq!(annotations.get("note").map(String::as_str), Some("x"));
         assert_eq!(annotations.get(key::JOINED), None);
     }
+    // A tool that prunes by a label, such as Argo CD, deletes objects without an owner.
+    let claim = pvc::claim(&member).metadata;
+    assert_eq!((claim.labels.unwrap().get("team"), claim.annotations, claim.owner_references), (None, None, None));
 }
 
 #[test]

@@ -114,7 +114,10 @@ pub(super) fn condition(pruning: &Pruning, forecast: &Forecast, halted: Halted<'
     if let Some(why) = &pruning.silent {
         return store_is_silent(why);
     }
-    let yes = |reason, message: String| Wanted::yes(Type::RetentionApplied, reason, message);
+    let yes = |reason, message: String| {
+        let usual = forecast.usual_loss.as_ref().map(|loss| format!(". {loss}")).unwrap_or_default();
+        Wanted::yes(Type::RetentionApplied, reason, message + &usual)
+    };
     let pending = !forecast.dropped.is_empty() || pruning.announced.is_some();
     let blocked = |class: &str, message: &str| {
         let anomaly = class == Reason::SnapshotAnomaly.as_str();

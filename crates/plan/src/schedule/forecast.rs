@@ -9,7 +9,8 @@ use holdfast_api::schedule::Retention;
 use holdfast_api::store::Location;
 use holdfast_contract::layout::attempt_of_key;
 use holdfast_contract::retention::{
-    Candidate, Entry, MadeOf, Sight, Stop, StoreMatch, Untouched, Verdict, find_stop, judge, time_zone,
+    Candidate, Entry, MadeOf, Sight, Stop, StoreMatch, Untouched, Verdict, describe_usual_loss, find_stop, judge,
+    time_zone,
 };
 use holdfast_contract::{Level, Policy};
 use jiff::{SignedDuration, Timestamp};
@@ -35,6 +36,8 @@ pub(super) struct Forecast {
     pub(super) newest: Option<(Timestamp, String)>,
     /// Why the agent may remove nothing.
     pub(super) stop: Option<Stop>,
+    /// A loss of keys that stops nothing, because such losses are usual.
+    pub(super) usual_loss: Option<String>,
     /// When time alone changes the forecast.
     pub(super) changes_at: Option<Timestamp>,
 }
@@ -113,6 +116,7 @@ pub(super) fn forecast(
     let newest = entries.iter().filter(|entry| entry.subject.is_ok()).max_by_key(|entry| entry.at);
     let mut forecast = Forecast {
         stop: find_stop(&entries, &sight),
+        usual_loss: describe_usual_loss(&entries, sight.accepted),
         newest: newest.and_then(|entry| Some((entry.at, entry.key.rsplit_once('/')?.0.to_owned()))),
         ..Forecast::default()
     };

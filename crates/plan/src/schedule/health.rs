@@ -139,7 +139,7 @@ fn freshness(schedule: &EtcdSnapshotSchedule) -> (String, Fresh) {
     });
     let worst = match fresh.state {
         Some(false) => fresh,
-        _ => not_rehearsed(schedule).or_else(|| not_logged(schedule)).unwrap_or(fresh),
+        _ => not_rehearsed(schedule).or_else(|| not_logged(schedule)).or_else(|| not_merged(schedule)).unwrap_or(fresh),
     };
     (meta::name(&schedule.metadata).to_owned(), worst)
 }
@@ -154,6 +154,12 @@ fn not_rehearsed(schedule: &EtcdSnapshotSchedule) -> Option<Fresh> {
 fn not_logged(schedule: &EtcdSnapshotSchedule) -> Option<Fresh> {
     schedule.spec.log.as_ref()?;
     failed(schedule, Type::LogCurrent)
+}
+
+/// Returns the condition `Merged` of a schedule with merges, where it is False.
+fn not_merged(schedule: &EtcdSnapshotSchedule) -> Option<Fresh> {
+    schedule.spec.log.as_ref()?.compaction.as_ref()?;
+    failed(schedule, Type::Merged)
 }
 
 /// Returns a condition that is False.

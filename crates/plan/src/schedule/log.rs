@@ -42,6 +42,10 @@ pub(super) struct Logging {
     pub(super) act: Option<Act>,
     /// The next question.
     pub(super) wake: Option<Wake>,
+    /// The condition `Merged`; absent without `spec.log.compaction`.
+    pub(super) merged: Option<Wanted>,
+    /// The next look at a merge whose report may still arrive.
+    pub(super) merges_wake: Option<Wake>,
 }
 
 /// Returns the log's part of a pass. `newest`: the newest complete backup.
@@ -90,6 +94,7 @@ pub(super) fn decide(seen: &Observed, runs: &[Run<'_>], newest: Option<&LastSucc
         ensure: armed.apply.map(|log| Ensure::Deployment(Box::new(log))),
         condition: Some(condition),
         status: Some(status),
+        ..Logging::default()
     }
 }
 

@@ -12,6 +12,7 @@ mod health;
 mod log;
 mod log_deployment;
 mod log_pod;
+mod merges;
 mod observed;
 mod plan;
 mod prune;

@@ -27,6 +27,8 @@ pub struct Observed {
     pub drills: Vec<Recall>,
     /// The `CronJob` with the name of the one that merges snapshots and the log, of any owner.
     pub compaction_cron_job: Option<CronJob>,
+    /// Jobs that this `CronJob` controls (by UID).
+    pub merges: Vec<Recall>,
     /// The Deployment with the name of the log's Deployment, of any owner.
     pub log_deployment: Option<Deployment>,
     /// Whether the operator may not read that Deployment: it is unknown then.
@@ -49,7 +51,7 @@ pub struct Observed {
     pub settings: Settings,
 }
 
-/// A Job that asks the store for runs, removes snapshots, or drills one.
+/// A Job that asks the store for runs, removes snapshots, drills one, or merges one with the log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recall {
     /// The Job.

@@ -3,7 +3,8 @@
 //! The `CronJob` starts the backups. The operator keeps the `CronJob` up to date and records its runs: one `EtcdSnapshot` for
 //! each Job, by the Job's UID. `prune.rs` alone removes stored snapshots, after all runs are
 //! recorded. `drill.rs` reads the results of drills; the drills' `CronJob` stands beside that of the backups. `log.rs` reads the state
-//! of the log, whose Deployment stands there too; after a gap it starts the one run that no due time starts.
+//! of the log, whose Deployment stands there too; after a gap it starts the one run that no due time starts. `merges.rs` reads the
+//! results of the merges.
 
 use holdfast_api::condition::{self, Reason, Type};
 use holdfast_api::{EtcdSnapshotScheduleStatus, key};
@@ -19,7 +20,7 @@ use super::prune;
 use super::recall::{self, Answer, Reach};
 use super::status::{self, Standing};
 use super::{Line, Observed, health, record, skipped, surplus};
-use super::{compaction, drill, log};
+use super::{compaction, drill, log, merges};
 use crate::{Act, Ensure, Next, Note, Plan, Wake, drift, meta};
 
 /// Time after a due time: the CronJob controller creates the Job within seconds, and the status then has the next due time.
@@ -44,12 +45,13 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotScheduleStatus>
     let mut pruning = prune::decide(seen, &runs, (line.as_ref(), halted), now);
     let newest = status::latest_success(seen, old.last_successful.as_ref(), &runs);
     let mut log = log::decide(seen, &runs, newest.as_ref(), now);
+    merges::add(seen, &mut log, newest.as_ref(), now);
     ensures.extend(log.ensure.take());
-    let log_wake = log.wake;
+    let log_wake = log.wake.into_iter().chain(log.merges_wake);
     let (next, recalled_through, silent) = next(seen, (line.as_ref(), &runs), (&mut pruning, log.act.take()), now);
     let retention_due = pruning.due;
-    let (merges, wrong) = compaction::decide(seen, now);
-    ensures.extend(merges.map(|cron| Ensure::CronJob(Box::new(cron))));
+    let (merger, wrong) = compaction::decide(seen, now);
+    ensures.extend(merger.map(|cron| Ensure::CronJob(Box::new(cron))));
     let standing = match (standing, wrong) {
         (Standing::Runs(None), wrong @ Some(_)) => Standing::Runs(wrong),
         (standing, _) => standing,
@@ -193,7 +195,7 @@ fn notes(
     }
     let old = seen.schedule.status.iter().flat_map(|s| &s.conditions);
     let before = |kind| condition::find(old.clone(), kind).map(|c| &c.reason);
-    for kind in [Type::Ready, Type::Fresh, Type::RetentionApplied, Type::Rehearsed, Type::LogCurrent] {
+    for kind in [Type::Ready, Type::Fresh, Type::RetentionApplied, Type::Rehearsed, Type::LogCurrent, Type::Merged] {
         let Some(condition) = condition::find(&status.conditions, kind) else { continue };
         let person = Reason::named(&condition.reason).is_some_and(Reason::needs_a_person);
         if person && before(kind) != Some(&condition.reason) {

@@ -80,8 +80,10 @@ pub(super) fn whole(
     let fresh = fresh(seen, standing, line, &status, now);
     let fresh = Wanted { kind: Type::Fresh, state: fresh.state, reason: fresh.reason, message: fresh.message };
     // Drops the old Degraded condition; the operator sets it again if the failure persists.
-    let again = [Type::Degraded, Type::RetentionApplied, Type::Rehearsed, Type::LogCurrent].map(Type::as_str);
-    let more: Vec<_> = pruning.condition.into_iter().chain(drills.condition).chain(log.condition.take()).collect();
+    let again = [Type::Degraded, Type::RetentionApplied, Type::Rehearsed, Type::LogCurrent, Type::Merged];
+    let again = again.map(Type::as_str);
+    let of_log = log.condition.take().into_iter().chain(log.merged.take());
+    let more: Vec<_> = pruning.condition.into_iter().chain(drills.condition).chain(of_log).collect();
     let kept = |c: &Condition| !again.contains(&c.type_.as_str()) || more.iter().any(|w| w.kind.as_str() == c.type_);
     let kept: Vec<_> = old.conditions.into_iter().filter(kept).collect();
     let wanted: Vec<_> = [ready(standing), fresh].into_iter().chain(more.clone()).collect();

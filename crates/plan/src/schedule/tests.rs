@@ -61,6 +61,7 @@ fn fresh_one() -> Observed {
         jobs: vec![],
         drill_cron_job: None,
         compaction_cron_job: None,
+        merges: vec![],
         drills: vec![],
         log_deployment: None,
         log_forbidden: false,

@@ -70,10 +70,10 @@ pub(super) fn failure(failure: Option<&agent::Failure>, message: &str) -> Failur
 
 /// Returns the status before the next step.
 pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnapshotStatus {
-    let old = seen.snapshot.status.clone().unwrap_or_default();
     if *stage == Stage::Rest {
-        return at_rest(old);
+        return at_rest(seen);
     }
+    let old = seen.snapshot.status.clone().unwrap_or_default();
     let generation = seen.snapshot.metadata.generation;
     // Drops the old Degraded condition; the operator sets it again if the failure persists.
     let kept: Vec<_> = old.conditions.iter().filter(|c| c.type_ != Type::Degraded.as_str()).cloned().collect();
@@ -144,7 +144,7 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
 
 /// Returns the status during the deletion: the stored snapshot's fields unchanged, and the wait.
 pub(super) fn ending(seen: &Observed, end: &End, now: Timestamp) -> EtcdSnapshotStatus {
-    let mut status = at_rest(seen.snapshot.status.clone().unwrap_or_default());
+    let mut status = at_rest(seen);
     status.removal.clone_from(&end.removal);
     if let Some((reason, message)) = &end.condition {
         let wanted_now = [Wanted::no(Type::Ready, *reason, message)];
@@ -182,8 +182,11 @@ fn held_up(seen: &Observed, stage: &Stage) -> Option<PodCause> {
 }
 
 /// Returns a final status unchanged, except for Degraded: the operator's own failures are no property of the snapshot.
-fn at_rest(mut status: EtcdSnapshotStatus) -> EtcdSnapshotStatus {
+fn at_rest(seen: &Observed) -> EtcdSnapshotStatus {
+    let mut status = seen.snapshot.status.clone().unwrap_or_default();
     if status.phase.is_final() {
+        // `hold` and `deletionPolicy` of a final snapshot may change, and tools wait for the generation.
+        status.observed_generation = seen.snapshot.metadata.generation;
         status.conditions.retain(|c| c.type_ != Type::Degraded.as_str());
     }
     status

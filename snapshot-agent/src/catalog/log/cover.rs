@@ -31,6 +31,8 @@ pub struct Hole {
     pub until: i64,
     /// Whether the agent recorded that etcd had compacted these revisions.
     pub compacted: bool,
+    /// Whether a prune recorded that it removed these revisions, or those that etcd had not compacted.
+    pub removed: bool,
 }
 
 /// The joined segments of a log.
@@ -64,8 +66,9 @@ impl Cover {
         }
         let hole = |pair: &[Range]| {
             let (after, until) = (pair[0].last, pair[1].first.saturating_sub(1));
-            let compacted = gaps.iter().any(|gap| gap.after <= after && until <= gap.until);
-            Hole { after, until, compacted }
+            let compacted = explains(gaps, |gap| !gap.removed, after, until);
+            let removed = !compacted && explains(gaps, |_| true, after, until);
+            Hole { after, until, compacted, removed }
         };
         let holes = ranges.windows(2).map(hole).collect();
         Self { ranges, holes, segments }
@@ -102,6 +105,14 @@ impl Cover {
     }
 }
 
+/// Whether these gaps name every missing revision together.
+fn explains(gaps: &[GapName], counts: fn(&GapName) -> bool, after: i64, until: i64) -> bool {
+    let mut counted: Vec<&GapName> = gaps.iter().filter(|gap| counts(gap)).collect();
+    counted.sort_unstable();
+    let explained = |reached: i64, gap: &&GapName| if gap.after <= reached { reached.max(gap.until) } else { reached };
+    counted.iter().fold(after, explained) >= until
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -116,7 +127,7 @@ mod tests {
     #[test]
     fn segments_are_joined_whoever_wrote_them() {
         let segments = vec![segment(21, 30), segment(2, 9), segment(10, 9), segment(5, 15), segment(41, 50)];
-        let cover = Cover::join(segments, &[GapName { after: 30, until: 40 }]);
+        let cover = Cover::join(segments, &[GapName { after: 30, until: 40, removed: false }]);
         let ranges: Vec<_> = cover.ranges.iter().map(|range| (range.first, range.last, range.segments)).collect();
         assert_eq!(ranges, [(2, 15, 3), (21, 30, 1), (41, 50, 1)]);
         let holes: Vec<_> = cover.holes.iter().map(|hole| (hole.after, hole.until, hole.compacted)).collect();
@@ -135,6 +146,19 @@ mod tests {
         assert_eq!((chain(1, 16), chain(0, 3), chain(45, 51)), (None, None, None));
         assert_eq!(cover.without(&segment(5, 15)).chain(1, 12), None);
         assert_eq!(cover.without(&segment(2, 9)).chain(4, 12), Some(vec![&segment(5, 15)]));
+    }
+
+    #[test]
+    fn several_gaps_explain_a_hole_together() {
+        let gap = |after, until, removed| GapName { after, until, removed };
+        let hole = |gaps: &[GapName]| {
+            let hole = Cover::join(vec![segment(2, 9), segment(51, 60)], gaps).holes.remove(0);
+            (hole.compacted, hole.removed)
+        };
+        assert_eq!(hole(&[gap(30, 50, false), gap(9, 30, false)]), (true, false));
+        assert_eq!(hole(&[gap(9, 20, false), gap(5, 40, true), gap(30, 50, true)]), (false, true));
+        assert_eq!(hole(&[gap(9, 20, false), gap(21, 50, true)]), (false, false), "revision 21");
+        assert_eq!(hole(&[gap(9, 49, true)]), (false, false));
     }
 
     #[test]

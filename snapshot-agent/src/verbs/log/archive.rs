@@ -353,7 +353,7 @@ impl<'a> Archiver<'a> {
     async fn record_gap(&mut self, compacted: i64) -> Result<()> {
         self.cut().await?;
         let after = self.writer.last_complete();
-        let gap = GapName { after, until: compacted };
+        let gap = GapName { after, until: compacted, removed: false };
         let key = gap.key(&self.place.log, &self.place.run8).map_err(|error| layout(&error))?;
         let at = clock::now();
         let json = render(&Gap {

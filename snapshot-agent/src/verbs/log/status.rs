@@ -124,7 +124,11 @@ impl LogStatus {
         for range in &self.ranges {
             row("covered", range.first, range.last, format!("{} segments, until {}", range.segments, range.until));
             if let Some(hole) = holes.next() {
-                let why = if hole.compacted { "etcd had compacted them" } else { "segments are missing" };
+                let why = match hole {
+                    Hole { compacted: true, .. } => "etcd had compacted them",
+                    Hole { removed: true, .. } => "retention removed them",
+                    Hole { .. } => "segments are missing",
+                };
                 row("HOLE", hole.after.saturating_add(1), hole.until, why.to_owned());
             }
         }
@@ -166,10 +170,11 @@ mod tests {
         let mut status = LogStatus {
             uri: "s3://b/shop/orders/1a2b3c4d/log".to_owned(),
             cluster_id: "cafe".to_owned(),
-            ranges: vec![range(2, 20), range(31, 40), range(51, 60)],
+            ranges: vec![range(2, 20), range(31, 40), range(51, 60), range(71, 80)],
             holes: vec![
-                Hole { after: 20, until: 30, compacted: true },
-                Hole { after: 40, until: 50, compacted: false },
+                Hole { after: 20, until: 30, compacted: true, removed: false },
+                Hole { after: 40, until: 50, compacted: false, removed: true },
+                Hole { after: 60, until: 70, compacted: false, removed: false },
             ],
             bases: vec![Reached { base, reaches: 20 }],
             segments: 6,
@@ -188,8 +193,10 @@ mod tests {
                 "covered   2     20  2 segments, until 2026-11-28T10:42:07Z",
                 "HOLE      21    30  etcd had compacted them",
                 "covered   31    40  2 segments, until 2026-11-28T10:42:07Z",
-                "HOLE      41    50  segments are missing",
+                "HOLE      41    50  retention removed them",
                 "covered   51    60  2 segments, until 2026-11-28T10:42:07Z",
+                "HOLE      61    70  segments are missing",
+                "covered   71    80  2 segments, until 2026-11-28T10:42:07Z",
                 "snapshot  9     20  shop/orders/1a2b3c4d/x",
             ]
         );

@@ -2,22 +2,25 @@
 //!
 //! This file decides the order of the removal: the segment that ends first goes first, so a run that ends early leaves no hole
 //! between segments that stay. `holdfast_contract::retention::find_log_cut` decides up to which revision. As with snapshots, a
-//! record announces the revision first, and a later run removes.
+//! record announces the revision first, and a later run removes. The log after a held snapshot stays; a gap says that the revisions
+//! behind it were removed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use holdfast_contract::error::Result;
-use holdfast_contract::layout::{Folder, Key, SegmentName, is_record_folder};
+use holdfast_contract::layout::{Folder, GapName, Key, SegmentName, first8, is_record_folder};
 use holdfast_contract::retention::{LogAge, LogBase, LogCut, Untouched, find_log_cut};
 use holdfast_contract::{ExitClass, MAX_REMOVED_SEGMENTS, PrunedLog, hex_id};
 use holdfast_io::clock;
+use holdfast_io::process::random_uid;
 use holdfast_store::removal::File;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::announced::{LogPermit, NamedLog};
 use crate::catalog::attempts::AT_ONCE;
 use crate::catalog::inventory::Found;
+use crate::catalog::log::{FORMAT_VERSION, Gap, render};
 use crate::catalog::removable_store::RemovableStore;
 
 /// Objects whose locks are read before the first of them is removed.
@@ -42,7 +45,7 @@ impl Object {
         Self { is_record: segment.is_none(), revisions, path, bytes, segment }
     }
 
-    fn goes(&self, cut: LogCut) -> bool {
+    fn goes(&self, cut: &LogCut) -> bool {
         self.segment.as_ref().map_or_else(|| cut.removes_record(&self.path), |segment| cut.removes(segment))
     }
 }
@@ -65,10 +68,11 @@ pub(super) struct LogPart {
     ripe: BTreeSet<Object>,
 }
 
-/// Returns the snapshots that the log continues; the error: why the whole log stays.
+/// Returns the snapshots that the log continues, of every schedule and by hand; the error: why the whole log stays.
 pub(super) fn bases<'a>(
     remaining: impl Iterator<Item = &'a Found>,
     cluster_id: u64,
+    protected: &HashSet<Folder>,
 ) -> std::result::Result<Vec<LogBase>, String> {
     let wanted = hex_id(cluster_id);
     let mut bases = vec![];
@@ -87,7 +91,8 @@ pub(super) fn bases<'a>(
             ));
         }
         let (started_at, proven) = (snapshot.taken_at, snapshot.proven);
-        bases.extend(snapshot.revision.map(|revision| LogBase { revision, started_at, proven }));
+        let held = found.entry.subject == Err(Untouched::Held) || protected.contains(&found.folder);
+        bases.extend(snapshot.revision.map(|revision| LogBase { revision, started_at, proven, held }));
     }
     Ok(bases)
 }
@@ -137,17 +142,17 @@ impl LogPart {
             self.counted.segments += 1;
             self.counted.bytes += object.bytes;
         }
-        if !self.cut.as_ref().is_ok_and(|cut| object.goes(*cut)) {
+        if !self.cut.as_ref().is_ok_and(|cut| object.goes(cut)) {
             return;
         }
-        let naming = || self.permits.iter().filter(|permit| object.goes(permit.named.cut));
+        let naming = || self.permits.iter().filter(|permit| object.goes(&permit.named.cut));
         let (is_announced, is_ripe) = (naming().next().is_some(), naming().any(|permit| permit.ripe));
         if !object.is_record {
             self.counted.unneeded += 1;
             self.unneeded_bytes += object.bytes;
             self.counted.announced += u64::from(is_announced);
             for (permit, named) in self.permits.iter().zip(&mut self.named) {
-                *named += u64::from(object.goes(permit.named.cut));
+                *named += u64::from(object.goes(&permit.named.cut));
             }
         }
         if is_ripe {
@@ -171,7 +176,7 @@ impl LogPart {
             *sum = sum.saturating_sub(object.bytes);
         }
         for (permit, named) in self.permits.iter().zip(&mut self.named) {
-            *named = named.saturating_sub(u64::from(object.goes(permit.named.cut)));
+            *named = named.saturating_sub(u64::from(object.goes(&permit.named.cut)));
         }
     }
 
@@ -185,6 +190,7 @@ impl LogPart {
         if going.is_empty() || shelf.log_cluster(&self.folder).await? != Some(self.cluster_id) {
             return Ok(());
         }
+        self.record_holes(shelf, &going).await?;
         for chunk in going.chunks(CHUNK) {
             if not_after.is_some_and(|until| clock::now() >= until) {
                 tracing::warn!("the run has started or lasted longer than it may, and removes no more of the log");
@@ -230,10 +236,26 @@ impl LogPart {
         Ok(())
     }
 
+    /// Records the holes that this run makes behind the log of a held snapshot, before it makes them.
+    async fn record_holes(&self, shelf: &impl RemovableStore, going: &[Object]) -> Result<()> {
+        let last = going.iter().filter_map(|object| object.segment.as_ref()).map(|segment| segment.last).max();
+        let Some((cut, last)) = self.cut.as_ref().ok().zip(last) else { return Ok(()) };
+        for hole in cut.holes(last) {
+            let GapName { after, until, .. } = hole;
+            let uid = random_uid()?;
+            let key = first8("run", &uid).and_then(|run8| hole.key(&self.folder, &run8));
+            let key = key.map_err(|error| holdfast_store::layout(&error))?;
+            let (cluster_id, at) = (hex_id(self.cluster_id), clock::now());
+            let gap = Gap { format_version: FORMAT_VERSION, cluster_id, after, until, at };
+            shelf.put_new(&key, render(&gap)?).await?;
+        }
+        Ok(())
+    }
+
     /// Returns the announcement of what may go and no announcement names. Only one is pending at a time: the end of a log moves on
     /// with each segment.
     pub(super) fn announcement(&self) -> Option<NamedLog> {
-        let cut = *self.cut.as_ref().ok()?;
+        let cut = self.cut.clone().ok()?;
         let PrunedLog { unneeded, announced, .. } = self.counted;
         if unneeded == announced || self.permits.iter().any(|permit| !permit.ripe) {
             return None;

@@ -46,7 +46,7 @@ fn log(world: &World, hours: i64, cluster_id: &str) {
         let name = SegmentName { first, last, at, run8: "a".to_owned(), encrypted: false, tail: None };
         put(name.key(&folder).unwrap().to_string(), "segment");
     }
-    put(GapName { after: 5, until: 9 }.key(&folder, "a").unwrap().to_string(), "{}");
+    put(GapName { after: 5, until: 9, removed: false }.key(&folder, "a").unwrap().to_string(), "{}");
     for at in [9, second(hours)] {
         put(check_key(&folder, at, "a").unwrap().to_string(), "{}");
     }
@@ -118,6 +118,44 @@ async fn an_age_limit_removes_more_and_never_what_follows_the_newest_snapshot() 
         assert_eq!(ends(&world), left, "{hours}");
         let other = world.prune(keeping(10), NOW).await.report;
         assert_eq!(other.log.unwrap().unneeded, 0, "another policy");
+    }
+}
+
+/// The snapshot is of another schedule, which has no age limit of its own.
+#[tokio::test]
+async fn an_age_limit_leaves_the_log_after_a_held_snapshot() {
+    let other = json!({"origin": {"name": "n", "uid": "k", "schedule": {"name": "other", "uid": "s2"}}});
+    let within = || PruneRequest {
+        policy: Policy { log_within: Some(SignedDuration::from_mins(30)), keep_last: 10, ..Policy::default() },
+        ..keeping(10)
+    };
+    let key = format!("{LINEAGE}/20261121T020700Z-11111111-aaaaaaaa");
+    for by_file in [true, false] {
+        let world = world(6);
+        world.save("2026-11-21T02:07:00Z", &other);
+        let protect = if by_file { vec![] } else { vec![key.clone()] };
+        let request = || PruneRequest { protect: protect.clone(), ..within() };
+        if by_file {
+            world.put(&key, "holds/me.json", "");
+        }
+        for _ in 0..2 {
+            world.prune(request(), NOW).await;
+        }
+        assert_eq!(ends(&world), [2.5, 3.0, 5.5, 6.0], "{by_file}");
+        let below = format!("{LINEAGE}/log/");
+        let gaps: Vec<_> =
+            world.files().into_keys().filter_map(|file| GapName::parse(file.strip_prefix(&below)?)).collect();
+        let hole = GapName { after: second(3), until: second(5), removed: true };
+        assert_eq!(gaps, [hole], "the log says what is missing");
+        // Without the hold the rest goes too, an hour after its announcement.
+        let late = world.files().into_keys().find(|file| file.ends_with("holds/me.json"));
+        if let Some(file) = late {
+            fs::remove_file(world.path(&file)).unwrap();
+        }
+        let announced = world.prune(within(), NOW).await.report.log.unwrap();
+        assert_eq!((announced.announced, announced.removed), (2, 0), "{by_file}");
+        world.prune(within(), NOW).await;
+        assert_eq!((ends(&world), records(&world)), (vec![5.5, 6.0], 1), "{by_file}");
     }
 }
 
@@ -233,7 +271,7 @@ async fn the_times_after_the_state_of_a_merge_stay() {
     let whose = Whose { cluster_uid: UID, schedule_uid: "s1" };
     let found = inventory::read_attempt(&world.store, &Folder::parse("key", &key).unwrap(), whose).await.unwrap();
     assert_eq!(found.entry.at.to_string(), "2026-11-21T05:07:00Z", "the order of the snapshots");
-    let bases = super::log::bases(std::iter::once(&found), 0xcafe).unwrap();
+    let bases = super::log::bases(std::iter::once(&found), 0xcafe, &HashSet::new()).unwrap();
     assert_eq!(bases[0].started_at, until.parse().unwrap());
 }
 

@@ -22,6 +22,9 @@ pub struct Pruned {
     pub report: PruneReport,
     /// Every folder of the lineage, the newest first.
     pub snapshots: Vec<Row>,
+    /// A loss of keys that stops nothing, because such losses are usual.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usual_loss: Option<String>,
     /// Reason for which the run ended early.
     #[serde(skip)]
     pub failed: Option<Error>,
@@ -53,7 +56,7 @@ impl Run {
         report.earlier_lineages = earlier_lineages;
         let mut snapshots: Vec<Row> = self.judged().map(|(found, verdict)| self.report_row(found, verdict)).collect();
         snapshots.sort_by(|a, b| (b.taken_at, &b.key).cmp(&(a.taken_at, &a.key)));
-        Pruned { report, snapshots, failed, dry_run: self.request.dry_run }
+        Pruned { report, snapshots, usual_loss: self.seen.usual_loss, failed, dry_run: self.request.dry_run }
     }
 
     fn judged(&self) -> impl Iterator<Item = (&Found, &Verdict)> {
@@ -188,6 +191,9 @@ impl Pruned {
         }
         if let Some(record) = &self.report.record {
             add(format!("announced in {record}"));
+        }
+        if let Some(loss) = &self.usual_loss {
+            add(loss.clone());
         }
         if let Some(stopped) = &self.report.stopped {
             add(format!("nothing is removed ({}): {}", stopped.reason, stopped.message));

@@ -55,7 +55,7 @@ async fn merge(store: &Store, request: &CompactRequest, at: Timestamp) -> Result
     let lineage = find_lineage(store, request).await?;
     let Some(revision) = find_revision(store, &lineage, request).await? else { return Ok(None) };
     let (stall, asked) = (Duration::from_secs(DEFAULT_RESTORE_STALL_SECONDS.into()), restoring(request, &lineage));
-    let chosen = point::choose(store, &asked, Point::Revision(revision)).await?;
+    let chosen = point::choose(store, &asked, Point::Revision(revision), None).await?;
     let (base, _) = stored::manifest_of(store, &chosen.base).await?;
     let place =
         Folder::of_lineage(&request.namespace, &request.cluster, base.cluster_uid.as_deref(), chosen.cluster_id);

@@ -21,7 +21,8 @@ use crate::catalog::log::checks::find_check;
 use crate::catalog::log::cover::Cover;
 use crate::catalog::log::read::{open, unreadable};
 use crate::catalog::log::{self, Check, bound_cluster};
-use crate::catalog::proof;
+use crate::catalog::{proof, stored};
+use crate::etcd::version::{Minor, check_version};
 use crate::format::crypt::Identities;
 
 /// Attempts in which a snapshot before the point is looked for, from the newest back.
@@ -91,8 +92,13 @@ pub(super) fn open_segment(
     Ok(reader)
 }
 
-/// Chooses the snapshot and the segments for a point.
-pub(super) async fn choose(store: &Store, request: &RestoreRequest, asked: Point) -> Result<Chosen> {
+/// Chooses the snapshot and the segments for a point. `target`: the version of etcd that has to read the snapshot.
+pub(super) async fn choose(
+    store: &Store,
+    request: &RestoreRequest,
+    asked: Point,
+    target: Option<Minor>,
+) -> Result<Chosen> {
     let (lineage, only) = lineage_of(&request.key)?;
     let log = lineage.log();
     let Some(cluster_id) = bound_cluster(store, &log).await? else {
@@ -126,10 +132,18 @@ pub(super) async fn choose(store: &Store, request: &RestoreRequest, asked: Point
         let chain: BTreeSet<&SegmentName> = chain.iter().collect();
         names.iter().zip(&sizes).filter(|(name, _)| chain.contains(name)).map(|(_, bytes)| bytes).sum()
     };
+    let mut too_new = None;
     for (base, segments) in reaching(&cover, &bases, revision) {
         let folder = Folder::parse("key", &base.key).map_err(|error| holdfast_store::layout(&error))?;
         if let Some(failed) = proof::standing_failure(store, &folder).await? {
             tracing::warn!(key = base.key, at = %failed.at, "the snapshot failed a verification: an older one is used");
+            continue;
+        }
+        if let Some(target) = target
+            && let Err(error) = check_version(&stored::manifest_of(store, &folder).await?.0, target)
+        {
+            tracing::warn!(key = base.key, "an older snapshot is used: {error}");
+            too_new = too_new.or(Some(error.context(store.uri(&folder))));
             continue;
         }
         let between = listed.checks.iter().filter(|check| base.revision < **check && **check < revision).max();
@@ -159,7 +173,7 @@ pub(super) async fn choose(store: &Store, request: &RestoreRequest, asked: Point
             check_between,
         });
     }
-    Err(out_of_reach(&cover, &bases, &archived, revision).context(uri))
+    Err(too_new.unwrap_or_else(|| out_of_reach(&cover, &bases, &archived, revision).context(uri)))
 }
 
 /// Refuses snapshots whose revisions have fallen: the log may join revisions of two histories.
@@ -237,6 +251,7 @@ fn out_of_reach(cover: &Cover, bases: &[Base], archived: &[String], revision: i6
                 Some(hole) if hole.compacted => {
                     missing(hole.until, ", because etcd had compacted them before they were recorded")
                 }
+                Some(hole) if hole.removed => missing(hole.until, ", because retention removed them"),
                 Some(hole) => missing(hole.until, ""),
                 None if reached >= revision => "the snapshots before it failed a verification".to_owned(),
                 None => match cover.ranges.iter().map(|range| range.first).find(|first| *first > reached) {
@@ -311,7 +326,7 @@ mod tests {
     fn a_revision_out_of_reach_is_refused_with_the_nearest_points() {
         let cover = |gaps: &[GapName]| Cover::join(vec![segment(5, 20), segment(31, 40)], gaps);
         let bases = [4, 35, 50].map(base);
-        let gap = GapName { after: 20, until: 30 };
+        let gap = GapName { after: 20, until: 30, removed: false };
         for (revision, gaps, says) in [
             (
                 25,
@@ -320,6 +335,7 @@ mod tests {
                  points are revision 20 and revision 35 (at.revision, by hand --at-revision)",
             ),
             (25, &[gap], "because etcd had compacted them before they were recorded. The nearest"),
+            (25, &[GapName { removed: true, ..gap }], "because retention removed them. The nearest"),
             (45, &[], "the log ends at revision 40. The nearest points are revision 40 and revision 50"),
             (60, &[], "the log ends at revision 50. The nearest point is revision 50"),
             (3, &[], "every snapshot is later. The nearest point is revision 4 "),

@@ -155,7 +155,7 @@ async fn verify(store: &Store, log: &Folder, cluster_id: u64, identities: Option
     }
     let cover = Cover::join(names, &listed.gaps);
     found.ranges = cover.ranges.iter().map(|range| (range.first, range.last)).collect();
-    for hole in cover.holes.iter().filter(|hole| !hole.compacted) {
+    for hole in cover.holes.iter().filter(|hole| !hole.compacted && !hole.removed) {
         let (first, until) = (hole.after.saturating_add(1), hole.until);
         faults.push(format!(
             "the revisions {first} to {until} are missing, and no gap says that etcd had compacted them"

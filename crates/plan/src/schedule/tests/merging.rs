@@ -1,7 +1,9 @@
 //! Merges of snapshots and the log: the `CronJob`, and what the retention does with the log.
 
 use holdfast_api::log::{Compaction, Log};
+use holdfast_api::schedule::LastSuccessful;
 use holdfast_api::snapshot::{Age, Encryption, Spool};
+use holdfast_contract::{ExitClass, FailedReport, Failure};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::*;
@@ -32,6 +34,73 @@ fn stands(mut seen: Observed) -> Observed {
     seen.schedule.status = Some(planned(&seen).status);
     assert_eq!(wanted(&seen), None);
     seen
+}
+
+/// Adds a merge that ended `ago` minutes ago, and takes its result over.
+fn ended(seen: &mut Observed, ago: i64, failure: Option<ExitClass>) -> Plan<EtcdSnapshotScheduleStatus> {
+    let template = seen.compaction_cron_job.as_ref().unwrap().spec.clone().unwrap().job_template;
+    let mut job = Job { metadata: template.metadata.unwrap(), spec: template.spec, status: None };
+    stored(&mut job.metadata, &format!("u-m-{ago}"));
+    let at = Time(noon() - minutes(ago));
+    (job.metadata.name, job.metadata.creation_timestamp) = (Some(format!("m-{ago}")), Some(at.clone()));
+    let condition = JobCondition {
+        type_: if failure.is_none() { "Complete" } else { "Failed" }.to_owned(),
+        status: "True".to_owned(),
+        last_transition_time: Some(at.clone()),
+        ..JobCondition::default()
+    };
+    job.status = Some(JobStatus { conditions: Some(vec![condition]), ..JobStatus::default() });
+    let report = failure.map(|class| FailedReport { class, origin: None, message: "no room in --scratch".to_owned() });
+    let end = ContainerStateTerminated {
+        exit_code: failure.map_or(0, |class| Failure::for_class(class, None).code.into()),
+        message: report.map(|report| serde_json::to_string(&Report::Failed(report)).unwrap()),
+        finished_at: Some(at),
+        ..ContainerStateTerminated::default()
+    };
+    let state = Some(ContainerState { terminated: Some(end), ..ContainerState::default() });
+    let status = ContainerStatus { name: "agent".to_owned(), state, ..ContainerStatus::default() };
+    let mut pod = Pod { spec: job.spec.as_ref().unwrap().template.spec.clone(), ..Pod::default() };
+    pod.metadata.name = Some(format!("m-{ago}-x"));
+    pod.status = Some(PodStatus { container_statuses: Some(vec![status]), ..PodStatus::default() });
+    seen.merges.push(Recall { job, pods: vec![pod] });
+    seen.schedule.status = Some(planned(seen).status);
+    planned(seen)
+}
+
+#[test]
+fn merges_that_fail_are_seen() {
+    let full = Some(ExitClass::Full);
+    let mut seen = stands(merging());
+    assert_eq!(told(&planned(&seen), Type::Merged), ("Unknown", "NoMergeYet"));
+    // A new cluster: the first snapshot comes after the first merge.
+    let early = ended(&mut seen, 90, Some(ExitClass::NotFound));
+    assert_eq!(told(&early, Type::Merged), ("Unknown", "NoMergeYet"));
+    assert_eq!(early.status.log.unwrap().merges.unwrap().consecutive_failures, 0);
+    let saved = LastSuccessful {
+        key: "ns/a/u-a/x".to_owned(),
+        taken_at: (noon() - minutes(80)).to_string(),
+        ..LastSuccessful::default()
+    };
+    seen.schedule.status.as_mut().unwrap().last_successful = Some(saved);
+    assert_eq!(told(&ended(&mut seen, 70, None), Type::Merged), ("True", "MergeSucceeded"));
+
+    assert_eq!(told(&ended(&mut seen, 60, full), Type::Merged), ("False", "MergeFailing"));
+    let twice = ended(&mut seen, 50, full);
+    let merges = twice.status.log.clone().unwrap().merges.unwrap();
+    assert_eq!((merges.consecutive_failures, merges.last_failed.unwrap().job.as_str()), (2, "m-50"));
+    let message = &twice.status.conditions.iter().find(|c| c.type_ == "Merged").unwrap().message;
+    for part in ["the newest 2 merges failed", "no room in --scratch", "Job m-50"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert_eq!(planned(&seen).status, twice.status, "each Job counts once");
+    let mut schedule = seen.schedule.clone();
+    schedule.status.as_mut().unwrap().conditions.retain(|c| c.type_ == "Merged");
+    assert_eq!(healthy([&schedule]).reason, Reason::MergeFailing);
+    assert_eq!(told(&ended(&mut seen, 40, None), Type::Merged), ("True", "MergeSucceeded"));
+
+    seen.schedule.spec.log.as_mut().unwrap().compaction = None;
+    let without = planned(&seen).status;
+    assert!(without.log.unwrap().merges.is_none() && without.conditions.iter().all(|c| c.type_ != "Merged"));
 }
 
 #[test]

@@ -143,11 +143,25 @@ fn of_two_pods_that_stored_it_one_is_recorded_for_good() {
 
 pub(super) fn in_phase(phase: Phase) -> EtcdSnapshotStatus {
     EtcdSnapshotStatus {
+        observed_generation: Some(1),
         phase,
         artifact: (phase == Phase::Complete).then(Artifact::default),
         error: (phase == Phase::Failed).then(Failure::default),
         completed_at: Some("2020-01-01T00:00:00Z".to_owned()),
         ..EtcdSnapshotStatus::default()
+    }
+}
+
+/// Tools that use kstatus wait until the status is of the present spec.
+#[test]
+fn the_status_of_a_final_snapshot_follows_a_hold() {
+    for phase in [Phase::Complete, Phase::Failed] {
+        let mut seen = fresh();
+        seen.snapshot.status = Some(in_phase(phase));
+        seen.snapshot.spec.hold = true;
+        seen.snapshot.metadata.generation = Some(2);
+        let held = EtcdSnapshotStatus { observed_generation: Some(2), ..in_phase(phase) };
+        assert_eq!(planned(&seen).status, held);
     }
 }
 

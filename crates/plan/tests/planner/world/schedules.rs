@@ -396,6 +396,7 @@ impl World {
             jobs: jobs.collect(),
             drill_cron_job: self.drill_cron.clone(),
             compaction_cron_job: None,
+            merges: vec![],
             drills: self.seen_drills(),
             log_deployment: None,
             log_forbidden: false,
