@@ -16,7 +16,7 @@ use super::labelled;
 use super::restores::{Restored, restored};
 use crate::clock;
 use crate::error::Error;
-use crate::reader::{Only, Reader};
+use crate::reader::{Only, Reader, View};
 use crate::unstarted::JOB_UID;
 
 /// The Job controller creates a Job's first Pod within a second; a busy one within a few.
@@ -216,7 +216,9 @@ fn waits(job: &Job) -> bool {
 /// Pod that the API server judges and does not store (`dryRun`).
 pub(super) async fn refusal(reader: Reader<'_>, job: Option<&Job>, pods: &[Pod]) -> Option<String> {
     let job = job.filter(|job| pods.is_empty() && waits(job))?;
-    let template = job.spec.as_ref()?.template.clone();
+    // The caches keep a part of the template.
+    let whole = (Reader { view: View::Live, ..reader }).get::<Job>(&job.name_any()).await.ok().flatten();
+    let template = whole.filter(|whole| whole.uid() == job.uid())?.spec?.template;
     let mut metadata = template.metadata.unwrap_or_default();
     // A fixed name: the message of a refusal contains it, and a message that differs on each pass would be written each time. The
     // Job controller gives its Pods other names.
@@ -236,7 +238,6 @@ mod tests {
 
     use super::*;
     use crate::fake::Fake;
-    use crate::reader::View;
 
     /// A user can remove labels, and the operator deletes the first of these Jobs before the last.
     #[tokio::test]
