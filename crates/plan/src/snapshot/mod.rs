@@ -19,6 +19,7 @@ pub use latch::{holds, live_removal};
 pub use observed::*;
 pub use place::secrets;
 pub use plan::plan;
+pub(crate) use status::AUTH_ENABLED;
 
 #[cfg(test)]
 mod tests;

@@ -235,13 +235,18 @@ fn ready(stage: &Stage) -> Wanted {
     }
 }
 
+/// Consequence of users in a snapshot.
+pub(crate) const AUTH_ENABLED: &str =
+    "authentication is on in this snapshot, so no EtcdCluster can be restored from it; holdfast agent restore can";
+
 fn stored_words(report: &SavedReport) -> String {
     let at = report.revision.map_or_else(String::new, |revision| format!(" at revision {revision}"));
     let unlocked = match &report.lock {
         Some(lock) if !lock.confirmed => "; a lock was requested, but the credentials may not read the lock",
         Some(_) | None => "",
     };
-    format!("{} of member {}{at} are stored at {}{unlocked}", size(report.db_bytes), report.member, report.uri)
+    let closed = if report.auth_enabled { format!("; {AUTH_ENABLED}") } else { String::new() };
+    format!("{} of member {}{at} are stored at {}{unlocked}{closed}", size(report.db_bytes), report.member, report.uri)
 }
 
 /// Returns `None` for a snapshot of an earlier agent, whose report has no verification.
@@ -345,6 +350,7 @@ fn artifact(report: &SavedReport) -> Artifact {
         hash_kv: report.hash_kv.map(i64::from),
         compression: report.compression,
         encrypted: report.encrypted,
+        auth_enabled: report.auth_enabled,
         locked_until: report.lock.as_ref().filter(|lock| lock.confirmed).map(|lock| lock.until.to_string()),
         etcd_version: report.etcd_version.clone(),
         storage_version: report.storage_version.clone(),
