@@ -1,5 +1,7 @@
 //! Input of one pass over an `EtcdSnapshot`: the object, its cluster, its Jobs and their Pods.
 
+use std::collections::BTreeSet;
+
 use holdfast_api::snapshot::Phase;
 use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, key, name};
 use holdfast_plan::build::job::{CONTAINER, saves};
@@ -52,8 +54,12 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     };
     let (pods, inspections) =
         futures::try_join!(pods_of(reader, job.as_ref()), inspections(reader, &snapshot, job.as_ref()))?;
-    let missing_secrets =
-        if job.is_some() || run.is_some() { vec![] } else { missing_secrets(reader, &snapshot).await? };
+    let needed = match (&job, run) {
+        (Some(_), _) => pods.last().map(awaited_secrets).unwrap_or_default(),
+        (None, Some(_)) => BTreeSet::new(),
+        (None, None) => secrets(&snapshot),
+    };
+    let missing_secrets = missing_secrets(reader, &snapshot, needed).await?;
     let strays = match run {
         _ if job.is_some() => vec![],
         Some(run) => reader.list::<Pod>(Only::Label(JOB_UID, &run.uid), |pod| left_by(pod, &run.uid)).await?,
@@ -118,13 +124,25 @@ pub(super) async fn terminates(reader: Reader<'_>) -> bool {
 }
 
 /// Missing Secrets that an unfinished snapshot names. kubelet reports a missing Secret only in an Event of the Pod.
-async fn missing_secrets(reader: Reader<'_>, snapshot: &EtcdSnapshot) -> Result<Vec<String>, Error> {
+async fn missing_secrets(
+    reader: Reader<'_>,
+    snapshot: &EtcdSnapshot,
+    named: BTreeSet<String>,
+) -> Result<Vec<String>, Error> {
     if snapshot.status.as_ref().is_some_and(|s| s.phase.is_final()) {
         return Ok(vec![]);
     }
-    let named = secrets(snapshot).into_iter().map(async |name| Ok((reader.secret_version(&name).await?, name)));
+    let named = named.into_iter().map(async |name| Ok((reader.secret_version(&name).await?, name)));
     let seen = futures::future::try_join_all(named).await?;
     Ok(seen.into_iter().filter(|(version, _)| *version == Seen::Known(None)).map(|(_, name)| name).collect())
+}
+
+/// The Secrets without which kubelet does not start this Pod, while kubelet prepares the Pod.
+fn awaited_secrets(pod: &Pod) -> BTreeSet<String> {
+    let waits = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending");
+    let volumes = pod.spec.iter().filter(|_| waits).flat_map(|spec| spec.volumes.iter().flatten());
+    let secrets = volumes.filter_map(|volume| volume.secret.as_ref());
+    secrets.filter(|secret| secret.optional != Some(true)).filter_map(|secret| secret.secret_name.clone()).collect()
 }
 
 /// The Jobs that ask the store about this snapshot, except the Job that saves it. Found by name, whatever their owner: a user

@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::hand_over::hand_over;
 use super::health::{changes_members, in_doubt, is_level, is_well, voters};
 use super::space::File;
-use super::turn::WAITS;
+use super::turn::{GIVE_UP, WAITS};
 use super::{AlarmKind, Answer, Listed, Member, Membership, Observed, enlarge, roll, space};
 use crate::due_times::Line;
 use crate::valid::Wanted;
@@ -31,9 +31,6 @@ const AGAIN_FOR_AN_ALARM: SignedDuration = SignedDuration::from_mins(2);
 
 /// How long new connections may still go to a Pod that has left the Service: kube-proxy follows within a second.
 const CLIENTS_LEAVE: SignedDuration = SignedDuration::from_secs(2);
-
-/// How long etcd may take for one member, with a repetition: 8 GiB at 30 MB/s.
-pub(super) const GIVE_UP: SignedDuration = SignedDuration::from_mins(10);
 
 /// For this long etcd may refuse the request before clients come back: it refuses for a moment while it elects a leader.
 const REFUSED_FOR: SignedDuration = SignedDuration::from_secs(3);

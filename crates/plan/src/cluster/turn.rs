@@ -7,7 +7,6 @@
 use holdfast_api::EtcdCluster;
 use jiff::{SignedDuration, Timestamp};
 
-use super::defragment::GIVE_UP;
 use crate::meta;
 
 /// Turns at the same time: half of the operator's passes over clusters.
@@ -15,6 +14,9 @@ const IN_ALL: usize = 8;
 
 /// Turns at the same time in one namespace.
 const IN_A_NAMESPACE: usize = 2;
+
+/// How long etcd may take for one member, with a repetition: 8 GiB at 30 MB/s.
+pub(super) const GIVE_UP: SignedDuration = SignedDuration::from_mins(10);
 
 /// How long a decision waits for its turn, and for etcd, before Holdfast decides again.
 pub(super) const WAITS: SignedDuration = SignedDuration::from_hours(1);

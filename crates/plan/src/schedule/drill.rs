@@ -15,8 +15,8 @@ use super::beside::{self, Armed};
 use super::drill_job;
 use super::{Observed, Recall, facts};
 use crate::build::job::CONTAINER;
+use crate::job_state::AUTH_ENABLED;
 use crate::jobs::{self, JobState, PATIENCE_MILLIS};
-use crate::snapshot::AUTH_ENABLED;
 use crate::{Ensure, Note, Wake, job_state, meta, pods};
 
 /// Time after a due time: the CronJob controller creates the Job within seconds.

@@ -11,6 +11,7 @@ mod removal;
 mod sidecar;
 mod stage;
 mod status;
+mod subject;
 mod unstarted;
 
 pub use job::inspection;
@@ -19,7 +20,6 @@ pub use latch::{holds, live_removal};
 pub use observed::*;
 pub use place::secrets;
 pub use plan::plan;
-pub(crate) use status::AUTH_ENABLED;
 
 #[cfg(test)]
 mod tests;

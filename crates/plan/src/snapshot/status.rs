@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::removal::End;
 use super::stage::{Doubt, Inquiry, SETTLING, Stage, witnessed};
 use super::{Observed, job, place};
+use crate::job_state::AUTH_ENABLED;
 use crate::jobs::JobState;
 use crate::pod_cause::PodCause;
 use crate::{Note, job_state, meta};
@@ -234,10 +235,6 @@ fn ready(stage: &Stage) -> Wanted {
         }
     }
 }
-
-/// Consequence of users in a snapshot.
-pub(crate) const AUTH_ENABLED: &str =
-    "authentication is on in this snapshot, so no EtcdCluster can be restored from it; holdfast agent restore can";
 
 fn stored_words(report: &SavedReport) -> String {
     let at = report.revision.map_or_else(String::new, |revision| format!(" at revision {revision}"));

@@ -57,7 +57,7 @@ impl Task {
             )
             .unwrap()
         };
-        vec![self.pod.clone().unwrap_or_else(running)]
+        if holdfast_plan::jobs::over(&self.job) { self.pods() } else { vec![self.pod.clone().unwrap_or_else(running)] }
     }
 }
 
