@@ -8,9 +8,9 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::cli::LogFormat;
 
-/// Starts logging. `level` is a level, or a `tracing` filter: `info`, or `info,holdfast=debug`.
-pub fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(our_filter(level)).with_context(|| {
+/// Starts logging. `level` is a level, or a `tracing` filter: `info`, or `info,holdfast=debug`. `for_a_person`: not the operator.
+pub fn start(format: LogFormat, level: &str, for_a_person: bool) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(our_filter(level, for_a_person)).with_context(|| {
         format!("--log-level {level:?} is not understood; write for example info, or info,holdfast=debug")
     });
     // An invalid filter is logged, too.
@@ -27,9 +27,11 @@ pub fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
 
 /// Returns the filter for a level. A level below `info` applies only to Holdfast's own crates: HTTP/2 logs each frame at
 /// `debug`, and a save takes a fifth longer. object_store's lines about retries name no host, and the agent logs retries
-/// itself. hickory warns of each invalid line of resolv.conf at each look-up.
-fn our_filter(level: &str) -> String {
-    let silent = "object_store::client::retry=warn,hickory_resolver=error";
+/// itself. hickory warns of each invalid line of resolv.conf at each look-up, and kube of `insecure-skip-tls-verify` at each
+/// connection, which the person's own kubeconfig asks for.
+fn our_filter(level: &str, for_a_person: bool) -> String {
+    let tls = if for_a_person { ",kube_client::client::tls=error" } else { "" };
+    let silent = format!("object_store::client::retry=warn,hickory_resolver=error{tls}");
     match level.parse::<LevelFilter>() {
         Ok(level) if level > LevelFilter::INFO => format!("info,holdfast={level},snapshot_agent={level},{silent}"),
         Ok(LevelFilter::INFO) => format!("info,{silent}"),
@@ -44,6 +46,8 @@ mod tests {
     #[test]
     fn more_is_told_of_us_alone() {
         let silent = "object_store::client::retry=warn,hickory_resolver=error";
+        let our_filter = |level| our_filter(level, false);
+        assert!(super::our_filter("info", true).ends_with(",kube_client::client::tls=error"));
         assert_eq!(our_filter("debug"), format!("info,holdfast=debug,snapshot_agent=debug,{silent}"));
         assert_eq!(our_filter("TRACE"), format!("info,holdfast=trace,snapshot_agent=trace,{silent}"));
         assert_eq!(our_filter("info"), format!("info,{silent}"));

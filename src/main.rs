@@ -33,7 +33,8 @@ fn main() -> ExitCode {
     if let Command::Agent(agent) = &cli.command {
         make_private(agent.is_for_group());
     }
-    let outcome = logs::start(cli.log_format, &cli.log_level).and_then(|()| {
+    let for_a_person = !matches!(cli.command, Command::Operator(_));
+    let outcome = logs::start(cli.log_format, &cli.log_level, for_a_person).and_then(|()| {
         let runtime = runtime(&cli.command).enable_all().build()?;
         let outcome = runtime.block_on(run(cli.command));
         // A thread that waits for a disk or a mount may wait for ever, and must not delay the exit.

@@ -4,6 +4,7 @@
 
 use clap::Args;
 use holdfast_api::restore::RestorePoint;
+use holdfast_contract::parse_time;
 use jiff::Timestamp;
 
 /// A point in time.
@@ -13,7 +14,7 @@ pub struct PointFlags {
     #[arg(long, value_name = "REVISION", group = "point", value_parser = clap::value_parser!(i64).range(1..))]
     pub at_revision: Option<i64>,
     /// Restore the state at this time (RFC 3339, such as 2026-11-28T10:42:07Z), from a snapshot before it and the log.
-    #[arg(long, value_name = "TIME", group = "point")]
+    #[arg(long, value_name = "TIME", group = "point", value_parser = parse_time)]
     pub at_time: Option<Timestamp>,
     /// Restore a point in time although users or roles changed after the snapshot: the new cluster has those of the snapshot.
     #[arg(long, requires = "point")]

@@ -17,6 +17,14 @@ fn the_command_is_well_formed() {
     Cli::command().debug_assert();
 }
 
+#[test]
+fn a_time_without_an_offset_is_refused_with_its_flag_and_an_example() {
+    let line = ["holdfast", "agent", "restore", "--key", "k", "--at-time", "2026-11-28T10:42:07"];
+    let refused = Cli::try_parse_from(line).unwrap_err().to_string();
+    assert!(refused.contains("--at-time") && refused.contains("2026-11-28T10:42:07Z"), "{refused}");
+    assert!(!refused.contains("component"), "{refused}");
+}
+
 /// The verbs of the plugin in the table of rights: `snapshot list`, `status`. The story `plugin_with_its_rights` runs each row.
 #[test]
 fn every_verb_of_the_plugin_has_a_row_of_rights() {

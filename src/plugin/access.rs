@@ -65,6 +65,7 @@ impl Entry {
             let is_named = self.kubeconfig.is_some() || self.context.is_some();
             if is_named { wrong_use(format!("{error:#}")) } else { error.context(words) }
         })?;
+        way.sign_in().await?;
         let chosen = namespace.unwrap_or(&way.config.default_namespace).to_owned();
         Ok(Session { client: way.client()?, namespace: chosen, is_named: namespace.is_some() })
     }

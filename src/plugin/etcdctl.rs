@@ -65,6 +65,10 @@ pub async fn run(flags: EtcdctlFlags) -> anyhow::Result<u8> {
         );
     }
     let scheme = cluster.spec.scheme();
+    // Before the key is written: from now on no signal ends this process, and the key is removed.
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    let mut terminated = signal(SignalKind::terminate())?;
+    let mut hung_up = signal(SignalKind::hangup())?;
     let mut command = Command::new(&flags.etcdctl);
     // The variables of another cluster must not reach this one.
     for name in ["ETCDCTL_CACERT", "ETCDCTL_CERT", "ETCDCTL_KEY", "ETCDCTL_API"] {
@@ -82,7 +86,7 @@ pub async fn run(flags: EtcdctlFlags) -> anyhow::Result<u8> {
         let port = forward(&session, voter).await?;
         endpoints.push(format!("{}://127.0.0.1:{port}", scheme.as_str()));
     }
-    command.env("ETCDCTL_ENDPOINTS", endpoints.join(",")).args(&flags.args).stdin(Stdio::inherit());
+    command.env("ETCDCTL_ENDPOINTS", endpoints.join(",")).args(&flags.args).stdin(Stdio::inherit()).kill_on_drop(true);
     let mut child = match command.spawn() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let program = flags.etcdctl.display();
@@ -93,12 +97,12 @@ pub async fn run(flags: EtcdctlFlags) -> anyhow::Result<u8> {
         spawned => spawned.with_context(|| format!("starting {}", flags.etcdctl.display()))?,
     };
     // Ctrl-C reaches etcdctl itself; this process waits for its end in any case, and removes the key.
-    let mut terminated = signal(SignalKind::terminate())?;
     let status = loop {
         tokio::select! {
             status = child.wait() => break status?,
-            _ = tokio::signal::ctrl_c() => {}
+            _ = interrupted.recv() => {}
             _ = terminated.recv() => child.start_kill()?,
+            _ = hung_up.recv() => child.start_kill()?,
         }
     };
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED))

@@ -98,7 +98,11 @@ pub async fn served(session: &Session) -> anyhow::Result<Vec<String>> {
 }
 
 fn render(versions: &Versions) -> String {
-    let mut out = format!("holdfast {} (commit {}, {})\n", versions.client, versions.commit, versions.architecture);
+    let commit = match versions.commit.as_str() {
+        BuildInfo::NO_COMMIT => "no release".to_owned(),
+        commit => format!("commit {commit}"),
+    };
+    let mut out = format!("holdfast {} ({commit}, {})\n", versions.client, versions.architecture);
     if let Some(operators) = &versions.operators {
         for Operator { namespace, name, image, ready, wanted, .. } in operators {
             out.push_str(&format!("operator {namespace}/{name}: {image} ({ready} of {wanted} ready)\n"));
@@ -135,6 +139,8 @@ mod tests {
         let build = BuildInfo { version: "0.1.0", commit: "0123456789ab", architecture: "arm64" };
         let alone = Versions::from_build(build);
         assert_eq!(render(&alone), "holdfast 0.1.0 (commit 0123456789ab, arm64)\n");
+        let own = Versions::from_build(BuildInfo { commit: BuildInfo::NO_COMMIT, ..build });
+        assert_eq!(render(&own), "holdfast 0.1.0 (no release, arm64)\n");
         let operator = Operator {
             namespace: "holdfast-system".to_owned(),
             name: "holdfast".to_owned(),

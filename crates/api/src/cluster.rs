@@ -263,7 +263,7 @@ pub struct EtcdClusterSpec {
     /// Replacement of members whose data are lost. Default: automatic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repair: Option<Repair>,
-    /// Whether the operator only observes and reports. Default: false.
+    /// Whether the operator only observes and reports, and lets clients in again that it led away before. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
 }

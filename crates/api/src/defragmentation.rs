@@ -96,7 +96,7 @@ impl Defragmentation {
 pub struct Defragmenting {
     /// Name of the member.
     pub member: String,
-    /// Time of the decision (RFC 3339). The member's Pod then leaves the Service for clients.
+    /// Time of the decision (RFC 3339). When the cluster has its turn, the member's Pod leaves the Service for clients.
     pub at: String,
     /// Bytes of the file.
     #[schemars(range(min = 0))]
@@ -104,7 +104,7 @@ pub struct Defragmenting {
     /// Bytes of the file in use.
     #[schemars(range(min = 0))]
     pub used_bytes: i64,
-    /// Time at which etcd was asked to defragment (RFC 3339); absent while clients leave the member.
+    /// Time at which the Pod had left the Service for clients (RFC 3339): etcd is asked to defragment two seconds later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub began: Option<String>,
 }

@@ -136,6 +136,9 @@ pub struct PassedDrill {
     /// Objects that a kube-apiserver decoded. Absent without `spec.drill.kubernetes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<DecodedObjects>,
+    /// Whether authentication is on: no EtcdCluster can be restored from the snapshot.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub auth_enabled: bool,
     /// Why the store has no proof of the drill. The Secret for reading then lacks the right to put.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof_not_kept: Option<String>,

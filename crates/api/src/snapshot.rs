@@ -375,6 +375,9 @@ pub struct Artifact {
     /// Whether the object is encrypted; a restore then needs `identitySecretRefs`.
     #[serde(default)]
     pub encrypted: bool,
+    /// Whether authentication is on: no EtcdCluster can be restored from the snapshot.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub auth_enabled: bool,
     /// End of the S3 Object Lock, RFC 3339. Until then the store refuses to remove the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locked_until: Option<String>,

@@ -45,6 +45,9 @@ pub struct DrilledReport {
     /// Objects that a kube-apiserver decoded; absent: the request names no kube-apiserver, or none became ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<KubernetesReport>,
+    /// Whether authentication is on: no `EtcdCluster` can be restored from the snapshot.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub auth_enabled: bool,
     /// Why the store has no proof of the drill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof_not_kept: Option<String>,

@@ -57,7 +57,7 @@ pub use prune::{
 pub use recall::{MAX_RECALLED, RecallReport, RecallRequest, RecalledRun};
 pub use restore::{
     DEFAULT_RESTORE_STALL_SECONDS, DEFAULT_REVISION_BUMP, Engine, LatestReport, LatestRequest, Point, PointProof,
-    PointReport, RestoreRequest,
+    PointReport, RestoreRequest, parse_time,
 };
 pub use s3::{Lock, LockMode, S3Checksum, S3Sse};
 pub use save::{

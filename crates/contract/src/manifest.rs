@@ -341,6 +341,7 @@ impl Manifest {
             compact_revision: contents.and_then(|contents| contents.compact_revision),
             keys: contents.and_then(|contents| contents.keys),
             hash_kv: contents.and_then(|contents| contents.hash_kv),
+            auth_enabled: contents.is_some_and(|contents| contents.auth_enabled),
             verification: self.verification,
             without_quorum: self.without_quorum,
             lock: self.lock,

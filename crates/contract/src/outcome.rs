@@ -143,6 +143,9 @@ pub struct SavedReport {
     /// etcd's HashKV at that revision.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "hashKV")]
     pub hash_kv: Option<u32>,
+    /// Whether authentication is on: no `EtcdCluster` can be restored from the snapshot.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub auth_enabled: bool,
     /// Level of proof; absent in old manifests that do not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,

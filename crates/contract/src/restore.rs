@@ -76,7 +76,7 @@ pub struct RestoreRequest {
     #[arg(long, value_name = "REVISION", conflicts_with = "at_time", value_parser = clap::value_parser!(i64).range(1..))]
     pub at_revision: Option<i64>,
     /// Restore the state at this time (RFC 3339): the newest revision that the log had received by then.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub at_time: Option<Timestamp>,
     /// Accept a log in which users or roles changed between the snapshot and the point in time. The restored etcd has
     /// the users and roles of the snapshot, because a watch does not show them.
@@ -248,6 +248,15 @@ impl Engine {
             Self::Graft => "graft",
         }
     }
+}
+
+/// Reads a time of a flag. A time without an offset names no moment.
+///
+/// # Errors
+/// The text is no time, or has no offset; the words have an example.
+pub fn parse_time(text: &str) -> Result<Timestamp, String> {
+    let example = "write for example 2026-11-28T10:42:07Z, or 2026-11-28T11:42:07+01:00";
+    text.parse().map_err(|_| format!("a time in RFC 3339 has a date, a time of day and an offset: {example}"))
 }
 
 /// More than a cluster writes between a snapshot and a disaster: at 10,000 writes a second it takes a day.

@@ -1,4 +1,4 @@
-//! The connection to the API server: the kubeconfig, the proxy, and the addresses.
+//! The connection to the API server: the kubeconfig, the proxy, and the addresses. `exec_login.rs` runs a login program.
 //!
 //! Decides like kubectl: skips missing files in `KUBECONFIG`, prefers a cluster's `proxy-url` to the environment, and compares
 //! `NO_PROXY` with the API server's name. kube's own client uses musl's resolver, which fails for names that other resolvers
@@ -9,11 +9,15 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::task::Poll;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
+use futures::future::BoxFuture;
 use holdfast_io::net::connector;
 use holdfast_io::net::no_proxy::exceptions;
-use hyper::Uri;
+use hyper::body::Incoming;
+use hyper::{Request, Response, StatusCode, Uri};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::connect::Connection;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
@@ -21,10 +25,14 @@ use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioExecutor;
 use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ConfigExt};
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use tokio::sync::Mutex;
 use tower::retry::RetryLayer;
-use tower::{BoxError, Service, ServiceBuilder};
+use tower::util::BoxCloneService;
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _};
+
+use crate::exec_login::ExecLogin;
 
 /// Address of the API server, and the proxy to use.
 #[derive(Clone, Debug)]
@@ -32,7 +40,11 @@ pub struct Way {
     /// Address, certificates, login, and time limits.
     pub config: Config,
     proxy: Option<Intercept>,
+    login: Option<Arc<ExecLogin>>,
 }
+
+/// The layers below a client.
+type Layers = BoxCloneService<Request<Body>, Response<Incoming>, BoxError>;
 
 impl Way {
     /// Reads the kubeconfig, or else the service account of this Pod.
@@ -76,9 +88,12 @@ impl Way {
         }
         let proxy_url = proxy_url(&kubeconfig);
         Ok(match Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await {
-            Ok(config) => {
+            Ok(mut config) => {
                 let proxy = proxy(proxy_url.as_deref(), &environment(), &config.cluster_url)?;
-                Ok(Self { config, proxy })
+                check_provider(&config.auth_info)?;
+                let other = config.auth_info.token.is_some() || config.auth_info.token_file.is_some();
+                let exec = config.auth_info.exec.take().filter(|_| !other);
+                Ok(Self { config, proxy, login: exec.map(|exec| Arc::new(ExecLogin::new(exec))) })
             }
             Err(why) => Err(why),
         })
@@ -87,8 +102,19 @@ impl Way {
     /// Reads the service account of this Pod.
     fn of_pod(why: &KubeconfigError) -> anyhow::Result<Self> {
         match Config::incluster() {
-            Ok(config) => Ok(Self { config, proxy: None }),
+            Ok(config) => Ok(Self { config, proxy: None, login: None }),
             Err(also) => bail!("no kubeconfig ({why}), and no service account of a Pod ({also})"),
+        }
+    }
+
+    /// Runs the kubeconfig's login program, if the kubeconfig names one: the program may ask a person, and a request has a deadline.
+    ///
+    /// # Errors
+    /// The program fails.
+    pub async fn sign_in(&self) -> anyhow::Result<()> {
+        match &self.login {
+            Some(login) => login.present().await.map(drop),
+            None => Ok(()),
         }
     }
 
@@ -97,6 +123,17 @@ impl Way {
     /// # Errors
     /// Unusable certificates or logins.
     pub fn client(&self) -> anyhow::Result<Client> {
+        let namespace = self.config.default_namespace.clone();
+        Ok(match &self.login {
+            Some(login) => {
+                let (way, login) = (Arc::new(Self { login: None, ..self.clone() }), Arc::clone(login));
+                Client::new(Renewed { way, login, present: Arc::default() }, namespace)
+            }
+            None => Client::new(self.layers()?, namespace),
+        })
+    }
+
+    fn layers(&self) -> anyhow::Result<Layers> {
         // With a proxy, the client dials the proxy.
         let tcp = connector::tcp(self.config.connect_timeout.unwrap_or(connector::CONNECT_WITHIN));
         let Some(proxy) = &self.proxy else { return self.over(tcp) };
@@ -120,7 +157,7 @@ impl Way {
         }
     }
 
-    fn over<C>(&self, connector: C) -> anyhow::Result<Client>
+    fn over<C>(&self, connector: C) -> anyhow::Result<Layers>
     where
         C: Service<Uri> + Clone + Send + Sync + 'static,
         C::Response: Connection + hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
@@ -128,7 +165,8 @@ impl Way {
         C::Error: Into<BoxError>,
     {
         let config = &self.config;
-        let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
+        let tls = config.rustls_https_connector_with_connector(connector).map_err(explain_certificate)?;
+        let mut connector = TimeoutConnector::new(tls);
         connector.set_connect_timeout(config.connect_timeout);
         connector.set_read_timeout(config.read_timeout);
         connector.set_write_timeout(config.write_timeout);
@@ -141,8 +179,84 @@ impl Way {
             .layer(config.extra_headers_layer()?)
             .map_err(BoxError::from)
             .service(http);
-        Ok(Client::new(service, config.default_namespace.clone()))
+        Ok(BoxCloneService::new(service))
     }
+}
+
+/// The layers with the present login of a login program. A certificate belongs to its connections, so another login gets connections
+/// of its own.
+#[derive(Clone)]
+struct Renewed {
+    way: Arc<Way>,
+    login: Arc<ExecLogin>,
+    /// Number of the program's run, and the layers with its login.
+    present: Arc<Mutex<Option<(u64, Layers)>>>,
+}
+
+impl Renewed {
+    async fn layers(&self) -> anyhow::Result<(u64, Layers)> {
+        let (number, login) = self.login.present().await?;
+        let mut present = self.present.lock().await;
+        if let Some((_, layers)) = present.as_ref().filter(|(of, _)| *of == number) {
+            return Ok((number, layers.clone()));
+        }
+        let mut way = (*self.way).clone();
+        login.put_into(&mut way.config.auth_info);
+        let layers = way.layers()?;
+        *present = Some((number, layers.clone()));
+        Ok((number, layers))
+    }
+}
+
+impl Service<Request<Body>> for Renewed {
+    type Response = Response<Incoming>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let renewed = self.clone();
+        Box::pin(async move {
+            // One text: people read the innermost error alone.
+            let (number, layers) = renewed.layers().await.map_err(|error| BoxError::from(format!("{error:#}")))?;
+            let answer = layers.oneshot(request).await?;
+            if answer.status() == StatusCode::UNAUTHORIZED {
+                renewed.login.refuse(number).await;
+            }
+            Ok(answer)
+        })
+    }
+}
+
+/// Refuses a login that kubectl has dropped, or that needs a program.
+fn check_provider(user: &AuthInfo) -> anyhow::Result<()> {
+    let Some(provider) = &user.auth_provider else { return Ok(()) };
+    match provider.name.as_str() {
+        "oidc" if provider.config.contains_key("id-token") => Ok(()),
+        "gcp" if provider.config.contains_key("access-token") || provider.config.contains_key("cmd-path") => Ok(()),
+        name => bail!(
+            "the kubeconfig's user has the auth-provider {name}, which Holdfast does not support, as kubectl since 1.26. Name a login \
+             program in users[].user.exec instead: kubelogin for azure and oidc, gke-gcloud-auth-plugin for gcp"
+        ),
+    }
+}
+
+/// Returns the error about TLS: kube blames a client certificate that rustls refuses on the key.
+fn explain_certificate(error: kube::Error) -> anyhow::Error {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    while let Some(inner) = cause {
+        if let Some(rustls::Error::InvalidCertificate(why)) = inner.downcast_ref::<rustls::Error>() {
+            return anyhow!(
+                "the client certificate of the kubeconfig's user cannot be used ({why:?}): it has to be an X.509 certificate of version \
+                 3 (openssl x509 -noout -text shows the version). Ask for another certificate"
+            );
+        }
+        cause = inner.source();
+    }
+    error.into()
 }
 
 fn logged_in<C>(tunnel: Tunnel<C>, proxy: &Intercept) -> Tunnel<C> {
@@ -199,11 +313,8 @@ fn proxy(proxy_url: Option<&str>, environment: &Matcher, api_server: &Uri) -> an
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
-    use tokio::sync::Mutex;
 
     use super::*;
 
@@ -276,6 +387,93 @@ mod tests {
         assert!(!gone.contains("Pod"), "{gone}");
     }
 
+    /// A certificate of version 1, as an old CA script makes it, and its key; both for this test alone.
+    const OLD_CERTIFICATE: &str = concat!(
+        "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUJGRENCdXdJVU5TdG90emRRVkRrZnBxNmw2dEhWMmtHck1ITXdDZ1lJS29a",
+        "SXpqMEVBd0l3RFRFTE1Ba0cKQTFVRUF3d0NiV1V3SGhjTk1qWXhNVEk0TVRrek1qQTNXaGNOTXpZeE1USTFNVGt6TWpBM1dqQU5N",
+        "UXN3Q1FZRApWUVFEREFKdFpUQlpNQk1HQnlxR1NNNDlBZ0VHQ0NxR1NNNDlBd0VIQTBJQUJMTDVNdm9hYThyUlAxK0YzRUJVCmdx",
+        "LzRmdG1Wc0RsZmgvVVZ0UWRDNit0YXVpNHpXKzIrdHhSWE1kN25TOHlvZmIvMjlROENEWi96SjN4UFZNN0gKbWg4d0NnWUlLb1pJ",
+        "emowRUF3SURTQUF3UlFJZ2Jhd1JYOTVvaEFUa1crRmZBNEg2UWV4Z1RvK1pDYW0wMUlULwp6Ukk4eFlBQ0lRRElYTDZ2N1IzMEJh",
+        "ak42RVdaQmJZb0RhQjVJQVhsbVVyQkRkYjVMWmFvMEE9PQotLS0tLUVORCBDRVJUSUZJQ0FURS0tLS0tCg==",
+    );
+    const ITS_KEY: &str = concat!(
+        "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCk1JR0hBZ0VBTUJNR0J5cUdTTTQ5QWdFR0NDcUdTTTQ5QXdFSEJHMHdhd0lCQVFR",
+        "Z0RsSUVoajVkakVPVStqUFAKbEVzZ2FrUU9BRERCRllXQmh2aStxMFBER3hPaFJBTkNBQVN5K1RMNkdtdkswVDlmaGR4QVZJS3Yr",
+        "SDdabGJBNQpYNGYxRmJVSFF1dnJXcm91TTF2dHZyY1VWekhlNTB2TXFIMi85dlVQQWcyZjh5ZDhUMVRPeDVvZgotLS0tLUVORCBQ",
+        "UklWQVRFIEtFWS0tLS0tCg==",
+    );
+
+    #[test]
+    fn an_old_certificate_is_not_blamed_on_its_key() {
+        holdfast_io::crypto::install_crypto();
+        let mut config = Config::new("https://127.0.0.1:6443".parse().unwrap());
+        config.root_cert = Some(vec![]);
+        config.auth_info.client_certificate_data = Some(OLD_CERTIFICATE.to_owned());
+        config.auth_info.client_key_data = Some(ITS_KEY.to_owned().into());
+        let refused = Way { config, proxy: None, login: None }.client().err().unwrap().to_string();
+        assert!(refused.contains("client certificate") && refused.contains("version 3"), "{refused}");
+        assert!(!refused.contains("private key"), "{refused}");
+    }
+
+    #[test]
+    fn a_login_that_kubectl_has_dropped_is_named_with_its_successor() {
+        let user = |text: &str| serde_saphyr::from_str::<AuthInfo>(text).unwrap();
+        let azure = check_provider(&user("auth-provider: {name: azure, config: {}}")).unwrap_err().to_string();
+        assert!(azure.contains("auth-provider azure") && azure.contains("kubelogin"), "{azure}");
+        assert!(check_provider(&user("auth-provider: {name: oidc, config: {id-token: t}}")).is_ok());
+        assert!(check_provider(&user("{}")).is_ok());
+    }
+
+    /// An API server that notes the login of each request.
+    async fn api_server() -> (String, Arc<Mutex<Vec<String>>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = format!("http://{}", listener.local_addr().unwrap());
+        let logins = Arc::new(Mutex::new(vec![]));
+        let noted = Arc::clone(&logins);
+        tokio::spawn(async move {
+            while let Ok((mut socket, _)) = listener.accept().await {
+                let mut buffer = vec![0; 4096];
+                let read = socket.read(&mut buffer).await.unwrap();
+                let text = String::from_utf8_lossy(&buffer[..read]).to_lowercase();
+                let login = text.lines().find_map(|line| line.strip_prefix("authorization: ")).unwrap_or_default();
+                noted.lock().await.push(login.trim().to_owned());
+                let body = r#"{"major":"1","minor":"33","gitVersion":"v1.33.0","gitCommit":"","gitTreeState":"","buildDate":"","goVersion":"","compiler":"","platform":""}"#;
+                let answer =
+                    format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+                socket.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        (at, logins)
+    }
+
+    #[tokio::test]
+    async fn a_login_program_runs_once_for_all_clients_and_requests() {
+        holdfast_io::crypto::install_crypto();
+        let (at, logins) = api_server().await;
+        let folder = tempfile::tempdir().unwrap();
+        let runs = folder.path().join("runs");
+        let program = folder.path().join("login");
+        let until = holdfast_io::clock::now() + jiff::SignedDuration::from_secs(60);
+        let credential = format!(r#"{{"status": {{"token": "t", "expirationTimestamp": "{until}"}}}}"#);
+        std::fs::write(&program, format!("echo x >> {}\necho '{credential}'\n", runs.display())).unwrap();
+        let text = format!(
+            "{{clusters: [{{name: a, cluster: {{server: '{at}'}}}}], users: [{{name: u, user: {{exec: {{command: sh, \
+             interactiveMode: Never, args: ['{}']}}}}}}], contexts: [{{name: x, context: {{cluster: a, user: u}}}}], current-context: x}}",
+            program.display()
+        );
+        let file = folder.path().join("config");
+        std::fs::write(&file, text).unwrap();
+        let way = Way::choose(Some(&file), None).await.unwrap();
+        way.sign_in().await.unwrap();
+        for client in [way.client().unwrap(), way.client().unwrap()] {
+            for _ in 0..3 {
+                assert_eq!(client.apiserver_version().await.unwrap().git_version, "v1.33.0");
+            }
+        }
+        assert_eq!(*logins.lock().await, vec!["bearer t"; 6]);
+        assert_eq!(std::fs::read_to_string(runs).unwrap().lines().count(), 1);
+    }
+
     /// A proxy that records the requested address, and then answers like the API server.
     async fn proxied(scheme: &str) -> (String, String) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -305,7 +503,7 @@ mod tests {
         let config = Config::new("http://api.nowhere.invalid:6443".parse().unwrap());
         let proxy = proxy(Some(&url), &Matcher::builder().build(), &config.cluster_url).unwrap();
         holdfast_io::crypto::install_crypto();
-        let version = Way { config, proxy }.client().unwrap().apiserver_version().await.unwrap();
+        let version = Way { config, proxy, login: None }.client().unwrap().apiserver_version().await.unwrap();
         let heard = String::from_utf8_lossy(&heard.lock().await).into_owned();
         (version.git_version, heard)
     }

@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::caches::{Cache, CacheWriter, Indexed};
-use crate::slim::BY_HAND;
+use crate::slim::{BY_HAND, LARGEST, Slim};
 
 /// Selector of Kubernetes' own kinds: objects with Holdfast's label.
 const MANAGED: &str = "app.kubernetes.io/managed-by=holdfast";
@@ -48,9 +48,15 @@ pub trait Object:
 pub type Events<K> = BoxStream<'static, watcher::Result<Event<Result<K, InvalidObject>>>>;
 
 /// A watched kind.
-pub trait Cached: Object + Indexed {
+pub trait Cached: Object + Indexed + Slim {
     /// Longest annotation that the cache keeps. Annotations that Holdfast writes have no bound.
     const LONGEST: usize;
+    /// Largest object that the cache holds, in bytes of JSON.
+    const LARGEST: usize;
+    /// Whether an object is too large for the cache: its namespace is read from the API server instead.
+    fn is_too_large(&self) -> bool {
+        Self::LARGEST < usize::MAX && !self.to_json().is_ok_and(|json| json.to_string().len() <= Self::LARGEST)
+    }
     /// Returns the cache of the kind.
     fn cache(caches: &Caches) -> &Cache<Self>;
     /// Selector of the watch.
@@ -130,6 +136,15 @@ macro_rules! longest {
     };
 }
 
+macro_rules! largest {
+    (all) => {
+        usize::MAX
+    };
+    (only) => {
+        LARGEST
+    };
+}
+
 macro_rules! cached {
     ($($field:ident: $kind:ident, $which:ident $($labels:ident)?, $cluster:expr;)*) => {
         objects!($($kind),*);
@@ -143,6 +158,7 @@ macro_rules! cached {
 
         impl Cached for $kind {
             const LONGEST: usize = longest!($which);
+            const LARGEST: usize = largest!($which);
             fn cache(caches: &Caches) -> &Cache<Self> {
                 &caches.$field
             }

@@ -18,6 +18,7 @@
 
 pub mod api_server;
 pub mod caches;
+mod exec_login;
 pub mod kinds;
 pub mod port_forward;
 pub mod requests;

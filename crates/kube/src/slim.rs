@@ -1,9 +1,19 @@
-//! The part of an object's metadata that stays in memory: the labels and annotations that plans read. Every writer of an object
-//! may add labels and annotations, 256 KiB and more, and field managers add their own records.
+//! The part of an object that stays in memory: the labels, annotations and fields that plans read. Every writer of an object may add
+//! labels and annotations, 256 KiB and more, and field managers add their own records; every tenant may create objects with
+//! Holdfast's label and a spec of more than 1 MiB.
 //!
-//! Decides the keys. Writes name single keys, or are of a status: there the API server keeps the metadata that it has.
+//! Decides the keys, the fields, and which object of Kubernetes' own kinds is too large for a cache. Writes name single keys, or are
+//! of a status: there the API server keeps the rest.
 
 use holdfast_api::key;
+use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::{CronJob, Job, JobSpec};
+use k8s_openapi::api::core::v1::{
+    Container, PersistentVolumeClaim, Pod, PodSpec, PodTemplateSpec, ResourceRequirements, Service, Volume,
+};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Resource;
 
 /// Keys of Kubernetes that plans read.
@@ -19,8 +29,18 @@ const KUBERNETES: [&str; 6] = [
 /// Longest annotation that a person sets: a key in a store has up to 1 KiB. A longer annotation is not Holdfast's.
 pub const BY_HAND: usize = 4 << 10;
 
-/// Keeps the metadata that plans read. Drops annotations longer than `longest`, whatever their key.
-pub fn slim<K: Resource>(object: &mut K, longest: usize) {
+/// Largest object of Kubernetes' own kinds that a cache holds. Holdfast's own are a tenth of that.
+pub const LARGEST: usize = 64 << 10;
+
+/// A kind whose objects may have fields that no plan reads.
+pub trait Slim {
+    /// Drops these fields.
+    fn drop_unread(&mut self) {}
+}
+
+/// Keeps the metadata and the fields that plans read. Drops annotations longer than `longest`, whatever their key.
+pub fn slim<K: Resource + Slim>(object: &mut K, longest: usize) {
+    object.drop_unread();
     let metadata = object.meta_mut();
     metadata.managed_fields = None;
     let read = |name: &str| key::ALL.contains(&name) || KUBERNETES.contains(&name);
@@ -30,6 +50,81 @@ pub fn slim<K: Resource>(object: &mut K, longest: usize) {
     if let Some(annotations) = &mut metadata.annotations {
         annotations.retain(|name, value| read(name) && value.len() <= longest);
     }
+}
+
+impl Slim for EtcdCluster {}
+impl Slim for EtcdMember {}
+impl Slim for EtcdSnapshot {}
+impl Slim for EtcdBackupStore {}
+impl Slim for EtcdSnapshotSchedule {}
+// Plans compare these with the wanted ones, field by field.
+impl Slim for CronJob {}
+impl Slim for Deployment {}
+impl Slim for Service {}
+impl Slim for PodDisruptionBudget {}
+
+impl Slim for Pod {
+    fn drop_unread(&mut self) {
+        self.spec = self.spec.take().map(of_pod);
+    }
+}
+
+impl Slim for Job {
+    fn drop_unread(&mut self) {
+        self.spec = self.spec.take().map(|spec| JobSpec {
+            active_deadline_seconds: spec.active_deadline_seconds,
+            backoff_limit: spec.backoff_limit,
+            suspend: spec.suspend,
+            template: PodTemplateSpec { spec: spec.template.spec.map(of_pod), ..PodTemplateSpec::default() },
+            ..JobSpec::default()
+        });
+    }
+}
+
+impl Slim for PersistentVolumeClaim {
+    fn drop_unread(&mut self) {
+        if let Some(spec) = &mut self.spec {
+            (spec.selector, spec.data_source, spec.data_source_ref) = (None, None, None);
+        }
+    }
+}
+
+impl Slim for EndpointSlice {
+    fn drop_unread(&mut self) {
+        self.ports = None;
+        for endpoint in &mut self.endpoints {
+            let (conditions, target_ref) = (endpoint.conditions.take(), endpoint.target_ref.take());
+            *endpoint = Endpoint { conditions, target_ref, ..Endpoint::default() };
+        }
+    }
+}
+
+fn of_pod(spec: PodSpec) -> PodSpec {
+    PodSpec {
+        node_name: spec.node_name,
+        containers: spec.containers.into_iter().map(of_container).collect(),
+        init_containers: spec.init_containers.map(|all| all.into_iter().map(of_container).collect()),
+        volumes: spec.volumes.map(|all| all.into_iter().map(of_volume).collect()),
+        ..PodSpec::default()
+    }
+}
+
+fn of_container(container: Container) -> Container {
+    let Container { name, image, command, args, resources, .. } = container;
+    let limits = resources.and_then(|resources| resources.limits);
+    let resources =
+        limits.map(|limits| ResourceRequirements { limits: Some(limits), ..ResourceRequirements::default() });
+    Container { name, image, command, args, resources, ..Container::default() }
+}
+
+fn of_volume(volume: Volume) -> Volume {
+    let Volume { name, persistent_volume_claim, secret, .. } = volume;
+    let secret = secret.map(|secret| k8s_openapi::api::core::v1::SecretVolumeSource {
+        secret_name: secret.secret_name,
+        optional: secret.optional,
+        ..Default::default()
+    });
+    Volume { name, persistent_volume_claim, secret, ..Volume::default() }
 }
 
 #[cfg(test)]

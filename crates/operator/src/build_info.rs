@@ -14,12 +14,15 @@ pub struct BuildInfo {
 }
 
 impl BuildInfo {
+    /// The commit of a build that is no release.
+    pub const NO_COMMIT: &'static str = "unknown";
+
     /// Returns the build from this commit, `None` where the compiler got none, for a processor as Rust names it.
     #[must_use]
     pub fn from_compiler(commit: Option<&'static str>, processor: &'static str) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION"),
-            commit: commit.filter(|commit| !commit.is_empty()).unwrap_or("unknown"),
+            commit: commit.filter(|commit| !commit.is_empty()).unwrap_or(Self::NO_COMMIT),
             architecture: node_architecture(processor),
         }
     }

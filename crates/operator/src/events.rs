@@ -72,8 +72,8 @@ impl Events {
 
 /// Notes for changes of conditions that concern a person: another status of Ready, Available or Degraded, or a new reason that
 /// needs a person. Where several conditions change for the same reason, only the first gets a note. `Progressing` gets none: it
-/// repeats the Events of the acts.
-pub(super) fn changes(old: &[Condition], new: &[Condition]) -> Vec<Note> {
+/// repeats the Events of the acts. `beside`: notes of the same pass, which say more about their reason.
+pub(super) fn changes(old: &[Condition], new: &[Condition], beside: &[Note]) -> Vec<Note> {
     let mut out: Vec<Note> = vec![];
     for now in new.iter().filter(|now| now.type_ != "Progressing") {
         let before = condition::find(old, &now.type_);
@@ -85,7 +85,7 @@ pub(super) fn changes(old: &[Condition], new: &[Condition]) -> Vec<Note> {
         // A new condition with a good status is no news.
         let warns = matches!(now.type_.as_str(), "Degraded" | "AtRisk");
         let bad = if warns { "True" } else { "False" };
-        if (before.is_none() && now.status != bad) || out.iter().any(|n| n.reason == now.reason) {
+        if (before.is_none() && now.status != bad) || out.iter().chain(beside).any(|n| n.reason == now.reason) {
             continue;
         }
         out.push(Note {
@@ -122,9 +122,16 @@ mod tests {
         }
     }
 
+    fn changes(old: &[Condition], new: &[Condition]) -> Vec<Note> {
+        super::changes(old, new, &[])
+    }
+
     #[test]
     fn only_changes_speak() {
         let old = [condition("Ready", "False", "Seeding")];
+        let beside = [Note { warning: false, reason: "QuorumLost".to_owned(), message: "more".to_owned() }];
+        let lost = [condition("Ready", "False", "QuorumLost")];
+        assert_eq!(super::changes(&old, &lost, &beside), vec![], "one Event for one change");
         assert_eq!(changes(&old, &old), vec![]);
         let mut louder = old.clone();
         louder[0].message = "another text".to_owned();

@@ -16,7 +16,7 @@ use holdfast_kube::requests;
 use holdfast_kube::slim::slim;
 
 /// Objects in the first page of a list. An object has at most 1.5 MiB.
-const FIRST_PAGE: u32 = 20;
+const FIRST_PAGE: u32 = 10;
 /// Approximate size of each later page, computed from the size of the objects before.
 const PAGE_BYTES: usize = 1 << 20;
 /// Largest number of objects in a page, the same as in Kubernetes' own clients.
@@ -193,7 +193,7 @@ mod tests {
         let labels = [(key::CLUSTER.to_owned(), "a".to_owned())].into();
         assert!(found.iter().all(|c| c.labels() == &labels && c.managed_fields().is_empty()));
         let reads = fake.reads();
-        assert!(reads[0].contains("limit=20") && reads[1].contains("limit=2&"), "{reads:?}");
+        assert!(reads[0].contains("limit=10") && reads[1].contains("limit=2&"), "{reads:?}");
     }
 
     async fn live(said: Value) -> Result<Option<EtcdCluster>, Error> {

@@ -302,7 +302,7 @@ async fn write<K: Kind>(
         return Err(Error::Internal(format!("{} has no latch of {}", K::NAME, act::describe(latch).label)));
     }
     if status::differs::<K>(object, &wanted) {
-        let changes = events::changes(status::conditions::<K>(object), K::conditions(&wanted));
+        let changes = events::changes(status::conditions::<K>(object), K::conditions(&wanted), &notes);
         let written = status::write::<K>(ctx, object, wanted).await?;
         wrote = true;
         // This write gave the object a new resourceVersion. An act on the same object was decided on the same contents.

@@ -180,8 +180,9 @@ fn is_refused(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if matches!(status.code, 400 | 422))
 }
 
-/// Returns the event with slim metadata; `None` for an unreadable object, which is reported and must not hold up the others. The
-/// cache records it: passes over its namespace read the API server, fail there, and write nothing.
+/// Returns the event with the parts that plans read; `None` for an unreadable object, which is reported and must not hold up the
+/// others, and for one that is too large. The cache records both: passes over the namespace read the API server, where a pass that
+/// meets the unreadable object fails, and writes nothing.
 fn readable<K: Watched>(
     event: Event<Result<K, InvalidObject>>,
     cache: &CacheWriter<K>,
@@ -190,7 +191,18 @@ fn readable<K: Watched>(
     let read = |read: Result<K, InvalidObject>| match read {
         Ok(mut object) => {
             slim(&mut object, K::LONGEST);
-            Some(object)
+            if !object.is_too_large() {
+                return Some(object);
+            }
+            let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+            tracing::warn!(
+                kind = K::NAME,
+                namespace,
+                name,
+                "an object with Holdfast's label is too large for the cache"
+            );
+            cache.note_unreadable(&namespace, &name);
+            None
         }
         Err(InvalidObject { error, metadata }) => {
             let named = ObjectMeta { name: metadata.name, namespace: metadata.namespace, ..ObjectMeta::default() };
@@ -288,6 +300,33 @@ mod tests {
             writer.apply(&event);
         }
         assert_eq!((cache.len(), is_slim(&cache.state())), (400, true));
+    }
+
+    /// Jobs of one tenant with Holdfast's label, whatever field is large: 54 MB pass through, and a hundredth of that stays.
+    #[tokio::test]
+    async fn the_caches_do_not_grow_with_the_specs_of_foreign_jobs() {
+        let fake = Fake::start(vec![]).await;
+        let mut writer = CacheWriter::<Job>::default();
+        let caches = Caches { jobs: writer.cache(), ..CacheWriters::default().caches() };
+        let fat = "x".repeat(900 << 10);
+        let templates = [
+            json!({"containers": [{"name": "c", "env": [{"name": "A", "value": fat}]}]}),
+            json!({"containers": [{"name": "c"}], "volumes": [{"name": "v", "hostPath": {"path": fat}}]}),
+            json!({"containers": [{"name": "c", "args": [fat]}]}),
+        ];
+        for n in 0..60 {
+            let metadata = json!({"name": format!("j-{n}"), "namespace": "ns", "uid": n.to_string()});
+            let spec = json!({"backoffLimit": 3, "template": {"spec": templates[n % templates.len()]}});
+            let job: Job = serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
+            if let Some(event) = readable(Event::Apply(Ok(job)), &writer, &fake.ctx) {
+                writer.apply(&event);
+            }
+        }
+        let kept: usize = caches.jobs.state().iter().map(|job| serde_json::to_string(&**job).unwrap().len()).sum();
+        assert!(kept < 540 << 10, "{kept}");
+        assert_eq!(caches.jobs.len(), 40);
+        assert!(caches.jobs.state().iter().all(|job| job.spec.as_ref().unwrap().backoff_limit == Some(3)));
+        assert!(!caches.are_whole("ns") && caches.are_whole("other"), "what is too large is unknown, not absent");
     }
 
     #[tokio::test]

@@ -257,6 +257,7 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
         unread_certificates: None,
         last_snapshot: None,
         saving: vec![],
+        has_turn: true,
         refused_for: None,
         backups: crate::schedule::healthy([]),
         fresh_suffix: "fresh".to_owned(),

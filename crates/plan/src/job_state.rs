@@ -39,6 +39,10 @@ pub(crate) enum JobState {
     },
 }
 
+/// Consequence of users in a snapshot.
+pub(crate) const AUTH_ENABLED: &str =
+    "authentication is on in this snapshot, so no EtcdCluster can be restored from it; holdfast agent restore can";
+
 /// Returns the reason of a failure; without a row, the agent crashed.
 pub(crate) fn reason_of(failure: Option<&Failure>) -> Reason {
     failure.map_or(Reason::AgentCrashed, Reason::from)
@@ -47,7 +51,7 @@ pub(crate) fn reason_of(failure: Option<&Failure>) -> Reason {
 /// Returns the reason of a failure where this cause kept every Pod from running.
 pub(crate) fn reason_of_unstarted(failure: Option<&Failure>, held: &PodCause) -> Reason {
     match (held.reason, &held.pod) {
-        (Reason::WriteRefused, _) => Reason::WriteRefused,
+        (cause @ (Reason::WriteRefused | Reason::WaitingForReference), _) => cause,
         // The Pod did not start until the Job's deadline, so the cause is no delay.
         (_, Some(_)) => Reason::PodHeldUp,
         // The reason for the missing Pod is unknown.

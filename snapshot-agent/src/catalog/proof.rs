@@ -104,6 +104,9 @@ pub struct Proof {
     /// Seconds from the start of etcd to its first answer, rounded up; of a drill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serve_seconds: Option<u64>,
+    /// Whether authentication is on: no `EtcdCluster` can be restored from the snapshot; of a drill.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub auth_enabled: bool,
     /// Objects that a kube-apiserver decoded; of a drill that named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<KubernetesReport>,
@@ -139,6 +142,7 @@ impl Proof {
             etcd_version: None,
             restore_seconds: None,
             serve_seconds: None,
+            auth_enabled: false,
             kubernetes: None,
             started_at: at,
             ended_at: at,

@@ -65,6 +65,9 @@ pub struct Entry {
     /// Whether no quorum answered at the save: acknowledged writes may be missing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub without_quorum: bool,
+    /// Whether authentication is on: no `EtcdCluster` can be restored from the snapshot.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub auth_enabled: bool,
     /// The newest later verification.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proof: Option<NewestProof>,
@@ -106,6 +109,7 @@ impl Entry {
             keys: None,
             verified: None,
             without_quorum: false,
+            auth_enabled: false,
             proof: None,
             etcd_version: None,
             problem: None,
@@ -122,6 +126,7 @@ impl Entry {
                 keys: manifest.contents.as_ref().and_then(|contents| contents.keys),
                 verified: manifest.verification.map(|verification| verification.level),
                 without_quorum: manifest.without_quorum,
+                auth_enabled: manifest.contents.as_ref().is_some_and(|contents| contents.auth_enabled),
                 etcd_version: Some(manifest.etcd_version),
                 ..Self::new(folder, State::Complete)
             },
@@ -207,6 +212,7 @@ fn table_at(entries: &[Entry], now: Timestamp) -> String {
             format!("{failed}{} {}", level.as_str(), age(at).unwrap_or_else(dash))
         });
         let alone = if entry.without_quorum { ", no quorum" } else { "" };
+        let closed = if entry.auth_enabled { ", authentication on" } else { "" };
         [
             format!("{:?}", entry.state),
             entry.taken_at.and_then(age).unwrap_or_else(dash),
@@ -214,7 +220,7 @@ fn table_at(entries: &[Entry], now: Timestamp) -> String {
             entry.keys.map_or_else(dash, |keys| keys.to_string()),
             bytes(entry.db_bytes),
             bytes(entry.stored_bytes),
-            entry.verified.map_or_else(dash, |level| level.as_str().to_owned()) + alone,
+            entry.verified.map_or_else(dash, |level| level.as_str().to_owned()) + alone + closed,
             proof.unwrap_or_else(dash),
             entry.problem.as_ref().map_or_else(|| entry.key.clone(), |problem| format!("{}  ({problem})", entry.key)),
         ]
@@ -249,8 +255,8 @@ mod tests {
         let manifest = |at: &str| sample::but(sample::manifest(""), &json!({"startedAt": at, "endedAt": at}));
         let mut proven = manifest("2026-11-21T10:00:00Z");
         proven["contents"] = json!({
-            "revision": 9, "keys": 3, "revisions": 6, "members": [], "leases": 0, "alarms": 0, "authEnabled": false,
-            "users": 0, "roles": 0,
+            "revision": 9, "keys": 3, "revisions": 6, "members": [], "leases": 0, "alarms": 0, "authEnabled": true,
+            "users": 2, "roles": 1,
         });
         proven["verification"] = json!({"level": "HashKV"});
         put("20261121T100000Z-11111111-aaaaaaaa", Some(proven), "12345");
@@ -280,16 +286,18 @@ mod tests {
         let states: Vec<_> = entries.iter().map(|entry| entry.state).collect();
         assert_eq!(states, [State::Complete, State::Broken, State::Incomplete, State::Complete]);
         assert_eq!((entries[0].verified, entries[3].verified), (None, Some(Level::HashKV)));
+        assert_eq!((entries[0].auth_enabled, entries[3].auth_enabled), (false, true));
         assert!(entries[1].problem.as_ref().unwrap().contains("its manifest says 5"));
         let now = "2026-11-21T15:00:00Z".parse().unwrap();
         let table = table_at(&entries, now);
         let lines: Vec<_> = table.lines().collect();
         assert!(lines[0].starts_with("STATE       AGE  REVISION  KEYS  SIZE"), "{table}");
-        assert!(lines[1].contains("  -         FAILED stored 60m  shop/"), "{table}");
+        assert!(lines[1].contains("  -                          FAILED stored 60m  shop/"), "{table}");
         assert!(lines[2].starts_with("Broken      3h   -"), "{table}");
         assert!(
-            lines[4]
-                .starts_with("Complete    5h   9         3     4.00 KiB  5 B     HashKV    stored 2h          shop/"),
+            lines[4].starts_with(
+                "Complete    5h   9         3     4.00 KiB  5 B     HashKV, authentication on  stored 2h          shop/"
+            ),
             "{table}"
         );
 

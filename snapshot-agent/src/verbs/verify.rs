@@ -62,6 +62,7 @@ pub fn drilled(key: &str, ended: &Result<Verified>) -> DrilledReport {
             restore_seconds: found.proof.restore_seconds,
             serve_seconds: found.proof.serve_seconds,
             kubernetes: found.proof.kubernetes.clone().map(KubernetesReport::bounded),
+            auth_enabled: found.proof.auth_enabled,
             proof_not_kept: found.proof_not_kept.clone(),
             failed: found.failed.as_ref().map(failed),
             ..report

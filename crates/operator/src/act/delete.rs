@@ -11,13 +11,14 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Preconditions};
-use kube::core::Status;
+use kube::core::{Selector, SelectorExt, Status};
 
 use super::create::Written;
 use super::{Actor, Done, read};
 use crate::context::Context;
-use crate::error::Error;
+use crate::error::{Class, Error};
 use crate::observe::owned_by;
+use crate::reader::{Only, Reader, View};
 
 /// Deletes a Pod of the actor, or of one of its members.
 pub(super) async fn pod(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
@@ -47,18 +48,43 @@ pub(super) async fn evict(ctx: &Context, actor: &Actor, target: &Target) -> Resu
             }
             Ok(Done::Applied)
         }
-        Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if is_of_a_budget(status)) => {
+        Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if is_of_a_budget(status)) =>
+        {
+            let budgets = budgets(ctx, actor, &there).await.unwrap_or_default().join(", ");
             Ok(Done::Held(format!(
-                "a disruption budget allows no eviction of Pod {} (kubectl get pdb). The roll continues when every budget allows \
-                 the eviction",
+                "a disruption budget allows no eviction of Pod {} (PodDisruptionBudget {budgets}; kubectl get pdb). The roll continues \
+                 when every budget allows the eviction",
                 target.name
             )))
         }
+        // The answer has no reason, and names no budget (Kubernetes: registry/core/pod/storage/eviction.go).
+        Err(error) if error.class() == Class::Unavailable => match budgets(ctx, actor, &there).await {
+            Ok(several) if several.len() > 1 => Ok(Done::Held(format!(
+                "Kubernetes evicts no Pod that several disruption budgets select, and Pod {} has {}: PodDisruptionBudget {}. Delete \
+                 all but one, or narrow their selectors",
+                target.name,
+                several.len(),
+                several.join(", PodDisruptionBudget ")
+            ))),
+            Ok(_) | Err(_) => Err(error),
+        },
         Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_not_found()) => {
             Ok(Done::Already)
         }
         Err(error) => Err(error),
     }
+}
+
+/// Names of the disruption budgets that select a Pod.
+async fn budgets(ctx: &Context, actor: &Actor, pod: &Pod) -> Result<Vec<String>, Error> {
+    let reader = Reader { ctx, namespace: &actor.namespace, view: View::Live };
+    let labels = pod.labels();
+    let selects = |budget: &PodDisruptionBudget| {
+        let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
+        selector.and_then(|selector| Selector::try_from(selector).ok()).is_some_and(|selector| selector.matches(labels))
+    };
+    let all = reader.list::<PodDisruptionBudget>(Only::Everything, selects).await?;
+    Ok(all.iter().map(ResourceExt::name_any).collect())
 }
 
 /// Whether an eviction was refused by a disruption budget. An API server under load answers with the same code.

@@ -7,7 +7,6 @@ use holdfast_plan::Target;
 use holdfast_plan::cluster::{Alarm, AlarmKind, Membership};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use tokio::sync::Semaphore;
 
 use super::{Actor, Done, patch, read};
 use crate::context::Context;
@@ -93,9 +92,6 @@ pub(super) async fn disarm(
     change(ctx, "clear an alarm", "disarm", ctx.etcd.disarm(at, alarm)).await
 }
 
-/// Members that are defragmented at the same time, in all clusters: each holds up a pass for as long as etcd takes.
-static DEFRAGMENTATIONS: Semaphore = Semaphore::const_new(4);
-
 /// Has a member defragment its file, and then lets clients in to its Pod. `at`: the member's own server.
 pub(super) async fn defragment(
     ctx: &Context,
@@ -108,9 +104,6 @@ pub(super) async fn defragment(
     if !now.members.iter().any(|member| member.id == member_id && !member.learner) {
         return Err(Error::Stale(format!("etcd does not list {member_id:x} as a voter any more")));
     }
-    let Ok(_slot) = DEFRAGMENTATIONS.try_acquire() else {
-        return Ok(Done::NotYet("members of other clusters are being defragmented".to_owned()));
-    };
     match change(ctx, "defragment a member", "defragment", ctx.etcd.defragment(at)).await? {
         Done::Applied => {}
         other => return Ok(other),

@@ -1,5 +1,6 @@
 //! The requests that acts send, and the objects that acts leave alone.
 
+use holdfast_api::key;
 use holdfast_plan::{Ensure, Target, Unelectable};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use serde_json::{Value, json};
@@ -88,6 +89,36 @@ async fn deletes_name_what_was_looked_at() {
     assert_eq!(writes[0].body["preconditions"], json!({"uid": "u1", "resourceVersion": "7"}));
     assert_eq!(writes[0].body["propagationPolicy"], "Background");
     assert_eq!(writes[0].body["gracePeriodSeconds"], Value::Null);
+}
+
+/// Kubernetes evicts no Pod that two budgets select, and answers 500 without their names.
+#[tokio::test]
+async fn a_refused_eviction_names_the_budgets_that_select_the_pod() {
+    let mut pod = owned_pod("m1");
+    pod["metadata"]["labels"] = json!({key::CLUSTER_UID: "m1", "app": "etcd"});
+    let budget = |name: &str, app: &str| json!({"metadata": {"name": name, "namespace": "ns"}, "spec": {"selector": {"matchLabels": {"app": app}}}});
+    let evicted = async |code: u16, said: Value, names: &[&str]| {
+        let items: Vec<Value> =
+            names.iter().map(|name| budget(name, "etcd")).chain([budget("b-other", "web")]).collect();
+        let list =
+            json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudgetList", "metadata": {}, "items": items});
+        let get = ("GET", PODS, 200, pod.clone());
+        let answers = vec![("POST", "/eviction", code, said), ("GET", "/poddisruptionbudgets", 200, list), get];
+        done(answers, Act::EvictPod { pod: target("a-1"), why: "test".to_owned() }).await.0
+    };
+    let held = |result: Result<Done, Class>| match result {
+        Ok(Done::Held(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    let two = held(evicted(500, refusal(500, ""), &["a-budget", "team"]).await);
+    assert!(
+        two.contains("PodDisruptionBudget a-budget, PodDisruptionBudget team") && !two.contains("b-other"),
+        "{two}"
+    );
+    assert_eq!(evicted(500, refusal(500, "InternalError"), &["a-budget"]).await, Err(Class::Unavailable));
+    let mut full = refusal(429, "TooManyRequests");
+    full["details"] = json!({"causes": [{"reason": "DisruptionBudget", "message": "needs 3 and has 3"}]});
+    assert!(held(evicted(429, full, &["team"]).await).contains("PodDisruptionBudget team;"));
 }
 
 #[tokio::test]

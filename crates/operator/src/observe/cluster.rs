@@ -13,7 +13,7 @@ use holdfast_api::{
 };
 use holdfast_kube::kinds::Cached;
 use holdfast_plan::cluster::{
-    Answer, ClusterJob, Ending, ForeignVolume, Member, Observed, Saving, asks_for_another_minor,
+    Answer, ClusterJob, Ending, ForeignVolume, Member, Observed, Saving, asks_for_another_minor, has_turn,
     name_of_final_snapshot, name_of_requested_snapshot, newest, saving,
 };
 use holdfast_plan::schedule::{healthy, live_job, live_run};
@@ -110,6 +110,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         round.answers.into_iter().filter_map(|(member, answer)| answer_of_member(&members, member, answer)).collect();
     let refused_growth = refused_growth(reader, &cluster, &members).await;
     let (last_snapshot, saving) = of_snapshots(reader, named, uid);
+    let has_turn = takes_turn(reader, &cluster);
 
     Ok(Some(Observed {
         refused_growth,
@@ -137,6 +138,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         unread_certificates,
         last_snapshot,
         saving,
+        has_turn,
         refused_for: refused_for(reader, named),
         backups: backups(reader, named),
         client_endpoints: client_endpoints(reader, named),
@@ -185,6 +187,14 @@ fn of_snapshots(reader: Reader<'_>, named: &str, uid: &str) -> (Option<LastSnaps
 fn refused_for(reader: Reader<'_>, named: &str) -> Option<SignedDuration> {
     let object = backoff::key::<EtcdCluster>(reader.namespace, named);
     reader.ctx.backoff.refused_for(&object, clock::instant()).and_then(|lasted| lasted.try_into().ok())
+}
+
+/// Whether the cluster's defragmentation has its turn. From the cache in both views: two clusters that decide at this moment may both
+/// have the last turn for a moment.
+fn takes_turn(reader: Reader<'_>, cluster: &EtcdCluster) -> bool {
+    let decided = cluster.status.as_ref().is_some_and(|status| status.latches.defragmenting.is_some());
+    let all = || reader.ctx.caches.clusters.state();
+    !decided || has_turn(cluster, all().iter().map(AsRef::as_ref), clock::now())
 }
 
 /// The objects that an upgrade needs before it begins.

@@ -1,5 +1,7 @@
 //! Input of one pass over an `EtcdSnapshot`: the object, its cluster, its Jobs and their Pods.
 
+use std::collections::BTreeSet;
+
 use holdfast_api::snapshot::Phase;
 use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, key, name};
 use holdfast_plan::build::job::{CONTAINER, saves};
@@ -16,7 +18,7 @@ use super::labelled;
 use super::restores::{Restored, restored};
 use crate::clock;
 use crate::error::Error;
-use crate::reader::{Only, Reader};
+use crate::reader::{Only, Reader, View};
 use crate::unstarted::JOB_UID;
 
 /// The Job controller creates a Job's first Pod within a second; a busy one within a few.
@@ -52,8 +54,12 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     };
     let (pods, inspections) =
         futures::try_join!(pods_of(reader, job.as_ref()), inspections(reader, &snapshot, job.as_ref()))?;
-    let missing_secrets =
-        if job.is_some() || run.is_some() { vec![] } else { missing_secrets(reader, &snapshot).await? };
+    let needed = match (&job, run) {
+        (Some(_), _) => pods.last().map(awaited_secrets).unwrap_or_default(),
+        (None, Some(_)) => BTreeSet::new(),
+        (None, None) => secrets(&snapshot),
+    };
+    let missing_secrets = missing_secrets(reader, &snapshot, needed).await?;
     let strays = match run {
         _ if job.is_some() => vec![],
         Some(run) => reader.list::<Pod>(Only::Label(JOB_UID, &run.uid), |pod| left_by(pod, &run.uid)).await?,
@@ -118,13 +124,25 @@ pub(super) async fn terminates(reader: Reader<'_>) -> bool {
 }
 
 /// Missing Secrets that an unfinished snapshot names. kubelet reports a missing Secret only in an Event of the Pod.
-async fn missing_secrets(reader: Reader<'_>, snapshot: &EtcdSnapshot) -> Result<Vec<String>, Error> {
+async fn missing_secrets(
+    reader: Reader<'_>,
+    snapshot: &EtcdSnapshot,
+    named: BTreeSet<String>,
+) -> Result<Vec<String>, Error> {
     if snapshot.status.as_ref().is_some_and(|s| s.phase.is_final()) {
         return Ok(vec![]);
     }
-    let named = secrets(snapshot).into_iter().map(async |name| Ok((reader.secret_version(&name).await?, name)));
+    let named = named.into_iter().map(async |name| Ok((reader.secret_version(&name).await?, name)));
     let seen = futures::future::try_join_all(named).await?;
     Ok(seen.into_iter().filter(|(version, _)| *version == Seen::Known(None)).map(|(_, name)| name).collect())
+}
+
+/// The Secrets without which kubelet does not start this Pod, while kubelet prepares the Pod.
+fn awaited_secrets(pod: &Pod) -> BTreeSet<String> {
+    let waits = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending");
+    let volumes = pod.spec.iter().filter(|_| waits).flat_map(|spec| spec.volumes.iter().flatten());
+    let secrets = volumes.filter_map(|volume| volume.secret.as_ref());
+    secrets.filter(|secret| secret.optional != Some(true)).filter_map(|secret| secret.secret_name.clone()).collect()
 }
 
 /// The Jobs that ask the store about this snapshot, except the Job that saves it. Found by name, whatever their owner: a user
@@ -216,7 +234,9 @@ fn waits(job: &Job) -> bool {
 /// Pod that the API server judges and does not store (`dryRun`).
 pub(super) async fn refusal(reader: Reader<'_>, job: Option<&Job>, pods: &[Pod]) -> Option<String> {
     let job = job.filter(|job| pods.is_empty() && waits(job))?;
-    let template = job.spec.as_ref()?.template.clone();
+    // The caches keep a part of the template.
+    let whole = (Reader { view: View::Live, ..reader }).get::<Job>(&job.name_any()).await.ok().flatten();
+    let template = whole.filter(|whole| whole.uid() == job.uid())?.spec?.template;
     let mut metadata = template.metadata.unwrap_or_default();
     // A fixed name: the message of a refusal contains it, and a message that differs on each pass would be written each time. The
     // Job controller gives its Pods other names.
@@ -236,7 +256,6 @@ mod tests {
 
     use super::*;
     use crate::fake::Fake;
-    use crate::reader::View;
 
     /// A user can remove labels, and the operator deletes the first of these Jobs before the last.
     #[tokio::test]

@@ -1,11 +1,11 @@
 //! Defragmentation: a member's etcd rewrites its file, and free pages go back to the volume.
 //!
 //! etcd serves nothing on the member meanwhile, and its file would not shrink while a snapshot is read from it. This file decides
-//! which member is next, and the order for one member: latch the decision, move the leadership away, lead new clients away, wait
-//! until they are gone, latch the beginning, defragment, let clients in, latch the result. At most one member stands still, and
-//! only while every voter is well (I1), no member joins or leaves (I11), nothing rolls or grows, and no snapshot is being saved.
-//! A defragmentation that loses these conditions before etcd was asked is given up. The facts are the latch and the Pod's role, so
-//! an interrupted one continues; etcd does no harm to its data in a second run.
+//! which member is next, and the order for one member: latch the decision, wait for the cluster's turn (`turn.rs`), move the
+//! leadership away, lead new clients away, latch the beginning, wait until clients are gone, defragment, let clients in, latch the
+//! result. At most one member stands still, and only while every voter is well (I1), no member joins or leaves (I11), nothing rolls
+//! or grows, and no snapshot is being saved. A defragmentation that loses these conditions before etcd was asked is given up. The
+//! facts are the latch and the Pod's role, so an interrupted one continues; etcd does no harm to its data in a second run.
 
 use holdfast_api::cluster::Latches;
 use holdfast_api::condition::Reason;
@@ -16,6 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::hand_over::hand_over;
 use super::health::{changes_members, in_doubt, is_level, is_well, voters};
 use super::space::File;
+use super::turn::{GIVE_UP, WAITS};
 use super::{AlarmKind, Answer, Listed, Member, Membership, Observed, enlarge, roll, space};
 use crate::due_times::Line;
 use crate::valid::Wanted;
@@ -31,22 +32,25 @@ const AGAIN_FOR_AN_ALARM: SignedDuration = SignedDuration::from_mins(2);
 /// How long new connections may still go to a Pod that has left the Service: kube-proxy follows within a second.
 const CLIENTS_LEAVE: SignedDuration = SignedDuration::from_secs(2);
 
-/// How long etcd may take for one member, with a repetition: 8 GiB at 30 MB/s.
-const GIVE_UP: SignedDuration = SignedDuration::from_mins(10);
+/// For this long etcd may refuse the request before clients come back: it refuses for a moment while it elects a leader.
+const REFUSED_FOR: SignedDuration = SignedDuration::from_secs(3);
 
 /// Interval while a defragmentation is under way.
 const SOON: Wake = Wake::AfterMillis(500);
 
+/// Interval while the members of other clusters are defragmented.
+const RETRY: Wake = Wake::AfterMillis(5_000);
+
 /// Free part of a nearly full file in percent that is enough.
 pub(super) const FREE_WHEN_NEARLY_FULL: u64 = 20;
 
-/// Whether a member is being defragmented: it gets no clients.
+/// Whether a member is being defragmented: it gets no clients. Before its turn the member keeps them.
 pub(super) fn is_under_way(seen: &Observed, member: &str) -> bool {
-    seen.latches().defragmenting.is_some_and(|record| record.member == member)
+    seen.has_turn && seen.latches().defragmenting.is_some_and(|record| record.member == member)
 }
 
 /// Gives a defragmentation up whose conditions are lost. `hindered`: another rule blocks its next steps.
-pub(super) fn stop(seen: &Observed, etcd: Option<&Membership>, hindered: bool) -> Option<Next> {
+pub(super) fn stop(seen: &Observed, etcd: Option<&Membership>, hindered: bool, now: Timestamp) -> Option<Next> {
     let record = seen.latches().defragmenting?;
     let member = seen.staying().find(|m| m.name() == record.member);
     let stays = member.is_some_and(|m| !m.deleting() && m.live_pod().is_some());
@@ -56,13 +60,18 @@ pub(super) fn stop(seen: &Observed, etcd: Option<&Membership>, hindered: bool) -
         None => record.began.is_none(),
     };
     let parks = seen.cluster.spec.replicas == 0;
-    (parks || !stays || lost || (hindered && record.began.is_none()))
-        .then(|| latch(seen, |latches| latches.defragmenting = None))
+    let late = record.at.parse::<Timestamp>().is_ok_and(|at| now >= at + WAITS);
+    (parks || !stays || lost || ((hindered || late) && record.began.is_none())).then(|| give_up(seen))
+}
+
+/// Gives a defragmentation up; clients come back. etcd may be at work, and does no harm to its data.
+pub(super) fn give_up(seen: &Observed) -> Next {
+    latch(seen, |latches| latches.defragmenting = None)
 }
 
 /// Returns the next step of the defragmentation that is under way.
 pub(super) fn go_on(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
-    let record = seen.latches().defragmenting?;
+    let record = seen.latches().defragmenting.filter(|_| seen.has_turn)?;
     let member = seen.staying().find(|m| m.name() == record.member)?;
     let (listed, pod) = (seen.listed(etcd, member.name())?, member.live_pod()?);
     let wait = |why: &str| Some(Next::wait(Reason::Defragmenting, format!("{} {why}", member.name()), SOON));
@@ -76,27 +85,32 @@ pub(super) fn go_on(seen: &Observed, etcd: &Membership, now: Timestamp) -> Optio
         if admitted {
             return Some(Next::act(Act::DismissClients { pod: Target::from(&pod.metadata) }));
         }
-        let have_left = record.at.parse::<Timestamp>().is_ok_and(|at| now >= at + CLIENTS_LEAVE);
-        if !have_left {
-            return wait("waits until its clients have left");
-        }
         let started = Defragmenting { began: Some(now.to_string()), ..record };
         return Some(latch(seen, |latches| latches.defragmenting = Some(started)));
     };
     // The act lets clients in again after etcd's answer. An etcd that ended meanwhile (its disk is full, or kubelet ended it) would end
     // again.
     let restarted = pods::running_since(pod).is_some_and(|since| since > began);
-    if admitted || restarted || now >= began + GIVE_UP {
+    let refused = seen.refused_for.is_some_and(|lasted| lasted >= REFUSED_FOR);
+    if admitted || restarted || refused || now >= began + GIVE_UP {
         let answer = seen.serving(etcd, listed, member.name());
         let after_bytes = answer.map_or(record.bytes, |answer| answer.db_bytes);
         return Some(finish(seen, record, after_bytes, now));
     }
+    let have_left = now >= began + CLIENTS_LEAVE;
     if let Some(why) = why_not(seen, etcd) {
+        // etcd was not asked yet, or the clients of a single member have no other.
+        if !have_left || voters(etcd) < 2 {
+            return Some(give_up(seen));
+        }
         return wait(&format!("waits with its defragmentation: {why}"));
     }
     // The leader ended meanwhile, and etcd chose this member.
     if leads {
         return moves();
+    }
+    if !have_left {
+        return wait("waits until its clients have left");
     }
     Some(Next::Do(
         Act::Defragment {
@@ -128,12 +142,14 @@ const fn is_effective(record: &Defragmenting, after_bytes: i64) -> bool {
     record.bytes - after_bytes >= (record.bytes - record.used_bytes) / 2
 }
 
-/// Begins the defragmentation of the member that is next.
+/// Decides about the member that is next, and waits for the cluster's turn; other changes come first meanwhile.
 pub(super) fn begin(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Timestamp) -> Option<Next> {
     let wanted = seen.cluster.spec.defragmentation();
-    if wanted.mode.unwrap_or_default() == DefragmentationMode::Never || seen.latches().defragmenting.is_some() {
+    let waits = seen.latches().defragmenting;
+    if waits.is_some() && seen.has_turn {
         return None;
     }
+    let never = wanted.mode.unwrap_or_default() == DefragmentationMode::Never;
     let is_full = etcd.alarms_of(AlarmKind::NoSpace).next().is_some();
     let known = seen.latches().defragmented;
     let ended = |done: &Defragmented| done.at.parse::<Timestamp>().unwrap_or(now);
@@ -146,8 +162,12 @@ pub(super) fn begin(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Time
     };
     // A changed spec rolls first, unless a forbidden one waits for the space, or etcd takes no write.
     let rolls = roll::is_due(seen, now) && roll::forbidden(seen, spec).is_none();
-    if !is_full && (rests || !open || rolls) || why_not(seen, etcd).is_some() {
-        return None;
+    if never || !is_full && (rests || !open || rolls) || why_not(seen, etcd).is_some() {
+        return waits.map(|_| give_up(seen));
+    }
+    if let Some(record) = waits {
+        let message = format!("{} waits for its turn: members of other clusters are being defragmented", record.member);
+        return Some(Next::wait(Reason::Defragmenting, message, RETRY));
     }
     let candidates = etcd.members.iter().filter_map(|listed| {
         let member = seen.standing_for(listed)?;

@@ -49,6 +49,7 @@ mod stuck;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod turn;
 mod upgrade;
 mod victim;
 
@@ -62,5 +63,6 @@ pub use preflight::{Condition, State, conditions};
 pub use restore::{How, Of, restore_uid};
 pub use steps::{Step, TABLES, Table};
 pub use tls::{is_auto, requests, sources, written_at};
+pub use turn::has_turn;
 pub use upgrade::asks_for_another_minor;
 pub(crate) use upgrade::rehearsal_name;

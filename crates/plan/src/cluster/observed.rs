@@ -76,6 +76,8 @@ pub struct Observed {
     pub last_snapshot: Option<LastSnapshot>,
     /// Snapshots of this cluster that are being saved, by the cached `EtcdSnapshot`s.
     pub saving: Vec<Saving>,
+    /// Whether the defragmentation that `status.latches` decides has its turn among those of all clusters, by their cached status.
+    pub has_turn: bool,
     /// How long etcd has refused the next step; `None`: it has not.
     pub refused_for: Option<SignedDuration>,
     /// The condition `BackupHealthy`, by the cached schedules that name this cluster.

@@ -16,10 +16,12 @@ use crate::{Act, Next, Target, meta, pods};
 
 /// Returns the next step of a member that serves.
 pub(super) fn next(seen: &Observed, etcd: &Membership) -> Option<Next> {
-    forbid_empty_starts(seen)
-        .or_else(|| clients(seen, etcd))
-        .or_else(|| newcomers(seen, etcd))
-        .or_else(|| votes(seen, etcd))
+    admit(seen, etcd).or_else(|| newcomers(seen, etcd)).or_else(|| votes(seen, etcd))
+}
+
+/// Returns the step that lets clients in to a voter that serves.
+pub(super) fn admit(seen: &Observed, etcd: &Membership) -> Option<Next> {
+    forbid_empty_starts(seen).or_else(|| clients(seen, etcd))
 }
 
 /// Removes the permission of a member that has joined to start on an empty volume (I3, I5).

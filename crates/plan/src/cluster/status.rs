@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     Listed, Member, Membership, Observed, alarms, backups, defragment, diverged, enlarge, latest, lineage, memberless,
-    move_leader, replace, retention, risk, roll, shrink, silent, tls,
+    move_leader, park, replace, retention, risk, roll, shrink, silent, tls,
 };
 use crate::build;
 use crate::certificate::Kept;
@@ -151,6 +151,9 @@ struct Facts<'a> {
 
 type Verdict = (Reason, String);
 
+/// For this long a cluster may be without a client endpoint: one member restarts, and Kubernetes follows.
+const UNSERVED: SignedDuration = SignedDuration::from_mins(1);
+
 impl Facts<'_> {
     fn conditions(&self) -> [Condition; 5] {
         let doing = self.doing();
@@ -234,7 +237,7 @@ impl Facts<'_> {
 
     fn unreached(&self) -> Verdict {
         // A single member has no clients while it stands still.
-        if let Some(record) = self.seen.latches().defragmenting {
+        if let Some(record) = self.seen.latches().defragmenting.filter(|_| self.seen.has_turn) {
             return defragment::describe_progress(&record);
         }
         let service = name::client_service(meta::name(&self.seen.cluster.metadata));
@@ -317,6 +320,10 @@ impl Facts<'_> {
         match self.next {
             Next::Settled(_) => None,
             Next::Wait(waiting, _) => Some((waiting.reason, waiting.message.clone())),
+            Next::Do(..) if self.seen.cluster.spec.paused && !meta::deleting(&self.seen.cluster.metadata) => Some((
+                Reason::Paused,
+                "spec.paused is set: Holdfast gives clients back, and changes nothing else".to_owned(),
+            )),
             Next::Do(
                 Act::Latch(_) | Act::DismissClients { .. } | Act::DeletePod { .. } | Act::RequestSnapshot(_),
                 _,
@@ -396,8 +403,12 @@ impl Facts<'_> {
 
     /// Returns the progress of a defragmentation, where the step belongs to one.
     fn defragmenting(&self) -> Option<Verdict> {
-        let seen = self.seen.latches().defragmenting;
+        let seen = self.seen.latches().defragmenting.filter(|_| self.seen.has_turn);
         let record = match self.next {
+            // The wait for a turn.
+            Next::Wait(waiting, _) if waiting.reason == Reason::Defragmenting && seen.is_none() => {
+                return Some((waiting.reason, waiting.message.clone()));
+            }
             Next::Wait(waiting, _) if waiting.reason == Reason::Defragmenting => seen,
             Next::Do(Act::Latch(new), _) => seen.or_else(|| new.defragmenting.clone()),
             Next::Do(Act::DismissClients { .. } | Act::MoveLeader { .. } | Act::Defragment { .. }, _) => seen,
@@ -430,7 +441,9 @@ impl Facts<'_> {
         let Next::Wait(waiting, _) = self.next else { return None };
         // A rehearsal has a deadline of its own.
         let rehearses = waiting.reason == Reason::Upgrading && self.seen.latches().upgrade.is_none();
+        let in_a_row = waiting.reason == Reason::Defragmenting && !self.seen.has_turn;
         if rehearses
+            || in_a_row
             || matches!(
                 waiting.reason,
                 Reason::Restoring | Reason::Paused | Reason::Deleting | Reason::SavingFinalSnapshot
@@ -451,7 +464,40 @@ impl Facts<'_> {
     fn trouble(&self) -> Option<Verdict> {
         let wrong = || self.failing_member().or_else(|| tls::trouble(self.seen, self.now)).or_else(|| self.overdue());
         let larger = || if self.formed() { enlarge::refused(self.seen) } else { None };
-        self.stuck().or_else(|| self.failed_seed()).or_else(|| self.alarm()).or_else(wrong).or_else(larger)
+        let known = self.stuck().or_else(|| self.failed_seed()).or_else(|| self.alarm()).or_else(wrong).or_else(larger);
+        known.or_else(|| self.unserved())
+    }
+
+    /// Returns the fault of a cluster whose clients have reached no member for a minute, also where Holdfast led them away.
+    fn unserved(&self) -> Option<Verdict> {
+        let cluster = &self.seen.cluster;
+        let asked = cluster.spec.replicas == 0 || park::wakes(self.seen) || meta::deleting(&cluster.metadata);
+        // The first members get their clients now.
+        let admits = matches!(
+            self.next,
+            Next::Do(
+                Act::AdmitClients { .. } | Act::ForbidEmptyStart { .. } | Act::LatchJoined { .. } | Act::Latch(_),
+                _
+            )
+        );
+        let asked = asked || (admits && !cluster.spec.paused && self.seen.latches().defragmenting.is_none());
+        let available = self.available();
+        if asked || !self.formed() || self.is_reached() || available.state != Some(false) {
+            return None;
+        }
+        let before = condition::find_with_status(&cluster.status.as_ref()?.conditions, Type::Available, "False")?;
+        // A cluster that woke was not available before.
+        let ready = self.seen.hosting().filter_map(|member| pods::ready_since(member.live_pod()?)).max();
+        let since = ready.map_or(before.last_transition_time.0, |at| at.max(before.last_transition_time.0));
+        if self.now < since + UNSERVED {
+            return None;
+        }
+        let service = name::client_service(meta::name(&cluster.metadata));
+        let message = format!(
+            "clients reach no member since {since}: the Service {service} has no ready endpoint of this cluster. {}",
+            available.message
+        );
+        Some((Reason::NoClientEndpoint, message))
     }
 
     /// Returns the wait that ends only when a person acts.

@@ -95,7 +95,13 @@ pub(super) const STOPPED: Table = Table {
             rule: |pass| meta::deleting(&pass.seen.cluster.metadata).then(|| retention::release(pass.seen)),
         },
         Step {
-            name: "change nothing",
+            name: "give clients back, in steps: give a defragmentation up, wake a member, admit clients",
+            when: "`spec.paused` is set, and Holdfast has led clients away from a member that serves",
+            file: "cluster/promote.rs",
+            rule: give_clients_back,
+        },
+        Step {
+            name: "change nothing else",
             when: "`spec.paused` is set",
             file: "cluster/steps.rs",
             rule: |pass| {
@@ -172,11 +178,12 @@ pub(super) const FORMED: Table = Table {
     steps: &[
         Step {
             name: "give a defragmentation up",
-            when: "its member is gone, a member joins or leaves, or etcd was not asked yet and a member is not well or another rule waits",
+            when: "its member is gone, a member joins or leaves, or etcd was not asked yet and a member is not well, another rule waits \
+                   or an hour is over",
             file: "cluster/defragment.rs",
             rule: |pass| {
                 let waits = pass.certificates.as_ref().is_some_and(|next| !is_act(next));
-                defragment::stop(pass.seen, pass.etcd, waits || pass.hindrance().is_some())
+                defragment::stop(pass.seen, pass.etcd, waits || pass.hindrance().is_some(), pass.now)
             },
         },
         Step {
@@ -247,7 +254,7 @@ pub(super) const FORMED: Table = Table {
         },
         Step {
             name: "defragment, in steps: move the leadership, dismiss the clients, latch the beginning, defragment, latch the result",
-            when: "a defragmentation is under way",
+            when: "a defragmentation is decided, and the cluster has its turn among those of all clusters",
             file: "cluster/defragment.rs",
             rule: |pass| defragment::go_on(pass.seen, pass.etcd?, pass.now),
         },
@@ -303,7 +310,7 @@ pub(super) const FORMED: Table = Table {
             rule: |pass| move_leader::next(pass.seen, pass.etcd?),
         },
         Step {
-            name: "begin a defragmentation",
+            name: "begin a defragmentation, or wait for the cluster's turn",
             when: "a member's file has enough free space, every member is well, nothing changes, and no snapshot is being saved; a \
                    roll comes first, unless etcd takes no write",
             file: "cluster/defragment.rs",
@@ -382,6 +389,20 @@ const CONFLICT: Step = Step {
     file: "cluster/client_services.rs",
     rule: |pass| pass.conflict.clone(),
 };
+
+/// Gives back what Holdfast takes from clients in steps: a paused cluster takes none of the next steps.
+fn give_clients_back(pass: &Pass<'_>) -> Option<Next> {
+    let seen = pass.seen;
+    if !seen.cluster.spec.paused || seen.cluster.spec.replicas == 0 {
+        return None;
+    }
+    if seen.latches().defragmenting.is_some() {
+        return Some(defragment::give_up(seen));
+    }
+    let etcd = pass.etcd?;
+    let next = if park::wakes(seen) { Some(park::wake(seen, etcd, pass.now)) } else { promote::admit(seen, etcd) };
+    next.filter(is_act)
+}
 
 fn admit(pass: &Pass<'_>) -> Option<Next> {
     let serves = !pass.parks() && !park::wakes(pass.seen);

@@ -52,7 +52,11 @@ fn decide(seen: &Observed, now: Timestamp) -> Next {
             return Next::wait(Reason::Deleting, "its EtcdCluster is being deleted", Wake::OnChange);
         }
         Seen::Known(Some(cluster)) if cluster.spec.paused && !ending::awaits_snapshot(cluster) => {
-            return Next::wait(Reason::Paused, "spec.paused of its EtcdCluster is set", Wake::OnChange);
+            let wait = || Next::wait(Reason::Paused, "spec.paused of its EtcdCluster is set", Wake::OnChange);
+            // A roll has ended the Pod: a pause takes no member away.
+            let ended = joined && member.spec.served.is_some() && seen.pod.is_none();
+            let created = Some(seen).filter(|_| ended).map(|seen| upkeep(seen, now));
+            return created.filter(|next| matches!(next, Next::Do(Act::CreatePod(_), _))).unwrap_or_else(wait);
         }
         // The operator founds or restores only a cluster that is known not to have formed (I2, I9).
         Seen::Unknown(why) if !joined => {

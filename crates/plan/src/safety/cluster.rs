@@ -30,13 +30,24 @@ pub fn cluster(seen: &Observed, plan: &Plan<EtcdClusterStatus>) -> Verdict {
     let ends = matches!(plan.act, Some(Act::CopyRetention { .. } | Act::ReleaseCluster { .. }));
     let idle = seen.cluster.spec.paused || deleting;
     let still = plan.ensures.is_empty() && (plan.act.is_none() || (deleting && ends));
-    let still = still || last_snapshot::permits(seen, plan);
+    let still = still || last_snapshot::permits(seen, plan) || gives_back(seen, plan);
     rule("I13", !idle || still, "a paused or deleted cluster is left alone")?;
     for ensure in &plan.ensures {
         check_ensure(seen, ensure)?;
     }
     let Some(act) = &plan.act else { return Ok(()) };
     last_snapshot::check_step(seen, act).unwrap_or_else(|| check_act(seen, act))
+}
+
+/// Whether a plan gives clients of a paused cluster back what an earlier plan took from them in steps, and changes nothing else.
+fn gives_back(seen: &Observed, plan: &Plan<EtcdClusterStatus>) -> bool {
+    let ends = |new: &Latches| *new == Latches { defragmenting: None, ..latches(seen) };
+    let permitted = match &plan.act {
+        Some(Act::Latch(new)) => ends(new),
+        Some(Act::ForbidEmptyStart { .. } | Act::AdmitClients { .. } | Act::Unpark { .. }) => true,
+        Some(_) | None => false,
+    };
+    permitted && plan.ensures.is_empty() && !meta::deleting(&seen.cluster.metadata)
 }
 
 fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {

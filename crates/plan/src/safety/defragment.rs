@@ -8,9 +8,9 @@ use super::{Verdict, roll, rule};
 use crate::cluster::{AlarmKind, Member, Observed};
 use crate::{Target, meta};
 
-/// Whether the latch names this member.
+/// Whether the latch names this member, and the cluster has its turn.
 pub(super) fn is_under_way(seen: &Observed, member: &Member) -> bool {
-    latches(seen).defragmenting.is_some_and(|record| record.member == member.name())
+    seen.has_turn && latches(seen).defragmenting.is_some_and(|record| record.member == member.name())
 }
 
 /// Checks a change of the latch.

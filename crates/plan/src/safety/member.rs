@@ -167,7 +167,10 @@ fn create_claim(seen: &Observed, claim: &PersistentVolumeClaim) -> Verdict {
 }
 
 fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
-    active(seen)?;
+    // A roll ended the Pod before the cluster was paused.
+    if !joined(seen) || seen.member.spec.served.is_none() {
+        active(seen)?;
+    }
     rule("I21", !going(seen) || counted_on(seen), "nothing is made for a member that goes")?;
     rule("I11", !removed(seen) && !parked(seen), "no Pod is made for a removed or a parked member")?;
     rule("I29", !seen.member.spec.is_lost(), "no Pod is made for a member whose data are lost")?;

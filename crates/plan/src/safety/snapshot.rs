@@ -33,9 +33,11 @@ pub fn snapshot(seen: &Observed, plan: &Plan<EtcdSnapshotStatus>, now: Timestamp
             rule("I12", own.is_some(), "the Job is the snapshot's own, as it was seen")?;
             let recorded = seen.snapshot.status.as_ref().is_some_and(|status| status.phase.is_final());
             rule("I18", recorded, "a Job goes after its result is recorded")?;
-            let ended = |pod: &Pod| {
-                pods::status(pod, CONTAINER).and_then(|s| s.state.as_ref()).is_some_and(|s| s.terminated.is_some())
-            };
+            let failed = seen.snapshot.status.as_ref().is_some_and(|status| status.phase == Phase::Failed);
+            let state = |pod: &Pod| pods::status(pod, CONTAINER).and_then(|s| s.state.clone());
+            // The Pod of a failed save may wait for a Secret that is gone.
+            let ended =
+                |pod: &Pod| state(pod).map_or(failed, |s| s.terminated.is_some() || (failed && s.running.is_none()));
             rule("I6", seen.pods.iter().all(ended), "a Job whose agent runs is not deleted")
         }
         Some(Act::LatchRemoval(removal)) => latch(seen, removal),

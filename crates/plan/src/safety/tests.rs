@@ -54,7 +54,13 @@ fn a_status_keeps_its_latches_and_a_paused_cluster_its_peace() {
     assert!(cluster(&seen, &plan_of(None, EtcdClusterStatus::default())).is_err());
     let mut paused = seen.clone();
     paused.cluster.spec.paused = true;
-    assert_eq!(broken(&paused, Act::AdmitClients { pod: pod_target(&seen, 0) }), Some("I13"));
+    assert_eq!(broken(&paused, Act::DismissClients { pod: pod_target(&seen, 0) }), Some("I13"));
+    assert_eq!(broken(&paused, Act::AdmitClients { pod: pod_target(&seen, 0) }), None, "clients are given back");
+    let latches = latches(&mut paused).clone();
+    assert_eq!(
+        broken(&paused, Act::Latch(Box::new(Latches { pending_member: Some("x".to_owned()), ..latches }))),
+        Some("I13")
+    );
     let mut plan = plan_of(None, status);
     plan.ensures = vec![Ensure::Service(Box::new(build::service::client(&seen.cluster)))];
     assert_eq!(cluster(&seen, &plan), Ok(()));

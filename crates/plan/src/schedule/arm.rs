@@ -63,7 +63,13 @@ pub(super) fn halted(seen: &Observed) -> Option<(Reason, String)> {
     }
     let wanted = &spec.cluster_ref.as_ref()?.name;
     let Some(cluster) = &seen.cluster else {
-        let why = format!("there is no EtcdCluster {wanted} in this namespace. Backups begin when it has formed");
+        let why = match seen.own_cron_job() {
+            Some(_) => format!(
+                "EtcdCluster {wanted} was deleted: no backup starts, and the stored snapshots stay. Backups of another EtcdCluster of \
+                 this name begin when it has formed"
+            ),
+            None => format!("there is no EtcdCluster {wanted} in this namespace. Backups begin when it has formed"),
+        };
         return Some((Reason::WaitingForReference, why));
     };
     if meta::deleting(&cluster.metadata) {

@@ -15,6 +15,7 @@ use super::beside::{self, Armed};
 use super::drill_job;
 use super::{Observed, Recall, facts};
 use crate::build::job::CONTAINER;
+use crate::job_state::AUTH_ENABLED;
 use crate::jobs::{self, JobState, PATIENCE_MILLIS};
 use crate::{Ensure, Note, Wake, job_state, meta, pods};
 
@@ -189,6 +190,7 @@ fn passed(report: DrilledReport, at: String, job: String) -> PassedDrill {
         serve_seconds,
         rto_seconds: restore_seconds.saturating_add(serve_seconds).saturating_add(ready_seconds),
         kubernetes,
+        auth_enabled: report.auth_enabled,
         proof_not_kept: report.proof_not_kept,
     }
 }
@@ -246,6 +248,8 @@ fn condition(drill: &Drill, status: &DrillStatus, armed: &Armed<CronJob>, now: T
         }
         None => "no drill has passed yet".to_owned(),
     };
+    let closed = status.last_passed.as_ref().is_some_and(|passed| passed.auth_enabled);
+    let newest = if closed { format!("{newest}; {AUTH_ENABLED}") } else { newest };
     let passed = status.last_passed.as_ref().map(|passed| &passed.at);
     let incomplete = status.last_incomplete.as_ref().filter(|last| facts::time(Some(&last.at)) >= facts::time(passed));
     let no_result = incomplete.map(|last| format!("the drill of {} has no result: {}", last.at, last.message));

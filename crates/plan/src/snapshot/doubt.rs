@@ -22,21 +22,22 @@ pub(super) const PAUSE: SignedDuration = SignedDuration::from_secs(10);
 pub(super) fn doubtful(state: &JobState, job: &Job, all: &[Pod]) -> bool {
     match state {
         JobState::Lost => true,
-        JobState::Failed { .. } => {
-            let counted = job.status.as_ref().and_then(|s| s.failed).unwrap_or_default();
-            let there = i32::try_from(all.len()).is_ok_and(|there| there >= counted);
-            // The Job counts no Pod that a drain ended, and Kubernetes soon removes that Pod. No other Pod existed only if none
-            // of these Pods replaced another, and at least one of these Pods has an exit code.
-            let spoke = all.iter().any(|pod| end(pod).is_some());
-            let first = all.iter().all(|pod| took_no_place(pod, job));
-            !(there && spoke && first && all.iter().all(published_nothing))
-        }
+        // At least one of these Pods has an exit code: others may be gone.
+        JobState::Failed { .. } => !(all.iter().any(|pod| end(pod).is_some()) && stored_nothing(job, all)),
         JobState::Pending(_)
         | JobState::Running(_)
         | JobState::HeldUp(_)
         | JobState::Settling
         | JobState::Stored { .. } => false,
     }
+}
+
+/// Whether no Pod of a Job has published anything. The Job counts no Pod that a drain ended, and Kubernetes soon removes that Pod: no
+/// other Pod existed only if none of these Pods replaced another.
+pub(super) fn stored_nothing(job: &Job, all: &[Pod]) -> bool {
+    let counted = job.status.as_ref().and_then(|s| s.failed).unwrap_or_default();
+    let there = i32::try_from(all.len()).is_ok_and(|there| there >= counted);
+    there && !all.is_empty() && all.iter().all(|pod| took_no_place(pod, job) && published_nothing(pod))
 }
 
 /// Whether the Pod was created too soon after the Job to have replaced a Pod that ran.

@@ -11,6 +11,7 @@ mod removal;
 mod sidecar;
 mod stage;
 mod status;
+mod subject;
 mod unstarted;
 
 pub use job::inspection;

@@ -17,7 +17,7 @@ pub struct Observed {
     pub cluster: Option<EtcdCluster>,
     /// The `EtcdBackupStore` in the spec's destination, if the store exists.
     pub store: Option<EtcdBackupStore>,
-    /// Secrets in the spec that the API server does not have; looked up only before the first Job.
+    /// Secrets that the API server does not have: before the first Job those in the spec, later those for which the Job's Pod waits.
     pub missing_secrets: Vec<String>,
     /// The Job with the name of the snapshot's Job, of any owner; for a recorded run, the Job with the run's name and UID.
     pub job: Option<Job>,

@@ -12,12 +12,12 @@ use holdfast_contract::{self as agent, ExitClass};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 
-use super::doubt::doubtful;
+use super::doubt::{doubtful, stored_nothing};
 use super::inquiry::{self, Answer};
 use super::latch::{goes_along, holds};
 use super::removal;
 use super::stage::{Doubt, Inquiry, SETTLING, SLOW, Stage, witnessed};
-use super::{Observed, job, place, sidecar, status, unstarted};
+use super::{Observed, job, place, sidecar, status, subject, unstarted};
 use crate::jobs::{self, JobState};
 use crate::pod_cause::PodCause;
 use crate::saving::{self, Source};
@@ -140,7 +140,10 @@ fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
         JobState::Settling if jobs::never_ran(job, &seen.pods) => before.map_or(JobState::Settling, JobState::HeldUp),
         state => state,
     };
-    if !doubtful(&state, job, &seen.pods) {
+    let gone = subject::failure(seen, &state, now);
+    let is_certain = gone.is_some() && stored_nothing(job, &seen.pods);
+    let state = gone.unwrap_or(state);
+    if is_certain || !doubtful(&state, job, &seen.pods) {
         return Stage::Job(state);
     }
     // The first failure stays: once the Pods are deleted, the Job alone shows less.
@@ -187,7 +190,10 @@ fn without_job(seen: &Observed, now: Timestamp) -> Stage {
         (Answer::Nothing(_), Some(failed)) => Stage::Job(given_up(failed, None)),
         // A run is recorded, never started.
         (Answer::Nothing(why), None) if recorded => Stage::Job(not_stored("the Job of this run is gone", &why)),
-        (Answer::Nothing(_), None) => start(seen),
+        (Answer::Nothing(_), None) => match subject::cluster(seen).filter(|_| witnessed) {
+            Some(why) => Stage::Job(given_up(status::failure(Some(subject::cluster_gone()), &why), None)),
+            None => start(seen),
+        },
         // Write-only credentials cannot read the store's state. No pass has seen a Job; if one ran, the Pod of the next Job
         // writes beside its objects, never over them (I7).
         (Answer::Open(inquiry), None) if inquiry.denied && !witnessed && !recorded => start(seen),

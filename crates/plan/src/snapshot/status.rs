@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::removal::End;
 use super::stage::{Doubt, Inquiry, SETTLING, Stage, witnessed};
 use super::{Observed, job, place};
+use crate::job_state::AUTH_ENABLED;
 use crate::jobs::JobState;
 use crate::pod_cause::PodCause;
 use crate::{Note, job_state, meta};
@@ -244,7 +245,8 @@ fn stored_words(report: &SavedReport) -> String {
         Some(lock) if !lock.confirmed => "; a lock was requested, but the credentials may not read the lock",
         Some(_) | None => "",
     };
-    format!("{} of member {}{at} are stored at {}{unlocked}", size(report.db_bytes), report.member, report.uri)
+    let closed = if report.auth_enabled { format!("; {AUTH_ENABLED}") } else { String::new() };
+    format!("{} of member {}{at} are stored at {}{unlocked}{closed}", size(report.db_bytes), report.member, report.uri)
 }
 
 /// Returns `None` for a snapshot of an earlier agent, whose report has no verification.
@@ -348,6 +350,7 @@ fn artifact(report: &SavedReport) -> Artifact {
         hash_kv: report.hash_kv.map(i64::from),
         compression: report.compression,
         encrypted: report.encrypted,
+        auth_enabled: report.auth_enabled,
         locked_until: report.lock.as_ref().filter(|lock| lock.confirmed).map(|lock| lock.until.to_string()),
         etcd_version: report.etcd_version.clone(),
         storage_version: report.storage_version.clone(),

@@ -7,6 +7,7 @@ mod outage;
 mod recorded;
 mod removal;
 mod stored;
+mod subject;
 mod unstarted;
 mod world;
 
@@ -76,8 +77,8 @@ fn a_snapshot_is_of_the_cluster_it_was_begun_for() {
     seen.snapshot.status.as_mut().unwrap().attempts = 1;
     let plan = planned(&asked(seen, nothing()));
     let (phase, ready, reason, message) = told(&plan.status);
-    assert_eq!((plan.act.is_none(), phase, ready, reason), (true, Phase::Pending, "False", "WaitingForReference"));
-    assert!(message.contains("is gone (UID cluster-uid), and another EtcdCluster has its name"), "{message}");
+    assert_eq!((plan.act.is_none(), phase, ready, reason), (true, Phase::Failed, "False", "EtcdUnavailable"));
+    assert!(message.contains("another EtcdCluster has its name"), "{message}");
     assert_eq!(plan.status.cluster_uid.as_deref(), Some("cluster-uid"), "written once");
 }
 
@@ -286,9 +287,10 @@ fn without_its_job_a_snapshot_is_what_the_store_says() {
     assert_eq!(told(&planned(&begun).status).2, "AskingStore");
     let status = planned(&asked(begun.clone(), vec![saved()])).status;
     assert_eq!((status.phase, status.started_at.as_deref()), (Phase::Complete, Some("2026-11-21T11:59:00Z")));
+    let status = planned(&asked(begun, nothing())).status;
     assert_eq!(
-        told(&planned(&asked(begun, nothing())).status).2,
-        "WaitingForReference",
+        (told(&status).0, told(&status).2),
+        (Phase::Failed, "EtcdUnavailable"),
         "nothing is stored, nobody to ask"
     );
 

@@ -71,6 +71,7 @@ async fn the_report_is_what_the_manifest_says() {
         compact_revision: Some(4),
         keys: Some(3),
         hash_kv: Some(7),
+        auth_enabled: false,
         verification: Some(Verification {
             level: Level::HashKV,
             agreed_by: vec!["orders-x".to_owned()],

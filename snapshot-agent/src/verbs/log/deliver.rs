@@ -117,7 +117,7 @@ mod tests {
         let segment = SegmentName { first: 2, last: 9, at, run8: "aaaabbbb".to_owned(), encrypted: false, tail };
         let keys: [Key; 3] = [
             segment.key(&log).unwrap(),
-            GapName { after: 9, until: 12 }.key(&log, "aaaabbbb").unwrap(),
+            GapName { after: 9, until: 12, removed: false }.key(&log, "aaaabbbb").unwrap(),
             check_key(&log, 20, "aaaabbbb").unwrap(),
         ];
         for key in &keys {

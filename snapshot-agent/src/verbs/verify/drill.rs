@@ -143,6 +143,7 @@ impl Drill {
         proof.serve_seconds = Some(seconds_since(began));
         proof.etcd_version = Some(ready.version.clone());
         proof.proven.push(Step::Restored);
+        proof.auth_enabled = found.auth_enabled;
         let (false, Some(client)) = (found.auth_enabled, ready.client) else {
             proof.left_out.push(
                 "HashKV and keys, reported by etcd: the snapshot has authentication enabled. The agent read the \

@@ -1,6 +1,6 @@
 //! Defragmentation: which member, when, and in which steps.
 
-use holdfast_api::defragmentation::{Defragmentation, DefragmentationMode, Defragmented, Window};
+use holdfast_api::defragmentation::{Defragmentation, DefragmentationMode, Defragmented, Defragmenting, Window};
 
 use super::*;
 
@@ -141,6 +141,104 @@ fn a_single_member_needs_a_window() {
     assert_eq!(chosen(&seen), Some(named(0)));
 }
 
+fn record(seen: &mut Observed) -> &mut Defragmenting {
+    seen.cluster.status.as_mut().unwrap().latches.defragmenting.as_mut().unwrap()
+}
+
+fn gives_up(seen: &Observed) -> bool {
+    matches!(act(seen), Some(Act::Latch(latches)) if latches.defragmenting.is_none())
+}
+
+/// A single member whose window is open, with this latch; a defragmentation that began has led the clients away.
+fn single(began: Option<SignedDuration>) -> Observed {
+    let mut seen = formed(1, 1);
+    file(&mut seen, 0, 1000, 100);
+    wants(&mut seen, |w| {
+        w.window = Some(Window { schedule: "0 12 * * *".to_owned(), seconds: 3600, time_zone: None });
+    });
+    latched(&mut seen).unwrap();
+    if let Some(ago) = began {
+        record(&mut seen).began = Some((noon() - ago).to_string());
+        set_role(&mut seen, 0, role::LEARNER);
+    }
+    seen
+}
+
+/// Members of another namespace that hang hold the operator's passes.
+#[test]
+fn a_member_keeps_its_clients_until_the_cluster_has_its_turn() {
+    let mut seen = single(None);
+    seen.has_turn = false;
+    assert_eq!(act(&seen), None);
+    assert_eq!(condition(&seen, "Progressing"), pair("True", "Defragmenting"));
+    assert!(message(&seen, "Progressing").contains("waits for its turn"));
+    assert_eq!(condition(&seen, "Ready").0, "True");
+    set_role(&mut seen, 0, role::LEARNER);
+    assert!(matches!(act(&seen), Some(Act::AdmitClients { .. })), "the operator restarted, and others came first");
+    set_role(&mut seen, 0, role::VOTER);
+    record(&mut seen).at = (noon() - SignedDuration::from_hours(1)).to_string();
+    assert!(gives_up(&seen), "another decision comes after an hour");
+    let mut rolls = single(None);
+    rolls.has_turn = false;
+    rolls.cluster.spec.options = Some(Options { snapshot_count: Some(5000), ..Options::default() });
+    assert!(gives_up(&rolls), "a changed spec comes first");
+    seen = single(None);
+    assert!(matches!(act(&seen), Some(Act::DismissClients { .. })));
+}
+
+#[test]
+fn clients_come_back_when_etcd_cannot_be_asked_at_once() {
+    let soon = || single(Some(SignedDuration::from_secs(5)));
+    assert!(matches!(act(&soon()), Some(Act::Defragment { .. })));
+    let mut seen = soon();
+    seen.saving.push(Saving { name: "s".to_owned(), since: noon() });
+    assert!(gives_up(&seen), "a save began at the same moment");
+    let mut seen = soon();
+    seen.refused_for = Some(SignedDuration::from_secs(3));
+    assert!(gives_up(&seen), "etcd refuses");
+    latched(&mut seen);
+    assert!(matches!(act(&seen), Some(Act::AdmitClients { .. })));
+    let mut three = half_free();
+    latched(&mut three).unwrap();
+    set_role(&mut three, 1, role::LEARNER);
+    record(&mut three).began = Some(noon().to_string());
+    three.answers.insert(named(2), Seen::unknown("refused"));
+    assert!(gives_up(&three), "etcd is asked two seconds later");
+}
+
+#[test]
+fn a_pause_gives_clients_back() {
+    for began in [None, Some(SignedDuration::from_secs(1)), Some(SignedDuration::from_mins(1))] {
+        let mut seen = single(began);
+        set_role(&mut seen, 0, role::LEARNER);
+        seen.cluster.spec.paused = true;
+        assert!(gives_up(&seen), "{began:?}");
+        latched(&mut seen);
+        assert_eq!(act(&seen), Some(Act::AdmitClients { pod: pod_target(&seen, 0) }), "{began:?}");
+        set_role(&mut seen, 0, role::VOTER);
+        assert_eq!((act(&seen), waits(&seen)), (None, Some(Reason::Paused)));
+    }
+}
+
+#[test]
+fn no_cluster_without_a_client_endpoint_has_no_fault() {
+    let mut seen = single(Some(SignedDuration::from_mins(5)));
+    seen.client_endpoints = Some(vec![]);
+    let conditions = &mut seen.cluster.status.as_mut().unwrap().conditions;
+    let available = conditions.iter_mut().find(|c| c.type_ == "Available").unwrap();
+    (available.status, available.last_transition_time) =
+        ("False".to_owned(), Time(noon() - SignedDuration::from_secs(59)));
+    assert_eq!(condition(&seen, "Degraded"), pair("False", "NothingWrong"), "one member restarts in less");
+    let conditions = &mut seen.cluster.status.as_mut().unwrap().conditions;
+    let available = conditions.iter_mut().find(|c| c.type_ == "Available").unwrap();
+    available.last_transition_time = Time(noon() - SignedDuration::from_mins(1));
+    assert_eq!(condition(&seen, "Degraded"), pair("True", "NoClientEndpoint"));
+    seen.cluster.spec.paused = true;
+    assert_eq!(condition(&seen, "Degraded"), pair("True", "NoClientEndpoint"));
+    seen.client_endpoints = Some(vec![format!("u-pod-{}", named(0))]);
+    assert_eq!(condition(&seen, "Degraded"), pair("False", "NothingWrong"));
+}
+
 /// Carries the latch of an act into the status.
 fn latched(seen: &mut Observed) -> Option<Act> {
     let next = act(seen);
@@ -164,12 +262,11 @@ fn a_leader_moves_the_leadership_and_loses_its_clients_first() {
     lead(&mut seen, 0x11);
     assert!(matches!(act(&seen), Some(Act::DismissClients { pod }) if pod.name == named(0)));
     set_role(&mut seen, 0, role::LEARNER);
+    latched(&mut seen).unwrap();
     assert_eq!(act(&seen), None, "its clients leave");
     assert_eq!(condition(&seen, "Progressing"), pair("True", "Defragmenting"));
     assert_eq!(condition(&seen, "Ready").0, "True");
-    let record = seen.cluster.status.as_mut().unwrap().latches.defragmenting.as_mut().unwrap();
-    record.at = (noon() - SignedDuration::from_secs(2)).to_string();
-    latched(&mut seen).unwrap();
+    record(&mut seen).began = Some((noon() - SignedDuration::from_secs(2)).to_string());
     assert!(matches!(act(&seen), Some(Act::Defragment { name, member_id: 0x10, .. }) if name == named(0)));
     // etcd has answered, and the act has let clients in.
     file(&mut seen, 0, 100, 100);
@@ -190,7 +287,6 @@ fn a_defragmentation_without_its_conditions_is_given_up_before_etcd_is_asked() {
         set_role(&mut seen, 1, role::LEARNER);
         seen
     };
-    let gives_up = |seen: &Observed| matches!(act(seen), Some(Act::Latch(latches)) if latches.defragmenting.is_none());
     let mut seen = under_way();
     assert!(!gives_up(&seen));
     seen.answers.insert(named(2), Seen::unknown("refused"));
@@ -200,8 +296,7 @@ fn a_defragmentation_without_its_conditions_is_given_up_before_etcd_is_asked() {
 
     // etcd may be at work: another member that is not well holds up a repetition only.
     let mut seen = under_way();
-    let record = seen.cluster.status.as_mut().unwrap().latches.defragmenting.as_mut().unwrap();
-    record.began = Some(noon().to_string());
+    record(&mut seen).began = Some((noon() - SignedDuration::from_secs(2)).to_string());
     seen.answers.insert(named(2), Seen::unknown("refused"));
     assert!(!gives_up(&seen) && !matches!(act(&seen), Some(Act::Defragment { .. })), "{:?}", act(&seen));
     let record = seen.cluster.status.as_mut().unwrap().latches.defragmenting.as_mut().unwrap();

@@ -102,6 +102,15 @@ fn message(plan: &Plan<EtcdSnapshotScheduleStatus>) -> String {
 }
 
 #[test]
+fn a_drill_of_a_snapshot_with_authentication_says_that_no_cluster_can_have_it() {
+    let mut seen = drilling();
+    let Report::Drilled(report) = passed(NEWER) else { panic!() };
+    ended(&mut seen, "d-1", 5, (0, None), Some(&Report::Drilled(DrilledReport { auth_enabled: true, ..report })));
+    let message = message(&planned(&seen));
+    assert!(message.contains("no EtcdCluster can be restored from it"), "{message}");
+}
+
+#[test]
 fn a_drill_runs_in_etcds_image_and_chooses_its_snapshot_itself() {
     let mut seen = running();
     seen.cluster.as_mut().unwrap().spec.placement.priority_class_name = Some("members".to_owned());

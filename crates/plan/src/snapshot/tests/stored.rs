@@ -178,3 +178,12 @@ fn what_is_final_stays_as_it_is() {
         }
     }
 }
+
+#[test]
+fn a_snapshot_of_which_no_cluster_can_be_made_says_so() {
+    let report = Report::Saved(Box::new(SavedReport { auth_enabled: true, ..SavedReport::default() }));
+    let pod = terminated("p-1", 0, "Completed", Some(serde_json::to_string(&report).unwrap()));
+    let status = planned(&with(vec![pod])).status;
+    assert!(told(&status).3.contains("no EtcdCluster can be restored from it"), "{}", told(&status).3);
+    assert!(status.artifact.unwrap().auth_enabled);
+}

@@ -199,7 +199,7 @@ fn cluster_object(
         at: earlier().0.to_string(),
         bytes: FULL,
         used_bytes: SMALL,
-        began: began.then(|| noon().to_string()),
+        began: began.then(|| (noon() - SignedDuration::from_mins(1)).to_string()),
     });
     let latches = Latches {
         pending_member: pending.map(named),
@@ -433,6 +433,7 @@ impl Planner {
             unread_certificates: None,
             last_snapshot: None,
             saving: vec![],
+            has_turn: true,
             refused_for: None,
             backups: holdfast_plan::schedule::healthy([]),
             fresh_suffix: format!("m{}", kube.fresh),

@@ -54,6 +54,7 @@ impl World {
             certificates: self.seen_certificates(),
             unread_certificates: None,
             last_snapshot: cluster::newest(meta::uid(&object.metadata), self.snapshots.values()),
+            has_turn: true,
             refused_for: None,
             saving: cluster::saving(meta::uid(&object.metadata), self.snapshots.values(), self.time()),
             backups: holdfast_plan::schedule::healthy(self.schedule.iter()),

@@ -46,6 +46,19 @@ impl Task {
     pub(super) fn pods(&self) -> Vec<Pod> {
         self.pod.clone().into_iter().collect()
     }
+
+    /// The Pods of a Job that saves: the agent runs until its end.
+    fn saving_pods(&self) -> Vec<Pod> {
+        let running = || {
+            let state = serde_json::json!({"name": "agent", "ready": true, "restartCount": 0, "image": "", "imageID": "",
+                "state": {"running": {}}});
+            serde_json::from_value(
+                serde_json::json!({"metadata": {"name": "saving"}, "status": {"containerStatuses": [state]}}),
+            )
+            .unwrap()
+        };
+        if holdfast_plan::jobs::over(&self.job) { self.pods() } else { vec![self.pod.clone().unwrap_or_else(running)] }
+    }
 }
 
 impl Stored {
@@ -436,7 +449,7 @@ impl World {
             missing_secrets: vec![],
             job: task.map(|task| task.job.clone()),
             cron_job: self.cron.clone().filter(|_| task.is_some()),
-            pods: task.map(|task| self.pods_of(task)).unwrap_or_default(),
+            pods: task.map(Task::saving_pods).unwrap_or_default(),
             refusal: None,
             unstarted: vec![],
             claim_users: vec![],
