@@ -16,7 +16,7 @@ use super::elsewhere::Elsewhere;
 use super::error::Error;
 use super::etcd::Pool;
 use super::events::Events;
-use super::growth::Growth;
+use super::judgements::Judgements;
 use super::log_state::LogStates;
 use super::metrics::Metrics;
 use super::own_writes::OwnWrites;
@@ -65,8 +65,8 @@ pub(super) struct Context {
     pub(super) leading: watch::Receiver<bool>,
     /// Namespaces in which other installs work.
     pub(super) elsewhere: Elsewhere,
-    /// The API server's answers about larger claims.
-    pub(super) growth: Growth,
+    /// The API server's judgements of larger claims and next Pods.
+    pub(super) judgements: Judgements,
     /// The answers of agents that record logs.
     pub(super) logs: LogStates,
     /// The count of successful writes.

@@ -111,7 +111,7 @@ impl Fake {
             skew: Skew::default(),
             own: OwnWrites::default(),
             leading: led,
-            growth: super::growth::Growth::default(),
+            judgements: super::judgements::Judgements::default(),
             logs: super::log_state::LogStates::default(),
             elsewhere: Elsewhere::new(Some(("home".to_owned(), "holdfast".to_owned()))),
             writes: Writes::new(None),

@@ -36,8 +36,8 @@ mod etcd;
 mod events;
 #[cfg(test)]
 mod fake;
-mod growth;
 mod http;
+mod judgements;
 mod kinds;
 mod leader;
 mod log_state;
@@ -146,7 +146,7 @@ async fn work(config: Config, build: BuildInfo) -> anyhow::Result<()> {
         skew: skew::Skew::default(),
         own: own_writes::OwnWrites::default(),
         leading: leading.clone(),
-        growth: growth::Growth::default(),
+        judgements: judgements::Judgements::default(),
         logs: log_state::LogStates::default(),
         elsewhere: elsewhere::Elsewhere::new(own_lease),
         writes: Writes::new(config.die_after_writes),

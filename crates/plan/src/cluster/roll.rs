@@ -18,7 +18,7 @@ use super::hand_over::hand_over;
 use super::health::{changes_members, in_doubt, is_well, voters};
 use super::recorded::recorded_evidence;
 use super::upgrade::{self, Minor};
-use super::{Member, Membership, Observed, enlarge, preflight, resize, rollback};
+use super::{Member, Membership, Observed, enlarge, preflight, resize, rollback, successor};
 use crate::valid::Wanted;
 use crate::{Act, Next, Target, Wake, pods, template, valid, volumes};
 
@@ -137,7 +137,9 @@ pub(super) fn give(seen: &Observed, spec: &Wanted, now: Timestamp) -> Option<Nex
     }
     let runs = |m: &Member| m.pod.as_ref().is_some_and(pods::runs);
     let needed = |m: &Member| m.stays() || m.object.spec.served.is_some();
-    let stops = |m: &Member| m.live_pod().is_some_and(|pod| rollback::stops(m, pod, now).is_some());
+    let stops = |m: &Member| {
+        successor::refusal(seen, m).is_some() || m.live_pod().is_some_and(|pod| rollback::stops(m, pod, now).is_some())
+    };
     let changes = |m: &Member| m.object.spec.process != wanted && has_room(seen, m, spec);
     let idle = |m: &&Member| needed(m) && !m.deleting() && stops(m) && changes(m);
     let in_memory = |m: &&Member| m.object.spec.storage.in_memory() && m.joined();
@@ -357,3 +359,6 @@ fn held(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> 
 fn objects(seen: &Observed) -> impl Iterator<Item = &EtcdMember> {
     seen.hosting().map(|member| &member.object)
 }
+    if let Some(refused) = successor::hold(seen, member) {
+        return Some(refused);
+    }

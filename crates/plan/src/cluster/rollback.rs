@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::intervals::POLL;
-use super::{Member, Observed, resize, upgrade};
+use super::{Member, Observed, resize, successor, upgrade};
 use crate::build::container;
 use crate::{Act, Next, Target, failure, meta, pods, template};
 
@@ -145,6 +145,9 @@ fn failure(seen: &Observed, member: &Member, wanted: &Template, now: Timestamp) 
     }
     if let Some(words) = resize::failure(member, now) {
         return Some(Failure { kind: "kubelet cannot change the resources of its Pod".to_owned(), words });
+    }
+    if let Some(words) = successor::lasting_refusal(seen, member) {
+        return Some(Failure { kind: "the API server refuses its Pod".to_owned(), words: words.to_owned() });
     }
     let pod = member.live_pod().filter(|pod| template::is_current(pod, &member.object) && !pods::ready(pod))?;
     let deadline = SignedDuration::from_secs(seen.cluster.spec.progress_deadline().into());

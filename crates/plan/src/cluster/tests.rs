@@ -27,6 +27,7 @@ mod seed;
 mod stored;
 mod stuck;
 mod tls;
+mod successor;
 mod upgrading;
 
 use holdfast_api::cluster::{Latches, Options};

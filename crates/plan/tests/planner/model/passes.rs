@@ -406,6 +406,8 @@ impl Planner {
             }
         }
         cluster::Observed {
+        let permitted = |m: &cluster::Member| (m.name().to_owned(), Seen::Known(cluster::Judgement::Permitted));
+        let permitted = members.iter().map(permitted).collect();
             cluster: object,
             members,
             // The operator applies the Services and the budget beside any act; the model omits them.
@@ -430,6 +432,7 @@ impl Planner {
             refusal: None,
             refused_growth: std::collections::BTreeMap::new(),
             certificates: None,
+            next_pods: permitted,
             unread_certificates: None,
             last_snapshot: None,
             saving: vec![],

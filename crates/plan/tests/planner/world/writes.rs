@@ -164,6 +164,7 @@ impl World {
                 }
             }
             Act::CreatePod(mut pod) => {
+                self.admit_pod(&pod)?;
                 let name = meta::name(&pod.metadata).to_owned();
                 if !self.pods.contains_key(&name) {
                     self.born(&mut pod.metadata);
