@@ -196,7 +196,7 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
             let message = format!("{} restarts with the changed spec", m.name());
             Next::wait(reason(seen), message, RETRY)
         });
-        return wait.or_else(|| upgrade::finish(seen));
+        return wait.or_else(|| upgrade::finish(seen, now));
     }
     let member = if let Some(stuck) = rollback::next(seen, now) {
         // The Pod that runs with the failed template and does not serve.
