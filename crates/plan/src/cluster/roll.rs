@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::hand_over::hand_over;
-use super::health::{changes_members, in_doubt, is_well, voters};
+use super::health::{changes_members, in_doubt, is_well, stands_at_three, voters};
 use super::recorded::recorded_evidence;
 use super::upgrade::{self, Minor};
 use super::{Member, Membership, Observed, enlarge, preflight, resize, rollback, successor};
@@ -239,6 +239,19 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
     renew(seen, etcd, member, now)
 }
 
+/// Whether a change restarts members, or will soon, and nothing holds it up but its own order.
+pub(super) fn comes_first(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Timestamp) -> bool {
+    let turn_taken = || seen.staying().any(|m| m.object.spec.served.is_some());
+    let all_well = || etcd.members.iter().all(|l| seen.standing_for(l).is_some_and(|m| is_well(seen, etcd, l, m)));
+    match next(seen, spec, etcd, now) {
+        Some(Next::Do(..)) => true,
+        Some(Next::Wait(waiting, _)) if matches!(waiting.reason, Reason::Rolling | Reason::Upgrading) => {
+            turn_taken() || all_well()
+        }
+        Some(Next::Wait(..) | Next::Settled(_)) | None => false,
+    }
+}
+
 /// Brings the Pod of a member to the member's template: the running Pod gets other resources, or ends.
 fn renew(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> Option<Next> {
     // A larger volume needs another Pod, which has the resources too.
@@ -336,7 +349,7 @@ fn held(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> 
     if let Some(doubt) = in_doubt(etcd) {
         return Some(doubt);
     }
-    if changes_members(seen, etcd) {
+    if changes_members(seen, etcd) && !stands_at_three(seen, etcd) {
         return wait(format!("{} gets the changed spec when no member joins or leaves", member.name()));
     }
     if let Some(saving) = seen.saving.iter().find(|saving| now < saving.since + SAVES_FOR) {
