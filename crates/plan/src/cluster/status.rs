@@ -11,8 +11,8 @@ use holdfast_contract::hex_id;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    Listed, Member, Membership, Observed, alarms, backups, defragment, diverged, enlarge, latest, lineage, memberless,
-    move_leader, replace, retention, risk, roll, shrink, silent, tls,
+    Listed, Member, Membership, Observed, alarms, backups, defragment, diverged, enlarge, last_snapshot, latest,
+    lineage, memberless, move_leader, replace, retention, risk, roll, shrink, silent, tls,
 };
 use crate::build;
 use crate::certificate::Kept;
@@ -450,8 +450,14 @@ impl Facts<'_> {
     /// Returns the most pressing fault.
     fn trouble(&self) -> Option<Verdict> {
         let wrong = || self.failing_member().or_else(|| tls::trouble(self.seen, self.now)).or_else(|| self.overdue());
-        let larger = || if self.formed() { enlarge::refused(self.seen) } else { None };
-        self.stuck().or_else(|| self.failed_seed()).or_else(|| self.alarm()).or_else(wrong).or_else(larger)
+        let larger = || if self.formed() { enlarge::refused(self.seen, self.now) } else { None };
+        let unsaved = || last_snapshot::fault(self.seen);
+        self.stuck()
+            .or_else(unsaved)
+            .or_else(|| self.failed_seed())
+            .or_else(|| self.alarm())
+            .or_else(wrong)
+            .or_else(larger)
     }
 
     /// Returns the wait that ends only when a person acts.
