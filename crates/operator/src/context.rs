@@ -9,6 +9,7 @@ use std::time::Duration;
 use holdfast_plan::Settings;
 use kube::Client;
 use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
 
 use super::backoff::Backoff;
 use super::clock;
@@ -41,6 +42,8 @@ pub(super) struct Context {
     pub(super) caches: Caches,
     /// The queues, for changes that no watch reports.
     pub(super) wakers: Wakers,
+    /// The passes that run.
+    pub(super) passes: TaskTracker,
     /// Connections to etcd members.
     pub(super) etcd: Pool,
     /// Pods of Jobs that were deleted before their agent ran.

@@ -30,6 +30,7 @@ use super::wake::Wakers;
 use holdfast_kube::caches::CacheWriter;
 use holdfast_kube::kinds::CacheWriters;
 use holdfast_kube::kinds::Caches;
+use tokio_util::task::TaskTracker;
 
 /// A recorded request: method, path with query, body.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,7 +94,8 @@ impl Fake {
             read: ReadClient(client.clone()),
             write: WriteClient(client.clone()),
             caches,
-            wakers: Wakers::new().0,
+            wakers: Wakers::default(),
+            passes: TaskTracker::new(),
             etcd: Pool::default(),
             unstarted: UnstartedPods::default(),
             tls: Memory::default(),
