@@ -168,7 +168,7 @@ pub(super) fn explain(failure: &LastFailure) -> String {
 pub(super) struct HoldUp {
     /// The cause in the words of kubelet or the scheduler.
     pub message: String,
-    /// Whether the cause lasts until a person acts.
+    /// Whether the cause keeps the Pod from running until a person acts, or another program.
     pub stuck: bool,
 }
 
@@ -186,17 +186,42 @@ pub(super) fn hold_up(pod: &Pod, claim: Option<&PersistentVolumeClaim>) -> Optio
             // The container's last end explains the failure.
             "CrashLoopBackOff" => {}
             // kubelet's own list of causes that it cannot correct by itself (pkg/kubelet/images, pkg/kubelet/kuberuntime).
-            "ErrImagePull"
-            | "ImagePullBackOff"
-            | "ErrImageNeverPull"
+            "ErrImagePull" | "ImagePullBackOff" => {
+                return Some(unpulled(reason, held.message.as_deref().unwrap_or("kubelet gives no reason")));
+            }
+            "ErrImageNeverPull"
             | "InvalidImageName"
             | "CreateContainerConfigError"
             | "CreateContainerError"
             | "RunContainerError" => {
                 let message = held.message.as_deref().unwrap_or("kubelet gives no reason");
-                return Some(HoldUp { message: cut(&format!("{reason}: {message}")), stuck: true });
+                return Some(HoldUp { message: cut(&format!("{reason}: {message}")), stuck: true, passes: false });
+    /// Whether kubelet tries again, and may succeed: a registry does not answer.
+    pub passes: bool,
+}
+
+/// Words of a registry or of kubelet about an image that is not there, or that the Pod may not have. Each other failure of a pull, such
+/// as a refused connection, a code 5xx or a rate limit, may pass.
+const NO_IMAGE: [&str; 9] = [
+    "not found",
+    "manifest unknown",
+    "name unknown",
+    "does not exist",
+    "no match for platform",
+    "invalid reference format",
+    "insufficient_scope",
+    "denied",
+    "unauthorized",
+];
+
+/// Returns why kubelet cannot pull an image. kubelet repeats the registry's answer while it waits before the next try.
+fn unpulled(reason: &str, message: &str) -> HoldUp {
+    let answer = message.rsplit_once("ErrImagePull: ").map(|(_, answer)| answer);
+    let (reason, message) = answer.map_or((reason, message), |answer| ("ErrImagePull", answer));
+    let passes = !NO_IMAGE.iter().any(|words| message.contains(words));
+    HoldUp { message: cut(&format!("{reason}: {message}")), stuck: true, passes }
             }
-            other => quiet = Some(HoldUp { message: other.to_owned(), stuck: false }),
+            other => quiet = Some(HoldUp { message: other.to_owned(), stuck: false, passes: false }),
         }
     }
     quiet.or_else(|| unscheduled(pod, claim))
@@ -221,7 +246,7 @@ fn preparing(pod: &Pod) -> HoldUp {
         parts.join(", "),
         meta::name(&pod.metadata)
     );
-    HoldUp { message, stuck: false }
+    HoldUp { message, stuck: false, passes: false }
 }
 
 fn unscheduled(pod: &Pod, claim: Option<&PersistentVolumeClaim>) -> Option<HoldUp> {
@@ -231,7 +256,7 @@ fn unscheduled(pod: &Pod, claim: Option<&PersistentVolumeClaim>) -> Option<HoldU
     // The scheduler waits for the claim, and does not name the object that the claim waits for.
     let cause = claim.filter(|_| message.contains("unbound immediate PersistentVolumeClaims")).and_then(unprovisioned);
     let message = cause.as_deref().unwrap_or(message);
-    Some(HoldUp { message: cut(&format!("{reason}: {message}")), stuck: reason == "Unschedulable" })
+    Some(HoldUp { message: cut(&format!("{reason}: {message}")), stuck: reason == "Unschedulable", passes: false })
 }
 
 /// Returns why Kubernetes provisions no volume for a claim. Its controller writes the provisioner of the claim's class into an

@@ -37,7 +37,7 @@ fn next_pod(cluster: &EtcdCluster, member: &Member, settings: &Settings) -> Opti
             let present = member.live_pod().filter(|pod| pods::runs(pod))?;
             let wanted = template::wanted(cluster);
             let failed = cluster.status.as_ref().and_then(|status| status.latches.failed_template.as_ref());
-            let failed = failed.is_some_and(|failed| failed.template == template::fingerprint(&wanted));
+            let failed = failed.is_some_and(|failed| failed.bars(&template::fingerprint(&wanted)));
             let new = if failed { own.clone() } else { wanted };
             (new != *own || may_end(cluster, member, present, settings)).then_some(new)?
         }

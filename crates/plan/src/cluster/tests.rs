@@ -21,6 +21,7 @@ mod raising_the_quota;
 mod release;
 mod replacing;
 mod retention;
+mod retrying;
 mod rolling;
 mod scaling;
 mod seed;

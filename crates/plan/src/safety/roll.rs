@@ -36,7 +36,7 @@ pub(super) fn set(seen: &Observed, member: &Member, new: &Template, served: Opti
     if back {
         return Ok(());
     }
-    let failed = latches(seen).failed_template.is_some_and(|failed| failed.template == template::fingerprint(new));
+    let failed = latches(seen).failed_template.is_some_and(|failed| failed.bars(&template::fingerprint(new)));
     rule("I1", !failed, "no member gets a template with which another one did not start")?;
     let runs = |m: &Member| m.pod.as_ref().is_some_and(|pod| pods::runs(pod) && template::is_current(pod, &m.object));
     // A member without its data starts with no template.

@@ -192,6 +192,7 @@ fn cluster_object(
         member: named(0),
         why: "it ended".to_owned(),
         at: noon().to_string(),
+        ..FailedTemplate::default()
     });
     // Clients have left, and the model has no time in which etcd takes too long.
     let defragmenting = defragmenting.map(|(n, began)| Defragmenting {
