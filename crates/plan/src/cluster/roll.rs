@@ -98,18 +98,18 @@ fn has_room(seen: &Observed, member: &Member, spec: &Wanted) -> bool {
 }
 
 /// Whether the leader's turn comes before its time: it goes last, and a follower's volume is still growing.
-fn waits_for_volumes(seen: &Observed, spec: &Wanted, etcd: &Membership, member: &Member) -> bool {
+fn waits_for_volumes(seen: &Observed, spec: &Wanted, etcd: &Membership, member: &Member, now: Timestamp) -> bool {
     let leads = seen.listed(etcd, member.name()).is_some_and(|l| Some(l.id) == etcd.leader);
     let unchanged = member.object.spec.process == template::wanted(&seen.cluster);
     let by_volume = unchanged || seen.staying().any(|m| !has_room(seen, m, spec));
-    leads && by_volume && seen.staying().any(|m| m.name() != member.name() && enlarge::is_growing(seen, m))
+    leads && by_volume && seen.staying().any(|m| m.name() != member.name() && enlarge::is_growing(seen, m, now))
 }
 
 /// Returns the progress of a roll in words.
-pub(super) fn doing(seen: &Observed) -> (Reason, String) {
+pub(super) fn doing(seen: &Observed, now: Timestamp) -> (Reason, String) {
     let wanted = template::wanted(&seen.cluster);
     let unchanged = |m: &Member| m.object.spec.process == wanted && m.object.spec.served.is_none();
-    if let Some(growing) = enlarge::doing(seen).filter(|_| seen.staying().all(unchanged)) {
+    if let Some(growing) = enlarge::doing(seen, now).filter(|_| seen.staying().all(unchanged)) {
         return growing;
     }
     let updated = seen.staying().filter(|m| is_updated(&seen.cluster, m)).count();
@@ -223,7 +223,7 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
             None => return enlarge::hold(seen, now),
         }
     };
-    if waits_for_volumes(seen, spec, etcd, member) {
+    if waits_for_volumes(seen, spec, etcd, member, now) {
         return enlarge::hold(seen, now);
     }
     if member.object.spec.storage.in_memory() && !resize::fits(member, &wanted) {

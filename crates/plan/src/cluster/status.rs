@@ -346,7 +346,7 @@ impl Facts<'_> {
                     || new.failed_template != self.seen.latches().failed_template
                     || new.upgrade != self.seen.latches().upgrade =>
             {
-                Some(roll::doing(self.seen))
+                Some(roll::doing(self.seen, self.now))
             }
             Next::Do(
                 Act::LatchLeaving { member, .. } | Act::LatchRemoved { member, .. } | Act::DeleteMember { member, .. },
@@ -359,11 +359,11 @@ impl Facts<'_> {
                 | Act::EndResize { .. }
                 | Act::EvictPod { .. },
                 _,
-            ) => Some(roll::doing(self.seen)),
+            ) => Some(roll::doing(self.seen, self.now)),
             Next::Do(Act::DeletePod { .. } | Act::MoveLeader { .. } | Act::AdmitClients { .. }, _)
                 if roll::is_due(self.seen, self.now) =>
             {
-                Some(roll::doing(self.seen))
+                Some(roll::doing(self.seen, self.now))
             }
             Next::Do(Act::DismissClients { pod }, _) => Some(self.shrinking(&pod.name)),
             Next::Do(Act::MoveLeader { name, .. } | Act::RemoveMember { name, .. }, _) if self.leaves(name) => {

@@ -176,7 +176,7 @@ pub(super) const FORMED: Table = Table {
             file: "cluster/defragment.rs",
             rule: |pass| {
                 let waits = pass.certificates.as_ref().is_some_and(|next| !is_act(next));
-                defragment::stop(pass.seen, pass.etcd, waits || pass.hindrance().is_some())
+                defragment::stop(pass.seen, pass.etcd, waits || pass.hindrance().is_some(), pass.now)
             },
         },
         Step {
@@ -364,7 +364,7 @@ pub(super) const IDLE: Table = Table {
             name: "ask for a larger volume, or write the size of a volume that has grown to its member",
             when: "`spec.storage.size` has grown, also without a quorum and while the cluster is parked",
             file: "cluster/enlarge.rs",
-            rule: |pass| enlarge::beside(pass.seen).map(Next::act),
+            rule: |pass| enlarge::beside(pass.seen, pass.now).map(Next::act),
         },
     ],
 };
