@@ -195,6 +195,30 @@ pub(super) struct HoldUp {
     pub message: String,
     /// Whether the cause keeps the Pod from running until a person acts, or another program.
     pub stuck: bool,
+    /// Whether kubelet tries again, and may succeed: a registry does not answer.
+    pub passes: bool,
+}
+
+/// Words of a registry or of kubelet about an image that is not there, or that the Pod may not have. Each other failure of a pull, such
+/// as a refused connection, a code 5xx or a rate limit, may pass.
+const NO_IMAGE: [&str; 9] = [
+    "not found",
+    "manifest unknown",
+    "name unknown",
+    "does not exist",
+    "no match for platform",
+    "invalid reference format",
+    "insufficient_scope",
+    "denied",
+    "unauthorized",
+];
+
+/// Returns why kubelet cannot pull an image. kubelet repeats the registry's answer while it waits before the next try.
+fn unpulled(reason: &str, message: &str) -> HoldUp {
+    let answer = message.rsplit_once("ErrImagePull: ").map(|(_, answer)| answer);
+    let (reason, message) = answer.map_or((reason, message), |answer| ("ErrImagePull", answer));
+    let passes = !NO_IMAGE.iter().any(|words| message.contains(words));
+    HoldUp { message: cut(&format!("{reason}: {message}")), stuck: true, passes }
 }
 
 /// Returns the cause that keeps a Pod from running, if kubelet or the scheduler names a cause. `claim`: the Pod's own claim, if
@@ -221,30 +245,6 @@ pub(super) fn hold_up(pod: &Pod, claim: Option<&PersistentVolumeClaim>) -> Optio
             | "RunContainerError" => {
                 let message = held.message.as_deref().unwrap_or("kubelet gives no reason");
                 return Some(HoldUp { message: cut(&format!("{reason}: {message}")), stuck: true, passes: false });
-    /// Whether kubelet tries again, and may succeed: a registry does not answer.
-    pub passes: bool,
-}
-
-/// Words of a registry or of kubelet about an image that is not there, or that the Pod may not have. Each other failure of a pull, such
-/// as a refused connection, a code 5xx or a rate limit, may pass.
-const NO_IMAGE: [&str; 9] = [
-    "not found",
-    "manifest unknown",
-    "name unknown",
-    "does not exist",
-    "no match for platform",
-    "invalid reference format",
-    "insufficient_scope",
-    "denied",
-    "unauthorized",
-];
-
-/// Returns why kubelet cannot pull an image. kubelet repeats the registry's answer while it waits before the next try.
-fn unpulled(reason: &str, message: &str) -> HoldUp {
-    let answer = message.rsplit_once("ErrImagePull: ").map(|(_, answer)| answer);
-    let (reason, message) = answer.map_or((reason, message), |answer| ("ErrImagePull", answer));
-    let passes = !NO_IMAGE.iter().any(|words| message.contains(words));
-    HoldUp { message: cut(&format!("{reason}: {message}")), stuck: true, passes }
             }
             other => quiet = Some(HoldUp { message: other.to_owned(), stuck: false, passes: false }),
         }

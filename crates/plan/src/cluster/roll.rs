@@ -359,6 +359,9 @@ fn held(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> 
     if !member.object.spec.storage.in_memory() && member.live_claim().is_none() {
         return wait(format!("the claim of {} is going or gone, so its Pod does not end", member.name()));
     }
+    if let Some(refused) = successor::hold(seen, member) {
+        return Some(refused);
+    }
     let unwell = etcd.members.iter().find_map(|listed| {
         let other = seen.standing_for(listed).filter(|m| m.name() != member.name())?;
         (!is_well(seen, etcd, listed, other)).then_some(other)
@@ -372,6 +375,3 @@ fn held(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> 
 fn objects(seen: &Observed) -> impl Iterator<Item = &EtcdMember> {
     seen.hosting().map(|member| &member.object)
 }
-    if let Some(refused) = successor::hold(seen, member) {
-        return Some(refused);
-    }

@@ -27,8 +27,8 @@ mod scaling;
 mod seed;
 mod stored;
 mod stuck;
-mod tls;
 mod successor;
+mod tls;
 mod upgrading;
 
 use holdfast_api::cluster::{Latches, Options};

@@ -406,9 +406,9 @@ impl Planner {
                 }
             }
         }
-        cluster::Observed {
         let permitted = |m: &cluster::Member| (m.name().to_owned(), Seen::Known(cluster::Judgement::Permitted));
         let permitted = members.iter().map(permitted).collect();
+        cluster::Observed {
             cluster: object,
             members,
             // The operator applies the Services and the budget beside any act; the model omits them.
@@ -432,8 +432,8 @@ impl Planner {
             backup: None,
             refusal: None,
             refused_growth: std::collections::BTreeMap::new(),
-            certificates: None,
             next_pods: permitted,
+            certificates: None,
             unread_certificates: None,
             last_snapshot: None,
             saving: vec![],
