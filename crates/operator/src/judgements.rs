@@ -46,12 +46,12 @@ impl Judgements {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_refusal_lasts_until_the_object_is_permitted() {
+    #[tokio::test]
+    async fn a_refusal_lasts_until_the_object_is_permitted() {
         let (all, key) = (Judgements::default(), || ("u".to_owned(), "p".to_owned()));
         let refused = || Err("no".to_owned());
         all.remember(key(), &refused());
-        std::thread::sleep(Duration::from_millis(20));
+        clock::sleep(Duration::from_millis(20)).await;
         assert!(all.remember(key(), &Err("no, in other words".to_owned())) >= Duration::from_millis(20));
         let permitted = all.remember(key(), &Ok(()));
         assert!(permitted < all.recent(&key()).unwrap().1 + Duration::from_millis(20));

@@ -113,16 +113,7 @@ async fn work(config: Config, build: BuildInfo) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     tokio::spawn(until_stopped(stop.clone())?);
 
-    let mut to_read = Way::find().await.context("no Kubernetes to talk to")?;
-    // kube retries calls by itself. A write that got no answer is read back first, so writes are not retried.
-    let mut to_write = to_read.clone();
-    to_write.config.default_retry = false;
-    to_write.config.connect_timeout = Some(Duration::from_secs(5));
-    to_read.config.connect_timeout = Some(Duration::from_secs(5));
-    let read = to_read.client().context("the Kubernetes client")?;
-    let write = to_write.client().context("the Kubernetes client")?;
-    // The lease has connections of its own: a flood of passes must not delay its renewal.
-    let lease = to_write.client().context("the Kubernetes client")?;
+    let (read, write, lease) = clients().await?;
 
     let metrics = Arc::new(Metrics::new(build));
     let writers = CacheWriters::default();
@@ -206,18 +197,36 @@ async fn work(config: Config, build: BuildInfo) -> anyhow::Result<()> {
                 ended = background.join_next() => return ended_early(ended),
                 () = stop.cancelled() => {}
             }
-            tracing::info!("stopping: passes that run are finished");
-            let drained = async { while work.join_next().await.is_some() {} };
-            if clock::within(DRAIN, drained).await.is_none() {
-                tracing::warn!(
-                    "passes did not end in time and are broken off; the next leader goes on from what stands"
-                );
-            }
+            drain(&mut work).await;
             metrics.leading(false);
         }
         lease_stop.cancel();
         election.await.context("the election broke off")?;
         return Ok(());
+    }
+}
+
+/// Returns the clients for reads, for writes and for the lease.
+async fn clients() -> anyhow::Result<(Client, Client, Client)> {
+    let mut to_read = Way::find().await.context("no Kubernetes to talk to")?;
+    // kube retries calls by itself. A write that got no answer is read back first, so writes are not retried.
+    let mut to_write = to_read.clone();
+    to_write.config.default_retry = false;
+    to_write.config.connect_timeout = Some(Duration::from_secs(5));
+    to_read.config.connect_timeout = Some(Duration::from_secs(5));
+    let read = to_read.client().context("the Kubernetes client")?;
+    let write = to_write.client().context("the Kubernetes client")?;
+    // The lease has connections of its own: a flood of passes must not delay its renewal.
+    let lease = to_write.client().context("the Kubernetes client")?;
+    Ok((read, write, lease))
+}
+
+/// Waits for the passes that run, for a while.
+async fn drain(work: &mut JoinSet<()>) {
+    tracing::info!("stopping: passes that run are finished");
+    let drained = async { while work.join_next().await.is_some() {} };
+    if clock::within(DRAIN, drained).await.is_none() {
+        tracing::warn!("passes did not end in time and are broken off; the next leader goes on from what stands");
     }
 }
 

@@ -38,14 +38,12 @@ fn share(pod: &Pod, name: &str) -> u128 {
         return 1000;
     }
     let Some(spec) = &pod.spec else { return 0 };
-    match name.strip_prefix("limits.") {
-        Some(resource) => total(spec, |c| c.resources.as_ref()?.limits.as_ref()?.get(resource)),
-        None => {
-            let resource = name.strip_prefix("requests.").unwrap_or(name);
-            let overhead = spec.overhead.as_ref().and_then(|all| valid::thousandths(all.get(resource)?)).unwrap_or(0);
-            total(spec, |c| c.resources.as_ref()?.requests.as_ref()?.get(resource)) + overhead
-        }
+    if let Some(resource) = name.strip_prefix("limits.") {
+        return total(spec, |c| c.resources.as_ref()?.limits.as_ref()?.get(resource));
     }
+    let resource = name.strip_prefix("requests.").unwrap_or(name);
+    let overhead = spec.overhead.as_ref().and_then(|all| valid::thousandths(all.get(resource)?)).unwrap_or(0);
+    total(spec, |c| c.resources.as_ref()?.requests.as_ref()?.get(resource)) + overhead
 }
 
 /// Returns the amount of a Pod as Kubernetes counts it: of all containers with the sidecars, or of the largest other init container.

@@ -38,13 +38,12 @@ async fn judge(reader: Reader<'_>, member: &Member, pod: &Pod) -> Result<Seen<Ju
     let key = (meta::uid(&member.object.metadata).to_owned(), fingerprint::hash_parts([contents]));
     // The live view comes before the act.
     let known = reader.ctx.judgements.recent(&key).filter(|_| reader.view == View::Cached);
-    let (answer, lasted) = match known {
-        Some(known) => known,
-        None => {
-            let answer = ask(reader, member, pod).await?;
-            let lasted = reader.ctx.judgements.remember(key, &answer);
-            (answer, lasted)
-        }
+    let (answer, lasted) = if let Some(known) = known {
+        known
+    } else {
+        let answer = ask(reader, member, pod).await?;
+        let lasted = reader.ctx.judgements.remember(key, &answer);
+        (answer, lasted)
     };
     Ok(Seen::Known(match answer {
         Ok(()) => Judgement::Permitted,

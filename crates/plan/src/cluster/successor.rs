@@ -31,16 +31,15 @@ pub fn next_pods<'a>(cluster: &EtcdCluster, members: &'a [Member], settings: &Se
 
 fn next_pod(cluster: &EtcdCluster, member: &Member, settings: &Settings) -> Option<Pod> {
     let own = &member.object.spec.process;
-    let new = match &member.pod {
-        None => own.clone(),
-        Some(_) => {
-            let present = member.live_pod().filter(|pod| pods::runs(pod))?;
-            let wanted = template::wanted(cluster);
-            let failed = cluster.status.as_ref().and_then(|status| status.latches.failed_template.as_ref());
-            let failed = failed.is_some_and(|failed| failed.bars(&template::fingerprint(&wanted)));
-            let new = if failed { own.clone() } else { wanted };
-            (new != *own || may_end(cluster, member, present, settings)).then_some(new)?
-        }
+    let new = if member.pod.is_none() {
+        own.clone()
+    } else {
+        let present = member.live_pod().filter(|pod| pods::runs(pod))?;
+        let wanted = template::wanted(cluster);
+        let failed = cluster.status.as_ref().and_then(|status| status.latches.failed_template.as_ref());
+        let failed = failed.is_some_and(|failed| failed.bars(&template::fingerprint(&wanted)));
+        let new = if failed { own.clone() } else { wanted };
+        (new != *own || may_end(cluster, member, present, settings)).then_some(new)?
     };
     let mut object = member.object.clone();
     template::put(&mut object, &new);
