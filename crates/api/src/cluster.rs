@@ -535,6 +535,10 @@ pub struct Latches {
     /// version. Removed after every member serves with one minor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<UpgradeRecord>,
+    /// Time at which the last upgrade ended, forward or back (RFC 3339). A rehearsal before this time does not count for the next
+    /// upgrade.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade_ended_at: Option<String>,
     /// Raft index from which on no member wrote an entry of etcd 3.5, written when an upgrade from 3.5 is over. etcd 3.7 does
     /// not read such entries, so before an upgrade to 3.7 every member has to take a raft snapshot after this index. Removed
     /// by that upgrade.

@@ -143,6 +143,10 @@ pub mod key {
     /// Annotation of a Job: Pods that earlier Jobs of the same snapshot had tried; of a Job that looks for the latest
     /// snapshot: Jobs that had looked for it before.
     pub const ATTEMPTS_BEFORE: &str = "holdfast.dev/attempts-before";
+    /// Annotation of a claim: the time at which Holdfast asked for a larger volume.
+    pub const GROWTH_ASKED: &str = "holdfast.dev/growth-asked-at";
+    /// Annotation of a Job that rehearses an upgrade: the snapshot that it reads, as JSON.
+    pub const REHEARSES: &str = "holdfast.dev/rehearses";
     /// Annotation of a Pod that restores: the image of Holdfast that it was asked for with, whatever an admission webhook has
     /// made of that.
     pub const AGENT_IMAGE: &str = "holdfast.dev/agent-image";
@@ -186,6 +190,8 @@ pub mod key {
         TLS,
         WRITTEN_AT,
         ATTEMPTS_BEFORE,
+        REHEARSES,
+        GROWTH_ASKED,
         AGENT_IMAGE,
     ];
 

@@ -52,6 +52,21 @@ pub struct FailedTemplate {
     pub why: String,
     /// Time of the decision (RFC 3339).
     pub at: String,
+    /// Number of failures in a row, where the cause may pass by itself, such as a registry that does not answer: Holdfast tries the
+    /// template again. Absent where only a person ends the cause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub attempts: Option<u32>,
+    /// Whether a member tries the template again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retrying: bool,
+}
+
+impl FailedTemplate {
+    /// Whether this is the fingerprint of the template, and no member gets it at this time.
+    pub fn bars(&self, fingerprint: &str) -> bool {
+        self.template == fingerprint && !self.retrying
+    }
 }
 
 /// Source of an image.

@@ -60,8 +60,11 @@ pub struct UpgradeRecord {
     /// Whether a version of the earlier minor may be set again. Withdrawn before the last member gets the new minor: from
     /// then on etcd writes data that the earlier minor does not read.
     pub reversible: bool,
-    /// Name of the `EtcdSnapshot` that was the newest when the upgrade began.
+    /// Name of the `EtcdSnapshot` that was rehearsed; without a rehearsal, of the newest one when the upgrade began.
     pub snapshot: String,
+    /// Key of that snapshot in its store. Absent in a record of an earlier version of Holdfast.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
     /// Revision of that snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,

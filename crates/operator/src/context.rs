@@ -9,6 +9,7 @@ use std::time::Duration;
 use holdfast_plan::Settings;
 use kube::Client;
 use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
 
 use super::backoff::Backoff;
 use super::clock;
@@ -16,7 +17,7 @@ use super::elsewhere::Elsewhere;
 use super::error::Error;
 use super::etcd::Pool;
 use super::events::Events;
-use super::growth::Growth;
+use super::judgements::Judgements;
 use super::log_state::LogStates;
 use super::metrics::Metrics;
 use super::own_writes::OwnWrites;
@@ -41,6 +42,8 @@ pub(super) struct Context {
     pub(super) caches: Caches,
     /// The queues, for changes that no watch reports.
     pub(super) wakers: Wakers,
+    /// The passes that run.
+    pub(super) passes: TaskTracker,
     /// Connections to etcd members.
     pub(super) etcd: Pool,
     /// Pods of Jobs that were deleted before their agent ran.
@@ -65,8 +68,8 @@ pub(super) struct Context {
     pub(super) leading: watch::Receiver<bool>,
     /// Namespaces in which other installs work.
     pub(super) elsewhere: Elsewhere,
-    /// The API server's answers about larger claims.
-    pub(super) growth: Growth,
+    /// The API server's judgements of larger claims and next Pods.
+    pub(super) judgements: Judgements,
     /// The answers of agents that record logs.
     pub(super) logs: LogStates,
     /// The count of successful writes.

@@ -248,6 +248,11 @@ impl Error {
         }
     }
 
+    /// Whether an object of the name is there.
+    pub(super) fn already_exists(&self) -> bool {
+        matches!(self, Self::Kube { source, .. } if matches!(source.as_ref(), kube::Error::Api(status) if status.is_already_exists()))
+    }
+
     /// Whether the operator has no right to the read or write.
     pub(super) fn is_forbidden(&self) -> bool {
         matches!(self, Self::Kube { source, .. } if matches!(source.as_ref(), kube::Error::Api(status) if status.code == 403))

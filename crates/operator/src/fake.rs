@@ -30,6 +30,7 @@ use super::wake::Wakers;
 use holdfast_kube::caches::CacheWriter;
 use holdfast_kube::kinds::CacheWriters;
 use holdfast_kube::kinds::Caches;
+use tokio_util::task::TaskTracker;
 
 /// A recorded request: method, path with query, body.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,7 +94,8 @@ impl Fake {
             read: ReadClient(client.clone()),
             write: WriteClient(client.clone()),
             caches,
-            wakers: Wakers::new().0,
+            wakers: Wakers::default(),
+            passes: TaskTracker::new(),
             etcd: Pool::default(),
             unstarted: UnstartedPods::default(),
             tls: Memory::default(),
@@ -111,7 +113,7 @@ impl Fake {
             skew: Skew::default(),
             own: OwnWrites::default(),
             leading: led,
-            growth: super::growth::Growth::default(),
+            judgements: super::judgements::Judgements::default(),
             logs: super::log_state::LogStates::default(),
             elsewhere: Elsewhere::new(Some(("home".to_owned(), "holdfast".to_owned()))),
             writes: Writes::new(None),

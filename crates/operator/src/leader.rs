@@ -2,8 +2,8 @@
 //!
 //! `evaluate` decides, the loop acts. Another holder's Lease counts as abandoned only after it stood unchanged for its duration by
 //! this process's clock, so clocks need not agree. Every write carries the resourceVersion that was read, so of two takers one
-//! gets a conflict. A holder that cannot renew in time stops before another process may take over: its time counts from the moment
-//! before it sends a renewal, however late the answer comes. Safety does not rest on the election but on the guards of each act
+//! gets a conflict. A holder that cannot renew in time stops before another process may take over, and asks for the lease again: its time
+//! counts from the moment before it sends a renewal, however late the answer comes. Safety does not rest on the election but on the guards of each act
 //! (I19). The operator needs `get`, `create` and `update` on its Lease.
 
 use std::time::Duration;
@@ -85,18 +85,24 @@ fn held_lease(mut lease: Lease, me: &str, step: &Step, now: Timestamp) -> Lease 
     lease
 }
 
-/// Takes and keeps the lease until `stop`, then gives it back. `leading` shows whether this process holds it. Fails when a held
-/// lease is lost.
+/// The end of a term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// `stop` was cancelled.
+    Stopped,
+    /// Another process may hold the lease. Nothing is written any more.
+    Lost,
+}
+
+/// Waits for the lease, and keeps it until `stop`, then gives it back; returns earlier where a held lease is lost. `leading` shows
+/// whether this process holds it, and says no before the return. A process that leads again first ends the passes of the lost term.
 pub(super) async fn run(
     client: Client,
     config: &Config,
     leading: &watch::Sender<bool>,
     stop: CancellationToken,
-) -> anyhow::Result<()> {
-    let kept = keep(client, config, leading, stop, PACE).await;
-    // After the loss of the lease too: from now on this process writes nothing.
-    leading.send_replace(false);
-    kept
+) -> End {
+    keep(client, config, leading, stop, PACE).await
 }
 
 async fn keep(
@@ -105,8 +111,14 @@ async fn keep(
     leading: &watch::Sender<bool>,
     stop: CancellationToken,
     pace: Pace,
-) -> anyhow::Result<()> {
+) -> End {
     let api: Api<Lease> = Api::namespaced(client, &config.lease_namespace);
+    let lost = |why: &str| {
+        // From now on this process writes nothing.
+        leading.send_replace(false);
+        tracing::warn!(lease = config.lease_name, "{why}: this process stands by");
+        End::Lost
+    };
     let mut sight: Option<Sight> = None;
     let mut renewed: Option<Instant> = None;
     loop {
@@ -122,13 +134,12 @@ async fn keep(
                     tracing::info!(identity = config.identity, "leading");
                 }
             }
-            Ok(false) => {
-                anyhow::ensure!(renewed.is_none(), "the lease was taken by another process");
-            }
+            Ok(false) if renewed.is_some() => return lost("the lease was taken by another process"),
+            Ok(false) => {}
             Err(error) => tracing::warn!(error, lease = config.lease_name, "the lease could not be read or renewed"),
         }
         if renewed.is_some_and(|at| at.elapsed() > pace.give_up) {
-            anyhow::bail!("the lease could not be renewed for {} s", pace.give_up.as_secs());
+            return lost("the lease could not be renewed in time");
         }
         tokio::select! {
             () = clock::sleep(pace.every) => {}
@@ -141,7 +152,7 @@ async fn keep(
             tracing::warn!("the lease was not given back in time");
         }
     }
-    Ok(())
+    End::Stopped
 }
 
 /// Reads the Lease, and writes it where a write is due. `Ok(true)`: this process holds it.
@@ -203,6 +214,7 @@ mod tests {
     use axum::Router;
     use axum::extract::Request;
     use axum::http::StatusCode;
+    use futures::TryFutureExt as _;
     use holdfast_plan::Proxies;
 
     use super::*;
@@ -286,8 +298,13 @@ mod tests {
         };
         let (leading, led) = watch::channel(false);
         let client = Client::new(server, "ns");
-        assert!(keep(client, &config, &leading, CancellationToken::new(), pace).await.is_err());
-        assert!(*led.borrow(), "it held the lease");
+        let mut began = led.clone();
+        let (end, held) = tokio::join!(
+            keep(client, &config, &leading, CancellationToken::new(), pace),
+            began.wait_for(|leads| *leads).map_ok(|leads| *leads),
+        );
+        assert!(held.unwrap(), "it held the lease");
+        assert_eq!((end, *led.borrow()), (End::Lost, false));
         let acted = stored.get().unwrap().elapsed();
         assert!(acted < fifth(DURATION), "another may take the lease while this one acts, after {acted:?}");
     }

@@ -36,8 +36,8 @@ mod etcd;
 mod events;
 #[cfg(test)]
 mod fake;
-mod growth;
 mod http;
+mod judgements;
 mod kinds;
 mod leader;
 mod log_state;
@@ -70,6 +70,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 pub use build_info::BuildInfo;
 pub use config::Config;
@@ -90,10 +91,11 @@ const CRD_POLL: Duration = Duration::from_secs(2);
 /// Interval between two sweeps of connections to deleted Pods.
 const SWEEP: Duration = Duration::from_mins(1);
 
-/// Runs the operator until SIGTERM or SIGINT, then finishes the running passes, gives the lease back, and returns.
+/// Runs the operator until SIGTERM or SIGINT, then finishes the running passes, gives the lease back, and returns. After the loss of
+/// the lease the process breaks off its passes, stands by, and leads again when it gets the lease.
 ///
 /// # Errors
-/// Fails without an API server, with a listen address that cannot be bound, and after the loss of the lease.
+/// Fails without an API server, and with a listen address that cannot be bound.
 pub fn run(config: Config, build: BuildInfo) -> BoxFuture<'static, anyhow::Result<()>> {
     // Boxed: the code of the future is compiled here, not in the crate that awaits it.
     Box::pin(work(config, build))
@@ -111,23 +113,15 @@ async fn work(config: Config, build: BuildInfo) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     tokio::spawn(until_stopped(stop.clone())?);
 
-    let mut to_read = Way::find().await.context("no Kubernetes to talk to")?;
-    // kube retries calls by itself. A write that got no answer is read back first, so writes are not retried.
-    let mut to_write = to_read.clone();
-    to_write.config.default_retry = false;
-    to_write.config.connect_timeout = Some(Duration::from_secs(5));
-    to_read.config.connect_timeout = Some(Duration::from_secs(5));
-    let read = to_read.client().context("the Kubernetes client")?;
-    let write = to_write.client().context("the Kubernetes client")?;
-    // The lease has connections of its own: a flood of passes must not delay its renewal.
-    let lease = to_write.client().context("the Kubernetes client")?;
+    let (read, write, lease) = clients().await?;
 
     let metrics = Arc::new(Metrics::new(build));
     let writers = CacheWriters::default();
     let caches = writers.caches();
     let ready = Arc::new(AtomicBool::new(false));
     let (leading_in, leading) = watch::channel(false);
-    let (wakers, queues) = Wakers::new();
+    let leading_in = Arc::new(leading_in);
+    let wakers = Wakers::default();
     let own_lease = (config.lease_namespace.clone(), config.lease_name.clone());
     let own_lease = config.watch_namespace.is_none().then_some(own_lease);
     let ctx = Arc::new(Context {
@@ -135,6 +129,7 @@ async fn work(config: Config, build: BuildInfo) -> anyhow::Result<()> {
         write: WriteClient(write.clone()),
         caches: caches.clone(),
         wakers: wakers.clone(),
+        passes: TaskTracker::new(),
         etcd: etcd::Pool::default(),
         unstarted: unstarted::UnstartedPods::default(),
         tls: tls::Memory::default(),
@@ -146,7 +141,7 @@ async fn work(config: Config, build: BuildInfo) -> anyhow::Result<()> {
         skew: skew::Skew::default(),
         own: own_writes::OwnWrites::default(),
         leading: leading.clone(),
-        growth: growth::Growth::default(),
+        judgements: judgements::Judgements::default(),
         logs: log_state::LogStates::default(),
         elsewhere: elsewhere::Elsewhere::new(own_lease),
         writes: Writes::new(config.die_after_writes),
@@ -172,39 +167,78 @@ async fn work(config: Config, build: BuildInfo) -> anyhow::Result<()> {
     ready.store(true, Ordering::Release);
     tracing::info!("the caches are filled");
 
-    let lease_stop = CancellationToken::new();
-    let mut election = {
-        let (config, lease_stop) = (config.clone(), lease_stop.clone());
-        tokio::spawn(async move { leader::run(lease, &config, &leading_in, lease_stop).await })
-    };
-    let mut became = leading;
-    let led = tokio::select! {
-        led = became.wait_for(|yes| *yes) => led.is_ok(),
-        lost = &mut election => return lost.context("the election broke off")?,
-        ended = background.join_next() => return ended_early(ended),
-        () = stop.cancelled() => false,
-    };
-
-    if led {
-        metrics.leading(true);
-        wakers.lead();
-        let mut work = begin(&ctx, &caches, queues, &stop);
-        wakers.wake(|| Roots::from(&caches).all());
-        tokio::select! {
-            // The next leader must not meet writes of this process: end at once, and finish nothing (I19).
-            lost = &mut election => return lost.context("the election broke off")?.and_then(|()| anyhow::bail!("the election ended")),
+    loop {
+        let lease_stop = CancellationToken::new();
+        let mut election = {
+            let (lease, config, leading_in) = (lease.clone(), config.clone(), Arc::clone(&leading_in));
+            let lease_stop = lease_stop.clone();
+            tokio::spawn(async move { leader::run(lease, &config, &leading_in, lease_stop).await })
+        };
+        let mut became = leading.clone();
+        let led = tokio::select! {
+            led = became.wait_for(|yes| *yes) => led.is_ok(),
+            ended = &mut election => {
+                ended.context("the election broke off")?;
+                continue;
+            }
             ended = background.join_next() => return ended_early(ended),
-            () = stop.cancelled() => {}
+            () = stop.cancelled() => false,
+        };
+        if led {
+            metrics.leading(true);
+            let mut work = begin(&ctx, &caches, wakers.lead(), &stop);
+            wakers.wake(|| Roots::from(&caches).all());
+            tokio::select! {
+                ended = &mut election => {
+                    ended.context("the election broke off")?;
+                    stand_down(&ctx, work).await;
+                    continue;
+                }
+                ended = background.join_next() => return ended_early(ended),
+                () = stop.cancelled() => {}
+            }
+            drain(&mut work).await;
+            metrics.leading(false);
         }
-        tracing::info!("stopping: passes that run are finished");
-        let drained = async { while work.join_next().await.is_some() {} };
-        if clock::within(DRAIN, drained).await.is_none() {
-            tracing::warn!("passes did not end in time and are broken off; the next leader goes on from what stands");
-        }
-        metrics.leading(false);
+        lease_stop.cancel();
+        election.await.context("the election broke off")?;
+        return Ok(());
     }
-    lease_stop.cancel();
-    election.await.context("the election broke off")?
+}
+
+/// Returns the clients for reads, for writes and for the lease.
+async fn clients() -> anyhow::Result<(Client, Client, Client)> {
+    let mut to_read = Way::find().await.context("no Kubernetes to talk to")?;
+    // kube retries calls by itself. A write that got no answer is read back first, so writes are not retried.
+    let mut to_write = to_read.clone();
+    to_write.config.default_retry = false;
+    to_write.config.connect_timeout = Some(Duration::from_secs(5));
+    to_read.config.connect_timeout = Some(Duration::from_secs(5));
+    let read = to_read.client().context("the Kubernetes client")?;
+    let write = to_write.client().context("the Kubernetes client")?;
+    // The lease has connections of its own: a flood of passes must not delay its renewal.
+    let lease = to_write.client().context("the Kubernetes client")?;
+    Ok((read, write, lease))
+}
+
+/// Waits for the passes that run, for a while.
+async fn drain(work: &mut JoinSet<()>) {
+    tracing::info!("stopping: passes that run are finished");
+    let drained = async { while work.join_next().await.is_some() {} };
+    if clock::within(DRAIN, drained).await.is_none() {
+        tracing::warn!("passes did not end in time and are broken off; the next leader goes on from what stands");
+    }
+}
+
+/// Breaks off every pass after the loss of the lease, and returns when none runs: the next leader must not meet writes of this process,
+/// and no pass of this term may write in a later one (I19). The process asks for the lease only afterwards.
+async fn stand_down(ctx: &Context, mut work: JoinSet<()>) {
+    ctx.wakers.stand_by();
+    work.shutdown().await;
+    ctx.passes.close();
+    ctx.passes.wait().await;
+    ctx.passes.reopen();
+    ctx.metrics.leading(false);
 }
 
 /// Starts the workers of the five queues.

@@ -83,7 +83,7 @@ async fn in_turn<K: Kind>(
 
 /// Runs a pass as a task of its own: it may run on another core, and a panic ends this pass alone.
 async fn spawned<K: Kind>(object: Arc<K::Object>, ctx: Arc<Context>) -> Result<Action, Error> {
-    let task = AbortOnDropHandle::new(tokio::spawn(reconcile::<K>(object, ctx)));
+    let task = AbortOnDropHandle::new(ctx.passes.spawn(reconcile::<K>(object, Arc::clone(&ctx))));
     task.await.unwrap_or_else(|error| Err(Error::Internal(format!("a pass broke off: {error}"))))
 }
 
@@ -149,6 +149,43 @@ mod tests {
         }
         pod.status.as_mut().unwrap().pod_ip = Some(ip.to_owned());
         seen
+    }
+
+    /// A pass waits for a member that accepts connections and sends nothing.
+    #[tokio::test]
+    async fn a_lost_lease_breaks_off_every_pass_and_a_later_term_begins_afresh() {
+        let silent = TcpListener::bind("127.77.1.1:2379").unwrap();
+        let seen = cluster("busy", "silent", "127.77.1.1");
+        let caches = Caches {
+            clusters: filled([seen.cluster.clone()]),
+            members: filled([seen.members[0].object.clone()]),
+            pods: filled([seen.members[0].pod.clone().unwrap()]),
+            ..CacheWriters::default().caches()
+        };
+        let fake = Fake::filled(caches.clone(), vec![]).await;
+        let ctx = &fake.ctx;
+        let begin = || {
+            let queues = ctx.wakers.lead();
+            let store = (*caches.clusters).clone();
+            let mut work = tokio::task::JoinSet::new();
+            work.spawn(super::work::<Clusters>(Arc::clone(ctx), store, queues.clusters, CancellationToken::new()));
+            ctx.wakers.news_of(&seen.cluster)();
+            work
+        };
+        let work = begin();
+        while ctx.passes.is_empty() {
+            clock::sleep(Duration::from_millis(5)).await;
+        }
+        fake.leading.send_replace(false);
+        crate::stand_down(ctx, work).await;
+        assert!(ctx.passes.is_empty(), "no pass of the lost term is left to write in a later one");
+        drop(silent);
+        let before = fake.log().len();
+        fake.leading.send_replace(true);
+        let _work = begin();
+        while fake.log().len() == before {
+            clock::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     /// Forty clusters of one namespace whose members accept connections and send nothing, and one of another namespace whose member

@@ -1,7 +1,6 @@
 //! The queues of the five kinds, and which objects a changed object concerns. Decides nothing about contents.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use futures::channel::mpsc;
 use holdfast_api::restore::Restore;
@@ -14,10 +13,12 @@ use holdfast_kube::caches::Cache;
 use holdfast_kube::kinds::Cached;
 use holdfast_kube::kinds::Caches;
 
-/// The sending ends of the queues of the five kinds.
-#[derive(Clone, Debug)]
-pub(super) struct Wakers {
-    leading: Arc<AtomicBool>,
+/// The sending ends of the queues of the five kinds; absent in a standby, which must not fill them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wakers(Arc<RwLock<Option<Senders>>>);
+
+#[derive(Debug)]
+struct Senders {
     clusters: mpsc::UnboundedSender<ObjectRef<EtcdCluster>>,
     members: mpsc::UnboundedSender<ObjectRef<EtcdMember>>,
     snapshots: mpsc::UnboundedSender<ObjectRef<EtcdSnapshot>>,
@@ -46,26 +47,27 @@ pub(super) struct Concerned {
 }
 
 impl Wakers {
-    pub(super) fn new() -> (Self, Queues) {
+    /// Opens empty queues, which [`wake`](Self::wake) fills from now on: this process leads.
+    pub(super) fn lead(&self) -> Queues {
         let (clusters, clusters_out) = mpsc::unbounded();
         let (members, members_out) = mpsc::unbounded();
         let (snapshots, snapshots_out) = mpsc::unbounded();
         let (backup_stores, backup_stores_out) = mpsc::unbounded();
         let (schedules, schedules_out) = mpsc::unbounded();
-        let wakers = Self { leading: Arc::default(), clusters, members, snapshots, backup_stores, schedules };
-        let queues = Queues {
+        let senders = Senders { clusters, members, snapshots, backup_stores, schedules };
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(senders);
+        Queues {
             clusters: clusters_out,
             members: members_out,
             snapshots: snapshots_out,
             backup_stores: backup_stores_out,
             schedules: schedules_out,
-        };
-        (wakers, queues)
+        }
     }
 
-    /// Lets [`wake`](Self::wake) fill the queues: this process leads and works on them. A standby must not fill them.
-    pub(super) fn lead(&self) {
-        self.leading.store(true, Ordering::SeqCst);
+    /// Closes the queues: this process leads no more.
+    pub(super) fn stand_by(&self) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Returns a callback that queues this cluster.
@@ -76,24 +78,23 @@ impl Wakers {
 
     /// Queues the objects concerned. A standby does not compute them. A closed queue belongs to a process that ends.
     pub(super) fn wake(&self, concerned: impl FnOnce() -> Concerned) {
-        if !self.leading.load(Ordering::SeqCst) {
-            return;
-        }
+        let senders = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(senders) = senders.as_ref() else { return };
         let concerned = concerned();
         for one in concerned.clusters {
-            let _ = self.clusters.unbounded_send(one);
+            let _ = senders.clusters.unbounded_send(one);
         }
         for one in concerned.members {
-            let _ = self.members.unbounded_send(one);
+            let _ = senders.members.unbounded_send(one);
         }
         for one in concerned.snapshots {
-            let _ = self.snapshots.unbounded_send(one);
+            let _ = senders.snapshots.unbounded_send(one);
         }
         for one in concerned.backup_stores {
-            let _ = self.backup_stores.unbounded_send(one);
+            let _ = senders.backup_stores.unbounded_send(one);
         }
         for one in concerned.schedules {
-            let _ = self.schedules.unbounded_send(one);
+            let _ = senders.schedules.unbounded_send(one);
         }
     }
 }
@@ -457,10 +458,10 @@ mod tests {
 
     #[test]
     fn a_standby_queues_nothing() {
-        let (wakers, mut queues) = Wakers::new();
+        let wakers = Wakers::default();
         wakers.wake(|| roots().all());
+        let mut queues = wakers.lead();
         assert!(queues.clusters.try_recv().is_err());
-        wakers.lead();
         wakers.wake(|| roots().all());
         assert!(queues.clusters.try_recv().is_ok());
         assert!(queues.members.try_recv().is_ok());
@@ -468,5 +469,8 @@ mod tests {
         while queues.clusters.try_recv().is_ok() {}
         wakers.news_of(&cluster("a", None))();
         assert_eq!(queues.clusters.try_recv().map(|one| one.name).ok().as_deref(), Some("a"));
+        wakers.stand_by();
+        wakers.wake(|| roots().all());
+        assert!(wakers.lead().clusters.try_recv().is_err());
     }
 }

@@ -259,7 +259,7 @@ mod tests {
         let fake = Fake::start(answers).await;
         let writer = CacheWriter::<EtcdBackupStore>::default();
         let cache = writer.cache();
-        let (wakers, _queues) = Wakers::new();
+        let wakers = Wakers::default();
         let ctx = Arc::clone(&fake.ctx);
         let watched = tokio::spawn(watch(writer, ctx, wakers, Some("ns".to_owned())));
         let filled = clock::within(std::time::Duration::from_secs(20), cache.wait_until_ready()).await;

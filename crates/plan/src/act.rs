@@ -180,12 +180,14 @@ pub enum Act {
         /// The template with which the member last served, for a rollback.
         served: Option<Box<Template>>,
     },
-    /// Ask for a larger volume: the request of a claim, and no other field.
+    /// Ask for a larger volume: the request of a claim, with the time as an annotation.
     GrowClaim {
         /// The claim.
         claim: Target,
         /// The larger size.
         size: Quantity,
+        /// Time of the request (RFC 3339): no field of a claim has it, and nothing may ever answer.
+        at: String,
     },
     /// Write the size of a volume that has grown into the spec of its member.
     SetVolumeSize {

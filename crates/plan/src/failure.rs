@@ -99,10 +99,35 @@ fn words(end: &ContainerStateTerminated, report: Option<&Report>) -> String {
             | Report::Compared(_)
             | Report::Drilled(_),
         )
-        | None => end.message.as_deref().unwrap_or_default().trim(),
+        | None => return last_words(end.message.as_deref().unwrap_or_default().trim(), end),
     };
     let text = if text.is_empty() { end.reason.as_deref().unwrap_or_default() } else { text };
     cut(text)
+}
+
+/// Returns the words of a container without a report. Its message is the end of its log (`FallbackToLogsOnError`): etcd writes why it
+/// ends into a line of the level `fatal` or `panic`, and Go writes a stack after it.
+fn last_words(log: &str, end: &ContainerStateTerminated) -> String {
+    let fatal = log.lines().rev().find_map(fatal_line).map(|words| cut(&words));
+    let panic = || log.lines().rev().find(|line| line.starts_with("panic: ")).map(cut);
+    let tail = || match log.char_indices().rev().nth(MAX_WORDS) {
+        Some((start, first)) => format!("…{}", &log[start + first.len_utf8()..]),
+        None => log.to_owned(),
+    };
+    fatal.or_else(panic).or_else(|| Some(tail()).filter(|tail| !tail.is_empty())).unwrap_or_else(|| {
+        let reason = end.reason.as_deref().unwrap_or_default();
+        cut(reason)
+    })
+}
+
+/// Returns message and error of a line of etcd's log after which etcd ends.
+fn fatal_line(line: &str) -> Option<String> {
+    let line: serde_json::Value = serde_json::from_str(line).ok()?;
+    let text = |key: &str| line.get(key).and_then(serde_json::Value::as_str);
+    matches!(text("level")?, "fatal" | "panic").then(|| match (text("msg").unwrap_or_default(), text("error")) {
+        (message, Some(error)) => format!("{message}: {error}"),
+        (message, None) => message.to_owned(),
+    })
 }
 
 /// Returns a text of another program, cut to the size of a condition.
@@ -145,7 +170,7 @@ pub(super) fn explain(failure: &LastFailure) -> String {
             "Enlarge spec.storage.size, or name another snapshot in spec.bootstrap.restore: both may be changed until the \
              cluster has formed"
         }
-        Some(ExitClass::Full) => "Its volume is full: enlarge the claim, if its class allows that",
+        Some(ExitClass::Full) => "Its volume is full: set a larger spec.storage.size, if its StorageClass allows that",
         Some(ExitClass::Deadline) if restores => {
             "Check the store, the network and the volume's disk. kubelet starts the container again"
         }
@@ -168,8 +193,32 @@ pub(super) fn explain(failure: &LastFailure) -> String {
 pub(super) struct HoldUp {
     /// The cause in the words of kubelet or the scheduler.
     pub message: String,
-    /// Whether the cause lasts until a person acts.
+    /// Whether the cause keeps the Pod from running until a person acts, or another program.
     pub stuck: bool,
+    /// Whether kubelet tries again, and may succeed: a registry does not answer.
+    pub passes: bool,
+}
+
+/// Words of a registry or of kubelet about an image that is not there, or that the Pod may not have. Each other failure of a pull, such
+/// as a refused connection, a code 5xx or a rate limit, may pass.
+const NO_IMAGE: [&str; 9] = [
+    "not found",
+    "manifest unknown",
+    "name unknown",
+    "does not exist",
+    "no match for platform",
+    "invalid reference format",
+    "insufficient_scope",
+    "denied",
+    "unauthorized",
+];
+
+/// Returns why kubelet cannot pull an image. kubelet repeats the registry's answer while it waits before the next try.
+fn unpulled(reason: &str, message: &str) -> HoldUp {
+    let answer = message.rsplit_once("ErrImagePull: ").map(|(_, answer)| answer);
+    let (reason, message) = answer.map_or((reason, message), |answer| ("ErrImagePull", answer));
+    let passes = !NO_IMAGE.iter().any(|words| message.contains(words));
+    HoldUp { message: cut(&format!("{reason}: {message}")), stuck: true, passes }
 }
 
 /// Returns the cause that keeps a Pod from running, if kubelet or the scheduler names a cause. `claim`: the Pod's own claim, if
@@ -186,17 +235,18 @@ pub(super) fn hold_up(pod: &Pod, claim: Option<&PersistentVolumeClaim>) -> Optio
             // The container's last end explains the failure.
             "CrashLoopBackOff" => {}
             // kubelet's own list of causes that it cannot correct by itself (pkg/kubelet/images, pkg/kubelet/kuberuntime).
-            "ErrImagePull"
-            | "ImagePullBackOff"
-            | "ErrImageNeverPull"
+            "ErrImagePull" | "ImagePullBackOff" => {
+                return Some(unpulled(reason, held.message.as_deref().unwrap_or("kubelet gives no reason")));
+            }
+            "ErrImageNeverPull"
             | "InvalidImageName"
             | "CreateContainerConfigError"
             | "CreateContainerError"
             | "RunContainerError" => {
                 let message = held.message.as_deref().unwrap_or("kubelet gives no reason");
-                return Some(HoldUp { message: cut(&format!("{reason}: {message}")), stuck: true });
+                return Some(HoldUp { message: cut(&format!("{reason}: {message}")), stuck: true, passes: false });
             }
-            other => quiet = Some(HoldUp { message: other.to_owned(), stuck: false }),
+            other => quiet = Some(HoldUp { message: other.to_owned(), stuck: false, passes: false }),
         }
     }
     quiet.or_else(|| unscheduled(pod, claim))
@@ -221,7 +271,7 @@ fn preparing(pod: &Pod) -> HoldUp {
         parts.join(", "),
         meta::name(&pod.metadata)
     );
-    HoldUp { message, stuck: false }
+    HoldUp { message, stuck: false, passes: false }
 }
 
 fn unscheduled(pod: &Pod, claim: Option<&PersistentVolumeClaim>) -> Option<HoldUp> {
@@ -231,7 +281,7 @@ fn unscheduled(pod: &Pod, claim: Option<&PersistentVolumeClaim>) -> Option<HoldU
     // The scheduler waits for the claim, and does not name the object that the claim waits for.
     let cause = claim.filter(|_| message.contains("unbound immediate PersistentVolumeClaims")).and_then(unprovisioned);
     let message = cause.as_deref().unwrap_or(message);
-    Some(HoldUp { message: cut(&format!("{reason}: {message}")), stuck: reason == "Unschedulable" })
+    Some(HoldUp { message: cut(&format!("{reason}: {message}")), stuck: reason == "Unschedulable", passes: false })
 }
 
 /// Returns why Kubernetes provisions no volume for a claim. Its controller writes the provisioner of the claim's class into an
@@ -260,4 +310,51 @@ fn unprovisioned(claim: &PersistentVolumeClaim) -> Option<String> {
              StorageClass, or correct spec.storage.storageClassName before the cluster has formed (kubectl get storageclass)"
         ),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registry_that_does_not_answer_passes_and_a_missing_image_does_not() {
+        for (message, passes) in [
+            ("rpc error: failed to resolve reference: dial tcp 10.0.0.1:5000: connect: connection refused", true),
+            ("unexpected status from GET request to https://r/v2/: 503 Service Unavailable", true),
+            ("429 Too Many Requests: toomanyrequests: you have reached your pull rate limit", true),
+            ("dial tcp: lookup r.example.org: no such host", true),
+            ("failed to resolve reference \"r/etcd:v3.6.99\": r/etcd:v3.6.99: not found", false),
+            ("manifest unknown", false),
+            ("pull access denied, repository does not exist or may require authorization", false),
+        ] {
+            let first = unpulled("ErrImagePull", message);
+            assert_eq!((first.passes, first.stuck), (passes, true), "{message}");
+            let waits = format!("Back-off pulling image \"r/etcd\": ErrImagePull: {message}");
+            assert_eq!(unpulled("ImagePullBackOff", &waits), first, "{message}");
+        }
+    }
+
+    #[test]
+    fn the_line_after_which_etcd_ends_is_shown() {
+        let fatal = r#"{"level":"fatal","ts":"2026-01-01T12:00:00Z","caller":"etcdmain/etcd.go:204","msg":"discovery failed","error":"write /d/wal: no space left on device"}"#;
+        let stack = "goroutine 1 [running]:\ngo.etcd.io/etcd/server/v3/etcdmain.startEtcdOrProxyV2(...)\n".repeat(20);
+        let words = |log: &str| {
+            last_words(log, &ContainerStateTerminated { reason: Some("Error".to_owned()), ..Default::default() })
+        };
+        assert_eq!(
+            words(&format!("mit\n\tgo.etcd.io/x\n{fatal}\n{stack}")),
+            "discovery failed: write /d/wal: no space left on device"
+        );
+        assert_eq!(
+            words(&format!("{{\"level\":\"info\",\"msg\":\"x\"}}\npanic: freepages: failed\n{stack}")),
+            "panic: freepages: failed"
+        );
+        // Neither: the end of the log, not its start.
+        let tail = words(&format!("{stack}the last line"));
+        assert!(
+            tail.starts_with('…') && tail.ends_with("the last line") && tail.chars().count() == MAX_WORDS + 1,
+            "{tail}"
+        );
+        assert_eq!((words("short").as_str(), words("").as_str()), ("short", "Error"));
+    }
 }

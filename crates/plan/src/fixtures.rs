@@ -253,6 +253,7 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
         backup: None,
         refusal: None,
         refused_growth: BTreeMap::new(),
+        next_pods: (0..there).map(|n| (named(n), Seen::Known(cluster::Judgement::Permitted))).collect(),
         certificates: None,
         unread_certificates: None,
         last_snapshot: None,

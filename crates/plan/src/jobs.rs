@@ -402,8 +402,8 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&PodCa
         return JobState::HeldUp(stands.clone());
     }
     let (reason, cause) = match failure::hold_up(pod, None) {
-        Some(failure::HoldUp { message, stuck: true }) => (Reason::PodHeldUp, message),
-        Some(failure::HoldUp { message, stuck: false }) => (Reason::JobPending, message),
+        Some(failure::HoldUp { message, stuck: true, .. }) => (Reason::PodHeldUp, message),
+        Some(failure::HoldUp { message, stuck: false, .. }) => (Reason::JobPending, message),
         None => (Reason::JobPending, "kubelet has reported nothing".to_owned()),
     };
     JobState::HeldUp(PodCause::pod(reason, name, pod, format!("{cause} ({attempt}){earlier}")))

@@ -47,6 +47,7 @@ pub mod member;
 pub mod meta;
 mod pod_cause;
 pub mod pods;
+pub mod quota;
 pub mod retries;
 pub mod safety;
 mod saving;

@@ -60,6 +60,22 @@ pub fn needs_remount(claim: Option<&PersistentVolumeClaim>, pod: &Pod, now: Time
     claim.and_then(|claim| remount_at(claim, pod)).is_some_and(|at| now >= at)
 }
 
+/// How long nothing may answer a larger request: a resizer reports within seconds that it begins.
+const ANSWERED_WITHIN: SignedDuration = SignedDuration::from_mins(2);
+
+/// Returns from when on a claim counts as one that asks for a larger volume in vain: Kubernetes leaves the growth to another program
+/// (Event `ExternalExpanding`), and no program has written a word about it. `None`: a program has answered, or the claim has asked under
+/// an earlier version of Holdfast.
+pub fn unanswered_at(claim: &PersistentVolumeClaim) -> Option<Timestamp> {
+    let status = claim.status.as_ref();
+    let kinds = ["Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError"];
+    let answered = status.is_some_and(|status| status.allocated_resource_statuses.is_some())
+        || kinds.iter().any(|kind| condition(claim, kind).is_some());
+    let asked: Timestamp = meta::annotation(&claim.metadata, key::GROWTH_ASKED)?.parse().ok()?;
+    let lacks = request(claim).and_then(valid::bytes) > capacity(claim);
+    (lacks && !answered).then(|| asked + ANSWERED_WITHIN)
+}
+
 /// Returns the words with which the volume driver refuses the size that the claim asks for. `None` where a mount of the volume may
 /// still help.
 pub fn refusal(claim: &PersistentVolumeClaim, pod: Option<&Pod>) -> Option<String> {

@@ -1,7 +1,7 @@
 //! The API server refuses, delays, loses answers and cuts watches: the run ends like an undisturbed run, and the operator creates
 //! nothing twice.
 //!
-//! Leases are exempt from the faults: an operator that cannot renew its lease has to end, which `zombie` covers.
+//! Leases are exempt from the faults: an operator that cannot renew its lease stands by, which `zombie` covers.
 
 use std::time::Duration;
 

@@ -24,7 +24,7 @@ const OBJECTS: usize = 100;
 const TOKEN: &str = "of-this-story-alone";
 
 pub async fn tell(w: &World) -> Result<()> {
-    let operator = Seat::new(w, "host", None).await?.keep(&[])?;
+    let operator = Seat::new(w, "host", None).await?.start(&[])?;
     operator.until_leading().await?;
     w.create(make::secured("a", 3)).await?;
     ready(w, "a", 3).await?;

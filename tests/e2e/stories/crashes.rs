@@ -8,7 +8,7 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::support::env::{soak, soak_from};
 use crate::support::host_operator::{DIE_AFTER, HostOperator, Seat, send};
@@ -138,7 +138,7 @@ async fn sweep(w: &World, workload: Workload) -> Result<()> {
     let proxy = Kfault::start(&w.env).await?;
     let direct = Seat::new(w, "host", None).await?;
     let proxied = Seat::new(w, "host", Some(&proxy.url)).await?;
-    let mut operator = direct.keep(&[])?;
+    let mut operator = direct.start(&[])?;
     let ground = w.step("what it needs", workload.prepare(w)).await?;
 
     operator.until_leading().await?;
@@ -199,25 +199,18 @@ impl Sweep<'_> {
 
     /// Makes one run with a crash, and compares it with the undisturbed run. Returns whether the crash came.
     async fn crash(&self, crash: Crash) -> Result<bool> {
-        for again in 0..3 {
-            // A new name, because the ledger counts the objects of the earlier run.
-            let run = format!("{}{}", crash.run(), "x".repeat(again));
-            if let Some(came) = self.w.step(&format!("{crash:?}"), self.disturbed(crash, &run)).await? {
-                return Ok(came);
-            }
-        }
-        bail!("{crash:?}: the lease was lost three times before it")
+        self.w.step(&format!("{crash:?}"), self.disturbed(crash, &crash.run())).await
     }
 
-    /// Makes the run. `None`: the machine stood still for so long that the operator lost its lease and had to end.
-    async fn disturbed(&self, crash: Crash, run: &str) -> Result<Option<bool>> {
+    /// Makes the run.
+    async fn disturbed(&self, crash: Crash, run: &str) -> Result<bool> {
         let Self { w, workload, .. } = *self;
         workload.begin(w, run).await?;
         let mut operator = self.doomed(crash)?;
         let crashed = self.until_crash(&mut operator, run).await?;
         // An operator before its crash may crash later, and then no operator would finish the run.
         operator.kill()?;
-        operator = self.direct.keep(&[])?;
+        operator = self.direct.start(&[])?;
         workload.finish(w, run, &self.ground).await?;
         End::same(w, &self.ledger, &workload.mask(run), &self.reference).await.with_context(|| format!("{crash:?}"))?;
         workload.clear(w, run).await?;
@@ -243,24 +236,21 @@ impl Sweep<'_> {
     }
 
     /// Waits for the crash, or for the end of the run without a crash.
-    async fn until_crash(&self, operator: &mut HostOperator, run: &str) -> Result<Option<bool>> {
+    async fn until_crash(&self, operator: &mut HostOperator, run: &str) -> Result<bool> {
         let begun = Instant::now();
         let mut done: Option<Instant> = None;
         loop {
             if let Some(status) = operator.ended()? {
-                if status.signal().is_none() && self.direct.lost_lease()? {
-                    return Ok(None);
-                }
                 // Killed by itself or by the story; any other end is a defect.
                 ensure!(matches!(status.signal(), Some(6 | 9)), "the operator ended with {status}");
-                return Ok(Some(true));
+                return Ok(true);
             }
             if done.is_none() && self.workload.done(self.w, run).await? {
                 done = Some(Instant::now());
             }
             // The operator's last writes come after the end that a user waits for.
             if done.is_some_and(|at| at.elapsed() > Duration::from_secs(3)) {
-                return Ok(Some(false));
+                return Ok(false);
             }
             ensure!(begun.elapsed() < PATIENCE, "neither a crash nor an end");
             tokio::time::sleep(Duration::from_millis(100)).await;

@@ -37,7 +37,7 @@ fn is(schedule: &Value, status: &str, reason: &str) -> bool {
 /// The operator is dead while clients write. Suspended, the log has no Pod; without `spec.log`, no Deployment.
 pub async fn without_operator(w: &World) -> Result<()> {
     let seat = Seat::new(w, "first", None).await?;
-    let mut operator = seat.keep(&[])?;
+    let mut operator = seat.start(&[])?;
     operator.until_leading().await?;
     ground(w, make::s3()).await?;
     let deployment = deployment(w).await?;
@@ -47,7 +47,7 @@ pub async fn without_operator(w: &World) -> Result<()> {
     w.fill("alpha", 300).await?;
     let written = revision(w).await?;
     w.step("the log reaches what was written without the operator", covered(w, written)).await?;
-    operator = seat.keep(&[])?;
+    operator = seat.start(&[])?;
     operator.until_leading().await?;
     let schedule = w.step("the log is current", current(w)).await?;
     let log = &schedule["status"]["log"];
@@ -100,7 +100,7 @@ pub async fn store_away(w: &World) -> Result<()> {
 /// etcd compacts while no agent records: LogCurrent names the gap, and one snapshot continues with the log after it.
 pub async fn compaction_overtakes(w: &World) -> Result<()> {
     let seat = Seat::new(w, "first", None).await?;
-    let mut operator = seat.keep(&[])?;
+    let mut operator = seat.start(&[])?;
     operator.until_leading().await?;
     ground(w, make::s3()).await?;
     let schedule = w.get("EtcdSnapshotSchedule", "nightly").await?;
@@ -118,7 +118,7 @@ pub async fn compaction_overtakes(w: &World) -> Result<()> {
     w.fill("alpha", 300).await?;
     let written = revision(w).await?;
     w.etcdctl(&member(w).await?, &["compact", &written.to_string()]).await?;
-    operator = seat.keep(&[])?;
+    operator = seat.start(&[])?;
     operator.until_leading().await?;
     let interrupted = until("the interruption", PATIENCE, async || {
         let schedule = w.get("EtcdSnapshotSchedule", "nightly").await?;

@@ -1,5 +1,6 @@
 //! The stories, each in a file of its own.
 
+mod admission;
 mod api_trouble;
 mod apiserver;
 mod bitnami;
@@ -80,6 +81,7 @@ pub fn all() -> Vec<Story> {
         story!("a_settled_cluster_is_quiet", quiet::tell),
         story!(on host "api_trouble", api_trouble::tell),
         story!("refusals_are_told", refusals::tell),
+        story!("an_edit_that_admission_refuses", admission::tell),
         story!("what_is_lost_is_read_back", lost::tell),
         story!("the_whole_story_on_3_5", whole::on_3_5),
         story!("trouble_with_the_store", store_trouble::tell),

@@ -13,7 +13,7 @@ use crate::support::world::World;
 pub async fn tell(w: &World) -> Result<()> {
     w.apply(&PROXY.replace("localhost/holdfast-probe:1", &w.env.probe_image)).await?;
     let seat = Seat::new(w, "behind-a-proxy", None).await?;
-    let mut operator = seat.keep(&[
+    let mut operator = seat.start(&[
         ("HOLDFAST_AGENT_HTTP_PROXY", "http://s3-fault:7070".to_owned()),
         ("HOLDFAST_AGENT_NO_PROXY", ".svc".to_owned()),
     ])?;

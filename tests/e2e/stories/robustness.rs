@@ -46,7 +46,7 @@ pub async fn tell(w: &World) -> Result<()> {
     let mut luck = Luck::of(w.story);
     let first = usize::try_from(luck.below(2))?;
     let seat = Seat::new(w, "host", None).await?;
-    let mut operator = seat.keep(&[])?;
+    let mut operator = seat.start(&[])?;
     let mut reports = vec![];
     let mut undecided = 0;
     for round in 0..rounds * RECORDS {
@@ -234,7 +234,7 @@ impl Trial<'_> {
         let now = jiff::Timestamp::now().to_string();
         let status = json!({"phase": "Complete", "clusterUID": uid, "completedAt": now, "artifact": artifact});
         self.w.patch_status("EtcdSnapshot", &named, status).await?;
-        self.operator = self.seat.keep(&[])?;
+        self.operator = self.seat.start(&[])?;
         self.operator.until_leading().await
     }
 
@@ -312,7 +312,7 @@ impl Trial<'_> {
 
     async fn kill_operator(&mut self) -> Result<()> {
         self.operator.kill()?;
-        self.operator = self.seat.keep(&[])?;
+        self.operator = self.seat.start(&[])?;
         self.operator.until_leading().await
     }
 

@@ -173,7 +173,7 @@ const DELAYS: [u64; 10] = [0, 100, 300, 700, 1200, 2000, 3000, 4500, 6500, 9000]
 /// The operator is killed at ten moments of 3 → 5 and 5 → 3, and restarted: each time the cluster reaches its size, with its data.
 pub async fn killed(w: &World) -> Result<()> {
     let seat = Seat::new(w, "host", None).await?;
-    let mut operator = seat.keep(&[])?;
+    let mut operator = seat.start(&[])?;
     w.create(make::cluster("k", 3)).await?;
     w.step("three voters", w.wait_ready("k", 3)).await?;
     w.fill("k", 300).await?;
@@ -184,7 +184,7 @@ pub async fn killed(w: &World) -> Result<()> {
             w.patch("EtcdCluster", "k", json!({"spec": {"replicas": size}})).await?;
             tokio::time::sleep(std::time::Duration::from_millis(*delay)).await;
             operator.kill()?;
-            operator = seat.keep(&[])?;
+            operator = seat.start(&[])?;
             w.step(&format!("{size} voters, killed after {delay} ms"), w.wait_ready("k", size)).await?;
             only(w, "k", size).await?;
         }

@@ -167,7 +167,7 @@ async fn set_back(w: &World, cron: &str) -> Result<()> {
 }
 
 async fn lead(seat: &Seat) -> Result<HostOperator> {
-    let operator = seat.keep(&[])?;
+    let operator = seat.start(&[])?;
     operator.until_leading().await?;
     Ok(operator)
 }

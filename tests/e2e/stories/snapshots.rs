@@ -50,7 +50,7 @@ pub async fn tell(w: &World) -> Result<()> {
 /// with the cause, and no Job asks the store.
 pub async fn never_ran(w: &World) -> Result<()> {
     let seat = Seat::new(w, "never-ran", None).await?;
-    let mut operator = seat.keep(&[])?;
+    let mut operator = seat.start(&[])?;
     operator.until_leading().await?;
     w.create(make::cluster("orders", 1)).await?;
     w.step("a source", w.wait_ready("orders", 1)).await?;

@@ -22,7 +22,7 @@ pub async fn tell(w: &World) -> Result<()> {
     for crd in &crds {
         w.env.kubectl(&["delete", "--ignore-not-found", "-f", crd])?;
     }
-    let operator = Seat::new(w, "host", None).await?.keep(&[])?;
+    let operator = Seat::new(w, "host", None).await?.start(&[])?;
     operator.until_leading().await?;
     w.create(managed("a", 1)).await?;
     let missing = |c: &Value| c["status"]["conditions"].to_string().contains("CertManagerMissing");

@@ -15,7 +15,7 @@ use crate::support::pki::{For, Pki};
 use crate::support::world::{PATIENCE, World};
 
 pub async fn tell(w: &World) -> Result<()> {
-    let operator = Seat::new(w, "host", None).await?.keep(&[])?;
+    let operator = Seat::new(w, "host", None).await?.start(&[])?;
     operator.until_leading().await?;
     let pki = Pki::new()?;
     let names = |clusters: &[&str]| -> Vec<String> {

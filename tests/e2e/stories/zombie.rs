@@ -1,5 +1,5 @@
 //! An operator sends a write that is long on its way, is frozen for longer than its lease lasts, and another operator leads. When
-//! the write arrives and the first operator continues, the write fails its precondition and the first operator ends.
+//! the write arrives and the first operator continues, the write fails its precondition and the first operator stands by.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::kfault::{Call, Fault, Hold, Kfault, Rule, Verb};
 use crate::support::ledger::Ledger;
 use crate::support::make;
 use crate::support::workload::Workload;
-use crate::support::world::{PATIENCE, World};
+use crate::support::world::World;
 
 const ARRIVES: Duration = Duration::from_mins(2);
 
@@ -83,14 +83,13 @@ async fn held(w: &World, hold: &Hold) -> Result<Call> {
     Ok(call)
 }
 
-/// The held write arrives and its sender continues: the API server refuses the write, and the sender ends.
+/// The held write arrives and its sender continues: the API server refuses the write, and the sender stands by.
 async fn late(hold: &Hold, zombie: &mut HostOperator) -> Result<()> {
     let code = hold.release(ARRIVES).await?;
     ensure!(code == 409, "the late write was answered with {code}, and should fail its precondition");
     zombie.thaw()?;
-    let status = zombie.end(PATIENCE).await.context("a leader that lost its lease has to end")?;
-    ensure!(!status.success(), "a leader that lost its lease ended as if all were well");
-    Ok(())
+    zombie.until_standing_by().await.context("a leader that lost its lease has to stand by")?;
+    zombie.retire().await
 }
 
 /// Waits until the member's start is counted, which may come after the cluster is ready.

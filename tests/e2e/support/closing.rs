@@ -100,7 +100,7 @@ impl World {
             if patiently(async |_| leases.get_opt("holdfast").await).await?.is_some() {
                 patiently(async |_| leases.delete("holdfast", &DeleteParams::background()).await).await?;
             }
-            Some(Seat::new(self, "sweeper", None).await?.keep(&[])?)
+            Some(Seat::new(self, "sweeper", None).await?.start(&[])?)
         } else {
             None
         };

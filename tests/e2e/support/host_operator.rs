@@ -7,11 +7,9 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -71,33 +69,7 @@ impl Seat {
 
     /// Starts an operator. After a crash the same identity leads again at once, like a container that kubelet restarts.
     pub fn start(&self, more: &[(&str, String)]) -> Result<HostOperator> {
-        Ok(HostOperator { running: Arc::new(Mutex::new(self.launch(more)?)), keeps: Arc::default() })
-    }
-
-    /// Starts an operator, and restarts it, as kubelet would, when it ends because the machine stood still for longer than its
-    /// lease.
-    pub fn keep(&self, more: &[(&'static str, String)]) -> Result<HostOperator> {
-        let operator = self.start(more)?;
-        operator.keeps.store(true, Ordering::SeqCst);
-        let (seat, more) = (self.clone(), more.to_vec());
-        let (running, keeps) = (Arc::downgrade(&operator.running), Arc::clone(&operator.keeps));
-        // The operator's process ends with this thread, and the thread with the operator.
-        std::thread::spawn(move || {
-            while let Some(running) = running.upgrade() {
-                let mut held = lock(&running);
-                let own = matches!(held.child.try_wait(), Ok(Some(status)) if status.signal().is_none());
-                if own && keeps.load(Ordering::SeqCst) && seat.lost_lease().unwrap_or(false) {
-                    match seat.launch(&more) {
-                        Ok(next) => *held = next,
-                        Err(why) => eprintln!("e2e: {} is not started again: {why:#}", seat.identity),
-                    }
-                }
-                drop(held);
-                drop(running);
-                std::thread::sleep(Duration::from_millis(250));
-            }
-        });
-        Ok(operator)
+        Ok(HostOperator { running: self.launch(more)? })
     }
 
     fn launch(&self, more: &[(&str, String)]) -> Result<Running> {
@@ -134,13 +106,6 @@ impl Seat {
         Ok(())
     }
 
-    /// Whether the last operator of this identity logged that it could not renew its lease.
-    pub fn lost_lease(&self) -> Result<bool> {
-        let log = std::fs::read_to_string(&self.log)?;
-        let last = log.rsplit("---- ").find(|part| part.starts_with(&format!("{} starts", self.identity)));
-        Ok(last.is_some_and(|said| said.contains("the lease could not be renewed for")))
-    }
-
     fn kubeconfig(&self) -> PathBuf {
         self.folder.path().join("kubeconfig")
     }
@@ -174,26 +139,20 @@ struct Running {
     _folder: Arc<TempDir>,
 }
 
-fn lock(running: &Mutex<Running>) -> MutexGuard<'_, Running> {
-    running.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A running operator; dropping it kills the process.
 pub struct HostOperator {
-    running: Arc<Mutex<Running>>,
-    /// Whether the operator is restarted.
-    keeps: Arc<AtomicBool>,
+    running: Running,
 }
 
 impl HostOperator {
     /// Process ID, for [`send`].
     pub fn pid(&self) -> u32 {
-        lock(&self.running).child.id()
+        self.running.child.id()
     }
 
     /// The exit status, if the operator has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        Ok(lock(&self.running).child.try_wait()?)
+        Ok(self.running.child.try_wait()?)
     }
 
     /// Waits until the operator has ended.
@@ -203,17 +162,14 @@ impl HostOperator {
 
     /// Kills the operator.
     pub fn kill(&mut self) -> Result<()> {
-        self.keeps.store(false, Ordering::SeqCst);
-        let mut running = lock(&self.running);
-        note(&running.log, "---- killed")?;
-        running.child.kill()?;
-        running.child.wait()?;
+        note(&self.running.log, "---- killed")?;
+        self.running.child.kill()?;
+        self.running.child.wait()?;
         Ok(())
     }
 
     /// Asks the operator to end, so that it gives its lease back, and waits for its end.
     pub async fn retire(&mut self) -> Result<()> {
-        self.keeps.store(false, Ordering::SeqCst);
         send("TERM", self.pid())?;
         let status = self.end(PATIENCE).await?;
         ensure!(status.success(), "an operator that was asked to end ended with {status}");
@@ -222,13 +178,13 @@ impl HostOperator {
 
     /// Stops the process at once.
     pub fn freeze(&self) -> Result<()> {
-        note(&lock(&self.running).log, "---- frozen")?;
+        note(&self.running.log, "---- frozen")?;
         send("STOP", self.pid())
     }
 
     /// Continues the process.
     pub fn thaw(&self) -> Result<()> {
-        note(&lock(&self.running).log, "---- thawed")?;
+        note(&self.running.log, "---- thawed")?;
         send("CONT", self.pid())
     }
 
@@ -240,6 +196,14 @@ impl HostOperator {
         .await
     }
 
+    /// Waits until the operator leads no more.
+    pub async fn until_standing_by(&self) -> Result<()> {
+        until("the operator to stand by", PATIENCE, async || {
+            Ok(if self.number("holdfast_leader").await? == 0 { Ok(()) } else { Err("it leads".to_owned()) })
+        })
+        .await
+    }
+
     /// Number of the operator's writes, by its own count.
     pub async fn writes(&self) -> Result<u64> {
         self.number("holdfast_writes_total").await
@@ -247,7 +211,7 @@ impl HostOperator {
 
     /// Sum of one of the operator's metrics.
     async fn number(&self, metric: &str) -> Result<u64> {
-        let listen = lock(&self.running).listen;
+        let listen = self.running.listen;
         let mut connection = tokio::net::TcpStream::connect(listen).await?;
         connection.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
         let mut page = String::new();
@@ -262,8 +226,7 @@ impl HostOperator {
 
 impl Drop for HostOperator {
     fn drop(&mut self) {
-        self.keeps.store(false, Ordering::SeqCst);
-        let mut running = lock(&self.running);
+        let running = &mut self.running;
         let _ = running.child.kill();
         let _ = running.child.wait();
     }

@@ -165,7 +165,7 @@ pub(crate) fn describe(act: &Act) -> Description {
         Act::CopyPodMetadata { member, .. } => {
             step("CopyPodMetadata", &on(member), "has the labels and annotations of the spec")
         }
-        Act::GrowClaim { claim, size } => {
+        Act::GrowClaim { claim, size, at: _ } => {
             step("GrowClaim", &on(claim), format!("asks for a volume of {}", size.0)).with_event("ClaimGrown")
         }
         Act::SetVolumeSize { member, size } => {

@@ -135,7 +135,7 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, server: Option<&Addres
             patch::set_pod_metadata(ctx, actor, pod, labels, annotations).await
         }
         Act::CopyPodMetadata { member, old, new } => patch::copy_pod_metadata(ctx, actor, member, old, new).await,
-        Act::GrowClaim { claim, size } => patch::grow_claim(ctx, actor, claim, size).await,
+        Act::GrowClaim { claim, size, at } => patch::grow_claim(ctx, actor, claim, size, at).await,
         Act::SetVolumeSize { member, size } => {
             patch::latch(ctx, actor, member, "storage", serde_json::json!({"size": size})).await
         }

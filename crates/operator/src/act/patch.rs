@@ -107,8 +107,16 @@ pub(super) async fn announce_size(
 }
 
 /// Lets a claim ask for a larger volume.
-pub(super) async fn grow_claim(ctx: &Context, actor: &Actor, target: &Target, size: &Quantity) -> Result<Done, Error> {
-    patch::<PersistentVolumeClaim>(ctx, actor, target, requests::larger_claim(size)).await
+pub(super) async fn grow_claim(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    size: &Quantity,
+    at: &str,
+) -> Result<Done, Error> {
+    let mut change = requests::larger_claim(size);
+    change["metadata"] = json!({"annotations": {key::GROWTH_ASKED: at}});
+    patch::<PersistentVolumeClaim>(ctx, actor, target, change).await
 }
 
 /// Labels a Pod with its member's role: Services select voters.

@@ -30,6 +30,7 @@ use rand::RngExt;
 use super::certificates;
 use super::growth::refused_growth;
 use super::snapshot::{pods_of, refusal, terminates};
+use super::successor::next_pods;
 use super::{labelled, owned_by};
 use crate::context::Context;
 use crate::error::Error;
@@ -108,12 +109,14 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     let hashes = etcd::hashes(pool, &addresses, alarms.as_deref(), &news);
     let answers =
         round.answers.into_iter().filter_map(|(member, answer)| answer_of_member(&members, member, answer)).collect();
-    let refused_growth = refused_growth(reader, &cluster, &members).await;
+    let (refused_growth, next_pods) =
+        futures::join!(refused_growth(reader, &cluster, &members), next_pods(reader, &cluster, &members));
     let (last_snapshot, saving) = of_snapshots(reader, named, uid);
     let has_turn = takes_turn(reader, &cluster);
 
     Ok(Some(Observed {
         refused_growth,
+        next_pods,
         cluster,
         members,
         peer_service,

@@ -32,7 +32,7 @@ async fn judge(reader: Reader<'_>, cluster: &EtcdCluster, claim: &PersistentVolu
     let (name, uid, size) = (meta::name(&claim.metadata), meta::uid(&claim.metadata), cluster.spec.storage.size());
     let key = (uid.to_owned(), size.0.clone());
     // The live view comes before the act.
-    if let Some(known) = reader.ctx.growth.recent(&key).filter(|_| reader.view == View::Cached) {
+    if let Some((known, _)) = reader.ctx.judgements.recent(&key).filter(|_| reader.view == View::Cached) {
         return known.err();
     }
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), dry_run: true, ..PatchParams::default() };
@@ -45,7 +45,7 @@ async fn judge(reader: Reader<'_>, cluster: &EtcdCluster, claim: &PersistentVolu
         // Unknown is no refusal: the act meets the same trouble, and reports it.
         Err(error) => Err(error.refused()?),
     };
-    reader.ctx.growth.remember(key, &answer);
+    reader.ctx.judgements.remember(key, &answer);
     answer.err()
 }
 

@@ -8,6 +8,7 @@ pub(super) mod member;
 mod restores;
 pub(super) mod schedule;
 pub(super) mod snapshot;
+mod successor;
 
 use kube::ResourceExt;
 

@@ -46,7 +46,7 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
         })
     };
     // The others would raise the alarm again at the next write: they give their space back first.
-    let waits = defragment::may_end_alarm(seen, etcd, now) && defragment::why_not(seen, etcd).is_none();
+    let waits = defragment::may_end_alarm(seen, etcd, now) && defragment::why_not(seen, etcd, now).is_none();
     if let Some(over) = etcd.alarms_of(AlarmKind::NoSpace).find(own).filter(|_| !waits) {
         return answers.all(|answer| answer.is_some()).then(|| disarm(over));
     }
@@ -75,7 +75,7 @@ fn describe_exhausted(seen: &Observed, etcd: &Membership, now: Timestamp) -> Opt
         let listed = etcd.members.iter().find(|l| l.id == alarm.member_id)?;
         let member = seen.standing_for(listed)?;
         let answer = seen.serving(etcd, listed, member.name())?;
-        let goes_on = space::has_room_in_force(member, answer) || gets_larger_quota(seen, member);
+        let goes_on = space::has_room_in_force(member, answer) || gets_larger_quota(seen, member, now);
         if goes_on { None } else { Some((member, File::read(seen, member, answer)?)) }
     };
     let (member, file) = etcd.alarms_of(AlarmKind::NoSpace).filter_map(full).max_by_key(|(_, file)| file.bytes)?;
@@ -124,8 +124,8 @@ fn why_not_freed(seen: &Observed, file: &File) -> Option<&'static str> {
 }
 
 /// Whether the quota of a member's etcd grows without a person: its next Pod has a larger one.
-fn gets_larger_quota(seen: &Observed, member: &Member) -> bool {
-    let grows = enlarge::is_growing(seen, member);
+fn gets_larger_quota(seen: &Observed, member: &Member, now: Timestamp) -> bool {
+    let grows = enlarge::is_growing(seen, member, now);
     let storage = if grows { &seen.cluster.spec.storage } else { &member.object.spec.storage };
     let Ok(next) = valid::process(storage, &template::wanted(&seen.cluster)) else { return false };
     let in_force = member.live_pod().and_then(|pod| volumes::quota_in_force(pod, &member.object));
@@ -137,14 +137,14 @@ fn describe_full(seen: &Observed, etcd: &Membership, member: &Member, now: Times
     let name = member.name();
     let Some(answer) = seen.known_answer(name) else { return format!("{name} does not answer") };
     if File::read(seen, member, answer).is_some_and(|file| defragment::ends_alarm(seen, member, &file, now)) {
-        let waits = defragment::why_not(seen, etcd).filter(|_| seen.latches().defragmenting.is_none());
+        let waits = defragment::why_not(seen, etcd, now).filter(|_| seen.latches().defragmenting.is_none());
         let when = waits.map_or_else(String::new, |why| format!(" afterwards: {why}"));
         return format!("Holdfast defragments {name}, and clears the alarm{when}");
     }
     if space::has_room_in_force(member, answer) {
         return format!("{name} has room: Holdfast clears the alarm when every member has room and answers");
     }
-    if gets_larger_quota(seen, member) {
+    if gets_larger_quota(seen, member, now) {
         return format!("{name} restarts with a larger quota, then Holdfast clears the alarm");
     }
     format!("the file of {name} has reached its quota")

@@ -56,7 +56,7 @@ pub(super) fn stop(seen: &Observed, etcd: Option<&Membership>, hindered: bool, n
     let stays = member.is_some_and(|m| !m.deleting() && m.live_pod().is_some());
     // etcd may be at work: only the loss of the member or of the cluster's shape ends that.
     let lost = match etcd {
-        Some(etcd) => changes_members(seen, etcd) || (record.began.is_none() && why_not(seen, etcd).is_some()),
+        Some(etcd) => changes_members(seen, etcd) || (record.began.is_none() && why_not(seen, etcd, now).is_some()),
         None => record.began.is_none(),
     };
     let parks = seen.cluster.spec.replicas == 0;
@@ -98,7 +98,7 @@ pub(super) fn go_on(seen: &Observed, etcd: &Membership, now: Timestamp) -> Optio
         return Some(finish(seen, record, after_bytes, now));
     }
     let have_left = now >= began + CLIENTS_LEAVE;
-    if let Some(why) = why_not(seen, etcd) {
+    if let Some(why) = why_not(seen, etcd, now) {
         // etcd was not asked yet, or the clients of a single member have no other.
         if !have_left || voters(etcd) < 2 {
             return Some(give_up(seen));
@@ -162,7 +162,7 @@ pub(super) fn begin(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Time
     };
     // A changed spec rolls first, unless a forbidden one waits for the space, or etcd takes no write.
     let rolls = roll::is_due(seen, now) && roll::forbidden(seen, spec).is_none();
-    if never || !is_full && (rests || !open || rolls) || why_not(seen, etcd).is_some() {
+    if never || !is_full && (rests || !open || rolls) || why_not(seen, etcd, now).is_some() {
         return waits.map(|_| give_up(seen));
     }
     if let Some(record) = waits {
@@ -190,7 +190,7 @@ pub(super) fn begin(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Time
 }
 
 /// Returns why no member may stand still; `None` where one may.
-pub(super) fn why_not(seen: &Observed, etcd: &Membership) -> Option<&'static str> {
+pub(super) fn why_not(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<&'static str> {
     let latches = seen.latches();
     let own = |m: &Member| latches.defragmenting.as_ref().is_some_and(|record| record.member == m.name());
     let well = |l: &Listed| {
@@ -202,7 +202,7 @@ pub(super) fn why_not(seen: &Observed, etcd: &Membership) -> Option<&'static str
         () if in_doubt(etcd).is_some() => Some("a CORRUPT alarm is raised"),
         () if busy || changes_members(seen, etcd) => Some("the membership or the version changes"),
         () if !etcd.members.iter().all(well) => Some("a member is not well"),
-        () if seen.staying().any(|m| restarts(m) || enlarge::is_growing(seen, m)) => {
+        () if seen.staying().any(|m| restarts(m) || enlarge::is_growing(seen, m, now)) => {
             Some("a member restarts with a changed spec, or its volume grows")
         }
         () if !seen.saving.is_empty() => Some("a snapshot is being saved"),

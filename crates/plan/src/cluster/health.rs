@@ -82,3 +82,12 @@ pub(super) fn changes_members(seen: &Observed, etcd: &Membership) -> bool {
     let leaves = seen.members.iter().any(|m| !m.stays() && !m.removed());
     !whole || leaves || seen.staying().count() != etcd.members.len() || etcd.members.len() != replicas
 }
+
+/// Whether a cluster of three voters, of which none leaves yet, is to have fewer.
+pub(super) fn stands_at_three(seen: &Observed, etcd: &Membership) -> bool {
+    let stays = |l: &Listed| !l.learner && seen.standing_for(l).is_some_and(Member::stays);
+    // A removed member may still have its object.
+    let all_stay = seen.members.iter().all(|m| m.stays() || m.removed()) && etcd.members.iter().all(stays);
+    let all_stay = all_stay && seen.staying().count() == 3 && etcd.members.len() == 3;
+    all_stay && matches!(seen.cluster.spec.replicas, 1 | 2)
+}

@@ -7,7 +7,7 @@
 //! for its snapshot, without clients. `snapshot/` decides the save, `member/` keeps the Pods meanwhile.
 
 use holdfast_api::cluster::Latches;
-use holdfast_api::condition::Reason;
+use holdfast_api::condition::{self, Reason, Type};
 use holdfast_api::final_snapshot::{FinalSnapshot, OnFailure};
 use holdfast_api::snapshot::Phase;
 use holdfast_api::{EtcdCluster, EtcdSnapshot, key, name, role};
@@ -115,6 +115,23 @@ fn await_snapshot(
             waits(format!("the EtcdSnapshot {named} has not started; its conditions name the cause"), deadline)
         }
     }
+}
+
+/// Returns the fault of the snapshot that the deleted cluster waits for, with the words of the snapshot's own status: its saves fail and
+/// are tried again, or a person has to act.
+pub(super) fn fault(seen: &Observed) -> Option<(Reason, String)> {
+    let asked = ending::final_snapshot(&seen.cluster)?;
+    let snapshot = seen.ending.as_ref()?.snapshot.as_ref()?;
+    let status = snapshot.status.as_ref().filter(|status| !status.phase.is_final())?;
+    let ready = condition::find(&status.conditions, Type::Ready)?;
+    let stuck = Reason::named(&ready.reason).is_some_and(Reason::needs_a_person);
+    let named = meta::name(&snapshot.metadata);
+    (stuck || status.attempts > 1 || status.error.is_some()).then(|| {
+        let remedy = if holds(asked) { format!(". {REMEDY}") } else { String::new() };
+        let message =
+            format!("the EtcdSnapshot {named} is not saved yet ({}): {}{remedy}", ready.reason, ready.message);
+        (Reason::FinalSnapshotHeld, message)
+    })
 }
 
 /// Returns the Event about the end of a cluster with `spec.finalSnapshot`.

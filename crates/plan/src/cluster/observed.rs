@@ -64,6 +64,9 @@ pub struct Observed {
     pub refusal: Option<String>,
     /// Why the API server refuses a larger claim, by member name. The operator asks only for a claim that has to grow.
     pub refused_growth: BTreeMap<String, String>,
+    /// The API server's judgement of the Pod that follows a member's present Pod, by member name. The operator asks only for a Pod
+    /// that is about to end, and for a member without a Pod.
+    pub next_pods: BTreeMap<String, Seen<Judgement>>,
     /// Names of Pods of this cluster that belong to no member.
     pub stray_pods: Vec<String>,
     /// Hashes of the members' key spaces, by member name. The operator reads them only while a `CORRUPT` alarm names a member.
@@ -106,6 +109,20 @@ pub struct Member {
     pub pod: Option<Pod>,
     /// Its claim (by member UID label).
     pub claim: Option<PersistentVolumeClaim>,
+}
+
+/// The API server's judgement of a Pod that it does not store (`dryRun`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// The Pod may be created as soon as the present Pod has ended.
+    Permitted,
+    /// A quota, a limit range, a policy or a missing object refuses the Pod.
+    Refused {
+        /// The API server's words.
+        words: String,
+        /// How long the API server has refused this Pod, by the operator's memory: a restart forgets it.
+        lasted: SignedDuration,
+    },
 }
 
 /// A snapshot that is being saved.

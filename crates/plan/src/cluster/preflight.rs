@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::backups::newest;
 use super::intervals::POLL;
-use super::upgrade::{self, Minor, Outcome};
+use super::upgrade::{self, Minor, Outcome, Snapshot};
 use super::{AlarmKind, Membership, Observed, fresh_snapshot};
 use crate::valid::{self, Version, Wanted};
 use crate::{Act, Next, Wake, meta};
@@ -117,14 +117,15 @@ pub(super) fn prepare(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Ti
     if let Some(next) = upgrade::fill_log(seen, spec, etcd) {
         return next;
     }
-    let begin = |backup: &EtcdSnapshot, seconds: Option<i64>| {
+    let begin = |snapshot: Snapshot, seconds: Option<i64>| {
         let from = seen.staying().filter_map(upgrade::version).min();
         let record = UpgradeRecord {
             from: from.map_or_else(String::new, |from| from.to_string()),
             to: target.to_string(),
             reversible: true,
-            snapshot: meta::name(&backup.metadata).to_owned(),
-            revision: backup.status.as_ref().and_then(|status| status.artifact.as_ref()?.revision),
+            snapshot: snapshot.name,
+            key: snapshot.key,
+            revision: snapshot.revision,
             rehearsed_in_seconds: seconds,
             at: now.to_string(),
         };
@@ -137,8 +138,11 @@ pub(super) fn prepare(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Ti
     let named = upgrade::rehearsal_name(seen);
     if let Some(found) = seen.rehearsals.iter().find(|found| meta::name(&found.job.metadata) == named) {
         return match upgrade::outcome(found, seen, now) {
-            // The rehearsed snapshot may be an earlier one.
-            Outcome::Passed(seconds) => recent().map_or_else(|wait| wait, |backup| begin(backup, seconds)),
+            // The Job may have read an earlier snapshot than the newest one.
+            Outcome::Passed(seconds) => {
+                let rehearsed = |backup| Snapshot::read(&found.job).unwrap_or_else(|| Snapshot::describe(backup));
+                recent().map_or_else(|wait| wait, |backup| begin(rehearsed(backup), seconds))
+            }
             Outcome::Failed(why) => fail(format!(
                 "the rehearsal of the upgrade to {target} failed, and no member was touched: {why}. After the cause is gone, delete \
                  the Job {named}: Holdfast rehearses again"
@@ -156,7 +160,7 @@ pub(super) fn prepare(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Ti
         Err(wait) => return wait,
     };
     if !seen.cluster.spec.upgrade().rehearses() {
-        return begin(backup, None);
+        return begin(Snapshot::describe(backup), None);
     }
     match upgrade::start(seen, target, backup, &named) {
         Ok(job) => Next::act(Act::StartJob(Box::new(job))),

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::health::{in_doubt, voters};
 use super::intervals::POLL;
 use super::recorded::recorded_evidence;
-use super::{Listed, Member, Membership, Observed, diverged, grow, roll, stuck};
+use super::{Listed, Member, Membership, Observed, diverged, grow, roll, stuck, successor};
 use crate::build::budget::quorum;
 use crate::{Act, Next, Target, Wake, meta};
 
@@ -170,7 +170,9 @@ fn hold(seen: &Observed, etcd: &Membership, (member, cause): (&Member, &Cause), 
         let message = format!("Holdfast replaces {} when no other member joins", member.name());
         return Some(Next::wait(Reason::Replacing, message, Wake::AfterMillis(1_000)));
     }
-    voter.and_then(|voter| beside_too_few(seen, etcd, (member, cause), voter))
+    // The next member gets the same Pod under another name.
+    let refused = || successor::hold(seen, member).filter(|_| *cause == Cause::Requested);
+    voter.and_then(|voter| beside_too_few(seen, etcd, (member, cause), voter).or_else(refused))
 }
 
 /// Returns the limit of a replacement on evidence alone.

@@ -15,10 +15,10 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::hand_over::hand_over;
-use super::health::{changes_members, in_doubt, is_well, voters};
+use super::health::{changes_members, in_doubt, is_well, stands_at_three, voters};
 use super::recorded::recorded_evidence;
 use super::upgrade::{self, Minor};
-use super::{Member, Membership, Observed, enlarge, preflight, resize, rollback};
+use super::{Member, Membership, Observed, enlarge, preflight, resize, rollback, successor};
 use crate::valid::Wanted;
 use crate::{Act, Next, Target, Wake, pods, template, valid, volumes};
 
@@ -98,18 +98,18 @@ fn has_room(seen: &Observed, member: &Member, spec: &Wanted) -> bool {
 }
 
 /// Whether the leader's turn comes before its time: it goes last, and a follower's volume is still growing.
-fn waits_for_volumes(seen: &Observed, spec: &Wanted, etcd: &Membership, member: &Member) -> bool {
+fn waits_for_volumes(seen: &Observed, spec: &Wanted, etcd: &Membership, member: &Member, now: Timestamp) -> bool {
     let leads = seen.listed(etcd, member.name()).is_some_and(|l| Some(l.id) == etcd.leader);
     let unchanged = member.object.spec.process == template::wanted(&seen.cluster);
     let by_volume = unchanged || seen.staying().any(|m| !has_room(seen, m, spec));
-    leads && by_volume && seen.staying().any(|m| m.name() != member.name() && enlarge::is_growing(seen, m))
+    leads && by_volume && seen.staying().any(|m| m.name() != member.name() && enlarge::is_growing(seen, m, now))
 }
 
 /// Returns the progress of a roll in words.
-pub(super) fn doing(seen: &Observed) -> (Reason, String) {
+pub(super) fn doing(seen: &Observed, now: Timestamp) -> (Reason, String) {
     let wanted = template::wanted(&seen.cluster);
     let unchanged = |m: &Member| m.object.spec.process == wanted && m.object.spec.served.is_none();
-    if let Some(growing) = enlarge::doing(seen).filter(|_| seen.staying().all(unchanged)) {
+    if let Some(growing) = enlarge::doing(seen, now).filter(|_| seen.staying().all(unchanged)) {
         return growing;
     }
     let updated = seen.staying().filter(|m| is_updated(&seen.cluster, m)).count();
@@ -137,7 +137,9 @@ pub(super) fn give(seen: &Observed, spec: &Wanted, now: Timestamp) -> Option<Nex
     }
     let runs = |m: &Member| m.pod.as_ref().is_some_and(pods::runs);
     let needed = |m: &Member| m.stays() || m.object.spec.served.is_some();
-    let stops = |m: &Member| m.live_pod().is_some_and(|pod| rollback::stops(m, pod, now).is_some());
+    let stops = |m: &Member| {
+        successor::refusal(seen, m).is_some() || m.live_pod().is_some_and(|pod| rollback::stops(m, pod, now).is_some())
+    };
     let changes = |m: &Member| m.object.spec.process != wanted && has_room(seen, m, spec);
     let idle = |m: &&Member| needed(m) && !m.deleting() && stops(m) && changes(m);
     let in_memory = |m: &&Member| m.object.spec.storage.in_memory() && m.joined();
@@ -194,7 +196,7 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
             let message = format!("{} restarts with the changed spec", m.name());
             Next::wait(reason(seen), message, RETRY)
         });
-        return wait.or_else(|| upgrade::finish(seen));
+        return wait.or_else(|| upgrade::finish(seen, now));
     }
     let member = if let Some(stuck) = rollback::next(seen, now) {
         // The Pod that runs with the failed template and does not serve.
@@ -221,7 +223,7 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
             None => return enlarge::hold(seen, now),
         }
     };
-    if waits_for_volumes(seen, spec, etcd, member) {
+    if waits_for_volumes(seen, spec, etcd, member, now) {
         return enlarge::hold(seen, now);
     }
     if member.object.spec.storage.in_memory() && !resize::fits(member, &wanted) {
@@ -235,6 +237,19 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
         return Some(upgrade::close_way_back(seen, member).unwrap_or_else(|| set(member, wanted)));
     }
     renew(seen, etcd, member, now)
+}
+
+/// Whether a change restarts members, or will soon, and nothing holds it up but its own order.
+pub(super) fn comes_first(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Timestamp) -> bool {
+    let turn_taken = || seen.staying().any(|m| m.object.spec.served.is_some());
+    let all_well = || etcd.members.iter().all(|l| seen.standing_for(l).is_some_and(|m| is_well(seen, etcd, l, m)));
+    match next(seen, spec, etcd, now) {
+        Some(Next::Do(..)) => true,
+        Some(Next::Wait(waiting, _)) if matches!(waiting.reason, Reason::Rolling | Reason::Upgrading) => {
+            turn_taken() || all_well()
+        }
+        Some(Next::Wait(..) | Next::Settled(_)) | None => false,
+    }
 }
 
 /// Brings the Pod of a member to the member's template: the running Pod gets other resources, or ends.
@@ -334,7 +349,7 @@ fn held(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> 
     if let Some(doubt) = in_doubt(etcd) {
         return Some(doubt);
     }
-    if changes_members(seen, etcd) {
+    if changes_members(seen, etcd) && !stands_at_three(seen, etcd) {
         return wait(format!("{} gets the changed spec when no member joins or leaves", member.name()));
     }
     if let Some(saving) = seen.saving.iter().find(|saving| now < saving.since + SAVES_FOR) {
@@ -343,6 +358,9 @@ fn held(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> 
     }
     if !member.object.spec.storage.in_memory() && member.live_claim().is_none() {
         return wait(format!("the claim of {} is going or gone, so its Pod does not end", member.name()));
+    }
+    if let Some(refused) = successor::hold(seen, member) {
+        return Some(refused);
     }
     let unwell = etcd.members.iter().find_map(|listed| {
         let other = seen.standing_for(listed).filter(|m| m.name() != member.name())?;

@@ -1,8 +1,8 @@
 //! A template with which a member does not start.
 //!
 //! Decides when a member has served with a changed template, and when the member counts as failed: two crashes, a Pod that kubelet
-//! cannot start for a minute or resize, or `spec.progressDeadlineSeconds`. A refused volume and a missing node are not the template's fault. The failed template is latched first, so that no second member gets it (I1);
-//! then the member gets the template back with which it last served. A version is never rolled back: an older etcd may refuse the
+//! cannot start for a minute or resize, a Pod that the API server refuses, or `spec.progressDeadlineSeconds`. A refused volume and a missing node are not the template's fault. The failed template is latched first, so that no second member gets it (I1);
+//! then the member gets the template back with which it last served. A cause that may pass, such as a registry that does not answer, is tried again. A version is never rolled back: an older etcd may refuse the
 //! data of a newer one (I30).
 
 use holdfast_api::cluster::Latches;
@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::intervals::POLL;
-use super::{Member, Observed, resize, upgrade};
+use super::{Member, Observed, resize, successor, upgrade};
 use crate::build::container;
 use crate::{Act, Next, Target, failure, meta, pods, template};
 
@@ -29,7 +29,7 @@ const PROVEN: SignedDuration = SignedDuration::from_secs(20);
 /// Whether a member has failed with this template, by the latch.
 pub(super) fn has_failed(seen: &Observed, wanted: &Template) -> bool {
     let fingerprint = template::fingerprint(wanted);
-    seen.latches().failed_template.is_some_and(|failed| failed.template == fingerprint)
+    seen.latches().failed_template.is_some_and(|failed| failed.bars(&fingerprint))
 }
 
 /// Returns the wait for another edit after a rollback.
@@ -46,14 +46,17 @@ fn wait(seen: &Observed, failed: &FailedTemplate) -> Next {
     } else {
         "has its earlier settings again".to_owned()
     };
+    let remedy = match retry_at(failed) {
+        Some(at) => format!("Holdfast tries the same spec again at {at}"),
+        None => format!(
+            "Correct the spec; to try the same spec again: kubectl annotate etcdc {} --overwrite {}=\"$(date +%s)\"",
+            meta::name(&seen.cluster.metadata),
+            key::RESTART
+        ),
+    };
     let message = format!(
-        "{} failed with the changed spec: {}. {} {ends}, and no other member gets the change. Correct the spec; to try the \
-         same spec again: kubectl annotate etcdc {} --overwrite {}=\"$(date +%s)\"",
-        failed.member,
-        failed.why,
-        failed.member,
-        meta::name(&seen.cluster.metadata),
-        key::RESTART
+        "{} failed with the changed spec: {}. {} {ends}, and no other member gets the change. {remedy}",
+        failed.member, failed.why, failed.member
     );
     Next::wait(Reason::RolloutStuck, message, POLL)
 }
@@ -70,31 +73,54 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
         }));
     }
     let latches = seen.latches();
-    if let Some(failed) = &latches.failed_template {
-        if has_failed(seen, &wanted) {
+    let latch = |failed: Option<FailedTemplate>| {
+        Some(Next::act(Act::Latch(Box::new(Latches { failed_template: failed, ..latches.clone() }))))
+    };
+    let fingerprint = template::fingerprint(&wanted);
+    let known = latches.failed_template.as_ref().filter(|failed| failed.template == fingerprint);
+    let has_it = |m: &Member| m.object.spec.process == wanted;
+    match known {
+        None if latches.failed_template.is_some() => return latch(None),
+        Some(failed) if !failed.retrying => {
+            let again = retry_at(failed).is_some_and(|at| now >= at) && !hosting().any(has_it);
+            if again {
+                return latch(Some(FailedTemplate { retrying: true, ..failed.clone() }));
+            }
             return hosting().find_map(|m| restore(seen, m, &wanted, now)).or_else(|| Some(wait(seen, failed)));
         }
-        return Some(Next::act(Act::Latch(Box::new(Latches { failed_template: None, ..latches }))));
+        // A member has served with the template.
+        Some(_) if hosting().any(|m| has_it(m) && m.object.spec.served.is_none()) => return latch(None),
+        Some(_) | None => {}
     }
     let (member, failure) = hosting().find_map(|m| Some((m, failure(seen, m, &wanted, now)?)))?;
     let automatic = seen.cluster.spec.rollback.unwrap_or_default() == Rollback::Automatic;
     let served = member.object.spec.served.as_ref();
     if !automatic || served.is_none_or(|served| served.version != wanted.version) {
         let why_not = if automatic { "a version is not rolled back by itself" } else { "spec.rollback is Manual" };
+        let remedy = if failure.passes { "kubelet tries again" } else { "Correct the spec" };
         let message = format!(
-            "{} fails with the changed spec: {}. No other member gets the change, and {why_not}. Correct the spec",
+            "{} fails with the changed spec: {}. No other member gets the change, and {why_not}. {remedy}",
             member.name(),
             failure.kind
         );
         return Some(Next::wait(Reason::RolloutStuck, message, POLL));
     }
-    let failed = FailedTemplate {
-        template: template::fingerprint(&wanted),
+    let before = known.and_then(|failed| failed.attempts).unwrap_or_default();
+    latch(Some(FailedTemplate {
+        template: fingerprint,
         member: member.name().to_owned(),
         why: failure.words,
         at: now.to_string(),
-    };
-    Some(Next::act(Act::Latch(Box::new(Latches { failed_template: Some(failed), ..latches }))))
+        attempts: failure.passes.then(|| before.saturating_add(1)),
+        retrying: false,
+    }))
+}
+
+/// Returns when a member tries a failed template again: after a minute, and twice as long each time up to ten minutes. `None` where
+/// only a person ends the cause.
+fn retry_at(failed: &FailedTemplate) -> Option<Timestamp> {
+    let minutes = 1_i64 << failed.attempts?.saturating_sub(1).min(4);
+    Some(failed.at.parse::<Timestamp>().ok()? + SignedDuration::from_mins(minutes.min(10)))
 }
 
 /// Whether a member has served for a while with a template for which it still keeps the earlier one.
@@ -134,6 +160,8 @@ struct Failure {
     kind: String,
     /// With the words of kubelet or etcd.
     words: String,
+    /// Whether the cause may pass by itself.
+    passes: bool,
 }
 
 /// Returns why a member has failed with this template; `None` while it may still start, or where the template is not the cause.
@@ -144,7 +172,12 @@ fn failure(seen: &Observed, member: &Member, wanted: &Template, now: Timestamp) 
         return None;
     }
     if let Some(words) = resize::failure(member, now) {
-        return Some(Failure { kind: "kubelet cannot change the resources of its Pod".to_owned(), words });
+        let kind = "kubelet cannot change the resources of its Pod".to_owned();
+        return Some(Failure { kind, words, passes: false });
+    }
+    if let Some(words) = successor::lasting_refusal(seen, member) {
+        let kind = format!("the API server refuses its Pod: {words}");
+        return Some(Failure { kind, words: words.to_owned(), passes: false });
     }
     let pod = member.live_pod().filter(|pod| template::is_current(pod, &member.object) && !pods::ready(pod))?;
     let deadline = SignedDuration::from_secs(seen.cluster.spec.progress_deadline().into());
@@ -154,19 +187,25 @@ fn failure(seen: &Observed, member: &Member, wanted: &Template, now: Timestamp) 
     if counted && age >= deadline {
         return None;
     }
+    let held = failure::hold_up(pod, member.claim.as_ref());
+    let passes = crashes(pod) < CRASHES && held.as_ref().is_some_and(|held| held.passes);
     if let Some(words) = stops(member, pod, now) {
         let placed = served.resources == wanted.resources;
         return (!pods::is_unscheduled(pod) || (!placed && age >= deadline)).then(|| Failure {
-            kind: if crashes(pod) >= CRASHES { "etcd ends again and again" } else { "kubelet cannot start its Pod" }
-                .to_owned(),
+            kind: if crashes(pod) >= CRASHES {
+                "etcd ends again and again".to_owned()
+            } else {
+                format!("kubelet cannot start its Pod: {words}")
+            },
             words,
+            passes,
         });
     }
     let others = seen.staying().filter(|m| m.name() != member.name());
     let alone_unwell = others.into_iter().all(|m| m.live_pod().is_some_and(pods::ready)) || seen.staying().count() == 1;
     let kind = || format!("its Pod is not ready after {} s", deadline.as_secs());
-    let held = failure::hold_up(pod, member.claim.as_ref()).map(|held| format!("{}: {}", kind(), held.message));
-    (age >= deadline && alone_unwell).then(|| Failure { kind: kind(), words: held.unwrap_or_else(kind) })
+    let held = held.map(|held| format!("{}: {}", kind(), held.message));
+    (age >= deadline && alone_unwell).then(|| Failure { kind: kind(), words: held.unwrap_or_else(kind), passes })
 }
 
 /// Whether a member does not start with the template that it has, in kubelet's words; etcd does not run in its Pod.

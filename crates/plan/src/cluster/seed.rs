@@ -6,19 +6,16 @@
 //! own pass creates the next Pod, without the restore step. In a cluster of one or two members no quorum would remain, so there a
 //! person deletes the Pod. A Pod of another version of the operator stays too (by its annotation): an upgrade deletes no Pod.
 
-use holdfast_api::name;
-use k8s_openapi::api::core::v1::Pod;
-
 use super::health::CLOSE_ENOUGH;
-use super::{Answer, Listed, Member, Membership, Observed};
+use super::{Answer, Listed, Membership, Observed, restored_pod, successor};
 use crate::build::budget::quorum;
 use crate::valid::Wanted;
 use crate::{Act, Next, Target, pods};
 
 /// Returns the deletion of the Pod that restored; `None` where there is no such Pod, or the other members cannot spare it.
 pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Option<Next> {
-    let pod = seen.members.iter().find_map(restored_in)?;
-    if pods::agent_image(pod) != Some(&seen.settings.agent_image) {
+    let (member, pod) = seen.members.iter().find_map(|member| Some((member, restored_pod::find(member)?)))?;
+    if !restored_pod::is_of_this_version(pod, &seen.settings) {
         return None;
     }
     let size = wanted.replicas;
@@ -30,20 +27,13 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Optio
     }
     let ahead = seen.answers.values().filter_map(|answer| Some(answer.known()?.applied_index)).max()?;
     let all_well = etcd.members.iter().all(|listed| is_well(seen, etcd, listed, ahead));
-    all_well.then(|| {
+    if !all_well {
+        return None;
+    }
+    Some(successor::hold(seen, member).unwrap_or_else(|| {
         let why = "the Pod still mounts the claim of the restore's source; all members serve, and the next Pod does not mount the claim";
         Next::act(Act::DeletePod { pod: Target::from(&pod.metadata), why: why.to_owned() })
-    })
-}
-
-/// Returns the member's Pod, if this Pod restored. The Pod was the member's first, and the member counted its start (I27): a
-/// webhook may put a step of that name into later Pods, and Holdfast deletes none of these.
-fn restored_in(member: &Member) -> Option<&Pod> {
-    let counted = member.joined() && member.object.spec.start_count == 1;
-    let own = name::claim(member.name());
-    let mounts_store = |pod: &&Pod| pods::claims(pod).any(|claim| claim != own);
-    let restored = |pod: &&Pod| counted && pods::restores(pod) && pods::start_number(pod) == Some(1);
-    member.live_pod().filter(restored).filter(mounts_store)
+    }))
 }
 
 /// Whether a member is a voter, serves, stays, keeps up, and still has its volume.

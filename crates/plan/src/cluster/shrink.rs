@@ -2,7 +2,7 @@
 //!
 //! Decides the order for one member at a time (I11): `leaving` is latched, clients and leadership go elsewhere, etcd removes the
 //! member, `removed` is latched, the `EtcdMember` is deleted. A voter goes only while a quorum of the rest is healthy (I1). The
-//! member's own pass then deletes the Pod and the claim. `victim.rs` decides which member goes; `replace.rs` decides which member
+//! member's own pass then deletes the Pod and the claim. A changed spec reaches the members before fewer than three remain. `victim.rs` decides which member goes; `replace.rs` decides which member
 //! is replaced.
 
 use holdfast_api::condition::Reason;
@@ -13,10 +13,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::hand_over::hand_over;
-use super::health::{in_doubt, voters};
+use super::health::{in_doubt, stands_at_three, voters};
 use super::intervals::POLL;
 use super::orphan::remove;
-use super::{Listed, Member, Membership, Observed, diverged, orphan, victim};
+use super::{Listed, Member, Membership, Observed, diverged, orphan, roll, victim};
 use crate::valid::Wanted;
 use crate::{Act, Next, Target, Wake, build, meta, pods};
 
@@ -48,6 +48,10 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
     }
     if let Some(doubt) = in_doubt(etcd) {
         return Some(doubt);
+    }
+    // A restart of one of three voters costs no quorum; later it would.
+    if stands_at_three(seen, etcd) && roll::comes_first(seen, wanted, etcd, now) {
+        return None;
     }
     let member = victim::choose(seen, etcd)?;
     // Before the latch: a member that leaves never stays, and a user may still change the size.

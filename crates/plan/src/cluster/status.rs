@@ -11,8 +11,8 @@ use holdfast_contract::hex_id;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    Listed, Member, Membership, Observed, alarms, backups, defragment, diverged, enlarge, latest, lineage, memberless,
-    move_leader, park, replace, retention, risk, roll, shrink, silent, tls,
+    Listed, Member, Membership, Observed, alarms, backups, defragment, diverged, enlarge, last_snapshot, latest,
+    lineage, memberless, move_leader, park, replace, retention, risk, roll, shrink, silent, tls,
 };
 use crate::build;
 use crate::certificate::Kept;
@@ -353,7 +353,7 @@ impl Facts<'_> {
                     || new.failed_template != self.seen.latches().failed_template
                     || new.upgrade != self.seen.latches().upgrade =>
             {
-                Some(roll::doing(self.seen))
+                Some(roll::doing(self.seen, self.now))
             }
             Next::Do(
                 Act::LatchLeaving { member, .. } | Act::LatchRemoved { member, .. } | Act::DeleteMember { member, .. },
@@ -366,11 +366,11 @@ impl Facts<'_> {
                 | Act::EndResize { .. }
                 | Act::EvictPod { .. },
                 _,
-            ) => Some(roll::doing(self.seen)),
+            ) => Some(roll::doing(self.seen, self.now)),
             Next::Do(Act::DeletePod { .. } | Act::MoveLeader { .. } | Act::AdmitClients { .. }, _)
                 if roll::is_due(self.seen, self.now) =>
             {
-                Some(roll::doing(self.seen))
+                Some(roll::doing(self.seen, self.now))
             }
             Next::Do(Act::DismissClients { pod }, _) => Some(self.shrinking(&pod.name)),
             Next::Do(Act::MoveLeader { name, .. } | Act::RemoveMember { name, .. }, _) if self.leaves(name) => {
@@ -463,9 +463,14 @@ impl Facts<'_> {
     /// Returns the most pressing fault.
     fn trouble(&self) -> Option<Verdict> {
         let wrong = || self.failing_member().or_else(|| tls::trouble(self.seen, self.now)).or_else(|| self.overdue());
-        let larger = || if self.formed() { enlarge::refused(self.seen) } else { None };
-        let known = self.stuck().or_else(|| self.failed_seed()).or_else(|| self.alarm()).or_else(wrong).or_else(larger);
-        known.or_else(|| self.unserved())
+        let larger = || if self.formed() { enlarge::refused(self.seen, self.now) } else { None };
+        self.stuck()
+            .or_else(|| last_snapshot::fault(self.seen))
+            .or_else(|| self.failed_seed())
+            .or_else(|| self.alarm())
+            .or_else(wrong)
+            .or_else(larger)
+            .or_else(|| self.unserved())
     }
 
     /// Returns the fault of a cluster whose clients have reached no member for a minute, also where Holdfast led them away.

@@ -371,7 +371,7 @@ pub(super) const IDLE: Table = Table {
             name: "ask for a larger volume, or write the size of a volume that has grown to its member",
             when: "`spec.storage.size` has grown, also without a quorum and while the cluster is parked",
             file: "cluster/enlarge.rs",
-            rule: |pass| enlarge::beside(pass.seen).map(Next::act),
+            rule: |pass| enlarge::beside(pass.seen, pass.now).map(Next::act),
         },
     ],
 };

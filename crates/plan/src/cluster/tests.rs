@@ -21,11 +21,13 @@ mod raising_the_quota;
 mod release;
 mod replacing;
 mod retention;
+mod retrying;
 mod rolling;
 mod scaling;
 mod seed;
 mod stored;
 mod stuck;
+mod successor;
 mod tls;
 mod upgrading;
 

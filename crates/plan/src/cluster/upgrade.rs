@@ -20,6 +20,7 @@ use holdfast_contract::{
 };
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
+use serde::{Deserialize, Serialize};
 
 use super::intervals::POLL;
 use super::read_access::readers;
@@ -164,7 +165,8 @@ pub(super) fn version(member: &Member) -> Option<Version> {
 }
 
 /// Returns the name of the Job. Another version, image, value of the annotation `holdfast.dev/restart`, identity or volume is
-/// another rehearsal; a newer snapshot is not.
+/// another rehearsal, and so is each upgrade after the end of another: a member that has run the next minor may have changed its data. A
+/// newer snapshot is not.
 pub(crate) fn rehearsal_name(seen: &Observed) -> String {
     let meta = &seen.cluster.metadata;
     let question = question(&seen.cluster);
@@ -173,15 +175,49 @@ pub(crate) fn rehearsal_name(seen: &Observed) -> String {
         ([], None) => question,
         corrected => format!("{question}/{}", latest::hash(&corrected)),
     };
-    // A Job of an earlier Holdfast compared no members.
+    // A Job of an earlier Holdfast compared no members, or does not name its snapshot.
     let question = if has_members_of_3_5(seen) { format!("{question}/compared") } else { question };
+    let question = format!("{question}/named");
     name::rehearsal(meta::name(meta), meta::uid(meta), &question)
 }
 
-/// Returns the hash of the version, the image and the annotation `holdfast.dev/restart`: each change is another upgrade.
+/// Returns the hash of the version, the image, the annotation `holdfast.dev/restart` and the end of the last upgrade: each change is
+/// another upgrade.
 pub(super) fn question(cluster: &EtcdCluster) -> String {
     let restart = meta::annotation(&cluster.metadata, key::RESTART);
-    latest::hash(&(&cluster.spec.version, &cluster.spec.image, restart))
+    let asked = latest::hash(&(&cluster.spec.version, &cluster.spec.image, restart));
+    match cluster.status.as_ref().and_then(|status| status.latches.upgrade_ended_at.as_ref()) {
+        Some(ended) => format!("{asked}/{ended}"),
+        None => asked,
+    }
+}
+
+/// The snapshot that an upgrade rests on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Snapshot {
+    /// Name of the `EtcdSnapshot`.
+    pub(super) name: String,
+    /// Its key in the store.
+    pub(super) key: Option<String>,
+    /// Its revision.
+    pub(super) revision: Option<i64>,
+}
+
+impl Snapshot {
+    /// Returns the snapshot that an `EtcdSnapshot` holds.
+    pub(super) fn describe(backup: &EtcdSnapshot) -> Self {
+        let artifact = backup.status.as_ref().and_then(|status| status.artifact.as_ref());
+        Self {
+            name: meta::name(&backup.metadata).to_owned(),
+            key: artifact.map(|artifact| artifact.key.clone()),
+            revision: artifact.and_then(|artifact| artifact.revision),
+        }
+    }
+
+    /// Returns the snapshot that a Job rehearses.
+    pub(super) fn read(job: &Job) -> Option<Self> {
+        serde_json::from_str(meta::annotation(&job.metadata, key::REHEARSES)?).ok()
+    }
 }
 
 /// State of a rehearsal.
@@ -306,7 +342,7 @@ pub(super) fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, nam
     // As the snapshot's own agent reached the store, with the resources of a member.
     let own = backup.spec.template.agent.clone().unwrap_or_default();
     let agent = Agent { resources: Some(spec.resources.clone().unwrap_or_else(build::member_requests)), ..own };
-    Ok(job(&AgentJob {
+    let mut job = job(&AgentJob {
         namespace: meta.namespace.clone(),
         owner: Some(build::owner(&seen.cluster)),
         cluster: Some(meta::name(meta).to_owned()),
@@ -321,7 +357,10 @@ pub(super) fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, nam
         proxies: seen.settings.proxies.clone(),
         run_as: seen.settings.pod_run_as,
         ..AgentJob::new(named.to_owned(), Work::Rehearse(request), readers(place), seen.settings.agent_image.clone())
-    }))
+    });
+    let names = serde_json::to_string(&Snapshot::describe(backup)).unwrap_or_default();
+    job.metadata.annotations.get_or_insert_default().insert(key::REHEARSES.to_owned(), names);
+    Ok(job)
 }
 
 /// Withdraws the way back before the last member gets the next minor.
@@ -340,22 +379,23 @@ pub(super) fn close_way_back(seen: &Observed, member: &Member) -> Option<Next> {
 }
 
 /// Removes the record of an upgrade after every member serves with one minor.
-pub(super) fn finish(seen: &Observed) -> Option<Next> {
+pub(super) fn finish(seen: &Observed, now: Timestamp) -> Option<Next> {
     let latches = seen.latches();
     let record = latches.upgrade.as_ref()?;
     if asks_for_another_minor(&seen.cluster, seen.hosting().map(|member| &member.object)) {
         return None;
     }
-    let (now, newest) = (
+    let (own, newest) = (
         minor(&seen.cluster.spec.version),
         seen.answers.values().filter_map(|answer| Some(answer.known()?.applied_index)).max(),
     );
-    let log_since = match now {
+    let log_since = match own {
         Some(6) if minor(&record.from) == Some(5) => newest.and_then(|index| i64::try_from(index).ok()),
         Some(5 | 6) => latches.log_since,
         _ => None,
     };
-    Some(Next::act(Act::Latch(Box::new(Latches { upgrade: None, log_since, ..latches }))))
+    let upgrade_ended_at = Some(now.to_string());
+    Some(Next::act(Act::Latch(Box::new(Latches { upgrade: None, upgrade_ended_at, log_since, ..latches }))))
 }
 
 /// Entries between two raft snapshots where `options.snapshotCount` is absent (etcd 3.6: `DefaultSnapshotCount`).

@@ -14,6 +14,9 @@ use super::{Observed, end, evidence, park};
 use crate::build::budget::quorum;
 use crate::{Next, failure, meta, pods};
 
+/// State of a member whose Pod is ready.
+const SERVING: &str = "Serving";
+
 /// Returns the status before the next step.
 pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdMemberStatus {
     let meta = &seen.member.metadata;
@@ -21,9 +24,11 @@ pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdMemberS
     let uid = meta::uid(meta);
     let pod = seen.pod.as_ref().filter(|p| meta::controlled_by(&p.metadata, uid));
     let claim = seen.claim.as_ref().filter(|c| meta::label(&c.metadata, key::MEMBER_UID) == Some(uid));
-    let failure = match pod {
-        Some(pod) => failure::find_last(pod).or_else(|| old.last_failure.clone().filter(|_| !pods::ready(pod))),
-        None => old.last_failure.clone(),
+    // etcd has served since that failure: a Pod that ends for another reason does not repeat it.
+    let before = || old.last_failure.clone().filter(|_| old.state.as_deref() != Some(SERVING));
+    let failure = match pod.filter(|pod| !meta::deleting(&pod.metadata)) {
+        Some(pod) => failure::find_last(pod).or_else(|| before().filter(|_| !pods::ready(pod))),
+        None => before(),
     };
     let ready = pod.is_some_and(pods::ready);
     let rests = park::is_parked(seen) && pod.is_none();
@@ -65,7 +70,7 @@ fn state(seen: &Observed, ready: bool) -> &'static str {
         () if spec.leaving.is_some() => "Leaving",
         () if park::is_parked(seen) => "Parked",
         () if spec.joined.is_none() => "Joining",
-        () if ready => "Serving",
+        () if ready => SERVING,
         () => "NotServing",
     }
 }

@@ -113,6 +113,9 @@ pub(super) fn leave(
             let outdated = || member.object.spec.process != template::wanted(&seen.cluster);
             let changed = in_memory && (outdated() || super::roll::is_outdated(member));
             rule("I29", asked || changed || member.deleting(), "no person asked for the replacement")?;
+            if listed.is_some_and(|l| !l.learner) {
+                super::roll::permitted(seen, member)?;
+            }
             Ok(true)
         }
         Departure::Lost => {

@@ -12,8 +12,8 @@ use super::{Verdict, rule, upgrade, volumes};
 use k8s_openapi::api::core::v1::{ContainerStatus, ResourceRequirements};
 
 use crate::build::resources::of_member;
-use crate::cluster::{AlarmKind, Listed, Member, Membership, Observed};
-use crate::{meta, pods, template};
+use crate::cluster::{AlarmKind, Judgement, Listed, Member, Membership, Observed};
+use crate::{Seen, meta, pods, template};
 
 /// Checks a template that is written into a member's spec.
 pub(super) fn set(seen: &Observed, member: &Member, new: &Template, served: Option<&Template>) -> Verdict {
@@ -36,7 +36,7 @@ pub(super) fn set(seen: &Observed, member: &Member, new: &Template, served: Opti
     if back {
         return Ok(());
     }
-    let failed = latches(seen).failed_template.is_some_and(|failed| failed.template == template::fingerprint(new));
+    let failed = latches(seen).failed_template.is_some_and(|failed| failed.bars(&template::fingerprint(new)));
     rule("I1", !failed, "no member gets a template with which another one did not start")?;
     let runs = |m: &Member| m.pod.as_ref().is_some_and(|pod| pods::runs(pod) && template::is_current(pod, &m.object));
     // A member without its data starts with no template.
@@ -47,11 +47,26 @@ pub(super) fn set(seen: &Observed, member: &Member, new: &Template, served: Opti
     };
     rule("I1", !seen.members.iter().any(tries), "one member at a time tries a template")?;
     let well = known(seen).is_ok_and(|etcd| others_are_well(seen, etcd, member));
-    rule("I1", well || stops(member), "a template goes to a member in its turn, or to one that does not start anyway")
+    rule(
+        "I1",
+        well || stops(seen, member),
+        "a template goes to a member in its turn, or to one that does not start anyway",
+    )
 }
 
-/// Whether etcd does not run in the member's Pod, and has ended twice there or cannot be started.
-fn stops(member: &Member) -> bool {
+/// Checks that the API server permits the Pod that follows a Pod in which etcd runs.
+pub(super) fn permitted(seen: &Observed, member: &Member) -> Verdict {
+    let permitted = seen.next_pods.get(member.name()) == Some(&Seen::Known(Judgement::Permitted));
+    let runs = member.pod.as_ref().is_some_and(pods::runs);
+    rule("I1", permitted || !runs, "no Pod that serves ends before the API server permits the next one")
+}
+
+/// Whether etcd does not run in the member's Pod, and has ended twice there or cannot be started; or the API server refuses the Pod.
+fn stops(seen: &Observed, member: &Member) -> bool {
+    let judged = seen.next_pods.get(member.name()).filter(|_| member.pod.is_none());
+    if matches!(judged, Some(Seen::Known(Judgement::Refused { .. }))) {
+        return true;
+    }
     let Some(pod) = member.live_pod().filter(|pod| !pods::ready(pod)) else { return false };
     let statuses = pod.status.iter().flat_map(|status| {
         status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten())
@@ -98,6 +113,7 @@ pub(super) fn end(seen: &Observed, member: &Member, evicts: bool) -> Verdict {
     let own = |l: &Listed| stands_for(seen, l).is_some_and(|m| m.name() == member.name());
     let leads = voters.len() > 1 && voters.iter().any(|l| own(l) && etcd.leader == Some(l.id));
     rule("I1", !leads, "the leadership goes elsewhere before the Pod of the leader ends")?;
+    permitted(seen, member)?;
     rule("I1", evicts || voters.len() < 3, "the disruption budget is asked where one is")
 }
 
@@ -162,5 +178,6 @@ pub(super) fn spare(seen: &Observed, member: &Member) -> Verdict {
         let other = stands_for(seen, l).is_some_and(|m| m.name() != member.name() && serves(m));
         other && is_healthy(seen, etcd, l)
     });
+    permitted(seen, member)?;
     rule("I1", 2 * healthy.count() > voters.len(), "a quorum is healthy without this member")
 }

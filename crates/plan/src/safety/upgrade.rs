@@ -8,7 +8,7 @@ use k8s_openapi::api::batch::v1::Job;
 
 use super::facts::{is_healthy, known, latches, voters};
 use super::{Verdict, rule};
-use crate::build::job::{compares, pod_spec, rehearses};
+use crate::build::job::{arguments, compares, pod_spec, rehearses};
 use crate::cluster::{Member, Membership, Observed, rehearsal_name};
 use crate::valid::Version;
 use crate::{Seen, meta};
@@ -88,15 +88,24 @@ pub(super) fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
             let well =
                 voters(etcd).len() == etcd.members.len() && etcd.members.iter().all(|l| is_healthy(seen, etcd, l));
             rule("I1", well && etcd.alarms.is_empty(), "an upgrade begins while every member is well")?;
-            let rehearsed = seen.rehearsals.iter().any(|found| is_rehearsal(seen, &found.job));
+            let rehearsed = seen.rehearsals.iter().any(|found| is_rehearsal(seen, &found.job, record));
             let asked = seen.cluster.spec.upgrade().rehearses();
-            rule("I30", rehearsed || !asked, "an upgrade begins after its rehearsal")
+            rule(
+                "I30",
+                rehearsed || !asked,
+                "an upgrade begins after the rehearsal of the snapshot that its record names",
+            )
         }
         (Some(was), Some(is)) => {
             let same = *is == UpgradeRecord { reversible: is.reversible, ..was.clone() };
             rule("I30", same && (was.reversible || !is.reversible), "the way back of an upgrade does not open again")
         }
         (Some(_), None) => {
+            rule(
+                "I30",
+                new.upgrade_ended_at.is_some(),
+                "the end of an upgrade is written down: its rehearsal counts once",
+            )?;
             let wanted = minor(&seen.cluster.spec.version);
             rule(
                 "I30",
@@ -107,12 +116,13 @@ pub(super) fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
     }
 }
 
-/// Whether a Job is the passed rehearsal of the present spec: its name holds the version, the image and the annotation
-/// `holdfast.dev/restart`.
-fn is_rehearsal(seen: &Observed, job: &Job) -> bool {
+/// Whether a Job is the passed rehearsal of the present spec, and read the snapshot of this record: its name holds the version, the
+/// image, the annotation `holdfast.dev/restart` and the end of the last upgrade.
+fn is_rehearsal(seen: &Observed, job: &Job, record: &UpgradeRecord) -> bool {
     let passed = job.status.as_ref().and_then(|status| status.succeeded).unwrap_or_default() > 0;
     let owned = meta::controlled_by(&job.metadata, meta::uid(&seen.cluster.metadata));
-    passed && owned && pod_spec(job).is_some_and(rehearses) && meta::name(&job.metadata) == rehearsal_name(seen)
+    let read = record.key.as_ref().is_some_and(|key| arguments(job).contains(&format!("--key={key}")));
+    passed && owned && read && pod_spec(job).is_some_and(rehearses) && meta::name(&job.metadata) == rehearsal_name(seen)
 }
 
 /// Checks entries that change nothing.

@@ -71,6 +71,8 @@ fn tell(world: &mut World, command: &str) {
             s.options = Some(Options { snapshot_count: Some(n.parse().unwrap()), ..Options::default() });
         }),
         ["cpu", amount] => world.edit(|s| s.resources = Some(cpu(amount))),
+        ["admission", "refuses", "cpu", amount] => world.forbidden_cpu = Some((*amount).to_owned()),
+        ["admission", "refuses", "nothing"] => world.forbidden_cpu = None,
         ["resizing", "refused"] => world.refuses_resize = true,
         ["object", "label", "none"] => world.edit(|s| s.additional_metadata = None),
         ["object", "label", name, value] => world.edit(|s| {

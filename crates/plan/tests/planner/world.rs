@@ -3,6 +3,7 @@
 //!
 //! It does not imitate raft. Of etcd it has the member list, the serving members, and the refusals of a server.
 
+mod admission;
 mod certificates;
 mod drills;
 mod etcd;
@@ -156,6 +157,10 @@ pub struct World {
     pub differ: bool,
     /// Whether the API server refuses other resources of a running Pod.
     pub refuses_resize: bool,
+    /// Requests of CPU with which admission refuses a Pod.
+    pub forbidden_cpu: Option<String>,
+    /// Since when admission has refused the Pod of a member.
+    refused_since: BTreeMap<String, u64>,
     /// Whether rehearsals fail.
     pub unfit: bool,
     /// Number of answers that stores gave.
@@ -269,6 +274,8 @@ impl World {
             rehearsals: BTreeMap::new(),
             differ: false,
             refuses_resize: false,
+            forbidden_cpu: None,
+            refused_since: BTreeMap::new(),
             unfit: false,
             answers: 0,
             foreign: vec![],

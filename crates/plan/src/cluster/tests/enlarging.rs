@@ -36,9 +36,11 @@ fn arrive(seen: &mut Observed, n: usize, size: &str) {
 /// Carries out the requests of all claims.
 fn ask(seen: &mut Observed) -> usize {
     for count in 0.. {
-        let Some(Act::GrowClaim { claim, size }) = act(seen) else { return count };
+        let Some(Act::GrowClaim { claim, size, at }) = act(seen) else { return count };
         let own = |m: &&mut Member| m.claim.as_ref().is_some_and(|c| Target::from(&c.metadata) == claim);
         let member = seen.members.iter_mut().find(own).unwrap();
+        let annotations = member.claim.as_mut().unwrap().metadata.annotations.get_or_insert_default();
+        annotations.insert(key::GROWTH_ASKED.to_owned(), at);
         let spec = member.claim.as_mut().unwrap().spec.as_mut().unwrap();
         spec.resources.as_mut().unwrap().requests = storage(&size.0);
     }
@@ -235,4 +237,49 @@ fn a_new_member_gets_the_new_size() {
     let born = build::member::joiner(&seen.cluster, "a-new");
     assert_eq!(born.spec.storage.size, Some(quantity("16Gi")));
     assert_eq!(build::pvc::claim(&born).spec.unwrap().resources.unwrap().requests, storage("16Gi"));
+}
+
+/// The fixture of a growth that began this long ago.
+fn asked_ago(seconds: i64) -> Observed {
+    let mut seen = edited(3);
+    ask(&mut seen);
+    for member in &mut seen.members {
+        let asked = (noon() - SignedDuration::from_secs(seconds)).to_string();
+        let annotations = member.claim.as_mut().unwrap().metadata.annotations.get_or_insert_default();
+        annotations.insert(key::GROWTH_ASKED.to_owned(), asked);
+    }
+    seen
+}
+
+#[test]
+fn a_growth_that_no_program_answers_is_named_and_holds_no_roll_up() {
+    assert_eq!(waits(&asked_ago(119)), Some(Reason::Resizing));
+    assert_eq!(planned(&asked_ago(119)).wake, Wake::AfterMillis(1_000));
+    let mut seen = asked_ago(120);
+    assert_eq!(waits(&seen), None);
+    assert_eq!(condition(&seen, "Degraded"), pair("True", "ResizeRefused"));
+    let all = planned(&seen).status.conditions;
+    let message = all.into_iter().find(|c| c.type_ == "Degraded").unwrap().message;
+    assert!(message.contains("no program has begun") && message.contains("kubectl describe pvc"), "{message}");
+    // The leader does not wait for its followers' volumes.
+    arrive(&mut seen, 0, "16Gi");
+    seen.members[0].object.spec.storage.size = Some(quantity("16Gi"));
+    assert!(matches!(act(&seen), Some(Act::MoveLeader { .. })), "{:?}", act(&seen));
+    // A resizer begins.
+    let mut seen = asked_ago(3600);
+    for n in 0..3 {
+        pending(&mut seen, n, "Resizing", "");
+    }
+    assert_eq!(waits(&seen), Some(Reason::Resizing));
+}
+
+#[test]
+fn a_volume_that_grows_only_without_a_node_names_the_way() {
+    let mut seen = asked_ago(1);
+    for n in 0..3 {
+        pending(&mut seen, n, "ControllerResizeError", "rpc error: code = FailedPrecondition desc = disk is attached");
+    }
+    let all = planned(&seen).status.conditions;
+    let message = all.into_iter().find(|c| c.type_ == "Degraded").unwrap().message;
+    assert!(message.contains("spec.replicas: 0"), "{message}");
 }

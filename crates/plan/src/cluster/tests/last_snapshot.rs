@@ -223,3 +223,32 @@ fn a_foreground_deletion_is_named() {
     let message = planned(&seen).waiting.unwrap().message;
     assert!(message.contains("--cascade=foreground"), "{message}");
 }
+
+#[test]
+fn saves_that_fail_are_a_fault_of_the_cluster() {
+    let status = |attempts: i32, reason: Reason, message: &str| {
+        let mut seen = with_snapshot(Phase::Running);
+        let snapshot = seen.ending.as_mut().and_then(|facts| facts.snapshot.as_mut()).unwrap();
+        let status = snapshot.status.as_mut().unwrap();
+        status.attempts = attempts;
+        status.conditions = merge(&[], &[Wanted::no(Type::Ready, reason, message)], None, noon());
+        seen
+    };
+    let first = status(1, Reason::JobRunning, "the first attempt");
+    assert_eq!(condition(&first, "Degraded"), pair("False", "NothingWrong"));
+    for seen in [
+        status(2, Reason::JobRunning, "S3 refused the upload: the bucket is gone"),
+        status(0, Reason::WriteRefused, "S3 refused the upload: the bucket is gone"),
+    ] {
+        assert_eq!(condition(&seen, "Degraded"), pair("True", "FinalSnapshotHeld"));
+        let says = |seen: &Observed| {
+            let all = planned(seen).status.conditions;
+            all.into_iter().find(|c| c.type_ == "Degraded").unwrap().message
+        };
+        let message = says(&seen);
+        assert!(message.contains("the bucket is gone") && message.contains("skip-final-snapshot"), "{message}");
+        let mut proceeds = seen.clone();
+        proceeds.cluster.spec.final_snapshot.as_mut().unwrap().on_failure = Some(OnFailure::Proceed);
+        assert!(!says(&proceeds).contains("volumes stay"), "{}", says(&proceeds));
+    }
+}

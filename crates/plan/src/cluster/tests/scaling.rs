@@ -334,3 +334,52 @@ fn nothing_is_parked_that_would_come_back_locked() {
     seen.members[1].object.spec.removed = Some(Removed::default());
     assert!(matches!(act(&seen), Some(Act::DeleteMember { member, .. }) if member.name == named(1)));
 }
+
+/// Two voters have no quorum while one restarts.
+#[test]
+fn restarts_come_before_fewer_than_three_members() {
+    let edited = |voters: usize, wanted: i32| {
+        let mut seen = formed(voters, wanted);
+        seen.cluster.spec.options = Some(Options { snapshot_count: Some(7), ..Options::default() });
+        seen
+    };
+    for wanted in [1, 2] {
+        assert!(matches!(act(&edited(3, wanted)), Some(Act::SetTemplate { .. })), "{wanted}");
+        assert!(matches!(act(&edited(5, wanted)), Some(Act::LatchLeaving { .. })), "{wanted}");
+    }
+    assert!(matches!(act(&edited(2, 1)), Some(Act::LatchLeaving { .. })), "a restart costs the quorum already");
+    // The object of a removed member goes later.
+    let mut removed = edited(4, 1);
+    removed.members[3].object.spec.leaving = leaving();
+    removed.members[3].object.spec.removed = Some(Removed::default());
+    removed.members[3].object.metadata.deletion_timestamp = Some(earlier());
+    etcd(&mut removed).members.pop();
+    removed.answers.remove(&named(3));
+    assert!(matches!(act(&removed), Some(Act::SetTemplate { .. })), "{:?}", act(&removed));
+    // The member in its turn has no Pod yet.
+    let mut turn = edited(3, 1);
+    let wanted = crate::template::wanted(&turn.cluster);
+    let member = &mut turn.members[2];
+    member.object.spec.served = Some(member.object.spec.process.clone());
+    crate::template::put(&mut member.object, &wanted);
+    member.pod = None;
+    silence(&mut turn, 2);
+    assert_eq!(waits(&turn), Some(Reason::Rolling));
+    // A change that does not go on holds no removal up.
+    let stuck: [fn(&mut Observed); 2] = [
+        |seen| {
+            let refused = Judgement::Refused { words: "no".to_owned(), lasted: SignedDuration::ZERO };
+            seen.next_pods.values_mut().for_each(|judged| *judged = Seen::Known(refused.clone()));
+        },
+        |seen| {
+            let template = crate::template::fingerprint(&crate::template::wanted(&seen.cluster));
+            let failed = holdfast_api::template::FailedTemplate { template, ..Default::default() };
+            latches(seen).failed_template = Some(failed);
+        },
+    ];
+    for change in stuck {
+        let mut seen = edited(3, 1);
+        change(&mut seen);
+        assert!(matches!(act(&seen), Some(Act::LatchLeaving { .. })), "{:?}", act(&seen));
+    }
+}

@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, Conta
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::*;
+use crate::meta;
 
 /// A cluster of three whose spec asks for this version, with a snapshot of ten minutes ago.
 fn asked(version: &str) -> Observed {
@@ -85,6 +86,54 @@ fn a_rehearsal_on_a_recent_snapshot_comes_first() {
     latches(&mut seen).upgrade = Some(begun);
     assert!(matches!(act(&seen), Some(Act::SetTemplate { .. })));
     assert_eq!(condition(&seen, "Progressing"), pair("True", "Upgrading"));
+}
+
+/// Gives the cluster a newer snapshot of this name.
+fn save_again(seen: &mut Observed, name: &str) {
+    let mut newer = backup(noon() - SignedDuration::from_mins(1));
+    newer.metadata.name = Some(name.to_owned());
+    let artifact = newer.status.as_mut().unwrap().artifact.as_mut().unwrap();
+    (artifact.key, artifact.revision) = (name.to_owned(), Some(99));
+    seen.backup = Some(newer);
+}
+
+#[test]
+fn the_record_names_the_snapshot_that_was_rehearsed() {
+    let mut seen = asked("3.7.3");
+    rehearsed(&mut seen, true);
+    save_again(&mut seen, "later");
+    let begun = record(&seen).unwrap();
+    assert_eq!((begun.snapshot.as_str(), begun.key.as_deref(), begun.revision), ("nightly", Some("k"), Some(42)));
+    // Without a rehearsal the newest is recorded.
+    seen.cluster.spec.upgrade = Some(Upgrade { rehearse: Some(false), ..Upgrade::default() });
+    seen.rehearsals.clear();
+    let begun = record(&seen).unwrap();
+    assert_eq!((begun.snapshot.as_str(), begun.key.as_deref(), begun.revision), ("later", Some("later"), Some(99)));
+}
+
+/// A cluster that went back to the earlier minor, while the Job of the first rehearsal is still there.
+#[test]
+fn each_upgrade_has_a_rehearsal_of_its_own() {
+    for from_3_5 in [false, true] {
+        let mut seen = if from_3_5 { self::from_3_5() } else { asked("3.7.3") };
+        rehearsed(&mut seen, true);
+        let first = meta::name(&seen.rehearsals[0].job.metadata).to_owned();
+        let wanted = seen.cluster.spec.version.clone();
+        latches(&mut seen).upgrade = record(&seen);
+        // Back: every member has the earlier minor again.
+        seen.members[0].object.spec.process.version.clone_into(&mut seen.cluster.spec.version);
+        let Some(Act::Latch(ended)) = act(&seen) else { panic!("{:?}", act(&seen)) };
+        assert_eq!((ended.upgrade.as_ref(), ended.upgrade_ended_at.clone()), (None, Some(noon().to_string())));
+        *latches(&mut seen) = *ended;
+        save_again(&mut seen, "later");
+        let status = seen.backup.as_mut().and_then(|b| b.status.as_mut()).unwrap();
+        seen.members[0].object.spec.process.version.clone_into(&mut status.artifact.as_mut().unwrap().etcd_version);
+        wanted.clone_into(&mut seen.cluster.spec.version);
+        let Some(Act::StartJob(job)) = act(&seen) else { panic!("{:?}", act(&seen)) };
+        assert_ne!(meta::name(&job.metadata), first);
+        assert!(build::job::arguments(&job).contains(&"--key=later".to_owned()));
+        assert_eq!(build::job::compares(build::job::pod_spec(&job).unwrap()), from_3_5);
+    }
 }
 
 #[test]
@@ -390,9 +439,15 @@ fn deliberate_breaches_are_refused() {
             from: "3.6.16".to_owned(),
             to: to.to_owned(),
             reversible,
+            key: Some("k".to_owned()),
             ..UpgradeRecord::default()
         });
         Act::Latch(Box::new(all))
+    };
+    let begin_on = |key: &str| {
+        let Act::Latch(mut all) = begin(true, "3.7.3") else { panic!() };
+        all.upgrade.as_mut().unwrap().key = Some(key.to_owned());
+        Act::Latch(all)
     };
     assert_eq!(broken(&seen, begin(true, "3.7.3")), Some("I30"), "without a rehearsal");
     assert_eq!(broken(&seen, begin(false, "3.7.3")), Some("I30"), "no record was lost");
@@ -400,6 +455,7 @@ fn deliberate_breaches_are_refused() {
     let mut other = seen.clone();
     rehearsed(&mut other, true);
     assert_eq!(broken(&other, begin(true, "3.7.3")), None);
+    assert_eq!(broken(&other, begin_on("later")), Some("I30"), "the Job read another snapshot");
     other.cluster.spec.version = "3.7.4".to_owned();
     assert_eq!(broken(&other, begin(true, "3.7.4")), Some("I30"), "rehearsed with 3.7.3");
     other.cluster.spec.version = "3.7.3".to_owned();

@@ -2,6 +2,7 @@
 
 use holdfast_api::member::{Departure, LastFailure, Leaving, Removed};
 use holdfast_api::repair::{Evidence, Loss, Repair};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated};
 
 use super::*;
 
@@ -179,4 +180,38 @@ fn the_claim_of_a_replaced_member_is_kept_for_a_while() {
     let told: Vec<_> = status.conditions.iter().map(|c| (c.type_.as_str(), c.reason.as_str())).collect();
     assert_eq!(told, [("Degraded", "NothingWrong"), ("Progressing", "ClaimKept"), ("Ready", "ClaimKept")]);
     assert_eq!(status.last_failure, Some(failure), "the status keeps the failure");
+}
+
+/// A container that ended long ago, and whose Pod has served since, is no fault of the next Pod.
+#[test]
+fn a_failure_before_the_member_served_is_not_reported_at_its_next_pod() {
+    let mut seen = serving();
+    let pod = seen.pod.as_mut().unwrap();
+    let statuses = pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap();
+    let end = ContainerStateTerminated { exit_code: 137, ..ContainerStateTerminated::default() };
+    statuses[0].last_state = Some(ContainerState { terminated: Some(end), ..ContainerState::default() });
+    let status = planned(&seen).status;
+    assert_eq!(
+        (status.state.as_deref(), status.last_failure.as_ref().map(|f| f.exit_code)),
+        (Some("Serving"), Some(137))
+    );
+    seen.member.status = Some(status);
+    let mut going = seen.clone();
+    let pod = going.pod.as_mut().unwrap();
+    pod.metadata.deletion_timestamp = Some(Time(noon()));
+    running(pod, false);
+    going.pod.as_mut().unwrap().status.as_mut().unwrap().container_statuses =
+        seen.pod.as_ref().unwrap().status.as_ref().unwrap().container_statuses.clone();
+    let mut next = pod_of(&seen.member);
+    next.status = None;
+    for pod in [going.pod, None, Some(next)] {
+        seen.pod = pod;
+        let status = planned(&seen).status;
+        assert_eq!(status.last_failure, None);
+        assert_ne!(degraded(&seen).0, "MemberRestarting");
+        seen.member.status = Some(status);
+    }
+    // A container that fails for now is one.
+    failed(seen.pod.as_mut().unwrap(), "etcd", 1, "no", Time(noon()));
+    assert_eq!(degraded(&seen).0, "MemberRestarting");
 }

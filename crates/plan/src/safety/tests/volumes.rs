@@ -25,7 +25,11 @@ fn arrive(seen: &mut Cluster, n: usize, size: &str) {
 }
 
 fn grow(seen: &Cluster, n: usize, size: &str) -> Act {
-    Act::GrowClaim { claim: target(&seen.members[n].claim.as_ref().unwrap().metadata), size: quantity(size) }
+    Act::GrowClaim {
+        claim: target(&seen.members[n].claim.as_ref().unwrap().metadata),
+        size: quantity(size),
+        at: noon().to_string(),
+    }
 }
 
 fn set(seen: &Cluster, n: usize, size: &str) -> Act {

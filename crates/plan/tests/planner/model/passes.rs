@@ -192,6 +192,7 @@ fn cluster_object(
         member: named(0),
         why: "it ended".to_owned(),
         at: noon().to_string(),
+        ..FailedTemplate::default()
     });
     // Clients have left, and the model has no time in which etcd takes too long.
     let defragmenting = defragmenting.map(|(n, began)| Defragmenting {
@@ -405,6 +406,8 @@ impl Planner {
                 }
             }
         }
+        let permitted = |m: &cluster::Member| (m.name().to_owned(), Seen::Known(cluster::Judgement::Permitted));
+        let permitted = members.iter().map(permitted).collect();
         cluster::Observed {
             cluster: object,
             members,
@@ -429,6 +432,7 @@ impl Planner {
             backup: None,
             refusal: None,
             refused_growth: std::collections::BTreeMap::new(),
+            next_pods: permitted,
             certificates: None,
             unread_certificates: None,
             last_snapshot: None,

@@ -37,7 +37,6 @@ impl World {
             peer_service: self.services.get("a").cloned(),
             client_service: self.services.get("a-client").cloned(),
             budget: self.budget.clone(),
-            members,
             foreign: self.foreign.clone(),
             foreign_members: vec![],
             prunes: self.schedule.iter().filter_map(|s| schedule::live_run(s, self.time())).collect(),
@@ -50,6 +49,7 @@ impl World {
             backup: self.newest_backup(),
             refusal: None,
             refused_growth: self.refused_growth(&object),
+            next_pods: self.next_pods(&object, &members),
             client_endpoints: Some(self.client_endpoints()),
             certificates: self.seen_certificates(),
             unread_certificates: None,
@@ -61,6 +61,7 @@ impl World {
             fresh_suffix: format!("m{:03}", self.counter),
             settings: settings(),
             cluster: object,
+            members,
         })
     }
 

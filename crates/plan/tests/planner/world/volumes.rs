@@ -56,12 +56,13 @@ impl World {
         self.members.values().filter_map(larger).collect()
     }
 
-    pub(super) fn grow_claim(&mut self, target: &Target, size: Quantity) -> Result<(), ()> {
+    pub(super) fn grow_claim(&mut self, target: &Target, size: Quantity, at: String) -> Result<(), ()> {
         let mut volume = self.volumes.get(&target.name).ok_or(())?.clone();
         Self::same(target, &volume.claim.metadata)?;
         assert_ne!(self.growth, Growth::Forbidden, "a refused request is not sent again and again");
         let resources = volume.claim.spec.as_mut().and_then(|spec| spec.resources.as_mut()).ok_or(())?;
         resources.requests = sized(&size);
+        volume.claim.metadata.annotations.get_or_insert_default().insert(key::GROWTH_ASKED.to_owned(), at);
         self.touch(&mut volume.claim.metadata);
         self.volumes.insert(target.name.clone(), volume);
         self.growing.insert(target.name.clone(), self.now + DRIVER);

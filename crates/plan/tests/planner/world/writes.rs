@@ -164,6 +164,7 @@ impl World {
                 }
             }
             Act::CreatePod(mut pod) => {
+                self.admit_pod(&pod)?;
                 let name = meta::name(&pod.metadata).to_owned();
                 if !self.pods.contains_key(&name) {
                     self.born(&mut pod.metadata);
@@ -181,7 +182,7 @@ impl World {
                 Self::same(&pod, &self.pods.get(&pod.name).ok_or(())?.metadata)?;
                 self.delete_pod(&pod.name);
             }
-            Act::GrowClaim { claim, size } => self.grow_claim(&claim, size)?,
+            Act::GrowClaim { claim, size, at } => self.grow_claim(&claim, size, at)?,
             Act::SetVolumeSize { member, size } => {
                 self.patch_member(&member, |m| m.spec.storage.size = Some(size))?;
             }
@@ -406,7 +407,7 @@ pub fn english(act: &Act) -> String {
             let empty = if pods::may_start_empty(p) { ", may start empty" } else { "" };
             format!("create Pod {}{restores}{empty}", meta::name(&p.metadata))
         }
-        Act::GrowClaim { claim, size } => format!("let {} ask for {}", claim.name, size.0),
+        Act::GrowClaim { claim, size, .. } => format!("let {} ask for {}", claim.name, size.0),
         Act::SetVolumeSize { member, size } => format!("write down: the volume of {} has {}", member.name, size.0),
         Act::RefreshVolume { pod, .. } => format!("let kubelet look at the volume of {}", pod.name),
         Act::DeletePod { pod, why } => format!("delete Pod {}: {why}", pod.name),
