@@ -294,7 +294,9 @@ impl<'a> Archiver<'a> {
     /// Compares etcd's changes of the last recorded revision with the log's.
     async fn join(&mut self, source: &Source, revisions: &Revisions) -> Result<()> {
         let recorded = (self.writer.last_complete(), self.writer.last_sum());
-        let sum = history::compare(&self.place.store.store(), &self.place.log, source, recorded, revisions.sum_before()).await?;
+        let sum =
+            history::compare(&self.place.store.store(), &self.place.log, source, recorded, revisions.sum_before())
+                .await?;
         self.writer.set_sum(sum);
         Ok(())
     }
