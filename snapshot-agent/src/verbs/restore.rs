@@ -21,6 +21,7 @@ mod point;
 mod quota;
 mod refused;
 mod replay;
+mod segments;
 mod volume;
 
 use futures::future::BoxFuture;

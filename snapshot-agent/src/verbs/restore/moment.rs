@@ -13,7 +13,7 @@ use holdfast_segment::Entry;
 use holdfast_store::Store;
 use jiff::{SignedDuration, Timestamp};
 
-use super::point::{nearest, open_segment};
+use super::segments::{nearest, open_segment};
 use crate::catalog::log::cover::Cover;
 use crate::catalog::log::read::{fetch, unreadable};
 use crate::format::crypt::Identities;

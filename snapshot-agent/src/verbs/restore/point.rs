@@ -2,24 +2,23 @@
 //!
 //! This file decides from names and manifests, and for a time from the samples of one segment. `replay.rs` reads the segments
 //! and merges them. Every refusal names the nearest points that the snapshots and the log do reach. A segment that cannot be read
-//! counts as missing where other segments hold its revisions. `moment.rs` finds the revision of a time.
+//! counts as missing where other segments hold its revisions. `moment.rs` finds the revision of a time,
+//! `segments.rs` opens a segment.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use bytes::Bytes;
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::layout::{Folder, SegmentName, attempt_time};
-use holdfast_contract::{Point, RestoreRequest, hex_id};
-use holdfast_segment::Reader;
+use holdfast_contract::{Point, RestoreRequest};
 use holdfast_store::Store;
 
 use super::moment::{Moment, Samples};
+use super::segments::nearest;
 use crate::catalog::fallen::{Saved, find_fallen};
 use crate::catalog::log::bases::{Base, find_bases_and_archived};
 use crate::catalog::log::checks::find_check;
 use crate::catalog::log::cover::Cover;
-use crate::catalog::log::read::{open, unreadable};
 use crate::catalog::log::{self, Check, bound_cluster};
 use crate::catalog::{proof, stored};
 use crate::etcd::version::{Minor, check_version};
@@ -54,42 +53,6 @@ pub(super) struct Chosen {
     pub(super) check: Option<Check>,
     /// The last answer of a member between the snapshot and the revision.
     pub(super) check_between: Option<Check>,
-}
-
-/// The remedy where the log is damaged.
-pub(super) const ANOTHER: &str = "Restore another point: at.revision (by hand: --at-revision)";
-
-/// Returns the nearest points for a person.
-pub(super) fn nearest(revisions: &[i64]) -> String {
-    let named: Vec<String> = revisions.iter().map(|revision| format!("revision {revision}")).collect();
-    let are = if revisions.len() == 1 { "point is" } else { "points are" };
-    format!("The nearest {are} {} (at.revision, by hand --at-revision)", named.join(" and "))
-}
-
-/// Opens a segment, and checks that it is of the log's etcd cluster and holds the revisions of its name.
-pub(super) fn open_segment(
-    uri: &str,
-    (name, cluster_id): (&SegmentName, u64),
-    stored: Bytes,
-    identities: Option<&Identities>,
-) -> Result<Reader<impl std::io::Read>> {
-    let reader = open(stored, identities.filter(|_| name.encrypted)).map_err(|error| unreadable(uri, &error))?;
-    let header = reader.header();
-    if header.cluster_id != cluster_id {
-        return Err(Error::unclear(format!(
-            "{uri} is of the etcd cluster {}, and the log is of {}: two clusters have written to one place. Move the \
-             segments of one cluster away",
-            hex_id(header.cluster_id),
-            hex_id(cluster_id)
-        )));
-    }
-    if (header.first, header.last) != (name.first, name.last) {
-        return Err(Error::corrupt(format!(
-            "{uri} holds the revisions {} to {}, and its name says others. {ANOTHER}",
-            header.first, header.last
-        )));
-    }
-    Ok(reader)
 }
 
 /// Chooses the snapshot and the segments for a point. `target`: the version of etcd that has to read the snapshot.
@@ -147,10 +110,8 @@ pub(super) async fn choose(
             continue;
         }
         let between = listed.checks.iter().filter(|check| base.revision < **check && **check < revision).max();
-        let check = match listed.checks.contains(&revision) {
-            true => find_check(store, &log, revision, cluster_id).await?,
-            false => None,
-        };
+        let is_checked = listed.checks.contains(&revision);
+        let check = if is_checked { find_check(store, &log, revision, cluster_id).await? } else { None };
         let check_between = match between {
             Some(between) => find_check(store, &log, *between, cluster_id).await?,
             None => None,

@@ -31,7 +31,8 @@ use tokio::task::spawn_blocking;
 
 use super::from_manifest::Placed;
 use super::moment::Moment;
-use super::point::{ANOTHER, Chosen, nearest, open_segment};
+use super::point::Chosen;
+use super::segments::{ANOTHER, nearest, open_segment};
 use super::volume::trouble;
 use super::{RestoreRun, bump, contents, quota};
 use crate::catalog::log::Check;

@@ -171,6 +171,7 @@ async fn a_new_log_does_not_continue_the_snapshot_of_another_history() {
         put(&mut client, &format!("other/{number}")).await;
     }
     recorded.log.start();
+    recorded.log.is_alive().await;
     recorded.log.has(put(&mut client, "last").await).await;
     recorded.log.end();
     assert_eq!(recorded.log.cover().ranges[0].first, 42, "the log begins where etcd was");
