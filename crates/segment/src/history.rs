@@ -87,7 +87,9 @@ mod tests {
     fn kinds_lengths_and_values_count() {
         let sum = |records: &[(bool, &[u8])]| {
             let mut sum = RevisionSum::default();
-            records.iter().for_each(|(tombstone, value)| sum.add(*tombstone, value));
+            for (tombstone, value) in records {
+                sum.add(*tombstone, value);
+            }
             sum.take()
         };
         let all = [
