@@ -131,6 +131,41 @@ pub(crate) async fn newest_revision(source: &Source) -> Result<i64> {
     })
 }
 
+/// Returns the member's compact revision, by reads of a key that does not exist: etcd refuses reads below it, and does not name it.
+/// `known`: an earlier answer, 0 for none; `newest`: a revision that the member has reached.
+pub(crate) async fn compact_revision(source: &Source, known: i64, newest: i64) -> Result<i64> {
+    // A compaction at revision 1 removes nothing.
+    let mut below = known.max(1);
+    if below >= newest || !is_compacted(source, below).await? {
+        return Ok(known);
+    }
+    let mut readable = newest;
+    while below + 1 < readable {
+        let middle = below + (readable - below) / 2;
+        if is_compacted(source, middle).await? {
+            below = middle;
+        } else {
+            readable = middle;
+        }
+    }
+    Ok(readable)
+}
+
+/// Whether the member has compacted later than at this revision.
+async fn is_compacted(source: &Source, revision: i64) -> Result<bool> {
+    let options = || etcd_client::GetOptions::new().with_serializable().with_keys_only().with_limit(1);
+    let read = ask(&source.facts.endpoint, source.client(), |mut client| async move {
+        match client.get([0], Some(options().with_revision(revision))).await {
+            Err(etcd_client::Error::GRpcStatus(status)) if status.message() == COMPACTED => Ok(true),
+            answer => answer.map(|_| false),
+        }
+    });
+    read.await.map_err(of_etcd)
+}
+
+/// etcd's answer to a read below its compact revision (etcd: api/v3rpc/rpctypes/error.go, `ErrGRPCCompacted`).
+const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
+
 /// Returns leases with their granted seconds; 0: the lease has ended.
 pub(crate) async fn granted(source: &Source, leases: &[i64]) -> Result<Vec<(i64, i64)>> {
     let asks = leases.iter().map(|id| async move {

@@ -30,7 +30,7 @@ use crate::catalog::log::{Check, FORMAT_VERSION, Gap, render};
 use crate::etcd::auth_revision::AuthReader;
 use crate::etcd::connect::Dialer;
 use crate::etcd::hash_kv::{LARGE, ask_newest};
-use crate::etcd::revisions::{Change, News, Revisions, granted, newest_revision};
+use crate::etcd::revisions::{Change, News, Revisions, compact_revision, granted, newest_revision};
 use crate::etcd::source::{Source, choose_for_watch};
 use crate::format::crypt::Recipients;
 
@@ -153,6 +153,16 @@ impl<'a> Archiver<'a> {
         Ok(())
     }
 
+    /// Reads the member's compact revision, which a merge applies as etcd did. Without an answer the earlier one stands.
+    async fn ask_compaction(&mut self, source: &Source) {
+        let known = self.origin.compact_revision;
+        // On the heap: the future of a call is large, and lies within those of the whole run.
+        match Box::pin(compact_revision(source, known, self.writer.last_complete())).await {
+            Ok(compacted) => self.origin.compact_revision = known.max(compacted),
+            Err(error) => tracing::debug!(%error, "the member did not tell its compact revision"),
+        }
+    }
+
     /// Watches one member. `source`: already chosen.
     async fn record(&mut self, source: Option<Source>, stop: &mut watch::Receiver<bool>) -> Result<Ended> {
         let connecting = async {
@@ -253,6 +263,7 @@ impl<'a> Archiver<'a> {
             if self.is_due() {
                 self.ask_leases(source).await?;
                 self.ask_auth(&mut users).await?;
+                self.ask_compaction(source).await;
                 self.cut().await?;
                 self.begin_check(source);
                 if self.place.spool.is_full() {
