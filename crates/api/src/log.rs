@@ -55,7 +55,7 @@ pub struct Compaction {
     #[schemars(length(min = 1, max = 64), regex(pattern = crate::cron::ZONE))]
     #[x_kube(validation = Rule::new(crate::cron::NAMED_ZONE).message(crate::cron::NAMED_ZONE_WORDS))]
     pub time_zone: Option<String>,
-    /// Volume for the merged database: the size of the database, the log's changes and 128Mi. Default: an `emptyDir` on the
+    /// Volume for the merge: the sizes of the snapshot and of the merged database, and 128Mi. Default: an `emptyDir` on the
     /// node's disk, without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scratch: Option<Spool>,

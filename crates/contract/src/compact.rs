@@ -55,7 +55,11 @@ pub struct CompactRequest {
     /// agent compares; without a check the end of the log without a hole.
     #[arg(long, value_name = "REVISION", value_parser = clap::value_parser!(i64).range(1..), help_heading = MERGING)]
     pub at_revision: Option<i64>,
-    /// Folder for the merged database: its size, four bytes for each stored byte of the log, and 128 MiB.
+    /// Quota of the cluster's etcd, in bytes (etcd's flag of the same name); the agent publishes no database that fills this
+    /// quota, because the cluster could not restore it. Default: the quota in the spec of the snapshot's cluster; 0: no check.
+    #[arg(long, value_name = "BYTES", help_heading = MERGING)]
+    pub quota_backend_bytes: Option<u64>,
+    /// Folder for the snapshot and the merged database: the sizes of both, and 128 MiB.
     #[arg(long, value_name = "DIR", env = "TMPDIR", default_value = "/tmp", help_heading = MERGING)]
     pub scratch: PathBuf,
     /// Folder of identity files of `age-keygen` (a mounted Secret) to decrypt the snapshot and the log with; repeatable.

@@ -19,15 +19,7 @@ impl Scratch {
     /// Creates a folder, if this many bytes are free.
     pub fn new(below: &Path, needed: u64) -> Result<Self> {
         let doing = || format!("making a folder below --scratch={}", below.display());
-        let free = free_bytes(below).map_err(io_error(doing()))?;
-        if free < needed {
-            return Err(Error::full(format!(
-                "{}: {} MiB of free space are needed and there are {} MiB: name another folder with --scratch",
-                doing(),
-                needed.div_ceil(1 << 20),
-                free >> 20
-            )));
-        }
+        check_free(below, needed)?;
         let path = below.join(format!("holdfast-{}", random_uid()?));
         DirBuilder::new().mode(0o700).create(&path).map_err(io_error(doing()))?;
         Ok(Self(path))
@@ -45,6 +37,21 @@ impl Scratch {
         let file = file.map_err(io_error(format!("making {}", path.display())))?;
         Ok((path, file))
     }
+}
+
+/// Refuses a folder with less free space than this.
+pub fn check_free(below: &Path, needed: u64) -> Result<()> {
+    let doing = || format!("making a folder below --scratch={}", below.display());
+    let free = free_bytes(below).map_err(io_error(doing()))?;
+    if free >= needed {
+        return Ok(());
+    }
+    Err(Error::full(format!(
+        "{}: {} MiB of free space are needed and there are {} MiB: name another folder with --scratch",
+        doing(),
+        needed.div_ceil(1 << 20),
+        free >> 20
+    )))
 }
 
 impl Drop for Scratch {

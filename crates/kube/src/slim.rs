@@ -105,16 +105,20 @@ fn of_pod(spec: PodSpec) -> PodSpec {
         containers: spec.containers.into_iter().map(of_container).collect(),
         init_containers: spec.init_containers.map(|all| all.into_iter().map(of_container).collect()),
         volumes: spec.volumes.map(|all| all.into_iter().map(of_volume).collect()),
+        overhead: spec.overhead,
         ..PodSpec::default()
     }
 }
 
 fn of_container(container: Container) -> Container {
-    let Container { name, image, command, args, resources, .. } = container;
-    let limits = resources.and_then(|resources| resources.limits);
-    let resources =
-        limits.map(|limits| ResourceRequirements { limits: Some(limits), ..ResourceRequirements::default() });
-    Container { name, image, command, args, resources, ..Container::default() }
+    let Container { name, image, command, args, resources, restart_policy, .. } = container;
+    // A quota counts requests and limits.
+    let resources = resources.map(|ResourceRequirements { limits, requests, .. }| ResourceRequirements {
+        limits,
+        requests,
+        ..ResourceRequirements::default()
+    });
+    Container { name, image, command, args, resources, restart_policy, ..Container::default() }
 }
 
 fn of_volume(volume: Volume) -> Volume {
@@ -187,5 +191,19 @@ mod tests {
                 assert!(!label || KUBERNETES.contains(&word) || key::ALL.contains(&word), "{}: {word}", path.display());
             }
         }
+    }
+
+    /// A quota counts requests and the overhead of a runtime class.
+    #[test]
+    fn the_amounts_of_a_pod_stay() {
+        let pod: Pod = serde_json::from_value(serde_json::json!({"spec": {
+            "overhead": {"memory": "1Mi"},
+            "containers": [{"name": "etcd", "resources": {"requests": {"memory": "2Mi"}, "limits": {"memory": "3Mi"}}}],
+            "initContainers": [{"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}],
+        }}))
+        .unwrap();
+        let mut slim = pod.clone();
+        slim.drop_unread();
+        assert_eq!(slim, pod);
     }
 }

@@ -7,7 +7,7 @@
 //! answers of other calls. Fragments are on, because etcd refuses a stream whose message is too long. The callers
 //! decide what happens to the changes, and when a member counts as silent.
 
-use etcd_client::{LeaseTimeToLiveResponse, ResponseHeader, StatusResponse, WatchOptions, WatchResponse, WatchStream};
+use etcd_client::{LeaseTimeToLiveResponse, ResponseHeader, WatchOptions, WatchResponse, WatchStream};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use holdfast_contract::error::{Error, Result, of_etcd};
 use holdfast_segment::{KeyValue, MAX_VALUE, RaftPlace, RevisionSum};
@@ -145,29 +145,57 @@ fn change(kv: &etcd_client::KeyValue) -> Change<'_> {
 
 /// Returns etcd's newest revision, which a quorum confirms.
 pub(crate) async fn newest_revision(source: &Source) -> Result<i64> {
+    Ok(newest(source).await?.revision())
+}
+
+/// Returns the header of a read that a quorum confirms.
+async fn newest(source: &Source) -> Result<ResponseHeader> {
     let options = || Some(etcd_client::GetOptions::new().with_keys_only().with_limit(1));
     let answer =
         ask(&source.facts.endpoint, source.client(), |mut client| async move { client.get([0], options()).await });
     let answer = answer.await.map_err(of_etcd)?;
     let header = answer.header().filter(|header| header.cluster_id() == source.facts.cluster_id);
-    header.map(ResponseHeader::revision).ok_or_else(|| {
+    header.cloned().ok_or_else(|| {
         of_etcd(Error::transient(format!("{} leads to another etcd cluster now", source.facts.endpoint)))
     })
 }
 
 /// Whether etcd has compacted this revision: its deletions are then gone, and a watch from it lacks them.
 pub(crate) async fn has_compacted(source: &Source, revision: i64) -> Result<bool> {
-    // etcd refuses reads of revisions below its compact revision. 0 would mean the newest revision.
-    let before = revision.saturating_sub(1).max(1);
-    let options = || Some(etcd_client::GetOptions::new().with_keys_only().with_limit(1).with_revision(before));
-    let asked = ask(&source.facts.endpoint, source.client(), |mut client| async move {
-        match client.get([0], options()).await {
-            Ok(_) => Ok(false),
+    // 0 would mean the newest revision.
+    is_compacted(source, revision.saturating_sub(1).max(1)).await
+}
+
+/// Returns etcd's compact revision, by reads of a key that does not exist: etcd refuses reads below it, and does not name it.
+/// `known`: an earlier answer, 0 for none; `newest`: a revision that etcd has reached.
+pub(crate) async fn compact_revision(source: &Source, known: i64, newest: i64) -> Result<i64> {
+    // A compaction at revision 1 removes nothing.
+    let mut below = known.max(1);
+    if below >= newest || !is_compacted(source, below).await? {
+        return Ok(known);
+    }
+    let mut readable = newest;
+    while below + 1 < readable {
+        let middle = below + (readable - below) / 2;
+        if is_compacted(source, middle).await? {
+            below = middle;
+        } else {
+            readable = middle;
+        }
+    }
+    Ok(readable)
+}
+
+/// Whether etcd, which has reached this revision, has compacted later than at it.
+async fn is_compacted(source: &Source, revision: i64) -> Result<bool> {
+    let options = || etcd_client::GetOptions::new().with_keys_only().with_limit(1);
+    let read = ask(&source.facts.endpoint, source.client(), |mut client| async move {
+        match client.get([0], Some(options().with_revision(revision))).await {
             Err(etcd_client::Error::GRpcStatus(status)) if status.code() == Code::OutOfRange => Ok(true),
-            Err(error) => Err(error),
+            answer => answer.map(|_| false),
         }
     });
-    asked.await.map_err(of_etcd)
+    read.await.map_err(of_etcd)
 }
 
 /// Returns the place of raft beside etcd's newest revision; `None`: the answers came from several members.
@@ -179,16 +207,18 @@ pub(crate) async fn raft_place(source: &Source) -> Result<Option<RaftPlace>> {
     };
     // The order makes both numbers sure: the member had applied the first before the read, and committed the second after.
     let before = status().await?;
-    let revision = newest_revision(source).await?;
+    let read = newest(source).await?;
     let after = status().await?;
-    let is_the_member = |status: &StatusResponse| {
-        status.header().is_some_and(|header| {
+    let is_the_member = |header: Option<&ResponseHeader>| {
+        header.is_some_and(|header| {
             (header.cluster_id(), header.member_id()) == (source.facts.cluster_id, source.facts.member_id)
         })
     };
+    let revision = read.revision();
+    let is_one = [before.header(), Some(&read), after.header()].into_iter().all(is_the_member);
     let index = |index: u64| i64::try_from(index).unwrap_or(i64::MAX);
     let (applied, committed) = (index(before.raft_applied_index()), index(after.raft_index()));
-    Ok((is_the_member(&before) && is_the_member(&after)).then_some(RaftPlace { revision, applied, committed }))
+    Ok(is_one.then_some(RaftPlace { revision, applied, committed }))
 }
 
 /// Returns leases with their granted seconds; 0: the lease has ended.

@@ -22,7 +22,7 @@ use std::time::Duration;
 use futures::future::LocalBoxFuture;
 use holdfast_contract::error::Result;
 use holdfast_contract::layout::{Folder, first8};
-use holdfast_contract::{LogRequest, hex_id};
+use holdfast_contract::{ExitClass, LogRequest, hex_id};
 use holdfast_io::clock;
 use holdfast_io::interrupt::Interrupt;
 use holdfast_io::process::random_uid;
@@ -91,10 +91,24 @@ async fn record(request: &LogRequest, numbers: &Numbers) -> Result<Logged> {
     let folder = lineage.log();
     interrupt.unless(store_id::check_before_write(&request.store, request.expect_store_id.as_deref())).await?;
     interrupt.unless(log::bind(&store, &folder, cluster_id)).await?;
-    interrupt.unless(log::check_open(&store, &folder)).await?;
     let uri = store.uri(&folder);
     let spool = Spool::open(spool::folder_of(&request.spool_dir, &uri)?, folder.clone(), request.spool_mib << 20)?;
-    let begin = interrupt.unless(begin::find(request, &store, &lineage, &spool, &source)).await?;
+    let beginning = async {
+        log::check_open(&store, &folder).await?;
+        begin::find(request, &store, &lineage, &spool, &source).await
+    };
+    let begin = match interrupt.unless(beginning).await {
+        Err(error) if error.class() == ExitClass::Refused => {
+            // A closed log: the waiting segments are of its own history.
+            tokio::select! {
+                delivered = deliver::run(request, &handle, &spool, numbers) => delivered?,
+                () = tokio::time::sleep(LAST_SEGMENTS) => {}
+                () = spool.wait_until(|bytes| bytes == 0) => {}
+            }
+            return Err(error);
+        }
+        begin => begin?,
+    };
     let gap = interrupt.unless(log::newest_gap(&store, &folder)).await?;
     tracing::info!(uri, after = begin.after, "recording");
     numbers.begin(cluster_id, begin.stored.as_ref(), gap);
@@ -104,7 +118,7 @@ async fn record(request: &LogRequest, numbers: &Numbers) -> Result<Logged> {
 
     let (stop, mut stopped) = watch::channel(false);
     let recording = async {
-        archiver.run(source, &mut stopped).await?;
+        let ended = archiver.run(source, &mut stopped).await;
         let emptied = tokio::time::timeout(LAST_SEGMENTS, spool.wait_until(|bytes| bytes == 0)).await;
         if emptied.is_err() {
             tracing::warn!(
@@ -112,7 +126,7 @@ async fn record(request: &LogRequest, numbers: &Numbers) -> Result<Logged> {
                 "the store has not taken all segments: they stay in the spool"
             );
         }
-        Ok(())
+        ended
     };
     let stopping = async {
         // A signal is the usual end of a run.

@@ -7,8 +7,8 @@
 //! `from_manifest.rs` restores a snapshot with a manifest, `from_file.rs` a file without. `volume.rs` judges the volume,
 //! `graft.rs` runs the engine that writes once, `contents.rs` judges users and members, `bump.rs` computes the revision bump,
 //! `quota.rs` compares the database with the quota, and `refused.rs` keeps a refusal for the next start. For a point in time
-//! `point.rs` chooses the snapshot and the log, and `replay.rs` continues the one with the other. `etcd/etcdutl.rs` runs
-//! etcdutl, and `etcd/etcdutl/output.rs` reads its output.
+//! `point.rs` chooses the snapshot and the log, `passes.rs` reads the log, and `replay.rs` continues the one with the other.
+//! `etcd/etcdutl.rs` runs etcdutl, and `etcd/etcdutl/output.rs` reads its output.
 
 mod bump;
 pub mod compact;
@@ -17,6 +17,7 @@ mod from_file;
 mod from_manifest;
 mod graft;
 mod moment;
+mod passes;
 mod point;
 mod quota;
 mod refused;
@@ -50,6 +51,7 @@ use holdfast_io::process::{IMAGES_BIN, find_program};
 use holdfast_store::Store;
 use point::Chosen;
 use refused::Found;
+use replay::Size;
 use volume::{Room, Staging, State, Volume};
 
 /// Rebuilds the data directory, or finds it complete.
@@ -142,7 +144,10 @@ async fn rebuild(request: &RestoreRequest, volume: &Volume, found: &Found) -> Re
     match &source {
         Source::Manifest(chosen) => {
             check_version(chosen.manifest(), etcdutl.version())?;
-            quota::check(request, chosen.db_bytes())?;
+            // With a log the result decides: a compaction after the snapshot makes it smaller.
+            if point.as_ref().is_none_or(|point| point.segments.is_empty()) {
+                quota::check(request, chosen.db_bytes())?;
+            }
         }
         Source::File(chosen) => _ = found.file.get_or_init(|| chosen.stat().clone()),
     }
@@ -169,9 +174,6 @@ struct Rebuilt {
     engine: Engine,
     fell_back: Option<String>,
 }
-
-/// Bytes in the database for each stored byte of a log, for the check of the space: zstd packs usual objects to a quarter.
-const UNPACKS: u64 = 4;
 
 /// Maximum length of a reason, which is one sentence of a report.
 const MAX_REASON: usize = 300;
@@ -213,12 +215,16 @@ impl RestoreRun<'_> {
         Ok(Rebuilt { staging, restored, engine, fell_back })
     }
 
-    /// Returns the space that an engine needs, and the alternative that needs less, if the request did not choose it.
+    /// Returns the space that an engine needs, and the alternative that needs less, if the request did not choose it. Before
+    /// the log is read, the snapshot alone.
     fn needs(&self, engine: Engine) -> Room {
-        let log = self.point.as_ref().map_or(0, |point| point.stored_bytes.saturating_mul(UNPACKS));
-        let db_bytes = self.source.db_bytes().saturating_add(log);
-        let copied = db_bytes.saturating_mul(COPIES).saturating_add(BESIDE_DATABASE);
-        let grafted = db_bytes.saturating_add(graft::ADDED).saturating_add(BESIDE_DATABASE);
+        let snapshot = Size { least: 0, likely: self.source.db_bytes(), beside: 0 };
+        let merged = self.found.merged.get();
+        let Size { likely, beside, .. } = merged.copied().unwrap_or(snapshot);
+        let copies = if self.point.is_some() && merged.is_none() { 1 } else { COPIES };
+        let merging = likely.saturating_add(beside);
+        let copied = likely.saturating_mul(copies).max(merging).saturating_add(BESIDE_DATABASE);
+        let grafted = merging.saturating_add(graft::ADDED).saturating_add(BESIDE_DATABASE);
         match engine {
             Engine::Etcdutl => {
                 let asked_for = self.request.engine == Engine::Etcdutl;
@@ -226,6 +232,18 @@ impl RestoreRun<'_> {
             }
             Engine::Graft => Room { bytes: grafted, grafted: None },
         }
+    }
+
+    /// Refuses a merge before it writes, with all numbers, if the volume has too little space or the result would fill etcd's
+    /// quota. `snapshot`: bytes of its file, which is on the volume.
+    fn judge(&self, engine: Engine, snapshot: u64, size: Size) -> Result<()> {
+        self.found.merged.get_or_init(|| size);
+        let needs = self.needs(engine);
+        let room = self.volume.check_space(needs, snapshot);
+        if room.is_err() {
+            self.found.short.get_or_init(|| needs.bytes);
+        }
+        quota::check_beside(quota::check(self.request, size.least), room)
     }
 
     /// Adds the needed space to an error of a full volume. For a packed file the error names it already.
@@ -255,7 +273,7 @@ impl RestoreRun<'_> {
                 // A merged database has no sha256 of etcd.
                 let ends = if self.point.is_some() { Ends::Bare } else { Ends::Hashed };
                 let placed = chosen.download(self, file, ends).await?;
-                let placed = replay::continue_snapshot(self, placed).await?;
+                let placed = replay::continue_snapshot(self, Engine::Etcdutl, &snapshot, placed).await?;
                 let Placed { restored, bump, db_bytes, writeback, .. } = placed;
                 if let Some(writeback) = writeback {
                     let ended = tokio::task::spawn_blocking(|| writeback.end().map(drop)).await;

@@ -25,7 +25,7 @@ use crate::support::{child_input, eventually, file_store, files, free_port, rest
 /// Flags of members that elect themselves at once.
 const QUICK: [&str; 2] = ["--heartbeat-interval=10", "--election-timeout=100"];
 
-fn request(store: &Path, scratch: &Path) -> CompactRequest {
+pub(crate) fn request(store: &Path, scratch: &Path) -> CompactRequest {
     CompactRequest {
         store: file_store(store),
         namespace: "shop".to_owned(),
@@ -38,14 +38,14 @@ fn request(store: &Path, scratch: &Path) -> CompactRequest {
 }
 
 /// Merges and publishes, as the command does.
-async fn compacted(request: CompactRequest) -> Result<Option<SavedReport>> {
+pub(crate) async fn compacted(request: CompactRequest) -> Result<Option<SavedReport>> {
     match compact::run(request.clone()).await? {
         Some(database) => merged::run(request, database).await.map(Some),
         None => Ok(None),
     }
 }
 
-async fn manifest(store: &Path, key: &str) -> Manifest {
+pub(crate) async fn manifest(store: &Path, key: &str) -> Manifest {
     let (store, folder) = (Store::open(&file_store(store)).unwrap(), Folder::parse("key", key).unwrap());
     Manifest::parse(&store.get_small(&folder.manifest(), 1 << 20).await.unwrap()).unwrap()
 }

@@ -60,6 +60,7 @@ mod raw;
 mod readers;
 mod refused;
 mod restore;
+mod rewritten;
 mod round_trip;
 mod s3_faults;
 mod s3_proxy;

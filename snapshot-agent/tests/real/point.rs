@@ -123,7 +123,7 @@ impl Recorded {
         assert!(self.archiver.wait().unwrap().success());
     }
 
-    fn request(&self, line: &str, volume: &Path, at: Point) -> RestoreRequest {
+    pub(crate) fn request(&self, line: &str, volume: &Path, at: Point) -> RestoreRequest {
         let mut request = restore_request(file_store(self.store.path()), LINEAGE, volume);
         "m1".clone_into(&mut request.identity.member_name);
         let (at_revision, at_time) = match at {

@@ -80,7 +80,7 @@ impl<R: ReadAt> Database<R> {
     }
 
     /// Returns the entries of a bucket, given its value in the root bucket.
-    pub(super) fn entries(&self, value: &[u8]) -> Result<Entries, Unfit> {
+    pub(crate) fn entries(&self, value: &[u8]) -> Result<Entries, Unfit> {
         match root(value)? {
             (0, inline) => inline_entries(inline),
             (root, _) => self.all(root, 0),

@@ -121,7 +121,7 @@ impl Edge {
         }
     }
 
-    /// Writes the rest after at least one `push`, and returns the root page of the bucket.
+    /// Writes the rest, and returns the root page of the bucket; without an entry this is an empty leaf.
     pub(super) fn finish(mut self, pages: &mut Pages) -> Result<u64, Unfit> {
         self.end_leaf(pages)?;
         let mut level = 0;

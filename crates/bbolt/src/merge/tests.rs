@@ -1,5 +1,6 @@
 //! Merges of generated histories beside a simple model; the scan reads the results.
 
+mod compaction;
 mod model;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -44,6 +44,12 @@ impl<R: ReadAt + ?Sized> ReadAt for &R {
     }
 }
 
+impl<R: ReadAt + ?Sized> ReadAt for std::sync::Arc<R> {
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
+        (**self).read_at(buffer, at)
+    }
+}
+
 /// One revision of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {

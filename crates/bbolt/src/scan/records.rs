@@ -27,7 +27,7 @@ pub(crate) struct Rev {
 impl Rev {
     const LENGTH: usize = 17;
 
-    pub(super) fn parse(key: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(key: &[u8]) -> Option<Self> {
         let (main, rest) = key.split_first_chunk::<8>()?;
         let (sub, tombstone) = rest.strip_prefix(b"_")?.split_first_chunk::<8>()?;
         let tombstone = match tombstone {

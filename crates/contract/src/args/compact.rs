@@ -11,7 +11,7 @@ impl CompactRequest {
         let Self { store, expect_store_id, namespace, cluster, lineage, owner_name, owner_uid, schedule_name, .. } =
             self;
         let Self { schedule_uid, pod_uid, at_revision, scratch, age_identity_dirs, age_recipients, .. } = self;
-        let Self { compression, verify, json, deadline_seconds, .. } = self;
+        let Self { quota_backend_bytes, compression, verify, json, deadline_seconds, .. } = self;
         let argv = Argv::default()
             .and(store.to_args())
             .option("expect-store-id", expect_store_id.as_ref())
@@ -24,6 +24,7 @@ impl CompactRequest {
             .option("schedule-uid", schedule_uid.as_ref())
             .option("pod-uid", pod_uid.as_ref())
             .option("at-revision", at_revision.map(|revision| revision.to_string()).as_ref())
+            .option("quota-backend-bytes", quota_backend_bytes.map(|bytes| bytes.to_string()).as_ref())
             .path("scratch", scratch);
         let argv = age_identity_dirs.iter().fold(argv, |argv, folder| argv.path("age-identity-dir", folder));
         age_recipients
@@ -60,13 +61,13 @@ mod tests {
             age_recipients in proptest::collection::vec(text(), 0..3),
             compression in prop_oneof![Just(Compression::Zstd), Just(Compression::Gzip), Just(Compression::None)],
             verify in prop_oneof![Just(Verify::Stream), Just(Verify::Stored)],
-            at_revision in option(1..i64::MAX), json: bool, deadline_seconds: u32,
+            (at_revision, quota_backend_bytes) in (option(1..i64::MAX), any::<Option<u64>>()), json: bool, deadline_seconds: u32,
         ) {
             let (schedule_name, schedule_uid) = schedule.unzip();
             let request = CompactRequest {
                 store: StoreFlags { url, ..StoreFlags::default() },
                 expect_store_id, namespace, cluster, lineage, owner_name, owner_uid, schedule_name, schedule_uid, pod_uid,
-                at_revision, scratch: scratch.into(), age_identity_dirs: identities.into_iter().map(Into::into).collect(),
+                at_revision, quota_backend_bytes, scratch: scratch.into(), age_identity_dirs: identities.into_iter().map(Into::into).collect(),
                 age_recipients, compression, verify, json, deadline_seconds,
             };
             prop_assert_eq!(parsed::<CompactRequest>(request.to_args())?, request);

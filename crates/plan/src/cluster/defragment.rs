@@ -95,7 +95,7 @@ pub(super) fn go_on(seen: &Observed, etcd: &Membership, now: Timestamp) -> Optio
     if admitted || restarted || refused || now >= began + GIVE_UP {
         let answer = seen.serving(etcd, listed, member.name());
         let after_bytes = answer.map_or(record.bytes, |answer| answer.db_bytes);
-        return Some(finish(seen, record, after_bytes, now));
+        return Some(finish(seen, record, (after_bytes, refused), now));
     }
     let have_left = now >= began + CLIENTS_LEAVE;
     if let Some(why) = why_not(seen, etcd, now) {
@@ -123,9 +123,9 @@ pub(super) fn go_on(seen: &Observed, etcd: &Membership, now: Timestamp) -> Optio
     ))
 }
 
-/// Records the result.
-fn finish(seen: &Observed, record: Defragmenting, after_bytes: i64, now: Timestamp) -> Next {
-    let ineffective = !is_effective(&record, after_bytes);
+/// Records the result. `refused`: etcd has not defragmented, so the size says nothing.
+fn finish(seen: &Observed, record: Defragmenting, (after_bytes, refused): (i64, bool), now: Timestamp) -> Next {
+    let ineffective = !refused && !is_effective(&record, after_bytes);
     let Defragmenting { member, bytes, .. } = record;
     let done = Defragmented { member, at: now.to_string(), before_bytes: bytes, after_bytes, ineffective };
     latch(seen, |latches| {
@@ -166,6 +166,10 @@ pub(super) fn begin(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Time
         return waits.map(|_| give_up(seen));
     }
     if let Some(record) = waits {
+        // A larger quota needs no turn.
+        if is_full {
+            return None;
+        }
         let message = format!("{} waits for its turn: members of other clusters are being defragmented", record.member);
         return Some(Next::wait(Reason::Defragmenting, message, RETRY));
     }

@@ -79,17 +79,22 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     let fingerprint = template::fingerprint(&wanted);
     let known = latches.failed_template.as_ref().filter(|failed| failed.template == fingerprint);
     let has_it = |m: &Member| m.object.spec.process == wanted;
+    let has_served = |m: &Member| has_it(m) && m.object.spec.served.is_none();
     match known {
         None if latches.failed_template.is_some() => return latch(None),
         Some(failed) if !failed.retrying => {
-            let again = retry_at(failed).is_some_and(|at| now >= at) && !hosting().any(has_it);
+            // A member that has served with the template keeps it.
+            let tries = |m: &Member| has_it(m) && !has_served(m);
+            let again = retry_at(failed).is_some_and(|at| now >= at) && !hosting().any(tries);
             if again {
                 return latch(Some(FailedTemplate { retrying: true, ..failed.clone() }));
             }
             return hosting().find_map(|m| restore(seen, m, &wanted, now)).or_else(|| Some(wait(seen, failed)));
         }
-        // A member has served with the template.
-        Some(_) if hosting().any(|m| has_it(m) && m.object.spec.served.is_none()) => return latch(None),
+        // The member that failed has served with the template, or all have.
+        Some(failed) if hosting().any(|m| m.name() == failed.member && has_served(m)) || hosting().all(has_served) => {
+            return latch(None);
+        }
         Some(_) | None => {}
     }
     let (member, failure) = hosting().find_map(|m| Some((m, failure(seen, m, &wanted, now)?)))?;

@@ -41,10 +41,14 @@ fn next_pod(cluster: &EtcdCluster, member: &Member, settings: &Settings) -> Opti
         let new = if failed { own.clone() } else { wanted };
         (new != *own || may_end(cluster, member, present, settings)).then_some(new)?
     };
-    let mut object = member.object.clone();
-    template::put(&mut object, &new);
-    object.spec.pod_metadata = cluster.spec.metadata_of_pods();
-    let server = valid::member(&object).ok()?;
+    let with = |new: &holdfast_api::template::Template| {
+        let mut object = member.object.clone();
+        template::put(&mut object, new);
+        object.spec.pod_metadata = cluster.spec.metadata_of_pods();
+        valid::member(&object).ok().map(|server| (object, server))
+    };
+    // A new template may need the larger volume that the member does not have yet.
+    let (object, server) = with(&new).or_else(|| with(own))?;
     let start = Start {
         claim_uid: meta::uid(member.claim.as_ref().map_or(&object.metadata, |claim| &claim.metadata)),
         initial_cluster: object.spec.initial_cluster.as_deref()?,

@@ -1,7 +1,8 @@
 //! The `CronJob` that merges the newest snapshot and the log (`spec.log.compaction`).
 //!
 //! Decides when there is one, and its Job: the agent, which needs the store and a scratch volume, and no member. The agent chooses
-//! snapshot and revision when the Job runs, and publishes the merged snapshot as one of the schedule: the retention judges it.
+//! snapshot and revision when the Job runs, and publishes the merged snapshot as one of the schedule: the retention judges it. The
+//! Job fails where the merged snapshot would fill the quota of the cluster.
 
 use std::path::PathBuf;
 
@@ -20,7 +21,7 @@ use super::beside::{self, Armed, Live};
 use super::{Observed, UTC};
 use crate::build::cron_job::{Recurring, cron_job};
 use crate::build::job::{AgentJob, SCRATCH, Work};
-use crate::{build, meta, saving};
+use crate::{build, meta, saving, valid};
 
 /// Number of failed Jobs that Kubernetes keeps.
 const FAILURES: usize = 3;
@@ -53,13 +54,15 @@ fn wanted(seen: &Observed) -> Option<&Compaction> {
 fn rendered(seen: &Observed, compaction: &Compaction, suspend: bool) -> Result<CronJob, (Reason, String)> {
     let (meta, spec) = (&seen.schedule.metadata, &seen.schedule.spec);
     let Place { location, record } = arm::place(seen, Right::Write)?;
-    let lineage = arm::cluster(seen)?.map(|cluster| meta::uid(&cluster.metadata).to_owned());
+    let cluster = arm::cluster(seen)?;
+    let lineage = cluster.map(|cluster| meta::uid(&cluster.metadata).to_owned());
     let template = &spec.snapshot_template;
     let request = CompactRequest {
         expect_store_id: record.as_ref().and_then(|record| record.id.clone()),
         namespace: meta.namespace.clone().unwrap_or_default(),
         cluster: saving::filed_under(spec.cluster_ref.as_ref()),
         lineage,
+        quota_backend_bytes: cluster.and_then(valid::most_bytes),
         schedule_name: Some(meta::name(meta).to_owned()),
         schedule_uid: Some(seen.uid().to_owned()),
         age_recipients: template.encryption.as_ref().map(|e| e.age.recipients.clone()).unwrap_or_default(),

@@ -36,7 +36,14 @@ pub(super) fn failure(seen: &Observed, state: &JobState, now: Timestamp) -> Opti
     };
     let (failure, message) = match (cluster(seen), held) {
         (Some(why), _) => (cluster_gone(), why),
-        (None, Some(held)) => (agent::Failure::for_class(ExitClass::Config, None), secrets(seen, held, now)?),
+        (None, Some(held)) => {
+            let cause = secrets(seen, held)?;
+            if !lasts(seen, &cause, now) {
+                return Some(JobState::HeldUp(cause));
+            }
+            let message = format!("{}. Create another EtcdSnapshot", cause.words());
+            (agent::Failure::for_class(ExitClass::Config, None), message)
+        }
         (None, None) => return None,
     };
     let job = seen.job.as_ref().map(|job| meta::name(&job.metadata)).unwrap_or_default();
@@ -61,16 +68,17 @@ pub(super) fn cluster(seen: &Observed) -> Option<String> {
     }
 }
 
-/// Returns the Secrets for which the last Pod waits and which the API server does not have.
-fn secrets(seen: &Observed, held: &PodCause, now: Timestamp) -> Option<String> {
+/// Returns the cause of a last Pod that waits for Secrets which the API server does not have.
+fn secrets(seen: &Observed, held: &PodCause) -> Option<PodCause> {
     let pod = seen.pods.last().filter(|pod| held.pod.as_deref() == Some(meta::name(&pod.metadata)))?;
-    let made = pod.metadata.creation_timestamp.as_ref()?.0;
-    let absent = !seen.missing_secrets.is_empty() && now >= made + RENEWED_WITHIN;
-    absent.then(|| {
-        format!(
-            "the Pod {} waits for Secrets that were deleted: Secret {}. Create them, and create another EtcdSnapshot",
-            meta::name(&pod.metadata),
-            seen.missing_secrets.join(", Secret ")
-        )
-    })
+    let missing = seen.missing_secrets.join(", Secret ");
+    let message = format!("Secrets that it mounts were deleted: Secret {missing}. Create them");
+    (!missing.is_empty()).then(|| PodCause::pod(Reason::WaitingForReference, &held.job, pod, message))
+}
+
+/// Whether the status has recorded this cause for longer than a renewal takes.
+fn lasts(seen: &Observed, cause: &PodCause, now: Timestamp) -> bool {
+    let before = seen.snapshot.status.as_ref().and_then(|status| status.held_up.as_ref());
+    let since = cause.clone().recorded(before, now).since;
+    since.parse::<Timestamp>().is_ok_and(|since| now >= since + RENEWED_WITHIN)
 }

@@ -34,7 +34,7 @@ use crate::catalog::log::{Check, FORMAT_VERSION, Gap, render};
 use crate::etcd::auth_revision::AuthReader;
 use crate::etcd::connect::Dialer;
 use crate::etcd::hash_kv::{LARGE, ask_newest};
-use crate::etcd::revisions::{Change, News, Revisions, granted, newest_revision, raft_place};
+use crate::etcd::revisions::{Change, News, Revisions, compact_revision, granted, newest_revision, raft_place};
 use crate::etcd::source::{Source, choose_for_watch};
 use crate::format::crypt::Recipients;
 
@@ -137,7 +137,12 @@ impl<'a> Archiver<'a> {
                     }
                 }
                 Ok(Ended::Compacted(compacted)) => self.record_gap(compacted).await?,
-                Err(error) if !matches!(error.origin(), Some(Origin::Etcd | Origin::Dns)) => return Err(error),
+                Err(error) if !matches!(error.origin(), Some(Origin::Etcd | Origin::Dns)) => {
+                    // The recorded revisions are of the log's own history, whatever etcd has now.
+                    self.writer.drop_incomplete();
+                    self.cut().await?;
+                    return Err(error);
+                }
                 Err(error) => {
                     self.place.numbers.note_failure(Side::Watch, &error);
                     tracing::warn!(class = ?error.class(), %error, "the watch has ended");
@@ -162,6 +167,16 @@ impl<'a> Archiver<'a> {
             tracing::warn!("users or roles have changed: a restore to a later revision has the users of its snapshot");
         }
         Ok(())
+    }
+
+    /// Reads the member's compact revision, which a merge applies as etcd did. Without an answer the earlier one stands.
+    async fn ask_compaction(&mut self, source: &Source) {
+        let known = self.origin.compact_revision;
+        // On the heap: the future of a call is large, and lies within those of the whole run.
+        match Box::pin(compact_revision(source, known, self.writer.last_complete())).await {
+            Ok(compacted) => self.origin.compact_revision = known.max(compacted),
+            Err(error) => tracing::debug!(%error, "the member did not tell its compact revision"),
+        }
     }
 
     /// Watches one member. `source`: already chosen.
@@ -235,7 +250,7 @@ impl<'a> Archiver<'a> {
                         News::Progress(revision) => {
                             // Early versions of etcd may report progress before they send the changes. They have sent
                             // the changes before they report the same revision a second later.
-                            if quiet == Some(revision) {
+                            if quiet == Some(revision) && revision >= self.writer.last_complete() {
                                 if !mem::replace(&mut is_joined, true) {
                                     self.join(source, &revisions).await?;
                                 }
@@ -275,10 +290,11 @@ impl<'a> Archiver<'a> {
                 self.place.numbers.note_success(Side::Watch);
                 newest = None;
             }
-            if self.is_due() {
+            if is_joined && self.is_due() {
                 self.ask_leases(source).await?;
                 self.ask_auth(&mut users).await?;
                 self.ask_raft(source).await?;
+                self.ask_compaction(source).await;
                 self.cut().await?;
                 self.begin_check(source);
                 if self.place.spool.is_full() {

@@ -4,9 +4,9 @@
 //! new log continues the newest snapshot, so that the snapshot and the log together reach every later revision, unless etcd was
 //! restored in place since.
 
-use holdfast_contract::LogRequest;
 use holdfast_contract::error::Result;
 use holdfast_contract::layout::{Folder, SegmentName};
+use holdfast_contract::{ExitClass, LogRequest};
 use holdfast_io::clock;
 use holdfast_store::Store;
 use jiff::Timestamp;
@@ -50,6 +50,7 @@ pub(super) async fn find(
     if let Some(newest) = waiting.as_ref().map(|(name, _)| name).or(stored.as_ref()).cloned() {
         let least = match find_least(store, &log, &newest, waiting.as_ref().map(|(_, object)| object)).await {
             Ok(least) => least,
+            Err(error) if !matches!(error.class(), ExitClass::Corrupt | ExitClass::NotFound) => return Err(error),
             Err(error) => {
                 // The comparison of the last revision does not need it.
                 tracing::warn!("the newest segment does not name the place of raft: {error}");

@@ -6,7 +6,7 @@
 //! recorded revision, an etcd that lost entries keeps its raft, and two histories may make an equal change. The HashKV of checks,
 //! which a merge proves, shows the rest.
 
-use holdfast_contract::error::Result;
+use holdfast_contract::error::{Error, Result, of_etcd};
 use holdfast_contract::layout::Folder;
 use holdfast_store::Store;
 
@@ -54,8 +54,13 @@ pub(super) async fn compare(
     if revision <= 1 || has_compacted(source, revision).await? {
         return Ok(recorded);
     }
-    match recorded {
-        None => Ok(found),
-        Some(_) => Err(close(store, log, (revision, source.revision), Evidence::OtherChanges).await),
+    match (recorded, found) {
+        (None, _) => Ok(found),
+        (Some(_), Some(_)) => Err(close(store, log, (revision, source.revision), Evidence::OtherChanges).await),
+        // Each revision has a change: its absence says nothing about the history.
+        (Some(_), None) => Err(of_etcd(Error::transient(format!(
+            "{} has not sent revision {revision}, with which the watch begins",
+            source.facts.endpoint
+        )))),
     }
 }

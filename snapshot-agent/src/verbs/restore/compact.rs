@@ -14,12 +14,14 @@ use holdfast_contract::manifest::{DerivedFrom, Manifest};
 use holdfast_contract::{CompactRequest, DEFAULT_RESTORE_STALL_SECONDS, Point, RestoreRequest};
 use holdfast_io::clock;
 use holdfast_io::interrupt::Interrupt;
-use holdfast_io::scratch::Scratch;
+use holdfast_io::scratch::{Scratch, check_free};
 use holdfast_store::Store;
 use jiff::Timestamp;
 
+use super::passes::AuthChange;
 use super::point::{self, Chosen};
-use super::replay::{self, AuthChange, Continued};
+use super::quota;
+use super::replay::{self, Continued, Settings, Size};
 use crate::catalog::attempts::lineages;
 use crate::catalog::log::bases::find_bases;
 use crate::catalog::log::cover::Cover;
@@ -34,9 +36,6 @@ const MOST_ATTEMPTS: usize = 1000;
 
 /// Bytes beside the database and the log.
 const BESIDE: u64 = 128 << 20;
-
-/// Bytes of the database for each stored byte of the log, as for the volume of a restore.
-const UNPACKED: u64 = 4;
 
 /// Merges; `None`: the log holds nothing after the newest snapshot.
 pub fn run(request: CompactRequest) -> BoxFuture<'static, Result<Option<MergedSnapshot>>> {
@@ -68,18 +67,26 @@ async fn merge(store: &Store, request: &CompactRequest, at: Timestamp) -> Result
     let identities = identities(&base, request)?;
     let base_bytes = base.db_bytes;
     let stored = Stored::check(store, &chosen.base, base.clone()).await?;
-    let log_bytes = chosen.stored_bytes.saturating_mul(UNPACKED);
-    let scratch = Scratch::new(&request.scratch, base_bytes.saturating_add(log_bytes).saturating_add(BESIDE))?;
-    let (_, file) = scratch.file(DATABASE)?;
+    let quota = quota_of(request, &base);
+    let scratch = Scratch::new(&request.scratch, base_bytes.saturating_add(BESIDE))?;
+    let (path, file) = scratch.file(DATABASE)?;
     let file = match stored.unpack_once(store, identities, file, stall).await {
         Ok(file) => file,
         Err(error) => return Err(stored.confirm(store, error, stall).await),
     };
     // Without etcd's sha256.
     file.set_len(base_bytes).map_err(holdfast_contract::error::io_error("cutting the snapshot in --scratch"))?;
-    let file = Arc::new(file);
-    let merging = replay::merge(store, &chosen, (&file, base_bytes), (AuthChange::NeedsSnapshot, true), stall);
-    let Continued { merged, proven, proof, segments, sha256 } = merging.await?;
+    let judge = |size: Size| {
+        // The snapshot's file is there.
+        let more = size.likely.saturating_add(size.beside).saturating_sub(base_bytes);
+        let room = check_free(&request.scratch, more.saturating_add(BESIDE));
+        quota::check_beside(quota::check_merged(quota, size.least), room)
+    };
+    let settings = Settings { users: AuthChange::NeedsSnapshot, hashes: true, stall, judge: &judge };
+    let database = replay::Base { file: Arc::new(file), db_bytes: base_bytes, path: &path };
+    let Continued { merged, proven, proof, segments, sha256, .. } =
+        replay::merge(store, &chosen, database, &settings).await?;
+    quota::check_merged(quota, merged.bytes)?;
     let until = chosen.segments.last().map(|segment| segment.at);
     let Chosen { base: folder, base_revision, cluster_id, check, .. } = chosen;
     let until = check.as_ref().map(|check| check.at).or(until);
@@ -143,6 +150,13 @@ async fn find_revision(store: &Store, lineage: &Folder, request: &CompactRequest
 fn choose_revision(asked: Option<i64>, base: i64, end: i64, checks: &[i64]) -> Option<i64> {
     let checked = checks.iter().copied().filter(|check| base < *check && *check <= end).max();
     asked.or(checked).or(Some(end)).filter(|revision| *revision > base)
+}
+
+/// Returns the quota of the etcd that would restore the merged database; without the request's that of the snapshot's cluster, if
+/// its spec names one.
+fn quota_of(request: &CompactRequest, base: &Manifest) -> Option<u64> {
+    let recorded = || base.cluster_spec.as_ref()?.get("options")?.get("quotaBackendBytes")?.as_u64();
+    request.quota_backend_bytes.or_else(recorded)
 }
 
 /// Returns the request of a restore to a revision of this lineage, as far as the choice of the snapshot reads it.

@@ -60,7 +60,7 @@ async fn rebuild_in(run: &RestoreRun<'_>, staging: &Staging) -> Result<Restored,
     let Placed { restored, bump, db_bytes, file, writeback } = match source {
         Source::Manifest(chosen) => {
             let placed = chosen.download(run, file, Ends::Bare).await?;
-            continue_snapshot(run, placed).await?
+            continue_snapshot(run, Engine::Graft, &path, placed).await?
         }
         Source::File(chosen) => {
             let clone = file.try_clone().map_err(trouble("opening the database's file"))?;

@@ -23,6 +23,7 @@ use holdfast_store::{Stat, Store};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::replay::Size;
 use super::volume::Volume;
 
 /// Lifetime of a note without another check: a user may correct the cause outside the request.
@@ -46,8 +47,10 @@ pub(super) struct Found {
     pub(super) file: OnceLock<Stat>,
     /// Bytes that a restore with etcdutl needs, if the graft failed.
     pub(super) needs: OnceLock<u64>,
-    /// Bytes that the restore of a packed file needs, if the volume has fewer; the error names them.
+    /// Bytes that the restore of a packed file or of a point in time needs, if the volume has fewer; the error names them.
     pub(super) short: OnceLock<u64>,
+    /// Sizes of the merge of a snapshot and its log, when the log is read.
+    pub(super) merged: OnceLock<Size>,
 }
 
 /// A refusal. It holds no secret, because errors and requests hold none.

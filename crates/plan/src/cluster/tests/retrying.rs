@@ -81,6 +81,23 @@ fn a_cause_that_passes_is_tried_again_ever_more_rarely() {
 }
 
 #[test]
+fn members_that_have_the_change_already_end_no_retry() {
+    let mut seen = unpulled(AWAY);
+    let wanted = template::wanted(&seen.cluster);
+    let updated = &mut seen.members[0];
+    template::put(&mut updated.object, &wanted);
+    updated.pod = Some(pod_of(&updated.object));
+    for attempt in [1, 2] {
+        assert_eq!(latch(&mut seen), Some((Some(attempt), false)));
+        restored(&mut seen);
+        ago(&mut seen, 600);
+        assert_eq!(latch(&mut seen), Some((Some(attempt), true)));
+        let Some(Act::SetTemplate { .. }) = act(&seen) else { panic!("{:?}", act(&seen)) };
+        give(&mut seen, AWAY);
+    }
+}
+
+#[test]
 fn an_image_that_is_not_there_is_not_tried_again() {
     let mut seen = unpulled("manifest unknown");
     assert_eq!(latch(&mut seen), Some((None, false)));

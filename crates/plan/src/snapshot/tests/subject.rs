@@ -70,7 +70,16 @@ fn the_store_is_asked_where_an_earlier_pod_may_have_saved() {
 fn a_save_that_waits_ends_when_its_secret_stays_away() {
     let mut seen = with(vec![preparing()]);
     seen.missing_secrets = vec!["keys".to_owned()];
-    failed_at_once(&seen, "WaitingForReference", "Secret keys");
-    seen.pods[0].metadata.creation_timestamp = Some(ago(59));
-    assert_eq!(told(&planned(&written(seen)).status).0, Phase::Running, "a program may renew the Secret");
+    let mut seen = written(seen);
+    let mut since = |seconds| {
+        let held = seen.snapshot.status.as_mut().unwrap().held_up.as_mut().unwrap();
+        assert_eq!((held.reason.as_str(), held.message.contains("Secret keys")), ("WaitingForReference", true));
+        held.since = ago(seconds).0.to_string();
+        seen.clone()
+    };
+    assert_eq!(told(&planned(&since(59)).status).0, Phase::Running, "a program may renew the Secret");
+    failed_at_once(&since(60), "WaitingForReference", "Secret keys");
+    let mut renewed = since(60);
+    renewed.missing_secrets.clear();
+    assert_eq!(told(&planned(&renewed).status).0, Phase::Running);
 }
