@@ -342,7 +342,8 @@ async fn a_log_that_is_missing_damaged_or_of_another_cluster() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_of_a_later_version_is_passed_over() {
     let mut recorded = recorded("3.6").await;
-    recorded.server.put(b"before", b"v");
+    // The log begins with the first snapshot.
+    recorded.reaches(recorded.server.put(b"before", b"v")).await;
     let request = save_request(etcd_flags(&recorded.server), file_store(recorded.store.path()), Compression::Zstd);
     let saved = save::run(request).await.unwrap();
     let last = recorded.server.put(b"after", b"v");

@@ -131,11 +131,9 @@ impl Passes<'_> {
         let Self { store, chosen, chain, stall } = self;
         let progress = Progress::new("reading the log", chosen.stored_bytes);
         for name in chain {
-            let fetched = fetch_segment(store, chosen, name, &progress, *stall).await?;
-            if to_work.send(fetched).await.is_err() {
-                // The work has failed.
-                break;
-            }
+            // First the room: a segment that waits for it would be a third one in memory. An error: the work has failed.
+            let Ok(room) = to_work.reserve().await else { break };
+            room.send(fetch_segment(store, chosen, name, &progress, *stall).await?);
         }
         Ok(())
     }
