@@ -2,8 +2,9 @@
 //! and writer.
 //!
 //! This file decides which records are added, and which leases. `merge/order.rs` decides the order of records, `merge/survey.rs`
-//! which records a compaction leaves, `merge/edge.rs` where pages end; `merge/leases.rs` counts leases. The caller decides the
-//! base, the records, the compaction and the revision, and proves the result with the scan.
+//! which records a compaction leaves, `merge/edge.rs` where pages end; `merge/leases.rs` counts leases, `merge/hash.rs` computes
+//! HashKV before the end. The caller decides the base, the records, the compaction and the revision, and proves the result with
+//! the scan.
 //!
 //! Input: a base whose newest revision is B, the records of a log in order, and a revision T. The merge skips records at or
 //! below B, and each record that the log brings twice; the first record after T ends it. Main revisions of etcd are dense, so
@@ -28,6 +29,7 @@
 //! All other buckets are the base's: members and progress, which a restore replaces, and users, whose changes no watch shows.
 
 mod edge;
+mod hash;
 mod leases;
 mod order;
 mod survey;
@@ -48,6 +50,7 @@ use edge::Edge;
 use leases::{Leases, Needed};
 use order::{Order, Taken};
 
+pub use hash::LogHash;
 pub use survey::{Kept, Survey, Surveyed};
 
 /// Time to live in seconds of a lease whose own is not known: long enough for a person to look at its keys.

@@ -10,7 +10,7 @@ use snapshot_agent::verbs::restore;
 
 use crate::compaction::{compacted, manifest, request};
 use crate::graft::ENGINES;
-use crate::point::{Recorded, content, recorded};
+use crate::point::{LINEAGE, Recorded, content, recorded};
 use crate::support::{eventually, files};
 
 const KEYS: u32 = 6;
@@ -59,8 +59,15 @@ async fn a_point_after_a_compaction(line: &str) {
     })
     .await;
     recorded.reaches(last).await;
+    recorded.end();
     // The archiver asks for the compact revision with each segment, not only with a check.
-    let chained = last;
+    let checked_hash = recorded.server.hash_kv(checked);
+    recorded.record_without_checks();
+    let later = recorded.server.put(b"later", b"w");
+    recorded.reaches(later).await;
+    recorded.server.compact(later);
+    let chained = recorded.server.put(b"last", b"v");
+    recorded.reaches(chained).await;
     recorded.end();
     let live = defragmented(&recorded).await;
     let most = live + live / 10 + (256 << 10);
@@ -71,12 +78,25 @@ async fn a_point_after_a_compaction(line: &str) {
         let restored = recorded.restored(line, Point::Revision(checked), engine).await;
         assert!(restored.report.db_bytes <= most, "{engine:?}: {} beside {live}", restored.report.db_bytes);
         assert_eq!(restored.report.point.unwrap().proof, PointProof::HashKV, "{engine:?}");
-        assert_eq!(restored.server.hash_kv(0), recorded.server.hash_kv(checked), "{engine:?}");
+        assert_eq!(restored.server.hash_kv(0), checked_hash, "{engine:?}");
     }
     let restored = recorded.restored(line, Point::Revision(chained), Engine::Graft).await;
     assert!(restored.report.db_bytes <= most, "{} beside {live}", restored.report.db_bytes);
     assert_eq!(restored.server.hash_kv(0), recorded.server.hash_kv(chained));
     assert_eq!(content(&restored.server).await, content(&recorded.server).await);
+
+    // A compaction after the last check removes records that the check counts: it is proven all the same.
+    let name = |path: &&String| check_revision(path).filter(|at| *at < chained);
+    let last_check = recorded.paths().iter().max_by_key(name).unwrap().clone();
+    let last_check = recorded.store.path().join(LINEAGE).join("log").join(last_check);
+    let sound = fs::read_to_string(&last_check).unwrap();
+    let mut other: serde_json::Value = serde_json::from_str(&sound).unwrap();
+    other["hashKV"] = serde_json::json!(1);
+    fs::write(&last_check, other.to_string()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let error = restore::run(recorded.request(line, folder.path(), Point::Revision(chained))).await.unwrap_err();
+    assert!(error.class() == ExitClass::Corrupt && error.message().contains(" had 1. The nearest"), "{error}");
+    fs::write(&last_check, sound).unwrap();
 
     // Before the compaction is recorded, every revision stays, and the size is refused before the merge.
     let folder = tempfile::tempdir().unwrap();
@@ -97,7 +117,7 @@ async fn a_point_after_a_compaction(line: &str) {
         quota_backend_bytes: Some(quota),
         ..request(recorded.store.path(), scratch.path())
     };
-    let attempts = || fs::read_dir(recorded.store.path().join(crate::point::LINEAGE)).unwrap().count();
+    let attempts = || fs::read_dir(recorded.store.path().join(LINEAGE)).unwrap().count();
     let before = attempts();
     let refused = compacted(ask(VALUE as u64)).await.unwrap_err();
     assert_eq!(refused.class(), ExitClass::Config, "{refused}");

@@ -7,6 +7,9 @@
 //! Records come in the order of their revisions, so those at or below C come first: one bit for each says whether it stays. A
 //! table holds the newest record of each key. A full table gives up half of its keys, by their fingerprints, and another pass
 //! over the same records decides about these. The survey writes nothing; `merge.rs` writes what stays.
+//!
+//! A survey for HashKV (`hash.rs`) has another rule: at or below C the newest record that each key has at all stays, unless it is
+//! a tombstone.
 
 use std::collections::HashMap;
 
@@ -42,6 +45,15 @@ pub struct Surveyed {
     pub least_bytes: u64,
     /// Bytes that the merged database has if its new pages are filled as etcd fills them.
     pub likely_bytes: u64,
+    /// Whether a survey for HashKV has found no key: etcd then hashes records that the survey has not kept.
+    pub is_empty: bool,
+}
+
+/// Purpose of a survey.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Compaction,
+    HashKv,
 }
 
 /// The records that a compaction leaves, of those at or below its revision.
@@ -59,6 +71,7 @@ type Fingerprint = (u64, u64);
 /// The newest record of each key, for the fingerprints of one range.
 #[derive(Debug)]
 struct Table {
+    purpose: Purpose,
     fingerprints: [Fingerprints; 2],
     /// For each key its newest record at or below the compact revision: number and bytes.
     newest: HashMap<Fingerprint, (usize, u64)>,
@@ -69,8 +82,13 @@ struct Table {
     within: u64,
     before: u64,
     above: u64,
+    /// Whether no range has a key.
+    is_empty: bool,
     budget: usize,
 }
+
+/// The number of a record above the compact revision, which stays.
+const ABOVE: usize = usize::MAX;
 
 impl Kept {
     /// The revision of the compaction.
@@ -89,6 +107,9 @@ impl Kept {
     }
 
     fn set(&mut self, number: usize, stays: bool) {
+        if number == ABOVE {
+            return;
+        }
         let (word, bit) = (number / 64, number % 64);
         if self.bits.len() <= word {
             self.bits.resize(word + 1, 0);
@@ -101,18 +122,22 @@ impl Kept {
 
 impl Table {
     fn note(&mut self, rev: Rev, key: &[u8], bytes: u64) -> Result<(), MergeError> {
-        if rev.main > self.kept.compact {
+        let compact = self.kept.compact;
+        let number = if rev.main > compact { ABOVE } else { self.kept.next };
+        if number == ABOVE {
             self.above = self.above.saturating_add(bytes);
-            return Ok(());
+            if self.purpose == Purpose::Compaction {
+                return Ok(());
+            }
+        } else {
+            self.kept.next += 1;
         }
-        let number = self.kept.next;
-        self.kept.next += 1;
         let [first, second] = &self.fingerprints;
         let fingerprint = (first.hash_key(key), second.hash_key(key));
         if fingerprint.0 < self.range.0 || self.range.1 < fingerprint.0 {
             return Ok(());
         }
-        let stays = !rev.tombstone || rev.main == self.kept.compact;
+        let stays = !rev.tombstone || self.purpose == Purpose::Compaction && rev.main == compact;
         self.kept.set(number, stays);
         let replaced = if stays {
             self.within = self.within.saturating_add(bytes);
@@ -166,17 +191,40 @@ impl<R: ReadAt> Survey<R> {
         compact: Option<i64>,
         budget_bytes: usize,
     ) -> Result<Self, MergeError> {
-        let Opened { base, buckets, newest, compacted } = open(base, bytes, until)?;
-        let compact = compact.filter(|compact| (compacted + 1..=until).contains(compact));
+        let opened = open(base, bytes, until)?;
+        let compact = compact.filter(|compact| (opened.compacted + 1..=until).contains(compact));
+        Self::new(opened, until, (Purpose::Compaction, compact.unwrap_or_default()), budget_bytes)
+    }
+
+    /// Begins a survey for HashKV at a revision, which a member computed with this compact revision (-1 or 0: none).
+    pub fn for_hash_kv(
+        base: R,
+        bytes: u64,
+        revision: i64,
+        compact: i64,
+        budget_bytes: usize,
+    ) -> Result<Self, MergeError> {
+        Self::new(open(base, bytes, revision)?, revision, (Purpose::HashKv, compact.max(0)), budget_bytes)
+    }
+
+    fn new(
+        opened: Opened<R>,
+        until: i64,
+        (purpose, compact): (Purpose, i64),
+        budget: usize,
+    ) -> Result<Self, MergeError> {
+        let Opened { base, buckets, newest, .. } = opened;
         let table = Table {
+            purpose,
             fingerprints: [Fingerprints::default(), Fingerprints::default()],
             newest: HashMap::new(),
-            kept: Kept { compact: compact.unwrap_or_default(), ..Kept::default() },
+            kept: Kept { compact, ..Kept::default() },
             range: (0, u64::MAX),
             within: 0,
             before: 0,
             above: 0,
-            budget: budget_bytes,
+            is_empty: true,
+            budget,
         };
         let key = bucket(&buckets, KEY)?.to_vec();
         let order = Order::after(newest, until);
@@ -207,6 +255,12 @@ impl<R: ReadAt> Survey<R> {
         match self.order.take(record)? {
             Taken::Next(kv) => {
                 let rev = Rev { main, sub, tombstone };
+                if self.table.kept.compact == 0 {
+                    // Every record stays.
+                    let bytes = entry_bytes(rev.key().bytes(), value);
+                    self.table.above = self.table.above.saturating_add(bytes);
+                    return Ok(true);
+                }
                 self.table.note(rev, kv.key, entry_bytes(rev.key().bytes(), value))?;
                 Ok(true)
             }
@@ -225,6 +279,7 @@ impl<R: ReadAt> Survey<R> {
         self.order.check_end()?;
         let table = &mut self.table;
         table.before = table.before.saturating_add(std::mem::take(&mut table.within));
+        table.is_empty &= table.newest.is_empty();
         let (first, last) = table.range;
         if last < u64::MAX {
             table.newest.clear();
@@ -237,7 +292,8 @@ impl<R: ReadAt> Survey<R> {
         let kept = (kept.compact > 0).then_some(kept);
         let base = if kept.is_some() { 0 } else { self.base.meta().bytes() };
         let least_bytes = base.saturating_add(records);
-        Ok(Some(Surveyed { kept, least_bytes, likely_bytes: least_bytes.saturating_add(records / 9) }))
+        let is_empty = table.is_empty && kept.is_some();
+        Ok(Some(Surveyed { kept, least_bytes, likely_bytes: least_bytes.saturating_add(records / 9), is_empty }))
     }
 }
 

@@ -3,8 +3,9 @@
 //! This file decides the order. A first pass over the segments counts the bytes of the result, and which records stay after the
 //! compaction that the log has recorded; the caller then judges the size, before anything is written. A second pass writes: behind
 //! the snapshot's pages, or, after a compaction, into a file beside the snapshot, which takes the snapshot's place. The meta
-//! pages come after a sync, and the result is proven like a snapshot. Where a segment is damaged and others hold its revisions,
-//! the merge begins again with these.
+//! pages come after a sync, and the result is proven like a snapshot. Where no member was asked at the point, the last HashKV of
+//! a member before the point is proven from the records of both passes: a later compaction removes some of them from the result.
+//! Where a segment is damaged and others hold its revisions, the merge begins again with these.
 //! `point.rs` has chosen the segments, `passes.rs` reads them; `crates/bbolt/src/merge.rs` decides which records and leases come
 //! into the database.
 
@@ -16,13 +17,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_bbolt::graft;
-use holdfast_bbolt::merge::{Kept, Merge, Merged, Survey, Surveyed};
+use holdfast_bbolt::graft::{self, Unfit};
+use holdfast_bbolt::merge::{Kept, LogHash, Merge, MergeError, Merged, Survey, Surveyed};
 use holdfast_bbolt::scan::{NEVER, Proven, Reader};
 use holdfast_contract::error::{Error, Result, task_error};
 use holdfast_contract::{Engine, PointProof, PointReport};
 use holdfast_io::memory::file_budget;
-use holdfast_segment::Entry;
+use holdfast_segment::{Entry, Record};
 use holdfast_store::Store;
 use jiff::SignedDuration;
 use tokio::sync::mpsc;
@@ -77,9 +78,45 @@ struct Replay {
     db_bytes: u64,
     revision: i64,
     hashes: bool,
+    /// The answer of a member at the revision, and the last one before if that is not comparable.
     check: Option<Check>,
     check_between: Option<Check>,
     log: Log,
+}
+
+/// Surveys of the same records: of the result, and for HashKV of the check before the point.
+struct Surveys {
+    result: Part,
+    between: Option<Part>,
+}
+
+enum Part {
+    Reads(Box<Survey<Arc<File>>>),
+    Done(Surveyed),
+}
+
+impl Part {
+    fn add(&mut self, record: &Record<'_>) -> Result<(), MergeError> {
+        if let Self::Reads(survey) = self {
+            survey.add(record)?;
+        }
+        Ok(())
+    }
+
+    fn end_segment(&mut self) {
+        if let Self::Reads(survey) = self {
+            survey.end_segment();
+        }
+    }
+
+    fn end_pass(&mut self) -> Result<(), MergeError> {
+        if let Self::Reads(survey) = self
+            && let Some(surveyed) = survey.end_pass()?
+        {
+            *self = Self::Done(surveyed);
+        }
+        Ok(())
+    }
 }
 
 /// The result of a merge.
@@ -168,15 +205,21 @@ pub(super) async fn merge(
     settings: &Settings<'_>,
 ) -> Result<Continued> {
     let (mut cover, mut chain) = (chosen.cover.clone(), chosen.segments.clone());
-    let users = graft::auth_revision(&*base.file, base.db_bytes);
-    let users = users.map_err(|why| merge_error(&store.uri(&chosen.log), why.into()))?;
+    let uri = store.uri(&chosen.log);
+    let failed = |why: Unfit| merge_error(&uri, why.into());
+    let users = graft::auth_revision(&*base.file, base.db_bytes).map_err(failed)?;
+    let compacted = graft::reached(&*base.file, base.db_bytes).map_err(failed)?.compact_revision.unwrap_or(NEVER);
+    // Records that the snapshot lacks cannot be hashed. A check at the point proves all before it.
+    let comparable = |check: &Check| check.compact_revision >= compacted;
+    let check = chosen.check.clone().filter(comparable);
+    let check_between = chosen.check_between.clone().filter(|between| check.is_none() && comparable(between));
     let replay = Arc::new(Replay {
         file: base.file,
         db_bytes: base.db_bytes,
         revision: chosen.revision,
         hashes: settings.hashes,
-        check: chosen.check.clone(),
-        check_between: chosen.check_between.clone(),
+        check,
+        check_between,
         log: Log::new(store, chosen, users, settings.users),
     });
     loop {
@@ -204,7 +247,8 @@ async fn merge_chain(
     settings: &Settings<'_>,
 ) -> Result<Continued, Failed> {
     let compact = passes.find_compaction().await?;
-    let Surveyed { kept, least_bytes: least, likely_bytes: likely } = survey(passes, replay, compact).await?;
+    let (surveyed, between) = survey(passes, replay, compact).await?;
+    let Surveyed { kept, least_bytes: least, likely_bytes: likely, .. } = surveyed;
     let beside = if kept.is_some() { replay.db_bytes } else { 0 };
     (settings.judge)(Size { least, likely, beside })?;
     let replaces = kept.is_some().then(|| merging_path(path));
@@ -216,7 +260,7 @@ async fn merge_chain(
         None => Arc::clone(&replay.file),
     };
     let merging = Arc::clone(replay);
-    let continued = passes.run(move |segments| merging.run(segments, kept, file)).await?;
+    let continued = passes.run(move |segments| merging.run(segments, (kept, between), file)).await?;
     if let Some(merged) = replaces {
         fs::rename(merged, path).map_err(trouble("putting the merged database in the place of the snapshot"))?;
     }
@@ -231,46 +275,72 @@ fn merging_path(path: &Path) -> PathBuf {
 }
 
 /// Runs the passes that write nothing.
-async fn survey(passes: &Passes<'_>, replay: &Arc<Replay>, compact: Option<i64>) -> Result<Surveyed, Failed> {
+async fn survey(
+    passes: &Passes<'_>,
+    replay: &Arc<Replay>,
+    compact: Option<i64>,
+) -> Result<(Surveyed, Option<Surveyed>), Failed> {
     let beginning = Arc::clone(replay);
-    let started = spawn_blocking(move || beginning.survey(compact)).await.map_err(|error| task_error(&error))?;
-    let mut survey = started?;
+    let started = spawn_blocking(move || beginning.surveys(compact)).await.map_err(|error| task_error(&error))?;
+    let mut surveys = started?;
     loop {
         let reading = Arc::clone(replay);
         let passed = passes.run(move |segments| {
-            reading.log.read(segments, |entry| {
-                match entry {
-                    Some(Entry::Record(record)) => _ = survey.add(&record)?,
-                    Some(_) => {}
-                    None => survey.end_segment(),
-                }
-                Ok(())
-            })?;
-            let surveyed = survey.end_pass().map_err(|error| merge_error(reading.log.uri(), error))?;
-            Ok((survey, surveyed))
+            reading.survey_segments(segments, &mut surveys)?;
+            Ok(surveys)
         });
-        match passed.await? {
-            (_, Some(surveyed)) => return Ok(surveyed),
-            (again, None) => survey = again,
-        }
+        surveys = match passed.await? {
+            Surveys { result: Part::Done(result), between: None } => return Ok((result, None)),
+            Surveys { result: Part::Done(result), between: Some(Part::Done(between)) } => {
+                return Ok((result, Some(between)));
+            }
+            again => again,
+        };
     }
 }
 
 impl Replay {
-    fn survey(&self, compact: Option<i64>) -> Result<Survey<Arc<File>>> {
-        let survey = Survey::begin(Arc::clone(&self.file), self.db_bytes, self.revision, compact, file_budget());
-        survey.map_err(|error| merge_error(self.log.uri(), error))
+    fn surveys(&self, compact: Option<i64>) -> Result<Surveys> {
+        let failed = |error| merge_error(self.log.uri(), error);
+        let (file, bytes, budget) = (|| Arc::clone(&self.file), self.db_bytes, file_budget() / 2);
+        let result = Survey::begin(file(), bytes, self.revision, compact, budget).map_err(failed)?;
+        let between = self.check_between.as_ref().map(|check| {
+            let survey = Survey::for_hash_kv(file(), bytes, check.revision, check.compact_revision, budget);
+            survey.map(|survey| Part::Reads(Box::new(survey))).map_err(failed)
+        });
+        Ok(Surveys { result: Part::Reads(Box::new(result)), between: between.transpose()? })
+    }
+
+    /// Passes all records to the surveys.
+    fn survey_segments(&self, segments: mpsc::Receiver<Fetched>, surveys: &mut Surveys) -> Result<(), Failed> {
+        let parts = |surveys: &mut Surveys, act: &mut dyn FnMut(&mut Part) -> Result<(), MergeError>| {
+            act(&mut surveys.result)?;
+            surveys.between.as_mut().map_or(Ok(()), act)
+        };
+        self.log.read(segments, |entry| match entry {
+            Some(Entry::Record(record)) => parts(surveys, &mut |part| part.add(&record)),
+            Some(_) => Ok(()),
+            None => parts(surveys, &mut |part| {
+                part.end_segment();
+                Ok(())
+            }),
+        })?;
+        let ended = parts(surveys, &mut Part::end_pass);
+        Ok(ended.map_err(|error| merge_error(self.log.uri(), error))?)
     }
 
     /// Merges the segments into this file, and proves the result.
     fn run(
         &self,
         segments: mpsc::Receiver<Fetched>,
-        kept: Option<Kept>,
+        (kept, between): (Option<Kept>, Option<Surveyed>),
         result: Arc<File>,
     ) -> Result<Continued, Failed> {
-        let merged = self.merge(segments, kept, &result)?;
+        let (merged, between) = self.merge(segments, (kept, between), &result)?;
         let (uri, file) = (self.log.uri(), &*result);
+        if let Some((check, found)) = self.check_between.as_ref().zip(between) {
+            self.compare(check, found)?;
+        }
         // Before the proof: what changes later has another hash.
         let sha256 = if self.hashes { Some(hash_database(file, merged.bytes)?) } else { None };
         let mut reader = Reader::open(file, merged.bytes, file_budget()).map_err(|error| unsound(uri, &error))?;
@@ -280,31 +350,38 @@ impl Replay {
             let message = format!("{uri}: the merged database is at revision {found}, and not at {wanted}. {ANOTHER}");
             return Err(Error::corrupt(message).into());
         }
-        let compacted = proven.compact_revision.unwrap_or(NEVER);
-        // Records that the result lacks cannot be hashed. A check at the point proves all before it.
-        let comparable = |check: &&Check| check.compact_revision >= compacted;
-        let at_point = self.check.as_ref().filter(comparable);
-        if let Some(check) = at_point.or(self.check_between.as_ref().filter(comparable)) {
-            let found = reader.hash_kv(check.revision, check.compact_revision);
-            let found = found.map_err(|error| unsound(uri, &error))?;
-            if found.hash != check.hash_kv {
-                let message = format!(
-                    "{uri}: at revision {} the merged database has HashKV {}, and member {} had {}. {}",
-                    check.revision,
-                    found.hash,
-                    check.member_id,
-                    check.hash_kv,
-                    nearest(&self.log.points_around(check.revision.saturating_sub(1)))
-                );
-                return Err(Error::corrupt(message).into());
+        let proof = match &self.check {
+            Some(check) => {
+                let found = reader.hash_kv(check.revision, check.compact_revision);
+                self.compare(check, found.map_err(|error| unsound(uri, &error))?.hash)?;
+                PointProof::HashKV
             }
-        }
-        let proof = if at_point.is_some() { PointProof::HashKV } else { PointProof::Chained };
+            None => PointProof::Chained,
+        };
         Ok(Continued { file: result, merged, proven, proof, sha256, segments: 0 })
     }
 
-    /// Writes the records of the segments behind the snapshot, or what stays of both into another file; then the meta pages.
-    fn merge(&self, segments: mpsc::Receiver<Fetched>, kept: Option<Kept>, file: &File) -> Result<Merged, Failed> {
+    /// Compares HashKV with the answer of a member.
+    fn compare(&self, check: &Check, found: u32) -> Result<()> {
+        if found == check.hash_kv {
+            return Ok(());
+        }
+        let Check { revision, member_id, hash_kv, .. } = check;
+        Err(Error::corrupt(format!(
+            "{}: at revision {revision} the merged database has HashKV {found}, and member {member_id} had {hash_kv}. {}",
+            self.log.uri(),
+            nearest(&self.log.points_around(revision.saturating_sub(1)))
+        )))
+    }
+
+    /// Writes the records of the segments behind the snapshot, or what stays of both into another file; then the meta pages. Also
+    /// returns HashKV at the check before the point.
+    fn merge(
+        &self,
+        segments: mpsc::Receiver<Fetched>,
+        (kept, between): (Option<Kept>, Option<Surveyed>),
+        file: &File,
+    ) -> Result<(Merged, Option<u32>), Failed> {
         let failed = |error| merge_error(self.log.uri(), error);
         let (base, bytes, until, budget) = (&*self.file, self.db_bytes, self.revision, file_budget());
         let merge = match kept {
@@ -312,17 +389,28 @@ impl Replay {
             None => Merge::begin(base, bytes, until, budget),
         };
         let mut merge = merge.map_err(failed)?;
+        // Without a key etcd hashes more than the survey has kept.
+        let between = self.check_between.as_ref().zip(between.filter(|between| !between.is_empty));
+        let hash = between.map(|(check, Surveyed { kept, .. })| LogHash::begin(base, bytes, check.revision, kept));
+        let mut hash = hash.transpose().map_err(failed)?;
         let mut out = BufWriter::with_capacity(1 << 20, file);
         out.seek(SeekFrom::Start(merge.offset())).map_err(trouble(MERGING))?;
         self.log.read(segments, |entry| {
             match entry {
-                Some(Entry::Record(record)) => _ = merge.add(&record, &mut out)?,
+                Some(Entry::Record(record)) => {
+                    merge.add(&record, &mut out)?;
+                    hash.as_mut().map_or(Ok(()), |hash| hash.add(&record))?;
+                }
                 Some(Entry::Lease { id, ttl }) => merge.add_lease(id, ttl)?,
                 Some(_) => {}
-                None => merge.end_segment(),
+                None => {
+                    merge.end_segment();
+                    hash.as_mut().into_iter().for_each(LogHash::end_segment);
+                }
             }
             Ok(())
         })?;
+        let found = hash.map(LogHash::finish).transpose().map_err(failed)?;
         let merged = merge.finish(&mut out).map_err(failed)?;
         drop(out);
         let write = || {
@@ -335,6 +423,6 @@ impl Replay {
             file.set_len(merged.bytes)
         };
         write().map_err(trouble(MERGING))?;
-        Ok(merged)
+        Ok((merged, found))
     }
 }

@@ -11,7 +11,10 @@ fn survey(
     compact: i64,
     budget: usize,
 ) -> Result<(Surveyed, usize), MergeError> {
-    let mut survey = Survey::begin(base, base.len() as u64, until, Some(compact), budget)?;
+    surveyed(model, ends, Survey::begin(base, base.len() as u64, until, Some(compact), budget)?)
+}
+
+fn surveyed(model: &Model, ends: &[i64], mut survey: Survey<&[u8]>) -> Result<(Surveyed, usize), MergeError> {
     for passes in 1.. {
         let mut first = 1;
         for end in ends.iter().copied().chain([model.revision]) {
@@ -87,6 +90,30 @@ fn check_compacted(model: &Model, base: &[u8], (ends, until): (&[i64], i64), com
     }
 }
 
+/// Compares HashKV of the records up to a revision with a member that etcd has compacted, for every such compaction.
+fn check_hash_kv(model: &Model, base: &[u8], before: i64, ends: &[i64], revision: i64) {
+    for compact in before..=revision {
+        let survey = Survey::for_hash_kv(base, base.len() as u64, revision, compact, BUDGET).unwrap();
+        let (surveyed, _) = surveyed(model, ends, survey).unwrap();
+        let exists = !model.at(&model.past_keys, revision).is_empty();
+        assert_eq!(surveyed.is_empty, compact > 0 && !exists, "{compact} at {revision}");
+        let mut hash = LogHash::begin(base, base.len() as u64, revision, surveyed.kept).unwrap();
+        let mut first = 1;
+        for end in ends.iter().copied().chain([model.revision]) {
+            for row in model.rows_between(first, end) {
+                let Row { main, sub, .. } = *row;
+                hash.add(&Record { main, sub, tombstone: row.put.is_none(), value: &row.value() }).unwrap();
+            }
+            hash.end_segment();
+            first = end + 1;
+        }
+        if !surveyed.is_empty {
+            let member = prove(&model.database(revision, compact, 4096, &[]));
+            assert_eq!(hash.finish().unwrap(), member.hash_kv.unwrap().hash, "{compact} at {revision}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -109,6 +136,7 @@ proptest! {
         for compact in before + 1..=until {
             check_compacted(&model, &bytes, (&ends, until), compact);
         }
+        check_hash_kv(&model, &bytes, before, &ends, until);
         for compact in [before, until + 1, 0] {
             let (surveyed, _) = survey(&model, &bytes, (&ends, until), compact, BUDGET).unwrap();
             prop_assert!(surveyed.kept.is_none(), "{} after {} until {}", compact, before, until);
