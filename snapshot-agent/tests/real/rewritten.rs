@@ -85,7 +85,7 @@ async fn a_point_after_a_compaction(line: &str) {
     assert_eq!(restored.server.hash_kv(0), recorded.server.hash_kv(chained));
     assert_eq!(content(&restored.server).await, content(&recorded.server).await);
 
-    // A compaction after the last check removes records that the check counts: it is proven all the same.
+    // A compaction after the last check removes records that the check counts. The restore still proves the check.
     let name = |path: &&String| check_revision(path).filter(|at| *at < chained);
     let last_check = recorded.paths().iter().max_by_key(name).unwrap().clone();
     let last_check = recorded.store.path().join(LINEAGE).join("log").join(last_check);

@@ -18,7 +18,7 @@ const MOST_AHEAD: SignedDuration = SignedDuration::from_mins(15);
 const MANY_KEYS: u64 = 1000;
 
 /// Losses of the same size whose keys came back, after which the next one is expected. After one alone, a user may have restored
-/// what was deleted by mistake.
+/// keys that were deleted by mistake.
 const USUAL: usize = 2;
 
 /// Result of comparing a store's ID with the expected ID.
