@@ -154,8 +154,8 @@ mod tests {
     /// A pass waits for a member that accepts connections and sends nothing.
     #[tokio::test]
     async fn a_lost_lease_breaks_off_every_pass_and_a_later_term_begins_afresh() {
-        let silent = TcpListener::bind("127.77.1.1:2379").unwrap();
-        let seen = cluster("busy", "silent", "127.77.1.1");
+        let silent = TcpListener::bind("127.77.2.1:2379").unwrap();
+        let seen = cluster("busy", "silent", "127.77.2.1");
         let caches = Caches {
             clusters: filled([seen.cluster.clone()]),
             members: filled([seen.members[0].object.clone()]),

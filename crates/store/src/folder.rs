@@ -329,8 +329,11 @@ impl FolderStore {
         let doing = format!("reading {}", self.uri(key));
         let path = key.to_string();
         let calls = move |root: &Dir| {
-            let mut content = Vec::new();
-            root.open(&path)?.take(limit + 1).read_to_end(&mut content)?;
+            let file = root.open(&path)?;
+            // Of its size at once: a vector that grows is there twice while its bytes move.
+            let size = file.metadata()?.len().min(limit);
+            let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
+            file.take(limit + 1).read_to_end(&mut content)?;
             Ok(content)
         };
         let content = self.read_below(doing.clone(), calls).await?;
