@@ -137,6 +137,9 @@ pub struct Check {
     pub hash_kv: u32,
     /// Time of the answer.
     pub at: Timestamp,
+    /// Least number of entries of raft without a revision, before the hash.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub least: Option<i64>,
 }
 
 /// The objects of a log, by their names.
@@ -303,7 +306,7 @@ pub(crate) async fn newest_gap(store: &Store, log: &Folder) -> Result<Option<Log
 }
 
 /// Returns the newest check whose content can be read; `None`: the log has none.
-async fn newest_check(store: &Store, log: &Folder) -> Result<Option<Check>> {
+pub(crate) async fn newest_check(store: &Store, log: &Folder) -> Result<Option<Check>> {
     let folder = log.child(CHECKS).map_err(|error| holdfast_store::layout(&error))?;
     let names = store.objects(&folder, MAX_OBJECTS).await?;
     let Some(name) = names.iter().filter(|name| check_revision(&format!("{CHECKS}/{name}")).is_some()).max() else {

@@ -405,7 +405,7 @@ impl<'a> Archiver<'a> {
             return;
         }
         self.checked_at = Some(Instant::now());
-        let (cluster_id, member_id) = (hex_id(self.cluster_id), hex_id(source.facts.member_id));
+        let (cluster_id, member_id, least) = (hex_id(self.cluster_id), hex_id(source.facts.member_id), self.least);
         self.checks.spawn(async move {
             match ask_newest(&voter).await {
                 Ok(Some(HashKv { hash, revision, compact_revision })) => Some(Check {
@@ -416,6 +416,7 @@ impl<'a> Archiver<'a> {
                     compact_revision,
                     hash_kv: hash,
                     at: clock::now(),
+                    least,
                 }),
                 Ok(None) => None,
                 Err(error) => {

@@ -84,7 +84,8 @@ pub(super) async fn find(
     Ok(begin(source.revision, clock::now()))
 }
 
-/// Reads the place of raft from the header of the newest segment; `None`: it is encrypted, or does not have it.
+/// Reads the place of raft from the header of the newest segment, and of an encrypted log from the newest check; `None`: the
+/// object does not have it.
 async fn find_least(
     store: &Store,
     log: &Folder,
@@ -92,7 +93,7 @@ async fn find_least(
     waiting: Option<&Waiting>,
 ) -> Result<Option<i64>> {
     if newest.encrypted {
-        return Ok(None);
+        return Ok(log::newest_check(store, log).await?.and_then(|check| check.least));
     }
     let stored = match waiting {
         Some(object) => object.read().await?,

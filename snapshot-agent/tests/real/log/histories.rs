@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 use super::archiver::Log;
 use super::{FAILED, verify_request};
+use crate::age::PAIRS;
 use crate::support::{Etcd, bin, eventually, file_store, noise, restore_request, save_request};
 
 const LINEAGE: &str = "shop/orders/1a2b3c4d";
@@ -37,6 +38,11 @@ struct Recorded {
 }
 
 async fn recorded() -> Recorded {
+    recorded_for(vec![]).await
+}
+
+/// Does the same with a log for these recipients of age.
+async fn recorded_for(age_recipients: Vec<String>) -> Recorded {
     let mut etcd = Etcd::start().await;
     let [kept, mount] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     etcd.fill(20, 10).await;
@@ -47,6 +53,7 @@ async fn recorded() -> Recorded {
     assert_eq!(saved.revision, Some(21));
     let mut log = Log::prepare(etcd.flags(), file_store(mount.path()), mount.path());
     log.request.from_revision = None;
+    log.request.age_recipients = age_recipients;
     log.start();
     log.is_alive().await;
     let mut client = etcd.client().await;
@@ -146,7 +153,18 @@ async fn an_etcd_that_went_back_and_on_is_refused_for_good() {
 /// etcd has removed the changes that the log could compare: its raft began again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_restored_in_place_is_refused_also_behind_a_compaction() {
-    let mut recorded = recorded().await;
+    raft_began_again(recorded().await).await;
+}
+
+/// The agent cannot read the segments: a check has the place of raft.
+#[tokio::test(flavor = "multi_thread")]
+async fn raft_is_compared_also_with_an_encrypted_log() {
+    let recorded = recorded_for(vec![PAIRS[0].0.to_owned()]).await;
+    assert!(recorded.log.segments().iter().all(|segment| segment.encrypted));
+    raft_began_again(recorded).await;
+}
+
+async fn raft_began_again(mut recorded: Recorded) {
     recorded.restore_in_place().await;
     let mut client = recorded.etcd.client().await;
     let mut last = 0;
