@@ -234,8 +234,12 @@ async fn back_to_the_moment_before(line: &str) {
     );
     // The first sample may come after some of the first revisions.
     let past = recorded.refused(Point::Time(Timestamp::UNIX_EPOCH)).await;
-    let nearest = past.split_once("The nearest point is revision ").and_then(|(_, text)| text.split(' ').next()?.parse().ok());
-    assert!(past.contains("the log begins at") && nearest.is_some_and(|near: i64| (2..=good).contains(&near)), "{past}");
+    let nearest =
+        past.split_once("The nearest point is revision ").and_then(|(_, text)| text.split(' ').next()?.parse().ok());
+    assert!(
+        past.contains("the log begins at") && nearest.is_some_and(|near: i64| (2..=good).contains(&near)),
+        "{past}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

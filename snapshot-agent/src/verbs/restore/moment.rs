@@ -13,7 +13,8 @@ use holdfast_segment::Entry;
 use holdfast_store::Store;
 use jiff::{SignedDuration, Timestamp};
 
-use super::segments::{nearest, open_segment};
+use super::segments::{nearest, open_segment, points_near};
+use crate::catalog::log::bases::Base;
 use crate::catalog::log::cover::Cover;
 use crate::catalog::log::read::{fetch, unreadable};
 use crate::format::crypt::Identities;
@@ -40,6 +41,7 @@ pub(super) struct Samples<'a> {
     pub(super) store: &'a Store,
     pub(super) log: &'a Folder,
     pub(super) cluster_id: u64,
+    pub(super) bases: &'a [Base],
     pub(super) identities: Option<&'a Identities>,
     pub(super) stall: Duration,
 }
@@ -76,12 +78,12 @@ impl Samples<'_> {
                 }
                 Some((.., SegmentName { last, at, .. })) => Err(Error::not_found(format!(
                     "the log has a hole at {time}: it ends at {at} with revision {last}, and goes on at {first_at} after revision \
-                     {reached}. {}, and a snapshot after the hole",
-                    nearest(&[*last])
+                     {reached}. {}",
+                    nearest(&points_near(cover, self.bases, *last))
                 ))),
                 None => Err(Error::not_found(format!(
                     "the log begins at {first_at} after revision {reached}, which is later than {time}. {}, or an earlier snapshot",
-                    nearest(&[reached])
+                    nearest(&points_near(cover, self.bases, reached))
                 ))),
             };
         }
@@ -92,7 +94,7 @@ impl Samples<'_> {
                 "the log ends at {} with revision {}, which is earlier than {time}. Try again if the log is still recorded. {}",
                 last.at,
                 last.last,
-                nearest(&[last.last])
+                nearest(&points_near(cover, self.bases, last.last))
             ))),
             (None, None) => Err(Error::not_found("the log has no segment. Name one snapshot, and leave the time out")),
         }

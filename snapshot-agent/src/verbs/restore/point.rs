@@ -14,7 +14,7 @@ use holdfast_contract::{Point, RestoreRequest};
 use holdfast_store::Store;
 
 use super::moment::{Moment, Samples};
-use super::segments::nearest;
+use super::segments::{nearest, points_near};
 use crate::catalog::fallen::{Saved, find_fallen};
 use crate::catalog::log::bases::{Base, find_bases_and_archived};
 use crate::catalog::log::checks::find_check;
@@ -85,8 +85,14 @@ pub(super) async fn choose(
     let (revision, moment) = match asked {
         Point::Revision(revision) => (revision, None),
         Point::Time(time) => {
-            let samples =
-                Samples { store, log: &log, cluster_id, identities: identities.as_ref(), stall: stall(request) };
+            let samples = Samples {
+                store,
+                log: &log,
+                cluster_id,
+                bases: &bases,
+                identities: identities.as_ref(),
+                stall: stall(request),
+            };
             let found = samples.find(&names, &cover, time).await.map_err(|error| error.context(&uri))?;
             (found.revision, Some(found))
         }
@@ -222,13 +228,9 @@ fn out_of_reach(cover: &Cover, bases: &[Base], archived: &[String], revision: i6
             }
         }
     };
-    let points = [before.filter(|reached| *reached < revision), next_base(bases, revision)];
-    let points: Vec<i64> = points.into_iter().flatten().collect();
-    let remedy = if points.is_empty() {
-        "Save a snapshot, or name another lineage (latest.lineage, by hand --key)".to_owned()
-    } else {
-        nearest(&points)
-    };
+    let mut points = points_near(cover, bases, revision);
+    points.retain(|point| *point != revision);
+    let remedy = nearest(&points);
     let archived = match archived {
         [] => String::new(),
         [newest, ..] => format!(

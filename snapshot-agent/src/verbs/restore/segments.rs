@@ -8,14 +8,27 @@ use holdfast_contract::hex_id;
 use holdfast_contract::layout::SegmentName;
 use holdfast_segment::Reader;
 
+use crate::catalog::log::bases::Base;
+use crate::catalog::log::cover::Cover;
 use crate::catalog::log::read::{open, unreadable};
 use crate::format::crypt::Identities;
 
 /// The remedy where the log is damaged.
 pub(super) const ANOTHER: &str = "Restore another point: at.revision (by hand: --at-revision)";
 
+/// Returns the points next to a revision that snapshots and log reach: one at or before it, and the next snapshot.
+pub(super) fn points_near(cover: &Cover, bases: &[Base], revision: i64) -> Vec<i64> {
+    let reach = |base: &Base| cover.range_after(base.revision).map_or(base.revision, |range| range.last).min(revision);
+    let before = bases.iter().filter(|base| base.revision <= revision).map(reach).max();
+    let after = bases.iter().map(|base| base.revision).filter(|base| *base > revision).min();
+    before.into_iter().chain(after).collect()
+}
+
 /// Returns the nearest points for a person.
 pub(super) fn nearest(revisions: &[i64]) -> String {
+    if revisions.is_empty() {
+        return "Save a snapshot, or name another lineage (latest.lineage, by hand --key)".to_owned();
+    }
     let named: Vec<String> = revisions.iter().map(|revision| format!("revision {revision}")).collect();
     let are = if revisions.len() == 1 { "point is" } else { "points are" };
     format!("The nearest {are} {} (at.revision, by hand --at-revision)", named.join(" and "))
@@ -45,4 +58,45 @@ pub(super) fn open_segment(
         )));
     }
     Ok(reader)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn the_nearest_points_are_reached_by_a_snapshot() {
+        let base = |revision| Base {
+            key: format!("s{revision}"),
+            revision,
+            started_at: Timestamp::UNIX_EPOCH,
+            ended_at: Timestamp::UNIX_EPOCH,
+            least: 0,
+        };
+        let segment = |first, last| SegmentName {
+            first,
+            last,
+            at: Timestamp::from_second(last).unwrap(),
+            run8: "a".to_owned(),
+            encrypted: false,
+            tail: None,
+        };
+        // A log from the first revision on, snapshots at 7 and 40, and a hole from 21 to 30.
+        let cover = Cover::join(vec![segment(2, 20), segment(31, 60)], &[]);
+        let bases = [base(7), base(40)];
+        for (revision, near) in [
+            (1, vec![7]),
+            (6, vec![7]),
+            (15, vec![15, 40]),
+            (25, vec![20, 40]),
+            (33, vec![20, 40]),
+            (50, vec![50]),
+            (90, vec![60]),
+        ] {
+            assert_eq!(points_near(&cover, &bases, revision), near, "{revision}");
+        }
+        assert!(nearest(&points_near(&cover, &[], 5)).starts_with("Save a snapshot"));
+    }
 }
