@@ -116,7 +116,7 @@ impl Plan {
         let taken = self.taken_at.map(|at| format!("{} {}, {}", date(at), clock(at), relative(at, self.at)));
         lines.push(("taken", taken.unwrap_or_else(|| "unknown".to_owned())));
         if let Some(point) = &self.point {
-            lines.push(("and the log", format!("up to {point}")));
+            lines.push(("and the log", format!("up to {point}; a log that ends earlier refuses the restore")));
         }
         let lost = match (self.revisions_lost, self.taken_at) {
             (revisions, _) if let Some(point) = &self.point => {

@@ -90,6 +90,13 @@ pub(super) fn relate(own: &[Version], record: Option<UpgradeRecord>, earlier: bo
         return Minor::UnderWay;
     }
     let later = to.unwrap_or_default();
+    if own.iter().all(|own| Some(own.minor) == to) {
+        return Minor::Refused(format!(
+            "spec.version: every member has the version of the upgrade from {} to {}, and Holdfast has not recorded its end, because \
+             the last member has not started or spec.paused is set. Set a version 3.{later}.Z until then",
+            record.from, record.to
+        ));
+    }
     Minor::Refused(format!(
         "spec.version: the upgrade from {} to {} is under way{}",
         record.from,

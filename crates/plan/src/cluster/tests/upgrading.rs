@@ -394,6 +394,9 @@ fn there_is_no_way_back_without_a_member_of_the_earlier_minor() {
         runs(&mut seen, n, "3.7.3");
     }
     assert_eq!(waits(&seen), Some(Reason::InvalidSpec));
+    let conditions = planned(&seen).status.conditions;
+    let ready = &conditions.iter().find(|c| c.type_ == "Ready").unwrap().message;
+    assert!(ready.contains("every member has the version") && ready.contains("spec.paused"), "{ready}");
 }
 
 #[test]
