@@ -92,7 +92,7 @@ pub(super) const fn patched(act: &mut Act) -> Option<&mut Target> {
         | Act::CopyPodMetadata { member: target, .. }
         | Act::BeginResize { pod: target, .. }
         | Act::ResizePod { pod: target, .. }
-        | Act::EndResize { pod: target }
+        | Act::EndResize { pod: target, .. }
         | Act::SetPodMetadata { pod: target, .. }
         | Act::Park { member: target, .. }
         | Act::Unpark { member: target }

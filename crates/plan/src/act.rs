@@ -224,10 +224,13 @@ pub enum Act {
         /// The resources.
         resources: Box<ResourceRequirements>,
     },
-    /// Remove the annotation of [`Act::BeginResize`]: the Pod has the resources of its member's template.
+    /// Remove the annotation of [`Act::BeginResize`]: the Pod has the resources of its member's template, or those that a webhook or
+    /// another controller has put in their place.
     EndResize {
         /// The Pod.
         pod: Target,
+        /// The resources in which the Pod differs from its member's template.
+        differs: Option<String>,
     },
     /// Change labels and annotations of a Pod to `spec.podMetadata` of its cluster; `None` removes a key.
     SetPodMetadata {

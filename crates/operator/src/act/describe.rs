@@ -158,7 +158,14 @@ pub(crate) fn describe(act: &Act) -> Description {
         Act::ResizePod { pod, .. } => {
             step("ResizePod", &on(pod), "asked for other resources of the running Pod").with_event("PodResized")
         }
-        Act::EndResize { pod } => step("EndResize", &on(pod), "runs with the resources of the changed spec"),
+        Act::EndResize { pod, differs: Some(differs) } => {
+            let sentence =
+                format!("a webhook or another controller has changed the resources of the running Pod: {differs}");
+            step("EndResize", &on(pod), sentence).with_event("ResourcesChanged")
+        }
+        Act::EndResize { pod, differs: None } => {
+            step("EndResize", &on(pod), "runs with the resources of the changed spec")
+        }
         Act::SetPodMetadata { pod, .. } => {
             step("SetPodMetadata", &on(pod), "gets the labels and annotations of the spec")
         }

@@ -130,7 +130,7 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, server: Option<&Addres
         }
         Act::BeginResize { pod, template } => patch::begin_resize(ctx, actor, pod, template).await,
         Act::ResizePod { pod, resources } => patch::resize(ctx, actor, pod, resources).await,
-        Act::EndResize { pod } => patch::note_resize(ctx, actor, pod, None).await,
+        Act::EndResize { pod, .. } => patch::note_resize(ctx, actor, pod, None).await,
         Act::SetPodMetadata { pod, labels, annotations } => {
             patch::set_pod_metadata(ctx, actor, pod, labels, annotations).await
         }

@@ -64,7 +64,7 @@ pub(super) fn next(member: &Member, reason: Reason) -> Option<Next> {
             Next::act(Act::ResizePod { pod: target(), resources })
         }
         Some(Resize::Accepted) if marked => match unfinished(member, pod) {
-            None => Next::act(Act::EndResize { pod: target() }),
+            None => Next::act(Act::EndResize { pod: target(), differs: changed_by_others(member, pod) }),
             Some(wait) => Next::wait(reason, wait, WAITED_FOR),
         },
         _ => Next::act(Act::BeginResize { pod: target(), template: member.object.spec.template.clone()? }),
@@ -81,7 +81,8 @@ fn unfinished(member: &Member, pod: &Pod) -> Option<String> {
         ));
     }
     let applies = pods::condition(pod, "PodResizeInProgress", "True").is_some();
-    let wanted = resources::of_member(&member.object);
+    // Of the Pod: a webhook may have changed the resources that Holdfast asked for, and kubelet never has those.
+    let wanted = pods::container_of(pod.spec.as_ref(), container::ETCD)?.resources.clone().unwrap_or_default();
     let actual = pods::status(pod, container::ETCD).and_then(|status| status.resources.as_ref());
     let applied = actual.is_some_and(|actual| has_all(actual, &wanted));
     (applies || !applied).then(|| format!("kubelet changes the resources of {name}, whose etcd runs on"))
@@ -90,4 +91,22 @@ fn unfinished(member: &Member, pod: &Pod) -> Option<String> {
 /// Whether kubelet reports each wanted request and limit.
 fn has_all(actual: &ResourceRequirements, wanted: &ResourceRequirements) -> bool {
     !drift::differs(&wanted.requests, &actual.requests) && !drift::differs(&wanted.limits, &actual.limits)
+}
+
+/// Returns the requests and limits of the Pod that differ from those of its member's template, for a person.
+fn changed_by_others(member: &Member, pod: &Pod) -> Option<String> {
+    let wanted = resources::of_member(&member.object);
+    let own = pods::container_of(pod.spec.as_ref(), container::ETCD)?.resources.clone().unwrap_or_default();
+    let differing = [("requests", wanted.requests, own.requests), ("limits", wanted.limits, own.limits)]
+        .into_iter()
+        .flat_map(|(kind, wanted, own)| {
+            let own = own.unwrap_or_default();
+            wanted.unwrap_or_default().into_iter().filter_map(move |(name, wanted)| {
+                let found = own.get(&name).map_or("nothing", |found| &found.0);
+                drift::differs(&Some(&wanted), &own.get(&name))
+                    .then(|| format!("{kind}.{name} is {found}, and the spec has {}", wanted.0))
+            })
+        });
+    let all: Vec<String> = differing.collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }

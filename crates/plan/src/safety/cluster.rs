@@ -152,7 +152,7 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         }
         Act::BeginResize { pod, template } => roll::begin_resize(owner_of(seen, pod)?, template),
         Act::ResizePod { pod, resources } => roll::resize(seen, owner_of(seen, pod)?, resources),
-        Act::EndResize { pod } => roll::end_resize(owner_of(seen, pod)?),
+        Act::EndResize { pod, .. } => roll::end_resize(owner_of(seen, pod)?),
         Act::GrowClaim { claim, size, at: _ } => volumes::grow(seen, claim, size),
         Act::SetVolumeSize { member, size } => volumes::set(seen, target_member(seen, member)?, size),
         Act::EvictPod { pod, .. } => roll::end(seen, owner_of(seen, pod)?, true),

@@ -458,9 +458,20 @@ fn changed_resources_reach_the_running_pod_in_steps() {
     };
     annotations(&mut seen);
     assert_eq!((act(&seen), waits(&seen)), (None, Some(Reason::Rolling)), "kubelet has not reported them");
-    let status = seen.members[n].pod.as_mut().unwrap().status.as_mut().unwrap();
-    status.container_statuses.as_mut().unwrap()[0].resources = Some(*resources);
-    assert!(matches!(act(&seen), Some(Act::EndResize { .. })), "{:?}", act(&seen));
+    let reports = |seen: &mut Observed, resources: &ResourceRequirements| {
+        let pod = seen.members[n].pod.as_mut().unwrap();
+        pod.spec.as_mut().unwrap().containers[0].resources = Some(resources.clone());
+        let status = pod.status.as_mut().unwrap();
+        status.container_statuses.as_mut().unwrap()[0].resources = Some(resources.clone());
+    };
+    // A webhook put another request in the place of the asked one.
+    let mut other = (*resources).clone();
+    other.requests.as_mut().unwrap().insert("cpu".to_owned(), Quantity("50m".to_owned()));
+    reports(&mut seen, &other);
+    let Some(Act::EndResize { differs: Some(differs), .. }) = act(&seen) else { panic!("{:?}", act(&seen)) };
+    assert_eq!(differs, "requests.cpu is 50m, and the spec has 300m");
+    reports(&mut seen, &resources);
+    assert!(matches!(act(&seen), Some(Act::EndResize { differs: None, .. })), "{:?}", act(&seen));
     kubelet(&mut seen, n, "PodResizePending", "Deferred");
     assert_eq!((act(&seen), waits(&seen)), (None, Some(Reason::Rolling)), "the node has no room");
 }

@@ -138,7 +138,7 @@ fn a_running_pod_gets_resources_in_order_and_beside_voters_that_are_well() {
     assert_eq!(broken(&seen, begin(&seen, &print)), None);
     assert_eq!(broken(&seen, begin(&seen, "another")), Some("I1"));
     assert_eq!(broken(&seen, resize(&seen)), Some("I1"), "the Pod has no mark");
-    assert_eq!(broken(&seen, Act::EndResize { pod: pod_target(&seen, 2) }), Some("I1"));
+    assert_eq!(broken(&seen, Act::EndResize { pod: pod_target(&seen, 2), differs: None }), Some("I1"));
     let mut asked = seen.clone();
     note(&mut asked, Resize::Asked);
     assert_eq!(broken(&asked, resize(&asked)), None);
@@ -156,7 +156,7 @@ fn a_running_pod_gets_resources_in_order_and_beside_voters_that_are_well() {
     process.members[2].object.spec.process.options = Some(Options { snapshot_count: Some(7), ..Options::default() });
     assert_eq!(broken(&process, begin(&process, &print)), Some("I1"), "another option needs another process");
     note(&mut seen, Resize::Accepted);
-    assert_eq!(broken(&seen, Act::EndResize { pod: pod_target(&seen, 2) }), None);
+    assert_eq!(broken(&seen, Act::EndResize { pod: pod_target(&seen, 2), differs: None }), None);
 }
 
 #[test]

@@ -210,7 +210,7 @@ impl World {
                     }
                 })?;
             }
-            Act::EndResize { pod } => self.patch_pod(&pod, |p| {
+            Act::EndResize { pod, .. } => self.patch_pod(&pod, |p| {
                 p.metadata.annotations.get_or_insert_default().remove(key::RESIZE);
             })?,
             Act::SetPodMetadata { pod, labels, annotations } => self.patch_pod(&pod, |p| {
@@ -413,7 +413,7 @@ pub fn english(act: &Act) -> String {
         Act::DeletePod { pod, why } => format!("delete Pod {}: {why}", pod.name),
         Act::BeginResize { pod, .. } => format!("mark Pod {}: its resources change", pod.name),
         Act::ResizePod { pod, .. } => format!("resize Pod {}", pod.name),
-        Act::EndResize { pod } => format!("write down: Pod {} has its resources", pod.name),
+        Act::EndResize { pod, .. } => format!("write down: Pod {} has its resources", pod.name),
         Act::SetPodMetadata { pod, labels, annotations } => {
             let keys: Vec<&str> = labels.keys().chain(annotations.keys()).map(String::as_str).collect();
             format!("change labels and annotations of Pod {}: {}", pod.name, keys.join(", "))
