@@ -72,9 +72,9 @@ pub async fn tell(w: &World) -> Result<()> {
 
 /// A drill with too little memory has no result, and the last proof stands.
 async fn without_memory(w: &World, drill: &str, passed: &Value) -> Result<()> {
-    let starved = json!({"limits": {"memory": "24Mi"}, "requests": {"cpu": "50m", "memory": "24Mi"}});
+    let starved = json!({"limits": {"memory": "4Mi"}, "requests": {"cpu": "50m", "memory": "4Mi"}});
     w.patch("EtcdSnapshotSchedule", "nightly", json!({"spec": {"drill": {"resources": starved}}})).await?;
-    w.wait("CronJob", drill, "little memory", |cron| limit(cron) == "24Mi").await?;
+    w.wait("CronJob", drill, "little memory", |cron| limit(cron) == "4Mi").await?;
     w.run_now(drill, "starves").await?;
     let schedule = w.step("a drill without memory", rehearsed(w, "True", "DrillIncomplete")).await?;
     let drills = &schedule["status"]["drill"];
