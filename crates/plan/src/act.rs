@@ -17,9 +17,8 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::Target;
 use crate::certificate::Issue;
-use crate::cluster::Alarm;
+use crate::{Alarm, Target};
 
 /// Why a member cannot lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,8 +120,8 @@ pub enum Act {
         /// The Pod.
         pod: Target,
     },
-    /// Ask the leader, which etcd is to remove, which is to stand still, or in whose place a user wants another member, to hand the
-    /// leadership to another voter.
+    /// Ask the leader to hand the leadership to another voter: etcd is to remove the leader, its etcd is to stand still, or a user
+    /// wants another leader.
     MoveLeader {
         /// Name of the member that leads.
         name: String,

@@ -26,10 +26,12 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub use crate::act::{Act, Unelectable};
+pub use crate::alarm::{Alarm, AlarmKind};
 use crate::certificate::Issue;
 pub use crate::settings::{Proxies, Settings};
 
 mod act;
+mod alarm;
 pub mod build;
 pub mod certificate;
 pub mod cluster;

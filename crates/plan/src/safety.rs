@@ -36,7 +36,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 /// A rule that a plan broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The invariant (`I1` to `I29`).
+    /// The number of the invariant in docs/invariants.md.
     pub invariant: &'static str,
     /// The intended act, and the rule that forbids it.
     pub message: String,

@@ -6,8 +6,8 @@ use holdfast_api::cluster::Latches;
 use holdfast_api::key;
 use holdfast_api::restore::{Newest, Restoring};
 use holdfast_api::schedule::PruneRun;
-use holdfast_plan::cluster::{Alarm, AlarmKind};
 use holdfast_plan::{Act, Target, Unelectable};
+use holdfast_plan::{Alarm, AlarmKind};
 use kube::api::ObjectMeta;
 
 /// An act in words.

@@ -4,7 +4,8 @@
 use futures::{StreamExt as _, TryStreamExt as _};
 use holdfast_api::role;
 use holdfast_plan::Target;
-use holdfast_plan::cluster::{Alarm, AlarmKind, Membership};
+use holdfast_plan::cluster::Membership;
+use holdfast_plan::{Alarm, AlarmKind};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 

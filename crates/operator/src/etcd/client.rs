@@ -11,7 +11,8 @@ use etcd_client::{
     AlarmAction, AlarmOptions, AlarmType, Channel, Client, Error as ClientError, GetOptions, MemberAddOptions,
 };
 use holdfast_io::net::{connector, refusal};
-use holdfast_plan::cluster::{Alarm, AlarmKind, Answer, KeyHash, Listed, Membership};
+use holdfast_plan::cluster::{Answer, KeyHash, Listed, Membership};
+use holdfast_plan::{Alarm, AlarmKind};
 use tonic::Code;
 use tonic::transport::Uri;
 

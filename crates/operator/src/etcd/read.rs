@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use holdfast_plan::cluster::{Alarm, Answer, Membership};
+use holdfast_plan::Alarm;
+use holdfast_plan::cluster::{Answer, Membership};
 use holdfast_plan::{Seen, Unread};
 
 use super::client::Failure;

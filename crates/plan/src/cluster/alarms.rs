@@ -16,9 +16,9 @@ use holdfast_contract::hex_id;
 use jiff::Timestamp;
 
 use super::space::{self, File};
-use super::{Alarm, AlarmKind, Member, Membership, Observed, defragment, diverged, enlarge, raise_quota};
+use super::{Member, Membership, Observed, defragment, diverged, enlarge, raise_quota};
 use crate::valid::{self, Wanted};
-use crate::{Act, Next, Wake, template, volumes};
+use crate::{Act, Alarm, AlarmKind, Next, Wake, template, volumes};
 
 /// Pause between two alarms that Holdfast clears.
 const NEXT_ONE: Wake = Wake::AfterMillis(1_000);

@@ -17,10 +17,10 @@ use super::hand_over::hand_over;
 use super::health::{changes_members, in_doubt, is_level, is_well, voters};
 use super::space::File;
 use super::turn::{GIVE_UP, WAITS};
-use super::{AlarmKind, Answer, Listed, Member, Membership, Observed, enlarge, roll, space};
+use super::{Answer, Listed, Member, Membership, Observed, enlarge, roll, space};
 use crate::due_times::Line;
 use crate::valid::Wanted;
-use crate::{Act, Next, Target, Wake, meta, pods, valid, volumes};
+use crate::{Act, AlarmKind, Next, Target, Wake, meta, pods, valid, volumes};
 
 /// How long a member whose file hardly shrank is left alone.
 const AFTER_A_FAILURE: SignedDuration = SignedDuration::from_hours(24);

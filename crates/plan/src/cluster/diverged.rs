@@ -9,8 +9,9 @@ use holdfast_contract::hex_id;
 use jiff::Timestamp;
 
 use super::health::voters;
-use super::{Alarm, AlarmKind, KeyHash, Listed, Member, Membership, Observed};
+use super::{KeyHash, Listed, Member, Membership, Observed};
 use crate::build::budget::quorum;
+use crate::{Alarm, AlarmKind};
 
 /// Returns the evidence, dated by its first record in the cluster's status.
 pub(super) fn evidence(seen: &Observed, member: &Member, now: Timestamp) -> Option<Evidence> {

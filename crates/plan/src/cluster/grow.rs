@@ -13,10 +13,10 @@ use jiff::{SignedDuration, Timestamp};
 use super::hand_over::hand_over;
 use super::health::voters;
 use super::intervals::{POLL, SOON};
-use super::{AlarmKind, Member, Membership, Observed, alarms, roll, stuck, tls};
+use super::{Member, Membership, Observed, alarms, roll, stuck, tls};
 use crate::build::budget::quorum;
 use crate::valid::{self, Wanted};
-use crate::{Act, Next, Seen, Target, Wake, build, meta, pods, template};
+use crate::{Act, AlarmKind, Next, Seen, Target, Wake, build, meta, pods, template};
 
 /// Below this size the leader sends a learner's first snapshot in well under a second, so several learners do not slow the leader.
 const SMALL_DATABASE: i64 = 256 << 20;

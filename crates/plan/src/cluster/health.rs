@@ -9,9 +9,9 @@ use holdfast_api::{key, role};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::intervals::POLL;
-use super::{AlarmKind, Listed, Member, Membership, Observed};
+use super::{Listed, Member, Membership, Observed};
 use crate::build::budget::quorum;
-use crate::{Next, meta, pods};
+use crate::{AlarmKind, Next, meta, pods};
 
 /// Raft entries that a healthy voter may lack.
 pub(super) const CLOSE_ENOUGH: u64 = 1_000;

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use crate::certificate::Certificates;
-use crate::{Seen, Settings};
+use crate::{Alarm, AlarmKind, Seen, Settings};
 
 /// All facts that a decision about a cluster may depend on.
 #[derive(Clone, Debug, PartialEq)]
@@ -183,37 +183,6 @@ pub struct Listed {
     pub peer_urls: Vec<String>,
     /// Whether the member is a learner.
     pub learner: bool,
-}
-
-/// One raised alarm.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Alarm {
-    /// Member ID; 0 where etcd does not know which member is corrupt.
-    pub member_id: u64,
-    /// The kind.
-    pub kind: AlarmKind,
-}
-
-/// The kind of an alarm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AlarmKind {
-    /// A member's database has reached its quota.
-    NoSpace,
-    /// A member's data differs from the data of the other members.
-    Corrupt,
-}
-
-impl AlarmKind {
-    /// All kinds.
-    pub const ALL: [Self; 2] = [Self::NoSpace, Self::Corrupt];
-
-    /// Returns etcd's name of the kind.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NoSpace => "NOSPACE",
-            Self::Corrupt => "CORRUPT",
-        }
-    }
 }
 
 /// Hash of a member's key space (Maintenance.HashKV). Two hashes are comparable at the same revision and compact revision.

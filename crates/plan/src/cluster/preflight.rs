@@ -13,9 +13,9 @@ use jiff::{SignedDuration, Timestamp};
 use super::backups::newest;
 use super::intervals::POLL;
 use super::upgrade::{self, Minor, Outcome, Snapshot};
-use super::{AlarmKind, Membership, Observed, fresh_snapshot};
+use super::{Membership, Observed, fresh_snapshot};
 use crate::valid::{self, Version, Wanted};
-use crate::{Act, Next, Wake, meta};
+use crate::{Act, AlarmKind, Next, Wake, meta};
 
 /// Interval while a Job or a member is waited for; watches report both.
 const WAITED_FOR: Wake = Wake::AfterMillis(5_000);

@@ -8,9 +8,9 @@ use jiff::Timestamp;
 
 use super::health::{changes_members, in_doubt, voters};
 use super::space::{self, File};
-use super::{AlarmKind, Listed, Membership, Observed, defragment, roll};
+use super::{Listed, Membership, Observed, defragment, roll};
 use crate::valid::Wanted;
-use crate::{Act, Next, valid};
+use crate::{Act, AlarmKind, Next, valid};
 
 /// Returns the larger quota that the spec and each volume have room for; `None` where the present quota is the largest.
 pub(super) fn next_size(seen: &Observed) -> Option<u64> {

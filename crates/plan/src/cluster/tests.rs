@@ -47,7 +47,7 @@ use crate::fixtures::{
     CLUSTER_ID, answer, bare, claim_of, earlier, etcd, failed, formed, joined_member, labels, latches, named, noon,
     pod_of, restoring, running, seeding, stored, with_learner,
 };
-use crate::{Act, Plan, Seen, Target, Unread, Wake, build, safety};
+use crate::{Act, Alarm, AlarmKind, Plan, Seen, Target, Unread, Wake, build, safety};
 
 /// Returns the plan, after the check that the plan keeps the rules.
 fn planned(seen: &Observed) -> Plan<holdfast_api::EtcdClusterStatus> {

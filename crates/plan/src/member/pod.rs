@@ -1,8 +1,12 @@
 //! A member's Pod: one Pod on the member's own volume.
 //!
-//! Decides when the operator creates the Pod, and when the operator replaces the Pod: after the Pod has ended; while etcd
-//! does not run in the Pod and the member has another template or a larger volume; while the member has not joined and the Pod has outdated arguments or a failed restore; or when the restore's source is missing and kubelet
-//! cannot start the restored member. This file never deletes the Pod of a member that runs (I1): only the cluster's pass knows
+//! Decides when the operator creates the Pod and when it replaces the Pod. It replaces a Pod
+//! * that has ended;
+//! * whose etcd does not run, of a member with another template or a larger volume;
+//! * with outdated arguments or a failed restore, of a member that has not joined;
+//! * of a restored member that kubelet cannot start, because the restore's source is missing.
+//!
+//! This file never deletes the Pod of a member that runs (I1): only the cluster's pass knows
 //! whether the other members can spare a restored member. The operator restores missing labels that select the Pod.
 
 use std::collections::BTreeMap;

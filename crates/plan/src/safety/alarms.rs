@@ -2,7 +2,8 @@
 
 use super::facts::{answers, formed_as, id, latches, stands_for};
 use super::{Verdict, replace, rule};
-use crate::cluster::{Alarm, AlarmKind, Member, Observed};
+use crate::cluster::{Member, Observed};
+use crate::{Alarm, AlarmKind};
 use crate::{Seen, volumes};
 
 /// Checks that no member can hold the alarm any more: of the alarms of a listed member only `NOSPACE` ends, when its file is below

@@ -16,9 +16,9 @@ use super::{
 };
 use crate::build::job::{expects, searches};
 use crate::certificate::{Contents, Files, Issue, Origin, Plane, files};
-use crate::cluster::{AlarmKind, Listed, Member, Membership, Observed};
+use crate::cluster::{Listed, Member, Membership, Observed};
 use crate::schedule::read_by;
-use crate::{Act, Ensure, Plan, Seen, Target, build, meta, pods, store};
+use crate::{Act, AlarmKind, Ensure, Plan, Seen, Target, build, meta, pods, store};
 
 /// The largest number of members, and of learners (`--max-learners` of every server).
 const MOST: usize = 9;

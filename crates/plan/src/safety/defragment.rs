@@ -5,8 +5,8 @@ use holdfast_api::{key, role};
 
 use super::facts::{formed_as, is_whole, latches, listed_as, owner_of, voters};
 use super::{Verdict, roll, rule};
-use crate::cluster::{AlarmKind, Member, Observed};
-use crate::{Target, meta};
+use crate::cluster::{Member, Observed};
+use crate::{AlarmKind, Target, meta};
 
 /// Whether the latch names this member, and the cluster has its turn.
 pub(super) fn is_under_way(seen: &Observed, member: &Member) -> bool {

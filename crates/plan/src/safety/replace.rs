@@ -8,8 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::facts::{answers, is_healthy, latches, listed_as, own_evidence, stands_for, voters};
 use super::{Verdict, rule};
-use crate::cluster::{AlarmKind, KeyHash, Listed, Member, Membership, Observed};
-use crate::{Seen, meta, template};
+use crate::cluster::{KeyHash, Listed, Member, Membership, Observed};
+use crate::{AlarmKind, Seen, meta, template};
 
 /// Pause between two members that are replaced on evidence.
 const ONE_IN: SignedDuration = SignedDuration::from_hours(1);

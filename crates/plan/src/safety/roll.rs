@@ -12,8 +12,8 @@ use super::{Verdict, rule, upgrade, volumes};
 use k8s_openapi::api::core::v1::{ContainerStatus, ResourceRequirements};
 
 use crate::build::resources::of_member;
-use crate::cluster::{AlarmKind, Judgement, Listed, Member, Membership, Observed};
-use crate::{Seen, meta, pods, template};
+use crate::cluster::{Judgement, Listed, Member, Membership, Observed};
+use crate::{AlarmKind, Seen, meta, pods, template};
 
 /// Checks a template that is written into a member's spec.
 pub(super) fn set(seen: &Observed, member: &Member, new: &Template, served: Option<&Template>) -> Verdict {

@@ -207,7 +207,8 @@ fn an_entry_is_committed_only_for_a_member_that_runs_and_is_silent() {
     }
 }
 
-use crate::cluster::{Alarm, AlarmKind, Answer};
+use crate::cluster::Answer;
+use crate::{Alarm, AlarmKind};
 
 /// Holdfast clears an alarm of another cluster's member, a listed member's `NOSPACE` only while its file is below the quota, and
 /// no alarm without a member.

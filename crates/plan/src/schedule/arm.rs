@@ -1,8 +1,8 @@
-//! The `CronJob` that should stand, and whether it starts runs.
+//! The `CronJob` of a schedule: whether it exists, and whether it starts Jobs.
 //!
-//! Decides when there is one: from the moment when the cluster has formed and the store was usable once. From then on it
-//! stays. A store that fails never suspends it: the run fails, and says why. A cluster that is parked, missing or going
-//! does. What cannot be rendered now, because no voter is listed or the store was changed, is left as it stands.
+//! The operator creates the `CronJob` when the cluster has formed and the store was usable once, and keeps it. A parked, missing or
+//! deleted cluster suspends the `CronJob`; a failing store does not, because the Job's failure names the cause. Without a listed
+//! voter, or after a change of the store, the operator cannot render the `CronJob` and leaves it unchanged.
 
 use holdfast_api::backup_store::{Right, StoreRecord};
 use holdfast_api::condition::Reason;
@@ -40,7 +40,7 @@ pub(super) struct Place {
     pub(super) record: Option<StoreRecord>,
 }
 
-/// Without a line the due times cannot be worked out, so that nothing but whether it starts runs is changed.
+/// Returns the `CronJob` for this cron line. Without a line the due times are unknown, and only `suspend` changes.
 pub(super) fn arm(seen: &Observed, line: Option<&Line>) -> Arm {
     let halted = halted(seen);
     let suspend = halted.is_some();

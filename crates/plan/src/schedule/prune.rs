@@ -29,7 +29,7 @@ use crate::{Act, Next, Target, Wake, job_state, meta, pods, store};
 const PACE: SignedDuration = SignedDuration::from_mins(10);
 const SLOWEST: SignedDuration = SignedDuration::from_hours(1);
 
-/// Pause between two Jobs that only the log needs: an announcement permits a removal for twice as long.
+/// Pause between two Jobs for the log alone: half of the time for which an announcement permits a removal.
 const LOG_PACE: SignedDuration = SignedDuration::from_hours(12);
 
 /// A latch older than this starts no Job.

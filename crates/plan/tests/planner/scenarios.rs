@@ -12,7 +12,7 @@ use holdfast_api::repair::{Repair, RepairMode};
 use holdfast_api::snapshot::Phase;
 use holdfast_api::template::Rollback;
 use holdfast_contract::ExitClass;
-use holdfast_plan::cluster::AlarmKind;
+use holdfast_plan::AlarmKind;
 
 use crate::world::World;
 use crate::world::volumes::Growth;

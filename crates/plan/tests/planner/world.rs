@@ -33,11 +33,12 @@ use holdfast_api::{
 use holdfast_contract::{ExitClass, FailedReport, Finding, NEW_STORE, Outcome, Probed, Report, Trial};
 use holdfast_plan::build::job::{rehearses, searches};
 use holdfast_plan::certificate::Certificates;
-use holdfast_plan::cluster::{Alarm, AlarmKind, Answer, KeyHash, Listed, Membership};
+use holdfast_plan::cluster::{Answer, KeyHash, Listed, Membership};
 use holdfast_plan::{
     Act, Ensure, Plan, Proxies, Seen, Settings, Target, Wake, cluster, ending, member, meta, pods, safety, schedule,
     snapshot, store, template,
 };
+use holdfast_plan::{Alarm, AlarmKind};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{

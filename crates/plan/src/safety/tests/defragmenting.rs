@@ -4,8 +4,9 @@ use holdfast_api::defragmentation::Defragmenting;
 use holdfast_api::role;
 
 use super::*;
-use crate::cluster::{Alarm, AlarmKind, Saving};
+use crate::cluster::Saving;
 use crate::fixtures::CLUSTER_ID;
+use crate::{Alarm, AlarmKind};
 
 /// A cluster whose last member has no clients, and whose latch names it.
 fn under_way() -> Cluster {

@@ -7,8 +7,9 @@ use jiff::SignedDuration;
 
 use super::scaling::{breached, leave, member_target, needs_the_health_of};
 use super::*;
-use crate::cluster::{Alarm, AlarmKind, KeyHash};
+use crate::cluster::KeyHash;
 use crate::fixtures::{formed_in_memory, keep_in_memory, noon, serving_in_memory};
+use crate::{Alarm, AlarmKind};
 
 /// A fault, and the change that causes it.
 type Fact<'a> = (&'static str, &'a dyn Fn(&mut Cluster));

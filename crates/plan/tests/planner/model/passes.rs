@@ -17,8 +17,9 @@ use holdfast_api::{
     CLUSTER_FINALIZER, EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, key, role,
 };
 use holdfast_plan::build::pod::{Start, pod};
-use holdfast_plan::cluster::{Alarm, AlarmKind, Answer, Listed, Membership};
+use holdfast_plan::cluster::{Answer, Listed, Membership};
 use holdfast_plan::{Act, Plan, Proxies, Seen, Settings, build, cluster, member, meta, pods, safety, valid};
+use holdfast_plan::{Alarm, AlarmKind};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStatus, PersistentVolumeClaim, PodCondition, PodSpec,
