@@ -43,7 +43,7 @@ fuzz: ## a minute of libFuzzer each for the page scan, manifests and segments, w
 
 golden: ## rewrite crds/, charts/manifests/, schemas and tables of charts/, docs/schemas/, tables of docs/, scenario transcripts from the code (1 min)
 	@tests/bin/deps
-	UPDATE_GOLDEN=1 cargo test --profile bench --lib --test suite --test planner -- golden:: scenarios::
+	UPDATE_GOLDEN=1 cargo test --profile bench --lib --test suite --test planner -- golden:: scenarios:: ceiling::
 	@git status --short crds charts docs crates/plan/tests/scenarios
 
 image: ## the container image, loaded into the testbed if it runs (1 min; 8 min cold)
@@ -81,9 +81,11 @@ bench-fleet: ## memory of an operator with 3,000 members and 16,000 snapshots, s
 bench-replace: ## replacement of a lost voter, of a volume and of memory, with writes beside it, on the testbed (15 min)
 	@tests/bin/deps && tests/bench/replace
 
-install: ## put the program `holdfast` and kubectl's plugin into PREFIX/bin (/usr/local/bin); after `make image` 1 s
+install: ## put the program `holdfast`, without symbols, and kubectl's plugin into PREFIX/bin (/usr/local/bin); after `make image` 1 s
 	@cargo build --release --bin holdfast
-	@install -D "$$(ls -t $(CARGO_TARGET_DIR)/*/release/holdfast | head -1)" $(or $(PREFIX),/usr/local)/bin/holdfast
+	@built=$$(ls -t $(CARGO_TARGET_DIR)/*/release/holdfast | head -1); \
+	objcopy --only-keep-debug "$$built" "$$built.debug" && strip -o "$$built.stripped" "$$built" && \
+	install -D "$$built.stripped" $(or $(PREFIX),/usr/local)/bin/holdfast && echo "symbols for profilers and debuggers: $$built.debug"
 	@ln -sf holdfast $(or $(PREFIX),/usr/local)/bin/kubectl-holdfast
 	@install src/plugin/kubectl_complete-holdfast $(or $(PREFIX),/usr/local)/bin/
 

@@ -208,7 +208,7 @@ pub struct Restoring {
     /// Whether to accept a raw file without etcd's sha256, and a folder whose manifest names another key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_unverified: bool,
-    /// Engine that builds the data directory; absent: etcdutl.
+    /// Engine that builds the data directory; absent: graft.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Engine")]
     pub engine: Option<Engine>,

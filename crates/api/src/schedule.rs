@@ -444,10 +444,10 @@ pub struct LastPrune {
     /// End of the first of the consecutive Jobs with a `class` (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing_since: Option<String>,
-    /// The log, as the last Job that reported left it.
+    /// The log after the last Job that reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<PrunedLog>,
-    /// Recorded snapshots that `spec.retention` did not keep, and that were left. More of them need another Job.
+    /// Recorded snapshots that `spec.retention` does not keep and no Job has removed yet. With more of them the operator starts another Job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,
 }

@@ -1,7 +1,7 @@
 //! Continues a restored snapshot with the log up to a point in time, in the file on the disk.
 //!
-//! This file decides the order. A first pass over the segments counts the bytes of the result, and which records stay after the
-//! compaction that the log has recorded; the caller then judges the size, before anything is written. A second pass writes: behind
+//! This file decides the order. A first pass over the segments counts the bytes of the result and finds the records that stay
+//! after the recorded compaction. The caller judges the size, before the second pass writes. A second pass writes: behind
 //! the snapshot's pages, or, after a compaction, into a file beside the snapshot, which takes the snapshot's place. The meta
 //! pages come after a sync, and the result is proven like a snapshot. Where no member was asked at the point, the last HashKV of
 //! a member before the point is proven from the records of both passes: a later compaction removes some of them from the result.
