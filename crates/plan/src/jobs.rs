@@ -10,11 +10,10 @@ use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 
 pub(crate) use super::job_state::JobState;
 use holdfast_api::condition::{self, Reason};
-use holdfast_api::key;
 
 use super::pod_cause::PodCause;
 use super::{failure, meta, pods};
-use crate::build::job::{self, BACKOFF_LIMIT, COMPARE, CONTAINER};
+use crate::build::job::{self, BACKOFF_LIMIT, COMPARE, CONTAINER, Kind};
 
 /// The watch of Jobs may be ahead of the watch of Pods: for this long after a Job's end the report of a Pod may still arrive.
 pub(crate) const PATIENCE_MILLIS: u64 = 10_000;
@@ -178,16 +177,16 @@ fn failed(job: &Job, end: &JobCondition, all: &[Pod], before: Option<&PodCause>)
     // The Job's deadline explains more than the exit of a killed Pod.
     if end.reason.as_deref() == Some(DEADLINE) {
         let seconds = job.spec.as_ref().and_then(|s| s.active_deadline_seconds).unwrap_or_default();
-        let does = Does::read(job);
+        let row = Kind::of_job(job).row();
         let began = |held: &PodCause| {
             let name = held.pod.as_deref();
             all.iter().any(|pod| Some(meta::name(&pod.metadata)) == name && ran(std::slice::from_ref(pod)))
         };
         let why = if let Some(held) = before.filter(|held| !began(held)) {
-            format!(". Correct the cause of the delay{}: {}", does.then(), held.last_words())
+            format!(". Correct the cause of the delay{}: {}", row.then, held.last_words())
         } else {
             let last = last.map(|(_, words)| format!("; its last Pod: {words}")).unwrap_or_default();
-            format!("{last}. {}", does.late())
+            format!("{last}. {}", row.late)
         };
         let message = format!("the Job passed its deadline of {seconds} s{why}");
         return JobState::Failed {
@@ -226,18 +225,7 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<&'static Failure>, String)> {
     }
     if end.reason.as_deref() == Some("OOMKilled") {
         let limit = pods::memory_limit(job::pod_spec(job), CONTAINER).unwrap_or("its node's");
-        let remedy = match Does::read(job) {
-            Does::Save | Does::Remove => "raise spec.agent.resources in a new EtcdSnapshot",
-            Does::Run | Does::Prune => "raise spec.snapshotTemplate.agent.resources of the EtcdSnapshotSchedule",
-            Does::Inspect => {
-                "spec.agent.resources is immutable. `holdfast agent list` shows the stored snapshots. Delete this \
-                 EtcdSnapshot, and create an EtcdSnapshot with a larger limit"
-            }
-            Does::Search => "raise spec.bootstrap.restore.agent.resources",
-            Does::Probe => "raise spec.agent.resources",
-            Does::Rehearse => "raise spec.resources of the EtcdCluster",
-            Does::Drill => "raise spec.drill.resources of the EtcdSnapshotSchedule",
-        };
+        let remedy = Kind::of_job(job).row().more_memory;
         let message = format!("the agent ran out of memory (limit {limit}): {remedy}");
         return Some((Some(Failure::for_class(ExitClass::Config, None)), message));
     }
@@ -271,82 +259,6 @@ fn compared(pod: &Pod) -> Option<(Option<&'static Failure>, String)> {
     let message =
         format!("the comparison of the members ended with code {code} ({why}); see `kubectl logs {name} -c {COMPARE}`");
     Some((failure, message))
-}
-
-/// Purpose of a Job.
-enum Does {
-    /// Saves a snapshot.
-    Save,
-    /// Saves a snapshot as a run of a schedule.
-    Run,
-    /// Searches a store for a saved snapshot.
-    Inspect,
-    /// Searches for the latest snapshot, for a cluster.
-    Search,
-    /// Removes snapshots that a schedule does not keep.
-    Prune,
-    /// Removes the snapshot of an object that is being deleted.
-    Remove,
-    /// Probes a store.
-    Probe,
-    /// Rehearses an upgrade.
-    Rehearse,
-    /// Restores the latest snapshot of a schedule.
-    Drill,
-}
-
-impl Does {
-    fn read(job: &Job) -> Self {
-        match job::pod_spec(job) {
-            Some(pod) if job::probes(pod) => Self::Probe,
-            Some(pod) if job::rehearses(pod) => Self::Rehearse,
-            Some(pod) if job::drills(pod) => Self::Drill,
-            Some(pod) if job::inspects(pod) => Self::Inspect,
-            Some(pod) if job::searches(pod) => Self::Search,
-            Some(pod) if job::prunes(pod) => Self::Prune,
-            Some(pod) if job::removes(pod) => Self::Remove,
-            Some(_) | None if meta::label(&job.metadata, key::SCHEDULE).is_some() => Self::Run,
-            Some(_) | None => Self::Save,
-        }
-    }
-
-    const fn words(&self) -> &'static str {
-        match self {
-            Self::Save | Self::Run => "saves",
-            Self::Inspect => "searches the store",
-            Self::Search => "looks for the latest snapshot",
-            Self::Prune => "removes snapshots",
-            Self::Remove => "removes the snapshot",
-            Self::Probe => "probes the store",
-            Self::Rehearse => "rehearses the upgrade",
-            Self::Drill => "restores the newest snapshot",
-        }
-    }
-
-    /// Returns the words for the step after the correction of the cause.
-    const fn then(&self) -> &'static str {
-        match self {
-            Self::Save => ", and create another EtcdSnapshot",
-            Self::Run => " before the next run",
-            Self::Drill => " before the next drill",
-            Self::Inspect | Self::Search | Self::Prune | Self::Remove => "; Holdfast then starts another Job",
-            Self::Probe => "; Holdfast then starts another probe",
-            Self::Rehearse => ", and delete the Job: Holdfast then rehearses again",
-        }
-    }
-
-    /// Returns the remedy where no cause of the delay is known. Only a save has a deadline that a user can raise.
-    const fn late(&self) -> &'static str {
-        match self {
-            Self::Save => "Raise spec.deadlineSeconds in a new EtcdSnapshot, or correct the cause of the delay",
-            Self::Run => {
-                "Raise spec.snapshotTemplate.deadlineSeconds of the EtcdSnapshotSchedule, or correct the cause of the delay"
-            }
-            Self::Inspect | Self::Search | Self::Prune | Self::Remove | Self::Probe | Self::Rehearse | Self::Drill => {
-                "Correct the cause of the delay"
-            }
-        }
-    }
 }
 
 /// Returns the progress of a Job that has not ended. The message has times, never ages, and stays the same while nothing changes
@@ -383,7 +295,7 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&PodCa
     }
     let most = job.spec.as_ref().and_then(|s| s.backoff_limit).unwrap_or(BACKOFF_LIMIT) + 1;
     let attempt = format!("attempt {} of {most}", all.len());
-    let does = Does::read(job).words();
+    let does = Kind::of_job(job).row().words;
     let running = |container| pods::status(pod, container).and_then(|s| s.state.as_ref()?.running.as_ref());
     let works = running(CONTAINER).map(|running| (running, does));
     if let Some((running, does)) = works.or_else(|| Some((running(COMPARE)?, "compares the members' databases"))) {

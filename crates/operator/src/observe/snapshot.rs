@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use holdfast_api::snapshot::Phase;
 use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, key, name};
-use holdfast_plan::build::job::{CONTAINER, saves};
+use holdfast_plan::build::job::{CONTAINER, Kind};
 use holdfast_plan::jobs::over;
 use holdfast_plan::snapshot::{Deletion, Inspection, Observed, holds, inspection, secrets};
 use holdfast_plan::{Seen, meta, pods, retries};
@@ -204,7 +204,7 @@ async fn strays(reader: Reader<'_>, named: &str, uid: &str) -> Result<Vec<Pod>, 
         labelled(pod, key::SNAPSHOT, &label)
             && !pods::ended(pod)
             && pods::arguments(pod, CONTAINER).is_some_and(|args| args.contains(&asked))
-            && pod.spec.as_ref().is_some_and(saves)
+            && pod.spec.as_ref().is_some_and(|pod| Kind::Save.runs_in(pod))
     };
     reader.list::<Pod>(Only::Label(key::SNAPSHOT, &label), saves).await
 }

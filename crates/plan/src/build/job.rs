@@ -5,6 +5,7 @@
 //! steps. The agent needs no Kubernetes API and gets no token.
 
 mod apiserver;
+mod kind;
 mod rehearsal;
 mod work;
 
@@ -37,11 +38,9 @@ use super::{answer_progress, container_security, external, literal, pod_security
 use crate::{Proxies, fingerprint};
 
 pub use apiserver::{ENCRYPTION_CONFIG, PROGRAMS};
-pub use rehearsal::SCRATCH;
-pub use work::{
-    BACKOFF_LIMIT, KEPT_SECONDS, Work, compacts, compares, drills, inspects, probes, prunes, records_log, rehearses,
-    removes, saves, searches,
-};
+pub use kind::{BACKOFF_LIMIT, KEPT_SECONDS, Kind};
+pub use rehearsal::{SCRATCH, compares};
+pub use work::Work;
 
 /// Name of the agent's container: its termination message holds the report.
 pub const CONTAINER: &str = "agent";
@@ -214,10 +213,10 @@ pub fn job(want: &AgentJob) -> Job {
             ..ObjectMeta::default()
         },
         spec: Some(JobSpec {
-            backoff_limit: Some(want.work.backoff_limit()),
+            backoff_limit: Some(want.work.kind().row().retries),
             active_deadline_seconds: Some(deadline_seconds(want)),
             pod_failure_policy: Some(failure_policy(want.compares.is_some())),
-            ttl_seconds_after_finished: want.owner.is_some().then_some(want.work.kept_seconds()),
+            ttl_seconds_after_finished: want.owner.is_some().then_some(want.work.kind().row().kept_seconds),
             // At most one Pod at a time on a volume.
             pod_replacement_policy: Some("Failed".to_owned()),
             template: template(want),
@@ -256,7 +255,7 @@ fn deadline_seconds(want: &AgentJob) -> i64 {
 pub(super) fn labels(want: &AgentJob) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::from([
         (key::NAME.to_owned(), "etcd".to_owned()),
-        (key::COMPONENT.to_owned(), want.work.component().to_owned()),
+        (key::COMPONENT.to_owned(), want.work.kind().row().component.to_owned()),
         (key::MANAGED_BY.to_owned(), "holdfast".to_owned()),
     ]);
     let names = [
@@ -281,7 +280,7 @@ fn pod_metadata(want: &AgentJob, own: BTreeMap<String, String>) -> ObjectMeta {
 }
 
 fn pod(want: &AgentJob) -> PodSpec {
-    let opened = store::open(&want.destination, want.work.uses()).with_identities(&want.identities);
+    let opened = store::open(&want.destination, want.work.kind().row().uses).with_identities(&want.identities);
     // Only for a save and a log: an etcd's Secrets may be gone when a Job asks the store.
     let etcd =
         want.external.as_ref().filter(|_| matches!(want.work, Work::Save(_) | Work::Log(_))).map(external::reach);
@@ -326,7 +325,7 @@ fn pod(want: &AgentJob) -> PodSpec {
             name: CONTAINER.to_owned(),
             image: Some(want.image.clone()),
             image_pull_policy: Some("IfNotPresent".to_owned()),
-            command: Some(["/holdfast", "agent", want.work.verb()].map(str::to_owned).to_vec()),
+            command: Some(["/holdfast", "agent", want.work.kind().row().verb].map(str::to_owned).to_vec()),
             args: Some(args.iter().map(|arg| literal(arg)).collect()),
             env: Some(env(want)),
             resources: Some(want.agent.resources.clone().unwrap_or_else(|| default_resources(want))),

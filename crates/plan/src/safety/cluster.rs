@@ -14,7 +14,7 @@ use super::facts::{
 use super::{
     Verdict, alarms, defragment, is, last_snapshot, leadership, replace, retention, roll, rule, upgrade, volumes,
 };
-use crate::build::job::{expects, searches};
+use crate::build::job::{Kind, expects};
 use crate::certificate::{Contents, Files, Issue, Origin, Plane, files};
 use crate::cluster::{Listed, Member, Membership, Observed};
 use crate::schedule::read_by;
@@ -252,7 +252,7 @@ fn search(seen: &Observed, job: &Job) -> Verdict {
     let unformed = latches(seen).formed.is_none() && seen.members.iter().all(|m| m.object.spec.joined.is_none());
     rule("I9", unformed, "a cluster that has formed is not restored again")?;
     let template = job.spec.as_ref().map(|s| &s.template);
-    let searches = template.and_then(|t| t.spec.as_ref()).is_some_and(searches);
+    let searches = template.and_then(|t| t.spec.as_ref()).is_some_and(|pod| Kind::Latest.runs_in(pod));
     rule("I1", searches, "a cluster's Job only looks for a snapshot")?;
     let store_id = match &seen.store {
         Some(Seen::Known(Some(named))) => store::known(named).map(|known| known.id.as_str()),

@@ -8,7 +8,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::{Verdict, is, rule};
-use crate::build::job::{CONTAINER, allows_last, arguments, pod_spec, removes, saves};
+use crate::build::job::{CONTAINER, Kind, allows_last, arguments, pod_spec};
 use crate::schedule::is_read;
 use crate::snapshot::{Observed, PATIENCE};
 use crate::{Act, Plan, meta, pods};
@@ -23,10 +23,14 @@ pub fn snapshot(seen: &Observed, plan: &Plan<EtcdSnapshotStatus>, now: Timestamp
             let own = meta::controlled_by(&job.metadata, meta::uid(&seen.snapshot.metadata));
             rule("I13", own, "a Job goes with its snapshot")?;
             let pod = pod_spec(job);
-            if pod.is_some_and(removes) {
+            if pod.is_some_and(|pod| Kind::Remove.runs_in(pod)) {
                 return start(seen, job);
             }
-            rule("I18", !deleting || !pod.is_some_and(saves), "a snapshot that is being deleted saves nothing")
+            rule(
+                "I18",
+                !deleting || !pod.is_some_and(|pod| Kind::Save.runs_in(pod)),
+                "a snapshot that is being deleted saves nothing",
+            )
         }
         Some(Act::DeleteJob { job, .. }) => {
             let own = seen.job.as_ref().filter(|own| seen.owns(own) && is(job, &own.metadata));

@@ -8,7 +8,7 @@ use k8s_openapi::api::batch::v1::Job;
 
 use super::facts::{is_healthy, known, latches, voters};
 use super::{Verdict, rule};
-use crate::build::job::{arguments, compares, pod_spec, rehearses};
+use crate::build::job::{Kind, arguments, compares, pod_spec};
 use crate::cluster::{Member, Membership, Observed, rehearsal_name};
 use crate::valid::Version;
 use crate::{Seen, meta};
@@ -122,7 +122,11 @@ fn is_rehearsal(seen: &Observed, job: &Job, record: &UpgradeRecord) -> bool {
     let passed = job.status.as_ref().and_then(|status| status.succeeded).unwrap_or_default() > 0;
     let owned = meta::controlled_by(&job.metadata, meta::uid(&seen.cluster.metadata));
     let read = record.key.as_ref().is_some_and(|key| arguments(job).contains(&format!("--key={key}")));
-    passed && owned && read && pod_spec(job).is_some_and(rehearses) && meta::name(&job.metadata) == rehearsal_name(seen)
+    passed
+        && owned
+        && read
+        && pod_spec(job).is_some_and(|pod| Kind::Rehearse.runs_in(pod))
+        && meta::name(&job.metadata) == rehearsal_name(seen)
 }
 
 /// Checks entries that change nothing.
@@ -153,7 +157,11 @@ pub(super) fn rehearse(seen: &Observed, job: &Job) -> Verdict {
     let meta = &seen.cluster.metadata;
     let template = job.spec.as_ref().map(|spec| &spec.template);
     let spec = template.and_then(|template| template.spec.as_ref());
-    rule("I9", spec.is_some_and(rehearses), "a formed cluster's Job only rehearses an upgrade")?;
+    rule(
+        "I9",
+        spec.is_some_and(|pod| Kind::Rehearse.runs_in(pod)),
+        "a formed cluster's Job only rehearses an upgrade",
+    )?;
     rule("I30", latches(seen).upgrade.is_none(), "an upgrade is rehearsed before it begins")?;
     let of_3_5 = hosting(seen).any(|m| minor(&m.object.spec.process.version) == Some(5));
     rule("I30", !of_3_5 || spec.is_some_and(compares), "the members of etcd 3.5 are compared before an upgrade")?;

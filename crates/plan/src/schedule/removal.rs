@@ -16,9 +16,9 @@ use k8s_openapi::api::batch::v1::Job;
 
 use super::restores::is_within;
 use super::{Line, Observed, UTC, arm, facts};
-use crate::build::job::{AgentJob, Work, job, pod_spec, prunes};
+use crate::build::job::{AgentJob, Kind, Work, job, pod_spec};
 use crate::stored_key::attempt_of;
-use crate::{build, jobs, meta, saving};
+use crate::{jobs, meta, saving};
 
 /// Time after the latch from which the agent removes nothing, by the agent's clock, however late its Pod starts.
 pub(crate) const REMOVES_FOR: SignedDuration = SignedDuration::from_mins(30);
@@ -61,7 +61,7 @@ pub(crate) fn endangers(run: &PruneRun, key: &str) -> bool {
 }
 
 pub(super) fn removes(job: &Job) -> bool {
-    pod_spec(job).is_some_and(|pod| prunes(pod) || build::job::removes(pod))
+    matches!(pod_spec(job).and_then(Kind::of_pod), Some(Kind::Prune | Kind::Remove))
 }
 
 /// Returns the run in the Job's annotation.

@@ -31,7 +31,7 @@ use holdfast_api::{
     EtcdSnapshotSpec, EtcdSnapshotStatus, key,
 };
 use holdfast_contract::{ExitClass, FailedReport, Finding, NEW_STORE, Outcome, Probed, Report, Trial};
-use holdfast_plan::build::job::{rehearses, searches};
+use holdfast_plan::build::job::Kind;
 use holdfast_plan::certificate::Certificates;
 use holdfast_plan::cluster::{Answer, KeyHash, Listed, Membership};
 use holdfast_plan::{

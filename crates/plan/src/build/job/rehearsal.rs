@@ -14,6 +14,11 @@ use super::COMPARE;
 /// Folder of a rehearsal's data.
 pub const SCRATCH: &str = "/scratch";
 
+/// Whether a Holdfast Pod compares the members before anything else.
+pub fn compares(pod: &PodSpec) -> bool {
+    pod.init_containers.iter().flatten().next().is_some_and(|first| first.name == COMPARE)
+}
+
 /// Returns the volume of a rehearsal's data or a merged database, and its mount.
 pub(super) fn scratch(own: Option<&Spool>) -> (Volume, VolumeMount) {
     let folder =

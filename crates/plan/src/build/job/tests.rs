@@ -385,7 +385,7 @@ fn only_who_saves_reaches_for_the_etcd() {
         (Work::Latest(LatestRequest::default()), false),
         (Work::Probe(ProbeRequest::default()), false),
     ] {
-        let verb = work.verb();
+        let verb = work.kind().row().verb;
         let (_, pod, container, _) = parts(&job(&AgentJob { work, ..want.clone() }));
         let args = container.args.unwrap();
         assert_eq!(flags.map(|flag| args.iter().any(|arg| arg.starts_with(flag))), [reaches; 3], "{verb}: {args:?}");

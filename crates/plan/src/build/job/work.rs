@@ -1,33 +1,13 @@
-//! The work of a Job that runs the agent: a verb and its request.
+//! The request of the agent in a Job.
 //!
-//! Decides verb, retries, time and access to the store for each sort of work. `job.rs` decides the shape of the Job.
+//! Decides the arguments and the time. `kind.rs` has the facts of each kind of Job, and `job.rs` decides its shape.
 
-use holdfast_api::component;
 use holdfast_contract::{
     CompactRequest, EtcdFlags, InspectRequest, LatestRequest, LogRequest, ProbeRequest, PruneRequest, RecallRequest,
     RemoveRequest, SaveRequest, SnapshotFlags, StoreFlags, VerifyRequest,
 };
-use k8s_openapi::api::core::v1::{Container, PodSpec};
 
-use super::super::store::Use;
-use super::COMPARE;
-
-/// Number of failed Pods before the Job of a save gives up. The Job controller's pauses of 10 s to 320 s, each twice the last,
-/// cover ten minutes of failures of a store or of etcd.
-pub const BACKOFF_LIMIT: i32 = 6;
-
-/// Number of failed Pods before a question to the store gives up; the snapshot's plan repeats the question.
-const INSPECT_BACKOFF_LIMIT: i32 = 3;
-
-/// Number of failed Pods before a drill gives up; the next drill comes by itself.
-const DRILL_BACKOFF_LIMIT: i32 = 2;
-
-/// How long an ended Job stays, with its Pod and the log. The snapshot's status has the result by then; otherwise the operator
-/// asks the store.
-pub const KEPT_SECONDS: i32 = 3600;
-
-/// How long an ended Job stays that may repeat every minute, and whose owner's status has the result.
-const REPEATED_KEPT_SECONDS: i32 = 600;
+use super::kind::Kind;
 
 /// Request of the agent. The builder fills in the store, from the Job's `destination`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,91 +37,21 @@ pub enum Work {
     Drill(VerifyRequest),
 }
 
-/// Verbs of `agent` in a Pod's command.
-const SAVE: &str = "save";
-const LOG: &str = "log";
-const INSPECT: &str = "inspect";
-const LATEST: &str = "latest";
-const RECALL: &str = "recall";
-const PRUNE: &str = "prune";
-const REMOVE: &str = "remove";
-const PROBE: &str = "probe";
-const VERIFY: &str = "verify";
-const COMPACT: &str = "compact";
-
-/// Whether a Holdfast Pod saves.
-pub fn saves(pod: &PodSpec) -> bool {
-    runs(pod, SAVE)
-}
-
-/// Whether a Holdfast Pod merges a snapshot and the log.
-pub fn compacts(pod: &PodSpec) -> bool {
-    runs(pod, COMPACT)
-}
-
-/// Whether a Holdfast Pod records a log.
-pub fn records_log(pod: &PodSpec) -> bool {
-    runs(pod, LOG)
-}
-
-/// Whether a Holdfast Pod only asks the store about a snapshot.
-pub fn inspects(pod: &PodSpec) -> bool {
-    runs(pod, INSPECT)
-}
-
-/// Whether a Holdfast Pod looks for the latest snapshot.
-pub fn searches(pod: &PodSpec) -> bool {
-    runs(pod, LATEST)
-}
-
-/// Whether a Holdfast Pod removes snapshots of a schedule.
-pub fn prunes(pod: &PodSpec) -> bool {
-    runs(pod, PRUNE)
-}
-
-/// Whether a Holdfast Pod removes one snapshot.
-pub fn removes(pod: &PodSpec) -> bool {
-    runs(pod, REMOVE)
-}
-
-/// Whether a Holdfast Pod probes a store.
-pub fn probes(pod: &PodSpec) -> bool {
-    runs(pod, PROBE)
-}
-
-/// Whether a Holdfast Pod compares the members before anything else.
-pub fn compares(pod: &PodSpec) -> bool {
-    pod.init_containers.iter().flatten().next().is_some_and(|first| first.name == COMPARE)
-}
-
-/// Whether a Holdfast Pod rehearses an upgrade.
-pub fn rehearses(pod: &PodSpec) -> bool {
-    runs(pod, VERIFY) && !drills(pod)
-}
-
-/// Whether a Holdfast Pod drills the latest snapshot of a schedule.
-pub fn drills(pod: &PodSpec) -> bool {
-    let asks = |container: &Container| container.args.iter().flatten().any(|arg| arg == "--latest");
-    runs(pod, VERIFY) && pod.containers.iter().any(asks)
-}
-
-fn runs(pod: &PodSpec, verb: &str) -> bool {
-    pod.containers.iter().flat_map(|c| c.command.iter().flatten()).any(|word| word == verb)
-}
-
 impl Work {
-    pub(super) const fn verb(&self) -> &'static str {
+    /// Returns the kind; a run of a schedule saves.
+    pub(super) const fn kind(&self) -> Kind {
         match self {
-            Self::Save(_) => SAVE,
-            Self::Log(_) => LOG,
-            Self::Inspect(_) => INSPECT,
-            Self::Latest(_) => LATEST,
-            Self::Recall(_) => RECALL,
-            Self::Prune(_) => PRUNE,
-            Self::Remove(_) => REMOVE,
-            Self::Probe(_) => PROBE,
-            Self::Rehearse(_) | Self::Drill(_) => VERIFY,
-            Self::Compact(_) => COMPACT,
+            Self::Save(_) => Kind::Save,
+            Self::Log(_) => Kind::Log,
+            Self::Inspect(_) => Kind::Inspect,
+            Self::Latest(_) => Kind::Latest,
+            Self::Recall(_) => Kind::Recall,
+            Self::Prune(_) => Kind::Prune,
+            Self::Remove(_) => Kind::Remove,
+            Self::Probe(_) => Kind::Probe,
+            Self::Rehearse(_) => Kind::Rehearse,
+            Self::Drill(_) => Kind::Drill,
+            Self::Compact(_) => Kind::Compact,
         }
     }
 
@@ -158,51 +68,6 @@ impl Work {
         }
     }
 
-    /// Returns the component of the Pod.
-    pub(super) const fn component(&self) -> &'static str {
-        match self {
-            Self::Drill(_) => component::SNAPSHOT_DRILL,
-            Self::Save(_)
-            | Self::Log(_)
-            | Self::Inspect(_)
-            | Self::Latest(_)
-            | Self::Recall(_)
-            | Self::Prune(_)
-            | Self::Remove(_)
-            | Self::Probe(_)
-            | Self::Compact(_)
-            | Self::Rehearse(_) => component::SNAPSHOT_AGENT,
-        }
-    }
-
-    /// Returns the number of retries. The owner's plan repeats a probe, a search, a recall, a prune and a removal.
-    pub(super) const fn backoff_limit(&self) -> i32 {
-        match self {
-            Self::Save(_) => BACKOFF_LIMIT,
-            Self::Drill(_) | Self::Compact(_) => DRILL_BACKOFF_LIMIT,
-            Self::Inspect(_) | Self::Rehearse(_) => INSPECT_BACKOFF_LIMIT,
-            Self::Log(_) | Self::Latest(_) | Self::Recall(_) | Self::Prune(_) | Self::Remove(_) | Self::Probe(_) => 0,
-        }
-    }
-
-    pub(super) const fn kept_seconds(&self) -> i32 {
-        match self {
-            // A search too: the reason for an empty result stays visible until the next search has ended, ten or more minutes
-            // later.
-            Self::Save(_)
-            | Self::Log(_)
-            | Self::Inspect(_)
-            | Self::Latest(_)
-            | Self::Recall(_)
-            | Self::Prune(_)
-            | Self::Remove(_)
-            | Self::Rehearse(_)
-            | Self::Compact(_)
-            | Self::Drill(_) => KEPT_SECONDS,
-            Self::Probe(_) => REPEATED_KEPT_SECONDS,
-        }
-    }
-
     pub(super) const fn deadline_seconds(&self) -> u32 {
         match self {
             Self::Save(request) => request.deadline_seconds.saturating_add(request.delay_seconds),
@@ -216,18 +81,6 @@ impl Work {
             Self::Probe(request) => request.deadline_seconds,
             Self::Compact(request) => request.deadline_seconds,
             Self::Rehearse(request) | Self::Drill(request) => request.deadline_seconds,
-        }
-    }
-
-    pub(super) const fn uses(&self) -> Use {
-        match self {
-            Self::Save(_) | Self::Log(_) | Self::Probe(_) | Self::Compact(_) => Use::Save,
-            Self::Inspect(_) | Self::Recall(_) => Use::Inspect,
-            Self::Prune(_) | Self::Remove(_) => Use::Prune,
-            // As in the following restore: the agent reports a missing Secret, whereas kubelet would wait in silence until the
-            // Job's deadline.
-            Self::Latest(_) | Self::Rehearse(_) => Use::Restore,
-            Self::Drill(_) => Use::Prove,
         }
     }
 

@@ -1,0 +1,212 @@
+//! The kinds of Job that run the agent: one row for each.
+//!
+//! Decides verb, access to the store, retries, how long an ended Job stays, and the words for a person. `work.rs` holds the
+//! requests, `job.rs` decides the shape of the Job.
+
+use holdfast_api::{component, key};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::PodSpec;
+
+use super::super::store::Use;
+use super::{CONTAINER, pod_spec};
+use crate::meta;
+
+/// Number of failed Pods before the Job of a save gives up. The Job controller's pauses of 10 s to 320 s, each twice the last,
+/// cover ten minutes of failures of a store or of etcd.
+pub const BACKOFF_LIMIT: i32 = 6;
+
+/// How long an ended Job stays, with its Pod and the log. The snapshot's status has the result by then; otherwise the operator
+/// asks the store.
+pub const KEPT_SECONDS: i32 = 3600;
+
+/// The remedy after a deadline that a user cannot raise.
+const CORRECT: &str = "Correct the cause of the delay";
+
+/// A kind of Job, or of the Pod of a Deployment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Saves a snapshot for an `EtcdSnapshot`.
+    Save,
+    /// Saves a snapshot as a run of a schedule.
+    Run,
+    /// Records every revision. `deployment.rs` makes a Deployment of the Pod.
+    Log,
+    /// Reports whether a snapshot was saved.
+    Inspect,
+    /// Reports the latest snapshot.
+    Latest,
+    /// Reports the stored runs of a schedule.
+    Recall,
+    /// Announces and removes snapshots of a schedule.
+    Prune,
+    /// Removes one snapshot.
+    Remove,
+    /// Probes a store.
+    Probe,
+    /// Restores a snapshot with another version of etcd, and compares the answers of that etcd.
+    Rehearse,
+    /// Restores the latest snapshot of a schedule, and compares the answers of an etcd.
+    Drill,
+    /// Merges the newest snapshot and the log.
+    Compact,
+}
+
+/// The facts of a kind.
+pub(crate) struct Row {
+    /// Verb of `agent` in the Pod's command.
+    pub(crate) verb: &'static str,
+    pub(crate) component: &'static str,
+    /// Access to the store. With `Restore` the agent reports a missing Secret, whereas kubelet would wait in silence until the
+    /// Job's deadline.
+    pub(crate) uses: Use,
+    /// Number of failed Pods before the Job gives up; 0 where the owner's plan repeats the Job.
+    pub(crate) retries: i32,
+    /// How long the ended Job stays.
+    pub(crate) kept_seconds: i32,
+    /// The verb for a person, after the name of the Pod.
+    pub(crate) words: &'static str,
+    /// The step after the correction of a cause.
+    pub(crate) then: &'static str,
+    /// The remedy after an agent ran out of memory.
+    pub(crate) more_memory: &'static str,
+    /// The remedy after a deadline without a known cause.
+    pub(crate) late: &'static str,
+}
+
+impl Row {
+    const fn new(verb: &'static str, uses: Use, retries: i32) -> Self {
+        Self {
+            verb,
+            component: component::SNAPSHOT_AGENT,
+            uses,
+            retries,
+            kept_seconds: KEPT_SECONDS,
+            words: "",
+            then: "; Holdfast then starts another Job",
+            more_memory: "raise spec.snapshotTemplate.agent.resources of the EtcdSnapshotSchedule",
+            late: CORRECT,
+        }
+    }
+}
+
+const SAVE: Row = Row {
+    words: "saves",
+    then: ", and create another EtcdSnapshot",
+    more_memory: "raise spec.agent.resources in a new EtcdSnapshot",
+    late: "Raise spec.deadlineSeconds in a new EtcdSnapshot, or correct the cause of the delay",
+    ..Row::new("save", Use::Save, BACKOFF_LIMIT)
+};
+const RUN: Row = Row {
+    words: "saves",
+    then: " before the next run",
+    late: "Raise spec.snapshotTemplate.deadlineSeconds of the EtcdSnapshotSchedule, or correct the cause of the delay",
+    ..Row::new("save", Use::Save, BACKOFF_LIMIT)
+};
+const LOG: Row = Row {
+    words: "records the log",
+    then: "",
+    more_memory: "raise spec.log.resources of the EtcdSnapshotSchedule",
+    ..Row::new("log", Use::Save, 0)
+};
+const INSPECT: Row = Row {
+    words: "searches the store",
+    more_memory: "spec.agent.resources is immutable. `holdfast agent list` shows the stored snapshots. Delete this EtcdSnapshot, \
+                  and create an EtcdSnapshot with a larger limit",
+    ..Row::new("inspect", Use::Inspect, 3)
+};
+const LATEST: Row = Row {
+    words: "looks for the latest snapshot",
+    more_memory: "raise spec.bootstrap.restore.agent.resources",
+    // The reason for an empty result stays visible until the next search has ended, ten or more minutes later.
+    ..Row::new("latest", Use::Restore, 0)
+};
+const RECALL: Row = Row { words: "lists the stored runs", ..Row::new("recall", Use::Inspect, 0) };
+const PRUNE: Row = Row { words: "removes snapshots", ..Row::new("prune", Use::Prune, 0) };
+const REMOVE: Row = Row {
+    words: "removes the snapshot",
+    more_memory: "raise spec.agent.resources in a new EtcdSnapshot",
+    ..Row::new("remove", Use::Prune, 0)
+};
+const PROBE: Row = Row {
+    // A probe may repeat every minute, and the status of its owner has the result.
+    kept_seconds: 600,
+    words: "probes the store",
+    then: "; Holdfast then starts another probe",
+    more_memory: "raise spec.agent.resources",
+    ..Row::new("probe", Use::Save, 0)
+};
+const REHEARSE: Row = Row {
+    words: "rehearses the upgrade",
+    then: ", and delete the Job: Holdfast then rehearses again",
+    more_memory: "raise spec.resources of the EtcdCluster",
+    ..Row::new("verify", Use::Restore, 3)
+};
+const DRILL: Row = Row {
+    component: component::SNAPSHOT_DRILL,
+    words: "restores the newest snapshot",
+    then: " before the next drill",
+    more_memory: "raise spec.drill.resources of the EtcdSnapshotSchedule",
+    ..Row::new("verify", Use::Prove, 2)
+};
+const COMPACT: Row = Row {
+    words: "merges the newest snapshot and the log",
+    then: " before the next merge",
+    more_memory: "raise spec.log.compaction.resources of the EtcdSnapshotSchedule",
+    ..Row::new("compact", Use::Save, 2)
+};
+
+impl Kind {
+    const ALL: [Self; 12] = [
+        Self::Save,
+        Self::Run,
+        Self::Log,
+        Self::Inspect,
+        Self::Latest,
+        Self::Recall,
+        Self::Prune,
+        Self::Remove,
+        Self::Probe,
+        Self::Rehearse,
+        Self::Drill,
+        Self::Compact,
+    ];
+
+    pub(crate) const fn row(self) -> &'static Row {
+        match self {
+            Self::Save => &SAVE,
+            Self::Run => &RUN,
+            Self::Log => &LOG,
+            Self::Inspect => &INSPECT,
+            Self::Latest => &LATEST,
+            Self::Recall => &RECALL,
+            Self::Prune => &PRUNE,
+            Self::Remove => &REMOVE,
+            Self::Probe => &PROBE,
+            Self::Rehearse => &REHEARSE,
+            Self::Drill => &DRILL,
+            Self::Compact => &COMPACT,
+        }
+    }
+
+    /// Returns the kind of a Holdfast Pod: a run is a save.
+    pub fn of_pod(pod: &PodSpec) -> Option<Self> {
+        // Of the agent's own container: another one may be of a webhook.
+        let agent = pod.containers.iter().find(|container| container.name == CONTAINER)?;
+        let verb = agent.command.as_ref()?.last()?;
+        let kind = Self::ALL.into_iter().find(|kind| kind.row().verb == verb)?;
+        let drills = kind == Self::Rehearse && agent.args.iter().flatten().any(|arg| arg == "--latest");
+        Some(if drills { Self::Drill } else { kind })
+    }
+
+    /// Returns the kind of a Holdfast Job.
+    pub(crate) fn of_job(job: &Job) -> Self {
+        let kind = pod_spec(job).and_then(Self::of_pod).unwrap_or(Self::Save);
+        let is_run = kind == Self::Save && meta::label(&job.metadata, key::SCHEDULE).is_some();
+        if is_run { Self::Run } else { kind }
+    }
+
+    /// Whether a Holdfast Pod does this work.
+    pub fn runs_in(self, pod: &PodSpec) -> bool {
+        Self::of_pod(pod) == Some(self)
+    }
+}
