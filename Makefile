@@ -2,7 +2,7 @@
 # The verbs a person types. Each says what it does and how long it usually takes (warm / bare machine, 2 cores).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install kubectl demo test soak e2e robustness alerts charts check fuzz golden image release bench bench-save bench-restore bench-defrag bench-log bench-prune bench-scale bench-fleet bench-replace cluster-up cluster-down cluster-status
+.PHONY: help install kubectl demo test affected soak e2e robustness alerts charts check fuzz golden image release bench bench-save bench-restore bench-defrag bench-log bench-prune bench-scale bench-fleet bench-replace cluster-up cluster-down cluster-status
 
 export HOLDFAST_CACHE ?= $(HOME)/.cache/holdfast
 export CARGO_TARGET_DIR ?= $(HOLDFAST_CACHE)/target
@@ -15,6 +15,9 @@ demo: ## the whole story on a throwaway Kubernetes (3 min; about 32 min on a bar
 
 test: ## everything, with seeded samples of the long sweeps (34 min; about 58 min on a bare machine)
 	@tests/bin/test
+
+affected: ## the test programs that can see the changes, by cargo's graph; SINCE=COMMIT for all since a commit (1 to 20 min)
+	@tests/bin/deps && tests/bin/affected $(SINCE)
 
 soak: ## everything, with the full counts (2 h)
 	@HOLDFAST_SOAK=1 tests/bin/test

@@ -75,6 +75,17 @@ test_programs() {
 		sed -n 's/.*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1/p'
 }
 
+# run_program PROGRAM: runs a test program from its package's folder, as cargo would.
+run_program() {
+	local folder=. name=${1##*/}
+	case $name in
+	real-* | snapshot_agent-*) folder=snapshot-agent ;;
+	planner-*) folder=crates/plan ;;
+	holdfast_*) folder=${name#holdfast_} folder=crates/${folder%%-*} ;;
+	esac
+	(cd "$folder" && "$@")
+}
+
 # The cluster that demo and end-to-end tests use: somebody's own by HOLDFAST_KUBECONFIG, else the testbed.
 use_cluster() {
 	if [ -n "${HOLDFAST_KUBECONFIG:-}" ]; then
