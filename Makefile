@@ -90,7 +90,7 @@ install: ## put the program `holdfast`, without symbols, and kubectl's plugin in
 	objcopy --only-keep-debug "$$built" "$$built.debug" && strip -o "$$built.stripped" "$$built" && \
 	install -D "$$built.stripped" $(or $(PREFIX),/usr/local)/bin/holdfast && echo "symbols for profilers and debuggers: $$built.debug"
 	@ln -sf holdfast $(or $(PREFIX),/usr/local)/bin/kubectl-holdfast
-	@install src/plugin/kubectl_complete-holdfast $(or $(PREFIX),/usr/local)/bin/
+	@install crates/plugin/kubectl_complete-holdfast $(or $(PREFIX),/usr/local)/bin/
 
 kubectl: ## print a shell function and KUBECONFIG for the testbed: eval "$(make -s kubectl)"
 	@echo 'kubectl() { $(CURDIR)/tests/testbed/testbed kubectl "$$@"; }; export KUBECONFIG='"$${HOLDFAST_STATE:-/var/lib/holdfast-testbed}/admin.kubeconfig"

@@ -25,7 +25,7 @@ use snapshot_agent::verbs::{
 };
 
 use crate::cli::{LogVerb, RenderFlags};
-use crate::manifests::restore as restored;
+use holdfast_manifests::restore as restored;
 
 /// `agent save`.
 pub async fn save(request: SaveRequest) -> anyhow::Result<u8> {

@@ -23,14 +23,14 @@ use holdfast_plan::Proxies;
 use holdfast_store::{no_proxy, proxy};
 use snapshot_agent::format::crypt::Recipients;
 
-use crate::manifests::jobs::Sample;
-use crate::manifests::{IMAGE, NAME, NAMESPACE, Options, Part, Scope};
-use crate::names::{domain, image, namespace, object};
-use crate::plugin::Verb;
-use crate::plugin::access::Access;
-use crate::plugin::install::InstallFlags;
-use crate::plugin::snapshots::SnapshotVerb;
-use crate::{snapshot, upgrade};
+use holdfast_manifests::jobs::Sample;
+use holdfast_manifests::names::{domain, image, namespace, object};
+use holdfast_manifests::{IMAGE, NAME, NAMESPACE, Options, Part, Scope};
+use holdfast_plugin::Verb;
+use holdfast_plugin::access::Access;
+use holdfast_plugin::install::InstallFlags;
+use holdfast_plugin::snapshots::SnapshotVerb;
+use holdfast_plugin::{snapshot, upgrade};
 
 /// Runs etcd clusters on Kubernetes and proves that their backups restore.
 #[derive(Parser, Clone, Debug, PartialEq, Eq)]

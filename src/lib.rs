@@ -12,12 +12,10 @@
 //! * [`holdfast_operator`]: effects only: watches, reads, writes, etcd, the lease.
 //! * [`holdfast_plan`]: pure decisions. A decision is a value; tests compare values. Start reading at `crates/plan/src/lib.rs`.
 //! * [`cli`]: flags to plain structs; [`agent`]: the door to the data mover; [`logs`]: format and destination of log lines.
-//! * [`snapshot`]: the command that requests a snapshot from the operator, for people and `CronJob`s.
-//! * [`upgrade`]: the command that prints the conditions of an upgrade, for people.
-//! * [`plugin`]: the other commands for people, as a plugin of kubectl.
-//! * [`manifests`]: the objects that the operator needs to run.
+//! * [`holdfast_plugin`]: the commands for people, as a plugin of kubectl.
+//! * [`holdfast_manifests`]: the objects that the operator needs to run.
 //!
-//! The dependency rule: this crate → `holdfast_operator` → `holdfast_plan` → `holdfast_api` → `holdfast_contract`. Never the other way; Cargo holds it.
+//! The dependency rule: this crate → `holdfast_plugin` → `holdfast_operator` → `holdfast_plan` → `holdfast_api` → `holdfast_contract`. Never the other way; Cargo holds it.
 
 #![cfg_attr(
     test,
@@ -33,10 +31,3 @@
 pub mod agent;
 pub mod cli;
 pub mod logs;
-pub mod manifests;
-pub mod plugin;
-pub mod snapshot;
-pub mod upgrade;
-
-mod names;
-mod point;

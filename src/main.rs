@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use holdfast::cli::{Agent, Cli, Command, Snapshot, Upgrade};
-use holdfast::plugin::{self, end};
-use holdfast::{agent, logs, manifests, snapshot, upgrade};
+use holdfast::{agent, logs};
 use holdfast_io::private::make_private;
+use holdfast_manifests as manifests;
 use holdfast_operator::{BuildInfo, Config};
+use holdfast_plugin::{end, snapshot, upgrade};
 use tokio::runtime::Builder;
 
 /// musl's own allocator is several times slower under threads.
@@ -82,8 +83,8 @@ async fn run(command: Command) -> anyhow::Result<u8> {
         Command::Jobs(flags) => show(&manifests::jobs::samples(flags.only, &flags.image)),
         Command::Snapshot(Snapshot::Create(flags)) => snapshot::create((*flags).request()).await,
         Command::Upgrade(Upgrade::Plan(flags)) => upgrade::plan(flags.into()).await,
-        Command::Snapshot(Snapshot::Existing(verb)) => Ok(end::code(plugin::snapshots::run(verb).await)),
-        Command::Plugin(verb) => Ok(plugin::run(verb, Cli::command(), build_info()).await),
+        Command::Snapshot(Snapshot::Existing(verb)) => Ok(end::code(holdfast_plugin::snapshots::run(verb).await)),
+        Command::Plugin(verb) => Ok(holdfast_plugin::run(verb, Cli::command(), build_info()).await),
         Command::Operator(flags) => {
             let config = Config::try_from(*flags).map_err(anyhow::Error::msg)?;
             let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
@@ -110,7 +111,7 @@ async fn run(command: Command) -> anyhow::Result<u8> {
         Command::Install(flags) => match (&flags.to, &flags.etcd_to) {
             (Some(path), _) => Ok(agent::install(path).await),
             (None, Some(folder)) => Ok(agent::install_etcd(folder).await),
-            (None, None) => Ok(end::code(plugin::install::run(*flags).await)),
+            (None, None) => Ok(end::code(holdfast_plugin::install::run(*flags).await)),
         },
     }
 }

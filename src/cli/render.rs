@@ -5,8 +5,8 @@ use holdfast_contract::manifest::Manifest;
 use holdfast_contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, StoreFlags};
 
 use super::{namespace, object};
-use crate::manifests::restore::Wanted;
-use crate::point::PointFlags;
+use holdfast_manifests::restore::Wanted;
+use holdfast_plugin::point::PointFlags;
 
 /// Help heading of the flags about the new cluster.
 const NEW: &str = "New cluster";

@@ -456,7 +456,7 @@ fn the_deployment_starts_the_operator_it_means() {
         [(Scope::Cluster, None, RunAs::Fixed), (Scope::Namespace("etcd".to_owned()), Some("etcd"), RunAs::Unset)]
     {
         let options = Options { image: "r/h:1".to_owned(), scope, pod_run_as, only: Some(Part::Deployment) };
-        let deployment = crate::manifests::objects(&options).unwrap().pop().unwrap();
+        let deployment = holdfast_manifests::objects(&options).unwrap().pop().unwrap();
         let container = &deployment["spec"]["template"]["spec"]["containers"][0];
         let args: Vec<&str> = container["args"].as_array().unwrap().iter().map(|a| a.as_str().unwrap()).collect();
         // The environment sets these two.

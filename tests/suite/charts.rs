@@ -10,9 +10,9 @@ use std::process::{Command, Output};
 
 use clap::{CommandFactory as _, Parser as _};
 use holdfast::cli::Cli;
-use holdfast::manifests::{self, IMAGE, Options, Part, Scope};
 use holdfast_api::pod_security::RunAs;
 use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdSnapshotSchedule};
+use holdfast_manifests::{self as manifests, IMAGE, Options, Part, Scope};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde::Serialize;

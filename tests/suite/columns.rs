@@ -1,7 +1,7 @@
 //! `kubectl get etcd -o wide` fits a terminal: the widest sensible row of each kind, by the columns of its CRD.
 
-use holdfast::manifests;
 use holdfast_api::condition::Reason;
+use holdfast_manifests as manifests;
 use serde_json::Value;
 
 /// Columns of a terminal on a wide screen.

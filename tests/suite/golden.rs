@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
 use holdfast::cli::Cli;
-use holdfast::manifests::{self, IMAGE, Options, Part, Scope};
 use holdfast_api::pod_security::RunAs;
 use holdfast_contract::{Failure, Origin, Retry};
+use holdfast_manifests::{self as manifests, IMAGE, Options, Part, Scope};
 use holdfast_plan::cluster::{Step, TABLES, Table};
 
 /// Folders that hold output only.

@@ -58,7 +58,7 @@ const RULES: &[Rule] = &[
         why: "the bytes come from the caller",
     },
     Rule {
-        below: "src/manifests/",
+        below: "crates/manifests/src/",
         never: &[
             "holdfast_operator",
             "holdfast_kube",
@@ -82,7 +82,7 @@ const RULES: &[Rule] = &[
 ];
 
 /// The workspace crates that each crate may depend on: from the bottom, and only below its own place.
-const CRATES: [(&str, &[&str]); 10] = [
+const CRATES: [(&str, &[&str]); 12] = [
     ("crates/contract", &[]),
     ("crates/segment", &[]),
     ("crates/bbolt", &["holdfast-segment"]),
@@ -92,6 +92,19 @@ const CRATES: [(&str, &[&str]); 10] = [
     ("crates/plan", &["holdfast-api", "holdfast-contract"]),
     ("crates/kube", &["holdfast-api", "holdfast-io"]),
     ("crates/operator", &["holdfast-api", "holdfast-contract", "holdfast-io", "holdfast-kube", "holdfast-plan"]),
+    ("crates/manifests", &["holdfast-api", "holdfast-contract", "holdfast-plan"]),
+    (
+        "crates/plugin",
+        &[
+            "holdfast-api",
+            "holdfast-contract",
+            "holdfast-io",
+            "holdfast-kube",
+            "holdfast-manifests",
+            "holdfast-operator",
+            "holdfast-plan",
+        ],
+    ),
     ("snapshot-agent", &["holdfast-bbolt", "holdfast-contract", "holdfast-io", "holdfast-segment", "holdfast-store"]),
 ];
 

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use clap::{Parser as _, ValueEnum as _};
 use holdfast::cli::{Agent, Cli, Command, LogVerb, Snapshot};
-use holdfast::manifests::IMAGE;
-use holdfast::manifests::jobs::{Sample, samples};
-use holdfast::snapshot::FAILED;
 use holdfast_contract::{Failure, ProofLevel, Retry, StoreFlags, VerifyRequest};
+use holdfast_manifests::IMAGE;
+use holdfast_manifests::jobs::{Sample, samples};
+use holdfast_plugin::snapshot::FAILED;
 use holdfast_store::Store;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job, JobSpec};

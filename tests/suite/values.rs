@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use holdfast::manifests;
+use holdfast_manifests as manifests;
 use serde_json::{Map, Value, json};
 
 use crate::golden::between_marks;

@@ -1,4 +1,4 @@
-{{/* Parts of the NetworkPolicies. Which connections Holdfast's Pods need is decided in `src/manifests/network.rs`, and a test compares. */}}
+{{/* Parts of the NetworkPolicies. Which connections Holdfast's Pods need is decided in `crates/manifests/src/network.rs`, and a test compares. */}}
 
 {{- define "holdfast.networkPolicy" }}
 ---

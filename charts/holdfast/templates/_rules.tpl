@@ -1,4 +1,4 @@
-{{/* Rights of the operator, as `src/manifests/rbac.rs` decides them: each verb has its use there, and a test compares. */}}
+{{/* Rights of the operator, as `crates/manifests/src/rbac.rs` decides them: each verb has its use there, and a test compares. */}}
 
 {{- define "holdfast.operatorRules" -}}
 - apiGroups: [holdfast.dev]

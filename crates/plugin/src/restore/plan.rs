@@ -1,0 +1,181 @@
+//! Plan of a restore: the revisions that return, the later ones that do not, and the time that earlier restores took.
+//!
+//! PURE. Decides the figures from statuses: revisions of later snapshots, and times of clusters that were restored from the same
+//! store.
+
+use holdfast_api::EtcdCluster;
+use holdfast_api::restore::RestorePhase;
+use holdfast_api::snapshot::EtcdSnapshot;
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use serde::Serialize;
+
+use crate::screen::{Screen, Tone};
+use crate::time::{clock, date, grouped, parse, relative, size};
+
+/// The plan of a restore.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Plan {
+    /// Time of the plan.
+    pub at: Timestamp,
+    /// Name of the new EtcdCluster.
+    pub cluster: String,
+    /// Name of the EtcdSnapshot.
+    pub snapshot: String,
+    /// Point in time up to which the log is added.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub point: Option<String>,
+    /// Time at which the snapshot was complete.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taken_at: Option<Timestamp>,
+    /// Revision that comes back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// Keys that come back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<i64>,
+    /// Size of the database in bytes.
+    pub db_bytes: u64,
+    /// Bytes to download.
+    pub stored_bytes: u64,
+    /// Level of proof.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<String>,
+    /// Revisions of the saved cluster that are missing at least: those up to its newest snapshot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revisions_lost: Option<i64>,
+    /// Earlier restores from the same store.
+    pub history: Vec<Earlier>,
+    /// Expected seconds until the first member serves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected_seconds: Option<i64>,
+}
+
+/// An earlier restore.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Earlier {
+    /// Name of the EtcdCluster that was restored.
+    pub cluster: String,
+    /// Seconds from its creation until it had formed.
+    pub seconds: i64,
+    /// Size of its database in bytes.
+    pub db_bytes: u64,
+    /// Time at which it had formed.
+    pub at: Timestamp,
+}
+
+impl Plan {
+    /// Makes the plan.
+    pub fn for_restore(
+        snapshot: &EtcdSnapshot,
+        snapshots: &[EtcdSnapshot],
+        clusters: &[EtcdCluster],
+        new: &EtcdCluster,
+        at: Timestamp,
+    ) -> Self {
+        let status = snapshot.status.clone().unwrap_or_default();
+        let artifact = status.artifact.clone().unwrap_or_default();
+        let revision = |snapshot: &EtcdSnapshot| snapshot.status.as_ref()?.artifact.as_ref()?.revision;
+        let newest = snapshots.iter().filter(|it| is_same_lineage(it, snapshot)).filter_map(revision).max();
+        let restore = new.spec.bootstrap.as_ref().and_then(|bootstrap| bootstrap.restore.as_ref());
+        let point = restore.and_then(|restore| restore.at.as_ref());
+        // How many revisions a time reaches is in the log.
+        let reached = point.map_or(artifact.revision, |point| point.revision);
+        let mut history: Vec<Earlier> = clusters.iter().filter_map(|cluster| earlier(cluster, snapshot)).collect();
+        history.sort_by_key(|earlier| std::cmp::Reverse(earlier.at));
+        Self {
+            at,
+            cluster: new.name_any(),
+            snapshot: snapshot.name_any(),
+            point: point.map(ToString::to_string),
+            taken_at: status.completed_at.as_deref().and_then(parse),
+            revision: artifact.revision,
+            keys: artifact.keys,
+            db_bytes: artifact.db_bytes,
+            stored_bytes: artifact.stored_bytes,
+            level: status.verification.map(|proof| proof.level.as_str().to_owned()),
+            revisions_lost: newest.zip(reached).map(|(newest, own)| (newest - own).max(0)),
+            expected_seconds: history.iter().map(|earlier| scaled(earlier, artifact.db_bytes)).max(),
+            history,
+        }
+    }
+
+    /// Returns the plan as text, each line a comment of the YAML below.
+    pub fn render(&self, screen: Screen) -> String {
+        let mut lines = vec![];
+        let facts = [
+            self.revision.map(|revision| format!("revision {}", grouped(revision))),
+            self.keys.map(|keys| format!("{} keys", grouped(keys))),
+            Some(format!("{} ({} to download)", size(self.db_bytes), size(self.stored_bytes))),
+            self.level.as_ref().map(|level| format!("verified {level}")),
+        ];
+        let facts: Vec<String> = facts.into_iter().flatten().collect();
+        lines.push(("comes back", format!("EtcdSnapshot {}: {}", self.snapshot, facts.join(", "))));
+        let taken = self.taken_at.map(|at| format!("{} {}, {}", date(at), clock(at), relative(at, self.at)));
+        lines.push(("taken", taken.unwrap_or_else(|| "unknown".to_owned())));
+        if let Some(point) = &self.point {
+            lines.push(("and the log", format!("up to {point}; a log that ends earlier refuses the restore")));
+        }
+        let lost = match (self.revisions_lost, self.taken_at) {
+            (revisions, _) if let Some(point) = &self.point => {
+                let at_least = revisions.filter(|revisions| *revisions > 0);
+                let at_least = at_least.map(|revisions| format!(", {} revisions at least", grouped(revisions)));
+                format!("every write after {point}{}", at_least.unwrap_or_default())
+            }
+            (Some(0), Some(at)) => format!("every write after {}: this is the newest snapshot", clock(at)),
+            (Some(revisions), Some(at)) => {
+                format!("every write after {}, {} revisions at least", clock(at), grouped(revisions))
+            }
+            _ => "every write after the snapshot".to_owned(),
+        };
+        lines.push(("is lost", lost));
+        let expected = match (self.expected_seconds, self.history.first()) {
+            (Some(seconds), Some(last)) => format!(
+                "about {seconds} s until the first member serves: {} with {} took {} s",
+                last.cluster,
+                size(last.db_bytes),
+                last.seconds
+            ),
+            _ => "unknown: no cluster of this namespace was restored from this store".to_owned(),
+        };
+        lines.push(("takes", expected));
+        lines.push((
+            "clients",
+            format!("move to the Service {}-client; the saved cluster stays as it is", self.cluster),
+        ));
+        let comment = |(title, text): &(&str, String)| {
+            format!("{} {}\n", screen.paint(Tone::Faint, &format!("# {title:<10}")), screen.paint(Tone::Strong, text))
+        };
+        lines.iter().map(comment).collect()
+    }
+}
+
+/// Whether two snapshots are of one cluster, and not of two of the same name.
+fn is_same_lineage(a: &EtcdSnapshot, b: &EtcdSnapshot) -> bool {
+    let uid = |snapshot: &EtcdSnapshot| snapshot.status.as_ref().and_then(|status| status.cluster_uid.clone());
+    uid(a) == uid(b)
+}
+
+/// Returns the time that a restore took, if it was from the store of this snapshot.
+fn earlier(cluster: &EtcdCluster, snapshot: &EtcdSnapshot) -> Option<Earlier> {
+    let status = cluster.status.as_ref()?;
+    let restore = status.restore.as_ref().filter(|restore| restore.phase == Some(RestorePhase::Formed))?;
+    let at = parse(&status.latches.formed.as_ref()?.at)?;
+    let own = &snapshot.status.as_ref()?.artifact.as_ref()?.uri;
+    let root = |uri: &str| uri.split('/').take(3).collect::<Vec<_>>().join("/");
+    if root(restore.uri.as_ref()?) != root(own) {
+        return None;
+    }
+    let seconds = at.duration_since(cluster.creation_timestamp()?.0).as_secs();
+    Some(Earlier { cluster: cluster.name_any(), seconds: seconds.max(1), db_bytes: restore.db_bytes?, at })
+}
+
+/// Scales the time of an earlier restore to a larger database. A smaller one waits for the same Pod.
+fn scaled(earlier: &Earlier, db_bytes: u64) -> i64 {
+    let ratio = db_bytes / earlier.db_bytes.max(1);
+    let seconds =
+        u128::try_from(earlier.seconds).unwrap_or(1) * u128::from(db_bytes) / u128::from(earlier.db_bytes.max(1));
+    if ratio == 0 { earlier.seconds } else { i64::try_from(seconds).unwrap_or(i64::MAX).max(earlier.seconds) }
+}

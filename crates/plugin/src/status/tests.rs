@@ -1,0 +1,292 @@
+//! Screens of recorded objects. `UPDATE_GOLDEN=1` writes the texts; read the difference.
+
+use std::fs;
+use std::path::PathBuf;
+
+use holdfast_api::condition::{Reason, Type, Wanted, merge};
+use holdfast_api::drill::{Drill, DrillStatus, PassedDrill};
+use holdfast_api::log::{Compaction, Log, LogStatus, Merges};
+use serde_json::Value;
+
+use super::facts::{Facts, State};
+use super::observe::{Objects, facts};
+use super::render::render;
+use crate::screen::Screen;
+
+/// The folder of recordings and screens.
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/status/recorded")
+}
+
+/// Reads a recording: its time, and the objects of one cluster.
+fn recorded(name: &str) -> (jiff::Timestamp, Objects) {
+    let text = fs::read_to_string(folder().join(format!("{name}.yaml"))).unwrap();
+    let all: Value = serde_saphyr::from_str(&text).unwrap();
+    let of = |kind: &str| {
+        let items = all["items"].as_array().unwrap().iter();
+        Value::Array(items.filter(|object| object["kind"] == kind).cloned().collect())
+    };
+    let objects = Objects {
+        cluster: serde_json::from_value(of("EtcdCluster")[0].clone()).unwrap(),
+        members: Ok(serde_json::from_value(of("EtcdMember")).unwrap()),
+        snapshots: Ok(serde_json::from_value(of("EtcdSnapshot")).unwrap()),
+        schedules: Ok(serde_json::from_value(of("EtcdSnapshotSchedule")).unwrap()),
+        pods: Ok(serde_json::from_value(of("Pod")).unwrap()),
+    };
+    (all["at"].as_str().unwrap().parse().unwrap(), objects)
+}
+
+fn seen(name: &str) -> Facts {
+    let (at, objects) = recorded(name);
+    facts(&objects, at)
+}
+
+/// The same objects for a person who may read the EtcdCluster alone.
+fn refused() -> Facts {
+    let (at, mut objects) = recorded("healthy");
+    let why =
+        |what: &str| format!("your rights do not permit to list {what} in namespace shop (docs/plugin.md#rights)");
+    objects.members = Err(why("etcdmembers"));
+    objects.snapshots = Err(why("etcdsnapshots"));
+    objects.schedules = Err(why("etcdsnapshotschedules"));
+    objects.pods = Err(why("pods"));
+    facts(&objects, at)
+}
+
+/// The healthy cluster on three nodes, which the testbed has not.
+fn spread() -> Facts {
+    let (at, mut objects) = recorded("healthy");
+    let status = objects.cluster.status.as_mut().unwrap();
+    for condition in status.conditions.iter_mut().filter(|condition| condition.type_ == "AtRisk") {
+        condition.status = "False".to_owned();
+    }
+    for (number, pod) in objects.pods.as_mut().unwrap().iter_mut().enumerate() {
+        pod.spec.as_mut().unwrap().node_name = Some(format!("node-{number}"));
+    }
+    facts(&objects, at)
+}
+
+const WIDE: Screen = Screen { width: 120, coloured: false, is_terminal: false };
+const NARROW: Screen = Screen { width: 80, coloured: false, is_terminal: false };
+
+/// Every recording, and the state that its first line shows.
+const RECORDINGS: [(&str, State); 11] = [
+    ("healthy", State::AtRisk),
+    ("young", State::AtRisk),
+    ("rolling", State::Progressing),
+    ("upgrading", State::Progressing),
+    ("quorum-lost", State::Down),
+    ("parked", State::Parked),
+    ("bare", State::AtRisk),
+    ("saved", State::AtRisk),
+    ("degraded", State::Degraded),
+    ("stuck", State::Degraded),
+    ("forming", State::Progressing),
+];
+
+mod golden {
+    use super::*;
+
+    fn compare(name: &str, text: &str) {
+        let path = folder().join(name);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::write(&path, text).unwrap();
+        }
+        let wanted = fs::read_to_string(&path).unwrap_or_default();
+        assert!(wanted == text, "{}: rewrite with UPDATE_GOLDEN=1, and read the difference:\n{text}", path.display());
+    }
+
+    #[test]
+    fn every_recording_has_its_screen() {
+        for (name, _) in RECORDINGS {
+            compare(&format!("{name}.txt"), &render(&seen(name), WIDE));
+            compare(&format!("{name}.80.txt"), &render(&seen(name), NARROW));
+        }
+        compare("ready.txt", &render(&spread(), WIDE));
+        compare("ready.80.txt", &render(&spread(), NARROW));
+        compare("refused.80.txt", &render(&refused(), NARROW));
+    }
+
+    /// docs/plugin.md shows these screens.
+    #[test]
+    fn the_document_shows_the_screens() {
+        let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/plugin.md")).unwrap();
+        for (name, facts) in [("ready", spread()), ("quorum-lost", seen("quorum-lost")), ("refused", refused())] {
+            let text = render(&facts, NARROW);
+            assert!(page.contains(&format!("```text\n{text}```")), "copy recorded/{name}.80.txt into docs/plugin.md");
+        }
+    }
+
+    #[test]
+    fn colours_and_json_are_as_before() {
+        let coloured = render(&seen("degraded"), Screen { coloured: true, ..WIDE });
+        compare("degraded.colour.txt", &coloured);
+        compare("healthy.json", &(serde_json::to_string_pretty(&seen("healthy")).unwrap() + "\n"));
+    }
+}
+
+#[test]
+fn the_state_is_the_operators_verdict_in_one_word() {
+    for (name, state) in RECORDINGS {
+        assert_eq!(seen(name).state, state, "{name}");
+    }
+    let ready = spread();
+    assert_eq!((ready.state, ready.next), (State::Ready, vec![]));
+}
+
+#[test]
+fn a_screen_is_never_wider_than_the_terminal_except_for_commands() {
+    for (name, _) in RECORDINGS {
+        let text = render(&seen(name), NARROW);
+        let long = text.lines().find(|line| line.chars().count() > 80 && !line.trim().starts_with("kubectl"));
+        assert_eq!(long, None, "{name}");
+        assert!(!text.contains('\u{1b}'), "{name}");
+    }
+}
+
+#[test]
+fn certificates_of_members_are_a_column_where_their_days_differ() {
+    let (at, mut objects) = recorded("healthy");
+    let days = |objects: &mut Objects, days: [i64; 3]| {
+        let members = &mut objects.cluster.status.as_mut().unwrap().members;
+        for (member, days) in members.iter_mut().zip(days) {
+            member.certificates_not_after = Some((at + jiff::SignedDuration::from_hours(24 * days)).to_string());
+        }
+        let found = facts(objects, at);
+        let earliest = found.members.iter().filter_map(|member| member.certificates_until).min();
+        assert_eq!(earliest, Some(at + jiff::SignedDuration::from_hours(24 * days.into_iter().min().unwrap())));
+        render(&found, NARROW)
+    };
+    assert!(!days(&mut objects, [60, 60, 60]).contains("CERTS"));
+    let text = days(&mut objects, [60, 20, 60]);
+    let end = |days: i64| super::super::time::date(at + jiff::SignedDuration::from_hours(24 * days));
+    assert!(text.contains("CERTS"), "{text}");
+    assert_eq!((text.matches(&end(20)).count(), text.matches(&end(60)).count()), (1, 2), "{text}");
+}
+
+#[test]
+fn colours_change_no_character() {
+    let (plain, coloured) = (render(&seen("stuck"), WIDE), render(&seen("stuck"), Screen { coloured: true, ..WIDE }));
+    let mut stripped = String::new();
+    let mut rest = coloured.as_str();
+    while let Some((before, code)) = rest.split_once("\u{1b}[") {
+        stripped.push_str(before);
+        rest = code.split_once('m').unwrap().1;
+    }
+    stripped.push_str(rest);
+    assert_eq!(stripped, plain);
+}
+
+#[test]
+fn refused_lists_are_lines_and_no_end() {
+    let facts = refused();
+    assert_eq!(facts.unread.len(), 4);
+    assert_eq!(facts.members.len(), seen("healthy").members.len(), "the cluster's status names the members");
+    assert!(facts.members.iter().all(|member| member.ready.is_none()), "no Pod is known, so none is unready");
+    assert!(facts.next.iter().all(|step| !step.why.contains("EtcdSnapshotSchedule")), "unknown is not absent");
+}
+
+#[test]
+fn a_snapshot_of_an_earlier_cluster_of_the_name_is_no_backup() {
+    let (at, mut objects) = recorded("healthy");
+    objects.cluster.status.as_mut().unwrap().last_snapshot = None;
+    assert_eq!(facts(&objects, at).backups.last.unwrap().name, "orders-before");
+    for snapshot in objects.snapshots.as_mut().unwrap() {
+        snapshot.status.as_mut().unwrap().cluster_uid = Some("earlier".to_owned());
+    }
+    let backups = facts(&objects, at).backups;
+    assert_eq!((backups.last, backups.complete), (None, Some(0)));
+}
+
+#[test]
+fn each_fault_has_a_step_with_a_command() {
+    let commands =
+        |name: &str| -> Vec<String> { seen(name).next.into_iter().filter_map(|step| step.command).collect() };
+    let has = |name: &str, words: &str| {
+        let found = commands(name);
+        assert!(found.iter().any(|command| command.contains(words)), "{name}: {words}: {found:?}");
+    };
+    has("quorum-lost", "get pods -l holdfast.dev/cluster=");
+    has("quorum-lost", "restore plan orders --snapshot orders-before");
+    has("parked", "cluster scale");
+    has("bare", "snapshot create --cluster a");
+    has("young", "schedule run orders-hourly --wait");
+    has("stuck", "edit etcdc u");
+    // A roll needs nothing; the testbed's one node is a risk.
+    assert!(commands("rolling").iter().all(|command| command.contains("get pods")), "{:?}", commands("rolling"));
+    for (name, _) in RECORDINGS {
+        let namespace = format!("-n {}", seen(name).namespace);
+        let about = |command: &String| !command.starts_with("kubectl holdfast check");
+        assert!(commands(name).iter().filter(|it| about(it)).all(|it| it.contains(&namespace)), "{name}");
+    }
+}
+
+#[test]
+fn a_drill_is_a_line_with_its_time_to_recover() {
+    let (at, mut objects) = recorded("healthy");
+    let schedule = objects.schedules.as_mut().unwrap().first_mut().unwrap();
+    schedule.spec.drill = Some(Drill { schedule: "0 3 * * *".to_owned(), ..Drill::default() });
+    let status = schedule.status.as_mut().unwrap();
+    let passed = PassedDrill { at: "2026-11-28T00:20:00Z".to_owned(), rto_seconds: 9, ..PassedDrill::default() };
+    status.drill = Some(DrillStatus { last_passed: Some(passed), ..DrillStatus::default() });
+    let conditions = status.conditions.clone();
+    let rehearsed = [Wanted::yes(Type::Rehearsed, Reason::DrillPassed, "x")];
+    status.conditions = merge(&conditions, &rehearsed, None, at);
+    let seen = facts(&objects, at);
+    let text = render(&seen, WIDE);
+    let line = text.lines().find(|line| line.trim_start().starts_with("drill ")).unwrap();
+    for word in ["orders-hourly", "passed", "rehearsed", "RTO 9 s"] {
+        assert!(line.contains(word), "{line}");
+    }
+    assert!(seen.next.iter().all(|step| !step.why.contains("drill")), "{:?}", seen.next);
+
+    let failed = [Wanted::no(Type::Rehearsed, Reason::DrillFailed, "x")];
+    let schedule = objects.schedules.as_mut().unwrap().first_mut().unwrap();
+    schedule.status.as_mut().unwrap().conditions = merge(&conditions, &failed, None, at);
+    let seen = facts(&objects, at);
+    let step = seen.next.iter().find(|step| step.why.contains("drill")).unwrap();
+    assert_eq!(step.page.as_deref(), Some("runbooks/DrillFailed.md"));
+    assert!(render(&seen, WIDE).contains("DrillFailed"));
+}
+
+#[test]
+fn a_log_is_a_line_with_the_loss_that_it_leaves() {
+    let (at, mut objects) = recorded("healthy");
+    let schedule = objects.schedules.as_mut().unwrap().first_mut().unwrap();
+    schedule.spec.log = Some(Log::default());
+    let status = schedule.status.as_mut().unwrap();
+    status.log = Some(LogStatus { revision: Some(7001), rpo_seconds: Some(15), ..LogStatus::default() });
+    let conditions = status.conditions.clone();
+    status.conditions = merge(&conditions, &[Wanted::yes(Type::LogCurrent, Reason::LogStored, "x")], None, at);
+    let seen = facts(&objects, at);
+    let text = render(&seen, WIDE);
+    let line = text.lines().find(|line| line.trim_start().starts_with("log ")).unwrap();
+    for word in ["orders-hourly", "revision 7001", "current", "RPO 15 s"] {
+        assert!(line.contains(word), "{line}");
+    }
+    let behind = [Wanted::no(Type::LogCurrent, Reason::LogBehind, "x")];
+    let schedule = objects.schedules.as_mut().unwrap().first_mut().unwrap();
+    schedule.status.as_mut().unwrap().conditions = merge(&conditions, &behind, None, at);
+    let step = facts(&objects, at).next.into_iter().find(|step| step.why.contains("the log")).unwrap();
+    assert_eq!(step.page.as_deref(), Some("runbooks/LogBehind.md"));
+}
+
+#[test]
+fn merges_that_fail_are_a_line() {
+    let (at, mut objects) = recorded("healthy");
+    let schedule = objects.schedules.as_mut().unwrap().first_mut().unwrap();
+    schedule.spec.log = Some(Log { compaction: Some(Compaction::default()), ..Log::default() });
+    let status = schedule.status.as_mut().unwrap();
+    let merges = Merges { consecutive_failures: 12, ..Merges::default() };
+    status.log = Some(LogStatus { merges: Some(merges), ..LogStatus::default() });
+    let conditions = status.conditions.clone();
+    status.conditions = merge(&conditions, &[Wanted::no(Type::Merged, Reason::MergeFailing, "x")], None, at);
+    let seen = facts(&objects, at);
+    let text = render(&seen, WIDE);
+    let line = text.lines().find(|line| line.trim_start().starts_with("merge ")).unwrap();
+    for word in ["orders-hourly", "no merge yet", "MergeFailing", "12 failed"] {
+        assert!(line.contains(word), "{line}");
+    }
+    let step = seen.next.into_iter().find(|step| step.why.contains("does not merge")).unwrap();
+    assert_eq!(step.page.as_deref(), Some("runbooks/MergeFailing.md"));
+}
