@@ -42,6 +42,8 @@ pub(super) struct Samples<'a> {
     pub(super) cluster_id: u64,
     pub(super) identities: Option<&'a Identities>,
     pub(super) stall: Duration,
+    /// The point that snapshots and log reach nearest to a revision.
+    pub(super) reach: &'a (dyn Fn(i64) -> Option<i64> + Sync),
 }
 
 impl Samples<'_> {
@@ -76,12 +78,12 @@ impl Samples<'_> {
                 }
                 Some((.., SegmentName { last, at, .. })) => Err(Error::not_found(format!(
                     "the log has a hole at {time}: it ends at {at} with revision {last}, and goes on at {first_at} after revision \
-                     {reached}. {}, and a snapshot after the hole",
-                    nearest(&[*last])
+                     {reached}. {}",
+                    self.nearest(*last)
                 ))),
                 None => Err(Error::not_found(format!(
-                    "the log begins at {first_at} after revision {reached}, which is later than {time}. {}, or an earlier snapshot",
-                    nearest(&[reached])
+                    "the log begins at {first_at} after revision {reached}, which is later than {time}. {}",
+                    self.nearest(reached)
                 ))),
             };
         }
@@ -92,10 +94,16 @@ impl Samples<'_> {
                 "the log ends at {} with revision {}, which is earlier than {time}. Try again if the log is still recorded. {}",
                 last.at,
                 last.last,
-                nearest(&[last.last])
+                self.nearest(last.last)
             ))),
             (None, None) => Err(Error::not_found("the log has no segment. Name one snapshot, and leave the time out")),
         }
+    }
+
+    /// Names the reachable point nearest to a revision.
+    fn nearest(&self, revision: i64) -> String {
+        let point = (self.reach)(revision).map(|point| nearest(&[point]));
+        point.unwrap_or_else(|| "No snapshot of the log's etcd cluster is complete. Save a snapshot".to_owned())
     }
 
     /// Returns revision and time of the last sample in segments that are sorted by time, and its segment.

@@ -85,8 +85,9 @@ pub(super) async fn choose(
     let (revision, moment) = match asked {
         Point::Revision(revision) => (revision, None),
         Point::Time(time) => {
-            let samples =
-                Samples { store, log: &log, cluster_id, identities: identities.as_ref(), stall: stall(request) };
+            let reach = |revision| reachable(&cover, &bases, revision);
+            let (identities, stall) = (identities.as_ref(), stall(request));
+            let samples = Samples { store, log: &log, cluster_id, identities, stall, reach: &reach };
             let found = samples.find(&names, &cover, time).await.map_err(|error| error.context(&uri))?;
             (found.revision, Some(found))
         }
@@ -191,6 +192,14 @@ fn reaching<'a>(
     })
 }
 
+/// Returns the last revision up to this one that a snapshot and the log reach, else the next snapshot's; `None`: there is no
+/// snapshot.
+fn reachable(cover: &Cover, bases: &[Base], revision: i64) -> Option<i64> {
+    let before = bases.iter().map(|base| base.revision).filter(|base| *base <= revision);
+    let reached = before.map(|base| cover.range_after(base).map_or(base, |range| range.last.min(revision))).max();
+    reached.or_else(|| next_base(bases, revision))
+}
+
 fn next_base(bases: &[Base], revision: i64) -> Option<i64> {
     bases.iter().map(|base| base.revision).filter(|base| *base > revision).min()
 }
@@ -271,6 +280,18 @@ mod tests {
         assert_eq!(chosen(55), Some((50, vec![41])));
         assert_eq!(chosen(35), Some((35, vec![])), "a snapshot in a hole of the log");
         assert_eq!((chosen(4), chosen(36), chosen(45), chosen(61), chosen(1)), (None, None, None, None, None));
+    }
+
+    #[test]
+    fn a_named_point_is_one_that_a_snapshot_and_the_log_reach() {
+        let cover = Cover::join(vec![segment(5, 20), segment(31, 60)], &[]);
+        let points = |bases: &[i64]| {
+            let bases: Vec<Base> = bases.iter().copied().map(base).collect();
+            [3, 12, 25, 45, 60].map(|revision| reachable(&cover, &bases, revision))
+        };
+        assert_eq!(points(&[4]), [Some(4), Some(12), Some(20), Some(20), Some(20)], "no snapshot follows the hole");
+        assert_eq!(points(&[4, 40]), [Some(4), Some(12), Some(20), Some(45), Some(60)]);
+        assert_eq!(points(&[]), [None; 5]);
     }
 
     #[test]
