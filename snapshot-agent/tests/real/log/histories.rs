@@ -163,6 +163,22 @@ async fn a_snapshot_restored_in_place_is_refused_also_behind_a_compaction() {
     assert_eq!((recorded.log.last(), recorded.log.gaps().len()), (23, 0));
 }
 
+/// etcd has compacted at exactly the last recorded revision: it keeps the puts of this revision.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_history_is_refused_at_its_compact_revision() {
+    let mut recorded = recorded().await;
+    roll_back(&mut recorded.etcd, &recorded.kept).await;
+    grant_leases(&recorded.etcd).await;
+    let mut client = recorded.etcd.client().await;
+    for key in ["c", "d", "e", "f"] {
+        put(&mut client, key).await;
+    }
+    client.compact(23, Some(CompactionOptions::new().with_physical())).await.unwrap();
+    let line = recorded.refused();
+    assert!(line.contains("other changes of revision 23"), "{line}");
+    assert_eq!(recorded.log.last(), 23, "nothing of the other history is recorded");
+}
+
 /// A snapshot, then an etcd that went back, then a new log.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_log_does_not_continue_the_snapshot_of_another_history() {
