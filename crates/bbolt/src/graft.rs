@@ -22,9 +22,11 @@ pub(crate) mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use holdfast_segment::RevisionSum;
 use sha2::{Digest as _, Sha256};
 
 use crate::scan::page::Meta;
+use crate::scan::records::Rev;
 use crate::scan::{ReadAt, ScanError, page};
 use read::{Database, Last, bucket};
 use write::{Pages, header};
@@ -71,6 +73,24 @@ pub fn reached(file: impl ReadAt, bytes: u64) -> Result<Reached, Unfit> {
     }
     let last_record = last.map(|key| main_revision(KEY, &key)).transpose()?;
     Ok(Reached { last_record, compact_revision })
+}
+
+/// Returns the last revision that has a record, and the checksum of its changes; `None`: no record exists, or a compaction has
+/// removed deletions of this revision. Reads its records and a few pages.
+pub fn last_sum(file: impl ReadAt, bytes: u64) -> Result<Option<(i64, u32)>, Unfit> {
+    let Reached { last_record, compact_revision } = reached(&file, bytes)?;
+    let Some(last) = last_record.filter(|last| compact_revision.is_none_or(|compacted| compacted < *last)) else {
+        return Ok(None);
+    };
+    let database = Database::open(file, bytes)?;
+    let buckets = database.buckets()?;
+    let mut sum = RevisionSum::default();
+    database.each_from(bucket(&buckets, KEY)?, &last.to_be_bytes(), |key, value| {
+        let rev = Rev::parse(key).ok_or_else(|| Unfit::bucket(KEY, "a revision cannot be read"))?;
+        sum.add(rev.tombstone, value);
+        Ok::<_, Unfit>(())
+    })?;
+    Ok(Some((last, sum.get())))
 }
 
 /// Returns the main revision, which a revision's key starts with (etcd: server/storage/mvcc/revision.go).

@@ -238,10 +238,15 @@ async fn write_closed(store: &Store, log: &Folder, closed: &Closed) -> Result<()
         let beside = newest.closed_key(log, &run8).map_err(|error| holdfast_store::layout(&error))?;
         store.put_new(&beside, json.clone()).await?;
     }
-    if store.find_small(&log.log_closed(), MAX_BYTES).await?.is_some() {
+    let at = log.log_closed();
+    if store.find_small(&at, MAX_BYTES).await?.is_some() {
         return Ok(());
     }
-    store.put_new(&log.log_closed(), json).await
+    match store.put_new(&at, json).await {
+        // Another archiver has closed the log meanwhile.
+        Err(_) if store.find_small(&at, MAX_BYTES).await?.is_some() => Ok(()),
+        written => written,
+    }
 }
 
 /// Refuses a log that is closed.
@@ -423,7 +428,12 @@ mod tests {
         let missing = bound_cluster(&store, &log).await.unwrap_err();
         assert_eq!(missing.class(), ExitClass::Corrupt, "four bytes are no segment: {missing}");
 
-        let closed = close(&store, &log, (99, 90), Evidence::Fell).await;
+        let closing = || close(&store, &log, (99, 90), Evidence::Fell);
+        let (closed, beside) = tokio::join!(closing(), closing());
+        for closed in [&closed, &beside] {
+            assert_eq!(closed.class(), ExitClass::Refused, "two archivers close one log: {closed}");
+        }
+        let closed = check_open(&store, &log).await.unwrap_err();
         assert_eq!(closed.class(), ExitClass::Refused);
         assert_eq!(check_open(&store, &log).await, Err(closed.clone()), "for every later run");
         let again = close(&store, &log, (99, 95), Evidence::OtherChanges).await;

@@ -45,6 +45,15 @@ pub(crate) struct Revisions {
     after: i64,
     /// Checksum of the revision `after`, as far as the member has sent it.
     sum: Option<RevisionSum>,
+    /// The same of its puts: etcd removes the deletions of its compact revision.
+    puts: Option<RevisionSum>,
+}
+
+/// Checksums of the last revision that the caller has, as the member has sent it; `None`: it has sent no such change.
+#[derive(Clone, Copy)]
+pub(crate) struct Sums {
+    pub(crate) changes: Option<u32>,
+    pub(crate) puts: Option<u32>,
 }
 
 impl Revisions {
@@ -60,13 +69,13 @@ impl Revisions {
             async move { client.watch_client().max_decoding_message_size(MAX_VALUE).watch([], Some(options)).await }
         });
         let stream = stream.await.map_err(of_etcd)?;
-        Ok(Self { stream, endpoint, cluster_id: source.facts.cluster_id, member_id, after, sum: None })
+        Ok(Self { stream, endpoint, cluster_id: source.facts.cluster_id, member_id, after, sum: None, puts: None })
     }
 
-    /// Returns the checksum of the last revision that the caller has, which the member sends before all later ones; `None`: the
-    /// member has sent no change of it.
-    pub(crate) fn sum_before(&self) -> Option<u32> {
-        self.sum.as_ref().map(RevisionSum::get)
+    /// Returns the checksums of the last revision that the caller has, which the member sends before all later ones.
+    pub(crate) fn sums_before(&self) -> Sums {
+        let [changes, puts] = [&self.sum, &self.puts].map(|sum| sum.as_ref().map(RevisionSum::get));
+        Sums { changes, puts }
     }
 
     /// Asks the member how far the watch is.
@@ -103,7 +112,10 @@ impl Revisions {
         for kv in of_before.filter(|kv| kv.mod_revision() == self.after) {
             let sum = self.sum.get_or_insert_default();
             match change(kv) {
-                Change::Put(kv) => sum.add_change(false, &kv),
+                Change::Put(kv) => {
+                    sum.add_change(false, &kv);
+                    self.puts.get_or_insert_default().add_change(false, &kv);
+                }
                 Change::Delete(_, key) => sum.add_change(true, &KeyValue { key, ..KeyValue::default() }),
             }
         }

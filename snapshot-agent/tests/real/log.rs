@@ -7,6 +7,8 @@ mod archived;
 mod archiver;
 mod histories;
 mod keys;
+mod trials;
+mod truth;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

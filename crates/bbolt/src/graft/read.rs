@@ -157,11 +157,25 @@ impl<R: ReadAt> Database<R> {
     pub(crate) fn each<E: From<Unfit>>(
         &self,
         value: &[u8],
+        visit: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.each_from(value, &[], visit)
+    }
+
+    /// Passes the entries from a key on.
+    pub(crate) fn each_from<E: From<Unfit>>(
+        &self,
+        value: &[u8],
+        from: &[u8],
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let (root, inline) = root(value)?;
         if root == 0 {
-            return inline_entries(inline)?.iter().try_for_each(|(key, value)| visit(key, value));
+            let entries = inline_entries(inline)?;
+            return entries
+                .iter()
+                .filter(|(key, _)| key.as_slice() >= from)
+                .try_for_each(|(key, value)| visit(key, value));
         }
         let (mut next, mut pages) = (vec![root], 0);
         while let Some(id) = next.pop() {
@@ -173,10 +187,14 @@ impl<R: ReadAt> Database<R> {
             if header.kind == Kind::Leaf {
                 for element in page::leaf(&page, header.count) {
                     let element = element.map_err(|what| Unfit::page(id, what))?;
-                    visit(element.key, element.value)?;
+                    if element.key >= from {
+                        visit(element.key, element.value)?;
+                    }
                 }
             } else {
-                next.extend(children(id, &page, header.count)?.into_iter().rev().map(|(_, child)| child));
+                let children = children(id, &page, header.count)?;
+                let earlier = children.iter().skip(1).take_while(|(key, _)| key.as_slice() <= from).count();
+                next.extend(children.into_iter().skip(earlier).rev().map(|(_, child)| child));
                 self.bounded(id, next.len())?;
             }
         }

@@ -112,6 +112,29 @@ fn where_the_revisions_have_come_is_read_without_a_scan() {
     assert!(asked(&bytes[..bytes.len() - 4096]).is_err(), "cut short");
 }
 
+#[test]
+fn the_last_revision_is_summed_up_over_its_leaves() {
+    // Revision 9 has changes on several leaves; deletions of the compact revision are gone.
+    let earlier = (2..9).map(|main| (bolt::rev(main, 0, false), bolt::key_value(b"k", &[b'v'; 900])));
+    let last = (0..20).map(|sub| {
+        let value = if sub % 2 == 1 { bolt::key_value(b"k", b"") } else { bolt::key_value(b"k", &[b'w'; 900]) };
+        (bolt::rev(9, sub, sub % 2 == 1), value)
+    });
+    let mut expected = RevisionSum::default();
+    last.clone().enumerate().for_each(|(sub, (_, value))| expected.add(sub % 2 == 1, &value));
+    let expected = expected.get();
+    let records: Vec<Entry> = earlier.chain(last).collect();
+    let asked = |records: &[Entry], compacted: i64| {
+        let mut bolt = Bolt::new(4096);
+        let trees = [("key", bolt.tree(records, |_| ()))];
+        let meta = [entry(b"finishedCompactRev", &bolt::rev(compacted, 0, false))];
+        let bytes = bolt.finish(&trees, &[("meta", &meta)]);
+        last_sum(&bytes[..], bytes.len() as u64).unwrap()
+    };
+    assert_eq!(asked(&records, 8), Some((9, expected)));
+    assert_eq!((asked(&records, 9), asked(&[], 1)), (None, None));
+}
+
 /// Returns all buckets, and the content of the small ones.
 fn content(bytes: &[u8]) -> Content {
     let database = open(bytes);

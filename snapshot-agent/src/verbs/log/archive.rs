@@ -311,7 +311,7 @@ impl<'a> Archiver<'a> {
     async fn join(&mut self, source: &Source, revisions: &Revisions) -> Result<()> {
         let recorded = (self.writer.last_complete(), self.writer.last_sum());
         let sum =
-            history::compare(&self.place.store.store(), &self.place.log, source, recorded, revisions.sum_before())
+            history::compare(&self.place.store.store(), &self.place.log, source, recorded, revisions.sums_before())
                 .await?;
         self.writer.set_sum(sum);
         Ok(())

@@ -6,12 +6,14 @@
 //! recorded revision, an etcd that lost entries keeps its raft, and two histories may make an equal change. The HashKV of checks,
 //! which a merge proves, shows the rest.
 
-use holdfast_contract::error::{Error, Result, of_etcd};
-use holdfast_contract::layout::Folder;
+use holdfast_contract::error::{Error, Result, of_etcd, task_error};
+use holdfast_contract::layout::{Folder, SegmentName};
+use holdfast_segment::{Entry, Record, RevisionSum};
 use holdfast_store::Store;
+use tokio::task::spawn_blocking;
 
-use crate::catalog::log::{Evidence, close};
-use crate::etcd::revisions::{has_compacted, newest_revision, raft_place};
+use crate::catalog::log::{Evidence, close, list, read};
+use crate::etcd::revisions::{Sums, has_compacted, newest_revision, raft_place};
 use crate::etcd::source::Source;
 
 /// Refuses an etcd whose newest revision or whose raft is behind the log, and closes the log. `recorded`: the last recorded
@@ -39,23 +41,35 @@ pub(super) async fn check_place(
 }
 
 /// Compares the changes of the last recorded revision, and returns their checksum. `recorded`: the revision with its checksum.
-/// `found`: the checksum of what a watch from this revision has brought.
+/// `found`: the checksums of what a watch from this revision has brought.
 pub(super) async fn compare(
     store: &Store,
     log: &Folder,
     source: &Source,
     (revision, recorded): (i64, Option<u32>),
-    found: Option<u32>,
+    found: Sums,
 ) -> Result<Option<u32>> {
-    if recorded.is_some() && found == recorded {
+    if revision <= 1 || recorded.is_some() && found.changes == recorded {
         return Ok(recorded);
     }
     // After the watch has brought the revision: an earlier answer could be out of date.
-    if revision <= 1 || has_compacted(source, revision).await? {
-        return Ok(recorded);
+    if has_compacted(source, revision).await? {
+        return match recorded_puts(store, log, revision).await {
+            Ok(Some(puts)) if puts != found.puts => {
+                Err(close(store, log, (revision, source.revision), Evidence::OtherChanges).await)
+            }
+            Ok(_) => Ok(recorded),
+            Err(error) => {
+                tracing::warn!(
+                    revision,
+                    "etcd has compacted the last recorded revision, which cannot be compared: {error}"
+                );
+                Ok(recorded)
+            }
+        };
     }
-    match (recorded, found) {
-        (None, _) => Ok(found),
+    match (recorded, found.changes) {
+        (None, changes) => Ok(changes),
         (Some(_), Some(_)) => Err(close(store, log, (revision, source.revision), Evidence::OtherChanges).await),
         // Each revision has a change: its absence says nothing about the history.
         (Some(_), None) => Err(of_etcd(Error::transient(format!(
@@ -63,4 +77,28 @@ pub(super) async fn compare(
             source.facts.endpoint
         )))),
     }
+}
+
+/// Reads the checksum of a recorded revision's puts, which etcd keeps at its compact revision; the inner `None`: it has none. The
+/// outer `None`: no stored segment that is readable without a key holds the revision.
+#[expect(clippy::option_option, reason = "unknown is not empty")]
+async fn recorded_puts(store: &Store, log: &Folder, revision: i64) -> Result<Option<Option<u32>>> {
+    let names = list(store, log).await?.segments.into_iter().map(|(name, _)| name);
+    let holds = |name: &SegmentName| name.first <= revision && revision <= name.last && !name.encrypted;
+    let Some(name) = names.filter(holds).max() else { return Ok(None) };
+    let stored = read::fetch(store, log, &name).await?;
+    let reading = spawn_blocking(move || {
+        let mut sum = None::<RevisionSum>;
+        let mut reader = read::open(stored, None)?;
+        while let Some(entry) = reader.next()? {
+            if let Entry::Record(Record { main, tombstone: false, value, .. }) = entry
+                && main == revision
+            {
+                sum.get_or_insert_default().add(false, value);
+            }
+        }
+        Ok(sum.map(|sum| sum.get()))
+    });
+    let read = reading.await.map_err(|error| task_error(&error))?;
+    read.map(Some).map_err(|error| read::unreadable("the segment of the last recorded revision", &error))
 }

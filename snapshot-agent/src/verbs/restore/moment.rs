@@ -82,7 +82,7 @@ impl Samples<'_> {
                     nearest(&points_near(cover, self.bases, *last))
                 ))),
                 None => Err(Error::not_found(format!(
-                    "the log begins at {first_at} after revision {reached}, which is later than {time}. {}, or an earlier snapshot",
+                    "the log begins at {first_at} after revision {reached}, which is later than {time}. {}",
                     nearest(&points_near(cover, self.bases, reached))
                 ))),
             };

@@ -66,6 +66,8 @@ pub(super) struct Log {
     base_revision: i64,
     /// Least number of entries of raft without a revision, at the snapshot.
     base_least: i64,
+    /// The last revision of the snapshot's records, with its checksum, if no compaction has removed a part of it.
+    base_sum: Option<(i64, u32)>,
     next_base: Option<i64>,
     identities: Option<Identities>,
     on_change: AuthChange,
@@ -153,12 +155,18 @@ async fn fetch_segment(
 }
 
 impl Log {
-    pub(super) fn new(store: &Store, chosen: &Chosen, users: Option<i64>, on_change: AuthChange) -> Self {
+    pub(super) fn new(
+        store: &Store,
+        chosen: &Chosen,
+        (base_sum, users): (Option<(i64, u32)>, Option<i64>),
+        on_change: AuthChange,
+    ) -> Self {
         Self {
             uri: store.uri(&chosen.log),
             cluster_id: chosen.cluster_id,
             base_revision: chosen.base_revision,
             base_least: chosen.base_least,
+            base_sum,
             next_base: chosen.next_base,
             identities: chosen.identities.clone(),
             on_change,
@@ -183,6 +191,9 @@ impl Log {
     ) -> Result<(), Failed> {
         let mut joints = Joints::default();
         joints.add_least(self.base_revision, self.base_least);
+        if let Some((revision, sum)) = self.base_sum {
+            joints.add(revision, sum).map_err(|fork| self.forked(&self.uri, fork))?;
+        }
         while let Some(Fetched { name, uri, stored }) = segments.blocking_recv() {
             let of = (&name, self.cluster_id);
             let damaged = |error| Failed::reading(&name, error);
@@ -227,7 +238,7 @@ impl Log {
     fn forked(&self, uri: &str, fork: Fork) -> Error {
         let (why, after) = match fork {
             Fork::Changes(revision) => {
-                (format!("other changes of revision {revision} than a segment before"), revision)
+                (format!("other changes of revision {revision} than the snapshot or the segment before"), revision)
             }
             Fork::Raft(revision) => ("fewer entries of raft than its revision needs".to_owned(), revision),
         };

@@ -208,6 +208,7 @@ pub(super) async fn merge(
     let uri = store.uri(&chosen.log);
     let failed = |why: Unfit| merge_error(&uri, why.into());
     let users = graft::auth_revision(&*base.file, base.db_bytes).map_err(failed)?;
+    let base_sum = graft::last_sum(&*base.file, base.db_bytes).map_err(failed)?;
     let compacted = graft::reached(&*base.file, base.db_bytes).map_err(failed)?.compact_revision.unwrap_or(NEVER);
     // Records that the snapshot lacks cannot be hashed. A check at the point proves all before it.
     let comparable = |check: &Check| check.compact_revision >= compacted;
@@ -220,7 +221,7 @@ pub(super) async fn merge(
         hashes: settings.hashes,
         check,
         check_between,
-        log: Log::new(store, chosen, users, settings.users),
+        log: Log::new(store, chosen, (base_sum, users), settings.users),
     });
     loop {
         let segments = u64::try_from(chain.len()).unwrap_or(u64::MAX);
@@ -367,10 +368,17 @@ impl Replay {
             return Ok(());
         }
         let Check { revision, member_id, hash_kv, .. } = check;
+        let mut points = self.log.points_around(revision.saturating_sub(1));
+        // The check is of the snapshot's own revision.
+        points.retain(|point| point != revision);
+        let remedy = if points.is_empty() {
+            "Restore one of the snapshots without --at-revision and --at-time".to_owned()
+        } else {
+            nearest(&points)
+        };
         Err(Error::corrupt(format!(
-            "{}: at revision {revision} the merged database has HashKV {found}, and member {member_id} had {hash_kv}. {}",
-            self.log.uri(),
-            nearest(&self.log.points_around(revision.saturating_sub(1)))
+            "{}: at revision {revision} the merged database has HashKV {found}, and member {member_id} had {hash_kv}. {remedy}",
+            self.log.uri()
         )))
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use etcd_client::{Client, CompactionOptions, DeleteOptions, Txn, TxnOp};
 use holdfast_contract::layout::{SegmentName, is_closed_name};
-use holdfast_contract::{Compression, ExitClass, RestoreRequest};
+use holdfast_contract::{Compression, ExitClass, RestoreRequest, hex_id};
 use jiff::Timestamp;
 use snapshot_agent::verbs::verify::{self, Verified};
 use snapshot_agent::verbs::{restore, save};
@@ -19,7 +19,7 @@ use super::{FAILED, verify_request};
 use crate::age::PAIRS;
 use crate::support::{Etcd, bin, eventually, file_store, noise, restore_request, save_request};
 
-const LINEAGE: &str = "shop/orders/1a2b3c4d";
+pub(super) const LINEAGE: &str = "shop/orders/1a2b3c4d";
 
 async fn put(client: &mut Client, key: &str) -> i64 {
     client.put(key, "v", None).await.unwrap().header().unwrap().revision()
@@ -27,6 +27,50 @@ async fn put(client: &mut Client, key: &str) -> i64 {
 
 fn copy(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
+}
+
+/// Keeps the data of an etcd.
+pub(super) async fn keep(etcd: &mut Etcd) -> TempDir {
+    let kept = tempfile::tempdir().unwrap();
+    // A clean end writes what etcd holds back.
+    etcd.ends_by("-TERM");
+    etcd.again(|data| copy(data, &kept.path().join("data"))).await;
+    kept
+}
+
+/// Gives an etcd its kept data again.
+pub(super) async fn roll_back(etcd: &mut Etcd, kept: &TempDir) {
+    etcd.again(|data| {
+        fs::remove_dir_all(data).unwrap();
+        copy(&kept.path().join("data"), data);
+    })
+    .await;
+}
+
+/// Restores the kept data by etcdutl, with the member's own name, URL and cluster token.
+pub(super) async fn restore_in_place(etcd: &mut Etcd, kept: &TempDir) {
+    let peer = etcd.peer().to_owned();
+    etcd.again(|data| {
+        fs::remove_dir_all(data).unwrap();
+        let restored = Command::new(bin("etcdutl"))
+            .args(["snapshot", "restore", "--skip-hash-check", "--name=default"])
+            .arg(format!("--data-dir={}", data.display()))
+            .arg(format!("--initial-cluster=default={peer}"))
+            .arg(format!("--initial-advertise-peer-urls={peer}"))
+            .arg(kept.path().join("data/member/snap/db"))
+            .output()
+            .unwrap();
+        assert!(restored.status.success(), "{restored:?}");
+    })
+    .await;
+}
+
+/// Makes entries of raft without a revision, so that raft alone does not show the other history.
+pub(super) async fn grant_leases(etcd: &Etcd) {
+    let mut client = etcd.client().await;
+    for _ in 0..40 {
+        client.lease_grant(600, None).await.unwrap();
+    }
 }
 
 /// An etcd with 20 keys whose data is kept, then a snapshot and a log that ends at revision 23.
@@ -44,11 +88,9 @@ async fn recorded() -> Recorded {
 /// Does the same with a log for these recipients of age.
 async fn recorded_for(age_recipients: Vec<String>) -> Recorded {
     let mut etcd = Etcd::start().await;
-    let [kept, mount] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mount = tempfile::tempdir().unwrap();
     etcd.fill(20, 10).await;
-    // A clean end writes what etcd holds back.
-    etcd.ends_by("-TERM");
-    etcd.again(|data| copy(data, &kept.path().join("data"))).await;
+    let kept = keep(&mut etcd).await;
     let saved = save::run(save_request(etcd.flags(), file_store(mount.path()), Compression::Zstd)).await.unwrap();
     assert_eq!(saved.revision, Some(21));
     let mut log = Log::prepare(etcd.flags(), file_store(mount.path()), mount.path());
@@ -66,51 +108,12 @@ async fn recorded_for(age_recipients: Vec<String>) -> Recorded {
 }
 
 impl Recorded {
-    /// Gives etcd its kept data again.
-    async fn roll_back(&mut self) {
-        let kept = self.kept.path().join("data");
-        self.etcd
-            .again(|data| {
-                fs::remove_dir_all(data).unwrap();
-                copy(&kept, data);
-            })
-            .await;
-    }
-
-    /// Restores the kept data by etcdutl, with the member's own name, URL and cluster token.
-    async fn restore_in_place(&mut self) {
-        let kept = self.kept.path().join("data/member/snap/db");
-        let peer = self.etcd.peer().to_owned();
-        self.etcd
-            .again(|data| {
-                fs::remove_dir_all(data).unwrap();
-                let restored = Command::new(bin("etcdutl"))
-                    .args(["snapshot", "restore", "--skip-hash-check", "--name=default"])
-                    .arg(format!("--data-dir={}", data.display()))
-                    .arg(format!("--initial-cluster=default={peer}"))
-                    .arg(format!("--initial-advertise-peer-urls={peer}"))
-                    .arg(&kept)
-                    .output()
-                    .unwrap();
-                assert!(restored.status.success(), "{restored:?}");
-            })
-            .await;
-    }
-
     /// Starts the archiver, and returns the error with which it ends.
     fn refused(&mut self) -> String {
         self.log.start();
         let line = self.log.wait();
         assert!(line.starts_with(&format!("{FAILED}{:?}", ExitClass::Refused)), "{line}");
         line
-    }
-
-    /// Makes entries of raft without a revision, so that raft alone does not show the other history.
-    async fn grant_leases(&self) {
-        let mut client = self.etcd.client().await;
-        for _ in 0..40 {
-            client.lease_grant(600, None).await.unwrap();
-        }
     }
 
     fn to_revision(&self, volume: &Path, revision: i64) -> RestoreRequest {
@@ -123,8 +126,8 @@ impl Recorded {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_etcd_that_went_back_and_on_is_refused_for_good() {
     let mut recorded = recorded().await;
-    recorded.roll_back().await;
-    recorded.grant_leases().await;
+    roll_back(&mut recorded.etcd, &recorded.kept).await;
+    grant_leases(&recorded.etcd).await;
     let mut client = recorded.etcd.client().await;
     for key in ["c", "d", "e"] {
         put(&mut client, key).await;
@@ -165,7 +168,7 @@ async fn raft_is_compared_also_with_an_encrypted_log() {
 }
 
 async fn raft_began_again(mut recorded: Recorded) {
-    recorded.restore_in_place().await;
+    restore_in_place(&mut recorded.etcd, &recorded.kept).await;
     let mut client = recorded.etcd.client().await;
     let mut last = 0;
     for number in 0..20 {
@@ -178,12 +181,28 @@ async fn raft_began_again(mut recorded: Recorded) {
     assert_eq!((recorded.log.last(), recorded.log.gaps().len()), (23, 0));
 }
 
+/// etcd has compacted at exactly the last recorded revision: it keeps the puts of this revision.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_history_is_refused_at_its_compact_revision() {
+    let mut recorded = recorded().await;
+    roll_back(&mut recorded.etcd, &recorded.kept).await;
+    grant_leases(&recorded.etcd).await;
+    let mut client = recorded.etcd.client().await;
+    for key in ["c", "d", "e", "f"] {
+        put(&mut client, key).await;
+    }
+    client.compact(23, Some(CompactionOptions::new().with_physical())).await.unwrap();
+    let line = recorded.refused();
+    assert!(line.contains("other changes of revision 23"), "{line}");
+    assert_eq!(recorded.log.last(), 23, "nothing of the other history is recorded");
+}
+
 /// A snapshot, then an etcd that went back, then a new log.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_log_does_not_continue_the_snapshot_of_another_history() {
     let mut recorded = recorded().await;
     fs::remove_dir_all(recorded.log.folder()).unwrap();
-    recorded.restore_in_place().await;
+    restore_in_place(&mut recorded.etcd, &recorded.kept).await;
     let mut client = recorded.etcd.client().await;
     for number in 0..20 {
         put(&mut client, &format!("other/{number}")).await;
@@ -195,12 +214,49 @@ async fn a_new_log_does_not_continue_the_snapshot_of_another_history() {
     assert_eq!(recorded.log.cover().ranges[0].first, 42, "the log begins where etcd was");
 }
 
+/// A snapshot that was saved after etcd went back, with a revision that the log holds too.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_does_not_continue_a_later_snapshot_of_another_history() {
+    let mut recorded = recorded().await;
+    roll_back(&mut recorded.etcd, &recorded.kept).await;
+    assert_eq!(put(&mut recorded.etcd.client().await, "c").await, 22);
+    let flags = (recorded.etcd.flags(), file_store(recorded.mount.path()));
+    let saved = save::run(save_request(flags.0, flags.1, Compression::Zstd)).await.unwrap();
+    assert_eq!(saved.revision, Some(22));
+    // Checks show the other history where one lies before the point.
+    fs::remove_dir_all(recorded.log.folder().join("checks")).unwrap();
+    let volumes = tempfile::tempdir().unwrap();
+    let error = restore::run(recorded.to_revision(&volumes.path().join("v"), 23)).await.unwrap_err();
+    assert!(error.message().contains("other changes of revision 22 than the snapshot"), "{error}");
+    assert!(error.class() == ExitClass::Refused && error.message().contains("point is revision 22 "), "{error}");
+    let restored = restore::run(recorded.to_revision(&volumes.path().join("w"), 22)).await.unwrap();
+    assert!(restored.uri.contains(&saved.key), "{}", restored.uri);
+
+    // A check of the first history at the revision of the second one's snapshot: no error names the point that it refuses.
+    let member = "00000000-member";
+    let status = recorded.etcd.client().await.status().await.unwrap();
+    let cluster_id = status.header().unwrap().cluster_id();
+    let check = serde_json::json!({
+        "formatVersion": 1, "clusterId": hex_id(cluster_id), "memberId": member, "revision": 22,
+        "compactRevision": -1, "hashKV": 1, "at": Timestamp::now(),
+    });
+    let checks = recorded.log.folder().join("checks");
+    fs::create_dir(&checks).unwrap();
+    fs::write(checks.join("00000000000000000022-aaaabbbb.json"), check.to_string()).unwrap();
+    let error = restore::run(recorded.to_revision(&volumes.path().join("x"), 22)).await.unwrap_err();
+    assert!(error.class() == ExitClass::Corrupt && error.message().contains(&format!("{member} had 1")), "{error}");
+    assert!(
+        error.message().contains("Restore one of the snapshots") && !error.message().contains("nearest"),
+        "{error}"
+    );
+}
+
 /// Segments that an archiver without these comparisons has left.
 #[tokio::test(flavor = "multi_thread")]
 async fn segments_of_two_histories_are_not_merged() {
     let mut recorded = recorded().await;
-    recorded.roll_back().await;
-    recorded.grant_leases().await;
+    roll_back(&mut recorded.etcd, &recorded.kept).await;
+    grant_leases(&recorded.etcd).await;
     let mut client = recorded.etcd.client().await;
     for key in ["c", "d", "e", "f"] {
         put(&mut client, key).await;
