@@ -6,7 +6,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used, reason = "a broken promise ends in a panic")]
 
 use holdfast_bbolt::scan::{NoHashKv, Options, Proven, Reader, Scan, ScanError};
-use holdfast_contract::manifest::Manifest;
+use holdfast_layout::manifest::Manifest;
 use holdfast_segment::{Entry, Reader as SegmentReader, SegmentError};
 use serde_json::Value;
 

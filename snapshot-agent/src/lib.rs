@@ -11,7 +11,7 @@
 //!     holds/                        with any object in it, no prune removes the snapshot
 //! ```
 //!
-//! `agent log` writes segments of etcd's revisions, gaps and checks to `<lineage>/log/` (`crates/contract/src/layout/log.rs`).
+//! `agent log` writes segments of etcd's revisions, gaps and checks to `<lineage>/log/` (`crates/layout/src/log.rs`).
 //!
 //! A prune writes `<lineage>/prunes/<time>-<pod8>.json`, which names the snapshots, before it removes anything. During an
 //! upload to a bucket, `<lineage>/uploads/<time>-<owner8>-<pod8>.json` names the upload and the time at which it ends.
@@ -32,7 +32,8 @@
 //! Layers, from the bottom; a module imports only from layers below its own (checked by `tests/suite/layering.rs`):
 //!
 //! ```text
-//! crates/contract      requests, reports, exit codes, keys, manifest, retention: with the operator
+//! crates/contract      requests, reports, exit codes: with the operator
+//! crates/layout        keys, manifest, retention: with the operator
 //! crates/io            files, memory, time, processes; names to addresses, connections, trusted CAs
 //! crates/segment       a piece of the log: a run of revisions
 //! crates/bbolt         the proof of a database: pages, records, HashKV; the graft and the merge, which add pages

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-#[path = "../../crates/contract/src/manifest/sample.rs"]
+#[path = "../../crates/layout/src/manifest/sample.rs"]
 mod json;
 
 pub(crate) use json::{DATA, but, manifest};

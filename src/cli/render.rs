@@ -1,8 +1,8 @@
 //! Flags of `agent render-restore`: the snapshot, and the names in the new cluster.
 
 use clap::Args;
-use holdfast_contract::manifest::Manifest;
 use holdfast_contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, StoreFlags};
+use holdfast_layout::manifest::Manifest;
 
 use super::{namespace, object};
 use holdfast_manifests::restore::Wanted;

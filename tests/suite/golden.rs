@@ -84,7 +84,7 @@ fn wanted() -> BTreeMap<String, String> {
         let head = format!("# What `holdfast manifests` {command} prints.\n");
         files.insert(format!("charts/manifests/{file}.yaml"), head + &text);
     }
-    let schema = serde_json::to_string_pretty(&holdfast_contract::manifest::schema()).unwrap();
+    let schema = serde_json::to_string_pretty(&holdfast_layout::manifest::schema()).unwrap();
     files.insert("docs/schemas/manifest.json".to_owned(), schema + "\n");
     files.insert(
         "docs/exit-codes.md".to_owned(),

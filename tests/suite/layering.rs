@@ -48,6 +48,11 @@ const RULES: &[Rule] = &[
         why: "requests and reports are values",
     },
     Rule {
+        below: "crates/layout/src/",
+        never: &["async fn", "std::env", "std::thread", "std::process"],
+        why: "keys, manifests and verdicts are values",
+    },
+    Rule {
         below: "crates/segment/src/",
         never: &["async fn", "std::env", "std::thread", "std::process", "std::fs"],
         why: "the bytes come from the caller",
@@ -82,14 +87,15 @@ const RULES: &[Rule] = &[
 ];
 
 /// The workspace crates that each crate may depend on: from the bottom, and only below its own place.
-const CRATES: [(&str, &[&str]); 12] = [
+const CRATES: [(&str, &[&str]); 13] = [
     ("crates/contract", &[]),
+    ("crates/layout", &["holdfast-contract"]),
     ("crates/segment", &[]),
     ("crates/bbolt", &["holdfast-segment"]),
     ("crates/io", &["holdfast-contract"]),
-    ("crates/store", &["holdfast-contract", "holdfast-io"]),
+    ("crates/store", &["holdfast-contract", "holdfast-io", "holdfast-layout"]),
     ("crates/api", &["holdfast-contract"]),
-    ("crates/plan", &["holdfast-api", "holdfast-contract"]),
+    ("crates/plan", &["holdfast-api", "holdfast-contract", "holdfast-layout"]),
     ("crates/kube", &["holdfast-api", "holdfast-io"]),
     ("crates/operator", &["holdfast-api", "holdfast-contract", "holdfast-io", "holdfast-kube", "holdfast-plan"]),
     ("crates/manifests", &["holdfast-api", "holdfast-contract", "holdfast-plan"]),
@@ -105,13 +111,24 @@ const CRATES: [(&str, &[&str]); 12] = [
             "holdfast-plan",
         ],
     ),
-    ("snapshot-agent", &["holdfast-bbolt", "holdfast-contract", "holdfast-io", "holdfast-segment", "holdfast-store"]),
+    (
+        "snapshot-agent",
+        &[
+            "holdfast-bbolt",
+            "holdfast-contract",
+            "holdfast-io",
+            "holdfast-layout",
+            "holdfast-segment",
+            "holdfast-store",
+        ],
+    ),
 ];
 
 /// Crates that talk to servers, keep time or throw dice.
 const EFFECTS: [&str; 6] = ["tokio", "futures", "etcd-client", "object_store", "reqwest", "rand"];
 /// The crates that hold values and decisions.
-const WITHOUT_EFFECTS: [&str; 5] = ["crates/contract", "crates/segment", "crates/bbolt", "crates/api", "crates/plan"];
+const WITHOUT_EFFECTS: [&str; 6] =
+    ["crates/contract", "crates/layout", "crates/segment", "crates/bbolt", "crates/api", "crates/plan"];
 
 pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

@@ -6,8 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Compression, DEFAULT_SAVE_DEADLINE_SECONDS, SaveRequest, StoreFlags, Verify};
-use crate::manifest::Manifest;
+use super::{Compression, DEFAULT_SAVE_DEADLINE_SECONDS, StoreFlags, Verify};
 
 /// Heading of the flags for the manifest, in help texts.
 const FILED: &str = "Filed under";
@@ -80,30 +79,4 @@ pub struct CompactRequest {
     /// Time limit in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_SAVE_DEADLINE_SECONDS, help_heading = MERGING)]
     pub deadline_seconds: u32,
-}
-
-impl CompactRequest {
-    /// Returns the request of a save that publishes the merged database, with the facts of the cluster in the base's manifest.
-    pub fn publishing(&self, base: &Manifest) -> SaveRequest {
-        SaveRequest {
-            store: self.store.clone(),
-            expect_store_id: self.expect_store_id.clone(),
-            namespace: self.namespace.clone(),
-            cluster: self.cluster.clone(),
-            cluster_uid: base.cluster_uid.clone(),
-            cluster_spec: base.cluster_spec.as_ref().and_then(|spec| serde_json::to_string(spec).ok()),
-            restored_from: base.restored_from.clone(),
-            owner_name: self.owner_name.clone(),
-            owner_uid: self.owner_uid.clone(),
-            schedule_name: self.schedule_name.clone(),
-            schedule_uid: self.schedule_uid.clone(),
-            pod_uid: self.pod_uid.clone(),
-            compression: self.compression,
-            ask_members: super::AskMembers::Never,
-            verify: self.verify,
-            age_recipients: self.age_recipients.clone(),
-            deadline_seconds: self.deadline_seconds,
-            ..SaveRequest::default()
-        }
-    }
 }

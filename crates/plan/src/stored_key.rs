@@ -1,6 +1,6 @@
 //! The keys of stored snapshots.
 //!
-//! Decides the part of a key that agents know. `crates/contract/src/layout.rs` decides the layout.
+//! Decides the part of a key that agents know. `crates/layout/src/lib.rs` decides the layout.
 
 /// Returns the last four parts of the key of a snapshot, or of a file in its folder: namespace, cluster, lineage, attempt.
 pub(crate) fn attempt_of(key: &str) -> String {

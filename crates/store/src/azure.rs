@@ -64,7 +64,7 @@ pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
 fn eraser(client: HttpClient, credentials: AzureCredentialProvider, account: String, base: String) -> Eraser {
     Arc::new(move |path| {
         let (client, credentials, account) = (client.clone(), Arc::clone(&credentials), account.clone());
-        // Keys consist of characters that need no escaping in a URL (`crates/contract/src/layout.rs`).
+        // Keys consist of characters that need no escaping in a URL (`crates/layout/src/lib.rs`).
         let url = format!("{base}/{path}");
         async move {
             let mut request = HttpRequest::new(HttpRequestBody::empty());

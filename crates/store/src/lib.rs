@@ -32,9 +32,9 @@ pub use bucket::NO_LOCK;
 pub use bucket::{no_proxy, proxy};
 pub use handle::Handle;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::{Folder, Key, LayoutError};
 use holdfast_contract::{ExitClass, Lock, S3Checksum, StoreFlags};
 use holdfast_io::progress::Progress;
+use holdfast_layout::{Folder, Key, LayoutError};
 
 /// Bound for the difference between two nodes' clocks; larger differences break other things first. The agent leaves a dead
 /// attempt's files alone for this long after the attempt's end.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use holdfast_contract::StoreFlags;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::Folder;
+use holdfast_layout::Folder;
 
 use super::layout;
 

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use holdfast_contract::error::Result;
-use holdfast_contract::layout::{Folder, Key, Proved};
+use holdfast_layout::{Folder, Key, Proved};
 use jiff::Timestamp;
 
 use super::Store;

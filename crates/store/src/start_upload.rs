@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use holdfast_contract::error::Result;
-use holdfast_contract::layout::Key;
 use holdfast_io::interrupt::Interrupt;
+use holdfast_layout::Key;
 use tokio::time::timeout;
 
 use super::{Plan, Store, Upload};

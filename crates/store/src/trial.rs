@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::{Folder, Key};
 use holdfast_contract::{ExitClass, LockMode, StoreFlags};
+use holdfast_layout::{Folder, Key};
 
 use super::bucket::Bucket;
 use super::location::Location;

@@ -8,9 +8,9 @@
 use std::collections::{HashMap, HashSet};
 
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::{Folder, Format, Key, attempt_time, record_time};
-use holdfast_contract::retention::LogCut;
 use holdfast_contract::{ExitClass, Policy};
+use holdfast_layout::retention::LogCut;
+use holdfast_layout::{Folder, Format, Key, attempt_time, record_time};
 use holdfast_store::removal::Small;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};

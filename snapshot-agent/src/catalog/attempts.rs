@@ -3,7 +3,7 @@
 //! This file reads names only. `read_folder.rs` reads a folder's contents.
 
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::{Folder, attempt_time};
+use holdfast_layout::{Folder, attempt_time};
 use holdfast_store::Store;
 
 /// Maximum number of folders of one lineage, each with three requests: a snapshot every ten minutes for almost two years.

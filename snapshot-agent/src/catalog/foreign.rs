@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use holdfast_contract::ExitClass;
 use holdfast_contract::error::{Error, Result, io_error, task_error};
-use holdfast_contract::layout::{Folder, Format, Key, MANIFEST, attempt_time};
 use holdfast_io::progress::Progress;
 use holdfast_io::sha256::Sha256;
+use holdfast_layout::{Folder, Format, Key, MANIFEST, attempt_time};
 use holdfast_store::{Ahead, Stat, Store};
 
 use crate::catalog::reread::Reading;

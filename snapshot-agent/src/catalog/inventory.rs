@@ -8,11 +8,11 @@ use std::mem;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use holdfast_contract::error::Result;
-use holdfast_contract::layout::{Folder, Format, MANIFEST, Proved, attempt_time};
-use holdfast_contract::manifest::{self, Manifest};
-use holdfast_contract::retention::{self, Candidate, Entry, MadeOf, Untouched, Whose};
 use holdfast_contract::{ExitClass, Level, ProofLevel};
 use holdfast_io::sha256::Sha256;
+use holdfast_layout::manifest::{self, Manifest};
+use holdfast_layout::retention::{self, Candidate, Entry, MadeOf, Untouched, Whose};
+use holdfast_layout::{Folder, Format, MANIFEST, Proved, attempt_time};
 use holdfast_store::removal::{File, Lasting};
 use jiff::Timestamp;
 

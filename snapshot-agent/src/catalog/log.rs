@@ -15,12 +15,10 @@ pub mod read;
 
 use bytes::Bytes;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::{
-    Folder, GapName, Key, SegmentName, check_revision, first8, is_closed_name, is_record_folder,
-};
 use holdfast_contract::{LogGap, Origin, hex_id};
 use holdfast_io::clock;
 use holdfast_io::process::random_uid;
+use holdfast_layout::{Folder, GapName, Key, SegmentName, check_revision, first8, is_closed_name, is_record_folder};
 use holdfast_store::Store;
 use holdfast_store::removal::File;
 use jiff::Timestamp;

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 
 use holdfast_bbolt::scan::Proven;
 use holdfast_contract::error::{Error, Result, io_error};
-use holdfast_contract::manifest::{DerivedFrom, Manifest};
 use holdfast_contract::{Level, PointProof, Verification};
 use holdfast_io::scratch::Scratch;
 use holdfast_io::sha256::Sha256;
+use holdfast_layout::manifest::{DerivedFrom, Manifest};
 use jiff::Timestamp;
 
 /// A merged database in a scratch folder, which is removed with this value.

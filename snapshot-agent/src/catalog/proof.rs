@@ -5,9 +5,9 @@
 //! that a list need not read it.
 
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::{Folder, Key, Proved};
 use holdfast_contract::{KubernetesReport, ProofLevel};
 use holdfast_io::sha256::Sha256;
+use holdfast_layout::{Folder, Key, Proved};
 use holdfast_store::Store;
 use jiff::Timestamp;
 use schemars::JsonSchema;

@@ -6,8 +6,8 @@
 use bytes::Bytes;
 use holdfast_contract::ExitClass;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::Key;
 use holdfast_io::interrupt::Interrupt;
+use holdfast_layout::Key;
 use holdfast_store::{Store, Upload};
 
 /// Writes the manifest of this data, whose upload this run began, or an earlier one.
@@ -67,9 +67,9 @@ fn unseen(error: Error, interrupted: bool) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_contract::layout::Folder;
     use holdfast_contract::{Compression, StoreFlags};
     use holdfast_io::clock;
+    use holdfast_layout::Folder;
     use holdfast_store::Plan;
 
     use super::*;

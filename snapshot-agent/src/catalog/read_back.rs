@@ -10,8 +10,8 @@ use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
 use futures::{Stream, StreamExt};
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::Key;
 use holdfast_io::progress::Progress;
+use holdfast_layout::Key;
 use holdfast_store::fingerprint::{Fingerprint, Sum};
 use holdfast_store::{Ahead, Stat, Store, Upload};
 
@@ -119,9 +119,9 @@ mod tests {
     use std::os::unix::fs::FileExt as _;
     use std::path::PathBuf;
 
-    use holdfast_contract::layout::Folder;
     use holdfast_contract::{Compression, ExitClass, StoreFlags};
     use holdfast_io::clock;
+    use holdfast_layout::Folder;
     use holdfast_store::Plan;
 
     use super::*;

@@ -4,9 +4,9 @@
 
 use holdfast_contract::ExitClass;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::Folder;
-use holdfast_contract::manifest::{self, Manifest};
 use holdfast_io::sha256::Sha256;
+use holdfast_layout::Folder;
+use holdfast_layout::manifest::{self, Manifest};
 use holdfast_store::Store;
 
 use crate::catalog::reread;

@@ -2,8 +2,8 @@
 
 use holdfast_contract::StoreFlags;
 use holdfast_contract::error::Result;
-use holdfast_contract::manifest::Manifest;
 use holdfast_io::interrupt::Interrupt;
+use holdfast_layout::manifest::Manifest;
 use holdfast_store::Store;
 
 use crate::catalog::stored;

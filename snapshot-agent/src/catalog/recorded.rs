@@ -2,7 +2,7 @@
 
 use holdfast_bbolt::scan::Proven;
 use holdfast_contract::hex_id;
-use holdfast_contract::manifest::Contents;
+use holdfast_layout::manifest::Contents;
 use serde_json::Map;
 
 /// Returns the manifest's record of a proven database.

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use holdfast_contract::error::Result;
-use holdfast_contract::layout::{Folder, Key};
+use holdfast_layout::{Folder, Key};
 use holdfast_store::Store;
 use holdfast_store::removal::{File, Lasting, Small};
 use jiff::Timestamp;

@@ -5,9 +5,9 @@
 //! nothing is locked. Unknown files stay. `verbs/` decides which snapshots to remove.
 
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::MANIFEST;
-use holdfast_contract::manifest;
 use holdfast_io::sha256::Sha256;
+use holdfast_layout::MANIFEST;
+use holdfast_layout::manifest;
 use holdfast_store::removal::{File, Lasting};
 use jiff::Timestamp;
 

@@ -6,7 +6,7 @@
 
 use holdfast_contract::ExitClass;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::{Folder, Key};
+use holdfast_layout::{Folder, Key};
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::announced::Named;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use holdfast_contract::ExitClass;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::{Folder, Key};
-use holdfast_contract::manifest;
 use holdfast_io::progress::Progress;
+use holdfast_layout::manifest;
+use holdfast_layout::{Folder, Key};
 use holdfast_store::{Ahead, Store};
 
 use crate::catalog::digest::digest;

@@ -5,12 +5,12 @@
 //! The callers decide which ID they expect.
 
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::Key;
-use holdfast_contract::retention::StoreMatch;
 use holdfast_contract::{ExitClass, NEW_STORE, S3Sse, StoreFlags, is_store_id};
 use holdfast_io::clock;
 use holdfast_io::interrupt::Interrupt;
 use holdfast_io::process::random_uid;
+use holdfast_layout::Key;
+use holdfast_layout::retention::StoreMatch;
 use holdfast_store::Store;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

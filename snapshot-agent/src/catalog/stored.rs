@@ -11,10 +11,10 @@ use futures::stream::BoxStream;
 use holdfast_bbolt::scan::{NEVER, Options, Proven};
 use holdfast_contract::ExitClass;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::{Folder, Key, MANIFEST};
-use holdfast_contract::manifest::{Encryption, Manifest};
 use holdfast_io::memory::scan_budget;
 use holdfast_io::progress::Progress;
+use holdfast_layout::manifest::{Encryption, Manifest};
+use holdfast_layout::{Folder, Key, MANIFEST};
 use holdfast_store::{Ahead, Stat, Store};
 
 use crate::catalog::digest::digest;
@@ -22,7 +22,7 @@ use crate::catalog::reread::{self, Reading};
 use crate::format::crypt::Identities;
 use crate::format::unpack;
 use crate::format::unpack::Sink;
-use holdfast_contract::manifest;
+use holdfast_layout::manifest;
 
 /// A snapshot whose metadata is known and whose data is not read yet.
 pub(crate) struct Stored {

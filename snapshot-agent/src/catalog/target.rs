@@ -3,7 +3,7 @@
 //! This file decides nothing: `verbs/` decides which snapshots to remove, `removal.rs` whether a snapshot is still the judged
 //! snapshot.
 
-use holdfast_contract::layout::{Folder, Key};
+use holdfast_layout::{Folder, Key};
 
 use crate::catalog::announced::Named;
 

@@ -6,7 +6,7 @@ use std::fmt;
 
 use holdfast_bbolt::scan::Proven;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::manifest::Manifest;
+use holdfast_layout::manifest::Manifest;
 
 /// Checks that the target version is that of the data, or later.
 pub(crate) fn check_version(manifest: &Manifest, target: Minor) -> Result<()> {

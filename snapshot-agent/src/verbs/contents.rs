@@ -24,13 +24,13 @@ use crate::verbs::common::{describe_alarm, neither, unsound};
 
 use holdfast_bbolt::scan::{Names, Reader};
 use holdfast_contract::error::{Error, Result, io_error, of_request, task_error};
-use holdfast_contract::layout::Key;
 use holdfast_contract::{ContentsRequest, StoreFlags, hex_id};
 use holdfast_io::interrupt::Interrupt;
 use holdfast_io::memory::file_budget;
 use holdfast_io::progress::STALL;
 use holdfast_io::scratch::Scratch;
 use holdfast_io::table::printable;
+use holdfast_layout::Key;
 use holdfast_store::{Stat, Store};
 pub use prefixes::Prefix;
 use prefixes::Prefixes;

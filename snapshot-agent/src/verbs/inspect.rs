@@ -10,10 +10,10 @@ use std::io;
 use std::path::Path;
 
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::{Folder, Key, first8, owner8_of};
-use holdfast_contract::manifest::Manifest;
 use holdfast_contract::{ExitClass, InspectRequest, SavedReport, StoreFlags};
 use holdfast_io::interrupt::Interrupt;
+use holdfast_layout::manifest::Manifest;
+use holdfast_layout::{Folder, Key, first8, owner8_of};
 use holdfast_store::Store;
 
 use crate::catalog::attempts::lineages;

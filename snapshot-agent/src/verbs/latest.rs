@@ -11,8 +11,8 @@ mod lineage;
 
 use futures::future::LocalBoxFuture;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::Folder;
 use holdfast_contract::{LatestReport, LatestRequest};
+use holdfast_layout::Folder;
 use holdfast_store::Store;
 
 use crate::catalog::attempts::lineages;

@@ -7,10 +7,10 @@
 use futures::future::LocalBoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use holdfast_contract::error::Result;
-use holdfast_contract::layout::{Folder, Proved, attempt_time};
 use holdfast_contract::{Level, ListRequest, ProofLevel};
 use holdfast_io::interrupt::Interrupt;
 use holdfast_io::table::align_columns;
+use holdfast_layout::{Folder, Proved, attempt_time};
 use holdfast_store::Store;
 use indicatif::{HumanBytes, HumanDuration};
 use jiff::Timestamp;

@@ -21,11 +21,11 @@ use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
 use holdfast_contract::error::Result;
-use holdfast_contract::layout::{Folder, first8};
 use holdfast_contract::{ExitClass, LogRequest, hex_id};
 use holdfast_io::clock;
 use holdfast_io::interrupt::Interrupt;
 use holdfast_io::process::random_uid;
+use holdfast_layout::{Folder, first8};
 use holdfast_store::{Handle, layout};
 use serde::Serialize;
 use tokio::sync::watch;

@@ -13,14 +13,14 @@ use futures::future::LocalBoxFuture;
 use std::collections::{HashMap, HashSet};
 
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::Folder;
-use holdfast_contract::retention::{
-    Sight, Stop, StoreMatch, Verdict, Whose, describe_usual_loss, find_stop, judge, time_zone,
-};
 use holdfast_contract::{ExitClass, MAX_NAMED, MAX_REMOVED, PruneRequest};
 use holdfast_io::clock;
 use holdfast_io::interrupt::Interrupt;
 use holdfast_io::process::random_uid;
+use holdfast_layout::Folder;
+use holdfast_layout::retention::{
+    Sight, Stop, StoreMatch, Verdict, Whose, describe_usual_loss, find_stop, judge, time_zone,
+};
 use holdfast_store::Store;
 use holdfast_store::removal::Lasting;
 use jiff::tz::TimeZone;

@@ -7,9 +7,9 @@
 use futures::future::LocalBoxFuture;
 use futures::{StreamExt, TryStreamExt, stream};
 use holdfast_contract::error::Result;
-use holdfast_contract::layout::{Folder, attempt_time};
-use holdfast_contract::manifest::Manifest;
 use holdfast_contract::{MAX_RECALLED, RecallReport, RecallRequest, RecalledRun};
+use holdfast_layout::manifest::Manifest;
+use holdfast_layout::{Folder, attempt_time};
 use holdfast_store::Store;
 use jiff::Timestamp;
 

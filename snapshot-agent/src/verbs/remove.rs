@@ -7,13 +7,13 @@
 use futures::future::LocalBoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::Folder;
-use holdfast_contract::manifest::{self, Manifest};
-use holdfast_contract::retention::{StoreMatch, Untouched, Whose};
 use holdfast_contract::{ExitClass, MAX_NAMED, RemoveRequest, RemovedReport, Stopped};
 use holdfast_io::clock;
 use holdfast_io::interrupt::Interrupt;
 use holdfast_io::process::random_uid;
+use holdfast_layout::Folder;
+use holdfast_layout::manifest::{self, Manifest};
+use holdfast_layout::retention::{StoreMatch, Untouched, Whose};
 use holdfast_store::Store;
 use holdfast_store::removal::Lasting;
 use jiff::Timestamp;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use etcd_client::CompactionOptions;
 use holdfast_contract::error::Result;
-use holdfast_contract::manifest::Manifest;
 use holdfast_contract::{AskMembers, Compression, EtcdFlags, ExitClass, Level, SavedReport, StoreFlags, Verification};
+use holdfast_layout::manifest::Manifest;
 use snapshot_agent::verbs::save::{self, dry_run};
 use tokio::sync::{mpsc, watch};
 

@@ -5,12 +5,12 @@ use std::fs;
 use std::path::Path;
 
 use holdfast_contract::error::Result;
-use holdfast_contract::layout::{Folder, check_revision};
-use holdfast_contract::manifest::Manifest;
 use holdfast_contract::{
     CompactRequest, DATA_DIR, Engine, ExitClass, Level, Point, ProofLevel, RestoreRequest, SavedReport, SnapshotFlags,
     VerifyRequest,
 };
+use holdfast_layout::manifest::Manifest;
+use holdfast_layout::{Folder, check_revision};
 use holdfast_store::Store;
 use snapshot_agent::verbs::restore::{self, compact};
 use snapshot_agent::verbs::save::merged;

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use bytes::Bytes;
-use holdfast_contract::layout::Folder;
 use holdfast_contract::{Compression, CopyRequest, DATA_DIR, ExitClass, SavedReport, StoreFlags, ToStore};
+use holdfast_layout::Folder;
 use holdfast_store::{Plan, Store, Upload};
 use jiff::{SignedDuration, Timestamp};
 

@@ -3,10 +3,10 @@
 use std::fs;
 use std::process::Command;
 
-use holdfast_contract::layout::Folder;
 use holdfast_contract::{
     Compression, CopyRequest, EtcdFlags, ExitClass, LockMode, S3Checksum, S3Sse, SavedReport, StoreFlags, ToStore,
 };
+use holdfast_layout::Folder;
 use holdfast_store::{Plan, Store};
 
 use crate::faults::{messages, save_stream, snapshot};

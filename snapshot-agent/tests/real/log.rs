@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 use clap::Parser as _;
 use etcd_client::{DeleteOptions, PutOptions, Txn, TxnOp};
-use holdfast_contract::layout::{GapName, SegmentName, check_revision};
 use holdfast_contract::{
     Compression, EtcdFlags, ExitClass, LogRequest, LogStatusRequest, SnapshotFlags, VerifyRequest,
 };
+use holdfast_layout::{GapName, SegmentName, check_revision};
 use serde_json::Value;
 use snapshot_agent::verbs::log::{self, status};
 use snapshot_agent::verbs::save;

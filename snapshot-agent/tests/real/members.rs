@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, MemberAddOptions};
 use holdfast_contract::error::Result;
-use holdfast_contract::manifest::Manifest;
 use holdfast_contract::{
     Compression, DATA_DIR, EtcdFlags, ExitClass, LatestRequest, Level, ListRequest, ProofLevel, SaveRequest,
     SavedReport, SnapshotFlags, StoreFlags, VerifyRequest,
 };
+use holdfast_layout::manifest::Manifest;
 use snapshot_agent::verbs::verify::Verified;
 use snapshot_agent::verbs::{latest, list, restore, save, verify};
 

@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use etcd_client::{DeleteOptions, GetOptions, PutOptions};
-use holdfast_contract::layout::{SegmentName, check_revision};
 use holdfast_contract::{
     Compression, DATA_DIR, Engine, EtcdFlags, ExitClass, LogRequest, Point, PointProof, RestoreRequest, RestoredReport,
 };
+use holdfast_layout::{SegmentName, check_revision};
 use jiff::Timestamp;
 use snapshot_agent::verbs::{restore, save};
 use tempfile::TempDir;
@@ -274,7 +274,7 @@ async fn a_log_that_is_missing_damaged_or_of_another_cluster() {
     segments.sort();
     let second = segments[1].clone();
     let place = |segment: &SegmentName| {
-        let key = segment.key(&holdfast_contract::layout::Folder::parse("key", LINEAGE).unwrap().log()).unwrap();
+        let key = segment.key(&holdfast_layout::Folder::parse("key", LINEAGE).unwrap().log()).unwrap();
         recorded.store.path().join(key.to_string())
     };
     let place = place(&second);

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdfast_contract::layout::{Folder, GapName, Key, SegmentName, check_key};
-use holdfast_contract::manifest::{Contents, Manifest};
 use holdfast_contract::{ExitClass, Policy, PruneRequest, RemoveRequest, StoreFlags};
+use holdfast_layout::manifest::{Contents, Manifest};
+use holdfast_layout::{Folder, GapName, Key, SegmentName, check_key};
 use holdfast_store::{Plan, Store};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;

@@ -4,8 +4,8 @@
 use std::fs;
 
 use etcd_client::CompactionOptions;
-use holdfast_contract::layout::check_revision;
 use holdfast_contract::{Engine, ExitClass, Level, Point, PointProof, RestoreRequest};
+use holdfast_layout::check_revision;
 use snapshot_agent::verbs::restore;
 
 use crate::compaction::{compacted, manifest, request};

@@ -5,8 +5,8 @@
 
 use holdfast_api::member::Birth;
 use holdfast_api::restore::{PointStatus, RestorePhase, RestorePoint, RestoreStatus, Restoring};
-use holdfast_contract::layout;
 use holdfast_contract::{Point, Report, RestoredReport};
+use holdfast_layout as layout;
 use jiff::Timestamp;
 
 use super::{Member, Observed};

@@ -4,8 +4,8 @@
 use holdfast_api::schedule::PruneRun;
 use holdfast_api::snapshot::{DeletionPolicy, Phase};
 use holdfast_api::{EtcdSnapshot, EtcdSnapshotScheduleStatus, component, key, name};
-use holdfast_contract::layout::attempt_of_key;
 use holdfast_contract::{Level, Report};
+use holdfast_layout::attempt_of_key;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job};

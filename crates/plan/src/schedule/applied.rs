@@ -6,8 +6,8 @@ use holdfast_api::EtcdSnapshotScheduleStatus;
 use holdfast_api::condition::{Reason, Type, Wanted};
 use holdfast_api::schedule::{Announced, AppliedPolicy, LastPrune, Locked, PruneRun};
 use holdfast_contract::PruneReport;
-use holdfast_contract::layout::attempt_of_key;
-use holdfast_contract::retention::Stop;
+use holdfast_layout::attempt_of_key;
+use holdfast_layout::retention::Stop;
 use jiff::Timestamp;
 
 use super::forecast::Forecast;

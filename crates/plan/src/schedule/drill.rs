@@ -6,8 +6,8 @@
 
 use holdfast_api::condition::{Reason, Type, Wanted};
 use holdfast_api::drill::{DecodedObjects, Drill, DrillStatus, FailedDrill, PassedDrill};
-use holdfast_contract::layout::attempt_of_key;
 use holdfast_contract::{DrilledReport, ExitClass, KubernetesReport, Report};
+use holdfast_layout::attempt_of_key;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::CronJob;
 

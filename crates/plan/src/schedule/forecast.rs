@@ -1,18 +1,18 @@
 //! Forecast: the recorded snapshots that a schedule's retention keeps.
 //!
-//! Decides with the agent's own function (`holdfast_contract::retention::judge`), from the records, whether a Job has something to
+//! Decides with the agent's own function (`holdfast_layout::retention::judge`), from the records, whether a Job has something to
 //! do, and what the status announces. The agent decides what to remove, from the contents of the store.
 
 use holdfast_api::backup_store::Right;
 use holdfast_api::key;
 use holdfast_api::schedule::Retention;
 use holdfast_api::store::Location;
-use holdfast_contract::layout::attempt_of_key;
-use holdfast_contract::retention::{
+use holdfast_contract::{Level, Policy};
+use holdfast_layout::attempt_of_key;
+use holdfast_layout::retention::{
     Candidate, Entry, MadeOf, Sight, Stop, StoreMatch, Untouched, Verdict, describe_usual_loss, find_stop, judge,
     time_zone,
 };
-use holdfast_contract::{Level, Policy};
 use jiff::{SignedDuration, Timestamp};
 
 use super::facts::Run;

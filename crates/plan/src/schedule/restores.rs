@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use holdfast_api::restore::Restoring;
 use holdfast_api::{EtcdCluster, EtcdMember, EtcdSnapshot};
-use holdfast_contract::layout::attempt_time;
+use holdfast_layout::attempt_time;
 
 use crate::meta;
 use crate::stored_key::attempt_of;

@@ -185,7 +185,7 @@ mod tests {
             let path = Path::parse(decoded(&named).as_ref()).unwrap();
             assert_eq!((found, is_odd(&path)), (page(&named), named.contains(ODD)), "{key}");
         }
-        assert!(!holdfast_contract::layout::Folder::is_name(ODD));
+        assert!(!holdfast_layout::Folder::is_name(ODD));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use holdfast_contract::ExitClass;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::{Folder, Key};
+use holdfast_layout::{Folder, Key};
 use jiff::Timestamp;
 use object_store::path::Path;
 use object_store::{ListResult, ObjectMeta};

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use holdfast_contract::error::Result;
-use holdfast_contract::layout::{Folder, Key};
+use holdfast_layout::{Folder, Key};
 use object_store::list::PaginatedListOptions;
 use object_store::{GetOptions, ObjectStore, PutMode, PutOptions, PutPayload};
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use holdfast_contract::error::{Error, Result, task_error};
-use holdfast_contract::layout::Key;
 use holdfast_contract::{ExitClass, Lock};
+use holdfast_layout::Key;
 use object_store::multipart::PartId;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};

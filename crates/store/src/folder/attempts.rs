@@ -4,9 +4,9 @@ use std::io;
 
 use cap_std::fs::{Dir, File, OpenOptions};
 use holdfast_contract::error::Result;
-use holdfast_contract::layout::{Folder, Format, MANIFEST};
 use holdfast_io::files::ignore_missing;
 use holdfast_io::process::random_uid;
+use holdfast_layout::{Folder, Format, MANIFEST};
 use jiff::Timestamp;
 
 use super::in_the_way;

@@ -5,8 +5,8 @@ use std::io::{self, Read};
 use cap_std::fs::{Dir, Metadata, MetadataExt as _};
 use holdfast_contract::ExitClass;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::{Folder, Key, attempt_time};
 use holdfast_io::files::ignore_missing;
+use holdfast_layout::{Folder, Key, attempt_time};
 use jiff::Timestamp;
 use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 

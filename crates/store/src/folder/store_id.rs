@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use bytes::Bytes;
 use cap_std::fs::{Dir, OpenOptions};
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::Key;
+use holdfast_layout::Key;
 
 use super::{FolderStore, rename, sync};
 

@@ -7,8 +7,8 @@ use std::io;
 
 use cap_std::fs::{Dir, OpenOptions};
 use holdfast_contract::error::Result;
-use holdfast_contract::layout::{Folder, Key};
 use holdfast_io::files::ignore_missing;
+use holdfast_layout::{Folder, Key};
 use jiff::Timestamp;
 
 use super::FolderStore;

@@ -5,8 +5,8 @@
 use futures::stream::{self, StreamExt, TryStreamExt};
 use holdfast_contract::error::Result;
 use holdfast_contract::hex_id;
-use holdfast_contract::layout::Folder;
-use holdfast_contract::manifest::Manifest;
+use holdfast_layout::Folder;
+use holdfast_layout::manifest::Manifest;
 use holdfast_store::Store;
 use jiff::Timestamp;
 use serde::Serialize;

@@ -2,7 +2,7 @@
 
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::hex_id;
-use holdfast_contract::layout::{Folder, check_key, check_revision};
+use holdfast_layout::{Folder, check_key, check_revision};
 use holdfast_store::Store;
 
 use super::{Check, MAX_BYTES, MAX_OBJECTS};

@@ -3,7 +3,7 @@
 //! This file decides from names: segments of any writer are joined by their revisions, and may overlap. Contents are not
 //! compared here; `agent verify --log` reads them.
 
-use holdfast_contract::layout::{GapName, SegmentName};
+use holdfast_layout::{GapName, SegmentName};
 use jiff::Timestamp;
 use serde::Serialize;
 

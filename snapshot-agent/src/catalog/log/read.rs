@@ -7,7 +7,7 @@ use std::io::{BufReader, Cursor, Read};
 
 use bytes::Bytes;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::{Folder, SegmentName};
+use holdfast_layout::{Folder, SegmentName};
 use holdfast_segment::{Reader, SegmentError};
 use holdfast_store::Store;
 

@@ -5,10 +5,10 @@
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::{Folder, attempt_time, first8};
-use holdfast_contract::manifest::Manifest;
 use holdfast_contract::{ExitClass, LatestReport, LatestRequest};
 use holdfast_io::clock;
+use holdfast_layout::manifest::Manifest;
+use holdfast_layout::{Folder, attempt_time, first8};
 use holdfast_store::Store;
 use jiff::{SignedDuration, Timestamp};
 

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use holdfast_bbolt::scan::HashKv;
 use holdfast_contract::error::{Error, Result, of_etcd};
-use holdfast_contract::layout::{Folder, GapName, SegmentName, Tail, check_key};
 use holdfast_contract::{LogGap, LogRequest, Origin, hex_id};
 use holdfast_io::clock;
+use holdfast_layout::{Folder, GapName, SegmentName, Tail, check_key};
 use holdfast_segment::{self as segment, OutOfOrder, Writer};
 use holdfast_store::{Handle, layout};
 use jiff::Timestamp;

@@ -5,9 +5,9 @@
 //! restored in place since.
 
 use holdfast_contract::error::Result;
-use holdfast_contract::layout::{Folder, SegmentName};
 use holdfast_contract::{ExitClass, LogRequest};
 use holdfast_io::clock;
+use holdfast_layout::{Folder, SegmentName};
 use holdfast_store::Store;
 use jiff::Timestamp;
 

@@ -98,7 +98,7 @@ mod tests {
     use std::time::Duration;
 
     use holdfast_contract::StoreFlags;
-    use holdfast_contract::layout::{Folder, GapName, Key, SegmentName, Tail, check_key};
+    use holdfast_layout::{Folder, GapName, Key, SegmentName, Tail, check_key};
 
     use super::*;
 

@@ -7,7 +7,7 @@
 //! which a merge proves, shows the rest.
 
 use holdfast_contract::error::{Error, Result, of_etcd, task_error};
-use holdfast_contract::layout::{Folder, SegmentName};
+use holdfast_layout::{Folder, SegmentName};
 use holdfast_segment::{Entry, Record, RevisionSum};
 use holdfast_store::Store;
 use tokio::task::spawn_blocking;
@@ -81,7 +81,6 @@ pub(super) async fn compare(
 
 /// Reads the checksum of a recorded revision's puts, which etcd keeps at its compact revision; the inner `None`: it has none. The
 /// outer `None`: no stored segment that is readable without a key holds the revision.
-#[expect(clippy::option_option, reason = "unknown is not empty")]
 async fn recorded_puts(store: &Store, log: &Folder, revision: i64) -> Result<Option<Option<u32>>> {
     let names = list(store, log).await?.segments.into_iter().map(|(name, _)| name);
     let holds = |name: &SegmentName| name.first <= revision && revision <= name.last && !name.encrypted;

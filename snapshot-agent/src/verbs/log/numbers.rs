@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use holdfast_contract::error::Error;
-use holdfast_contract::layout::SegmentName;
 use holdfast_contract::{LAG_STEP_SECONDS, LogGap, LogProblem, LogReport, hex_id};
+use holdfast_layout::SegmentName;
 use jiff::Timestamp;
 
 /// Minutes whose largest lag counts.

@@ -12,9 +12,9 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use holdfast_contract::error::{Error, Result, io_error, task_error};
-use holdfast_contract::layout::{Folder, GapName, Key, SegmentName, check_key, check_revision, first8};
 use holdfast_io::files;
 use holdfast_io::process::random_uid;
+use holdfast_layout::{Folder, GapName, Key, SegmentName, check_key, check_revision, first8};
 use holdfast_store::layout;
 use tokio::sync::Notify;
 

@@ -3,11 +3,11 @@
 //! This file decides the rows. It reads no segment: `agent verify --log` does.
 
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::{Folder, first8};
 use holdfast_contract::{LogStatusRequest, hex_id};
 use holdfast_io::clock;
 use holdfast_io::interrupt::Interrupt;
 use holdfast_io::table::align_columns;
+use holdfast_layout::{Folder, first8};
 use holdfast_store::Store;
 use indicatif::HumanBytes;
 use jiff::Timestamp;

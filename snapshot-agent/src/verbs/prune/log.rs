@@ -1,7 +1,7 @@
 //! The log of the lineage in a prune: which segments, gaps and checks no snapshot needs any more, and their removal.
 //!
 //! This file decides the order of the removal: the segment that ends first goes first, so a run that ends early leaves no hole
-//! between segments that stay. `holdfast_contract::retention::find_log_cut` decides up to which revision. As with snapshots, a
+//! between segments that stay. `holdfast_layout::retention::find_log_cut` decides up to which revision. As with snapshots, a
 //! record announces the revision first, and a later run removes. The log after a held snapshot stays; a gap says that the revisions
 //! behind it were removed.
 
@@ -9,11 +9,11 @@ use std::collections::{BTreeSet, HashSet};
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use holdfast_contract::error::Result;
-use holdfast_contract::layout::{Folder, GapName, Key, SegmentName, first8, is_record_folder};
-use holdfast_contract::retention::{LogAge, LogBase, LogCut, Untouched, find_log_cut};
 use holdfast_contract::{ExitClass, MAX_REMOVED_SEGMENTS, PrunedLog, hex_id};
 use holdfast_io::clock;
 use holdfast_io::process::random_uid;
+use holdfast_layout::retention::{LogAge, LogBase, LogCut, Untouched, find_log_cut};
+use holdfast_layout::{Folder, GapName, Key, SegmentName, first8, is_record_folder};
 use holdfast_store::removal::File;
 use jiff::{SignedDuration, Timestamp};
 

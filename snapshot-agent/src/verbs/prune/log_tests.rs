@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
-use holdfast_contract::layout::{GapName, SegmentName, check_key};
 use holdfast_contract::{Policy, PruneRequest, PrunedLog};
+use holdfast_layout::{GapName, SegmentName, check_key};
 use holdfast_store::removal::Lasting;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;

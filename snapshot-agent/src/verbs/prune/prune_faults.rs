@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use holdfast_contract::ExitClass;
-use holdfast_contract::layout::record_time;
+use holdfast_layout::record_time;
 use serde_json::json;
 
 use super::world::{Fault, LINEAGE, Watched, World, keeping, prune_on};

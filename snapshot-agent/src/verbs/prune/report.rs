@@ -3,9 +3,9 @@
 //! This file decides the wording and the order only.
 
 use holdfast_contract::error::Error;
-use holdfast_contract::retention::Verdict;
 use holdfast_contract::{Announced, FailedReport, MAX_NAMED, PruneReport, PrunedLog, Stopped};
 use holdfast_io::table::align_columns;
+use holdfast_layout::retention::Verdict;
 use indicatif::HumanBytes;
 use jiff::Timestamp;
 use serde::Serialize;

@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use crate::sample;
 use bytes::Bytes;
-use holdfast_contract::layout::Key;
-use holdfast_contract::manifest::Manifest;
 use holdfast_contract::{Policy, StoreFlags};
+use holdfast_layout::Key;
+use holdfast_layout::manifest::Manifest;
 use holdfast_store::removal::{File, Lasting, Small};
 use serde_json::{Value, json};
 

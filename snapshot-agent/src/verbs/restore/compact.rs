@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::{Folder, SegmentName, first8};
-use holdfast_contract::manifest::{DerivedFrom, Manifest};
 use holdfast_contract::{CompactRequest, DEFAULT_RESTORE_STALL_SECONDS, Point, RestoreRequest};
 use holdfast_io::clock;
 use holdfast_io::interrupt::Interrupt;
 use holdfast_io::scratch::{Scratch, check_free};
+use holdfast_layout::manifest::{DerivedFrom, Manifest};
+use holdfast_layout::{Folder, SegmentName, first8};
 use holdfast_store::Store;
 use jiff::Timestamp;
 

@@ -15,10 +15,10 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use holdfast_bbolt::scan::{Proven, Reader};
 use holdfast_contract::error::{Error, Result, task_error};
-use holdfast_contract::layout::Key;
 use holdfast_contract::{Engine, ExitClass, RestoreRequest};
 use holdfast_io::memory::file_budget;
 use holdfast_io::progress::Progress;
+use holdfast_layout::Key;
 use holdfast_store::{Ahead, Stat};
 
 use super::volume::trouble;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use holdfast_contract::ExitClass;
 use holdfast_contract::error::{Error, Result, task_error};
-use holdfast_contract::layout::{Folder, SegmentName};
 use holdfast_io::progress::Progress;
+use holdfast_layout::{Folder, SegmentName};
 use holdfast_segment::Entry;
 use holdfast_store::Store;
 use jiff::{SignedDuration, Timestamp};
@@ -184,7 +184,7 @@ fn refuse_ambiguous(names: &[SegmentName], time: Timestamp, revision: i64) -> Re
 
 #[cfg(test)]
 mod tests {
-    use holdfast_contract::layout::Tail;
+    use holdfast_layout::Tail;
 
     use super::*;
 

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::{Folder, SegmentName, attempt_time};
 use holdfast_contract::{Point, RestoreRequest};
+use holdfast_layout::{Folder, SegmentName, attempt_time};
 use holdfast_store::Store;
 
 use super::moment::{Moment, Samples};
@@ -244,7 +244,7 @@ fn out_of_reach(cover: &Cover, bases: &[Base], archived: &[String], revision: i6
 
 #[cfg(test)]
 mod tests {
-    use holdfast_contract::layout::GapName;
+    use holdfast_layout::GapName;
     use jiff::Timestamp;
 
     use super::*;

@@ -14,11 +14,11 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::Key;
 use holdfast_contract::{ExitClass, RestoreRequest};
 use holdfast_io::memory::file_budget;
 use holdfast_io::sha256::Sha256;
 use holdfast_io::{clock, files};
+use holdfast_layout::Key;
 use holdfast_store::{Stat, Store};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::hex_id;
-use holdfast_contract::layout::SegmentName;
+use holdfast_layout::SegmentName;
 use holdfast_segment::Reader;
 
 use crate::catalog::log::bases::Base;

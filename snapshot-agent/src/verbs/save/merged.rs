@@ -12,11 +12,11 @@ use futures::Stream;
 use futures::future::BoxFuture;
 use futures::stream;
 use holdfast_contract::error::{Error, Result, io_error};
-use holdfast_contract::manifest::Manifest;
-use holdfast_contract::{CompactRequest, SavedReport};
+use holdfast_contract::{AskMembers, CompactRequest, SaveRequest, SavedReport};
 use holdfast_io::clock;
 use holdfast_io::interrupt::Interrupt;
 use holdfast_io::sha256::Sha256;
+use holdfast_layout::manifest::Manifest;
 use holdfast_store::Store;
 use tokio::sync::mpsc;
 
@@ -36,7 +36,7 @@ pub fn run(request: CompactRequest, merged: MergedSnapshot) -> BoxFuture<'static
         let passed = Duration::try_from(clock::now().duration_since(merged.at)).unwrap_or_default();
         let remaining = Duration::from_secs(request.deadline_seconds.into()).saturating_sub(passed);
         let mut interrupt = Interrupt::after(remaining.as_secs())?;
-        let saving = request.publishing(&merged.base);
+        let saving = publishing(&request, &merged.base);
         let store = Store::open(&saving.store)?;
         let member = member_of(&merged.base, merged.db_bytes)?;
         let version = merged.base.storage_version.clone().unwrap_or_default();
@@ -46,6 +46,30 @@ pub fn run(request: CompactRequest, merged: MergedSnapshot) -> BoxFuture<'static
         let stream = Ok((version, Box::pin(with_trailer(file))));
         Saving { merged: Some(&merged), ..attempt }.finish(stream, Ask::without_members(), &mut interrupt).await
     })
+}
+
+/// Returns the request of a save that publishes the merged database, with the facts of the cluster in the base's manifest.
+fn publishing(request: &CompactRequest, base: &Manifest) -> SaveRequest {
+    SaveRequest {
+        store: request.store.clone(),
+        expect_store_id: request.expect_store_id.clone(),
+        namespace: request.namespace.clone(),
+        cluster: request.cluster.clone(),
+        cluster_uid: base.cluster_uid.clone(),
+        cluster_spec: base.cluster_spec.as_ref().and_then(|spec| serde_json::to_string(spec).ok()),
+        restored_from: base.restored_from.clone(),
+        owner_name: request.owner_name.clone(),
+        owner_uid: request.owner_uid.clone(),
+        schedule_name: request.schedule_name.clone(),
+        schedule_uid: request.schedule_uid.clone(),
+        pod_uid: request.pod_uid.clone(),
+        compression: request.compression,
+        ask_members: AskMembers::Never,
+        verify: request.verify,
+        age_recipients: request.age_recipients.clone(),
+        deadline_seconds: request.deadline_seconds,
+        ..SaveRequest::default()
+    }
 }
 
 /// Returns the member of the base: its term, index and membership are those of the merged database.

@@ -3,9 +3,9 @@
 //! This file decides how to judge a failed read-back. `catalog/read_back.rs` compares the bytes; `verbs/save.rs` decides when.
 
 use holdfast_contract::error::Result;
-use holdfast_contract::layout::Key;
 use holdfast_contract::{ExitClass, Verify};
 use holdfast_io::progress::STALL;
+use holdfast_layout::Key;
 use holdfast_store::fingerprint::Fingerprint;
 use holdfast_store::{Store, Upload};
 

@@ -13,12 +13,12 @@ use std::time::Instant;
 use etcd_client::{Client, GetOptions};
 use holdfast_bbolt::scan::{HashKv, Proven, Reader, ScanError};
 use holdfast_contract::error::{Error, Result, io_error, task_error};
-use holdfast_contract::manifest::Manifest;
 use holdfast_contract::{ExitClass, Origin, VerifyRequest};
 use holdfast_io::memory::file_budget;
 use holdfast_io::process::{IMAGES_BIN, find_program, random_uid};
 use holdfast_io::progress::STALL;
 use holdfast_io::scratch::Scratch;
+use holdfast_layout::manifest::Manifest;
 use holdfast_store::Store;
 
 use super::compare::compare;

@@ -11,12 +11,12 @@ use std::time::Instant;
 
 use holdfast_bbolt::scan::{NoHashKv, Reader};
 use holdfast_contract::error::{Error, Result, io_error, of_request, task_error};
-use holdfast_contract::layout::Key;
 use holdfast_contract::{ExitClass, VerifyRequest, hex_id};
 use holdfast_io::interrupt::Interrupt;
 use holdfast_io::memory::file_budget;
 use holdfast_io::progress::STALL;
 use holdfast_io::scratch::Scratch;
+use holdfast_layout::Key;
 use holdfast_store::{Stat, Store};
 use serde::Serialize;
 

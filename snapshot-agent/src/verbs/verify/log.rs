@@ -7,9 +7,9 @@
 
 use bytes::Bytes;
 use holdfast_contract::error::{Error, Result, task_error};
-use holdfast_contract::layout::{Folder, SegmentName, first8};
 use holdfast_contract::{ExitClass, VerifyRequest, hex_id};
 use holdfast_io::interrupt::Interrupt;
+use holdfast_layout::{Folder, SegmentName, first8};
 use holdfast_segment::{Entry, Header, RevisionSum, SegmentError};
 use holdfast_store::Store;
 use serde::Serialize;

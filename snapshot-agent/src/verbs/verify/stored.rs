@@ -11,12 +11,12 @@ use std::time::Instant;
 use bytes::Bytes;
 use holdfast_bbolt::scan::ScanError;
 use holdfast_contract::error::{Error, Result};
-use holdfast_contract::layout::Folder;
-use holdfast_contract::manifest::Manifest;
 use holdfast_contract::{ExitClass, KubernetesReport, ProofLevel, VerifyRequest};
 use holdfast_io::clock;
 use holdfast_io::interrupt::Interrupt;
 use holdfast_io::progress::STALL;
+use holdfast_layout::Folder;
+use holdfast_layout::manifest::Manifest;
 use holdfast_store::Store;
 use serde::Serialize;
 

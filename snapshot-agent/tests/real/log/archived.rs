@@ -29,8 +29,8 @@ async fn an_archived_segment_and_an_archived_base_are_named() {
     let (mut names, shelved) = (log.segments(), Shelved::before(&s3).await);
     names.sort_by_key(|name| (name.last, name.at));
     log.request.store = shelved.proxy.flags(&s3);
-    let path = |name: &holdfast_contract::layout::SegmentName| {
-        let lineage = holdfast_contract::layout::Folder::parse("key", "shop/orders/1a2b3c4d").unwrap();
+    let path = |name: &holdfast_layout::SegmentName| {
+        let lineage = holdfast_layout::Folder::parse("key", "shop/orders/1a2b3c4d").unwrap();
         name.key(&lineage.log()).unwrap().to_string()
     };
 

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use etcd_client::{Txn, TxnOp};
-use holdfast_contract::layout::{GapName, SegmentName};
 use holdfast_contract::{EtcdFlags, LogRequest, StoreFlags};
+use holdfast_layout::{GapName, SegmentName};
 use holdfast_segment::{Entry, Header, Reader};
 use serde_json::Value;
 use snapshot_agent::catalog::log::cover::Cover;

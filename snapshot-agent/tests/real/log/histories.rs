@@ -7,8 +7,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use etcd_client::{Client, CompactionOptions, DeleteOptions, Txn, TxnOp};
-use holdfast_contract::layout::{SegmentName, is_closed_name};
 use holdfast_contract::{Compression, ExitClass, RestoreRequest, hex_id};
+use holdfast_layout::{SegmentName, is_closed_name};
 use jiff::Timestamp;
 use snapshot_agent::verbs::verify::{self, Verified};
 use snapshot_agent::verbs::{restore, save};

@@ -18,8 +18,8 @@ use std::time::Instant;
 
 use etcd_client::{Client, CompactionOptions, DeleteOptions, PutOptions, Txn, TxnOp};
 use futures::{FutureExt as _, StreamExt as _};
-use holdfast_contract::layout::{SegmentName, is_closed_name};
 use holdfast_contract::{Compression, ExitClass, Point};
+use holdfast_layout::{SegmentName, is_closed_name};
 use jiff::Timestamp;
 use snapshot_agent::verbs::{save, verify};
 use tempfile::TempDir;
@@ -74,6 +74,11 @@ fn draw(dice: &mut Dice, has_one: bool) -> Step {
         22..24 => RollBack,
         _ => RestoreInPlace,
     }
+}
+
+/// Draws a place in a list.
+fn place(dice: &mut Dice, length: usize) -> usize {
+    usize::try_from(dice.below(length.max(1) as u64)).unwrap()
 }
 
 /// A snapshot: its history, and its revision.
@@ -157,7 +162,7 @@ impl Trial {
     async fn run(&mut self) {
         for (step, luck) in self.steps.clone() {
             let mut dice = Dice(luck);
-            let one = dice.below(2) as usize;
+            let one = place(&mut dice, 2);
             match step {
                 Write => self.write(&mut dice).await,
                 Start if self.logs[one].process.is_none() => self.logs[one].start(),
@@ -227,7 +232,7 @@ impl Trial {
                     client.txn(Txn::new().and_then(ops)).await.unwrap();
                 }
                 3 | 4 => {
-                    let lease = client.lease_grant(1000 + dice.below(9000) as i64, None).await.unwrap().id();
+                    let lease = client.lease_grant(1000 + dice.below(9000).cast_signed(), None).await.unwrap().id();
                     client.put(key(0), value(0), Some(PutOptions::new().with_lease(lease))).await.unwrap();
                 }
                 5 => {
@@ -244,7 +249,8 @@ impl Trial {
     async fn compact(&mut self, dice: &mut Dice) {
         let newest = *self.history().keys().next_back().unwrap();
         // An archiver that comes back at the compact revision has nothing to compare.
-        let at = if dice.below(3) == 0 { self.logs[0].last() } else { 1 + dice.below(newest as u64) as i64 };
+        let at =
+            if dice.below(3) == 0 { self.logs[0].last() } else { 1 + dice.below(newest.cast_unsigned()).cast_signed() };
         let options = CompactionOptions::new().with_physical();
         // etcd refuses a compacted revision, and one that it has not reached.
         let _ = self.etcd.client().await.compact(at, Some(options)).await;
@@ -266,7 +272,7 @@ impl Trial {
         if self.at_fork.is_none() {
             self.at_fork = Some((self.bases.len(), self.reaches()));
         }
-        let (kept, (history, revision)) = &self.kept[dice.below(self.kept.len() as u64) as usize];
+        let (kept, (history, revision)) = &self.kept[place(dice, self.kept.len())];
         self.histories
             .push(self.histories[*history].range(..=revision).map(|(at, moment)| (*at, moment.clone())).collect());
         match step {
@@ -326,7 +332,7 @@ impl Trial {
         let lost: Vec<&String> = match dice.below(3) {
             0 => closed.collect(),
             1 => objects.iter().filter(|path| *path == "cluster.json").collect(),
-            _ => objects.get(dice.below(objects.len().max(1) as u64) as usize).into_iter().collect(),
+            _ => objects.get(place(dice, objects.len())).into_iter().collect(),
         };
         for path in lost {
             self.has_lost_gap |= path.starts_with("gaps/");
@@ -337,8 +343,8 @@ impl Trial {
     /// The clock of one run of an archiver was ahead or behind.
     fn shift(&mut self, dice: &mut Dice) {
         let runs: BTreeSet<String> = self.logs[0].segments().into_iter().map(|segment| segment.run8).collect();
-        let run = runs.iter().nth(dice.below(runs.len() as u64) as usize).unwrap();
-        let seconds = 1 + dice.below(120) as i64;
+        let run = runs.iter().nth(place(dice, runs.len())).unwrap();
+        let seconds = 1 + dice.below(120).cast_signed();
         let seconds = if dice.below(2) == 0 { seconds } else { -seconds };
         for path in self.logs[0].paths() {
             if SegmentName::parse(&path).is_some_and(|segment| segment.run8 == *run) {

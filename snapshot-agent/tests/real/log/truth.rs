@@ -7,7 +7,7 @@ use std::path::Path;
 
 use etcd_client::{Client, GetOptions};
 use holdfast_bbolt::scan::{HashKv, Reader as Database};
-use holdfast_contract::layout::{Folder, SegmentName};
+use holdfast_layout::{Folder, SegmentName};
 use holdfast_segment::{Entry, Reader, put_varint};
 use jiff::{SignedDuration, Timestamp};
 

@@ -77,7 +77,7 @@ async fn an_archived_snapshot_counts_unless_it_is_older_than_the_chosen_one() {
     }
     assert!(chosen(&[5], vec![]).await.unwrap_err().is_archived());
     // The newest readable one failed a verification: the archived one may be sound.
-    let failed = lineage(both()).complete[0].folder.proof(holdfast_contract::layout::Proved {
+    let failed = lineage(both()).complete[0].folder.proof(holdfast_layout::Proved {
         at: Timestamp::from_second(1_800_000_030).unwrap(),
         level: holdfast_contract::ProofLevel::Stored,
         passed: false,

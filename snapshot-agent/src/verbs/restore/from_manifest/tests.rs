@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use holdfast_contract::manifest::Contents;
 use holdfast_contract::{ExitClass, StoreFlags};
 use holdfast_io::sha256::Sha256;
+use holdfast_layout::manifest::Contents;
 use serde_json::json;
 
 use super::*;

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdfast_contract::error::Error;
-use holdfast_contract::layout::SegmentName;
 use holdfast_contract::{DATA_DIR, ExitClass, Point, RestoreRequest, RestoredReport};
+use holdfast_layout::SegmentName;
 use jiff::{SignedDuration, Timestamp};
 use snapshot_agent::verbs::restore;
 use tempfile::TempDir;
@@ -58,10 +58,10 @@ impl Trial {
         let last = self.histories.iter().filter_map(|history| history.keys().next_back()).max().unwrap();
         let at = if dice.below(4) == 0 {
             let first = self.histories[0][&1].began;
-            let passed = Timestamp::now().duration_since(first).as_millis() as u64;
-            Point::Time(first + SignedDuration::from_millis(dice.below(passed + 2000) as i64))
+            let passed = u64::try_from(Timestamp::now().duration_since(first).as_millis()).unwrap();
+            Point::Time(first + SignedDuration::from_millis(dice.below(passed + 2000).cast_signed()))
         } else {
-            Point::Revision(1 + dice.below(*last as u64 + 1) as i64)
+            Point::Revision(1 + dice.below(last.cast_unsigned() + 1).cast_signed())
         };
         self.ask(at, LINEAGE).await;
     }

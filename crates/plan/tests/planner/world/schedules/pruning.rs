@@ -1,8 +1,8 @@
 //! Retention in the small world: the effect of a Job `prune` on the store, and the actions of people.
 
 use holdfast_api::schedule::Retention;
-use holdfast_contract::retention::{Candidate, Entry, Sight, Untouched, find_stop, judge, time_zone};
 use holdfast_contract::{Announced, LockedPile, Policy, PruneReport, Stopped};
+use holdfast_layout::retention::{Candidate, Entry, Sight, Untouched, find_stop, judge, time_zone};
 
 use super::*;
 

@@ -1,3 +1,5 @@
+//! The objects of a store: their keys here, the [`manifest`] of a snapshot, and the judgement of [`retention`].
+//!
 //! Keys of a snapshot's objects: `<namespace>/<cluster>/<lineage>/<time>-<owner8>-<pod8>/` below the prefix.
 //!
 //! Pure. This file decides names, and refuses names that could lead elsewhere: a key consists of segments without slash,
@@ -5,6 +7,8 @@
 //! layout below its mount. The revision is not in the key, because it is known only at the end of the stream.
 
 mod log;
+pub mod manifest;
+pub mod retention;
 
 use std::fmt;
 
@@ -12,7 +16,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use crate::{Compression, ProofLevel};
+use holdfast_contract::{Compression, ProofLevel};
 
 pub use log::{GapName, SegmentName, Tail, check_key, check_revision, is_closed_name, is_record_folder};
 

@@ -4,8 +4,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::*;
-use crate::Policy;
 use crate::manifest::{Manifest, sample};
+use holdfast_contract::Policy;
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
 use super::*;
-use crate::Policy;
+use holdfast_contract::Policy;
 
 /// Zones whose clocks jump by an hour, by half an hour, at midnight, over a whole day, and never.
 const ZONES: [&str; 8] = [

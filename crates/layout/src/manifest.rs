@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use crate::error::{Error, Result};
-use crate::layout::{Format, MAX_SEGMENT};
-use crate::{CameAlong, Compression, Lock, SavedReport, Verification};
+use crate::{Format, MAX_SEGMENT};
+use holdfast_contract::error::{Error, Result};
+use holdfast_contract::{CameAlong, Compression, Lock, SavedReport, Verification};
 
 /// Version of the format that this version writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = 1;
@@ -369,7 +369,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::ExitClass;
+    use holdfast_contract::ExitClass;
 
     fn good() -> Value {
         let other = json!({

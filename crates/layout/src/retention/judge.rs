@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::entry::{Candidate, Entry, MadeOf, Reason, Verdict};
 use super::period::Period;
-use crate::Policy;
+use holdfast_contract::Policy;
 
 /// A user who inspects a recent run must find its snapshot.
 const YOUNG: SignedDuration = SignedDuration::from_hours(1);

@@ -8,7 +8,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::layout::{GapName, SegmentName, check_revision};
+use crate::{GapName, SegmentName, check_revision};
 
 /// A segment whose time is later than now by more was written with a wrong clock.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(15);
