@@ -6,9 +6,11 @@
 //! recorded revision, an etcd that lost entries keeps its raft, and two histories may make an equal change. The HashKV of checks,
 //! which a merge proves, shows the rest.
 
+use std::collections::BTreeSet;
+
 use holdfast_contract::error::{Error, Result, of_etcd, task_error};
 use holdfast_layout::{Folder, SegmentName};
-use holdfast_segment::{Entry, Record, RevisionSum};
+use holdfast_segment::{Entry, Record, RevisionSum, key_of};
 use holdfast_store::Store;
 use tokio::task::spawn_blocking;
 
@@ -55,6 +57,8 @@ pub(super) async fn compare(
     // After the watch has brought the revision: an earlier answer could be out of date.
     if has_compacted(source, revision).await? {
         return match recorded_puts(store, log, revision).await {
+            // Nothing of the revision has come: silence says nothing about the history.
+            Ok(Some(Some(_))) if found.changes.is_none() => Err(unsent(source, revision)),
             Ok(Some(puts)) if puts != found.puts => {
                 Err(close(store, log, (revision, source.revision), Evidence::OtherChanges).await)
             }
@@ -72,32 +76,38 @@ pub(super) async fn compare(
         (None, changes) => Ok(changes),
         (Some(_), Some(_)) => Err(close(store, log, (revision, source.revision), Evidence::OtherChanges).await),
         // Each revision has a change: its absence says nothing about the history.
-        (Some(_), None) => Err(of_etcd(Error::transient(format!(
-            "{} has not sent revision {revision}, with which the watch begins",
-            source.facts.endpoint
-        )))),
+        (Some(_), None) => Err(unsent(source, revision)),
     }
 }
 
+fn unsent(source: &Source, revision: i64) -> Error {
+    let endpoint = &source.facts.endpoint;
+    of_etcd(Error::transient(format!("{endpoint} has not sent revision {revision}, with which the watch begins")))
+}
+
 /// Reads the checksum of a recorded revision's puts, which etcd keeps at its compact revision; the inner `None`: it has none. The
-/// outer `None`: no stored segment that is readable without a key holds the revision.
+/// outer `None`: no stored segment that is readable without a key holds the revision, or the revision deletes a key that it has
+/// put, so that etcd keeps not all of them.
 async fn recorded_puts(store: &Store, log: &Folder, revision: i64) -> Result<Option<Option<u32>>> {
     let names = list(store, log).await?.segments.into_iter().map(|(name, _)| name);
     let holds = |name: &SegmentName| name.first <= revision && revision <= name.last && !name.encrypted;
     let Some(name) = names.filter(holds).max() else { return Ok(None) };
     let stored = read::fetch(store, log, &name).await?;
     let reading = spawn_blocking(move || {
-        let mut sum = None::<RevisionSum>;
+        let (mut sum, mut put, mut deletes_own) = (None::<RevisionSum>, BTreeSet::new(), false);
         let mut reader = read::open(stored, None)?;
         while let Some(entry) = reader.next()? {
-            if let Entry::Record(Record { main, tombstone: false, value, .. }) = entry
-                && main == revision
-            {
+            let Entry::Record(Record { main, tombstone, value, .. }) = entry else { continue };
+            let Some(key) = key_of(value).filter(|_| main == revision) else { continue };
+            if tombstone {
+                deletes_own |= put.contains(key);
+            } else {
+                put.insert(key.to_vec());
                 sum.get_or_insert_default().add(false, value);
             }
         }
-        Ok(sum.map(|sum| sum.get()))
+        Ok((!deletes_own).then(|| sum.map(|sum| sum.get())))
     });
     let read = reading.await.map_err(|error| task_error(&error))?;
-    read.map(Some).map_err(|error| read::unreadable("the segment of the last recorded revision", &error))
+    read.map_err(|error| read::unreadable("the segment of the last recorded revision", &error))
 }
