@@ -79,11 +79,11 @@ impl Samples<'_> {
                 Some((.., SegmentName { last, at, .. })) => Err(Error::not_found(format!(
                     "the log has a hole at {time}: it ends at {at} with revision {last}, and goes on at {first_at} after revision \
                      {reached}. {}",
-                    nearest(&points_near(cover, self.bases, *last))
+                    self.nearest(cover, *last).await?
                 ))),
                 None => Err(Error::not_found(format!(
                     "the log begins at {first_at} after revision {reached}, which is later than {time}. {}",
-                    nearest(&points_near(cover, self.bases, reached))
+                    self.nearest(cover, reached).await?
                 ))),
             };
         }
@@ -94,10 +94,15 @@ impl Samples<'_> {
                 "the log ends at {} with revision {}, which is earlier than {time}. Try again if the log is still recorded. {}",
                 last.at,
                 last.last,
-                nearest(&points_near(cover, self.bases, last.last))
+                self.nearest(cover, last.last).await?
             ))),
             (None, None) => Err(Error::not_found("the log has no segment. Name one snapshot, and leave the time out")),
         }
+    }
+
+    /// Names the points next to a revision.
+    async fn nearest(&self, cover: &Cover, revision: i64) -> Result<String> {
+        Ok(nearest(&points_near(self.store, cover, self.bases, revision).await?))
     }
 
     /// Returns revision and time of the last sample in segments that are sorted by time, and its segment.

@@ -140,7 +140,9 @@ pub(super) async fn choose(
             check_between,
         });
     }
-    Err(too_new.unwrap_or_else(|| out_of_reach(&cover, &bases, &archived, revision).context(uri)))
+    let mut points = points_near(store, &cover, &bases, revision).await?;
+    points.retain(|point| *point != revision);
+    Err(too_new.unwrap_or_else(|| out_of_reach(&cover, &bases, &archived, revision, &points).context(uri)))
 }
 
 /// Refuses snapshots whose revisions have fallen: the log may join revisions of two histories.
@@ -202,7 +204,7 @@ fn next_base(bases: &[Base], revision: i64) -> Option<i64> {
 }
 
 /// Returns the error for a revision that no snapshot reaches.
-fn out_of_reach(cover: &Cover, bases: &[Base], archived: &[String], revision: i64) -> Error {
+fn out_of_reach(cover: &Cover, bases: &[Base], archived: &[String], revision: i64, points: &[i64]) -> Error {
     let reach = |base: &Base| cover.range_after(base.revision).map_or(base.revision, |range| range.last);
     let before = bases.iter().filter(|base| base.revision <= revision).map(reach).max();
     let why = match before {
@@ -228,9 +230,7 @@ fn out_of_reach(cover: &Cover, bases: &[Base], archived: &[String], revision: i6
             }
         }
     };
-    let mut points = points_near(cover, bases, revision);
-    points.retain(|point| *point != revision);
-    let remedy = nearest(&points);
+    let remedy = nearest(points);
     let archived = match archived {
         [] => String::new(),
         [newest, ..] => format!(
@@ -290,31 +290,32 @@ mod tests {
         let cover = |gaps: &[GapName]| Cover::join(vec![segment(5, 20), segment(31, 40)], gaps);
         let bases = [4, 35, 50].map(base);
         let gap = GapName { after: 20, until: 30, removed: false };
-        for (revision, gaps, says) in [
+        for (revision, points, gaps, says) in [
             (
                 25,
+                &[20, 35][..],
                 &[][..],
                 "no snapshot and log reach revision 25: the revisions 21 to 30 are missing from the log. The nearest \
                  points are revision 20 and revision 35 (at.revision, by hand --at-revision)",
             ),
-            (25, &[gap], "because etcd had compacted them before they were recorded. The nearest"),
-            (25, &[GapName { removed: true, ..gap }], "because retention removed them. The nearest"),
-            (45, &[], "the log ends at revision 40. The nearest points are revision 40 and revision 50"),
-            (60, &[], "the log ends at revision 50. The nearest point is revision 50"),
-            (3, &[], "every snapshot is later. The nearest point is revision 4 "),
+            (25, &[20, 35], &[gap], "because etcd had compacted them before they were recorded. The nearest"),
+            (25, &[20, 35], &[GapName { removed: true, ..gap }], "because retention removed them. The nearest"),
+            (45, &[40, 50], &[], "the log ends at revision 40. The nearest points are revision 40 and revision 50"),
+            (60, &[50], &[], "the log ends at revision 50. The nearest point is revision 50"),
+            (3, &[4], &[], "every snapshot is later. The nearest point is revision 4 "),
         ] {
-            let error = out_of_reach(&cover(gaps), &bases, &[], revision);
+            let error = out_of_reach(&cover(gaps), &bases, &[], revision, points);
             assert!(error.message().contains(says), "{error}");
         }
         let archived = ["a/b/c/3".to_owned(), "a/b/c/2".to_owned()];
         for bases in [&bases[..], &[]] {
-            let error = out_of_reach(&cover(&[]), bases, &archived, 3);
+            let error = out_of_reach(&cover(&[]), bases, &archived, 3, &[]);
             let says = "no snapshot before it can be read. The store has archived 2 snapshots, the newest is a/b/c/3";
             assert!(error.message().contains(says) && !error.message().contains("is later"), "{error}");
         }
-        let none = out_of_reach(&cover(&[]), &[], &[], 10);
+        let none = out_of_reach(&cover(&[]), &[], &[], 10, &[]);
         assert!(none.message().contains("there is no complete snapshot"), "{none}");
-        let early = out_of_reach(&cover(&[]), &[base(2)], &[], 10);
+        let early = out_of_reach(&cover(&[]), &[base(2)], &[], 10, &[2]);
         assert!(early.message().contains("the revisions 3 to 4 are missing"), "{early}");
     }
 

@@ -5,24 +5,48 @@
 use bytes::Bytes;
 use holdfast_contract::error::{Error, Result};
 use holdfast_contract::hex_id;
-use holdfast_layout::SegmentName;
+use holdfast_layout::{Folder, SegmentName};
 use holdfast_segment::Reader;
+use holdfast_store::Store;
 
 use crate::catalog::log::bases::Base;
 use crate::catalog::log::cover::Cover;
 use crate::catalog::log::read::{open, unreadable};
+use crate::catalog::proof;
 use crate::format::crypt::Identities;
 
 /// The remedy where the log is damaged.
 pub(super) const ANOTHER: &str = "Restore another point: at.revision (by hand: --at-revision)";
 
-/// Returns the points next to a revision that snapshots and log reach: one at or before it, and the next snapshot.
-pub(super) fn points_near(cover: &Cover, bases: &[Base], revision: i64) -> Vec<i64> {
-    let reach = |base: &Base| cover.range_after(base.revision).map_or(base.revision, |range| range.last).min(revision);
-    let before = bases.iter().filter(|base| base.revision <= revision).map(reach).max();
-    let after = bases.iter().map(|base| base.revision).filter(|base| *base > revision).min();
-    before.into_iter().chain(after).collect()
+/// Returns the points next to a revision that snapshots and log reach: one at or before it, and the next snapshot. A snapshot that
+/// failed a verification reaches none.
+pub(super) async fn points_near(store: &Store, cover: &Cover, bases: &[Base], revision: i64) -> Result<Vec<i64>> {
+    let mut points = vec![];
+    for side in sides(cover, bases, revision) {
+        for (point, key) in side.into_iter().take(MOST_ASKED) {
+            let folder = Folder::parse("key", key).map_err(|error| holdfast_store::layout(&error))?;
+            if proof::standing_failure(store, &folder).await?.is_none() {
+                points.push(point);
+                break;
+            }
+        }
+    }
+    Ok(points)
 }
+
+/// Returns the points at or before a revision, and those after it, the nearest first, each with the key of its snapshot.
+fn sides<'a>(cover: &Cover, bases: &'a [Base], revision: i64) -> [Vec<(i64, &'a str)>; 2] {
+    let reach = |base: &Base| cover.range_after(base.revision).map_or(base.revision, |range| range.last).min(revision);
+    let (before, after): (Vec<&Base>, Vec<&Base>) = bases.iter().partition(|base| base.revision <= revision);
+    let mut before: Vec<_> = before.into_iter().map(|base| (reach(base), base.key.as_str())).collect();
+    let mut after: Vec<_> = after.into_iter().map(|base| (base.revision, base.key.as_str())).collect();
+    before.sort_by_key(|(point, _)| std::cmp::Reverse(*point));
+    after.sort_unstable();
+    [before, after]
+}
+
+/// Snapshots on each side whose verifications are read for a message.
+const MOST_ASKED: usize = 32;
 
 /// Returns the nearest points for a person.
 pub(super) fn nearest(revisions: &[i64]) -> String {
@@ -95,8 +119,10 @@ mod tests {
             (50, vec![50]),
             (90, vec![60]),
         ] {
-            assert_eq!(points_near(&cover, &bases, revision), near, "{revision}");
+            let points: Vec<i64> =
+                sides(&cover, &bases, revision).iter().filter_map(|side| Some(side.first()?.0)).collect();
+            assert_eq!(points, near, "{revision}");
         }
-        assert!(nearest(&points_near(&cover, &[], 5)).starts_with("Save a snapshot"));
+        assert!(nearest(&[]).starts_with("Save a snapshot"));
     }
 }
