@@ -90,7 +90,7 @@ pub(super) fn relate(own: &[Version], record: Option<UpgradeRecord>, earlier: bo
         return Minor::UnderWay;
     }
     let later = to.unwrap_or_default();
-    if own.iter().all(|own| Some(own.minor) == to) {
+    if !is_open && own.iter().all(|own| Some(own.minor) == to) {
         return Minor::Refused(format!(
             "spec.version: every member has the version of the upgrade from {} to {}, and Holdfast has not recorded its end, because \
              the last member has not started or spec.paused is set. Set a version 3.{later}.Z until then",
