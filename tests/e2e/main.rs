@@ -1,6 +1,6 @@
 //! End-to-end stories on a real Kubernetes with real etcd and a real S3 server.
 //!
-//! Every story owns a namespace, with Pod security `restricted` and an operator limited to it; five run at a time. What
+//! Every story owns a namespace, with Pod security `restricted` and an operator limited to it; four run at a time. What
 //! is asserted is read through etcd's own client and from the store, never through our status alone.
 //!
 //! Some stories start their operators on this machine, to kill, freeze and starve them; on a cluster whose Pods cannot
