@@ -70,6 +70,8 @@ pub fn all() -> Vec<Story> {
         story!("a_drill_every_night", drills::tell),
         story!("a_snapshot_and_the_log_are_merged", compaction::tell),
         story!("a_kube_apiserver_boots_on_the_backup", decoding::tell),
+        // Seven members, beside stories with one each.
+        story!("plugin_with_its_rights", plugin::tell),
         story!("retention_accelerated", pruning::accelerated),
         story!("locked_snapshots_are_shown", pruning::locked),
         story!("suspicious_stores_are_not_pruned", pruning::stopped),
@@ -87,7 +89,6 @@ pub fn all() -> Vec<Story> {
         story!("trouble_with_the_store", store_trouble::tell),
         story!(on host "crashes_while_growing", crashes::growing),
         story!("emptied_and_foreign_volumes_are_refused", gate::tell),
-        story!("plugin_with_its_rights", plugin::tell),
         story!("one_store_for_many", stores::tell),
         story!("restores_into_every_version", restores::tell),
         story!("restores_the_latest", latest::tell),
