@@ -75,16 +75,19 @@ test_programs() {
 		sed -n 's/.*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1/p'
 }
 
-# run_program PROGRAM: runs a test program from its package's folder, as cargo would.
-run_program() {
-	local folder=. name=${1##*/}
+# folder_of PROGRAM: prints the folder of a test program's package.
+folder_of() {
+	local name=${1##*/}
 	case $name in
-	real-* | snapshot_agent-*) folder=snapshot-agent ;;
-	planner-*) folder=crates/plan ;;
-	holdfast_*) folder=${name#holdfast_} folder=crates/${folder%%-*} ;;
+	real-* | snapshot_agent-*) echo snapshot-agent ;;
+	planner-*) echo crates/plan ;;
+	holdfast_*) name=${name#holdfast_} && echo "crates/${name%%-*}" ;;
+	*) echo . ;;
 	esac
-	(cd "$folder" && "$@")
 }
+
+# run_program PROGRAM [ARGUMENT...]: runs a test program from its package's folder, as cargo would.
+run_program() { (cd "$(folder_of "$1")" && "$@"); }
 
 # The cluster that demo and end-to-end tests use: somebody's own by HOLDFAST_KUBECONFIG, else the testbed.
 use_cluster() {
