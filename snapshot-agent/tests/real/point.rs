@@ -257,6 +257,14 @@ async fn of_3_7_back_to_the_moment_before() {
     back_to_the_moment_before("3.7").await;
 }
 
+/// Returns the stored bytes of a changed segment, with the right checksum.
+pub(crate) fn pack(mut plain: Vec<u8>) -> Vec<u8> {
+    let end = plain.len() - 4;
+    let crc = crc_fast::crc32_iscsi(&plain[..end]);
+    plain[end..].copy_from_slice(&crc.to_le_bytes());
+    zstd::encode_all(&plain[..], 1).unwrap()
+}
+
 /// Whatever is wrong with a log: a restore names it, and leaves the volume without a data directory.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_is_missing_damaged_or_of_another_cluster() {
@@ -301,10 +309,7 @@ async fn a_log_that_is_missing_damaged_or_of_another_cluster() {
     // A segment of another etcd under the name of this one.
     let mut plain = zstd::decode_all(&sound[..]).unwrap();
     plain[12] ^= 0xff;
-    let end = plain.len() - 4;
-    let crc = crc_fast::crc32_iscsi(&plain[..end]);
-    plain[end..].copy_from_slice(&crc.to_le_bytes());
-    fs::write(&place, zstd::encode_all(&plain[..], 1).unwrap()).unwrap();
+    fs::write(&place, pack(plain)).unwrap();
     let mixed = recorded.refused(target).await;
     assert!(mixed.contains("two clusters have written to one place"), "{mixed}");
     fs::write(&place, &sound).unwrap();
@@ -313,9 +318,7 @@ async fn a_log_that_is_missing_damaged_or_of_another_cluster() {
     // A segment whose archiver could not ask etcd for the revision of its users.
     let mut plain = zstd::decode_all(&sound[..]).unwrap();
     plain[68..76].copy_from_slice(&(-1_i64).to_le_bytes());
-    let crc = crc_fast::crc32_iscsi(&plain[..end]);
-    plain[end..].copy_from_slice(&crc.to_le_bytes());
-    fs::write(&place, zstd::encode_all(&plain[..], 1).unwrap()).unwrap();
+    fs::write(&place, pack(plain)).unwrap();
     let unknown = recorded.refused(target).await;
     assert!(unknown.contains("users or roles are unknown") && unknown.contains("--allow-auth-changed"), "{unknown}");
     let folder = tempfile::tempdir().unwrap();

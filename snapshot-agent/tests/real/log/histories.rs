@@ -107,6 +107,18 @@ async fn recorded_for(age_recipients: Vec<String>) -> Recorded {
     Recorded { etcd, kept, mount, log }
 }
 
+/// Does the same, and gives etcd another history with these keys from revision 22 on, and raft more entries.
+async fn forked(keys: &[&str]) -> (Recorded, Client) {
+    let mut recorded = recorded().await;
+    roll_back(&mut recorded.etcd, &recorded.kept).await;
+    grant_leases(&recorded.etcd).await;
+    let mut client = recorded.etcd.client().await;
+    for key in keys {
+        put(&mut client, key).await;
+    }
+    (recorded, client)
+}
+
 impl Recorded {
     /// Starts the archiver, and returns the error with which it ends.
     fn refused(&mut self) -> String {
@@ -125,13 +137,7 @@ impl Recorded {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_etcd_that_went_back_and_on_is_refused_for_good() {
-    let mut recorded = recorded().await;
-    roll_back(&mut recorded.etcd, &recorded.kept).await;
-    grant_leases(&recorded.etcd).await;
-    let mut client = recorded.etcd.client().await;
-    for key in ["c", "d", "e"] {
-        put(&mut client, key).await;
-    }
+    let (mut recorded, _) = forked(&["c", "d", "e"]).await;
     let line = recorded.refused();
     assert!(line.contains("other changes of revision 23") && line.contains("--cluster-uid"), "{line}");
     assert_eq!(recorded.log.last(), 23, "nothing of the other history is recorded");
@@ -184,13 +190,7 @@ async fn raft_began_again(mut recorded: Recorded) {
 /// etcd has compacted at exactly the last recorded revision: it keeps the puts of this revision.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_history_is_refused_at_its_compact_revision() {
-    let mut recorded = recorded().await;
-    roll_back(&mut recorded.etcd, &recorded.kept).await;
-    grant_leases(&recorded.etcd).await;
-    let mut client = recorded.etcd.client().await;
-    for key in ["c", "d", "e", "f"] {
-        put(&mut client, key).await;
-    }
+    let (mut recorded, mut client) = forked(&["c", "d", "e", "f"]).await;
     client.compact(23, Some(CompactionOptions::new().with_physical())).await.unwrap();
     let line = recorded.refused();
     assert!(line.contains("other changes of revision 23"), "{line}");
@@ -272,13 +272,7 @@ async fn the_log_does_not_continue_a_later_snapshot_of_another_history() {
 /// Segments that an archiver without these comparisons has left.
 #[tokio::test(flavor = "multi_thread")]
 async fn segments_of_two_histories_are_not_merged() {
-    let mut recorded = recorded().await;
-    roll_back(&mut recorded.etcd, &recorded.kept).await;
-    grant_leases(&recorded.etcd).await;
-    let mut client = recorded.etcd.client().await;
-    for key in ["c", "d", "e", "f"] {
-        put(&mut client, key).await;
-    }
+    let (recorded, _) = forked(&["c", "d", "e", "f"]).await;
     let elsewhere = tempfile::tempdir().unwrap();
     let mut other = Log::prepare(recorded.etcd.flags(), file_store(elsewhere.path()), elsewhere.path());
     other.request.from_revision = Some(24);

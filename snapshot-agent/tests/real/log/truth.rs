@@ -11,6 +11,7 @@ use holdfast_layout::{Folder, SegmentName};
 use holdfast_segment::{Entry, Reader, put_varint};
 use jiff::{SignedDuration, Timestamp};
 
+use crate::point::pack;
 use crate::server::BUDGET;
 
 /// The keys that exist, each with its value, and with lease, first revision, last revision and version.
@@ -86,13 +87,10 @@ pub(super) fn shift_clock(log: &Path, path: &str, seconds: i64) {
     for (place, at) in [(44, header.first_at), (52, header.last_at)] {
         bytes[place..place + 8].copy_from_slice(&(at + seconds * 1000).to_le_bytes());
     }
-    let end = bytes.len() - 4;
-    let crc = crc_fast::crc32_iscsi(&bytes[..end]);
-    bytes[end..].copy_from_slice(&crc.to_le_bytes());
     name.at = name.at.checked_add(shift).unwrap();
     let key = name.key(&Folder::parse("key", super::histories::LINEAGE).unwrap().log()).unwrap().to_string();
     let to = log.join(key.split_once("/log/").unwrap().1);
     fs::create_dir_all(to.parent().unwrap()).unwrap();
     fs::remove_file(log.join(path)).unwrap();
-    fs::write(to, zstd::encode_all(&bytes[..], 1).unwrap()).unwrap();
+    fs::write(to, pack(bytes)).unwrap();
 }
