@@ -44,9 +44,8 @@ fn production_lines(text: &str) -> usize {
         let depth = line.len() - line.trim_start().len();
         let item = lines.by_ref().find(|line| !line.trim_start().starts_with("#[")).unwrap_or_default();
         if !item.ends_with(';') && !item.ends_with('}') && !item.ends_with(',') {
-            let _closing = lines
-                .by_ref()
-                .find(|line| line.trim_end_matches(';').trim() == "}" && line.trim_end_matches(';').len() == depth + 1);
+            let closing = format!("{}}}", " ".repeat(depth));
+            let _closing = lines.by_ref().find(|line| line.trim_end_matches(';') == closing);
         }
     }
     count

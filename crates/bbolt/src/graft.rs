@@ -77,8 +77,8 @@ pub fn reached(file: impl ReadAt, bytes: u64) -> Result<Reached, Unfit> {
 
 /// Returns the last revision that has a record, and the checksum of its changes; `None`: no record exists, or a compaction has
 /// removed deletions of this revision. Reads its records and a few pages.
-pub fn last_sum(file: impl ReadAt, bytes: u64) -> Result<Option<(i64, u32)>, Unfit> {
-    let Reached { last_record, compact_revision } = reached(&file, bytes)?;
+pub fn last_sum(file: impl ReadAt, bytes: u64, reached: Reached) -> Result<Option<(i64, u32)>, Unfit> {
+    let Reached { last_record, compact_revision } = reached;
     let Some(last) = last_record.filter(|last| compact_revision.is_none_or(|compacted| compacted < *last)) else {
         return Ok(None);
     };

@@ -129,7 +129,8 @@ fn the_last_revision_is_summed_up_over_its_leaves() {
         let trees = [("key", bolt.tree(records, |_| ()))];
         let meta = [entry(b"finishedCompactRev", &bolt::rev(compacted, 0, false))];
         let bytes = bolt.finish(&trees, &[("meta", &meta)]);
-        last_sum(&bytes[..], bytes.len() as u64).unwrap()
+        let size = bytes.len() as u64;
+        last_sum(&bytes[..], size, reached(&bytes[..], size).unwrap()).unwrap()
     };
     assert_eq!(asked(&records, 8), Some((9, expected)));
     assert_eq!((asked(&records, 9), asked(&[], 1)), (None, None));

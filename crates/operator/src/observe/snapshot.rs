@@ -204,7 +204,7 @@ async fn strays(reader: Reader<'_>, named: &str, uid: &str) -> Result<Vec<Pod>, 
         labelled(pod, key::SNAPSHOT, &label)
             && !pods::ended(pod)
             && pods::arguments(pod, CONTAINER).is_some_and(|args| args.contains(&asked))
-            && pod.spec.as_ref().is_some_and(|pod| Kind::Save.runs_in(pod))
+            && Kind::Save.runs_in(pod.spec.as_ref())
     };
     reader.list::<Pod>(Only::Label(key::SNAPSHOT, &label), saves).await
 }

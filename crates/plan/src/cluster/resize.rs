@@ -82,7 +82,7 @@ fn unfinished(member: &Member, pod: &Pod) -> Option<String> {
     }
     let applies = pods::condition(pod, "PodResizeInProgress", "True").is_some();
     // Of the Pod: a webhook may have changed the resources that Holdfast asked for, and kubelet never has those.
-    let wanted = pods::container_of(pod.spec.as_ref(), container::ETCD)?.resources.clone().unwrap_or_default();
+    let wanted = resources_of(pod)?;
     let actual = pods::status(pod, container::ETCD).and_then(|status| status.resources.as_ref());
     let applied = actual.is_some_and(|actual| has_all(actual, &wanted));
     (applies || !applied).then(|| format!("kubelet changes the resources of {name}, whose etcd runs on"))
@@ -96,7 +96,7 @@ fn has_all(actual: &ResourceRequirements, wanted: &ResourceRequirements) -> bool
 /// Returns the requests and limits of the Pod that differ from those of its member's template, for a person.
 fn changed_by_others(member: &Member, pod: &Pod) -> Option<String> {
     let wanted = resources::of_member(&member.object);
-    let own = pods::container_of(pod.spec.as_ref(), container::ETCD)?.resources.clone().unwrap_or_default();
+    let own = resources_of(pod)?;
     let differing = [("requests", wanted.requests, own.requests), ("limits", wanted.limits, own.limits)]
         .into_iter()
         .flat_map(|(kind, wanted, own)| {
@@ -109,4 +109,9 @@ fn changed_by_others(member: &Member, pod: &Pod) -> Option<String> {
         });
     let all: Vec<String> = differing.collect();
     (!all.is_empty()).then(|| all.join("; "))
+}
+
+/// Returns the requests and limits in the Pod's spec.
+fn resources_of(pod: &Pod) -> Option<ResourceRequirements> {
+    Some(pods::container_of(pod.spec.as_ref(), container::ETCD)?.resources.clone().unwrap_or_default())
 }

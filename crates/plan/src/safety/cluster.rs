@@ -252,7 +252,7 @@ fn search(seen: &Observed, job: &Job) -> Verdict {
     let unformed = latches(seen).formed.is_none() && seen.members.iter().all(|m| m.object.spec.joined.is_none());
     rule("I9", unformed, "a cluster that has formed is not restored again")?;
     let template = job.spec.as_ref().map(|s| &s.template);
-    let searches = template.and_then(|t| t.spec.as_ref()).is_some_and(|pod| Kind::Latest.runs_in(pod));
+    let searches = Kind::Latest.runs_in(template.and_then(|t| t.spec.as_ref()));
     rule("I1", searches, "a cluster's Job only looks for a snapshot")?;
     let store_id = match &seen.store {
         Some(Seen::Known(Some(named))) => store::known(named).map(|known| known.id.as_str()),

@@ -80,12 +80,12 @@ fn recurring(seen: &Observed, cron: &CronJob) -> Verdict {
     let is_named =
         |name: fn(&str, &str) -> String| meta::name(&cron.metadata) == name(meta::name(meta), meta::uid(meta));
     let of_drills = is_named(name::drill_cron_job);
-    let does = match (of_drills, is_named(name::compaction_cron_job)) {
-        (true, _) => pod.is_some_and(|pod| Kind::Drill.runs_in(pod)),
-        (false, true) => pod.is_some_and(|pod| Kind::Compact.runs_in(pod)),
-        (false, false) => pod.is_some_and(|pod| Kind::Save.runs_in(pod)),
+    let kind = match (of_drills, is_named(name::compaction_cron_job)) {
+        (true, _) => Kind::Drill,
+        (false, true) => Kind::Compact,
+        (false, false) => Kind::Save,
     };
-    rule("I25", does, "a schedule's CronJobs only save, merge and drill")?;
+    rule("I25", kind.runs_in(pod), "a schedule's CronJobs only save, merge and drill")?;
     let labels = template.and_then(|template| template.metadata.as_ref());
     let component = labels.and_then(|labels| meta::label(labels, key::COMPONENT));
     let own = if of_drills { component::SNAPSHOT_DRILL } else { component::SNAPSHOT_AGENT };
@@ -107,7 +107,7 @@ fn record_log(seen: &Observed, log: &Deployment) -> Verdict {
     rule("I25", seen.schedule.spec.log.is_some(), "a schedule without spec.log records nothing")?;
     let template = log.spec.as_ref().map(|spec| &spec.template);
     let pod = template.and_then(|template| template.spec.as_ref());
-    rule("I25", pod.is_some_and(|pod| Kind::Log.runs_in(pod)), "a schedule's Deployment only records")?;
+    rule("I25", Kind::Log.runs_in(pod), "a schedule's Deployment only records")?;
     let labels = template.and_then(|template| template.metadata.as_ref());
     let component = labels.and_then(|labels| meta::label(labels, key::COMPONENT));
     let agent = component == Some(component::SNAPSHOT_AGENT);
@@ -122,12 +122,12 @@ fn save_now(seen: &Observed, job: &Job) -> Verdict {
     let own = seen.cron_job.as_ref().filter(|cron| meta::controlled_by(&cron.metadata, uid));
     let cron = own.map(|cron| meta::uid(&cron.metadata)).unwrap_or_default();
     rule("I13", meta::controlled_by(&job.metadata, cron), "a run is a Job of the schedule's CronJob")?;
-    rule("I25", pod_spec(job).is_some_and(|pod| Kind::Save.runs_in(pod)), "a run saves")?;
+    rule("I25", Kind::Save.runs_in(pod_spec(job)), "a run saves")?;
     rule("I25", seen.schedule.spec.log.is_some(), "only a gap in the log asks for a run")
 }
 
 fn removes(job: &Job) -> bool {
-    pod_spec(job).is_some_and(|pod| Kind::Prune.runs_in(pod))
+    Kind::Prune.runs_in(pod_spec(job))
 }
 
 fn latched(seen: &Observed) -> Option<&PruneRun> {

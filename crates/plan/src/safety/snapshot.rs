@@ -23,14 +23,10 @@ pub fn snapshot(seen: &Observed, plan: &Plan<EtcdSnapshotStatus>, now: Timestamp
             let own = meta::controlled_by(&job.metadata, meta::uid(&seen.snapshot.metadata));
             rule("I13", own, "a Job goes with its snapshot")?;
             let pod = pod_spec(job);
-            if pod.is_some_and(|pod| Kind::Remove.runs_in(pod)) {
+            if Kind::Remove.runs_in(pod) {
                 return start(seen, job);
             }
-            rule(
-                "I18",
-                !deleting || !pod.is_some_and(|pod| Kind::Save.runs_in(pod)),
-                "a snapshot that is being deleted saves nothing",
-            )
+            rule("I18", !deleting || !Kind::Save.runs_in(pod), "a snapshot that is being deleted saves nothing")
         }
         Some(Act::DeleteJob { job, .. }) => {
             let own = seen.job.as_ref().filter(|own| seen.owns(own) && is(job, &own.metadata));

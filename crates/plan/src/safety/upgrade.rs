@@ -125,7 +125,7 @@ fn is_rehearsal(seen: &Observed, job: &Job, record: &UpgradeRecord) -> bool {
     passed
         && owned
         && read
-        && pod_spec(job).is_some_and(|pod| Kind::Rehearse.runs_in(pod))
+        && Kind::Rehearse.runs_in(pod_spec(job))
         && meta::name(&job.metadata) == rehearsal_name(seen)
 }
 
@@ -157,11 +157,7 @@ pub(super) fn rehearse(seen: &Observed, job: &Job) -> Verdict {
     let meta = &seen.cluster.metadata;
     let template = job.spec.as_ref().map(|spec| &spec.template);
     let spec = template.and_then(|template| template.spec.as_ref());
-    rule(
-        "I9",
-        spec.is_some_and(|pod| Kind::Rehearse.runs_in(pod)),
-        "a formed cluster's Job only rehearses an upgrade",
-    )?;
+    rule("I9", Kind::Rehearse.runs_in(spec), "a formed cluster's Job only rehearses an upgrade")?;
     rule("I30", latches(seen).upgrade.is_none(), "an upgrade is rehearsed before it begins")?;
     let of_3_5 = hosting(seen).any(|m| minor(&m.object.spec.process.version) == Some(5));
     rule("I30", !of_3_5 || spec.is_some_and(compares), "the members of etcd 3.5 are compared before an upgrade")?;

@@ -208,8 +208,9 @@ pub(super) async fn merge(
     let uri = store.uri(&chosen.log);
     let failed = |why: Unfit| merge_error(&uri, why.into());
     let users = graft::auth_revision(&*base.file, base.db_bytes).map_err(failed)?;
-    let base_sum = graft::last_sum(&*base.file, base.db_bytes).map_err(failed)?;
-    let compacted = graft::reached(&*base.file, base.db_bytes).map_err(failed)?.compact_revision.unwrap_or(NEVER);
+    let reached = graft::reached(&*base.file, base.db_bytes).map_err(failed)?;
+    let base_sum = graft::last_sum(&*base.file, base.db_bytes, reached).map_err(failed)?;
+    let compacted = reached.compact_revision.unwrap_or(NEVER);
     // Records that the snapshot lacks cannot be hashed. A check at the point proves all before it.
     let comparable = |check: &Check| check.compact_revision >= compacted;
     let check = chosen.check.clone().filter(comparable);

@@ -206,7 +206,7 @@ impl Kind {
     }
 
     /// Whether a Holdfast Pod does this work.
-    pub fn runs_in(self, pod: &PodSpec) -> bool {
-        Self::of_pod(pod) == Some(self)
+    pub fn runs_in(self, pod: Option<&PodSpec>) -> bool {
+        pod.and_then(Self::of_pod) == Some(self)
     }
 }

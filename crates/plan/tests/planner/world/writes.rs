@@ -266,11 +266,11 @@ impl World {
                 let name = meta::name(&job.metadata).to_owned();
                 let pod = job.spec.as_ref().and_then(|s| s.template.spec.as_ref());
                 let of_schedule = job.metadata.owner_references.iter().flatten();
-                if pod.is_some_and(|pod| Kind::Rehearse.runs_in(pod)) {
+                if Kind::Rehearse.runs_in(pod) {
                     self.start_rehearsal(*job);
                 } else if of_schedule.into_iter().any(|owner| owner.kind.starts_with("EtcdSnapshot")) {
                     self.start_task(*job);
-                } else if pod.is_some_and(|pod| Kind::Latest.runs_in(pod)) {
+                } else if Kind::Latest.runs_in(pod) {
                     if !self.searches.contains_key(&name) {
                         self.born(&mut job.metadata);
                         self.searches.insert(name, searches::Asked { job: *job, born: self.now, end: None });
