@@ -293,6 +293,22 @@ pub(crate) async fn list(store: &Store, log: &Folder) -> Result<Listed> {
     Ok(listed)
 }
 
+/// Returns the newest segment with this property, looked for from the newest day back: a log has thousands of segments a day.
+pub(crate) async fn find_segment(
+    store: &Store,
+    log: &Folder,
+    is_wanted: impl Fn(&SegmentName) -> bool,
+) -> Result<Option<SegmentName>> {
+    for day in folders(store, log).await?.iter().rev().filter(|name| !is_record_folder(name)) {
+        let files = files_in(store, log, day).await?;
+        let segments = files.iter().filter_map(|file| SegmentName::parse(&file.path));
+        if let Some(found) = segments.filter(&is_wanted).max() {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
 /// Returns the newest gap that etcd made; `None`: the log has none. Its time is absent where the object cannot be read.
 pub(crate) async fn newest_gap(store: &Store, log: &Folder) -> Result<Option<LogGap>> {
     let folder = log.child(GAPS).map_err(|error| holdfast_store::layout(&error))?;

@@ -14,7 +14,7 @@ use holdfast_segment::{Entry, Record, RevisionSum, key_of};
 use holdfast_store::Store;
 use tokio::task::spawn_blocking;
 
-use crate::catalog::log::{Evidence, close, list, read};
+use crate::catalog::log::{Evidence, close, find_segment, read};
 use crate::etcd::revisions::{Sums, has_compacted, newest_revision, raft_place};
 use crate::etcd::source::Source;
 
@@ -89,9 +89,8 @@ fn unsent(source: &Source, revision: i64) -> Error {
 /// outer `None`: no stored segment that is readable without a key holds the revision, or the revision deletes a key that it has
 /// put, so that etcd keeps not all of them.
 async fn recorded_puts(store: &Store, log: &Folder, revision: i64) -> Result<Option<Option<u32>>> {
-    let names = list(store, log).await?.segments.into_iter().map(|(name, _)| name);
     let holds = |name: &SegmentName| name.first <= revision && revision <= name.last && !name.encrypted;
-    let Some(name) = names.filter(holds).max() else { return Ok(None) };
+    let Some(name) = find_segment(store, log, holds).await? else { return Ok(None) };
     let stored = read::fetch(store, log, &name).await?;
     let reading = spawn_blocking(move || {
         let (mut sum, mut put, mut deletes_own) = (None::<RevisionSum>, BTreeSet::new(), false);

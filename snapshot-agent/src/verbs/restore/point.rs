@@ -140,9 +140,12 @@ pub(super) async fn choose(
             check_between,
         });
     }
+    if let Some(error) = too_new {
+        return Err(error);
+    }
     let mut points = points_near(store, &cover, &bases, revision).await?;
     points.retain(|point| *point != revision);
-    Err(too_new.unwrap_or_else(|| out_of_reach(&cover, &bases, &archived, revision, &points).context(uri)))
+    Err(out_of_reach(&cover, &bases, &archived, revision, &points).context(uri))
 }
 
 /// Refuses snapshots whose revisions have fallen: the log may join revisions of two histories.
