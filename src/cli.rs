@@ -459,6 +459,10 @@ pub enum Agent {
     /// needs.
     #[command(after_help = RENDER_EXAMPLES)]
     RenderRestore(Box<RenderFlags>),
+    /// Carry out the request of the environment variable HOLDFAST_REQUEST, as JSON: the command of the containers that
+    /// Holdfast makes.
+    #[command(hide = true)]
+    Run(Box<RunFlags>),
     /// Rebuild a member's data directory from a stored snapshot. After every check, one rename makes the directory
     /// startable.
     #[command(
@@ -491,7 +495,9 @@ impl Agent {
                 LogVerb::Status(request) => Some(&request.store),
             },
             // These verbs write a member's data or nothing, and at most read the store.
-            Self::CompareMembers(_) | Self::Defrag(_) | Self::RenderRestore(_) | Self::Restore(_) => None,
+            Self::CompareMembers(_) | Self::Defrag(_) | Self::RenderRestore(_) | Self::Restore(_) | Self::Run(_) => {
+                None
+            }
         };
         store.is_some_and(is_shared)
     }
@@ -533,6 +539,7 @@ fn repository(text: &str) -> Result<String, String> {
 mod examples;
 mod log;
 mod render;
+mod run;
 
 use examples::{
     COMPACT_EXAMPLES, COMPARE_EXAMPLES, CONTENTS_EXAMPLES, COPY_EXAMPLES, DEFRAG_EXAMPLES, LOG_EXAMPLES,
@@ -541,6 +548,7 @@ use examples::{
 
 pub use log::LogVerb;
 pub use render::RenderFlags;
+pub use run::RunFlags;
 
 #[cfg(test)]
 mod tests;

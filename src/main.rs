@@ -29,7 +29,10 @@ fn main() -> ExitCode {
     // Before the first connection. Fails only if a provider is already installed, which is harmless.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let matches = line().get_matches();
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if let Command::Agent(Agent::Run(flags)) = cli.command {
+        cli.command = flags.command().unwrap_or_else(|error| error.exit());
+    }
     // Before the first thread: all threads share one umask.
     if let Command::Agent(agent) = &cli.command {
         make_private(agent.is_for_group());
@@ -90,6 +93,8 @@ async fn run(command: Command) -> anyhow::Result<u8> {
             let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
             holdfast_operator::run(config.in_domain_of(&resolv_conf), build_info()).await.map(|()| 0)
         }
+        // Replaced by the requested command, before the first thread.
+        Command::Agent(Agent::Run(_)) => Err(anyhow::anyhow!("there is no request")),
         Command::Agent(Agent::Save(request)) => agent::save(*request).await,
         Command::Agent(Agent::Inspect(request)) => Ok(agent::inspect(*request).await),
         Command::Agent(Agent::Restore(request)) => Ok(agent::restore(*request).await),

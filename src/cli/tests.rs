@@ -1,7 +1,7 @@
 //! Command lines of people and of manifests.
 
 use clap::{CommandFactory, Parser};
-use holdfast_contract::{DATA_DIR, EtcdFlags, FAILURES, StoreFlags};
+use holdfast_contract::{DATA_DIR, FAILURES, REQUEST, Request};
 use serde_json::Value;
 
 use super::*;
@@ -176,46 +176,98 @@ fn every_example_in_a_help_text_is_a_command() {
 }
 
 #[test]
-fn the_agent_and_the_gate_read_what_the_contract_renders() {
-    let save = SaveRequest {
-        etcd: EtcdFlags { endpoints: vec!["http://a:2379".to_owned()], ..EtcdFlags::default() },
-        store: StoreFlags { url: "s3://b".to_owned(), ..StoreFlags::default() },
-        namespace: "ns".to_owned(),
-        cluster: "c".to_owned(),
-        ..SaveRequest::default()
-    };
-    let words = |verbs: &[&str], args: Vec<String>| [verbs.iter().map(|v| (*v).to_owned()).collect(), args].concat();
-    let parse = |words: Vec<String>| parse(&words.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
-    assert_eq!(parse(words(&["agent", "save"], save.to_args())), Command::Agent(Agent::Save(Box::new(save))));
-
-    let prune =
-        PruneRequest { cluster_uid: "u".to_owned(), time_zone: "Etc/UTC".to_owned(), ..PruneRequest::default() };
-    assert_eq!(parse(words(&["agent", "prune"], prune.to_args())), Command::Agent(Agent::Prune(Box::new(prune))));
-    let remove = RemoveRequest { key: "a/b/c/d".to_owned(), ..RemoveRequest::default() };
-    assert_eq!(parse(words(&["agent", "remove"], remove.to_args())), Command::Agent(Agent::Remove(Box::new(remove))));
-
-    let inspect = InspectRequest {
-        store: StoreFlags { url: "file:///x".to_owned(), ..StoreFlags::default() },
-        owner_uid: "u".to_owned(),
-        deadline_seconds: 7,
-        ..InspectRequest::default()
-    };
-    assert_eq!(
-        parse(words(&["agent", "inspect"], inspect.to_args())),
-        Command::Agent(Agent::Inspect(Box::new(inspect)))
-    );
-
-    let gate = GateRequest {
-        start: 3,
-        volume: "/var/lib/etcd".into(),
-        annotations: "/a".into(),
-        exec: ["etcd", "--log-level=debug", "--name=x"].map(str::to_owned).to_vec(),
-        ..GateRequest::default()
-    };
-    // All arguments after --exec belong to etcd, also an argument that looks like a Holdfast flag.
-    assert_eq!(parse(words(&["gate"], gate.to_args())), Command::Gate(Box::new(gate)));
-    let Command::Install(flags) = parse(words(&["install", "--to=/bin/holdfast"], vec![])) else { panic!() };
+fn a_request_is_the_command_that_a_person_would_give() {
+    let store = "--store=s3://b";
+    let words: [&[&str]; 12] = [
+        &["save", store, "--endpoints=a:2379", "--namespace=n", "--cluster=c"],
+        &["log", store, "--endpoints=a:2379", "--namespace=n", "--cluster=c", "--spool-dir=/s"],
+        &["inspect", store, "--namespace=n", "--cluster=c", "--owner-uid=u"],
+        &["latest", store, "--namespace=n", "--cluster=c"],
+        &[
+            "recall",
+            store,
+            "--namespace=n",
+            "--cluster=c",
+            "--schedule-uid=u",
+            "--after=2026-01-01T00:00:00Z",
+            "--until=2026-01-02T00:00:00Z",
+        ],
+        &["prune", store, "--namespace=n", "--cluster=c", "--cluster-uid=u", "--schedule-uid=s", "--keep-within=6h"],
+        &["remove", "k", store, "--manifest-sha256=h", "--allow-last"],
+        &["probe", store],
+        &["verify", store, "--latest", "--namespace=n", "--cluster=c", "--level=drill", "--scratch=/s"],
+        &["compact", store, "--namespace=n", "--cluster=c"],
+        &["compare-members", "--endpoints=a:2379"],
+        &[
+            "restore",
+            store,
+            "--key=k",
+            "--volume=/v",
+            "--cluster-token=t",
+            "--member-name=m",
+            "--initial-cluster=m=http://m",
+        ],
+    ];
+    let requests = words.map(|words| {
+        let command = parse(&[&["agent"], words].concat()).unwrap();
+        let request = match command.clone() {
+            Command::Agent(Agent::Save(request)) => Request::Save(*request),
+            Command::Agent(Agent::Log(verb)) => match *verb {
+                LogVerb::Record(request) => Request::Log(*request),
+                other @ LogVerb::Status(_) => panic!("{other:?}"),
+            },
+            Command::Agent(Agent::Inspect(request)) => Request::Inspect(*request),
+            Command::Agent(Agent::Latest(request)) => Request::Latest(*request),
+            Command::Agent(Agent::Recall(request)) => Request::Recall(*request),
+            Command::Agent(Agent::Prune(request)) => Request::Prune(*request),
+            Command::Agent(Agent::Remove(request)) => Request::Remove(*request),
+            Command::Agent(Agent::Probe(request)) => Request::Probe(*request),
+            Command::Agent(Agent::Verify(request)) => Request::Verify(*request),
+            Command::Agent(Agent::Compact(request)) => Request::Compact(*request),
+            Command::Agent(Agent::CompareMembers(request)) => Request::CompareMembers(*request),
+            Command::Agent(Agent::Restore(request)) => Request::Restore(*request),
+            other => panic!("{other:?}"),
+        };
+        (command, request)
+    });
+    let exec = ["etcd", "--log-level=debug", "--name=x"].map(str::to_owned).to_vec();
+    let gate = GateRequest { start: 3, volume: "/v".into(), exec, ..GateRequest::default() };
+    let gate = (Command::Gate(Box::new(gate.clone())), Request::Gate(gate));
+    for (command, request) in requests.into_iter().chain([gate]) {
+        let flags = RunFlags { request: request.to_text(), ..RunFlags::default() };
+        assert_eq!(flags.command().unwrap(), command);
+    }
+    assert!(parse(&["agent", "run"]).unwrap_err().contains("--request"));
+    let Ok(Command::Install(flags)) = parse(&["install", "--to=/bin/holdfast"]) else { panic!() };
     assert_eq!(flags.to, Some("/bin/holdfast".into()));
+}
+
+#[test]
+fn a_request_that_is_empty_or_not_understood_is_a_usage_error() {
+    for text in ["", "{", r#"{"save": {"sideways": true}}"#, r#"{"destroy": {}}"#] {
+        let error = RunFlags { request: text.to_owned(), ..RunFlags::default() }.command().unwrap_err();
+        assert!(error.exit_code() == 2 && error.to_string().contains(REQUEST), "{error}");
+    }
+}
+
+/// All arguments after --exec belong to etcd, also an argument that looks like a Holdfast flag.
+#[test]
+fn the_arguments_of_etcd_are_not_read_as_the_gate_s() {
+    let words = [
+        "gate",
+        "--volume=/v",
+        "--cluster-token=t",
+        "--member-name=m",
+        "--member-uid=u",
+        "--claim-uid=c",
+        "--annotations=/a",
+        "--exec",
+        "etcd",
+        "--log-level=debug",
+        "--seed",
+    ];
+    let Ok(Command::Gate(gate)) = parse(&words) else { panic!("{:?}", parse(&words)) };
+    assert_eq!((gate.seed, gate.exec), (false, ["etcd", "--log-level=debug", "--seed"].map(str::to_owned).to_vec()));
 }
 
 #[test]
@@ -299,7 +351,7 @@ fn where_to_save_is_said_with_to_as_well() {
     };
     let request = save(&["--to", "s3://b/etcd"]).unwrap();
     assert_eq!(request, save(&["--store=s3://b/etcd"]).unwrap());
-    assert!(request.to_args().contains(&"--store=s3://b/etcd".to_owned()), "Jobs keep the one name");
+    assert_eq!(request.store.url, "s3://b/etcd");
     let twice = save(&["--store=s3://a", "--to=s3://b"]).unwrap_err();
     assert!(twice.contains("cannot be used multiple times"), "{twice}");
     // For other verbs `--to` would mean the source, or abbreviate another flag.
@@ -491,9 +543,6 @@ fn a_log_is_recorded_or_shown() {
     let Command::Agent(Agent::Log(verb)) = logged else { panic!("{logged:?}") };
     let LogVerb::Record(request) = *verb else { panic!("{verb:?}") };
     assert_eq!(request.etcd.endpoints.len(), 2);
-    let args = request.to_args();
-    let again = parse(&["agent", "log"].into_iter().chain(args.iter().map(String::as_str)).collect::<Vec<_>>());
-    assert_eq!(again, Ok(Command::Agent(Agent::Log(Box::new(LogVerb::Record(request))))));
     let shown = parse(&[&["agent", "log", "status", "--json"][..], &place].concat()).unwrap();
     let Command::Agent(Agent::Log(verb)) = shown else { panic!("{shown:?}") };
     assert!(matches!(*verb, LogVerb::Status(status) if status.json));

@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
 use super::{Compression, DEFAULT_SAVE_DEADLINE_SECONDS, StoreFlags, Verify};
 
@@ -15,7 +16,8 @@ const FILED: &str = "Filed under";
 const MERGING: &str = "Merging";
 
 /// `agent compact`: merge the newest snapshot of a lineage and the log after it into a new snapshot of this lineage.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CompactRequest {
     /// Store of the snapshots and the log.
     #[command(flatten, next_help_heading = "Store")]

@@ -10,7 +10,8 @@ use super::EtcdFlags;
 use super::outcome::halve;
 
 /// `agent compare-members`: read the member list that each member keeps in its database, and compare it with etcd's member list.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CompareRequest {
     /// The etcd. `--endpoints` has to name a client URL of every member.
     #[command(flatten)]

@@ -1,9 +1,8 @@
-//! The contract between operator and agent: requests as command-line flags, reports as JSON, exit codes as classes.
+//! The contract between operator and agent: requests and reports as JSON, exit codes as classes.
 //!
 //! This file decides the wire format only. It opens no file and sends no request, so the operator's pure part may depend on it.
-//! Every request renders to flags with `to_args`, and clap parses them; a property test checks the round trip.
+//! `request.rs` has the JSON of a container; clap parses the same requests from the flags of a person.
 
-mod args;
 mod compact;
 mod compared;
 mod defrag;
@@ -17,6 +16,7 @@ mod probed;
 mod progress;
 mod prune;
 mod recall;
+mod request;
 mod restore;
 mod s3;
 mod save;
@@ -27,6 +27,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
 pub use compact::CompactRequest;
 pub use compared::{
@@ -52,6 +53,7 @@ pub use prune::{
     RemoveRequest, RemovedReport, Stopped, UTC,
 };
 pub use recall::{MAX_RECALLED, RecallReport, RecallRequest, RecalledRun};
+pub use request::{CLUSTER_SPEC, OWNER_NAME, OWNER_UID, POD_UID, PodFacts, REQUEST, Request};
 pub use restore::{
     DEFAULT_RESTORE_STALL_SECONDS, DEFAULT_REVISION_BUMP, Engine, LatestReport, LatestRequest, Point, PointProof,
     PointReport, RestoreRequest, parse_time,
@@ -67,7 +69,8 @@ pub use stored::{
 pub use to_store::ToStore;
 
 /// The etcd to read from. The flags have etcdctl's names; secrets come in files, never as values.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct EtcdFlags {
     /// Client URLs of the members, comma separated; the agent picks one (a healthy, caught-up follower when there is one).
     ///
@@ -106,7 +109,8 @@ pub struct EtcdFlags {
 }
 
 /// A place for backups: a bucket of S3, Azure or Google, or a folder.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct StoreFlags {
     /// URL of the store: `s3://bucket[/prefix]`, `azure://container[/prefix]`, `gs://bucket[/prefix]`, or
     /// `file:///mounted/folder` for a volume.
@@ -181,7 +185,8 @@ pub struct StoreFlags {
 }
 
 /// `agent inspect`: find the snapshot that an object asked for and report it again, from what its manifest says.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct InspectRequest {
     /// Where to look.
     #[command(flatten)]
@@ -234,7 +239,8 @@ pub const DEFAULT_INSPECT_DEADLINE_SECONDS: u32 = 120;
 
 /// `agent probe`: tries the operations of a store in a folder of its own, which it removes again. A usable store without a store
 /// ID gets one at its root, which stays.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ProbeRequest {
     /// The store to try.
     #[command(flatten)]
@@ -273,7 +279,8 @@ pub fn is_store_id(id: &str) -> bool {
 pub const DEFAULT_PROBE_DEADLINE_SECONDS: u32 = 120;
 
 /// The owner of a data volume.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct IdentityFlags {
     /// etcd's cluster token: unique for one incarnation of one cluster.
     #[arg(long)]
@@ -290,7 +297,8 @@ pub struct IdentityFlags {
 }
 
 /// `gate`: decide whether etcd may start on this volume, then become etcd.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct GateRequest {
     /// The volume's mount point; the data directory is the folder `data` below it.
     #[arg(long)]

@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
 use super::{DEFAULT_INSPECT_DEADLINE_SECONDS, EtcdFlags, StoreFlags};
 
@@ -15,7 +16,8 @@ const FILED: &str = "Filed under";
 const LOGGING: &str = "Logging";
 
 /// `agent log`: record every revision of an etcd until SIGTERM.
-#[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct LogRequest {
     /// Source.
     #[command(flatten, next_help_heading = "etcd")]

@@ -84,7 +84,8 @@ impl Policy {
 }
 
 /// `agent prune`: judge the snapshots of one schedule, announce the removals, and remove what was announced before.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct PruneRequest {
     /// Store to prune.
     #[command(flatten)]
@@ -320,7 +321,8 @@ impl PruneReport {
 }
 
 /// `agent remove`: remove one snapshot from a store.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RemoveRequest {
     /// Store that holds the snapshot.
     #[command(flatten)]

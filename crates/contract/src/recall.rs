@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::{DEFAULT_INSPECT_DEADLINE_SECONDS, StoreFlags};
 
 /// `agent recall`: list the complete snapshots that runs of one schedule saved in a period, oldest first.
-#[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RecallRequest {
     /// Store to search.
     #[command(flatten)]

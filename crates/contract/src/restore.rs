@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::{DEFAULT_INSPECT_DEADLINE_SECONDS, IdentityFlags, StoreFlags};
 
 /// `agent latest`: find the newest snapshot, so that the key can be recorded before a restore starts.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct LatestRequest {
     /// Store to search.
     #[command(flatten)]
@@ -60,7 +61,8 @@ pub struct LatestReport {
 }
 
 /// `agent restore`: rebuild one seed member's data directory from one stored snapshot.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct RestoreRequest {
     /// Source.

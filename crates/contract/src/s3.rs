@@ -6,16 +6,19 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// Server-side encryption of an S3 store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub enum S3Sse {
     /// The store's own keys.
     #[value(name = "AES256")]
+    #[serde(rename = "AES256")]
     Aes256,
     /// A key of the key management service.
     #[value(name = "aws:kms")]
+    #[serde(rename = "aws:kms")]
     AwsKms,
     /// Your key, sent with every request; the store does not keep the key.
     #[value(name = "SSE-C")]
+    #[serde(rename = "SSE-C")]
     Customer,
 }
 
@@ -72,7 +75,8 @@ pub struct Lock {
 }
 
 /// Checksum that an S3 store keeps with an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum S3Checksum {
     /// None, unless the protocol requires a checksum; every store accepts this.
     WhenRequired,

@@ -49,7 +49,8 @@ const FILED: &str = "Filed under";
 const SAVING: &str = "Saving";
 
 /// `agent save`: save one snapshot of one etcd to a new folder of a store.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SaveRequest {
     /// Source.
     #[command(flatten, next_help_heading = "etcd")]

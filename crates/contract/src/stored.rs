@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::{LatestRequest, StoreFlags, ToStore};
 
 /// One snapshot: a local file, or a stored snapshot by its key.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SnapshotFlags {
     /// Local file instead of --store and --key: a snapshot, also compressed (zstd, gzip) or encrypted (age), or a copy of
     /// a member's `member/snap/db`.
@@ -71,7 +72,8 @@ const VERIFYING: &str = "Verifying";
 
 /// `agent verify`: verify a snapshot.
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[command(group(clap::ArgGroup::new("of_a_cluster").args(["latest", "log"])))]
 pub struct VerifyRequest {
     /// Snapshot to verify.

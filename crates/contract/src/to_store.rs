@@ -132,15 +132,40 @@ mod tests {
         }
     }
 
+    /// [`every`] on the command line.
+    const WORDS: [&str; 21] = [
+        "--store=s3://b/p",
+        "--mount=/m",
+        "--group-access",
+        "--s3-endpoint=http://e",
+        "--s3-region=r",
+        "--s3-force-path-style=true",
+        "--s3-ca-file=/ca",
+        "--s3-sse=aws:kms",
+        "--s3-sse-kms-key-id=k",
+        "--s3-storage-class=STANDARD_IA",
+        "--s3-tag=a=b",
+        "--s3-tag=c=d",
+        "--s3-object-lock=GOVERNANCE",
+        "--s3-object-lock-days=30",
+        "--s3-checksum=sha256",
+        "--azure-account=acc",
+        "--azure-endpoint=http://az",
+        "--azure-ca-file=/azca",
+        "--gcs-endpoint=http://g",
+        "--gcs-ca-file=/gca",
+        "--credentials-dir=/c",
+    ];
+
     #[test]
     fn both_stores_have_every_flag_and_neither_gets_the_others() {
-        let renamed = every().to_args().into_iter().map(|word| word.replacen("--", "--to-", 1));
+        let renamed = WORDS.map(|word| word.replacen("--", "--to-", 1));
         let words = ["x".to_owned(), "--store=file:///from".to_owned()].into_iter().chain(renamed);
         let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(cli.to.0, every());
         assert_eq!(cli.from, StoreFlags { url: "file:///from".to_owned(), ..StoreFlags::default() });
 
-        let words = ["x", "--to-store=file:///to"].map(str::to_owned).into_iter().chain(every().to_args());
+        let words = ["x", "--to-store=file:///to"].into_iter().chain(WORDS);
         let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(cli.from, every());
         assert_eq!(cli.to.0, StoreFlags { url: "file:///to".to_owned(), ..StoreFlags::default() });

@@ -7,6 +7,7 @@
 
 use holdfast_api::key;
 use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
+use holdfast_contract::REQUEST;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job, JobSpec};
 use k8s_openapi::api::core::v1::{
@@ -111,14 +112,16 @@ fn of_pod(spec: PodSpec) -> PodSpec {
 }
 
 fn of_container(container: Container) -> Container {
-    let Container { name, image, command, args, resources, restart_policy, .. } = container;
+    let Container { name, image, command, args, env, resources, restart_policy, .. } = container;
+    let request = env.into_iter().flatten().find(|variable| variable.name == REQUEST);
     // A quota counts requests and limits.
     let resources = resources.map(|ResourceRequirements { limits, requests, .. }| ResourceRequirements {
         limits,
         requests,
         ..ResourceRequirements::default()
     });
-    Container { name, image, command, args, resources, restart_policy, ..Container::default() }
+    let env = request.map(|request| vec![request]);
+    Container { name, image, command, args, env, resources, restart_policy, ..Container::default() }
 }
 
 fn of_volume(volume: Volume) -> Volume {

@@ -312,7 +312,7 @@ mod tests {
         let templates = [
             json!({"containers": [{"name": "c", "env": [{"name": "A", "value": fat}]}]}),
             json!({"containers": [{"name": "c"}], "volumes": [{"name": "v", "hostPath": {"path": fat}}]}),
-            json!({"containers": [{"name": "c", "args": [fat]}]}),
+            json!({"containers": [{"name": "c", "env": [{"name": "HOLDFAST_REQUEST", "value": fat}]}]}),
         ];
         for n in 0..60 {
             let metadata = json!({"name": format!("j-{n}"), "namespace": "ns", "uid": n.to_string()});

@@ -10,15 +10,20 @@ use holdfast_api::restore::Restoring;
 use holdfast_api::store::{Location, PvcLocation, StoredSnapshot};
 use holdfast_api::tls::Tls;
 use holdfast_api::{CLUSTER_FINALIZER, EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdMember, key, name, role};
+use holdfast_contract::{REQUEST, Request};
 use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
-    ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
+    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
     PersistentVolumeClaim, Pod, PodCondition, PodStatus, Service,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde_json::Value;
 
+use crate::build::job::pod_spec;
 use crate::build::pod::{Start, pod};
+use crate::build::request;
 use crate::cluster::{Answer, Listed, Membership};
 use crate::{Proxies, Seen, Settings, build, cluster, member, meta, valid};
 
@@ -387,4 +392,56 @@ pub fn unborn(restore: Option<Restoring>) -> member::Observed {
 /// Returns a map of labels.
 pub fn labels(pairs: &[(&str, &str)]) -> Option<BTreeMap<String, String>> {
     Some(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+}
+
+/// Returns the request of a container as a person would give it: `--key=k`. The command of a gate follows its flags.
+pub fn flags(container: &Container) -> Vec<String> {
+    let request = serde_json::to_value(request::read(container).unwrap()).unwrap();
+    let mut flags = vec![];
+    request.as_object().unwrap().values().for_each(|fields| add_flags(fields, &mut flags));
+    flags
+}
+
+/// Returns [`flags`] of a container of a Pod.
+pub fn flags_in(pod: &Pod, name: &str) -> Option<Vec<String>> {
+    request::find_container(pod.spec.as_ref(), name).map(flags)
+}
+
+/// Returns [`flags`] of a Job's agent.
+pub fn flags_of_job(job: &Job) -> Vec<String> {
+    flags(&pod_spec(job).unwrap().containers[0])
+}
+
+/// Changes the request of a container.
+pub fn change_request(container: &mut Container, change: impl FnOnce(&mut Request)) {
+    let mut request = request::read(container).unwrap();
+    change(&mut request);
+    let variable = container.env.iter_mut().flatten().find(|variable| variable.name == REQUEST).unwrap();
+    variable.value = Some(request.to_text());
+}
+
+fn add_flags(fields: &Value, flags: &mut Vec<String>) {
+    for (name, value) in fields.as_object().unwrap() {
+        let name = match name.as_str() {
+            "url" => "store".to_owned(),
+            "identities" => "identity".to_owned(),
+            "ageRecipients" => "age-recipient".to_owned(),
+            "ageIdentityDirs" => "age-identity-dir".to_owned(),
+            _ => name.chars().fold(String::new(), |flag, c| {
+                if c.is_uppercase() { format!("{flag}-{}", c.to_lowercase()) } else { format!("{flag}{c}") }
+            }),
+        };
+        match value {
+            Value::Null | Value::Bool(false) => {}
+            Value::Bool(true) => flags.push(format!("--{name}")),
+            Value::Object(_) => add_flags(value, flags),
+            Value::Array(words) if name == "exec" => flags.extend(words.iter().map(plain)),
+            Value::Array(all) => flags.extend(all.iter().map(|value| format!("--{name}={}", plain(value)))),
+            value => flags.push(format!("--{name}={}", plain(value))),
+        }
+    }
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

@@ -47,6 +47,7 @@ pub mod jobs;
 pub mod live_reads;
 pub mod member;
 pub mod meta;
+pub mod patch;
 mod pod_cause;
 pub mod pods;
 pub mod quota;

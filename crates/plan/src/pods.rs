@@ -5,25 +5,32 @@
 use holdfast_api::condition;
 use holdfast_api::key;
 use holdfast_api::member::Joined;
-use holdfast_contract::{FailedReport, PruneReport, RemovalReport, RemovedReport, Report};
+use holdfast_contract::{FailedReport, GateRequest, PruneReport, RemovalReport, RemovedReport, Report, Request};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
-    Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodSpec,
+    ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodSpec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::meta;
-use crate::build::container;
+use crate::build::{container, request};
 
 /// Whether the Pod permits a start on an empty volume.
 pub fn may_start_empty(pod: &Pod) -> bool {
     pod.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(key::MAY_START_EMPTY))
 }
 
-/// Returns the number of this Pod among its member's Pods, from the gate's arguments; `None` for a Pod of an earlier version.
+/// Returns the request of the gate in a member's Pod; `None` for a Pod of an earlier version.
+pub fn gate(pod: &Pod) -> Option<GateRequest> {
+    match request::of_container(pod.spec.as_ref(), container::ETCD)? {
+        Request::Gate(gate) => Some(gate),
+        _ => None,
+    }
+}
+
+/// Returns the number of this Pod among its member's Pods; `None` for a Pod of an earlier version.
 pub fn start_number(pod: &Pod) -> Option<u64> {
-    let gate = arguments(pod, container::ETCD)?.iter().take_while(|arg| *arg != "--exec");
-    gate.filter_map(|arg| arg.strip_prefix("--start=")).find_map(|number| number.parse().ok())
+    gate(pod).map(|gate| gate.start).filter(|start| *start > 0)
 }
 
 /// Returns the number of its member's latest Pod that served, from this Pod's annotation.
@@ -91,12 +98,12 @@ pub(super) fn running_since(pod: &Pod) -> Option<Timestamp> {
 /// counts for a Pod of an earlier version without the annotation.
 pub fn agent_image(pod: &Pod) -> Option<&str> {
     meta::annotation(&pod.metadata, key::AGENT_IMAGE)
-        .or_else(|| container_of(pod.spec.as_ref(), container::INSTALL)?.image.as_deref())
+        .or_else(|| request::find_container(pod.spec.as_ref(), container::INSTALL)?.image.as_deref())
 }
 
 /// Whether the Pod has a restore step, and so mounts the step's volumes, also after the restore.
 pub fn restores(pod: &Pod) -> bool {
-    container_of(pod.spec.as_ref(), container::RESTORE).is_some()
+    request::find_container(pod.spec.as_ref(), container::RESTORE).is_some()
 }
 
 /// Returns the names of the claims that the Pod mounts.
@@ -171,19 +178,9 @@ pub fn who_holds(pod: &Pod) -> String {
     }
 }
 
-/// Returns the arguments of a container of a Pod.
-pub fn arguments<'a>(pod: &'a Pod, name: &str) -> Option<&'a [String]> {
-    container_of(pod.spec.as_ref(), name)?.args.as_deref()
-}
-
-pub(super) fn container_of<'a>(spec: Option<&'a PodSpec>, name: &str) -> Option<&'a Container> {
-    let spec = spec?;
-    spec.containers.iter().chain(spec.init_containers.iter().flatten()).find(|c| c.name == name)
-}
-
 /// Returns the memory limit of a container.
 pub(super) fn memory_limit<'a>(spec: Option<&'a PodSpec>, name: &str) -> Option<&'a str> {
-    let limits = container_of(spec, name)?.resources.as_ref()?.limits.as_ref()?;
+    let limits = request::find_container(spec, name)?.resources.as_ref()?.limits.as_ref()?;
     limits.get("memory").map(|quantity| quantity.0.as_str())
 }
 

@@ -44,15 +44,10 @@ impl Location {
             Self::S3(_) => "--s3-",
             Self::Azure(_) => "--azure-",
             Self::Gcs(_) => "--gcs-",
-            Self::Folder(_) => "",
+            Self::Folder(_) => "no flag",
         };
-        let args = flags.to_args();
-        let foreign = args.iter().find(|arg| {
-            let flag = ["--s3-", "--azure-", "--gcs-"].iter().find(|kind| arg.starts_with(**kind));
-            flag.is_some_and(|kind| *kind != own)
-        });
-        match foreign.and_then(|arg| arg.split('=').next()) {
-            Some(flag) => Err(Error::config(format!("{flag} does not fit --store={}. Omit the flag", flags.url))),
+        match of_one_kind(flags).into_iter().find(|(flag, given)| *given && !flag.starts_with(own)) {
+            Some((flag, _)) => Err(Error::config(format!("{flag} does not fit --store={}. Omit the flag", flags.url))),
             None => Ok(location),
         }
     }
@@ -152,6 +147,28 @@ impl Place {
         };
         Ok(Self { name: name.to_owned(), prefix })
     }
+}
+
+/// Returns each flag that fits one kind of store, and whether it is given.
+const fn of_one_kind(flags: &StoreFlags) -> [(&'static str, bool); 16] {
+    [
+        ("--s3-endpoint", flags.s3_endpoint.is_some()),
+        ("--s3-region", flags.s3_region.is_some()),
+        ("--s3-force-path-style", flags.s3_force_path_style.is_some()),
+        ("--s3-ca-file", flags.s3_ca_file.is_some()),
+        ("--s3-sse", flags.s3_sse.is_some()),
+        ("--s3-sse-kms-key-id", flags.s3_sse_kms_key_id.is_some()),
+        ("--s3-storage-class", flags.s3_storage_class.is_some()),
+        ("--s3-tag", !flags.s3_tag.is_empty()),
+        ("--s3-object-lock", flags.s3_object_lock.is_some()),
+        ("--s3-object-lock-days", flags.s3_object_lock_days.is_some()),
+        ("--s3-checksum", flags.s3_checksum.is_some()),
+        ("--azure-account", flags.azure_account.is_some()),
+        ("--azure-endpoint", flags.azure_endpoint.is_some()),
+        ("--azure-ca-file", flags.azure_ca_file.is_some()),
+        ("--gcs-endpoint", flags.gcs_endpoint.is_some()),
+        ("--gcs-ca-file", flags.gcs_ca_file.is_some()),
+    ]
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Answers without an end: the memory of a verb is bounded, measured in a process of its own that does nothing else.
 
-use clap::Parser;
 use futures::future::join_all;
 use futures::stream;
 use holdfast_contract::error::Error;
@@ -13,7 +12,7 @@ use crate::faults::{messages, save_stream, snapshot};
 use crate::front::Front;
 use crate::memory::high_water_mib;
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy};
-use crate::support::{Cli, S3, child_input, restore_request, run_child, save_request};
+use crate::support::{S3, child_input, restore_request, run_child, save_request, to_input};
 
 /// Memory that a verb may use beyond the memory of its process at the start; the usual limit of a Job is 256 MiB. The answer to a
 /// part has up to 1 MiB, every other one up to 16 MiB and briefly the buffer that it outgrew; the test data of a save take 50 MiB.
@@ -67,8 +66,8 @@ async fn run(verb: &str, store: StoreFlags) -> Option<Error> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn meets_an_endless_answer() {
     let input = child_input();
-    let (verb, args) = input.split_once('\n').unwrap();
-    let store = Cli::<StoreFlags>::parse_from(std::iter::once("x").chain(args.lines())).request;
+    let (verb, store) = input.split_once('\n').unwrap();
+    let store = serde_json::from_str(store).unwrap();
     let before = high_water_mib();
     let error = run(verb, store).await.expect("what has no end is no success");
     let peak = high_water_mib();
@@ -78,7 +77,7 @@ async fn meets_an_endless_answer() {
 }
 
 async fn bounded(what: &str, verb: &str, store: StoreFlags) {
-    let input = format!("{verb}\n{}", store.to_args().join("\n"));
+    let input = format!("{verb}\n{}", to_input(&store));
     let run = move || run_child("endless::meets_an_endless_answer", &input);
     let output = tokio::task::spawn_blocking(run).await.unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

@@ -10,10 +10,9 @@ use holdfast_contract::{
 };
 
 use crate::support::{
-    CLAIM, Cli, Etcd, RESTORE, Running, bin, child, child_input, eventually, file_store, files, free_port,
-    identity_flags, restore_request, save_request,
+    CLAIM, Etcd, RESTORE, Running, bin, child, child_request, eventually, file_store, files, free_port, identity_flags,
+    restore_request, save_request, to_input,
 };
-use clap::Parser;
 use snapshot_agent::etcd::volume_identity::{IDENTITY_FILE, Identity};
 use snapshot_agent::etcd::wal;
 use snapshot_agent::verbs::{gate, report, restore, save};
@@ -22,9 +21,8 @@ use snapshot_agent::verbs::{gate, report, restore, save};
 #[ignore = "the child half of a test"]
 #[tokio::test]
 async fn becomes_etcd() {
-    let args = child_input();
-    let cli = Cli::<GateRequest>::parse_from(std::iter::once("gate").chain(args.lines()));
-    let Err(error) = gate::run(cli.request).await;
+    let request = child_request();
+    let Err(error) = gate::run(request).await;
     std::process::exit(report::finish(&Err(error)).into());
 }
 
@@ -107,7 +105,7 @@ impl Member {
         let log = fs::File::create(self.volume.path().join("log")).unwrap();
         let message = self.volume.path().join("termination-log");
         fs::write(&message, "").unwrap();
-        let mut command = child("gate::becomes_etcd", &self.request.to_args().join("\n"));
+        let mut command = child("gate::becomes_etcd", &to_input(&self.request));
         command.env("HOLDFAST_TERMINATION_LOG", message).stdout(log.try_clone().unwrap()).stderr(log);
         Running(command.spawn().unwrap())
     }

@@ -16,7 +16,7 @@ use holdfast_contract::{Compression, SaveRequest, StoreFlags};
 use crate::backends::hands;
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy};
 use crate::soak::soak;
-use crate::support::{Etcd, S3, child, eventually, file_store, files, noise, save_request};
+use crate::support::{Etcd, S3, child, eventually, file_store, files, noise, save_request, to_input};
 use object_store::multipart::MultipartStore;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -78,7 +78,7 @@ async fn killed_anywhere(etcd: &Etcd, flags: StoreFlags, everything: &Path, stor
         ..save_request(etcd.flags(), flags.clone(), Compression::Zstd)
     };
     let run = |request: &SaveRequest| {
-        let mut command = child("orphans::is_killed_while_saving", &request.to_args().join("\n"));
+        let mut command = child("orphans::is_killed_while_saving", &to_input(request));
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     };
     // The shortest of three: the first run is cold, and a kill after the end of a run kills nothing.
@@ -160,7 +160,7 @@ async fn killed_at(etcd: &Etcd, s3: &S3, point: Point, carried_out: bool, pod: S
     };
     let proxy = S3Proxy::before(s3, rule).await;
     let request = SaveRequest { pod_uid: Some(pod), ..save_request(etcd.flags(), proxy.flags(s3), Compression::Zstd) };
-    let mut command = child("orphans::is_killed_while_saving", &request.to_args().join("\n"));
+    let mut command = child("orphans::is_killed_while_saving", &to_input(&request));
     let mut process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     // Without an answer the save retries or continues: the request was carried out by then.
     let wanted = if carried_out { 2 } else { 1 };

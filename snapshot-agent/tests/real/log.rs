@@ -17,11 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clap::Parser as _;
 use etcd_client::{DeleteOptions, PutOptions, Txn, TxnOp};
-use holdfast_contract::{
-    Compression, EtcdFlags, ExitClass, LogRequest, LogStatusRequest, SnapshotFlags, VerifyRequest,
-};
+use holdfast_contract::{Compression, EtcdFlags, ExitClass, LogStatusRequest, SnapshotFlags, VerifyRequest};
 use holdfast_layout::{GapName, SegmentName, check_revision};
 use serde_json::Value;
 use snapshot_agent::verbs::log::{self, status};
@@ -30,7 +27,7 @@ use snapshot_agent::verbs::verify::{self, Verified};
 
 use crate::age::{PAIRS, secret};
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
-use crate::support::{Cli, Etcd, S3, child_input, eventually, file_store, files, free_port, noise, save_request};
+use crate::support::{Etcd, S3, child_request, eventually, file_store, files, free_port, noise, save_request};
 use archiver::{Log, assert_same, metrics, stopping, stored_by_etcd, write};
 
 const LOGGED: &str = "logged ";
@@ -40,9 +37,7 @@ const FAILED: &str = "failed ";
 #[ignore = "the child half of a test"]
 #[tokio::test]
 async fn records() {
-    let input = child_input();
-    let args = std::iter::once("log").chain(input.lines());
-    match log::run(Cli::<LogRequest>::parse_from(args).request).await {
+    match log::run(child_request()).await {
         Ok(logged) => println!("{LOGGED}{}", serde_json::to_string(&logged).unwrap()),
         Err(error) => println!("{FAILED}{:?} {error}", error.class()),
     }

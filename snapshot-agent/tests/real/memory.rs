@@ -6,9 +6,10 @@ use std::io::Read;
 use holdfast_contract::{Compression, Engine, EtcdFlags, RestoreRequest, Verify};
 
 use crate::faults::snapshot;
-use crate::support::{Cli, Etcd, S3, child_input, file_store, restore_request, run_child, save_request};
+use crate::support::{
+    Etcd, S3, child_input, child_request, file_store, restore_request, run_child, save_request, to_input,
+};
 use bytes::Bytes;
-use clap::Parser;
 use futures::stream;
 use snapshot_agent::etcd::member::{Candidate, Member};
 use snapshot_agent::verbs::{restore, save};
@@ -103,7 +104,7 @@ async fn a_graft_of_300_mebibytes_stays_within_the_budget() {
         let saved = save::run(save_request(etcd.flags(), store.clone(), Compression::Zstd)).await.unwrap();
         let volume = tempfile::tempdir().unwrap();
         let request = RestoreRequest { engine: Engine::Graft, ..restore_request(store, &saved.key, volume.path()) };
-        let output = run_child("memory::restores", &request.to_args().join("\n"));
+        let output = run_child("memory::restores", &to_input(&request));
         let text = String::from_utf8_lossy(&output.stdout);
         print!("{text}");
     }
@@ -113,10 +114,9 @@ async fn a_graft_of_300_mebibytes_stays_within_the_budget() {
 #[ignore = "the child half of a test"]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restores() {
-    let args = child_input();
+    let request = child_request();
     let before = high_water_mib();
-    let cli = Cli::<RestoreRequest>::parse_from(std::iter::once("restore").chain(args.lines()));
-    let report = restore::run(cli.request).await.unwrap();
+    let report = restore::run(request).await.unwrap();
     let peak = high_water_mib();
     assert_eq!(report.engine, Some(Engine::Graft));
     println!("{}: {} ms, VmHWM {before} -> {peak} MiB", report.uri, report.millis);

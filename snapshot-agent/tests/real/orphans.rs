@@ -10,8 +10,7 @@ use holdfast_contract::{Compression, EtcdFlags, ExitClass, InspectRequest, Probe
 use crate::faults::{messages, save_stream, snapshot};
 use crate::front::Mischief;
 use crate::s3_proxy::{Fault, Op, S3Proxy};
-use crate::support::{Cli, Etcd, S3, child, child_input, eventually, file_store, save_request};
-use clap::Parser;
+use crate::support::{Etcd, S3, child, child_request, eventually, file_store, save_request, to_input};
 use futures::stream;
 use serde_json::{Value, json};
 use snapshot_agent::verbs::{inspect, probe, save};
@@ -20,9 +19,8 @@ use snapshot_agent::verbs::{inspect, probe, save};
 #[ignore = "the child half of a test"]
 #[tokio::test(flavor = "multi_thread")]
 async fn is_killed_while_saving() {
-    let args = child_input();
-    let cli = Cli::<SaveRequest>::parse_from(std::iter::once("save").chain(args.lines()));
-    save::run(cli.request).await.unwrap();
+    let request = child_request();
+    save::run(request).await.unwrap();
 }
 
 fn intents(s3: &S3, lineage: &str) -> Vec<PathBuf> {
@@ -90,7 +88,7 @@ async fn killed_while_uploading_it_leaves_no_backup_and_the_next_run_cleans_up()
     };
     for (count, request, lineage) in [(1, &dies, "1a2b3c4d"), (2, &elsewhere, "ffff0000")] {
         let output = fs::File::create(s3.folder.path().join(lineage)).unwrap();
-        let mut command = child("orphans::is_killed_while_saving", &request.to_args().join("\n"));
+        let mut command = child("orphans::is_killed_while_saving", &to_input(request));
         let mut process = command.stdout(Stdio::null()).stderr(output).spawn().unwrap();
         eventually("the intent", async || (!intents(&s3, lineage).is_empty()).then_some(())).await;
         eventually("a part", async || (uploads_with_parts(&s3) == count).then_some(())).await;

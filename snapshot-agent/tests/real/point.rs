@@ -17,7 +17,9 @@ use tempfile::TempDir;
 
 use crate::graft::ENGINES;
 use crate::server::{Server, folder};
-use crate::support::{child, eventually, file_store, files, free_port, restore_request, save_request, unsealed};
+use crate::support::{
+    child, eventually, file_store, files, free_port, restore_request, save_request, to_input, unsealed,
+};
 
 /// Flags of members that elect themselves at once.
 const QUICK: [&str; 2] = ["--heartbeat-interval=10", "--election-timeout=100"];
@@ -66,7 +68,7 @@ fn archive(server: &Server, store: &Path, spool: &Path, check_seconds: u32) -> C
         spool_dir: spool.to_owned(),
         ..LogRequest::default()
     };
-    let mut command: Command = child("log::records", &request.to_args().join("\n"));
+    let mut command: Command = child("log::records", &to_input(&request));
     command.stdout(Stdio::null()).spawn().unwrap()
 }
 

@@ -15,10 +15,9 @@ use crate::faults::{messages, save_stream, snapshot};
 use crate::front::Mischief;
 use crate::graft::ENGINES;
 use crate::support::{
-    Cli, Etcd, NOTE, RESTORE, S3, child, child_input, etcd_of, eventually, file_store, files, restore_request,
-    save_request, unsealed,
+    Etcd, NOTE, RESTORE, S3, child, child_request, etcd_of, eventually, file_store, files, restore_request,
+    save_request, to_input, unsealed,
 };
-use clap::Parser;
 use futures::stream;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -248,14 +247,13 @@ fn restored(volume: &Path) -> bool {
 #[ignore = "the child half of a test"]
 #[tokio::test(flavor = "multi_thread")]
 async fn is_killed() {
-    let args = child_input();
-    let cli = Cli::<RestoreRequest>::parse_from(std::iter::once("restore").chain(args.lines()));
-    restore::run(cli.request).await.unwrap();
+    let request = child_request();
+    restore::run(request).await.unwrap();
 }
 
 /// Starts a restore in a process group of its own: etcdutl ends with it, as in a container.
 pub(crate) fn begin(request: &RestoreRequest) -> Child {
-    let mut command = child("restore::is_killed", &request.to_args().join("\n"));
+    let mut command = child("restore::is_killed", &to_input(request));
     command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 

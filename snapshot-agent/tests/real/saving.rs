@@ -4,11 +4,10 @@
 
 use std::process::{Command, Output};
 
-use clap::Parser as _;
 use holdfast_contract::SaveRequest;
 use snapshot_agent::verbs::save;
 
-use crate::support::{Cli, child, child_input};
+use crate::support::{child, child_request, to_input};
 
 pub(crate) const SAVED: &str = "saved ";
 pub(crate) const FAILED: &str = "failed ";
@@ -17,9 +16,7 @@ pub(crate) const FAILED: &str = "failed ";
 #[ignore = "the child half of a test"]
 #[tokio::test(flavor = "multi_thread")]
 async fn saves() {
-    let input = child_input();
-    let args = std::iter::once("save").chain(input.lines());
-    match save::run(Cli::<SaveRequest>::parse_from(args).request).await {
+    match save::run(child_request()).await {
         Ok(saved) => println!("{SAVED}{}", saved.key),
         Err(error) => println!("{FAILED}{} {:?} {error}", error.failure().reason, error.class()),
     }
@@ -27,7 +24,7 @@ async fn saves() {
 
 /// Returns the child that makes this save.
 pub(crate) fn saving(request: &SaveRequest) -> Command {
-    child("saving::saves", &request.to_args().join("\n"))
+    child("saving::saves", &to_input(request))
 }
 
 /// The child's line. The exit code alone proves nothing: a name that matches no test gives 0 too.

@@ -11,9 +11,8 @@ use crate::front::Mischief;
 use crate::graft::ENGINES;
 use crate::restore::{begin, in_s3, signal};
 use crate::support::{
-    Cli, Etcd, bin, child_input, eventually, file_store, files, restore_request, run_child, save_request,
+    Etcd, bin, child_request, eventually, file_store, files, restore_request, run_child, save_request, to_input,
 };
-use clap::Parser;
 use snapshot_agent::verbs::{restore, save};
 
 /// A third of a MiB a second for each connection.
@@ -23,15 +22,14 @@ const RATE: u64 = 320 << 10;
 #[ignore = "the child half of a test"]
 #[tokio::test(flavor = "multi_thread")]
 async fn says_how_far_it_is() {
-    let args = child_input();
+    let request = child_request();
     tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stderr).init();
-    let cli = Cli::<RestoreRequest>::parse_from(std::iter::once("restore").chain(args.lines()));
-    restore::run(cli.request).await.unwrap();
+    restore::run(request).await.unwrap();
 }
 
 /// Log of a restore that succeeds.
 pub(crate) async fn said(request: &RestoreRequest) -> String {
-    let input = request.to_args().join("\n");
+    let input = to_input(request);
     let run = move || run_child("slow::says_how_far_it_is", &input);
     String::from_utf8(tokio::task::spawn_blocking(run).await.unwrap().stderr).unwrap()
 }

@@ -89,11 +89,14 @@ pub(crate) fn finish_child(mut command: Command) -> Output {
     output
 }
 
-/// Any request as a command line.
-#[derive(clap::Parser)]
-pub(crate) struct Cli<T: clap::Args> {
-    #[command(flatten)]
-    pub(crate) request: T,
+/// A request as the input of a child half.
+pub(crate) fn to_input(request: &impl serde::Serialize) -> String {
+    serde_json::to_string(request).unwrap()
+}
+
+/// The request of this process, which runs the child half of a test.
+pub(crate) fn child_request<T: serde::de::DeserializeOwned>() -> T {
+    serde_json::from_str(&child_input()).unwrap()
 }
 
 /// Time that a busy machine may take for an expected event.

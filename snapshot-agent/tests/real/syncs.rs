@@ -11,13 +11,13 @@ use std::process::Command;
 use holdfast_contract::{Compression, DATA_DIR, RestoreRequest, Verify};
 
 use crate::graft::ENGINES;
-use crate::support::{Etcd, child, file_store, files, finish_child, restore_request, save_request};
+use crate::support::{Etcd, child, file_store, files, finish_child, restore_request, save_request, to_input};
 use trace::{CALLS, Trace};
 
 /// Runs a child half of a test, and returns its calls below this folder.
-fn traced(root: &Path, test: &str, args: &[String]) -> Trace {
+fn traced(root: &Path, test: &str, input: &str) -> Trace {
     let told = tempfile::NamedTempFile::new().unwrap();
-    let inner = child(test, &args.join("\n"));
+    let inner = child(test, input);
     let mut command = Command::new("strace");
     command.args(["-f", "-qq", "-y", "-s", "256", "-e", CALLS, "-o"]).arg(told.path());
     command.arg(inner.get_program()).args(inner.get_args());
@@ -38,7 +38,7 @@ async fn a_restore_is_startable_only_when_every_byte_and_name_of_it_is_on_the_di
     for engine in ENGINES {
         let volume = tempfile::tempdir().unwrap();
         let request = RestoreRequest { engine, ..restore_request(store.clone(), &saved.key, volume.path()) };
-        let trace = traced(volume.path(), "restore::is_killed", &request.to_args());
+        let trace = traced(volume.path(), "restore::is_killed", &to_input(&request));
         let data = volume.path().join(DATA_DIR);
         let published = trace.rename_to(&data);
         assert_eq!(published.unsafe_in_it(), [] as [&str; 0], "{engine:?}: at the moment from which on etcd can start");
@@ -67,7 +67,7 @@ async fn a_manifest_gets_its_name_only_when_its_data_and_all_their_folders_are_o
         let mount = tempfile::tempdir().unwrap();
         let mut request = save_request(etcd.flags(), file_store(mount.path()), compression);
         request.verify = verify;
-        let trace = traced(mount.path(), "orphans::is_killed_while_saving", &request.to_args());
+        let trace = traced(mount.path(), "orphans::is_killed_while_saving", &to_input(&request));
         let there = files(mount.path());
         let find = |end: &str| {
             let name = there.iter().find(|name| name.ends_with(end)).unwrap_or_else(|| panic!("no {end} in {there:?}"));

@@ -2,9 +2,8 @@
 //! membership through the same connection, and only when that etcd cluster has the expected cluster ID (I2, I11).
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use holdfast_api::role;
-use holdfast_plan::Target;
 use holdfast_plan::cluster::Membership;
+use holdfast_plan::{Act, Target};
 use holdfast_plan::{Alarm, AlarmKind};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -115,7 +114,7 @@ pub(super) async fn defragment(
     else {
         return Ok(Done::Already);
     };
-    patch::set_role(ctx, actor, &Target::from(&there.metadata), role::VOTER).await
+    patch::send(ctx, actor, &Act::AdmitClients { pod: Target::from(&there.metadata) }).await
 }
 
 /// Commits an entry that changes nothing.

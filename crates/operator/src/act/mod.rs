@@ -24,9 +24,7 @@ mod tests;
 
 pub(super) use describe::{Description, describe};
 pub(super) use ensure::ensure;
-use holdfast_api::{
-    ARTIFACT_FINALIZER, CLUSTER_FINALIZER, EtcdCluster, EtcdMember, EtcdSnapshot, MEMBER_FINALIZER, role,
-};
+use holdfast_api::{ARTIFACT_FINALIZER, CLUSTER_FINALIZER, EtcdCluster, EtcdMember, EtcdSnapshot, MEMBER_FINALIZER};
 use holdfast_kube::kinds::Object;
 use holdfast_kube::requests;
 use holdfast_plan::Act;
@@ -70,9 +68,6 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, server: Option<&Addres
             Err(Error::Internal("latches are written with the status".to_owned()))
         }
         Act::HoldCluster { cluster } => patch::hold::<EtcdCluster>(ctx, actor, cluster, CLUSTER_FINALIZER).await,
-        Act::CopyRetention { member, retention } => {
-            patch::latch(ctx, actor, member, "storage", serde_json::json!({"retention": retention})).await
-        }
         Act::ReleaseCluster { cluster } => patch::release::<EtcdCluster>(ctx, actor, cluster, CLUSTER_FINALIZER).await,
         Act::CreateMember(member) => create::owned(ctx, actor, member.as_ref()).await,
         Act::CreatePod(pod) => create::owned(ctx, actor, pod.as_ref()).await,
@@ -87,23 +82,8 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, server: Option<&Addres
         Act::DeletePod { pod, why: _ } => delete::pod(ctx, actor, pod).await,
         Act::DeleteClaim { claim, why: _ } => delete::claim(ctx, actor, claim).await,
         Act::DeleteMember { member, why: _ } => delete::member(ctx, actor, member).await,
-        Act::SetInitialCluster { member, initial_cluster } => {
-            patch::latch(ctx, actor, member, "initialCluster", initial_cluster).await
-        }
-        Act::LatchJoined { member, joined } => patch::latch(ctx, actor, member, "joined", joined).await,
-        Act::ForbidEmptyStart { pod, joined } => patch::forbid_empty_start(ctx, actor, pod, joined).await,
-        Act::AdmitClients { pod } => patch::set_role(ctx, actor, pod, role::VOTER).await,
-        Act::Relabel { pod, labels } => patch::relabel(ctx, actor, pod, labels).await,
-        Act::LatchLeaving { member, leaving } => patch::latch(ctx, actor, member, "leaving", leaving).await,
-        Act::DismissClients { pod } => patch::set_role(ctx, actor, pod, role::LEARNER).await,
-        Act::LatchRemoved { member, removed } => patch::latch(ctx, actor, member, "removed", removed).await,
-        Act::Park { member, parked } => patch::latch(ctx, actor, member, "parked", parked).await,
-        Act::Unpark { member } => patch::latch(ctx, actor, member, "parked", ()).await,
         Act::MoveLeader { name: _, from, to, cluster_id } => {
             membership::move_leader(ctx, server, (*from, *to), *cluster_id).await
-        }
-        Act::EndLeaderRequest { cluster, member: _, refused: _ } => {
-            patch::end_leader_request(ctx, actor, cluster).await
         }
         Act::Defragment { pod, name: _, member_id, cluster_id } => {
             membership::defragment(ctx, actor, server, pod, (*member_id, *cluster_id)).await
@@ -112,12 +92,6 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, server: Option<&Addres
             membership::remove(ctx, server, (*member_id, *learner), *cluster_id).await
         }
         Act::Issue(issue) => certificates::issue(ctx, actor, issue).await,
-        Act::AnnounceCertificates { member, digest, trusts } => {
-            patch::latch(ctx, actor, member, "tls", serde_json::json!({"staged": digest, "trusts": trusts})).await
-        }
-        Act::RefreshCertificates { pod, digest } => patch::announce(ctx, actor, pod, digest).await,
-        Act::LatchStart { member, count } => patch::latch(ctx, actor, member, "startCount", count).await,
-        Act::MarkStarted { pod, count, joined } => patch::mark_started(ctx, actor, pod, *count, joined).await,
         Act::ReleaseMember { member } => patch::release::<EtcdMember>(ctx, actor, member, MEMBER_FINALIZER).await,
         Act::DeleteJob { job, why: _ } => delete::job(ctx, actor, job).await,
         Act::DeleteDeployment { deployment, why: _ } => delete::deployment(ctx, actor, deployment).await,
@@ -128,18 +102,8 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, server: Option<&Addres
         Act::SetTemplate { member, template, served } => {
             patch::set_template(ctx, actor, member, template, served.as_deref()).await
         }
-        Act::BeginResize { pod, template } => patch::begin_resize(ctx, actor, pod, template).await,
         Act::ResizePod { pod, resources } => patch::resize(ctx, actor, pod, resources).await,
-        Act::EndResize { pod, .. } => patch::note_resize(ctx, actor, pod, None).await,
-        Act::SetPodMetadata { pod, labels, annotations } => {
-            patch::set_pod_metadata(ctx, actor, pod, labels, annotations).await
-        }
-        Act::CopyPodMetadata { member, old, new } => patch::copy_pod_metadata(ctx, actor, member, old, new).await,
         Act::GrowClaim { claim, size, at } => patch::grow_claim(ctx, actor, claim, size, at).await,
-        Act::SetVolumeSize { member, size } => {
-            patch::latch(ctx, actor, member, "storage", serde_json::json!({"size": size})).await
-        }
-        Act::RefreshVolume { pod, size } => patch::announce_size(ctx, actor, pod, size).await,
         Act::EvictPod { pod, why: _ } => delete::evict(ctx, actor, pod).await,
         Act::AddLearner { name: _, peer_url, cluster_id } => {
             membership::add_learner(ctx, server, peer_url, *cluster_id).await
@@ -150,5 +114,27 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, server: Option<&Addres
         Act::Disarm { alarm, cluster_id } => membership::disarm(ctx, server, alarm, *cluster_id).await,
         Act::CommitEntry { cluster_id } => membership::commit_entry(ctx, server, *cluster_id).await,
         Act::FillLog { entries, cluster_id } => membership::fill_log(ctx, server, *entries, *cluster_id).await,
+        Act::CopyRetention { .. }
+        | Act::SetInitialCluster { .. }
+        | Act::LatchJoined { .. }
+        | Act::ForbidEmptyStart { .. }
+        | Act::AdmitClients { .. }
+        | Act::Relabel { .. }
+        | Act::LatchLeaving { .. }
+        | Act::DismissClients { .. }
+        | Act::LatchRemoved { .. }
+        | Act::Park { .. }
+        | Act::Unpark { .. }
+        | Act::EndLeaderRequest { .. }
+        | Act::AnnounceCertificates { .. }
+        | Act::RefreshCertificates { .. }
+        | Act::LatchStart { .. }
+        | Act::MarkStarted { .. }
+        | Act::BeginResize { .. }
+        | Act::EndResize { .. }
+        | Act::SetPodMetadata { .. }
+        | Act::CopyPodMetadata { .. }
+        | Act::SetVolumeSize { .. }
+        | Act::RefreshVolume { .. } => patch::send(ctx, actor, act).await,
     }
 }

@@ -1,20 +1,17 @@
 //! Changes one object with one small patch. Every patch carries the UID and the resourceVersion of the decision, so that the patch
 //! of an object that changed since fails with a conflict (I12).
 
-use std::collections::BTreeMap;
-
-use holdfast_api::agent::PodMetadata;
-use holdfast_api::member::{Joined, Resize};
+use holdfast_api::member::Resize;
 use holdfast_api::template::Template;
 use holdfast_api::{EtcdCluster, EtcdMember, FIELD_MANAGER, key};
 use holdfast_kube::requests;
 use holdfast_plan::build::container;
-use holdfast_plan::{Target, template};
+use holdfast_plan::patch::{Patched, replacing};
+use holdfast_plan::{Act, Target, template};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::create::Written;
@@ -22,15 +19,14 @@ use super::{Actor, Done, read};
 use crate::context::Context;
 use crate::error::Error;
 
-/// Latches a field of a member's spec; `null` removes the field.
-pub(super) async fn latch(
-    ctx: &Context,
-    actor: &Actor,
-    target: &Target,
-    field: &str,
-    value: impl Serialize,
-) -> Result<Done, Error> {
-    patch::<EtcdMember>(ctx, actor, target, json!({"spec": {field: value}})).await
+/// Carries out an act that is one merge patch.
+pub(super) async fn send(ctx: &Context, actor: &Actor, act: &Act) -> Result<Done, Error> {
+    match act.to_patch() {
+        Some((Patched::Cluster(target), change)) => patch::<EtcdCluster>(ctx, actor, target, change).await,
+        Some((Patched::Member(target), change)) => patch::<EtcdMember>(ctx, actor, target, change).await,
+        Some((Patched::Pod(target), change)) => patch::<Pod>(ctx, actor, target, change).await,
+        None => Err(Error::Internal("the act is no merge patch".to_owned())),
+    }
 }
 
 /// Writes a template into a member's spec. A merge patch keeps the fields that it does not name, so the patch names each field that
@@ -54,58 +50,6 @@ pub(super) async fn set_template(
     patch::<EtcdMember>(ctx, actor, target, json!({"spec": change})).await
 }
 
-/// Returns the merge patch after which `old` is `new`: `null` for each field that `new` lacks.
-fn replacing(old: &Value, new: &Value) -> Value {
-    let (Value::Object(before), Value::Object(after)) = (old, new) else { return new.clone() };
-    let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null));
-    let kept =
-        after.iter().map(|(key, value)| (key.clone(), replacing(before.get(key).unwrap_or(&Value::Null), value)));
-    Value::Object(gone.chain(kept).collect())
-}
-
-/// Copies the member's `spec.startCount` and `spec.joined` to its Pod.
-pub(super) async fn mark_started(
-    ctx: &Context,
-    actor: &Actor,
-    target: &Target,
-    count: u64,
-    joined: &Joined,
-) -> Result<Done, Error> {
-    let annotations = json!({key::STARTED: count.to_string(), key::JOINED: joined.annotation()});
-    patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": annotations}})).await
-}
-
-/// Removes the permission to start on an empty volume from a Pod, and records the reason: its member has joined.
-pub(super) async fn forbid_empty_start(
-    ctx: &Context,
-    actor: &Actor,
-    target: &Target,
-    joined: &Joined,
-) -> Result<Done, Error> {
-    let annotations = json!({key::MAY_START_EMPTY: null, key::JOINED: joined.annotation()});
-    patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": annotations}})).await
-}
-
-/// Takes a user's request for another leader away.
-pub(super) async fn end_leader_request(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
-    patch::<EtcdCluster>(ctx, actor, target, json!({"metadata": {"annotations": {key::MOVE_LEADER: null}}})).await
-}
-
-/// Annotates a Pod with the digest of its certificates.
-pub(super) async fn announce(ctx: &Context, actor: &Actor, target: &Target, digest: &str) -> Result<Done, Error> {
-    patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": {key::TLS: digest}}})).await
-}
-
-/// Annotates a Pod with the size that its claim asks for.
-pub(super) async fn announce_size(
-    ctx: &Context,
-    actor: &Actor,
-    target: &Target,
-    size: &Quantity,
-) -> Result<Done, Error> {
-    patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": {key::VOLUME_REQUEST: size}}})).await
-}
-
 /// Lets a claim ask for a larger volume.
 pub(super) async fn grow_claim(
     ctx: &Context,
@@ -117,17 +61,6 @@ pub(super) async fn grow_claim(
     let mut change = requests::larger_claim(size);
     change["metadata"] = json!({"annotations": {key::GROWTH_ASKED: at}});
     patch::<PersistentVolumeClaim>(ctx, actor, target, change).await
-}
-
-/// Labels a Pod with its member's role: Services select voters.
-pub(super) async fn set_role(ctx: &Context, actor: &Actor, target: &Target, role: &str) -> Result<Done, Error> {
-    patch::<Pod>(ctx, actor, target, json!({"metadata": {"labels": {key::ROLE: role}}})).await
-}
-
-/// Marks a Pod before its resources change.
-pub(super) async fn begin_resize(ctx: &Context, actor: &Actor, target: &Target, template: &str) -> Result<Done, Error> {
-    let annotations = json!({key::TEMPLATE: template, key::RESIZE: Resize::Asked.as_str()});
-    patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": annotations}})).await
 }
 
 /// Changes the resources of etcd's container in a running Pod, and notes the API server's answer on the Pod. Kubernetes before 1.33
@@ -153,7 +86,8 @@ pub(super) async fn resize(
         }
         Err(error) => return Err(error),
     };
-    note_resize(ctx, actor, &Target { resource_version: version, ..target.clone() }, Some(answer)).await
+    let noted = json!({"metadata": {"annotations": {key::RESIZE: answer.as_str()}}});
+    patch::<Pod>(ctx, actor, &Target { resource_version: version, ..target.clone() }, noted).await
 }
 
 /// Returns a strategic merge patch that replaces all resources of a container.
@@ -161,50 +95,6 @@ fn replacement(resources: &ResourceRequirements) -> Value {
     let mut value = serde_json::to_value(resources).unwrap_or_default();
     value["$patch"] = json!("replace");
     value
-}
-
-/// Notes the progress of a change of the Pod's resources; `None`: the change is over.
-pub(super) async fn note_resize(
-    ctx: &Context,
-    actor: &Actor,
-    target: &Target,
-    progress: Option<Resize>,
-) -> Result<Done, Error> {
-    let value = progress.map(Resize::as_str);
-    patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": {key::RESIZE: value}}})).await
-}
-
-/// Changes labels and annotations of a Pod.
-pub(super) async fn set_pod_metadata(
-    ctx: &Context,
-    actor: &Actor,
-    target: &Target,
-    labels: &BTreeMap<String, Option<String>>,
-    annotations: &BTreeMap<String, Option<String>>,
-) -> Result<Done, Error> {
-    patch::<Pod>(ctx, actor, target, json!({"metadata": {"labels": labels, "annotations": annotations}})).await
-}
-
-/// Replaces `spec.podMetadata` of a member.
-pub(super) async fn copy_pod_metadata(
-    ctx: &Context,
-    actor: &Actor,
-    target: &Target,
-    old: &PodMetadata,
-    new: &PodMetadata,
-) -> Result<Done, Error> {
-    let change = if new.is_empty() { Value::Null } else { replacing(&json!(old), &json!(new)) };
-    patch::<EtcdMember>(ctx, actor, target, json!({"spec": {"podMetadata": change}})).await
-}
-
-/// Restores labels of a Pod.
-pub(super) async fn relabel(
-    ctx: &Context,
-    actor: &Actor,
-    target: &Target,
-    labels: &BTreeMap<String, String>,
-) -> Result<Done, Error> {
-    patch::<Pod>(ctx, actor, target, json!({"metadata": {"labels": labels}})).await
 }
 
 /// Removes Holdfast's finalizer, and no other.
@@ -275,15 +165,6 @@ fn guarded(mut change: Value, target: &Target) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_replaced_value_keeps_no_field_of_the_old_one() {
-        let old = json!({"options": {"a": 1, "b": 2}, "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}, "image": {"x": 1}});
-        let new = json!({"options": {"b": 3}, "resources": {"limits": {"cpu": "2"}}});
-        let patch = json!({"options": {"a": null, "b": 3}, "resources": {"limits": {"cpu": "2", "memory": null}}, "image": null});
-        assert_eq!(replacing(&old, &new), patch);
-        assert_eq!(replacing(&json!({"a": null}), &json!({"a": {"b": 1}})), json!({"a": {"b": 1}}));
-    }
 
     #[test]
     fn every_patch_names_what_it_was_decided_on() {

@@ -1,10 +1,12 @@
 //! Input of one pass over an `EtcdSnapshot`: the object, its cluster, its Jobs and their Pods.
 
+use holdfast_contract::Request;
+use holdfast_plan::build::request;
 use std::collections::BTreeSet;
 
 use holdfast_api::snapshot::Phase;
 use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, key, name};
-use holdfast_plan::build::job::{CONTAINER, Kind};
+use holdfast_plan::build::job::CONTAINER;
 use holdfast_plan::jobs::over;
 use holdfast_plan::snapshot::{Deletion, Inspection, Observed, holds, inspection, secrets};
 use holdfast_plan::{Seen, meta, pods, retries};
@@ -196,15 +198,16 @@ pub(super) fn claim_users(reader: Reader<'_>, pods: &[Pod]) -> Vec<Pod> {
 }
 
 /// Pods that save this snapshot and have not ended. Another snapshot may have had the name before, and a deleted Job cannot name
-/// the owner of its Pods; the arguments of the Pod can.
+/// the owner of its Pods; the request of the Pod can.
 async fn strays(reader: Reader<'_>, named: &str, uid: &str) -> Result<Vec<Pod>, Error> {
     let label = name::label_value(named);
-    let asked = format!("--owner-uid={uid}");
     let saves = |pod: &Pod| {
         labelled(pod, key::SNAPSHOT, &label)
             && !pods::ended(pod)
-            && pods::arguments(pod, CONTAINER).is_some_and(|args| args.contains(&asked))
-            && Kind::Save.runs_in(pod.spec.as_ref())
+            && matches!(
+                request::of_container(pod.spec.as_ref(), CONTAINER),
+                Some(Request::Save(save)) if save.owner_uid.as_deref() == Some(uid)
+            )
     };
     reader.list::<Pod>(Only::Label(key::SNAPSHOT, &label), saves).await
 }

@@ -7,7 +7,6 @@
 mod apiserver;
 mod kind;
 mod rehearsal;
-mod work;
 
 use std::collections::BTreeMap;
 
@@ -20,7 +19,9 @@ use holdfast_api::name::{LocalRef, label_value};
 use holdfast_api::pod_security::RunAs;
 use holdfast_api::snapshot::{External, Spool};
 use holdfast_api::store::Location;
-use holdfast_contract::{CompareRequest, Failure, ProbeRequest, Retry};
+use holdfast_contract::{
+    CLUSTER_SPEC, CompareRequest, Failure, OWNER_NAME, OWNER_UID, POD_UID, ProbeRequest, Request, Retry,
+};
 use k8s_openapi::api::batch::v1::{
     Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern,
     PodFailurePolicyRule,
@@ -33,14 +34,14 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::Serialize;
 
+use super::request::{self, with_request};
 use super::store;
-use super::{answer_progress, container_security, external, literal, pod_security_as, spool};
+use super::{container_port, container_security, external, pod_security_as, port, progress_port, spool};
 use crate::{Proxies, fingerprint};
 
 pub use apiserver::{ENCRYPTION_CONFIG, PROGRAMS};
 pub use kind::{BACKOFF_LIMIT, KEPT_SECONDS, Kind};
 pub use rehearsal::{SCRATCH, compares};
-pub use work::Work;
 
 /// Name of the agent's container: its termination message holds the report.
 pub const CONTAINER: &str = "agent";
@@ -48,17 +49,9 @@ pub const CONTAINER: &str = "agent";
 /// Name of the init container that compares the members' databases with etcd's member list before a rehearsal.
 pub const COMPARE: &str = "compare";
 
-/// Environment variable with the UID of the agent's Pod.
-const POD_UID: &str = "HOLDFAST_POD_UID";
-
-/// Environment variables with the Job's name and UID for the agent of a `CronJob`, and the labels that hold the values.
-const OWNER: [(&str, &str); 2] = [
-    ("HOLDFAST_OWNER_NAME", "batch.kubernetes.io/job-name"),
-    ("HOLDFAST_OWNER_UID", "batch.kubernetes.io/controller-uid"),
-];
-
-/// Environment variable with the cluster's spec, which is too long for readable arguments.
-const CLUSTER_SPEC: &str = "HOLDFAST_CLUSTER_SPEC";
+/// Name and UID of the Job for the agent of a `CronJob`, and the labels that hold the values.
+const OWNER: [(&str, &str); 2] =
+    [(OWNER_NAME, "batch.kubernetes.io/job-name"), (OWNER_UID, "batch.kubernetes.io/controller-uid")];
 
 /// Slack of the Job beyond the agent's own deadline: scheduling, pulling the image, attaching a volume. The agent gives up
 /// first and leaves a report; the Job's deadline is for a Pod that never ran (I22).
@@ -86,20 +79,9 @@ pub fn pod_spec(job: &Job) -> Option<&PodSpec> {
     job.spec.as_ref()?.template.spec.as_ref()
 }
 
-/// Returns the arguments of a Job's agent.
-pub fn arguments(job: &Job) -> &[String] {
-    let agent = pod_spec(job).and_then(|pod| pod.containers.iter().find(|c| c.name == CONTAINER));
-    agent.and_then(|agent| agent.args.as_deref()).unwrap_or_default()
-}
-
-/// Whether the agent of this Job may remove the last proven snapshot of a lineage.
-pub fn allows_last(job: &Job) -> bool {
-    arguments(job).iter().any(|arg| arg == "--allow-last")
-}
-
-/// Whether the agent of this Job expects this store ID.
-pub fn expects(job: &Job, store_id: &str) -> bool {
-    super::expects_store(arguments(job), store_id)
+/// Returns the request of a Job's agent.
+pub fn request_of(job: &Job) -> Option<Request> {
+    request::of_container(pod_spec(job), CONTAINER)
 }
 
 /// Input of the builder, already validated.
@@ -133,8 +115,8 @@ pub struct AgentJob {
     pub identities: Vec<LocalRef>,
     /// The comparison of the members that comes before the work; `external` has their certificates.
     pub compares: Option<CompareRequest>,
-    /// The agent's request.
-    pub work: Work,
+    /// The agent's request. The builder fills in the store, from `destination`.
+    pub work: Request,
     /// The place of the backup.
     pub destination: Location,
     /// Image of the agent.
@@ -159,7 +141,7 @@ pub struct AgentJob {
 
 impl AgentJob {
     /// Returns a minimal Job: without an owner, a namespace and labels of a cluster or snapshot.
-    pub fn new(name: String, work: Work, destination: Location, image: String) -> Self {
+    pub fn new(name: String, work: Request, destination: Location, image: String) -> Self {
         Self {
             name,
             namespace: None,
@@ -197,7 +179,7 @@ pub fn job(want: &AgentJob) -> Job {
     let record = want.record.as_ref().and_then(|r| Some((key::STORE_RECORD, serde_json::to_string(r).ok()?)));
     // For a `CronJob`: the operator records each run from the annotations of its Job.
     let cluster = match &want.work {
-        Work::Save(request) if want.recurring => request.cluster_uid.clone(),
+        Request::Save(request) if want.recurring => request.cluster_uid.clone(),
         _ => None,
     };
     let cluster = cluster.map(|uid| (key::CLUSTER_UID, uid));
@@ -213,10 +195,13 @@ pub fn job(want: &AgentJob) -> Job {
             ..ObjectMeta::default()
         },
         spec: Some(JobSpec {
-            backoff_limit: Some(want.work.kind().row().retries),
+            backoff_limit: Some(Kind::for_request(&want.work).row().retries),
             active_deadline_seconds: Some(deadline_seconds(want)),
             pod_failure_policy: Some(failure_policy(want.compares.is_some())),
-            ttl_seconds_after_finished: want.owner.is_some().then_some(want.work.kind().row().kept_seconds),
+            ttl_seconds_after_finished: want
+                .owner
+                .is_some()
+                .then_some(Kind::for_request(&want.work).row().kept_seconds),
             // At most one Pod at a time on a volume.
             pod_replacement_policy: Some("Failed".to_owned()),
             template: template(want),
@@ -255,7 +240,7 @@ fn deadline_seconds(want: &AgentJob) -> i64 {
 pub(super) fn labels(want: &AgentJob) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::from([
         (key::NAME.to_owned(), "etcd".to_owned()),
-        (key::COMPONENT.to_owned(), want.work.kind().row().component.to_owned()),
+        (key::COMPONENT.to_owned(), Kind::for_request(&want.work).row().component.to_owned()),
         (key::MANAGED_BY.to_owned(), "holdfast".to_owned()),
     ]);
     let names = [
@@ -280,23 +265,29 @@ fn pod_metadata(want: &AgentJob, own: BTreeMap<String, String>) -> ObjectMeta {
 }
 
 fn pod(want: &AgentJob) -> PodSpec {
-    let opened = store::open(&want.destination, want.work.kind().row().uses).with_identities(&want.identities);
+    let opened =
+        store::open(&want.destination, Kind::for_request(&want.work).row().uses).with_identities(&want.identities);
     // Only for a save and a log: an etcd's Secrets may be gone when a Job asks the store.
     let etcd =
-        want.external.as_ref().filter(|_| matches!(want.work, Work::Save(_) | Work::Log(_))).map(external::reach);
-    let (mut work, beside) = beside(want);
-    if let Work::Rehearse(request) | Work::Drill(request) = &mut work {
-        request.snapshot.identities.clone_from(&opened.identity_dirs);
+        want.external.as_ref().filter(|_| matches!(want.work, Request::Save(_) | Request::Log(_))).map(external::reach);
+    let (mut request, beside) = beside(want);
+    let (mut volumes, mut mounts) = beside.into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
+    if let Some(etcd) = etcd {
+        request.set_etcd(etcd.flags);
+        volumes.splice(0..0, etcd.volumes);
+        mounts.splice(0..0, etcd.mounts);
     }
-    if let Work::Compact(request) = &mut work {
-        request.age_identity_dirs.clone_from(&opened.identity_dirs);
+    match &mut request {
+        Request::Save(request) => {
+            request.progress_port = progress_port();
+            request.cluster_spec = None;
+        }
+        Request::Verify(request) => request.snapshot.identities.clone_from(&opened.identity_dirs),
+        Request::Compact(request) => request.age_identity_dirs.clone_from(&opened.identity_dirs),
+        _ => {}
     }
-    let args = work.to_args(opened.flags, etcd.as_ref().map(|etcd| etcd.flags.clone()));
-    let (mut volumes, mut mounts) = etcd.map(|etcd| (etcd.volumes, etcd.mounts)).unwrap_or_default();
-    if let Some((volume, mount)) = beside {
-        volumes.push(volume);
-        mounts.push(mount);
-    }
+    request.set_store(opened.flags);
+    let ports = matches!(request, Request::Save(_)).then(|| vec![container_port("progress", port::PROGRESS)]);
     // Without affinity and spread: a rule that separates members must not block a backup.
     let Placement {
         affinity: _,
@@ -309,7 +300,7 @@ fn pod(want: &AgentJob) -> PodSpec {
     } = want.placement.clone();
     let chosen = [want.agent.pod_security, pod_security].into_iter().flatten().find_map(|pods| pods.run_as);
     let run_as = chosen.unwrap_or(want.run_as);
-    let mut spec = PodSpec {
+    let spec = PodSpec {
         restart_policy: Some("Never".to_owned()),
         service_account_name: want.agent.service_account_name.clone(),
         automount_service_account_token: Some(false),
@@ -321,24 +312,26 @@ fn pod(want: &AgentJob) -> PodSpec {
         node_selector: want.agent.node_selector.clone().or(node_selector),
         priority_class_name,
         image_pull_secrets: want.agent.image_pull_secrets.clone().or(image_pull_secrets),
-        containers: vec![Container {
-            name: CONTAINER.to_owned(),
-            image: Some(want.image.clone()),
-            image_pull_policy: Some("IfNotPresent".to_owned()),
-            command: Some(["/holdfast", "agent", want.work.kind().row().verb].map(str::to_owned).to_vec()),
-            args: Some(args.iter().map(|arg| literal(arg)).collect()),
-            env: Some(env(want)),
-            resources: Some(want.agent.resources.clone().unwrap_or_else(|| default_resources(want))),
-            security_context: Some(container_security()),
-            // Only the report: log lines never become a status.
-            termination_message_policy: Some("File".to_owned()),
-            volume_mounts: Some(opened.mounts.into_iter().chain(mounts).collect()),
-            ..Container::default()
-        }],
+        containers: vec![with_request(
+            Container {
+                name: CONTAINER.to_owned(),
+                image: Some(want.image.clone()),
+                image_pull_policy: Some("IfNotPresent".to_owned()),
+                env: Some(env(want)),
+                ports,
+                resources: Some(want.agent.resources.clone().unwrap_or_else(|| default_resources(want))),
+                security_context: Some(container_security()),
+                // Only the report: log lines never become a status.
+                termination_message_policy: Some("File".to_owned()),
+                volume_mounts: Some(opened.mounts.into_iter().chain(mounts).collect()),
+                ..Container::default()
+            },
+            "/holdfast",
+            &request,
+        )],
         volumes: Some(opened.volumes.into_iter().chain(volumes).collect()),
         ..PodSpec::default()
     };
-    spec.containers.iter_mut().filter(|_| matches!(want.work, Work::Save(_))).for_each(answer_progress);
     let spec = match &want.etcd_image {
         Some(image) => rehearsal::in_etcds_image(spec, &want.image, image, want.spool.as_ref()),
         None => spec,
@@ -353,44 +346,36 @@ fn pod(want: &AgentJob) -> PodSpec {
     }
 }
 
-/// Returns the work with the flags of an additional volume, and the volume: a save's spool, the credentials for reading that a
+/// Returns the request with the flags of an additional volume, and the volume: a save's spool, the credentials for reading that a
 /// probe tries too, or the scratch volume of a merge.
-fn beside(want: &AgentJob) -> (Work, Option<(Volume, VolumeMount)>) {
-    if let (Work::Save(request), Some(wanted)) = (&want.work, &want.spool)
+fn beside(want: &AgentJob) -> (Request, Option<(Volume, VolumeMount)>) {
+    if let (Request::Save(request), Some(wanted)) = (&want.work, &want.spool)
         && let Some(request) = spool::flags(request.clone(), wanted)
     {
-        return (Work::Save(request), Some(spool::volume(wanted)));
+        return (Request::Save(request), Some(spool::volume(wanted)));
     }
-    if let (Work::Log(_), Some(wanted)) = (&want.work, &want.spool) {
+    if let (Request::Log(_), Some(wanted)) = (&want.work, &want.spool) {
         return (want.work.clone(), Some(spool::volume(wanted)));
     }
-    if let (Work::Probe(request), Some(secret)) = (&want.work, &want.readers) {
+    if let (Request::Probe(request), Some(secret)) = (&want.work, &want.readers) {
         let (folder, volume, mount) = store::readers(secret);
         let request = ProbeRequest { read_credentials_dir: Some(folder), ..request.clone() };
-        return (Work::Probe(request), Some((volume, mount)));
+        return (Request::Probe(request), Some((volume, mount)));
     }
-    let scratch = matches!(want.work, Work::Compact(_)).then(|| rehearsal::scratch(want.spool.as_ref()));
+    let scratch = matches!(want.work, Request::Compact(_)).then(|| rehearsal::scratch(want.spool.as_ref()));
     (want.work.clone(), scratch)
 }
 
 fn env(want: &AgentJob) -> Vec<EnvVar> {
-    let spec = match &want.work {
-        Work::Save(request) => request.cluster_spec.as_deref(),
-        Work::Log(_)
-        | Work::Inspect(_)
-        | Work::Latest(_)
-        | Work::Recall(_)
-        | Work::Compact(_)
-        | Work::Prune(_)
-        | Work::Remove(_)
-        | Work::Probe(_)
-        | Work::Rehearse(_)
-        | Work::Drill(_) => None,
-    };
     // For a `CronJob`, whose Jobs have unpredictable names and UIDs.
-    let owner = (want.recurring && matches!(want.work, Work::Save(_) | Work::Compact(_))).then_some(OWNER);
+    let owner = (want.recurring && matches!(want.work, Request::Save(_) | Request::Compact(_))).then_some(OWNER);
     let owner = owner.into_iter().flatten().map(|(name, label)| field(name, format!("metadata.labels['{label}']")));
-    let spec = spec.map(|spec| EnvVar { name: CLUSTER_SPEC.to_owned(), value: Some(literal(spec)), value_from: None });
+    let spec = match &want.work {
+        Request::Save(request) => request.cluster_spec.as_deref(),
+        _ => None,
+    };
+    let spec =
+        spec.map(|spec| EnvVar { name: CLUSTER_SPEC.to_owned(), value: Some(store::literal(spec)), value_from: None });
     // The UID gives each Pod of a Job its own key (I7).
     let pod_uid = field(POD_UID, "metadata.uid".to_owned());
     std::iter::once(pod_uid).chain(owner).chain(spec).chain(store::proxies(&want.destination, &want.proxies)).collect()

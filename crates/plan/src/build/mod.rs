@@ -8,9 +8,7 @@ use holdfast_api::agent::PodMetadata;
 use holdfast_api::cluster::Image;
 use holdfast_api::pod_security::RunAs;
 use holdfast_api::{EtcdCluster, component, key};
-use k8s_openapi::api::core::v1::{
-    Capabilities, Container, ContainerPort, EnvVar, PodSecurityContext, SeccompProfile, SecurityContext,
-};
+use k8s_openapi::api::core::v1::{Capabilities, ContainerPort, PodSecurityContext, SeccompProfile, SecurityContext};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 
@@ -25,6 +23,7 @@ pub mod job;
 pub mod member;
 pub mod pod;
 pub mod pvc;
+pub mod request;
 pub mod requested;
 pub mod resources;
 pub use resources::{drill_requests, kubernetes_drill_requests, member_requests};
@@ -33,11 +32,6 @@ pub mod spool;
 pub mod store;
 #[cfg(test)]
 mod tests;
-
-/// Whether these arguments make the agent expect this store ID.
-pub fn expects_store(args: &[String], store_id: &str) -> bool {
-    args.iter().any(|arg| arg.strip_prefix("--expect-store-id=") == Some(store_id))
-}
 
 /// Containers of a member's Pod.
 pub mod container {
@@ -76,12 +70,9 @@ fn container_port(name: &str, port: i32) -> ContainerPort {
     }
 }
 
-/// Has the agent of this container answer about its progress. By the environment: an agent of an earlier version ignores a
-/// variable, and refuses a flag.
-fn answer_progress(container: &mut Container) {
-    let (name, value) = ("HOLDFAST_PROGRESS_PORT".to_owned(), Some(port::PROGRESS.to_string()));
-    container.env.get_or_insert_default().push(EnvVar { name, value, value_from: None });
-    container.ports.get_or_insert_default().push(container_port("progress", port::PROGRESS));
+/// Returns the port on which an agent answers about its progress.
+fn progress_port() -> Option<u16> {
+    u16::try_from(port::PROGRESS).ok()
 }
 
 /// Labels of every child of a cluster.
@@ -195,10 +186,4 @@ pub fn etcd_image(image: Option<&Image>, version: &str, default_repository: &str
 /// Returns when kubelet pulls etcd's image.
 pub fn pull_policy(image: Option<&Image>) -> &'static str {
     image.and_then(|image| image.pull_policy).map_or("IfNotPresent", |policy| policy.as_str())
-}
-
-/// Escapes `$`, so that kubelet passes the argument on unchanged: kubelet replaces `$(NAME)` by a variable's value, and `$$` by
-/// a dollar (I28).
-pub fn literal(argument: &str) -> String {
-    argument.replace('$', "$$")
 }

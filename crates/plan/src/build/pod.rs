@@ -12,7 +12,7 @@ use holdfast_api::name::Scheme;
 use holdfast_api::restore::{RestorePoint, Restoring};
 use holdfast_api::store::Location;
 use holdfast_api::{EtcdMember, component, key, name, role};
-use holdfast_contract::{DEFAULT_RESTORE_STALL_SECONDS, GateRequest, IdentityFlags, Point, RestoreRequest};
+use holdfast_contract::{DEFAULT_RESTORE_STALL_SECONDS, GateRequest, IdentityFlags, Point, Request, RestoreRequest};
 use k8s_openapi::api::core::v1::{
     Affinity, Container, DownwardAPIVolumeFile, DownwardAPIVolumeSource, EmptyDirVolumeSource, EnvVar, HTTPGetAction,
     ObjectFieldSelector, PersistentVolumeClaimVolumeSource, Pod, PodAffinityTerm, PodAntiAffinity, PodSpec, Probe,
@@ -22,9 +22,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::etcd_args::{CERTIFICATES, VOLUME, etcd_args};
+use super::request::with_request;
 use super::resources::of_member;
 use super::store::{Opened, Use, mount, open, proxies, secret_volume};
-use super::{container, container_port, literal, port};
+use super::{container, container_port, port, progress_port};
 
 use crate::certificate::{Files, files};
 use crate::valid::{Server, Version};
@@ -228,22 +229,20 @@ fn restore_container(
         refuse_auth: true,
         // etcd's own quota: etcd would serve a database that fills the quota, and refuse each write.
         quota_backend_bytes: Some(server.quota),
-        progress_port: None,
+        progress_port: progress_port(),
         json: false,
         deadline_seconds: restoring.deadline_seconds,
         stall_seconds: DEFAULT_RESTORE_STALL_SECONDS,
     };
-    let mut container = Container {
+    let container = Container {
         name: container::RESTORE.to_owned(),
-        command: Some(vec![BIN.to_owned()]),
-        args: Some(arguments(&["agent", "restore"], request.to_args())),
+        ports: Some(vec![container_port("progress", port::PROGRESS)]),
         env: Some([certificates()].into_iter().chain(proxies.iter().cloned()).collect()),
         volume_mounts: Some(mounts().into_iter().chain(opened.mounts.iter().cloned()).collect()),
         resources: restoring.agent.as_ref().and_then(|a| a.resources.clone()).or(in_etcds_image.resources),
         ..in_etcds_image
     };
-    super::answer_progress(&mut container);
-    container
+    with_request(container, BIN, &Request::Restore(request))
 }
 
 /// etcd's image may have no CA certificates, and without certificates no HTTP client starts.
@@ -264,10 +263,8 @@ fn etcd_container(member: &EtcdMember, server: &Server, start: &Start<'_>, in_et
         after: if start.may_start_empty { after(member, start.initial_cluster) } else { vec![] },
         exec: std::iter::once(ETCD.to_owned()).chain(etcd_args(member, server, start.initial_cluster)).collect(),
     };
-    Container {
+    let container = Container {
         name: container::ETCD.to_owned(),
-        command: Some(vec![BIN.to_owned()]),
-        args: Some(arguments(&["gate"], request.to_args())),
         // Without ETCDCTL_ENDPOINTS: etcdctl's default is right, and etcdctl panics if a flag shadows a variable.
         env: environment(member),
         ports: Some(vec![
@@ -280,7 +277,8 @@ fn etcd_container(member: &EtcdMember, server: &Server, start: &Start<'_>, in_et
         readiness_probe: Some(readiness(server.version)),
         volume_mounts: Some(mounts().into_iter().chain(certificates_mount(member)).collect()),
         ..in_etcds_image
-    }
+    };
+    with_request(container, BIN, &Request::Gate(request))
 }
 
 /// Returns the variables of etcd's container: those of the user come last, and their names differ from Holdfast's.
@@ -306,10 +304,6 @@ fn etcdctl_certificates() -> Vec<EnvVar> {
 
 fn certificates_mount(member: &EtcdMember) -> Option<VolumeMount> {
     member.spec.tls.as_ref().map(|_| mount(TLS, CERTIFICATES, true))
-}
-
-fn arguments(verb: &[&str], flags: Vec<String>) -> Vec<String> {
-    verb.iter().map(|v| (*v).to_owned()).chain(flags.into_iter().map(|f| literal(&f))).collect()
 }
 
 /// Peer URLs of the members that start before this member: two joiners that boot at the same moment would wait 7 s for each

@@ -87,7 +87,7 @@ pub fn proxies(store: &Location, Proxies { https, http, except }: &Proxies) -> V
     [("HTTPS_PROXY", https), ("HTTP_PROXY", http), ("NO_PROXY", &Some(except.join(",")))]
         .into_iter()
         .filter_map(|(name, value)| {
-            let value = Some(super::literal(value.as_deref()?));
+            let value = Some(literal(value.as_deref()?));
             Some(EnvVar { name: name.to_owned(), value, value_from: None })
         })
         .collect()
@@ -227,4 +227,8 @@ pub fn mount(volume: &str, path: &str, read_only: bool) -> VolumeMount {
         read_only: read_only.then_some(true),
         ..VolumeMount::default()
     }
+}
+/// Escapes `$`: kubelet replaces `$(NAME)` in a variable by another variable's value, and `$$` by a dollar (I28).
+pub(super) fn literal(value: &str) -> String {
+    value.replace('$', "$$")
 }

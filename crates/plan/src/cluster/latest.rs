@@ -8,7 +8,7 @@ use holdfast_api::condition::Reason;
 use holdfast_api::name;
 use holdfast_api::restore::Latest;
 use holdfast_api::store::{Location, Place};
-use holdfast_contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, LatestReport, LatestRequest, Report};
+use holdfast_contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, LatestReport, LatestRequest, Report, Request};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use serde::Serialize;
@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use super::read_access::readers;
 use super::{ClusterJob, Observed};
-use crate::build::job::{AgentJob, CONTAINER, Work, job};
+use crate::build::job::{AgentJob, CONTAINER, job};
 use crate::jobs::{self, JobState};
 use crate::pod_cause::PodCause;
 use crate::{Act, Next, Wake, build, job_state, meta, pods, retries};
@@ -224,7 +224,7 @@ fn start(seen: &Observed, asked: &Latest, (store, id): (&Location, Option<&str>)
         run_as: seen.settings.pod_run_as,
         ..AgentJob::new(
             named(seen, question, number),
-            Work::Latest(request),
+            Request::Latest(request),
             store.clone(),
             seen.settings.agent_image.clone(),
         )

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodCondition, ResourceRequirements};
 
 use super::Member;
-use crate::build::{container, resources};
+use crate::build::{container, request, resources};
 use crate::{Act, Next, Target, Wake, drift, pods, template};
 
 /// Interval while kubelet changes the resources; the watch reports the Pod.
@@ -113,5 +113,5 @@ fn changed_by_others(member: &Member, pod: &Pod) -> Option<String> {
 
 /// Returns the requests and limits in the Pod's spec.
 fn resources_of(pod: &Pod) -> Option<ResourceRequirements> {
-    Some(pods::container_of(pod.spec.as_ref(), container::ETCD)?.resources.clone().unwrap_or_default())
+    Some(request::find_container(pod.spec.as_ref(), container::ETCD)?.resources.clone().unwrap_or_default())
 }

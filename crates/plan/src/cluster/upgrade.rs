@@ -16,7 +16,7 @@ use holdfast_api::upgrade::{Upgrade, UpgradeRecord};
 use holdfast_api::{EtcdCluster, EtcdMember, EtcdSnapshot, key};
 use holdfast_contract::{
     CompareRequest, ComparedReport, DEFAULT_COMPARE_SECONDS, DEFAULT_MEMBER_SECONDS, DEFAULT_READ_DEADLINE_SECONDS,
-    EtcdFlags, ProofLevel, SnapshotFlags, VerifyRequest,
+    EtcdFlags, ProofLevel, Request, SnapshotFlags, VerifyRequest,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use super::intervals::POLL;
 use super::read_access::readers;
 use super::{ClusterJob, Member, Membership, Observed, latest};
-use crate::build::job::{AgentJob, SCRATCH, Work, job};
+use crate::build::job::{AgentJob, SCRATCH, job};
 use crate::jobs::{self, JobState};
 use crate::valid::{Version, Wanted};
 use crate::{Act, Next, Wake, build, meta, pods, saving, template};
@@ -363,7 +363,7 @@ pub(super) fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, nam
         placement: spec.placement.clone(),
         proxies: seen.settings.proxies.clone(),
         run_as: seen.settings.pod_run_as,
-        ..AgentJob::new(named.to_owned(), Work::Rehearse(request), readers(place), seen.settings.agent_image.clone())
+        ..AgentJob::new(named.to_owned(), Request::Verify(request), readers(place), seen.settings.agent_image.clone())
     });
     let names = serde_json::to_string(&Snapshot::describe(backup)).unwrap_or_default();
     job.metadata.annotations.get_or_insert_default().insert(key::REHEARSES.to_owned(), names);

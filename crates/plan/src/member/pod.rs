@@ -3,12 +3,13 @@
 //! Decides when the operator creates the Pod and when it replaces the Pod. It replaces a Pod
 //! * that has ended;
 //! * whose etcd does not run, of a member with another template or a larger volume;
-//! * with outdated arguments or a failed restore, of a member that has not joined;
+//! * with an outdated request or a failed restore, of a member that has not joined;
 //! * of a restored member that kubelet cannot start, because the restore's source is missing.
 //!
 //! This file never deletes the Pod of a member that runs (I1): only the cluster's pass knows
 //! whether the other members can spare a restored member. The operator restores missing labels that select the Pod.
 
+use crate::build::request;
 use std::collections::BTreeMap;
 
 use holdfast_api::condition::Reason;
@@ -160,7 +161,7 @@ fn own(seen: &Observed, there: &Pod, want: &Pod, now: Timestamp) -> Next {
         return standing(seen, there, now);
     }
     if outdated(there, want) {
-        return recreate(there, "the member has not joined yet, and its Pod has outdated arguments");
+        return recreate(there, "the member has not joined yet, and its Pod has an outdated request");
     }
     if let Some(at) = second_pod_at(seen, there) {
         return recreate_at(
@@ -266,11 +267,10 @@ fn second_pod_at(seen: &Observed, pod: &Pod) -> Option<Timestamp> {
     first.then(|| made.max(born) + pods::JOINS_WITHIN)
 }
 
-/// Whether a container that decides about data would run with outdated arguments.
+/// Whether a container that decides about data would run with an outdated request.
 fn outdated(there: &Pod, want: &Pod) -> bool {
-    [container::RESTORE, container::ETCD]
-        .into_iter()
-        .any(|name| pods::arguments(there, name) != pods::arguments(want, name))
+    let (there, want) = (there.spec.as_ref(), want.spec.as_ref());
+    [container::RESTORE, container::ETCD].into_iter().any(|name| !request::is_same(there, want, name))
 }
 
 fn is_final(code: i32) -> bool {

@@ -8,12 +8,15 @@ mod silent;
 mod unbound;
 mod volume;
 
+use crate::fixtures::change_request;
+use crate::fixtures::flags_in;
 use holdfast_api::agent::Agent;
 use holdfast_api::cluster::Retention;
 use holdfast_api::condition::Reason;
 use holdfast_api::member::Birth;
 use holdfast_api::restore::Restoring;
 use holdfast_api::{EtcdCluster, EtcdMemberStatus, key, role};
+use holdfast_contract::Request;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, PodCondition, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -84,8 +87,8 @@ mod standing {
         let told = made.metadata.annotations.as_ref().and_then(|all| all.get(key::MAY_START_EMPTY));
         assert_eq!(told.map(String::as_str), Some("u-data-a-m0"));
         assert_eq!(meta::label(&made.metadata, key::ROLE), Some(role::LEARNER));
-        assert_eq!(pods::arguments(&made, "restore"), None);
-        assert!(pods::arguments(&made, "etcd").unwrap().iter().any(|a| a == "--seed"));
+        assert_eq!(flags_in(&made, "restore"), None);
+        assert!(flags_in(&made, "etcd").unwrap().iter().any(|a| a == "--seed"));
         seen.pod = pod;
         assert_eq!(planned(&seen).waiting, None);
     }
@@ -133,7 +136,11 @@ mod standing {
         old.member.spec.start_count = 0;
         let pod = old.pod.as_mut().unwrap();
         let etcd = &mut pod.spec.as_mut().unwrap().containers[0];
-        etcd.args.as_mut().unwrap().retain(|arg| !arg.starts_with("--start="));
+        change_request(etcd, |request| {
+            if let Request::Gate(gate) = request {
+                gate.start = 0;
+            }
+        });
         pod.metadata.annotations = None;
         assert_eq!(act(&old), None);
     }
@@ -234,7 +241,7 @@ mod standing {
         seen.pod = None;
         let Some(Act::CreatePod(made)) = act(&seen) else { panic!() };
         assert!(!pods::may_start_empty(&made));
-        assert!(!pods::arguments(&made, "etcd").unwrap().iter().any(|a| a == "--seed" || a.starts_with("--after")));
+        assert!(!flags_in(&made, "etcd").unwrap().iter().any(|a| a == "--seed" || a.starts_with("--after")));
         // Also while the cluster is unreadable.
         seen.cluster = Seen::unknown("timeout");
         assert_eq!(act(&seen), Some(Act::CreatePod(made)));
@@ -245,7 +252,7 @@ mod standing {
         let mut seen = unborn(Some(restoring("k")));
         seen.pod = None;
         let Some(Act::CreatePod(made)) = act(&seen) else { panic!() };
-        assert!(pods::arguments(&made, "restore").unwrap().contains(&"--key=k".to_owned()));
+        assert!(flags_in(&made, "restore").unwrap().contains(&"--key=k".to_owned()));
         seen.cluster = Seen::unknown("timeout");
         assert_eq!(waits(&seen), Some(Reason::WaitingForReference));
         let mut seen = unborn(Some(restoring("k")));
@@ -258,9 +265,9 @@ mod standing {
         // Joined: the volume must hold this restore's data, and no container reads the store again.
         seen.member.spec.joined = serving().member.spec.joined;
         let Some(Act::CreatePod(made)) = act(&seen) else { panic!() };
-        assert_eq!(pods::arguments(&made, "restore"), None);
+        assert_eq!(flags_in(&made, "restore"), None);
         let uid = format!("--restore-uid={}", restoring("k").restore_uid);
-        assert!(pods::arguments(&made, "etcd").unwrap().contains(&uid));
+        assert!(flags_in(&made, "etcd").unwrap().contains(&uid));
     }
 
     /// The backup's volume, or an identity, is gone years later, and the node has restarted.

@@ -1,9 +1,11 @@
 //! Rules for plans about a cluster. Decides only whether a plan keeps them.
 
+use crate::build::job::request_of;
 use holdfast_api::cluster::Latches;
 use holdfast_api::member::{Birth, Departure, Joined, Leaving, Removed};
 use holdfast_api::repair::Loss;
 use holdfast_api::{EtcdClusterStatus, EtcdMember, component, key, role};
+use holdfast_contract::Request;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
@@ -14,7 +16,7 @@ use super::facts::{
 use super::{
     Verdict, alarms, defragment, is, last_snapshot, leadership, replace, retention, roll, rule, upgrade, volumes,
 };
-use crate::build::job::{Kind, expects};
+use crate::build::job::Kind;
 use crate::certificate::{Contents, Files, Issue, Origin, Plane, files};
 use crate::cluster::{Listed, Member, Membership, Observed};
 use crate::schedule::read_by;
@@ -260,7 +262,7 @@ fn search(seen: &Observed, job: &Job) -> Verdict {
     };
     rule(
         "I25",
-        store_id.is_none_or(|store_id| expects(job, store_id)),
+        store_id.is_none_or(|store_id| request_of(job).as_ref().and_then(Request::expected_store_id) == Some(store_id)),
         "a Job expects the known store ID of its store",
     )?;
     let meta = &seen.cluster.metadata;

@@ -1,5 +1,6 @@
 //! Rules for plans about a member. Decides only whether a plan keeps them.
 
+use holdfast_contract::Request;
 use std::collections::BTreeMap;
 
 use holdfast_api::cluster::Retention;
@@ -10,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::last_snapshot::{is_kept, needs_members};
 use super::{Verdict, is, rule, volumes};
-use crate::build::{container, expects_store};
+use crate::build::{container, request};
 use crate::member::Observed;
 use crate::{Act, Plan, Seen, Target, meta, pods, template};
 
@@ -197,12 +198,13 @@ fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
     rule("I5", knows, "the Pod of a joined member has the annotation with the joined IDs")?;
     let first = !joined(seen) && seen.member.spec.role == Birth::Seed && unformed(seen);
     let store_id = seen.member.spec.restore.as_ref().filter(|_| restores(pod)).and_then(|r| r.store_id.as_ref());
-    let steps = pods::arguments(pod, container::RESTORE).unwrap_or_default();
-    let is_expected = store_id.is_none_or(|store_id| expects_store(steps, store_id));
+    let restore = request::of_container(pod.spec.as_ref(), container::RESTORE);
+    let expected = restore.as_ref().and_then(Request::expected_store_id);
+    let is_expected = store_id.is_none_or(|store_id| expected == Some(store_id));
     rule("I25", is_expected, "a restore expects the known store ID of its store")?;
     let listens_plain =
         |arg: &String| ["client", "peer"].iter().any(|p| arg.starts_with(&format!("--listen-{p}-urls=http://")));
-    let plain = pods::arguments(pod, container::ETCD).unwrap_or_default().iter().any(listens_plain);
+    let plain = pods::gate(pod).is_none_or(|gate| gate.exec.iter().any(listens_plain));
     let tls = seen.member.spec.tls.as_ref();
     let mounted = mounts_secret(pod, &name::member_tls(meta::name(&seen.member.metadata)));
     let staged = tls.is_none_or(|tls| tls.staged.is_some() && mounted && !plain);
@@ -270,10 +272,9 @@ fn restores(pod: &Pod) -> bool {
     init.into_iter().any(|c| c.name != container::INSTALL)
 }
 
-/// Whether the gate has the flag `--seed`. The gate's own flags end at `--exec`; etcd's flags follow.
+/// Whether the gate may found a cluster; also where its request is unknown.
 fn founds(pod: &Pod) -> bool {
-    let args = pods::arguments(pod, container::ETCD).unwrap_or_default();
-    args.iter().take_while(|a| *a != "--exec").any(|a| a == "--seed")
+    pods::gate(pod).is_none_or(|gate| gate.seed)
 }
 
 fn delete_pod(seen: &Observed, target: &Target) -> Verdict {

@@ -1,17 +1,18 @@
 //! Rules for plans about a schedule: it records its runs. Stored snapshots are removed in one way only: by a Job that was latched
 //! before the pass reads the restores (I25). A record is deleted only when nothing of its run is stored (I18).
 
+use crate::build::job::request_of;
 use holdfast_api::schedule::PruneRun;
 use holdfast_api::snapshot::{DeletionPolicy, Phase};
 use holdfast_api::{EtcdSnapshot, EtcdSnapshotScheduleStatus, component, key, name};
-use holdfast_contract::{Level, Report};
+use holdfast_contract::{Level, Report, Request};
 use holdfast_layout::attempt_of_key;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 
 use super::{Verdict, is, rule};
-use crate::build::job::{CONTAINER, Kind, arguments, pod_spec};
+use crate::build::job::{CONTAINER, Kind, pod_spec};
 use crate::schedule::{Observed, is_read, is_within};
 use crate::{Act, Ensure, Plan, Target, jobs, meta, pods};
 
@@ -160,22 +161,22 @@ fn start(seen: &Observed, job: &Job) -> Verdict {
     let run = latched(seen).filter(|run| run.job == meta::name(&job.metadata) && run.ended_at.is_none());
     let protects = run.and_then(|run| run.protects.as_ref());
     rule("I25", protects.is_some(), "a Job that removes snapshots is latched with what it protects")?;
-    let args = arguments(job);
-    let has = |name: &str, value: &str| args.iter().any(|arg| *arg == format!("--{name}={value}"));
+    let Some(Request::Prune(request)) = request_of(job) else {
+        return rule("I25", false, "the Job removes snapshots of a schedule");
+    };
     let cluster = seen.cluster.as_ref().map(|cluster| meta::uid(&cluster.metadata));
-    let own = cluster.is_some_and(|cluster| has("cluster-uid", cluster))
-        && has("schedule-uid", meta::uid(&seen.schedule.metadata));
+    let own =
+        cluster == Some(request.cluster_uid.as_str()) && request.schedule_uid == meta::uid(&seen.schedule.metadata);
     rule("I25", own, "a Job removes snapshots of this cluster and this schedule alone")?;
     let folder = run.and_then(|run| run.lineage.rsplit('/').next()).filter(|folder| !folder.is_empty());
     let here = cluster.zip(folder).is_some_and(|(cluster, folder)| cluster.starts_with(folder));
     rule("I25", here, "what is latched is the folder of this cluster")?;
     let lineage = run.map(|run| format!("{}/", run.lineage)).unwrap_or_default();
     let held = seen.held.iter().filter(|key| key.starts_with(&lineage));
-    let kept = protects.into_iter().flatten().chain(held).all(|key| has("protect", key));
+    let kept = protects.into_iter().flatten().chain(held).all(|key| request.protect.contains(key));
     rule("I25", kept, "what is restored or held stays")?;
     let named = spec.snapshot_template.destination.store_ref.is_some();
-    let known = args.iter().any(|arg| arg.starts_with("--expect-store-id="));
-    rule("I25", !named || known, "nothing is removed from a store whose ID is not known")
+    rule("I25", !named || request.expect_store_id.is_some(), "nothing is removed from a store whose ID is not known")
 }
 
 /// Checks that the record's run failed; or that a Job of this schedule has removed snapshots, the store was asked after the Job's
@@ -245,9 +246,9 @@ fn is_reported(seen: &Observed, record: &EtcdSnapshot, key: &str, after: Option<
     let (Some((_, at)), Some(run)) = (attempt_of_key(key), record.spec.run.as_ref()) else { return false };
     seen.recalls.iter().filter(|one| !removes(&one.job)).any(|one| {
         let later = after.is_none_or(|after| jobs::created(&one.job).is_some_and(|made| made >= after));
-        let from = arguments(&one.job).iter().find_map(|arg| arg.strip_prefix("--after=")?.parse::<Timestamp>().ok());
+        let Some(Request::Recall(request)) = request_of(&one.job) else { return false };
         later
-            && from.is_some_and(|from| from < at)
+            && request.after < at
             && one.pods.iter().filter_map(|pod| pods::report(pod, CONTAINER)).any(|report| match report {
                 Report::Recalled(found) => found.through >= at && !found.runs.iter().any(|there| there.uid == run.uid),
                 _ => false,

@@ -1,14 +1,16 @@
 //! Rules for plans about a snapshot: it starts Jobs, each under a name that is used once. A stored snapshot is removed in one way
 //! only: by a Job of an object that is being deleted, latched before the pass reads the restores (I25).
 
+use crate::build::job::request_of;
 use holdfast_api::snapshot::{DeletionPolicy, Phase, Removal};
 use holdfast_api::{EtcdSnapshotStatus, key};
+use holdfast_contract::Request;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::{Verdict, is, rule};
-use crate::build::job::{CONTAINER, Kind, allows_last, arguments, pod_spec};
+use crate::build::job::{CONTAINER, Kind, pod_spec};
 use crate::schedule::is_read;
 use crate::snapshot::{Observed, PATIENCE};
 use crate::{Act, Plan, meta, pods};
@@ -94,16 +96,16 @@ fn start(seen: &Observed, job: &Job) -> Verdict {
     let key = stored(seen).map(|(key, _)| key).unwrap_or_default();
     let read = seen.deletion.as_ref().is_none_or(|deletion| deletion.searched || is_read(&deletion.restores, key));
     rule("I25", !read, "a snapshot that is restored stays")?;
-    let args = arguments(job);
-    let has = |arg: &str| args.iter().any(|there| there == arg);
-    let exact = stored(seen).is_some_and(|(key, sha256)| has(key) && has(&format!("--manifest-sha256={sha256}")));
-    let own = has(&format!("--owner-uid={}", meta::uid(&seen.snapshot.metadata)));
+    let Some(Request::Remove(request)) = request_of(job) else {
+        return rule("I25", false, "the Job removes a snapshot");
+    };
+    let exact = stored(seen) == Some((request.key.as_str(), request.manifest_sha256.as_str()));
+    let own = request.owner_uid.as_deref() == Some(meta::uid(&seen.snapshot.metadata));
     rule("I25", exact && own, "the agent removes this very snapshot, of this very object")?;
     let asked = meta::annotation(&seen.snapshot.metadata, key::REMOVE_LAST) == Some("true");
-    rule("I25", asked || !allows_last(job), "a person alone lets the last proven snapshot go")?;
+    rule("I25", asked || !request.allow_last, "a person alone lets the last proven snapshot go")?;
     let named = seen.snapshot.spec.template.destination.store_ref.is_some();
-    let known = args.iter().any(|arg| arg.starts_with("--expect-store-id="));
-    rule("I25", !named || known, "nothing is removed from a store whose ID is not known")
+    rule("I25", !named || request.expect_store_id.is_some(), "nothing is removed from a store whose ID is not known")
 }
 
 /// Whether the deletion may complete: nothing is stored, or the snapshot is removed, or its removal took too long.

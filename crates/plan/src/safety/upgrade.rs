@@ -1,14 +1,16 @@
 //! Rules for changes of the minor version (I30): no member gets an etcd that its data cannot carry.
 
+use crate::build::job::request_of;
 use holdfast_api::cluster::Latches;
 use holdfast_api::snapshot::DeletionPolicy;
 use holdfast_api::upgrade::UpgradeRecord;
 use holdfast_api::{EtcdSnapshot, component, key};
+use holdfast_contract::Request;
 use k8s_openapi::api::batch::v1::Job;
 
 use super::facts::{is_healthy, known, latches, voters};
 use super::{Verdict, rule};
-use crate::build::job::{Kind, arguments, compares, pod_spec};
+use crate::build::job::{Kind, compares, pod_spec};
 use crate::cluster::{Member, Membership, Observed, rehearsal_name};
 use crate::valid::Version;
 use crate::{Seen, meta};
@@ -121,7 +123,8 @@ pub(super) fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
 fn is_rehearsal(seen: &Observed, job: &Job, record: &UpgradeRecord) -> bool {
     let passed = job.status.as_ref().and_then(|status| status.succeeded).unwrap_or_default() > 0;
     let owned = meta::controlled_by(&job.metadata, meta::uid(&seen.cluster.metadata));
-    let read = record.key.as_ref().is_some_and(|key| arguments(job).contains(&format!("--key={key}")));
+    let Some(Request::Verify(request)) = request_of(job) else { return false };
+    let read = record.key.is_some() && request.snapshot.key == record.key;
     passed
         && owned
         && read

@@ -8,12 +8,12 @@ use holdfast_api::backup_store::{Right, StoreRecord};
 use holdfast_api::condition::Reason;
 use holdfast_api::store::Location;
 use holdfast_api::{EtcdCluster, key, name};
-use holdfast_contract::{DEFAULT_SAVE_DEADLINE_SECONDS, SaveRequest};
+use holdfast_contract::{DEFAULT_SAVE_DEADLINE_SECONDS, Request, SaveRequest};
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec};
 
 use super::{Line, Observed, UTC};
 use crate::build::cron_job::{Recurring, cron_job, with_spec};
-use crate::build::job::{AgentJob, DEADLINE_SLACK_SECONDS, Work};
+use crate::build::job::{AgentJob, DEADLINE_SLACK_SECONDS};
 use crate::saving::{self, Source};
 use crate::{build, fingerprint, meta, store, valid};
 
@@ -106,7 +106,7 @@ fn rendered(seen: &Observed, line: &Line, suspend: bool) -> Result<CronJob, (Rea
     };
     Ok(cron_job(&Recurring {
         job: AgentJob {
-            work: Work::Save(request),
+            work: Request::Save(request),
             destination: location,
             record,
             external: spec.external.clone().or_else(|| saving::with_certificates(seen.cluster.as_ref(), endpoints)),
@@ -162,7 +162,7 @@ fn delay(uid: &str, spread: u32) -> u32 {
 pub(super) fn agent_job(seen: &Observed) -> AgentJob {
     let (meta, spec) = (&seen.schedule.metadata, &seen.schedule.spec);
     let cluster = seen.cluster.as_ref();
-    let work = Work::Save(SaveRequest::default());
+    let work = Request::Save(SaveRequest::default());
     let nowhere = Location::Pvc(holdfast_api::store::PvcLocation::default());
     let name = name::cron_job(meta::name(meta), meta::uid(meta));
     AgentJob {

@@ -12,7 +12,7 @@ use holdfast_api::cluster::Placement;
 use holdfast_api::condition::Reason;
 use holdfast_api::log::Compaction;
 use holdfast_api::{EtcdSnapshotScheduleStatus, name};
-use holdfast_contract::{CompactRequest, DEFAULT_SAVE_DEADLINE_SECONDS};
+use holdfast_contract::{CompactRequest, DEFAULT_SAVE_DEADLINE_SECONDS, Request};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::CronJob;
 
@@ -20,7 +20,7 @@ use super::arm::{self, Place};
 use super::beside::{self, Armed, Live};
 use super::{Observed, UTC};
 use crate::build::cron_job::{Recurring, cron_job};
-use crate::build::job::{AgentJob, SCRATCH, Work};
+use crate::build::job::{AgentJob, SCRATCH};
 use crate::{build, meta, saving, valid};
 
 /// Number of failed Jobs that Kubernetes keeps.
@@ -73,7 +73,7 @@ fn rendered(seen: &Observed, compaction: &Compaction, suspend: bool) -> Result<C
     let zone = compaction.time_zone.clone().or_else(|| spec.time_zone.clone());
     Ok(cron_job(&Recurring {
         job: AgentJob {
-            work: Work::Compact(request),
+            work: Request::Compact(request),
             destination: location,
             record,
             spool: compaction.scratch.clone(),
@@ -104,7 +104,7 @@ fn agent_job(seen: &Observed) -> AgentJob {
     let resources = wanted(seen).and_then(|compaction| compaction.resources.clone());
     AgentJob {
         name: name::compaction_cron_job(meta::name(meta), meta::uid(meta)),
-        work: Work::Compact(request()),
+        work: Request::Compact(request()),
         agent: Agent { resources: Some(resources.unwrap_or_else(build::drill_requests)), ..shared.agent.clone() },
         placement: Placement { priority_class_name: None, ..shared.placement.clone() },
         ..shared

@@ -11,14 +11,14 @@ use holdfast_api::cluster::Placement;
 use holdfast_api::condition::Reason;
 use holdfast_api::drill::Drill;
 use holdfast_api::{EtcdCluster, name};
-use holdfast_contract::{APISERVER, DEFAULT_READ_DEADLINE_SECONDS, ProofLevel, SnapshotFlags, VerifyRequest};
+use holdfast_contract::{APISERVER, DEFAULT_READ_DEADLINE_SECONDS, ProofLevel, Request, SnapshotFlags, VerifyRequest};
 use k8s_openapi::api::batch::v1::CronJob;
 
 use super::arm::{self, Place};
 use super::beside::{Armed, Live};
 use super::{Line, Observed, UTC};
 use crate::build::cron_job::{Recurring, cron_job};
-use crate::build::job::{self, AgentJob, SCRATCH, Work};
+use crate::build::job::{self, AgentJob, SCRATCH};
 use crate::{build, meta, saving};
 
 /// Folder of etcd and etcdutl in etcd's own image.
@@ -62,7 +62,7 @@ fn rendered(seen: &Observed, drill: &Drill, suspend: bool) -> Result<CronJob, (R
     let zone = drill.time_zone.clone().or_else(|| spec.time_zone.clone());
     Ok(cron_job(&Recurring {
         job: AgentJob {
-            work: Work::Drill(request),
+            work: Request::Verify(request),
             destination: location,
             record,
             etcd_image: Some(etcd_image(seen, cluster)),
@@ -119,7 +119,7 @@ fn agent_job(seen: &Observed) -> AgentJob {
     let requests = if decodes { build::kubernetes_drill_requests } else { build::drill_requests };
     AgentJob {
         name: name::drill_cron_job(meta::name(meta), meta::uid(meta)),
-        work: Work::Drill(request()),
+        work: Request::Verify(request()),
         agent: Agent { resources: Some(resources.unwrap_or_else(requests)), ..shared.agent.clone() },
         placement: Placement { priority_class_name: None, ..shared.placement.clone() },
         ..shared

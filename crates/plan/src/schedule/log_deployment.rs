@@ -14,26 +14,22 @@ use holdfast_api::log::Log;
 use holdfast_api::name;
 use holdfast_api::snapshot::Spool;
 use holdfast_api::store::Location;
-use holdfast_contract::{DEFAULT_LOG_SPOOL_MIB, EtcdFlags, LogRequest};
+use holdfast_contract::{DEFAULT_LOG_SPOOL_MIB, EtcdFlags, LogRequest, REQUEST, Request, StoreFlags};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
-use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::api::core::v1::{Container, EnvVar, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::Observed;
 use super::arm::{self, Place};
 use super::beside::{Armed, Live};
 use crate::build::deployment::{deployment, log_resources, with_spec};
-use crate::build::job::{AgentJob, Work};
-use crate::build::{port, spool};
+use crate::build::job::{AgentJob, CONTAINER};
+use crate::build::{port, request, spool};
 use crate::saving;
 use crate::{Act, Target, drift, meta, valid};
 
 /// Room in the volume beside the waiting segments: the last one may be beyond their limit.
 const BESIDE_MIB: u64 = 64;
-
-/// Beginnings of the agent's flags that lead to the store.
-const STORE_FLAGS: [&str; 7] =
-    ["--store=", "--mount=", "--s3-", "--azure-", "--gcs-", "--credentials-dir=", "--expect-store-id="];
 
 /// Volumes with Secrets of the store.
 const STORE_VOLUMES: [&str; 2] = ["credentials", "store-ca"];
@@ -73,27 +69,32 @@ pub(super) fn retire(seen: &Observed) -> Option<Act> {
 /// their revisions. Other ways to the store are applied: they may be the remedy.
 fn holds_segments(seen: &Observed, want: &Deployment, live: &Deployment) -> bool {
     let waits = seen.log_report.known().is_some_and(|report| report.spool_bytes > 0 && report.problem.is_some());
-    let (want, live) = (way_to_store(want), way_to_store(live));
-    waits && want.service_account_name == live.service_account_name && !drift::differs_by_name(&want, &live)
+    let ((to, want), (from, live)) = (way_to_store(want), way_to_store(live));
+    waits
+        && to == from
+        && want.service_account_name == live.service_account_name
+        && !drift::differs_by_name(&want, &live)
 }
 
-/// Returns the part of the Pod that leads to the store: flags, Secrets, proxies and identity.
-fn way_to_store(log: &Deployment) -> PodSpec {
+/// Returns the request's store and its expected ID, and the part of the Pod that leads to the store: Secrets, proxies, identity.
+fn way_to_store(log: &Deployment) -> (Option<(StoreFlags, Option<String>)>, PodSpec) {
     let pod = log.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()).cloned().unwrap_or_default();
-    let of_store = |arg: &String| STORE_FLAGS.iter().any(|flag| arg.starts_with(flag));
+    let request = request::of_container(Some(&pod), CONTAINER);
+    let store = request.and_then(|r| Some((r.store()?.clone(), r.expected_store_id().map(str::to_owned))));
+    let kept = |variable: &EnvVar| variable.name != REQUEST && variable.value.is_some();
     let container = |agent: Container| Container {
         name: agent.name,
-        args: agent.args.map(|args| args.into_iter().filter(of_store).collect()),
-        env: agent.env.map(|env| env.into_iter().filter(|variable| variable.value.is_some()).collect()),
+        env: agent.env.map(|env| env.into_iter().filter(kept).collect()),
         ..Container::default()
     };
     let volumes = pod.volumes.into_iter().flatten().filter(|volume| STORE_VOLUMES.contains(&volume.name.as_str()));
-    PodSpec {
+    let way = PodSpec {
         service_account_name: pod.service_account_name,
         containers: pod.containers.into_iter().map(container).collect(),
         volumes: Some(volumes.collect()),
         ..PodSpec::default()
-    }
+    };
+    (store, way)
 }
 
 /// Returns the standing Deployment with this number of Pods.
@@ -131,7 +132,7 @@ fn rendered(seen: &Observed, log: &Log, replicas: i32) -> Result<Deployment, (Re
         ..LogRequest::default()
     };
     let want = AgentJob {
-        work: Work::Log(request),
+        work: Request::Log(request),
         destination: location,
         record,
         external: spec.external.clone().or_else(|| saving::with_certificates(seen.cluster.as_ref(), endpoints)),
@@ -151,7 +152,7 @@ fn agent(seen: &Observed, log: Option<&Log>) -> AgentJob {
     let resources = log.and_then(|log| log.resources.clone()).unwrap_or_else(log_resources);
     AgentJob {
         name: name::log_deployment(meta::name(meta), meta::uid(meta)),
-        work: Work::Log(LogRequest::default()),
+        work: Request::Log(LogRequest::default()),
         agent: Agent { resources: Some(resources), ..shared.agent.clone() },
         ..shared
     }

@@ -7,13 +7,13 @@
 
 use holdfast_api::backup_store::Right;
 use holdfast_api::name;
-use holdfast_contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, RecallReport, RecallRequest, Report};
+use holdfast_contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, RecallReport, RecallRequest, Report, Request};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 
 use super::facts::{self, Run};
 use super::{Line, Observed, Recall, arm};
-use crate::build::job::{AgentJob, CONTAINER, Work, job};
+use crate::build::job::{AgentJob, CONTAINER, job};
 use crate::jobs::{self, JobState};
 use crate::{Wake, meta, pods, retries, saving};
 
@@ -117,7 +117,7 @@ fn ask(seen: &Observed, (hole, since): (Hole, Option<&str>), number: i32, silent
     };
     let asks = job(&AgentJob {
         name: named(seen, hole, since, number),
-        work: Work::Recall(request),
+        work: Request::Recall(request),
         destination: place.location,
         record: place.record,
         attempts_before: number,

@@ -10,13 +10,13 @@ use holdfast_api::backup_store::StoreRecord;
 use holdfast_api::key;
 use holdfast_api::schedule::PruneRun;
 use holdfast_api::store::Location;
-use holdfast_contract::{DEFAULT_ANNOUNCED_SECONDS, DEFAULT_PRUNE_DEADLINE_SECONDS, Policy, PruneRequest};
+use holdfast_contract::{DEFAULT_ANNOUNCED_SECONDS, DEFAULT_PRUNE_DEADLINE_SECONDS, Policy, PruneRequest, Request};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 
 use super::restores::is_within;
 use super::{Line, Observed, UTC, arm, facts};
-use crate::build::job::{AgentJob, Kind, Work, job, pod_spec};
+use crate::build::job::{AgentJob, Kind, job, pod_spec};
 use crate::stored_key::attempt_of;
 use crate::{jobs, meta, saving};
 
@@ -99,7 +99,7 @@ pub(super) fn start(
     };
     let mut job = job(&AgentJob {
         name: run.job.clone(),
-        work: Work::Prune(request),
+        work: Request::Prune(request),
         destination: place.location.clone(),
         record: place.record.clone(),
         ..arm::agent_job(seen)

@@ -1,5 +1,7 @@
 //! Tests of a schedule's plan, one mutation at a time.
 
+use crate::build::request;
+use crate::fixtures::flags;
 use holdfast_api::cluster::{Formed, MemberSummary};
 use holdfast_api::condition::{Reason, Type, Wanted, merge};
 use holdfast_api::name::LocalRef;
@@ -10,6 +12,7 @@ use holdfast_api::{
     EtcdBackupStore, EtcdClusterStatus, EtcdSnapshot, EtcdSnapshotSchedule, EtcdSnapshotScheduleStatus,
     EtcdSnapshotStatus, key,
 };
+use holdfast_contract::Request;
 use holdfast_contract::{Level, RecallReport, RecalledRun, Report};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{CronJob, Job, JobCondition, JobStatus};
@@ -114,7 +117,7 @@ fn told(plan: &Plan<EtcdSnapshotScheduleStatus>, kind: Type) -> (&str, &str) {
 
 fn args(cron: &CronJob) -> Vec<String> {
     let pod = cron.spec.as_ref().unwrap().job_template.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
-    pod.containers[0].args.clone().unwrap()
+    flags(&pod.containers[0])
 }
 
 /// A Job of the `CronJob`, created `ago` minutes ago.
@@ -200,7 +203,7 @@ fn the_cron_job_runs_the_agent_itself() {
     let job = spec.job_template.spec.as_ref().unwrap();
     assert_eq!(job.ttl_seconds_after_finished, None, "the operator may be down for longer");
     let container = &job.template.spec.as_ref().unwrap().containers[0];
-    assert_eq!(container.command.as_ref().unwrap()[1..], ["agent", "save"]);
+    assert!(matches!(request::read(container), Some(Request::Save(_))));
     let told = args(&cron);
     for arg in [
         "--endpoints=http://a-1.a.ns.svc:2379",
@@ -266,7 +269,8 @@ fn members_and_edits_are_applied_and_hands_are_told_of() {
     let mut seen = running();
     seen.cluster.as_mut().unwrap().status.as_mut().unwrap().members[0].name = "a-9".to_owned();
     let plan = planned(&seen);
-    assert!(args(&applied(&plan).unwrap())[0].contains("a-9"), "the voters of now");
+    let endpoints = args(&applied(&plan).unwrap()).into_iter().filter(|flag| flag.starts_with("--endpoints="));
+    assert!(endpoints.collect::<String>().contains("a-9"), "the voters of now");
     assert_eq!(plan.notes, vec![]);
 
     let mut edited = running();

@@ -5,7 +5,8 @@
 use holdfast_api::snapshot::{External, Removal};
 use holdfast_api::{EtcdSnapshot, key, name};
 use holdfast_contract::{
-    DEFAULT_INSPECT_DEADLINE_SECONDS, DEFAULT_PRUNE_DEADLINE_SECONDS, InspectRequest, RemoveRequest, SaveRequest,
+    DEFAULT_INSPECT_DEADLINE_SECONDS, DEFAULT_PRUNE_DEADLINE_SECONDS, InspectRequest, RemoveRequest, Request,
+    SaveRequest,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -13,7 +14,7 @@ use k8s_openapi::api::batch::v1::Job;
 use super::Observed;
 use super::latch::endangered;
 use super::place::Place;
-use crate::build::job::{AgentJob, Work, job};
+use crate::build::job::{AgentJob, job};
 use crate::saving::{self, Source};
 use crate::schedule::REMOVES_FOR;
 use crate::{build, meta, retries, valid};
@@ -33,7 +34,7 @@ pub(super) fn save(seen: &Observed, to: Place, source: Source) -> Job {
     };
     let attempts = snapshot.status.as_ref().map_or(0, |s| s.attempts);
     let etcd = snapshot.spec.external.clone().or_else(|| saving::with_certificates(seen.cluster.as_ref(), endpoints));
-    build_job(seen, to, name::job(own_name, own_uid), Work::Save(request), attempts, etcd)
+    build_job(seen, to, name::job(own_name, own_uid), Request::Save(request), attempts, etcd)
 }
 
 /// Returns the Job that asks the store whether this snapshot exists. The Job needs no cluster: the cluster and its UID may be
@@ -49,7 +50,7 @@ pub(super) fn inspect(seen: &Observed, at: Place, number: i32) -> Job {
         deadline_seconds: DEFAULT_INSPECT_DEADLINE_SECONDS,
         ..InspectRequest::default()
     };
-    build_job(seen, at, inspection(snapshot, seen.job.as_ref(), number), Work::Inspect(request), number, None)
+    build_job(seen, at, inspection(snapshot, seen.job.as_ref(), number), Request::Inspect(request), number, None)
 }
 
 /// Returns the Job that removes the stored snapshot, named by the latch.
@@ -70,7 +71,7 @@ pub(super) fn remove(
         deadline_seconds: DEFAULT_PRUNE_DEADLINE_SECONDS,
         ..RemoveRequest::default()
     };
-    let mut job = build_job(seen, at, latch.job.clone(), Work::Remove(request), 0, None);
+    let mut job = build_job(seen, at, latch.job.clone(), Request::Remove(request), 0, None);
     // For restores that look after the object is gone. JSON of our own types cannot fail.
     let run = serde_json::to_string(&endangered(latch, key)).unwrap_or_default();
     job.metadata.annotations.get_or_insert_default().insert(key::PRUNE_RUN.to_owned(), run);
@@ -91,7 +92,7 @@ fn build_job(
     seen: &Observed,
     place: Place,
     name: String,
-    work: Work,
+    work: Request,
     attempts_before: i32,
     external: Option<External>,
 ) -> Job {

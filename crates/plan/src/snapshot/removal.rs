@@ -4,17 +4,19 @@
 //! removal. In doubt the object goes and the snapshot stays in the store: each deletion ends, and the operator removes no
 //! snapshot that is needed (I25).
 
+use crate::build::job::request_of;
 use holdfast_api::backup_store::Right;
 use holdfast_api::condition::Reason;
 use holdfast_api::snapshot::{Artifact, Phase, Removal};
 use holdfast_api::{key, name};
-use holdfast_contract::RemovedReport;
+use holdfast_contract::{RemovedReport, Request};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::Job;
 
 use super::latch::{PATIENCE, goes_along, holds, live_removal};
 use super::stage::{SLOW, Stage, witnessed};
 use super::{Deletion, Inspection, Observed, job, place};
-use crate::build::job::{CONTAINER, allows_last};
+use crate::build::job::CONTAINER;
 use crate::jobs::{self, JobState};
 use crate::schedule::is_read;
 use crate::{Act, Note, Target, Wake, meta, pods};
@@ -124,7 +126,7 @@ fn remove(seen: &Observed, deletion: &Deletion, artifact: &Artifact, now: Timest
         Some(RemovalState::Gone(report)) => return release(seen, Some(removed(&report, artifact))),
         Some(RemovalState::Refused(stopped)) => {
             let overruled = stopped.reason == LAST_PROVEN && allow_last(seen);
-            if !overruled || stands.is_some_and(|one| allows_last(&one.job)) {
+            if !overruled || stands.is_some_and(|one| may_remove_last(&one.job)) {
                 return refuse(&remedy(&stopped.reason, stopped.message), latched, SLOW);
             }
         }
@@ -220,6 +222,11 @@ fn read(one: &Inspection, now: Timestamp) -> RemovalState {
 
 /// The agent's reason for a refusal that a user may overrule.
 const LAST_PROVEN: &str = "LastProven";
+
+/// Whether the agent of this Job may remove the last proven snapshot of a lineage.
+fn may_remove_last(job: &Job) -> bool {
+    matches!(request_of(job), Some(Request::Remove(request)) if request.allow_last)
+}
 
 fn allow_last(seen: &Observed) -> bool {
     meta::annotation(&seen.snapshot.metadata, key::REMOVE_LAST) == Some("true")

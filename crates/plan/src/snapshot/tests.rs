@@ -53,7 +53,7 @@ fn a_snapshot_of_a_formed_cluster_starts_its_job() {
         "--owner-uid=snap-uid",
         "--deadline-seconds=3600",
         "--compression=zstd",
-        "--verify=stored",
+        "--verify=Stored",
         "--store=file:///backup",
     ] {
         assert!(args.contains(&arg.to_owned()), "{arg} is missing in {args:?}");

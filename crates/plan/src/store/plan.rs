@@ -10,14 +10,14 @@ use holdfast_api::condition::Reason;
 use holdfast_api::name::LocalRef;
 use holdfast_api::store::Location;
 use holdfast_api::{EtcdBackupStore, EtcdBackupStoreStatus};
-use holdfast_contract::{DEFAULT_PROBE_DEADLINE_SECONDS, ExitClass, ProbeRequest};
+use holdfast_contract::{DEFAULT_PROBE_DEADLINE_SECONDS, ExitClass, ProbeRequest, Request};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 
 use super::probe::{self, Progress};
 use super::stage::{Stage, failure};
 use super::{Observed, identity, inputs, job_name, status};
-use crate::build::job::{AgentJob, Work, job};
+use crate::build::job::{AgentJob, job};
 use crate::{Act, Next, Plan, Seen, Wake, build, meta};
 
 /// A change behind a working store shows within a day.
@@ -124,7 +124,7 @@ fn start(seen: &Observed, inputs: &str, location: Location) -> Job {
         agent: store.spec.agent.clone().unwrap_or_default(),
         proxies: seen.settings.proxies.clone(),
         run_as: seen.settings.pod_run_as,
-        ..AgentJob::new(job_name(store, inputs), Work::Probe(request), location, image)
+        ..AgentJob::new(job_name(store, inputs), Request::Probe(request), location, image)
     })
 }
 

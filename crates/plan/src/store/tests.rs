@@ -1,5 +1,7 @@
 //! Tests of a store's plan, one mutation of a good world at a time.
 
+use crate::build::job::Kind;
+use crate::fixtures::flags;
 use holdfast_api::backup_store::{Credentials, Probe, StoreRecord};
 use holdfast_api::condition::Reason;
 use holdfast_api::name::LocalRef;
@@ -204,8 +206,8 @@ fn a_new_store_is_probed_with_the_credentials_that_write() {
     let spec = job.spec.clone().unwrap();
     assert_eq!((spec.backoff_limit, spec.ttl_seconds_after_finished), (Some(0), Some(600)));
     let pod = spec.template.spec.unwrap();
-    assert_eq!(pod.containers[0].command.clone().unwrap(), ["/holdfast", "agent", "probe"]);
-    let args = pod.containers[0].args.clone().unwrap();
+    assert!(Kind::Probe.runs_in(Some(&pod)));
+    let args = flags(&pod.containers[0]);
     assert!(args.contains(&"--store=s3://backups/etcd".to_owned()), "{args:?}");
     let secrets = pod.volumes.unwrap().into_iter().filter_map(|v| v.secret?.secret_name);
     assert_eq!(secrets.collect::<Vec<_>>(), ["writes", "ca", "reads"]);

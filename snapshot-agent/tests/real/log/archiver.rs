@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use super::{FAILED, LOGGED};
 use crate::age::secret;
 use crate::dump::dump;
-use crate::support::{Etcd, child, eventually, files, noise};
+use crate::support::{Etcd, child, eventually, files, noise, to_input};
 
 /// A log, where it is stored, and the archiver that records it.
 pub(super) struct Log {
@@ -54,7 +54,7 @@ impl Log {
     /// Starts the archiver.
     pub(super) fn start(&mut self) {
         let output = self.spool.path().join("output");
-        let mut command: Command = child("log::records", &self.request.to_args().join("\n"));
+        let mut command: Command = child("log::records", &to_input(&self.request));
         command.stdout(File::create(&output).unwrap()).stderr(Stdio::inherit());
         self.process = Some(command.spawn().unwrap());
     }

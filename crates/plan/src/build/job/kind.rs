@@ -1,12 +1,14 @@
 //! The kinds of Job that run the agent: one row for each.
 //!
-//! Decides verb, access to the store, retries, how long an ended Job stays, and the words for a person. `work.rs` holds the
-//! requests, `job.rs` decides the shape of the Job.
+//! Decides access to the store, retries, how long an ended Job stays, and the words for a person. `request.rs`
+//! holds the requests, `job.rs` decides the shape of the Job.
 
 use holdfast_api::{component, key};
+use holdfast_contract::Request;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PodSpec;
 
+use super::super::request;
 use super::super::store::Use;
 use super::{CONTAINER, pod_spec};
 use crate::meta;
@@ -53,8 +55,6 @@ pub enum Kind {
 
 /// The facts of a kind.
 pub(crate) struct Row {
-    /// Verb of `agent` in the Pod's command.
-    pub(crate) verb: &'static str,
     pub(crate) component: &'static str,
     /// Access to the store. With `Restore` the agent reports a missing Secret, whereas kubelet would wait in silence until the
     /// Job's deadline.
@@ -74,9 +74,8 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    const fn new(verb: &'static str, uses: Use, retries: i32) -> Self {
+    const fn new(uses: Use, retries: i32) -> Self {
         Self {
-            verb,
             component: component::SNAPSHOT_AGENT,
             uses,
             retries,
@@ -94,38 +93,38 @@ const SAVE: Row = Row {
     then: ", and create another EtcdSnapshot",
     more_memory: "raise spec.agent.resources in a new EtcdSnapshot",
     late: "Raise spec.deadlineSeconds in a new EtcdSnapshot, or correct the cause of the delay",
-    ..Row::new("save", Use::Save, BACKOFF_LIMIT)
+    ..Row::new(Use::Save, BACKOFF_LIMIT)
 };
 const RUN: Row = Row {
     words: "saves",
     then: " before the next run",
     late: "Raise spec.snapshotTemplate.deadlineSeconds of the EtcdSnapshotSchedule, or correct the cause of the delay",
-    ..Row::new("save", Use::Save, BACKOFF_LIMIT)
+    ..Row::new(Use::Save, BACKOFF_LIMIT)
 };
 const LOG: Row = Row {
     words: "records the log",
     then: "",
     more_memory: "raise spec.log.resources of the EtcdSnapshotSchedule",
-    ..Row::new("log", Use::Save, 0)
+    ..Row::new(Use::Save, 0)
 };
 const INSPECT: Row = Row {
     words: "searches the store",
     more_memory: "spec.agent.resources is immutable. `holdfast agent list` shows the stored snapshots. Delete this EtcdSnapshot, \
                   and create an EtcdSnapshot with a larger limit",
-    ..Row::new("inspect", Use::Inspect, 3)
+    ..Row::new(Use::Inspect, 3)
 };
 const LATEST: Row = Row {
     words: "looks for the latest snapshot",
     more_memory: "raise spec.bootstrap.restore.agent.resources",
     // The reason for an empty result stays visible until the next search has ended, ten or more minutes later.
-    ..Row::new("latest", Use::Restore, 0)
+    ..Row::new(Use::Restore, 0)
 };
-const RECALL: Row = Row { words: "lists the stored runs", ..Row::new("recall", Use::Inspect, 0) };
-const PRUNE: Row = Row { words: "removes snapshots", ..Row::new("prune", Use::Prune, 0) };
+const RECALL: Row = Row { words: "lists the stored runs", ..Row::new(Use::Inspect, 0) };
+const PRUNE: Row = Row { words: "removes snapshots", ..Row::new(Use::Prune, 0) };
 const REMOVE: Row = Row {
     words: "removes the snapshot",
     more_memory: "raise spec.agent.resources in a new EtcdSnapshot",
-    ..Row::new("remove", Use::Prune, 0)
+    ..Row::new(Use::Prune, 0)
 };
 const PROBE: Row = Row {
     // A probe may repeat every minute, and the status of its owner has the result.
@@ -133,44 +132,29 @@ const PROBE: Row = Row {
     words: "probes the store",
     then: "; Holdfast then starts another probe",
     more_memory: "raise spec.agent.resources",
-    ..Row::new("probe", Use::Save, 0)
+    ..Row::new(Use::Save, 0)
 };
 const REHEARSE: Row = Row {
     words: "rehearses the upgrade",
     then: ", and delete the Job: Holdfast then rehearses again",
     more_memory: "raise spec.resources of the EtcdCluster",
-    ..Row::new("verify", Use::Restore, 3)
+    ..Row::new(Use::Restore, 3)
 };
 const DRILL: Row = Row {
     component: component::SNAPSHOT_DRILL,
     words: "restores the newest snapshot",
     then: " before the next drill",
     more_memory: "raise spec.drill.resources of the EtcdSnapshotSchedule",
-    ..Row::new("verify", Use::Prove, 2)
+    ..Row::new(Use::Prove, 2)
 };
 const COMPACT: Row = Row {
     words: "merges the newest snapshot and the log",
     then: " before the next merge",
     more_memory: "raise spec.log.compaction.resources of the EtcdSnapshotSchedule",
-    ..Row::new("compact", Use::Save, 2)
+    ..Row::new(Use::Save, 2)
 };
 
 impl Kind {
-    const ALL: [Self; 12] = [
-        Self::Save,
-        Self::Run,
-        Self::Log,
-        Self::Inspect,
-        Self::Latest,
-        Self::Recall,
-        Self::Prune,
-        Self::Remove,
-        Self::Probe,
-        Self::Rehearse,
-        Self::Drill,
-        Self::Compact,
-    ];
-
     pub(crate) const fn row(self) -> &'static Row {
         match self {
             Self::Save => &SAVE,
@@ -191,11 +175,24 @@ impl Kind {
     /// Returns the kind of a Holdfast Pod: a run is a save.
     pub fn of_pod(pod: &PodSpec) -> Option<Self> {
         // Of the agent's own container: another one may be of a webhook.
-        let agent = pod.containers.iter().find(|container| container.name == CONTAINER)?;
-        let verb = agent.command.as_ref()?.last()?;
-        let kind = Self::ALL.into_iter().find(|kind| kind.row().verb == verb)?;
-        let drills = kind == Self::Rehearse && agent.args.iter().flatten().any(|arg| arg == "--latest");
-        Some(if drills { Self::Drill } else { kind })
+        request::of_container(Some(pod), CONTAINER).map(|request| Self::for_request(&request))
+    }
+
+    /// Returns the kind of Job for a request; a run of a schedule saves.
+    pub(super) const fn for_request(request: &Request) -> Self {
+        match request {
+            Request::Save(_) => Self::Save,
+            Request::Log(_) => Self::Log,
+            Request::Inspect(_) => Self::Inspect,
+            Request::Latest(_) => Self::Latest,
+            Request::Recall(_) => Self::Recall,
+            Request::Prune(_) => Self::Prune,
+            Request::Remove(_) => Self::Remove,
+            Request::Probe(_) => Self::Probe,
+            Request::Compact(_) => Self::Compact,
+            Request::Verify(request) if request.latest => Self::Drill,
+            Request::Verify(_) | Request::CompareMembers(_) | Request::Restore(_) | Request::Gate(_) => Self::Rehearse,
+        }
     }
 
     /// Returns the kind of a Holdfast Job.

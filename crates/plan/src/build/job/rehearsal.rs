@@ -3,12 +3,13 @@
 //! Decides volumes and containers. `cluster/upgrade.rs` decides when a Job rehearses, and on which snapshot.
 
 use holdfast_api::snapshot::{External, Spool};
-use holdfast_contract::CompareRequest;
+use holdfast_contract::{CompareRequest, Request};
 use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, PodSpec, Volume, VolumeMount};
 
 use super::super::pod::{BIN, BIN_FOLDER, certificates};
+use super::super::request::with_request;
 use super::super::store::mount;
-use super::super::{container, external, literal, spool};
+use super::super::{container, external, spool};
 use super::COMPARE;
 
 /// Folder of a rehearsal's data.
@@ -81,17 +82,17 @@ pub(super) fn after_comparison(
     let tls_dir = reached.flags.tls_dir.clone();
     let mut request = request.clone();
     request.etcd.tls_dir = tls_dir;
+    let request = Request::CompareMembers(request);
     let compare = |agent: &Container| Container {
         name: COMPARE.to_owned(),
-        command: Some(["/holdfast", "agent", "compare-members"].map(str::to_owned).to_vec()),
-        args: Some(request.to_args().iter().map(|arg| literal(arg)).collect()),
         image: Some(agent_image.to_owned()),
         image_pull_policy: Some("IfNotPresent".to_owned()),
         env: None,
         volume_mounts: Some(reached.mounts.clone()),
         ..agent.clone()
     };
-    let first: Vec<Container> = spec.containers.iter().map(compare).collect();
+    let first: Vec<Container> =
+        spec.containers.iter().map(|agent| with_request(compare(agent), "/holdfast", &request)).collect();
     PodSpec {
         init_containers: Some(first.into_iter().chain(spec.init_containers.into_iter().flatten()).collect()),
         volumes: Some(spec.volumes.into_iter().flatten().chain(reached.volumes).collect()),

@@ -7,16 +7,17 @@ use holdfast_api::store::{
 };
 use holdfast_api::{EtcdCluster, component, role};
 use holdfast_contract::{
-    EtcdFlags, FAILURES, InspectRequest, LatestRequest, LockMode, PruneRequest, Retry, SaveRequest, VerifyRequest,
+    EtcdFlags, FAILURES, InspectRequest, LatestRequest, LockMode, PruneRequest, REQUEST, Request, Retry, SaveRequest,
+    StoreFlags, VerifyRequest,
 };
 use k8s_openapi::api::core::v1::{Affinity, LocalObjectReference, PodAntiAffinity, Toleration};
 
-use super::super::{budget, service};
+use super::super::{budget, request, service};
 use super::*;
 use crate::build::store::{self, Use};
 
 fn to_s3() -> AgentJob {
-    let work = Work::Save(SaveRequest {
+    let work = Request::Save(SaveRequest {
         etcd: EtcdFlags { endpoints: vec!["http://a-1.a.prod.svc:2379".to_owned()], ..EtcdFlags::default() },
         namespace: "prod".to_owned(),
         cluster: "a".to_owned(),
@@ -36,11 +37,16 @@ fn to_s3() -> AgentJob {
     }
 }
 
-fn asked(work: &Work) -> SaveRequest {
+fn asked(work: &Request) -> SaveRequest {
     match work {
-        Work::Save(request) => request.clone(),
+        Request::Save(request) => request.clone(),
         other => panic!("{other:?}"),
     }
+}
+
+/// The request that the agent of this Job reads.
+fn sent(want: &AgentJob) -> Request {
+    request_of(&job(want)).unwrap()
 }
 
 #[test]
@@ -53,10 +59,9 @@ fn a_job_that_looks_only_reads_and_is_the_same_otherwise() {
         ..InspectRequest::default()
     };
     let to_pvc = Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None });
-    let want = AgentJob { work: Work::Inspect(request), destination: to_pvc, ..to_s3() };
+    let want = AgentJob { work: Request::Inspect(request), destination: to_pvc, ..to_s3() };
     let (spec, pod, container, labels) = parts(&job(&want));
-    assert_eq!(container.command.unwrap(), ["/holdfast", "agent", "inspect"]);
-    assert!(container.args.unwrap().contains(&"--owner-uid=snap-uid".to_owned()));
+    assert!(matches!(sent(&want), Request::Inspect(sent) if sent.owner_uid == "snap-uid"));
     assert_eq!(container.volume_mounts.unwrap()[0].read_only, Some(true));
     assert_eq!(pod.volumes.unwrap()[0].persistent_volume_claim.as_ref().unwrap().read_only, Some(true));
     assert_eq!((spec.active_deadline_seconds, spec.ttl_seconds_after_finished), (Some(180), Some(KEPT_SECONDS)));
@@ -74,7 +79,7 @@ fn a_comparison_comes_first_and_alone_has_the_certificates() {
         ..CompareRequest::default()
     };
     let want = AgentJob {
-        work: Work::Rehearse(VerifyRequest { deadline_seconds: 60, ..VerifyRequest::default() }),
+        work: Request::Verify(VerifyRequest { deadline_seconds: 60, ..VerifyRequest::default() }),
         compares: Some(request),
         external: Some(External { tls_secret_ref: Some(tls), ..External::default() }),
         etcd_image: Some(("etcd:v3.6.16".to_owned(), "IfNotPresent".to_owned())),
@@ -84,12 +89,14 @@ fn a_comparison_comes_first_and_alone_has_the_certificates() {
     let [compare, install] = pod.init_containers.as_deref().unwrap() else { panic!("{pod:?}") };
     assert_eq!((compare.name.as_str(), install.name.as_str()), (COMPARE, "install"));
     assert_eq!(compare.image.as_deref(), Some("holdfast:test"), "not etcd's image");
-    let args = compare.args.as_deref().unwrap();
-    assert!(args.contains(&"--tls-dir=/etc/holdfast/etcd-tls".to_owned()), "{args:?}");
+    let sent = request::of_container(Some(&pod), COMPARE);
+    let Some(Request::CompareMembers(sent)) = sent else { panic!("{sent:?}") };
+    assert_eq!(sent.etcd.tls_dir, Some("/etc/holdfast/etcd-tls".into()));
     let mounts = |container: &Container| -> Vec<String> {
         container.volume_mounts.iter().flatten().map(|mount| mount.name.clone()).collect()
     };
-    assert_eq!((mounts(compare), compare.env.clone()), (vec!["etcd-tls".to_owned()], None));
+    let variables: Vec<&str> = compare.env.iter().flatten().map(|variable| variable.name.as_str()).collect();
+    assert_eq!((mounts(compare), variables), (vec!["etcd-tls".to_owned()], vec![REQUEST]));
     for other in [install, &agent] {
         assert!(!mounts(other).contains(&"etcd-tls".to_owned()), "{other:?}");
     }
@@ -103,10 +110,11 @@ fn a_comparison_comes_first_and_alone_has_the_certificates() {
 fn a_rehearsal_of_an_encrypted_snapshot_reads_the_identities() {
     let request = VerifyRequest { deadline_seconds: 60, ..VerifyRequest::default() };
     let identities = ["age-a", "age-b"].map(|name| LocalRef { name: name.to_owned() }).to_vec();
-    let (_, pod, agent, _) = parts(&job(&AgentJob { work: Work::Rehearse(request), identities, ..to_s3() }));
-    let args = agent.args.unwrap();
+    let want = AgentJob { work: Request::Verify(request), identities, ..to_s3() };
+    let (_, pod, agent, _) = parts(&job(&want));
+    let Request::Verify(sent) = sent(&want) else { panic!() };
     for path in ["/etc/holdfast/identities/0", "/etc/holdfast/identities/1"] {
-        assert!(args.contains(&format!("--identity={path}")), "{args:?}");
+        assert!(sent.snapshot.identities.contains(&path.into()), "{sent:?}");
         assert!(agent.volume_mounts.iter().flatten().any(|mount| mount.mount_path == path));
     }
     let secrets = pod.volumes.iter().flatten().filter_map(|volume| volume.secret.as_ref());
@@ -118,16 +126,15 @@ fn a_rehearsal_of_an_encrypted_snapshot_reads_the_identities() {
 fn a_job_that_removes_writes_to_its_volume_and_locks_nothing() {
     let request = PruneRequest { cluster: "a".to_owned(), deadline_seconds: 60, ..PruneRequest::default() };
     let to_pvc = Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None });
-    let want = AgentJob { work: Work::Prune(request), destination: to_pvc, ..to_s3() };
+    let want = AgentJob { work: Request::Prune(request), destination: to_pvc, ..to_s3() };
     let (spec, _, container, _) = parts(&job(&want));
-    assert_eq!(container.command.unwrap(), ["/holdfast", "agent", "prune"]);
+    assert!(matches!(sent(&want), Request::Prune(_)));
     assert_eq!(container.volume_mounts.unwrap()[0].read_only, None);
     assert_eq!((spec.backoff_limit, spec.active_deadline_seconds), (Some(0), Some(180)), "its plan repeats it");
     let lock = Some(S3ObjectLock { mode: LockMode::Compliance, days: 30 });
     let locking = Location::S3(S3Location { bucket: "b".to_owned(), object_lock: lock, ..S3Location::default() });
-    let (_, _, container, _) = parts(&job(&AgentJob { destination: locking, ..want }));
-    let args = container.args.unwrap();
-    assert!(!args.iter().any(|arg| arg.starts_with("--s3-object-lock")), "{args:?}");
+    let sent = sent(&AgentJob { destination: locking, ..want });
+    assert_eq!(sent.store().unwrap().s3_object_lock, None);
 }
 
 /// The agent reports a missing Secret within a moment. A save waits for the Secret: kubelet then starts the Pod, and the Pod's
@@ -141,15 +148,15 @@ fn who_looks_for_the_latest_starts_without_its_secrets() {
         ca_ref: secret("s3-ca"),
         ..S3Location::default()
     });
-    let optional = |work: Work| {
+    let optional = |work: Request| {
         let (_, pod, container, _) = parts(&job(&AgentJob { work, destination: place.clone(), ..to_s3() }));
         let volumes = pod.volumes.unwrap();
         assert!(container.volume_mounts.unwrap().iter().all(|mount| mount.read_only == Some(true)));
         volumes.iter().map(|volume| volume.secret.as_ref().unwrap().optional).collect::<Vec<_>>()
     };
-    assert_eq!(optional(Work::Latest(LatestRequest::default())), [Some(true), Some(true)]);
+    assert_eq!(optional(Request::Latest(LatestRequest::default())), [Some(true), Some(true)]);
     assert_eq!(optional(to_s3().work), [None, None]);
-    assert_eq!(optional(Work::Inspect(InspectRequest::default())), [None, None]);
+    assert_eq!(optional(Request::Inspect(InspectRequest::default())), [None, None]);
 }
 
 #[test]
@@ -167,7 +174,8 @@ fn who_speaks_to_a_bucket_is_told_of_the_proxy_and_who_writes_to_a_volume_is_not
     let except = ".svc,$$(HOME),169.254.0.0/16,100.100.100.200/32,168.63.129.16/32,fe80::/10,fd00:ec2::/32,fd20:ce::/32,\
                   metadata.google.internal";
     let both = [pair("HTTPS_PROXY", "http://proxy:3128"), pair("NO_PROXY", except)];
-    for work in [want.work.clone(), Work::Latest(LatestRequest::default()), Work::Probe(ProbeRequest::default())] {
+    for work in [want.work.clone(), Request::Latest(LatestRequest::default()), Request::Probe(ProbeRequest::default())]
+    {
         assert_eq!(told(&AgentJob { work, ..want.clone() }), both);
     }
     let destination = Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None });
@@ -329,21 +337,16 @@ fn resources_are_the_defaults_or_the_users() {
 
 #[test]
 fn the_agent_reads_back_what_was_asked() {
-    #[derive(clap::Parser)]
-    struct Cli {
-        #[command(flatten)]
-        request: SaveRequest,
-    }
     let (_, pod, container, _) = parts(&job(&to_s3()));
-    assert_eq!(container.command, Some(["/holdfast", "agent", "save"].map(str::to_owned).to_vec()));
-    let args = std::iter::once("save".to_owned()).chain(container.args.unwrap());
-    let read = <Cli as clap::Parser>::try_parse_from(args).unwrap().request;
+    assert_eq!(container.command, Some(["/holdfast", "agent", "run"].map(str::to_owned).to_vec()));
+    assert_eq!(container.args, None);
     let flags = store::open(&to_s3().destination, Use::Save).flags;
-    assert_eq!(read, SaveRequest { store: flags, ..asked(&to_s3().work) });
+    let expected = SaveRequest { store: flags, progress_port: Some(2382), ..asked(&to_s3().work) };
+    assert_eq!(sent(&to_s3()), Request::Save(expected));
 
     let env = container.env.unwrap();
-    assert_eq!(env[0].name, "HOLDFAST_POD_UID");
-    assert_eq!(env[0].value_from.as_ref().unwrap().field_ref.as_ref().unwrap().field_path, "metadata.uid");
+    assert_eq!((env[0].name.as_str(), env[1].name.as_str()), (REQUEST, "HOLDFAST_POD_UID"));
+    assert_eq!(env[1].value_from.as_ref().unwrap().field_ref.as_ref().unwrap().field_path, "metadata.uid");
     let mounts: Vec<_> = container.volume_mounts.unwrap().into_iter().map(|m| m.name).collect();
     let volumes: Vec<_> = pod.volumes.unwrap().into_iter().map(|v| v.name).collect();
     assert_eq!(mounts, volumes, "every volume is mounted");
@@ -354,17 +357,13 @@ fn a_save_waits_on_its_spool_and_nobody_else_has_one() {
     let spool = Spool { size: Quantity("2Gi".to_owned()), storage_class_name: None };
     let want = AgentJob { spool: Some(spool), ..to_s3() };
     let (_, pod, container, _) = parts(&job(&want));
-    let args = container.args.unwrap();
-    assert!(
-        ["--spool-dir=/spool", "--spool-mib=1776"].iter().all(|flag| args.contains(&(*flag).to_owned())),
-        "{args:?}"
-    );
+    let sent = asked(&sent(&want));
+    assert_eq!((sent.spool_dir, sent.spool_mib), (Some("/spool".into()), Some(1776)));
     let (mount, volume) = (container.volume_mounts.unwrap().pop().unwrap(), pod.volumes.unwrap().pop().unwrap());
     assert_eq!((mount.name.as_str(), volume.name.as_str()), ("spool", "spool"));
     assert_eq!(volume.empty_dir.unwrap().size_limit.unwrap().0, "2Gi");
-    let inspect = AgentJob { work: Work::Inspect(InspectRequest::default()), ..want };
-    let (_, pod, container, _) = parts(&job(&inspect));
-    assert!(container.args.unwrap().iter().all(|arg| !arg.contains("spool")));
+    let inspect = AgentJob { work: Request::Inspect(InspectRequest::default()), ..want };
+    let (_, pod, ..) = parts(&job(&inspect));
     assert!(pod.volumes.unwrap().iter().all(|volume| volume.name != "spool"));
 }
 
@@ -378,17 +377,18 @@ fn only_who_saves_reaches_for_the_etcd() {
         ..External::default()
     };
     let want = AgentJob { external: Some(external), ..to_s3() };
-    let flags = ["--endpoints", "--tls-dir", "--auth-dir"];
     for (work, reaches) in [
         (to_s3().work, true),
-        (Work::Inspect(InspectRequest::default()), false),
-        (Work::Latest(LatestRequest::default()), false),
-        (Work::Probe(ProbeRequest::default()), false),
+        (Request::Inspect(InspectRequest::default()), false),
+        (Request::Latest(LatestRequest::default()), false),
+        (Request::Probe(ProbeRequest::default()), false),
     ] {
-        let verb = work.kind().row().verb;
-        let (_, pod, container, _) = parts(&job(&AgentJob { work, ..want.clone() }));
-        let args = container.args.unwrap();
-        assert_eq!(flags.map(|flag| args.iter().any(|arg| arg.starts_with(flag))), [reaches; 3], "{verb}: {args:?}");
+        let verb = format!("{:?}", Kind::for_request(&work));
+        let want = AgentJob { work, ..want.clone() };
+        let (_, pod, container, _) = parts(&job(&want));
+        if let Request::Save(SaveRequest { etcd, .. }) = sent(&want) {
+            assert!(!etcd.endpoints.is_empty() && etcd.tls_dir.is_some() && etcd.auth_dir.is_some(), "{etcd:?}");
+        }
         let volumes: Vec<_> = pod.volumes.unwrap().into_iter().map(|volume| volume.name).collect();
         let mounts: Vec<_> = container.volume_mounts.unwrap().into_iter().map(|mount| mount.name).collect();
         let etcds = volumes.iter().filter(|volume| volume.starts_with("etcd-")).count();
@@ -402,49 +402,38 @@ fn a_claim_is_mounted_whole() {
     want.destination =
         Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: Some("etcd".to_owned()) });
     let (_, pod, container, _) = parts(&job(&want));
-    assert!(container.args.unwrap().contains(&"--store=file:///backup/etcd".to_owned()));
+    assert_eq!(sent(&want).store().unwrap().url, "file:///backup/etcd");
     let claim = pod.volumes.unwrap()[0].persistent_volume_claim.clone().unwrap();
     assert_eq!((claim.claim_name.as_str(), claim.read_only), ("backups", None));
     let mount = container.volume_mounts.unwrap()[0].clone();
     assert_eq!((mount.mount_path.as_str(), mount.sub_path), ("/backup", None));
 }
 
-/// kubelet replaces `$(NAME)` in arguments by the variable's value (I28).
+/// kubelet replaces `$(NAME)` in a variable by another variable's value (I28).
 #[test]
 fn a_dollar_stays_a_dollar() {
+    let spec = Some(r#"{"version":"3.6.16","nodeSelector":{"a":"$(HOLDFAST_POD_UID)"}}"#.to_owned());
     let mut want = to_s3();
-    want.work = Work::Save(SaveRequest { owner_name: Some("$(HOLDFAST_POD_UID)".to_owned()), ..asked(&want.work) });
-    let args = parts(&job(&want)).2.args.unwrap();
-    assert!(args.contains(&"--owner-name=$$(HOLDFAST_POD_UID)".to_owned()), "{args:?}");
+    want.work = Request::Save(SaveRequest { cluster_spec: spec, ..asked(&want.work) });
+    want.work = Request::Save(SaveRequest { owner_name: Some("$(HOLDFAST_POD_UID)".to_owned()), ..asked(&want.work) });
+    let env = parts(&job(&want)).2.env.unwrap();
+    assert!(!env[0].value.as_ref().unwrap().contains('$'));
+    let sent = asked(&sent(&want));
+    assert_eq!((sent.owner_name.as_deref(), sent.cluster_spec), (Some("$(HOLDFAST_POD_UID)"), None));
+    let spec = env.into_iter().find(|variable| variable.name == "HOLDFAST_CLUSTER_SPEC").unwrap().value;
+    assert_eq!(spec.unwrap(), r#"{"version":"3.6.16","nodeSelector":{"a":"$$(HOLDFAST_POD_UID)"}}"#);
 }
 
-#[test]
-fn the_cluster_s_spec_is_in_the_environment_and_not_in_the_arguments() {
-    let mut want = to_s3();
-    let spec = r#"{"version":"3.6.16","nodeSelector":{"a":"$(HOLDFAST_POD_UID)"}}"#.to_owned();
-    want.work = Work::Save(SaveRequest { cluster_spec: Some(spec.clone()), ..asked(&want.work) });
-    let container = parts(&job(&want)).2;
-    assert!(container.args.unwrap().iter().all(|arg| !arg.contains("3.6.16")));
-    let env = container.env.unwrap();
-    assert_eq!((env.len(), env[1].name.as_str()), (3, "HOLDFAST_CLUSTER_SPEC"));
-    assert_eq!(env[1].value, Some(spec.replace("$(", "$$(")), "kubelet replaces nothing in it (I28)");
-}
-
-/// The agent reads the variable for its flag, and only the verbs that move a database answer.
+/// Only the verbs that move a database answer.
 #[test]
 fn a_save_alone_answers_about_its_progress() {
     let asked = |want: &AgentJob| {
-        let container = parts(&job(want)).2;
-        let ports =
-            container.ports.unwrap_or_default().into_iter().map(|port| (port.name.unwrap(), port.container_port));
-        let variables = container.env.unwrap_or_default().into_iter().map(|variable| variable.name);
-        (ports.collect::<Vec<_>>(), variables.filter(|name| name.contains("PROGRESS")).count())
+        let ports = parts(&job(want)).2.ports.unwrap_or_default().into_iter();
+        ports.map(|port| (port.name.unwrap(), port.container_port)).collect::<Vec<_>>()
     };
-    assert_eq!(asked(&to_s3()), (vec![("progress".to_owned(), 2382)], 1));
-    let looks = AgentJob { work: Work::Inspect(InspectRequest::default()), ..to_s3() };
-    assert_eq!(asked(&looks), (vec![], 0));
-    let args = parts(&job(&to_s3())).2.args.unwrap();
-    assert!(args.iter().all(|arg| !arg.contains("progress")), "an earlier agent refuses an unknown flag: {args:?}");
+    assert_eq!(asked(&to_s3()), [("progress".to_owned(), 2382)]);
+    let looks = AgentJob { work: Request::Inspect(InspectRequest::default()), ..to_s3() };
+    assert_eq!(asked(&looks), []);
 }
 
 #[test]
@@ -455,15 +444,14 @@ fn earlier_attempts_are_remembered_on_the_job() {
     assert_eq!(again.metadata.owner_references.unwrap()[0].uid, "snap-uid");
 }
 
-fn rendered(destination: Location) -> (Vec<String>, Vec<(String, Option<bool>)>) {
-    let (_, pod, container, _) = parts(&job(&AgentJob { destination, ..to_s3() }));
+fn rendered(destination: Location) -> (StoreFlags, Vec<(String, Option<bool>)>) {
+    let want = AgentJob { destination, ..to_s3() };
+    let (_, pod, container, _) = parts(&job(&want));
     let mounts = container.volume_mounts.unwrap().into_iter().map(|m| m.mount_path);
     let secrets = pod.volumes.unwrap().into_iter().map(|v| v.secret.and_then(|s| s.optional));
-    let store = |arg: &String| ["--store", "--s3-", "--azure-", "--gcs-", "--cred"].iter().any(|p| arg.starts_with(p));
-    let values = container.env.unwrap().into_iter().filter_map(|var| Some((var.name, var.value?)));
-    let own = [("HOLDFAST_PROGRESS_PORT".to_owned(), "2382".to_owned())];
-    assert_eq!(values.collect::<Vec<_>>(), own, "nothing of a store is in the environment");
-    (container.args.unwrap().into_iter().filter(store).collect(), mounts.zip(secrets).collect())
+    let values = container.env.unwrap().into_iter().filter(|var| var.value.is_some()).map(|var| var.name);
+    assert_eq!(values.collect::<Vec<_>>(), [REQUEST], "nothing of a store is in other variables");
+    (sent(&want).store().unwrap().clone(), mounts.zip(secrets).collect())
 }
 
 fn named(name: &str) -> Option<LocalRef> {
@@ -486,20 +474,20 @@ fn what_s3_is_asked_for_is_handed_on() {
     };
     let reads = store::open(&Location::S3(s3.clone()), Use::Restore).flags;
     assert_eq!((reads.s3_object_lock, reads.s3_object_lock_days), (None, None), "who reads locks nothing");
-    let (args, mounts) = rendered(Location::S3(s3));
-    let expected = [
-        "--store=s3://backups",
-        "--s3-region=us-east-1",
-        "--s3-sse=aws:kms",
-        "--s3-sse-kms-key-id=alias/etcd",
-        "--s3-storage-class=STANDARD_IA",
-        "--s3-tag=team=a=b",
-        "--s3-tag=empty=",
-        "--s3-object-lock=COMPLIANCE",
-        "--s3-object-lock-days=30",
-        "--s3-checksum=sha256",
-    ];
-    assert_eq!(args, expected);
+    let (flags, mounts) = rendered(Location::S3(s3));
+    let expected = StoreFlags {
+        url: "s3://backups".to_owned(),
+        s3_region: Some("us-east-1".to_owned()),
+        s3_sse: Some(holdfast_contract::S3Sse::AwsKms),
+        s3_sse_kms_key_id: Some("alias/etcd".to_owned()),
+        s3_storage_class: Some("STANDARD_IA".to_owned()),
+        s3_tag: vec!["team=a=b".to_owned(), "empty=".to_owned()],
+        s3_object_lock: Some(LockMode::Compliance),
+        s3_object_lock_days: Some(30),
+        s3_checksum: Some(holdfast_contract::S3Checksum::Sha256),
+        ..StoreFlags::default()
+    };
+    assert_eq!(flags, expected);
     assert_eq!(mounts, [], "without a Secret the Pod's surroundings provide the credentials");
 }
 
@@ -514,14 +502,15 @@ fn azure_and_google_are_stores_like_the_others() {
         ca_ref: named("ca"),
         credentials_secret_ref: named("keys"),
     };
-    let expected = [
-        "--store=azure://backups/etcd",
-        "--azure-account=acct",
-        "--azure-endpoint=https://store.example.org/acct",
-        "--azure-ca-file=/etc/holdfast/ca/ca.crt",
-        "--credentials-dir=/etc/holdfast/credentials",
-    ];
-    assert_eq!(rendered(Location::Azure(azure)), (expected.map(str::to_owned).to_vec(), files.to_vec()));
+    let expected = StoreFlags {
+        url: "azure://backups/etcd".to_owned(),
+        azure_account: Some("acct".to_owned()),
+        azure_endpoint: Some("https://store.example.org/acct".to_owned()),
+        azure_ca_file: Some("/etc/holdfast/ca/ca.crt".into()),
+        credentials_dir: Some("/etc/holdfast/credentials".into()),
+        ..StoreFlags::default()
+    };
+    assert_eq!(rendered(Location::Azure(azure)), (expected, files.to_vec()));
     let gcs = GcsLocation {
         bucket: "my_bucket".to_owned(),
         prefix: None,
@@ -529,13 +518,14 @@ fn azure_and_google_are_stores_like_the_others() {
         ca_ref: named("ca"),
         credentials_secret_ref: named("keys"),
     };
-    let expected = [
-        "--store=gs://my_bucket",
-        "--gcs-endpoint=https://gcs.example.org",
-        "--gcs-ca-file=/etc/holdfast/ca/ca.crt",
-        "--credentials-dir=/etc/holdfast/credentials",
-    ];
-    assert_eq!(rendered(Location::Gcs(gcs)), (expected.map(str::to_owned).to_vec(), files.to_vec()));
+    let expected = StoreFlags {
+        url: "gs://my_bucket".to_owned(),
+        gcs_endpoint: Some("https://gcs.example.org".to_owned()),
+        gcs_ca_file: Some("/etc/holdfast/ca/ca.crt".into()),
+        credentials_dir: Some("/etc/holdfast/credentials".into()),
+        ..StoreFlags::default()
+    };
+    assert_eq!(rendered(Location::Gcs(gcs)), (expected, files.to_vec()));
 }
 
 #[test]

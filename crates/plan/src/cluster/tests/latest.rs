@@ -1,5 +1,8 @@
 //! The newest snapshot: one search, one latch, and no empty cluster in its place.
 
+use crate::build::request;
+use crate::fixtures::flags;
+use holdfast_contract::Request;
 use holdfast_contract::{ExitClass, FailedReport, LatestReport, Origin, Report};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
@@ -113,8 +116,8 @@ fn the_store_is_asked_by_a_job_of_the_clusters_own() {
     let job = started(&seen);
     let pod = job.spec.unwrap().template;
     let container = &pod.spec.unwrap().containers[0];
-    assert_eq!(container.command.as_ref().unwrap()[1..], ["agent", "latest"]);
-    let args = container.args.clone().unwrap();
+    assert!(matches!(request::read(container), Some(Request::Latest(_))));
+    let args = flags(container);
     for arg in ["--store=s3://b", "--namespace=ns", "--cluster=orders", "--lineage=1a2b3c4d"] {
         assert!(args.iter().any(|there| there == arg), "{arg} in {args:?}");
     }
@@ -356,7 +359,7 @@ mod of_a_named_store {
     fn asked(job: &Job) -> (Vec<String>, Vec<String>) {
         let pod = job.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
         let secrets = pod.volumes.iter().flatten().filter_map(|v| v.secret.as_ref()?.secret_name.clone());
-        (pod.containers[0].args.clone().unwrap(), secrets.collect())
+        (flags(&pod.containers[0]), secrets.collect())
     }
 
     /// Returns bucket and Secret of a restore.

@@ -1,5 +1,7 @@
 //! Upgrades to the next minor: what has to come first, and how long there is a way back.
 
+use crate::fixtures::flags;
+use crate::fixtures::flags_of_job;
 use holdfast_api::name::LocalRef;
 use holdfast_api::snapshot::{Artifact, EtcdSnapshotStatus, Phase, SnapshotTemplate, Spool};
 use holdfast_api::store::{Location, PvcLocation};
@@ -76,7 +78,7 @@ fn a_rehearsal_on_a_recent_snapshot_comes_first() {
     let job = &seen.rehearsals[0].job;
     let pod = build::job::pod_spec(job).unwrap();
     assert_eq!(pod.containers[0].image.as_deref(), Some("example.org/etcd:v3.7.3"));
-    let args = build::job::arguments(job);
+    let args = flags_of_job(job);
     for arg in ["--level=drill", "--key=k", "--bin-dir=/usr/local/bin", "--scratch=/scratch", "--no-proof"] {
         assert!(args.iter().any(|given| given == arg), "{arg} is missing in {args:?}");
     }
@@ -131,7 +133,7 @@ fn each_upgrade_has_a_rehearsal_of_its_own() {
         wanted.clone_into(&mut seen.cluster.spec.version);
         let Some(Act::StartJob(job)) = act(&seen) else { panic!("{:?}", act(&seen)) };
         assert_ne!(meta::name(&job.metadata), first);
-        assert!(build::job::arguments(&job).contains(&"--key=later".to_owned()));
+        assert!(flags_of_job(&job).contains(&"--key=later".to_owned()));
         assert_eq!(build::job::compares(build::job::pod_spec(&job).unwrap()), from_3_5);
     }
 }
@@ -179,9 +181,8 @@ fn members_of_3_5_are_compared_before_the_rehearsal() {
     let pod = build::job::pod_spec(&job).unwrap();
     let [compare, install] = pod.init_containers.as_deref().unwrap() else { panic!("{pod:?}") };
     assert_eq!((compare.name.as_str(), install.name.as_str()), ("compare", "install"));
-    assert_eq!(compare.command.as_deref().unwrap(), ["/holdfast", "agent", "compare-members"]);
     assert_eq!(compare.image.as_deref(), Some("agent:1"));
-    let args = compare.args.as_deref().unwrap();
+    let args = flags(compare);
     for n in 0..3 {
         let endpoint = format!("--endpoints=http://{}.a.ns.svc:2379", named(n));
         assert!(args.contains(&endpoint), "{endpoint} is missing in {args:?}");

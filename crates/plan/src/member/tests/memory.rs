@@ -1,5 +1,6 @@
 //! A member in memory: no claim, one Pod after the member has joined, and the effects of a lost Pod.
 
+use crate::fixtures::flags_in;
 use holdfast_api::member::{Departure, Leaving, Removed};
 use holdfast_api::repair::{Evidence, Loss, Repair, RepairMode};
 
@@ -24,7 +25,7 @@ fn a_member_that_has_not_joined_gets_a_pod_and_no_claim() {
     let Some(Act::CreatePod(made)) = act(&seen) else { panic!() };
     let told = made.metadata.annotations.as_ref().and_then(|all| all.get(key::MAY_START_EMPTY));
     assert_eq!(told.map(String::as_str), Some("u-a-m0"), "there is no claim to name");
-    let args = pods::arguments(&made, container::ETCD).unwrap();
+    let args = flags_in(&made, container::ETCD).unwrap();
     assert!(args.iter().any(|arg| arg == "--claim-uid=u-a-m0"), "{args:?}");
     let volumes = made.spec.unwrap().volumes.unwrap();
     let data = volumes.iter().find(|v| v.name == "data").unwrap();

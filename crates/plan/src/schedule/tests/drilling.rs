@@ -1,5 +1,6 @@
 //! Drills: the `CronJob`, the result of each end of a Job, and when a proof is too old.
 
+use crate::fixtures::flags;
 use holdfast_api::drill::{Drill, KubernetesDrill};
 use holdfast_api::snapshot::Spool;
 use holdfast_contract::{DrilledReport, ExitClass, FailedReport, Failure, KubernetesReport};
@@ -136,7 +137,7 @@ fn a_drill_runs_in_etcds_image_and_chooses_its_snapshot_itself() {
     let agent = &pod.containers[0];
     assert_eq!(agent.image.as_deref(), Some("example.org/etcd:v3.6.16"));
     assert_eq!(pod.init_containers.as_ref().unwrap()[0].name, "install");
-    let told = agent.args.clone().unwrap();
+    let told = flags(agent);
     for arg in [
         "--latest",
         "--level=drill",
@@ -193,7 +194,7 @@ fn a_drill_with_a_kube_apiserver_runs_in_its_image_with_etcds_programs() {
     assert_eq!(agent.image.as_deref(), Some("registry.k8s.io/kube-apiserver:v1.36.3"));
     assert_eq!(agent.image_pull_policy.as_deref(), Some("IfNotPresent"));
     assert_eq!(agent.command.as_ref().unwrap()[0], "/holdfast-bin/holdfast");
-    let args = agent.args.as_ref().unwrap();
+    let args = flags(agent);
     for arg in [
         "--kubernetes=kube-apiserver",
         "--encryption-config=/etc/holdfast/encryption/encryption-config.yaml",
@@ -221,7 +222,7 @@ fn a_drill_with_a_kube_apiserver_runs_in_its_image_with_etcds_programs() {
     seen.schedule.spec.drill.as_mut().unwrap().kubernetes.as_mut().unwrap().encryption_config_secret_ref = None;
     let pod = self::pod(&wanted(&seen).unwrap());
     assert!(!pod.volumes.iter().flatten().any(|volume| volume.name == "encryption"));
-    assert!(!pod.containers[0].args.iter().flatten().any(|arg| arg.starts_with("--encryption-config")));
+    assert!(!flags(&pod.containers[0]).iter().any(|arg| arg.starts_with("--encryption-config")));
 }
 
 fn meta_label<'a>(meta: &'a k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta, key: &str) -> Option<&'a str> {

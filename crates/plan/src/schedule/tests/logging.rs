@@ -1,5 +1,6 @@
 //! The log: its Deployment, what an answer or its absence makes of the condition, and the save after a gap.
 
+use crate::fixtures::flags;
 use holdfast_api::log::{Log, LogStatus};
 use holdfast_contract::{ExitClass, FailedReport, LogGap, LogProblem, LogReport};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -88,7 +89,7 @@ fn the_pod_is_that_of_a_save_that_never_ends() {
     assert_eq!((spec.replicas, spec.strategy.unwrap().type_.as_deref()), (Some(1), Some("Recreate")));
     let pod = spec.template.spec.unwrap();
     let agent = &pod.containers[0];
-    let args = agent.args.clone().unwrap();
+    let args = flags(agent);
     for arg in [
         "--every-seconds=10",
         "--spool-dir=/spool",
@@ -108,7 +109,7 @@ fn the_pod_is_that_of_a_save_that_never_ends() {
 
     seen.schedule.spec.log.as_mut().unwrap().spool = Some(Quantity("1Gi".to_owned()));
     let wider = wanted(&seen).unwrap().spec.unwrap().template.spec.unwrap();
-    assert!(wider.containers[0].args.as_ref().unwrap().iter().any(|arg| arg == "--spool-mib=1024"));
+    assert!(flags(&wider.containers[0]).iter().any(|arg| arg == "--spool-mib=1024"));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Merges of snapshots and the log: the `CronJob`, and what the retention does with the log.
 
+use crate::build::job::Kind;
+use crate::fixtures::flags;
 use holdfast_api::log::{Compaction, Log};
 use holdfast_api::schedule::LastSuccessful;
 use holdfast_api::snapshot::{Age, Encryption, Spool};
@@ -122,10 +124,10 @@ fn a_merge_reaches_the_store_and_a_scratch_volume_and_no_member() {
     assert_eq!((spec.schedule.as_str(), spec.time_zone.as_deref()), ("30 2 * * *", Some("Europe/Berlin")));
     assert_eq!((spec.suspend, spec.concurrency_policy.as_deref()), (Some(false), Some("Forbid")));
     let pod = spec.job_template.spec.unwrap().template.spec.unwrap();
-    assert_eq!((pod.priority_class_name, pod.automount_service_account_token), (None, Some(false)));
+    assert_eq!((pod.priority_class_name.as_deref(), pod.automount_service_account_token), (None, Some(false)));
     let agent = &pod.containers[0];
-    assert_eq!(agent.command.as_ref().unwrap()[2], "compact");
-    let told = agent.args.clone().unwrap();
+    assert!(Kind::Compact.runs_in(Some(&pod)));
+    let told = flags(agent);
     for arg in [
         "--namespace=ns",
         "--cluster=a",

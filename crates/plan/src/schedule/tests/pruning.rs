@@ -1,5 +1,8 @@
 //! A schedule with a retention: one mutation at a time, and the acts that the rules refuse.
 
+use crate::build::job::Kind;
+use crate::build::job::pod_spec;
+use crate::fixtures::flags_of_job;
 use holdfast_api::drill::{Drill, DrillStatus, PassedDrill};
 use holdfast_api::log::Log;
 use holdfast_api::schedule::{PruneRun, Retention};
@@ -70,7 +73,7 @@ fn started(seen: &Observed) -> Job {
 }
 
 fn arguments(job: &Job) -> Vec<String> {
-    job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0].args.clone().unwrap()
+    flags_of_job(job)
 }
 
 /// A Job of the schedule that has ended with this report.
@@ -349,10 +352,7 @@ fn asked_early(left: &[i64]) -> Observed {
     seen = after(seen.clone(), planned(&seen));
     assert_eq!(seen.schedule.status.as_ref().unwrap().pruned, 1);
     let Some(Act::StartJob(job)) = planned(&seen).act else { panic!("the store is asked") };
-    assert!(
-        job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0].command.as_ref().unwrap()[2]
-            == "recall"
-    );
+    assert!(Kind::Recall.runs_in(pod_spec(&job)));
     let run =
         |ago: &i64| RecalledRun { job: format!("run-{ago}"), uid: format!("u-run-{ago}"), at: noon() - minutes(*ago) };
     let report = RecallReport { runs: left.iter().map(run).collect(), through: noon() - minutes(173) };

@@ -1,6 +1,9 @@
 //! Runs during an outage of the operator: a Job asks the store for them.
 
 use super::*;
+use crate::build::job::Kind;
+use crate::build::job::pod_spec;
+use crate::fixtures::flags_of_job;
 
 fn answered(job: Job, report: &Report) -> Recall {
     let end =
@@ -28,9 +31,8 @@ fn a_hole_is_asked_about_once_and_filled() {
     let old = (noon() - minutes(300)).to_string();
     seen.schedule.status.as_mut().unwrap().recalled_through = Some(old.clone());
     let Some(Act::StartJob(asks)) = planned(&seen).act else { panic!("{:?}", planned(&seen).act) };
-    let pod = asks.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
-    assert_eq!(pod.containers[0].command.as_ref().unwrap()[2], "recall");
-    let args = pod.containers[0].args.clone().unwrap();
+    assert!(Kind::Recall.runs_in(pod_spec(&asks)));
+    let args = flags_of_job(&asks);
     for arg in [format!("--after={old}"), format!("--until={}", noon() - minutes(120)), "--schedule-uid=u-s".to_owned()]
     {
         assert!(args.contains(&arg), "{arg} is missing in {args:?}");

@@ -1,11 +1,12 @@
 //! The operator was down: snapshots that it had started, and snapshots that it never saw.
 
 use super::*;
+use crate::build::job::Kind;
+use crate::build::job::pod_spec;
 
-/// Verb of the Job that the plan starts.
-fn verb(seen: &Observed) -> String {
-    let pod = started(seen).spec.unwrap().template.spec.unwrap();
-    pod.containers[0].command.clone().unwrap()[2].clone()
+/// Kind of the Job that the plan starts.
+fn kind(seen: &Observed) -> Option<Kind> {
+    Kind::of_pod(pod_spec(&started(seen)).unwrap())
 }
 
 /// A snapshot with a status from `seconds` ago, shortly before the creation of its Job.
@@ -36,10 +37,12 @@ fn denied() -> Vec<Pod> {
 fn a_job_that_may_have_come_and_gone_is_asked_for_before_another_is_made() {
     let named = about_to_start(0).snapshot.status.unwrap();
     assert_eq!((&named.job, named.started_at), (&started(&fresh()).metadata.name, None));
-    for (seconds, does) in [(0, "save"), (30, "save"), (599, "save"), (600, "inspect"), (86_400, "inspect")] {
+    for (seconds, does) in
+        [(0, Kind::Save), (30, Kind::Save), (599, Kind::Save), (600, Kind::Inspect), (86_400, Kind::Inspect)]
+    {
         let seen = about_to_start(seconds);
-        assert_eq!(verb(&seen), does, "{seconds} s");
-        if does == "save" {
+        assert_eq!(kind(&seen), Some(does), "{seconds} s");
+        if does == Kind::Save {
             assert_eq!(started(&seen).metadata.name, named.job, "its Job is kept for longer: it was not made");
             assert_eq!(Some(planned(&seen).status), seen.snapshot.status, "a refusal is no reason to write again");
         }
@@ -53,7 +56,7 @@ fn a_job_that_may_have_come_and_gone_is_asked_for_before_another_is_made() {
     seen.cluster = None;
     assert_eq!(planned(&asked(seen.clone(), vec![saved()])).status.phase, Phase::Complete);
     // The store does not hold the snapshot: the operator saves, or waits for a reference, and does not ask again and again.
-    assert_eq!(verb(&asked(about_to_start(7200), nothing())), "save");
+    assert_eq!(kind(&asked(about_to_start(7200), nothing())), Some(Kind::Save));
     let waits = written(asked(written(seen), nothing()));
     assert_eq!(told(waits.snapshot.status.as_ref().unwrap()).2, "WaitingForReference");
     for seconds in [0, 7200] {
@@ -67,15 +70,15 @@ fn a_job_that_may_have_come_and_gone_is_asked_for_before_another_is_made() {
 #[test]
 fn a_store_that_tells_nothing_is_not_asked_for_ever_on_account_of_an_age() {
     for seen in [unseen(), about_to_start(7200)] {
-        assert_eq!(verb(&seen), "inspect");
+        assert_eq!(kind(&seen), Some(Kind::Inspect));
         let asking = planned(&seen);
         assert!(!told(&asking.status).3.contains("report is gone"), "no Job is known of: {:?}", told(&asking.status));
         let answered = asked(written(seen), denied());
-        assert_eq!((verb(&answered), planned(&answered).status.phase), ("save".to_owned(), Phase::Pending));
+        assert_eq!((kind(&answered), planned(&answered).status.phase), (Some(Kind::Save), Phase::Pending));
         assert_eq!(started(&answered).metadata.name, started(&fresh()).metadata.name);
         assert!(!planned(&answered).notes[0].warning, "nothing is made again");
         let after = written(answered);
-        assert_eq!((verb(&after), Some(planned(&after).status)), ("save".to_owned(), after.snapshot.status));
+        assert_eq!((kind(&after), Some(planned(&after).status)), (Some(Kind::Save), after.snapshot.status));
     }
     // The operator repeats a question that may still get an answer, with a single Event.
     for class in ExitClass::ALL.into_iter().filter(|class| !matches!(class, ExitClass::Denied | ExitClass::NotFound)) {
@@ -101,6 +104,6 @@ fn a_store_that_tells_nothing_is_asked_on_where_a_job_was_seen() {
         let plan = planned(&asked(seen.clone(), denied()));
         assert_eq!((plan.act, plan.status.phase), (None, Phase::Running));
         assert_eq!(plan.status.conditions.iter().find(|c| c.type_ == "Ready").unwrap().reason, "ReportLost");
-        assert_eq!(verb(&asked(seen, nothing())), "save");
+        assert_eq!(kind(&asked(seen, nothing())), Some(Kind::Save));
     }
 }

@@ -1,8 +1,10 @@
 //! An object that removes its stored snapshot: the steps, the obstacles, and the bounded duration of each deletion.
 
+use crate::fixtures::change_request;
 use holdfast_api::ARTIFACT_FINALIZER;
 use holdfast_api::backup_store::StoreRecord;
 use holdfast_api::snapshot::{DeletionPolicy, Removal, Run};
+use holdfast_contract::Request;
 use holdfast_contract::{RemovalReport, RemovedReport, Stopped};
 
 use super::*;
@@ -120,7 +122,7 @@ fn the_removal_is_latched_then_started_then_over() {
     assert_eq!(job.metadata.name, seen.snapshot.status.as_ref().unwrap().removal.clone().map(|latch| latch.job));
     let until = format!("--not-after={}", now() + SignedDuration::from_mins(30));
     let sha256 = format!("--manifest-sha256={}", "ab".repeat(32));
-    for arg in [KEY, &sha256, "--owner-uid=snap-uid", &until, "--store=file:///backup"] {
+    for arg in [&format!("--key={KEY}"), &sha256, "--owner-uid=snap-uid", &until, "--store=file:///backup"] {
         assert!(args(&job).contains(&arg.to_owned()), "{arg} is missing in {:?}", args(&job));
     }
     assert!(!args(&job).contains(&"--allow-last".to_owned()));
@@ -306,11 +308,11 @@ fn the_rules_refuse_a_removal_that_is_not_wanted() {
         assert_eq!(broken(&seen, start()), Some("I25"), "{why}");
     }
     let mut last = job.clone();
-    last.spec.as_mut().unwrap().template.spec.as_mut().unwrap().containers[0]
-        .args
-        .as_mut()
-        .unwrap()
-        .push("--allow-last".to_owned());
+    change_request(&mut last.spec.as_mut().unwrap().template.spec.as_mut().unwrap().containers[0], |request| {
+        if let Request::Remove(request) = request {
+            request.allow_last = true;
+        }
+    });
     assert_eq!(broken(&ready, Act::StartJob(last)), Some("I25"));
     assert_eq!(broken(&ready, Act::LatchRemoval(latch)), Some("I25"), "twice");
     assert_eq!(broken(&complete(), Act::LatchRemoval(Removal::default())), Some("I25"));

@@ -1,5 +1,8 @@
 //! A good world, and Jobs and Pods as Kubernetes shows them.
 
+use crate::build::job::Kind;
+use crate::build::job::pod_spec;
+use crate::fixtures::flags_of_job;
 use holdfast_api::cluster::{EtcdClusterSpec, EtcdClusterStatus, Formed, Latches, MemberSummary};
 use holdfast_api::name::LocalRef;
 use holdfast_api::snapshot::{EtcdSnapshotSpec, Phase, SnapshotTemplate};
@@ -97,10 +100,7 @@ pub(super) fn started(seen: &Observed) -> Job {
 /// The same, after another question to the store: by a Job with these Pods, which has ended if the Pods have.
 pub(super) fn asked(mut seen: Observed, answer: Vec<Pod>) -> Observed {
     let mut job = started(&seen);
-    assert!(
-        job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0].command.as_ref().unwrap()[2]
-            == "inspect"
-    );
+    assert!(Kind::Inspect.runs_in(pod_spec(&job)));
     let number = i32::try_from(seen.inspections.len()).unwrap();
     assert_eq!(job.metadata.name, Some(super::super::inspection(&seen.snapshot, seen.job.as_ref(), number)));
     job.metadata.uid = Some(format!("inspection-uid-{number}"));
@@ -284,7 +284,7 @@ pub(super) fn told(status: &EtcdSnapshotStatus) -> (Phase, &str, &str, &str) {
 }
 
 pub(super) fn args(job: &Job) -> Vec<String> {
-    job.spec.clone().unwrap().template.spec.unwrap().containers[0].args.clone().unwrap()
+    flags_of_job(job)
 }
 
 /// A Pod that fits on no node.

@@ -1,5 +1,6 @@
 //! A store ID: latched once, expected from then on, and replaced only with a user's permission (I25).
 
+use crate::fixtures::flags_of_job;
 use holdfast_contract::NEW_STORE;
 
 use super::*;
@@ -9,7 +10,7 @@ const OTHER: &str = "ffffffff-0000-4000-8000-000000000000";
 /// The store IDs that the probe's Job expects and accepts.
 fn told_to(seen: &Observed) -> (Option<String>, Option<String>) {
     let plan = planned(seen);
-    let args = started(&plan).spec.clone().unwrap().template.spec.unwrap().containers[0].args.clone().unwrap();
+    let args = flags_of_job(started(&plan));
     let flag = |name: &str| args.iter().find_map(|arg| arg.strip_prefix(&format!("--{name}=")).map(str::to_owned));
     (flag("expect-store-id"), flag("accept-store-id"))
 }

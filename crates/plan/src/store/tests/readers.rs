@@ -1,9 +1,10 @@
 //! Separate credentials for reading: the probe tries these beside the credentials for writing.
 
-use holdfast_contract::{ProbeRequest, SaveRequest};
+use crate::fixtures::flags;
+use holdfast_contract::{ProbeRequest, Request, SaveRequest};
 
 use super::*;
-use crate::build::job::{AgentJob, Work, job};
+use crate::build::job::{AgentJob, job};
 
 /// A store with these credentials, all of whose Secrets exist.
 fn naming(credentials: Option<Credentials>) -> Observed {
@@ -17,7 +18,7 @@ fn naming(credentials: Option<Credentials>) -> Observed {
 fn mounted(job: &Job) -> (Vec<String>, Vec<(String, String)>) {
     let pod = job.spec.clone().unwrap().template.spec.unwrap();
     let container = pod.containers[0].clone();
-    let args = container.args.unwrap().into_iter().filter(|arg| arg.contains("credentials-dir")).collect();
+    let mut args: Vec<_> = flags(&container).into_iter().filter(|arg| arg.contains("credentials-dir")).collect();
     let volumes = pod.volumes.unwrap();
     let mounts = container.volume_mounts.unwrap_or_default().into_iter().filter_map(|mount| {
         let volume = volumes.iter().find(|volume| volume.name == mount.name).unwrap();
@@ -26,6 +27,7 @@ fn mounted(job: &Job) -> (Vec<String>, Vec<(String, String)>) {
         assert_eq!((mount.read_only, secret.default_mode, secret.optional), (Some(true), Some(0o400), None));
         Some((mount.mount_path, secret.secret_name.unwrap()))
     });
+    args.sort();
     (args, mounts.collect())
 }
 
@@ -68,12 +70,12 @@ fn a_probe_has_both_secrets_where_those_who_read_have_their_own() {
 fn only_a_probe_gets_the_secret_of_those_who_read() {
     let seen = naming(None);
     let place = seen.store.record().place.location().unwrap();
-    let made = |work: Work| {
+    let made = |work: Request| {
         let readers = Some(LocalRef { name: "reads".to_owned() });
         job(&AgentJob { readers, ..AgentJob::new("j".to_owned(), work, place.clone(), "r/holdfast:1".to_owned()) })
     };
-    assert_eq!(mounted(&made(Work::Probe(ProbeRequest::default()))).0, [READS]);
-    let (args, mounts) = mounted(&made(Work::Save(SaveRequest::default())));
+    assert_eq!(mounted(&made(Request::Probe(ProbeRequest::default()))).0, [READS]);
+    let (args, mounts) = mounted(&made(Request::Save(SaveRequest::default())));
     assert!(args.is_empty(), "{args:?}");
     assert_eq!(mounts, pairs(&[("/etc/holdfast/ca", "ca")]));
 }

@@ -298,7 +298,13 @@ fn pod_object(cluster: &EtcdCluster, object: &EtcdMember, facts: &Pod) -> k8s_op
     let mut made = pod(&first, &server, &object.spec.placement, &start, &settings());
     // Without the fields that no plan reads: each plan would copy them.
     let bare = |all: Vec<Container>| {
-        let bare = |c: Container| Container { name: c.name, image: c.image, args: c.args, ..Container::default() };
+        let bare = |c: Container| Container {
+            name: c.name,
+            image: c.image,
+            command: c.command,
+            env: c.env,
+            ..Container::default()
+        };
         all.into_iter().map(bare).collect()
     };
     made.spec = made.spec.map(|spec| PodSpec {
@@ -491,10 +497,11 @@ fn order(act: &Act) -> Order {
         Act::CreateClaim(claim) => Order::CreateClaim(slot_of(meta::label(&claim.metadata, key::MEMBER).unwrap())),
         Act::CreatePod(pod) => {
             let flag = |arg: &String| arg.strip_prefix("--initial-cluster=").map(told_by);
+            let gate = pods::gate(pod).unwrap();
             Order::CreatePod {
                 n: slot_of(meta::name(&pod.metadata)),
                 may_start_empty: pods::may_start_empty(pod),
-                told: pods::arguments(pod, "etcd").unwrap_or_default().iter().find_map(flag).unwrap_or_default(),
+                told: gate.exec.iter().find_map(flag).unwrap_or_default(),
             }
         }
         Act::DeletePod { pod, .. } => Order::DeletePod(slot_of(&pod.name)),

@@ -1,6 +1,7 @@
 //! Pods in the small world: how they start, the work of their containers, and their status by kubelet.
 
 use super::*;
+use holdfast_plan::fixtures::flags_in;
 
 /// A value of `options.snapshotCount` with which no etcd starts here.
 const BAD_OPTION: &str = "13";
@@ -15,7 +16,7 @@ impl World {
         let fresh = Process { stage: Stage::Scheduling, since: self.now, restored: false, behind: 5000, crashes: 0 };
         let mut process = self.processes.remove(name).unwrap_or(fresh);
         let age = self.now - process.since;
-        let restores = pods::arguments(&pod, "restore").is_some();
+        let restores = flags_in(&pod, "restore").is_some();
         let next = match process.stage {
             Stage::Scheduling
                 if age >= SCHEDULE && !self.held && self.volumes.contains_key(&format!("data-{name}")) =>
@@ -60,8 +61,8 @@ impl World {
 
     pub(super) fn flag(pod: &Pod, container: &str, name: &str) -> Option<String> {
         let prefix = format!("--{name}=");
-        let all = pods::arguments(pod, container).unwrap_or_default().iter();
-        all.filter_map(|a| a.strip_prefix(&prefix)).next_back().map(str::to_owned)
+        let all = flags_in(pod, container).unwrap_or_default();
+        all.iter().filter_map(|a| a.strip_prefix(&prefix)).next_back().map(str::to_owned)
     }
 
     pub(super) fn permitted(pod: &Pod, claim: &str) -> bool {
@@ -128,7 +129,7 @@ impl World {
             return refused;
         }
         let initial_cluster = flag("initial-cluster").unwrap_or_default();
-        let seed = pods::arguments(pod, "etcd").unwrap_or_default().iter().any(|a| a == "--seed");
+        let seed = pods::gate(pod).is_some_and(|gate| gate.seed);
         let (group, member_id) = if seed {
             self.found(name, &initial_cluster)
         } else {
@@ -216,7 +217,7 @@ impl World {
             ..ContainerState::default()
         };
         let terminated = |t| ContainerState { terminated: Some(t), ..ContainerState::default() };
-        let restores = pods::arguments(&self.pods[name], "restore").is_some();
+        let restores = flags_in(&self.pods[name], "restore").is_some();
         let mut init = vec![];
         let mut main: Vec<ContainerStatus> = vec![];
         match process.stage {

@@ -6,7 +6,11 @@ mod pruning;
 use holdfast_api::name;
 use holdfast_api::schedule::EtcdSnapshotScheduleSpec;
 use holdfast_api::{EtcdSnapshotSchedule, key};
+use holdfast_contract::Request;
 use holdfast_contract::{Level, Origin, RecallReport, RecalledRun, RemovalReport, SavedReport, Verification};
+use holdfast_plan::build::job::pod_spec;
+use holdfast_plan::build::job::request_of;
+use holdfast_plan::fixtures::flags_of_job;
 use holdfast_plan::schedule::{self, Line, Recall};
 use holdfast_plan::snapshot;
 use k8s_openapi::api::batch::v1::{CronJob, JobCondition, JobStatus};
@@ -68,20 +72,12 @@ impl Stored {
 }
 
 fn argument(job: &Job, name: &str) -> Option<String> {
-    let pod = job.spec.as_ref()?.template.spec.as_ref()?;
-    let args = pod.containers.first()?.args.as_ref()?;
-    args.iter().find_map(|arg| arg.strip_prefix(&format!("--{name}=")).map(str::to_owned))
+    arguments(job, name).pop()
 }
 
 fn arguments(job: &Job, name: &str) -> Vec<String> {
-    let pod = job.spec.as_ref().and_then(|s| s.template.spec.as_ref()).unwrap();
-    let args = pod.containers[0].args.iter().flatten();
-    args.filter_map(|arg| arg.strip_prefix(&format!("--{name}=")).map(str::to_owned)).collect()
-}
-
-fn verb(job: &Job) -> String {
-    let pod = job.spec.as_ref().and_then(|s| s.template.spec.as_ref()).unwrap();
-    pod.containers[0].command.as_ref().unwrap()[2].clone()
+    let flags = flags_of_job(job).into_iter();
+    flags.filter_map(|flag| flag.strip_prefix(&format!("--{name}=")).map(str::to_owned)).collect()
 }
 
 impl World {
@@ -184,9 +180,9 @@ impl World {
             .iter()
             .filter(|(_, task)| task.pod.is_none())
             .filter(|(_, task)| {
-                let takes = match verb(&task.job).as_str() {
-                    "save" => RUN,
-                    "prune" => PRUNE,
+                let takes = match request_of(&task.job) {
+                    Some(Request::Save(_)) => RUN,
+                    Some(Request::Prune(_)) => PRUNE,
                     _ => ASK,
                 };
                 self.now >= task.born + takes
@@ -229,13 +225,13 @@ impl World {
     fn end_task(&mut self, name: &str) {
         let task = self.tasks.remove(name).unwrap();
         let mark_fits = self.fits(&task.job);
-        if verb(&task.job) == "prune" {
+        if Kind::Prune.runs_in(pod_spec(&task.job)) {
             let report = self.prune(&task.job, mark_fits);
             let code = report.failed.as_ref().map_or(0, |failed| failed.failure().code.into());
             let message = serde_json::to_string(&RemovalReport::Pruned(Box::new(report))).unwrap();
             return self.finish_task(task, code, message);
         }
-        if verb(&task.job) == "verify" {
+        if Kind::Drill.runs_in(pod_spec(&task.job)) || Kind::Rehearse.runs_in(pod_spec(&task.job)) {
             let report = self.drilled();
             let code = report.failed.as_ref().map_or(0, |failed| failed.failure().code.into());
             self.say(format!("Kubernetes: Job {name} has {}", if code == 0 { "ended well" } else { "failed" }));
@@ -248,12 +244,12 @@ impl World {
             (None, true) => report,
         };
         let ok = !matches!(report, Report::Failed(_));
-        if ok && verb(&task.job) == "save" {
+        if ok && Kind::Save.runs_in(pod_spec(&task.job)) {
             self.say(format!("Kubernetes: Job {name} has saved"));
         } else if !ok {
             self.say(format!("Kubernetes: Job {name} has failed"));
         }
-        if let (true, Report::Saved(saved)) = (verb(&task.job) == "save", &report) {
+        if let (true, Report::Saved(saved)) = (Kind::Save.runs_in(pod_spec(&task.job)), &report) {
             self.stored.push(Stored {
                 job: name.to_owned(),
                 uid: meta::uid(&task.job.metadata).to_owned(),
@@ -311,14 +307,14 @@ impl World {
                 ..SavedReport::default()
             }))
         };
-        match verb(&task.job).as_str() {
-            "save" => {
+        match request_of(&task.job).unwrap() {
+            Request::Save(_) => {
                 let lineage = argument(&task.job, "cluster-uid").unwrap_or_default();
                 let at = task.job.metadata.creation_timestamp.as_ref().unwrap().0.strftime("%Y%m%dT%H%M%SZ");
                 let owner: u64 = meta::uid(&task.job.metadata).trim_start_matches("uid-").parse().unwrap();
                 saved(&format!("ns/a/{lineage}/{at}-{owner:08x}-{owner:08x}"))
             }
-            "inspect" => {
+            Request::Inspect(_) => {
                 let owner = argument(&task.job, "owner-uid").unwrap();
                 match self.stored.iter().find(|one| one.uid == owner) {
                     Some(one) => saved(&one.key),

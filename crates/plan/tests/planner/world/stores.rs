@@ -1,6 +1,7 @@
 //! Stores in the small world: their objects, and probes that take a while and end as the story demands.
 
 use holdfast_contract::Origin;
+use holdfast_plan::fixtures::flags_of_job;
 
 use super::*;
 
@@ -80,8 +81,7 @@ impl World {
 
 /// Checks a store's ID as a probe does: the failure, if any, and the ID that the probe finds or creates.
 fn marked(job: &Job, marks: &mut BTreeMap<String, String>, now: u64) -> (Option<ExitClass>, Option<String>) {
-    let spec = job.spec.as_ref().and_then(|s| s.template.spec.as_ref()).unwrap();
-    let args = spec.containers[0].args.as_deref().unwrap_or_default();
+    let args = flags_of_job(job);
     let flag = |name: &str| args.iter().find_map(|arg| arg.strip_prefix(&format!("--{name}=")));
     let (url, there) = (flag("store").unwrap(), marks.get(flag("store").unwrap()).cloned());
     let said = there.as_deref().unwrap_or(NEW_STORE);

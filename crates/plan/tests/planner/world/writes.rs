@@ -2,6 +2,12 @@
 
 use holdfast_api::CLUSTER_FINALIZER;
 use holdfast_api::member::{Departure, Resize};
+use holdfast_plan::fixtures::flags_in;
+
+use holdfast_plan::patch::Patched;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -57,6 +63,9 @@ impl World {
     /// Carries an act out, with the guards of the operator's writer. `Err`: refused, and nothing happened.
     pub fn perform(&mut self, act: &Act) -> Result<(), ()> {
         self.writes += 1;
+        if let Some((on, change)) = act.to_patch() {
+            return self.patch(on, &change);
+        }
         match act.clone() {
             Act::Latch(latches) => {
                 // The operator's write carries the resourceVersion of the object it planned from; here no write came in between.
@@ -68,9 +77,6 @@ impl World {
                 self.patch_cluster(&cluster, |c| {
                     c.metadata.finalizers = Some(vec![CLUSTER_FINALIZER.to_owned()]);
                 })?;
-            }
-            Act::CopyRetention { member, retention } => {
-                self.patch_member(&member, |m| m.spec.storage.retention = retention)?;
             }
             Act::ReleaseCluster { cluster } => {
                 self.patch_cluster(&cluster, |c| c.metadata.finalizers = None)?;
@@ -85,54 +91,11 @@ impl World {
                 }
             }
             Act::AddLearner { peer_url, cluster_id, .. } => self.add_learner(&peer_url, cluster_id)?,
-            Act::SetInitialCluster { member, initial_cluster } => {
-                self.patch_member(&member, |m| m.spec.initial_cluster = Some(initial_cluster))?;
-            }
-            Act::LatchJoined { member, joined } => {
-                self.patch_member(&member, |m| m.spec.joined = Some(joined))?;
-            }
-            Act::LatchStart { member, count } => {
-                self.patch_member(&member, |m| m.spec.start_count = count)?;
-            }
-            Act::MarkStarted { pod, count, joined } => self.patch_pod(&pod, |p| {
-                let annotations = p.metadata.annotations.get_or_insert_default();
-                annotations.insert(key::STARTED.to_owned(), count.to_string());
-                annotations.insert(key::JOINED.to_owned(), joined.annotation());
-            })?,
-            Act::ForbidEmptyStart { pod, joined } => self.patch_pod(&pod, |p| {
-                let annotations = p.metadata.annotations.get_or_insert_default();
-                annotations.remove(key::MAY_START_EMPTY);
-                annotations.insert(key::JOINED.to_owned(), joined.annotation());
-            })?,
             Act::Promote { member_id, cluster_id, .. } => self.promote(member_id, cluster_id)?,
             Act::Disarm { alarm, .. } => self.alarms.retain(|raised| *raised != alarm),
             Act::CommitEntry { .. } => self.last_entry = self.now,
             Act::FillLog { entries, .. } => self.filled += u64::from(entries),
-            Act::LatchLeaving { member, leaving } => {
-                self.patch_member(&member, |m| m.spec.leaving = Some(leaving))?;
-            }
-            Act::LatchRemoved { member, removed } => {
-                self.patch_member(&member, |m| m.spec.removed = Some(removed))?;
-            }
-            Act::Park { member, parked } => {
-                self.patch_member(&member, |m| m.spec.parked = Some(parked))?;
-            }
-            Act::Unpark { member } => {
-                self.patch_member(&member, |m| m.spec.parked = None)?;
-            }
             Act::Issue(issue) => self.issue(&issue)?,
-            Act::AnnounceCertificates { member, digest, trusts } => {
-                self.patch_member(&member, |m| {
-                    let tls = m.spec.tls.get_or_insert_default();
-                    (tls.staged, tls.trusts) = (Some(digest), trusts);
-                })?;
-            }
-            Act::RefreshCertificates { pod, digest } => self.patch_pod(&pod, |p| {
-                p.metadata.annotations.get_or_insert_default().insert(key::TLS.to_owned(), digest);
-            })?,
-            Act::DismissClients { pod } => self.patch_pod(&pod, |p| {
-                p.metadata.labels.get_or_insert_default().insert(key::ROLE.to_owned(), "learner".to_owned());
-            })?,
             Act::Defragment { pod, name, .. } => {
                 self.patch_pod(&pod, |p| {
                     p.metadata.labels.get_or_insert_default().insert(key::ROLE.to_owned(), "voter".to_owned());
@@ -142,18 +105,9 @@ impl World {
                 }
             }
             Act::MoveLeader { from, to, cluster_id, .. } => self.move_leader(from, to, cluster_id)?,
-            Act::EndLeaderRequest { cluster, .. } => self.patch_cluster(&cluster, |c| {
-                c.metadata.annotations.as_mut().map(|all| all.remove(key::MOVE_LEADER));
-            })?,
             Act::RemoveMember { member_id, learner, cluster_id, .. } => {
                 self.remove_member(member_id, learner, cluster_id)?;
             }
-            Act::Relabel { pod, labels } => self.patch_pod(&pod, |p| {
-                p.metadata.labels.get_or_insert_default().extend(labels);
-            })?,
-            Act::AdmitClients { pod } => self.patch_pod(&pod, |p| {
-                p.metadata.labels.get_or_insert_default().insert(key::ROLE.to_owned(), "voter".to_owned());
-            })?,
             Act::CreateClaim(mut claim) => {
                 let name = meta::name(&claim.metadata).to_owned();
                 if !self.volumes.contains_key(&name) {
@@ -183,21 +137,10 @@ impl World {
                 self.delete_pod(&pod.name);
             }
             Act::GrowClaim { claim, size, at } => self.grow_claim(&claim, size, at)?,
-            Act::SetVolumeSize { member, size } => {
-                self.patch_member(&member, |m| m.spec.storage.size = Some(size))?;
-            }
-            Act::RefreshVolume { pod, size } => self.patch_pod(&pod, |p| {
-                p.metadata.annotations.get_or_insert_default().insert(key::VOLUME_REQUEST.to_owned(), size.0);
-            })?,
             Act::EvictPod { pod, .. } => {
                 Self::same(&pod, &self.pods.get(&pod.name).ok_or(())?.metadata)?;
                 self.delete_pod(&pod.name);
             }
-            Act::BeginResize { pod, template } => self.patch_pod(&pod, |p| {
-                let annotations = p.metadata.annotations.get_or_insert_default();
-                annotations.insert(key::TEMPLATE.to_owned(), template);
-                annotations.insert(key::RESIZE.to_owned(), Resize::Asked.as_str().to_owned());
-            })?,
             Act::ResizePod { pod, resources } => {
                 let answer = if self.refuses_resize { Resize::Refused } else { Resize::Accepted };
                 self.patch_pod(&pod, |p| {
@@ -210,14 +153,6 @@ impl World {
                     }
                 })?;
             }
-            Act::EndResize { pod, .. } => self.patch_pod(&pod, |p| {
-                p.metadata.annotations.get_or_insert_default().remove(key::RESIZE);
-            })?,
-            Act::SetPodMetadata { pod, labels, annotations } => self.patch_pod(&pod, |p| {
-                change(p.metadata.labels.get_or_insert_default(), labels);
-                change(p.metadata.annotations.get_or_insert_default(), annotations);
-            })?,
-            Act::CopyPodMetadata { member, new, .. } => self.patch_member(&member, |m| m.spec.pod_metadata = *new)?,
             Act::SetTemplate { member, template, served } => self.patch_member(&member, |m| {
                 template::put(m, &template);
                 m.spec.served = served.map(|served| *served);
@@ -282,6 +217,7 @@ impl World {
                     self.changed();
                 }
             }
+            _ => panic!("a merge patch carries this act out: {act:?}"),
         }
         Ok(())
     }
@@ -293,6 +229,18 @@ impl World {
             let listed = self.groups[&data.group].members.iter().any(|l| l.id == data.member_id);
             let live = format!("{:x}", data.group) == formed.cluster_id && listed;
             assert!(!live, "a live volume was deleted");
+        }
+    }
+
+    /// Applies a merge patch as the API server does.
+    fn patch(&mut self, on: Patched<'_>, change: &Value) -> Result<(), ()> {
+        match on {
+            Patched::Cluster(target) => self.patch_cluster(target, |cluster| patch_keys(&mut cluster.metadata, change)),
+            Patched::Member(target) => self.patch_member(target, |member| {
+                assert_eq!(change.as_object().unwrap().len(), 1);
+                member.spec = merged(&member.spec, &change["spec"]);
+            }),
+            Patched::Pod(target) => self.patch_pod(target, |pod| patch_keys(&mut pod.metadata, change)),
         }
     }
 
@@ -315,6 +263,38 @@ impl World {
         self.touch(&mut pod.metadata);
         self.pods.insert(target.name.clone(), pod);
         Ok(())
+    }
+}
+
+/// Changes labels and annotations. Times of other fields would lose their fractions in JSON.
+fn patch_keys(metadata: &mut ObjectMeta, change: &Value) {
+    let change = &change["metadata"];
+    assert!(change.as_object().unwrap().keys().all(|part| ["labels", "annotations"].contains(&part.as_str())));
+    metadata.labels = merged(&metadata.labels, &change["labels"]).or(metadata.labels.take());
+    metadata.annotations = merged(&metadata.annotations, &change["annotations"]).or(metadata.annotations.take());
+}
+
+fn merged<K: Serialize + DeserializeOwned>(object: &K, change: &Value) -> K {
+    let mut value = serde_json::to_value(object).unwrap();
+    merge(&mut value, change);
+    serde_json::from_value(value).unwrap()
+}
+
+/// RFC 7396.
+fn merge(value: &mut Value, change: &Value) {
+    let Value::Object(changes) = change else {
+        *value = change.clone();
+        return;
+    };
+    if !value.is_object() {
+        *value = json!({});
+    }
+    for (name, change) in changes {
+        if change.is_null() {
+            value.as_object_mut().unwrap().remove(name);
+        } else {
+            merge(&mut value[name], change);
+        }
     }
 }
 
@@ -403,7 +383,7 @@ pub fn english(act: &Act) -> String {
         Act::AdmitClients { pod } => format!("let clients reach {}", pod.name),
         Act::CreateClaim(c) => format!("create claim {}", meta::name(&c.metadata)),
         Act::CreatePod(p) => {
-            let restores = if pods::arguments(p, "restore").is_some() { ", with a restore step" } else { "" };
+            let restores = if flags_in(p, "restore").is_some() { ", with a restore step" } else { "" };
             let empty = if pods::may_start_empty(p) { ", may start empty" } else { "" };
             format!("create Pod {}{restores}{empty}", meta::name(&p.metadata))
         }
@@ -445,16 +425,6 @@ pub fn english(act: &Act) -> String {
         | Act::StartRun(_)
         | Act::DeleteDeployment { .. } => {
             format!("{act:?}")
-        }
-    }
-}
-
-/// Sets each key with a value, and removes the others.
-fn change(all: &mut BTreeMap<String, String>, changes: BTreeMap<String, Option<String>>) {
-    for (name, value) in changes {
-        match value {
-            Some(value) => drop(all.insert(name, value)),
-            None => drop(all.remove(&name)),
         }
     }
 }
