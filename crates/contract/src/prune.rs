@@ -10,7 +10,7 @@ use super::{FailedReport, StoreFlags};
 
 /// Which snapshots of a schedule are kept. A rule that is 0 or absent keeps nothing; a snapshot that any rule keeps stays.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Policy {
     /// Keep this number of newest snapshots.
     #[arg(long, default_value_t, value_name = "N", help_heading = KEEP)]

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use holdfast_plan::pods;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use crate::support::env::soak;
@@ -30,8 +32,10 @@ fn etcd(pod: &Value) -> &Value {
     &pod["spec"]["containers"][0]
 }
 
-fn has_flag(pod: &Value, flag: &str) -> bool {
-    etcd(pod)["args"].as_array().is_some_and(|args| args.iter().any(|arg| arg == flag))
+/// Whether etcd has this flag, by the request of the gate.
+pub(super) fn has_flag(pod: &Value, flag: &str) -> bool {
+    let pod: Option<Pod> = serde_json::from_value(pod.clone()).ok();
+    pod.and_then(|pod| pods::gate(&pod)).is_some_and(|gate| gate.exec.iter().any(|word| word == flag))
 }
 
 /// Waits until every member serves with the changed spec, and returns the seconds since `from`.

@@ -6,6 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use super::rolling::has_flag;
 use crate::support::kube_helpers::{condition, until};
 use crate::support::make;
 use crate::support::probe::Wrote;
@@ -46,9 +47,7 @@ async fn grow(w: &World, class: Option<&str>, seconds: u64) -> Result<()> {
         w.step("every claim has 2Gi", claims).await?;
         let grown = from.elapsed().as_secs_f64();
         let quota = format!("--quota-backend-bytes={QUOTA_OF_2GI}");
-        let has_quota = |pod: &Value| {
-            pod["spec"]["containers"][0]["args"].as_array().is_some_and(|args| args.iter().any(|arg| *arg == quota))
-        };
+        let has_quota = |pod: &Value| has_flag(pod, &quota);
         w.step("every Pod has the quota of 2Gi", all(w, "the quota of 2Gi", "Pod", has_quota)).await?;
         w.step("settled", w.wait_ready("v", 3)).await?;
         anyhow::Ok((grown, from.elapsed().as_secs_f64()))
@@ -99,12 +98,7 @@ pub async fn refused(w: &World) -> Result<()> {
     let later = w.get("EtcdCluster", "v").await?["metadata"]["resourceVersion"].clone();
     ensure!(later == version, "the status is written again and again");
     w.patch("EtcdCluster", "v", json!({"spec": {"options": {"snapshotCount": 20_000}}})).await?;
-    all(w, "another change takes effect", "Pod", |pod| {
-        pod["spec"]["containers"][0]["args"]
-            .as_array()
-            .is_some_and(|args| args.iter().any(|arg| arg == "--snapshot-count=20000"))
-    })
-    .await?;
+    all(w, "another change takes effect", "Pod", |pod| has_flag(pod, "--snapshot-count=20000")).await?;
     w.step("the other change", w.wait_ready("v", 1)).await?;
     back(w).await?;
     w.delete_and_wait("EtcdCluster", "v").await?;

@@ -157,7 +157,7 @@ fn masked(kind: &str, object: &Value, mask: &Mask) -> String {
         annotations.retain(|name, _| !name.contains("kubernetes.io/"));
     }
     if let (Some(annotations), "Job") = (meta["annotations"].as_object_mut(), kind) {
-        // The key of a stored snapshot holds times and random parts, as in the arguments.
+        // The key of a stored snapshot holds times and random parts, as in the request.
         annotations.remove("holdfast.dev/rehearses");
     }
     let status = &object["status"];

@@ -44,6 +44,7 @@ pub fn schedule(seen: &Observed, plan: &Plan<EtcdSnapshotScheduleStatus>) -> Ver
         None => Ok(()),
         Some(Act::StartJob(job)) => {
             rule("I13", meta::controlled_by(&job.metadata, uid), "a Job goes with its schedule")?;
+            rule("I25", pod_spec(job).and_then(Kind::of_pod).is_some(), "a Job does what its request says")?;
             if removes(job) { start(seen, job) } else { Ok(()) }
         }
         Some(Act::StartRun(job)) => save_now(seen, job),

@@ -25,6 +25,7 @@ pub fn snapshot(seen: &Observed, plan: &Plan<EtcdSnapshotStatus>, now: Timestamp
             let own = meta::controlled_by(&job.metadata, meta::uid(&seen.snapshot.metadata));
             rule("I13", own, "a Job goes with its snapshot")?;
             let pod = pod_spec(job);
+            rule("I25", pod.and_then(Kind::of_pod).is_some(), "a Job does what its request says")?;
             if Kind::Remove.runs_in(pod) {
                 return start(seen, job);
             }

@@ -51,8 +51,6 @@ fn rendered(seen: &Observed, drill: &Drill, suspend: bool) -> Result<CronJob, (R
         (Reason::WaitingForReference, format!("there is no EtcdCluster {named} in this namespace"))
     })?;
     let request = VerifyRequest {
-        level: ProofLevel::Drill,
-        latest: true,
         namespace: Some(seen.schedule.metadata.namespace.clone().unwrap_or_default()),
         cluster: Some(saving::filed_under(spec.cluster_ref.as_ref())),
         lineage: Some(meta::uid(&cluster.metadata).to_owned()),
@@ -84,6 +82,7 @@ fn request() -> VerifyRequest {
     VerifyRequest {
         snapshot: SnapshotFlags::default(),
         level: ProofLevel::Drill,
+        latest: true,
         bin_dir: Some(PathBuf::from(PROGRAMS)),
         scratch: PathBuf::from(SCRATCH),
         deadline_seconds: DEFAULT_READ_DEADLINE_SECONDS,

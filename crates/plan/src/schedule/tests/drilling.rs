@@ -416,7 +416,9 @@ fn drills_pause_with_the_schedule_and_end_with_the_field() {
     seen.schedule.spec.suspend = false;
     seen.schedule.spec.drill = None;
     let plan = planned(&seen);
-    assert_eq!(wanted(&seen).unwrap().spec.unwrap().suspend, Some(true), "the operator has no right to delete it");
+    let retired = wanted(&seen).unwrap();
+    assert_eq!(retired.spec.unwrap().suspend, Some(true), "the operator has no right to delete it");
+    assert_eq!(retired.metadata.labels, seen.drill_cron_job.as_ref().unwrap().metadata.labels);
     assert!(plan.status.drill.is_none() && plan.status.conditions.iter().all(|c| c.type_ != "Rehearsed"));
     seen.drill_cron_job = wanted(&seen).map(|mut cron| {
         stored(&mut cron.metadata, "u-drill");
