@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::{Compression, DEFAULT_SAVE_DEADLINE_SECONDS, StoreFlags, Verify};
+use super::{Compression, DEFAULT_SAVE_DEADLINE_SECONDS, OWNER_NAME, OWNER_UID, POD_UID, StoreFlags, Verify};
 
 /// Heading of the flags for the manifest, in help texts.
 const FILED: &str = "Filed under";
@@ -37,10 +37,10 @@ pub struct CompactRequest {
     #[arg(long, visible_alias = "cluster-uid", help_heading = FILED)]
     pub lineage: Option<String>,
     /// Name of the object that requested this merge. In a Pod of a CronJob, set by the environment.
-    #[arg(long, value_name = "NAME", env = "HOLDFAST_OWNER_NAME", help_heading = FILED)]
+    #[arg(long, value_name = "NAME", env = OWNER_NAME, help_heading = FILED)]
     pub owner_name: Option<String>,
     /// UID of the object that requested this merge. In a Pod of a CronJob, set by the environment.
-    #[arg(long, value_name = "UID", env = "HOLDFAST_OWNER_UID", help_heading = FILED)]
+    #[arg(long, value_name = "UID", env = OWNER_UID, help_heading = FILED)]
     pub owner_uid: Option<String>,
     /// Name of the `EtcdSnapshotSchedule` whose retention judges the new snapshot.
     #[arg(long, value_name = "NAME", requires = "schedule_uid", help_heading = FILED)]
@@ -50,7 +50,7 @@ pub struct CompactRequest {
     pub schedule_uid: Option<String>,
     /// UID of the Pod that runs this command, so that two Pods of one Job never share a key. In a Pod, set by the
     /// environment.
-    #[arg(long, value_name = "UID", env = "HOLDFAST_POD_UID", help_heading = FILED)]
+    #[arg(long, value_name = "UID", env = POD_UID, help_heading = FILED)]
     pub pod_uid: Option<String>,
     /// Last revision of the new snapshot. Default: the newest check of the log after the newest snapshot, whose HashKV the
     /// agent compares; without a check the end of the log without a hole.

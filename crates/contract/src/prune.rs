@@ -6,7 +6,7 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{FailedReport, StoreFlags};
+use super::{FailedReport, POD_UID, StoreFlags};
 
 /// Which snapshots of a schedule are kept. A rule that is 0 or absent keeps nothing; a snapshot that any rule keeps stays.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,7 +133,7 @@ pub struct PruneRequest {
     #[arg(long, value_name = "TIME", hide = true)]
     pub not_after: Option<Timestamp>,
     /// UID of the Pod that runs this command. In a Pod, set by the environment.
-    #[arg(long, value_name = "UID", env = "HOLDFAST_POD_UID", hide = true)]
+    #[arg(long, value_name = "UID", env = POD_UID, hide = true)]
     pub pod_uid: Option<String>,
     /// Judge and print only: announce nothing, remove nothing.
     #[arg(long)]
@@ -347,7 +347,7 @@ pub struct RemoveRequest {
     #[arg(long, value_name = "TIME", hide = true)]
     pub not_after: Option<Timestamp>,
     /// UID of the Pod that runs this command. In a Pod, set by the environment.
-    #[arg(long, value_name = "UID", env = "HOLDFAST_POD_UID", hide = true)]
+    #[arg(long, value_name = "UID", env = POD_UID, hide = true)]
     pub pod_uid: Option<String>,
     /// Time limit in seconds.
     #[arg(long, default_value_t = DEFAULT_PRUNE_DEADLINE_SECONDS)]

@@ -110,24 +110,6 @@ impl Request {
         }
     }
 
-    /// Returns the store.
-    pub fn store(&self) -> Option<&StoreFlags> {
-        match self {
-            Self::Save(request) => Some(&request.store),
-            Self::Log(request) => Some(&request.store),
-            Self::Inspect(request) => Some(&request.store),
-            Self::Latest(request) => Some(&request.store),
-            Self::Recall(request) => Some(&request.store),
-            Self::Prune(request) => Some(&request.store),
-            Self::Remove(request) => Some(&request.store),
-            Self::Probe(request) => Some(&request.store),
-            Self::Verify(request) => request.snapshot.store.as_ref(),
-            Self::Compact(request) => Some(&request.store),
-            Self::Restore(request) => Some(&request.store),
-            Self::CompareMembers(_) | Self::Gate(_) => None,
-        }
-    }
-
     /// Sets the store.
     pub fn set_store(&mut self, store: StoreFlags) {
         match self {

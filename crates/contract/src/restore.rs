@@ -138,7 +138,7 @@ pub struct RestoreRequest {
     #[arg(long)]
     pub quota_backend_bytes: Option<u64>,
     /// Answer GET /progress on this port with the numbers of the run as JSON, at every address of this machine. Default: no
-    /// port. In a Pod, set by the environment.
+    /// port.
     #[arg(long, value_name = "PORT", env = "HOLDFAST_PROGRESS_PORT")]
     pub progress_port: Option<u16>,
     /// Print JSON instead of text.

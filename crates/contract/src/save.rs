@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::{EtcdFlags, StoreFlags};
+use super::{CLUSTER_SPEC, EtcdFlags, OWNER_NAME, OWNER_UID, POD_UID, StoreFlags};
 
 /// Compression of the stored bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, schemars::JsonSchema)]
@@ -32,7 +32,7 @@ impl Compression {
         }
     }
 
-    /// Returns the flag's value.
+    /// Returns the name, which is also the flag's value.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Zstd => "zstd",
@@ -74,7 +74,7 @@ pub struct SaveRequest {
     pub cluster_uid: Option<String>,
     /// The cluster's `spec` as JSON, without secrets. The manifest records this spec, so that the store alone is enough
     /// to create the cluster again. In a Pod, set by the environment.
-    #[arg(long, value_name = "JSON", env = "HOLDFAST_CLUSTER_SPEC", hide_env_values = true, help_heading = FILED)]
+    #[arg(long, value_name = "JSON", env = CLUSTER_SPEC, hide_env_values = true, help_heading = FILED)]
     pub cluster_spec: Option<String>,
     /// Key of the snapshot that this etcd was restored from. Searches then count the earlier snapshots of that cluster
     /// as the past of this etcd.
@@ -84,10 +84,10 @@ pub struct SaveRequest {
     #[arg(long, value_name = "ID", help_heading = "etcd")]
     pub expect_cluster_id: Option<String>,
     /// Name of the object that requested this snapshot. In a Pod of a CronJob, set by the environment.
-    #[arg(long, value_name = "NAME", env = "HOLDFAST_OWNER_NAME", help_heading = FILED)]
+    #[arg(long, value_name = "NAME", env = OWNER_NAME, help_heading = FILED)]
     pub owner_name: Option<String>,
     /// UID of the object that requested this snapshot. In a Pod of a CronJob, set by the environment.
-    #[arg(long, value_name = "UID", env = "HOLDFAST_OWNER_UID", help_heading = FILED)]
+    #[arg(long, value_name = "UID", env = OWNER_UID, help_heading = FILED)]
     pub owner_uid: Option<String>,
     /// Name of the `EtcdSnapshotSchedule` that this snapshot is a run of.
     #[arg(long, value_name = "NAME", requires = "schedule_uid", help_heading = FILED)]
@@ -97,7 +97,7 @@ pub struct SaveRequest {
     pub schedule_uid: Option<String>,
     /// UID of the Pod that runs this command, so that two Pods of one Job never share a key. In a Pod, set by the
     /// environment.
-    #[arg(long, value_name = "UID", env = "HOLDFAST_POD_UID", help_heading = FILED)]
+    #[arg(long, value_name = "UID", env = POD_UID, help_heading = FILED)]
     pub pod_uid: Option<String>,
     /// Compression.
     #[arg(long, value_enum, default_value_t, help_heading = SAVING)]
@@ -136,7 +136,7 @@ pub struct SaveRequest {
     #[arg(long, value_name = "SECONDS", default_value_t, help_heading = SAVING)]
     pub delay_seconds: u32,
     /// Answer GET /progress on this port with the numbers of the run as JSON, at every address of this machine. Default: no
-    /// port. In a Pod, set by the environment.
+    /// port.
     #[arg(long, value_name = "PORT", env = "HOLDFAST_PROGRESS_PORT", help_heading = SAVING)]
     pub progress_port: Option<u16>,
     /// Print JSON instead of text.
@@ -168,16 +168,6 @@ pub enum Verify {
     Stored,
 }
 
-impl Verify {
-    /// Returns the flag's value.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Stream => "stream",
-            Self::Stored => "stored",
-        }
-    }
-}
-
 /// Members that compute their HashKV at the snapshot's revision, for comparison with the snapshot. `Auto` (default):
 /// the source member, and below 1 GiB of database a second voter; no leader from 1 GiB up. `Always`: the source member
 /// and a second voter, each of which delays writes by 0.1 to 0.9 s for each GiB. `Never`: no member.
@@ -191,17 +181,6 @@ pub enum AskMembers {
     Always,
     /// No member; the agent proves only the structure of the snapshot.
     Never,
-}
-
-impl AskMembers {
-    /// Returns the flag's value.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Always => "always",
-            Self::Never => "never",
-        }
-    }
 }
 
 /// One hour: at 32 MiB/s that is 112 GiB, fourteen times the largest database that etcd supports.

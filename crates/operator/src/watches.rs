@@ -312,11 +312,13 @@ mod tests {
         let templates = [
             json!({"containers": [{"name": "c", "env": [{"name": "A", "value": fat}]}]}),
             json!({"containers": [{"name": "c"}], "volumes": [{"name": "v", "hostPath": {"path": fat}}]}),
+            json!({"containers": [{"name": "c", "args": [fat]}]}),
             json!({"containers": [{"name": "c", "env": [{"name": "HOLDFAST_REQUEST", "value": fat}]}]}),
         ];
         for n in 0..60 {
             let metadata = json!({"name": format!("j-{n}"), "namespace": "ns", "uid": n.to_string()});
-            let spec = json!({"backoffLimit": 3, "template": {"spec": templates[n % templates.len()]}});
+            let spec =
+                json!({"backoffLimit": 3, "template": {"spec": templates[if n % 3 == 2 { 2 + n % 2 } else { n % 3 }]}});
             let job: Job = serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
             if let Some(event) = readable(Event::Apply(Ok(job)), &writer, &fake.ctx) {
                 writer.apply(&event);

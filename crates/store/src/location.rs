@@ -173,9 +173,27 @@ const fn of_one_kind(flags: &StoreFlags) -> [(&'static str, bool); 16] {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use holdfast_contract::ExitClass;
 
     use super::*;
+
+    /// A flag that is missing there would be ignored for another kind of store.
+    #[test]
+    fn every_flag_of_one_kind_is_known_as_such() {
+        let fields = serde_json::to_value(StoreFlags::default()).unwrap();
+        let of_a_kind = |name: &&String| ["s3", "azure", "gcs"].iter().any(|kind| name.starts_with(kind));
+        let fields: BTreeSet<String> = fields.as_object().unwrap().keys().filter(of_a_kind).cloned().collect();
+        let flags = of_one_kind(&StoreFlags::default()).map(|(flag, given)| {
+            assert!(!given, "{flag}");
+            let words = flag.trim_start_matches("--").split('-').enumerate();
+            words
+                .map(|(n, word)| if n == 0 { word.to_owned() } else { word[..1].to_uppercase() + &word[1..] })
+                .collect()
+        });
+        assert_eq!(BTreeSet::from(flags), fields);
+    }
 
     fn place(name: &str, prefix: &str) -> Place {
         let prefix = (!prefix.is_empty()).then(|| Folder::of_prefix(prefix).unwrap());

@@ -158,7 +158,7 @@ pub fn check() -> Result<(), String> {
         ("c7-x2z4b=http://c7-x2z4b.c7.ns.svc:2380", "CLUSTER-*=http://CLUSTER-*.CLUSTER.ns.svc:2380"),
         ("9f0b6c1e-1c2d-4e5f-8a9b-0123456789ab", "UID"),
         ("ns-c7-9f0b6c1e-1c2d-4e5f-8a9b-0123456789ab", "ns-CLUSTER-UID"),
-        ("cdf818194e3a8c32", "HEX"),
+        ("--expect-cluster-id=cdf818194e3a8c32", "--expect-cluster-id=HEX"),
         ("2026-11-21T19:37:37Z", "TIME"),
         ("True", "True"),
     ];

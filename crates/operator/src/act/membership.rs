@@ -3,8 +3,7 @@
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use holdfast_plan::cluster::Membership;
-use holdfast_plan::{Act, Target};
-use holdfast_plan::{Alarm, AlarmKind};
+use holdfast_plan::{Act, Alarm, AlarmKind, Target};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 

@@ -1,12 +1,12 @@
 //! Input of one pass over an `EtcdSnapshot`: the object, its cluster, its Jobs and their Pods.
 
-use holdfast_contract::Request;
-use holdfast_plan::build::request;
 use std::collections::BTreeSet;
 
 use holdfast_api::snapshot::Phase;
 use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, key, name};
+use holdfast_contract::Request;
 use holdfast_plan::build::job::CONTAINER;
+use holdfast_plan::build::request;
 use holdfast_plan::jobs::over;
 use holdfast_plan::snapshot::{Deletion, Inspection, Observed, holds, inspection, secrets};
 use holdfast_plan::{Seen, meta, pods, retries};

@@ -271,16 +271,20 @@ fn pod(want: &AgentJob) -> PodSpec {
     let etcd =
         want.external.as_ref().filter(|_| matches!(want.work, Request::Save(_) | Request::Log(_))).map(external::reach);
     let (mut request, beside) = beside(want);
-    let (mut volumes, mut mounts) = beside.into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
+    let (mut volumes, mut mounts) = (vec![], vec![]);
     if let Some(etcd) = etcd {
         request.set_etcd(etcd.flags);
-        volumes.splice(0..0, etcd.volumes);
-        mounts.splice(0..0, etcd.mounts);
+        (volumes, mounts) = (etcd.volumes, etcd.mounts);
     }
+    if let Some((volume, mount)) = beside {
+        volumes.push(volume);
+        mounts.push(mount);
+    }
+    let mut cluster_spec = None;
     match &mut request {
         Request::Save(request) => {
             request.progress_port = progress_port();
-            request.cluster_spec = None;
+            cluster_spec = request.cluster_spec.take();
         }
         Request::Verify(request) => request.snapshot.identities.clone_from(&opened.identity_dirs),
         Request::Compact(request) => request.age_identity_dirs.clone_from(&opened.identity_dirs),
@@ -317,7 +321,7 @@ fn pod(want: &AgentJob) -> PodSpec {
                 name: CONTAINER.to_owned(),
                 image: Some(want.image.clone()),
                 image_pull_policy: Some("IfNotPresent".to_owned()),
-                env: Some(env(want)),
+                env: Some(env(want, cluster_spec.as_deref())),
                 ports,
                 resources: Some(want.agent.resources.clone().unwrap_or_else(|| default_resources(want))),
                 security_context: Some(container_security()),
@@ -366,16 +370,15 @@ fn beside(want: &AgentJob) -> (Request, Option<(Volume, VolumeMount)>) {
     (want.work.clone(), scratch)
 }
 
-fn env(want: &AgentJob) -> Vec<EnvVar> {
+fn env(want: &AgentJob, cluster_spec: Option<&str>) -> Vec<EnvVar> {
     // For a `CronJob`, whose Jobs have unpredictable names and UIDs.
     let owner = (want.recurring && matches!(want.work, Request::Save(_) | Request::Compact(_))).then_some(OWNER);
     let owner = owner.into_iter().flatten().map(|(name, label)| field(name, format!("metadata.labels['{label}']")));
-    let spec = match &want.work {
-        Request::Save(request) => request.cluster_spec.as_deref(),
-        _ => None,
-    };
-    let spec =
-        spec.map(|spec| EnvVar { name: CLUSTER_SPEC.to_owned(), value: Some(store::literal(spec)), value_from: None });
+    let spec = cluster_spec.map(|spec| EnvVar {
+        name: CLUSTER_SPEC.to_owned(),
+        value: Some(store::literal(spec)),
+        value_from: None,
+    });
     // The UID gives each Pod of a Job its own key (I7).
     let pod_uid = field(POD_UID, "metadata.uid".to_owned());
     std::iter::once(pod_uid).chain(owner).chain(spec).chain(store::proxies(&want.destination, &want.proxies)).collect()

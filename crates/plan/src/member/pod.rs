@@ -9,7 +9,6 @@
 //! This file never deletes the Pod of a member that runs (I1): only the cluster's pass knows
 //! whether the other members can spare a restored member. The operator restores missing labels that select the Pod.
 
-use crate::build::request;
 use std::collections::BTreeMap;
 
 use holdfast_api::condition::Reason;
@@ -21,8 +20,8 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::facts::{cluster, unformed};
 use super::{Observed, evidence, pod_metadata};
-use crate::build::container;
 use crate::build::pod::{Start, pod, selected_by};
+use crate::build::{container, request};
 use crate::valid::Server;
 use crate::{Act, Next, Target, Wake, failure, meta, pods, template, volumes};
 

@@ -8,8 +8,6 @@ mod silent;
 mod unbound;
 mod volume;
 
-use crate::fixtures::change_request;
-use crate::fixtures::flags_in;
 use holdfast_api::agent::Agent;
 use holdfast_api::cluster::Retention;
 use holdfast_api::condition::Reason;
@@ -24,7 +22,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
 use crate::build::container;
-use crate::fixtures::{earlier, etcd_cluster, failed, labels, noon, pod_of, restoring, running, serving, unborn};
+use crate::fixtures::{
+    change_request, earlier, etcd_cluster, failed, flags_in, labels, noon, pod_of, restoring, running, serving, unborn,
+};
 use crate::{Act, Plan, Seen, Target, Wake, meta, pods, safety};
 
 fn planned_at(seen: &Observed, now: Timestamp) -> Plan<EtcdMemberStatus> {

@@ -1,6 +1,5 @@
 //! Rules for plans about a cluster. Decides only whether a plan keeps them.
 
-use crate::build::job::request_of;
 use holdfast_api::cluster::Latches;
 use holdfast_api::member::{Birth, Departure, Joined, Leaving, Removed};
 use holdfast_api::repair::Loss;
@@ -16,7 +15,7 @@ use super::facts::{
 use super::{
     Verdict, alarms, defragment, is, last_snapshot, leadership, replace, retention, roll, rule, upgrade, volumes,
 };
-use crate::build::job::Kind;
+use crate::build::job::{Kind, request_of};
 use crate::certificate::{Contents, Files, Issue, Origin, Plane, files};
 use crate::cluster::{Listed, Member, Membership, Observed};
 use crate::schedule::read_by;

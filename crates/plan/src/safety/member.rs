@@ -1,11 +1,11 @@
 //! Rules for plans about a member. Decides only whether a plan keeps them.
 
-use holdfast_contract::Request;
 use std::collections::BTreeMap;
 
 use holdfast_api::cluster::Retention;
 use holdfast_api::member::{Birth, Joined};
 use holdfast_api::{EtcdMemberStatus, key, name, role};
+use holdfast_contract::Request;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 

@@ -1,7 +1,6 @@
 //! Rules for plans about a schedule: it records its runs. Stored snapshots are removed in one way only: by a Job that was latched
 //! before the pass reads the restores (I25). A record is deleted only when nothing of its run is stored (I18).
 
-use crate::build::job::request_of;
 use holdfast_api::schedule::PruneRun;
 use holdfast_api::snapshot::{DeletionPolicy, Phase};
 use holdfast_api::{EtcdSnapshot, EtcdSnapshotScheduleStatus, component, key, name};
@@ -12,7 +11,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 
 use super::{Verdict, is, rule};
-use crate::build::job::{CONTAINER, Kind, pod_spec};
+use crate::build::job::{CONTAINER, Kind, pod_spec, request_of};
 use crate::schedule::{Observed, is_read, is_within};
 use crate::{Act, Ensure, Plan, Target, jobs, meta, pods};
 

@@ -1,7 +1,6 @@
 //! Rules for plans about a snapshot: it starts Jobs, each under a name that is used once. A stored snapshot is removed in one way
 //! only: by a Job of an object that is being deleted, latched before the pass reads the restores (I25).
 
-use crate::build::job::request_of;
 use holdfast_api::snapshot::{DeletionPolicy, Phase, Removal};
 use holdfast_api::{EtcdSnapshotStatus, key};
 use holdfast_contract::Request;
@@ -10,7 +9,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::{Verdict, is, rule};
-use crate::build::job::{CONTAINER, Kind, pod_spec};
+use crate::build::job::{CONTAINER, Kind, pod_spec, request_of};
 use crate::schedule::is_read;
 use crate::snapshot::{Observed, PATIENCE};
 use crate::{Act, Plan, meta, pods};
@@ -24,12 +23,12 @@ pub fn snapshot(seen: &Observed, plan: &Plan<EtcdSnapshotStatus>, now: Timestamp
         Some(Act::StartJob(job)) => {
             let own = meta::controlled_by(&job.metadata, meta::uid(&seen.snapshot.metadata));
             rule("I13", own, "a Job goes with its snapshot")?;
-            let pod = pod_spec(job);
-            rule("I25", pod.and_then(Kind::of_pod).is_some(), "a Job does what its request says")?;
-            if Kind::Remove.runs_in(pod) {
+            let kind = pod_spec(job).and_then(Kind::of_pod);
+            rule("I25", kind.is_some(), "a Job does what its request says")?;
+            if kind == Some(Kind::Remove) {
                 return start(seen, job);
             }
-            rule("I18", !deleting || !Kind::Save.runs_in(pod), "a snapshot that is being deleted saves nothing")
+            rule("I18", !deleting || kind != Some(Kind::Save), "a snapshot that is being deleted saves nothing")
         }
         Some(Act::DeleteJob { job, .. }) => {
             let own = seen.job.as_ref().filter(|own| seen.owns(own) && is(job, &own.metadata));

@@ -1,6 +1,5 @@
 //! Rules for changes of the minor version (I30): no member gets an etcd that its data cannot carry.
 
-use crate::build::job::request_of;
 use holdfast_api::cluster::Latches;
 use holdfast_api::snapshot::DeletionPolicy;
 use holdfast_api::upgrade::UpgradeRecord;
@@ -10,7 +9,7 @@ use k8s_openapi::api::batch::v1::Job;
 
 use super::facts::{is_healthy, known, latches, voters};
 use super::{Verdict, rule};
-use crate::build::job::{Kind, compares, pod_spec};
+use crate::build::job::{Kind, compares, pod_spec, request_of};
 use crate::cluster::{Member, Membership, Observed, rehearsal_name};
 use crate::valid::Version;
 use crate::{Seen, meta};

@@ -79,8 +79,10 @@ fn holds_segments(seen: &Observed, want: &Deployment, live: &Deployment) -> bool
 /// Returns the request's store and its expected ID, and the part of the Pod that leads to the store: Secrets, proxies, identity.
 fn way_to_store(log: &Deployment) -> (Option<(StoreFlags, Option<String>)>, PodSpec) {
     let pod = log.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()).cloned().unwrap_or_default();
-    let request = request::of_container(Some(&pod), CONTAINER);
-    let store = request.and_then(|r| Some((r.store()?.clone(), r.expected_store_id().map(str::to_owned))));
+    let store = match request::of_container(Some(&pod), CONTAINER) {
+        Some(Request::Log(LogRequest { store, expect_store_id, .. })) => Some((store, expect_store_id)),
+        _ => None,
+    };
     let kept = |variable: &EnvVar| variable.name != REQUEST && variable.value.is_some();
     let container = |agent: Container| Container {
         name: agent.name,

@@ -1,7 +1,5 @@
 //! Tests of a schedule's plan, one mutation at a time.
 
-use crate::build::request;
-use crate::fixtures::flags;
 use holdfast_api::cluster::{Formed, MemberSummary};
 use holdfast_api::condition::{Reason, Type, Wanted, merge};
 use holdfast_api::name::LocalRef;
@@ -12,15 +10,15 @@ use holdfast_api::{
     EtcdBackupStore, EtcdClusterStatus, EtcdSnapshot, EtcdSnapshotSchedule, EtcdSnapshotScheduleStatus,
     EtcdSnapshotStatus, key,
 };
-use holdfast_contract::Request;
-use holdfast_contract::{Level, RecallReport, RecalledRun, Report};
+use holdfast_contract::{Level, RecallReport, RecalledRun, Report, Request};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{CronJob, Job, JobCondition, JobStatus};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 
 use super::*;
-use crate::fixtures::{etcd_cluster, noon, settings, stored};
+use crate::build::request;
+use crate::fixtures::{etcd_cluster, flags, noon, settings, stored};
 use crate::{Act, Ensure, Note, Plan, Seen, Target, Wake, safety};
 
 mod drilling;

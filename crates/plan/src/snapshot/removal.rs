@@ -4,7 +4,6 @@
 //! removal. In doubt the object goes and the snapshot stays in the store: each deletion ends, and the operator removes no
 //! snapshot that is needed (I25).
 
-use crate::build::job::request_of;
 use holdfast_api::backup_store::Right;
 use holdfast_api::condition::Reason;
 use holdfast_api::snapshot::{Artifact, Phase, Removal};
@@ -16,7 +15,7 @@ use k8s_openapi::api::batch::v1::Job;
 use super::latch::{PATIENCE, goes_along, holds, live_removal};
 use super::stage::{SLOW, Stage, witnessed};
 use super::{Deletion, Inspection, Observed, job, place};
-use crate::build::job::CONTAINER;
+use crate::build::job::{CONTAINER, request_of};
 use crate::jobs::{self, JobState};
 use crate::schedule::is_read;
 use crate::{Act, Note, Target, Wake, meta, pods};

@@ -1,7 +1,5 @@
 //! Tests of a store's plan, one mutation of a good world at a time.
 
-use crate::build::job::Kind;
-use crate::fixtures::flags;
 use holdfast_api::backup_store::{Credentials, Probe, StoreRecord};
 use holdfast_api::condition::Reason;
 use holdfast_api::name::LocalRef;
@@ -16,6 +14,8 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
 
 use super::*;
+use crate::build::job::Kind;
+use crate::fixtures::flags;
 use crate::{Act, Plan, Proxies, Seen, Settings, Wake};
 
 mod clocks;

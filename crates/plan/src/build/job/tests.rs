@@ -133,8 +133,8 @@ fn a_job_that_removes_writes_to_its_volume_and_locks_nothing() {
     assert_eq!((spec.backoff_limit, spec.active_deadline_seconds), (Some(0), Some(180)), "its plan repeats it");
     let lock = Some(S3ObjectLock { mode: LockMode::Compliance, days: 30 });
     let locking = Location::S3(S3Location { bucket: "b".to_owned(), object_lock: lock, ..S3Location::default() });
-    let sent = sent(&AgentJob { destination: locking, ..want });
-    assert_eq!(sent.store().unwrap().s3_object_lock, None);
+    let Request::Prune(sent) = sent(&AgentJob { destination: locking, ..want }) else { panic!() };
+    assert_eq!((sent.store.s3_object_lock, sent.store.s3_object_lock_days), (None, None));
 }
 
 /// The agent reports a missing Secret within a moment. A save waits for the Secret: kubelet then starts the Pod, and the Pod's
@@ -345,7 +345,7 @@ fn the_agent_reads_back_what_was_asked() {
     assert_eq!(sent(&to_s3()), Request::Save(expected));
 
     let env = container.env.unwrap();
-    assert_eq!((env[0].name.as_str(), env[1].name.as_str()), (REQUEST, "HOLDFAST_POD_UID"));
+    assert_eq!((env.len(), env[0].name.as_str(), env[1].name.as_str()), (2, REQUEST, "HOLDFAST_POD_UID"));
     assert_eq!(env[1].value_from.as_ref().unwrap().field_ref.as_ref().unwrap().field_path, "metadata.uid");
     let mounts: Vec<_> = container.volume_mounts.unwrap().into_iter().map(|m| m.name).collect();
     let volumes: Vec<_> = pod.volumes.unwrap().into_iter().map(|v| v.name).collect();
@@ -402,7 +402,7 @@ fn a_claim_is_mounted_whole() {
     want.destination =
         Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: Some("etcd".to_owned()) });
     let (_, pod, container, _) = parts(&job(&want));
-    assert_eq!(sent(&want).store().unwrap().url, "file:///backup/etcd");
+    assert_eq!(asked(&sent(&want)).store.url, "file:///backup/etcd");
     let claim = pod.volumes.unwrap()[0].persistent_volume_claim.clone().unwrap();
     assert_eq!((claim.claim_name.as_str(), claim.read_only), ("backups", None));
     let mount = container.volume_mounts.unwrap()[0].clone();
@@ -451,7 +451,7 @@ fn rendered(destination: Location) -> (StoreFlags, Vec<(String, Option<bool>)>) 
     let secrets = pod.volumes.unwrap().into_iter().map(|v| v.secret.and_then(|s| s.optional));
     let values = container.env.unwrap().into_iter().filter(|var| var.value.is_some()).map(|var| var.name);
     assert_eq!(values.collect::<Vec<_>>(), [REQUEST], "nothing of a store is in other variables");
-    (sent(&want).store().unwrap().clone(), mounts.zip(secrets).collect())
+    (asked(&sent(&want)).store, mounts.zip(secrets).collect())
 }
 
 fn named(name: &str) -> Option<LocalRef> {

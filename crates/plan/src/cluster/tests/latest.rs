@@ -1,9 +1,6 @@
 //! The newest snapshot: one search, one latch, and no empty cluster in its place.
 
-use crate::build::request;
-use crate::fixtures::flags;
-use holdfast_contract::Request;
-use holdfast_contract::{ExitClass, FailedReport, LatestReport, Origin, Report};
+use holdfast_contract::{ExitClass, FailedReport, LatestReport, Origin, Report, Request};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
@@ -17,7 +14,9 @@ use holdfast_api::restore::{Latest, RestorePhase, Restoring};
 use holdfast_api::store::{Location, S3Location};
 
 use super::*;
+use crate::build::request;
 use crate::cluster::latest::RARELY;
+use crate::fixtures::flags;
 use crate::meta;
 
 const KEY: &str = "ns/a/1a2b3c4d/20260101T110000Z-byhand-abcdef01";

@@ -1,7 +1,6 @@
 //! Upgrades to the next minor: what has to come first, and how long there is a way back.
 
-use crate::fixtures::flags;
-use crate::fixtures::flags_of_job;
+use crate::fixtures::{flags, flags_of_job};
 use holdfast_api::name::LocalRef;
 use holdfast_api::snapshot::{Artifact, EtcdSnapshotStatus, Phase, SnapshotTemplate, Spool};
 use holdfast_api::store::{Location, PvcLocation};

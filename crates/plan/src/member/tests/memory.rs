@@ -1,13 +1,12 @@
 //! A member in memory: no claim, one Pod after the member has joined, and the effects of a lost Pod.
 
-use crate::fixtures::flags_in;
 use holdfast_api::member::{Departure, Leaving, Removed};
 use holdfast_api::repair::{Evidence, Loss, Repair, RepairMode};
 
 use super::*;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateRunning};
 
-use crate::fixtures::{keep_in_memory, serving_in_memory};
+use crate::fixtures::{flags_in, keep_in_memory, serving_in_memory};
 
 fn gone(detail: Option<&str>) -> Option<Evidence> {
     Some(Evidence { kind: Loss::MemoryGone, detail: detail.map(str::to_owned), at: noon().to_string() })

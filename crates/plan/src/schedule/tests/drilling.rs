@@ -1,6 +1,5 @@
 //! Drills: the `CronJob`, the result of each end of a Job, and when a proof is too old.
 
-use crate::fixtures::flags;
 use holdfast_api::drill::{Drill, KubernetesDrill};
 use holdfast_api::snapshot::Spool;
 use holdfast_contract::{DrilledReport, ExitClass, FailedReport, Failure, KubernetesReport};
@@ -8,6 +7,7 @@ use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::*;
+use crate::fixtures::flags;
 
 const OLDER: &str = "ns/a/u-a/20251231T100000Z-00000001-00000001";
 const NEWER: &str = "ns/a/u-a/20251231T110000Z-00000002-00000002";

@@ -1,6 +1,5 @@
 //! The log: its Deployment, what an answer or its absence makes of the condition, and the save after a gap.
 
-use crate::fixtures::flags;
 use holdfast_api::log::{Log, LogStatus};
 use holdfast_contract::{ExitClass, FailedReport, LogGap, LogProblem, LogReport};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -8,6 +7,7 @@ use k8s_openapi::api::core::v1::{ContainerStateRunning, ContainerStateWaiting};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::*;
+use crate::fixtures::flags;
 
 /// A schedule whose log stands: its Deployment is applied, and its agent has stored the log up to five seconds ago.
 fn logging() -> Observed {

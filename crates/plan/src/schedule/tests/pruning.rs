@@ -1,8 +1,6 @@
 //! A schedule with a retention: one mutation at a time, and the acts that the rules refuse.
 
-use crate::build::job::Kind;
-use crate::build::job::pod_spec;
-use crate::fixtures::flags_of_job;
+use crate::build::job::{Kind, pod_spec};
 use holdfast_api::drill::{Drill, DrillStatus, PassedDrill};
 use holdfast_api::log::Log;
 use holdfast_api::schedule::{PruneRun, Retention};
@@ -12,6 +10,7 @@ use k8s_openapi::api::batch::v1::Job;
 
 use super::*;
 use crate::Target;
+use crate::fixtures::flags_of_job;
 
 const LINEAGE: &str = "ns/a/u-a";
 

@@ -1,8 +1,7 @@
 //! Runs during an outage of the operator: a Job asks the store for them.
 
 use super::*;
-use crate::build::job::Kind;
-use crate::build::job::pod_spec;
+use crate::build::job::{Kind, pod_spec};
 use crate::fixtures::flags_of_job;
 
 fn answered(job: Job, report: &Report) -> Recall {

@@ -1,8 +1,7 @@
 //! The operator was down: snapshots that it had started, and snapshots that it never saw.
 
 use super::*;
-use crate::build::job::Kind;
-use crate::build::job::pod_spec;
+use crate::build::job::{Kind, pod_spec};
 
 /// Kind of the Job that the plan starts.
 fn kind(seen: &Observed) -> Option<Kind> {

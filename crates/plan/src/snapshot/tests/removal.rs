@@ -1,14 +1,13 @@
 //! An object that removes its stored snapshot: the steps, the obstacles, and the bounded duration of each deletion.
 
-use crate::fixtures::change_request;
 use holdfast_api::ARTIFACT_FINALIZER;
 use holdfast_api::backup_store::StoreRecord;
 use holdfast_api::snapshot::{DeletionPolicy, Removal, Run};
-use holdfast_contract::Request;
-use holdfast_contract::{RemovalReport, RemovedReport, Stopped};
+use holdfast_contract::{RemovalReport, RemovedReport, Request, Stopped};
 
 use super::*;
 
+use crate::fixtures::change_request;
 use crate::schedule::live_job;
 use crate::snapshot::live_removal;
 use crate::{Plan, Target, safety};

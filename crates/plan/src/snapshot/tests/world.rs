@@ -1,8 +1,6 @@
 //! A good world, and Jobs and Pods as Kubernetes shows them.
 
-use crate::build::job::Kind;
-use crate::build::job::pod_spec;
-use crate::fixtures::flags_of_job;
+use crate::build::job::{Kind, pod_spec};
 use holdfast_api::cluster::{EtcdClusterSpec, EtcdClusterStatus, Formed, Latches, MemberSummary};
 use holdfast_api::name::LocalRef;
 use holdfast_api::snapshot::{EtcdSnapshotSpec, Phase, SnapshotTemplate};
@@ -18,6 +16,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use super::super::{Inspection, Observed, plan};
+use crate::fixtures::flags_of_job;
 use crate::{Act, Plan, Proxies, Settings};
 
 pub(super) fn now() -> Timestamp {

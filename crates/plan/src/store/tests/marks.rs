@@ -1,9 +1,9 @@
 //! A store ID: latched once, expected from then on, and replaced only with a user's permission (I25).
 
-use crate::fixtures::flags_of_job;
 use holdfast_contract::NEW_STORE;
 
 use super::*;
+use crate::fixtures::flags_of_job;
 
 const OTHER: &str = "ffffffff-0000-4000-8000-000000000000";
 

@@ -1,10 +1,10 @@
 //! Separate credentials for reading: the probe tries these beside the credentials for writing.
 
-use crate::fixtures::flags;
 use holdfast_contract::{ProbeRequest, Request, SaveRequest};
 
 use super::*;
 use crate::build::job::{AgentJob, job};
+use crate::fixtures::flags;
 
 /// A store with these credentials, all of whose Secrets exist.
 fn naming(credentials: Option<Credentials>) -> Observed {

@@ -18,8 +18,9 @@ use holdfast_api::{
 };
 use holdfast_plan::build::pod::{Start, pod};
 use holdfast_plan::cluster::{Answer, Listed, Membership};
-use holdfast_plan::{Act, Plan, Proxies, Seen, Settings, build, cluster, member, meta, pods, safety, valid};
-use holdfast_plan::{Alarm, AlarmKind};
+use holdfast_plan::{
+    Act, Alarm, AlarmKind, Plan, Proxies, Seen, Settings, build, cluster, member, meta, pods, safety, valid,
+};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStatus, PersistentVolumeClaim, PodCondition, PodSpec,
