@@ -10,7 +10,7 @@
 //!
 //! * [`holdfast_api`]: the custom resources, one file per kind.
 //! * [`holdfast_operator`]: effects only: watches, reads, writes, etcd, the lease.
-//! * [`holdfast_plan`]: pure decisions. A decision is a value; tests compare values. Start reading at `crates/plan/src/lib.rs`.
+//! * [`holdfast_plan`]: pure decisions, in four crates behind one door. Start reading at `crates/plan/base/src/lib.rs`.
 //! * [`cli`]: flags to plain structs; [`agent`]: the door to the data mover; [`logs`]: format and destination of log lines.
 //! * [`holdfast_plugin`]: the commands for people, as a plugin of kubectl.
 //! * [`holdfast_manifests`]: the objects that the operator needs to run.

@@ -81,7 +81,10 @@ folder_of() {
 	case $name in
 	real-* | snapshot_agent-*) echo snapshot-agent ;;
 	planner-*) echo crates/plan ;;
-	holdfast_*) name=${name#holdfast_} && echo "crates/${name%%-*}" ;;
+	holdfast_*)
+		name=${name#holdfast_} && name=${name%%-*}
+		if [ -d "crates/plan/$name" ]; then echo "crates/plan/$name"; else echo "crates/$name"; fi
+		;;
 	*) echo . ;;
 	esac
 }

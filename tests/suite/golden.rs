@@ -129,7 +129,8 @@ fn exit_codes() -> String {
 fn rules_of_a_cluster() -> String {
     let table = |Table { title, steps }: &Table| {
         let row = |(at, Step { name, when, file, .. }): (usize, &Step)| {
-            let path = format!("crates/plan/src/{file}");
+            let own = if file.contains('/') { "cluster" } else { "base" };
+            let path = format!("crates/plan/{own}/src/{file}");
             format!("| {} | {name} | {when} | [`{file}`](../{path}) |\n", at + 1)
         };
         let rows: String = steps.iter().enumerate().map(row).collect();

@@ -278,7 +278,7 @@ pub(super) mod tests {
     use holdfast_api::tls::PlaneStatus;
     use holdfast_api::{EtcdBackupStoreStatus, EtcdSnapshotScheduleStatus};
     use holdfast_contract::Level;
-    use holdfast_plan::fixtures::{formed, noon};
+    use holdfast_fixtures::{formed, noon};
     use prometheus_client::encoding::text::encode_registry;
 
     use super::*;

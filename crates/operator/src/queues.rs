@@ -109,7 +109,7 @@ mod tests {
 
     use holdfast_api::EtcdCluster;
     use holdfast_api::key;
-    use holdfast_plan::fixtures::formed;
+    use holdfast_fixtures::formed;
     use kube::runtime::watcher::Event;
 
     use super::*;

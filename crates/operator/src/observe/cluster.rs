@@ -13,8 +13,8 @@ use holdfast_api::{
 };
 use holdfast_kube::kinds::Cached;
 use holdfast_plan::cluster::{
-    Answer, ClusterJob, Ending, ForeignVolume, Member, Observed, Saving, asks_for_another_minor, has_turn,
-    name_of_final_snapshot, name_of_requested_snapshot, newest, saving,
+    Answer, ClusterJob, Ending, ForeignVolume, Member, Observed, Saving, asks_for_another_minor, asks_for_hashes,
+    has_turn, name_of_final_snapshot, name_of_requested_snapshot, newest, saving,
 };
 use holdfast_plan::schedule::{healthy, live_job, live_run};
 use holdfast_plan::snapshot::live_removal;
@@ -105,7 +105,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     let round = etcd::answers(pool, &addresses, &news).await;
     let etcd = etcd::membership(pool, &addresses, &round).await;
     let latches = cluster.status.as_ref().map(|status| &status.latches);
-    let alarms = etcd.known().and_then(|etcd| etcd.asks_for_hashes(latches?.replaced.as_ref()));
+    let alarms = etcd.known().and_then(|etcd| asks_for_hashes(etcd, latches?.replaced.as_ref()));
     let hashes = etcd::hashes(pool, &addresses, alarms.as_deref(), &news);
     let answers =
         round.answers.into_iter().filter_map(|(member, answer)| answer_of_member(&members, member, answer)).collect();
@@ -424,7 +424,7 @@ fn fresh_suffix() -> String {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_plan::fixtures::{noon, seeding};
+    use holdfast_fixtures::{noon, seeding};
 
     use super::*;
     use jiff::SignedDuration;

@@ -51,7 +51,7 @@ async fn judge(reader: Reader<'_>, cluster: &EtcdCluster, claim: &PersistentVolu
 
 #[cfg(test)]
 mod tests {
-    use holdfast_plan::fixtures::formed;
+    use holdfast_fixtures::formed;
     use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
     use serde_json::json;

@@ -69,7 +69,7 @@ async fn ask(reader: Reader<'_>, member: &Member, pod: &Pod) -> Result<Answer, E
 #[cfg(test)]
 mod tests {
     use holdfast_api::cluster::Options;
-    use holdfast_plan::fixtures::formed;
+    use holdfast_fixtures::formed;
     use serde_json::{Value, json};
 
     use super::*;

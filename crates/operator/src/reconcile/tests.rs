@@ -69,7 +69,7 @@ async fn what_is_there_already_is_not_asked_for_again_at_once() {
 /// Else a snapshot that becomes final with that write would stay degraded for ever.
 #[tokio::test]
 async fn trouble_with_writes_is_told_only_while_something_is_to_be_written() {
-    use holdfast_plan::fixtures::{formed, noon, seeding};
+    use holdfast_fixtures::{formed, noon, seeding};
     let fake = Fake::start(vec![]).await;
     let told = |seen: &holdfast_plan::cluster::Observed| {
         let id = identify::<Clusters>(&seen.cluster);
@@ -165,7 +165,7 @@ async fn a_guarded_patch_is_decided_on_the_caches() {
 /// I26: the operator reads the versions of cluster and member before etcd's membership changes.
 #[tokio::test]
 async fn a_change_of_the_membership_needs_current_guards() {
-    let mut seen = holdfast_plan::fixtures::formed(1, 1);
+    let mut seen = holdfast_fixtures::formed(1, 1);
     let named = seen.members[0].name().to_owned();
     seen.cluster.metadata.resource_version = Some("5".to_owned());
     seen.members[0].object.metadata.resource_version = Some("7".to_owned());
@@ -183,7 +183,7 @@ async fn a_change_of_the_membership_needs_current_guards() {
         }
         let fake = Fake::start(answers).await;
         let reader = Reader { ctx: &fake.ctx, namespace: "ns", view: View::Live };
-        let mut plan = holdfast_plan::cluster::plan(&seen, holdfast_plan::fixtures::noon());
+        let mut plan = holdfast_plan::cluster::plan(&seen, holdfast_fixtures::noon());
         plan.act = Some(act.clone());
         is_view_enough::<Clusters>(reader, &seen, &plan).await.unwrap()
     };
@@ -247,7 +247,7 @@ async fn nothing_is_done_while_the_definition_drops_fields_of_the_status() {
     let error = Error::DefinitionOutdated("EtcdCluster");
     fake.ctx.backoff.failed("EtcdCluster/ns/a", &error, clock::instant(), 0.5);
     let id = identify::<Clusters>(&serde_json::from_value(cluster()).unwrap());
-    let told = decide::<Clusters>(&fake.ctx, &id, &holdfast_plan::fixtures::formed(1, 1), clock::now());
+    let told = decide::<Clusters>(&fake.ctx, &id, &holdfast_fixtures::formed(1, 1), clock::now());
     let degraded = told.status.conditions.iter().find(|c| c.type_ == "Degraded").unwrap();
     assert_eq!(degraded.reason, "DefinitionsOutdated");
     assert!(degraded.message.contains("holdfast manifests --only crds"), "{}", degraded.message);

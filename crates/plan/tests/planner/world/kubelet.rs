@@ -1,7 +1,7 @@
 //! Pods in the small world: how they start, the work of their containers, and their status by kubelet.
 
 use super::*;
-use holdfast_plan::fixtures::flags_in;
+use holdfast_fixtures::flags_in;
 
 /// A value of `options.snapshotCount` with which no etcd starts here.
 const BAD_OPTION: &str = "13";

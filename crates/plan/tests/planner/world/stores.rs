@@ -1,7 +1,7 @@
 //! Stores in the small world: their objects, and probes that take a while and end as the story demands.
 
 use holdfast_contract::Origin;
-use holdfast_plan::fixtures::flags_of_job;
+use holdfast_fixtures::flags_of_job;
 
 use super::*;
 

@@ -3,7 +3,7 @@
 use holdfast_api::CLUSTER_FINALIZER;
 use holdfast_api::member::{Departure, Resize};
 
-use holdfast_plan::fixtures::flags_in;
+use holdfast_fixtures::flags_in;
 use holdfast_plan::patch::Patched;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -1,0 +1,21 @@
+//! PURE: decides about snapshots, schedules and stores, and does nothing. No client, no tokio, no clock, no randomness, no environment.
+
+#![cfg_attr(
+    test,
+    allow(
+        missing_docs,
+        unreachable_pub,
+        clippy::pedantic,
+        clippy::unwrap_in_result,
+        reason = "tests favour plain words"
+    )
+)]
+
+#[cfg(test)]
+use holdfast_fixtures as fixtures;
+#[cfg(test)]
+use holdfast_safety as safety;
+
+pub mod schedule;
+pub mod snapshot;
+pub mod store;

@@ -1,0 +1,8 @@
+//! Facts of one pass, by kind: plain values, filled by `observe` (in `operator`).
+
+pub mod cluster;
+mod cluster_facts;
+pub mod member;
+pub mod schedule;
+pub mod snapshot;
+pub mod store;

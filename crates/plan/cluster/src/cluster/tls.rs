@@ -1,0 +1,340 @@
+//! The certificates of a cluster: which Secret is written next.
+//!
+//! Decides which certificates are issued or copied, when they are renewed, and in which order. Sees fingerprints, names and dates,
+//! never a key. `wanted` decides which certificates the cluster needs, `ca` which CA signs, and `source` which certificates of a
+//! user or of cert-manager are usable (I15).
+
+mod ca;
+mod source;
+mod status;
+mod wanted;
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use self::ca::{ca, ca_name, lost};
+use super::intervals::{COLLECTED, POLL};
+use super::{Member, Observed};
+use holdfast_base::certificate::{Certificates, Contents, Issue, Kept, Known, Leaf, Origin, Plane, files};
+use holdfast_base::{Act, Ensure, Next, Target, Wake, build, drift, meta};
+
+use holdfast_api::condition::Reason;
+use holdfast_api::name::{self, Scheme};
+use holdfast_api::tls::Trusts;
+pub(super) use status::{hindrance, status, trouble};
+pub(super) use wanted::of_member;
+pub use wanted::{is_auto, requests, sources};
+
+/// Returns the next step about certificates; `None` in plaintext and when no step is left.
+pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
+    let forming = seen.latches().formed.is_none();
+    if let Some(why) = seen.unread_certificates.as_ref().filter(|_| forming) {
+        return Some(Next::wait(Reason::RightsMissing, unreadable(why), POLL));
+    }
+    let certificates = seen.certificates.as_ref()?;
+    // A formed cluster continues with its other Secrets; `trouble` reports the conflict.
+    if let Some(wait) = conflict(seen, certificates, now).filter(|_| forming) {
+        return Some(wait);
+    }
+    for plane in Plane::ALL {
+        let none = is_auto(&seen.cluster, plane) && !certificates.cas.contains_key(&plane);
+        if none && !lost(seen, certificates, plane) {
+            let metadata = secret(seen, ca_name(seen, plane));
+            return Some(issue(metadata, Contents::Ca(plane), None));
+        }
+    }
+    let is_own = |wanted: &Wanted<'_>| wanted.kept(certificates).is_none_or(|kept| !is_foreign(kept, &wanted.metadata));
+    // With a lost CA or a flawed source the cluster continues with the present certificates.
+    let able: Vec<_> =
+        wanted(seen).into_iter().filter(is_own).filter_map(|wanted| supply(seen, certificates, wanted, now)).collect();
+    // Missing certificates come first: other acts wait for them. Then renewals, one member after the other, unless time runs out.
+    let missing = able.iter().find(|it| it.kept.is_none_or(|kept| !it.fits(seen, certificates, kept)));
+    let due = || {
+        let turn = |it: &Supplied<'_>, kept: &Kept| {
+            let alone = certificates.unserved.is_empty() || !matches!(it.of, Of::Member(_));
+            it.is_due(certificates, kept, now) && (alone || it.is_urgent(kept, now))
+        };
+        able.iter().find(|it| it.kept.is_some_and(|kept| turn(it, kept)))
+    };
+    if let Some(it) = missing.or_else(due) {
+        let contents = Contents::Leaves { leaves: it.leaves.clone(), cas: it.cas.clone(), copies: it.copies.clone() };
+        return Some(issue(it.metadata.clone(), contents, it.kept.map(|kept| kept.target.clone())));
+    }
+    announce(seen, certificates).or_else(|| forming.then(|| await_sources(seen, certificates, now)).flatten())
+}
+
+/// Returns the remedy for Secrets that the operator may not read.
+pub(super) fn unreadable(why: &str) -> String {
+    format!(
+        "the operator may not read the Secrets of this cluster's certificates, so it cannot ask etcd: {why}. Give the operator its \
+         Role again: holdfast manifests | kubectl apply --server-side -f -"
+    )
+}
+
+/// Waits for the certificates of a user or of cert-manager, without which Holdfast creates no first member.
+fn await_sources(seen: &Observed, certificates: &Certificates, now: Timestamp) -> Option<Next> {
+    let absent = wanted(seen).into_iter().filter(|wanted| wanted.kept(certificates).is_none());
+    let hindered = absent.flat_map(|wanted| wanted.leaves).filter_map(|leaf| {
+        let secret = leaf.copied_from()?;
+        source::supply(seen, certificates, &leaf, secret, now).err()
+    });
+    // A flaw before what may still be on its way.
+    let hindered = hindered.min_by_key(|hindered| !hindered.reason.needs_a_person())?;
+    // cert-manager takes a second; a person takes longer.
+    let wake = if certificates.requests.is_empty() { POLL } else { Wake::AfterMillis(1_000) };
+    Some(Next::wait(hindered.reason, hindered.message, wake))
+}
+
+/// Writes the digest of its newest certificates to each member; the member's own pass annotates the Pod.
+fn announce(seen: &Observed, certificates: &Certificates) -> Option<Next> {
+    let stale = |m: &&Member| {
+        let staged = m.object.spec.tls.as_ref().and_then(|tls| tls.staged.as_ref());
+        let is_owned = |kept: &&Kept| kept.typed && kept.owner.as_deref() == Some(meta::uid(&m.object.metadata));
+        certificates.members.get(m.name()).filter(is_owned).is_some_and(|kept| staged != Some(&kept.digest))
+    };
+    let member = holders(seen).find(stale)?;
+    let kept = certificates.members.get(member.name())?;
+    // A running etcd trusts the CAs that it has loaded.
+    let known = member.object.spec.tls.as_ref().map(|tls| &tls.trusts).filter(|_| runs(member));
+    let trust = |plane: Plane| {
+        let anchor = || kept.leaf(plane.shown()).map(|known| known.anchor.clone());
+        known.and_then(|known| plane.trusted(known)).cloned().or_else(anchor)
+    };
+    let trusts = Trusts { client: trust(Plane::Client), peer: trust(Plane::Peer) };
+    let (member, digest) = (Target::from(&member.object.metadata), kept.digest.clone());
+    Some(Next::act(Act::AnnounceCertificates { member, digest, trusts }))
+}
+
+/// Whether a member's etcd may run, or has run, with the CAs that the member was given.
+fn runs(member: &Member) -> bool {
+    member.joined() || member.pod.is_some()
+}
+
+/// Returns the CAs that members trust on a plane.
+fn trusts<'a>(seen: &'a Observed, certificates: &'a Certificates, plane: Plane) -> impl Iterator<Item = &'a String> {
+    holders(seen).filter(|member| runs(member)).filter_map(move |member| {
+        let latched = member.object.spec.tls.as_ref().and_then(|tls| plane.trusted(&tls.trusts));
+        latched.or_else(|| Some(&certificates.members.get(member.name())?.leaf(plane.shown())?.anchor))
+    })
+}
+
+/// Returns the `ConfigMap` with the CA for clients, if it differs. The operator fills in its contents from the CA's Secret.
+pub(super) fn bundle(seen: &Observed) -> Option<Ensure> {
+    let certificates = seen.certificates.as_ref()?;
+    let ca = ca(seen, certificates, Plane::Client)?.fingerprint.clone();
+    let own = build::owned_by_cluster(name::ca_bundle(cluster_name(seen)), &seen.cluster);
+    let stands = certificates.bundle.as_ref().is_some_and(|(there, holds)| {
+        !meta::controlled_by(there, meta::uid(&seen.cluster.metadata)) || holds.as_ref() == Some(&ca)
+    });
+    (!stands).then(|| Ensure::CaBundle { metadata: Box::new(own), secret: ca_name(seen, Plane::Client), ca })
+}
+
+/// Returns the Certificates that differ from those in the API server.
+pub(super) fn asks(seen: &Observed) -> Vec<Ensure> {
+    let Some(certificates) = seen.certificates.as_ref().filter(|all| all.cert_manager) else { return vec![] };
+    let members = holders(seen).map(|member| &member.object);
+    let asked = requests(&seen.cluster, members, seen.settings.cluster_domain.as_ref());
+    let wanted = asked.into_iter().filter_map(|(mut metadata, spec)| {
+        if let Some(there) = certificates.requests.get(meta::name(&metadata)) {
+            let mut owners = metadata.owner_references.iter().flatten();
+            let is_owned = owners.any(|owner| meta::controlled_by(&there.metadata, &owner.uid));
+            if !is_owned || !drift::differs(&spec, &there.spec) {
+                return None;
+            }
+            metadata.uid.clone_from(&there.metadata.uid);
+        }
+        Some(Ensure::Certificate { metadata: Box::new(metadata), spec })
+    });
+    wanted.collect()
+}
+
+/// A Secret that the cluster needs.
+struct Wanted<'a> {
+    of: Of<'a>,
+    metadata: ObjectMeta,
+    leaves: Vec<Leaf>,
+}
+
+#[derive(Clone, Copy)]
+enum Of<'a> {
+    Operator,
+    Applications,
+    Member(&'a Member),
+}
+
+impl Wanted<'_> {
+    /// Returns the existing Secret.
+    fn kept<'k>(&self, certificates: &'k Certificates) -> Option<&'k Kept> {
+        match self.of {
+            Of::Operator => certificates.operator.as_ref(),
+            Of::Applications => certificates.client.as_ref(),
+            Of::Member(member) => certificates.members.get(member.name()),
+        }
+    }
+}
+
+fn wanted(seen: &Observed) -> Vec<Wanted<'_>> {
+    let (cluster, named) = (&seen.cluster, cluster_name(seen));
+    let operator = Wanted {
+        of: Of::Operator,
+        metadata: secret(seen, name::operator_tls(named)),
+        leaves: vec![wanted::of_operator(cluster)],
+    };
+    let applications = wanted::of_applications(cluster).map(|leaf| Wanted {
+        of: Of::Applications,
+        metadata: secret(seen, name::client_tls(named)),
+        leaves: vec![leaf],
+    });
+    let members = holders(seen).map(|member| Wanted {
+        of: Of::Member(member),
+        metadata: owned_by(seen, member),
+        leaves: of_member(cluster, member.name(), seen.settings.cluster_domain.as_ref()),
+    });
+    [operator].into_iter().chain(applications).chain(members).collect()
+}
+
+/// Returns the members whose Pods need certificates.
+fn holders(seen: &Observed) -> impl Iterator<Item = &Member> {
+    let stays = |m: &&Member| m.object.spec.removed.is_none() && (!m.deleting() || m.joined());
+    seen.members.iter().filter(|m| m.object.spec.scheme() == Scheme::Https).filter(stays)
+}
+
+/// A Secret with the certificates that are available now.
+struct Supplied<'a> {
+    of: Of<'a>,
+    metadata: ObjectMeta,
+    kept: Option<&'a Kept>,
+    leaves: Vec<Leaf>,
+    cas: BTreeMap<Plane, (String, String)>,
+    copies: BTreeMap<String, String>,
+}
+
+/// Returns the Secret with the certificates that are available; `None` where none is available. Holdfast writes a new Secret with
+/// all its certificates or not at all. In an existing Secret the unavailable certificates stay as they are.
+fn supply<'a>(
+    seen: &'a Observed,
+    certificates: &'a Certificates,
+    wanted: Wanted<'a>,
+    now: Timestamp,
+) -> Option<Supplied<'a>> {
+    let kept = wanted.kept(certificates);
+    let (all, mut leaves) = (wanted.leaves.len(), wanted.leaves);
+    let (mut cas, mut copies) = (BTreeMap::new(), BTreeMap::new());
+    leaves.retain(|leaf| match &leaf.origin {
+        Origin::Issued => ca(seen, certificates, leaf.plane).is_some_and(|ca| {
+            cas.insert(leaf.plane, (ca_name(seen, leaf.plane), ca.fingerprint.clone()));
+            true
+        }),
+        Origin::Copied(secret) => source::supply(seen, certificates, leaf, secret, now).is_ok_and(|known| {
+            copies.insert(secret.clone(), known.contents.clone());
+            true
+        }),
+    });
+    let enough = if kept.is_some() { !leaves.is_empty() } else { leaves.len() == all };
+    enough.then_some(Supplied { of: wanted.of, metadata: wanted.metadata, kept, leaves, cas, copies })
+}
+
+impl Supplied<'_> {
+    /// Whether a Secret holds all wanted certificates, signed by the present CAs.
+    fn fits(&self, seen: &Observed, certificates: &Certificates, kept: &Kept) -> bool {
+        self.leaves.iter().all(|leaf| {
+            kept.leaf(leaf.files).is_some_and(|known| match leaf.origin {
+                Origin::Copied(_) => wanted::needed(leaf).iter().all(|name| source::covers(known, name)),
+                Origin::Issued => {
+                    let ca = ca(seen, certificates, leaf.plane);
+                    known.common_name == leaf.common_name && ca.is_none_or(|ca| ca.fingerprint == known.ca)
+                }
+            })
+        })
+    }
+
+    /// Whether a certificate is due for renewal: at two thirds of the life of a certificate that Holdfast issues, spread over the
+    /// members; when its names change; or when its source holds another certificate.
+    fn is_due(&self, certificates: &Certificates, kept: &Kept, now: Timestamp) -> bool {
+        let sum = |sum: u32, byte: u8| sum.wrapping_mul(31).wrapping_add(byte.into());
+        let spread = kept.target.uid.bytes().fold(0_u32, sum) % 100;
+        self.leaves.iter().any(|leaf| {
+            kept.leaf(leaf.files).is_some_and(|known| match &leaf.origin {
+                // Beside etcdctl's certificate a member has the servers' CA.
+                Origin::Copied(secret) => {
+                    certificates.sources.get(secret).and_then(|it| it.as_ref().ok()).is_some_and(|source| {
+                        let changed = source.contents != known.contents && leaf.files != files::ETCDCTL;
+                        changed || source.fingerprint != known.fingerprint
+                    })
+                }
+                Origin::Issued => {
+                    let life = known.not_after.duration_since(known.not_before);
+                    let jitter = life / 2_000 * i32::try_from(spread).unwrap_or(0);
+                    let same_names =
+                        known.names.len() == leaf.names.len() && leaf.names.iter().all(|n| known.names.contains(n));
+                    // A certificate that is not valid yet was issued by a clock that was ahead.
+                    !same_names || now < known.not_before || now >= known.not_before + life / 3 * 2 - jitter
+                }
+            })
+        })
+    }
+
+    /// Whether a certificate has less than a sixth of its life left: such a renewal does not wait for other members.
+    fn is_urgent(&self, kept: &Kept, now: Timestamp) -> bool {
+        let remaining = |known: &Known| known.not_after.duration_since(now);
+        let urgent = |known: &Known| {
+            now < known.not_before || remaining(known) * 6 < known.not_after.duration_since(known.not_before)
+        };
+        self.leaves.iter().filter_map(|leaf| kept.leaf(leaf.files)).any(urgent)
+    }
+}
+
+/// Returns when a certificate was issued: Holdfast dates a certificate back by an hour, for clocks that are behind.
+fn issued_at(known: &Known) -> Timestamp {
+    known.not_before + SignedDuration::from_hours(1)
+}
+
+/// Returns when the certificates of a member were written, as far as known.
+pub fn written_at(kept: &Kept) -> Option<Timestamp> {
+    kept.written.or_else(|| kept.leaf(files::PEER).map(issued_at))
+}
+
+/// Returns the wait for a Secret of another owner under a name of Holdfast's. Kubernetes deletes the Secrets of an earlier cluster.
+fn conflict(seen: &Observed, certificates: &Certificates, now: Timestamp) -> Option<Next> {
+    let of_cluster = certificates.cas.values().chain(&certificates.operator).chain(&certificates.client);
+    let own = secret(seen, String::new());
+    let of_members = holders(seen).filter_map(|m| {
+        let kept = certificates.members.get(m.name())?;
+        is_foreign(kept, &owned_by(seen, m)).then_some(kept)
+    });
+    let kept = of_cluster.filter(|kept| is_foreign(kept, &own)).chain(of_members).next()?;
+    let name = &kept.target.name;
+    let made = seen.cluster.metadata.creation_timestamp.as_ref();
+    if let Some(later) = made.and_then(|made| Wake::at(made.0 + COLLECTED, now)).filter(|_| kept.typed) {
+        let message = format!("Kubernetes deletes the Secret {name} of the earlier cluster of this name");
+        return Some(Next::wait(Reason::WaitingForReference, message, later));
+    }
+    let message = format!(
+        "the Secret {name} does not belong to this cluster. Holdfast does not change the Secret, and issues and renews none in \
+         its place. Delete the Secret, or use another name for the cluster"
+    );
+    Some(Next::wait(Reason::NameConflict, message, POLL))
+}
+
+fn is_foreign(kept: &Kept, own: &ObjectMeta) -> bool {
+    !kept.typed || !kept.owner.as_deref().is_some_and(|owner| meta::controlled_by(own, owner))
+}
+
+fn owned_by(seen: &Observed, member: &Member) -> ObjectMeta {
+    let owner = Some(vec![build::owner(&member.object)]);
+    ObjectMeta { owner_references: owner, ..secret(seen, name::member_tls(member.name())) }
+}
+
+fn issue(metadata: ObjectMeta, contents: Contents, replaces: Option<Target>) -> Next {
+    Next::act(Act::Issue(Box::new(Issue { metadata, contents, replaces })))
+}
+
+fn secret(seen: &Observed, name: String) -> ObjectMeta {
+    build::owned_by_cluster(name, &seen.cluster)
+}
+
+fn cluster_name(seen: &Observed) -> &str {
+    meta::name(&seen.cluster.metadata)
+}

@@ -1,0 +1,161 @@
+//! Certificates of a user or of cert-manager: whether Holdfast can use one.
+//!
+//! Decides which certificates are copied to members, and why a certificate is not. etcd reads its files at each handshake: a wrong
+//! certificate cuts a member off at its next restart, so Holdfast checks each certificate before the copy (I15).
+
+use holdfast_api::condition::Reason;
+use holdfast_api::name;
+use holdfast_api::tls::is_address;
+use jiff::Timestamp;
+
+use super::wanted::{self, Provider};
+use super::{Observed, cluster_name, trusts};
+use holdfast_base::certificate::{Certificates, Known, Leaf, Plane, files};
+
+/// The message where cert-manager is not installed.
+pub(super) const MISSING: &str = "the API server does not serve Certificates of cert-manager.io/v1, and no controller issues or renews \
+                                   certificates. Install cert-manager; Holdfast goes on by itself";
+
+/// Why a certificate is not available.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hindrance {
+    pub(super) reason: Reason,
+    pub(super) message: String,
+}
+
+/// Returns the certificate that a leaf is copied from, or why there is no usable certificate.
+pub(super) fn supply<'a>(
+    seen: &Observed,
+    certificates: &'a Certificates,
+    leaf: &Leaf,
+    secret: &str,
+    now: Timestamp,
+) -> Result<&'a Known, Hindrance> {
+    match certificates.sources.get(secret) {
+        None => Err(missing(seen, certificates, leaf, secret)),
+        Some(read) => {
+            let known = read.as_ref().map_err(Clone::clone);
+            let good = known.and_then(|known| flaw(seen, certificates, known, leaf, now).map_or(Ok(known), Err));
+            good.map_err(|flaw| Hindrance {
+                reason: Reason::CertificateRejected,
+                message: format!("the certificate in the Secret {secret} is not used: {flaw}"),
+            })
+        }
+    }
+}
+
+fn missing(seen: &Observed, certificates: &Certificates, leaf: &Leaf, secret: &str) -> Hindrance {
+    let hindered = |reason, message| Hindrance { reason, message };
+    let Provider::CertManager(issuer) = wanted::provider(&seen.cluster, leaf.plane) else {
+        let message = format!("the Secret {secret} with your certificate does not exist. Create the Secret");
+        return hindered(Reason::CertificatePending, message);
+    };
+    if !certificates.cert_manager {
+        return hindered(Reason::CertManagerMissing, MISSING.to_owned());
+    }
+    let unready = certificates.requests.get(secret).and_then(|request| request.unready.as_ref());
+    let message = match unready {
+        Some(message) => format!("cert-manager has not issued the Certificate {secret} yet, and says: {message}"),
+        None => format!(
+            "cert-manager has not issued the Certificate {secret} yet, by {} {}",
+            issuer.kind.as_deref().unwrap_or("Issuer"),
+            issuer.name
+        ),
+    };
+    hindered(Reason::CertificatePending, message)
+}
+
+/// Returns the first flaw of a certificate.
+fn flaw(seen: &Observed, certificates: &Certificates, known: &Known, leaf: &Leaf, now: Timestamp) -> Option<String> {
+    if now >= known.not_after {
+        return Some(format!("it ended at {}", known.not_after));
+    }
+    if now < known.not_before {
+        return Some(format!("it is valid from {} on", known.not_before));
+    }
+    if let Some(name) = wanted::needed(leaf).iter().find(|name| !covers(known, name)) {
+        let namespace = seen.cluster.metadata.namespace.as_deref().unwrap_or_default();
+        let every = format!("*.{}.{namespace}.svc", name::peer_service(cluster_name(seen)));
+        return Some(format!(
+            "the DNS name {name} is missing among its subject alternative names. One certificate for all members needs {every}"
+        ));
+    }
+    let server = leaf.files != files::CLIENT && leaf.files != files::ETCDCTL;
+    if server && !known.for_servers {
+        return Some("its extended key usage lacks serverAuth. Issue it with serverAuth and clientAuth".to_owned());
+    }
+    // A formed cluster with such certificates continues: only etcd's gateway needs the usage.
+    let gateway_alone = server && leaf.plane == Plane::Client && seen.latches().formed.is_some();
+    if !known.for_clients && !gateway_alone {
+        let why = match (server, leaf.plane) {
+            (true, Plane::Client) => {
+                ", and etcd's gateway (/v3) shows it to its own member. Issue it with serverAuth and clientAuth"
+            }
+            (true, Plane::Peer) => {
+                ", and members show it when they dial each other. Issue it with serverAuth and clientAuth"
+            }
+            (false, _) => ". Issue it with clientAuth",
+        };
+        return Some(format!("its extended key usage lacks clientAuth{why}"));
+    }
+    if !server && speaks_as_a_peer(seen, certificates, known) {
+        return Some(
+            "the CA of the peers has signed it, and it holds the name by which members know each other: a client could speak as \
+             a member. Issue it without the names of members"
+                .to_owned(),
+        );
+    }
+    let trusted = trusted(seen, certificates, leaf)?;
+    if *trusted == known.anchor {
+        return None;
+    }
+    let remedy = match wanted::provider(&seen.cluster, leaf.plane) {
+        Provider::CertManager(_) if seen.latches().formed.is_none() => {
+            format!(
+                ". Delete the older of this Secret and {}: cert-manager issues its certificate anew",
+                name::operator_request(cluster_name(seen))
+            )
+        }
+        _ => ", and a change of the CA is not supported yet".to_owned(),
+    };
+    Some(format!(
+        "another CA than that of the other certificates has signed it. All certificates of a plane come from one CA{remedy}"
+    ))
+}
+
+/// Whether members would accept the client as a peer.
+fn speaks_as_a_peer(seen: &Observed, certificates: &Certificates, known: &Known) -> bool {
+    let own = own_anchor(seen, certificates, Plane::Peer);
+    let peers = trusts(seen, certificates, Plane::Peer).next().or(own);
+    covers(known, &wanted::peer_marker(&seen.cluster)) && peers == Some(&known.anchor)
+}
+
+/// Returns the CA that members trust; before there are members, the CA of the servers, or of the operator where cert-manager
+/// issues.
+fn trusted<'a>(seen: &'a Observed, certificates: &'a Certificates, leaf: &Leaf) -> Option<&'a String> {
+    let running = trusts(seen, certificates, leaf.plane).next();
+    let client = leaf.plane == Plane::Client;
+    let servers = || own_anchor(seen, certificates, Plane::Client).filter(|_| client);
+    // The operator connects with the certificate that it has read from its Secret, which may be older than the Secret's source.
+    // In a formed cluster both come from the CA that members trust.
+    let counts = client && (leaf.files != files::CLIENT || seen.latches().formed.is_some());
+    let operators = || Some(&certificates.operator.as_ref().filter(|_| counts)?.leaf(files::CLIENT)?.anchor);
+    running.or_else(servers).or_else(operators)
+}
+
+/// Returns the CA of a user's own certificates on a plane.
+fn own_anchor<'a>(seen: &Observed, certificates: &'a Certificates, plane: Plane) -> Option<&'a String> {
+    let secret = &wanted::own_secret(&seen.cluster, plane)?.name;
+    Some(&certificates.sources.get(secret)?.as_ref().ok()?.anchor)
+}
+
+/// Whether a certificate is valid for this host.
+pub(super) fn covers(known: &Known, host: &str) -> bool {
+    let matches = |name: &String| {
+        name.eq_ignore_ascii_case(host)
+            || !is_address(host)
+                && matches!((name.strip_prefix("*."), host.split_once('.')),
+                    (Some(parent), Some((first, rest))) if !first.is_empty() && parent.eq_ignore_ascii_case(rest))
+    };
+    known.names.iter().any(matches)
+}
