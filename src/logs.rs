@@ -33,7 +33,7 @@ fn our_filter(level: &str, for_a_person: bool) -> String {
     let tls = if for_a_person { ",kube_client::client::tls=error" } else { "" };
     let silent = format!("object_store::client::retry=warn,hickory_resolver=error{tls}");
     match level.parse::<LevelFilter>() {
-        Ok(level) if level > LevelFilter::INFO => format!("info,holdfast={level},snapshot_agent={level},{silent}"),
+        Ok(level) if level > LevelFilter::INFO => format!("info,holdfast={level},{silent}"),
         Ok(LevelFilter::INFO) => format!("info,{silent}"),
         Ok(_) | Err(_) => level.to_owned(),
     }
@@ -48,8 +48,8 @@ mod tests {
         let silent = "object_store::client::retry=warn,hickory_resolver=error";
         let our_filter = |level| our_filter(level, false);
         assert!(super::our_filter("info", true).ends_with(",kube_client::client::tls=error"));
-        assert_eq!(our_filter("debug"), format!("info,holdfast=debug,snapshot_agent=debug,{silent}"));
-        assert_eq!(our_filter("TRACE"), format!("info,holdfast=trace,snapshot_agent=trace,{silent}"));
+        assert_eq!(our_filter("debug"), format!("info,holdfast=debug,{silent}"));
+        assert_eq!(our_filter("TRACE"), format!("info,holdfast=trace,{silent}"));
         assert_eq!(our_filter("info"), format!("info,{silent}"));
         assert!(EnvFilter::try_new(our_filter("info")).is_ok());
         for same in ["warn", "off", "h2=debug", "info,kube=debug", "nonsense"] {

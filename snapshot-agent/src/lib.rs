@@ -1,5 +1,5 @@
 //! Streams etcd snapshots to stores and back, verified. Knows etcd's snapshot stream and object stores; of Kubernetes only
-//! the kube-apiserver that a drill starts (`verbs/verify/kubernetes.rs`).
+//! the kube-apiserver that a drill starts (`rebuild/src/verify/kubernetes.rs`).
 //!
 //! Objects of one snapshot in a store:
 //!
@@ -26,10 +26,10 @@
 //!   otherwise leaves no manifest and aborts its upload.
 //! * A restored data directory appears on the volume by one rename, after the stored object, the database and etcd's own hash
 //!   have been checked. etcd cannot start an unfinished restore, and the agent touches no files of other owners.
-//! * Memory is bounded, and grows by 5 MiB per gigabyte of usual values (budget in `verbs/save/pipe.rs`, measured by a test).
+//! * Memory is bounded, and grows by 5 MiB per gigabyte of usual values (budget in `verbs-live/src/save/pipe.rs`, measured by a test).
 //! * Every failure has a class, which is the exit code ([`holdfast_contract::ExitClass`]), and a message without secrets.
 //!
-//! Layers, from the bottom; a module imports only from layers below its own (checked by `tests/suite/layering.rs`):
+//! The crates, from the bottom; each depends only on crates above its own line (Cargo, and `tests/suite/layering.rs`):
 //!
 //! ```text
 //! crates/contract      requests, reports, exit codes: with the operator
@@ -38,15 +38,27 @@
 //! crates/segment       a piece of the log: a run of revisions
 //! crates/bbolt         the proof of a database: pages, records, HashKV; the graft and the merge, which add pages
 //! crates/store         S3, Azure, Google, folders
+//! gate/                what each start of etcd trusts: the gate, the identity of a volume, etcd's log on it
 //! format/              trailer, compression, encryption
 //! catalog/             the snapshots in a store
 //! etcd/                members, etcdutl, files on a volume
-//! verbs/               one folder for each verb of `holdfast agent`
+//! verbs-common/        texts that verbs share, and the answer about a run
+//! verbs-store/         verbs on a store alone
+//! verbs-live/          verbs that read a running etcd
+//! rebuild/             restore, verify, contents
 //! ```
+//!
+//! This crate only gathers them; `tests/real/` runs them against real servers.
 
-pub mod catalog;
-pub mod etcd;
-pub mod format;
-#[cfg(test)]
-mod sample;
-pub mod verbs;
+pub use holdfast_catalog as catalog;
+pub use holdfast_etcd as etcd;
+pub use holdfast_format as format;
+pub use holdfast_gate as gate;
+
+/// The verbs of `holdfast agent`.
+pub mod verbs {
+    pub use holdfast_gate::{gate, install};
+    pub use holdfast_rebuild::{contents, restore, verify};
+    pub use holdfast_verbs_live::{compare, defrag, log, save};
+    pub use holdfast_verbs_store::{copy, inspect, latest, list, probe, prune, recall, remove, report};
+}

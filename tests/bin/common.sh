@@ -82,8 +82,10 @@ folder_of() {
 	real-* | snapshot_agent-*) echo snapshot-agent ;;
 	planner-*) echo crates/plan ;;
 	holdfast_*)
-		name=${name#holdfast_} && name=${name%%-*}
-		if [ -d "crates/plan/$name" ]; then echo "crates/plan/$name"; else echo "crates/$name"; fi
+		name=${name#holdfast_} && name=${name%-*} && name=${name//_/-}
+		for name in {crates,crates/plan,snapshot-agent}/"$name"; do
+			if [ -f "$name/Cargo.toml" ]; then echo "$name"; fi
+		done
 		;;
 	*) echo . ;;
 	esac

@@ -87,7 +87,7 @@ const RULES: &[Rule] = &[
 ];
 
 /// The workspace crates that each crate may depend on: from the bottom, and only below its own place.
-const CRATES: [(&str, &[&str]); 18] = [
+const CRATES: [(&str, &[&str]); 26] = [
     ("crates/contract", &[]),
     ("crates/layout", &["holdfast-contract"]),
     ("crates/segment", &[]),
@@ -117,15 +117,86 @@ const CRATES: [(&str, &[&str]); 18] = [
             "holdfast-plan",
         ],
     ),
+    // What each start of etcd trusts: no store, no database, no etcd.
+    ("snapshot-agent/gate", &["holdfast-contract", "holdfast-io"]),
+    ("snapshot-agent/format", &["holdfast-bbolt", "holdfast-contract", "holdfast-io"]),
     (
-        "snapshot-agent",
+        "snapshot-agent/catalog",
         &[
             "holdfast-bbolt",
             "holdfast-contract",
+            "holdfast-format",
             "holdfast-io",
             "holdfast-layout",
             "holdfast-segment",
             "holdfast-store",
+        ],
+    ),
+    (
+        "snapshot-agent/etcd",
+        &[
+            "holdfast-bbolt",
+            "holdfast-contract",
+            "holdfast-format",
+            "holdfast-gate",
+            "holdfast-io",
+            "holdfast-layout",
+            "holdfast-segment",
+        ],
+    ),
+    ("snapshot-agent/verbs-common", &["holdfast-bbolt", "holdfast-contract", "holdfast-io"]),
+    (
+        "snapshot-agent/verbs-store",
+        &[
+            "holdfast-catalog",
+            "holdfast-contract",
+            "holdfast-io",
+            "holdfast-layout",
+            "holdfast-store",
+            "holdfast-verbs-common",
+        ],
+    ),
+    (
+        "snapshot-agent/verbs-live",
+        &[
+            "holdfast-bbolt",
+            "holdfast-catalog",
+            "holdfast-contract",
+            "holdfast-etcd",
+            "holdfast-format",
+            "holdfast-io",
+            "holdfast-layout",
+            "holdfast-segment",
+            "holdfast-store",
+            "holdfast-verbs-common",
+        ],
+    ),
+    (
+        "snapshot-agent/rebuild",
+        &[
+            "holdfast-bbolt",
+            "holdfast-catalog",
+            "holdfast-contract",
+            "holdfast-etcd",
+            "holdfast-format",
+            "holdfast-gate",
+            "holdfast-io",
+            "holdfast-layout",
+            "holdfast-segment",
+            "holdfast-store",
+            "holdfast-verbs-common",
+        ],
+    ),
+    (
+        "snapshot-agent",
+        &[
+            "holdfast-catalog",
+            "holdfast-etcd",
+            "holdfast-format",
+            "holdfast-gate",
+            "holdfast-rebuild",
+            "holdfast-verbs-live",
+            "holdfast-verbs-store",
         ],
     ),
 ];
@@ -145,6 +216,10 @@ const WITHOUT_EFFECTS: [&str; 9] = [
     "crates/plan/safety",
 ];
 
+/// The crates below the agent, which knows no client of Kubernetes.
+const WITHOUT_KUBERNETES: [&str; 5] =
+    ["crates/contract", "crates/segment", "crates/bbolt", "crates/io", "crates/store"];
+
 pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
@@ -163,8 +238,11 @@ fn collect(folder: &Path, into: &mut Vec<PathBuf>) {
 /// Every Rust file: its path below the root, and its text.
 pub fn files() -> Vec<(String, String)> {
     let mut paths = vec![];
-    for folder in ["src", "crates", "snapshot-agent/src", "tests"] {
+    for folder in ["src", "crates", "tests"] {
         collect(&root().join(folder), &mut paths);
+    }
+    for (place, _) in CRATES.iter().filter(|(place, _)| place.starts_with("snapshot-agent")) {
+        collect(&root().join(place).join("src"), &mut paths);
     }
     let below = |path: &Path| path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
     paths.iter().map(|path| (below(path), fs::read_to_string(path).unwrap())).collect()
@@ -184,11 +262,6 @@ fn names(text: &str, word: &str) -> bool {
         let after = text[at + word.len()..].chars().next();
         !before.is_some_and(joins) && (word.ends_with(':') || !after.is_some_and(joins))
     })
-}
-
-/// Whether the code of a file, without its comments, holds this word.
-fn names_in_code(text: &str, word: &str) -> bool {
-    text.lines().any(|line| names(code(line), word))
 }
 
 /// Whether a file is below a folder, in which `*` stands for one name.
@@ -257,7 +330,7 @@ fn crates_depend_on_crates_below() {
         let entries = fs::read_dir(root().join(folder)).unwrap();
         entries.map(move |entry| format!("{folder}/{}", entry.unwrap().file_name().display()))
     };
-    let folders = names("crates").chain(names("crates/plan"));
+    let folders = names("crates").chain(names("crates/plan")).chain(names("snapshot-agent"));
     let mut places: Vec<String> = folders.filter(|place| root().join(place).join("Cargo.toml").exists()).collect();
     places.push("snapshot-agent".to_owned());
     places.sort();
@@ -273,47 +346,55 @@ fn crates_depend_on_crates_below() {
         let needs = dependencies(place);
         assert!(needs.len() > 1 && EFFECTS.iter().all(|effect| !needs.contains(*effect)), "{place}: {needs:?}");
     }
-    for place in ["crates/contract", "crates/segment", "crates/bbolt", "crates/io", "crates/store", "snapshot-agent"] {
+    for (place, _) in
+        CRATES.iter().filter(|(place, _)| place.starts_with("snapshot-agent") || WITHOUT_KUBERNETES.contains(place))
+    {
         let needs = dependencies(place);
         assert!(!needs.contains("kube") && !needs.contains("k8s-openapi"), "{place} has no client of Kubernetes");
     }
 }
 
-/// The layers of the agent, from the bottom: a file imports files of layers below its own, and of its own module.
-const LAYERS: [&[&str]; 3] = [&["format", "sample"], &["catalog", "etcd"], &["verbs"]];
+/// The crates that test programs optimise: scans of pages and segments.
+const OPTIMISED: [&str; 2] = ["holdfast-bbolt", "holdfast-segment"];
 
-/// The module that the verbs share; no verb imports another verb.
-const SHARED: &str = "common";
-
-/// Files that the gate, which runs before etcd at every start, may reach by imports.
-const GATE_REACHES: usize = 8;
-
-fn layer_of(module: &Module) -> usize {
-    let place = LAYERS.iter().position(|names| module.first().is_some_and(|top| names.contains(&top.as_str())));
-    place.unwrap_or_else(|| panic!("{module:?} belongs to no layer: name it in LAYERS"))
+/// Without its rows a crate is compiled for minutes where seconds do, and carries debug information that the image drops.
+#[test]
+fn every_crate_has_its_profiles() {
+    let text = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let has = |profile: &str, name: &str| text.contains(&format!("\n[profile.{profile}.package.{name}]\n"));
+    let mut found = vec![];
+    for (place, _) in CRATES {
+        let manifest = fs::read_to_string(root().join(place).join("Cargo.toml")).unwrap();
+        let name = manifest.lines().find_map(|line| line.strip_prefix("name = ")).unwrap().trim_matches('"');
+        let is_for_tests = place.ends_with("/fixtures");
+        if !is_for_tests && !has("release", name) {
+            found.push(format!("[profile.release.package.{name}]"));
+        }
+        if !OPTIMISED.contains(&name) && !has("bench", name) {
+            found.push(format!("[profile.bench.package.{name}]"));
+        }
+    }
+    assert!(found.is_empty(), "Cargo.toml lacks {}", found.join(", "));
 }
 
-fn agent() -> Imports {
-    Imports::of(&root().join("snapshot-agent/src"))
-}
+/// The crates whose modules are verbs.
+const VERBS: [&str; 3] = ["snapshot-agent/verbs-store", "snapshot-agent/verbs-live", "snapshot-agent/rebuild"];
 
 #[test]
-fn the_agent_imports_only_from_layers_below() {
+fn no_verb_imports_another_verb() {
     let mut found = vec![];
-    for (module, imported) in agent().0.iter().filter(|(module, _)| !module.is_empty()) {
-        for other in imported {
-            let same = module[0] == other[0];
-            let upward = !same && layer_of(other) >= layer_of(module);
-            let of_another_verb = same
-                && module[0] == "verbs"
-                && module.len() > 1
-                && other.get(1).is_some_and(|verb| *verb != module[1] && verb != SHARED);
-            if upward || of_another_verb {
-                found.push(format!("{} imports {}", module.join("::"), other.join("::")));
-            }
+    let mut verbs = BTreeSet::new();
+    for place in VERBS {
+        for (module, imported) in Imports::of(&root().join(place).join("src")).0 {
+            verbs.extend(module.first().cloned());
+            // `sample` is for tests alone.
+            let is_another = |other: &&Module| other[0] != module[0] && other[0] != "sample";
+            let others = imported.iter().filter(|other| !module.is_empty() && is_another(other));
+            found.extend(others.map(|other| format!("{place}: {} imports {}", module.join("::"), other.join("::"))));
         }
     }
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+    assert!(verbs.contains("save") && verbs.contains("restore") && verbs.contains("prune"), "{verbs:?}");
 }
 
 #[test]
@@ -327,22 +408,6 @@ fn no_files_import_each_other_in_a_circle() {
         }
     }
     assert!(found.is_empty(), "move what they share into a file of its own:\n{}\n", found.join("\n"));
-}
-
-#[test]
-fn the_gate_reaches_few_files() {
-    let reached = agent().reached_from(&["verbs".to_owned(), "gate".to_owned()]);
-    let names: Vec<String> = reached.iter().map(|module| module.join("::")).collect();
-    println!("the gate reaches {} files: {}", names.len(), names.join(", "));
-    // An empty list would mean that no import was read.
-    assert!(names.contains(&"etcd::wal".to_owned()) && names.len() <= GATE_REACHES, "{names:?}");
-    for module in reached {
-        let path = root().join("snapshot-agent/src").join(module.join("/")).with_extension("rs");
-        let text = fs::read_to_string(&path).unwrap();
-        for word in ["holdfast_store", "holdfast_bbolt", "holdfast_io::net"] {
-            assert!(!names_in_code(&text, word), "{}: the gate needs no {word}", path.display());
-        }
-    }
 }
 
 /// A container's request is data: `build/request.rs` alone looks at the words of a command.

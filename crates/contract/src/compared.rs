@@ -1,6 +1,6 @@
 //! `agent compare-members`: the members' own data against etcd's member list.
 //!
-//! This file decides flags, the report and its sentences. `snapshot-agent/src/verbs/compare.rs` reads the members and decides which
+//! This file decides flags, the report and its sentences. `snapshot-agent/verbs-live/src/compare.rs` reads the members and decides which
 //! differences exist.
 
 use clap::Args;

@@ -1,6 +1,6 @@
 //! `agent defrag`: gives free space of the members' databases back, one member after the other.
 //!
-//! This file decides flags and the report. `snapshot-agent/src/verbs/defrag.rs` decides the order and when a member may stand still.
+//! This file decides flags and the report. `snapshot-agent/verbs-live/src/defrag.rs` decides the order and when a member may stand still.
 
 use clap::Args;
 use serde::{Deserialize, Serialize};

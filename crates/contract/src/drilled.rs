@@ -1,7 +1,7 @@
 //! The report of a drill: the newest or a named snapshot, restored into a scratch folder and served by an etcd, and decoded by a
 //! kube-apiserver where the request names one.
 //!
-//! This file decides the wire format, and which facts of a long report stay. `snapshot-agent/src/verbs/verify/drill.rs` decides
+//! This file decides the wire format, and which facts of a long report stay. `snapshot-agent/rebuild/src/verify/drill.rs` decides
 //! the proof.
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! The agent's error: class, origin and message.
 //!
 //! This file decides the class of an operating system error. The table in `failure.rs` gives exit code and reason.
-//! `crates/store/src/error_class.rs` and `snapshot-agent/src/etcd/connect.rs` classify the answers of stores and of etcd. Messages
+//! `crates/store/src/error_class.rs` and `snapshot-agent/etcd/src/connect.rs` classify the answers of stores and of etcd. Messages
 //! never hold a secret, because a custom resource's status shows them.
 
 use std::fmt::Display;

@@ -13,7 +13,7 @@ use holdfast_contract::{
     Report, S3Checksum, S3Sse, SaveRequest, SnapshotFlags, StoreFlags, ToStore, VerifyRequest,
 };
 use snapshot_agent::catalog::recall;
-use snapshot_agent::etcd::volume_identity::IDENTITY_FILE;
+use snapshot_agent::gate::volume_identity::IDENTITY_FILE;
 use snapshot_agent::verbs::save::dry_run;
 use snapshot_agent::verbs::{contents, copy, inspect, latest, list, probe, report, restore, save, verify};
 

@@ -13,8 +13,8 @@ use crate::support::{
     CLAIM, Etcd, RESTORE, Running, bin, child, child_request, eventually, file_store, files, free_port, identity_flags,
     restore_request, save_request, to_input,
 };
-use snapshot_agent::etcd::volume_identity::{IDENTITY_FILE, Identity};
-use snapshot_agent::etcd::wal;
+use snapshot_agent::gate::volume_identity::{IDENTITY_FILE, Identity};
+use snapshot_agent::gate::wal;
 use snapshot_agent::verbs::{gate, report, restore, save};
 
 /// The child half: the process of the gate, which the gate replaces by etcd.

@@ -16,7 +16,7 @@ use crate::soak::soak;
 use crate::support::{NOTE, file_store, files, free_port, in_place_of, noise, restore_request, save_request};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use snapshot_agent::etcd::volume_identity::Identity;
+use snapshot_agent::gate::volume_identity::Identity;
 use snapshot_agent::verbs::{restore, save};
 use tempfile::TempDir;
 

@@ -21,7 +21,7 @@ use crate::support::{
 use futures::stream;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use snapshot_agent::etcd::volume_identity::Identity;
+use snapshot_agent::gate::volume_identity::Identity;
 use snapshot_agent::verbs::{restore, save};
 use tempfile::TempDir;
 

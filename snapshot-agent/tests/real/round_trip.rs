@@ -8,7 +8,7 @@ use holdfast_contract::{Compression, DATA_DIR, SavedReport, StoreFlags};
 
 use crate::support::{Etcd, RESTORE, S3, etcd_of, eventually, file_store, restore_request, save_request};
 use serde_json::Value;
-use snapshot_agent::etcd::volume_identity::Identity;
+use snapshot_agent::gate::volume_identity::Identity;
 use snapshot_agent::verbs::{restore, save};
 
 fn etcdutl(line: &str) -> PathBuf {

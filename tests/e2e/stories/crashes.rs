@@ -1,7 +1,8 @@
 //! The operator is killed after its n-th write, for every n, and restarted: each run ends like an undisturbed run, and creates
 //! nothing twice on the way.
 //!
-//! With `make test` a sweep takes one random n, with `make soak` all of them, or those from `HOLDFAST_FROM` on. There are three
+//! With `make test` three of the sweeps take one random n each, with `make soak` every sweep takes all of them, or those from
+//! `HOLDFAST_FROM` on. There are three
 //! sorts of crashes: after the answer arrived, after the API server carried out the write and before its answer, and before the
 //! request. The sweeps of one run take the sorts in turn.
 
@@ -32,6 +33,17 @@ const SWEEPS: [&str; 10] = [
     "crashes_while_rolling",
     "crashes_while_upgrading",
 ];
+
+/// Sweeps of one run: with all of them a run takes a quarter longer.
+const SWEEPS_OF_A_RUN: usize = 3;
+
+/// Whether a story is a sweep that this run leaves to other runs. The run's seed chooses.
+pub fn rests(story: &str) -> bool {
+    let Some(place) = SWEEPS.iter().position(|name| *name == story) else { return false };
+    let seed = usize::try_from(Luck::turn() % 1_000).unwrap_or_default();
+    // Apart from each other: neighbours do similar work.
+    !soak() && !(0..SWEEPS_OF_A_RUN).any(|turn| (seed + 3 * turn) % SWEEPS.len() == place)
+}
 
 /// A cluster grows from nothing to three members.
 pub async fn growing(w: &World) -> Result<()> {

@@ -54,6 +54,8 @@ mod volumes;
 mod whole;
 mod zombie;
 
+pub use crashes::rests;
+
 use crate::story;
 use crate::support::world::Story;
 

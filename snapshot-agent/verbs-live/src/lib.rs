@@ -1,0 +1,6 @@
+//! The verbs of `holdfast agent` that read a running etcd. No verb imports another one.
+
+pub mod compare;
+pub mod defrag;
+pub mod log;
+pub mod save;
