@@ -24,7 +24,7 @@ use holdfast_store::{no_proxy, proxy};
 use snapshot_agent::format::crypt::Recipients;
 
 use holdfast_manifests::jobs::Sample;
-use holdfast_manifests::names::{domain, image, namespace, object};
+use holdfast_manifests::names::{allowed_name, domain, image, namespace, object};
 use holdfast_manifests::{IMAGE, NAME, NAMESPACE, Options, Part, Scope};
 use holdfast_plugin::Verb;
 use holdfast_plugin::access::Access;
@@ -118,6 +118,10 @@ pub struct OperatorFlags {
     /// Domain of the Kubernetes cluster, for names in the certificates of servers. Default: out of /etc/resolv.conf.
     #[arg(long, env = "HOLDFAST_CLUSTER_DOMAIN", value_name = "DOMAIN", value_parser = domain)]
     pub cluster_domain: Option<String>,
+    /// Names, separated by commas, that a ClusterIssuer may sign for every EtcdCluster in `additionalNames`, besides those of its
+    /// own namespace: `etcd.example.org,*.example.org`; `*` allows all.
+    #[arg(long, env = "HOLDFAST_ALLOWED_NAMES", value_name = "LIST", value_delimiter = ',', value_parser = allowed_name)]
+    pub allowed_names: Vec<String>,
     /// User of the Pods of members and agents, where no spec chooses.
     #[arg(long, env = "HOLDFAST_POD_RUN_AS", value_enum, default_value_t)]
     pub pod_run_as: RunAs,
@@ -154,6 +158,7 @@ impl TryFrom<OperatorFlags> for Config {
             agent_http_proxy,
             agent_no_proxy,
             cluster_domain,
+            allowed_names,
             pod_run_as,
             leader_election_namespace,
             leader_election_name,
@@ -180,6 +185,8 @@ impl TryFrom<OperatorFlags> for Config {
             etcd_repository: etcd_image_repository,
             proxies,
             cluster_domain,
+            // An empty variable means that the flag is not set.
+            allowed_names: allowed_names.into_iter().filter(|name| !name.is_empty()).collect(),
             pod_run_as,
             listen,
             die_after_writes,

@@ -78,6 +78,16 @@ fn the_operator_gets_what_its_deployment_says() {
     let mirror = ["operator", "--agent-image=r/h:1", "--identity=a", "--etcd-image-repository=localhost:5000/etcd"];
     let Command::Operator(flags) = parse(&mirror).unwrap() else { panic!() };
     assert_eq!(flags.etcd_image_repository, "localhost:5000/etcd");
+    let names = |list: &str| {
+        let list = format!("--allowed-names={list}");
+        let Command::Operator(flags) = parse(&["operator", "--agent-image=i", "--identity=a", &list]).ok()? else {
+            panic!()
+        };
+        Some(Config::try_from(*flags).unwrap().allowed_names)
+    };
+    assert_eq!(names("a.example.org,*.b.org,10.0.0.1,*").unwrap(), ["a.example.org", "*.b.org", "10.0.0.1", "*"]);
+    assert_eq!(names("").unwrap(), [] as [&str; 0], "an empty variable of the Deployment");
+    assert_eq!([names("a b"), names("*b.org"), names("a.*.org")], [None, None, None]);
 }
 
 #[test]

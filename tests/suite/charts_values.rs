@@ -76,6 +76,7 @@ pub const OPERATOR: &[Row] = &[
     pod("agent.proxy.no", ".svc", "/spec/template/spec/containers/0/env/2", r#"{"name":"HOLDFAST_AGENT_NO_PROXY","value":".svc"}"#),
     pod("etcd.image.repository", "e", "/spec/template/spec/containers/0/env/2", r#"{"name":"HOLDFAST_ETCD_IMAGE_REPOSITORY","value":"e"}"#),
     pod("podRunAs", "Unset", "/spec/template/spec/securityContext", r#"{"runAsNonRoot":true,"seccompProfile":{"type":"RuntimeDefault"}}"#),
+    pod("allowedNames", r#"["a.example.org","*.b.org"]"#, "/spec/template/spec/containers/0/env/2", r#"{"name":"HOLDFAST_ALLOWED_NAMES","value":"a.example.org,*.b.org"}"#),
     pod("resources", r#"{"limits":{"memory":"1Gi"}}"#, "/spec/template/spec/containers/0/resources/limits", r#"{"memory":"1Gi"}"#),
     pod("podSecurityContext", "null", "/spec/template/spec/securityContext", "null"),
     pod("containerSecurityContext", "null", "/spec/template/spec/containers/0/securityContext", "null"),

@@ -24,6 +24,15 @@ pub fn domain(text: &str) -> Result<String, String> {
     dns(text, "-.", 253, "a domain is of a-z, 0-9, '-' and '.', without a dot at its end: cluster.local")
 }
 
+/// Parses a name that a certificate may hold: a DNS name, `*.` and a domain, `*`, or an IP address. An empty text is no name.
+pub fn allowed_name(text: &str) -> Result<String, String> {
+    let below = text.strip_prefix("*.").unwrap_or(text).to_ascii_lowercase();
+    if text.is_empty() || text == "*" || text.parse::<std::net::IpAddr>().is_ok() || domain(&below).is_ok() {
+        return Ok(text.to_owned());
+    }
+    Err(format!("{text:?} is no name: etcd.example.org, *.example.org for all below, * for all, or an IP address"))
+}
+
 /// Parses a name of lower-case letters and digits, with `between` allowed inside.
 fn dns(text: &str, between: &str, most: usize, remedy: &str) -> Result<String, String> {
     let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

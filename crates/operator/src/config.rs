@@ -24,6 +24,8 @@ pub struct Config {
     pub proxies: Proxies,
     /// Domain of the Kubernetes cluster, if known.
     pub cluster_domain: Option<String>,
+    /// Names that a `ClusterIssuer` may sign outside a cluster's namespace.
+    pub allowed_names: Vec<String>,
     /// User of Pods whose spec names none.
     pub pod_run_as: RunAs,
     /// Listen address of `/healthz`, `/readyz` and `/metrics`.
@@ -55,6 +57,7 @@ impl Config {
             etcd_repository: self.etcd_repository.clone(),
             proxies: self.proxies.clone(),
             cluster_domain: self.cluster_domain.clone(),
+            allowed_names: self.allowed_names.clone(),
             pod_run_as: self.pod_run_as,
         }
     }

@@ -106,6 +106,7 @@ impl Fake {
                 etcd_repository: "etcd".to_owned(),
                 proxies: Proxies::default(),
                 cluster_domain: None,
+                allowed_names: vec![],
                 pod_run_as: holdfast_api::pod_security::RunAs::default(),
             },
             backoff: Backoff::default(),

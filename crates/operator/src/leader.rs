@@ -292,6 +292,7 @@ mod tests {
             etcd_repository: String::new(),
             proxies: Proxies::default(),
             cluster_domain: None,
+            allowed_names: vec![],
             pod_run_as: holdfast_api::pod_security::RunAs::default(),
             listen: "127.0.0.1:0".parse().unwrap(),
             die_after_writes: None,

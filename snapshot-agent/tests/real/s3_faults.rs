@@ -10,8 +10,7 @@ use holdfast_contract::{Compression, EtcdFlags, ExitClass, SaveRequest, SavedRep
 use crate::backends::Backend;
 use crate::faults::{messages, save_stream, snapshot};
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
-use crate::support::{S3, Small, eventually, files, restore_request, save_request};
-use futures::future::join_all;
+use crate::support::{S3, Small, eventually, files, restore_request, run_rows, save_request};
 use futures::stream::{self, StreamExt};
 use holdfast_contract::error::Error;
 use snapshot_agent::verbs::restore;
@@ -140,7 +139,7 @@ async fn trouble_that_passes_leaves_a_whole_snapshot() {
         assert!(saved.verification.unwrap().read_back, "{what}");
         assert_eq!(s3.files().len(), 2, "{what}: {:?}", s3.files());
     });
-    join_all(rows).await;
+    run_rows(rows).await;
 }
 
 fn conflict() -> Fault {
@@ -246,7 +245,7 @@ async fn trouble_that_stays_publishes_nothing() {
         saved.unwrap_or_else(|error| panic!("after {what}: {error}"));
         assert_eq!(s3.files().len(), 2, "after {what}: {:?}", s3.files());
     });
-    join_all(rows).await;
+    run_rows(rows).await;
 }
 
 /// All ranges belong to one and the same object.
@@ -346,7 +345,7 @@ async fn a_download_is_whole_or_refused() {
             }
         }
     });
-    join_all(rows).await;
+    run_rows(rows).await;
 }
 
 /// A store that takes 10 KiB a second would pin etcd's read transaction for hours.

@@ -2,6 +2,7 @@
 
 mod small;
 
+use futures::stream::StreamExt as _;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -97,6 +98,15 @@ pub(crate) fn to_input(request: &impl serde::Serialize) -> String {
 /// The request of this process, which runs the child half of a test.
 pub(crate) fn child_request<T: serde::de::DeserializeOwned>() -> T {
     serde_json::from_str(&child_input()).unwrap()
+}
+
+/// Rows of a table that run at a time: each has a server of its own, and a busy machine leaves more of them without an answer for
+/// longer than the agent waits.
+const ROWS_AT_ONCE: usize = 5;
+
+/// Runs the rows of a table, a few at a time.
+pub(crate) async fn run_rows(rows: impl IntoIterator<Item = impl Future<Output = ()>>) {
+    futures::stream::iter(rows).buffer_unordered(ROWS_AT_ONCE).collect::<Vec<()>>().await;
 }
 
 /// Time that a busy machine may take for an expected event.

@@ -47,6 +47,7 @@ pub fn settings() -> Settings {
         etcd_repository: "example.org/etcd".to_owned(),
         proxies: Proxies::default(),
         cluster_domain: None,
+        allowed_names: vec![],
         pod_run_as: holdfast_api::pod_security::RunAs::default(),
     }
 }

@@ -13,6 +13,8 @@ pub struct Settings {
     pub proxies: Proxies,
     /// The domain of the Kubernetes cluster, such as `cluster.local`; `None` if unknown.
     pub cluster_domain: Option<String>,
+    /// Names that a `ClusterIssuer` may sign outside a cluster's namespace: `etcd.example.org`, `*.example.org`, `*`.
+    pub allowed_names: Vec<String>,
     /// The user of Pods, where the spec does not choose.
     pub pod_run_as: RunAs,
 }

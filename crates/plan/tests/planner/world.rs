@@ -242,6 +242,7 @@ fn settings() -> Settings {
         etcd_repository: "etcd".to_owned(),
         proxies: Proxies::default(),
         cluster_domain: None,
+        allowed_names: vec![],
         pod_run_as: holdfast_api::pod_security::RunAs::default(),
     }
 }

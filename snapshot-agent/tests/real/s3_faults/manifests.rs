@@ -7,8 +7,7 @@ use holdfast_contract::{ExitClass, LatestRequest, ListRequest};
 use super::{Rule, request, save_through};
 use crate::faults::{messages, save_stream, snapshot};
 use crate::s3_proxy::{Asked, Fault, Op, error};
-use crate::support::S3;
-use futures::future::join_all;
+use crate::support::{S3, run_rows};
 use futures::stream;
 use holdfast_contract::error::Error;
 use snapshot_agent::verbs::list::{Entry, State};
@@ -91,7 +90,7 @@ async fn a_refused_manifest_is_looked_for_before_it_is_said_to_be_missing() {
         save_through(&s3, |_| Fault::Pass).await.0.unwrap();
         assert_eq!(s3.files().len(), 2 + 2 * manifests, "after {what}: {:?}", s3.files());
     });
-    join_all(rows).await;
+    run_rows(rows).await;
 }
 
 /// Every writer of a cluster's folder can put any object under that name.

@@ -10,8 +10,7 @@ use holdfast_contract::{ExitClass, InspectRequest, SaveRequest};
 use super::{STREAM, request, save_through};
 use crate::faults::{messages, save_stream};
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
-use crate::support::{S3, eventually};
-use futures::future::join_all;
+use crate::support::{S3, eventually, run_rows};
 use futures::stream;
 use snapshot_agent::verbs::inspect;
 
@@ -124,7 +123,7 @@ async fn a_store_that_falls_silent_at_the_end_is_told_in_time() {
             assert!(saves < 5, "after {what}: {:?}", s3.files());
         }
     });
-    join_all(rows).await;
+    run_rows(rows).await;
 }
 
 /// The answer to the manifest is lost, and the store writes the manifest after the save has ended. Readers report the present

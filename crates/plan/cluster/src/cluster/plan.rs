@@ -17,7 +17,8 @@ use holdfast_base::{Act, Ensure, Next, Plan, Wake, ending};
 
 /// Returns the plan of one pass.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdClusterStatus> {
-    let wanted = valid::cluster(&seen.cluster);
+    let wanted = valid::cluster(&seen.cluster)
+        .and_then(|wanted| valid::check_names(&seen.cluster, &seen.settings).map(|()| wanted));
     let Decision { mut ensures, next, certificates, announces } = decide(seen, wanted.as_ref(), now);
     let mut status = status::whole(seen, wanted.as_ref().ok(), &next, now);
     let (act, waiting, mut wake) = next.into_parts();

@@ -80,6 +80,7 @@ pub(super) fn fresh() -> Observed {
             etcd_repository: "r/etcd".to_owned(),
             proxies: Proxies::default(),
             cluster_domain: None,
+            allowed_names: vec![],
             pod_run_as: holdfast_api::pod_security::RunAs::default(),
         },
     }

@@ -228,6 +228,26 @@ fn cert_manager_is_asked_before_anything_is_made() {
     assert_eq!(safety::cluster(&seen, &plan).unwrap_err().invariant, "I13");
 }
 
+/// The right to write an EtcdCluster is not the right to any name of an issuer for all namespaces.
+#[test]
+fn a_cluster_issuer_is_asked_for_names_of_the_namespace_and_of_the_operators_list() {
+    let mut seen = managed(0);
+    certificates(&mut seen).cert_manager = true;
+    let client = seen.cluster.spec.tls.as_mut().unwrap().client.as_mut().unwrap();
+    client.additional_names = vec!["etcd.example.org".to_owned()];
+    let issuer = |seen: &mut Observed, kind: &str| {
+        let client = seen.cluster.spec.tls.as_mut().unwrap().client.as_mut().unwrap();
+        client.cert_manager.as_mut().unwrap().issuer_ref.kind = Some(kind.to_owned());
+    };
+    assert_eq!(waits(&seen), Some(Reason::CertificatePending), "an Issuer is the namespace's own");
+    issuer(&mut seen, "ClusterIssuer");
+    assert_eq!(waits(&seen), Some(Reason::InvalidSpec));
+    assert!(planned(&seen).ensures.is_empty());
+    seen.settings.allowed_names = vec!["*.example.org".to_owned()];
+    assert_eq!(waits(&seen), Some(Reason::CertificatePending));
+    assert!(matches!(planned(&seen).ensures.pop(), Some(Ensure::Certificate { .. })));
+}
+
 /// Without the members' Secrets Holdfast still knows the CAs that members trust.
 #[test]
 fn deleted_secrets_of_members_do_not_open_the_door_for_another_ca() {
