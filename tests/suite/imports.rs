@@ -31,7 +31,7 @@ impl Imports {
     }
 
     /// The files that a file reaches by imports, itself included.
-    pub fn reached_from(&self, module: &[String]) -> BTreeSet<Module> {
+    fn reached_from(&self, module: &[String]) -> BTreeSet<Module> {
         let mut reached = BTreeSet::from([module.to_vec()]);
         let mut open = vec![module.to_vec()];
         while let Some(next) = open.pop() {

@@ -27,7 +27,7 @@ pub fn domain(text: &str) -> Result<String, String> {
 /// Parses a name that a certificate may hold: a DNS name, `*.` and a domain, `*`, or an IP address. An empty text is no name.
 pub fn allowed_name(text: &str) -> Result<String, String> {
     let below = text.strip_prefix("*.").unwrap_or(text).to_ascii_lowercase();
-    if text.is_empty() || text == "*" || text.parse::<std::net::IpAddr>().is_ok() || domain(&below).is_ok() {
+    if text.is_empty() || text == "*" || holdfast_api::tls::is_address(text) || domain(&below).is_ok() {
         return Ok(text.to_owned());
     }
     Err(format!("{text:?} is no name: etcd.example.org, *.example.org for all below, * for all, or an IP address"))

@@ -1,7 +1,7 @@
-//! What each start of etcd trusts: the gate's decision, the identity of a volume, etcd's log on it, and the copy of the program
-//! into a Pod. Small enough to audit: no store, no client, no network.
+//! The code that each start of etcd trusts, small enough to audit: no store, no database reader, no client of etcd. Its only
+//! requests ask other members over plain HTTP whether they listen (`gate/run.rs`).
 //!
-//! [`gate`] decides whether etcd may start. [`volume_identity`] and [`wal`] read what its volume holds.
+//! [`gate`] decides whether etcd may start. [`volume_identity`] and [`wal`] read the volume.
 
 pub mod data_dir;
 pub mod gate;

@@ -34,15 +34,17 @@ const SWEEPS: [&str; 10] = [
     "crashes_while_upgrading",
 ];
 
-/// Sweeps of one run: with all of them a run takes a quarter longer.
-const SWEEPS_OF_A_RUN: usize = 3;
+/// Sorts of crashes. A run takes one sweep for each sort.
+const SORTS: usize = 3;
 
 /// Whether a story is a sweep that this run leaves to other runs. The run's seed chooses.
 pub fn rests(story: &str) -> bool {
     let Some(place) = SWEEPS.iter().position(|name| *name == story) else { return false };
-    let seed = usize::try_from(Luck::turn() % 1_000).unwrap_or_default();
-    // Apart from each other: neighbours do similar work.
-    !soak() && !(0..SWEEPS_OF_A_RUN).any(|turn| (seed + 3 * turn) % SWEEPS.len() == place)
+    // `sample` gives the sweeps of one remainder the same sort by the seed's own remainder. The rest of the seed chooses among
+    // these sweeps, so that each sweep meets every sort in time.
+    let same_sort = (SWEEPS.len() - place % SORTS).div_ceil(SORTS);
+    let seed = usize::try_from(Luck::turn()).unwrap_or_default();
+    !soak() && place / SORTS != seed / SORTS % same_sort
 }
 
 /// A cluster grows from nothing to three members.

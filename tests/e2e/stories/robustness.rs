@@ -28,9 +28,9 @@ const VERSION: &str = "3.7.3";
 /// for each operation, and kube-apiserver's traffic has many keys.
 const TRAFFICS: [(&str, u32); 2] = [("etcd", 60), ("kubernetes", 40)];
 
-/// Records of one round, and what divides the rate of each after one that was not decided. porcupine tries every order of the operations without an answer, and
+/// The divisor of the rate, by the number of records that were not decided; a round takes as many records. porcupine tries every order of the operations without an answer, and
 /// gives up on a record with many of them, as a busy machine makes: such a record proves nothing, and a slower one is judged.
-const RECORDS: [u32; 3] = [1, 3, 6];
+const SLOWDOWNS: [u32; 3] = [1, 3, 6];
 
 /// Duration of one record. A longer run takes several: porcupine's memory grows with the square of a record's length.
 const LASTS: Duration = Duration::from_mins(1);
@@ -49,7 +49,7 @@ pub async fn tell(w: &World) -> Result<()> {
     let mut operator = seat.start(&[])?;
     let mut reports = vec![];
     let mut undecided = 0;
-    for round in 0..rounds * RECORDS.len() {
+    for round in 0..rounds * SLOWDOWNS.len() {
         if reports.len() == rounds {
             break;
         }
@@ -59,7 +59,7 @@ pub async fn tell(w: &World) -> Result<()> {
             std::fs::remove_dir_all(&folder)?;
         }
         let (traffic, most) = TRAFFICS[(first + round) % TRAFFICS.len()];
-        let rate = (most / RECORDS[undecided.min(RECORDS.len() - 1)]).to_string();
+        let rate = (most / SLOWDOWNS[undecided.min(SLOWDOWNS.len() - 1)]).to_string();
         let mut trial = Trial {
             w,
             seat: &seat,

@@ -1,4 +1,4 @@
-//! PURE: decides about snapshots, schedules and stores, and does nothing. No client, no tokio, no clock, no randomness, no environment.
+//! PURE decisions about snapshots, schedules and stores: no client, no tokio, no clock, no randomness, no environment.
 
 #![cfg_attr(
     test,

@@ -1,4 +1,4 @@
-//! PURE: decides about clusters and their members, and does nothing. No client, no tokio, no clock, no randomness, no environment.
+//! PURE decisions about clusters and their members: no client, no tokio, no clock, no randomness, no environment.
 
 #![cfg_attr(
     test,

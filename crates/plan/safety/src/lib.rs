@@ -1,8 +1,8 @@
 //! Rules that hold for every plan about a cluster, a member, a snapshot or a schedule. Tests check them, and the operator checks
 //! each plan before it acts. A store only starts Jobs, each under a name that is used once.
 //!
-//! Decides only yes or no, from the observed facts and the intended act, with reasoning of its own: this file shares no decision
-//! with the plans that it checks. After a violation the operator does nothing, and a person has to look.
+//! Decides only yes or no, from the observed facts and the intended act, with reasoning of its own: this crate depends on the
+//! vocabulary alone, and shares no decision with the plans. After a violation the operator does nothing, and a person has to look.
 
 #![cfg_attr(
     test,

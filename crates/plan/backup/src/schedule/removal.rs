@@ -1,7 +1,7 @@
 //! A run that removes snapshots, and its Job.
 //!
-//! Decides the Job's request. `holdfast_base::removals` decides how long a run may remove objects, and which snapshots it endangers. `prune.rs` decides when
-//! a run starts.
+//! Decides the Job's request. `holdfast_base::removals` decides how long a run may remove objects, and which snapshots the run
+//! endangers. `prune.rs` decides when a run starts.
 
 use std::collections::BTreeSet;
 

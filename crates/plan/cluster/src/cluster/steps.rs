@@ -21,7 +21,7 @@ pub struct Step {
     pub name: &'static str,
     /// When the rule applies, in words.
     pub when: &'static str,
-    /// The file of the rule, below `crates/plan/base/src/`.
+    /// The file of the rule, below `src/` of this crate; without a folder, of `holdfast_base`.
     pub file: &'static str,
     rule: fn(&Pass<'_>) -> Option<Next>,
 }
