@@ -15,7 +15,8 @@
 //! * [`holdfast_plugin`]: the commands for people, as a plugin of kubectl.
 //! * [`holdfast_manifests`]: the objects that the operator needs to run.
 //!
-//! The dependency rule: this crate → `holdfast_plugin` → `holdfast_operator` → `holdfast_plan` → `holdfast_api` → `holdfast_contract`. Never the other way; Cargo holds it.
+//! The dependency rule: this crate → `holdfast_operator` → `holdfast_plan` → `holdfast_api` → `holdfast_contract`, and this crate → `holdfast_plugin` →
+//! `holdfast_cluster` and `holdfast_base`. Never the other way; Cargo holds it.
 
 #![cfg_attr(
     test,

@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _};
 use holdfast::cli::{Agent, Cli, Command, Snapshot, Upgrade};
 use holdfast::{agent, logs};
+use holdfast_contract::BuildInfo;
 use holdfast_io::private::make_private;
 use holdfast_manifests as manifests;
-use holdfast_operator::{BuildInfo, Config};
+use holdfast_operator::Config;
 use holdfast_plugin::{end, snapshot, upgrade};
 use tokio::runtime::Builder;
 

@@ -3,6 +3,7 @@
 //! This file decides the wire format only. It opens no file and sends no request, so the operator's pure part may depend on it.
 //! `request.rs` has the JSON of a container; clap parses the same requests from the flags of a person.
 
+mod build_info;
 mod compact;
 mod compared;
 mod defrag;
@@ -29,6 +30,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+pub use build_info::BuildInfo;
 pub use compact::CompactRequest;
 pub use compared::{
     CompareRequest, ComparedMember, ComparedReport, DEFAULT_COMPARE_SECONDS, DEFAULT_MEMBER_SECONDS, DifferenceKind,

@@ -185,7 +185,7 @@ mod tests {
             }
             let text = std::fs::read_to_string(&path).unwrap();
             let product = text.split("#[cfg(test)]").next().unwrap();
-            if path.to_string_lossy().contains("/build/") || path.to_string_lossy().contains("test") {
+            if path.to_string_lossy().contains("/objects/") || path.to_string_lossy().contains("test") {
                 continue;
             }
             for word in product.split('"').skip(1).step_by(2) {

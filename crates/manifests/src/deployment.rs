@@ -4,7 +4,7 @@
 //! for a single lease gain nothing, and clusters serve without an operator.
 
 use holdfast_api::pod_security::RunAs;
-use holdfast_plan::build::USER;
+use holdfast_base::objects::USER;
 use serde_json::{Value, json};
 
 use super::{NAME, Options, Scope, labels, metadata};

@@ -7,8 +7,8 @@
 use std::net::IpAddr;
 
 use holdfast_api::{component, key};
+use holdfast_base::objects::port;
 use holdfast_contract::IDENTITY_NETWORKS;
-use holdfast_plan::build::port;
 use serde_json::{Value, json};
 
 use super::{NAME, NAMESPACE, Scope, labels, metadata};
@@ -182,7 +182,7 @@ mod tests {
     /// Exactly one policy selects each Holdfast Pod, and no two policies widen each other.
     #[test]
     fn each_pod_of_ours_is_selected_by_its_own() {
-        let member = holdfast_plan::build::labels("orders", "1a2b");
+        let member = holdfast_base::objects::labels("orders", "1a2b");
         let job: Value = serde_saphyr::from_str(&jobs::samples(Some(jobs::Sample::SaveToS3), IMAGE)).unwrap();
         let agent = serde_json::from_value(job["spec"]["template"]["metadata"]["labels"].clone()).unwrap();
         let operator: BTreeMap<String, String> = serde_json::from_value(labels()).unwrap();

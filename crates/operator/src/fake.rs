@@ -15,7 +15,6 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::backoff::Backoff;
-use super::build_info::BuildInfo;
 use super::context::{Context, ReadClient, WriteClient, Writes};
 use super::elsewhere::Elsewhere;
 use super::etcd::Pool;
@@ -27,6 +26,7 @@ use super::skew::Skew;
 use super::tls::Memory;
 use super::unstarted::UnstartedPods;
 use super::wake::Wakers;
+use holdfast_contract::BuildInfo;
 use holdfast_kube::caches::CacheWriter;
 use holdfast_kube::kinds::CacheWriters;
 use holdfast_kube::kinds::Caches;

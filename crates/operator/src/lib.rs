@@ -26,7 +26,6 @@
 mod act;
 mod aged;
 mod backoff;
-mod build_info;
 mod clock;
 mod config;
 mod context;
@@ -72,9 +71,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use build_info::BuildInfo;
 pub use config::Config;
 use holdfast_api::{GROUP, VERSION};
+use holdfast_contract::BuildInfo;
 
 use self::context::{Context, ReadClient, WriteClient, Writes};
 use self::kinds::{BackupStores, Clusters, Members, Schedules, Snapshots};

@@ -13,7 +13,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use crate::build_info::BuildInfo;
+use holdfast_contract::BuildInfo;
 
 type One = [(&'static str, &'static str); 1];
 type Two = [(&'static str, &'static str); 2];

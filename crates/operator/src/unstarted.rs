@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use holdfast_plan::build::job::CONTAINER;
+use holdfast_plan::objects::job::CONTAINER;
 use holdfast_plan::pods::Unstarted;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;

@@ -17,7 +17,7 @@
 #![allow(clippy::disallowed_types, reason = "commands for people talk to Kubernetes with their own rights")]
 
 use clap::{Command, Subcommand};
-use holdfast_operator::BuildInfo;
+use holdfast_contract::BuildInfo;
 
 pub mod access;
 pub mod archive;

@@ -10,8 +10,8 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use holdfast_api::{component, key, name};
+use holdfast_base::objects::port;
 use holdfast_contract::{PROGRESS_PATH, ProgressReport};
-use holdfast_plan::build::port;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
 use kube::core::Request;
 use kube::{Error, ResourceExt};

@@ -6,9 +6,9 @@
 use clap::{Args, Subcommand};
 use holdfast_api::snapshot::{EtcdSnapshot, Phase};
 use holdfast_api::{EtcdSnapshotSchedule, name};
+use holdfast_base::objects::cron_job::run_now;
 use holdfast_io::clock;
 use holdfast_kube::requests;
-use holdfast_plan::build::cron_job::run_now;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use kube::ResourceExt as _;

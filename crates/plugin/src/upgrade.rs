@@ -1,6 +1,6 @@
 //! `holdfast upgrade plan`: prints the conditions of an upgrade to the next minor version, with the user's rights, and changes nothing.
 //!
-//! Decides the lines and the exit code. `holdfast_plan::cluster::conditions` decides the conditions, from the status that the operator
+//! Decides the lines and the exit code. `holdfast_cluster::cluster::conditions` decides the conditions, from the status that the operator
 //! wrote: this command asks no etcd and starts no Job.
 
 #![allow(clippy::disallowed_types, reason = "a command for people talks to Kubernetes with their own rights")]
@@ -9,8 +9,8 @@ use std::io;
 
 use anyhow::Context as _;
 use holdfast_api::{EtcdCluster, EtcdMember, EtcdSnapshot, key};
+use holdfast_cluster::cluster::{Condition, State, conditions};
 use holdfast_io::clock;
-use holdfast_plan::cluster::{Condition, State, conditions};
 use kube::Api;
 use kube::api::ListParams;
 

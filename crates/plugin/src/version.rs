@@ -11,7 +11,7 @@ use super::end::{DONE, print};
 use super::operators::{self, Operator};
 use super::screen::{Output, plain};
 use holdfast_api::GROUP;
-use holdfast_operator::BuildInfo;
+use holdfast_contract::BuildInfo;
 
 /// Flags of `version`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]

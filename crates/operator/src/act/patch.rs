@@ -5,7 +5,7 @@ use holdfast_api::member::Resize;
 use holdfast_api::template::Template;
 use holdfast_api::{EtcdCluster, EtcdMember, FIELD_MANAGER, key};
 use holdfast_kube::requests;
-use holdfast_plan::build::container;
+use holdfast_plan::objects::container;
 use holdfast_plan::patch::{Patched, replacing};
 use holdfast_plan::{Act, Target, template};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements};

@@ -5,7 +5,7 @@ use futures::TryFutureExt;
 use holdfast_api::snapshot::Phase;
 use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, EtcdSnapshotSchedule, key, name};
 use holdfast_contract::LogReport;
-use holdfast_plan::build::port;
+use holdfast_plan::objects::port;
 use holdfast_plan::schedule::{Observed, Recall, is_log_pod, running_log_pod};
 use holdfast_plan::{Seen, meta};
 use k8s_openapi::api::apps::v1::Deployment;

@@ -43,7 +43,7 @@ async fn what_is_there_already_is_not_asked_for_again_at_once() {
     let mut there = cluster();
     there["status"] = serde_json::json!({"latches": {"pendingMember": "a-x"}});
     let owner: EtcdCluster = serde_json::from_value(there.clone()).unwrap();
-    let mut member = holdfast_plan::build::member::seed(&owner, "a-x", None);
+    let mut member = holdfast_plan::objects::member::seed(&owner, "a-x", None);
     member.metadata.uid = Some("m1".to_owned());
     let list = |kind: &str| serde_json::json!({"apiVersion": "v1", "kind": kind, "metadata": {}, "items": []});
     let applied = |kind: &str| serde_json::json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a"}});
@@ -117,7 +117,7 @@ async fn pass_with_services(cached: serde_json::Value, answers: Vec<Answer>) -> 
     let mut clusters = CacheWriter::<EtcdCluster>::default();
     clusters.apply(&Event::Apply(cached.clone()));
     let mut services = CacheWriter::<Service>::default();
-    for service in [holdfast_plan::build::service::peer(&cached), holdfast_plan::build::service::client(&cached)] {
+    for service in [holdfast_plan::objects::service::peer(&cached), holdfast_plan::objects::service::client(&cached)] {
         services.apply(&Event::Apply(service));
     }
     let caches = Caches { clusters: clusters.cache(), services: services.cache(), ..CacheWriters::default().caches() };

@@ -8,7 +8,7 @@ use holdfast_contract::{ExitClass, Failure, Origin, Report};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, PersistentVolumeClaim, Pod};
 
 use super::{meta, pods};
-use crate::build::container;
+use crate::objects::container;
 
 /// Longest part of a container's termination message that goes into a status.
 const MAX_WORDS: usize = 500;

@@ -21,11 +21,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::Value;
 
-use crate::build::job::pod_spec;
-use crate::build::pod::{Start, pod};
-use crate::build::request;
+use crate::objects::job::pod_spec;
+use crate::objects::pod::{Start, pod};
+use crate::objects::request;
 use crate::seen::cluster::Answer;
-use crate::{Proxies, Settings, build, meta, valid};
+use crate::{Proxies, Settings, meta, objects, valid};
 
 /// etcd's cluster ID.
 pub const CLUSTER_ID: u64 = 0xc1;
@@ -98,12 +98,12 @@ pub fn id(n: usize) -> u64 {
 /// Returns a member that has joined (the first member as seed).
 pub fn joined_member(cluster: &EtcdCluster, n: usize) -> EtcdMember {
     let mut member = match n {
-        0 => build::member::seed(cluster, &named(0), None),
-        _ => build::member::joiner(cluster, &named(n)),
+        0 => objects::member::seed(cluster, &named(0), None),
+        _ => objects::member::joiner(cluster, &named(n)),
     };
     stored(&mut member.metadata, &format!("u-{}", named(n)));
     let list: Vec<String> =
-        (0..=n).map(|i| format!("{}={}", named(i), build::member::peer_url(cluster, &named(i)))).collect();
+        (0..=n).map(|i| format!("{}={}", named(i), objects::member::peer_url(cluster, &named(i)))).collect();
     member.spec.initial_cluster = Some(list.join(","));
     member.spec.joined = Some(Joined { member_id: format!("{:x}", id(n)), cluster_id: format!("{CLUSTER_ID:x}") });
     member.spec.start_count = 1;
@@ -112,7 +112,7 @@ pub fn joined_member(cluster: &EtcdCluster, n: usize) -> EtcdMember {
 
 /// The claim of a member.
 pub fn claim_of(member: &EtcdMember) -> PersistentVolumeClaim {
-    let mut claim = build::pvc::claim(member);
+    let mut claim = objects::pvc::claim(member);
     stored(&mut claim.metadata, &format!("u-data-{}", meta::name(&member.metadata)));
     claim
 }

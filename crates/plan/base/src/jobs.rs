@@ -13,7 +13,7 @@ use holdfast_api::condition::{self, Reason};
 
 use super::pod_cause::PodCause;
 use super::{failure, meta, pods};
-use crate::build::job::{self, BACKOFF_LIMIT, COMPARE, CONTAINER, Kind};
+use crate::objects::job::{self, BACKOFF_LIMIT, COMPARE, CONTAINER, Kind};
 
 /// The watch of Jobs may be ahead of the watch of Pods: for this long after a Job's end the report of a Pod may still arrive.
 pub const PATIENCE_MILLIS: u64 = 10_000;

@@ -34,7 +34,6 @@ pub use crate::settings::{Proxies, Settings};
 
 mod act;
 mod alarm;
-pub mod build;
 pub mod certificate;
 pub mod drift;
 pub mod due_times;
@@ -47,6 +46,7 @@ pub mod job_state;
 pub mod jobs;
 pub mod live_reads;
 pub mod meta;
+pub mod objects;
 pub mod patch;
 pub mod pod_cause;
 pub mod pods;

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::meta;
-use crate::build::{container, request};
+use crate::objects::{container, request};
 
 /// Whether the Pod permits a start on an empty volume.
 pub fn may_start_empty(pod: &Pod) -> bool {

@@ -1,6 +1,6 @@
 //! The request to an agent that saves, for one snapshot and for every run of a schedule.
 //!
-//! Decides the request from a template and the facts about etcd. `build/job.rs` decides the Job's shape.
+//! Decides the request from a template and the facts about etcd. `objects/job.rs` decides the Job's shape.
 
 use holdfast_api::cluster::EtcdClusterSpec;
 use holdfast_api::condition::Reason;

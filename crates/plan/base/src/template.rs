@@ -83,8 +83,8 @@ mod tests {
     use holdfast_api::cluster::Options;
 
     use super::*;
-    use crate::build::member::joiner;
     use crate::fixtures::{etcd_cluster, pod_of};
+    use crate::objects::member::joiner;
 
     #[test]
     fn a_new_member_has_the_template_of_its_cluster_and_its_pod_too() {

@@ -15,11 +15,11 @@ use super::facts::{
 use super::{
     Verdict, alarms, defragment, is, last_snapshot, leadership, replace, retention, roll, rule, upgrade, volumes,
 };
-use holdfast_base::build::job::{Kind, request_of};
 use holdfast_base::certificate::{Contents, Files, Issue, Origin, Plane, files};
+use holdfast_base::objects::job::{Kind, request_of};
 use holdfast_base::restores::read_by;
 use holdfast_base::seen::cluster::{Listed, Member, Membership, Observed};
-use holdfast_base::{Act, AlarmKind, Ensure, Plan, Seen, Target, build, meta, pods, store_identity};
+use holdfast_base::{Act, AlarmKind, Ensure, Plan, Seen, Target, meta, objects, pods, store_identity};
 
 /// The largest number of members, and of learners (`--max-learners` of every server).
 const MOST: usize = 9;
@@ -350,7 +350,7 @@ fn add(seen: &Observed, name: &str, peer_url: &str, cluster_id: u64) -> Verdict 
     let etcd = formed_as(seen, cluster_id)?;
     let member = named(seen, name)?;
     rule("I5", member.object.spec.joined.is_none(), "a member that has served is never added again")?;
-    let url = build::member::peer_url(&seen.cluster, name);
+    let url = objects::member::peer_url(&seen.cluster, name);
     rule("I11", peer_url == url, "a member is added under its own peer URL")?;
     let twice = etcd.members.iter().any(|l| l.name == name || l.peer_urls.iter().any(|u| u == peer_url));
     rule("I11", !twice, "etcd does not list the added member yet")?;
@@ -436,13 +436,13 @@ fn remove_orphan(seen: &Observed, etcd: &Membership, listed: &Listed) -> Verdict
     if listed.learner && listed.name.is_empty() {
         return Ok(());
     }
-    let is_own_url = |url: &String| build::member::is_peer_url(&seen.cluster, url);
+    let is_own_url = |url: &String| objects::member::is_peer_url(&seen.cluster, url);
     rule(
         "I4",
         !listed.peer_urls.is_empty() && listed.peer_urls.iter().all(is_own_url),
         "the member is not this cluster's",
     )?;
-    let runs = |pod: &String| listed.peer_urls.contains(&build::member::peer_url(&seen.cluster, pod));
+    let runs = |pod: &String| listed.peer_urls.contains(&objects::member::peer_url(&seen.cluster, pod));
     rule("I4", !seen.stray_pods.iter().any(runs), "without an EtcdMember only a member without a Pod is removed")?;
     rule("I29", seen.cluster.spec.repairs_itself(), "in mode Manual a person decides")?;
     rule("I4", latches(seen).orphan == Some(id(listed.id)), "the ID is latched before the objects are read again")?;
@@ -497,7 +497,7 @@ fn introduce(seen: &Observed, target: &Target, initial_cluster: &str) -> Verdict
     let listed: Vec<&str> = etcd.members.iter().flat_map(|l| &l.peer_urls).map(String::as_str).collect();
     let same = urls.len() == listed.len() && listed.iter().all(|url| urls.contains(url));
     rule("I11", same, "a new member's initial cluster is exactly the member list of etcd")?;
-    let own = format!("{}={}", member.name(), build::member::peer_url(&seen.cluster, member.name()));
+    let own = format!("{}={}", member.name(), objects::member::peer_url(&seen.cluster, member.name()));
     rule(
         "I11",
         initial_cluster.split(',').any(|e| e == own),

@@ -7,7 +7,7 @@ use holdfast_api::repair::{Evidence, Loss};
 
 use super::{Violation, is, rule};
 use holdfast_base::seen::cluster::{Listed, Member, Membership, Observed};
-use holdfast_base::{Seen, Target, build, meta, pods};
+use holdfast_base::{Seen, Target, meta, objects, pods};
 
 /// Raft entries that a healthy voter may lack.
 const LAG: u64 = 1_000;
@@ -35,7 +35,7 @@ pub(super) fn formed_as(seen: &Observed, cluster_id: u64) -> Result<&Membership,
 }
 
 pub(super) fn stands_for<'a>(seen: &'a Observed, listed: &Listed) -> Option<&'a Member> {
-    let url = |m: &Member| build::member::peer_url(&seen.cluster, m.name());
+    let url = |m: &Member| objects::member::peer_url(&seen.cluster, m.name());
     seen.members.iter().find(|m| m.name() == listed.name || listed.peer_urls.contains(&url(m)))
 }
 

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::last_snapshot::{is_kept, needs_members};
 use super::{Verdict, is, rule, volumes};
-use holdfast_base::build::{container, request};
+use holdfast_base::objects::{container, request};
 use holdfast_base::seen::member::Observed;
 use holdfast_base::{Act, Plan, Seen, Target, meta, pods, template};
 

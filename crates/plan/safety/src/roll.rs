@@ -11,7 +11,7 @@ use super::facts::{
 use super::{Verdict, rule, upgrade, volumes};
 use k8s_openapi::api::core::v1::{ContainerStatus, ResourceRequirements};
 
-use holdfast_base::build::resources::of_member;
+use holdfast_base::objects::resources::of_member;
 use holdfast_base::seen::cluster::{Judgement, Listed, Member, Membership, Observed};
 use holdfast_base::{AlarmKind, Seen, meta, pods, template};
 

@@ -11,7 +11,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 
 use super::{Verdict, is, rule};
-use holdfast_base::build::job::{CONTAINER, Kind, pod_spec, request_of};
+use holdfast_base::objects::job::{CONTAINER, Kind, pod_spec, request_of};
 use holdfast_base::restores::{is_read, is_within};
 use holdfast_base::seen::schedule::Observed;
 use holdfast_base::{Act, Ensure, Plan, Target, jobs, meta, pods};

@@ -9,7 +9,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::{Verdict, is, rule};
-use holdfast_base::build::job::{CONTAINER, Kind, pod_spec, request_of};
+use holdfast_base::objects::job::{CONTAINER, Kind, pod_spec, request_of};
 use holdfast_base::removals::PATIENCE;
 use holdfast_base::restores::is_read;
 use holdfast_base::seen::snapshot::Observed;

@@ -21,7 +21,7 @@ use crate::fixtures::{
 };
 use holdfast_base::seen::cluster::Observed as Cluster;
 use holdfast_base::seen::member::Observed as Member;
-use holdfast_base::{Act, Ensure, Plan, Seen, Wake, build};
+use holdfast_base::{Act, Ensure, Plan, Seen, Wake, objects};
 
 fn plan_of<S>(act: Option<Act>, status: S) -> Plan<S> {
     Plan { ensures: vec![], act, status, notes: vec![], waiting: None, wake: Wake::Now }
@@ -62,12 +62,12 @@ fn a_status_keeps_its_latches_and_a_paused_cluster_its_peace() {
         Some("I13")
     );
     let mut plan = plan_of(None, status);
-    plan.ensures = vec![Ensure::Service(Box::new(build::service::client(&seen.cluster)))];
+    plan.ensures = vec![Ensure::Service(Box::new(objects::service::client(&seen.cluster)))];
     assert_eq!(cluster(&seen, &plan), Ok(()));
     let mut foreign = seen.clone();
     foreign.client_service.as_mut().unwrap().metadata.owner_references = None;
     assert_eq!(cluster(&foreign, &plan).unwrap_err().invariant, "I13");
-    plan.ensures = vec![Ensure::Budget(Box::new(build::budget::budget(&seen.cluster, 3, 3).unwrap()))];
+    plan.ensures = vec![Ensure::Budget(Box::new(objects::budget::budget(&seen.cluster, 3, 3).unwrap()))];
     foreign.budget.as_mut().unwrap().metadata.owner_references = None;
     assert_eq!(cluster(&foreign, &plan).unwrap_err().invariant, "I13");
 }
@@ -99,7 +99,7 @@ fn formed_is_latched_once_and_in_order() {
 fn members_are_made_under_a_latched_name() {
     let create = |member| Act::CreateMember(Box::new(member));
     let mut seen = bare(3);
-    let seed = build::member::seed(&seen.cluster, "a-x", None);
+    let seed = objects::member::seed(&seen.cluster, "a-x", None);
     assert_eq!(broken(&seen, create(seed.clone())), Some("I11"));
     latches(&mut seen).pending_member = Some("a-x".to_owned());
     assert_eq!(broken(&seen, create(seed.clone())), None);
@@ -109,13 +109,13 @@ fn members_are_made_under_a_latched_name() {
     let mut joined = seed.clone();
     joined.spec.joined = Some(Joined::default());
     assert_eq!(broken(&seen, create(joined)), Some("I5"));
-    let restored = build::member::seed(&seen.cluster, "a-x", Some(restoring("k")));
+    let restored = objects::member::seed(&seen.cluster, "a-x", Some(restoring("k")));
     assert_eq!(broken(&seen, create(restored)), Some("I9"));
-    assert_eq!(broken(&seen, create(build::member::joiner(&seen.cluster, "a-x"))), Some("I2"));
+    assert_eq!(broken(&seen, create(objects::member::joiner(&seen.cluster, "a-x"))), Some("I2"));
 
     let mut seen = formed(1, 2);
     latches(&mut seen).pending_member = Some("a-x".to_owned());
-    let joiner = build::member::joiner(&seen.cluster, "a-x");
+    let joiner = objects::member::joiner(&seen.cluster, "a-x");
     assert_eq!(broken(&seen, create(joiner.clone())), None);
     assert_eq!(broken(&seen, create(seed)), Some("I2"));
     let mut told = joiner.clone();
@@ -125,7 +125,7 @@ fn members_are_made_under_a_latched_name() {
     restored.spec.restore = Some(restoring("k"));
     assert_eq!(broken(&seen, create(restored)), Some("I9"));
     latches(&mut seen).pending_member = Some(named(0));
-    assert_eq!(broken(&seen, create(build::member::joiner(&seen.cluster, &named(0)))), Some("I5"));
+    assert_eq!(broken(&seen, create(objects::member::joiner(&seen.cluster, &named(0)))), Some("I5"));
     let mut full = formed(2, 2);
     latches(&mut full).pending_member = Some("a-x".to_owned());
     assert_eq!(broken(&full, create(joiner.clone())), Some("I11"));
@@ -145,7 +145,7 @@ fn unlisted(voters: usize) -> Cluster {
 fn learners_are_added_to_healthy_clusters_one_at_a_time() {
     let add = |seen: &Cluster, n: usize| Act::AddLearner {
         name: named(n),
-        peer_url: build::member::peer_url(&seen.cluster, &named(n)),
+        peer_url: objects::member::peer_url(&seen.cluster, &named(n)),
         cluster_id: 0xc1,
     };
     let seen = unlisted(3);
@@ -154,7 +154,7 @@ fn learners_are_added_to_healthy_clusters_one_at_a_time() {
     assert_eq!(broken(&seen, Act::AddLearner { name: named(3), peer_url: url, cluster_id: 0xc1 }), Some("I11"));
     assert_eq!(broken(&seen, add(&seen, 0)), Some("I5"));
     assert_eq!(broken(&seen, add(&seen, 7)), Some("I12"));
-    let peer_url = build::member::peer_url(&seen.cluster, &named(3));
+    let peer_url = objects::member::peer_url(&seen.cluster, &named(3));
     assert_eq!(broken(&seen, Act::AddLearner { name: named(3), peer_url, cluster_id: 9 }), Some("I2"));
     type Change = fn(&mut Cluster);
     let changes: [(&str, Change); 6] = [
@@ -427,7 +427,7 @@ fn members_that_count_are_never_deleted() {
 #[test]
 fn only_a_pod_with_a_restore_step_ends_while_its_member_serves() {
     use k8s_openapi::api::core::v1::Container;
-    let step = || Container { name: build::container::RESTORE.to_owned(), ..Container::default() };
+    let step = || Container { name: objects::container::RESTORE.to_owned(), ..Container::default() };
     let end = |seen: &Cluster| Act::DeletePod { pod: pod_target(seen, 0), why: String::new() };
     let restored = |voters: usize| {
         let mut seen = formed(voters, i32::try_from(voters).unwrap());
@@ -543,7 +543,7 @@ fn claims_are_made_once_and_without_an_owner() {
     let claim = seen.claim.take().unwrap();
     assert_eq!(wrong(&seen, create(claim.clone())), None);
     let mut owned = claim.clone();
-    owned.metadata.owner_references = Some(vec![build::owner(&seen.member)]);
+    owned.metadata.owner_references = Some(vec![objects::owner(&seen.member)]);
     assert_eq!(wrong(&seen, create(owned)), Some("I4"));
     let mut unlabelled = claim.clone();
     unlabelled.metadata.labels = None;

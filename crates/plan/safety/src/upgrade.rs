@@ -9,7 +9,7 @@ use k8s_openapi::api::batch::v1::Job;
 
 use super::facts::{is_healthy, known, latches, voters};
 use super::{Verdict, rule};
-use holdfast_base::build::job::{Kind, compares, pod_spec, request_of};
+use holdfast_base::objects::job::{Kind, compares, pod_spec, request_of};
 use holdfast_base::rehearsal::rehearsal_name;
 use holdfast_base::seen::cluster::{Member, Membership, Observed};
 use holdfast_base::valid::Version;

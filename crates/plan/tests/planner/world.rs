@@ -31,9 +31,9 @@ use holdfast_api::{
     EtcdSnapshotSpec, EtcdSnapshotStatus, key,
 };
 use holdfast_contract::{ExitClass, FailedReport, Finding, NEW_STORE, Outcome, Probed, Report, Trial};
-use holdfast_plan::build::job::Kind;
 use holdfast_plan::certificate::Certificates;
 use holdfast_plan::cluster::{Answer, KeyHash, Listed, Membership};
+use holdfast_plan::objects::job::Kind;
 use holdfast_plan::{
     Act, Ensure, Plan, Proxies, Seen, Settings, Target, Wake, cluster, ending, member, meta, pods, safety, schedule,
     snapshot, store, template,

@@ -13,10 +13,10 @@ use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec};
 
 use super::{Line, Observed, UTC};
 use crate::store;
-use holdfast_base::build::cron_job::{Recurring, cron_job, with_spec};
-use holdfast_base::build::job::{AgentJob, DEADLINE_SLACK_SECONDS};
+use holdfast_base::objects::cron_job::{Recurring, cron_job, with_spec};
+use holdfast_base::objects::job::{AgentJob, DEADLINE_SLACK_SECONDS};
 use holdfast_base::saving::{self, Source};
-use holdfast_base::{build, fingerprint, meta, valid};
+use holdfast_base::{fingerprint, meta, objects, valid};
 
 /// Between the end of a Job's time and the next due time: kubelet gives the Pod 30 s to end.
 const ENDS_BEFORE_SECONDS: i64 = 30;
@@ -168,7 +168,7 @@ pub(super) fn agent_job(seen: &Observed) -> AgentJob {
     let name = name::cron_job(meta::name(meta), meta::uid(meta));
     AgentJob {
         namespace: meta.namespace.clone(),
-        owner: Some(build::owner(&seen.schedule)),
+        owner: Some(objects::owner(&seen.schedule)),
         cluster: Some(saving::filed_under(spec.cluster_ref.as_ref())),
         schedule: Some(meta::name(meta).to_owned()),
         agent: spec.snapshot_template.agent.clone().unwrap_or_default(),

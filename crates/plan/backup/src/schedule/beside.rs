@@ -11,8 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 
 use super::{Line, Observed, arm};
-use holdfast_base::build::cron_job::with_spec;
-use holdfast_base::build::job::AgentJob;
+use holdfast_base::objects::cron_job::with_spec;
+use holdfast_base::objects::job::AgentJob;
 use holdfast_base::{drift, meta};
 
 /// An object, compared with the spec.

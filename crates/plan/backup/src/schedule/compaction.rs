@@ -19,9 +19,9 @@ use k8s_openapi::api::batch::v1::CronJob;
 use super::arm::{self, Place};
 use super::beside::{self, Armed, Live};
 use super::{Observed, UTC};
-use holdfast_base::build::cron_job::{Recurring, cron_job};
-use holdfast_base::build::job::{AgentJob, SCRATCH};
-use holdfast_base::{build, meta, saving, valid};
+use holdfast_base::objects::cron_job::{Recurring, cron_job};
+use holdfast_base::objects::job::{AgentJob, SCRATCH};
+use holdfast_base::{meta, objects, saving, valid};
 
 /// Number of failed Jobs that Kubernetes keeps.
 const FAILURES: usize = 3;
@@ -105,7 +105,7 @@ fn agent_job(seen: &Observed) -> AgentJob {
     AgentJob {
         name: name::compaction_cron_job(meta::name(meta), meta::uid(meta)),
         work: Request::Compact(request()),
-        agent: Agent { resources: Some(resources.unwrap_or_else(build::drill_requests)), ..shared.agent.clone() },
+        agent: Agent { resources: Some(resources.unwrap_or_else(objects::drill_requests)), ..shared.agent.clone() },
         placement: Placement { priority_class_name: None, ..shared.placement.clone() },
         ..shared
     }

@@ -14,9 +14,9 @@ use k8s_openapi::api::batch::v1::CronJob;
 use super::beside::{self, Armed};
 use super::drill_job;
 use super::{Observed, Recall, facts};
-use holdfast_base::build::job::CONTAINER;
 use holdfast_base::job_state::AUTH_ENABLED;
 use holdfast_base::jobs::{self, JobState, PATIENCE_MILLIS};
+use holdfast_base::objects::job::CONTAINER;
 use holdfast_base::{Ensure, Note, Wake, job_state, meta, pods};
 
 /// Time after a due time: the CronJob controller creates the Job within seconds.

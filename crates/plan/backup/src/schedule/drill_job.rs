@@ -17,9 +17,9 @@ use k8s_openapi::api::batch::v1::CronJob;
 use super::arm::{self, Place};
 use super::beside::{Armed, Live};
 use super::{Line, Observed, UTC};
-use holdfast_base::build::cron_job::{Recurring, cron_job};
-use holdfast_base::build::job::{self, AgentJob, SCRATCH};
-use holdfast_base::{build, meta, saving};
+use holdfast_base::objects::cron_job::{Recurring, cron_job};
+use holdfast_base::objects::job::{self, AgentJob, SCRATCH};
+use holdfast_base::{meta, objects, saving};
 
 /// Folder of etcd and etcdutl in etcd's own image.
 const PROGRAMS: &str = "/usr/local/bin";
@@ -104,8 +104,8 @@ fn request_of(drill: &Drill) -> VerifyRequest {
 
 fn etcd_image(seen: &Observed, cluster: &EtcdCluster) -> (String, String) {
     let spec = &cluster.spec;
-    let image = build::etcd_image(spec.image.as_ref(), &spec.version, &seen.settings.etcd_repository);
-    (image, build::pull_policy(spec.image.as_ref()).to_owned())
+    let image = objects::etcd_image(spec.image.as_ref(), &spec.version, &seen.settings.etcd_repository);
+    (image, objects::pull_policy(spec.image.as_ref()).to_owned())
 }
 
 /// Returns the settings that the `CronJob` shares with the backups': without the members' priority, which drills must not have.
@@ -115,7 +115,7 @@ fn agent_job(seen: &Observed) -> AgentJob {
     let drill = seen.schedule.spec.drill.as_ref();
     let resources = drill.and_then(|drill| drill.resources.clone());
     let decodes = drill.is_some_and(|drill| drill.kubernetes.is_some());
-    let requests = if decodes { build::kubernetes_drill_requests } else { build::drill_requests };
+    let requests = if decodes { objects::kubernetes_drill_requests } else { objects::drill_requests };
     AgentJob {
         name: name::drill_cron_job(meta::name(meta), meta::uid(meta)),
         work: Request::Verify(request()),

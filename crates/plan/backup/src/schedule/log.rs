@@ -16,7 +16,7 @@ use super::beside::Armed;
 use super::facts::{self, Run};
 use super::log_deployment;
 use super::{Observed, log_pod};
-use holdfast_base::build::cron_job::run_now;
+use holdfast_base::objects::cron_job::run_now;
 use holdfast_base::{Act, Ensure, Wake, meta};
 
 /// The status keeps the numbers for this long, unless the condition changes: no write for each answer.

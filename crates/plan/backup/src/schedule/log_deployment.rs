@@ -22,9 +22,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use super::Observed;
 use super::arm::{self, Place};
 use super::beside::{Armed, Live};
-use holdfast_base::build::deployment::{deployment, log_resources, with_spec};
-use holdfast_base::build::job::{AgentJob, CONTAINER};
-use holdfast_base::build::{port, request, spool};
+use holdfast_base::objects::deployment::{deployment, log_resources, with_spec};
+use holdfast_base::objects::job::{AgentJob, CONTAINER};
+use holdfast_base::objects::{port, request, spool};
 use holdfast_base::saving;
 use holdfast_base::{Act, Target, drift, meta, valid};
 

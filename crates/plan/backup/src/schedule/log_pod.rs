@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::Observed;
-use holdfast_base::build::job::CONTAINER;
+use holdfast_base::objects::job::CONTAINER;
 use holdfast_base::{failure, meta, pods};
 
 /// Whether the Pod is of this Deployment: it has the label with the schedule's UID, and a ReplicaSet of the Deployment controls it. The

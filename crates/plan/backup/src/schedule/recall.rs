@@ -13,8 +13,8 @@ use k8s_openapi::api::batch::v1::Job;
 
 use super::facts::{self, Run};
 use super::{Line, Observed, Recall, arm};
-use holdfast_base::build::job::{AgentJob, CONTAINER, job};
 use holdfast_base::jobs::{self, JobState};
+use holdfast_base::objects::job::{AgentJob, CONTAINER, job};
 use holdfast_base::{Wake, meta, pods, retries, saving};
 
 /// Interval of passes while a Job runs, against a missed event.

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 
 use super::{Line, Observed, UTC, arm, facts};
-use holdfast_base::build::job::{AgentJob, Kind, job, pod_spec};
+use holdfast_base::objects::job::{AgentJob, Kind, job, pod_spec};
 use holdfast_base::removals::{REMOVES_FOR, may_remove};
 use holdfast_base::{jobs, meta, saving};
 

@@ -19,7 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use super::*;
 use crate::fixtures::{etcd_cluster, flags, noon, settings, stored};
 use crate::safety;
-use holdfast_base::build::request;
+use holdfast_base::objects::request;
 use holdfast_base::{Act, Ensure, Note, Plan, Seen, Target, Wake};
 
 mod drilling;

@@ -9,8 +9,8 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use holdfast_base::build::job::CONTAINER;
 use holdfast_base::jobs::{JobState, end};
+use holdfast_base::objects::job::CONTAINER;
 use holdfast_base::pods;
 
 /// Least time between a Pod's end and the creation of the next Pod: a Job pauses this long after a failure, also after a

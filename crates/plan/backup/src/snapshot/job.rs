@@ -1,6 +1,6 @@
 //! Requests of a snapshot's Jobs.
 //!
-//! Decides the requests; `plan::build::job` decides the shape of the Jobs.
+//! Decides the requests; `plan::objects::job` decides the shape of the Jobs.
 
 use holdfast_api::snapshot::{External, Removal};
 use holdfast_api::{EtcdSnapshot, key, name};
@@ -14,10 +14,10 @@ use k8s_openapi::api::batch::v1::Job;
 use super::Observed;
 use super::latch::endangered;
 use super::place::Place;
-use holdfast_base::build::job::{AgentJob, job};
+use holdfast_base::objects::job::{AgentJob, job};
 use holdfast_base::removals::REMOVES_FOR;
 use holdfast_base::saving::{self, Source};
-use holdfast_base::{build, meta, retries, valid};
+use holdfast_base::{meta, objects, retries, valid};
 
 /// Returns the Job that saves the snapshot.
 pub(super) fn save(seen: &Observed, to: Place, source: Source) -> Job {
@@ -101,7 +101,7 @@ fn build_job(
     let cluster = seen.cluster.as_ref();
     job(&AgentJob {
         namespace: snapshot.metadata.namespace.clone(),
-        owner: Some(build::owner(snapshot)),
+        owner: Some(objects::owner(snapshot)),
         snapshot: Some(meta::name(&snapshot.metadata).to_owned()),
         record,
         external,

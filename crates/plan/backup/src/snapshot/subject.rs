@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::Observed;
-use holdfast_base::build::job::CONTAINER;
 use holdfast_base::jobs::JobState;
+use holdfast_base::objects::job::CONTAINER;
 use holdfast_base::pod_cause::PodCause;
 use holdfast_base::{ending, meta, pods};
 

@@ -9,8 +9,8 @@ use k8s_openapi::api::batch::v1::Job;
 
 use super::Observed;
 use super::doubt::PAUSE;
-use holdfast_base::build::job::CONTAINER;
 use holdfast_base::job_state::JobState;
+use holdfast_base::objects::job::CONTAINER;
 use holdfast_base::pod_cause::PodCause;
 use holdfast_base::pods::Unstarted;
 use holdfast_base::{jobs, meta};

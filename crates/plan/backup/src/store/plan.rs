@@ -17,9 +17,9 @@ use k8s_openapi::api::batch::v1::Job;
 use super::probe::{self, Progress};
 use super::stage::{Stage, failure};
 use super::{Observed, inputs, job_name, status};
-use holdfast_base::build::job::{AgentJob, job};
+use holdfast_base::objects::job::{AgentJob, job};
 use holdfast_base::store_identity;
-use holdfast_base::{Act, Next, Plan, Seen, Wake, build, meta};
+use holdfast_base::{Act, Next, Plan, Seen, Wake, meta, objects};
 
 /// A change behind a working store shows within a day.
 const DAILY: SignedDuration = SignedDuration::from_hours(24);
@@ -119,7 +119,7 @@ fn start(seen: &Observed, inputs: &str, location: Location) -> Job {
     let image = seen.settings.agent_image.clone();
     job(&AgentJob {
         namespace: store.metadata.namespace.clone(),
-        owner: Some(build::owner(store)),
+        owner: Some(objects::owner(store)),
         store: Some(meta::name(&store.metadata).to_owned()),
         readers: readers(store, &location),
         agent: store.spec.agent.clone().unwrap_or_default(),

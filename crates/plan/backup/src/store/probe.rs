@@ -9,8 +9,8 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::Observed;
-use holdfast_base::build::job::CONTAINER;
 use holdfast_base::jobs::{self, JobState};
+use holdfast_base::objects::job::CONTAINER;
 use holdfast_base::pod_cause::PodCause;
 use holdfast_base::{job_state, pods};
 

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 
 use super::Observed;
 use super::stage::{Stage, failure};
-use holdfast_base::build::store::url;
+use holdfast_base::objects::store::url;
 use holdfast_base::pod_cause::PodCause;
 use holdfast_base::store_identity;
 use holdfast_base::{Note, Seen, job_state, jobs};

@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Owne
 
 use super::*;
 use crate::fixtures::flags;
-use holdfast_base::build::job::Kind;
+use holdfast_base::objects::job::Kind;
 use holdfast_base::{Act, Plan, Proxies, Seen, Settings, Wake};
 
 mod clocks;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
 use super::cluster::{Answer, Listed, Member, Membership, Observed};
 use crate::valid::Version;
-use crate::{build, meta, pods};
+use crate::{meta, objects, pods};
 
 impl Member {
     /// Returns the member's name.
@@ -94,14 +94,14 @@ impl Observed {
 
     /// Returns etcd's entry for a member: by name, which no other member ever gets, or by peer URL before the entry has a name.
     pub fn listed<'a>(&self, etcd: &'a Membership, member: &str) -> Option<&'a Listed> {
-        let url = build::member::peer_url(&self.cluster, member);
+        let url = objects::member::peer_url(&self.cluster, member);
         etcd.members.iter().find(|l| l.name == member || l.peer_urls.contains(&url))
     }
 
     /// Returns the member of an entry in etcd's membership.
     pub fn standing_for(&self, listed: &Listed) -> Option<&Member> {
         self.members.iter().find(|m| {
-            listed.name == m.name() || listed.peer_urls.contains(&build::member::peer_url(&self.cluster, m.name()))
+            listed.name == m.name() || listed.peer_urls.contains(&objects::member::peer_url(&self.cluster, m.name()))
         })
     }
 

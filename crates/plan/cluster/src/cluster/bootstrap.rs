@@ -15,7 +15,7 @@ use super::intervals::SOON;
 use super::{Member, Membership, Observed, alarms, restore, silent};
 use holdfast_base::removals::endangers;
 use holdfast_base::restores::read_by;
-use holdfast_base::{Act, Next, Seen, Target, Wake, build, meta, pods};
+use holdfast_base::{Act, Next, Seen, Target, Wake, meta, objects, pods};
 
 /// Returns the next step towards a seed that serves, while no member has joined.
 pub(super) fn seed(seen: &Observed, now: Timestamp) -> Next {
@@ -35,7 +35,7 @@ pub(super) fn seed(seen: &Observed, now: Timestamp) -> Next {
                 if let Some(wait) = until_pruned(seen, wanted.as_ref()) {
                     return wait;
                 }
-                Next::act(Act::CreateMember(Box::new(build::member::seed(&seen.cluster, &pending, wanted))))
+                Next::act(Act::CreateMember(Box::new(objects::member::seed(&seen.cluster, &pending, wanted))))
             }
             None => latch(&seen.fresh_name(), wanted),
         },
@@ -110,7 +110,7 @@ fn clear(seen: &Observed, wanted: Option<&Restoring>, now: Timestamp) -> Option<
         let spec = &m.object.spec;
         spec.role != Birth::Seed
             || spec.restore.as_ref() != wanted
-            || build::member::is_outdated(&m.object, &seen.cluster)
+            || objects::member::is_outdated(&m.object, &seen.cluster)
     };
     if let Some(member) = seen.members.iter().filter(|m| !m.deleting()).find(wrong) {
         return Some(Next::act(Act::DeleteMember {
@@ -191,7 +191,7 @@ fn latch_formed(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
     if let Some(message) = fresh.and_then(|_| restore::corrected_too_late(seen, restored_from.as_ref())) {
         return Next::wait(Reason::InvalidSpec, message, Wake::OnChange);
     }
-    if let Some(seed) = fresh.filter(|seed| build::member::is_outdated(&seed.object, &seen.cluster)) {
+    if let Some(seed) = fresh.filter(|seed| objects::member::is_outdated(&seed.object, &seen.cluster)) {
         let message = format!(
             "the first member {} serves already, and spec.version, image, storage, options or resources were changed after \
              that: put back the earlier value (kubectl get etcdm {} -o yaml shows it); or delete this cluster, which no client \

@@ -14,7 +14,7 @@ use super::intervals::{COLLECTED, POLL};
 use super::{Observed, health, tls};
 use holdfast_base::drift::differs;
 use holdfast_base::valid::Wanted;
-use holdfast_base::{Ensure, Next, Target, Wake, build, meta};
+use holdfast_base::{Ensure, Next, Target, Wake, meta, objects};
 
 /// Returns the objects to apply, and the wait for objects of other owners under Holdfast's names.
 pub(super) fn ensures(seen: &Observed, wanted: &Wanted, now: Timestamp) -> (Vec<Ensure>, Option<Next>) {
@@ -27,16 +27,16 @@ pub(super) fn ensures(seen: &Observed, wanted: &Wanted, now: Timestamp) -> (Vec<
         Verdict::Leftover => leftovers.push(format!("{kind} {}", meta::name(own))),
         Verdict::Same => {}
     };
-    let peer = build::service::peer(&seen.cluster);
+    let peer = objects::service::peer(&seen.cluster);
     let verdict = judge(&peer, seen.peer_service.as_ref().map(|s| (s, &s.metadata)), meta);
     judged("Service", &peer.metadata.clone(), verdict, Ensure::Service(Box::new(peer)));
-    let client = build::service::client(&seen.cluster);
+    let client = objects::service::client(&seen.cluster);
     let verdict = judge(&client, seen.client_service.as_ref().map(|s| (s, &s.metadata)), meta);
     judged("Service", &client.metadata.clone(), verdict, Ensure::Service(Box::new(client)));
     // The budget of a parked cluster stays as it is: there is no Pod to evict.
     if wanted.replicas > 0 {
         let there = seen.budget.as_ref().map(|b| (b, &b.metadata));
-        if let Some(budget) = build::budget::budget(&seen.cluster, voters(seen), wanted.replicas) {
+        if let Some(budget) = objects::budget::budget(&seen.cluster, voters(seen), wanted.replicas) {
             let verdict = judge(&budget, there, meta);
             judged("PodDisruptionBudget", &budget.metadata.clone(), verdict, Ensure::Budget(Box::new(budget)));
         } else if let Some((_, own)) = there.filter(|(_, own)| may_go(seen, own)) {
@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
     use crate::fixtures::etcd_cluster;
-    use holdfast_base::build::service;
+    use holdfast_base::objects::service;
 
     fn labelled(value: Option<&str>) -> EtcdCluster {
         let mut cluster = etcd_cluster(3);

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::health::voters;
 use super::{KeyHash, Listed, Member, Membership, Observed};
-use holdfast_base::build::budget::quorum;
+use holdfast_base::objects::budget::quorum;
 use holdfast_base::{Alarm, AlarmKind};
 
 /// Returns the evidence, dated by its first record in the cluster's status.

@@ -9,7 +9,7 @@ use holdfast_api::{EtcdCluster, EtcdSnapshot, name};
 
 use super::Observed;
 use super::intervals::POLL;
-use holdfast_base::build::requested;
+use holdfast_base::objects::requested;
 use holdfast_base::{Act, Next, Wake, meta, rehearsal};
 
 /// Interval while a snapshot is saved.

@@ -14,9 +14,9 @@ use super::hand_over::hand_over;
 use super::health::voters;
 use super::intervals::{POLL, SOON};
 use super::{Member, Membership, Observed, alarms, health, roll, stuck, tls};
-use holdfast_base::build::budget::quorum;
+use holdfast_base::objects::budget::quorum;
 use holdfast_base::valid::{self, Wanted};
-use holdfast_base::{Act, AlarmKind, Next, Seen, Target, Wake, build, meta, pods, template};
+use holdfast_base::{Act, AlarmKind, Next, Seen, Target, Wake, meta, objects, pods, template};
 
 /// Below this size the leader sends a learner's first snapshot in well under a second, so several learners do not slow the leader.
 const SMALL_DATABASE: i64 = 256 << 20;
@@ -150,7 +150,7 @@ impl<'a> Growth<'a> {
         }
         let there = |name: &str| self.seen.members.iter().any(|m| m.name() == name);
         if let Some(pending) = self.latches.pending_member.as_deref().filter(|name| !there(name)) {
-            let mut joiner = build::member::joiner(&self.seen.cluster, pending);
+            let mut joiner = objects::member::joiner(&self.seen.cluster, pending);
             if let Some(proven) = &self.template {
                 template::put(&mut joiner, proven);
             }
@@ -201,7 +201,7 @@ impl<'a> Growth<'a> {
         }
         Some(Next::act(Act::AddLearner {
             name: member.name().to_owned(),
-            peer_url: build::member::peer_url(&self.seen.cluster, member.name()),
+            peer_url: objects::member::peer_url(&self.seen.cluster, member.name()),
             cluster_id: self.etcd.cluster_id,
         }))
     }

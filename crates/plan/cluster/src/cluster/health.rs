@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::intervals::POLL;
 use super::{Listed, Member, Membership, Observed};
-use holdfast_base::build::budget::quorum;
+use holdfast_base::objects::budget::quorum;
 use holdfast_base::{AlarmKind, Next, Wake, meta, pods};
 
 /// Raft entries that a healthy voter may lack.

@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::health::{is_level, voters};
 use super::intervals::POLL;
 use super::{Member, Membership, Observed, identity, park};
-use holdfast_base::build::requested;
+use holdfast_base::objects::requested;
 use holdfast_base::{Act, Next, Note, Seen, Target, Wake, ending, meta, pods};
 
 /// Interval while a Pod comes back or the snapshot is saved: nothing reports a member's etcd.

@@ -14,10 +14,10 @@ use k8s_openapi::api::batch::v1::Job;
 
 use super::read_access::readers;
 use super::{ClusterJob, Observed};
-use holdfast_base::build::job::{AgentJob, CONTAINER, job};
 use holdfast_base::jobs::{self, JobState};
+use holdfast_base::objects::job::{AgentJob, CONTAINER, job};
 use holdfast_base::pod_cause::PodCause;
-use holdfast_base::{Act, Next, Wake, build, fingerprint, job_state, meta, pods, retries};
+use holdfast_base::{Act, Next, Wake, fingerprint, job_state, meta, objects, pods, retries};
 
 /// Pause between two searches after a doubtful result: only an edit of the spec (which starts another search) or a person at the
 /// store can resolve the doubt. Kubernetes keeps Jobs for much longer, so the last result stays visible during the next search.
@@ -207,7 +207,7 @@ fn start(seen: &Observed, asked: &Latest, (store, id): (&Location, Option<&str>)
     };
     job(&AgentJob {
         namespace: meta.namespace.clone(),
-        owner: Some(build::owner(&seen.cluster)),
+        owner: Some(objects::owner(&seen.cluster)),
         cluster: Some(own_name.to_owned()),
         agent: super::read_access::agent(seen).cloned().unwrap_or_default(),
         placement: seen.cluster.spec.placement.clone(),

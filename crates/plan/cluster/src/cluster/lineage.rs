@@ -10,7 +10,7 @@ use holdfast_layout as layout;
 use jiff::Timestamp;
 
 use super::{Member, Observed};
-use holdfast_base::build::{self, container};
+use holdfast_base::objects::{self, container};
 use holdfast_base::pods;
 
 /// Returns source and phase of the restore.
@@ -53,7 +53,7 @@ const fn reported(status: &RestoreStatus) -> bool {
 
 /// Whether the status describes an attempt to restore the same source.
 fn is_of(old: &RestoreStatus, restoring: &Restoring) -> bool {
-    let place = build::store::uri(&restoring.source);
+    let place = objects::store::uri(&restoring.source);
     let same = |uri: &String| {
         // The latched source is the folder; the report names an object in that folder.
         let below = place.as_ref().and_then(|place| uri.strip_prefix(place.as_str()));
@@ -82,7 +82,7 @@ fn filled(status: RestoreStatus, restoring: Restoring) -> RestoreStatus {
     let bump = if reported(&status) { status.revision_bump } else { revision_bump.filter(|bump| *bump > 0) };
     let non_empty = |text: String| (!text.is_empty()).then_some(text);
     RestoreStatus {
-        uri: status.uri.or_else(|| build::store::uri(&source)),
+        uri: status.uri.or_else(|| objects::store::uri(&source)),
         taken_at: status.taken_at.or_else(|| non_empty(newest.taken_at)).or(taken_at),
         from_cluster: status.from_cluster.or(whose),
         without_quorum: status.without_quorum || newest.without_quorum,

@@ -9,7 +9,7 @@ use holdfast_api::key;
 
 use super::intervals::POLL;
 use super::{ForeignVolume, Observed};
-use holdfast_base::{Next, build, meta};
+use holdfast_base::{Next, meta, objects};
 
 /// Returns the wait while there is no member.
 pub(super) fn next(seen: &Observed) -> Next {
@@ -37,7 +37,7 @@ pub(super) fn next(seen: &Observed) -> Next {
 /// Returns the UID of the earlier object in brackets, if the status belongs to an earlier object: by the token in the status,
 /// else by the objects that an earlier cluster left.
 fn another_life(seen: &Observed) -> Option<String> {
-    let own = build::member::token(&seen.cluster);
+    let own = objects::member::token(&seen.cluster);
     let before = own.strip_suffix(meta::uid(&seen.cluster.metadata)).unwrap_or(&own);
     let other_token = token(seen).filter(|other_token| *other_token != own);
     let uid = other_token

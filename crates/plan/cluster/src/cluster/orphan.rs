@@ -9,7 +9,7 @@ use holdfast_contract::hex_id;
 
 use super::health::in_doubt;
 use super::{Listed, Membership, Observed, health};
-use holdfast_base::{Act, Next, build};
+use holdfast_base::{Act, Next, objects};
 
 /// Returns the next step for such a member; `None` where no member may go.
 pub(super) fn next(seen: &Observed, etcd: &Membership) -> Option<Next> {
@@ -35,7 +35,7 @@ fn may_go(seen: &Observed, etcd: &Membership, listed: &Listed) -> bool {
     let gone = |url: &String| {
         let name = url.split_once("://").and_then(|(_, rest)| Some(rest.split_once('.')?.0.to_owned()));
         let runs = name.as_ref().is_none_or(|name| seen.stray_pods.contains(name));
-        build::member::is_peer_url(&seen.cluster, url) && !runs && pending != name
+        objects::member::is_peer_url(&seen.cluster, url) && !runs && pending != name
     };
     let is_gone = !listed.peer_urls.is_empty() && listed.peer_urls.iter().all(gone);
     let settled = etcd.members.iter().all(|l| !l.learner) && in_doubt(etcd).is_none();

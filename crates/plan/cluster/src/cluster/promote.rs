@@ -11,7 +11,7 @@ use holdfast_contract::hex_id;
 use super::health::{CLOSE_ENOUGH, voters};
 use super::intervals::SOON;
 use super::{Listed, Member, Membership, Observed, defragment, health};
-use holdfast_base::build::budget::quorum;
+use holdfast_base::objects::budget::quorum;
 use holdfast_base::{Act, Next, Target, meta, pods};
 
 /// Returns the next step of a member that serves.

@@ -9,7 +9,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Member, Observed};
-use holdfast_base::build::container;
+use holdfast_base::objects::container;
 use holdfast_base::{Act, Seen, meta, pods};
 
 /// Shortest pause from the start of etcd to the first entry, and between two entries: etcd serves within a second.

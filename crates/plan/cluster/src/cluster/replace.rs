@@ -15,7 +15,7 @@ use super::health::{in_doubt, voters};
 use super::intervals::POLL;
 use super::recorded::recorded_evidence;
 use super::{Listed, Member, Membership, Observed, diverged, grow, health, roll, stuck, successor};
-use holdfast_base::build::budget::quorum;
+use holdfast_base::objects::budget::quorum;
 use holdfast_base::{Act, Next, Target, Wake, meta};
 
 /// Pause between two members that are replaced on evidence, so that a person can stop a fault that destroys one volume after

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodCondition, ResourceRequirements};
 
 use super::Member;
-use holdfast_base::build::{container, request, resources};
+use holdfast_base::objects::{container, request, resources};
 use holdfast_base::{Act, Next, Target, Wake, drift, pods, template};
 
 /// Interval while kubelet changes the resources; the watch reports the Pod.

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 
 use super::read_access::{agent, asked, readers};
 use super::{Observed, latest, saved_place};
-use holdfast_base::{Next, Seen, Waiting, Wake, build, fingerprint, meta, store_identity, usable_store};
+use holdfast_base::{Next, Seen, Waiting, Wake, fingerprint, meta, objects, store_identity, usable_store};
 
 /// A watch covers every named object; this interval is against a missed event.
 const WAITED_FOR: Wake = Wake::AfterMillis(5_000);
@@ -105,7 +105,7 @@ pub(super) fn corrected_too_late(seen: &Observed, made: Option<&Restoring>) -> O
         (Some(snapshot), _, _) => format!("snapshotRef {snapshot}"),
         (None, _, Some(_)) => format!("the latest of the search that found {key}"),
         (None, Some(store), None) => format!("source with storeRef {store} and key {key}"),
-        (None, None, None) => format!("source {}", build::store::uri(&made.source).unwrap_or_else(|| key.clone())),
+        (None, None, None) => format!("source {}", objects::store::uri(&made.source).unwrap_or_else(|| key.clone())),
     };
     let from = made.at.iter().fold(from, |from, at| format!("{from}, at {at}"));
     let bump = made.revision_bump.unwrap_or_default();

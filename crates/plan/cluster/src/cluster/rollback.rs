@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::intervals::POLL;
 use super::{Member, Observed, resize, successor, upgrade};
-use holdfast_base::build::container;
+use holdfast_base::objects::container;
 use holdfast_base::{Act, Next, Target, failure, meta, pods, template};
 
 /// Restarts of etcd's container after which the template counts as failed.

@@ -8,7 +8,7 @@
 
 use super::health::CLOSE_ENOUGH;
 use super::{Answer, Listed, Membership, Observed, restored_pod, successor};
-use holdfast_base::build::budget::quorum;
+use holdfast_base::objects::budget::quorum;
 use holdfast_base::valid::Wanted;
 use holdfast_base::{Act, Next, Target, pods};
 

@@ -18,7 +18,7 @@ use super::intervals::POLL;
 use super::orphan::remove;
 use super::{Listed, Member, Membership, Observed, diverged, health, orphan, roll, victim};
 use holdfast_base::valid::Wanted;
-use holdfast_base::{Act, Next, Target, Wake, build, meta, pods};
+use holdfast_base::{Act, Next, Target, Wake, meta, objects, pods};
 
 /// Interval while a voter may not go yet.
 const RETRY: Wake = Wake::AfterMillis(500);
@@ -169,5 +169,5 @@ fn never_booted_without_member(seen: &Observed, listed: &Listed) -> bool {
     listed.learner
         && listed.name.is_empty()
         && seen.standing_for(listed).is_none()
-        && listed.peer_urls.iter().all(|url| build::member::is_peer_url(&seen.cluster, url))
+        && listed.peer_urls.iter().all(|url| objects::member::is_peer_url(&seen.cluster, url))
 }

@@ -12,8 +12,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::intervals::{POLL, SOON};
 use super::{Member, Observed, memberless, recorded, tls};
-use holdfast_base::build::budget::quorum;
-use holdfast_base::build::container;
+use holdfast_base::objects::budget::quorum;
+use holdfast_base::objects::container;
 use holdfast_base::{Next, Seen, Unread, Wake, failure, meta, pods};
 
 /// A member that has not served for longer than this does not count as starting, even if its Pod is young: a Pod that is

@@ -14,8 +14,8 @@ use super::{
     Listed, Member, Membership, Observed, alarms, backups, defragment, diverged, enlarge, last_snapshot, latest,
     lineage, memberless, move_leader, park, replace, restore, retention, risk, roll, shrink, silent, tls,
 };
-use holdfast_base::build;
 use holdfast_base::certificate::Kept;
+use holdfast_base::objects;
 use holdfast_base::valid::Wanted;
 use holdfast_base::{Act, Next, Seen, failure, meta, pods};
 
@@ -31,7 +31,7 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
     EtcdClusterStatus {
         observed_generation: meta.generation,
         cluster_id: old.latches.formed.as_ref().map(|f| f.cluster_id.clone()),
-        cluster_token: memberless::token(seen).or_else(|| Some(build::member::token(&seen.cluster))),
+        cluster_token: memberless::token(seen).or_else(|| Some(objects::member::token(&seen.cluster))),
         ready_members,
         voters,
         broken_members: count(
@@ -40,7 +40,7 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
         volume_size: enlarge::smallest(seen).or(old.volume_size),
         updated_members: count(seen.staying().filter(|m| roll::is_updated(&seen.cluster, m))),
         retention: retention::in_force(seen, old.retention),
-        selector: Some(build::as_text(&build::voters(&seen.cluster))),
+        selector: Some(objects::as_text(&objects::voters(&seen.cluster))),
         endpoint: Some(name::endpoint(
             seen.cluster.spec.scheme(),
             meta::name(meta),

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::intervals::POLL;
 use super::{Judgement, Member, Observed, restored_pod};
-use holdfast_base::build::pod::{Start, pod};
+use holdfast_base::objects::pod::{Start, pod};
 use holdfast_base::{Next, Seen, Settings, Wake, meta, pods, template, valid, volumes};
 
 /// How long the API server refuses the Pod of a member without a Pod until the template counts as failed: Kubernetes counts an ended

@@ -48,7 +48,7 @@ use crate::fixtures::{
     pod_of, restoring, running, seeding, stored, with_learner,
 };
 use crate::safety;
-use holdfast_base::{Act, Alarm, AlarmKind, Plan, Seen, Target, Unread, Wake, build};
+use holdfast_base::{Act, Alarm, AlarmKind, Plan, Seen, Target, Unread, Wake, objects};
 
 /// Returns the plan, after the check that the plan keeps the rules.
 fn planned(seen: &Observed) -> Plan<holdfast_api::EtcdClusterStatus> {

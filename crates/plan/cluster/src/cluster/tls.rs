@@ -18,7 +18,7 @@ use self::ca::{ca, ca_name, lost};
 use super::intervals::{COLLECTED, POLL};
 use super::{Member, Observed};
 use holdfast_base::certificate::{Certificates, Contents, Issue, Kept, Known, Leaf, Origin, Plane, files};
-use holdfast_base::{Act, Ensure, Next, Target, Wake, build, drift, meta};
+use holdfast_base::{Act, Ensure, Next, Target, Wake, drift, meta, objects};
 
 use holdfast_api::condition::Reason;
 use holdfast_api::name::{self, Scheme};
@@ -124,7 +124,7 @@ fn trusts<'a>(seen: &'a Observed, certificates: &'a Certificates, plane: Plane) 
 pub(super) fn bundle(seen: &Observed) -> Option<Ensure> {
     let certificates = seen.certificates.as_ref()?;
     let ca = ca(seen, certificates, Plane::Client)?.fingerprint.clone();
-    let own = build::owned_by_cluster(name::ca_bundle(cluster_name(seen)), &seen.cluster);
+    let own = objects::owned_by_cluster(name::ca_bundle(cluster_name(seen)), &seen.cluster);
     let stands = certificates.bundle.as_ref().is_some_and(|(there, holds)| {
         !meta::controlled_by(there, meta::uid(&seen.cluster.metadata)) || holds.as_ref() == Some(&ca)
     });
@@ -323,7 +323,7 @@ fn is_foreign(kept: &Kept, own: &ObjectMeta) -> bool {
 }
 
 fn owned_by(seen: &Observed, member: &Member) -> ObjectMeta {
-    let owner = Some(vec![build::owner(&member.object)]);
+    let owner = Some(vec![objects::owner(&member.object)]);
     ObjectMeta { owner_references: owner, ..secret(seen, name::member_tls(member.name())) }
 }
 
@@ -332,7 +332,7 @@ fn issue(metadata: ObjectMeta, contents: Contents, replaces: Option<Target>) -> 
 }
 
 fn secret(seen: &Observed, name: String) -> ObjectMeta {
-    build::owned_by_cluster(name, &seen.cluster)
+    objects::owned_by_cluster(name, &seen.cluster)
 }
 
 fn cluster_name(seen: &Observed) -> &str {

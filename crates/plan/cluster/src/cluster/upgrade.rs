@@ -25,10 +25,10 @@ use serde::{Deserialize, Serialize};
 use super::intervals::POLL;
 use super::read_access::readers;
 use super::{ClusterJob, Member, Membership, Observed};
-use holdfast_base::build::job::{AgentJob, SCRATCH, job};
 use holdfast_base::jobs::{self, JobState};
+use holdfast_base::objects::job::{AgentJob, SCRATCH, job};
 use holdfast_base::valid::{Version, Wanted};
-use holdfast_base::{Act, Next, Wake, build, meta, pods, rehearsal, saving, template};
+use holdfast_base::{Act, Next, Wake, meta, objects, pods, rehearsal, saving, template};
 
 /// Folder of etcd and etcdutl in etcd's own image.
 const PROGRAMS: &str = "/usr/local/bin";
@@ -310,20 +310,20 @@ pub(super) fn start(seen: &Observed, target: Version, backup: &EtcdSnapshot, nam
         ..VerifyRequest::default()
     };
     let spec = &seen.cluster.spec;
-    let image = build::etcd_image(spec.image.as_ref(), &target.to_string(), &seen.settings.etcd_repository);
+    let image = objects::etcd_image(spec.image.as_ref(), &target.to_string(), &seen.settings.etcd_repository);
     // As the snapshot's own agent reached the store, with the resources of a member.
     let own = backup.spec.template.agent.clone().unwrap_or_default();
-    let agent = Agent { resources: Some(spec.resources.clone().unwrap_or_else(build::member_requests)), ..own };
+    let agent = Agent { resources: Some(spec.resources.clone().unwrap_or_else(objects::member_requests)), ..own };
     let mut job = job(&AgentJob {
         namespace: meta.namespace.clone(),
-        owner: Some(build::owner(&seen.cluster)),
+        owner: Some(objects::owner(&seen.cluster)),
         cluster: Some(meta::name(meta).to_owned()),
         snapshot: Some(snapshot.to_owned()),
         external: saving::with_certificates(Some(&seen.cluster), vec![]),
         compares: comparison(seen),
         spool: spec.upgrade().scratch,
         identities: spec.upgrade().identity_secret_refs,
-        etcd_image: Some((image, build::pull_policy(spec.image.as_ref()).to_owned())),
+        etcd_image: Some((image, objects::pull_policy(spec.image.as_ref()).to_owned())),
         agent,
         placement: spec.placement.clone(),
         proxies: seen.settings.proxies.clone(),

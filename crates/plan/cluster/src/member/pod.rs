@@ -20,8 +20,8 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::facts::{cluster, unformed};
 use super::{Observed, evidence, pod_metadata};
-use holdfast_base::build::pod::{Start, pod, selected_by};
-use holdfast_base::build::{container, request};
+use holdfast_base::objects::pod::{Start, pod, selected_by};
+use holdfast_base::objects::{container, request};
 use holdfast_base::valid::Server;
 use holdfast_base::{Act, Next, Target, Wake, failure, meta, pods, template, volumes};
 

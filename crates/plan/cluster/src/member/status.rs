@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::facts::cluster;
 use super::{Observed, end, evidence, park};
-use holdfast_base::build::budget::quorum;
+use holdfast_base::objects::budget::quorum;
 use holdfast_base::{Next, failure, meta, pods};
 
 /// State of a member whose Pod is ready.

@@ -26,7 +26,7 @@ use crate::fixtures::{
     change_request, earlier, etcd_cluster, failed, flags_in, labels, noon, pod_of, restoring, running, serving, unborn,
 };
 use crate::safety;
-use holdfast_base::build::container;
+use holdfast_base::objects::container;
 use holdfast_base::{Act, Plan, Seen, Target, Wake, meta, pods};
 
 fn planned_at(seen: &Observed, now: Timestamp) -> Plan<EtcdMemberStatus> {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::facts::{cluster, own_pod};
 use super::{Observed, pod};
-use holdfast_base::{Act, Next, Target, Wake, build, meta};
+use holdfast_base::{Act, Next, Target, Wake, meta, objects};
 
 /// Returns the UID of the claim to start on, or the step that comes first.
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>> {
@@ -20,7 +20,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>>
         return Err(Box::new(if joined {
             lost(seen, &claim_name, "is gone")
         } else {
-            Next::act(Act::CreateClaim(Box::new(build::pvc::claim(member))))
+            Next::act(Act::CreateClaim(Box::new(objects::pvc::claim(member))))
         }));
     };
     if meta::label(&claim.metadata, key::MEMBER_UID) != Some(meta::uid(&member.metadata)) {

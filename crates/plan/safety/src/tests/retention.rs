@@ -45,7 +45,7 @@ fn a_member_gets_the_clusters_own_value() {
 fn the_first_member_is_made_for_a_cluster_that_is_held() {
     let mut seen = bare(1);
     latches(&mut seen).pending_member = Some(named(0));
-    let create = |seen: &Cluster| Act::CreateMember(Box::new(build::member::seed(&seen.cluster, &named(0), None)));
+    let create = |seen: &Cluster| Act::CreateMember(Box::new(objects::member::seed(&seen.cluster, &named(0), None)));
     assert_eq!(broken(&seen, create(&seen)), None);
     let hold = |seen: &Cluster| Act::HoldCluster { cluster: target(&seen.cluster.metadata) };
     assert_eq!(broken(&seen, hold(&seen)), None);

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::*;
-use holdfast_base::build::resources::of_member;
+use holdfast_base::objects::resources::of_member;
 use holdfast_base::template;
 
 /// A cluster of this size with an edited spec; the last member has the new template, and its Pod the old one.

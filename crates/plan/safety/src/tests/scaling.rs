@@ -126,7 +126,7 @@ fn leader_leaves() -> Cluster {
 fn a_learner_is_added_beside_a_healthy_quorum_of_the_grown_cluster() {
     let add = |seen: &Cluster, n: usize| Act::AddLearner {
         name: named(n),
-        peer_url: build::member::peer_url(&seen.cluster, &named(n)),
+        peer_url: objects::member::peer_url(&seen.cluster, &named(n)),
         cluster_id: 0xc1,
     };
     let good = unlisted(3);
@@ -140,7 +140,7 @@ fn a_learner_is_added_beside_a_healthy_quorum_of_the_grown_cluster() {
             ("it has joined", "I5", |s| s.members[3].object.spec.joined = Some(Joined::default())),
             ("etcd lists its name", "I11", |s| etcd(s).members[2].name = named(3)),
             ("etcd lists its URL", "I11", |s| {
-                let url = build::member::peer_url(&s.cluster, &named(3));
+                let url = objects::member::peer_url(&s.cluster, &named(3));
                 etcd(s).members[2].peer_urls = vec![url];
             }),
             ("data are in doubt", "I3", corrupt),
@@ -392,7 +392,7 @@ fn removed_is_latched_by_a_list_of_the_same_cluster_without_the_member() {
             ("it has never joined", "I5", |s| s.members[1].object.spec.joined = None),
         ],
     );
-    let url = build::member::peer_url(&good.cluster, &named(1));
+    let url = objects::member::peer_url(&good.cluster, &named(1));
     for (id, name, url) in [(0x11, "", "http://x"), (0x99, "a-m1", "http://x"), (0x99, "", url.as_str())] {
         let mut seen = good.clone();
         listed(&mut seen, id, name, url);
@@ -503,7 +503,7 @@ fn a_member_is_deleted_by_proof_and_while_etcd_does_not_list_it() {
             }),
             ("etcd lists its name", "I4", |s| etcd(s).members[1].name = named(1)),
             ("etcd lists its URL", "I4", |s| {
-                let url = build::member::peer_url(&s.cluster, &named(1));
+                let url = objects::member::peer_url(&s.cluster, &named(1));
                 etcd(s).members[1].peer_urls = vec![url];
             }),
         ],

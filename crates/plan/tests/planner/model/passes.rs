@@ -16,10 +16,10 @@ use holdfast_api::tls::Tls;
 use holdfast_api::{
     CLUSTER_FINALIZER, EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, key, role,
 };
-use holdfast_plan::build::pod::{Start, pod};
 use holdfast_plan::cluster::{Answer, Listed, Membership};
+use holdfast_plan::objects::pod::{Start, pod};
 use holdfast_plan::{
-    Act, Alarm, AlarmKind, Plan, Proxies, Seen, Settings, build, cluster, member, meta, pods, safety, valid,
+    Act, Alarm, AlarmKind, Plan, Proxies, Seen, Settings, cluster, member, meta, objects, pods, safety, valid,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
@@ -220,7 +220,7 @@ fn cluster_object(
 
 fn initial_cluster(cluster: &EtcdCluster, told: u8) -> String {
     let listed = Facts::numbers().filter(|n| told & (1 << n) != 0).map(named);
-    let all: Vec<String> = listed.map(|name| format!("{name}={}", build::member::peer_url(cluster, &name))).collect();
+    let all: Vec<String> = listed.map(|name| format!("{name}={}", objects::member::peer_url(cluster, &name))).collect();
     all.join(",")
 }
 
@@ -245,8 +245,8 @@ fn member_object(cluster: &EtcdCluster, n: u8, facts: &Object) -> EtcdMember {
     let evidence = |n| evidence(n, cluster.spec.storage.in_memory());
     let name = named(n);
     let mut object = match n {
-        0 => build::member::seed(cluster, &name, None),
-        _ => build::member::joiner(cluster, &name),
+        0 => objects::member::seed(cluster, &name, None),
+        _ => objects::member::joiner(cluster, &name),
     };
     stored(&mut object.metadata, facts.deleting);
     let at = noon().to_string();
@@ -276,7 +276,7 @@ fn member_object(cluster: &EtcdCluster, n: u8, facts: &Object) -> EtcdMember {
 }
 
 fn claim_object(object: &EtcdMember, deleting: bool) -> PersistentVolumeClaim {
-    let mut claim = build::pvc::claim(object);
+    let mut claim = objects::pvc::claim(object);
     stored(&mut claim.metadata, deleting);
     claim
 }
@@ -379,7 +379,7 @@ impl Planner {
                 let listed = listed.map(|(n, entry)| Listed {
                     id: id(n, entry.id),
                     name: if entry.booted { named(n) } else { String::new() },
-                    peer_urls: vec![build::member::peer_url(&object, &named(n))],
+                    peer_urls: vec![objects::member::peer_url(&object, &named(n))],
                     learner: !entry.votes,
                 });
                 Seen::Known(Membership {

@@ -1,8 +1,8 @@
 //! Rehearsals of upgrades in the small world: Jobs that end after a while.
 
 use holdfast_contract::{ComparedReport, DifferenceKind, ExitClass, Failure, MemberDifference, Report};
-use holdfast_plan::build::job::{self, COMPARE, compares};
 use holdfast_plan::cluster::ClusterJob;
+use holdfast_plan::objects::job::{self, COMPARE, compares};
 use k8s_openapi::api::batch::v1::{JobCondition, JobStatus};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus};
 

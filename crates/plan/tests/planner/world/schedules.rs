@@ -8,7 +8,7 @@ use holdfast_api::schedule::EtcdSnapshotScheduleSpec;
 use holdfast_api::{EtcdSnapshotSchedule, key};
 use holdfast_contract::{Level, Origin, RecallReport, RecalledRun, RemovalReport, Request, SavedReport, Verification};
 use holdfast_fixtures::flags_of_job;
-use holdfast_plan::build::job::{pod_spec, request_of};
+use holdfast_plan::objects::job::{pod_spec, request_of};
 use holdfast_plan::schedule::{self, Line, Recall};
 use holdfast_plan::snapshot;
 use k8s_openapi::api::batch::v1::{CronJob, JobCondition, JobStatus};

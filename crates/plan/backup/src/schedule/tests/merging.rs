@@ -4,7 +4,7 @@ use crate::fixtures::flags;
 use holdfast_api::log::{Compaction, Log};
 use holdfast_api::schedule::LastSuccessful;
 use holdfast_api::snapshot::{Age, Encryption, Spool};
-use holdfast_base::build::job::Kind;
+use holdfast_base::objects::job::Kind;
 use holdfast_contract::{ExitClass, FailedReport, Failure};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 

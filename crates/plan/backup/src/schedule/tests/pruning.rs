@@ -4,7 +4,7 @@ use holdfast_api::drill::{Drill, DrillStatus, PassedDrill};
 use holdfast_api::log::Log;
 use holdfast_api::schedule::{PruneRun, Retention};
 use holdfast_api::snapshot::Source;
-use holdfast_base::build::job::{Kind, pod_spec};
+use holdfast_base::objects::job::{Kind, pod_spec};
 use holdfast_contract::{Announced, ExitClass, FailedReport, PruneReport, PrunedLog, RemovalReport, Stopped};
 use k8s_openapi::api::batch::v1::Job;
 

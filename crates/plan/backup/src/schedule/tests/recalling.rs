@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::fixtures::flags_of_job;
-use holdfast_base::build::job::{Kind, pod_spec};
+use holdfast_base::objects::job::{Kind, pod_spec};
 
 fn answered(job: Job, report: &Report) -> Recall {
     let end =

@@ -1,7 +1,7 @@
 //! The operator was down: snapshots that it had started, and snapshots that it never saw.
 
 use super::*;
-use holdfast_base::build::job::{Kind, pod_spec};
+use holdfast_base::objects::job::{Kind, pod_spec};
 
 /// Kind of the Job that the plan starts.
 fn kind(seen: &Observed) -> Option<Kind> {

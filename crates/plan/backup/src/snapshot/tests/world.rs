@@ -5,7 +5,7 @@ use holdfast_api::name::LocalRef;
 use holdfast_api::snapshot::{EtcdSnapshotSpec, Phase, SnapshotTemplate};
 use holdfast_api::store::{Location, PvcLocation};
 use holdfast_api::{EtcdCluster, EtcdSnapshot, EtcdSnapshotStatus};
-use holdfast_base::build::job::{Kind, pod_spec};
+use holdfast_base::objects::job::{Kind, pod_spec};
 use holdfast_contract::{ExitClass, FailedReport, Level, Origin, Report, SavedReport, Verification};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};

@@ -4,7 +4,7 @@ use holdfast_contract::{ProbeRequest, Request, SaveRequest};
 
 use super::*;
 use crate::fixtures::flags;
-use holdfast_base::build::job::{AgentJob, job};
+use holdfast_base::objects::job::{AgentJob, job};
 
 /// A store with these credentials, all of whose Secrets exist.
 fn naming(credentials: Option<Credentials>) -> Observed {

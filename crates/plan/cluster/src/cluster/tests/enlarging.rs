@@ -234,9 +234,9 @@ fn a_quota_waits_for_its_volume() {
 fn a_new_member_gets_the_new_size() {
     let mut seen = edited(3);
     seen.cluster.spec.replicas = 4;
-    let born = build::member::joiner(&seen.cluster, "a-new");
+    let born = objects::member::joiner(&seen.cluster, "a-new");
     assert_eq!(born.spec.storage.size, Some(quantity("16Gi")));
-    assert_eq!(build::pvc::claim(&born).spec.unwrap().resources.unwrap().requests, storage("16Gi"));
+    assert_eq!(objects::pvc::claim(&born).spec.unwrap().resources.unwrap().requests, storage("16Gi"));
 }
 
 /// The fixture of a growth that began this long ago.

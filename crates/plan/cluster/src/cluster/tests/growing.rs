@@ -18,7 +18,7 @@ fn two_made() -> Observed {
 }
 
 fn list(seen: &mut Observed, n: usize) {
-    let url = build::member::peer_url(&seen.cluster, &named(n));
+    let url = objects::member::peer_url(&seen.cluster, &named(n));
     let id = 0x10 + u64::try_from(n).unwrap();
     etcd(seen).members.push(Listed { id, name: String::new(), peer_urls: vec![url], learner: true });
 }
@@ -167,7 +167,7 @@ fn strangers_stop_growth() {
 #[test]
 fn a_seed_that_came_too_late_goes() {
     let mut seen = formed(1, 3);
-    let mut late = build::member::seed(&seen.cluster, "a-late", None);
+    let mut late = objects::member::seed(&seen.cluster, "a-late", None);
     stored(&mut late.metadata, "u-late");
     seen.members.push(Member { object: late, pod: None, claim: None });
     assert!(matches!(act(&seen), Some(Act::DeleteMember { member, .. }) if member == member_target(&seen, 1)));

@@ -16,8 +16,8 @@ use holdfast_api::store::{Location, S3Location};
 use super::*;
 use crate::cluster::latest::RARELY;
 use crate::fixtures::flags;
-use holdfast_base::build::request;
 use holdfast_base::meta;
+use holdfast_base::objects::request;
 
 const KEY: &str = "ns/a/1a2b3c4d/20260101T110000Z-byhand-abcdef01";
 

@@ -5,7 +5,7 @@ use holdfast_api::member::{Departure, Leaving, Removed};
 use holdfast_api::repair::{Evidence, Loss, Repair, RepairMode, Replaced};
 
 use super::*;
-use holdfast_base::build::budget::quorum;
+use holdfast_base::objects::budget::quorum;
 
 const KINDS: [Loss; 3] = [Loss::ClaimGone, Loss::VolumeRefused, Loss::DataCorrupt];
 

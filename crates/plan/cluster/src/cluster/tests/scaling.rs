@@ -57,7 +57,7 @@ fn the_victim_is_the_one_that_is_missed_least() {
     assert_eq!(victim(&seen), Some(named(2)), "the node with two voters loses one, and not the leader");
     // A member that etcd does not list goes first.
     let mut seen = formed(3, 3);
-    let mut object = build::member::joiner(&seen.cluster, &named(8));
+    let mut object = objects::member::joiner(&seen.cluster, &named(8));
     stored(&mut object.metadata, "u-8");
     seen.members.push(Member { object, pod: None, claim: None });
     assert_eq!(victim(&seen), Some(named(8)));

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::*;
-use holdfast_base::build::container;
+use holdfast_base::objects::container;
 
 /// Returns healthy voters; the Pod of the first still has its restore step.
 fn restored(voters: usize) -> Observed {

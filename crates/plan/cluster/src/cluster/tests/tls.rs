@@ -68,13 +68,13 @@ fn secured(there: usize, wanted: i32) -> Observed {
         client: Some(kept("a-client-tls", "u-a", vec![(files::CLIENT, known("c", CLIENT_CA, None, &[]))])),
         ..Certificates::default()
     };
-    let bundle = build::owned_by_cluster("a-ca".to_owned(), &seen.cluster);
+    let bundle = objects::owned_by_cluster("a-ca".to_owned(), &seen.cluster);
     all.bundle = Some((bundle, Some(CLIENT_CA.to_owned())));
     for n in 0..there {
         let kept = of_member(&seen, n);
         seen.members[n].object.spec.tls = Some(MemberTls { staged: Some(kept.digest.clone()), ..MemberTls::default() });
         all.members.insert(named(n), kept);
-        let url = build::member::peer_url(&seen.cluster, &named(n));
+        let url = objects::member::peer_url(&seen.cluster, &named(n));
         etcd(&mut seen).members[n].peer_urls = vec![url];
     }
     seen.certificates = Some(all);
@@ -345,7 +345,7 @@ fn other_names_reach_one_member_after_the_other() {
 #[test]
 fn no_learner_is_added_before_its_certificates_are_there() {
     let mut seen = secured(1, 2);
-    let mut object = build::member::joiner(&seen.cluster, &named(5));
+    let mut object = objects::member::joiner(&seen.cluster, &named(5));
     stored(&mut object.metadata, "u-a-m5");
     seen.members.push(Member { object, pod: None, claim: None });
     certificates(&mut seen).cas.remove(&Plane::Peer);

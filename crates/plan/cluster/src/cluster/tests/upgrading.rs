@@ -75,7 +75,7 @@ fn a_rehearsal_on_a_recent_snapshot_comes_first() {
     let mut seen = asked("3.7.3");
     rehearsed(&mut seen, true);
     let job = &seen.rehearsals[0].job;
-    let pod = build::job::pod_spec(job).unwrap();
+    let pod = objects::job::pod_spec(job).unwrap();
     assert_eq!(pod.containers[0].image.as_deref(), Some("example.org/etcd:v3.7.3"));
     let args = flags_of_job(job);
     for arg in ["--level=drill", "--key=k", "--bin-dir=/usr/local/bin", "--scratch=/scratch", "--no-proof"] {
@@ -133,7 +133,7 @@ fn each_upgrade_has_a_rehearsal_of_its_own() {
         let Some(Act::StartJob(job)) = act(&seen) else { panic!("{:?}", act(&seen)) };
         assert_ne!(meta::name(&job.metadata), first);
         assert!(flags_of_job(&job).contains(&"--key=later".to_owned()));
-        assert_eq!(build::job::compares(build::job::pod_spec(&job).unwrap()), from_3_5);
+        assert_eq!(objects::job::compares(objects::job::pod_spec(&job).unwrap()), from_3_5);
     }
 }
 
@@ -165,7 +165,7 @@ fn compared(code: i32, message: String) -> Pod {
         ..ContainerStateTerminated::default()
     };
     let state = Some(ContainerState { terminated: Some(end), ..ContainerState::default() });
-    let compare = ContainerStatus { name: build::job::COMPARE.to_owned(), state, ..ContainerStatus::default() };
+    let compare = ContainerStatus { name: objects::job::COMPARE.to_owned(), state, ..ContainerStatus::default() };
     let status = PodStatus {
         phase: Some("Failed".to_owned()),
         init_container_statuses: Some(vec![compare]),
@@ -177,7 +177,7 @@ fn compared(code: i32, message: String) -> Pod {
 #[test]
 fn members_of_3_5_are_compared_before_the_rehearsal() {
     let Some(Act::StartJob(job)) = act(&from_3_5()) else { panic!() };
-    let pod = build::job::pod_spec(&job).unwrap();
+    let pod = objects::job::pod_spec(&job).unwrap();
     let [compare, install] = pod.init_containers.as_deref().unwrap() else { panic!("{pod:?}") };
     assert_eq!((compare.name.as_str(), install.name.as_str()), ("compare", "install"));
     assert_eq!(compare.image.as_deref(), Some("agent:1"));
@@ -194,8 +194,8 @@ fn members_of_3_5_are_compared_before_the_rehearsal() {
     assert_eq!(ends, [Some("agent".to_owned()), Some("compare".to_owned())]);
 
     let Some(Act::StartJob(job)) = act(&asked("3.7.3")) else { panic!() };
-    let pod = build::job::pod_spec(&job).unwrap();
-    assert!(!build::job::compares(pod) && pod.init_containers.as_ref().unwrap().len() == 1, "3.6 has one list");
+    let pod = objects::job::pod_spec(&job).unwrap();
+    assert!(!objects::job::compares(pod) && pod.init_containers.as_ref().unwrap().len() == 1, "3.6 has one list");
 }
 
 #[test]

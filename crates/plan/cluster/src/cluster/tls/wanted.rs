@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use holdfast_base::certificate::{Files, Leaf, Origin, Plane, files};
-use holdfast_base::{build, meta};
+use holdfast_base::{meta, objects};
 
 /// The etcd user in the operator's certificate.
 const ROOT: &str = "root";
@@ -58,7 +58,7 @@ pub(super) fn provider(cluster: &EtcdCluster, plane: Plane) -> Provider<'_> {
 /// Returns the DNS name that members require of a peer.
 pub(super) fn peer_marker(cluster: &EtcdCluster) -> String {
     let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
-    build::member::peer_name(cluster).unwrap_or_else(|| name::peer_marker(cluster_name(cluster), namespace))
+    objects::member::peer_name(cluster).unwrap_or_else(|| name::peer_marker(cluster_name(cluster), namespace))
 }
 
 /// Whether Holdfast's own CA signs the certificates of a plane.
@@ -142,10 +142,10 @@ pub fn requests<'a>(
         };
         Some((ObjectMeta { name: Some(name.clone()), ..owned }, spec(leaf, name, issuer)))
     };
-    let of_cluster = build::owned_by_cluster(String::new(), cluster);
+    let of_cluster = objects::owned_by_cluster(String::new(), cluster);
     let mut all: Vec<_> = request(&of_operator(cluster), of_cluster.clone()).into_iter().collect();
     for member in members.filter(|member| member.spec.scheme() == Scheme::Https) {
-        let owned = ObjectMeta { owner_references: Some(vec![build::owner(member)]), ..of_cluster.clone() };
+        let owned = ObjectMeta { owner_references: Some(vec![objects::owner(member)]), ..of_cluster.clone() };
         let leaves = of_member(cluster, meta::name(&member.metadata), domain);
         let of_member = leaves.iter().filter(|leaf| leaf.files != files::ETCDCTL);
         all.extend(of_member.filter_map(|leaf| request(leaf, owned.clone())));

@@ -311,11 +311,11 @@ fn another_source_before_the_cluster_has_formed_makes_the_seed_anew() {
     // cert-manager issued for the operator alone, and a user changes to Holdfast's own CA.
     seen.cluster.spec.tls = None;
     assert_eq!(issued(&seen).contents, Contents::Ca(Plane::Client));
-    let seed = build::member::seed(&seen.cluster, "a-m0", None);
-    assert!(!build::member::is_outdated(&seed, &seen.cluster));
+    let seed = objects::member::seed(&seen.cluster, "a-m0", None);
+    assert!(!objects::member::is_outdated(&seed, &seen.cluster));
     let peer = PeerPlane { allowed_hostname: Some("typo".to_owned()), ..PeerPlane::default() };
     seen.cluster.spec.tls = Some(Tls { peer: Some(peer), ..Tls::default() });
-    assert!(build::member::is_outdated(&seed, &seen.cluster));
+    assert!(objects::member::is_outdated(&seed, &seen.cluster));
 }
 
 /// An operator with a clock that was ahead has issued them. No peer accepts them, and their end is far away.

@@ -8,9 +8,9 @@ use std::fmt::Display;
 use holdfast_api::cluster::Options;
 use holdfast_api::{EtcdMember, name};
 
-use crate::build::port;
 use crate::certificate::files;
 use crate::meta;
+use crate::objects::port;
 use crate::valid::{Server, Version};
 
 /// Mount path of a member's volume.

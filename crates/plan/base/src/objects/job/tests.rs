@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{Affinity, LocalObjectReference, PodAntiAffinity
 
 use super::super::{budget, request, service};
 use super::*;
-use crate::build::store::{self, Use};
+use crate::objects::store::{self, Use};
 
 fn to_s3() -> AgentJob {
     let work = Request::Save(SaveRequest {

@@ -32,9 +32,9 @@ use crate::valid::{Server, Version};
 use crate::{Settings, meta, template};
 
 /// Folder for the copy of Holdfast's binary.
-pub(in crate::build) const BIN_FOLDER: &str = "/holdfast-bin";
+pub(in crate::objects) const BIN_FOLDER: &str = "/holdfast-bin";
 /// Holdfast's binary, inside etcd's image.
-pub(in crate::build) const BIN: &str = "/holdfast-bin/holdfast";
+pub(in crate::objects) const BIN: &str = "/holdfast-bin/holdfast";
 /// etcd, inside its image.
 const ETCD: &str = "/usr/local/bin/etcd";
 /// etcdutl, inside etcd's image.
@@ -246,7 +246,7 @@ fn restore_container(
 }
 
 /// etcd's image may have no CA certificates, and without certificates no HTTP client starts.
-pub(in crate::build) fn certificates() -> EnvVar {
+pub(in crate::objects) fn certificates() -> EnvVar {
     let value = Some(format!("{BIN_FOLDER}/ca-certificates.crt"));
     EnvVar { name: "SSL_CERT_FILE".to_owned(), value, value_from: None }
 }
