@@ -19,7 +19,7 @@ use holdfast_api::cluster::{CompactionMode, Options, Storage};
 use holdfast_api::defragmentation::Defragmentation;
 use holdfast_api::template::Template;
 use holdfast_api::{EtcdCluster, EtcdClusterSpec, EtcdMember, name};
-pub use names::check_names;
+pub use names::{check_names, refused_names};
 pub use quantity::{bytes, thousandths};
 pub use version::Version;
 

@@ -4,6 +4,7 @@
 //! operator's list. Without the list a person who may write an `EtcdCluster`, and no Certificate, would get any name signed.
 
 use holdfast_api::EtcdCluster;
+use holdfast_api::tls::{ClientPlane, IssuerRef};
 
 use super::{Refusal, refuse};
 use crate::Settings;
@@ -11,11 +12,34 @@ use crate::Settings;
 const FIELD: &str = "spec.tls.client.additionalNames";
 
 /// Refuses names that a `ClusterIssuer` may not sign for a cluster of this namespace.
+///
+/// # Errors
+/// Names the first such name.
 pub fn check_names(cluster: &EtcdCluster, settings: &Settings) -> Result<(), Refusal> {
-    let Some(client) = cluster.spec.tls.as_ref().and_then(|tls| tls.client.as_ref()) else { return Ok(()) };
-    let Some(issuer) = client.cert_manager.as_ref().map(|managed| &managed.issuer_ref) else { return Ok(()) };
+    let Some(issuer) = wide_issuer(cluster) else { return Ok(()) };
+    let Some(name) = refused_names(cluster, settings).into_iter().next() else { return Ok(()) };
+    let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
+    refuse(
+        FIELD,
+        format!(
+            "{name:?} is outside *.{namespace}.svc, and the {} {} signs for every namespace. Name an Issuer of this namespace, or \
+             ask for the name in the operator's --allowed-names",
+            issuer.kind.as_deref().unwrap_or_default(),
+            issuer.name
+        ),
+    )
+}
+
+/// Returns the issuer of client certificates, where it signs for every namespace.
+fn wide_issuer(cluster: &EtcdCluster) -> Option<&IssuerRef> {
+    let issuer = &cluster.spec.client_tls()?.cert_manager.as_ref()?.issuer_ref;
     // Kinds of other groups have the word too, such as `StepClusterIssuer`. The right to write an Issuer is a namespace's own.
-    let Some(kind) = issuer.kind.as_deref().filter(|kind| kind.contains("Cluster")) else { return Ok(()) };
+    issuer.kind.as_deref().is_some_and(|kind| kind.contains("Cluster")).then_some(issuer)
+}
+
+/// Returns the additional names that a `ClusterIssuer` may not sign for a cluster of this namespace.
+pub fn refused_names(cluster: &EtcdCluster, settings: &Settings) -> Vec<String> {
+    let names = wide_issuer(cluster).and(cluster.spec.client_tls()).map(ClientPlane::spelt_names).unwrap_or_default();
     let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
     let service = format!(".{namespace}.svc");
     let in_domain = settings.cluster_domain.as_ref().map(|domain| format!("{service}.{domain}"));
@@ -24,17 +48,7 @@ pub fn check_names(cluster: &EtcdCluster, settings: &Settings) -> Result<(), Ref
         let name = name.to_ascii_lowercase();
         is_own(&name) || settings.allowed_names.iter().any(|pattern| covers(&pattern.to_ascii_lowercase(), &name))
     };
-    match client.spelt_names().into_iter().find(|name| !permitted(name)) {
-        None => Ok(()),
-        Some(name) => refuse(
-            FIELD,
-            format!(
-                "{name:?} is outside *{service}, and the {kind} {} signs for every namespace. Name an Issuer of this namespace, or \
-                 ask for the name in the operator's --allowed-names",
-                issuer.name
-            ),
-        ),
-    }
+    names.into_iter().filter(|name| !permitted(name)).collect()
 }
 
 /// Whether a pattern covers a name: the name itself, `*.DOMAIN` for all names below a domain, `*` for all names.

@@ -17,8 +17,10 @@ use holdfast_base::{Act, Ensure, Next, Plan, Wake, ending};
 
 /// Returns the plan of one pass.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdClusterStatus> {
-    let wanted = valid::cluster(&seen.cluster)
-        .and_then(|wanted| valid::check_names(&seen.cluster, &seen.settings).map(|()| wanted));
+    // A formed cluster goes on: `tls.rs` asks for no refused name, and reports it.
+    let checks_names = seen.latches().formed.is_none();
+    let names = || if checks_names { valid::check_names(&seen.cluster, &seen.settings) } else { Ok(()) };
+    let wanted = valid::cluster(&seen.cluster).and_then(|wanted| names().map(|()| wanted));
     let Decision { mut ensures, next, certificates, announces } = decide(seen, wanted.as_ref(), now);
     let mut status = status::whole(seen, wanted.as_ref().ok(), &next, now);
     let (act, waiting, mut wake) = next.into_parts();

@@ -18,7 +18,8 @@ use self::ca::{ca, ca_name, lost};
 use super::intervals::{COLLECTED, POLL};
 use super::{Member, Observed};
 use holdfast_base::certificate::{Certificates, Contents, Issue, Kept, Known, Leaf, Origin, Plane, files};
-use holdfast_base::{Act, Ensure, Next, Target, Wake, drift, meta, objects};
+use holdfast_base::{Act, Ensure, Next, Target, Wake, drift, meta, objects, valid};
+use serde_json::Value;
 
 use holdfast_api::condition::Reason;
 use holdfast_api::name::{self, Scheme};
@@ -131,13 +132,31 @@ pub(super) fn bundle(seen: &Observed) -> Option<Ensure> {
     (!stands).then(|| Ensure::CaBundle { metadata: Box::new(own), secret: ca_name(seen, Plane::Client), ca })
 }
 
+/// Takes names that the issuer may not sign out of a Certificate's spec. Names that the Certificate has stay: clients use them.
+fn withhold(spec: &mut Value, refused: &[String], there: Option<&Value>) {
+    for list in ["dnsNames", "ipAddresses"] {
+        let stands = |name: &Value| there.and_then(|spec| spec[list].as_array()).is_some_and(|has| has.contains(name));
+        let is_refused = |name: &Value| name.as_str().is_some_and(|name| refused.iter().any(|refused| refused == name));
+        if let Some(names) = spec[list].as_array_mut() {
+            names.retain(|name| stands(name) || !is_refused(name));
+        }
+    }
+    // cert-manager's API has no empty list.
+    if let Some(spec) = spec.as_object_mut() {
+        spec.retain(|_, value| value.as_array().is_none_or(|list| !list.is_empty()));
+    }
+}
+
 /// Returns the Certificates that differ from those in the API server.
 pub(super) fn asks(seen: &Observed) -> Vec<Ensure> {
     let Some(certificates) = seen.certificates.as_ref().filter(|all| all.cert_manager) else { return vec![] };
     let members = holders(seen).map(|member| &member.object);
     let asked = requests(&seen.cluster, members, seen.settings.cluster_domain.as_ref());
-    let wanted = asked.into_iter().filter_map(|(mut metadata, spec)| {
-        if let Some(there) = certificates.requests.get(meta::name(&metadata)) {
+    let refused = valid::refused_names(&seen.cluster, &seen.settings);
+    let wanted = asked.into_iter().filter_map(|(mut metadata, mut spec)| {
+        let there = certificates.requests.get(meta::name(&metadata));
+        withhold(&mut spec, &refused, there.map(|there| &there.spec));
+        if let Some(there) = there {
             let mut owners = metadata.owner_references.iter().flatten();
             let is_owned = owners.any(|owner| meta::controlled_by(&there.metadata, &owner.uid));
             if !is_owned || !drift::differs(&spec, &there.spec) {

@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::wanted::{self, Provider};
 use super::{Observed, ca, conflict, is_auto, lost, of_member, source, unreadable, wanted as all_wanted, written_at};
-use holdfast_base::Next;
 use holdfast_base::certificate::{Certificates, Known, Leaf, Origin, Plane, files};
+use holdfast_base::{Next, valid};
 
 /// How long after a renewal a member may take to show its new certificate: kubelet refreshes the files, and etcd reads them at
 /// each handshake.
@@ -36,7 +36,7 @@ pub(in crate::cluster) fn trouble(seen: &Observed, now: Timestamp) -> Option<(Re
         return Some((Reason::CertManagerMissing, source::MISSING.to_owned()));
     }
     let refused = Plane::ALL.into_iter().find_map(|plane| refused(seen, certificates, plane, now));
-    if let Some(refused) = refused.or_else(|| ending(seen, certificates, now)) {
+    if let Some(refused) = refused.or_else(|| unsigned(seen)).or_else(|| ending(seen, certificates, now)) {
         return Some(refused);
     }
     let late = |member: &&String| {
@@ -50,6 +50,14 @@ pub(in crate::cluster) fn trouble(seen: &Observed, now: Timestamp) -> Option<(Re
         SERVED_WITHIN.as_secs()
     );
     Some((Reason::CertificateNotServed, message))
+}
+
+/// Returns the additional name that a formed cluster's issuer may not sign.
+fn unsigned(seen: &Observed) -> Option<(Reason, String)> {
+    let refusal = valid::check_names(&seen.cluster, &seen.settings).err()?;
+    let message =
+        format!("{refusal}. Certificates that hold the name already keep it; new members' certificates lack it");
+    Some((Reason::CertificateRejected, message))
 }
 
 /// Returns why Holdfast does not use a source's newest certificate while the cluster continues with its present certificate.

@@ -248,6 +248,43 @@ fn a_cluster_issuer_is_asked_for_names_of_the_namespace_and_of_the_operators_lis
     assert!(matches!(planned(&seen).ensures.pop(), Some(Ensure::Certificate { .. })));
 }
 
+/// An operator that refuses a name which it asked for earlier ends neither the name nor the cluster's repair.
+#[test]
+fn a_formed_cluster_keeps_its_names_and_gets_no_new_one() {
+    let mut seen = managed(3);
+    certificates(&mut seen).cert_manager = true;
+    let names = |seen: &Observed| -> Vec<Vec<String>> {
+        let specs = planned(seen).ensures.into_iter().filter_map(|it| match it {
+            Ensure::Certificate { spec, .. } => serde_json::from_value(spec["dnsNames"].clone()).ok(),
+            _ => None,
+        });
+        specs.collect()
+    };
+    latches(&mut seen).formed = secured(3, 3).latches().formed.clone();
+    let client = seen.cluster.spec.tls.as_mut().unwrap().client.as_mut().unwrap();
+    client.additional_names = vec!["etcd.example.org".to_owned()];
+    let asked = planned(&seen).ensures.into_iter().filter_map(|it| match it {
+        Ensure::Certificate { metadata, spec } => {
+            Some((metadata.name.clone().unwrap(), Request { metadata: *metadata, spec, unready: None }))
+        }
+        _ => None,
+    });
+    // One member is new, and the Certificates of the others hold the name from before.
+    let others: BTreeMap<_, _> = asked.filter(|(name, _)| !name.starts_with(&named(1))).collect();
+    certificates(&mut seen).requests = others;
+    let client = seen.cluster.spec.tls.as_mut().unwrap().client.as_mut().unwrap();
+    client.cert_manager.as_mut().unwrap().issuer_ref.kind = Some("ClusterIssuer".to_owned());
+    for request in certificates(&mut seen).requests.values_mut() {
+        request.spec["issuerRef"]["kind"] = "ClusterIssuer".into();
+    }
+    let asked = names(&seen);
+    assert!(!asked.is_empty() && asked.iter().flatten().all(|name| name != "etcd.example.org"), "{asked:?}");
+    assert_ne!(planned(&seen).waiting.map(|waiting| waiting.reason), Some(Reason::InvalidSpec));
+    assert_eq!(condition(&seen, "Degraded"), pair("True", "CertificateRejected"));
+    seen.settings.allowed_names = vec!["etcd.example.org".to_owned()];
+    assert!(names(&seen).iter().flatten().any(|name| name == "etcd.example.org"));
+}
+
 /// Without the members' Secrets Holdfast still knows the CAs that members trust.
 #[test]
 fn deleted_secrets_of_members_do_not_open_the_door_for_another_ca() {
