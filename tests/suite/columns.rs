@@ -35,6 +35,8 @@ fn widest(path: &str) -> usize {
         ".spec.suspend" => "false".len(),
         ".status.nextTime" => "2026-01-01T12:00:00Z".len(),
         ".status.tls.earliestExpiry" => "2026-01-01T12:00:00Z".len(),
+        ".status.keys" => "rw 123456789012345678901… +63".chars().count(),
+        ".status.certificateNotAfter" => "2026-01-01T12:00:00Z".len(),
         ".status.type" => "azure".len(),
         ".status.uri" => "s3://orders-prod-backups-eu-central-1/etcd".len(),
         // An age: `3h20m`.

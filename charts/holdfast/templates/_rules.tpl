@@ -8,13 +8,16 @@
   resources: [etcdclusters]
   verbs: [get, list, watch, patch]
 - apiGroups: [holdfast.dev]
+  resources: [etcdusers]
+  verbs: [get, list, watch, patch]
+- apiGroups: [holdfast.dev]
   resources: [etcdsnapshots]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [holdfast.dev]
   resources: [etcdmembers]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [holdfast.dev]
-  resources: [etcdbackupstores/status, etcdmembers/status, etcdsnapshots/status, etcdsnapshotschedules/status]
+  resources: [etcdbackupstores/status, etcdmembers/status, etcdsnapshots/status, etcdsnapshotschedules/status, etcdusers/status]
   verbs: [update]
 - apiGroups: [holdfast.dev]
   resources: [etcdclusters/status]
@@ -26,6 +29,7 @@
     - etcdmembers/finalizers
     - etcdsnapshots/finalizers
     - etcdsnapshotschedules/finalizers
+    - etcdusers/finalizers
   verbs: [update]
 - apiGroups: [""]
   resources: [pods]

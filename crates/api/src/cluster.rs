@@ -16,6 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::PodMetadata;
+use crate::auth::Auth;
 use crate::blocked_pod::BlockedPod;
 use crate::defragmentation::{Defragmentation, Defragmented, Defragmenting};
 use crate::family::IpFamilyPolicy;
@@ -154,6 +155,10 @@ fn stays_in_memory() -> String {
         "(has(self.status) && has(self.status.latches) && has(self.status.latches.formed)) || !has(oldSelf.spec.bootstrap) || !has(oldSelf.spec.bootstrap.restore) || (has(self.spec.bootstrap) && has(self.spec.bootstrap.restore))"
     )
     .message("the cluster has not formed: spec.bootstrap.restore may be changed, not removed; for an empty cluster, delete this EtcdCluster and create a new EtcdCluster"),
+    validation = Rule::new(
+        "!has(self.spec.auth) || !self.spec.auth.enabled || !has(self.spec.tls) || !has(self.spec.tls.insecure) || !self.spec.tls.insecure"
+    )
+    .message("spec.auth.enabled needs TLS: the operator logs in by its certificate. Remove spec.tls.insecure, or set auth.enabled to false"),
     validation = once_formed("int(self.spec.version.split('.')[1]) <= int(oldSelf.spec.version.split('.')[1]) + 1")
     .message("the cluster has formed: spec.version may go to the next minor only, one after the other"),
     validation = Rule::new("self.spec.storage.medium != 'Memory' || self.spec.replicas > 0")
@@ -230,6 +235,9 @@ pub struct EtcdClusterSpec {
     /// may change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
+    /// etcd's authentication. Default: as it is, off in a new cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Auth>,
     /// Families of addresses of the Services. Default: the API server's, one family.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_family_policy: Option<IpFamilyPolicy>,
@@ -297,6 +305,12 @@ impl EtcdClusterSpec {
     /// Source of the members' certificates towards each other, where the spec names one.
     pub fn peer_tls(&self) -> Option<&PeerPlane> {
         self.tls.as_ref()?.peer.as_ref()
+    }
+
+    /// Whether Holdfast's own CA signs the certificates of clients.
+    pub fn issues_client_certificates(&self) -> bool {
+        let own = |client: &ClientPlane| client.server_secret_ref.is_some() || client.cert_manager.is_some();
+        self.scheme() == Scheme::Https && !self.client_tls().is_some_and(own)
     }
 
     /// How lost members are replaced.
@@ -425,6 +439,9 @@ pub struct EtcdClusterStatus {
     /// State of the certificates; absent in plaintext.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsStatus>,
+    /// Whether etcd's authentication is on; absent until the operator knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth_enabled: Option<bool>,
     /// Last time (RFC 3339) at which the operator committed an entry that changes nothing in etcd's log, since a member with a
     /// running Pod gave no answer: etcd serves no client after it received a snapshot from the leader, until the next entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -201,6 +201,10 @@ reasons! {
     WaitingForPrune,
     /// A member waits for its certificates.
     CertificatePending,
+    /// etcd is given a user.
+    ApplyingUser,
+    /// The users of a cluster stand in etcd, and its authentication is off.
+    AuthDisabled,
 
     // Wrong, and a person has to look.
     /// No linearizable read succeeds although the cluster had formed.
@@ -269,8 +273,12 @@ reasons! {
     LineageUnclear => runbook,
     /// The request to the agent was wrong.
     AgentMisconfigured => runbook,
-    /// The snapshot has authentication on, and the cluster has no credentials.
+    /// etcd's authentication is on, and the operator has no login of the user root.
     AuthRequiredNotConfigured => runbook,
+    /// Another owner has a user of this name in etcd.
+    NameTaken => runbook,
+    /// etcd's authentication is on, and `spec.auth` does not say so.
+    AuthUnmanaged => runbook,
     /// The volume or the store is full.
     NoSpace => runbook,
     /// The agent's time was up, or nothing moved for too long.

@@ -16,6 +16,7 @@
 #![allow(clippy::duplicated_attributes, reason = "printer columns repeat their keys by nature")]
 
 pub mod agent;
+pub mod auth;
 pub mod backup_store;
 pub mod blocked_pod;
 pub mod cluster;
@@ -38,12 +39,14 @@ pub mod store;
 pub mod template;
 pub mod tls;
 pub mod upgrade;
+pub mod user;
 
 pub use backup_store::{EtcdBackupStore, EtcdBackupStoreSpec, EtcdBackupStoreStatus};
 pub use cluster::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus};
 pub use member::{EtcdMember, EtcdMemberSpec, EtcdMemberStatus};
 pub use schedule::{EtcdSnapshotSchedule, EtcdSnapshotScheduleSpec, EtcdSnapshotScheduleStatus};
 pub use snapshot::{EtcdSnapshot, EtcdSnapshotSpec, EtcdSnapshotStatus};
+pub use user::{EtcdUser, EtcdUserSpec, EtcdUserStatus};
 
 /// API group of every kind.
 pub const GROUP: &str = "holdfast.dev";
@@ -60,6 +63,9 @@ pub const MEMBER_FINALIZER: &str = "holdfast.dev/member";
 
 /// Finalizer of an `EtcdSnapshot` with `deletionPolicy: Delete`: its stored snapshot goes first.
 pub const ARTIFACT_FINALIZER: &str = "holdfast.dev/artifact";
+
+/// Finalizer of an `EtcdUser`: the user in etcd goes first.
+pub const USER_FINALIZER: &str = "holdfast.dev/user";
 
 /// Label and annotation keys.
 pub mod key {
@@ -138,6 +144,9 @@ pub mod key {
     /// Annotation of a member's Pod: digest of the certificates that the operator wrote last. kubelet refreshes the mounted
     /// files when the annotation changes.
     pub const TLS: &str = "holdfast.dev/tls";
+    /// Annotation of an `EtcdUser`: ID (hexadecimal) of the etcd cluster that has the user, and behind `/` the digest of what etcd
+    /// was given.
+    pub const USER: &str = "holdfast.dev/etcd-user";
     /// Annotation of a Secret of certificates: when the operator wrote it (RFC 3339).
     pub const WRITTEN_AT: &str = "holdfast.dev/written-at";
     /// Annotation of a Job: Pods that earlier Jobs of the same snapshot had tried; of a Job that looks for the latest
@@ -193,6 +202,7 @@ pub mod key {
         REHEARSES,
         GROWTH_ASKED,
         AGENT_IMAGE,
+        USER,
     ];
 
     /// Whether a label or annotation key belongs to us, so that no other writer's value may stand under it.

@@ -1,11 +1,11 @@
 //! The kinds that the operator reads and writes: one line each.
 //!
-//! Decides which objects of a kind the operator watches, and which kinds may hold an unreadable object: the five custom
+//! Decides which objects of a kind the operator watches, and which kinds may hold an unreadable object: the six custom
 //! resources. Kubernetes' own kinds are always readable.
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
+use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, EtcdUser};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -203,6 +203,7 @@ cached! {
     snapshots: EtcdSnapshot, all, |snapshot| snapshot.spec.cluster_ref.as_ref().map(|named| named.name.as_str());
     backup_stores: EtcdBackupStore, all, |_| None;
     schedules: EtcdSnapshotSchedule, all, |schedule| schedule.spec.cluster_ref.as_ref().map(|named| named.name.as_str());
+    users: EtcdUser, all, |user| Some(&user.spec.cluster_ref.name);
     cron_jobs: CronJob, only MANAGED, |_| None;
     deployments: Deployment, only MANAGED, |_| None;
     pods: Pod, only MANAGED, |_| None;
@@ -215,8 +216,8 @@ cached! {
 
 impl Caches {
     /// Whether the caches hold every object of a namespace as the watches report them. What they lack is unknown, not absent.
-    /// EndpointSlices guard no act. Roles of an earlier version forbid the watch of Deployments: the one pass that needs them looks at
-    /// their cache itself.
+    /// EndpointSlices guard no act. Roles of an earlier version forbid the watches of Deployments and of EtcdUsers: the one pass that
+    /// needs Deployments looks at their cache itself, and a user is claimed after a live list.
     pub fn are_whole(&self, namespace: &str) -> bool {
         self.clusters.is_whole(namespace)
             && self.members.is_whole(namespace)

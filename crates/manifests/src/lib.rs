@@ -16,7 +16,7 @@
 )]
 
 use holdfast_api::pod_security::RunAs;
-use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
+use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, EtcdUser};
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
 
@@ -134,6 +134,7 @@ pub fn crds() -> Result<Vec<Value>, serde_json::Error> {
         EtcdMember::crd(),
         EtcdSnapshot::crd(),
         EtcdSnapshotSchedule::crd(),
+        EtcdUser::crd(),
     ];
     let mut all: Vec<Value> = all.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
     all.iter_mut().for_each(drop_unsigned_formats);

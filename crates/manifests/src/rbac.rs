@@ -21,6 +21,8 @@ const OPERATOR: &[Rule] = &[
     Rule { group: GROUP, resources: &["etcdbackupstores", "etcdsnapshotschedules"], verbs: &["get", "list", "watch"] },
     // `patch` only for the finalizer.
     Rule { group: GROUP, resources: &["etcdclusters"], verbs: &["get", "list", "watch", "patch"] },
+    // `patch` for the finalizer and for the claim of a user.
+    Rule { group: GROUP, resources: &["etcdusers"], verbs: &["get", "list", "watch", "patch"] },
     // The operator creates records of a schedule's runs, and deletes a record whose snapshot is gone. `patch` only for the
     // finalizer.
     Rule { group: GROUP, resources: &["etcdsnapshots"], verbs: &["get", "list", "watch", "create", "patch", "delete"] },
@@ -33,6 +35,7 @@ const OPERATOR: &[Rule] = &[
             "etcdmembers/status",
             "etcdsnapshots/status",
             "etcdsnapshotschedules/status",
+            "etcdusers/status",
         ],
         verbs: &["update"],
     },
@@ -47,6 +50,7 @@ const OPERATOR: &[Rule] = &[
             "etcdmembers/finalizers",
             "etcdsnapshots/finalizers",
             "etcdsnapshotschedules/finalizers",
+            "etcdusers/finalizers",
         ],
         verbs: &["update"],
     },
@@ -180,13 +184,13 @@ pub(super) fn people() -> [Value; 2] {
     let edit = json!([
         {
             "apiGroups": [GROUP],
-            "resources": ["etcdbackupstores", "etcdclusters", "etcdsnapshots", "etcdsnapshotschedules"],
+            "resources": ["etcdbackupstores", "etcdclusters", "etcdsnapshots", "etcdsnapshotschedules", "etcdusers"],
             "verbs": ["create", "update", "patch", "delete", "deletecollection"],
         },
         {"apiGroups": [GROUP], "resources": ["etcdclusters/scale"], "verbs": ["get", "update", "patch"]},
     ]);
     let view = json!([
-        {"apiGroups": [GROUP], "resources": ["etcdbackupstores", "etcdclusters", "etcdmembers", "etcdsnapshots", "etcdsnapshotschedules"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [GROUP], "resources": ["etcdbackupstores", "etcdclusters", "etcdmembers", "etcdsnapshots", "etcdsnapshotschedules", "etcdusers"], "verbs": ["get", "list", "watch"]},
         {"apiGroups": [GROUP], "resources": ["etcdclusters/scale"], "verbs": ["get"]},
     ]);
     [role("holdfast-edit", "edit", edit), role("holdfast-view", "view", view)]

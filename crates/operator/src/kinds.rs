@@ -1,15 +1,15 @@
-//! The five kinds with a pass: observer, plan and safety rules of each. Decides nothing.
+//! The six kinds with a pass: observer, plan and safety rules of each. Decides nothing.
 
 use std::time::Duration;
 
 use holdfast_api::snapshot::Phase;
 use holdfast_api::{
     EtcdBackupStore, EtcdBackupStoreStatus, EtcdCluster, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, EtcdSnapshot,
-    EtcdSnapshotSchedule, EtcdSnapshotScheduleStatus, EtcdSnapshotStatus,
+    EtcdSnapshotSchedule, EtcdSnapshotScheduleStatus, EtcdSnapshotStatus, EtcdUser, EtcdUserStatus,
 };
 use holdfast_plan::live_reads::lacks_parts;
 use holdfast_plan::safety::{Broken, Checked};
-use holdfast_plan::{Act, Plan, cluster, member, schedule, snapshot, store};
+use holdfast_plan::{Act, Plan, cluster, member, schedule, snapshot, store, user};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
@@ -106,6 +106,10 @@ pub(super) struct BackupStores;
 /// `EtcdSnapshotSchedule`.
 #[derive(Debug)]
 pub(super) struct Schedules;
+
+/// `EtcdUser`.
+#[derive(Debug)]
+pub(super) struct Users;
 
 impl Kind for Clusters {
     const NAME: &'static str = "EtcdCluster";
@@ -306,6 +310,41 @@ impl Kind for Schedules {
         object.status.as_ref()
     }
     fn put_status(object: &mut EtcdSnapshotSchedule, status: Self::Status) {
+        object.status = Some(status);
+    }
+    fn conditions(status: &Self::Status) -> &[Condition] {
+        &status.conditions
+    }
+    fn conditions_mut(status: &mut Self::Status) -> &mut Vec<Condition> {
+        &mut status.conditions
+    }
+}
+
+impl Kind for Users {
+    const NAME: &'static str = "EtcdUser";
+    type Object = EtcdUser;
+    type Status = EtcdUserStatus;
+    type Seen = user::Observed;
+
+    async fn observe(reader: Reader<'_>, name: &str, uid: &str) -> Result<Option<Self::Seen>, Error> {
+        observe::user::observe(reader, name, uid).await
+    }
+    fn plan(seen: &Self::Seen, now: Timestamp) -> Plan<Self::Status> {
+        user::plan(seen, now)
+    }
+    fn check(seen: &Self::Seen, plan: Plan<Self::Status>) -> Result<Checked<Self::Status>, Broken<Self::Status>> {
+        Checked::user(seen, plan)
+    }
+    fn server(ctx: &Context, seen: &Self::Seen, _act: &Act) -> Option<Address> {
+        observe::user::server_of(ctx, seen)
+    }
+    fn object(seen: &Self::Seen) -> &EtcdUser {
+        &seen.user
+    }
+    fn status(object: &EtcdUser) -> Option<&Self::Status> {
+        object.status.as_ref()
+    }
+    fn put_status(object: &mut EtcdUser, status: Self::Status) {
         object.status = Some(status);
     }
     fn conditions(status: &Self::Status) -> &[Condition] {

@@ -78,6 +78,11 @@ impl Write {
 pub(super) const fn patched(act: &mut Act) -> Option<&mut Target> {
     match act {
         Act::HoldCluster { cluster: target }
+        | Act::HoldUser { user: target }
+        | Act::ReleaseUser { user: target }
+        | Act::ClaimUser { user: target, .. }
+        | Act::PutUser { user: target, .. }
+        | Act::DropUser { user: target, .. }
         | Act::EndLeaderRequest { cluster: target, .. }
         | Act::ReleaseCluster { cluster: target }
         | Act::CopyRetention { member: target, .. }
@@ -115,6 +120,7 @@ pub(super) const fn patched(act: &mut Act) -> Option<&mut Target> {
         | Act::AddLearner { .. }
         | Act::Promote { .. }
         | Act::Disarm { .. }
+        | Act::SetAuth { .. }
         | Act::CommitEntry { .. }
         | Act::FillLog { .. }
         | Act::MoveLeader { .. }

@@ -1,11 +1,11 @@
-//! The queues of the five kinds, and which objects a changed object concerns. Decides nothing about contents.
+//! The queues of the six kinds, and which objects a changed object concerns. Decides nothing about contents.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures::channel::mpsc;
 use holdfast_api::restore::Restore;
 use holdfast_api::snapshot::Phase;
-use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, key, name};
+use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, EtcdUser, key, name};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 
@@ -13,7 +13,7 @@ use holdfast_kube::caches::Cache;
 use holdfast_kube::kinds::Cached;
 use holdfast_kube::kinds::Caches;
 
-/// The sending ends of the queues of the five kinds; absent in a standby, which must not fill them.
+/// The sending ends of the queues of the six kinds; absent in a standby, which must not fill them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wakers(Arc<RwLock<Option<Senders>>>);
 
@@ -24,6 +24,7 @@ struct Senders {
     snapshots: mpsc::UnboundedSender<ObjectRef<EtcdSnapshot>>,
     backup_stores: mpsc::UnboundedSender<ObjectRef<EtcdBackupStore>>,
     schedules: mpsc::UnboundedSender<ObjectRef<EtcdSnapshotSchedule>>,
+    users: mpsc::UnboundedSender<ObjectRef<EtcdUser>>,
 }
 
 /// The receiving ends of the queues.
@@ -34,6 +35,7 @@ pub(super) struct Queues {
     pub(super) snapshots: mpsc::UnboundedReceiver<ObjectRef<EtcdSnapshot>>,
     pub(super) backup_stores: mpsc::UnboundedReceiver<ObjectRef<EtcdBackupStore>>,
     pub(super) schedules: mpsc::UnboundedReceiver<ObjectRef<EtcdSnapshotSchedule>>,
+    pub(super) users: mpsc::UnboundedReceiver<ObjectRef<EtcdUser>>,
 }
 
 /// The objects that a changed object concerns: each gets a pass.
@@ -44,6 +46,7 @@ pub(super) struct Concerned {
     pub(super) snapshots: Vec<ObjectRef<EtcdSnapshot>>,
     pub(super) backup_stores: Vec<ObjectRef<EtcdBackupStore>>,
     pub(super) schedules: Vec<ObjectRef<EtcdSnapshotSchedule>>,
+    pub(super) users: Vec<ObjectRef<EtcdUser>>,
 }
 
 impl Wakers {
@@ -54,7 +57,8 @@ impl Wakers {
         let (snapshots, snapshots_out) = mpsc::unbounded();
         let (backup_stores, backup_stores_out) = mpsc::unbounded();
         let (schedules, schedules_out) = mpsc::unbounded();
-        let senders = Senders { clusters, members, snapshots, backup_stores, schedules };
+        let (users, users_out) = mpsc::unbounded();
+        let senders = Senders { clusters, members, snapshots, backup_stores, schedules, users };
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(senders);
         Queues {
             clusters: clusters_out,
@@ -62,6 +66,7 @@ impl Wakers {
             snapshots: snapshots_out,
             backup_stores: backup_stores_out,
             schedules: schedules_out,
+            users: users_out,
         }
     }
 
@@ -96,6 +101,9 @@ impl Wakers {
         for one in concerned.schedules {
             let _ = senders.schedules.unbounded_send(one);
         }
+        for one in concerned.users {
+            let _ = senders.users.unbounded_send(one);
+        }
     }
 }
 
@@ -114,7 +122,7 @@ fn references<K: Cached>(objects: &[Arc<K>]) -> Vec<ObjectRef<K>> {
 /// The label that the Job controller puts on its Pods.
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
-/// The caches of the five kinds.
+/// The caches of the six kinds.
 #[derive(Clone, Debug)]
 pub(super) struct Roots {
     pub(super) clusters: Cache<EtcdCluster>,
@@ -122,6 +130,7 @@ pub(super) struct Roots {
     pub(super) snapshots: Cache<EtcdSnapshot>,
     pub(super) backup_stores: Cache<EtcdBackupStore>,
     pub(super) schedules: Cache<EtcdSnapshotSchedule>,
+    pub(super) users: Cache<EtcdUser>,
 }
 
 impl From<&Caches> for Roots {
@@ -132,12 +141,13 @@ impl From<&Caches> for Roots {
             snapshots: caches.snapshots.clone(),
             backup_stores: caches.backup_stores.clone(),
             schedules: caches.schedules.clone(),
+            users: caches.users.clone(),
         }
     }
 }
 
 impl Roots {
-    /// All objects of the five kinds.
+    /// All objects of the six kinds.
     pub(super) fn all(&self) -> Concerned {
         Concerned {
             clusters: references(&self.clusters.state()),
@@ -145,6 +155,7 @@ impl Roots {
             snapshots: references(&self.snapshots.state()),
             backup_stores: references(&self.backup_stores.state()),
             schedules: references(&self.schedules.state()),
+            users: references(&self.users.state()),
         }
     }
 
@@ -156,7 +167,7 @@ impl Roots {
         Concerned { clusters: cluster.into_iter().collect(), schedules, ..Concerned::default() }
     }
 
-    /// The cluster, its members, the snapshots of its data, and the schedules that name it.
+    /// The cluster, its members, the snapshots of its data, and the schedules and users that name it.
     pub(super) fn of_cluster(&self, cluster: &EtcdCluster) -> Concerned {
         let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
         Concerned {
@@ -165,7 +176,13 @@ impl Roots {
             snapshots: references(&self.snapshots.of_cluster(&namespace, &name)),
             backup_stores: vec![],
             schedules: references(&self.schedules.of_cluster(&namespace, &name)),
+            users: references(&self.users.of_cluster(&namespace, &name)),
         }
+    }
+
+    /// The user alone.
+    pub(super) fn of_user(user: &EtcdUser) -> Concerned {
+        Concerned { users: vec![reference(user)], ..Concerned::default() }
     }
 
     /// The member and its cluster.
@@ -217,6 +234,7 @@ impl Roots {
             snapshots: references(&self.snapshots.within(&namespace, saves)),
             backup_stores: vec![reference(store)],
             schedules: references(&self.schedules.within(&namespace, runs)),
+            users: vec![],
         }
     }
 
@@ -333,7 +351,21 @@ mod tests {
             snapshots: filled(vec![snapshot("s-1", "a"), stored("s-2", "vault"), stored("s-3", "other")]),
             backup_stores: filled(vec![store("vault"), store("other")]),
             schedules: filled(vec![schedule("nightly", "a", "vault"), schedule("hourly", "b", "other")]),
+            users: filled(vec![user("shop", "a"), user("till", "b")]),
         }
+    }
+
+    fn user(name: &str, cluster: &str) -> EtcdUser {
+        let mut user = EtcdUser { metadata: meta(name), ..EtcdUser::default() };
+        user.spec.cluster_ref = LocalRef { name: cluster.to_owned() };
+        user
+    }
+
+    #[test]
+    fn a_change_of_a_cluster_concerns_its_users() {
+        let concerned = roots().of_cluster(&cluster("a", None)).users;
+        assert_eq!(concerned, [ObjectRef::from_obj(&user("shop", "a"))]);
+        assert_eq!(Roots::of_user(&user("shop", "a")).users, concerned);
     }
 
     fn schedule(name: &str, cluster: &str, store: &str) -> EtcdSnapshotSchedule {

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use futures::StreamExt;
-use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
+use holdfast_api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, EtcdUser};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
@@ -86,6 +86,12 @@ impl Watched for EtcdSnapshotSchedule {
     }
 }
 
+impl Watched for EtcdUser {
+    fn concerns(&self, _roots: &Roots) -> Concerned {
+        Roots::of_user(self)
+    }
+}
+
 impl Watched for CronJob {}
 
 impl Watched for Deployment {}
@@ -123,6 +129,7 @@ pub(super) fn watch_all(
     tasks.spawn(watch(writers.snapshots, Arc::clone(ctx), wakers.clone(), namespace.clone()));
     tasks.spawn(watch(writers.backup_stores, Arc::clone(ctx), wakers.clone(), namespace.clone()));
     tasks.spawn(watch(writers.schedules, Arc::clone(ctx), wakers.clone(), namespace.clone()));
+    tasks.spawn(watch(writers.users, Arc::clone(ctx), wakers.clone(), namespace.clone()));
     tasks.spawn(watch(writers.cron_jobs, Arc::clone(ctx), wakers.clone(), namespace.clone()));
     tasks.spawn(watch(writers.deployments, Arc::clone(ctx), wakers.clone(), namespace.clone()));
     tasks.spawn(watch(writers.pods, Arc::clone(ctx), wakers.clone(), namespace.clone()));

@@ -30,7 +30,8 @@ use holdfast_manifests::names::object;
 const LINES: i64 = 5000;
 
 /// Holdfast's kinds.
-const OWN: [&str; 5] = ["etcdclusters", "etcdmembers", "etcdsnapshots", "etcdsnapshotschedules", "etcdbackupstores"];
+const OWN: [&str; 6] =
+    ["etcdclusters", "etcdmembers", "etcdsnapshots", "etcdsnapshotschedules", "etcdbackupstores", "etcdusers"];
 
 /// Kinds of Kubernetes that Holdfast makes: the path of the group, and the plural.
 const MADE: [(&str, &str); 7] = [

@@ -3,6 +3,7 @@
 mod admission;
 mod api_trouble;
 mod apiserver;
+mod auth;
 mod bitnami;
 mod compaction;
 mod corruption;
@@ -128,6 +129,9 @@ pub fn all() -> Vec<Story> {
         story!(on host "crashes_while_replacing", crashes::replacing),
         story!(on host "crashes_while_losing", crashes::losing),
         story!("tls_auto", tls::auto),
+        story!("auth_by_hand_locks_nobody_out", auth::by_a_person),
+        story!("auth_on_off", auth::on_and_off),
+        story!("an_etcd_user_reads_only_its_prefix", auth::users),
         story!(on host "kube_apiserver_on_our_etcd", apiserver::tell),
         story!(on host "tls_own", tls_own::tell),
         story!(on host "tls_cert_manager", tls_managed::tell),

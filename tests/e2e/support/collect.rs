@@ -15,12 +15,13 @@ use super::kube_helpers::{json, patiently};
 use super::world::World;
 
 /// Kinds whose objects are kept whole.
-const KINDS: [&str; 13] = [
+const KINDS: [&str; 14] = [
     "EtcdCluster",
     "EtcdMember",
     "EtcdSnapshot",
     "EtcdSnapshotSchedule",
     "EtcdBackupStore",
+    "EtcdUser",
     "Pod",
     "Job",
     "CronJob",

@@ -1,7 +1,7 @@
 //! POSTs an object. An object of the same name that belongs to the actor counts as done; an object of another owner stays
 //! untouched (I13).
 
-use holdfast_api::{EtcdCluster, EtcdMember, EtcdSnapshot, FIELD_MANAGER, key};
+use holdfast_api::{EtcdCluster, EtcdMember, EtcdSnapshot, EtcdUser, FIELD_MANAGER, key};
 use holdfast_kube::kinds::Object;
 use holdfast_kube::requests;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -117,6 +117,7 @@ written!(
     EtcdCluster,
     EtcdMember,
     EtcdSnapshot,
+    EtcdUser,
     CronJob,
     Deployment,
     Pod,

@@ -96,6 +96,25 @@ pub(crate) fn describe(act: &Act) -> Description {
             step("Promote", name, format!("member {member_id:x} has a vote now")).with_event("LearnerPromoted")
         }
         Act::Disarm { alarm, .. } => step("Disarm", "", cleared(alarm)).with_event("AlarmCleared"),
+        Act::HoldUser { user } => step("HoldUser", &on(user), "keeps the object until etcd has lost the user"),
+        Act::ReleaseUser { user } => step("ReleaseUser", &on(user), "let the object go"),
+        Act::ClaimUser { user, claim } => {
+            step("ClaimUser", &on(user), format!("etcd cluster {claim} is about to get the user"))
+        }
+        Act::PutUser { user, change, .. } => {
+            step("PutUser", &on(user), format!("gave etcd the user {} and its role", change.name))
+                .with_event("UserApplied")
+        }
+        Act::DropUser { user, name, .. } => {
+            step("DropUser", &on(user), format!("deleted the user {name} and its role in etcd"))
+                .with_event("UserDeleted")
+        }
+        Act::SetAuth { enabled: true, .. } => {
+            step("SetAuth", "", "turned etcd's authentication on: each request needs a user").with_event("AuthEnabled")
+        }
+        Act::SetAuth { enabled: false, .. } => {
+            step("SetAuth", "", "turned etcd's authentication off").with_event("AuthDisabled")
+        }
         Act::CommitEntry { .. } => {
             step("CommitEntry", "", "committed an entry that changes nothing: a member that runs gives no answer")
         }

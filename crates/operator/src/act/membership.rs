@@ -116,6 +116,27 @@ pub(super) async fn defragment(
     patch::send(ctx, actor, &Act::AdmitClients { pod: Target::from(&there.metadata) }).await
 }
 
+/// Turns authentication on, with the user root, or off. Each step may be repeated.
+pub(super) async fn set_auth(
+    ctx: &Context,
+    leader: Option<&Address>,
+    enabled: bool,
+    cluster_id: u64,
+) -> Result<Done, Error> {
+    let (at, _) = read_membership(ctx, leader, cluster_id).await?;
+    let done = if enabled {
+        change(ctx, "turn authentication on", "auth_enable", ctx.etcd.enable_auth(at)).await?
+    } else {
+        change(ctx, "turn authentication off", "auth_disable", ctx.etcd.disable_auth(at)).await?
+    };
+    if done == Done::Applied {
+        // The login counts, not the answer of the change.
+        read_membership(ctx, leader, cluster_id).await?;
+        ctx.etcd.auth.put(at, enabled);
+    }
+    Ok(done)
+}
+
 /// Commits an entry that changes nothing.
 pub(super) async fn commit_entry(ctx: &Context, leader: Option<&Address>, cluster_id: u64) -> Result<Done, Error> {
     let committed = async {
@@ -146,7 +167,7 @@ pub(super) async fn fill_log(
 const AT_A_TIME: usize = 64;
 
 /// Reads the membership now, from the server that gets the change.
-async fn read_membership<'a>(
+pub(super) async fn read_membership<'a>(
     ctx: &Context,
     leader: Option<&'a Address>,
     cluster_id: u64,
@@ -171,7 +192,7 @@ async fn read_membership<'a>(
 }
 
 /// Makes the change, if this process may still write. The change starts here: a future does nothing before it is awaited.
-async fn change(
+pub(super) async fn change(
     ctx: &Context,
     what: &str,
     verb: &'static str,

@@ -21,10 +21,14 @@ mod membership;
 mod patch;
 #[cfg(test)]
 mod tests;
+mod users;
 
 pub(super) use describe::{Description, describe};
 pub(super) use ensure::ensure;
-use holdfast_api::{ARTIFACT_FINALIZER, CLUSTER_FINALIZER, EtcdCluster, EtcdMember, EtcdSnapshot, MEMBER_FINALIZER};
+use holdfast_api::{
+    ARTIFACT_FINALIZER, CLUSTER_FINALIZER, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdUser, MEMBER_FINALIZER,
+    USER_FINALIZER,
+};
 use holdfast_kube::kinds::Object;
 use holdfast_kube::requests;
 use holdfast_plan::Act;
@@ -112,6 +116,13 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, server: Option<&Addres
             membership::promote(ctx, server, *member_id, *cluster_id).await
         }
         Act::Disarm { alarm, cluster_id } => membership::disarm(ctx, server, alarm, *cluster_id).await,
+        Act::HoldUser { user } => patch::hold::<EtcdUser>(ctx, actor, user, USER_FINALIZER).await,
+        Act::ReleaseUser { user } => patch::release::<EtcdUser>(ctx, actor, user, USER_FINALIZER).await,
+        Act::PutUser { user, change, cluster_id } => users::put(ctx, actor, server, user, change, *cluster_id).await,
+        Act::DropUser { user, name, cluster_id } => {
+            users::drop_user(ctx, actor, server, (user, name), *cluster_id).await
+        }
+        Act::SetAuth { enabled, cluster_id } => membership::set_auth(ctx, server, *enabled, *cluster_id).await,
         Act::CommitEntry { cluster_id } => membership::commit_entry(ctx, server, *cluster_id).await,
         Act::FillLog { entries, cluster_id } => membership::fill_log(ctx, server, *entries, *cluster_id).await,
         Act::CopyRetention { .. }
@@ -126,6 +137,7 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, server: Option<&Addres
         | Act::Park { .. }
         | Act::Unpark { .. }
         | Act::EndLeaderRequest { .. }
+        | Act::ClaimUser { .. }
         | Act::AnnounceCertificates { .. }
         | Act::RefreshCertificates { .. }
         | Act::LatchStart { .. }

@@ -3,7 +3,7 @@
 
 use holdfast_api::member::Resize;
 use holdfast_api::template::Template;
-use holdfast_api::{EtcdCluster, EtcdMember, FIELD_MANAGER, key};
+use holdfast_api::{EtcdCluster, EtcdMember, EtcdUser, FIELD_MANAGER, key};
 use holdfast_kube::requests;
 use holdfast_plan::objects::container;
 use holdfast_plan::patch::{Patched, replacing};
@@ -24,6 +24,7 @@ pub(super) async fn send(ctx: &Context, actor: &Actor, act: &Act) -> Result<Done
     match act.to_patch() {
         Some((Patched::Cluster(target), change)) => patch::<EtcdCluster>(ctx, actor, target, change).await,
         Some((Patched::Member(target), change)) => patch::<EtcdMember>(ctx, actor, target, change).await,
+        Some((Patched::User(target), change)) => patch::<EtcdUser>(ctx, actor, target, change).await,
         Some((Patched::Pod(target), change)) => patch::<Pod>(ctx, actor, target, change).await,
         None => Err(Error::Internal("the act is no merge patch".to_owned())),
     }

@@ -9,14 +9,17 @@ use std::time::Duration;
 
 use etcd_client::{
     AlarmAction, AlarmOptions, AlarmType, Channel, Client, Error as ClientError, GetOptions, MemberAddOptions,
+    UserAddOptions,
 };
 use holdfast_io::net::{connector, refusal};
+use holdfast_plan::certificate::ROOT;
 use holdfast_plan::cluster::{Answer, KeyHash, Listed, Membership};
 use holdfast_plan::{Alarm, AlarmKind};
 use tonic::Code;
 use tonic::transport::Uri;
 
 use super::Address;
+use super::auth::AuthStates;
 use super::hashes::Hashes;
 use super::silence::Silent;
 use crate::clock;
@@ -24,11 +27,11 @@ use crate::clock;
 /// Deadline of dialling: Pods are one hop away, and a vanished one must not cost a pass much.
 const CONNECT: Duration = Duration::from_secs(2);
 /// Deadline of reads. A linearizable read without a quorum never answers.
-const READ: Duration = Duration::from_secs(2);
+pub(super) const READ: Duration = Duration::from_secs(2);
 /// Deadline of a hash: etcd reads 8 GiB in this time from a disk of 400 MiB/s.
 const HASH: Duration = Duration::from_secs(20);
 /// Deadline of membership changes: they go through the log and the disks of a quorum.
-const CHANGE: Duration = Duration::from_secs(5);
+pub(super) const CHANGE: Duration = Duration::from_secs(5);
 
 /// Deadline of a defragmentation: etcd rewrites 8 GiB at 30 MB/s, and its liveness probe ends a longer one.
 const DEFRAGMENT: Duration = Duration::from_mins(5);
@@ -38,6 +41,18 @@ const USER_EMPTY: &str = "etcdserver: user name is empty";
 
 /// etcd's message to a client whose certificate names a user that etcd does not know (etcd: `ErrPermissionDenied`).
 const NO_PERMISSION: &str = "etcdserver: permission denied";
+
+/// A name that no user has.
+const UNKNOWN_USER: &str = "holdfast.dev/asks-whether-authentication-is-on";
+
+/// etcd's answer to a login while authentication is off (etcd: `ErrAuthNotEnabled`).
+const AUTH_OFF: &str = "etcdserver: authentication is not enabled";
+/// etcd's answer to a wrong login (etcd: `ErrAuthFailed`).
+const WRONG_PASSWORD: &str = "etcdserver: authentication failed, invalid user ID or password";
+/// etcd's answer to a second user of a name (etcd: `ErrUserAlreadyExist`).
+pub(super) const USER_EXISTS: &str = "etcdserver: user name already exists";
+/// etcd's answer to a second role of a name (etcd: `ErrRoleAlreadyExist`).
+pub(super) const ROLE_EXISTS: &str = "etcdserver: role name already exists";
 
 /// Reason why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,6 +86,7 @@ pub(crate) struct Pool {
     open: Arc<Mutex<HashMap<Address, Client>>>,
     pub(super) silent: Arc<Silent>,
     pub(super) hashes: Arc<Hashes>,
+    pub(crate) auth: Arc<AuthStates>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -111,13 +127,19 @@ impl Pool {
         self.lock().retain(|at, _| kept(&at.pod_uid));
         self.silent.retain(&kept);
         self.hashes.retain(&kept);
+        self.auth.retain(&kept);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Address, Client>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn call<T, F>(&self, at: &Address, limit: Duration, work: impl FnOnce(Client) -> F) -> Result<T, Failure>
+    pub(super) async fn call<T, F>(
+        &self,
+        at: &Address,
+        limit: Duration,
+        work: impl FnOnce(Client) -> F,
+    ) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, ClientError>>,
     {
@@ -221,6 +243,38 @@ impl Pool {
         }
     }
 
+    /// Asks whether authentication is on, by a login that etcd refuses either way: the question puts no entry into the log, and
+    /// `AuthStatus` would (etcd: `AuthStore.CheckPassword`).
+    pub(super) async fn is_auth_on(&self, at: &Address) -> Result<bool, Failure> {
+        let ask = |client: Client| async move {
+            client.auth_client().authenticate(UNKNOWN_USER.to_owned(), String::new()).await
+        };
+        match self.call(at, READ, ask).await {
+            Ok(_) => Ok(true),
+            Err(Failure::Refused(why)) if why == AUTH_OFF => Ok(false),
+            Err(Failure::Refused(why)) if why == WRONG_PASSWORD => Ok(true),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Turns authentication on, with the user root, who has no password: the operator logs in by its certificate. What exists
+    /// already counts as made.
+    pub(crate) async fn enable_auth(&self, at: &Address) -> Result<(), Failure> {
+        let no_password = UserAddOptions::new().with_no_pwd();
+        let add = |mut client: Client| async move { client.user_add(ROOT, "", Some(no_password)).await };
+        made(self.call(at, CHANGE, add).await, USER_EXISTS)?;
+        made(self.call(at, CHANGE, |mut client| async move { client.role_add(ROOT).await }).await, ROLE_EXISTS)?;
+        self.call(at, CHANGE, |mut client| async move { client.user_grant_role(ROOT, ROOT).await }).await?;
+        self.call(at, CHANGE, |mut client| async move { client.auth_enable().await }).await?;
+        Ok(())
+    }
+
+    /// Turns authentication off. Users and roles stay.
+    pub(crate) async fn disable_auth(&self, at: &Address) -> Result<(), Failure> {
+        self.call(at, CHANGE, |mut client| async move { client.auth_disable().await }).await?;
+        Ok(())
+    }
+
     /// Removes a member.
     pub(crate) async fn remove_member(&self, at: &Address, member_id: u64) -> Result<(), Failure> {
         self.call(at, CHANGE, |mut client| async move { client.member_remove(member_id).await }).await?;
@@ -252,6 +306,15 @@ fn alarm(text: &str) -> Option<Alarm> {
     let kind = AlarmKind::ALL.into_iter().find(|kind| text.contains(&format!("alarm:{}", kind.as_str())))?;
     let member_id = text.split_whitespace().find_map(|word| word.strip_prefix("memberID:")?.parse().ok()).unwrap_or(0);
     Some(Alarm { member_id, kind })
+}
+
+/// Counts an object that exists already as made.
+pub(super) fn made<T>(answer: Result<T, Failure>, exists: &str) -> Result<(), Failure> {
+    match answer {
+        Ok(_) => Ok(()),
+        Err(Failure::Refused(why)) if why == exists => Ok(()),
+        Err(failure) => Err(failure),
+    }
 }
 
 /// Maps a client's error to a failure.

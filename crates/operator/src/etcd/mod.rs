@@ -4,16 +4,19 @@
 //! its cause, and every call ends within its deadline. Silent Pods and hashes take long, so they are asked beside the passes:
 //! a dead cluster must not hold up others.
 
+mod auth;
 mod client;
 mod hashes;
 mod read;
 mod silence;
+mod users;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::tls::Login;
 
+pub(super) use auth::{has_user, is_auth_on};
 use client::MemberStatus;
 pub(super) use client::{Failure, Pool};
 pub(super) use hashes::hashes;

@@ -87,7 +87,12 @@ const fn remembered(view: View) -> Duration {
 const JUST_READ: Duration = Duration::from_secs(3);
 
 /// Reads a Secret. `owner`: UID of its expected owner.
-async fn secret(reader: Reader<'_>, name: &str, owner: &str, wanted: &[Files]) -> Result<Option<Read>, Error> {
+pub(super) async fn secret(
+    reader: Reader<'_>,
+    name: &str,
+    owner: &str,
+    wanted: &[Files],
+) -> Result<Option<Read>, Error> {
     let memory = &reader.ctx.tls;
     if let Some(read) = memory.secret(reader.namespace, name, owner, remembered(reader.view)) {
         return Ok(Some(read));

@@ -1,5 +1,6 @@
 //! Input of one pass over an `EtcdCluster`: the object, its children, and the answers of etcd.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -13,8 +14,8 @@ use holdfast_api::{
 };
 use holdfast_kube::kinds::Cached;
 use holdfast_plan::cluster::{
-    Answer, ClusterJob, Ending, ForeignVolume, Member, Observed, Saving, asks_for_another_minor, asks_for_hashes,
-    has_turn, name_of_final_snapshot, name_of_requested_snapshot, newest, saving,
+    Answer, ClusterJob, Ending, ForeignVolume, Member, Membership, Observed, Saving, asks_for_another_minor,
+    asks_for_hashes, has_turn, name_of_final_snapshot, name_of_requested_snapshot, newest, saving,
 };
 use holdfast_plan::schedule::{healthy, live_job, live_run};
 use holdfast_plan::snapshot::live_removal;
@@ -107,14 +108,15 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     let latches = cluster.status.as_ref().map(|status| &status.latches);
     let alarms = etcd.known().and_then(|etcd| asks_for_hashes(etcd, latches?.replaced.as_ref()));
     let hashes = etcd::hashes(pool, &addresses, alarms.as_deref(), &news);
-    let answers =
+    let answers: BTreeMap<_, _> =
         round.answers.into_iter().filter_map(|(member, answer)| answer_of_member(&members, member, answer)).collect();
     let (refused_growth, next_pods) =
         futures::join!(refused_growth(reader, &cluster, &members), next_pods(reader, &cluster, &members));
     let (last_snapshot, saving) = of_snapshots(reader, named, uid);
-    let has_turn = takes_turn(reader, &cluster);
 
     Ok(Some(Observed {
+        auth: auth(reader, &cluster, leader_of(&etcd, &answers, &addresses)).await,
+        has_turn: takes_turn(reader, &cluster),
         refused_growth,
         next_pods,
         cluster,
@@ -141,13 +143,29 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         unread_certificates,
         last_snapshot,
         saving,
-        has_turn,
         refused_for: refused_for(reader, named),
         backups: backups(reader, named),
         client_endpoints: client_endpoints(reader, named),
         fresh_suffix: fresh_suffix(),
         settings: reader.ctx.settings.clone(),
     }))
+}
+
+/// Asks whether authentication is on. In plaintext the operator has no login, and etcd says so itself.
+async fn auth(reader: Reader<'_>, cluster: &EtcdCluster, leader: Option<&Address>) -> Option<bool> {
+    let leader = leader.filter(|at| at.tls.is_some())?;
+    etcd::is_auth_on(&reader.ctx.etcd, leader, cluster.spec.auth.as_ref().map(|auth| auth.enabled)).await
+}
+
+/// Returns the leader's server, after a linearizable read has named the leader.
+fn leader_of<'a>(
+    etcd: &Seen<Membership>,
+    answers: &BTreeMap<String, Seen<Answer>>,
+    addresses: &'a [Address],
+) -> Option<&'a Address> {
+    let leader = etcd.known()?.leader?;
+    let leads = |at: &&Address| answers.get(&at.member).and_then(Seen::known).is_some_and(|it| it.member_id == leader);
+    addresses.iter().find(leads)
 }
 
 /// Reads an object that the spec names; `None` where the spec names none.
@@ -330,7 +348,7 @@ fn with_parts(object: EtcdMember, pods: &[Pod], claims: &[PersistentVolumeClaim]
 
 /// Address of a member's server. A `Pending` Pod with an address counts: kubelet reports a running container up to a second late,
 /// and etcd starts faster.
-fn address(member: &Member, login: Option<&Login>) -> Option<Address> {
+pub(super) fn address(member: &Member, login: Option<&Login>) -> Option<Address> {
     let (pod_uid, ip) = place(member)?;
     let spec = &member.object.spec;
     let tls = match spec.scheme() {

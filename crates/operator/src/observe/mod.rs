@@ -9,6 +9,7 @@ mod restores;
 pub(super) mod schedule;
 pub(super) mod snapshot;
 mod successor;
+pub(super) mod user;
 
 use kube::ResourceExt;
 

@@ -12,6 +12,7 @@ use holdfast_api::schedule::PruneRun;
 use holdfast_api::snapshot::Removal;
 use holdfast_api::template::Template;
 use holdfast_api::tls::Trusts;
+use holdfast_api::user::{PasswordRef, Permission};
 use holdfast_api::{EtcdMember, EtcdSnapshot};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements};
@@ -27,6 +28,19 @@ pub enum Unelectable {
     Absent,
     /// The member has no vote.
     Learner,
+}
+
+/// A user for etcd. The password stays in its Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserChange {
+    /// Name of the user and of its role.
+    pub name: String,
+    /// Keys of the user.
+    pub permissions: Vec<Permission>,
+    /// The Secret with the password; `None`: the user logs in by a certificate.
+    pub password: Option<PasswordRef>,
+    /// The annotation of the object afterwards.
+    pub claim: String,
 }
 
 /// One consequential step. `act` re-checks with a live read the facts that the step carries, and makes no other choice.
@@ -288,6 +302,48 @@ pub enum Act {
     },
     /// Commit an entry that changes nothing. A member that received a snapshot from the leader serves after the next entry.
     CommitEntry {
+        /// The etcd cluster that must answer.
+        cluster_id: u64,
+    },
+    /// Put the finalizer on an `EtcdUser`: etcd loses the user before the object goes.
+    HoldUser {
+        /// The `EtcdUser`.
+        user: Target,
+    },
+    /// Let an `EtcdUser` go.
+    ReleaseUser {
+        /// The `EtcdUser`.
+        user: Target,
+    },
+    /// Write down that the user of this name is Holdfast's, before etcd gets the user.
+    ClaimUser {
+        /// The `EtcdUser`.
+        user: Target,
+        /// ID of the etcd cluster, hexadecimal.
+        claim: String,
+    },
+    /// Make or change a user and its role in etcd, and write down what etcd was given.
+    PutUser {
+        /// The `EtcdUser`.
+        user: Target,
+        /// The user.
+        change: Box<UserChange>,
+        /// The etcd cluster that must answer.
+        cluster_id: u64,
+    },
+    /// Delete a user and its role in etcd, and let the `EtcdUser` go.
+    DropUser {
+        /// The `EtcdUser`.
+        user: Target,
+        /// Name in etcd.
+        name: String,
+        /// The etcd cluster that must answer.
+        cluster_id: u64,
+    },
+    /// Turn etcd's authentication on, with the user root, or off.
+    SetAuth {
+        /// Whether authentication is on afterwards.
+        enabled: bool,
         /// The etcd cluster that must answer.
         cluster_id: u64,
     },

@@ -11,6 +11,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Target;
 
+/// The user of the operator's certificate: etcd's user that may do everything (etcd: `rootUser`).
+pub const ROOT: &str = "root";
+
 /// Names of the data in Secrets.
 pub mod files {
     use super::Files;

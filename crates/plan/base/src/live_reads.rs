@@ -78,6 +78,12 @@ impl Act {
             | Self::ReleaseCluster { .. }
             | Self::ReleaseMember { .. }
             | Self::ReleaseArtifact { .. }
+            // What etcd is given depends on the claim and on the Secret.
+            | Self::ClaimUser { .. }
+            | Self::PutUser { .. }
+            | Self::DropUser { .. }
+            // Clients without a user lose their access.
+            | Self::SetAuth { .. }
             | Self::Disarm { .. } => LiveReads::Everything,
             Self::CreateMember(_)
             | Self::CreateClaim(_)
@@ -91,6 +97,8 @@ impl Act {
             // Holdfast creates a CA only for a cluster that has not formed (I15).
             | Self::Issue(_) => LiveReads::Guards,
             Self::HoldCluster { .. }
+            | Self::HoldUser { .. }
+            | Self::ReleaseUser { .. }
             | Self::EndLeaderRequest { .. }
             | Self::KeepArtifact { .. }
             | Self::CopyRetention { .. }

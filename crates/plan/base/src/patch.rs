@@ -18,6 +18,8 @@ pub enum Patched<'a> {
     Member(&'a Target),
     /// A Pod.
     Pod(&'a Target),
+    /// An `EtcdUser`.
+    User(&'a Target),
 }
 
 impl Act {
@@ -29,6 +31,9 @@ impl Act {
         match self {
             Self::EndLeaderRequest { cluster, .. } => {
                 Some((Patched::Cluster(cluster), json!({"metadata": {"annotations": {key::MOVE_LEADER: null}}})))
+            }
+            Self::ClaimUser { user, claim } => {
+                Some((Patched::User(user), json!({"metadata": {"annotations": {key::USER: claim}}})))
             }
             Self::CopyRetention { member, retention } => spec(member, json!({"storage": {"retention": retention}})),
             Self::SetInitialCluster { member, initial_cluster } => {

@@ -3,6 +3,7 @@
 use holdfast_api::cluster::Latches;
 use holdfast_api::member::{Birth, Departure, Joined, Leaving, Removed};
 use holdfast_api::repair::Loss;
+use holdfast_api::tls::Trusts;
 use holdfast_api::{EtcdClusterStatus, EtcdMember, component, key, role};
 use holdfast_contract::Request;
 use k8s_openapi::api::batch::v1::Job;
@@ -13,7 +14,7 @@ use super::facts::{
     target_member, voters,
 };
 use super::{
-    Verdict, alarms, defragment, is, last_snapshot, leadership, replace, retention, roll, rule, upgrade, volumes,
+    Verdict, alarms, auth, defragment, is, last_snapshot, leadership, replace, retention, roll, rule, upgrade, volumes,
 };
 use holdfast_base::certificate::{Contents, Files, Issue, Origin, Plane, files};
 use holdfast_base::objects::job::{Kind, request_of};
@@ -98,6 +99,17 @@ fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
     rule("I13", is_owned, &format!("{name} belongs to another owner, so Holdfast does not apply the object"))
 }
 
+fn announce(seen: &Observed, member: &Target, digest: &str, trusts: &Trusts) -> Verdict {
+    let object = target_member(seen, member)?;
+    let name = object.name();
+    let known = object.object.spec.tls.as_ref().map(|tls| &tls.trusts).filter(|_| object.joined());
+    let keeps = |old, plane: &Plane| plane.trusted(old).is_none_or(|old| plane.trusted(trusts) == Some(old));
+    let same = known.is_none_or(|old| Plane::ALL.iter().all(|plane| keeps(old, plane)));
+    rule("I15", same, "a member that has joined trusts the CAs that it was started with")?;
+    let kept = seen.certificates.as_ref().and_then(|all| all.members.get(name));
+    rule("I15", kept.is_some_and(|kept| kept.digest == digest), "a member is given the certificates in its Secret")
+}
+
 fn check_act(seen: &Observed, act: &Act) -> Verdict {
     match act {
         Act::Latch(new) => latch(seen, &latches(seen), new),
@@ -124,6 +136,7 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
             let silent = etcd.members.iter().any(|l| runs(l) && !answers(seen, etcd, l));
             rule("I17", silent, "an entry is committed only for a member that runs and gives no answer")
         }
+        Act::SetAuth { enabled, cluster_id } => auth::set(seen, *enabled, *cluster_id),
         Act::FillLog { entries, cluster_id } => upgrade::fill(seen, formed_as(seen, *cluster_id)?, *entries),
         Act::AdmitClients { pod } => admit(seen, pod),
         Act::Defragment { pod, name, member_id, cluster_id } => {
@@ -159,20 +172,7 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::EvictPod { pod, .. } => roll::end(seen, owner_of(seen, pod)?, true),
         Act::DeletePod { pod, .. } => roll::delete(seen, owner_of(seen, pod)?),
         Act::Issue(issue) => certify(seen, issue),
-        Act::AnnounceCertificates { member, digest, trusts } => {
-            let object = target_member(seen, member)?;
-            let name = object.name();
-            let known = object.object.spec.tls.as_ref().map(|tls| &tls.trusts).filter(|_| object.joined());
-            let keeps = |old, plane: &Plane| plane.trusted(old).is_none_or(|old| plane.trusted(trusts) == Some(old));
-            let same = known.is_none_or(|old| Plane::ALL.iter().all(|plane| keeps(old, plane)));
-            rule("I15", same, "a member that has joined trusts the CAs that it was started with")?;
-            let kept = seen.certificates.as_ref().and_then(|all| all.members.get(name));
-            rule(
-                "I15",
-                kept.is_some_and(|kept| kept.digest == *digest),
-                "a member is given the certificates in its Secret",
-            )
-        }
+        Act::AnnounceCertificates { member, digest, trusts } => announce(seen, member, digest, trusts),
         Act::CreateClaim(_)
         | Act::CreatePod(_)
         | Act::DeleteClaim { .. }
@@ -184,6 +184,11 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         | Act::CopyPodMetadata { .. }
         | Act::RefreshVolume { .. }
         | Act::Relabel { .. } => rule("I1", false, "the cluster's pass leaves Pods and claims to their members"),
+        Act::HoldUser { .. }
+        | Act::ReleaseUser { .. }
+        | Act::ClaimUser { .. }
+        | Act::PutUser { .. }
+        | Act::DropUser { .. } => rule("I13", false, "the cluster's pass leaves users to their own passes"),
         Act::RecordRun(_)
         | Act::DeleteRecord { .. }
         | Act::DeleteJob { .. }

@@ -16,6 +16,7 @@
 )]
 
 mod alarms;
+mod auth;
 mod cluster;
 mod defragment;
 mod facts;
@@ -30,15 +31,19 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 mod upgrade;
+mod user;
 mod volumes;
 
 use std::fmt;
 
 pub use cluster::cluster;
-use holdfast_api::{EtcdClusterStatus, EtcdMemberStatus, EtcdSnapshotScheduleStatus, EtcdSnapshotStatus};
+use holdfast_api::{
+    EtcdClusterStatus, EtcdMemberStatus, EtcdSnapshotScheduleStatus, EtcdSnapshotStatus, EtcdUserStatus,
+};
 pub use member::member;
 pub use schedule::schedule;
 pub use snapshot::snapshot;
+pub use user::user;
 
 use holdfast_base::{Act, Plan, Target, Wake};
 #[cfg(test)]
@@ -138,6 +143,20 @@ impl Checked<EtcdSnapshotStatus> {
         now: Timestamp,
     ) -> Result<Self, Broken<EtcdSnapshotStatus>> {
         let verdict = snapshot::snapshot(seen, &plan, now);
+        Self::from_verdict(plan, verdict)
+    }
+}
+
+impl Checked<EtcdUserStatus> {
+    /// Checks the plan of a user.
+    ///
+    /// # Errors
+    /// The plan breaks a rule.
+    pub fn user(
+        seen: &holdfast_base::seen::user::Observed,
+        plan: Plan<EtcdUserStatus>,
+    ) -> Result<Self, Broken<EtcdUserStatus>> {
+        let verdict = user::user(seen, &plan);
         Self::from_verdict(plan, verdict)
     }
 }

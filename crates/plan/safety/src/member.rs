@@ -54,6 +54,12 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         | Act::ForbidEmptyStart { .. }
         | Act::Promote { .. }
         | Act::Disarm { .. }
+        | Act::SetAuth { .. }
+        | Act::HoldUser { .. }
+        | Act::ReleaseUser { .. }
+        | Act::ClaimUser { .. }
+        | Act::PutUser { .. }
+        | Act::DropUser { .. }
         | Act::CommitEntry { .. }
         | Act::AdmitClients { .. }
         | Act::DeleteMember { .. }

@@ -181,6 +181,8 @@ pub struct World {
     last_entry: u64,
     /// Entries that the operator committed to fill the log.
     filled: u64,
+    /// Whether authentication is on.
+    auth: bool,
     /// Members whose log is corrupt.
     pub corrupt: BTreeSet<String>,
     /// Members whose data differ from the others'.
@@ -289,6 +291,7 @@ impl World {
             long_snapshots: false,
             last_entry: 0,
             filled: 0,
+            auth: false,
             corrupt: BTreeSet::new(),
             diverged: BTreeSet::new(),
             alarms: vec![],

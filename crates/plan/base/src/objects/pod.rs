@@ -225,8 +225,8 @@ fn restore_container(
         restore_uid: restoring.restore_uid.clone(),
         initial_cluster: start.initial_cluster.to_owned(),
         annotations: Some(PathBuf::from(ANNOTATIONS)),
-        // Clusters have no credentials yet, so no client could log in.
-        refuse_auth: true,
+        // The operator logs in by its certificate, and without one not at all.
+        refuse_auth: member.spec.scheme() == Scheme::Http,
         // etcd's own quota: etcd would serve a database that fills the quota, and refuse each write.
         quota_backend_bytes: Some(server.quota),
         progress_port: progress_port(),

@@ -71,6 +71,8 @@ pub struct Observed {
     pub stray_pods: Vec<String>,
     /// Hashes of the members' key spaces, by member name. The operator reads them only while a `CORRUPT` alarm names a member.
     pub hashes: BTreeMap<String, KeyHash>,
+    /// Whether etcd's authentication is on; `None` while no member answers, and in plaintext.
+    pub auth: Option<bool>,
     /// The cluster's certificates; `None` in plaintext, and where the operator cannot read the Secrets.
     pub certificates: Option<Certificates>,
     /// Why the operator may not read the Secrets of the certificates.

@@ -6,3 +6,4 @@ pub mod member;
 pub mod schedule;
 pub mod snapshot;
 pub mod store;
+pub mod user;

@@ -3,6 +3,7 @@
 #![allow(clippy::similar_names, reason = "`seen` and `seed` are words of this house")]
 
 mod alarms;
+mod auth;
 mod backups;
 mod bootstrap;
 mod client_services;

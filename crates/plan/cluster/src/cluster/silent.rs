@@ -11,7 +11,7 @@ use holdfast_api::role;
 use jiff::{SignedDuration, Timestamp};
 
 use super::intervals::{POLL, SOON};
-use super::{Member, Observed, memberless, recorded, tls};
+use super::{Member, Observed, auth, memberless, recorded, tls};
 use holdfast_base::objects::budget::quorum;
 use holdfast_base::objects::container;
 use holdfast_base::{Next, Seen, Unread, Wake, failure, meta, pods};
@@ -70,10 +70,7 @@ fn refused(failure: &LastFailure) -> String {
 /// Returns the wait while etcd requires a login: etcd answers, so the quorum is not lost.
 pub(super) fn locked_out(seen: &Observed) -> Option<Next> {
     let Seen::Unknown(Unread::LoginRequired(_)) = &seen.etcd else { return None };
-    let message = "etcd has authentication enabled, and this version of Holdfast cannot log in. Members serve clients, but \
-                   Holdfast adds and promotes none, and a new Pod gets no clients. Disable authentication: etcdctl --user \
-                   root auth disable";
-    Some(Next::wait(Reason::AuthRequiredNotConfigured, message, POLL))
+    Some(Next::wait(Reason::AuthRequiredNotConfigured, auth::locked_out(seen), POLL))
 }
 
 /// Returns why etcd is silent: etcd requires a login, members start, or the quorum is lost.

@@ -60,6 +60,7 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
             meta.generation,
             now,
         ),
+        auth_enabled: seen.auth.or(old.auth_enabled),
         last_empty_entry: old.last_empty_entry,
         latches: old.latches,
     }
@@ -552,6 +553,7 @@ const fn is_upkeep(act: &Act) -> bool {
     matches!(
         act,
         Act::Disarm { .. }
+            | Act::SetAuth { .. }
             | Act::Issue(_)
             | Act::AnnounceCertificates { .. }
             | Act::HoldCluster { .. }

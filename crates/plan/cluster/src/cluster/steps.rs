@@ -8,8 +8,8 @@ use jiff::Timestamp;
 
 use super::intervals::POLL;
 use super::{
-    Membership, Observed, alarms, bootstrap, defragment, enlarge, grow, health, identity, last_snapshot, move_leader,
-    park, promote, raise_quota, release, replace, retention, roll, rollback, seed, shrink, silent, stuck,
+    Membership, Observed, alarms, auth, bootstrap, defragment, enlarge, grow, health, identity, last_snapshot,
+    move_leader, park, promote, raise_quota, release, replace, retention, roll, rollback, seed, shrink, silent, stuck,
 };
 use holdfast_base::valid::Wanted;
 use holdfast_base::{Act, Next, Seen, Wake, meta};
@@ -267,6 +267,12 @@ pub(super) const FORMED: Table = Table {
             rule: |pass| alarms::next(pass.seen, pass.wanted?, pass.etcd?, pass.now),
         },
         Step {
+            name: "turn etcd's authentication on or off",
+            when: "`spec.auth` asks for another state than etcd has",
+            file: "cluster/auth.rs",
+            rule: |pass| pass.wanted.and(pass.etcd).and_then(|etcd| auth::next(pass.seen, etcd)).filter(is_act),
+        },
+        Step {
             name: "remove a member, in steps",
             when: "a member leaves, was removed, or has no EtcdMember, or more members stay than `spec.replicas`",
             file: "cluster/shrink.rs",
@@ -335,6 +341,12 @@ pub(super) const FORMED: Table = Table {
             when: "the Pod mounts the claim of a store, and every member is well",
             file: "cluster/seed.rs",
             rule: |pass| seed::next(pass.seen, pass.wanted?, pass.etcd?),
+        },
+        Step {
+            name: "wait with authentication",
+            when: "`spec.auth` asks for authentication, and the operator's certificate is not of the user root",
+            file: "cluster/auth.rs",
+            rule: |pass| auth::next(pass.seen, pass.etcd?),
         },
         Step {
             name: "wait for a member",

@@ -434,6 +434,7 @@ impl Planner {
             prunes: vec![],
             stray_pods: vec![],
             hashes: BTreeMap::new(),
+            auth: None,
             searches: vec![],
             rehearsals: vec![],
             requested: None,
@@ -530,6 +531,12 @@ fn order(act: &Act) -> Order {
         | Act::CopyPodMetadata { .. }
         | Act::MarkStarted { .. }
         | Act::FillLog { .. }
+        | Act::SetAuth { .. }
+        | Act::HoldUser { .. }
+        | Act::ReleaseUser { .. }
+        | Act::ClaimUser { .. }
+        | Act::PutUser { .. }
+        | Act::DropUser { .. }
         | Act::CommitEntry { .. }
         | Act::Relabel { .. }
         | Act::Issue(_)

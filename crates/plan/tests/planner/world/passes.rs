@@ -42,6 +42,7 @@ impl World {
             prunes: self.schedule.iter().filter_map(|s| schedule::live_run(s, self.time())).collect(),
             stray_pods: self.stray_pods(),
             hashes: self.hashes(),
+            auth: Some(self.auth),
             searches: self.seen_searches(),
             rehearsals: self.seen_rehearsals(),
             requested: self.requested(),

@@ -94,6 +94,7 @@ impl World {
             Act::Promote { member_id, cluster_id, .. } => self.promote(member_id, cluster_id)?,
             Act::Disarm { alarm, .. } => self.alarms.retain(|raised| *raised != alarm),
             Act::CommitEntry { .. } => self.last_entry = self.now,
+            Act::SetAuth { enabled, .. } => self.auth = enabled,
             Act::FillLog { entries, .. } => self.filled += u64::from(entries),
             Act::Issue(issue) => self.issue(&issue)?,
             Act::Defragment { pod, name, .. } => {
@@ -185,6 +186,11 @@ impl World {
                 panic!("nobody deletes a snapshot here: {act:?}")
             }
             Act::StartRun(_) | Act::DeleteDeployment { .. } => panic!("no schedule has a log here: {act:?}"),
+            Act::HoldUser { .. }
+            | Act::ReleaseUser { .. }
+            | Act::ClaimUser { .. }
+            | Act::PutUser { .. }
+            | Act::DropUser { .. } => panic!("no cluster has users here: {act:?}"),
             Act::LatchPrune(run) => {
                 let mut schedule = self.schedule.clone().ok_or(())?;
                 schedule.status.get_or_insert_default().prune_run = Some(*run);
@@ -241,6 +247,7 @@ impl World {
                 member.spec = merged(&member.spec, &change["spec"]);
             }),
             Patched::Pod(target) => self.patch_pod(target, |pod| patch_keys(&mut pod.metadata, change)),
+            Patched::User(target) => panic!("no cluster has users here: {target:?}"),
         }
     }
 
@@ -371,6 +378,7 @@ pub fn english(act: &Act) -> String {
         }
         Act::Unpark { member } => format!("write down: {} is back", member.name),
         Act::FillLog { entries, .. } => format!("commit {entries} entries that change nothing"),
+        Act::SetAuth { enabled, .. } => format!("turn authentication {}", if *enabled { "on" } else { "off" }),
         Act::CommitEntry { .. } => "commit an entry that changes nothing".to_owned(),
         Act::Disarm { alarm, .. } => format!("clear the {} alarm of {:x}", alarm.kind.as_str(), alarm.member_id),
         Act::Relabel { pod, labels } => {
@@ -423,7 +431,12 @@ pub fn english(act: &Act) -> String {
         | Act::ReleaseArtifact { .. }
         | Act::DeleteJob { .. }
         | Act::StartRun(_)
-        | Act::DeleteDeployment { .. } => {
+        | Act::DeleteDeployment { .. }
+        | Act::HoldUser { .. }
+        | Act::ReleaseUser { .. }
+        | Act::ClaimUser { .. }
+        | Act::PutUser { .. }
+        | Act::DropUser { .. } => {
             format!("{act:?}")
         }
     }

@@ -1,5 +1,6 @@
 //! Certificates: which are issued, in which order, and which faults are only reported.
 
+mod auth;
 mod sources;
 
 use std::collections::BTreeMap;

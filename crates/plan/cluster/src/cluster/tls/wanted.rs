@@ -10,11 +10,8 @@ use holdfast_api::{EtcdCluster, EtcdMember};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-use holdfast_base::certificate::{Files, Leaf, Origin, Plane, files};
+use holdfast_base::certificate::{Files, Leaf, Origin, Plane, ROOT, files};
 use holdfast_base::{meta, objects};
-
-/// The etcd user in the operator's certificate.
-const ROOT: &str = "root";
 
 /// Source of the certificates of a plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,31 @@
+//! Facts of one pass over an `EtcdUser`: plain values, filled by `operator::observe::user`.
+
+use holdfast_api::{EtcdCluster, EtcdUser};
+
+use crate::Seen;
+use crate::certificate::Kept;
+use crate::seen::cluster::Member;
+
+/// All values that a decision about a user depends on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed {
+    /// The `EtcdUser`.
+    pub user: EtcdUser,
+    /// The cluster in the spec; `None`: no cluster of this name exists.
+    pub cluster: Option<EtcdCluster>,
+    /// The member that leads, by the cluster's status, with its Pod.
+    pub leader: Option<Member>,
+    /// Whether the operator has the address of this member, and a login.
+    pub reachable: bool,
+    /// Whether etcd has a user or a role of this name. The operator asks only while the user is not Holdfast's: the question is an
+    /// entry in etcd's raft log.
+    pub taken: Option<Seen<bool>>,
+    /// Another, older `EtcdUser` of the same cluster and name.
+    pub rival: Option<String>,
+    /// Version of the Secret with the password; `Known(None)`: no such Secret. `None`: the user has a certificate.
+    pub password: Option<Seen<Option<String>>>,
+    /// The Secret under the name of the user's certificate, of any owner.
+    pub secret: Option<Kept>,
+    /// The CA of the cluster's clients, where Holdfast issues their certificates.
+    pub ca: Option<Kept>,
+}

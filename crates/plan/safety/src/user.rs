@@ -1,0 +1,90 @@
+//! Rules of a plan about a user: Holdfast changes only users that it claimed, in the etcd cluster of the claim, and never root.
+
+use holdfast_api::{EtcdUserStatus, USER_FINALIZER, key};
+use holdfast_base::certificate::{Contents, Issue, Plane, ROOT};
+use holdfast_base::seen::user::Observed;
+use holdfast_base::{Act, Plan, Seen, Target, meta};
+
+use super::{Verdict, rule};
+
+/// Checks the plan of a user.
+///
+/// # Errors
+/// The plan breaks a rule.
+pub fn user(seen: &Observed, plan: &Plan<EtcdUserStatus>) -> Verdict {
+    rule("I13", plan.ensures.is_empty(), "a user's pass applies no object")?;
+    match &plan.act {
+        None => Ok(()),
+        Some(Act::HoldUser { user } | Act::ReleaseUser { user }) => own(seen, user),
+        Some(Act::ClaimUser { user, claim }) => {
+            own(seen, user)?;
+            may_change(seen, seen.user.user_name())?;
+            rule("I31", formed(seen) == Some(claim), "a claim names the etcd cluster that has formed")?;
+            let free = seen.taken == Some(Seen::Known(false)) || (seen.user.spec.take_over && is_known(seen));
+            rule("I31", free, "a user of another owner is not claimed")
+        }
+        Some(Act::PutUser { user, change, cluster_id }) => {
+            own(seen, user)?;
+            may_change(seen, &change.name)?;
+            claimed(seen, *cluster_id)
+        }
+        Some(Act::DropUser { user, name, cluster_id }) => {
+            own(seen, user)?;
+            rule("I31", meta::deleting(&seen.user.metadata), "a user is deleted in etcd with its object")?;
+            rule("I31", name == seen.user.user_name() && name != ROOT, "the user is that of the object")?;
+            claimed(seen, *cluster_id)
+        }
+        Some(Act::Issue(issue)) => issued(seen, issue),
+        Some(_) => rule("I13", false, "a user's pass changes its own user alone"),
+    }
+}
+
+fn is_known(seen: &Observed) -> bool {
+    matches!(seen.taken, Some(Seen::Known(_)))
+}
+
+fn own(seen: &Observed, user: &Target) -> Verdict {
+    let same = user.uid == meta::uid(&seen.user.metadata) && user.name == meta::name(&seen.user.metadata);
+    rule("I12", same, "the act is about the object of the pass")
+}
+
+fn may_change(seen: &Observed, name: &str) -> Verdict {
+    rule("I31", name == seen.user.user_name() && name != ROOT && !name.is_empty(), "root is the operator's user")?;
+    let held = meta::has_finalizer(&seen.user.metadata, USER_FINALIZER) && !meta::deleting(&seen.user.metadata);
+    rule("I21", held, "a user that etcd gets has an object that waits for its end")
+}
+
+fn formed(seen: &Observed) -> Option<&String> {
+    seen.cluster.as_ref()?.status.as_ref()?.latches.formed.as_ref().map(|formed| &formed.cluster_id)
+}
+
+fn claimed(seen: &Observed, cluster_id: u64) -> Verdict {
+    let claim = meta::annotation(&seen.user.metadata, key::USER).and_then(|claim| claim.split('/').next());
+    let of = formed(seen).filter(|formed| claim == Some(formed.as_str()));
+    let same = of.is_some_and(|formed| u64::from_str_radix(formed, 16) == Ok(cluster_id));
+    rule("I31", same, "a user is changed in the etcd cluster in which it was claimed")
+}
+
+fn issued(seen: &Observed, issue: &Issue) -> Verdict {
+    let owners = issue.metadata.owner_references.iter().flatten();
+    rule(
+        "I13",
+        owners.into_iter().any(|owner| owner.uid == meta::uid(&seen.user.metadata)),
+        "the Secret is the user's",
+    )?;
+    let replaced = issue.replaces.as_ref().map(|target| &target.uid);
+    let there = seen.secret.as_ref();
+    let mine = there.is_none_or(|kept| kept.typed && kept.owner.as_deref() == Some(meta::uid(&seen.user.metadata)));
+    rule("I13", mine && replaced == there.map(|kept| &kept.target.uid), "a Secret of another owner is not changed")?;
+    let Contents::Leaves { leaves, .. } = &issue.contents else {
+        return rule("I15", false, "a user gets no CA");
+    };
+    let user = seen.user.user_name();
+    let own = leaves.iter().all(|leaf| {
+        leaf.plane == Plane::Client
+            && leaf.names.is_empty()
+            && leaf.common_name.as_deref() == Some(user)
+            && user != ROOT
+    });
+    rule("I31", own, "a user's certificate has the user's name, which is not root, and no host")
+}

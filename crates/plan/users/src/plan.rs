@@ -1,0 +1,236 @@
+//! The order of decisions about one user.
+//!
+//! Decides when a user is claimed, made, changed and deleted in etcd, and when its certificate is issued. A claim stands in an
+//! annotation before etcd gets the user, so that a crash leaves no user without an owner, and Holdfast changes no user that it has
+//! not claimed (I31). The claim names the etcd cluster: the data of another cluster have other users. etcd is not asked again what it
+//! was given: each question is an entry in its raft log.
+
+use holdfast_api::condition::Reason;
+use holdfast_api::tls::SECRET_TYPE;
+use holdfast_api::user::ReclaimPolicy;
+use holdfast_api::{EtcdCluster, EtcdUserStatus, USER_FINALIZER, key};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::claim::{annotation, claim, wanted};
+use super::{Observed, status};
+use holdfast_base::certificate::{Contents, Issue, Leaf, Origin, Plane, ROOT, files};
+use holdfast_base::{Act, Next, Plan, Seen, Target, UserChange, Wake, meta, objects};
+
+/// How often to look at what no watch reports: the version of a Secret.
+const POLL: Wake = Wake::AfterMillis(300_000);
+/// How often to look for what another pass is about to bring.
+const SOON: Wake = Wake::AfterMillis(2_000);
+
+/// Returns the plan for one user.
+pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdUserStatus> {
+    let next = next(seen, now);
+    let status = status::whole(seen, &next, now);
+    let (act, waiting, wake) = next.into_parts();
+    Plan { ensures: vec![], act, status, notes: vec![], waiting, wake }
+}
+
+/// Returns the name of the Secret with the user's certificate.
+pub fn certificate_secret(user: &str) -> String {
+    format!("{user}-etcd-tls")
+}
+
+fn next(seen: &Observed, now: Timestamp) -> Next {
+    let user = Target::from(&seen.user.metadata);
+    let held = meta::has_finalizer(&seen.user.metadata, USER_FINALIZER);
+    if meta::deleting(&seen.user.metadata) {
+        return if held { end(seen, user) } else { Next::Settled(Wake::OnChange) };
+    }
+    let named = &seen.user.spec.cluster_ref.name;
+    let Some(cluster) = &seen.cluster else {
+        return Next::wait(
+            Reason::WaitingForReference,
+            format!("the EtcdCluster {named} does not exist"),
+            Wake::OnChange,
+        );
+    };
+    if cluster.spec.paused {
+        return Next::wait(Reason::Paused, format!("spec.paused of the EtcdCluster {named} is set"), Wake::OnChange);
+    }
+    let Some(formed) = formed(cluster) else {
+        return Next::wait(
+            Reason::WaitingForCluster,
+            format!("the EtcdCluster {named} has not formed yet"),
+            Wake::OnChange,
+        );
+    };
+    if let Some(rival) = &seen.rival {
+        let message = format!("the EtcdUser {rival} has the name {} in etcd. Use another name", seen.user.user_name());
+        return Next::wait(Reason::NameTaken, message, POLL);
+    }
+    if let Some(hindered) = login(seen, cluster) {
+        return hindered;
+    }
+    if !held {
+        return Next::act(Act::HoldUser { user });
+    }
+    let (mine, applied) = claim(seen).filter(|(of, _)| of == formed).map_or((false, None), |(_, it)| (true, it));
+    let wanted = wanted(seen);
+    let changes = applied.as_ref() != Some(&wanted);
+    // A user that etcd has needs no answer of etcd.
+    if changes && !seen.reachable {
+        return Next::wait(Reason::WaitingForEtcd, format!("no member of the EtcdCluster {named} can be asked"), SOON);
+    }
+    if !mine {
+        return claimed(seen, user, formed);
+    }
+    if changes {
+        let change = UserChange {
+            name: seen.user.user_name().to_owned(),
+            permissions: seen.user.spec.permissions.clone(),
+            password: seen.user.spec.password_secret_ref.clone(),
+            claim: annotation(formed, Some(&wanted)),
+        };
+        return Next::act(Act::PutUser { user, change: Box::new(change), cluster_id: id(formed) });
+    }
+    if seen.user.spec.certificate.is_some()
+        && let Some(next) = certificate(seen, now)
+    {
+        return next;
+    }
+    if cluster.status.as_ref().and_then(|status| status.auth_enabled) != Some(true) {
+        let message = format!(
+            "the user stands in etcd, and authentication of the EtcdCluster {named} is off: every client of the cluster reads and \
+             writes every key. Set spec.auth.enabled of the EtcdCluster"
+        );
+        return Next::wait(Reason::AuthDisabled, message, renewal(seen, now));
+    }
+    Next::Settled(renewal(seen, now))
+}
+
+/// Returns the step of a user that is being deleted: etcd loses the user, unless it has to stay, or etcd is gone.
+fn end(seen: &Observed, user: Target) -> Next {
+    let release = Next::act(Act::ReleaseUser { user: user.clone() });
+    let Some(cluster) = seen.cluster.as_ref().filter(|cluster| !meta::deleting(&cluster.metadata)) else {
+        return release;
+    };
+    let claimed = claim(seen).map(|(of, _)| of);
+    let there = formed(cluster).filter(|formed| claimed.as_deref() == Some(*formed));
+    let Some(formed) = there.filter(|_| seen.user.spec.reclaim_policy == ReclaimPolicy::Delete) else { return release };
+    if !seen.reachable {
+        let message = format!(
+            "etcd has to lose the user {}, and no member can be asked. To leave the user there, set spec.reclaimPolicy: Retain",
+            seen.user.user_name()
+        );
+        return Next::wait(Reason::WaitingForEtcd, message, SOON);
+    }
+    Next::act(Act::DropUser { user, name: seen.user.user_name().to_owned(), cluster_id: id(formed) })
+}
+
+/// Returns the claim of a user, or the wait where another owner has the name.
+fn claimed(seen: &Observed, user: Target, formed: &str) -> Next {
+    match &seen.taken {
+        Some(Seen::Known(true)) if !seen.user.spec.take_over => {
+            let message = format!(
+                "etcd has a user or a role {}, which this EtcdUser did not make. Use another name, or set spec.takeOver: true to have \
+                 Holdfast change that user and that role",
+                seen.user.user_name()
+            );
+            Next::wait(Reason::NameTaken, message, POLL)
+        }
+        Some(Seen::Known(_)) => Next::act(Act::ClaimUser { user, claim: annotation(formed, None) }),
+        Some(Seen::Unknown(why)) => {
+            Next::wait(Reason::WaitingForEtcd, format!("etcd does not say which users it has: {why}"), SOON)
+        }
+        None => Next::wait(Reason::WaitingForEtcd, "etcd was not asked yet which users it has", SOON),
+    }
+}
+
+/// Returns the wait for the means by which the user logs in.
+fn login(seen: &Observed, cluster: &EtcdCluster) -> Option<Next> {
+    let wait = |reason, message| Some(Next::wait(reason, message, POLL));
+    if seen.user.spec.certificate.is_some() {
+        if !cluster.spec.issues_client_certificates() {
+            return wait(
+                Reason::InvalidSpec,
+                "spec.certificate: Holdfast issues no client certificates for this EtcdCluster. Use spec.passwordSecretRef; with \
+                 an issuer of your own, request a certificate whose common name is the name of the user"
+                    .to_owned(),
+            );
+        }
+        let foreign = seen
+            .secret
+            .as_ref()
+            .is_some_and(|kept| !kept.typed || kept.owner.as_deref() != Some(meta::uid(&seen.user.metadata)));
+        let secret = certificate_secret(meta::name(&seen.user.metadata));
+        return foreign.then(|| {
+            let message = format!("the Secret {secret} does not belong to this EtcdUser, or is not of type {SECRET_TYPE}. Delete the Secret");
+            Next::wait(Reason::NameConflict, message, POLL)
+        });
+    }
+    let secret = &seen.user.spec.password_secret_ref.as_ref()?.name;
+    match seen.password.as_ref()? {
+        Seen::Known(Some(_)) => None,
+        Seen::Known(None) => wait(Reason::WaitingForReference, format!("the Secret {secret} does not exist")),
+        Seen::Unknown(why) => wait(Reason::RightsMissing, format!("the Secret {secret} cannot be read: {why}")),
+    }
+}
+
+/// Returns the issue of a certificate that is missing, due, or of another CA.
+fn certificate(seen: &Observed, now: Timestamp) -> Option<Next> {
+    let Some(ca) = seen.ca.as_ref() else {
+        let message = "the CA of the cluster's clients is missing";
+        return Some(Next::wait(Reason::CertificatePending, message, SOON));
+    };
+    let ca_known = ca.leaf(files::CA)?;
+    let known = seen.secret.as_ref().and_then(|kept| kept.leaf(files::CLIENT));
+    let fits = known.is_some_and(|known| {
+        known.ca == ca_known.fingerprint
+            && known.common_name.as_deref() == Some(seen.user.user_name())
+            && now >= known.not_before
+    });
+    let due = known.is_none_or(|known| now >= renewed_at(known));
+    if fits && !due {
+        return None;
+    }
+    let leaf = Leaf {
+        files: files::CLIENT,
+        plane: Plane::Client,
+        origin: Origin::Issued,
+        common_name: Some(seen.user.user_name().to_owned()).filter(|name| name != ROOT),
+        names: vec![],
+    };
+    let named = meta::name(&seen.user.metadata);
+    let cas = [(Plane::Client, (ca.target.name.clone(), ca_known.fingerprint.clone()))].into();
+    let metadata = ObjectMeta {
+        name: Some(certificate_secret(named)),
+        namespace: seen.user.metadata.namespace.clone(),
+        labels: Some([(key::MANAGED_BY.to_owned(), "holdfast".to_owned())].into()),
+        owner_references: Some(vec![objects::owner(&seen.user)]),
+        ..ObjectMeta::default()
+    };
+    Some(Next::act(Act::Issue(Box::new(Issue {
+        metadata,
+        contents: Contents::Leaves { leaves: vec![leaf], cas, copies: [].into() },
+        replaces: seen.secret.as_ref().map(|kept| kept.target.clone()),
+    }))))
+}
+
+/// Returns when a certificate is renewed: at two thirds of its life.
+fn renewed_at(known: &holdfast_base::certificate::Known) -> Timestamp {
+    known.not_before + known.not_after.duration_since(known.not_before) / 3 * 2
+}
+
+/// Returns the next look: at the renewal of the certificate, and at the Secret with the password now and then.
+fn renewal(seen: &Observed, now: Timestamp) -> Wake {
+    if seen.password.is_some() {
+        return POLL;
+    }
+    let known = seen.secret.as_ref().and_then(|kept| kept.leaf(files::CLIENT));
+    known.and_then(|known| Wake::at(renewed_at(known), now)).unwrap_or(POLL)
+}
+
+/// Returns the etcd cluster with which the cluster formed, by its hexadecimal ID.
+fn formed(cluster: &EtcdCluster) -> Option<&str> {
+    Some(cluster.status.as_ref()?.latches.formed.as_ref()?.cluster_id.as_str())
+}
+
+/// Returns an etcd cluster's ID; an ID that is none matches no etcd.
+fn id(formed: &str) -> u64 {
+    u64::from_str_radix(formed, 16).unwrap_or_default()
+}

@@ -1,0 +1,61 @@
+//! A user's whole status, computed on every pass.
+//!
+//! Decides what the status reports; `plan.rs` decides the step.
+
+use holdfast_api::EtcdUserStatus;
+use holdfast_api::condition::{Reason, Type, Wanted, merge};
+use holdfast_api::user::Permission;
+use jiff::Timestamp;
+
+use super::Observed;
+use super::claim::{claim, wanted};
+use holdfast_base::certificate::files;
+use holdfast_base::{Next, meta};
+
+/// Characters of a permission in a column of `kubectl get`.
+const WIDEST: usize = 24;
+
+/// Returns the status before the next step.
+pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdUserStatus {
+    let old = seen.user.status.clone().unwrap_or_default();
+    let generation = seen.user.metadata.generation;
+    let applied = claim(seen).is_some_and(|(_, applied)| applied == Some(wanted(seen)));
+    let certificate = seen.secret.as_ref().filter(|_| seen.user.spec.certificate.is_some());
+    EtcdUserStatus {
+        observed_generation: generation,
+        keys: if applied { Some(keys(&seen.user.spec.permissions)) } else { old.keys },
+        certificate_not_after: certificate.and_then(|kept| Some(kept.leaf(files::CLIENT)?.not_after.to_string())),
+        conditions: merge(&old.conditions, &[ready(seen, next)], generation, now),
+    }
+}
+
+fn ready(seen: &Observed, next: &Next) -> Wanted {
+    let no = |reason, message: &str| Wanted::no(Type::Ready, reason, message);
+    let name = seen.user.user_name();
+    match next {
+        _ if meta::deleting(&seen.user.metadata) => match next {
+            Next::Wait(waiting, _) => no(waiting.reason, &waiting.message),
+            _ => no(Reason::Deleting, "the user is being deleted"),
+        },
+        Next::Wait(waiting, _) => no(waiting.reason, &waiting.message),
+        Next::Do(..) => {
+            no(Reason::ApplyingUser, &format!("Holdfast gives etcd the user {name}, its role and its certificate"))
+        }
+        Next::Settled(_) => Wanted::yes(
+            Type::Ready,
+            Reason::AsDesired,
+            format!("the user {name} can log in, and may do what spec.permissions say"),
+        ),
+    }
+}
+
+/// Returns the first permission, cut, and the number of the others.
+fn keys(permissions: &[Permission]) -> String {
+    let Some((first, others)) = permissions.split_first() else { return "none".to_owned() };
+    let whole = first.in_short();
+    let mut short: String = whole.chars().take(WIDEST).collect();
+    if short.len() < whole.len() {
+        short.push('…');
+    }
+    if others.is_empty() { short } else { format!("{short} +{}", others.len()) }
+}
