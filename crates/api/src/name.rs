@@ -207,6 +207,11 @@ pub fn client_tls(cluster: &str) -> String {
     format!("{cluster}-client-tls")
 }
 
+/// Name of the Secret with the certificate of an `EtcdUser`.
+pub fn user_tls(user: &str) -> String {
+    format!("{user}-etcd-tls")
+}
+
 /// Name of the `ConfigMap` with the certificate of the client CA.
 pub fn ca_bundle(cluster: &str) -> String {
     format!("{cluster}-ca")

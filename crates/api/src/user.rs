@@ -39,6 +39,7 @@ const USER_NAME: &str = "^[A-Za-z0-9]([-A-Za-z0-9._@:]*[A-Za-z0-9])?$";
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = Rule::new("has(self.spec.name) || (self.metadata.name != 'root' && self.metadata.name.size() <= 64)")
         .message("set spec.name: the name of the object is root or longer than 64 characters"),
+    validation = Rule::new("self.metadata.name.size() <= 200").message("the name has at most 200 characters: a Secret's name contains it"),
     validation = Rule::new("(has(self.spec.name) ? self.spec.name : self.metadata.name) == (has(oldSelf.spec.name) ? oldSelf.spec.name : self.metadata.name)")
         .message("spec.name is immutable: create another EtcdUser"),
     validation = Rule::new("self.spec.clusterRef == oldSelf.spec.clusterRef")

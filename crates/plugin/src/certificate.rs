@@ -1,7 +1,7 @@
 //! `certificate CLUSTER [--user NAME] [--out DIR]`: client files for etcdctl, and the environment to paste.
 //!
 //! Decides which Secret holds the certificate of a user, and the modes of the files. Holdfast issues a certificate without a user
-//! for applications, and one of root for itself; this command issues none.
+//! for applications, one of root for itself, and those of EtcdUsers; this command issues none.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use holdfast_api::EtcdCluster;
 use holdfast_api::name::{self, Scheme};
 use k8s_openapi::api::core::v1::Secret;
@@ -23,13 +23,34 @@ use holdfast_manifests::names::object;
 pub const FILES: [&str; 3] = ["ca.crt", "tls.crt", "tls.key"];
 
 /// The user of a certificate, as etcd's authentication reads it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum User {
     /// No user: the certificate of applications. While etcd's authentication is off, every certificate may do everything.
     #[default]
     None,
     /// CN=root: the certificate of the operator.
     Root,
+    /// The certificate of an `EtcdUser` of this name.
+    Of(String),
+}
+
+/// Parses `none`, `root` or the name of an `EtcdUser`.
+pub fn user(text: &str) -> Result<User, String> {
+    match text {
+        "none" => Ok(User::None),
+        "root" => Ok(User::Root),
+        other => object(other).map(User::Of),
+    }
+}
+
+impl std::fmt::Display for User {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Root => "root",
+            Self::Of(user) => user,
+        })
+    }
 }
 
 /// Flags of `certificate`.
@@ -38,8 +59,8 @@ pub struct CertificateFlags {
     /// `EtcdCluster`.
     #[arg(value_parser = object)]
     pub cluster: String,
-    /// User in the certificate.
-    #[arg(long, value_enum, value_name = "NAME", default_value_t)]
+    /// User in the certificate: none, root, or the name of an `EtcdUser`.
+    #[arg(long, value_parser = user, value_name = "NAME", default_value_t)]
     pub user: User,
     /// Folder of the files; made, if absent, for its owner alone. Default: CLUSTER-tls.
     #[arg(long, value_name = "DIR")]
@@ -53,7 +74,7 @@ pub struct CertificateFlags {
 pub async fn run(flags: CertificateFlags) -> anyhow::Result<u8> {
     let session = flags.access.open().await?;
     let cluster = session.named::<EtcdCluster>(&flags.cluster).await?;
-    let files = read(&session, &cluster, flags.user).await?;
+    let files = read(&session, &cluster, &flags.user).await?;
     let folder = flags.out.unwrap_or_else(|| PathBuf::from(format!("{}-tls", flags.cluster)));
     write(&folder, &files)?;
     let folder = folder.canonicalize().with_context(|| format!("finding {}", folder.display()))?;
@@ -65,7 +86,7 @@ pub async fn run(flags: CertificateFlags) -> anyhow::Result<u8> {
 pub type Contents = [Vec<u8>; 3];
 
 /// Reads the certificate of a user.
-pub async fn read(session: &Session, cluster: &EtcdCluster, user: User) -> anyhow::Result<Contents> {
+pub async fn read(session: &Session, cluster: &EtcdCluster, user: &User) -> anyhow::Result<Contents> {
     let secret = secret(cluster, user).map_err(wrong_use)?;
     let found = session.get::<Secret>(&secret).await?;
     let mut data = found.with_context(|| format!("the Secret {secret} does not exist yet"))?.data.unwrap_or_default();
@@ -78,7 +99,7 @@ pub async fn read(session: &Session, cluster: &EtcdCluster, user: User) -> anyho
 }
 
 /// Returns the name of the Secret with the certificate of a user, or why there is none.
-fn secret(cluster: &EtcdCluster, user: User) -> Result<String, String> {
+fn secret(cluster: &EtcdCluster, user: &User) -> Result<String, String> {
     let name = cluster.name_any();
     if cluster.spec.scheme() == Scheme::Http {
         let endpoint = endpoint(cluster);
@@ -88,6 +109,7 @@ fn secret(cluster: &EtcdCluster, user: User) -> Result<String, String> {
     let own = plane.and_then(|plane| plane.operator_client_secret_ref.as_ref());
     let is_managed = plane.is_some_and(|plane| plane.cert_manager.is_some());
     match (user, own, is_managed) {
+        (User::Of(user), ..) => Ok(name::user_tls(user)),
         (User::Root, Some(own), _) => Ok(own.name.clone()),
         (User::Root, None, true) => Ok(name::operator_request(&name)),
         (User::Root, None, false) => Ok(name::operator_tls(&name)),
@@ -158,17 +180,18 @@ mod tests {
     #[test]
     fn each_source_of_certificates_has_its_secret() {
         let auto = cluster(json!({}));
-        assert_eq!(secret(&auto, User::None).unwrap(), "alpha-client-tls");
-        assert_eq!(secret(&auto, User::Root).unwrap(), "alpha-operator-tls");
+        assert_eq!(secret(&auto, &User::None).unwrap(), "alpha-client-tls");
+        assert_eq!(secret(&auto, &User::Root).unwrap(), "alpha-operator-tls");
+        assert_eq!(secret(&auto, &user("shop").unwrap()).unwrap(), "shop-etcd-tls");
         let own = cluster(json!({"client": {
             "serverSecretRef": {"name": "server"}, "operatorClientSecretRef": {"name": "mine"},
         }}));
-        assert_eq!(secret(&own, User::Root).unwrap(), "mine");
-        assert!(secret(&own, User::None).unwrap_err().contains("your own CA"));
+        assert_eq!(secret(&own, &User::Root).unwrap(), "mine");
+        assert!(secret(&own, &User::None).unwrap_err().contains("your own CA"));
         let managed = cluster(json!({"client": {"certManager": {"issuerRef": {"name": "pki"}}}}));
-        assert_eq!(secret(&managed, User::Root).unwrap(), "alpha-operator-cert");
-        assert!(secret(&managed, User::None).is_err());
-        let plain = secret(&cluster(json!({"insecure": true})), User::Root).unwrap_err();
+        assert_eq!(secret(&managed, &User::Root).unwrap(), "alpha-operator-cert");
+        assert!(secret(&managed, &User::None).is_err());
+        let plain = secret(&cluster(json!({"insecure": true})), &User::Root).unwrap_err();
         assert!(plain.contains("http://alpha-client.prod.svc:2379"), "{plain}");
     }
 

@@ -22,7 +22,7 @@ use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::access::{Access, Only, Session};
-use super::certificate::{FILES, User, read, write};
+use super::certificate::{FILES, User, read, user, write};
 use super::end::{FAILED, wrong_use};
 use holdfast_manifests::names::object;
 
@@ -38,8 +38,8 @@ pub struct EtcdctlFlags {
     /// Arguments of etcdctl, after `--`.
     #[arg(last = true, required = true)]
     pub args: Vec<String>,
-    /// User in the certificate.
-    #[arg(long, value_enum, value_name = "NAME", default_value_t)]
+    /// User in the certificate: none, root, or the name of an `EtcdUser`.
+    #[arg(long, value_parser = user, value_name = "NAME", default_value_t)]
     pub user: User,
     /// The program etcdctl. Default: that of PATH.
     #[arg(long, value_name = "PATH", default_value = "etcdctl")]
@@ -77,7 +77,7 @@ pub async fn run(flags: EtcdctlFlags) -> anyhow::Result<u8> {
     let folder = Scratch::new(&std::env::temp_dir(), 0)?;
     if scheme == Scheme::Https {
         let path = folder.join("tls");
-        write(&path, &read(&session, &cluster, flags.user).await?)?;
+        write(&path, &read(&session, &cluster, &flags.user).await?)?;
         let variables = ["ETCDCTL_CACERT", "ETCDCTL_CERT", "ETCDCTL_KEY"];
         command.envs(variables.into_iter().zip(FILES.map(|file| path.join(file))));
     }

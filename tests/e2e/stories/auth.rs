@@ -89,15 +89,19 @@ pub async fn by_a_person(w: &World) -> Result<()> {
     holds(w, "anybody", "copy", &before).await
 }
 
-/// `spec.auth` turns authentication on and off while a client with a user writes.
+/// `spec.auth` turns authentication on and off while a hundred clients of an EtcdUser write 200 keys a second.
 pub async fn on_and_off(w: &World) -> Result<()> {
     w.create(make::secured("o", 3)).await?;
     ready(w, "o", 3).await?;
     application(w, "app", "o-client-tls").await?;
     application(w, "root", "o-operator-tls").await?;
     ask(w, "app", "members", &service("o"), &[]).await?;
+    let writers = json!([{"key": "writers/", "match": "Prefix", "access": "ReadWrite"}]);
+    w.create(user("o", "writer", &json!({"certificate": {}}), &writers)).await?;
+    user_is(w, "writer", "False", "AuthDisabled").await?;
+    application(w, "writer", "writer-etcd-tls").await?;
     let endpoint = service("o");
-    let writes = ask(w, "root", "writers", &endpoint, &["--duration", "40s", "--writers", "20"]);
+    let writes = ask(w, "writer", "writers", &endpoint, &["--duration", "30s"]);
     let turns = async {
         for enabled in [true, false, true] {
             w.patch("EtcdCluster", "o", json!({"spec": {"auth": {"enabled": enabled}}})).await?;
@@ -122,7 +126,8 @@ pub async fn on_and_off(w: &World) -> Result<()> {
     );
     ensure!(wrote.failed == 0, "{} of {} writes failed", wrote.failed, wrote.total);
     let acked = wrote.acked.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
-    ask(w, "root", "written-by", &endpoint, &["--acked", &acked]).await?;
+    ask(w, "writer", "written-by", &endpoint, &["--acked", &acked]).await?;
+    w.delete_and_wait("EtcdUser", "writer").await?;
     let before = digest(w, "root", &endpoint).await?;
     w.patch("EtcdCluster", "o", json!({"spec": {"replicas": 1}})).await?;
     ready(w, "o", 1).await?;
@@ -137,8 +142,8 @@ pub async fn on_and_off(w: &World) -> Result<()> {
     Ok(())
 }
 
-fn user(name: &str, login: &Value, permissions: &Value) -> Value {
-    let mut spec = json!({"clusterRef": {"name": "u"}, "permissions": permissions});
+fn user(cluster: &str, name: &str, login: &Value, permissions: &Value) -> Value {
+    let mut spec = json!({"clusterRef": {"name": cluster}, "permissions": permissions});
     if let (Some(spec), Some(login)) = (spec.as_object_mut(), login.as_object()) {
         spec.extend(login.clone());
     }
@@ -180,14 +185,14 @@ pub async fn users(w: &World) -> Result<()> {
     login["metadata"] = json!({"name": "till-login"});
     w.create(login).await?;
     let below = |key: &str, access: &str| json!([{"key": key, "match": "Prefix", "access": access}]);
-    w.create(user("shop", &certificate, &below("/shop/", "ReadWrite"))).await?;
-    w.create(user("till", &password, &below("/shop/", "Read"))).await?;
-    w.create(user("hand", &certificate, &below("", "ReadWrite"))).await?;
+    w.create(user("u", "shop", &certificate, &below("/shop/", "ReadWrite"))).await?;
+    w.create(user("u", "till", &password, &below("/shop/", "Read"))).await?;
+    w.create(user("u", "hand", &certificate, &below("", "ReadWrite"))).await?;
     let shop = user_is(w, "shop", "False", "AuthDisabled").await?;
     ensure!(shop["status"]["keys"] == json!("rw /shop/*"), "{}", shop["status"]);
     user_is(w, "till", "False", "AuthDisabled").await?;
     user_is(w, "hand", "False", "NameTaken").await?;
-    let root = w.try_create(&user("root", &certificate, &json!([]))).await;
+    let root = w.try_create(&user("u", "root", &certificate, &json!([]))).await;
     ensure!(root.as_ref().is_err_and(|error| format!("{error:#}").contains("spec.name")), "{root:?}");
 
     application(w, "app", "u-client-tls").await?;

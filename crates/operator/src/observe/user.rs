@@ -3,7 +3,7 @@
 use holdfast_api::{EtcdCluster, EtcdMember, EtcdUser, key, name};
 use holdfast_plan::certificate::files;
 use holdfast_plan::cluster::Member;
-use holdfast_plan::user::{Observed, certificate_secret};
+use holdfast_plan::user::Observed;
 use holdfast_plan::{Seen, meta};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -31,7 +31,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
     };
     let (mut own, mut ca) = (None, None);
     if user.spec.certificate.is_some() {
-        own = secret(reader, &certificate_secret(named), uid, &[files::CLIENT]).await?.map(|read| read.kept);
+        own = secret(reader, &name::user_tls(named), uid, &[files::CLIENT]).await?.map(|read| read.kept);
         if let Some(cluster) = cluster.as_ref().filter(|cluster| cluster.spec.issues_client_certificates()) {
             let (ca_name, owner) = (name::client_ca(&cluster.name_any()), meta::uid(&cluster.metadata));
             ca = secret(reader, &ca_name, owner, &[files::CA]).await?.map(|read| read.kept);

@@ -18,4 +18,4 @@ mod status;
 mod tests;
 
 pub use holdfast_base::seen::user::Observed;
-pub use plan::{certificate_secret, plan};
+pub use plan::plan;

@@ -8,7 +8,7 @@
 use holdfast_api::condition::Reason;
 use holdfast_api::tls::SECRET_TYPE;
 use holdfast_api::user::ReclaimPolicy;
-use holdfast_api::{EtcdCluster, EtcdUserStatus, USER_FINALIZER, key};
+use holdfast_api::{EtcdCluster, EtcdUserStatus, USER_FINALIZER, key, name};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -28,11 +28,6 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdUserStatus> {
     let status = status::whole(seen, &next, now);
     let (act, waiting, wake) = next.into_parts();
     Plan { ensures: vec![], act, status, notes: vec![], waiting, wake }
-}
-
-/// Returns the name of the Secret with the user's certificate.
-pub fn certificate_secret(user: &str) -> String {
-    format!("{user}-etcd-tls")
 }
 
 fn next(seen: &Observed, now: Timestamp) -> Next {
@@ -157,7 +152,7 @@ fn login(seen: &Observed, cluster: &EtcdCluster) -> Option<Next> {
             .secret
             .as_ref()
             .is_some_and(|kept| !kept.typed || kept.owner.as_deref() != Some(meta::uid(&seen.user.metadata)));
-        let secret = certificate_secret(meta::name(&seen.user.metadata));
+        let secret = name::user_tls(meta::name(&seen.user.metadata));
         return foreign.then(|| {
             let message = format!("the Secret {secret} does not belong to this EtcdUser, or is not of type {SECRET_TYPE}. Delete the Secret");
             Next::wait(Reason::NameConflict, message, POLL)
@@ -198,7 +193,7 @@ fn certificate(seen: &Observed, now: Timestamp) -> Option<Next> {
     let named = meta::name(&seen.user.metadata);
     let cas = [(Plane::Client, (ca.target.name.clone(), ca_known.fingerprint.clone()))].into();
     let metadata = ObjectMeta {
-        name: Some(certificate_secret(named)),
+        name: Some(name::user_tls(named)),
         namespace: seen.user.metadata.namespace.clone(),
         labels: Some([(key::MANAGED_BY.to_owned(), "holdfast".to_owned())].into()),
         owner_references: Some(vec![objects::owner(&seen.user)]),

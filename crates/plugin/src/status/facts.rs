@@ -69,6 +69,9 @@ pub struct Facts {
     /// Certificates; absent in plaintext.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificates: Option<Certificates>,
+    /// Whether etcd's authentication is on; absent until the operator knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authentication: Option<bool>,
     /// The members.
     pub members: Vec<Member>,
     /// Conditions that a person has to know of, the most pressing first.

@@ -83,6 +83,7 @@ pub fn facts(objects: &Objects, at: Timestamp) -> Facts {
         endpoint: status.endpoint.clone(),
         formed: status.latches.formed.as_ref().and_then(|formed| parse(&formed.at)),
         certificates: certificates(&status),
+        authentication: status.auth_enabled,
         members: all_members(&status, members.as_deref().unwrap_or_default(), pods.as_deref().ok()),
         conditions: conditions(&status),
         upgrade: status.latches.upgrade.as_ref().map(|record| Upgrade {

@@ -71,6 +71,7 @@ fn header(facts: &Facts, screen: Screen) -> String {
         updated(facts),
         facts.formed.map(|at| format!("formed {}", relative(at, facts.at))).unwrap_or_default(),
         certificates(facts),
+        facts.authentication.filter(|on| *on).map(|_| "authentication on".to_owned()).unwrap_or_default(),
         facts.endpoint.clone().unwrap_or_default(),
         stale.to_owned(),
     ];
