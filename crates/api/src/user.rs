@@ -108,6 +108,8 @@ fn password() -> String {
 #[x_kube(
     validation = Rule::new("(self.match == 'Range') == has(self.rangeEnd)")
         .message("rangeEnd belongs to match Range, and match Range needs rangeEnd"),
+    validation = Rule::new("!has(self.rangeEnd) || self.key < self.rangeEnd")
+        .message("rangeEnd is the first key behind the range: it comes after key"),
     validation = Rule::new("self.match == 'Prefix' || self.key.size() > 0")
         .message("an empty key belongs to match Prefix: it is the prefix of all keys")
 )]

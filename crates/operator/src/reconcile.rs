@@ -389,7 +389,10 @@ async fn perform_once(
     let write = Write::of_act(label, act);
     hold_back(ctx, id, write.as_ref())?;
     let done = act::perform(ctx, actor, server, act).await?;
-    note_write(ctx, id, write.as_ref())?;
+    // An act that did not happen is undone by no other writer.
+    if matches!(done, Done::Applied | Done::Already) {
+        note_write(ctx, id, write.as_ref())?;
+    }
     Ok(done)
 }
 

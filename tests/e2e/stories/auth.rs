@@ -220,6 +220,19 @@ pub async fn users(w: &World) -> Result<()> {
     may(w, "app", &["get", "--key", "/shop/1", "--user", "till:canary-one"], false).await?;
     may(w, "app", &["get", "--key", "/shop/2", "--user", "till:canary-two"], false).await?;
 
+    // Two ranges of one key: etcd would keep the earlier access of the second.
+    let ranges = |access: &str| json!([{"key": "/shop/a", "access": "Read"}, {"key": "/shop/a", "match": "Prefix", "access": access}]);
+    for (access, allowed) in [("ReadWrite", true), ("Read", false)] {
+        let edited = w.patch("EtcdUser", "shop", json!({"spec": {"permissions": ranges(access)}})).await?;
+        let applied = w.wait("EtcdUser", "shop", "edited", |user| {
+            user["status"]["observedGeneration"] == edited["metadata"]["generation"]
+                && condition(user, "Ready").is_some_and(|(is, ..)| is == "True")
+        });
+        w.step(&format!("shop has {access}"), applied).await?;
+        may(w, "shop", &["put", "--key", "/shop/ab", "--value", "x"], allowed).await?;
+        may(w, "shop", &["get", "--key", "/shop/ab"], true).await?;
+    }
+
     // A deleted object takes its user along, and `Retain` leaves the user there.
     w.patch("EtcdUser", "till", json!({"spec": {"reclaimPolicy": "Retain"}})).await?;
     for name in ["shop", "till", "hand"] {

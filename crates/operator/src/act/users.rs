@@ -4,6 +4,7 @@
 //! Decides the password of a user that logs in by a certificate: a random one, which is kept nowhere. A user that etcd made without a
 //! password could never get one.
 
+use holdfast_api::user::PasswordRef;
 use holdfast_api::{EtcdUser, USER_FINALIZER};
 use holdfast_kube::requests;
 use holdfast_plan::{Act, Target, UserChange};
@@ -15,6 +16,9 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::etcd::Address;
 
+/// Longest password, in bytes.
+const LONGEST: usize = 72;
+
 /// Makes or changes a user, and notes in its object what etcd was given.
 pub(super) async fn put(
     ctx: &Context,
@@ -24,32 +28,49 @@ pub(super) async fn put(
     wanted: &UserChange,
     cluster_id: u64,
 ) -> Result<Done, Error> {
-    let (at, _) = read_membership(ctx, at, cluster_id).await?;
+    let at = match read_membership(ctx, at, cluster_id).await {
+        Ok((at, _)) => at,
+        Err(error) => return unanswered(error, ""),
+    };
     let password = match &wanted.password {
         None => hex::encode(rand::random::<[u8; 32]>()),
-        Some(named) => {
-            let found = requests::get::<Secret>(&ctx.read.0, &actor.namespace, &named.name);
-            let found = ctx.reading(|| format!("get Secret {}", named.name), found).await?;
-            let data = found.data.and_then(|mut data| data.remove(&named.key)).map(|text| String::from_utf8(text.0));
-            match data {
-                Some(Ok(password)) if !password.is_empty() => password,
-                Some(Ok(_)) => {
-                    return Ok(Done::Held(format!("key {} of the Secret {} is empty", named.key, named.name)));
-                }
-                Some(Err(_)) => {
-                    return Ok(Done::Held(format!("key {} of the Secret {} is no text", named.key, named.name)));
-                }
-                None => return Ok(Done::Held(format!("the Secret {} has no key {}", named.name, named.key))),
-            }
-        }
+        Some(named) => match password(ctx, actor, named).await? {
+            Ok(password) => password,
+            Err(why) => return Ok(Done::Held(format!("key {} of the Secret {} {why}", named.key, named.name))),
+        },
     };
-    let put = ctx.etcd.put_user(at, &wanted.name, &wanted.permissions, &password);
-    match change(ctx, "give etcd a user", "user_put", put).await? {
+    match change(ctx, "give etcd a user", "user_put", ctx.etcd.put_user(at, wanted, &password)).await? {
         Done::Applied => {
             let claim = wanted.claim.clone();
             patch::send(ctx, actor, &Act::ClaimUser { user: user.clone(), claim }).await
         }
         other => Ok(other),
+    }
+}
+
+/// Returns the password in a Secret, or why there is none.
+async fn password(ctx: &Context, actor: &Actor, named: &PasswordRef) -> Result<Result<String, &'static str>, Error> {
+    let found = requests::get::<Secret>(&ctx.read.0, &actor.namespace, &named.name);
+    let found = ctx.reading(|| format!("get Secret {}", named.name), found).await?;
+    let text = found.data.and_then(|mut data| data.remove(&named.key)).map(|text| String::from_utf8(text.0));
+    Ok(match text {
+        None => Err("does not exist"),
+        Some(Err(_)) => Err("is no text"),
+        Some(Ok(text)) if text.is_empty() => Err("is empty"),
+        Some(Ok(text)) if text.ends_with(['\n', '\r']) => {
+            Err("ends with a line break, which would be part of the password")
+        }
+        // etcd hashes with bcrypt.
+        Some(Ok(text)) if text.len() > LONGEST => Err("has more than 72 bytes, the most that etcd takes"),
+        Some(Ok(text)) => Ok(text),
+    })
+}
+
+/// Turns the silence of etcd into a wait with its reason.
+fn unanswered(error: Error, way_out: &str) -> Result<Done, Error> {
+    match error {
+        Error::Etcd { message, .. } => Ok(Done::NotYet(format!("etcd does not answer: {message}{way_out}"))),
+        other => Err(other),
     }
 }
 
@@ -61,7 +82,10 @@ pub(super) async fn drop_user(
     (user, name): (&Target, &str),
     cluster_id: u64,
 ) -> Result<Done, Error> {
-    let (at, _) = read_membership(ctx, at, cluster_id).await?;
+    let at = match read_membership(ctx, at, cluster_id).await {
+        Ok((at, _)) => at,
+        Err(error) => return unanswered(error, ". To leave the user there, set spec.reclaimPolicy: Retain"),
+    };
     match change(ctx, "delete a user", "user_delete", ctx.etcd.drop_user(at, name)).await? {
         Done::Applied => patch::release::<EtcdUser>(ctx, actor, user, USER_FINALIZER).await,
         other => Ok(other),

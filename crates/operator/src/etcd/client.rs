@@ -61,7 +61,7 @@ pub(crate) enum Failure {
     #[error("etcd says: {0}")]
     Refused(String),
     /// etcd answered that it requires a login.
-    #[error("etcd says: {USER_EMPTY}")]
+    #[error("etcd requires a login of the user root")]
     LoginRequired,
     /// No answer within the deadline; etcd may have carried the call out.
     #[error("no answer within {} s", .0.as_secs())]

@@ -1,10 +1,10 @@
 //! Input of one pass over an `EtcdUser`: the object, its cluster, the Secret with its certificate, and what etcd has under its name.
 
-use holdfast_api::{EtcdCluster, EtcdMember, EtcdUser, key, name};
+use holdfast_api::{EtcdCluster, EtcdMember, EtcdUser, USER_FINALIZER, name};
 use holdfast_plan::certificate::files;
 use holdfast_plan::cluster::Member;
 use holdfast_plan::user::Observed;
-use holdfast_plan::{Seen, meta};
+use holdfast_plan::{Seen, meta, user_claim};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
@@ -21,10 +21,8 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         return Ok(None);
     };
     let cluster = reader.get::<EtcdCluster>(&user.spec.cluster_ref.name).await?;
-    let same =
-        |other: &EtcdUser| other.spec.cluster_ref == user.spec.cluster_ref && other.user_name() == user.user_name();
-    let age = |user: &EtcdUser| (user.metadata.creation_timestamp.clone(), user.uid());
-    let rivals = reader.list::<EtcdUser>(Only::Everything, |other| same(other) && age(other) < age(&user)).await?;
+    let formed = cluster.as_ref().and_then(|c| Some(c.status.as_ref()?.latches.formed.as_ref()?.cluster_id.clone()));
+    let rival = rival(reader, &user, formed.as_deref()).await?;
     let password = match &user.spec.password_secret_ref {
         Some(named) => Some(reader.secret_version(&named.name).await?),
         None => None,
@@ -42,28 +40,37 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         None => None,
     };
     let server = cluster.as_ref().zip(leader.as_ref()).and_then(|(cluster, leader)| at(reader.ctx, cluster, leader));
-    let formed =
-        cluster.as_ref().and_then(|c| c.status.as_ref()?.latches.formed.as_ref().map(|f| f.cluster_id.clone()));
-    let claimed = meta::annotation(&user.metadata, key::USER).and_then(|claim| claim.split('/').next());
-    let foreign = formed.is_some() && formed.as_deref() != claimed;
+    let claimed = formed.as_ref().is_none_or(|formed| user_claim::read(&user, formed).is_some());
+    // Only when nothing else stands before the claim.
+    let asks = !claimed
+        && rival.is_none()
+        && !meta::deleting(&user.metadata)
+        && meta::has_finalizer(&user.metadata, USER_FINALIZER)
+        && !cluster.as_ref().is_some_and(|cluster| cluster.spec.paused)
+        && password.as_ref().is_none_or(|version| matches!(version, Seen::Known(Some(_))));
     let taken = match &server {
-        Some(at) if foreign => Some(match etcd::has_user(&reader.ctx.etcd, at, user.user_name()).await {
+        Some(at) if asks => Some(match etcd::has_user(&reader.ctx.etcd, at, user.user_name()).await {
             Ok(taken) => Seen::Known(taken),
             Err(failure) => Seen::unknown(failure.to_string()),
         }),
         _ => None,
     };
-    Ok(Some(Observed {
-        rival: rivals.first().map(ResourceExt::name_any),
-        reachable: server.is_some(),
-        leader,
-        user,
-        cluster,
-        taken,
-        password,
-        secret: own,
-        ca,
-    }))
+    Ok(Some(Observed { rival, reachable: server.is_some(), leader, user, cluster, taken, password, secret: own, ca }))
+}
+
+/// Returns another object of the same cluster and name that has the user: one with a claim before those without, then the oldest. A
+/// deleted object looks for every other claim, since etcd loses the user with it.
+async fn rival(reader: Reader<'_>, user: &EtcdUser, formed: Option<&str>) -> Result<Option<String>, Error> {
+    let unclaimed = |user: &EtcdUser| formed.and_then(|formed| user_claim::read(user, formed)).is_none();
+    let rank = |user: &EtcdUser| (unclaimed(user), user.metadata.creation_timestamp.clone(), user.uid());
+    let goes = meta::deleting(&user.metadata);
+    let before = |other: &EtcdUser| {
+        if goes { !unclaimed(other) && other.uid() != user.uid() } else { rank(other) < rank(user) }
+    };
+    let same =
+        |other: &EtcdUser| other.spec.cluster_ref == user.spec.cluster_ref && other.user_name() == user.user_name();
+    let rivals = reader.list::<EtcdUser>(Only::Everything, |other| same(other) && before(other)).await?;
+    Ok(rivals.first().map(ResourceExt::name_any))
 }
 
 /// Member that leads, by the cluster's status, with its Pod. Every voter takes a change of users.

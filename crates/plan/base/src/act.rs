@@ -37,8 +37,12 @@ pub struct UserChange {
     pub name: String,
     /// Keys of the user.
     pub permissions: Vec<Permission>,
+    /// Whether etcd was not given the user yet: a user that is there is deleted first.
+    pub is_new: bool,
     /// The Secret with the password; `None`: the user logs in by a certificate.
     pub password: Option<PasswordRef>,
+    /// Whether the user's password changes.
+    pub changes_password: bool,
     /// The annotation of the object afterwards.
     pub claim: String,
 }

@@ -62,6 +62,7 @@ pub mod store_identity;
 pub mod stored_key;
 pub mod template;
 pub mod usable_store;
+pub mod user_claim;
 pub mod valid;
 pub mod volumes;
 

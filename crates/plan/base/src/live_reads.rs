@@ -82,6 +82,7 @@ impl Act {
             | Self::ClaimUser { .. }
             | Self::PutUser { .. }
             | Self::DropUser { .. }
+            | Self::ReleaseUser { .. }
             // Clients without a user lose their access.
             | Self::SetAuth { .. }
             | Self::Disarm { .. } => LiveReads::Everything,
@@ -98,7 +99,6 @@ impl Act {
             | Self::Issue(_) => LiveReads::Guards,
             Self::HoldCluster { .. }
             | Self::HoldUser { .. }
-            | Self::ReleaseUser { .. }
             | Self::EndLeaderRequest { .. }
             | Self::KeepArtifact { .. }
             | Self::CopyRetention { .. }

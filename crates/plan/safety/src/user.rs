@@ -1,9 +1,10 @@
 //! Rules of a plan about a user: Holdfast changes only users that it claimed, in the etcd cluster of the claim, and never root.
 
-use holdfast_api::{EtcdUserStatus, USER_FINALIZER, key};
+use holdfast_api::user::ReclaimPolicy;
+use holdfast_api::{EtcdUserStatus, USER_FINALIZER};
 use holdfast_base::certificate::{Contents, Issue, Plane, ROOT};
 use holdfast_base::seen::user::Observed;
-use holdfast_base::{Act, Plan, Seen, Target, meta};
+use holdfast_base::{Act, Plan, Seen, Target, meta, user_claim};
 
 use super::{Verdict, rule};
 
@@ -15,11 +16,20 @@ pub fn user(seen: &Observed, plan: &Plan<EtcdUserStatus>) -> Verdict {
     rule("I13", plan.ensures.is_empty(), "a user's pass applies no object")?;
     match &plan.act {
         None => Ok(()),
-        Some(Act::HoldUser { user } | Act::ReleaseUser { user }) => own(seen, user),
+        Some(Act::HoldUser { user }) => own(seen, user),
+        Some(Act::ReleaseUser { user }) => {
+            own(seen, user)?;
+            rule("I21", may_go(seen), "a user that etcd has to lose keeps its object")
+        }
         Some(Act::ClaimUser { user, claim }) => {
             own(seen, user)?;
             may_change(seen, seen.user.user_name())?;
-            rule("I31", formed(seen) == Some(claim), "a claim names the etcd cluster that has formed")?;
+            let wanted = formed(seen).map(|formed| user_claim::text(formed, seen.user.user_name(), None));
+            rule(
+                "I31",
+                wanted.as_ref() == Some(claim),
+                "a claim names the user, and the etcd cluster that has formed",
+            )?;
             let free = seen.taken == Some(Seen::Known(false)) || (seen.user.spec.take_over && is_known(seen));
             rule("I31", free, "a user of another owner is not claimed")
         }
@@ -59,10 +69,17 @@ fn formed(seen: &Observed) -> Option<&String> {
 }
 
 fn claimed(seen: &Observed, cluster_id: u64) -> Verdict {
-    let claim = meta::annotation(&seen.user.metadata, key::USER).and_then(|claim| claim.split('/').next());
-    let of = formed(seen).filter(|formed| claim == Some(formed.as_str()));
+    let of = formed(seen).filter(|formed| user_claim::read(&seen.user, formed).is_some());
     let same = of.is_some_and(|formed| u64::from_str_radix(formed, 16) == Ok(cluster_id));
-    rule("I31", same, "a user is changed in the etcd cluster in which it was claimed")
+    rule("I31", same && seen.rival.is_none(), "a user is changed in the etcd cluster in which it was claimed")
+}
+
+/// Whether etcd keeps the user, lacks it, or goes too.
+fn may_go(seen: &Observed) -> bool {
+    let stays = seen.cluster.as_ref().is_some_and(|cluster| !meta::deleting(&cluster.metadata));
+    let mine = formed(seen).is_some_and(|formed| user_claim::read(&seen.user, formed).is_some());
+    let retains = seen.user.spec.reclaim_policy == ReclaimPolicy::Retain;
+    meta::deleting(&seen.user.metadata) && (retains || !stays || !mine || seen.rival.is_some())
 }
 
 fn issued(seen: &Observed, issue: &Issue) -> Verdict {
@@ -76,9 +93,13 @@ fn issued(seen: &Observed, issue: &Issue) -> Verdict {
     let there = seen.secret.as_ref();
     let mine = there.is_none_or(|kept| kept.typed && kept.owner.as_deref() == Some(meta::uid(&seen.user.metadata)));
     rule("I13", mine && replaced == there.map(|kept| &kept.target.uid), "a Secret of another owner is not changed")?;
-    let Contents::Leaves { leaves, .. } = &issue.contents else {
+    let Contents::Leaves { leaves, cas, .. } = &issue.contents else {
         return rule("I15", false, "a user gets no CA");
     };
+    let uid = seen.cluster.as_ref().map(|cluster| meta::uid(&cluster.metadata));
+    let ca = seen.ca.as_ref().filter(|ca| ca.typed && ca.owner.as_deref() == uid);
+    let signs = ca.is_some_and(|ca| cas.values().all(|(secret, _)| *secret == ca.target.name));
+    rule("I15", signs, "the CA of the cluster signs a user's certificate")?;
     let user = seen.user.user_name();
     let own = leaves.iter().all(|leaf| {
         leaf.plane == Plane::Client

@@ -11,7 +11,7 @@
     )
 )]
 
-mod claim;
+mod given;
 mod plan;
 mod status;
 #[cfg(test)]

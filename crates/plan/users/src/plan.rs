@@ -12,15 +12,18 @@ use holdfast_api::{EtcdCluster, EtcdUserStatus, USER_FINALIZER, key, name};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::claim::{annotation, claim, wanted};
+use super::given::wanted;
 use super::{Observed, status};
-use holdfast_base::certificate::{Contents, Issue, Leaf, Origin, Plane, ROOT, files};
-use holdfast_base::{Act, Next, Plan, Seen, Target, UserChange, Wake, meta, objects};
+use holdfast_base::certificate::{Contents, Issue, Kept, Leaf, Origin, Plane, ROOT, files};
+use holdfast_base::{Act, Next, Plan, Seen, Target, UserChange, Wake, meta, objects, user_claim};
 
 /// How often to look at what no watch reports: the version of a Secret.
 const POLL: Wake = Wake::AfterMillis(300_000);
 /// How often to look for what another pass is about to bring.
 const SOON: Wake = Wake::AfterMillis(2_000);
+
+/// How often to ask again which users etcd has: each question is an entry in its raft log.
+const RARELY: Wake = Wake::AfterMillis(30_000);
 
 /// Returns the plan for one user.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdUserStatus> {
@@ -64,38 +67,43 @@ fn next(seen: &Observed, now: Timestamp) -> Next {
     if !held {
         return Next::act(Act::HoldUser { user });
     }
-    let (mine, applied) = claim(seen).filter(|(of, _)| of == formed).map_or((false, None), |(_, it)| (true, it));
-    let wanted = wanted(seen);
-    let changes = applied.as_ref() != Some(&wanted);
+    let claim = user_claim::read(&seen.user, formed);
+    // A change that etcd refuses lets no certificate run out.
+    let certificate = || if seen.user.spec.certificate.is_some() { certificate(seen, cluster, now) } else { None };
+    if let Some(issue) = claim.is_some().then(certificate).flatten().filter(|next| matches!(next, Next::Do(..))) {
+        return issue;
+    }
+    let (given, wanted) = (claim.clone().flatten(), wanted(seen));
+    let changes = given.as_ref() != Some(&wanted);
     // A user that etcd has needs no answer of etcd.
     if changes && !seen.reachable {
         return Next::wait(Reason::WaitingForEtcd, format!("no member of the EtcdCluster {named} can be asked"), SOON);
     }
-    if !mine {
+    if claim.is_none() {
         return claimed(seen, user, formed);
     }
     if changes {
         let change = UserChange {
             name: seen.user.user_name().to_owned(),
             permissions: seen.user.spec.permissions.clone(),
+            is_new: given.is_none(),
             password: seen.user.spec.password_secret_ref.clone(),
-            claim: annotation(formed, Some(&wanted)),
+            changes_password: given.is_none_or(|given| given.login != wanted.login),
+            claim: user_claim::text(formed, seen.user.user_name(), Some(&wanted)),
         };
         return Next::act(Act::PutUser { user, change: Box::new(change), cluster_id: id(formed) });
     }
-    if seen.user.spec.certificate.is_some()
-        && let Some(next) = certificate(seen, now)
-    {
-        return next;
+    if let Some(wait) = certificate() {
+        return wait;
     }
     if cluster.status.as_ref().and_then(|status| status.auth_enabled) != Some(true) {
         let message = format!(
             "the user stands in etcd, and authentication of the EtcdCluster {named} is off: every client of the cluster reads and \
              writes every key. Set spec.auth.enabled of the EtcdCluster"
         );
-        return Next::wait(Reason::AuthDisabled, message, renewal(seen, now));
+        return Next::wait(Reason::AuthDisabled, message, POLL);
     }
-    Next::Settled(renewal(seen, now))
+    Next::Settled(POLL)
 }
 
 /// Returns the step of a user that is being deleted: etcd loses the user, unless it has to stay, or etcd is gone.
@@ -104,14 +112,20 @@ fn end(seen: &Observed, user: Target) -> Next {
     let Some(cluster) = seen.cluster.as_ref().filter(|cluster| !meta::deleting(&cluster.metadata)) else {
         return release;
     };
-    let claimed = claim(seen).map(|(of, _)| of);
-    let there = formed(cluster).filter(|formed| claimed.as_deref() == Some(*formed));
+    let there = formed(cluster).filter(|formed| user_claim::read(&seen.user, formed).is_some());
     let Some(formed) = there.filter(|_| seen.user.spec.reclaim_policy == ReclaimPolicy::Delete) else { return release };
+    // Another object has claimed the user since.
+    if seen.rival.is_some() {
+        return release;
+    }
+    let way_out = "To leave the user there, set spec.reclaimPolicy: Retain";
+    let name = seen.user.user_name();
+    if cluster.spec.paused {
+        let message = format!("etcd has to lose the user {name}, and spec.paused of the EtcdCluster is set. {way_out}");
+        return Next::wait(Reason::Paused, message, Wake::OnChange);
+    }
     if !seen.reachable {
-        let message = format!(
-            "etcd has to lose the user {}, and no member can be asked. To leave the user there, set spec.reclaimPolicy: Retain",
-            seen.user.user_name()
-        );
+        let message = format!("etcd has to lose the user {name}, and no member can be asked. {way_out}");
         return Next::wait(Reason::WaitingForEtcd, message, SOON);
     }
     Next::act(Act::DropUser { user, name: seen.user.user_name().to_owned(), cluster_id: id(formed) })
@@ -128,9 +142,11 @@ fn claimed(seen: &Observed, user: Target, formed: &str) -> Next {
             );
             Next::wait(Reason::NameTaken, message, POLL)
         }
-        Some(Seen::Known(_)) => Next::act(Act::ClaimUser { user, claim: annotation(formed, None) }),
+        Some(Seen::Known(_)) => {
+            Next::act(Act::ClaimUser { user, claim: user_claim::text(formed, seen.user.user_name(), None) })
+        }
         Some(Seen::Unknown(why)) => {
-            Next::wait(Reason::WaitingForEtcd, format!("etcd does not say which users it has: {why}"), SOON)
+            Next::wait(Reason::WaitingForEtcd, format!("etcd does not say which users it has: {why}"), RARELY)
         }
         None => Next::wait(Reason::WaitingForEtcd, "etcd was not asked yet which users it has", SOON),
     }
@@ -166,13 +182,14 @@ fn login(seen: &Observed, cluster: &EtcdCluster) -> Option<Next> {
     }
 }
 
-/// Returns the issue of a certificate that is missing, due, or of another CA.
-fn certificate(seen: &Observed, now: Timestamp) -> Option<Next> {
-    let Some(ca) = seen.ca.as_ref() else {
-        let message = "the CA of the cluster's clients is missing";
-        return Some(Next::wait(Reason::CertificatePending, message, SOON));
+/// Returns the issue of a certificate that is missing, due, or of another CA, or the wait for the CA.
+fn certificate(seen: &Observed, cluster: &EtcdCluster, now: Timestamp) -> Option<Next> {
+    let own = |ca: &&Kept| ca.typed && ca.owner.as_deref() == Some(meta::uid(&cluster.metadata));
+    let ca = seen.ca.as_ref().filter(own).and_then(|ca| Some((ca, ca.leaf(files::CA)?)));
+    let Some((ca, ca_known)) = ca else {
+        let message = "the CA of the cluster's clients is missing, or is not the cluster's own: see the EtcdCluster";
+        return Some(Next::wait(Reason::CertificatePending, message, POLL));
     };
-    let ca_known = ca.leaf(files::CA)?;
     let known = seen.secret.as_ref().and_then(|kept| kept.leaf(files::CLIENT));
     let fits = known.is_some_and(|known| {
         known.ca == ca_known.fingerprint
@@ -209,15 +226,6 @@ fn certificate(seen: &Observed, now: Timestamp) -> Option<Next> {
 /// Returns when a certificate is renewed: at two thirds of its life.
 fn renewed_at(known: &holdfast_base::certificate::Known) -> Timestamp {
     known.not_before + known.not_after.duration_since(known.not_before) / 3 * 2
-}
-
-/// Returns the next look: at the renewal of the certificate, and at the Secret with the password now and then.
-fn renewal(seen: &Observed, now: Timestamp) -> Wake {
-    if seen.password.is_some() {
-        return POLL;
-    }
-    let known = seen.secret.as_ref().and_then(|kept| kept.leaf(files::CLIENT));
-    known.and_then(|known| Wake::at(renewed_at(known), now)).unwrap_or(POLL)
 }
 
 /// Returns the etcd cluster with which the cluster formed, by its hexadecimal ID.

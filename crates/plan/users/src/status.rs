@@ -8,7 +8,7 @@ use holdfast_api::user::Permission;
 use jiff::Timestamp;
 
 use super::Observed;
-use super::claim::{claim, wanted};
+use super::given::is_given;
 use holdfast_base::certificate::files;
 use holdfast_base::{Next, meta};
 
@@ -19,11 +19,10 @@ const WIDEST: usize = 24;
 pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdUserStatus {
     let old = seen.user.status.clone().unwrap_or_default();
     let generation = seen.user.metadata.generation;
-    let applied = claim(seen).is_some_and(|(_, applied)| applied == Some(wanted(seen)));
     let certificate = seen.secret.as_ref().filter(|_| seen.user.spec.certificate.is_some());
     EtcdUserStatus {
         observed_generation: generation,
-        keys: if applied { Some(keys(&seen.user.spec.permissions)) } else { old.keys },
+        keys: if is_given(seen) { Some(keys(&seen.user.spec.permissions)) } else { old.keys },
         certificate_not_after: certificate.and_then(|kept| Some(kept.leaf(files::CLIENT)?.not_after.to_string())),
         conditions: merge(&old.conditions, &[ready(seen, next)], generation, now),
     }

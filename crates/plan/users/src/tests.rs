@@ -60,6 +60,7 @@ fn new() -> Observed {
     }];
     let mut cluster = EtcdCluster::default();
     cluster.metadata.name = Some("a".to_owned());
+    cluster.metadata.uid = Some("u-a".to_owned());
     cluster.status = Some(EtcdClusterStatus {
         auth_enabled: Some(true),
         latches: Latches {
@@ -93,10 +94,10 @@ fn annotated(seen: &mut Observed, claim: &str) {
 fn made() -> Observed {
     let mut seen = new();
     held(&mut seen);
-    annotated(&mut seen, "c1");
+    annotated(&mut seen, "c1/shop");
+    seen.secret = Some(kept("shop-etcd-tls", "u-shop", files::CLIENT, Some("shop")));
     let Some(Act::PutUser { change, .. }) = act(&seen) else { panic!() };
     annotated(&mut seen, &change.claim);
-    seen.secret = Some(kept("shop-etcd-tls", "u-shop", files::CLIENT, Some("shop")));
     seen.taken = None;
     seen
 }
@@ -123,23 +124,23 @@ fn a_user_is_claimed_before_etcd_gets_it() {
     let user = Target::from(&seen.user.metadata);
     assert_eq!(act(&seen), Some(Act::HoldUser { user: user.clone() }));
     held(&mut seen);
-    assert_eq!(act(&seen), Some(Act::ClaimUser { user: user.clone(), claim: "c1".to_owned() }));
-    annotated(&mut seen, "c1");
-    let Some(Act::PutUser { change, cluster_id, .. }) = act(&seen) else { panic!() };
-    assert_eq!((change.name.as_str(), cluster_id, &change.permissions), ("shop", CLUSTER, &seen.user.spec.permissions));
-    assert!(change.claim.starts_with("c1/"));
-    annotated(&mut seen, &change.claim);
+    assert_eq!(act(&seen), Some(Act::ClaimUser { user: user.clone(), claim: "c1/shop".to_owned() }));
+    annotated(&mut seen, "c1/shop");
     let Some(Act::Issue(issue)) = act(&seen) else { panic!() };
     let Contents::Leaves { leaves, .. } = &issue.contents else { panic!() };
     assert_eq!(issue.metadata.name.as_deref(), Some("shop-etcd-tls"));
     assert_eq!(leaves[0].common_name.as_deref(), Some("shop"));
     seen.secret = Some(kept("shop-etcd-tls", "u-shop", files::CLIENT, Some("shop")));
+    let Some(Act::PutUser { change, cluster_id, .. }) = act(&seen) else { panic!() };
+    assert_eq!((change.name.as_str(), cluster_id, &change.permissions), ("shop", CLUSTER, &seen.user.spec.permissions));
+    assert!(change.is_new && change.claim.starts_with("c1/shop/"));
+    annotated(&mut seen, &change.claim);
     assert_eq!((act(&seen), waits(&seen)), (None, None));
     let plan = plan(&seen, noon());
     assert_eq!(plan.status.keys.as_deref(), Some("rw /shop/*"));
     assert!(plan.status.certificate_not_after.is_some());
-    // Two thirds of 90 days, 30 of which are over.
-    assert_eq!(plan.wake, Wake::AfterMillis(30 * 24 * 3_600_000));
+    // No watch tells that the Secret is gone.
+    assert_eq!(plan.wake, Wake::AfterMillis(300_000));
 }
 
 #[test]
@@ -157,7 +158,7 @@ fn a_user_of_somebody_else_is_not_changed() {
     }
     // A claim in another etcd cluster counts for nothing in this one.
     let mut moved = made();
-    annotated(&mut moved, "c2/abc");
+    annotated(&mut moved, "c2/shop/k/l");
     moved.taken = Some(Seen::Known(true));
     assert_eq!(waits(&moved), Some(Reason::NameTaken));
     let mut second = made();
@@ -169,7 +170,8 @@ fn a_user_of_somebody_else_is_not_changed() {
 fn an_edit_and_another_password_reach_etcd() {
     let mut seen = made();
     seen.user.spec.permissions.clear();
-    assert!(matches!(act(&seen), Some(Act::PutUser { .. })));
+    let Some(Act::PutUser { change, .. }) = act(&seen) else { panic!() };
+    assert_eq!((change.is_new, change.changes_password), (false, false), "tokens stay valid");
     let mut seen = made();
     seen.user.spec.certificate = None;
     seen.user.spec.password_secret_ref = Some(PasswordRef { name: "login".to_owned(), key: "password".to_owned() });
@@ -179,7 +181,8 @@ fn an_edit_and_another_password_reach_etcd() {
     annotated(&mut seen, &change.claim);
     assert_eq!(waits(&seen), None);
     seen.password = Some(Seen::Known(Some("u/2".to_owned())));
-    assert!(matches!(act(&seen), Some(Act::PutUser { .. })));
+    let Some(Act::PutUser { change, .. }) = act(&seen) else { panic!() };
+    assert!(change.changes_password && !change.is_new);
     seen.password = Some(Seen::Known(None));
     assert_eq!(waits(&seen), Some(Reason::WaitingForReference));
     seen.password = Some(Seen::unknown("forbidden"));
@@ -204,9 +207,22 @@ fn a_certificate_is_renewed_by_its_age_and_by_its_ca() {
     let mut foreign = made();
     foreign.secret.as_mut().unwrap().owner = Some("u-other".to_owned());
     assert_eq!(waits(&foreign), Some(Reason::NameConflict));
-    let mut lost = made();
-    (lost.ca, lost.secret) = (None, None);
-    assert_eq!(waits(&lost), Some(Reason::CertificatePending));
+    type Loss = fn(&mut Observed);
+    let losses: [Loss; 3] = [
+        |s| s.ca = None,
+        |s| s.ca.as_mut().unwrap().owner = Some("u-other".to_owned()),
+        |s| drop(s.ca.as_mut().unwrap().leaves.insert("tls.crt", Err("no PEM".to_owned()))),
+    ];
+    for lose in losses {
+        let mut lost = made();
+        lose(&mut lost);
+        assert_eq!(waits(&lost), Some(Reason::CertificatePending));
+    }
+    // Also while etcd takes no change.
+    let mut refused = made();
+    refused.user.spec.permissions.clear();
+    refused.secret = None;
+    assert!(matches!(act(&refused), Some(Act::Issue(_))));
 }
 
 #[test]
@@ -248,17 +264,21 @@ fn etcd_loses_the_user_with_its_object() {
     let Some(Act::DropUser { name, cluster_id, .. }) = act(&drops) else { panic!() };
     assert_eq!((name.as_str(), cluster_id), ("shop", CLUSTER));
     type Change = fn(&mut Observed);
-    let releases: [(&str, Change); 5] = [
+    let releases: [(&str, Change); 7] = [
+        ("another object has claimed it", |s| s.rival = Some("other".to_owned())),
+        ("a copy under another name", |s| s.user.spec.name = Some("admin".to_owned())),
         ("retained", |s| s.user.spec.reclaim_policy = ReclaimPolicy::Retain),
         ("no cluster", |s| s.cluster = None),
         ("the cluster goes", |s| s.cluster.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(noon()))),
         ("never claimed", |s| s.user.metadata.annotations = None),
-        ("claimed elsewhere", |s| annotated(s, "c2/abc")),
+        ("claimed elsewhere", |s| annotated(s, "c2/shop/k/l")),
     ];
     for (what, change) in releases {
         assert!(matches!(act(&deleted(change)), Some(Act::ReleaseUser { .. })), "{what}");
     }
     assert_eq!(plan(&deleted(|s| s.reachable = false), noon()).waiting.unwrap().reason, Reason::WaitingForEtcd);
+    let paused = deleted(|s| s.cluster.as_mut().unwrap().spec.paused = true);
+    assert_eq!(plan(&paused, noon()).waiting.unwrap().reason, Reason::Paused);
     assert_eq!(act(&deleted(|s| s.user.metadata.finalizers = None)), None);
 }
 
@@ -274,15 +294,16 @@ fn the_safety_rules_hold_without_the_plan() {
     held(&mut seen);
     let user = Target::from(&seen.user.metadata);
     let claim = |claim: &str| Act::ClaimUser { user: user.clone(), claim: claim.to_owned() };
-    assert_eq!(broken(&seen, claim("c2")), Some("I31"));
+    assert_eq!(broken(&seen, claim("c2/shop")), Some("I31"));
     seen.taken = Some(Seen::Known(true));
-    assert_eq!(broken(&seen, claim("c1")), Some("I31"));
+    assert_eq!(broken(&seen, claim("c1/shop")), Some("I31"));
     let drop = |name: &str| Act::DropUser { user: user.clone(), name: name.to_owned(), cluster_id: CLUSTER };
     let mut made = made();
     assert_eq!(broken(&made, drop("shop")), Some("I31"), "it is not deleted");
     made.user.metadata.deletion_timestamp = Some(Time(noon()));
     assert_eq!(broken(&made, drop("root")), Some("I31"));
     assert_eq!(broken(&made, drop("shop")), None);
+    assert_eq!(broken(&made, Act::ReleaseUser { user: user.clone() }), Some("I21"));
     made.user.spec.name = Some("root".to_owned());
     assert_eq!(broken(&made, drop("root")), Some("I31"));
 }

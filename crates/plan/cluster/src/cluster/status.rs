@@ -60,7 +60,8 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
             meta.generation,
             now,
         ),
-        auth_enabled: seen.auth.or(old.auth_enabled),
+        // A definition of an earlier version lacks the field, and a cluster without authentication does without.
+        auth_enabled: seen.auth.or(old.auth_enabled).filter(|on| *on || seen.cluster.spec.auth.is_some()),
         last_empty_entry: old.last_empty_entry,
         latches: old.latches,
     }
