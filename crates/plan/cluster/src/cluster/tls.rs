@@ -137,7 +137,8 @@ fn withhold(spec: &mut Value, refused: &[String], there: Option<&Value>) {
     for list in ["dnsNames", "ipAddresses"] {
         let stands = |name: &Value| there.and_then(|spec| spec[list].as_array()).is_some_and(|has| has.contains(name));
         let is_refused = |name: &Value| name.as_str().is_some_and(|name| refused.iter().any(|refused| refused == name));
-        if let Some(names) = spec[list].as_array_mut() {
+        // Not by index, which would write a null.
+        if let Some(names) = spec.get_mut(list).and_then(Value::as_array_mut) {
             names.retain(|name| stands(name) || !is_refused(name));
         }
     }
