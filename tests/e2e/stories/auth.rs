@@ -18,6 +18,13 @@ const BY_HAND: [&[&str]; 4] = [
     &["auth", "enable"],
 ];
 
+/// A cluster of one member; the stories are told of three minors.
+fn of_version(name: &str, version: &str) -> Value {
+    let mut cluster = make::secured(name, 1);
+    cluster["spec"]["version"] = json!(version);
+    cluster
+}
+
 async fn by_hand(w: &World, cluster: &str, commands: &[&[&str]]) -> Result<()> {
     for command in commands {
         let member = members(w, cluster).await?.pop().context("a member")?;
@@ -49,7 +56,7 @@ async fn holds(w: &World, pod: &str, cluster: &str, before: &Digest) -> Result<(
 
 /// Authentication that a person turned on: the cluster grows, rolls and is saved, and a copy of its data with users serves.
 pub async fn by_a_person(w: &World) -> Result<()> {
-    w.create(make::secured("h", 1)).await?;
+    w.create(of_version("h", "3.7.3")).await?;
     ready(w, "h", 1).await?;
     application(w, "app", "h-client-tls").await?;
     application(w, "root", "h-operator-tls").await?;
@@ -75,7 +82,7 @@ pub async fn by_a_person(w: &World) -> Result<()> {
     ready(w, "h", 1).await?;
     holds(w, "root", "h", &before).await?;
 
-    let mut copy = make::secured("copy", 1);
+    let mut copy = of_version("copy", "3.7.3");
     copy["spec"]["bootstrap"] = json!({"restore": {"snapshotRef": {"name": "users"}}});
     w.create(copy).await?;
     ready(w, "copy", 1).await?;
@@ -97,7 +104,7 @@ pub async fn on_and_off(w: &World) -> Result<()> {
     application(w, "root", "o-operator-tls").await?;
     ask(w, "app", "members", &service("o"), &[]).await?;
     let writers = json!([{"key": "writers/", "match": "Prefix", "access": "ReadWrite"}]);
-    w.create(user("o", "writer", &json!({"certificate": {}}), &writers)).await?;
+    w.create(make::user("o", "writer", &json!({"certificate": {}}), &writers)).await?;
     user_is(w, "writer", "False", "AuthDisabled").await?;
     application(w, "writer", "writer-etcd-tls").await?;
     let endpoint = service("o");
@@ -142,14 +149,6 @@ pub async fn on_and_off(w: &World) -> Result<()> {
     Ok(())
 }
 
-fn user(cluster: &str, name: &str, login: &Value, permissions: &Value) -> Value {
-    let mut spec = json!({"clusterRef": {"name": cluster}, "permissions": permissions});
-    if let (Some(spec), Some(login)) = (spec.as_object_mut(), login.as_object()) {
-        spec.extend(login.clone());
-    }
-    json!({"apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdUser", "metadata": {"name": name}, "spec": spec})
-}
-
 async fn user_is(w: &World, name: &str, status: &str, reason: &str) -> Result<Value> {
     let told = w.wait("EtcdUser", name, reason, |user| {
         condition(user, "Ready").is_some_and(|(is, why, _)| is == status && why == reason)
@@ -174,7 +173,7 @@ async fn may(w: &World, pod: &str, request: &[&str], allowed: bool) -> Result<()
 
 /// Users of applications as objects: with a certificate, with a password that changes, and none that is somebody else's.
 pub async fn users(w: &World) -> Result<()> {
-    w.create(make::secured("u", 1)).await?;
+    w.create(of_version("u", "3.5.35")).await?;
     ready(w, "u", 1).await?;
     by_hand(w, "u", &[&["user", "add", "hand:canary-password"]]).await?;
     let (certificate, password) = (json!({"certificate": {}}), json!({"passwordSecretRef": {"name": "till-login"}}));
@@ -185,14 +184,14 @@ pub async fn users(w: &World) -> Result<()> {
     login["metadata"] = json!({"name": "till-login"});
     w.create(login).await?;
     let below = |key: &str, access: &str| json!([{"key": key, "match": "Prefix", "access": access}]);
-    w.create(user("u", "shop", &certificate, &below("/shop/", "ReadWrite"))).await?;
-    w.create(user("u", "till", &password, &below("/shop/", "Read"))).await?;
-    w.create(user("u", "hand", &certificate, &below("", "ReadWrite"))).await?;
+    w.create(make::user("u", "shop", &certificate, &below("/shop/", "ReadWrite"))).await?;
+    w.create(make::user("u", "till", &password, &below("/shop/", "Read"))).await?;
+    w.create(make::user("u", "hand", &certificate, &below("", "ReadWrite"))).await?;
     let shop = user_is(w, "shop", "False", "AuthDisabled").await?;
     ensure!(shop["status"]["keys"] == json!("rw /shop/*"), "{}", shop["status"]);
     user_is(w, "till", "False", "AuthDisabled").await?;
     user_is(w, "hand", "False", "NameTaken").await?;
-    let root = w.try_create(&user("u", "root", &certificate, &json!([]))).await;
+    let root = w.try_create(&make::user("u", "root", &certificate, &json!([]))).await;
     ensure!(root.as_ref().is_err_and(|error| format!("{error:#}").contains("spec.name")), "{root:?}");
 
     application(w, "app", "u-client-tls").await?;

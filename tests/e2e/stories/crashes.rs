@@ -21,7 +21,7 @@ use crate::support::workload::{Ground, Workload};
 use crate::support::world::{PATIENCE, World};
 
 /// The sweeps, in the order in which they take the sorts of crashes.
-const SWEEPS: [&str; 10] = [
+const SWEEPS: [&str; 11] = [
     "crashes_while_growing",
     "crashes_while_scaling",
     "crashes_while_parking",
@@ -32,6 +32,7 @@ const SWEEPS: [&str; 10] = [
     "crashes_while_restoring",
     "crashes_while_rolling",
     "crashes_while_upgrading",
+    "crashes_while_making_users",
 ];
 
 /// Sorts of crashes. A run takes one sweep for each sort.
@@ -70,6 +71,11 @@ pub async fn rolling(w: &World) -> Result<()> {
 /// Three members go to the next minor, with a rehearsal.
 pub async fn upgrading(w: &World) -> Result<()> {
     sweep(w, Workload::Upgrade).await
+}
+
+/// A cluster with authentication gets a user.
+pub async fn making_users(w: &World) -> Result<()> {
+    sweep(w, Workload::User).await
 }
 
 /// A member of three is replaced on request.

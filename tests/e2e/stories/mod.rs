@@ -144,6 +144,7 @@ pub fn all() -> Vec<Story> {
         story!("all_pods_deleted_at_once", pods::all_at_once),
         story!(on host "crashes_while_saving", crashes::saving),
         story!(on host "crashes_while_recording", crashes::recording),
+        story!(on host "crashes_while_making_users", crashes::making_users),
         story!("volumes_that_are_too_small", space::tell),
         story!("helm_install_upgrade_uninstall", helm::tell),
         story!("from_bitnami", bitnami::tell),

@@ -82,6 +82,15 @@ pub fn schedule(name: &str, cluster: &str, line: &str, destination: Value) -> Va
     })
 }
 
+/// A user of a cluster: how it logs in, and what it may do.
+pub fn user(cluster: &str, name: &str, login: &Value, permissions: &Value) -> Value {
+    let mut spec = json!({"clusterRef": {"name": cluster}, "permissions": permissions});
+    if let (Some(spec), Some(login)) = (spec.as_object_mut(), login.as_object()) {
+        spec.extend(login.clone());
+    }
+    json!({"apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdUser", "metadata": {"name": name}, "spec": spec})
+}
+
 /// A claim for backups or for reading files.
 pub fn claim(name: &str, size: &str) -> Value {
     json!({

@@ -16,11 +16,12 @@ use super::world::{PATIENCE, World};
 use kube::ResourceExt;
 use kube::api::ListParams;
 
-const KINDS: [&str; 10] = [
+const KINDS: [&str; 11] = [
     "EtcdCluster",
     "EtcdMember",
     "EtcdSnapshot",
     "EtcdSnapshotSchedule",
+    "EtcdUser",
     "Pod",
     "PersistentVolumeClaim",
     "Service",

@@ -1,5 +1,5 @@
 //! Workloads in which an operator is disturbed: a cluster that grows from nothing to three members or goes through several sizes, a
-//! snapshot to a volume, and a restore into one member. Each run has names of its own, so that runs are counted separately.
+//! snapshot to a volume, a restore into one member, and a user. Each run has names of its own, so that runs are counted separately.
 
 use std::collections::BTreeSet;
 
@@ -34,6 +34,8 @@ pub enum Workload {
     Restore,
     /// A run of a schedule, with the name of the run.
     Schedule,
+    /// A user of a cluster with authentication, with a certificate.
+    User,
 }
 
 /// Objects that snapshots and restores need.
@@ -46,6 +48,14 @@ impl Workload {
     /// Creates the objects that the first run needs; needs a running operator.
     pub async fn prepare(self, w: &World) -> Result<Ground> {
         if matches!(self, Self::Grow | Self::Scale(_) | Self::Replace | Self::Lose | Self::Roll) {
+            return Ok(Ground { digest: None });
+        }
+        if self == Self::User {
+            let mut source = make::secured("source", 1);
+            source["spec"]["auth"] = json!({"enabled": true});
+            w.create(source).await?;
+            let guarded = |c: &Value| is_ready(c, 1) && c["status"]["authEnabled"] == json!(true);
+            w.wait("EtcdCluster", "source", "Ready, with authentication", guarded).await?;
             return Ok(Ground { digest: None });
         }
         w.create(make::claim("backups", "1Gi")).await?;
@@ -89,6 +99,9 @@ impl Workload {
             }
             Self::Save => make::snapshot(run, "source", volume()),
             Self::Restore => make::restored(run, 1, json!({"snapshotRef": {"name": "base"}})),
+            Self::User => {
+                make::user("source", run, &json!({"certificate": {}}), &json!([{"key": "/x", "access": "Read"}]))
+            }
             // Never due: the story starts its runs by hand.
             Self::Schedule => make::schedule(run, "source", "0 0 1 1 *", volume()),
         };
@@ -101,6 +114,9 @@ impl Workload {
             return begun(w, run).await;
         }
         let object = w.get(self.kind(), run).await?;
+        if self == Self::User {
+            return Ok(condition(&object, "Ready").is_some_and(|(status, ..)| status == "True"));
+        }
         if self == Self::Save {
             ensure!(object["status"]["phase"] != "Failed", "{run} failed: {}", object["status"]);
             return Ok(object["status"]["phase"] == "Complete");
@@ -128,6 +144,17 @@ impl Workload {
                 let stored = w.files("shelf", "/mnt/backups").await?;
                 let manifests = manifests(&stored, &snapshot)?.len();
                 ensure!(manifests == 1, "{manifests} manifests of {run} in the store: {stored:?}");
+            }
+            Self::User => {
+                until("the user is ready", PATIENCE, async || {
+                    Ok(if self.done(w, run).await? { Ok(()) } else { Err("on the way".to_owned()) })
+                })
+                .await?;
+                let member = w.names_with("EtcdMember", "holdfast.dev/cluster=source").await?;
+                let member = member.first().context("a member")?;
+                let user = w.etcdctl(member, &["user", "get", run]).await?;
+                let role = w.etcdctl(member, &["role", "get", run]).await?;
+                ensure!(user.contains(&format!("Roles: {run}")) && role.contains("/x"), "{user}{role}");
             }
             Self::Schedule => {
                 until("the run is recorded", PATIENCE, async || {
@@ -187,6 +214,7 @@ impl Workload {
         match self {
             Self::Save => "EtcdSnapshot",
             Self::Schedule => "EtcdSnapshotSchedule",
+            Self::User => "EtcdUser",
             Self::Grow | Self::Restore | Self::Replace | Self::Lose | Self::Roll | Self::Upgrade | Self::Scale(_) => {
                 "EtcdCluster"
             }
@@ -196,7 +224,7 @@ impl Workload {
     fn members(self) -> usize {
         match self {
             Self::Grow | Self::Replace | Self::Lose | Self::Roll | Self::Upgrade => 3,
-            Self::Save | Self::Restore | Self::Schedule => 1,
+            Self::Save | Self::Restore | Self::Schedule | Self::User => 1,
             Self::Scale(sizes) => sizes.last().and_then(|last| usize::try_from(*last).ok()).unwrap_or(0),
         }
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::{env, fs};
 
 use holdfast_api::agent::PodMetadata;
+use holdfast_api::auth::Auth;
 use holdfast_api::cluster::{Medium, Options, Retention};
 use holdfast_api::final_snapshot::OnFailure;
 use holdfast_api::repair::{Repair, RepairMode};
@@ -111,6 +112,14 @@ fn tell(world: &mut World, command: &str) {
         ["volumes", "do", "not", "grow"] => world.growth = Growth::Forbidden,
         ["volumes", "are", "infeasible"] => world.growth = Growth::Infeasible,
         ["quotas"] => world.show_quotas(),
+        ["authentication", "wanted", word] => world.edit(|s| {
+            s.auth = match *word {
+                "on" => Some(Auth { enabled: true }),
+                "off" => Some(Auth { enabled: false }),
+                _ => None,
+            };
+        }),
+        ["authentication", "by", "hand", word] => world.auth = *word == "on",
         ["members", "differ"] => world.differ = true,
         ["members", "agree"] => world.differ = false,
         ["version", version] => world.edit(|s| (*version).clone_into(&mut s.version)),

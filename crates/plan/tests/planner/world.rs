@@ -182,7 +182,7 @@ pub struct World {
     /// Entries that the operator committed to fill the log.
     filled: u64,
     /// Whether authentication is on.
-    auth: bool,
+    pub auth: bool,
     /// Members whose log is corrupt.
     pub corrupt: BTreeSet<String>,
     /// Members whose data differ from the others'.
