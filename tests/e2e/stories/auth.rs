@@ -18,7 +18,7 @@ const BY_HAND: [&[&str]; 4] = [
     &["auth", "enable"],
 ];
 
-/// A cluster of one member; the stories are told of three minors.
+/// A cluster of one member; each story has a minor of its own.
 fn of_version(name: &str, version: &str) -> Value {
     let mut cluster = make::secured(name, 1);
     cluster["spec"]["version"] = json!(version);

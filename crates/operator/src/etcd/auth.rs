@@ -1,5 +1,5 @@
-//! Whether etcd's authentication is on, and whether a name is taken. No watch reports a change. With authentication on each question is a line in etcd's log, so
-//! that answer counts for five minutes; while the spec asks for the other state, for a few seconds.
+//! Whether etcd's authentication is on, and whether etcd has a user or a role of a name. No watch reports a change. With
+//! authentication on each question is a line in etcd's log, so that answer counts for minutes.
 //!
 //! Decides when etcd is asked again. The leader is asked: its answer follows a linearizable read.
 

@@ -182,7 +182,19 @@ pub struct Known {
     pub not_after: Timestamp,
 }
 
+impl Known {
+    /// Returns when a certificate that Holdfast issues is due for renewal: at two thirds of its life.
+    pub fn renewed_at(&self) -> Timestamp {
+        self.not_before + self.not_after.duration_since(self.not_before) / 3 * 2
+    }
+}
+
 impl Kept {
+    /// Whether the Secret has Holdfast's type, and the object of this UID controls it.
+    pub fn belongs_to(&self, uid: &str) -> bool {
+        self.typed && self.owner.as_deref() == Some(uid)
+    }
+
     /// Returns a certificate of the Secret, if usable.
     pub fn leaf(&self, files: Files) -> Option<&Known> {
         self.leaves.get(files.certificate)?.as_ref().ok()

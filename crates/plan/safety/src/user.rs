@@ -24,7 +24,7 @@ pub fn user(seen: &Observed, plan: &Plan<EtcdUserStatus>) -> Verdict {
         Some(Act::ClaimUser { user, claim }) => {
             own(seen, user)?;
             may_change(seen, seen.user.user_name())?;
-            let wanted = formed(seen).map(|formed| user_claim::text(formed, seen.user.user_name(), None));
+            let wanted = seen.formed().map(|formed| user_claim::text(formed, seen.user.user_name(), None));
             rule(
                 "I31",
                 wanted.as_ref() == Some(claim),
@@ -64,12 +64,8 @@ fn may_change(seen: &Observed, name: &str) -> Verdict {
     rule("I21", held, "a user that etcd gets has an object that waits for its end")
 }
 
-fn formed(seen: &Observed) -> Option<&String> {
-    seen.cluster.as_ref()?.status.as_ref()?.latches.formed.as_ref().map(|formed| &formed.cluster_id)
-}
-
 fn claimed(seen: &Observed, cluster_id: u64) -> Verdict {
-    let of = formed(seen).filter(|formed| user_claim::read(&seen.user, formed).is_some());
+    let of = seen.formed().filter(|_| seen.claim().is_some());
     let same = of.is_some_and(|formed| u64::from_str_radix(formed, 16) == Ok(cluster_id));
     rule("I31", same && seen.rival.is_none(), "a user is changed in the etcd cluster in which it was claimed")
 }
@@ -77,7 +73,7 @@ fn claimed(seen: &Observed, cluster_id: u64) -> Verdict {
 /// Whether etcd keeps the user, lacks it, or goes too.
 fn may_go(seen: &Observed) -> bool {
     let stays = seen.cluster.as_ref().is_some_and(|cluster| !meta::deleting(&cluster.metadata));
-    let mine = formed(seen).is_some_and(|formed| user_claim::read(&seen.user, formed).is_some());
+    let mine = seen.claim().is_some();
     let retains = seen.user.spec.reclaim_policy == ReclaimPolicy::Retain;
     meta::deleting(&seen.user.metadata) && (retains || !stays || !mine || seen.rival.is_some())
 }
@@ -91,14 +87,14 @@ fn issued(seen: &Observed, issue: &Issue) -> Verdict {
     )?;
     let replaced = issue.replaces.as_ref().map(|target| &target.uid);
     let there = seen.secret.as_ref();
-    let mine = there.is_none_or(|kept| kept.typed && kept.owner.as_deref() == Some(meta::uid(&seen.user.metadata)));
+    let mine = there.is_none_or(|kept| kept.belongs_to(meta::uid(&seen.user.metadata)));
     rule("I13", mine && replaced == there.map(|kept| &kept.target.uid), "a Secret of another owner is not changed")?;
     let Contents::Leaves { leaves, cas, .. } = &issue.contents else {
         return rule("I15", false, "a user gets no CA");
     };
-    let uid = seen.cluster.as_ref().map(|cluster| meta::uid(&cluster.metadata));
-    let ca = seen.ca.as_ref().filter(|ca| ca.typed && ca.owner.as_deref() == uid);
-    let signs = ca.is_some_and(|ca| cas.values().all(|(secret, _)| *secret == ca.target.name));
+    let ca = seen.ca.as_ref().zip(seen.cluster.as_ref());
+    let ca = ca.filter(|(ca, cluster)| ca.belongs_to(meta::uid(&cluster.metadata)));
+    let signs = ca.is_some_and(|(ca, _)| cas.values().all(|(secret, _)| *secret == ca.target.name));
     rule("I15", signs, "the CA of the cluster signs a user's certificate")?;
     let user = seen.user.user_name();
     let own = leaves.iter().all(|leaf| {

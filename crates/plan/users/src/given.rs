@@ -1,10 +1,10 @@
-//! What etcd has to be given for a user.
+//! Digests of the permissions and of the login that a user has to have in etcd.
 //!
-//! Decides the digests that the claim keeps. The password has a digest of its own: a change of the permissions changes no password,
+//! Decides their inputs; the claim keeps them. The password has a digest of its own: a change of the permissions changes no password,
 //! which would end the user's tokens.
 
 use super::Observed;
-use holdfast_base::user_claim::{self, Given};
+use holdfast_base::user_claim::Given;
 use holdfast_base::{Seen, fingerprint};
 
 /// Returns the digests of the permissions and of the login.
@@ -19,7 +19,5 @@ pub(super) fn wanted(seen: &Observed) -> Given {
 
 /// Whether etcd was given the user as the spec has it.
 pub(super) fn is_given(seen: &Observed) -> bool {
-    let formed = seen.cluster.as_ref().and_then(|cluster| cluster.status.as_ref()?.latches.formed.as_ref());
-    let given = formed.and_then(|formed| user_claim::read(&seen.user, &formed.cluster_id)).flatten();
-    given.is_some_and(|given| given == wanted(seen))
+    seen.claim().flatten().is_some_and(|given| given == wanted(seen))
 }

@@ -50,7 +50,7 @@ fn next(seen: &Observed, now: Timestamp) -> Next {
     if cluster.spec.paused {
         return Next::wait(Reason::Paused, format!("spec.paused of the EtcdCluster {named} is set"), Wake::OnChange);
     }
-    let Some(formed) = formed(cluster) else {
+    let Some(formed) = seen.formed() else {
         return Next::wait(
             Reason::WaitingForCluster,
             format!("the EtcdCluster {named} has not formed yet"),
@@ -67,7 +67,7 @@ fn next(seen: &Observed, now: Timestamp) -> Next {
     if !held {
         return Next::act(Act::HoldUser { user });
     }
-    let claim = user_claim::read(&seen.user, formed);
+    let claim = seen.claim();
     // A change that etcd refuses lets no certificate run out.
     let certificate = || if seen.user.spec.certificate.is_some() { certificate(seen, cluster, now) } else { None };
     if let Some(issue) = claim.is_some().then(certificate).flatten().filter(|next| matches!(next, Next::Do(..))) {
@@ -112,7 +112,7 @@ fn end(seen: &Observed, user: Target) -> Next {
     let Some(cluster) = seen.cluster.as_ref().filter(|cluster| !meta::deleting(&cluster.metadata)) else {
         return release;
     };
-    let there = formed(cluster).filter(|formed| user_claim::read(&seen.user, formed).is_some());
+    let there = seen.formed().filter(|_| seen.claim().is_some());
     let Some(formed) = there.filter(|_| seen.user.spec.reclaim_policy == ReclaimPolicy::Delete) else { return release };
     // Another object has claimed the user since.
     if seen.rival.is_some() {
@@ -164,10 +164,8 @@ fn login(seen: &Observed, cluster: &EtcdCluster) -> Option<Next> {
                     .to_owned(),
             );
         }
-        let foreign = seen
-            .secret
-            .as_ref()
-            .is_some_and(|kept| !kept.typed || kept.owner.as_deref() != Some(meta::uid(&seen.user.metadata)));
+        let uid = meta::uid(&seen.user.metadata);
+        let foreign = seen.secret.as_ref().is_some_and(|kept| !kept.belongs_to(uid));
         let secret = name::user_tls(meta::name(&seen.user.metadata));
         return foreign.then(|| {
             let message = format!("the Secret {secret} does not belong to this EtcdUser, or is not of type {SECRET_TYPE}. Delete the Secret");
@@ -184,7 +182,7 @@ fn login(seen: &Observed, cluster: &EtcdCluster) -> Option<Next> {
 
 /// Returns the issue of a certificate that is missing, due, or of another CA, or the wait for the CA.
 fn certificate(seen: &Observed, cluster: &EtcdCluster, now: Timestamp) -> Option<Next> {
-    let own = |ca: &&Kept| ca.typed && ca.owner.as_deref() == Some(meta::uid(&cluster.metadata));
+    let own = |ca: &&Kept| ca.belongs_to(meta::uid(&cluster.metadata));
     let ca = seen.ca.as_ref().filter(own).and_then(|ca| Some((ca, ca.leaf(files::CA)?)));
     let Some((ca, ca_known)) = ca else {
         let message = "the CA of the cluster's clients is missing, or is not the cluster's own: see the EtcdCluster";
@@ -196,7 +194,7 @@ fn certificate(seen: &Observed, cluster: &EtcdCluster, now: Timestamp) -> Option
             && known.common_name.as_deref() == Some(seen.user.user_name())
             && now >= known.not_before
     });
-    let due = known.is_none_or(|known| now >= renewed_at(known));
+    let due = known.is_none_or(|known| now >= known.renewed_at());
     if fits && !due {
         return None;
     }
@@ -221,16 +219,6 @@ fn certificate(seen: &Observed, cluster: &EtcdCluster, now: Timestamp) -> Option
         contents: Contents::Leaves { leaves: vec![leaf], cas, copies: [].into() },
         replaces: seen.secret.as_ref().map(|kept| kept.target.clone()),
     }))))
-}
-
-/// Returns when a certificate is renewed: at two thirds of its life.
-fn renewed_at(known: &holdfast_base::certificate::Known) -> Timestamp {
-    known.not_before + known.not_after.duration_since(known.not_before) / 3 * 2
-}
-
-/// Returns the etcd cluster with which the cluster formed, by its hexadecimal ID.
-fn formed(cluster: &EtcdCluster) -> Option<&str> {
-    Some(cluster.status.as_ref()?.latches.formed.as_ref()?.cluster_id.as_str())
 }
 
 /// Returns an etcd cluster's ID; an ID that is none matches no etcd.

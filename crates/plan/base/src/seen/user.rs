@@ -2,9 +2,10 @@
 
 use holdfast_api::{EtcdCluster, EtcdUser};
 
-use crate::Seen;
 use crate::certificate::Kept;
 use crate::seen::cluster::Member;
+use crate::user_claim::Given;
+use crate::{Seen, user_claim};
 
 /// All values that a decision about a user depends on.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,4 +29,16 @@ pub struct Observed {
     pub secret: Option<Kept>,
     /// The CA of the cluster's clients, where Holdfast issues their certificates.
     pub ca: Option<Kept>,
+}
+
+impl Observed {
+    /// Returns the etcd cluster with which the cluster formed, by its hexadecimal ID.
+    pub fn formed(&self) -> Option<&str> {
+        Some(self.cluster.as_ref()?.status.as_ref()?.latches.formed.as_ref()?.cluster_id.as_str())
+    }
+
+    /// Returns the claim in that etcd cluster, as [`user_claim::read`] does.
+    pub fn claim(&self) -> Option<Option<Given>> {
+        user_claim::read(&self.user, self.formed()?)
+    }
 }

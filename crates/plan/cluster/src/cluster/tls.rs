@@ -92,7 +92,7 @@ fn await_sources(seen: &Observed, certificates: &Certificates, now: Timestamp) -
 fn announce(seen: &Observed, certificates: &Certificates) -> Option<Next> {
     let stale = |m: &&Member| {
         let staged = m.object.spec.tls.as_ref().and_then(|tls| tls.staged.as_ref());
-        let is_owned = |kept: &&Kept| kept.typed && kept.owner.as_deref() == Some(meta::uid(&m.object.metadata));
+        let is_owned = |kept: &&Kept| kept.belongs_to(meta::uid(&m.object.metadata));
         certificates.members.get(m.name()).filter(is_owned).is_some_and(|kept| staged != Some(&kept.digest))
     };
     let member = holders(seen).find(stale)?;
@@ -290,7 +290,7 @@ impl Supplied<'_> {
                     let same_names =
                         known.names.len() == leaf.names.len() && leaf.names.iter().all(|n| known.names.contains(n));
                     // A certificate that is not valid yet was issued by a clock that was ahead.
-                    !same_names || now < known.not_before || now >= known.not_before + life / 3 * 2 - jitter
+                    !same_names || now < known.not_before || now >= known.renewed_at() - jitter
                 }
             })
         })
