@@ -176,7 +176,7 @@ fn stays_in_memory() -> String {
     validation = once_formed(&same_below("tls.insecure"))
     .message("the cluster has formed: spec.tls.insecure is immutable, turning TLS on or off is not supported yet"),
     validation = once_formed(&SOURCES.map(same_below).join(" && "))
-    .message("the cluster has formed: in spec.tls only client.additionalNames may change, another source of certificates is not supported yet")
+    .message("the cluster has formed: in spec.tls only client.additionalNames and client.rotationGraceSeconds may change, another source of certificates is not supported yet")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdClusterSpec {

@@ -131,6 +131,8 @@ reasons! {
     Rolling,
     /// A change to the next minor version is prepared, or under way.
     Upgrading,
+    /// The CA of a plane is exchanged.
+    CaRotating,
     /// The members' volumes grow to a larger `spec.storage.size`.
     Resizing,
     /// A member gives free space of its database back.
@@ -347,6 +349,8 @@ reasons! {
     MemberNotListed => runbook,
     /// The Secret of a cluster's CA is gone or unusable.
     CaLost => runbook,
+    /// Certificates come from another CA, and members have to restart to trust it.
+    CaRotationWaits => runbook,
     /// A certificate ends soon, and is not renewed.
     CertificateExpiring => runbook,
     /// A certificate of the user's or of cert-manager's cannot be used.

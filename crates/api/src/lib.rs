@@ -144,6 +144,16 @@ pub mod key {
     /// Annotation of a member's Pod: digest of the certificates that the operator wrote last. kubelet refreshes the mounted
     /// files when the annotation changes.
     pub const TLS: &str = "holdfast.dev/tls";
+    /// Annotation of a member's Pod: digest of the CAs in the files that the Pod was made with. etcd reads them when it starts.
+    pub const CAS: &str = "holdfast.dev/cas";
+    /// Annotation of an `EtcdCluster`, set by a person: `client/TOKEN`, `peer/TOKEN` or `all/TOKEN`, several separated by commas.
+    /// Each new token exchanges the CA of the plane.
+    pub const ROTATE_CA: &str = "holdfast.dev/rotate-ca";
+    /// Annotation of an `EtcdCluster`, set by a person: a time (RFC 3339). Certificates that Holdfast issued before it are issued
+    /// again.
+    pub const RENEW: &str = "holdfast.dev/renew-certificates";
+    /// Annotation of a CA's Secret: the token of [`ROTATE_CA`] that was answered last.
+    pub const ROTATED_FOR: &str = "holdfast.dev/rotated-for";
     /// Annotation of an `EtcdUser`: ID (hexadecimal) of the etcd cluster that has the user, and behind `/` the digest of what etcd
     /// was given.
     pub const USER: &str = "holdfast.dev/etcd-user";
@@ -197,6 +207,10 @@ pub mod key {
         STARTED,
         JOINED,
         TLS,
+        CAS,
+        ROTATE_CA,
+        RENEW,
+        ROTATED_FOR,
         WRITTEN_AT,
         ATTEMPTS_BEFORE,
         REHEARSES,

@@ -69,6 +69,11 @@ pub struct ClientPlane {
         inner(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9*][A-Za-z0-9.:_-]*$"))
     )]
     pub additional_names: Vec<String>,
+    /// Seconds that applications have to read a changed file of CAs, and later a changed certificate, while the CA of this plane is
+    /// exchanged. Default: 86400, a day.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 2_592_000))]
+    pub rotation_grace_seconds: Option<u32>,
 }
 
 /// Whether a name in a certificate is an IP address.
@@ -155,9 +160,12 @@ pub struct MemberTls {
     /// after this write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staged: Option<String>,
-    /// CAs of these certificates, which etcd loads when it starts. The operator writes no certificate of another CA.
+    /// CAs that the member's etcd is known to trust. The operator writes no certificate of another CA.
     #[serde(default, skip_serializing_if = "Trusts::is_empty")]
     pub trusts: Trusts,
+    /// Digest of the CAs in these files. etcd loads them when it starts, so a Pod that was made with other CAs ends in its turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cas: Option<String>,
     /// Fingerprint of `spec.tls` of the cluster when the operator created the member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_for: Option<String>,
@@ -194,6 +202,19 @@ pub struct TlsStatus {
     pub peer: PlaneStatus,
 }
 
+/// Step of the exchange of a CA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum Rotation {
+    /// Members start with the next CA beside the present one.
+    Trusting,
+    /// Applications read the next CA.
+    Waiting,
+    /// Certificates come from the next CA.
+    Issuing,
+    /// Applications read the new certificates, then members start without the earlier CA.
+    Retiring,
+}
+
 /// State of the certificates of one plane.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -203,6 +224,14 @@ pub struct PlaneStatus {
     /// Why the source's newest certificate is not used. Members go on with the certificates they have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// Step of the exchange of the CA: `Trusting` (members start with the next CA beside the present one), `Waiting` (applications
+    /// read the next CA), `Issuing` (certificates come from the next CA), `Retiring` (members start without the earlier CA). Absent
+    /// while no CA is exchanged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotation: Option<Rotation>,
+    /// The token of the annotation `holdfast.dev/rotate-ca` that was answered last; absent where the CA is not Holdfast's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotated_for: Option<String>,
     /// Whether a connection needs a certificate on both sides.
     pub mutual: bool,
     /// Earliest end of a certificate (RFC 3339), the CA's excluded.

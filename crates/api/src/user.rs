@@ -175,6 +175,12 @@ pub struct EtcdUserStatus {
     /// End of the user's certificate (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_not_after: Option<String>,
+    /// CA that signed the certificate: digest of its name and key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signed_by: Option<String>,
+    /// CAs of the servers in the Secret of the certificate: digests of their names and keys.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trusts: Vec<String>,
     /// `Ready`: the user can log in, and may do what `permissions` say.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = kube::core::ListMerge::Map(vec!["type".into()]))]

@@ -89,6 +89,8 @@ const OPERATOR: &[Rule] = &[
     Rule { group: "", resources: &["secrets"], verbs: &["get", "create", "patch"] },
     // One for each member and plane, if cert-manager issues the certificates.
     Rule { group: "cert-manager.io", resources: &["certificates"], verbs: &["get", "create", "patch"] },
+    // cert-manager does not issue certificates again after its issuer's CA has changed.
+    Rule { group: "cert-manager.io", resources: &["certificates/status"], verbs: &["update"] },
     // For the certificate of a cluster's CA.
     Rule { group: "", resources: &["configmaps"], verbs: &["get", "create", "patch"] },
     Rule { group: "events.k8s.io", resources: &["events"], verbs: &["create", "patch"] },

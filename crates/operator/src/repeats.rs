@@ -58,6 +58,11 @@ impl Write {
             Ensure::Service(service) => ("Service", &service.metadata.name),
             Ensure::Budget(budget) => ("PodDisruptionBudget", &budget.metadata.name),
             Ensure::CaBundle { metadata, .. } => ("ConfigMap", &metadata.name),
+            // A Certificate that goes on coming from the earlier CA is asked for with a pause.
+            Ensure::Reissue(request) => {
+                let kind = format!("issue Certificate {} again", request.name);
+                return Some(Self { kind, fingerprint: hash(&request.uid) });
+            }
             Ensure::Certificate { metadata, .. } => ("Certificate", &metadata.name),
             Ensure::CronJob(cron) => ("CronJob", &cron.metadata.name),
             Ensure::Deployment(log) => ("Deployment", &log.metadata.name),

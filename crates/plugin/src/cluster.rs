@@ -1,17 +1,18 @@
-//! `cluster pause|resume|scale|restart`: the requests that the operator's plans know.
+//! `cluster pause|resume|scale|restart|rotate-ca|renew-certificates`: the requests that the operator's plans know.
 //!
 //! Decides the field or the annotation of each request, and when a request is carried out. The operator decides the order of steps.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use holdfast_api::cluster::Retention;
 use holdfast_api::condition::{self, Reason, Type};
+use holdfast_api::tls::PlaneStatus;
 use holdfast_api::{EtcdCluster, EtcdMember, key};
 use holdfast_io::clock;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use super::access::{Access, Only, Session};
-use super::end::{DONE, print};
+use super::end::{DONE, print, wrong_use};
 use super::wait::{Look, Wait};
 use holdfast_manifests::names::object;
 
@@ -26,6 +27,10 @@ pub enum ClusterVerb {
     Scale(Box<ScaleFlags>),
     /// Restart the members, one after the other, the leader last.
     Restart(Box<RestartFlags>),
+    /// Exchange the CAs that Holdfast made: members restart twice, one after the other.
+    RotateCa(Box<RotateCaFlags>),
+    /// Issue the certificates of Holdfast's CAs again, one member after the other. No member restarts.
+    RenewCertificates(Box<NamedFlags>),
 }
 
 /// Flags of `cluster pause` and `cluster resume`.
@@ -70,6 +75,45 @@ pub struct RestartFlags {
     pub access: Access,
 }
 
+/// Flags of `cluster rotate-ca`.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct RotateCaFlags {
+    /// `EtcdCluster`.
+    #[arg(value_parser = object)]
+    pub cluster: String,
+    /// CA to exchange: that of clients, that of the members among each other, or both.
+    #[arg(long, value_enum, default_value_t)]
+    pub plane: Planes,
+    /// Wait.
+    #[command(flatten)]
+    pub wait: Wait,
+    /// Kubernetes.
+    #[command(flatten)]
+    pub access: Access,
+}
+
+/// CAs of a cluster.
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Planes {
+    /// Both.
+    #[default]
+    All,
+    /// The CA of clients and servers.
+    Client,
+    /// The CA of the members among each other.
+    Peer,
+}
+
+impl Planes {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Client => "client",
+            Self::Peer => "peer",
+        }
+    }
+}
+
 /// Carries out a verb.
 pub async fn run(verb: ClusterVerb) -> anyhow::Result<u8> {
     match verb {
@@ -77,6 +121,8 @@ pub async fn run(verb: ClusterVerb) -> anyhow::Result<u8> {
         ClusterVerb::Resume(flags) => pause(*flags, false).await,
         ClusterVerb::Scale(flags) => scale(*flags).await,
         ClusterVerb::Restart(flags) => restart(*flags).await,
+        ClusterVerb::RotateCa(flags) => rotate_ca(*flags).await,
+        ClusterVerb::RenewCertificates(flags) => renew_certificates(*flags).await,
     }
 }
 
@@ -185,8 +231,73 @@ fn restarted(cluster: &EtcdCluster, members: &[EtcdMember], asked: &str) -> Look
     Look::Waits(format!("{have} of {} members have the request; {}", cluster.spec.replicas, words(cluster)))
 }
 
+async fn rotate_ca(flags: RotateCaFlags) -> anyhow::Result<u8> {
+    let session = flags.access.open().await?;
+    let name = &flags.cluster;
+    let cluster = session.named::<EtcdCluster>(name).await?;
+    refuse_other_cas(&cluster, flags.plane).map_err(wrong_use)?;
+    let token = clock::now().as_second().to_string();
+    let asked = format!("{}/{token}", flags.plane.as_str());
+    change(&session, name, json!({"metadata": {"annotations": {key::ROTATE_CA: asked}}}), "exchange of CAs requested")
+        .await?;
+    flags
+        .wait
+        .until(async || {
+            let cluster = session.named::<EtcdCluster>(name).await?;
+            Ok(exchanged(&cluster, flags.plane, &token))
+        })
+        .await
+}
+
+/// Refuses the exchange of CAs that are not Holdfast's, unless a small cluster waits for the request.
+fn refuse_other_cas(cluster: &EtcdCluster, plane: Planes) -> Result<(), String> {
+    let name = cluster.name_any();
+    let Some(tls) = cluster.status.as_ref().and_then(|status| status.tls.as_ref()) else {
+        return Err(format!("EtcdCluster {name} has no certificates yet, or serves plaintext"));
+    };
+    let is_own = |plane: &PlaneStatus| plane.provider == "Auto";
+    let any = match plane {
+        Planes::All => is_own(&tls.client) || is_own(&tls.peer),
+        Planes::Client => is_own(&tls.client),
+        Planes::Peer => is_own(&tls.peer),
+    };
+    let waits = cluster.status.iter().flat_map(|status| &status.conditions);
+    let mut waits = waits.filter(|it| Reason::named(&it.reason) == Some(Reason::CaRotationWaits));
+    if any || waits.next().is_some() {
+        return Ok(());
+    }
+    Err(format!(
+        "the certificates of EtcdCluster {name} come from a CA of yours or of cert-manager: exchange the CA there, and Holdfast follows"
+    ))
+}
+
+/// Whether the CAs of these planes are exchanged.
+fn exchanged(cluster: &EtcdCluster, plane: Planes, token: &str) -> Look {
+    let status = cluster.status.clone().unwrap_or_default();
+    let tls = status.tls.unwrap_or_default();
+    let over = |plane: &PlaneStatus| {
+        let answered = plane.rotated_for.as_deref() == Some(token) || plane.provider != "Auto";
+        answered && plane.rotation.is_none()
+    };
+    let over = match plane {
+        Planes::All => over(&tls.client) && over(&tls.peer),
+        Planes::Client => over(&tls.client),
+        Planes::Peer => over(&tls.peer),
+    };
+    if over && condition::is_true(&status.conditions, Type::Ready) { Look::Done } else { Look::Waits(words(cluster)) }
+}
+
+async fn renew_certificates(flags: NamedFlags) -> anyhow::Result<u8> {
+    let session = flags.access.open().await?;
+    let at = clock::now().to_string();
+    let request = json!({"metadata": {"annotations": {key::RENEW: at}}});
+    change(&session, &flags.cluster, request, "renewal of certificates requested").await?;
+    Ok(DONE)
+}
+
 #[cfg(test)]
 mod tests {
+    use holdfast_api::tls::TlsStatus;
     use serde_json::from_value;
 
     use super::*;
@@ -228,6 +339,32 @@ mod tests {
         let mut kept = cluster(1, ("True", "AsDesired"), 3, 2);
         kept.spec.storage.retention = Retention::Retain;
         assert!(leaving(&kept).unwrap().ends_with("stay"));
+    }
+
+    #[test]
+    fn an_exchange_is_over_when_the_operator_has_answered_the_request() {
+        let plane = |rotation: Option<&str>, provider: &str| {
+            from_value::<PlaneStatus>(json!({
+                "provider": provider, "mutual": true, "notAfter": "2027-01-01T00:00:00Z", "rotatedFor": "7", "rotation": rotation,
+            }))
+            .unwrap()
+        };
+        let of = |client, peer| {
+            let mut cluster = cluster(3, ("True", "AsDesired"), 3, 2);
+            let tls = TlsStatus { client, peer, ..TlsStatus::default() };
+            cluster.status.as_mut().unwrap().tls = Some(tls);
+            cluster
+        };
+        let done = of(plane(None, "Auto"), plane(None, "Auto"));
+        assert_eq!(exchanged(&done, Planes::All, "7"), Look::Done);
+        assert_ne!(exchanged(&done, Planes::Client, "8"), Look::Done, "an earlier request");
+        let under_way = of(plane(Some("Waiting"), "Auto"), plane(None, "Auto"));
+        assert_ne!(exchanged(&under_way, Planes::All, "7"), Look::Done);
+        assert_eq!(exchanged(&under_way, Planes::Peer, "7"), Look::Done);
+        let managed = of(plane(None, "CertManager"), plane(None, "Auto"));
+        assert!(refuse_other_cas(&managed, Planes::Client).unwrap_err().contains("cert-manager"));
+        assert!(refuse_other_cas(&managed, Planes::All).is_ok());
+        assert!(refuse_other_cas(&cluster(3, ("True", "AsDesired"), 3, 2), Planes::All).is_err());
     }
 
     #[test]

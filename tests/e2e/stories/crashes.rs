@@ -21,7 +21,7 @@ use crate::support::workload::{Ground, Workload};
 use crate::support::world::{PATIENCE, World};
 
 /// The sweeps, in the order in which they take the sorts of crashes.
-const SWEEPS: [&str; 11] = [
+const SWEEPS: [&str; 12] = [
     "crashes_while_growing",
     "crashes_while_scaling",
     "crashes_while_parking",
@@ -33,6 +33,7 @@ const SWEEPS: [&str; 11] = [
     "crashes_while_rolling",
     "crashes_while_upgrading",
     "crashes_while_making_users",
+    "crashes_while_exchanging_cas",
 ];
 
 /// Sorts of crashes. A run takes one sweep for each sort.
@@ -76,6 +77,11 @@ pub async fn upgrading(w: &World) -> Result<()> {
 /// A cluster with authentication gets a user.
 pub async fn making_users(w: &World) -> Result<()> {
     sweep(w, Workload::User).await
+}
+
+/// Both CAs of three members are exchanged.
+pub async fn exchanging_cas(w: &World) -> Result<()> {
+    sweep(w, Workload::ExchangeCas).await
 }
 
 /// A member of three is replaced on request.

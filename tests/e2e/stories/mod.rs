@@ -40,6 +40,7 @@ mod restores;
 mod retention;
 mod robustness;
 mod rolling;
+mod rotation;
 mod scale;
 mod schedules;
 mod snapshots;
@@ -128,9 +129,11 @@ pub fn all() -> Vec<Story> {
         story!("memory_members", memory::tell),
         story!(on host "crashes_while_replacing", crashes::replacing),
         story!(on host "crashes_while_losing", crashes::losing),
+        story!(on host "crashes_while_exchanging_cas", crashes::exchanging_cas),
         story!("tls_auto", tls::auto),
         story!("auth_by_hand_locks_nobody_out", auth::by_a_person),
         story!("auth_on_off", auth::on_and_off),
+        story!("ca_rotates_under_load", rotation::under_load),
         story!("an_etcd_user_reads_only_its_prefix", auth::users),
         story!(on host "kube_apiserver_on_our_etcd", apiserver::tell),
         story!(on host "tls_own", tls_own::tell),

@@ -1,5 +1,5 @@
 //! Clusters with certificates of cert-manager, whose own controllers run here: one is created before cert-manager is installed, and
-//! never starts in plaintext; a copy grows; their CAs tell the two apart.
+//! never starts in plaintext; a copy grows; then the issuer gets another CA, which an edited name and a new member bring to light.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,11 +7,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use super::rotation::{cas, exchanged, step};
 use super::tls::{application, ask, digest, exec_etcdctl, ready, service};
 use crate::support::host_operator::Seat;
+use crate::support::kube_helpers::until;
 use crate::support::make;
+use crate::support::probe::Digest;
 use crate::support::program::{Program, command};
-use crate::support::world::World;
+use crate::support::world::{PATIENCE, World};
 
 const VERSION: &str = "3.6.16";
 
@@ -37,16 +40,7 @@ pub async fn tell(w: &World) -> Result<()> {
     w.wait("EtcdCluster", "a", "told which Certificate is missing", unready).await?;
     // cert-manager's caches lag behind its own writes: it sometimes issues a new CA twice, and signs with both.
     w.apply(&authority().to_string()).await?;
-    let issued = |certificate: &Value| {
-        let holds = |kind: &str, status: &str| {
-            let conditions = certificate["status"]["conditions"].as_array().into_iter().flatten();
-            conditions.into_iter().any(|c| c["type"] == json!(kind) && c["status"] == json!(status))
-        };
-        holds("Ready", "True") && !holds("Issuing", "True")
-    };
-    w.wait("Certificate", "pki-ca", "issued", issued).await?;
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    w.wait("Certificate", "pki-ca", "issued for good", issued).await?;
+    until_issued(w).await?;
     w.apply(&issuers().to_string()).await?;
     let object = ready(w, "a", 1).await?;
     ensure!(object["status"]["tls"]["client"]["provider"] == json!("CertManager"), "{}", object["status"]["tls"]);
@@ -63,9 +57,54 @@ pub async fn tell(w: &World) -> Result<()> {
     w.patch("EtcdCluster", "b", json!({"spec": {"replicas": 3}})).await?;
     ready(w, "b", 3).await?;
     ensure!(digest(w, "app", &service("b")).await? == before, "the copy differs");
+    exchange(w, &before).await?;
     for cluster in ["a", "b"] {
         w.delete_and_wait("EtcdCluster", cluster).await?;
     }
+    Ok(())
+}
+
+/// Waits until the CA is issued, and cert-manager has noticed its own writes.
+async fn until_issued(w: &World) -> Result<()> {
+    let issued = |certificate: &Value| {
+        let holds = |kind: &str, status: &str| {
+            let conditions = certificate["status"]["conditions"].as_array().into_iter().flatten();
+            conditions.into_iter().any(|c| c["type"] == json!(kind) && c["status"] == json!(status))
+        };
+        holds("Ready", "True") && !holds("Issuing", "True")
+    };
+    w.wait("Certificate", "pki-ca", "issued", issued).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    w.wait("Certificate", "pki-ca", "issued for good", issued).await.map(drop)
+}
+
+/// The issuer gets another CA. cert-manager issues the certificates with an edited name again, and Holdfast has it issue the others,
+/// after members trust both CAs; a new member's certificate brings the CA to the peers.
+async fn exchange(w: &World, before: &Digest) -> Result<()> {
+    let client = json!({"rotationGraceSeconds": 5, "additionalNames": ["b.example.org"]});
+    let old = cas(w, "b-operator-tls", "ca.crt").await?;
+    w.delete("Secret", "pki-ca").await?;
+    until("another CA", PATIENCE, async || {
+        Ok(if w.names("Secret").await?.contains(&"pki-ca".to_owned()) { Ok(()) } else { Err("none yet".to_owned()) })
+    })
+    .await?;
+    until_issued(w).await?;
+    w.patch("EtcdCluster", "b", json!({"spec": {"tls": {"client": client}}})).await?;
+    let begins = w.wait("EtcdCluster", "b", "exchanging", |c| !step(c, "client").is_empty());
+    w.step("members are to trust the issuer's next CA", begins).await?;
+    exchanged(w, "b", 3).await?;
+    let now = cas(w, "b-operator-tls", "ca.crt").await?;
+    ensure!(now.len() == 1 && now != old, "{} CAs", now.len());
+    let spec = json!({
+        "secretName": "later-cert", "commonName": "later", "usages": ["client auth"], "issuerRef": {"name": "pki"},
+    });
+    w.apply(&named("Certificate", "later", &spec).to_string()).await?;
+    application(w, "later", "later-cert").await?;
+    ensure!(digest(w, "later", &service("b")).await? == *before, "the exchange changed the data");
+    w.patch("EtcdCluster", "b", json!({"spec": {"replicas": 4}})).await?;
+    ready(w, "b", 4).await?;
+    exchanged(w, "b", 4).await?;
+    ensure!(digest(w, "later", &service("b")).await? == *before, "growing changed the data");
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use super::rotation::{cas, exchanged, step};
 use super::tls::{application, ask, digest, etcdctl_by_name, members, ready, refused, service};
 use crate::support::host_operator::Seat;
 use crate::support::kube_helpers::{condition, until};
@@ -74,37 +75,42 @@ pub async fn tell(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// An expired certificate, and one of another CA: reported and copied nowhere; a Pod that is deleted meanwhile comes back.
+/// An expired certificate is reported and copied nowhere, and a Pod that is deleted meanwhile comes back. A certificate of another CA
+/// reaches every member.
 async fn broken(w: &World, pki: &Pki, names: &[String], app: &str) -> Result<()> {
     let running = members(w, "b37").await?;
-    for (secret, told) in [
-        (pki.secret("server", names, For::Server, -1)?.0, "it ended at"),
-        (Pki::new()?.secret("peer", names, For::Peer, 365)?.0, "another CA"),
-    ] {
-        replace(w, &secret).await?;
-        w.wait("EtcdCluster", "b37", "told why", |c| degraded(c, "CertificateRejected", told)).await?;
-        let member = running.first().context("a member")?;
-        let before = w.get("Pod", member).await?["metadata"]["uid"].clone();
-        w.delete("Pod", member).await?;
-        // The cluster is ready while a condition reports the flaw.
-        until("the Pod comes back", PATIENCE, async || {
-            // The Pod before has an address until it is gone, and the status of the cluster may still count it.
-            let pods = w.names("Pod").await?;
-            let pod = pods.contains(member) && {
-                let now = w.get("Pod", member).await?;
-                now["metadata"]["uid"] != before && now["status"]["podIP"].is_string()
-            };
-            let object = w.get("EtcdCluster", "b37").await?;
-            let three = object["status"]["readyMembers"] == json!(3);
-            Ok(if pod && three { Ok(()) } else { Err(object["status"].to_string()) })
-        })
-        .await?;
-        ask(w, app, "members", &qualified(w, "b37"), &[]).await?;
-        let kind = secret["metadata"]["name"].as_str().context("a name")?;
-        let purpose = if kind == "peer" { For::Peer } else { For::Server };
-        replace(w, &pki.secret(kind, names, purpose, 365)?.0).await?;
-        w.wait("EtcdCluster", "b37", "well again", |c| !degraded(c, "CertificateRejected", "")).await?;
+    replace(w, &pki.secret("server", names, For::Server, -1)?.0).await?;
+    w.wait("EtcdCluster", "b37", "told why", |c| degraded(c, "CertificateRejected", "it ended at")).await?;
+    let member = running.first().context("a member")?;
+    let before = w.get("Pod", member).await?["metadata"]["uid"].clone();
+    w.delete("Pod", member).await?;
+    // The cluster is ready while a condition reports the flaw.
+    until("the Pod comes back", PATIENCE, async || {
+        // The Pod before has an address until it is gone, and the status of the cluster may still count it.
+        let pods = w.names("Pod").await?;
+        let pod = pods.contains(member) && {
+            let now = w.get("Pod", member).await?;
+            now["metadata"]["uid"] != before && now["status"]["podIP"].is_string()
+        };
+        let object = w.get("EtcdCluster", "b37").await?;
+        let three = object["status"]["readyMembers"] == json!(3);
+        Ok(if pod && three { Ok(()) } else { Err(object["status"].to_string()) })
+    })
+    .await?;
+    ask(w, app, "members", &qualified(w, "b37"), &[]).await?;
+    replace(w, &pki.secret("server", names, For::Server, 365)?.0).await?;
+    w.wait("EtcdCluster", "b37", "well again", |c| !degraded(c, "CertificateRejected", "")).await?;
+    // Another CA of the peers: members trust both before the first shows a certificate of the other.
+    let old = cas(w, &format!("{member}-tls"), "peer-ca.crt").await?;
+    replace(w, &Pki::new()?.secret("peer", names, For::Peer, 365)?.0).await?;
+    let begins = w.wait("EtcdCluster", "b37", "exchanging", |c| !step(c, "peer").is_empty());
+    w.step("members are to trust the peers' next CA", begins).await?;
+    exchanged(w, "b37", 3).await?;
+    for member in &running {
+        let now = cas(w, &format!("{member}-tls"), "peer-ca.crt").await?;
+        ensure!(now.len() == 1 && now != old, "{member} has {} CAs", now.len());
     }
+    ask(w, app, "members", &qualified(w, "b37"), &[]).await?;
     // The newest certificate reaches every member, and no member restarts for it.
     let restarts = pods(w).await?;
     let (secret, leaf) = pki.secret("server", names, For::Server, 400)?;

@@ -34,6 +34,8 @@ pub enum Workload {
     Restore,
     /// A run of a schedule, with the name of the run.
     Schedule,
+    /// From nothing to three members, whose CAs are exchanged.
+    ExchangeCas,
     /// A user of a cluster with authentication, with a certificate.
     User,
 }
@@ -47,7 +49,7 @@ pub struct Ground {
 impl Workload {
     /// Creates the objects that the first run needs; needs a running operator.
     pub async fn prepare(self, w: &World) -> Result<Ground> {
-        if matches!(self, Self::Grow | Self::Scale(_) | Self::Replace | Self::Lose | Self::Roll) {
+        if matches!(self, Self::Grow | Self::Scale(_) | Self::Replace | Self::Lose | Self::Roll | Self::ExchangeCas) {
             return Ok(Ground { digest: None });
         }
         if self == Self::User {
@@ -86,6 +88,11 @@ impl Workload {
         let wish = match self {
             Self::Grow => make::secured(run, 3),
             Self::Roll => make::cluster(run, 3),
+            Self::ExchangeCas => {
+                let mut cluster = make::secured(run, 3);
+                cluster["spec"]["tls"] = json!({"client": {"rotationGraceSeconds": 0}});
+                cluster
+            }
             Self::Upgrade => {
                 let mut cluster = make::cluster(run, 3);
                 cluster["spec"]["version"] = json!(OLDER);
@@ -126,6 +133,9 @@ impl Workload {
         }
         if self == Self::Roll {
             return rolled(w, run, &object).await;
+        }
+        if self == Self::ExchangeCas {
+            return exchanged(w, run, &object).await;
         }
         if self == Self::Upgrade {
             return upgraded(w, run, &object).await;
@@ -171,7 +181,14 @@ impl Workload {
                     stored.iter().filter(|file| file.contains("manifest.json") && file.contains(&mark)).count();
                 ensure!(manifests == 1, "{manifests} manifests of {run} in the store: {stored:?}");
             }
-            Self::Grow | Self::Restore | Self::Replace | Self::Lose | Self::Roll | Self::Upgrade | Self::Scale(_) => {
+            Self::Grow
+            | Self::Restore
+            | Self::Replace
+            | Self::Lose
+            | Self::Roll
+            | Self::ExchangeCas
+            | Self::Upgrade
+            | Self::Scale(_) => {
                 until("every size was reached", PATIENCE, async || {
                     Ok(if self.done(w, run).await? { Ok(()) } else { Err("on the way".to_owned()) })
                 })
@@ -215,7 +232,14 @@ impl Workload {
             Self::Save => "EtcdSnapshot",
             Self::Schedule => "EtcdSnapshotSchedule",
             Self::User => "EtcdUser",
-            Self::Grow | Self::Restore | Self::Replace | Self::Lose | Self::Roll | Self::Upgrade | Self::Scale(_) => {
+            Self::Grow
+            | Self::Restore
+            | Self::Replace
+            | Self::Lose
+            | Self::Roll
+            | Self::ExchangeCas
+            | Self::Upgrade
+            | Self::Scale(_) => {
                 "EtcdCluster"
             }
         }
@@ -223,7 +247,7 @@ impl Workload {
 
     fn members(self) -> usize {
         match self {
-            Self::Grow | Self::Replace | Self::Lose | Self::Roll | Self::Upgrade => 3,
+            Self::Grow | Self::Replace | Self::Lose | Self::Roll | Self::ExchangeCas | Self::Upgrade => 3,
             Self::Save | Self::Restore | Self::Schedule | Self::User => 1,
             Self::Scale(sizes) => sizes.last().and_then(|last| usize::try_from(*last).ok()).unwrap_or(0),
         }
@@ -270,6 +294,27 @@ async fn rolled(w: &World, run: &str, cluster: &Value) -> Result<bool> {
         return Ok(false);
     }
     Ok(ready && proven(w, run).await? && cluster["status"]["updatedMembers"] == 3)
+}
+
+/// Returns whether both CAs are exchanged; before, once all members serve, asks for others.
+async fn exchanged(w: &World, run: &str, cluster: &Value) -> Result<bool> {
+    let ready = is_ready(cluster, 3);
+    if cluster["metadata"]["annotations"]["holdfast.dev/rotate-ca"].is_null() {
+        if ready {
+            let annotations = json!({"holdfast.dev/rotate-ca": "all/one"});
+            w.patch("EtcdCluster", run, json!({"metadata": {"annotations": annotations}})).await?;
+        }
+        return Ok(false);
+    }
+    for ca in ["client-ca", "peer-ca"] {
+        let secret = w.get("Secret", &format!("{run}-{ca}")).await?;
+        let over = secret["metadata"]["annotations"]["holdfast.dev/rotated-for"] == "one" && secret["data"]["next.crt"].is_null();
+        if !over {
+            return Ok(false);
+        }
+    }
+    let rotation = |plane: &str| !cluster["status"]["tls"][plane]["rotation"].is_null();
+    Ok(ready && !rotation("client") && !rotation("peer"))
 }
 
 /// Returns whether no member keeps earlier settings, as each does for 20 s.

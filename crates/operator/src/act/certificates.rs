@@ -1,6 +1,6 @@
 //! Makes keys and certificates, and writes them into one Secret.
 //!
-//! Decides lifetimes and extensions. Keys are P-256. A Secret is written whole, so that a certificate and its key never
+//! Decides lifetime and extensions of a CA. Keys are P-256. A Secret is written whole, so that a certificate and its key never
 //! come from two writes.
 
 use std::collections::BTreeMap;
@@ -9,40 +9,42 @@ use std::time::Duration;
 use holdfast_api::tls::SECRET_TYPE;
 use holdfast_api::{FIELD_MANAGER, key};
 use holdfast_kube::requests;
-use holdfast_plan::certificate::{Contents, Issue, Leaf, Origin, Plane, files};
+use holdfast_plan::certificate::{CaPlace, Contents, Files, Issue, Leaf, Origin, Plane, files};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
-use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
-};
-use serde_json::json;
-use time::OffsetDateTime;
+use rcgen::{BasicConstraints, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use serde_json::{Value, json};
 
 use super::{Actor, Done};
 use crate::clock;
 use crate::context::Context;
 use crate::error::Error;
+use crate::tls::sign::{params, sign, signing};
 use crate::tls::{Data, entry, parse};
 
-const DAY: Duration = Duration::from_hours(24);
 /// Lifetime of a CA.
-const CA_LIFE: Duration = DAY.saturating_mul(3650);
-/// Lifetime of every other certificate.
-const LEAF_LIFE: Duration = DAY.saturating_mul(90);
-/// Certificates are valid from this long before their issue, for clocks that are behind.
-const BACKDATED: Duration = Duration::from_hours(1);
+const CA_LIFE: Duration = Duration::from_hours(24 * 3650);
 
 /// Writes a Secret of certificates.
 pub(super) async fn issue(ctx: &Context, actor: &Actor, wanted: &Issue) -> Result<Done, Error> {
     ctx.skew.check(&ctx.read.0).await?;
     let name = wanted.metadata.name.clone().unwrap_or_default();
+    let mut rotated_for = None;
+    let mut taken = vec![];
     let data = match &wanted.contents {
-        Contents::Ca(plane) => ca(&name, *plane).map_err(|error| unmade(&error))?,
-        Contents::Leaves { leaves, cas, copies } => {
+        Contents::Ca(plane) => ca(&name, *plane, files::CA).map_err(|error| unmade(&error))?,
+        Contents::NextCa { plane, request } => {
+            rotated_for.clone_from(request);
+            ca(&name, *plane, files::NEXT).map_err(|error| unmade(&error))?
+        }
+        Contents::PromoteCa { next, .. } => {
+            taken = vec![files::NEXT.certificate, files::NEXT.key];
+            promoted(ctx, actor, &name, next).await?
+        }
+        Contents::Leaves { leaves, trusts, cas, copies } => {
             let mut signers = BTreeMap::new();
             for (plane, (secret, fingerprint)) in cas {
                 signers.insert(*plane, signer(ctx, actor, secret, fingerprint).await?);
@@ -51,17 +53,22 @@ pub(super) async fn issue(ctx: &Context, actor: &Actor, wanted: &Issue) -> Resul
             for (secret, contents) in copies {
                 sources.insert(secret.as_str(), source(ctx, actor, secret, contents).await?);
             }
-            fill(leaves, &signers, &sources)?
+            let mut data = fill(leaves, &signers, &sources)?;
+            for (file, places) in trusts {
+                let text = assemble(ctx, actor, places).await?;
+                data.insert((*file).to_owned(), ByteString(text.into_bytes()));
+            }
+            data
         }
     };
     ctx.tls.forget(&actor.namespace, &name);
-    let written = (key::WRITTEN_AT.to_owned(), clock::now().to_string());
+    let mut annotations = BTreeMap::from([(key::WRITTEN_AT.to_owned(), clock::now().to_string())]);
+    annotations.extend(rotated_for.map(|token| (key::ROTATED_FOR.to_owned(), token)));
     let (client, namespace) = (&ctx.write.0, actor.namespace.as_str());
     match &wanted.replaces {
         None => {
-            let annotations = Some([written].into());
             let secret = Secret {
-                metadata: ObjectMeta { annotations, ..wanted.metadata.clone() },
+                metadata: ObjectMeta { annotations: Some(annotations), ..wanted.metadata.clone() },
                 type_: Some(SECRET_TYPE.to_owned()),
                 data: Some(data),
                 ..Secret::default()
@@ -78,8 +85,12 @@ pub(super) async fn issue(ctx: &Context, actor: &Actor, wanted: &Issue) -> Resul
         }
         Some(there) => {
             let metadata = json!({
-                "uid": there.uid, "resourceVersion": there.resource_version, "annotations": {written.0: written.1},
+                "uid": there.uid, "resourceVersion": there.resource_version, "annotations": annotations,
             });
+            let mut data = json!(data);
+            if let Some(data) = data.as_object_mut() {
+                data.extend(taken.into_iter().map(|file| (file.to_owned(), Value::Null)));
+            }
             let patch = json!({"metadata": metadata, "data": data});
             let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
             let patch = Patch::Merge(patch);
@@ -90,48 +101,67 @@ pub(super) async fn issue(ctx: &Context, actor: &Actor, wanted: &Issue) -> Resul
     }
 }
 
-/// The `ConfigMap` with the certificate of a CA, read from its Secret.
+/// The `ConfigMap` with the certificates of CAs, read from their Secrets.
 pub(super) async fn bundle(
     ctx: &Context,
     actor: &Actor,
     metadata: &ObjectMeta,
-    secret: &str,
-    fingerprint: &str,
+    cas: &[CaPlace],
 ) -> Result<ConfigMap, Error> {
-    let data = ca_data(ctx, actor, secret, fingerprint).await?;
-    let certificate = String::from_utf8_lossy(entry(&data, files::CA.certificate)).into_owned();
+    let certificates = assemble(ctx, actor, cas).await?;
     ctx.tls.forget(&actor.namespace, metadata.name.as_deref().unwrap_or_default());
     Ok(ConfigMap {
         metadata: metadata.clone(),
-        data: Some(BTreeMap::from([(files::CLIENT.ca.to_owned(), certificate)])),
+        data: Some(BTreeMap::from([(files::CLIENT.ca.to_owned(), certificates)])),
         ..ConfigMap::default()
     })
 }
 
-/// A CA that signs, and its certificate.
-struct Signer {
-    issuer: Issuer<'static, KeyPair>,
-    certificate: ByteString,
-}
+type Signer = Issuer<'static, KeyPair>;
 
 async fn signer(ctx: &Context, actor: &Actor, secret: &str, fingerprint: &str) -> Result<Signer, Error> {
-    let data = ca_data(ctx, actor, secret, fingerprint).await?;
-    let text = |file: &str| String::from_utf8_lossy(entry(&data, file)).into_owned();
-    let key = KeyPair::from_pem(&text(files::CA.key)).map_err(|error| unmade(&error))?;
-    let issuer = Issuer::from_ca_cert_pem(&text(files::CA.certificate), key).map_err(|error| unmade(&error))?;
-    Ok(Signer { issuer, certificate: ByteString(entry(&data, files::CA.certificate).to_vec()) })
+    let data = ca_data(ctx, actor, secret, (files::CA, fingerprint)).await?;
+    signing(&data, files::CA).map_err(|error| unmade(&error))
 }
 
 /// The Secret of the CA that the plan saw, read live.
-async fn ca_data(ctx: &Context, actor: &Actor, secret: &str, fingerprint: &str) -> Result<Data, Error> {
+async fn ca_data(
+    ctx: &Context,
+    actor: &Actor,
+    secret: &str,
+    (files, fingerprint): (Files, &str),
+) -> Result<Data, Error> {
     let found = get(ctx, actor, secret).await?;
     let data = found.data.clone().unwrap_or_default();
     // I15: a CA that was exchanged after the plan was made signs nothing.
-    if parse::first_fingerprint(entry(&data, files::CA.certificate)).as_deref() == Some(fingerprint) {
+    if parse::first_fingerprint(entry(&data, files.certificate)).as_deref() == Some(fingerprint) {
         Ok(data)
     } else {
         Err(Error::Stale(format!("Secret {} holds another CA since", found.name_any())))
     }
+}
+
+/// The CA that follows, in the place of the CA that signs.
+async fn promoted(ctx: &Context, actor: &Actor, secret: &str, next: &str) -> Result<Data, Error> {
+    let mut data = ca_data(ctx, actor, secret, (files::NEXT, next)).await?;
+    let moved = [(files::NEXT.certificate, files::CA.certificate), (files::NEXT.key, files::CA.key)];
+    Ok(moved.into_iter().filter_map(|(from, to)| Some((to.to_owned(), data.remove(from)?))).collect())
+}
+
+/// The certificates of CAs in one text, read live from the places where the plan saw them.
+async fn assemble(ctx: &Context, actor: &Actor, places: &[CaPlace]) -> Result<String, Error> {
+    let mut read: BTreeMap<&str, Data> = BTreeMap::new();
+    let mut text = String::new();
+    for place in places {
+        if !read.contains_key(place.secret.as_str()) {
+            read.insert(&place.secret, get(ctx, actor, &place.secret).await?.data.unwrap_or_default());
+        }
+        let data = read.get(place.secret.as_str());
+        let found = data.and_then(|data| parse::find_certificate(entry(data, place.file), &place.fingerprint));
+        let gone = || Error::Stale(format!("Secret {} holds another CA since", place.secret));
+        text.push_str(&found.ok_or_else(gone)?);
+    }
+    Ok(text)
 }
 
 /// The certificate that the plan judged, read live. A certificate that was exchanged since is not copied (I15).
@@ -155,25 +185,19 @@ fn fill(leaves: &[Leaf], signers: &BTreeMap<Plane, Signer>, sources: &BTreeMap<&
         if let Origin::Copied(secret) = &leaf.origin {
             let source = sources.get(secret.as_str()).ok_or_else(|| Error::Internal("no source".to_owned()))?;
             let copy = |file: &str| ByteString(entry(source, file).to_vec());
-            // In a Secret of a member this file is the CA of the servers.
-            if leaf.files != files::ETCDCTL {
-                data.insert(leaf.files.ca.to_owned(), copy(files::CLIENT.ca));
-            }
             data.insert(leaf.files.certificate.to_owned(), copy(files::CLIENT.certificate));
             data.insert(leaf.files.key.to_owned(), copy(files::CLIENT.key));
             continue;
         }
         let signer = signers.get(&leaf.plane).ok_or_else(|| Error::Internal("no CA for a certificate".to_owned()))?;
-        let (certificate, key) = sign(leaf, &signer.issuer).map_err(|error| unmade(&error))?;
-        let put = |(name, bytes): (&str, ByteString)| (name.to_owned(), bytes);
-        let entries =
-            [(leaf.files.ca, signer.certificate.clone()), (leaf.files.certificate, certificate), (leaf.files.key, key)];
-        data.extend(entries.map(put));
+        let (certificate, key) = sign(leaf, signer).map_err(|error| unmade(&error))?;
+        let entries = [(leaf.files.certificate, certificate), (leaf.files.key, key)];
+        data.extend(entries.map(|(name, text)| (name.to_owned(), ByteString(text.into_bytes()))));
     }
     Ok(data)
 }
 
-fn ca(name: &str, plane: Plane) -> Result<Data, rcgen::Error> {
+fn ca(name: &str, plane: Plane, files: Files) -> Result<Data, rcgen::Error> {
     let key = KeyPair::generate()?;
     let mut params = params(vec![], CA_LIFE)?;
     // The random number gives two CAs of one cluster different names: a server sends these names in its handshake.
@@ -184,33 +208,10 @@ fn ca(name: &str, plane: Plane) -> Result<Data, rcgen::Error> {
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     let certificate = params.self_signed(&key)?;
     Ok([
-        (files::CA.certificate.to_owned(), ByteString(certificate.pem().into_bytes())),
-        (files::CA.key.to_owned(), ByteString(key.serialize_pem().into_bytes())),
+        (files.certificate.to_owned(), ByteString(certificate.pem().into_bytes())),
+        (files.key.to_owned(), ByteString(key.serialize_pem().into_bytes())),
     ]
     .into())
-}
-
-fn sign(leaf: &Leaf, issuer: &Issuer<'static, KeyPair>) -> Result<(ByteString, ByteString), rcgen::Error> {
-    let key = KeyPair::generate()?;
-    let mut params = params(leaf.names.clone(), LEAF_LIFE)?;
-    if let Some(name) = &leaf.common_name {
-        params.distinguished_name.push(DnType::CommonName, name);
-    }
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    // Each server is a client too: of its peers, and of itself through the gateway.
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-    params.use_authority_key_identifier_extension = true;
-    let certificate = params.signed_by(&key, issuer)?;
-    Ok((ByteString(certificate.pem().into_bytes()), ByteString(key.serialize_pem().into_bytes())))
-}
-
-fn params(names: Vec<String>, life: Duration) -> Result<CertificateParams, rcgen::Error> {
-    let now = OffsetDateTime::from_unix_timestamp(clock::now().as_second()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    let mut params = CertificateParams::new(names)?;
-    params.distinguished_name = DistinguishedName::new();
-    params.not_before = now - BACKDATED;
-    params.not_after = now + life;
-    Ok(params)
 }
 
 /// The error of a certificate that rcgen could not make. rcgen's messages hold no key.

@@ -3,14 +3,15 @@
 
 use holdfast_api::FIELD_MANAGER;
 use holdfast_kube::requests;
-use holdfast_plan::Ensure;
+use holdfast_plan::{Ensure, Target};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::create::Written;
 use super::{Actor, certificates, delete, read};
+use crate::clock;
 use crate::context::Context;
 use crate::error::Error;
 use crate::observe::{cert_manager, owned_by};
@@ -23,8 +24,9 @@ pub(crate) async fn ensure(ctx: &Context, actor: &Actor, ensure: &Ensure) -> Res
         Ensure::CronJob(cron) => apply(ctx, actor, cron.as_ref()).await,
         Ensure::Deployment(log) => apply(ctx, actor, log.as_ref()).await,
         Ensure::Secret(issue) => certificates::issue(ctx, actor, issue).await.map(drop),
-        Ensure::CaBundle { metadata, secret, ca } => {
-            let bundle = certificates::bundle(ctx, actor, metadata, secret, ca).await?;
+        Ensure::Reissue(request) => issue_again(ctx, actor, request).await,
+        Ensure::CaBundle { metadata, cas } => {
+            let bundle = certificates::bundle(ctx, actor, metadata, cas).await?;
             apply(ctx, actor, &bundle).await
         }
         Ensure::Certificate { metadata, spec } => ask_cert_manager(ctx, actor, metadata, spec).await,
@@ -75,5 +77,36 @@ async fn ask_cert_manager(ctx: &Context, actor: &Actor, metadata: &ObjectMeta, s
     let params = PatchParams::apply(FIELD_MANAGER);
     let params = if metadata.uid.is_some() { params.force() } else { params };
     ctx.writing("Certificate", "apply", &name, api.patch(&name, &params, &Patch::Apply(&wanted))).await?;
+    Ok(())
+}
+
+/// Has cert-manager issue a Certificate again, as its own command `cmctl renew` does: by the condition `Issuing`.
+async fn issue_again(ctx: &Context, actor: &Actor, request: &Target) -> Result<(), Error> {
+    let api: Api<DynamicObject> = Api::namespaced_with(ctx.write.0.clone(), &actor.namespace, &cert_manager());
+    let name = &request.name;
+    let mut there = ctx.reading(|| format!("get Certificate {name}"), api.get(name)).await?;
+    let same = there.uid().as_deref() == Some(&request.uid) && there.resource_version().as_deref() == Some(&request.resource_version);
+    if !same {
+        return Err(Error::Stale(format!("Certificate {name} has changed since")));
+    }
+    let issuing = json!({
+        "type": "Issuing",
+        "status": "True",
+        "reason": "ManuallyTriggered",
+        "message": "the issuer has another CA: Holdfast asks for another certificate",
+        "lastTransitionTime": clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        "observedGeneration": there.metadata.generation,
+    });
+    let status = there.data.as_object_mut().map(|data| data.entry("status").or_insert_with(|| json!({})));
+    let conditions = status.and_then(|status| status.as_object_mut()).map(|status| {
+        status.entry("conditions").or_insert_with(|| json!([]))
+    });
+    if let Some(all) = conditions.and_then(Value::as_array_mut) {
+        all.retain(|condition| condition["type"] != "Issuing");
+        all.push(issuing);
+    }
+    ctx.tls.forget(&actor.namespace, name);
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    ctx.writing("Certificate", "update", name, api.replace_status(name, &params, &there)).await?;
     Ok(())
 }

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use holdfast_api::tls::SECRET_TYPE;
-use holdfast_api::{EtcdCluster, key, name};
+use holdfast_api::{EtcdCluster, EtcdUser, key, name};
 use holdfast_kube::kinds::Object;
 use holdfast_kube::requests;
-use holdfast_plan::certificate::{Certificates, Files, Kept, Known, Plane, Request, files};
+use holdfast_plan::certificate::{Certificates, Files, Kept, Known, Plane, Request, UserCertificate, files};
 use holdfast_plan::cluster::{self, Member, is_auto, written_at};
 use holdfast_plan::objects::port;
 use holdfast_plan::{Target, meta, pods};
@@ -21,11 +21,15 @@ use serde_json::Value;
 
 use crate::aged::FRESH;
 use crate::error::Error;
-use crate::reader::{Reader, View};
+use super::acceptance::accepted;
+use crate::reader::{Only, Reader, View};
 use crate::tls::{Bundle, Login, Read, parse, served};
 
 /// Certificate files in a member's Secret.
 const MEMBER: &[Files] = &[files::PEER, files::SERVER, files::ETCDCTL];
+
+/// Certificate files in the Secret of a CA.
+const CA: &[Files] = &[files::CA, files::NEXT];
 
 /// Reads a cluster's certificates and the operator's login; `None` for a cluster in plaintext.
 pub(super) async fn certificates(
@@ -47,8 +51,8 @@ pub(super) async fn certificates(
     // Secrets that Holdfast does not write may belong to another owner.
     let (auto_client, auto_peer) = (is_auto(cluster, Plane::Client), is_auto(cluster, Plane::Peer));
     let (client_ca, peer_ca, operator, client, bundle, of_members, sources, (requests, cert_manager)) = futures::try_join!(
-        async { if auto_client { secret(reader, &names.0, owner, &[files::CA]).await } else { Ok(None) } },
-        async { if auto_peer { secret(reader, &names.1, owner, &[files::CA]).await } else { Ok(None) } },
+        async { if auto_client { secret(reader, &names.0, owner, CA).await } else { Ok(None) } },
+        async { if auto_peer { secret(reader, &names.1, owner, CA).await } else { Ok(None) } },
         secret(reader, &names.2, owner, &[files::CLIENT]),
         async { if auto_client { secret(reader, &names.3, owner, &[files::CLIENT]).await } else { Ok(None) } },
         async { if auto_client { bundle(reader, &bundle_name).await } else { Ok(None) } },
@@ -68,8 +72,11 @@ pub(super) async fn certificates(
         cert_manager,
         members: of_members.into_iter().flatten().collect(),
         unserved: vec![],
+        accepted: BTreeMap::new(),
+        users: if auto_client { users(reader, named).await? } else { vec![] },
     };
     all.unserved = unserved(reader, members, &all.members).await;
+    all.accepted = accepted(reader, cluster, members, &all).await?;
     Ok(Some((all, login)))
 }
 
@@ -106,8 +113,10 @@ pub(super) async fn secret(
 fn read(secret: Secret, wanted: &[Files]) -> Read {
     let operators = name::operator_tls("");
     let data = secret.data.unwrap_or_default();
+    // A CA that follows stands there only during an exchange.
+    let there = |files: &&Files| **files != files::NEXT || data.contains_key(files.certificate);
     let leaves: BTreeMap<&'static str, Result<Known, String>> =
-        wanted.iter().map(|files| (files.certificate, parse::known(&data, *files))).collect();
+        wanted.iter().filter(there).map(|files| (files.certificate, parse::known(&data, *files))).collect();
     let digest = parse::digest(&data, wanted);
     let usable = meta::name(&secret.metadata).ends_with(&operators) && leaves.values().all(Result::is_ok);
     let login = usable.then(|| Login::read(&data, digest.clone()));
@@ -115,6 +124,7 @@ fn read(secret: Secret, wanted: &[Files]) -> Read {
     let kept = Kept {
         owner: controller.map(|owner| owner.uid.clone()),
         typed: secret.type_.as_deref() == Some(SECRET_TYPE),
+        rotated_for: meta::annotation(&secret.metadata, key::ROTATED_FOR).map(str::to_owned),
         written: meta::annotation(&secret.metadata, key::WRITTEN_AT).and_then(|at| at.parse().ok()),
         target: Target::from(&secret.metadata),
         digest,
@@ -178,7 +188,7 @@ async fn requests(
             return Ok((there, false));
         };
         if let Some(request) = found.map(request) {
-            reader.ctx.tls.put_request(reader.namespace, &name, Some(&request).filter(|r| r.unready.is_none()));
+            reader.ctx.tls.put_request(reader.namespace, &name, Some(&request).filter(|r| r.unready.is_none() && !r.issuing));
             there.insert(name, request);
         }
     }
@@ -192,13 +202,26 @@ pub(crate) fn cert_manager() -> ApiResource {
 
 fn request(found: DynamicObject) -> Request {
     let conditions = found.data.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
-    let ready = conditions.into_iter().find(|condition| condition["type"] == "Ready");
+    let of_type = |wanted: &str| conditions.clone().find(|condition| condition["type"] == wanted);
+    let (ready, issuing) = (of_type("Ready"), of_type("Issuing").is_some_and(|issuing| issuing["status"] == "True"));
     let unready = match ready {
         Some(ready) if ready["status"] == "True" => None,
         Some(ready) => Some(ready["message"].as_str().unwrap_or("it is not ready").to_owned()),
         None => Some("nothing yet. Look whether its controllers run".to_owned()),
     };
-    Request { metadata: found.metadata, spec: found.data["spec"].clone(), unready }
+    Request { metadata: found.metadata, spec: found.data["spec"].clone(), issuing, unready }
+}
+
+/// The certificates of the cluster's users, by the cached `EtcdUser`s.
+async fn users(reader: Reader<'_>, cluster: &str) -> Result<Vec<UserCertificate>, Error> {
+    let certified = |user: &EtcdUser| user.spec.cluster_ref.name == cluster && user.spec.certificate.is_some();
+    let all = reader.list::<EtcdUser>(Only::Everything, certified).await?;
+    let certificate = |user: EtcdUser| {
+        let name = user.name_any();
+        let status = user.status.filter(|status| status.signed_by.is_some())?;
+        Some(UserCertificate { name, signed_by: status.signed_by, trusts: status.trusts })
+    };
+    Ok(all.into_iter().filter_map(certificate).collect())
 }
 
 async fn bundle(reader: Reader<'_>, name: &str) -> Result<Option<Bundle>, Error> {
@@ -208,14 +231,14 @@ async fn bundle(reader: Reader<'_>, name: &str) -> Result<Option<Bundle>, Error>
     }
     let found: Option<ConfigMap> = live(reader, name).await?;
     let bundle = found.map(|map| {
-        let holds = map.data.as_ref().and_then(|data| parse::first_fingerprint(data.get(files::CLIENT.ca)?.as_bytes()));
-        (map.metadata, holds)
+        let text = map.data.as_ref().and_then(|data| data.get(files::CLIENT.ca));
+        (map.metadata, text.map(|text| parse::fingerprints(text.as_bytes())).unwrap_or_default())
     });
     memory.put_bundle(reader.namespace, name, bundle.as_ref());
     Ok(bundle)
 }
 
-async fn live<K: Object>(reader: Reader<'_>, name: &str) -> Result<Option<K>, Error> {
+pub(super) async fn live<K: Object>(reader: Reader<'_>, name: &str) -> Result<Option<K>, Error> {
     let found = requests::get_opt(&reader.ctx.read.0, reader.namespace, name);
     reader.ctx.reading(|| format!("get {} {name}", K::NAME), found).await
 }

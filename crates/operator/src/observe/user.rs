@@ -27,12 +27,14 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         Some(named) => Some(reader.secret_version(&named.name).await?),
         None => None,
     };
-    let (mut own, mut ca) = (None, None);
+    let (mut own, mut ca, mut servers) = (None, None, None);
     if user.spec.certificate.is_some() {
         own = secret(reader, &name::user_tls(named), uid, &[files::CLIENT]).await?.map(|read| read.kept);
         if let Some(cluster) = cluster.as_ref().filter(|cluster| cluster.spec.issues_client_certificates()) {
             let (ca_name, owner) = (name::client_ca(&cluster.name_any()), meta::uid(&cluster.metadata));
-            ca = secret(reader, &ca_name, owner, &[files::CA]).await?.map(|read| read.kept);
+            ca = secret(reader, &ca_name, owner, &[files::CA, files::NEXT]).await?.map(|read| read.kept);
+            let login = name::operator_tls(&cluster.name_any());
+            servers = secret(reader, &login, owner, &[files::CLIENT]).await?.map(|read| read.kept);
         }
     }
     let leader = match &cluster {
@@ -55,7 +57,7 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         }),
         _ => None,
     };
-    Ok(Some(Observed { rival, reachable: server.is_some(), leader, user, cluster, taken, password, secret: own, ca }))
+    Ok(Some(Observed { rival, reachable: server.is_some(), leader, user, cluster, taken, password, secret: own, ca, servers }))
 }
 
 /// Returns another object of the same cluster and name that has the user: one with a claim before those without, then the oldest. A

@@ -16,8 +16,8 @@ use crate::aged::{Aged, FRESH, Key};
 /// Longest age of a certificate to copy: a person who replaces it waits for this.
 const FRESH_SOURCE: Duration = Duration::from_secs(15);
 
-/// Metadata of a `ConfigMap`, and the fingerprint of the CA in it.
-pub(crate) type Bundle = (ObjectMeta, Option<String>);
+/// Metadata of a `ConfigMap`, and the fingerprints of the CAs in it.
+pub(crate) type Bundle = (ObjectMeta, Vec<String>);
 
 /// A Secret, and the operator's login in it.
 #[derive(Clone)]
@@ -97,6 +97,7 @@ impl Memory {
         let mut known = self.lock();
         known.secrets.put(key(namespace, name), None);
         known.bundles.put(key(namespace, name), None);
+        known.requests.put(key(namespace, name), None);
     }
 
     /// The operator's login as it was read last.

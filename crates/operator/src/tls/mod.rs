@@ -7,7 +7,9 @@
 mod login;
 mod memory;
 pub(super) mod parse;
+pub(super) mod probe;
 pub(super) mod served;
+pub(super) mod sign;
 
 use std::collections::BTreeMap;
 

@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use holdfast_io::net::refusal;
-use holdfast_plan::certificate::{Files, Known};
+use holdfast_plan::certificate::{Ca, Files, Known};
 use jiff::Timestamp;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
@@ -44,6 +44,7 @@ pub(crate) fn known(data: &Data, files: Files) -> Result<Known, String> {
         fingerprint: fingerprint(first),
         ca: fingerprint(ca),
         anchor: anchor_digest(&ca_parsed),
+        cas: files_cas(&cas, files)?,
         contents: digest(data, &[files]),
         for_servers: usages.as_ref().is_none_or(|usages| usages.value.any || usages.value.server_auth),
         for_clients: usages.as_ref().is_none_or(|usages| usages.value.any || usages.value.client_auth),
@@ -59,6 +60,18 @@ pub(crate) fn known(data: &Data, files: Files) -> Result<Known, String> {
         }
         Err(_) => Err(format!("the key in {} does not belong to {}", files.key, files.certificate)),
     }
+}
+
+/// The CAs of a file, each once.
+fn files_cas(cas: &[CertificateDer<'_>], files: Files) -> Result<Vec<Ca>, String> {
+    let mut all = vec![];
+    for der in cas {
+        let ca = Ca { anchor: anchor_digest(&parse(der, files.ca)?), fingerprint: fingerprint(der) };
+        if !all.contains(&ca) {
+            all.push(ca);
+        }
+    }
+    Ok(all)
 }
 
 /// The CA that signed the last certificate that the chain needs, and the earliest end among the chain and the CA. Go judges the end
@@ -179,7 +192,20 @@ pub(super) fn fingerprint(der: &[u8]) -> String {
 
 /// Fingerprint of the first certificate of a PEM text.
 pub(crate) fn first_fingerprint(pem: &[u8]) -> Option<String> {
-    Some(fingerprint(&CertificateDer::pem_slice_iter(pem).next()?.ok()?))
+    fingerprints(pem).into_iter().next()
+}
+
+/// Fingerprints of the certificates of a PEM text.
+pub(crate) fn fingerprints(pem: &[u8]) -> Vec<String> {
+    CertificateDer::pem_slice_iter(pem).map_while(Result::ok).map(|der| fingerprint(&der)).collect()
+}
+
+/// The certificate with this fingerprint in a PEM text, as PEM.
+pub(crate) fn find_certificate(text: &[u8], wanted: &str) -> Option<String> {
+    let text = std::str::from_utf8(text).ok()?;
+    let sections = text.split_inclusive(END).filter_map(|part| part.find(BEGIN_TEXT).and_then(|at| part.get(at..)));
+    let mut found = sections.filter(|section| first_fingerprint(section.as_bytes()).as_deref() == Some(wanted));
+    found.next().map(|section| format!("{section}\n"))
 }
 
 /// All certificates of a file. etcd does not start with a file of CAs that holds anything else.
@@ -195,7 +221,10 @@ fn certificates(data: &Data, file: &str) -> Result<Vec<CertificateDer<'static>>,
 }
 
 /// Beginning of each section of a PEM file.
-const BEGIN: &[u8] = b"-----BEGIN ";
+const BEGIN_TEXT: &str = "-----BEGIN ";
+const BEGIN: &[u8] = BEGIN_TEXT.as_bytes();
+/// End of a certificate in a PEM file.
+const END: &str = "-----END CERTIFICATE-----";
 
 fn parse<'a>(der: &'a [u8], file: &str) -> Result<X509Certificate<'a>, String> {
     let parsed = x509_parser::parse_x509_certificate(der);

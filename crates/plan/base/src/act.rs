@@ -287,8 +287,10 @@ pub enum Act {
         member: Target,
         /// Digest of the certificates.
         digest: String,
-        /// Their CAs.
+        /// CAs that the member trusts.
         trusts: Trusts,
+        /// Digest of the CAs in the member's files.
+        cas: Option<String>,
     },
     /// Annotate a member's Pod with the digest of its certificates, so that kubelet refreshes the files at once.
     RefreshCertificates {

@@ -3,7 +3,7 @@
 //! Holds names, dates and fingerprints. No key and no certificate is ever in these types: `operator::tls` alone reads and
 //! writes them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_api::tls::Trusts;
 use jiff::Timestamp;
@@ -20,6 +20,8 @@ pub mod files {
 
     /// A CA.
     pub const CA: Files = Files { ca: "tls.crt", certificate: "tls.crt", key: "tls.key" };
+    /// The CA that follows, beside the CA that signs.
+    pub const NEXT: Files = Files { ca: "next.crt", certificate: "next.crt", key: "next.key" };
     /// A client's certificate, in the Secrets for the operator and for applications.
     pub const CLIENT: Files = Files { ca: "ca.crt", certificate: "tls.crt", key: "tls.key" };
     /// The certificate that a member shows to its peers.
@@ -118,15 +120,42 @@ impl Leaf {
 pub enum Contents {
     /// A new CA of this plane.
     Ca(Plane),
+    /// A CA that follows the CA of this plane, and signs nothing yet.
+    NextCa {
+        /// The plane.
+        plane: Plane,
+        /// The request of a person that the CA answers.
+        request: Option<String>,
+    },
+    /// The CA that follows signs from now on.
+    PromoteCa {
+        /// The plane.
+        plane: Plane,
+        /// Fingerprint of the CA that follows.
+        next: String,
+    },
     /// Certificates, and the CAs that signed them.
     Leaves {
-        /// The certificates.
+        /// The certificates to write. Other certificates of the Secret stay as they are.
         leaves: Vec<Leaf>,
+        /// The CAs of each file of CAs, and where the certificate of each CA stands.
+        trusts: BTreeMap<&'static str, Vec<CaPlace>>,
         /// Name of the CA's Secret and fingerprint of the CA that has to sign, for each plane.
         cas: BTreeMap<Plane, (String, String)>,
         /// Digest of the files to copy, by the Secret that they are copied from.
         copies: BTreeMap<String, String>,
     },
+}
+
+/// Place of a CA's certificate.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CaPlace {
+    /// SHA-256 of the CA's certificate.
+    pub fingerprint: String,
+    /// The Secret.
+    pub secret: String,
+    /// The file in the Secret.
+    pub file: &'static str,
 }
 
 /// A Secret to write.
@@ -151,10 +180,21 @@ pub struct Kept {
     pub typed: bool,
     /// When Holdfast wrote the Secret, from its annotation.
     pub written: Option<Timestamp>,
+    /// The request that the CA in the Secret, or the CA that follows, answers: from an annotation.
+    pub rotated_for: Option<String>,
     /// Digest of all certificates in the Secret.
     pub digest: String,
     /// The certificates by the name of their file; with the flaw of an unusable certificate.
     pub leaves: BTreeMap<&'static str, Result<Known, String>>,
+}
+
+/// A CA in a file of CAs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ca {
+    /// Digest of name and key: a CA that is renewed with the same key keeps its anchor.
+    pub anchor: String,
+    /// SHA-256 of the certificate.
+    pub fingerprint: String,
 }
 
 /// A certificate with a matching key, signed by the CA beside it.
@@ -166,6 +206,8 @@ pub struct Known {
     pub ca: String,
     /// Digest of name and key of the CA: a CA that is renewed with the same key keeps its anchor.
     pub anchor: String,
+    /// The CAs in the file beside the certificate.
+    pub cas: Vec<Ca>,
     /// Digest of the files with the certificate and with the CA.
     pub contents: String,
     /// Whether a server may show the certificate.
@@ -213,6 +255,8 @@ pub struct Request {
     pub metadata: ObjectMeta,
     /// Its spec.
     pub spec: serde_json::Value,
+    /// Whether cert-manager issues it now.
+    pub issuing: bool,
     /// Why the Certificate is not ready, in cert-manager's words.
     pub unready: Option<String>,
 }
@@ -233,10 +277,33 @@ pub struct Certificates {
     pub operator: Option<Kept>,
     /// The Secret under the name of the applications' Secret, of any owner.
     pub client: Option<Kept>,
-    /// The object under the name of the CA's `ConfigMap`, of any owner: metadata, and fingerprint of the CA.
-    pub bundle: Option<(ObjectMeta, Option<String>)>,
+    /// The object under the name of the CA's `ConfigMap`, of any owner: metadata, and fingerprints of the CAs.
+    pub bundle: Option<(ObjectMeta, Vec<String>)>,
     /// The members' Secrets, by name of the member.
     pub members: BTreeMap<String, Kept>,
     /// Members that got new certificates while their Pod ran, and that do not show them yet.
     pub unserved: Vec<String>,
+    /// The CAs, by their anchors, of which a member has accepted a certificate in a handshake. The operator asks only about a CA
+    /// that the member is not known to trust, and only after its Pod was made with this CA.
+    pub accepted: BTreeMap<String, BTreeSet<(Plane, String)>>,
+    /// The certificates of `EtcdUser`s of this cluster.
+    pub users: Vec<UserCertificate>,
+}
+
+/// The certificate of an `EtcdUser`, from its status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserCertificate {
+    /// Name of the `EtcdUser`.
+    pub name: String,
+    /// Anchor of the CA that signed the certificate.
+    pub signed_by: Option<String>,
+    /// Anchors of the CAs beside the certificate.
+    pub trusts: Vec<String>,
+}
+
+impl Certificates {
+    /// Whether a member has accepted a certificate of this CA in a handshake.
+    pub fn has_accepted(&self, member: &str, plane: Plane, anchor: &str) -> bool {
+        self.accepted.get(member).is_some_and(|accepted| accepted.contains(&(plane, anchor.to_owned())))
+    }
 }

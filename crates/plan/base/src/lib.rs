@@ -138,15 +138,15 @@ pub enum Ensure {
     Service(Box<Service>),
     /// A disruption budget.
     Budget(Box<PodDisruptionBudget>),
-    /// The `ConfigMap` with the certificate of a cluster's client CA.
+    /// The `ConfigMap` with the certificates of a cluster's client CAs.
     CaBundle {
         /// Name, namespace, labels and owner.
         metadata: Box<ObjectMeta>,
-        /// Name of the CA's Secret, from which the certificate is read.
-        secret: String,
-        /// Fingerprint of the certificate.
-        ca: String,
+        /// The certificates of the CAs.
+        cas: Vec<certificate::CaPlace>,
     },
+    /// Have cert-manager issue a Certificate again.
+    Reissue(Target),
     /// A Certificate for cert-manager.
     Certificate {
         /// Name, namespace, labels and owner.

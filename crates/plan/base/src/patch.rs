@@ -46,8 +46,8 @@ impl Act {
             Self::Park { member, parked } => spec(member, json!({"parked": parked})),
             Self::Unpark { member } => spec(member, json!({"parked": null})),
             Self::SetVolumeSize { member, size } => spec(member, json!({"storage": {"size": size}})),
-            Self::AnnounceCertificates { member, digest, trusts } => {
-                spec(member, json!({"tls": {"staged": digest, "trusts": trusts}}))
+            Self::AnnounceCertificates { member, digest, trusts, cas } => {
+                spec(member, json!({"tls": {"staged": digest, "trusts": trusts, "cas": cas}}))
             }
             Self::CopyPodMetadata { member, old, new } => {
                 let change = if new.is_empty() { Value::Null } else { replacing(&json!(old), &json!(new)) };

@@ -3,7 +3,7 @@
 //! Decides only how a fact is read, so that the cluster pass and the member pass read it the same way.
 
 use holdfast_api::condition;
-use holdfast_api::key;
+use holdfast_api::{EtcdMember, key};
 use holdfast_api::member::Joined;
 use holdfast_contract::{FailedReport, GateRequest, PruneReport, RemovalReport, RemovedReport, Report, Request};
 use jiff::{SignedDuration, Timestamp};
@@ -18,6 +18,12 @@ use crate::objects::{container, request};
 /// Whether the Pod permits a start on an empty volume.
 pub fn may_start_empty(pod: &Pod) -> bool {
     pod.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(key::MAY_START_EMPTY))
+}
+
+/// Whether the Pod was made with other CAs than the files of its member hold: etcd loads them when it starts.
+pub fn has_other_cas(pod: &Pod, member: &EtcdMember) -> bool {
+    let wanted = member.spec.tls.as_ref().and_then(|tls| tls.cas.as_deref());
+    meta::annotation(&pod.metadata, key::CAS) != wanted
 }
 
 /// Returns the request of the gate in a member's Pod; `None` for a Pod of an earlier version.

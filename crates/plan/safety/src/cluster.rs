@@ -3,7 +3,6 @@
 use holdfast_api::cluster::Latches;
 use holdfast_api::member::{Birth, Departure, Joined, Leaving, Removed};
 use holdfast_api::repair::Loss;
-use holdfast_api::tls::Trusts;
 use holdfast_api::{EtcdClusterStatus, EtcdMember, component, key, role};
 use holdfast_contract::Request;
 use k8s_openapi::api::batch::v1::Job;
@@ -14,9 +13,8 @@ use super::facts::{
     target_member, voters,
 };
 use super::{
-    Verdict, alarms, auth, defragment, is, last_snapshot, leadership, replace, retention, roll, rule, upgrade, volumes,
+    Verdict, alarms, auth, certificates, defragment, is, last_snapshot, leadership, replace, retention, roll, rule, upgrade, volumes,
 };
-use holdfast_base::certificate::{Contents, Files, Issue, Origin, Plane, files};
 use holdfast_base::objects::job::{Kind, request_of};
 use holdfast_base::restores::read_by;
 use holdfast_base::seen::cluster::{Listed, Member, Membership, Observed};
@@ -59,10 +57,12 @@ fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
             let all = [&seen.peer_service, &seen.client_service].into_iter().flatten();
             (name, all.map(|s| &s.metadata).find(|m| meta::name(m) == name))
         }
-        Ensure::Secret(issue) => return certify(seen, issue),
-        Ensure::CaBundle { metadata, .. } => {
+        Ensure::Secret(issue) => return certificates::certify(seen, issue),
+        Ensure::Reissue(request) => return certificates::reissue(seen, request),
+        Ensure::CaBundle { metadata, cas } => {
             let all = seen.certificates.as_ref();
             rule("I15", all.is_some(), "a cluster in plaintext has no CA")?;
+            certificates::placed(seen, cas)?;
             (meta::name(metadata), all.and_then(|all| all.bundle.as_ref()).map(|(meta, _)| meta))
         }
         Ensure::CronJob(cron) => {
@@ -97,17 +97,6 @@ fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
     };
     let is_owned = standing.is_none_or(|meta| meta::controlled_by(meta, meta::uid(&seen.cluster.metadata)));
     rule("I13", is_owned, &format!("{name} belongs to another owner, so Holdfast does not apply the object"))
-}
-
-fn announce(seen: &Observed, member: &Target, digest: &str, trusts: &Trusts) -> Verdict {
-    let object = target_member(seen, member)?;
-    let name = object.name();
-    let known = object.object.spec.tls.as_ref().map(|tls| &tls.trusts).filter(|_| object.joined());
-    let keeps = |old, plane: &Plane| plane.trusted(old).is_none_or(|old| plane.trusted(trusts) == Some(old));
-    let same = known.is_none_or(|old| Plane::ALL.iter().all(|plane| keeps(old, plane)));
-    rule("I15", same, "a member that has joined trusts the CAs that it was started with")?;
-    let kept = seen.certificates.as_ref().and_then(|all| all.members.get(name));
-    rule("I15", kept.is_some_and(|kept| kept.digest == digest), "a member is given the certificates in its Secret")
 }
 
 fn check_act(seen: &Observed, act: &Act) -> Verdict {
@@ -171,8 +160,10 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::SetVolumeSize { member, size } => volumes::set(seen, target_member(seen, member)?, size),
         Act::EvictPod { pod, .. } => roll::end(seen, owner_of(seen, pod)?, true),
         Act::DeletePod { pod, .. } => roll::delete(seen, owner_of(seen, pod)?),
-        Act::Issue(issue) => certify(seen, issue),
-        Act::AnnounceCertificates { member, digest, trusts } => announce(seen, member, digest, trusts),
+        Act::Issue(issue) => certificates::certify(seen, issue),
+        Act::AnnounceCertificates { member, digest, trusts, .. } => {
+            certificates::announce(seen, target_member(seen, member)?, digest, trusts)
+        }
         Act::CreateClaim(_)
         | Act::CreatePod(_)
         | Act::DeleteClaim { .. }
@@ -203,53 +194,6 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::RequestSnapshot(snapshot) => upgrade::request(seen, snapshot),
         Act::StartJob(job) if latches(seen).formed.is_some() => upgrade::rehearse(seen, job),
         Act::StartJob(job) => search(seen, job),
-    }
-}
-
-/// Checks a Secret of certificates: it belongs to a cluster with TLS or its member, and no CA is replaced (I15).
-fn certify(seen: &Observed, issue: &Issue) -> Verdict {
-    let all = seen.certificates.as_ref();
-    rule("I15", all.is_some(), "a cluster in plaintext has no certificates")?;
-    let owner = |uid: &str| meta::controlled_by(&issue.metadata, uid);
-    let own =
-        owner(meta::uid(&seen.cluster.metadata)) || seen.members.iter().any(|m| owner(meta::uid(&m.object.metadata)));
-    rule("I13", own, "a Secret of certificates is owned by the cluster or by a member")?;
-    match &issue.contents {
-        Contents::Ca(plane) => {
-            let unused = issue.replaces.is_none() && all.is_some_and(|all| !all.cas.contains_key(plane));
-            rule("I15", unused, "a CA is never replaced")?;
-            rule("I15", latches(seen).formed.is_none(), "a cluster that has formed gets no other CA")
-        }
-        Contents::Leaves { leaves, cas, copies } => {
-            let own = |plane, ca: &String| {
-                all.and_then(|all| all.cas.get(plane)?.leaf(files::CA)).is_some_and(|known| known.fingerprint == *ca)
-            };
-            rule("I15", cas.iter().all(|(plane, (_, ca))| own(plane, ca)), "the cluster's own CAs sign")?;
-            let members = || all.into_iter().flat_map(|all| all.members.values());
-            let used = |files: Files, ca: &String| {
-                let mut leaves = members().filter_map(|kept| kept.leaf(files)).peekable();
-                leaves.peek().is_none() || leaves.any(|leaf| leaf.ca == *ca)
-            };
-            let trusted = |plane: Plane, anchor: &String| {
-                let joined = seen.members.iter().filter(|m| m.joined()).filter_map(|m| m.object.spec.tls.as_ref());
-                let mut trusted = joined.filter_map(|tls| plane.trusted(&tls.trusts)).peekable();
-                trusted.peek().is_none() || trusted.any(|known| known == anchor)
-            };
-            let known = cas.iter().all(|(plane, (_, ca))| used(plane.shown(), ca));
-            rule("I15", known, "a CA that no member's certificate comes from signs nothing")?;
-            let sourced = leaves.iter().all(|leaf| match &leaf.origin {
-                Origin::Issued => cas.contains_key(&leaf.plane),
-                Origin::Copied(secret) => {
-                    let source = all.and_then(|all| all.sources.get(secret)?.as_ref().ok());
-                    source.is_some_and(|it| copies.get(secret) == Some(&it.contents) && trusted(leaf.plane, &it.anchor))
-                }
-            });
-            rule(
-                "I15",
-                sourced,
-                "each certificate comes from the cluster's CA, or from a source whose CA the members trust",
-            )
-        }
     }
 }
 

@@ -17,6 +17,7 @@
 
 mod alarms;
 mod auth;
+mod certificates;
 mod cluster;
 mod defragment;
 mod facts;

@@ -6,7 +6,7 @@ use holdfast_api::template::Template;
 use holdfast_api::{key, role};
 
 use super::facts::{
-    formed_as, id, is_healthy, is_whole, known, latches, may_start_empty, own_evidence, stands_for, staying, voters,
+    formed_as, id, is_healthy, known, latches, listed_as, may_start_empty, own_evidence, stands_for, staying, voters,
 };
 use super::{Verdict, rule, upgrade, volumes};
 use k8s_openapi::api::core::v1::{ContainerStatus, ResourceRequirements};
@@ -90,8 +90,11 @@ pub(super) fn others_are_well(seen: &Observed, etcd: &Membership, member: &Membe
     voters(etcd).iter().filter(|l| !own(l)).all(|l| well(l))
 }
 
-/// Whether the Pod of a member was made for another template or a smaller volume than the member has.
+/// Whether the Pod of a member was made for another template, a smaller volume or other CAs than the member has.
 pub(super) fn is_outdated(member: &Member) -> bool {
+    if member.pod.as_ref().is_some_and(|pod| pods::has_other_cas(pod, &member.object)) {
+        return true;
+    }
     let larger = |pod| volumes::is_outgrown(pod, &member.object, member.live_claim());
     member.pod.as_ref().is_some_and(|pod| !template::is_current(pod, &member.object) || larger(pod))
 }
@@ -101,20 +104,28 @@ pub(super) fn end(seen: &Observed, member: &Member, evicts: bool) -> Verdict {
     let etcd = known(seen)?;
     formed_as(seen, etcd.cluster_id)?;
     rule("I3", !may_start_empty(member), "a first start is forbidden before its Pod ends")?;
-    rule("I1", is_outdated(member), "only a Pod with another template or a smaller volume than its member's is ended")?;
+    rule("I1", is_outdated(member), "only a Pod with another template, a smaller volume or other CAs than its member's is ended")?;
     rule("I3", !member.object.spec.storage.in_memory(), "the data of a member in memory end with its Pod")?;
     rule("I3", member.object.spec.joined.is_some(), "the member has joined")?;
-    let mut staying = staying(seen);
+    let mut staying = staying(seen).filter(|m| !is_uncertified(seen, etcd, m));
     rule("I4", staying.all(|m| m.live_claim().is_some()), "every member has its claim, and none is going")?;
     rule("I3", etcd.alarms.iter().all(|a| a.kind != AlarmKind::Corrupt), "no Pod ends while data are in doubt")?;
     let voters = voters(etcd);
-    rule("I11", is_whole(seen, etcd), "the membership is not changing")?;
+    let others: Vec<_> = self::staying(seen).filter(|m| !is_uncertified(seen, etcd, m)).collect();
+    let stands = others.len() == voters.len() && others.iter().all(|m| m.object.spec.leaving.is_none());
+    rule("I11", stands && voters.len() == etcd.members.len(), "the membership is not changing")?;
     rule("I1", others_are_well(seen, etcd, member), "every other voter serves and keeps up")?;
     let own = |l: &Listed| stands_for(seen, l).is_some_and(|m| m.name() == member.name());
     let leads = voters.len() > 1 && voters.iter().any(|l| own(l) && etcd.leader == Some(l.id));
     rule("I1", !leads, "the leadership goes elsewhere before the Pod of the leader ends")?;
     permitted(seen, member)?;
     rule("I1", evicts || voters.len() < 3, "the disruption budget is asked where one is")
+}
+
+/// Whether etcd does not list a member, which waits for certificates that its peers trust.
+fn is_uncertified(seen: &Observed, etcd: &Membership, member: &Member) -> bool {
+    let staged = member.object.spec.tls.as_ref().is_none_or(|tls| tls.staged.is_some());
+    !staged && member.object.spec.joined.is_none() && listed_as(seen, etcd, member.name()).is_none()
 }
 
 /// Checks the mark on a Pod whose resources change: the Pod runs with all else of its member's template.

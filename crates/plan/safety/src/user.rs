@@ -2,7 +2,7 @@
 
 use holdfast_api::user::ReclaimPolicy;
 use holdfast_api::{EtcdUserStatus, USER_FINALIZER};
-use holdfast_base::certificate::{Contents, Issue, Plane, ROOT};
+use holdfast_base::certificate::{CaPlace, Contents, Issue, Plane, ROOT};
 use holdfast_base::seen::user::Observed;
 use holdfast_base::{Act, Plan, Seen, Target, meta, user_claim};
 
@@ -89,12 +89,17 @@ fn issued(seen: &Observed, issue: &Issue) -> Verdict {
     let there = seen.secret.as_ref();
     let mine = there.is_none_or(|kept| kept.belongs_to(meta::uid(&seen.user.metadata)));
     rule("I13", mine && replaced == there.map(|kept| &kept.target.uid), "a Secret of another owner is not changed")?;
-    let Contents::Leaves { leaves, cas, .. } = &issue.contents else {
+    let Contents::Leaves { leaves, cas, trusts, .. } = &issue.contents else {
         return rule("I15", false, "a user gets no CA");
     };
     let ca = seen.ca.as_ref().zip(seen.cluster.as_ref());
     let ca = ca.filter(|(ca, cluster)| ca.belongs_to(meta::uid(&cluster.metadata)));
     let signs = ca.is_some_and(|(ca, _)| cas.values().all(|(secret, _)| *secret == ca.target.name));
+    let known = |place: &CaPlace| {
+        let kept = [seen.ca.as_ref(), seen.servers.as_ref()].into_iter().flatten();
+        kept.flat_map(|kept| kept.leaves.values()).flatten().any(|known| known.cas.iter().any(|ca| ca.fingerprint == place.fingerprint))
+    };
+    rule("I15", trusts.values().flatten().all(known), "a user trusts the CAs that the operator trusts")?;
     rule("I15", signs, "the CA of the cluster signs a user's certificate")?;
     let user = seen.user.user_name();
     let own = leaves.iter().all(|leaf| {

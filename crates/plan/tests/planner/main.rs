@@ -15,6 +15,7 @@
     reason = "tests end by panicking, read the environment, and favour plain words over idiom"
 )]
 
+mod exchanges;
 mod interrupted;
 mod model;
 mod plan_props;

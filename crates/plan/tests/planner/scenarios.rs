@@ -65,6 +65,13 @@ fn tell(world: &mut World, command: &str) {
         ["own", "certificates"] => world.own(),
         ["cert-manager"] => world.managed(),
         ["cert-manager", "installed"] => world.install_cert_manager(),
+        ["cert-manager", "exchanges", ca] => world.exchange_issuer(ca),
+        ["cert-manager", "renews", "one"] => world.issue_one_again(),
+        ["grace", seconds] => world.grace(seconds.parse().unwrap()),
+        ["until", "exchanged"] => {
+            assert!(world.run_until(PATIENCE, World::is_exchanged), "never exchanged:\n{}", world.log.join("\n"));
+        }
+        ["rotate", request] => world.rotate(request),
         ["source", secret, state] => world.source(secret, state),
         ["age", days] => world.age(days.parse().unwrap()),
         ["delete", "secret", which] => world.delete_secret(which),

@@ -31,7 +31,7 @@ use holdfast_api::{
     EtcdSnapshotSpec, EtcdSnapshotStatus, key,
 };
 use holdfast_contract::{ExitClass, FailedReport, Finding, NEW_STORE, Outcome, Probed, Report, Trial};
-use holdfast_plan::certificate::Certificates;
+use holdfast_plan::certificate::{Certificates, Plane};
 use holdfast_plan::cluster::{Answer, KeyHash, Listed, Membership};
 use holdfast_plan::objects::job::Kind;
 use holdfast_plan::{
@@ -206,6 +206,10 @@ pub struct World {
     pub certificates: Option<Certificates>,
     /// Members with renewed certificates, and the time of the renewal.
     refreshed: BTreeMap<String, u64>,
+    /// CAs that etcd in each member's Pod has loaded.
+    loaded: BTreeMap<String, BTreeSet<(Plane, String)>>,
+    /// The CA of cert-manager's issuer.
+    issuer: String,
     pub schedule: Option<EtcdSnapshotSchedule>,
     pub cron: Option<CronJob>,
     pub drill_cron: Option<CronJob>,
@@ -308,6 +312,8 @@ impl World {
             files: BTreeMap::new(),
             certificates: None,
             refreshed: BTreeMap::new(),
+            loaded: BTreeMap::new(),
+            issuer: "ca-1".to_owned(),
             schedule: None,
             cron: None,
             drill_cron: None,

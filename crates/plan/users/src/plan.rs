@@ -14,7 +14,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::given::wanted;
 use super::{Observed, status};
-use holdfast_base::certificate::{Contents, Issue, Kept, Leaf, Origin, Plane, ROOT, files};
+use holdfast_base::certificate::{
+    Ca, CaPlace, Contents, Files, Issue, Kept, Known, Leaf, Origin, Plane, ROOT, files,
+};
 use holdfast_base::{Act, Next, Plan, Seen, Target, UserChange, Wake, meta, objects, user_claim};
 
 /// How often to look at what no watch reports: the version of a Secret.
@@ -189,8 +191,22 @@ fn certificate(seen: &Observed, cluster: &EtcdCluster, now: Timestamp) -> Option
         return Some(Next::wait(Reason::CertificatePending, message, POLL));
     };
     let known = seen.secret.as_ref().and_then(|kept| kept.leaf(files::CLIENT));
+    // While a CA is exchanged, the operator's Secret holds the CAs of all servers.
+    let servers = seen.servers.as_ref().filter(own).and_then(|kept| Some((kept, kept.leaf(files::CLIENT)?)));
+    let beside = match servers {
+        Some((kept, known)) if known.cas.iter().any(|ca| ca.fingerprint == ca_known.fingerprint) => {
+            places(kept, known, files::CLIENT)
+        }
+        // The CA that signs may be newer than the operator's Secret.
+        _ => places(ca, ca_known, files::CA),
+    };
+    let trusts_all = |known: &Known| {
+        known.cas.len() == beside.len()
+            && beside.iter().all(|place| known.cas.iter().any(|ca| ca.fingerprint == place.fingerprint))
+    };
     let fits = known.is_some_and(|known| {
         known.ca == ca_known.fingerprint
+            && trusts_all(known)
             && known.common_name.as_deref() == Some(seen.user.user_name())
             && now >= known.not_before
     });
@@ -216,9 +232,15 @@ fn certificate(seen: &Observed, cluster: &EtcdCluster, now: Timestamp) -> Option
     };
     Some(Next::act(Act::Issue(Box::new(Issue {
         metadata,
-        contents: Contents::Leaves { leaves: vec![leaf], cas, copies: [].into() },
+        contents: Contents::Leaves { leaves: vec![leaf], trusts: [(files::CLIENT.ca, beside)].into(), cas, copies: [].into() },
         replaces: seen.secret.as_ref().map(|kept| kept.target.clone()),
     }))))
+}
+
+fn places(kept: &Kept, known: &Known, files: Files) -> Vec<CaPlace> {
+    let place =
+        |ca: &Ca| CaPlace { fingerprint: ca.fingerprint.clone(), secret: kept.target.name.clone(), file: files.ca };
+    known.cas.iter().map(place).collect()
 }
 
 /// Returns an etcd cluster's ID; an ID that is none matches no etcd.

@@ -20,10 +20,15 @@ pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdUserSta
     let old = seen.user.status.clone().unwrap_or_default();
     let generation = seen.user.metadata.generation;
     let certificate = seen.secret.as_ref().filter(|_| seen.user.spec.certificate.is_some());
+    let known = certificate.and_then(|kept| kept.leaf(files::CLIENT));
+    let mut trusts: Vec<String> = known.into_iter().flat_map(|known| &known.cas).map(|ca| ca.anchor.clone()).collect();
+    trusts.sort();
     EtcdUserStatus {
         observed_generation: generation,
         keys: if is_given(seen) { Some(keys(&seen.user.spec.permissions)) } else { old.keys },
-        certificate_not_after: certificate.and_then(|kept| Some(kept.leaf(files::CLIENT)?.not_after.to_string())),
+        certificate_not_after: known.map(|known| known.not_after.to_string()),
+        signed_by: known.map(|known| known.anchor.clone()),
+        trusts,
         conditions: merge(&old.conditions, &[ready(seen, next)], generation, now),
     }
 }

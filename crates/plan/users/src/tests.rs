@@ -5,7 +5,7 @@ use holdfast_api::condition::Reason;
 use holdfast_api::name::LocalRef;
 use holdfast_api::user::{KeyAccess, Matching, PasswordRef, Permission, ReclaimPolicy, UserCertificate};
 use holdfast_api::{EtcdCluster, EtcdUser, USER_FINALIZER, key};
-use holdfast_base::certificate::{Contents, Kept, Known, files};
+use holdfast_base::certificate::{Ca, Contents, Kept, Known, files};
 use holdfast_base::{Act, Seen, Target, Wake};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -24,6 +24,7 @@ fn kept(name: &str, owner: &str, files: holdfast_base::certificate::Files, commo
         fingerprint: name.to_owned(),
         ca: "ca".to_owned(),
         anchor: "anchor".to_owned(),
+        cas: vec![Ca { anchor: "anchor".to_owned(), fingerprint: "ca".to_owned() }],
         contents: "contents".to_owned(),
         for_servers: true,
         for_clients: true,
@@ -37,6 +38,7 @@ fn kept(name: &str, owner: &str, files: holdfast_base::certificate::Files, commo
         target: Target { name: name.to_owned(), uid: format!("u-{name}"), resource_version: "1".to_owned() },
         owner: Some(owner.to_owned()),
         typed: true,
+        rotated_for: None,
         written: None,
         digest: "d".to_owned(),
         leaves: [(files.certificate, Ok(known))].into(),
@@ -79,6 +81,7 @@ fn new() -> Observed {
         password: None,
         secret: None,
         ca: Some(kept("a-client-ca", "u-a", files::CA, None)),
+        servers: None,
     }
 }
 

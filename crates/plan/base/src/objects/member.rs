@@ -105,6 +105,12 @@ pub fn peer_name(cluster: &EtcdCluster) -> Option<String> {
     cluster.spec.peer_tls()?.allowed_hostname.clone()
 }
 
+/// Returns the DNS name that members require of a peer.
+pub fn peer_marker(cluster: &EtcdCluster) -> String {
+    let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
+    peer_name(cluster).unwrap_or_else(|| name::peer_marker(meta::name(&cluster.metadata), namespace))
+}
+
 /// Returns the fingerprint of the certificate sources, if the spec has any.
 fn made_for(cluster: &EtcdCluster) -> Option<String> {
     let tls = cluster.spec.tls.as_ref().and_then(|tls| serde_json::to_string(tls).ok())?;

@@ -140,12 +140,13 @@ fn metadata(member: &EtcdMember, start: &Start<'_>, agent: Option<&Agent>, setti
     // The operator version that created the Pod is the version that replaces the Pod later.
     let made_with = start.restore.map(|_| (key::AGENT_IMAGE.to_owned(), settings.agent_image.clone()));
     let staged = member.spec.tls.as_ref().and_then(|tls| Some((key::TLS.to_owned(), tls.staged.clone()?)));
+    let cas = member.spec.tls.as_ref().and_then(|tls| Some((key::CAS.to_owned(), tls.cas.clone()?)));
     let template = member.spec.template.as_ref().map(|template| (key::TEMPLATE.to_owned(), template.clone()));
     let storage = &member.spec.storage;
     let volume = (!storage.in_memory()).then(|| (key::VOLUME_SIZE.to_owned(), storage.size().0));
     annotations.extend(template.into_iter().chain(volume));
     annotations.insert(key::PROCESS.to_owned(), template::fingerprint_process(member));
-    annotations.extend(permission.into_iter().chain(started).chain(joined).chain(made_with).chain(staged));
+    annotations.extend(permission.into_iter().chain(started).chain(joined).chain(made_with).chain(staged).chain(cas));
     // So that `kubectl logs` and `kubectl exec` do not list the other containers.
     annotations.insert("kubectl.kubernetes.io/default-container".to_owned(), container::ETCD.to_owned());
     ObjectMeta {

@@ -29,6 +29,8 @@ pub struct Observed {
     pub secret: Option<Kept>,
     /// The CA of the cluster's clients, where Holdfast issues their certificates.
     pub ca: Option<Kept>,
+    /// The operator's certificate, beside which the CAs of the servers stand.
+    pub servers: Option<Kept>,
 }
 
 impl Observed {

@@ -43,8 +43,8 @@ pub(super) fn ensures(seen: &Observed, wanted: &Wanted, now: Timestamp) -> (Vec<
             judged("PodDisruptionBudget", own, Verdict::Apply, Ensure::DropBudget(Target::from(own)));
         }
     }
-    ensures.extend(tls::bundle(seen));
-    ensures.extend(tls::asks(seen));
+    ensures.extend(tls::bundle(seen, now));
+    ensures.extend(tls::asks(seen, now));
     let until = meta.creation_timestamp.as_ref().and_then(|made| Wake::at(made.0 + COLLECTED, now));
     if let (Some(later), true, false) = (until, conflicts.is_empty(), leftovers.is_empty()) {
         let message =

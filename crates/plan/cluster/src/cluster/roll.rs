@@ -18,7 +18,7 @@ use super::hand_over::hand_over;
 use super::health::{changes_members, in_doubt, is_well, stands_at_three, voters};
 use super::recorded::recorded_evidence;
 use super::upgrade::{self, Minor};
-use super::{Member, Membership, Observed, enlarge, preflight, resize, rollback, successor};
+use super::{Listed, Member, Membership, Observed, enlarge, preflight, resize, rollback, successor, tls};
 use holdfast_base::valid::Wanted;
 use holdfast_base::{Act, Next, Target, Wake, pods, template, valid, volumes};
 
@@ -49,8 +49,14 @@ pub(super) fn wants_replacement(seen: &Observed, member: &Member) -> bool {
     let wanted = template::wanted(&seen.cluster);
     let outdated = has_other_template(member, &wanted) && !resize::fits(member, &wanted);
     let open = |spec: Wanted| upgrade::judge(seen, spec.server.version).is_open() && forbidden(seen, &spec).is_none();
+    let outdated = outdated || trusts_others(member);
     let allowed = || valid::cluster(&seen.cluster).is_ok_and(open) && upgrade::close_way_back(seen, member).is_none();
     member.object.spec.storage.in_memory() && member.joined() && outdated && allowed()
+}
+
+/// Whether a member's etcd was started with other CAs than the member's files hold.
+fn trusts_others(member: &Member) -> bool {
+    member.live_pod().is_some_and(|pod| pods::has_other_cas(pod, &member.object))
 }
 
 /// Whether a member has another template than the spec, or a Pod with another template than its own.
@@ -69,6 +75,9 @@ fn why_outdated(member: &Member, now: Timestamp) -> Option<&'static str> {
     let pod = member.live_pod()?;
     if !template::is_current(pod, &member.object) {
         return Some("the member has another template now");
+    }
+    if pods::has_other_cas(pod, &member.object) {
+        return Some("the member's files hold other CAs now, and etcd reads them when it starts");
     }
     needs_another_mount(member, pod, now)
 }
@@ -112,6 +121,9 @@ pub(super) fn doing(seen: &Observed, now: Timestamp) -> (Reason, String) {
     if let Some(growing) = enlarge::doing(seen, now).filter(|_| seen.staying().all(unchanged)) {
         return growing;
     }
+    if let Some(exchange) = tls::doing(seen, now).filter(|_| seen.staying().all(unchanged)) {
+        return exchange;
+    }
     let updated = seen.staying().filter(|m| is_updated(&seen.cluster, m)).count();
     let all = seen.staying().count();
     let mut message = format!("{updated} of {all} members serve with the changed spec");
@@ -124,7 +136,14 @@ pub(super) fn doing(seen: &Observed, now: Timestamp) -> (Reason, String) {
 /// Whether a change is one of the minor version.
 fn reason(seen: &Observed) -> Reason {
     let minor = seen.latches().upgrade.is_some() || upgrade::asks_for_another_minor(&seen.cluster, objects(seen));
-    if minor { Reason::Upgrading } else { Reason::Rolling }
+    let wanted = template::wanted(&seen.cluster);
+    if minor {
+        Reason::Upgrading
+    } else if seen.staying().all(|m| m.object.spec.process == wanted) && seen.staying().any(trusts_others) {
+        Reason::CaRotating
+    } else {
+        Reason::Rolling
+    }
 }
 
 /// Returns the template for a member that does not start with the one that it has. Needs no quorum: a bad template may have cost the
@@ -167,6 +186,31 @@ pub(super) fn template_of_new_member(seen: &Observed, spec: &Wanted) -> Option<T
     let proven = seen.staying().find(serves).map(|m| m.object.spec.process.clone());
     let earlier = |m: &Member| m.object.spec.served.clone().unwrap_or_else(|| m.object.spec.process.clone());
     proven.or_else(|| seen.staying().find(|m| m.joined()).map(earlier))
+}
+
+/// Whether the only change of the members is a member that etcd does not list yet and that waits for its certificates.
+fn awaits_trust(seen: &Observed, etcd: &Membership) -> bool {
+    let stands = |l: &Listed| !l.learner && seen.standing_for(l).is_some_and(Member::stays);
+    let comes = |m: &Member| seen.listed(etcd, m.name()).is_none();
+    let uncertified = |m: &Member| m.object.spec.tls.as_ref().is_some_and(|tls| tls.staged.is_none());
+    let waits = |m: &Member| !m.joined() && uncertified(m);
+    etcd.members.iter().all(stands)
+        && seen.members.iter().all(|m| m.stays() || m.removed())
+        && seen.staying().filter(|m| comes(m)).all(waits)
+}
+
+/// Returns the next step that lets present members trust the CA of a member that joins: the joining member gets its certificates
+/// afterwards.
+pub(super) fn before_growth(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
+    let comes = seen.staying().any(|m| seen.listed(etcd, m.name()).is_none());
+    if !comes || !awaits_trust(seen, etcd) {
+        return None;
+    }
+    let wanted = template::wanted(&seen.cluster);
+    let stale: Vec<&Member> = seen.staying().filter(|m| m.joined() && trusts_others(m)).collect();
+    let member = choose(seen, etcd, &stale, &wanted)?;
+    let in_memory = member.object.spec.storage.in_memory();
+    (!in_memory).then(|| held(seen, etcd, member, now).or_else(|| end(seen, etcd, member, now)))?
 }
 
 /// Returns why no member gets the spec, for a cluster whose etcd does not answer.
@@ -226,7 +270,7 @@ pub(super) fn next(seen: &Observed, spec: &Wanted, etcd: &Membership, now: Times
     if waits_for_volumes(seen, spec, etcd, member, now) {
         return enlarge::hold(seen, now);
     }
-    if member.object.spec.storage.in_memory() && !resize::fits(member, &wanted) {
+    if member.object.spec.storage.in_memory() && (!resize::fits(member, &wanted) || trusts_others(member)) {
         // `replace.rs` replaces the member.
         return upgrade::close_way_back(seen, member);
     }
@@ -245,7 +289,7 @@ pub(super) fn comes_first(seen: &Observed, spec: &Wanted, etcd: &Membership, now
     let all_well = || etcd.members.iter().all(|l| seen.standing_for(l).is_some_and(|m| is_well(seen, etcd, l, m)));
     match next(seen, spec, etcd, now) {
         Some(Next::Do(..)) => true,
-        Some(Next::Wait(waiting, _)) if matches!(waiting.reason, Reason::Rolling | Reason::Upgrading) => {
+        Some(Next::Wait(waiting, _)) if matches!(waiting.reason, Reason::Rolling | Reason::Upgrading | Reason::CaRotating) => {
             turn_taken() || all_well()
         }
         Some(Next::Wait(..) | Next::Settled(_)) | None => false,
@@ -255,7 +299,7 @@ pub(super) fn comes_first(seen: &Observed, spec: &Wanted, etcd: &Membership, now
 /// Brings the Pod of a member to the member's template: the running Pod gets other resources, or ends.
 fn renew(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> Option<Next> {
     // A larger volume needs another Pod, which has the resources too.
-    let ends = member.live_pod().is_some_and(|pod| needs_another_mount(member, pod, now).is_some());
+    let ends = trusts_others(member) || member.live_pod().is_some_and(|pod| needs_another_mount(member, pod, now).is_some());
     let resized = if ends { None } else { resize::next(member, reason(seen)) };
     if resized.is_none() && member.object.spec.storage.in_memory() {
         let message = format!("{} gets the changed resources when it serves", member.name());
@@ -349,7 +393,7 @@ fn held(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> 
     if let Some(doubt) = in_doubt(etcd) {
         return Some(doubt);
     }
-    if changes_members(seen, etcd) && !stands_at_three(seen, etcd) {
+    if changes_members(seen, etcd) && !stands_at_three(seen, etcd) && !awaits_trust(seen, etcd) {
         return wait(format!("{} gets the changed spec when no member joins or leaves", member.name()));
     }
     if let Some(saving) = seen.saving.iter().find(|saving| now < saving.since + SAVES_FOR) {

@@ -320,7 +320,7 @@ impl Facts<'_> {
             return Some(doing);
         }
         match self.next {
-            Next::Settled(_) => None,
+            Next::Settled(_) => tls::doing(self.seen, self.now),
             Next::Wait(waiting, _) => Some((waiting.reason, waiting.message.clone())),
             Next::Do(..) if self.seen.cluster.spec.paused && !meta::deleting(&self.seen.cluster.metadata) => Some((
                 Reason::Paused,
@@ -389,7 +389,7 @@ impl Facts<'_> {
             Next::Do(Act::MoveLeader { .. }, _) if self.moves_leader_on_request() => None,
             // A renewal is no progress towards the spec.
             Next::Do(act, _) if is_upkeep(act) && self.formed() && self.voters == self.seen.cluster.spec.replicas => {
-                None
+                tls::doing(self.seen, self.now)
             }
             Next::Do(..) if self.formed() => {
                 let message = format!("growing to {} members", self.seen.cluster.spec.replicas);

@@ -297,6 +297,12 @@ pub(super) const FORMED: Table = Table {
             rule: |pass| shrink(pass).map(|wait| replace(pass).unwrap_or(wait)),
         },
         Step {
+            name: "let a member trust the CA of a member that joins: move the leadership, evict the Pod",
+            when: "a member that etcd does not list waits for certificates of a CA that a running member does not trust",
+            file: "cluster/roll.rs",
+            rule: |pass| roll::before_growth(pass.seen, pass.etcd?, pass.now).filter(|_| pass.wanted.is_some()),
+        },
+        Step {
             name: "grow: latch a name, create the EtcdMember, add the learner, give the learner the member list",
             when: "fewer members stay than `spec.replicas`, or a member is on its way",
             file: "cluster/grow.rs",

@@ -63,7 +63,9 @@ fn next_pod(cluster: &EtcdCluster, member: &Member, settings: &Settings) -> Opti
 fn may_end(cluster: &EtcdCluster, member: &Member, pod: &Pod, settings: &Settings) -> bool {
     let grows = || member.claim.as_ref().and_then(|claim| volumes::remount_at(claim, pod)).is_some();
     let leaves = || meta::annotation(&cluster.metadata, key::REPLACE) == Some(member.name()) || member.deleting();
-    let outdated = !template::is_current(pod, &member.object) || volumes::has_outgrown(pod, &member.object);
+    let outdated = !template::is_current(pod, &member.object)
+        || volumes::has_outgrown(pod, &member.object)
+        || pods::has_other_cas(pod, &member.object);
     outdated || restored_pod::may_end(cluster, member, settings) || grows() || leaves()
 }
 

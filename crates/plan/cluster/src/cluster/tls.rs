@@ -1,12 +1,14 @@
 //! The certificates of a cluster: which Secret is written next.
 //!
 //! Decides which certificates are issued or copied, when they are renewed, and in which order. Sees fingerprints, names and dates,
-//! never a key. `wanted` decides which certificates the cluster needs, `ca` which CA signs, and `source` which certificates of a
-//! user or of cert-manager are usable (I15).
+//! never a key. `wanted` decides which certificates the cluster needs, `ca` which CA signs, `trust` which CAs the files hold,
+//! `rotation` when a CA is exchanged, and `source` which certificates of a user or of cert-manager are usable (I15).
 
 mod ca;
+mod rotation;
 mod source;
 mod status;
+mod trust;
 mod wanted;
 
 use std::collections::BTreeMap;
@@ -17,14 +19,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use self::ca::{ca, ca_name, lost};
 use super::intervals::{COLLECTED, POLL};
 use super::{Member, Observed};
-use holdfast_base::certificate::{Certificates, Contents, Issue, Kept, Known, Leaf, Origin, Plane, files};
+use holdfast_base::certificate::{CaPlace, Certificates, Contents, Issue, Kept, Known, Leaf, Origin, Plane, files};
 use holdfast_base::{Act, Ensure, Next, Target, Wake, drift, meta, objects, valid};
 use serde_json::Value;
 
 use holdfast_api::condition::Reason;
+use holdfast_api::key;
 use holdfast_api::name::{self, Scheme};
 use holdfast_api::tls::Trusts;
-pub(super) use status::{hindrance, status, trouble};
+pub(super) use status::{doing, hindrance, status, trouble};
 pub(super) use wanted::of_member;
 pub use wanted::{is_auto, requests, sources};
 
@@ -46,21 +49,28 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
             return Some(issue(metadata, Contents::Ca(plane), None));
         }
     }
+    if let Some(next) = rotation::next(seen, certificates, now) {
+        return Some(next);
+    }
     let is_own = |wanted: &Wanted<'_>| wanted.kept(certificates).is_none_or(|kept| !is_foreign(kept, &wanted.metadata));
     // With a lost CA or a flawed source the cluster continues with the present certificates.
     let able: Vec<_> =
         wanted(seen).into_iter().filter(is_own).filter_map(|wanted| supply(seen, certificates, wanted, now)).collect();
     // Missing certificates come first: other acts wait for them. Then renewals, one member after the other, unless time runs out.
-    let missing = able.iter().find(|it| it.kept.is_none_or(|kept| !it.fits(seen, certificates, kept)));
+    let missing = able.iter().find(|it| it.kept.is_none_or(|kept| !it.fits(kept)));
     let due = || {
         let turn = |it: &Supplied<'_>, kept: &Kept| {
             let alone = certificates.unserved.is_empty() || !matches!(it.of, Of::Member(_));
-            it.is_due(certificates, kept, now) && (alone || it.is_urgent(kept, now))
+            it.is_due(seen, certificates, kept, now) && (alone || it.is_urgent(kept, now)) || it.has_other_cas
         };
         able.iter().find(|it| it.kept.is_some_and(|kept| turn(it, kept)))
     };
     if let Some(it) = missing.or_else(due) {
-        let contents = Contents::Leaves { leaves: it.leaves.clone(), cas: it.cas.clone(), copies: it.copies.clone() };
+        // A file of CAs changes nothing before etcd starts, so the present certificates stay.
+        let all = it.kept.is_none_or(|kept| !it.fits(kept) || it.is_due(seen, certificates, kept, now));
+        let (leaves, cas, copies) =
+            if all { (it.leaves.clone(), it.cas.clone(), it.copies.clone()) } else { (vec![], [].into(), [].into()) };
+        let contents = Contents::Leaves { leaves, trusts: it.trusts.clone(), cas, copies };
         return Some(issue(it.metadata.clone(), contents, it.kept.map(|kept| kept.target.clone())));
     }
     announce(seen, certificates).or_else(|| forming.then(|| await_sources(seen, certificates, now)).flatten())
@@ -93,19 +103,40 @@ fn announce(seen: &Observed, certificates: &Certificates) -> Option<Next> {
     let stale = |m: &&Member| {
         let staged = m.object.spec.tls.as_ref().and_then(|tls| tls.staged.as_ref());
         let is_owned = |kept: &&Kept| kept.belongs_to(meta::uid(&m.object.metadata));
-        certificates.members.get(m.name()).filter(is_owned).is_some_and(|kept| staged != Some(&kept.digest))
+        let trusts = trusted(m, certificates);
+        let kept = certificates.members.get(m.name()).filter(is_owned);
+        let known = m.object.spec.tls.as_ref().map(|tls| &tls.trusts);
+        let differs = |plane: Plane| {
+            let known = known.and_then(|known| plane.trusted(known));
+            known.is_some() && known != plane.trusted(&trusts)
+        };
+        kept.is_some_and(|kept| staged != Some(&kept.digest) || Plane::ALL.into_iter().any(differs))
     };
     let member = holders(seen).find(stale)?;
     let kept = certificates.members.get(member.name())?;
-    // A running etcd trusts the CAs that it has loaded.
-    let known = member.object.spec.tls.as_ref().map(|tls| &tls.trusts).filter(|_| runs(member));
-    let trust = |plane: Plane| {
-        let anchor = || kept.leaf(plane.shown()).map(|known| known.anchor.clone());
-        known.and_then(|known| plane.trusted(known)).cloned().or_else(anchor)
-    };
-    let trusts = Trusts { client: trust(Plane::Client), peer: trust(Plane::Peer) };
+    let trusts = trusted(member, certificates);
+    let latched = member.object.spec.tls.as_ref();
+    // The Pod of an earlier version of the operator names no CAs: it ends only for others than it was made with.
+    let plain = runs(member)
+        && latched.is_some_and(|tls| tls.cas.is_none())
+        && trust::is_plain(kept, |plane| latched.and_then(|tls| plane.trusted(&tls.trusts)).cloned());
+    let cas = if plain { None } else { trust::digest(kept) };
     let (member, digest) = (Target::from(&member.object.metadata), kept.digest.clone());
-    Some(Next::act(Act::AnnounceCertificates { member, digest, trusts }))
+    Some(Next::act(Act::AnnounceCertificates { member, digest, trusts, cas }))
+}
+
+/// Returns the CAs that a member is known to trust. A running etcd trusts the CAs that it has loaded: those that it was started with,
+/// and those of which it has accepted a certificate.
+fn trusted(member: &Member, certificates: &Certificates) -> Trusts {
+    let known = member.object.spec.tls.as_ref().map(|tls| &tls.trusts).filter(|_| runs(member));
+    let kept = certificates.members.get(member.name());
+    let trust = |plane: Plane| {
+        let anchor = kept.and_then(|kept| kept.leaf(plane.shown())).map(|known| known.anchor.clone());
+        let proven = anchor.as_ref().is_some_and(|anchor| certificates.has_accepted(member.name(), plane, anchor));
+        let known = known.and_then(|known| plane.trusted(known)).cloned().filter(|_| !proven);
+        known.or(anchor)
+    };
+    Trusts { client: trust(Plane::Client), peer: trust(Plane::Peer) }
 }
 
 /// Whether a member's etcd may run, or has run, with the CAs that the member was given.
@@ -121,15 +152,18 @@ fn trusts<'a>(seen: &'a Observed, certificates: &'a Certificates, plane: Plane) 
     })
 }
 
-/// Returns the `ConfigMap` with the CA for clients, if it differs. The operator fills in its contents from the CA's Secret.
-pub(super) fn bundle(seen: &Observed) -> Option<Ensure> {
-    let certificates = seen.certificates.as_ref()?;
-    let ca = ca(seen, certificates, Plane::Client)?.fingerprint.clone();
+/// Returns the `ConfigMap` with the CAs for clients, if it differs. The operator fills in its contents from the Secrets.
+pub(super) fn bundle(seen: &Observed, now: Timestamp) -> Option<Ensure> {
+    let certificates = seen.certificates.as_ref().filter(|_| is_auto(&seen.cluster, Plane::Client))?;
+    let cas = trust::places(&trust::wanted(seen, certificates, Plane::Client, now));
     let own = objects::owned_by_cluster(name::ca_bundle(cluster_name(seen)), &seen.cluster);
+    let same = |there: &Vec<String>| {
+        there.len() == cas.len() && cas.iter().all(|wanted| there.contains(&wanted.fingerprint))
+    };
     let stands = certificates.bundle.as_ref().is_some_and(|(there, holds)| {
-        !meta::controlled_by(there, meta::uid(&seen.cluster.metadata)) || holds.as_ref() == Some(&ca)
+        !meta::controlled_by(there, meta::uid(&seen.cluster.metadata)) || same(holds)
     });
-    (!stands).then(|| Ensure::CaBundle { metadata: Box::new(own), secret: ca_name(seen, Plane::Client), ca })
+    (!stands && !cas.is_empty()).then(|| Ensure::CaBundle { metadata: Box::new(own), cas })
 }
 
 /// Takes names that the issuer may not sign out of a Certificate's spec. Names that the Certificate has stay: clients use them.
@@ -149,7 +183,7 @@ fn withhold(spec: &mut Value, refused: &[String], there: Option<&Value>) {
 }
 
 /// Returns the Certificates that differ from those in the API server.
-pub(super) fn asks(seen: &Observed) -> Vec<Ensure> {
+pub(super) fn asks(seen: &Observed, now: Timestamp) -> Vec<Ensure> {
     let Some(certificates) = seen.certificates.as_ref().filter(|all| all.cert_manager) else { return vec![] };
     let members = holders(seen).map(|member| &member.object);
     let asked = requests(&seen.cluster, members, seen.settings.cluster_domain.as_ref());
@@ -167,7 +201,11 @@ pub(super) fn asks(seen: &Observed) -> Vec<Ensure> {
         }
         Some(Ensure::Certificate { metadata: Box::new(metadata), spec })
     });
-    wanted.collect()
+    let again = rotation::outdated_requests(seen, certificates, now).into_iter().filter_map(|name| {
+        let there = certificates.requests.get(name).filter(|there| !there.issuing)?;
+        Some(Ensure::Reissue(Target::from(&there.metadata)))
+    });
+    wanted.chain(again).collect()
 }
 
 /// A Secret that the cluster needs.
@@ -229,6 +267,10 @@ struct Supplied<'a> {
     leaves: Vec<Leaf>,
     cas: BTreeMap<Plane, (String, String)>,
     copies: BTreeMap<String, String>,
+    /// CAs of each file of CAs.
+    trusts: BTreeMap<&'static str, Vec<CaPlace>>,
+    /// Whether a file of the existing Secret holds other CAs.
+    has_other_cas: bool,
 }
 
 /// Returns the Secret with the certificates that are available; `None` where none is available. Holdfast writes a new Secret with
@@ -241,9 +283,24 @@ fn supply<'a>(
 ) -> Option<Supplied<'a>> {
     let kept = wanted.kept(certificates);
     let (all, mut leaves) = (wanted.leaves.len(), wanted.leaves);
-    let (mut cas, mut copies) = (BTreeMap::new(), BTreeMap::new());
+    let (mut cas, mut copies, mut trusts) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let mut has_other_cas = false;
+    // etcdctl's certificate shares the file of the server's.
+    for leaf in leaves.iter().filter(|leaf| leaf.files != files::ETCDCTL) {
+        let wanted = trust::wanted(seen, certificates, leaf.plane, now);
+        if wanted.is_empty() {
+            continue;
+        }
+        let known = kept.is_some_and(|kept| kept.leaf(leaf.files).is_some());
+        has_other_cas |= known && kept.is_some_and(|kept| !trust::holds(kept, leaf.files, &wanted));
+        trusts.insert(leaf.files.ca, trust::places(&wanted));
+    }
     leaves.retain(|leaf| match &leaf.origin {
+        // I15: a member that restarts meanwhile is asked again whether it trusts the CA.
         Origin::Issued => ca(seen, certificates, leaf.plane).is_some_and(|ca| {
+            if trust::distrusting(seen, certificates, leaf.plane, &ca.anchor).is_some() {
+                return false;
+            }
             cas.insert(leaf.plane, (ca_name(seen, leaf.plane), ca.fingerprint.clone()));
             true
         }),
@@ -252,45 +309,45 @@ fn supply<'a>(
             true
         }),
     });
-    let enough = if kept.is_some() { !leaves.is_empty() } else { leaves.len() == all };
-    enough.then_some(Supplied { of: wanted.of, metadata: wanted.metadata, kept, leaves, cas, copies })
+    let enough = if kept.is_some() { !leaves.is_empty() || has_other_cas } else { leaves.len() == all };
+    let (of, metadata) = (wanted.of, wanted.metadata);
+    enough.then_some(Supplied { of, metadata, kept, leaves, cas, copies, trusts, has_other_cas })
 }
 
 impl Supplied<'_> {
-    /// Whether a Secret holds all wanted certificates, signed by the present CAs.
-    fn fits(&self, seen: &Observed, certificates: &Certificates, kept: &Kept) -> bool {
+    /// Whether a Secret holds all wanted certificates.
+    fn fits(&self, kept: &Kept) -> bool {
         self.leaves.iter().all(|leaf| {
             kept.leaf(leaf.files).is_some_and(|known| match leaf.origin {
                 Origin::Copied(_) => wanted::needed(leaf).iter().all(|name| source::covers(known, name)),
-                Origin::Issued => {
-                    let ca = ca(seen, certificates, leaf.plane);
-                    known.common_name == leaf.common_name && ca.is_none_or(|ca| ca.fingerprint == known.ca)
-                }
+                Origin::Issued => known.common_name == leaf.common_name,
             })
         })
     }
 
     /// Whether a certificate is due for renewal: at two thirds of the life of a certificate that Holdfast issues, spread over the
-    /// members; when its names change; or when its source holds another certificate.
-    fn is_due(&self, certificates: &Certificates, kept: &Kept, now: Timestamp) -> bool {
+    /// members; when a person asks; when its names or the CA that signs change; or when its source holds another certificate.
+    fn is_due(&self, seen: &Observed, certificates: &Certificates, kept: &Kept, now: Timestamp) -> bool {
+        let asked = meta::annotation(&seen.cluster.metadata, key::RENEW).and_then(|at| at.parse::<Timestamp>().ok());
+        let asked = asked.filter(|at| *at <= now);
         let sum = |sum: u32, byte: u8| sum.wrapping_mul(31).wrapping_add(byte.into());
         let spread = kept.target.uid.bytes().fold(0_u32, sum) % 100;
         self.leaves.iter().any(|leaf| {
             kept.leaf(leaf.files).is_some_and(|known| match &leaf.origin {
-                // Beside etcdctl's certificate a member has the servers' CA.
-                Origin::Copied(secret) => {
-                    certificates.sources.get(secret).and_then(|it| it.as_ref().ok()).is_some_and(|source| {
-                        let changed = source.contents != known.contents && leaf.files != files::ETCDCTL;
-                        changed || source.fingerprint != known.fingerprint
-                    })
-                }
+                Origin::Copied(secret) => certificates
+                    .sources
+                    .get(secret)
+                    .and_then(|it| it.as_ref().ok())
+                    .is_some_and(|source| source.fingerprint != known.fingerprint),
                 Origin::Issued => {
                     let life = known.not_after.duration_since(known.not_before);
                     let jitter = life / 2_000 * i32::try_from(spread).unwrap_or(0);
                     let same_names =
                         known.names.len() == leaf.names.len() && leaf.names.iter().all(|n| known.names.contains(n));
+                    let of_another = self.cas.get(&leaf.plane).is_some_and(|(_, ca)| *ca != known.ca);
+                    let asked = asked.is_some_and(|at| issued_at(known) < at);
                     // A certificate that is not valid yet was issued by a clock that was ahead.
-                    !same_names || now < known.not_before || now >= known.renewed_at() - jitter
+                    of_another || asked || !same_names || now < known.not_before || now >= known.renewed_at() - jitter
                 }
             })
         })

@@ -1,10 +1,13 @@
 //! Secrets of certificates in the small world: subject, issuer and end of each. There are no keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_api::name::LocalRef;
 use holdfast_api::tls::{CertManager, ClientPlane, IssuerRef, PeerPlane, Tls};
-use holdfast_plan::certificate::{Certificates, Contents, Issue, Kept, Known, Origin, Plane, Request, files};
+use holdfast_plan::certificate::{
+    Ca, CaPlace, Certificates, Contents, Files, Issue, Kept, Known, Origin, Plane, Request, files,
+};
+use holdfast_plan::pods;
 
 use super::*;
 
@@ -52,7 +55,10 @@ impl World {
 
     /// A person writes a Secret with a certificate, or deletes it.
     pub fn source(&mut self, secret: &str, state: &str) {
-        let ca = if state == "of-another-ca" { "ca-2" } else { "ca-1" };
+        let ca = match state {
+            "of-another-ca" => "ca-2",
+            _ => "ca-1",
+        };
         let mut known = self.known(format!("{secret}-{}", self.now), ca.to_owned(), 365);
         if secret != "operator" {
             known.names = ["*.a.ns.svc", "a-client.ns.svc"].map(str::to_owned).into();
@@ -82,13 +88,104 @@ impl World {
 
     /// cert-manager issues every requested certificate at once.
     pub(super) fn ask_cert_manager(&mut self, metadata: &ObjectMeta, spec: &serde_json::Value) {
-        let mut known = self.known(format!("{}-1", meta::name(metadata)), "ca-1".to_owned(), LEAF_DAYS);
+        let (number, ca) = (self.next(), self.issuer.clone());
+        let mut known = self.known(format!("{}-{number}", meta::name(metadata)), ca, LEAF_DAYS);
         let names = ["dnsNames", "ipAddresses"].into_iter().flat_map(|key| spec[key].as_array().into_iter().flatten());
         known.names = names.map(|name| name.as_str().unwrap().to_owned()).collect();
         let Some(all) = &mut self.certificates else { return };
-        let request = Request { metadata: metadata.clone(), spec: spec.clone(), unready: None };
-        all.requests.insert(meta::name(metadata).to_owned(), request);
-        all.sources.insert(meta::name(metadata).to_owned(), Ok(known));
+        let mut metadata = metadata.clone();
+        metadata.uid = Some(format!("uid-{}", meta::name(&metadata)));
+        let request = Request { metadata: metadata.clone(), spec: spec.clone(), issuing: false, unready: None };
+        all.requests.insert(meta::name(&metadata).to_owned(), request);
+        all.sources.insert(meta::name(&metadata).to_owned(), Ok(known));
+    }
+
+    /// The issuer of cert-manager gets another CA.
+    pub fn exchange_issuer(&mut self, ca: &str) {
+        ca.clone_into(&mut self.issuer);
+        self.changed();
+    }
+
+    /// cert-manager issues one of the members' certificates again, as at two thirds of its life.
+    pub fn issue_one_again(&mut self) {
+        let name = self.certificates.iter().flat_map(|all| all.requests.keys()).find(|name| name.ends_with("-server-cert"));
+        let name = name.expect("a request").clone();
+        self.issue_again(&name);
+    }
+
+    pub(super) fn issue_again(&mut self, name: &str) {
+        let there = self.certificates.as_ref().and_then(|all| all.requests.get(name)).expect("a request").clone();
+        self.say(format!("cert-manager issues {name} again, by {}", self.issuer));
+        self.ask_cert_manager(&there.metadata, &there.spec);
+        self.changed();
+    }
+
+    /// A person asks for another CA.
+    pub fn rotate(&mut self, request: &str) {
+        let put = |cluster: &mut EtcdCluster| {
+            let annotations = cluster.metadata.annotations.get_or_insert_default();
+            annotations.insert(key::ROTATE_CA.to_owned(), request.to_owned());
+        };
+        self.write_cluster(put);
+    }
+
+    /// Seconds that applications have to read their files.
+    pub fn grace(&mut self, seconds: u32) {
+        self.edit(|s| {
+            let client = s.tls.get_or_insert_default().client.get_or_insert_default();
+            client.rotation_grace_seconds = Some(seconds);
+        });
+    }
+
+    /// Whether no CA is exchanged, and the cluster is as its spec asks.
+    pub fn is_exchanged(&self) -> bool {
+        let status = self.cluster.as_ref().and_then(|c| c.status.as_ref()?.tls.as_ref());
+        let over = status.is_some_and(|tls| tls.client.rotation.is_none() && tls.peer.rotation.is_none());
+        let follows = self.certificates.iter().flat_map(|all| all.cas.values());
+        let mut follows = follows.filter(|kept| kept.leaves.contains_key(files::NEXT.certificate));
+        let loaded = |(name, pod): (&String, &Pod)| self.members.get(name).is_some_and(|m| !pods::has_other_cas(pod, m));
+        self.complete() && over && follows.next().is_none() && self.pods.iter().all(loaded)
+    }
+
+    /// A plan that breaks the rule: a member gets a certificate of a CA that no member has loaded.
+    pub fn sign_by_a_stranger(&mut self) {
+        let known = self.known("stranger".to_owned(), "ca-of-a-stranger".to_owned(), LEAF_DAYS);
+        self.check_trust(files::SERVER, &known);
+    }
+
+    /// A plan that breaks the rule: the files of a member lose the CA of the others, and its Pod starts with them.
+    pub fn forget_a_ca(&mut self) {
+        let name = self.members.keys().next().unwrap().clone();
+        let kept = self.certificates.as_mut().and_then(|all| all.members.get_mut(&name)).unwrap();
+        let known = kept.leaves.get_mut(files::PEER.certificate).and_then(|known| known.as_mut().ok()).unwrap();
+        known.cas.clear();
+        self.load_cas(&name);
+    }
+
+    /// etcd in a new Pod loads the CAs in the member's files.
+    pub(super) fn load_cas(&mut self, member: &str) {
+        let Some(kept) = self.certificates.as_ref().and_then(|all| all.members.get(member)) else { return };
+        let cas = Plane::ALL.into_iter().flat_map(|plane| {
+            let leaf = kept.leaf(plane.shown()).into_iter();
+            leaf.flat_map(move |known| known.cas.iter().map(move |ca| (plane, ca.anchor.clone())))
+        });
+        let cas: BTreeSet<(Plane, String)> = cas.collect();
+        for (other, kept) in self.certificates.iter().flat_map(|all| &all.members) {
+            let shows = |plane: Plane| kept.leaf(plane.shown()).map(|known| (plane, known.anchor.clone()));
+            for shown in Plane::ALL.into_iter().filter_map(shows).filter(|_| self.pods.contains_key(other)) {
+                assert!(cas.contains(&shown), "{other} would be cut off from {member}:\n{}", self.log.join("\n"));
+            }
+        }
+        self.loaded.insert(member.to_owned(), cas);
+    }
+
+    /// A certificate of a CA that a running member has not loaded cuts that member off.
+    fn check_trust(&self, files: Files, known: &Known) {
+        let plane = if files == files::PEER { Plane::Peer } else { Plane::Client };
+        for (member, cas) in self.loaded.iter().filter(|(member, _)| self.pods.contains_key(*member)) {
+            let trusts = cas.contains(&(plane, known.anchor.clone()));
+            assert!(trusts, "{member} does not trust {}:\n{}", known.anchor, self.log.join("\n"));
+        }
     }
 
     /// Ages all certificates except the CAs by this many days.
@@ -118,6 +215,13 @@ impl World {
         let mut all = self.certificates.clone()?;
         all.members.retain(|name, _| self.members.contains_key(name));
         let late = self.refreshed.iter().filter(|(_, at)| self.now < **at + REFRESH);
+        for (member, cas) in &self.loaded {
+            let pod = self.pods.get(member).filter(|pod| pods::ready(pod));
+            let made_so = pod.zip(self.members.get(member)).is_some_and(|(pod, m)| !pods::has_other_cas(pod, m));
+            if made_so {
+                all.accepted.insert(member.clone(), cas.clone());
+            }
+        }
         all.unserved = late.map(|(name, _)| name.clone()).filter(|name| self.pods.contains_key(name)).collect();
         Some(all)
     }
@@ -129,16 +233,73 @@ impl World {
         let there = member.as_ref().and_then(|member| all.members.get(member).map(|kept| kept.target.clone()));
         let uid = there.as_ref().map_or_else(|| format!("uid-{}", self.next()), |there| there.uid.clone());
         let version = self.next().to_string();
+        let standing = match (&issue.contents, member.as_ref(), name.as_str()) {
+            (Contents::Ca(plane) | Contents::NextCa { plane, .. } | Contents::PromoteCa { plane, .. }, ..) => {
+                all.cas.get(plane)
+            }
+            (_, Some(member), _) => all.members.get(member),
+            (_, None, "a-operator-tls") => all.operator.as_ref(),
+            (_, None, _) => all.client.as_ref(),
+        };
+        let standing_now = standing.map(|kept| &kept.target);
+        let same = issue.replaces.as_ref() == standing_now;
+        let signs = |(plane, (_, ca)): (&Plane, &(String, String))| {
+            all.cas.get(plane).and_then(|kept| kept.leaf(files::CA)).is_some_and(|known| known.fingerprint == *ca)
+        };
+        let judged = match &issue.contents {
+            Contents::Leaves { cas, copies, .. } => {
+                let unchanged = |(secret, contents): (&String, &String)| {
+                    all.sources.get(secret).and_then(|known| known.as_ref().ok()).is_some_and(|it| it.contents == *contents)
+                };
+                cas.iter().all(signs) && copies.iter().all(unchanged)
+            }
+            _ => true,
+        };
+        // The guards of the operator's writer.
+        if !same || !judged {
+            self.certificates = Some(all);
+            return Err(());
+        }
+        let mut leaves = standing.map(|kept| kept.leaves.clone()).unwrap_or_default();
+        let mut rotated_for = standing.and_then(|kept| kept.rotated_for.clone());
+        match &issue.contents {
+            Contents::NextCa { request, .. } => {
+                rotated_for = request.clone().or(rotated_for);
+                let own = format!("ca-{version}");
+                leaves.insert(files::NEXT.certificate, Ok(self.known(own.clone(), own, CA_DAYS)));
+            }
+            Contents::PromoteCa { .. } => {
+                let next = leaves.remove(files::NEXT.certificate).unwrap();
+                leaves.insert(files::CA.certificate, next);
+            }
+            contents => leaves.extend(self.leaves(&all.sources, contents, &version)),
+        }
+        if let Contents::Leaves { trusts, leaves: written, .. } = &issue.contents {
+            for (file, known) in &mut leaves {
+                let files = [files::PEER, files::SERVER, files::ETCDCTL, files::CLIENT];
+                let files = *files.iter().find(|files| files.certificate == *file).unwrap();
+                let Some(cas) = trusts.get(files.ca) else { continue };
+                let ca = |place: &CaPlace| Ca { anchor: place.fingerprint.clone(), fingerprint: place.fingerprint.clone() };
+                let known = known.as_mut().unwrap();
+                known.cas = cas.iter().map(ca).collect();
+                if written.iter().any(|leaf| leaf.files == files) {
+                    self.check_trust(files, known);
+                }
+            }
+        }
         let kept = Kept {
             target: Target { name: name.clone(), uid, resource_version: version.clone() },
             owner: issue.metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone()).next(),
             typed: true,
+            rotated_for,
             written: Some(self.time()),
             digest: format!("digest-{version}"),
-            leaves: self.leaves(&all.sources, &issue.contents, &version),
+            leaves,
         };
         match (&issue.contents, member, name.as_str()) {
-            (Contents::Ca(plane), ..) => drop(all.cas.insert(*plane, kept)),
+            (Contents::Ca(plane) | Contents::NextCa { plane, .. } | Contents::PromoteCa { plane, .. }, ..) => {
+                drop(all.cas.insert(*plane, kept));
+            }
             (_, Some(member), _) => {
                 if there.is_some() {
                     self.refreshed.insert(member.clone(), self.now);
@@ -156,6 +317,7 @@ impl World {
     fn known(&self, fingerprint: String, ca: String, days: i64) -> Known {
         Known {
             anchor: ca.clone(),
+            cas: vec![Ca { anchor: ca.clone(), fingerprint: ca.clone() }],
             contents: fingerprint.clone(),
             fingerprint,
             ca,
@@ -180,6 +342,7 @@ impl World {
                 let own = format!("ca-{version}");
                 BTreeMap::from([(files::CA.certificate, Ok(known(own.clone(), own, CA_DAYS)))])
             }
+            Contents::NextCa { .. } | Contents::PromoteCa { .. } => BTreeMap::new(),
             Contents::Leaves { leaves, cas, .. } => leaves
                 .iter()
                 .map(|leaf| {
@@ -198,9 +361,9 @@ impl World {
         }
     }
 
-    pub(super) fn bundle(&mut self, metadata: &ObjectMeta, ca: &str) {
+    pub(super) fn bundle(&mut self, metadata: &ObjectMeta, cas: &[CaPlace]) {
         if let Some(all) = &mut self.certificates {
-            all.bundle = Some((metadata.clone(), Some(ca.to_owned())));
+            all.bundle = Some((metadata.clone(), cas.iter().map(|place| place.fingerprint.clone()).collect()));
         }
     }
 }

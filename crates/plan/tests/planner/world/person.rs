@@ -284,6 +284,8 @@ impl World {
             if matches!(process.stage, Stage::Serving | Stage::Booting) {
                 process.stage = Stage::Failed("etcd", 2);
                 process.since = self.now;
+                // The container starts again in the same Pod.
+                self.load_cas(name);
             }
         }
         self.show_pods();

@@ -46,7 +46,8 @@ impl World {
             Ensure::Secret(issue) => {
                 let _ = self.issue(&issue);
             }
-            Ensure::CaBundle { metadata, ca, .. } => self.bundle(&metadata, &ca),
+            Ensure::CaBundle { metadata, cas } => self.bundle(&metadata, &cas),
+            Ensure::Reissue(request) => self.issue_again(&request.name),
             Ensure::Certificate { metadata, spec } => self.ask_cert_manager(&metadata, &spec),
             Ensure::DropBudget(_) => self.budget = None,
             Ensure::Deployment(_) => panic!("no schedule has a log here"),
@@ -129,6 +130,7 @@ impl World {
                         memory.claim.metadata.uid = member.metadata.uid.clone();
                         self.volumes.insert(format!("data-{name}"), memory);
                     }
+                    self.load_cas(&name);
                     self.pods.insert(name, *pod);
                     self.changed();
                 }

@@ -1,17 +1,19 @@
 //! Certificates: which are issued, in which order, and which faults are only reported.
 
 mod auth;
+mod rotation;
 mod sources;
 
 use std::collections::BTreeMap;
 
 use holdfast_api::name::LocalRef;
-use holdfast_api::tls::{CertManager, ClientPlane, IssuerRef, MemberTls, PeerPlane, Tls, Trusts};
+use holdfast_api::key;
+use holdfast_api::tls::{CertManager, ClientPlane, IssuerRef, MemberTls, PeerPlane, Rotation, Tls, Trusts};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::*;
 use holdfast_base::certificate::{
-    Certificates, Contents, Files, Issue, Kept, Known, Leaf, Origin, Plane, Request, files,
+    Ca, CaPlace, Certificates, Contents, Files, Issue, Kept, Known, Leaf, Origin, Plane, Request, UserCertificate, files,
 };
 use holdfast_base::{Ensure, meta};
 
@@ -23,6 +25,7 @@ fn known(fingerprint: &str, ca: &str, common_name: Option<&str>, names: &[String
         fingerprint: fingerprint.to_owned(),
         ca: ca.to_owned(),
         anchor: format!("anchor of {ca}"),
+        cas: vec![Ca { anchor: format!("anchor of {ca}"), fingerprint: ca.to_owned() }],
         contents: format!("contents of {fingerprint}"),
         for_servers: true,
         for_clients: true,
@@ -39,6 +42,7 @@ fn kept(name: &str, owner: &str, leaves: Vec<(Files, Known)>) -> Kept {
         owner: Some(owner.to_owned()),
         typed: true,
         written: None,
+        rotated_for: None,
         digest: format!("digest-{name}"),
         leaves: leaves.into_iter().map(|(files, known)| (files.certificate, Ok(known))).collect(),
     }
@@ -70,7 +74,7 @@ fn secured(there: usize, wanted: i32) -> Observed {
         ..Certificates::default()
     };
     let bundle = objects::owned_by_cluster("a-ca".to_owned(), &seen.cluster);
-    all.bundle = Some((bundle, Some(CLIENT_CA.to_owned())));
+    all.bundle = Some((bundle, vec![CLIENT_CA.to_owned()]));
     for n in 0..there {
         let kept = of_member(&seen, n);
         seen.members[n].object.spec.tls = Some(MemberTls { staged: Some(kept.digest.clone()), ..MemberTls::default() });

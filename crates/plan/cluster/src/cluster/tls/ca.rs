@@ -1,10 +1,11 @@
-//! The CAs of a cluster: which CA signs, and when a CA counts as lost.
+//! Holdfast's CAs of a cluster: which CA signs, and when a CA counts as lost.
 //!
-//! Decides that Holdfast creates a CA once. Holdfast reports a lost CA and never replaces it, since members and clients trust the
-//! old CA (I15).
+//! Decides that Holdfast creates a CA once. Holdfast reports a lost CA and never replaces it silently, since members and clients
+//! trust the old CA (I15). `rotation.rs` exchanges a CA.
 
-use holdfast_api::name;
+use holdfast_api::{key, name};
 
+use super::trust::staged_anchors;
 use super::{Observed, cluster_name, is_foreign, secret, trusts, wanted};
 use holdfast_base::certificate::{Certificates, Kept, Known, Plane, files};
 
@@ -13,16 +14,23 @@ pub(super) fn ca<'a>(seen: &Observed, certificates: &'a Certificates, plane: Pla
     certificates.cas.get(&plane).filter(|_| !lost(seen, certificates, plane))?.leaf(files::CA)
 }
 
+/// Returns the Secret of a CA, if the cluster owns it.
+pub(super) fn own<'a>(seen: &Observed, certificates: &'a Certificates, plane: Plane) -> Option<&'a Kept> {
+    certificates.cas.get(&plane).filter(|kept| !is_foreign(kept, &secret(seen, String::new())))
+}
+
 /// Whether a CA is gone or exchanged while its certificates are in use: members and clients would trust no other CA.
 pub(super) fn lost(seen: &Observed, certificates: &Certificates, plane: Plane) -> bool {
     if !wanted::is_auto(&seen.cluster, plane) {
         return false;
     }
-    let mut trusted = trusts(seen, certificates, plane).peekable();
-    let used = trusted.peek().is_some();
+    let used = trusts(seen, certificates, plane).next().is_some();
     let unusable = |ca: &Kept| ca.leaf(files::CA).is_none() || is_foreign(ca, &secret(seen, String::new()));
-    let mut exchanged =
-        |ca: &Kept| used && trusted.all(|known| ca.leaf(files::CA).is_none_or(|ca| ca.anchor != *known));
+    let known = |anchor: &String| {
+        trusts(seen, certificates, plane).any(|known| known == anchor)
+            || staged_anchors(seen, certificates, plane).any(|known| known == anchor)
+    };
+    let exchanged = |ca: &Kept| used && !ca.leaf(files::CA).is_some_and(|ca| known(&ca.anchor));
     certificates.cas.get(&plane).is_some_and(|ca| unusable(ca) || exchanged(ca))
         || (!certificates.cas.contains_key(&plane) && (seen.latches().formed.is_some() || used))
 }
@@ -30,8 +38,12 @@ pub(super) fn lost(seen: &Observed, certificates: &Certificates, plane: Plane) -
 pub(super) fn ca_lost(seen: &Observed, plane: Plane) -> String {
     format!(
         "the Secret {} is gone, unusable or exchanged. Members and clients go on with the certificates they have, and no certificate can \
-         be issued or renewed. Put the Secret back from a backup",
-        ca_name(seen, plane)
+         be issued or renewed. Put the Secret back from a backup, or let Holdfast exchange the CA: kubectl annotate etcdc {} \
+         --overwrite {}={}/$(date +%s)",
+        ca_name(seen, plane),
+        cluster_name(seen),
+        key::ROTATE_CA,
+        plane.as_str()
     )
 }
 

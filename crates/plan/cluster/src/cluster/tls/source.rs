@@ -9,8 +9,9 @@ use holdfast_api::tls::is_address;
 use jiff::Timestamp;
 
 use super::wanted::{self, Provider};
-use super::{Observed, cluster_name, trusts};
+use super::{Observed, cluster_name, rotation, trusts};
 use holdfast_base::certificate::{Certificates, Known, Leaf, Plane, files};
+use holdfast_base::objects;
 
 /// The message where cert-manager is not installed.
 pub(super) const MISSING: &str = "the API server does not serve Certificates of cert-manager.io/v1, and no controller issues or renews \
@@ -36,9 +37,13 @@ pub(super) fn supply<'a>(
         Some(read) => {
             let known = read.as_ref().map_err(Clone::clone);
             let good = known.and_then(|known| flaw(seen, certificates, known, leaf, now).map_or(Ok(known), Err));
-            good.map_err(|flaw| Hindrance {
+            let known = good.map_err(|flaw| Hindrance {
                 reason: Reason::CertificateRejected,
                 message: format!("the certificate in the Secret {secret} is not used: {flaw}"),
+            })?;
+            untrusted(seen, certificates, known, leaf, now).map_or(Ok(known), |words| {
+                let message = format!("the certificate in the Secret {secret} comes from another CA and is not used yet: {words}");
+                Err(Hindrance { reason: Reason::CaRotating, message })
             })
         }
     }
@@ -65,8 +70,54 @@ fn missing(seen: &Observed, certificates: &Certificates, leaf: &Leaf, secret: &s
     hindered(Reason::CertificatePending, message)
 }
 
+/// Returns why members or clients of a running cluster do not trust the CA of a certificate yet.
+fn untrusted(
+    seen: &Observed,
+    certificates: &Certificates,
+    known: &Known,
+    leaf: &Leaf,
+    now: Timestamp,
+) -> Option<String> {
+    trusts(seen, certificates, leaf.plane).next()?;
+    let obstacle = rotation::obstacle(seen, certificates, leaf.plane, &known.anchor, now)?;
+    Some(obstacle.words().to_owned())
+}
+
 /// Returns the first flaw of a certificate.
 fn flaw(seen: &Observed, certificates: &Certificates, known: &Known, leaf: &Leaf, now: Timestamp) -> Option<String> {
+    if let Some(flaw) = own_flaw(seen, known, leaf, now) {
+        return Some(flaw);
+    }
+    if !is_server(leaf) && speaks_as_a_peer(seen, certificates, known) {
+        return Some(
+            "the CA of the peers has signed it, and it holds the name by which members know each other: a client could speak as \
+             a member. Issue it without the names of members"
+                .to_owned(),
+        );
+    }
+    let runs = trusts(seen, certificates, leaf.plane).next().is_some();
+    let trusted = trusted(seen, certificates, leaf).filter(|_| !runs)?;
+    if *trusted == known.anchor {
+        return None;
+    }
+    let remedy = match wanted::provider(&seen.cluster, leaf.plane) {
+        Provider::CertManager(_) => {
+            let operators = name::operator_request(cluster_name(seen));
+            format!(". Delete the older of this Secret and {operators}: cert-manager issues its certificate anew")
+        }
+        Provider::Own | Provider::Auto => String::new(),
+    };
+    Some(format!(
+        "another CA than that of the other certificates has signed it. All certificates of a plane come from one CA{remedy}"
+    ))
+}
+
+fn is_server(leaf: &Leaf) -> bool {
+    leaf.files != files::CLIENT && leaf.files != files::ETCDCTL
+}
+
+/// Returns the first flaw of a certificate in itself, whatever its CA.
+pub(super) fn own_flaw(seen: &Observed, known: &Known, leaf: &Leaf, now: Timestamp) -> Option<String> {
     if now >= known.not_after {
         return Some(format!("it ended at {}", known.not_after));
     }
@@ -80,7 +131,7 @@ fn flaw(seen: &Observed, certificates: &Certificates, known: &Known, leaf: &Leaf
             "the DNS name {name} is missing among its subject alternative names. One certificate for all members needs {every}"
         ));
     }
-    let server = leaf.files != files::CLIENT && leaf.files != files::ETCDCTL;
+    let server = is_server(leaf);
     if server && !known.for_servers {
         return Some("its extended key usage lacks serverAuth. Issue it with serverAuth and clientAuth".to_owned());
     }
@@ -98,36 +149,14 @@ fn flaw(seen: &Observed, certificates: &Certificates, known: &Known, leaf: &Leaf
         };
         return Some(format!("its extended key usage lacks clientAuth{why}"));
     }
-    if !server && speaks_as_a_peer(seen, certificates, known) {
-        return Some(
-            "the CA of the peers has signed it, and it holds the name by which members know each other: a client could speak as \
-             a member. Issue it without the names of members"
-                .to_owned(),
-        );
-    }
-    let trusted = trusted(seen, certificates, leaf)?;
-    if *trusted == known.anchor {
-        return None;
-    }
-    let remedy = match wanted::provider(&seen.cluster, leaf.plane) {
-        Provider::CertManager(_) if seen.latches().formed.is_none() => {
-            format!(
-                ". Delete the older of this Secret and {}: cert-manager issues its certificate anew",
-                name::operator_request(cluster_name(seen))
-            )
-        }
-        _ => ", and a change of the CA is not supported yet".to_owned(),
-    };
-    Some(format!(
-        "another CA than that of the other certificates has signed it. All certificates of a plane come from one CA{remedy}"
-    ))
+    None
 }
 
 /// Whether members would accept the client as a peer.
 fn speaks_as_a_peer(seen: &Observed, certificates: &Certificates, known: &Known) -> bool {
     let own = own_anchor(seen, certificates, Plane::Peer);
     let peers = trusts(seen, certificates, Plane::Peer).next().or(own);
-    covers(known, &wanted::peer_marker(&seen.cluster)) && peers == Some(&known.anchor)
+    covers(known, &objects::member::peer_marker(&seen.cluster)) && peers == Some(&known.anchor)
 }
 
 /// Returns the CA that members trust; before there are members, the CA of the servers, or of the operator where cert-manager

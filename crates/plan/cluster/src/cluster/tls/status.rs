@@ -4,11 +4,13 @@
 //! shows an old certificate.
 
 use holdfast_api::condition::Reason;
-use holdfast_api::tls::{PlaneStatus, TlsStatus};
+use holdfast_api::tls::{PlaneStatus, Rotation, TlsStatus};
 use jiff::{SignedDuration, Timestamp};
 
 use super::wanted::{self, Provider};
-use super::{Observed, ca, conflict, is_auto, lost, of_member, source, unreadable, wanted as all_wanted, written_at};
+use super::{
+    Observed, ca, conflict, is_auto, lost, of_member, rotation, source, unreadable, wanted as all_wanted, written_at,
+};
 use holdfast_base::certificate::{Certificates, Known, Leaf, Origin, Plane, files};
 use holdfast_base::{Next, valid};
 
@@ -28,7 +30,10 @@ pub(in crate::cluster) fn trouble(seen: &Observed, now: Timestamp) -> Option<(Re
     if let Some(Next::Wait(conflict, _)) = conflict(seen, certificates, now) {
         return Some((conflict.reason, conflict.message));
     }
-    if let Some(plane) = Plane::ALL.into_iter().find(|plane| lost(seen, certificates, *plane)) {
+    // The exchange of a lost CA is the remedy.
+    let follows = |plane| ca::own(seen, certificates, plane).is_some_and(|kept| kept.leaf(files::NEXT).is_some());
+    let gone = |plane: &Plane| lost(seen, certificates, *plane) && !follows(*plane);
+    if let Some(plane) = Plane::ALL.into_iter().find(gone) {
         return Some((Reason::CaLost, ca::ca_lost(seen, plane)));
     }
     let managed = |plane| matches!(wanted::provider(&seen.cluster, plane), Provider::CertManager(_));
@@ -36,7 +41,8 @@ pub(in crate::cluster) fn trouble(seen: &Observed, now: Timestamp) -> Option<(Re
         return Some((Reason::CertManagerMissing, source::MISSING.to_owned()));
     }
     let refused = Plane::ALL.into_iter().find_map(|plane| refused(seen, certificates, plane, now));
-    if let Some(refused) = refused.or_else(|| unsigned(seen)).or_else(|| ending(seen, certificates, now)) {
+    let held = || rotation::held(seen, certificates, now);
+    if let Some(refused) = refused.or_else(held).or_else(|| unsigned(seen)).or_else(|| ending(seen, certificates, now)) {
         return Some(refused);
     }
     let late = |member: &&String| {
@@ -87,15 +93,26 @@ pub(in crate::cluster) fn hindrance(seen: &Observed, member: &str, now: Timestam
     })
 }
 
-/// Returns a certificate that missed its renewal: a certificate of 90 days counts 20 days before its end.
+/// Whether a certificate missed its renewal: a certificate of 90 days counts 20 days before its end.
+pub(super) fn ends_soon(known: &Known, now: Timestamp) -> bool {
+    let life = known.not_after.duration_since(known.not_before);
+    now >= known.not_after - (life / 9 * 2).min(WARN_BEFORE)
+}
+
+/// Returns the exchange of a CA in words.
+pub(in crate::cluster) fn doing(seen: &Observed, now: Timestamp) -> Option<(Reason, String)> {
+    let certificates = seen.certificates.as_ref().filter(|_| seen.latches().formed.is_some())?;
+    Plane::ALL.into_iter().find_map(|plane| {
+        let (_, words) = rotation::state(seen, certificates, plane, now)?;
+        Some((Reason::CaRotating, format!("the {} CA is exchanged: {words}", plane.as_str())))
+    })
+}
+
+/// Returns a certificate that missed its renewal.
 fn ending(seen: &Observed, certificates: &Certificates, now: Timestamp) -> Option<(Reason, String)> {
-    let ends = |known: &Known| {
-        let life = known.not_after.duration_since(known.not_before);
-        now >= known.not_after - (life / 9 * 2).min(WARN_BEFORE)
-    };
     all_wanted(seen).iter().find_map(|wanted| {
         let kept = wanted.kept(certificates)?;
-        let end_of = |leaf: &Leaf| kept.leaf(leaf.files).filter(|known| ends(known)).map(|known| known.not_after);
+        let end_of = |leaf: &Leaf| kept.leaf(leaf.files).filter(|known| ends_soon(known, now)).map(|known| known.not_after);
         let (leaf, not_after) = wanted.leaves.iter().find_map(|leaf| Some((leaf, end_of(leaf)?)))?;
         let remedy = match (&leaf.origin, wanted::provider(&seen.cluster, leaf.plane)) {
             (Origin::Issued, _) => {
@@ -118,6 +135,10 @@ fn ending(seen: &Observed, certificates: &Certificates, now: Timestamp) -> Optio
 /// Returns `status.tls`.
 pub(in crate::cluster) fn status(seen: &Observed, now: Timestamp) -> Option<TlsStatus> {
     let certificates = seen.certificates.as_ref()?;
+    let step = |plane| -> Option<Rotation> {
+        seen.latches().formed.as_ref()?;
+        Some(rotation::state(seen, certificates, plane, now)?.0)
+    };
     let plane = |plane: Plane| {
         let ca = certificates.cas.get(&plane).and_then(|kept| Some(kept.leaf(files::CA)?.not_after));
         if is_auto(&seen.cluster, plane) && ca.is_none() {
@@ -130,6 +151,8 @@ pub(in crate::cluster) fn status(seen: &Observed, now: Timestamp) -> Option<TlsS
         let status = PlaneStatus {
             provider: wanted::provider(&seen.cluster, plane).as_str().to_owned(),
             refused: refused(seen, certificates, plane, now).map(|(_, message)| message),
+            rotation: step(plane),
+            rotated_for: certificates.cas.get(&plane).and_then(|kept| kept.rotated_for.clone()),
             mutual: true,
             not_after: earliest.to_string(),
             ca_not_after: ca.map(|ca| ca.to_string()),

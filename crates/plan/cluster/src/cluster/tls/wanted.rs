@@ -52,12 +52,6 @@ pub(super) fn provider(cluster: &EtcdCluster, plane: Plane) -> Provider<'_> {
     }
 }
 
-/// Returns the DNS name that members require of a peer.
-pub(super) fn peer_marker(cluster: &EtcdCluster) -> String {
-    let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
-    objects::member::peer_name(cluster).unwrap_or_else(|| name::peer_marker(cluster_name(cluster), namespace))
-}
-
 /// Whether Holdfast's own CA signs the certificates of a plane.
 pub fn is_auto(cluster: &EtcdCluster, plane: Plane) -> bool {
     provider(cluster, plane) == Provider::Auto
@@ -95,7 +89,7 @@ pub(in crate::cluster) fn of_member(cluster: &EtcdCluster, member: &str, domain:
     let server_origin = origin(Plane::Client, name::server_request(member));
     let etcdctl = Leaf { files: files::ETCDCTL, ..of_operator(cluster) };
     vec![
-        leaf(files::PEER, Plane::Peer, peer_origin, None, vec![host, peer_marker(cluster)]),
+        leaf(files::PEER, Plane::Peer, peer_origin, None, vec![host, objects::member::peer_marker(cluster)]),
         leaf(files::SERVER, Plane::Client, server_origin, None, server),
         etcdctl,
     ]

@@ -1,0 +1,190 @@
+//! The exchange of a CA: when Holdfast's own CA gets a successor, when the successor signs, and the words about each step.
+//!
+//! Decides on two writes to the CA's Secret: the next CA beside the present one, and the next CA in its place. `trust.rs` takes both
+//! CAs into the files, `roll.rs` restarts the members with them, `mod` issues certificates of the CA that signs. All state stands in
+//! Secrets, Pods and handshakes, so a crash anywhere goes on. For certificates of a user or of cert-manager the source decides.
+
+use holdfast_api::condition::Reason;
+use holdfast_api::key;
+use holdfast_api::tls::Rotation;
+use jiff::Timestamp;
+
+use super::ca::{self, ca_name};
+use super::trust::{self, distrusting, published_at, request, unpublished};
+use super::wanted::{Provider, provider};
+use super::{Observed, cluster_name, holders, is_auto, issue, lost, secret};
+use holdfast_base::{Next, pods};
+use holdfast_base::certificate::{Certificates, Contents, Kept, Known, Plane, files};
+
+/// Returns the next write to the Secret of a CA of a cluster that has formed.
+pub(super) fn next(seen: &Observed, certificates: &Certificates, now: Timestamp) -> Option<Next> {
+    seen.latches().formed?;
+    Plane::ALL.into_iter().filter(|plane| is_auto(&seen.cluster, *plane)).find_map(|plane| {
+        let there = certificates.cas.get(&plane);
+        let own = ca::own(seen, certificates, plane);
+        if there.is_some() && own.is_none() {
+            return None;
+        }
+        let write = |contents| issue(secret(seen, ca_name(seen, plane)), contents, own.map(|kept| kept.target.clone()));
+        match own.and_then(|kept| kept.leaf(files::NEXT)) {
+            None if begins(seen, certificates, own, plane, now) => {
+                let request = request(seen, plane).map(str::to_owned);
+                Some(write(Contents::NextCa { plane, request }))
+            }
+            Some(next) if obstacle(seen, certificates, plane, &next.anchor, now).is_none() => {
+                Some(write(Contents::PromoteCa { plane, next: next.fingerprint.clone() }))
+            }
+            None | Some(_) => None,
+        }
+    })
+}
+
+/// Whether Holdfast makes a CA that follows: a person asks, two thirds of the CA's life are over, or the CA is lost and a certificate is
+/// due.
+fn begins(seen: &Observed, certificates: &Certificates, own: Option<&Kept>, plane: Plane, now: Timestamp) -> bool {
+    let asked = request(seen, plane);
+    let answered = own.and_then(|kept| kept.rotated_for.as_deref());
+    if asked.is_some() && asked != answered {
+        return true;
+    }
+    if lost(seen, certificates, plane) {
+        let kept = holders(seen).filter_map(|m| certificates.members.get(m.name()));
+        let mut shown = kept.filter_map(|kept| kept.leaf(plane.shown()));
+        return shown.any(|known| now >= known.renewed_at());
+    }
+    let old = |known: &Known| {
+        let many = seen.cluster.spec.replicas > 2;
+        if many { now >= known.renewed_at() } else { super::status::ends_soon(known, now) }
+    };
+    ca::ca(seen, certificates, plane).is_some_and(old)
+}
+
+/// Why certificates do not come from a CA yet.
+pub(super) struct Obstacle {
+    step: Rotation,
+    words: String,
+}
+
+/// Returns why certificates of a running cluster do not come from a CA yet: a member or a client does not trust it.
+pub(super) fn obstacle(
+    seen: &Observed,
+    certificates: &Certificates,
+    plane: Plane,
+    anchor: &str,
+    now: Timestamp,
+) -> Option<Obstacle> {
+    let trusting = |words| Some(Obstacle { step: Rotation::Trusting, words });
+    if let Some(member) = distrusting(seen, certificates, plane, anchor) {
+        let all = holders(seen).count();
+        let ready = holders(seen).filter(|m| accepts(certificates, m.name(), plane, anchor)).count();
+        return trusting(format!("{ready} of {all} members trust the next CA, and {member} does not yet"));
+    }
+    // Clients trust the CA of a certificate that members show already.
+    if plane == Plane::Peer || trust::in_use(seen, certificates, plane).contains(anchor) {
+        return None;
+    }
+    if let Some(lacks) = unpublished(seen, certificates, anchor) {
+        return trusting(format!("{lacks} lacks the next CA"));
+    }
+    let until = published_at(seen, certificates).filter(|at| now < *at)?;
+    let words = format!("applications have until {until} to read the next CA (spec.tls.client.rotationGraceSeconds)");
+    Some(Obstacle { step: Rotation::Waiting, words })
+}
+
+fn accepts(certificates: &Certificates, member: &str, plane: Plane, anchor: &str) -> bool {
+    certificates.has_accepted(member, plane, anchor)
+}
+
+impl Obstacle {
+    /// Returns the obstacle in words.
+    pub(super) fn words(&self) -> &str {
+        &self.words
+    }
+}
+
+/// Returns the step of the exchange of a plane's CA, in words too; `None` while no CA is exchanged.
+pub(super) fn state(
+    seen: &Observed,
+    certificates: &Certificates,
+    plane: Plane,
+    now: Timestamp,
+) -> Option<(Rotation, String)> {
+    let used = trust::in_use(seen, certificates, plane);
+    let signs = ca::ca(seen, certificates, plane).map(|known| known.anchor.as_str());
+    let target = if is_auto(&seen.cluster, plane) {
+        let next = ca::own(seen, certificates, plane).and_then(|kept| kept.leaf(files::NEXT));
+        next.map(|known| known.anchor.as_str()).or(signs)
+    } else {
+        newest(certificates, seen, plane)
+    }?;
+    // The members of a small cluster wait for a person.
+    trust::wanted(seen, certificates, plane, now).iter().find(|placed| placed.ca.anchor == target)?;
+    if let Some(obstacle) = obstacle(seen, certificates, plane, target, now).filter(|_| !used.contains(target)) {
+        return Some((obstacle.step, obstacle.words));
+    }
+    if used.iter().any(|anchor| *anchor != target) {
+        let words = "certificates come from the next CA, one member after the other".to_owned();
+        return Some((Rotation::Issuing, words));
+    }
+    let earlier = trust::has_earlier(seen, certificates, plane, now);
+    let loaded = || holders(seen).any(|m| m.live_pod().is_some_and(|pod| pods::has_other_cas(pod, &m.object)));
+    let words = || "the earlier CA leaves the files, and members start without it".to_owned();
+    (earlier || loaded()).then(|| (Rotation::Retiring, words()))
+}
+
+/// Returns the CA of the newest certificate of a user's or of cert-manager's.
+pub(super) fn newest<'a>(certificates: &'a Certificates, seen: &Observed, plane: Plane) -> Option<&'a str> {
+    let members = holders(seen).flat_map(|m| super::of_member(&seen.cluster, m.name(), None));
+    let shown = members.filter(|leaf| leaf.files == plane.shown());
+    let known = shown.filter_map(|leaf| certificates.sources.get(leaf.copied_from()?)?.as_ref().ok());
+    Some(known.max_by_key(|known| known.not_before)?.anchor.as_str())
+}
+
+/// Returns the Certificates of cert-manager that an earlier CA has signed, while the issuer has another: cert-manager does not issue
+/// them again by itself.
+pub(super) fn outdated_requests<'a>(seen: &Observed, certificates: &'a Certificates, now: Timestamp) -> Vec<&'a str> {
+    let mut all = vec![];
+    for plane in Plane::ALL.into_iter().filter(|plane| matches!(provider(&seen.cluster, *plane), Provider::CertManager(_))) {
+        let members = holders(seen).flat_map(|m| super::of_member(&seen.cluster, m.name(), None));
+        let mut leaves: Vec<_> = members.filter(|leaf| leaf.files == plane.shown()).collect();
+        leaves.extend((plane == Plane::Client).then(|| super::wanted::of_operator(&seen.cluster)));
+        let sources: Vec<(&str, &Known)> = leaves
+            .iter()
+            .filter_map(|leaf| {
+                let (name, known) = certificates.sources.get_key_value(leaf.copied_from()?)?;
+                Some((name.as_str(), known.as_ref().ok()?))
+            })
+            .collect();
+        let Some((_, last)) = sources.iter().max_by_key(|(_, known)| known.not_before) else { continue };
+        let (new, old): (Vec<_>, Vec<_>) = sources.iter().partition(|(_, known)| known.anchor == last.anchor);
+        // An issuer that changes its CA to and fro is asked for nothing.
+        let first = new.iter().map(|(_, known)| known.not_before).min();
+        let is_clear = old.iter().all(|(_, known)| first.is_some_and(|first| known.not_before <= first));
+        if is_clear && obstacle(seen, certificates, plane, &last.anchor, now).is_none() {
+            all.extend(old.iter().map(|(name, _)| *name));
+        }
+    }
+    all
+}
+
+/// Returns the wait of a small cluster whose source has another CA: its members restart when a person asks for it.
+pub(super) fn held(seen: &Observed, certificates: &Certificates, now: Timestamp) -> Option<(Reason, String)> {
+    let waits = |plane: &Plane| {
+        let staged = || trust::staged_anchors(seen, certificates, *plane);
+        let another = |anchor: &str| staged().next().is_some() && !staged().any(|known| known == anchor);
+        !is_auto(&seen.cluster, *plane)
+            && !trust::may_restart(seen, certificates, *plane, now)
+            && newest(certificates, seen, *plane).is_some_and(another)
+    };
+    let plane = Plane::ALL.into_iter().find(waits)?;
+    let message = format!(
+        "the {} certificates come from another CA now, and members have to restart to trust it. With fewer than three members etcd \
+         takes no write meanwhile, so Holdfast waits until 30 days before the present certificates end. To exchange the CA now: \
+         kubectl annotate etcdc {} --overwrite {}={}/$(date +%s)",
+        plane.as_str(),
+        cluster_name(seen),
+        key::ROTATE_CA,
+        plane.as_str()
+    );
+    Some((Reason::CaRotationWaits, message))
+}

@@ -1,0 +1,244 @@
+//! CAs that the files of a cluster hold, and CAs that every member trusts.
+//!
+//! Decides from the sources and from the certificates in use which CAs belong into the files of a plane. A CA enters when a source
+//! offers it, and leaves when no certificate of the cluster comes from it and applications had time to read their new certificates.
+//! etcd loads its files of CAs when it starts, so a certificate of a CA is written only after a handshake has shown that each
+//! member accepts the CA (I15). `rotation.rs` decides when Holdfast's own CA is exchanged, `roll.rs` which Pod ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdfast_api::key;
+use jiff::{SignedDuration, Timestamp};
+
+use super::wanted::{self, own_secret};
+use super::{Observed, ca, cluster_name, holders, is_auto, issued_at, runs, source};
+use holdfast_base::certificate::{Ca, CaPlace, Certificates, Files, Kept, Plane, files};
+use holdfast_base::{fingerprint, meta};
+
+/// The certificate of a CA, and its place.
+#[derive(Clone, Copy)]
+pub(super) struct Placed<'a> {
+    pub(super) ca: &'a Ca,
+    pub(super) secret: &'a str,
+    pub(super) file: &'static str,
+}
+
+impl Placed<'_> {
+    fn place(&self) -> CaPlace {
+        CaPlace { fingerprint: self.ca.fingerprint.clone(), secret: self.secret.to_owned(), file: self.file }
+    }
+}
+
+/// Returns the CAs that the sources of a plane offer.
+fn offered<'a>(
+    seen: &'a Observed,
+    certificates: &'a Certificates,
+    plane: Plane,
+    now: Timestamp,
+) -> Vec<Placed<'a>> {
+    if is_auto(&seen.cluster, plane) {
+        let Some(kept) = ca::own(seen, certificates, plane) else { return vec![] };
+        let signs = (!ca::lost(seen, certificates, plane)).then_some(files::CA);
+        return signs.into_iter().chain([files::NEXT]).flat_map(|files| in_file(kept, files)).collect();
+    }
+    let members = holders(seen).flat_map(|m| wanted::of_member(&seen.cluster, m.name(), None));
+    let leaves = members.filter(|leaf| leaf.files == plane.shown());
+    // The operator's certificate may come from the next CA first. A person's own says nothing about the members' CAs.
+    let operators = (plane == Plane::Client && own_secret(&seen.cluster, plane).is_none())
+        .then(|| wanted::of_operator(&seen.cluster));
+    let mut all = vec![];
+    for leaf in leaves.chain(operators) {
+        let Some((secret, Ok(known))) = leaf.copied_from().and_then(|name| certificates.sources.get_key_value(name))
+        else {
+            continue;
+        };
+        if source::own_flaw(seen, known, &leaf, now).is_none() {
+            all.extend(known.cas.iter().map(|ca| Placed { ca, secret, file: files::CLIENT.ca }));
+        }
+    }
+    all
+}
+
+/// Returns the CAs in the files of Holdfast's Secrets of a plane.
+fn staged<'a>(seen: &'a Observed, certificates: &'a Certificates, plane: Plane) -> Vec<Placed<'a>> {
+    let of_members = holders(seen).filter_map(|m| certificates.members.get(m.name()));
+    let of_members = of_members.flat_map(|kept| in_file(kept, plane.shown()));
+    let operators = certificates.operator.iter().filter(|_| plane == Plane::Client);
+    operators.flat_map(|kept| in_file(kept, files::CLIENT)).chain(of_members).collect()
+}
+
+/// Returns the anchors of the CAs in the files of Holdfast's Secrets of a plane.
+pub(super) fn staged_anchors<'a>(
+    seen: &'a Observed,
+    certificates: &'a Certificates,
+    plane: Plane,
+) -> impl Iterator<Item = &'a String> {
+    staged(seen, certificates, plane).into_iter().map(|placed| &placed.ca.anchor)
+}
+
+fn in_file(kept: &Kept, files: Files) -> impl Iterator<Item = Placed<'_>> {
+    let cas = kept.leaf(files).into_iter().flat_map(|known| &known.cas);
+    cas.map(move |ca| Placed { ca, secret: &kept.target.name, file: files.ca })
+}
+
+/// Returns the CAs, by their anchors, that certificates in use come from.
+pub(super) fn in_use<'a>(seen: &'a Observed, certificates: &'a Certificates, plane: Plane) -> BTreeSet<&'a str> {
+    let of_members = holders(seen).filter_map(|m| certificates.members.get(m.name()));
+    let client = plane == Plane::Client;
+    let shown = of_members.flat_map(|kept| {
+        [Some(plane.shown()), client.then_some(files::ETCDCTL)].into_iter().flatten().filter_map(|files| kept.leaf(files))
+    });
+    let own = certificates.operator.iter().chain(&certificates.client).filter(|_| client);
+    let leaves = shown.chain(own.filter_map(|kept| kept.leaf(files::CLIENT)));
+    let users = certificates.users.iter().filter(|_| client).filter_map(|user| user.signed_by.as_deref());
+    leaves.map(|known| known.anchor.as_str()).chain(users).collect()
+}
+
+/// Returns the CAs that belong into the files of a plane.
+pub(super) fn wanted<'a>(
+    seen: &'a Observed,
+    certificates: &'a Certificates,
+    plane: Plane,
+    now: Timestamp,
+) -> Vec<Placed<'a>> {
+    let staged = staged(seen, certificates, plane);
+    let has = |all: &[Placed<'_>], anchor: &str| all.iter().any(|placed| placed.ca.anchor == anchor);
+    let mut offered = offered(seen, certificates, plane, now);
+    let goes_on = is_auto(&seen.cluster, plane) || staged.is_empty() || may_restart(seen, certificates, plane, now);
+    if !goes_on {
+        offered.retain(|placed| staged.iter().any(|there| there.ca == placed.ca));
+    }
+    let used = in_use(seen, certificates, plane);
+    let waits = match plane {
+        Plane::Client => retires_at(seen, certificates).is_some_and(|at| now < at),
+        // Members restart once for both planes.
+        Plane::Peer => is_auto(&seen.cluster, Plane::Client) && wanted(seen, certificates, Plane::Client, now).len() > 1,
+    };
+    // A CA that has left one file leaves the others: each write of a file would begin the wait again.
+    let files = staged.iter().map(|placed| (placed.secret, placed.file)).collect::<BTreeSet<_>>().len();
+    let everywhere = |ca: &Ca| staged.iter().filter(|there| there.ca == ca).count() == files;
+    let kept = staged.iter().filter(|placed| {
+        let stays = offered.is_empty() || waits && everywhere(placed.ca);
+        stays || used.contains(placed.ca.anchor.as_str())
+    });
+    let kept = kept.filter(|placed| !has(&offered, &placed.ca.anchor));
+    let mut all: BTreeMap<&Ca, Placed<'a>> = BTreeMap::new();
+    for placed in offered.iter().chain(kept) {
+        all.entry(placed.ca).or_insert(*placed);
+    }
+    all.into_values().collect()
+}
+
+/// Whether a file holds a CA that no source offers any more.
+pub(super) fn has_earlier(seen: &Observed, certificates: &Certificates, plane: Plane, now: Timestamp) -> bool {
+    let offered = offered(seen, certificates, plane, now);
+    let staged = staged(seen, certificates, plane);
+    !offered.is_empty() && staged.iter().any(|there| !offered.iter().any(|placed| placed.ca == there.ca))
+}
+
+/// Returns the places of the CAs of each file, by the files that a Secret holds.
+pub(super) fn places(all: &[Placed<'_>]) -> Vec<CaPlace> {
+    all.iter().map(Placed::place).collect()
+}
+
+/// Whether a file holds exactly these CAs.
+pub(super) fn holds(kept: &Kept, files: Files, wanted: &[Placed<'_>]) -> bool {
+    kept.leaf(files).is_some_and(|known| {
+        let there: BTreeSet<&str> = known.cas.iter().map(|ca| ca.fingerprint.as_str()).collect();
+        let wanted: BTreeSet<&str> = wanted.iter().map(|placed| placed.ca.fingerprint.as_str()).collect();
+        there == wanted
+    })
+}
+
+/// Returns the digest of the CAs in a member's files.
+pub(super) fn digest(kept: &Kept) -> Option<String> {
+    let mut all = vec![];
+    for plane in Plane::ALL {
+        let cas: BTreeSet<&str> = kept.leaf(plane.shown())?.cas.iter().map(|ca| ca.fingerprint.as_str()).collect();
+        all.push(format!("{}:{}", plane.as_str(), cas.into_iter().collect::<Vec<_>>().join(",")));
+    }
+    Some(fingerprint::hash_parts(all))
+}
+
+/// Whether the files of a member hold one CA each, which the member trusts already.
+pub(super) fn is_plain(kept: &Kept, trusted: impl Fn(Plane) -> Option<String>) -> bool {
+    Plane::ALL.into_iter().all(|plane| {
+        let cas = kept.leaf(plane.shown()).map(|known| known.cas.as_slice());
+        matches!(cas, Some([alone]) if trusted(plane).is_none_or(|anchor| anchor == alone.anchor))
+    })
+}
+
+/// Returns the first member that is not known to trust a CA; `None`: every member trusts the CA.
+pub(super) fn distrusting<'a>(
+    seen: &'a Observed,
+    certificates: &Certificates,
+    plane: Plane,
+    anchor: &str,
+) -> Option<&'a str> {
+    let trusts = |m: &super::Member| {
+        let kept = certificates.members.get(m.name()).and_then(|kept| kept.leaf(plane.shown()));
+        let latched = m.object.spec.tls.as_ref().and_then(|tls| plane.trusted(&tls.trusts));
+        let started_with = latched.or_else(|| kept.map(|known| &known.anchor));
+        // A member without a Pod loads its files when it starts.
+        let loads = || m.pod.is_none() && kept.is_some_and(|known| known.cas.iter().any(|ca| ca.anchor == *anchor));
+        // A member of an earlier version of the operator, whose Secret is broken, names no CA.
+        started_with.is_none_or(|known| known == anchor) || certificates.has_accepted(m.name(), plane, anchor) || loads()
+    };
+    holders(seen).filter(|m| runs(m)).find(|m| !trusts(m)).map(super::Member::name)
+}
+
+/// Returns the first file that lacks a CA of the clients' plane: of the operator, of applications or of an `EtcdUser`.
+pub(super) fn unpublished(seen: &Observed, certificates: &Certificates, anchor: &str) -> Option<String> {
+    let lacks = |kept: &&Kept| {
+        !kept.leaf(files::CLIENT).is_some_and(|known| known.cas.iter().any(|ca| ca.anchor == anchor))
+    };
+    let own = certificates.operator.iter().chain(&certificates.client).find(lacks);
+    let secret = own.map(|kept| format!("the Secret {}", kept.target.name));
+    let user = || certificates.users.iter().find(|user| !user.trusts.iter().any(|known| known == anchor));
+    let bundle = || {
+        let known = certificates.operator.as_ref()?.leaf(files::CLIENT)?.cas.iter().find(|ca| ca.anchor == anchor)?;
+        let (_, there) = certificates.bundle.as_ref().filter(|_| is_auto(&seen.cluster, Plane::Client))?;
+        (!there.contains(&known.fingerprint)).then(|| format!("the ConfigMap {}-ca", cluster_name(seen)))
+    };
+    secret.or_else(bundle).or_else(|| user().map(|user| format!("the EtcdUser {}", user.name)))
+}
+
+/// Returns when applications have had the time to read the files that Holdfast wrote last for them.
+pub(super) fn published_at(seen: &Observed, certificates: &Certificates) -> Option<Timestamp> {
+    let kept = certificates.client.as_ref().or(certificates.operator.as_ref())?;
+    Some(written_at(kept)? + grace(seen))
+}
+
+/// Returns when an unused CA leaves the files of the clients' plane: after the grace since the last new certificate.
+fn retires_at(seen: &Observed, certificates: &Certificates) -> Option<Timestamp> {
+    let all = certificates.operator.iter().chain(&certificates.client).chain(certificates.members.values());
+    Some(all.filter_map(written_at).max()? + grace(seen))
+}
+
+fn grace(seen: &Observed) -> SignedDuration {
+    let seconds = seen.cluster.spec.client_tls().and_then(|client| client.rotation_grace_seconds);
+    SignedDuration::from_secs(seconds.map_or(86_400, i64::from))
+}
+
+fn written_at(kept: &Kept) -> Option<Timestamp> {
+    kept.written.or_else(|| kept.leaves.values().find_map(|leaf| leaf.as_ref().ok()).map(issued_at))
+}
+
+/// Returns the token with which a person asks for the exchange of a CA.
+pub(super) fn request(seen: &Observed, plane: Plane) -> Option<&str> {
+    let asked = meta::annotation(&seen.cluster.metadata, key::ROTATE_CA)?;
+    asked.split(',').find_map(|one| {
+        let (which, token) = one.trim().split_once('/')?;
+        (which == plane.as_str() || which == "all").then_some(token).filter(|token| !token.is_empty())
+    })
+}
+
+/// Whether members may restart for another CA. In a cluster of one or two members a restart stops every write, so a person asks for
+/// it, or a certificate is about to end.
+pub(super) fn may_restart(seen: &Observed, certificates: &Certificates, plane: Plane, now: Timestamp) -> bool {
+    let ends = || {
+        let kept = holders(seen).filter_map(|m| certificates.members.get(m.name()));
+        kept.filter_map(|kept| kept.leaf(plane.shown())).any(|known| super::status::ends_soon(known, now))
+    };
+    seen.cluster.spec.replicas > 2 || request(seen, plane).is_some() || ends()
+}
