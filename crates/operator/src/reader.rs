@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt};
 use super::clock;
 use super::context::Context;
 use super::error::Error;
-use holdfast_kube::kinds::Cached;
+use holdfast_kube::kinds::{Cached, Object};
 use holdfast_kube::requests;
 use holdfast_kube::slim::slim;
 
@@ -73,6 +73,12 @@ impl Reader<'_> {
                 self.ctx.reading(|| format!("get {} {name}", K::NAME), found).await
             }
         }
+    }
+
+    /// Reads an object of a kind that no cache holds, such as a Secret.
+    pub(super) async fn live<K: Object>(&self, name: &str) -> Result<Option<K>, Error> {
+        let found = requests::get_opt(&self.ctx.read.0, self.namespace, name);
+        self.ctx.reading(|| format!("get {} {name}", K::NAME), found).await
     }
 
     /// Whether the API server still has this version of an object. Always a live read.

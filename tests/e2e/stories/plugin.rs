@@ -207,7 +207,11 @@ async fn verbs(person: &Person<'_>) -> Result<()> {
         run("cluster resume", "cluster resume p", "resumed"),
         run("cluster restart", "cluster restart p --wait --timeout-seconds=240", "restart requested"),
         run("cluster renew-certificates", "cluster renew-certificates p", "renewal of certificates requested"),
-        run("cluster rotate-ca", "cluster rotate-ca p --plane=peer --wait --timeout-seconds=240", "exchange of CAs requested"),
+        run(
+            "cluster rotate-ca",
+            "cluster rotate-ca p --plane=peer --wait --timeout-seconds=240",
+            "exchange of CAs requested",
+        ),
         run("member restart", &restart, "evicted"),
         run("member replace", &replace, "replacement requested"),
         run("cluster scale", "cluster scale p --replicas=0 --wait --timeout-seconds=240", "scaled"),

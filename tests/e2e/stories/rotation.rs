@@ -121,7 +121,8 @@ pub async fn under_load(w: &World) -> Result<()> {
     ensure!(second.failed == 0, "{} writes failed while certificates were issued", second.failed);
     total.writes += second.writes;
     total.gap = total.gap.max(second.gap);
-    let renewed = |u: &Value| u["status"]["trusts"].as_array().is_some_and(|cas| cas.contains(&u["status"]["signedBy"]));
+    let renewed =
+        |u: &Value| u["status"]["trusts"].as_array().is_some_and(|cas| cas.contains(&u["status"]["signedBy"]));
     w.wait("EtcdUser", "shop", "with the next CA", renewed).await?;
     application(w, "three", "r-client-tls").await?;
     let third = async {
@@ -167,8 +168,11 @@ pub async fn under_load(w: &World) -> Result<()> {
 
     // A lost CA has a way out.
     w.delete("Secret", "r-peer-ca").await?;
+    // The operator reads the Secrets of a settled cluster every five minutes, and at once after a change of the EtcdCluster.
+    w.patch("EtcdCluster", "r", json!({"spec": {"options": {"snapshotCount": 9000}}})).await?;
     let lost = |c: &Value| c["status"]["conditions"].to_string().contains("CaLost");
     w.step("a lost CA is reported", w.wait("EtcdCluster", "r", "CaLost", lost)).await?;
+    ready(w, "r", 3).await?;
     ask_to_rotate(w, "r", "all/first,peer/lost").await?;
     let begun = w.wait("EtcdCluster", "r", "Trusting", |c| !step(c, "peer").is_empty());
     w.step("another CA follows", begun).await?;

@@ -239,9 +239,7 @@ impl Workload {
             | Self::Roll
             | Self::ExchangeCas
             | Self::Upgrade
-            | Self::Scale(_) => {
-                "EtcdCluster"
-            }
+            | Self::Scale(_) => "EtcdCluster",
         }
     }
 
@@ -308,7 +306,8 @@ async fn exchanged(w: &World, run: &str, cluster: &Value) -> Result<bool> {
     }
     for ca in ["client-ca", "peer-ca"] {
         let secret = w.get("Secret", &format!("{run}-{ca}")).await?;
-        let over = secret["metadata"]["annotations"]["holdfast.dev/rotated-for"] == "one" && secret["data"]["next.crt"].is_null();
+        let over = secret["metadata"]["annotations"]["holdfast.dev/rotated-for"] == "one"
+            && secret["data"]["next.crt"].is_null();
         if !over {
             return Ok(false);
         }

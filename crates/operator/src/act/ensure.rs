@@ -85,7 +85,8 @@ async fn issue_again(ctx: &Context, actor: &Actor, request: &Target) -> Result<(
     let api: Api<DynamicObject> = Api::namespaced_with(ctx.write.0.clone(), &actor.namespace, &cert_manager());
     let name = &request.name;
     let mut there = ctx.reading(|| format!("get Certificate {name}"), api.get(name)).await?;
-    let same = there.uid().as_deref() == Some(&request.uid) && there.resource_version().as_deref() == Some(&request.resource_version);
+    let same = there.uid().as_deref() == Some(&request.uid)
+        && there.resource_version().as_deref() == Some(&request.resource_version);
     if !same {
         return Err(Error::Stale(format!("Certificate {name} has changed since")));
     }
@@ -98,9 +99,9 @@ async fn issue_again(ctx: &Context, actor: &Actor, request: &Target) -> Result<(
         "observedGeneration": there.metadata.generation,
     });
     let status = there.data.as_object_mut().map(|data| data.entry("status").or_insert_with(|| json!({})));
-    let conditions = status.and_then(|status| status.as_object_mut()).map(|status| {
-        status.entry("conditions").or_insert_with(|| json!([]))
-    });
+    let conditions = status
+        .and_then(|status| status.as_object_mut())
+        .map(|status| status.entry("conditions").or_insert_with(|| json!([])));
     if let Some(all) = conditions.and_then(Value::as_array_mut) {
         all.retain(|condition| condition["type"] != "Issuing");
         all.push(issuing);

@@ -15,7 +15,6 @@ use holdfast_plan::{meta, pods};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 
-use super::certificates::live;
 use crate::error::Error;
 use crate::reader::Reader;
 use crate::tls::probe::{Shown, accepts};
@@ -32,7 +31,7 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
-    fn mark(&self) -> String {
+    fn memory_key(&self) -> String {
         format!("accepts {}/{}", self.plane.as_str(), self.anchor)
     }
 
@@ -57,7 +56,7 @@ pub(super) async fn accepted(
     let mut shown: BTreeMap<(Plane, String), Option<Shown>> = BTreeMap::new();
     let mut asked = vec![];
     for question in members.iter().flat_map(|member| questions(member, all)) {
-        if memory.was_shown(&question.pod_uid, &question.mark()) {
+        if memory.was_shown(&question.pod_uid, &question.memory_key()) {
             let known = accepted.entry(question.member.to_owned()).or_default();
             known.insert((question.plane, question.anchor));
             continue;
@@ -76,7 +75,7 @@ pub(super) async fn accepted(
         accepted.then_some(question)
     });
     for question in futures::future::join_all(asked).await.into_iter().flatten() {
-        memory.note_shown(&question.pod_uid, &question.mark());
+        memory.note_shown(&question.pod_uid, &question.memory_key());
         accepted.entry(question.member.to_owned()).or_default().insert((question.plane, question.anchor));
     }
     Ok(accepted)
@@ -120,7 +119,7 @@ async fn certificate_of(
         let is = |files| all.cas.get(plane).and_then(|kept| kept.leaf(files)).is_some_and(|ca| ca.anchor == *anchor);
         let Some(files) = [files::CA, files::NEXT].into_iter().find(|files| is(*files)) else { return Ok(None) };
         let secret = if *plane == Plane::Client { name::client_ca(named) } else { name::peer_ca(named) };
-        let found: Option<Secret> = live(reader, &secret).await?;
+        let found: Option<Secret> = reader.live(&secret).await?;
         let data = found.and_then(|secret| secret.data).unwrap_or_default();
         let leaf = Leaf {
             files: plane.shown(),
@@ -137,10 +136,11 @@ async fn certificate_of(
     let marker = member::peer_marker(cluster);
     let (_, parent) = marker.split_once('.').unwrap_or_default();
     let named = |names: &[String]| names.iter().any(|name| *name == marker || name.strip_prefix("*.") == Some(parent));
-    let mut fits =
-        sources.filter(|(_, known)| known.anchor == *anchor && known.for_clients && (*plane == Plane::Client || named(&known.names)));
+    let mut fits = sources.filter(|(_, known)| {
+        known.anchor == *anchor && known.for_clients && (*plane == Plane::Client || named(&known.names))
+    });
     let Some((secret, _)) = fits.next() else { return Ok(None) };
-    let found: Option<Secret> = live(reader, secret).await?;
+    let found: Option<Secret> = reader.live(secret).await?;
     let data: Data = found.and_then(|secret| secret.data).unwrap_or_default();
     Ok(Shown::read(entry(&data, files::CLIENT.certificate), entry(&data, files::CLIENT.key)))
 }

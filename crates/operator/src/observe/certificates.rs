@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use holdfast_api::tls::SECRET_TYPE;
 use holdfast_api::{EtcdCluster, EtcdUser, key, name};
-use holdfast_kube::kinds::Object;
-use holdfast_kube::requests;
 use holdfast_plan::certificate::{Certificates, Files, Kept, Known, Plane, Request, UserCertificate, files};
 use holdfast_plan::cluster::{self, Member, is_auto, written_at};
 use holdfast_plan::objects::port;
@@ -19,9 +17,9 @@ use kube::discovery::ApiResource;
 use kube::{Api, ResourceExt};
 use serde_json::Value;
 
+use super::acceptance::accepted;
 use crate::aged::FRESH;
 use crate::error::Error;
-use super::acceptance::accepted;
 use crate::reader::{Only, Reader, View};
 use crate::tls::{Bundle, Login, Read, parse, served};
 
@@ -104,7 +102,7 @@ pub(super) async fn secret(
     if let Some(read) = memory.secret(reader.namespace, name, owner, remembered(reader.view)) {
         return Ok(Some(read));
     }
-    let found: Option<Secret> = live(reader, name).await?;
+    let found: Option<Secret> = reader.live(name).await?;
     let read = found.map(|secret| read(secret, wanted));
     memory.put_secret(reader.namespace, name, read.as_ref());
     Ok(read)
@@ -147,7 +145,7 @@ async fn sources(
         {
             return Ok(Some((name, Ok(known))));
         }
-        let found: Option<Secret> = live(reader, &name).await?;
+        let found: Option<Secret> = reader.live(&name).await?;
         let known = found.map(|secret| parse::known(&secret.data.unwrap_or_default(), files::CLIENT));
         memory.put_source(reader.namespace, &name, known.as_ref().and_then(|known| known.as_ref().ok()));
         Ok(known.map(|known| (name, known)))
@@ -188,7 +186,11 @@ async fn requests(
             return Ok((there, false));
         };
         if let Some(request) = found.map(request) {
-            reader.ctx.tls.put_request(reader.namespace, &name, Some(&request).filter(|r| r.unready.is_none() && !r.issuing));
+            reader.ctx.tls.put_request(
+                reader.namespace,
+                &name,
+                Some(&request).filter(|r| r.unready.is_none() && !r.issuing),
+            );
             there.insert(name, request);
         }
     }
@@ -229,18 +231,13 @@ async fn bundle(reader: Reader<'_>, name: &str) -> Result<Option<Bundle>, Error>
     if let Some(bundle) = memory.bundle(reader.namespace, name, remembered(reader.view)) {
         return Ok(Some(bundle));
     }
-    let found: Option<ConfigMap> = live(reader, name).await?;
+    let found: Option<ConfigMap> = reader.live(name).await?;
     let bundle = found.map(|map| {
         let text = map.data.as_ref().and_then(|data| data.get(files::CLIENT.ca));
         (map.metadata, text.map(|text| parse::fingerprints(text.as_bytes())).unwrap_or_default())
     });
     memory.put_bundle(reader.namespace, name, bundle.as_ref());
     Ok(bundle)
-}
-
-pub(super) async fn live<K: Object>(reader: Reader<'_>, name: &str) -> Result<Option<K>, Error> {
-    let found = requests::get_opt(&reader.ctx.read.0, reader.namespace, name);
-    reader.ctx.reading(|| format!("get {} {name}", K::NAME), found).await
 }
 
 /// Members whose Pod is older than their newest certificates and does not show them yet, on either port. No other Pod gets a

@@ -1,7 +1,7 @@
 //! Fills the `Observed` of each kind from caches, live reads and etcd. Decides nothing.
 
-pub(super) mod backup_store;
 mod acceptance;
+pub(super) mod backup_store;
 mod certificates;
 pub(super) mod cluster;
 mod growth;

@@ -57,7 +57,18 @@ pub(crate) async fn observe(reader: Reader<'_>, named: &str, uid: &str) -> Resul
         }),
         _ => None,
     };
-    Ok(Some(Observed { rival, reachable: server.is_some(), leader, user, cluster, taken, password, secret: own, ca, servers }))
+    Ok(Some(Observed {
+        rival,
+        reachable: server.is_some(),
+        leader,
+        user,
+        cluster,
+        taken,
+        password,
+        secret: own,
+        ca,
+        servers,
+    }))
 }
 
 /// Returns another object of the same cluster and name that has the user: one with a claim before those without, then the oldest. A

@@ -66,7 +66,12 @@ pub(crate) fn known(data: &Data, files: Files) -> Result<Known, String> {
 fn files_cas(cas: &[CertificateDer<'_>], files: Files) -> Result<Vec<Ca>, String> {
     let mut all = vec![];
     for der in cas {
-        let ca = Ca { anchor: anchor_digest(&parse(der, files.ca)?), fingerprint: fingerprint(der) };
+        let parsed = parse(der, files.ca)?;
+        let ca = Ca {
+            anchor: anchor_digest(&parsed),
+            not_after: time(parsed.validity().not_after)?,
+            fingerprint: fingerprint(der),
+        };
         if !all.contains(&ca) {
             all.push(ca);
         }

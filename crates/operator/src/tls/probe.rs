@@ -39,7 +39,9 @@ impl Shown {
 
 /// Whether a server accepts this certificate. `false` also where the handshake fails for another reason.
 pub(crate) async fn accepts(ip: IpAddr, port: u16, shown: &Shown) -> bool {
-    clock::within(HANDSHAKE, shake(SocketAddr::new(ip, port), shown)).await.is_some_and(|answer| answer.unwrap_or(false))
+    clock::within(HANDSHAKE, shake(SocketAddr::new(ip, port), shown))
+        .await
+        .is_some_and(|answer| answer.unwrap_or(false))
 }
 
 async fn shake(at: SocketAddr, shown: &Shown) -> std::io::Result<bool> {

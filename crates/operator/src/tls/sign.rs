@@ -5,9 +5,7 @@
 use std::time::Duration;
 
 use holdfast_plan::certificate::{Files, Leaf};
-use rcgen::{
-    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose,
-};
+use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose};
 use time::OffsetDateTime;
 
 use super::{Data, entry};
@@ -48,4 +46,3 @@ pub(crate) fn params(names: Vec<String>, life: Duration) -> Result<CertificatePa
     params.not_after = now + life;
     Ok(params)
 }
-

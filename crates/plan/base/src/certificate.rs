@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_api::tls::Trusts;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Target;
@@ -188,11 +188,16 @@ pub struct Kept {
     pub leaves: BTreeMap<&'static str, Result<Known, String>>,
 }
 
+/// The longest time before its end at which a certificate counts as not renewed.
+const WARN_BEFORE: SignedDuration = SignedDuration::from_hours(24 * 30);
+
 /// A CA in a file of CAs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ca {
     /// Digest of name and key: a CA that is renewed with the same key keeps its anchor.
     pub anchor: String,
+    /// End of the certificate.
+    pub not_after: Timestamp,
     /// SHA-256 of the certificate.
     pub fingerprint: String,
 }
@@ -228,6 +233,12 @@ impl Known {
     /// Returns when a certificate that Holdfast issues is due for renewal: at two thirds of its life.
     pub fn renewed_at(&self) -> Timestamp {
         self.not_before + self.not_after.duration_since(self.not_before) / 3 * 2
+    }
+
+    /// Whether the certificate missed its renewal: a certificate of 90 days counts 20 days before its end, a longer one 30 days.
+    pub fn ends_soon(&self, now: Timestamp) -> bool {
+        let life = self.not_after.duration_since(self.not_before);
+        now >= self.not_after - (life / 9 * 2).min(WARN_BEFORE)
     }
 }
 

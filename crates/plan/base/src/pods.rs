@@ -3,8 +3,8 @@
 //! Decides only how a fact is read, so that the cluster pass and the member pass read it the same way.
 
 use holdfast_api::condition;
-use holdfast_api::{EtcdMember, key};
 use holdfast_api::member::Joined;
+use holdfast_api::{EtcdMember, key};
 use holdfast_contract::{FailedReport, GateRequest, PruneReport, RemovalReport, RemovedReport, Report, Request};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{

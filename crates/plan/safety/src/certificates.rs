@@ -22,7 +22,11 @@ pub(super) fn announce(seen: &Observed, object: &Member, digest: &str, trusts: &
         plane.trusted(old).is_none_or(|old| new == Some(old) || new.is_some_and(|new| proven(plane, new)))
     };
     let same = old.is_none_or(|old| Plane::ALL.into_iter().all(|plane| keeps(old, plane)));
-    rule("I15", same, "a member that has joined trusts the CAs that it was started with, or has accepted in a handshake")?;
+    rule(
+        "I15",
+        same,
+        "a member that has joined trusts the CAs that it was started with, or has accepted in a handshake",
+    )?;
     let kept = all.and_then(|all| all.members.get(name));
     rule("I15", kept.is_some_and(|kept| kept.digest == digest), "a member is given the certificates in its Secret")
 }
@@ -51,7 +55,11 @@ pub(super) fn certify(seen: &Observed, issue: &Issue) -> Verdict {
         Contents::PromoteCa { plane, next } => {
             let follows = all.cas.get(plane).and_then(|kept| kept.leaf(files::NEXT));
             let follows = follows.filter(|known| known.fingerprint == *next);
-            rule("I13", follows.is_some() && stands(plane) == replaced, "the CA that follows is the one that was seen")?;
+            rule(
+                "I13",
+                follows.is_some() && stands(plane) == replaced,
+                "the CA that follows is the one that was seen",
+            )?;
             let trusted = follows.is_some_and(|known| is_trusted(seen, all, *plane, &known.anchor));
             rule("I15", trusted, "every member trusts the CA that follows before it signs")
         }
@@ -101,7 +109,8 @@ fn trust(seen: &Observed, all: &Certificates, trusts: &BTreeMap<&'static str, Ve
         placed(seen, cas)?;
         let shown = seen.members.iter().filter(|m| m.object.spec.removed.is_none() && m.joined());
         let shown = shown.filter_map(|m| all.members.get(m.name())?.leaf(plane.shown()));
-        let anchors: Vec<&str> = all_cas(all).filter(|(place, _)| cas.contains(place)).map(|(_, anchor)| anchor).collect();
+        let anchors: Vec<&str> =
+            all_cas(all).filter(|(place, _)| cas.contains(place)).map(|(_, anchor)| anchor).collect();
         let mut used = shown.map(|known| known.anchor.as_str());
         let stays = used.all(|anchor| anchors.contains(&anchor));
         rule("I15", stays, "a CA stays in the files while a member's certificate comes from it")?;

@@ -13,7 +13,8 @@ use super::facts::{
     target_member, voters,
 };
 use super::{
-    Verdict, alarms, auth, certificates, defragment, is, last_snapshot, leadership, replace, retention, roll, rule, upgrade, volumes,
+    Verdict, alarms, auth, certificates, defragment, is, last_snapshot, leadership, replace, retention, roll, rule,
+    upgrade, volumes,
 };
 use holdfast_base::objects::job::{Kind, request_of};
 use holdfast_base::restores::read_by;

@@ -104,7 +104,11 @@ pub(super) fn end(seen: &Observed, member: &Member, evicts: bool) -> Verdict {
     let etcd = known(seen)?;
     formed_as(seen, etcd.cluster_id)?;
     rule("I3", !may_start_empty(member), "a first start is forbidden before its Pod ends")?;
-    rule("I1", is_outdated(member), "only a Pod with another template, a smaller volume or other CAs than its member's is ended")?;
+    rule(
+        "I1",
+        is_outdated(member),
+        "only a Pod with another template, a smaller volume or other CAs than its member's is ended",
+    )?;
     rule("I3", !member.object.spec.storage.in_memory(), "the data of a member in memory end with its Pod")?;
     rule("I3", member.object.spec.joined.is_some(), "the member has joined")?;
     let mut staying = staying(seen).filter(|m| !is_uncertified(seen, etcd, m));

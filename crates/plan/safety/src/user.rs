@@ -97,7 +97,9 @@ fn issued(seen: &Observed, issue: &Issue) -> Verdict {
     let signs = ca.is_some_and(|(ca, _)| cas.values().all(|(secret, _)| *secret == ca.target.name));
     let known = |place: &CaPlace| {
         let kept = [seen.ca.as_ref(), seen.servers.as_ref()].into_iter().flatten();
-        kept.flat_map(|kept| kept.leaves.values()).flatten().any(|known| known.cas.iter().any(|ca| ca.fingerprint == place.fingerprint))
+        kept.flat_map(|kept| kept.leaves.values())
+            .flatten()
+            .any(|known| known.cas.iter().any(|ca| ca.fingerprint == place.fingerprint))
     };
     rule("I15", trusts.values().flatten().all(known), "a user trusts the CAs that the operator trusts")?;
     rule("I15", signs, "the CA of the cluster signs a user's certificate")?;

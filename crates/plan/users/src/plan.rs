@@ -14,9 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::given::wanted;
 use super::{Observed, status};
-use holdfast_base::certificate::{
-    Ca, CaPlace, Contents, Files, Issue, Kept, Known, Leaf, Origin, Plane, ROOT, files,
-};
+use holdfast_base::certificate::{Ca, CaPlace, Contents, Files, Issue, Kept, Known, Leaf, Origin, Plane, ROOT, files};
 use holdfast_base::{Act, Next, Plan, Seen, Target, UserChange, Wake, meta, objects, user_claim};
 
 /// How often to look at what no watch reports: the version of a Secret.
@@ -232,7 +230,12 @@ fn certificate(seen: &Observed, cluster: &EtcdCluster, now: Timestamp) -> Option
     };
     Some(Next::act(Act::Issue(Box::new(Issue {
         metadata,
-        contents: Contents::Leaves { leaves: vec![leaf], trusts: [(files::CLIENT.ca, beside)].into(), cas, copies: [].into() },
+        contents: Contents::Leaves {
+            leaves: vec![leaf],
+            trusts: [(files::CLIENT.ca, beside)].into(),
+            cas,
+            copies: [].into(),
+        },
         replaces: seen.secret.as_ref().map(|kept| kept.target.clone()),
     }))))
 }

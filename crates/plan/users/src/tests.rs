@@ -24,7 +24,7 @@ fn kept(name: &str, owner: &str, files: holdfast_base::certificate::Files, commo
         fingerprint: name.to_owned(),
         ca: "ca".to_owned(),
         anchor: "anchor".to_owned(),
-        cas: vec![Ca { anchor: "anchor".to_owned(), fingerprint: "ca".to_owned() }],
+        cas: vec![Ca { anchor: "anchor".to_owned(), not_after: noon(), fingerprint: "ca".to_owned() }],
         contents: "contents".to_owned(),
         for_servers: true,
         for_clients: true,

@@ -289,7 +289,9 @@ pub(super) fn comes_first(seen: &Observed, spec: &Wanted, etcd: &Membership, now
     let all_well = || etcd.members.iter().all(|l| seen.standing_for(l).is_some_and(|m| is_well(seen, etcd, l, m)));
     match next(seen, spec, etcd, now) {
         Some(Next::Do(..)) => true,
-        Some(Next::Wait(waiting, _)) if matches!(waiting.reason, Reason::Rolling | Reason::Upgrading | Reason::CaRotating) => {
+        Some(Next::Wait(waiting, _))
+            if matches!(waiting.reason, Reason::Rolling | Reason::Upgrading | Reason::CaRotating) =>
+        {
             turn_taken() || all_well()
         }
         Some(Next::Wait(..) | Next::Settled(_)) | None => false,
@@ -299,7 +301,8 @@ pub(super) fn comes_first(seen: &Observed, spec: &Wanted, etcd: &Membership, now
 /// Brings the Pod of a member to the member's template: the running Pod gets other resources, or ends.
 fn renew(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> Option<Next> {
     // A larger volume needs another Pod, which has the resources too.
-    let ends = trusts_others(member) || member.live_pod().is_some_and(|pod| needs_another_mount(member, pod, now).is_some());
+    let ends =
+        trusts_others(member) || member.live_pod().is_some_and(|pod| needs_another_mount(member, pod, now).is_some());
     let resized = if ends { None } else { resize::next(member, reason(seen)) };
     if resized.is_none() && member.object.spec.storage.in_memory() {
         let message = format!("{} gets the changed resources when it serves", member.name());

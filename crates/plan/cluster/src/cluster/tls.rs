@@ -5,8 +5,10 @@
 //! `rotation` when a CA is exchanged, and `source` which certificates of a user or of cert-manager are usable (I15).
 
 mod ca;
+mod flaw;
 mod rotation;
 mod source;
+mod staged;
 mod status;
 mod trust;
 mod wanted;
@@ -157,12 +159,12 @@ pub(super) fn bundle(seen: &Observed, now: Timestamp) -> Option<Ensure> {
     let certificates = seen.certificates.as_ref().filter(|_| is_auto(&seen.cluster, Plane::Client))?;
     let cas = trust::places(&trust::wanted(seen, certificates, Plane::Client, now));
     let own = objects::owned_by_cluster(name::ca_bundle(cluster_name(seen)), &seen.cluster);
-    let same = |there: &Vec<String>| {
-        there.len() == cas.len() && cas.iter().all(|wanted| there.contains(&wanted.fingerprint))
-    };
-    let stands = certificates.bundle.as_ref().is_some_and(|(there, holds)| {
-        !meta::controlled_by(there, meta::uid(&seen.cluster.metadata)) || same(holds)
-    });
+    let same =
+        |there: &Vec<String>| there.len() == cas.len() && cas.iter().all(|wanted| there.contains(&wanted.fingerprint));
+    let stands = certificates
+        .bundle
+        .as_ref()
+        .is_some_and(|(there, holds)| !meta::controlled_by(there, meta::uid(&seen.cluster.metadata)) || same(holds));
     (!stands && !cas.is_empty()).then(|| Ensure::CaBundle { metadata: Box::new(own), cas })
 }
 
@@ -319,7 +321,7 @@ impl Supplied<'_> {
     fn fits(&self, kept: &Kept) -> bool {
         self.leaves.iter().all(|leaf| {
             kept.leaf(leaf.files).is_some_and(|known| match leaf.origin {
-                Origin::Copied(_) => wanted::needed(leaf).iter().all(|name| source::covers(known, name)),
+                Origin::Copied(_) => wanted::needed(leaf).iter().all(|name| flaw::covers(known, name)),
                 Origin::Issued => known.common_name == leaf.common_name,
             })
         })

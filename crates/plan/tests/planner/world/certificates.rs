@@ -20,6 +20,12 @@ const LEAF_DAYS: i64 = 90;
 /// The Secrets that certificates are copied from, as they were read.
 type Read = BTreeMap<String, Result<Known, String>>;
 
+/// A CA, whose key is never the same twice.
+fn ca_of(name: &str) -> Ca {
+    let not_after = "2036-01-01T00:00:00Z".parse().unwrap();
+    Ca { anchor: name.to_owned(), not_after, fingerprint: name.to_owned() }
+}
+
 impl World {
     /// Switches the cluster to TLS, the default.
     pub fn secure(&mut self) {
@@ -108,7 +114,8 @@ impl World {
 
     /// cert-manager issues one of the members' certificates again, as at two thirds of its life.
     pub fn issue_one_again(&mut self) {
-        let name = self.certificates.iter().flat_map(|all| all.requests.keys()).find(|name| name.ends_with("-server-cert"));
+        let name =
+            self.certificates.iter().flat_map(|all| all.requests.keys()).find(|name| name.ends_with("-server-cert"));
         let name = name.expect("a request").clone();
         self.issue_again(&name);
     }
@@ -143,7 +150,8 @@ impl World {
         let over = status.is_some_and(|tls| tls.client.rotation.is_none() && tls.peer.rotation.is_none());
         let follows = self.certificates.iter().flat_map(|all| all.cas.values());
         let mut follows = follows.filter(|kept| kept.leaves.contains_key(files::NEXT.certificate));
-        let loaded = |(name, pod): (&String, &Pod)| self.members.get(name).is_some_and(|m| !pods::has_other_cas(pod, m));
+        let loaded =
+            |(name, pod): (&String, &Pod)| self.members.get(name).is_some_and(|m| !pods::has_other_cas(pod, m));
         self.complete() && over && follows.next().is_none() && self.pods.iter().all(loaded)
     }
 
@@ -249,7 +257,10 @@ impl World {
         let judged = match &issue.contents {
             Contents::Leaves { cas, copies, .. } => {
                 let unchanged = |(secret, contents): (&String, &String)| {
-                    all.sources.get(secret).and_then(|known| known.as_ref().ok()).is_some_and(|it| it.contents == *contents)
+                    all.sources
+                        .get(secret)
+                        .and_then(|known| known.as_ref().ok())
+                        .is_some_and(|it| it.contents == *contents)
                 };
                 cas.iter().all(signs) && copies.iter().all(unchanged)
             }
@@ -279,7 +290,7 @@ impl World {
                 let files = [files::PEER, files::SERVER, files::ETCDCTL, files::CLIENT];
                 let files = *files.iter().find(|files| files.certificate == *file).unwrap();
                 let Some(cas) = trusts.get(files.ca) else { continue };
-                let ca = |place: &CaPlace| Ca { anchor: place.fingerprint.clone(), fingerprint: place.fingerprint.clone() };
+                let ca = |place: &CaPlace| ca_of(&place.fingerprint);
                 let known = known.as_mut().unwrap();
                 known.cas = cas.iter().map(ca).collect();
                 if written.iter().any(|leaf| leaf.files == files) {
@@ -317,7 +328,7 @@ impl World {
     fn known(&self, fingerprint: String, ca: String, days: i64) -> Known {
         Known {
             anchor: ca.clone(),
-            cas: vec![Ca { anchor: ca.clone(), fingerprint: ca.clone() }],
+            cas: vec![ca_of(&ca)],
             contents: fingerprint.clone(),
             fingerprint,
             ca,

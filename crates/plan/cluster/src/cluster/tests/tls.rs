@@ -6,26 +6,31 @@ mod sources;
 
 use std::collections::BTreeMap;
 
-use holdfast_api::name::LocalRef;
 use holdfast_api::key;
+use holdfast_api::name::LocalRef;
 use holdfast_api::tls::{CertManager, ClientPlane, IssuerRef, MemberTls, PeerPlane, Rotation, Tls, Trusts};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::*;
 use holdfast_base::certificate::{
-    Ca, CaPlace, Certificates, Contents, Files, Issue, Kept, Known, Leaf, Origin, Plane, Request, UserCertificate, files,
+    Ca, CaPlace, Certificates, Contents, Files, Issue, Kept, Known, Leaf, Origin, Plane, Request, UserCertificate,
+    files,
 };
 use holdfast_base::{Ensure, meta};
 
 const PEER_CA: &str = "ca-peer";
 const CLIENT_CA: &str = "ca-client";
 
+fn ca_of(name: &str) -> Ca {
+    Ca { anchor: format!("anchor of {name}"), not_after: noon(), fingerprint: name.to_owned() }
+}
+
 fn known(fingerprint: &str, ca: &str, common_name: Option<&str>, names: &[String]) -> Known {
     Known {
         fingerprint: fingerprint.to_owned(),
         ca: ca.to_owned(),
         anchor: format!("anchor of {ca}"),
-        cas: vec![Ca { anchor: format!("anchor of {ca}"), fingerprint: ca.to_owned() }],
+        cas: vec![ca_of(ca)],
         contents: format!("contents of {fingerprint}"),
         for_servers: true,
         for_clients: true,

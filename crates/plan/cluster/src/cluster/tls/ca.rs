@@ -5,7 +5,7 @@
 
 use holdfast_api::{key, name};
 
-use super::trust::staged_anchors;
+use super::staged::staged_anchors;
 use super::{Observed, cluster_name, is_foreign, secret, trusts, wanted};
 use holdfast_base::certificate::{Certificates, Kept, Known, Plane, files};
 

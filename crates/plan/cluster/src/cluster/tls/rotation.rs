@@ -10,11 +10,12 @@ use holdfast_api::tls::Rotation;
 use jiff::Timestamp;
 
 use super::ca::{self, ca_name};
+use super::staged::staged_anchors;
 use super::trust::{self, distrusting, published_at, request, unpublished};
 use super::wanted::{Provider, provider};
 use super::{Observed, cluster_name, holders, is_auto, issue, lost, secret};
-use holdfast_base::{Next, pods};
 use holdfast_base::certificate::{Certificates, Contents, Kept, Known, Plane, files};
+use holdfast_base::{Next, pods};
 
 /// Returns the next write to the Secret of a CA of a cluster that has formed.
 pub(super) fn next(seen: &Observed, certificates: &Certificates, now: Timestamp) -> Option<Next> {
@@ -54,7 +55,7 @@ fn begins(seen: &Observed, certificates: &Certificates, own: Option<&Kept>, plan
     }
     let old = |known: &Known| {
         let many = seen.cluster.spec.replicas > 2;
-        if many { now >= known.renewed_at() } else { super::status::ends_soon(known, now) }
+        if many { now >= known.renewed_at() } else { known.ends_soon(now) }
     };
     ca::ca(seen, certificates, plane).is_some_and(old)
 }
@@ -144,7 +145,9 @@ pub(super) fn newest<'a>(certificates: &'a Certificates, seen: &Observed, plane:
 /// them again by itself.
 pub(super) fn outdated_requests<'a>(seen: &Observed, certificates: &'a Certificates, now: Timestamp) -> Vec<&'a str> {
     let mut all = vec![];
-    for plane in Plane::ALL.into_iter().filter(|plane| matches!(provider(&seen.cluster, *plane), Provider::CertManager(_))) {
+    for plane in
+        Plane::ALL.into_iter().filter(|plane| matches!(provider(&seen.cluster, *plane), Provider::CertManager(_)))
+    {
         let members = holders(seen).flat_map(|m| super::of_member(&seen.cluster, m.name(), None));
         let mut leaves: Vec<_> = members.filter(|leaf| leaf.files == plane.shown()).collect();
         leaves.extend((plane == Plane::Client).then(|| super::wanted::of_operator(&seen.cluster)));
@@ -170,7 +173,7 @@ pub(super) fn outdated_requests<'a>(seen: &Observed, certificates: &'a Certifica
 /// Returns the wait of a small cluster whose source has another CA: its members restart when a person asks for it.
 pub(super) fn held(seen: &Observed, certificates: &Certificates, now: Timestamp) -> Option<(Reason, String)> {
     let waits = |plane: &Plane| {
-        let staged = || trust::staged_anchors(seen, certificates, *plane);
+        let staged = || staged_anchors(seen, certificates, *plane);
         let another = |anchor: &str| staged().next().is_some() && !staged().any(|known| known == anchor);
         !is_auto(&seen.cluster, *plane)
             && !trust::may_restart(seen, certificates, *plane, now)

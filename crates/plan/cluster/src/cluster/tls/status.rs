@@ -11,15 +11,12 @@ use super::wanted::{self, Provider};
 use super::{
     Observed, ca, conflict, is_auto, lost, of_member, rotation, source, unreadable, wanted as all_wanted, written_at,
 };
-use holdfast_base::certificate::{Certificates, Known, Leaf, Origin, Plane, files};
+use holdfast_base::certificate::{Certificates, Leaf, Origin, Plane, files};
 use holdfast_base::{Next, valid};
 
 /// How long after a renewal a member may take to show its new certificate: kubelet refreshes the files, and etcd reads them at
 /// each handshake.
 const SERVED_WITHIN: SignedDuration = SignedDuration::from_mins(3);
-
-/// The longest time before its end at which a certificate counts as not renewed.
-const WARN_BEFORE: SignedDuration = SignedDuration::from_hours(24 * 30);
 
 /// Returns the most pressing fault.
 pub(in crate::cluster) fn trouble(seen: &Observed, now: Timestamp) -> Option<(Reason, String)> {
@@ -42,7 +39,8 @@ pub(in crate::cluster) fn trouble(seen: &Observed, now: Timestamp) -> Option<(Re
     }
     let refused = Plane::ALL.into_iter().find_map(|plane| refused(seen, certificates, plane, now));
     let held = || rotation::held(seen, certificates, now);
-    if let Some(refused) = refused.or_else(held).or_else(|| unsigned(seen)).or_else(|| ending(seen, certificates, now)) {
+    if let Some(refused) = refused.or_else(held).or_else(|| unsigned(seen)).or_else(|| ending(seen, certificates, now))
+    {
         return Some(refused);
     }
     let late = |member: &&String| {
@@ -93,12 +91,6 @@ pub(in crate::cluster) fn hindrance(seen: &Observed, member: &str, now: Timestam
     })
 }
 
-/// Whether a certificate missed its renewal: a certificate of 90 days counts 20 days before its end.
-pub(super) fn ends_soon(known: &Known, now: Timestamp) -> bool {
-    let life = known.not_after.duration_since(known.not_before);
-    now >= known.not_after - (life / 9 * 2).min(WARN_BEFORE)
-}
-
 /// Returns the exchange of a CA in words.
 pub(in crate::cluster) fn doing(seen: &Observed, now: Timestamp) -> Option<(Reason, String)> {
     let certificates = seen.certificates.as_ref().filter(|_| seen.latches().formed.is_some())?;
@@ -112,7 +104,8 @@ pub(in crate::cluster) fn doing(seen: &Observed, now: Timestamp) -> Option<(Reas
 fn ending(seen: &Observed, certificates: &Certificates, now: Timestamp) -> Option<(Reason, String)> {
     all_wanted(seen).iter().find_map(|wanted| {
         let kept = wanted.kept(certificates)?;
-        let end_of = |leaf: &Leaf| kept.leaf(leaf.files).filter(|known| ends_soon(known, now)).map(|known| known.not_after);
+        let end_of =
+            |leaf: &Leaf| kept.leaf(leaf.files).filter(|known| known.ends_soon(now)).map(|known| known.not_after);
         let (leaf, not_after) = wanted.leaves.iter().find_map(|leaf| Some((leaf, end_of(leaf)?)))?;
         let remedy = match (&leaf.origin, wanted::provider(&seen.cluster, leaf.plane)) {
             (Origin::Issued, _) => {

@@ -10,32 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use holdfast_api::key;
 use jiff::{SignedDuration, Timestamp};
 
+use super::flaw::own_flaw;
+use super::staged::{Placed, in_file, staged};
 use super::wanted::{self, own_secret};
-use super::{Observed, ca, cluster_name, holders, is_auto, issued_at, runs, source};
+use super::{Observed, ca, cluster_name, holders, is_auto, issued_at, runs};
 use holdfast_base::certificate::{Ca, CaPlace, Certificates, Files, Kept, Plane, files};
 use holdfast_base::{fingerprint, meta};
 
-/// The certificate of a CA, and its place.
-#[derive(Clone, Copy)]
-pub(super) struct Placed<'a> {
-    pub(super) ca: &'a Ca,
-    pub(super) secret: &'a str,
-    pub(super) file: &'static str,
-}
-
-impl Placed<'_> {
-    fn place(&self) -> CaPlace {
-        CaPlace { fingerprint: self.ca.fingerprint.clone(), secret: self.secret.to_owned(), file: self.file }
-    }
-}
-
 /// Returns the CAs that the sources of a plane offer.
-fn offered<'a>(
-    seen: &'a Observed,
-    certificates: &'a Certificates,
-    plane: Plane,
-    now: Timestamp,
-) -> Vec<Placed<'a>> {
+fn offered<'a>(seen: &'a Observed, certificates: &'a Certificates, plane: Plane, now: Timestamp) -> Vec<Placed<'a>> {
     if is_auto(&seen.cluster, plane) {
         let Some(kept) = ca::own(seen, certificates, plane) else { return vec![] };
         let signs = (!ca::lost(seen, certificates, plane)).then_some(files::CA);
@@ -52,33 +35,16 @@ fn offered<'a>(
         else {
             continue;
         };
-        if source::own_flaw(seen, known, &leaf, now).is_none() {
+        if own_flaw(seen, known, &leaf, now).is_none() {
             all.extend(known.cas.iter().map(|ca| Placed { ca, secret, file: files::CLIENT.ca }));
         }
     }
-    all
-}
-
-/// Returns the CAs in the files of Holdfast's Secrets of a plane.
-fn staged<'a>(seen: &'a Observed, certificates: &'a Certificates, plane: Plane) -> Vec<Placed<'a>> {
-    let of_members = holders(seen).filter_map(|m| certificates.members.get(m.name()));
-    let of_members = of_members.flat_map(|kept| in_file(kept, plane.shown()));
-    let operators = certificates.operator.iter().filter(|_| plane == Plane::Client);
-    operators.flat_map(|kept| in_file(kept, files::CLIENT)).chain(of_members).collect()
-}
-
-/// Returns the anchors of the CAs in the files of Holdfast's Secrets of a plane.
-pub(super) fn staged_anchors<'a>(
-    seen: &'a Observed,
-    certificates: &'a Certificates,
-    plane: Plane,
-) -> impl Iterator<Item = &'a String> {
-    staged(seen, certificates, plane).into_iter().map(|placed| &placed.ca.anchor)
-}
-
-fn in_file(kept: &Kept, files: Files) -> impl Iterator<Item = Placed<'_>> {
-    let cas = kept.leaf(files).into_iter().flat_map(|known| &known.cas);
-    cas.map(move |ca| Placed { ca, secret: &kept.target.name, file: files.ca })
+    // A CA that is renewed with the same key: its newest certificate stands for the others.
+    let newest = |placed: &Placed<'_>| {
+        let same = all.iter().filter(|other| other.ca.anchor == placed.ca.anchor);
+        same.map(|other| other.ca).max() == Some(placed.ca)
+    };
+    all.iter().filter(|placed| newest(placed)).copied().collect()
 }
 
 /// Returns the CAs, by their anchors, that certificates in use come from.
@@ -86,7 +52,10 @@ pub(super) fn in_use<'a>(seen: &'a Observed, certificates: &'a Certificates, pla
     let of_members = holders(seen).filter_map(|m| certificates.members.get(m.name()));
     let client = plane == Plane::Client;
     let shown = of_members.flat_map(|kept| {
-        [Some(plane.shown()), client.then_some(files::ETCDCTL)].into_iter().flatten().filter_map(|files| kept.leaf(files))
+        [Some(plane.shown()), client.then_some(files::ETCDCTL)]
+            .into_iter()
+            .flatten()
+            .filter_map(|files| kept.leaf(files))
     });
     let own = certificates.operator.iter().chain(&certificates.client).filter(|_| client);
     let leaves = shown.chain(own.filter_map(|kept| kept.leaf(files::CLIENT)));
@@ -112,7 +81,9 @@ pub(super) fn wanted<'a>(
     let waits = match plane {
         Plane::Client => retires_at(seen, certificates).is_some_and(|at| now < at),
         // Members restart once for both planes.
-        Plane::Peer => is_auto(&seen.cluster, Plane::Client) && wanted(seen, certificates, Plane::Client, now).len() > 1,
+        Plane::Peer => {
+            is_auto(&seen.cluster, Plane::Client) && wanted(seen, certificates, Plane::Client, now).len() > 1
+        }
     };
     // A CA that has left one file leaves the others: each write of a file would begin the wait again.
     let files = staged.iter().map(|placed| (placed.secret, placed.file)).collect::<BTreeSet<_>>().len();
@@ -182,16 +153,17 @@ pub(super) fn distrusting<'a>(
         // A member without a Pod loads its files when it starts.
         let loads = || m.pod.is_none() && kept.is_some_and(|known| known.cas.iter().any(|ca| ca.anchor == *anchor));
         // A member of an earlier version of the operator, whose Secret is broken, names no CA.
-        started_with.is_none_or(|known| known == anchor) || certificates.has_accepted(m.name(), plane, anchor) || loads()
+        started_with.is_none_or(|known| known == anchor)
+            || certificates.has_accepted(m.name(), plane, anchor)
+            || loads()
     };
     holders(seen).filter(|m| runs(m)).find(|m| !trusts(m)).map(super::Member::name)
 }
 
 /// Returns the first file that lacks a CA of the clients' plane: of the operator, of applications or of an `EtcdUser`.
 pub(super) fn unpublished(seen: &Observed, certificates: &Certificates, anchor: &str) -> Option<String> {
-    let lacks = |kept: &&Kept| {
-        !kept.leaf(files::CLIENT).is_some_and(|known| known.cas.iter().any(|ca| ca.anchor == anchor))
-    };
+    let lacks =
+        |kept: &&Kept| !kept.leaf(files::CLIENT).is_some_and(|known| known.cas.iter().any(|ca| ca.anchor == anchor));
     let own = certificates.operator.iter().chain(&certificates.client).find(lacks);
     let secret = own.map(|kept| format!("the Secret {}", kept.target.name));
     let user = || certificates.users.iter().find(|user| !user.trusts.iter().any(|known| known == anchor));
@@ -238,7 +210,7 @@ pub(super) fn request(seen: &Observed, plane: Plane) -> Option<&str> {
 pub(super) fn may_restart(seen: &Observed, certificates: &Certificates, plane: Plane, now: Timestamp) -> bool {
     let ends = || {
         let kept = holders(seen).filter_map(|m| certificates.members.get(m.name()));
-        kept.filter_map(|kept| kept.leaf(plane.shown())).any(|known| super::status::ends_soon(known, now))
+        kept.filter_map(|kept| kept.leaf(plane.shown())).any(|known| known.ends_soon(now))
     };
     seen.cluster.spec.replicas > 2 || request(seen, plane).is_some() || ends()
 }

@@ -4,10 +4,6 @@ use super::*;
 
 const NEXT: &str = "ca-next";
 
-fn ca_of(name: &str) -> Ca {
-    Ca { anchor: format!("anchor of {name}"), fingerprint: name.to_owned() }
-}
-
 fn ask(seen: &mut Observed, request: &str) {
     let annotations = seen.cluster.metadata.annotations.get_or_insert_default();
     annotations.insert(key::ROTATE_CA.to_owned(), request.to_owned());
@@ -213,7 +209,9 @@ fn a_small_cluster_waits_for_a_person_where_the_source_has_another_ca() {
 fn safety_refuses_each_step_that_would_cut_a_member_off() {
     let verdict = |seen: &Observed, contents: Contents| {
         let (metadata, replaces) = match &contents {
-            Contents::PromoteCa { .. } => ("a-client-ca", certificates(&mut seen.clone()).cas[&Plane::Client].target.clone()),
+            Contents::PromoteCa { .. } => {
+                ("a-client-ca", certificates(&mut seen.clone()).cas[&Plane::Client].target.clone())
+            }
             _ => ("a-operator-tls", certificates(&mut seen.clone()).operator.as_ref().unwrap().target.clone()),
         };
         let metadata = objects::owned_by_cluster(metadata.to_owned(), &seen.cluster);
@@ -236,9 +234,12 @@ fn safety_refuses_each_step_that_would_cut_a_member_off() {
         cas: [].into(),
         copies: [].into(),
     };
-    let (old, next) =
-        (place("a-client-ca", CLIENT_CA, files::CA.ca), place("a-client-ca", NEXT, files::NEXT.ca));
+    let (old, next) = (place("a-client-ca", CLIENT_CA, files::CA.ca), place("a-client-ca", NEXT, files::NEXT.ca));
     assert_eq!(verdict(&seen, files_of(vec![old.clone(), next.clone()])), Ok(()));
     assert_eq!(verdict(&seen, files_of(vec![next])), Err("I15"), "members show certificates of the earlier CA");
-    assert_eq!(verdict(&seen, files_of(vec![old, place("a-client-ca", "b", files::CA.ca)])), Err("I15"), "nobody has seen it");
+    assert_eq!(
+        verdict(&seen, files_of(vec![old, place("a-client-ca", "b", files::CA.ca)])),
+        Err("I15"),
+        "nobody has seen it"
+    );
 }

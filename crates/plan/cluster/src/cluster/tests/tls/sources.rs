@@ -331,7 +331,7 @@ fn a_clients_certificate_is_no_peers() {
 #[test]
 fn more_cas_of_a_source_reach_the_operator_then_the_members() {
     let mut seen = own(3, 3);
-    let more = Ca { anchor: "more".to_owned(), fingerprint: "more".to_owned() };
+    let more = ca_of("more");
     source(&mut seen, "operator", |known| known.cas.push(more.clone()));
     assert_eq!(act(&seen), None, "the operator's source says nothing about the clients that members accept");
     source(&mut seen, "server", |known| known.cas.push(more.clone()));
