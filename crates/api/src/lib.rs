@@ -149,6 +149,8 @@ pub mod key {
     /// Annotation of an `EtcdCluster`, set by a person: `client/TOKEN`, `peer/TOKEN` or `all/TOKEN`, several separated by commas.
     /// Each new token exchanges the CA of the plane.
     pub const ROTATE_CA: &str = "holdfast.dev/rotate-ca";
+    /// Annotation of a Secret of certificates: when the operator last wrote a certificate of another CA than before (RFC 3339).
+    pub const EXCHANGED_AT: &str = "holdfast.dev/exchanged-at";
     /// Annotation of an `EtcdCluster`, set by a person: a time (RFC 3339). Certificates that Holdfast issued before it are issued
     /// again.
     pub const RENEW: &str = "holdfast.dev/renew-certificates";
@@ -210,6 +212,7 @@ pub mod key {
         CAS,
         ROTATE_CA,
         RENEW,
+        EXCHANGED_AT,
         ROTATED_FOR,
         WRITTEN_AT,
         ATTEMPTS_BEFORE,

@@ -275,8 +275,11 @@ fn refuse_other_cas(cluster: &EtcdCluster, plane: Planes) -> Result<(), String> 
 fn exchanged(cluster: &EtcdCluster, plane: Planes, token: &str) -> Look {
     let status = cluster.status.clone().unwrap_or_default();
     let tls = status.tls.unwrap_or_default();
+    // The operator has not seen the request of a small cluster yet.
+    let mut reasons = status.conditions.iter().filter_map(|it| Reason::named(&it.reason));
+    let waits = reasons.any(|reason| reason == Reason::CaRotationWaits);
     let over = |plane: &PlaneStatus| {
-        let answered = plane.rotated_for.as_deref() == Some(token) || plane.provider != "Auto";
+        let answered = plane.rotated_for.as_deref() == Some(token) || plane.provider != "Auto" && !waits;
         answered && plane.rotation.is_none()
     };
     let over = match plane {

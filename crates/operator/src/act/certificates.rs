@@ -34,17 +34,20 @@ pub(super) async fn issue(ctx: &Context, actor: &Actor, wanted: &Issue) -> Resul
     let name = wanted.metadata.name.clone().unwrap_or_default();
     let mut rotated_for = None;
     let mut taken = vec![];
+    let mut exchanged = false;
     let data = match &wanted.contents {
-        Contents::Ca(plane) => ca(&name, *plane, files::CA).map_err(|error| unmade(&error))?,
-        Contents::NextCa { plane, request } => {
+        Contents::Ca { plane, request } | Contents::NextCa { plane, request } => {
             rotated_for.clone_from(request);
-            ca(&name, *plane, files::NEXT).map_err(|error| unmade(&error))?
+            let follows = matches!(wanted.contents, Contents::NextCa { .. });
+            let files = if follows { files::NEXT } else { files::CA };
+            ca(&name, *plane, files).map_err(|error| unmade(&error))?
         }
         Contents::PromoteCa { next, .. } => {
             taken = vec![files::NEXT.certificate, files::NEXT.key];
             promoted(ctx, actor, &name, next).await?
         }
-        Contents::Leaves { leaves, trusts, cas, copies } => {
+        Contents::Leaves { leaves, trusts, cas, copies, exchanges } => {
+            exchanged = *exchanges;
             let mut signers = BTreeMap::new();
             for (plane, (secret, fingerprint)) in cas {
                 signers.insert(*plane, signer(ctx, actor, secret, fingerprint).await?);
@@ -62,7 +65,9 @@ pub(super) async fn issue(ctx: &Context, actor: &Actor, wanted: &Issue) -> Resul
         }
     };
     ctx.tls.forget(&actor.namespace, &name);
-    let mut annotations = BTreeMap::from([(key::WRITTEN_AT.to_owned(), clock::now().to_string())]);
+    let now = clock::now().to_string();
+    let mut annotations = BTreeMap::from([(key::WRITTEN_AT.to_owned(), now.clone())]);
+    annotations.extend(exchanged.then(|| (key::EXCHANGED_AT.to_owned(), now)));
     annotations.extend(rotated_for.map(|token| (key::ROTATED_FOR.to_owned(), token)));
     let (client, namespace) = (&ctx.write.0, actor.namespace.as_str());
     match &wanted.replaces {

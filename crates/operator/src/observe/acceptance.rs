@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::reader::Reader;
 use crate::tls::probe::{Shown, accepts};
 use crate::tls::sign::{sign, signing};
-use crate::tls::{Data, entry};
+use crate::tls::{Data, entry, parse};
 
 /// One question: whether a member accepts certificates of a CA.
 struct Question<'a> {
@@ -88,7 +88,11 @@ fn questions<'a>(member: &'a Member, all: &Certificates) -> Vec<Question<'a>> {
         let kept = all.members.get(member.name())?;
         let pod = member.live_pod().filter(|pod| pods::ready(pod))?;
         tls.cas.as_ref().filter(|_| !pods::has_other_cas(pod, &member.object))?;
-        let (pod_uid, ip) = (pod.uid()?, pod.status.as_ref()?.pod_ip.as_deref()?.parse().ok()?);
+        // A container that starts again loads its files again.
+        let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+        let containers = statuses.filter_map(|status| status.container_id.as_deref()).collect::<Vec<_>>().join(",");
+        let (pod_uid, ip) =
+            (format!("{} {containers}", pod.uid()?), pod.status.as_ref()?.pod_ip.as_deref()?.parse().ok()?);
         let questions = Plane::ALL.into_iter().flat_map(move |plane| {
             let leaf = kept.leaf(plane.shown());
             let known = plane.trusted(&tls.trusts).or_else(|| leaf.map(|known| &known.anchor));
@@ -142,5 +146,9 @@ async fn certificate_of(
     let Some((secret, _)) = fits.next() else { return Ok(None) };
     let found: Option<Secret> = reader.live(secret).await?;
     let data: Data = found.and_then(|secret| secret.data).unwrap_or_default();
+    // The source may have changed since.
+    if !parse::known(&data, files::CLIENT).is_ok_and(|known| known.anchor == *anchor) {
+        return Ok(None);
+    }
     Ok(Shown::read(entry(&data, files::CLIENT.certificate), entry(&data, files::CLIENT.key)))
 }

@@ -10,7 +10,7 @@ use holdfast_api::{EtcdCluster, EtcdUser, key, name};
 use holdfast_plan::certificate::{Certificates, Files, Kept, Known, Plane, Request, UserCertificate, files};
 use holdfast_plan::cluster::{self, Member, is_auto, written_at};
 use holdfast_plan::objects::port;
-use holdfast_plan::{Target, meta, pods};
+use holdfast_plan::{Target, meta, pods, user_claim};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::discovery::ApiResource;
@@ -71,7 +71,7 @@ pub(super) async fn certificates(
         members: of_members.into_iter().flatten().collect(),
         unserved: vec![],
         accepted: BTreeMap::new(),
-        users: if auto_client { users(reader, named).await? } else { vec![] },
+        users: if auto_client { users(reader, cluster).await? } else { vec![] },
     };
     all.unserved = unserved(reader, members, &all.members).await;
     all.accepted = accepted(reader, cluster, members, &all).await?;
@@ -122,6 +122,7 @@ fn read(secret: Secret, wanted: &[Files]) -> Read {
     let kept = Kept {
         owner: controller.map(|owner| owner.uid.clone()),
         typed: secret.type_.as_deref() == Some(SECRET_TYPE),
+        exchanged: meta::annotation(&secret.metadata, key::EXCHANGED_AT).and_then(|at| at.parse().ok()),
         rotated_for: meta::annotation(&secret.metadata, key::ROTATED_FOR).map(str::to_owned),
         written: meta::annotation(&secret.metadata, key::WRITTEN_AT).and_then(|at| at.parse().ok()),
         target: Target::from(&secret.metadata),
@@ -215,8 +216,15 @@ fn request(found: DynamicObject) -> Request {
 }
 
 /// The certificates of the cluster's users, by the cached `EtcdUser`s.
-async fn users(reader: Reader<'_>, cluster: &str) -> Result<Vec<UserCertificate>, Error> {
-    let certified = |user: &EtcdUser| user.spec.cluster_ref.name == cluster && user.spec.certificate.is_some();
+async fn users(reader: Reader<'_>, cluster: &EtcdCluster) -> Result<Vec<UserCertificate>, Error> {
+    let formed = cluster.status.as_ref().and_then(|status| status.latches.formed.as_ref());
+    let Some(formed) = formed.map(|formed| formed.cluster_id.as_str()) else { return Ok(vec![]) };
+    let named = meta::name(&cluster.metadata);
+    // The certificate of a user that this etcd does not know by Holdfast's hand may be of an earlier cluster.
+    let certified = |user: &EtcdUser| {
+        let own = user.spec.cluster_ref.name == named && user.spec.certificate.is_some();
+        own && user_claim::read(user, formed).is_some()
+    };
     let all = reader.list::<EtcdUser>(Only::Everything, certified).await?;
     let certificate = |user: EtcdUser| {
         let name = user.name_any();

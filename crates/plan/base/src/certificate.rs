@@ -118,8 +118,13 @@ impl Leaf {
 /// Contents that a Secret has to hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// A new CA of this plane.
-    Ca(Plane),
+    /// A new CA.
+    Ca {
+        /// The plane.
+        plane: Plane,
+        /// The request of a person that the CA answers.
+        request: Option<String>,
+    },
     /// A CA that follows the CA of this plane, and signs nothing yet.
     NextCa {
         /// The plane.
@@ -144,6 +149,8 @@ pub enum Contents {
         cas: BTreeMap<Plane, (String, String)>,
         /// Digest of the files to copy, by the Secret that they are copied from.
         copies: BTreeMap<String, String>,
+        /// Whether a certificate comes from another CA than before.
+        exchanges: bool,
     },
 }
 
@@ -182,6 +189,8 @@ pub struct Kept {
     pub written: Option<Timestamp>,
     /// The request that the CA in the Secret, or the CA that follows, answers: from an annotation.
     pub rotated_for: Option<String>,
+    /// When Holdfast last wrote a certificate of another CA than before, from an annotation.
+    pub exchanged: Option<Timestamp>,
     /// Digest of all certificates in the Secret.
     pub digest: String,
     /// The certificates by the name of their file; with the flaw of an unusable certificate.
@@ -233,6 +242,12 @@ impl Known {
     /// Returns when a certificate that Holdfast issues is due for renewal: at two thirds of its life.
     pub fn renewed_at(&self) -> Timestamp {
         self.not_before + self.not_after.duration_since(self.not_before) / 3 * 2
+    }
+
+    /// Whether less than a sixth of the certificate's life is left, or it is not valid yet.
+    pub fn ends_at_once(&self, now: Timestamp) -> bool {
+        let remaining = self.not_after.duration_since(now);
+        now < self.not_before || remaining * 6 < self.not_after.duration_since(self.not_before)
     }
 
     /// Whether the certificate missed its renewal: a certificate of 90 days counts 20 days before its end, a longer one 30 days.

@@ -9,7 +9,7 @@ use super::facts::latches;
 use super::{Verdict, rule};
 use holdfast_base::certificate::{CaPlace, Certificates, Contents, Files, Issue, Kept, Leaf, Origin, Plane, files};
 use holdfast_base::seen::cluster::{Member, Observed};
-use holdfast_base::{Target, meta};
+use holdfast_base::{Target, meta, pods};
 
 /// Checks the certificates that are written to a member's spec.
 pub(super) fn announce(seen: &Observed, object: &Member, digest: &str, trusts: &Trusts) -> Verdict {
@@ -42,7 +42,7 @@ pub(super) fn certify(seen: &Observed, issue: &Issue) -> Verdict {
     let stands = |plane: &Plane| all.cas.get(plane).map(|kept| &kept.target.uid);
     let replaced = issue.replaces.as_ref().map(|target| &target.uid);
     match &issue.contents {
-        Contents::Ca(plane) => {
+        Contents::Ca { plane, .. } => {
             let unused = issue.replaces.is_none() && !all.cas.contains_key(plane);
             rule("I15", unused, "a CA is never replaced")?;
             rule("I15", !formed, "a cluster that has formed gets no other CA")
@@ -60,13 +60,14 @@ pub(super) fn certify(seen: &Observed, issue: &Issue) -> Verdict {
                 follows.is_some() && stands(plane) == replaced,
                 "the CA that follows is the one that was seen",
             )?;
-            let trusted = follows.is_some_and(|known| is_trusted(seen, all, *plane, &known.anchor));
+            let trusted = follows.is_some_and(|known| is_trusted(seen, all, *plane, &known.anchor, false));
             rule("I15", trusted, "every member trusts the CA that follows before it signs")
         }
-        Contents::Leaves { leaves, trusts, cas, copies } => {
+        Contents::Leaves { leaves, trusts, cas, copies, .. } => {
             let signs = |(plane, (_, ca)): (&Plane, &(String, String))| {
                 let known = all.cas.get(plane).and_then(|kept| kept.leaf(files::CA));
-                known.is_some_and(|known| known.fingerprint == *ca && is_trusted(seen, all, *plane, &known.anchor))
+                known
+                    .is_some_and(|known| known.fingerprint == *ca && is_trusted(seen, all, *plane, &known.anchor, true))
             };
             rule("I15", cas.iter().all(signs), "the cluster's own CAs sign, and every member trusts them")?;
             let sourced = |leaf: &Leaf| match &leaf.origin {
@@ -74,7 +75,7 @@ pub(super) fn certify(seen: &Observed, issue: &Issue) -> Verdict {
                 Origin::Copied(secret) => {
                     let source = all.sources.get(secret).and_then(|known| known.as_ref().ok());
                     source.is_some_and(|it| {
-                        copies.get(secret) == Some(&it.contents) && is_trusted(seen, all, leaf.plane, &it.anchor)
+                        copies.get(secret) == Some(&it.contents) && is_trusted(seen, all, leaf.plane, &it.anchor, false)
                     })
                 }
             };
@@ -89,13 +90,16 @@ pub(super) fn certify(seen: &Observed, issue: &Issue) -> Verdict {
 }
 
 /// Whether every member whose etcd may run trusts a CA: it was started with the CA, or has accepted it in a handshake. A member without
-/// a Pod starts with the CAs in its files.
-fn is_trusted(seen: &Observed, all: &Certificates, plane: Plane, anchor: &str) -> bool {
+/// a Pod starts with the CAs in its files. `signs`: the CA signs already, so a member whose Pod was made with it and does not serve blocks
+/// no certificate of the others.
+fn is_trusted(seen: &Observed, all: &Certificates, plane: Plane, anchor: &str, signs: bool) -> bool {
     let trusts = |m: &Member| {
         let shown = all.members.get(m.name()).and_then(|kept| kept.leaf(plane.shown()));
         let latched = m.object.spec.tls.as_ref().and_then(|tls| plane.trusted(&tls.trusts));
         let known = latched.or_else(|| shown.map(|known| &known.anchor));
-        let starts = m.pod.is_none() && shown.is_some_and(|known| known.cas.iter().any(|ca| ca.anchor == anchor));
+        let made_so = |pod| signs && !pods::ready(pod) && !pods::has_other_cas(pod, &m.object);
+        let starts = m.pod.as_ref().is_none_or(made_so)
+            && shown.is_some_and(|known| known.cas.iter().any(|ca| ca.anchor == anchor));
         known.is_none_or(|known| known == anchor) || all.has_accepted(m.name(), plane, anchor) || starts
     };
     let runs = |m: &&Member| m.object.spec.tls.is_some() && m.object.spec.removed.is_none() && m.joined();

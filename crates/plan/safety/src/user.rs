@@ -94,7 +94,7 @@ fn issued(seen: &Observed, issue: &Issue) -> Verdict {
     };
     let ca = seen.ca.as_ref().zip(seen.cluster.as_ref());
     let ca = ca.filter(|(ca, cluster)| ca.belongs_to(meta::uid(&cluster.metadata)));
-    let signs = ca.is_some_and(|(ca, _)| cas.values().all(|(secret, _)| *secret == ca.target.name));
+    let signs = cas.is_empty() || ca.is_some_and(|(ca, _)| cas.values().all(|(secret, _)| *secret == ca.target.name));
     let known = |place: &CaPlace| {
         let kept = [seen.ca.as_ref(), seen.servers.as_ref()].into_iter().flatten();
         kept.flat_map(|kept| kept.leaves.values())

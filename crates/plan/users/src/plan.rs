@@ -5,6 +5,8 @@
 //! not claimed (I31). The claim names the etcd cluster: the data of another cluster have other users. etcd is not asked again what it
 //! was given: each question is an entry in its raft log.
 
+use std::collections::BTreeMap;
+
 use holdfast_api::condition::Reason;
 use holdfast_api::tls::SECRET_TYPE;
 use holdfast_api::user::ReclaimPolicy;
@@ -183,24 +185,43 @@ fn login(seen: &Observed, cluster: &EtcdCluster) -> Option<Next> {
 /// Returns the issue of a certificate that is missing, due, or of another CA, or the wait for the CA.
 fn certificate(seen: &Observed, cluster: &EtcdCluster, now: Timestamp) -> Option<Next> {
     let own = |ca: &&Kept| ca.belongs_to(meta::uid(&cluster.metadata));
-    let ca = seen.ca.as_ref().filter(own).and_then(|ca| Some((ca, ca.leaf(files::CA)?)));
-    let Some((ca, ca_known)) = ca else {
-        let message = "the CA of the cluster's clients is missing, or is not the cluster's own: see the EtcdCluster";
-        return Some(Next::wait(Reason::CertificatePending, message, POLL));
-    };
-    let known = seen.secret.as_ref().and_then(|kept| kept.leaf(files::CLIENT));
     // While a CA is exchanged, the operator's Secret holds the CAs of all servers.
     let servers = seen.servers.as_ref().filter(own).and_then(|kept| Some((kept, kept.leaf(files::CLIENT)?)));
-    let beside = match servers {
-        Some((kept, known)) if known.cas.iter().any(|ca| ca.fingerprint == ca_known.fingerprint) => {
-            places(kept, known, files::CLIENT)
-        }
-        // The CA that signs may be newer than the operator's Secret.
-        _ => places(ca, ca_known, files::CA),
+    // A CA that the operator does not trust was exchanged by another hand.
+    let trusted =
+        |ca: &Known| servers.is_none_or(|(_, known)| known.cas.iter().any(|other| other.fingerprint == ca.fingerprint));
+    let ca = seen.ca.as_ref().filter(own).and_then(|ca| Some((ca, ca.leaf(files::CA)?)));
+    let ca = ca.filter(|(_, ca_known)| trusted(ca_known));
+    let known = seen.secret.as_ref().and_then(|kept| kept.leaf(files::CLIENT));
+    let beside = match (servers, ca) {
+        (Some((kept, known)), _) => places(kept, known, files::CLIENT),
+        (None, Some((ca, ca_known))) => places(ca, ca_known, files::CA),
+        (None, None) => vec![],
     };
     let trusts_all = |known: &Known| {
         known.cas.len() == beside.len()
             && beside.iter().all(|place| known.cas.iter().any(|ca| ca.fingerprint == place.fingerprint))
+    };
+    let write = |leaves: Vec<Leaf>, cas| {
+        let metadata = ObjectMeta {
+            name: Some(name::user_tls(meta::name(&seen.user.metadata))),
+            namespace: seen.user.metadata.namespace.clone(),
+            labels: Some([(key::MANAGED_BY.to_owned(), "holdfast".to_owned())].into()),
+            owner_references: Some(vec![objects::owner(&seen.user)]),
+            ..ObjectMeta::default()
+        };
+        let trusts = [(files::CLIENT.ca, beside.clone())].into();
+        let contents = Contents::Leaves { leaves, trusts, cas, copies: [].into(), exchanges: false };
+        let replaces = seen.secret.as_ref().map(|kept| kept.target.clone());
+        Some(Next::act(Act::Issue(Box::new(Issue { metadata, contents, replaces }))))
+    };
+    let Some((ca, ca_known)) = ca else {
+        // A CA that follows a lost one signs after each client trusts it.
+        if !beside.is_empty() && known.is_some_and(|known| !trusts_all(known)) {
+            return write(vec![], BTreeMap::new());
+        }
+        let message = "the CA of the cluster's clients is missing, or is not the cluster's own: see the EtcdCluster";
+        return Some(Next::wait(Reason::CertificatePending, message, POLL));
     };
     let fits = known.is_some_and(|known| {
         known.ca == ca_known.fingerprint
@@ -219,25 +240,7 @@ fn certificate(seen: &Observed, cluster: &EtcdCluster, now: Timestamp) -> Option
         common_name: Some(seen.user.user_name().to_owned()).filter(|name| name != ROOT),
         names: vec![],
     };
-    let named = meta::name(&seen.user.metadata);
-    let cas = [(Plane::Client, (ca.target.name.clone(), ca_known.fingerprint.clone()))].into();
-    let metadata = ObjectMeta {
-        name: Some(name::user_tls(named)),
-        namespace: seen.user.metadata.namespace.clone(),
-        labels: Some([(key::MANAGED_BY.to_owned(), "holdfast".to_owned())].into()),
-        owner_references: Some(vec![objects::owner(&seen.user)]),
-        ..ObjectMeta::default()
-    };
-    Some(Next::act(Act::Issue(Box::new(Issue {
-        metadata,
-        contents: Contents::Leaves {
-            leaves: vec![leaf],
-            trusts: [(files::CLIENT.ca, beside)].into(),
-            cas,
-            copies: [].into(),
-        },
-        replaces: seen.secret.as_ref().map(|kept| kept.target.clone()),
-    }))))
+    write(vec![leaf], [(Plane::Client, (ca.target.name.clone(), ca_known.fingerprint.clone()))].into())
 }
 
 fn places(kept: &Kept, known: &Known, files: Files) -> Vec<CaPlace> {

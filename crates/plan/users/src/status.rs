@@ -20,7 +20,8 @@ pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdUserSta
     let old = seen.user.status.clone().unwrap_or_default();
     let generation = seen.user.metadata.generation;
     let certificate = seen.secret.as_ref().filter(|_| seen.user.spec.certificate.is_some());
-    let known = certificate.and_then(|kept| kept.leaf(files::CLIENT));
+    let own = certificate.filter(|kept| kept.belongs_to(meta::uid(&seen.user.metadata)));
+    let known = own.and_then(|kept| kept.leaf(files::CLIENT));
     let mut trusts: Vec<String> = known.into_iter().flat_map(|known| &known.cas).map(|ca| ca.anchor.clone()).collect();
     trusts.sort();
     EtcdUserStatus {

@@ -39,6 +39,7 @@ fn kept(name: &str, owner: &str, files: holdfast_base::certificate::Files, commo
         owner: Some(owner.to_owned()),
         typed: true,
         rotated_for: None,
+        exchanged: None,
         written: None,
         digest: "d".to_owned(),
         leaves: [(files.certificate, Ok(known))].into(),

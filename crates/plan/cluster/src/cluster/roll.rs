@@ -202,7 +202,8 @@ fn awaits_trust(seen: &Observed, etcd: &Membership) -> bool {
 /// Returns the next step that lets present members trust the CA of a member that joins: the joining member gets its certificates
 /// afterwards.
 pub(super) fn before_growth(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
-    let comes = seen.staying().any(|m| seen.listed(etcd, m.name()).is_none());
+    let awaits = |m: &Member| tls::hindrance(seen, m.name(), now).is_some_and(|(why, _)| why == Reason::CaRotating);
+    let comes = seen.staying().any(|m| seen.listed(etcd, m.name()).is_none() && awaits(m));
     if !comes || !awaits_trust(seen, etcd) {
         return None;
     }

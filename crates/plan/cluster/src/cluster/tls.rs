@@ -48,7 +48,9 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
         let none = is_auto(&seen.cluster, plane) && !certificates.cas.contains_key(&plane);
         if none && !lost(seen, certificates, plane) {
             let metadata = secret(seen, ca_name(seen, plane));
-            return Some(issue(metadata, Contents::Ca(plane), None));
+            // A request in the manifest of a new cluster asks for this CA.
+            let request = trust::request(seen, plane).map(str::to_owned);
+            return Some(issue(metadata, Contents::Ca { plane, request }, None));
         }
     }
     if let Some(next) = rotation::next(seen, certificates, now) {
@@ -72,7 +74,8 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
         let all = it.kept.is_none_or(|kept| !it.fits(kept) || it.is_due(seen, certificates, kept, now));
         let (leaves, cas, copies) =
             if all { (it.leaves.clone(), it.cas.clone(), it.copies.clone()) } else { (vec![], [].into(), [].into()) };
-        let contents = Contents::Leaves { leaves, trusts: it.trusts.clone(), cas, copies };
+        let exchanges = it.kept.is_some_and(|kept| exchanges(seen, certificates, kept, &leaves));
+        let contents = Contents::Leaves { leaves, trusts: it.trusts.clone(), cas, copies, exchanges };
         return Some(issue(it.metadata.clone(), contents, it.kept.map(|kept| kept.target.clone())));
     }
     announce(seen, certificates).or_else(|| forming.then(|| await_sources(seen, certificates, now)).flatten())
@@ -300,7 +303,7 @@ fn supply<'a>(
     leaves.retain(|leaf| match &leaf.origin {
         // I15: a member that restarts meanwhile is asked again whether it trusts the CA.
         Origin::Issued => ca(seen, certificates, leaf.plane).is_some_and(|ca| {
-            if trust::distrusting(seen, certificates, leaf.plane, &ca.anchor).is_some() {
+            if trust::unaware(seen, certificates, leaf.plane, &ca.anchor).is_some() {
                 return false;
             }
             cas.insert(leaf.plane, (ca_name(seen, leaf.plane), ca.fingerprint.clone()));
@@ -357,12 +360,19 @@ impl Supplied<'_> {
 
     /// Whether a certificate has less than a sixth of its life left: such a renewal does not wait for other members.
     fn is_urgent(&self, kept: &Kept, now: Timestamp) -> bool {
-        let remaining = |known: &Known| known.not_after.duration_since(now);
-        let urgent = |known: &Known| {
-            now < known.not_before || remaining(known) * 6 < known.not_after.duration_since(known.not_before)
-        };
-        self.leaves.iter().filter_map(|leaf| kept.leaf(leaf.files)).any(urgent)
+        self.leaves.iter().filter_map(|leaf| kept.leaf(leaf.files)).any(|known| known.ends_at_once(now))
     }
+}
+
+/// Whether a certificate is to come from another CA than the present one.
+fn exchanges(seen: &Observed, certificates: &Certificates, kept: &Kept, leaves: &[Leaf]) -> bool {
+    leaves.iter().any(|leaf| {
+        let next = match &leaf.origin {
+            Origin::Issued => ca(seen, certificates, leaf.plane),
+            Origin::Copied(secret) => certificates.sources.get(secret).and_then(|known| known.as_ref().ok()),
+        };
+        kept.leaf(leaf.files).zip(next).is_some_and(|(known, next)| known.anchor != next.anchor)
+    })
 }
 
 /// Returns when a certificate was issued: Holdfast dates a certificate back by an hour, for clocks that are behind.

@@ -242,7 +242,7 @@ impl World {
         let uid = there.as_ref().map_or_else(|| format!("uid-{}", self.next()), |there| there.uid.clone());
         let version = self.next().to_string();
         let standing = match (&issue.contents, member.as_ref(), name.as_str()) {
-            (Contents::Ca(plane) | Contents::NextCa { plane, .. } | Contents::PromoteCa { plane, .. }, ..) => {
+            (Contents::Ca { plane, .. } | Contents::NextCa { plane, .. } | Contents::PromoteCa { plane, .. }, ..) => {
                 all.cas.get(plane)
             }
             (_, Some(member), _) => all.members.get(member),
@@ -273,6 +273,8 @@ impl World {
         }
         let mut leaves = standing.map(|kept| kept.leaves.clone()).unwrap_or_default();
         let mut rotated_for = standing.and_then(|kept| kept.rotated_for.clone());
+        let exchanged = standing.and_then(|kept| kept.exchanged);
+        let exchanges = matches!(issue.contents, Contents::Leaves { exchanges: true, .. });
         match &issue.contents {
             Contents::NextCa { request, .. } => {
                 rotated_for = request.clone().or(rotated_for);
@@ -303,12 +305,13 @@ impl World {
             owner: issue.metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone()).next(),
             typed: true,
             rotated_for,
+            exchanged: if exchanges { Some(self.time()) } else { exchanged },
             written: Some(self.time()),
             digest: format!("digest-{version}"),
             leaves,
         };
         match (&issue.contents, member, name.as_str()) {
-            (Contents::Ca(plane) | Contents::NextCa { plane, .. } | Contents::PromoteCa { plane, .. }, ..) => {
+            (Contents::Ca { plane, .. } | Contents::NextCa { plane, .. } | Contents::PromoteCa { plane, .. }, ..) => {
                 drop(all.cas.insert(*plane, kept));
             }
             (_, Some(member), _) => {
@@ -349,7 +352,7 @@ impl World {
     ) -> BTreeMap<&'static str, Result<Known, String>> {
         let known = |fingerprint, ca, days| self.known(fingerprint, ca, days);
         match contents {
-            Contents::Ca(_) => {
+            Contents::Ca { .. } => {
                 let own = format!("ca-{version}");
                 BTreeMap::from([(files::CA.certificate, Ok(known(own.clone(), own, CA_DAYS)))])
             }

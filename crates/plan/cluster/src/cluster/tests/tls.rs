@@ -48,6 +48,7 @@ fn kept(name: &str, owner: &str, leaves: Vec<(Files, Known)>) -> Kept {
         typed: true,
         written: None,
         rotated_for: None,
+        exchanged: None,
         digest: format!("digest-{name}"),
         leaves: leaves.into_iter().map(|(files, known)| (files.certificate, Ok(known))).collect(),
     }
@@ -149,7 +150,7 @@ fn the_order_is_cas_then_the_operator_then_applications_then_members() {
     seen.certificates = Some(Certificates::default());
     for plane in [Plane::Client, Plane::Peer] {
         let issue = issued(&seen);
-        assert_eq!((issue.contents, issue.replaces), (Contents::Ca(plane), None));
+        assert_eq!((issue.contents, issue.replaces), (Contents::Ca { plane, request: None }, None));
         let ca = secured(0, 1).certificates.unwrap().cas.remove(&plane).unwrap();
         certificates(&mut seen).cas.insert(plane, ca);
     }
@@ -270,7 +271,7 @@ fn safety_refuses_certificates_that_nobody_trusts() {
     let Contents::Leaves { cas, .. } = &mut unsigned.contents else { panic!() };
     cas.clear();
     refused(unsigned, "I15");
-    refused(Issue { contents: Contents::Ca(Plane::Peer), ..good.clone() }, "I15");
+    refused(Issue { contents: Contents::Ca { plane: Plane::Peer, request: None }, ..good.clone() }, "I15");
     let mut foreign = good;
     foreign.metadata.owner_references = None;
     refused(foreign, "I13");

@@ -7,7 +7,7 @@
 use holdfast_api::condition::Reason;
 use holdfast_api::key;
 use holdfast_api::tls::Rotation;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::ca::{self, ca_name};
 use super::staged::staged_anchors;
@@ -16,6 +16,9 @@ use super::wanted::{Provider, provider};
 use super::{Observed, cluster_name, holders, is_auto, issue, lost, secret};
 use holdfast_base::certificate::{Certificates, Contents, Kept, Known, Plane, files};
 use holdfast_base::{Next, pods};
+
+/// Time for the members' new certificates before the present ones end.
+const MARGIN: SignedDuration = SignedDuration::from_mins(30);
 
 /// Returns the next write to the Secret of a CA of a cluster that has formed.
 pub(super) fn next(seen: &Observed, certificates: &Certificates, now: Timestamp) -> Option<Next> {
@@ -43,6 +46,10 @@ pub(super) fn next(seen: &Observed, certificates: &Certificates, now: Timestamp)
 /// Whether Holdfast makes a CA that follows: a person asks, two thirds of the CA's life are over, or the CA is lost and a certificate is
 /// due.
 fn begins(seen: &Observed, certificates: &Certificates, own: Option<&Kept>, plane: Plane, now: Timestamp) -> bool {
+    // A member in memory gets a successor instead of a restart, and no CA signs for the successor.
+    if seen.cluster.spec.storage.in_memory() && lost(seen, certificates, plane) {
+        return false;
+    }
     let asked = request(seen, plane);
     let answered = own.and_then(|kept| kept.rotated_for.as_deref());
     if asked.is_some() && asked != answered {
@@ -87,7 +94,10 @@ pub(super) fn obstacle(
     if let Some(lacks) = unpublished(seen, certificates, anchor) {
         return trusting(format!("{lacks} lacks the next CA"));
     }
-    let until = published_at(seen, certificates).filter(|at| now < *at)?;
+    let kept = certificates.operator.iter().chain(&certificates.client).chain(certificates.members.values());
+    let ends = kept.filter_map(Kept::earliest_end).min().unwrap_or(Timestamp::MAX);
+    // Applications have no more time than the certificates in use.
+    let until = published_at(seen, certificates).map(|at| at.min(ends - MARGIN)).filter(|at| now < *at)?;
     let words = format!("applications have until {until} to read the next CA (spec.tls.client.rotationGraceSeconds)");
     Some(Obstacle { step: Rotation::Waiting, words })
 }
@@ -124,13 +134,42 @@ pub(super) fn state(
         return Some((obstacle.step, obstacle.words));
     }
     if used.iter().any(|anchor| *anchor != target) {
-        let words = "certificates come from the next CA, one member after the other".to_owned();
-        return Some((Rotation::Issuing, words));
+        return Some((Rotation::Issuing, issuing_words(seen, certificates, plane, target)));
     }
     let earlier = trust::has_earlier(seen, certificates, plane, now);
     let loaded = || holders(seen).any(|m| m.live_pod().is_some_and(|pod| pods::has_other_cas(pod, &m.object)));
     let words = || "the earlier CA leaves the files, and members start without it".to_owned();
     (earlier || loaded()).then(|| (Rotation::Retiring, words()))
+}
+
+/// Returns why Holdfast's own CA of a plane signs nothing while it is exchanged.
+pub(super) fn unsigned(seen: &Observed, certificates: &Certificates, plane: Plane, now: Timestamp) -> Option<String> {
+    if let Some(signs) = ca::ca(seen, certificates, plane) {
+        let member = trust::unaware(seen, certificates, plane, &signs.anchor)?;
+        return Some(format!("{member} has not accepted a certificate of the next CA in a handshake yet"));
+    }
+    let next = ca::own(seen, certificates, plane)?.leaf(files::NEXT)?;
+    obstacle(seen, certificates, plane, &next.anchor, now).map(|obstacle| obstacle.words)
+}
+
+/// Returns what the issue of certificates by the next CA waits for.
+fn issuing_words(seen: &Observed, certificates: &Certificates, plane: Plane, target: &str) -> String {
+    let wanted = super::wanted::of_operator(&seen.cluster);
+    let own =
+        wanted.copied_from().filter(|_| plane == Plane::Client && provider(&seen.cluster, plane) == Provider::Own);
+    let earlier = own.filter(|secret| {
+        let known = certificates.sources.get(*secret).and_then(|known| known.as_ref().ok());
+        known.is_none_or(|known| known.anchor != target)
+    });
+    if let Some(secret) = earlier {
+        return format!(
+            "the certificate in the Secret {secret} still comes from the earlier CA. Put one of the next CA there"
+        );
+    }
+    if let Some(member) = trust::unaware(seen, certificates, plane, target) {
+        return format!("certificates come from the next CA when {member} has accepted one in a handshake");
+    }
+    "certificates come from the next CA, one member after the other".to_owned()
 }
 
 /// Returns the CA of the newest certificate of a user's or of cert-manager's.
@@ -176,10 +215,18 @@ pub(super) fn held(seen: &Observed, certificates: &Certificates, now: Timestamp)
         let staged = || staged_anchors(seen, certificates, *plane);
         let another = |anchor: &str| staged().next().is_some() && !staged().any(|known| known == anchor);
         !is_auto(&seen.cluster, *plane)
-            && !trust::may_restart(seen, certificates, *plane, now)
+            && !trust::goes_on(seen, certificates, *plane, now)
             && newest(certificates, seen, *plane).is_some_and(another)
     };
     let plane = Plane::ALL.into_iter().find(waits)?;
+    if seen.cluster.spec.storage.in_memory() {
+        let message = format!(
+            "the {} certificates come from another CA now, and members that keep their data in memory cannot restart to trust it. Put \
+             certificates of the earlier CA back, or save a snapshot and restore it as a new cluster",
+            plane.as_str()
+        );
+        return Some((Reason::CaRotationWaits, message));
+    }
     let message = format!(
         "the {} certificates come from another CA now, and members have to restart to trust it. With fewer than three members etcd \
          takes no write meanwhile, so Holdfast waits until 30 days before the present certificates end. To exchange the CA now: \

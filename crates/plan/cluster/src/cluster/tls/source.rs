@@ -97,6 +97,15 @@ fn flaw(seen: &Observed, certificates: &Certificates, known: &Known, leaf: &Leaf
                 .to_owned(),
         );
     }
+    let server = wanted::own_secret(&seen.cluster, Plane::Client).filter(|_| leaf.plane == Plane::Client);
+    let servers = server.and_then(|secret| certificates.sources.get(&secret.name)?.as_ref().ok());
+    let formed = seen.latches().formed.is_some();
+    if servers.is_some_and(|servers| formed && !servers.cas.iter().any(|ca| ca.anchor == known.anchor)) {
+        let name = server.map(|secret| secret.name.as_str()).unwrap_or_default();
+        return Some(format!(
+            "another CA has signed it than those in ca.crt of the Secret {name}, and members accept the clients of these CAs. Add its CA there"
+        ));
+    }
     let runs = trusts(seen, certificates, leaf.plane).next().is_some();
     let trusted = trusted(seen, certificates, leaf).filter(|_| !runs)?;
     if *trusted == known.anchor {

@@ -87,7 +87,11 @@ fn refused(seen: &Observed, certificates: &Certificates, plane: Plane, now: Time
 pub(in crate::cluster) fn hindrance(seen: &Observed, member: &str, now: Timestamp) -> Option<(Reason, String)> {
     let certificates = seen.certificates.as_ref()?;
     of_member(&seen.cluster, member, seen.settings.cluster_domain.as_ref()).iter().find_map(|leaf| {
-        source::supply(seen, certificates, leaf, leaf.copied_from()?, now).err().map(|it| (it.reason, it.message))
+        let Some(secret) = leaf.copied_from() else {
+            let words = rotation::unsigned(seen, certificates, leaf.plane, now)?;
+            return Some((Reason::CaRotating, words));
+        };
+        source::supply(seen, certificates, leaf, secret, now).err().map(|it| (it.reason, it.message))
     })
 }
 

@@ -9,13 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_api::key;
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::flaw::own_flaw;
 use super::staged::{Placed, in_file, staged};
 use super::wanted::{self, own_secret};
 use super::{Observed, ca, cluster_name, holders, is_auto, issued_at, runs};
 use holdfast_base::certificate::{Ca, CaPlace, Certificates, Files, Kept, Plane, files};
-use holdfast_base::{fingerprint, meta};
+use holdfast_base::{fingerprint, meta, pods};
 
 /// Returns the CAs that the sources of a plane offer.
 fn offered<'a>(seen: &'a Observed, certificates: &'a Certificates, plane: Plane, now: Timestamp) -> Vec<Placed<'a>> {
@@ -63,6 +64,13 @@ pub(super) fn in_use<'a>(seen: &'a Observed, certificates: &'a Certificates, pla
     leaves.map(|known| known.anchor.as_str()).chain(users).collect()
 }
 
+/// Whether the CAs that a source offers may enter the files: members restart for them. A member in memory gets a successor instead, whose
+/// certificates the earlier CA has to sign.
+pub(super) fn goes_on(seen: &Observed, certificates: &Certificates, plane: Plane, now: Timestamp) -> bool {
+    let restarts = !seen.cluster.spec.storage.in_memory() && may_restart(seen, certificates, plane, now);
+    is_auto(&seen.cluster, plane) || staged(seen, certificates, plane).is_empty() || restarts
+}
+
 /// Returns the CAs that belong into the files of a plane.
 pub(super) fn wanted<'a>(
     seen: &'a Observed,
@@ -73,18 +81,20 @@ pub(super) fn wanted<'a>(
     let staged = staged(seen, certificates, plane);
     let has = |all: &[Placed<'_>], anchor: &str| all.iter().any(|placed| placed.ca.anchor == anchor);
     let mut offered = offered(seen, certificates, plane, now);
-    let goes_on = is_auto(&seen.cluster, plane) || staged.is_empty() || may_restart(seen, certificates, plane, now);
+    let goes_on = goes_on(seen, certificates, plane, now);
     if !goes_on {
         offered.retain(|placed| staged.iter().any(|there| there.ca == placed.ca));
     }
     let used = in_use(seen, certificates, plane);
-    let waits = match plane {
-        Plane::Client => retires_at(seen, certificates).is_some_and(|at| now < at),
-        // Members restart once for both planes.
-        Plane::Peer => {
-            is_auto(&seen.cluster, Plane::Client) && wanted(seen, certificates, Plane::Client, now).len() > 1
-        }
-    };
+    // A member that shows its earlier certificate still needs its CA.
+    let waits = !certificates.unserved.is_empty()
+        || match plane {
+            Plane::Client => retires_at(seen, certificates).is_some_and(|at| now < at),
+            // Members restart once for both planes.
+            Plane::Peer => {
+                is_auto(&seen.cluster, Plane::Client) && wanted(seen, certificates, Plane::Client, now).len() > 1
+            }
+        };
     // A CA that has left one file leaves the others: each write of a file would begin the wait again.
     let files = staged.iter().map(|placed| (placed.secret, placed.file)).collect::<BTreeSet<_>>().len();
     let everywhere = |ca: &Ca| staged.iter().filter(|there| there.ca == ca).count() == files;
@@ -104,7 +114,8 @@ pub(super) fn wanted<'a>(
 pub(super) fn has_earlier(seen: &Observed, certificates: &Certificates, plane: Plane, now: Timestamp) -> bool {
     let offered = offered(seen, certificates, plane, now);
     let staged = staged(seen, certificates, plane);
-    !offered.is_empty() && staged.iter().any(|there| !offered.iter().any(|placed| placed.ca == there.ca))
+    let leaves = |there: &Placed<'_>| !offered.iter().any(|placed| placed.ca == there.ca);
+    !offered.is_empty() && goes_on(seen, certificates, plane, now) && staged.iter().any(leaves)
 }
 
 /// Returns the places of the CAs of each file, by the files that a Secret holds.
@@ -139,6 +150,23 @@ pub(super) fn is_plain(kept: &Kept, trusted: impl Fn(Plane) -> Option<String>) -
     })
 }
 
+/// Returns the first member that is not known to trust a CA that signs already: a member whose Pod does not serve, and was made with
+/// the CA, blocks no certificate of the others.
+pub(super) fn unaware<'a>(
+    seen: &'a Observed,
+    certificates: &Certificates,
+    plane: Plane,
+    anchor: &str,
+) -> Option<&'a str> {
+    let made_with = |m: &&super::Member| {
+        let kept = certificates.members.get(m.name()).and_then(|kept| kept.leaf(plane.shown()));
+        let holds = kept.is_some_and(|known| known.cas.iter().any(|ca| ca.anchor == *anchor));
+        holds && m.pod.as_ref().is_some_and(|pod| !pods::ready(pod) && !pods::has_other_cas(pod, &m.object))
+    };
+    let down = |name: &str| holders(seen).find(|m| m.name() == name).as_ref().is_some_and(made_with);
+    distrusting_members(seen, certificates, plane, anchor).find(|name| !down(name))
+}
+
 /// Returns the first member that is not known to trust a CA; `None`: every member trusts the CA.
 pub(super) fn distrusting<'a>(
     seen: &'a Observed,
@@ -146,6 +174,15 @@ pub(super) fn distrusting<'a>(
     plane: Plane,
     anchor: &str,
 ) -> Option<&'a str> {
+    distrusting_members(seen, certificates, plane, anchor).next()
+}
+
+fn distrusting_members<'a>(
+    seen: &'a Observed,
+    certificates: &Certificates,
+    plane: Plane,
+    anchor: &str,
+) -> impl Iterator<Item = &'a str> {
     let trusts = |m: &super::Member| {
         let kept = certificates.members.get(m.name()).and_then(|kept| kept.leaf(plane.shown()));
         let latched = m.object.spec.tls.as_ref().and_then(|tls| plane.trusted(&tls.trusts));
@@ -157,19 +194,22 @@ pub(super) fn distrusting<'a>(
             || certificates.has_accepted(m.name(), plane, anchor)
             || loads()
     };
-    holders(seen).filter(|m| runs(m)).find(|m| !trusts(m)).map(super::Member::name)
+    let all: Vec<&str> = holders(seen).filter(|m| runs(m)).filter(|m| !trusts(m)).map(super::Member::name).collect();
+    all.into_iter()
 }
 
 /// Returns the first file that lacks a CA of the clients' plane: of the operator, of applications or of an `EtcdUser`.
 pub(super) fn unpublished(seen: &Observed, certificates: &Certificates, anchor: &str) -> Option<String> {
     let lacks =
         |kept: &&Kept| !kept.leaf(files::CLIENT).is_some_and(|known| known.cas.iter().any(|ca| ca.anchor == anchor));
-    let own = certificates.operator.iter().chain(&certificates.client).find(lacks);
-    let secret = own.map(|kept| format!("the Secret {}", kept.target.name));
+    let mut kept = certificates.operator.iter().chain(&certificates.client);
+    let secret = kept.find(lacks).map(|kept| format!("the Secret {}", kept.target.name));
     let user = || certificates.users.iter().find(|user| !user.trusts.iter().any(|known| known == anchor));
+    // Holdfast does not write the ConfigMap of another owner.
+    let own = |(there, _): &&(ObjectMeta, Vec<String>)| meta::controlled_by(there, meta::uid(&seen.cluster.metadata));
     let bundle = || {
         let known = certificates.operator.as_ref()?.leaf(files::CLIENT)?.cas.iter().find(|ca| ca.anchor == anchor)?;
-        let (_, there) = certificates.bundle.as_ref().filter(|_| is_auto(&seen.cluster, Plane::Client))?;
+        let (_, there) = certificates.bundle.as_ref().filter(|_| is_auto(&seen.cluster, Plane::Client)).filter(own)?;
         (!there.contains(&known.fingerprint)).then(|| format!("the ConfigMap {}-ca", cluster_name(seen)))
     };
     secret.or_else(bundle).or_else(|| user().map(|user| format!("the EtcdUser {}", user.name)))
@@ -181,10 +221,10 @@ pub(super) fn published_at(seen: &Observed, certificates: &Certificates) -> Opti
     Some(written_at(kept)? + grace(seen))
 }
 
-/// Returns when an unused CA leaves the files of the clients' plane: after the grace since the last new certificate.
+/// Returns when an unused CA leaves the files of the clients' plane: after the grace since a certificate of another CA was written last.
 fn retires_at(seen: &Observed, certificates: &Certificates) -> Option<Timestamp> {
     let all = certificates.operator.iter().chain(&certificates.client).chain(certificates.members.values());
-    Some(all.filter_map(written_at).max()? + grace(seen))
+    Some(all.filter_map(|kept| kept.exchanged).max()? + grace(seen))
 }
 
 fn grace(seen: &Observed) -> SignedDuration {
@@ -207,7 +247,7 @@ pub(super) fn request(seen: &Observed, plane: Plane) -> Option<&str> {
 
 /// Whether members may restart for another CA. In a cluster of one or two members a restart stops every write, so a person asks for
 /// it, or a certificate is about to end.
-pub(super) fn may_restart(seen: &Observed, certificates: &Certificates, plane: Plane, now: Timestamp) -> bool {
+fn may_restart(seen: &Observed, certificates: &Certificates, plane: Plane, now: Timestamp) -> bool {
     let ends = || {
         let kept = holders(seen).filter_map(|m| certificates.members.get(m.name()));
         kept.filter_map(|kept| kept.leaf(plane.shown())).any(|known| known.ends_soon(now))

@@ -155,7 +155,7 @@ fn an_earlier_ca_stays_while_a_certificate_or_a_user_needs_it() {
     }];
     assert_eq!(written_cas(&used), None, "a user's certificate comes from it");
     let mut early = seen.clone();
-    certificates(&mut early).operator.as_mut().unwrap().written = Some(noon() - SignedDuration::from_secs(10));
+    certificates(&mut early).operator.as_mut().unwrap().exchanged = Some(noon() - SignedDuration::from_secs(10));
     assert_eq!(written_cas(&early), None, "applications read their new certificates");
 }
 
@@ -233,6 +233,7 @@ fn safety_refuses_each_step_that_would_cut_a_member_off() {
         trusts: [(files::CLIENT.ca, cas)].into(),
         cas: [].into(),
         copies: [].into(),
+        exchanges: false,
     };
     let (old, next) = (place("a-client-ca", CLIENT_CA, files::CA.ca), place("a-client-ca", NEXT, files::NEXT.ca));
     assert_eq!(verdict(&seen, files_of(vec![old.clone(), next.clone()])), Ok(()));

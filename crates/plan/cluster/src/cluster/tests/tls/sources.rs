@@ -352,7 +352,7 @@ fn another_source_before_the_cluster_has_formed_makes_the_seed_anew() {
         Some(kept("a-operator-tls", "u-a", vec![(files::CLIENT, known("o", "x", Some("root"), &[]))]));
     // cert-manager issued for the operator alone, and a user changes to Holdfast's own CA.
     seen.cluster.spec.tls = None;
-    assert_eq!(issued(&seen).contents, Contents::Ca(Plane::Client));
+    assert_eq!(issued(&seen).contents, Contents::Ca { plane: Plane::Client, request: None });
     let seed = objects::member::seed(&seen.cluster, "a-m0", None);
     assert!(!objects::member::is_outdated(&seed, &seen.cluster));
     let peer = PeerPlane { allowed_hostname: Some("typo".to_owned()), ..PeerPlane::default() };
