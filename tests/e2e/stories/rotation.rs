@@ -15,7 +15,7 @@ use crate::support::probe::{Members, Wrote};
 use crate::support::world::{PATIENCE, World};
 
 /// Seconds for applications: a Pod that starts anew reads the files within two.
-const GRACE: u64 = 20;
+const GRACE: u64 = 30;
 
 /// Asks for other CAs.
 async fn ask_to_rotate(w: &World, cluster: &str, request: &str) -> Result<()> {
@@ -28,10 +28,10 @@ pub(super) fn step(cluster: &Value, plane: &str) -> String {
     cluster["status"]["tls"][plane]["rotation"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Waits for a step of the exchange of the clients' CA.
-async fn reaches(w: &World, cluster: &str, wanted: &str) -> Result<()> {
-    let reached = w.wait("EtcdCluster", cluster, wanted, |c| step(c, "client") == wanted);
-    w.step(&format!("{cluster}: clients' CA: {wanted}"), reached).await.map(drop)
+/// Waits for one of these steps of the exchange of the clients' CA.
+async fn reaches(w: &World, cluster: &str, wanted: &[&str]) -> Result<()> {
+    let reached = w.wait("EtcdCluster", cluster, wanted[0], |c| wanted.contains(&step(c, "client").as_str()));
+    w.step(&format!("{cluster}: clients' CA: {}", wanted.join(" or ")), reached).await.map(drop)
 }
 
 /// Waits until no CA is exchanged any more, and every member serves.
@@ -105,7 +105,7 @@ pub async fn under_load(w: &World) -> Result<()> {
         let mut total = Total::default();
         write_for(w, "one", "r", 16, &mut total).await.map(|()| total)
     };
-    let (first, waits) = tokio::join!(first, reaches(w, "r", "Waiting"));
+    let (first, waits) = tokio::join!(first, reaches(w, "r", &["Waiting", "Issuing", "Retiring"]));
     waits?;
     let first = first?;
     (total.writes, total.failed, total.gap) = (first.writes, first.failed, first.gap);
@@ -113,9 +113,9 @@ pub async fn under_load(w: &World) -> Result<()> {
     application(w, "two", "r-client-tls").await?;
     let second = async {
         let mut total = Total::default();
-        write_for(w, "two", "r", GRACE + 4, &mut total).await.map(|()| total)
+        write_for(w, "two", "r", GRACE / 2, &mut total).await.map(|()| total)
     };
-    let (second, retires) = tokio::join!(second, reaches(w, "r", "Retiring"));
+    let (second, retires) = tokio::join!(second, reaches(w, "r", &["Retiring"]));
     retires?;
     let second = second?;
     ensure!(second.failed == 0, "{} writes failed while certificates were issued", second.failed);
@@ -127,7 +127,7 @@ pub async fn under_load(w: &World) -> Result<()> {
     application(w, "three", "r-client-tls").await?;
     let third = async {
         let mut total = Total::default();
-        write_for(w, "three", "r", GRACE + 16, &mut total).await.map(|()| total)
+        write_for(w, "three", "r", GRACE + 25, &mut total).await.map(|()| total)
     };
     let (third, over) = tokio::join!(third, exchanged(w, "r", 3));
     over?;

@@ -155,7 +155,11 @@ pub async fn refusals(w: &World) -> Result<()> {
         json!({"serverSecretRef": {"name": "a"}, "operatorClientSecretRef": {"name": "b"}, "additionalNames": null});
     let why = w.patch("EtcdCluster", "t", tls(own)).await.err().context("another source of certificates was taken")?;
     let why = format!("{why:#}");
-    ensure!(why.contains("only client.additionalNames may change") && !why.contains("turning TLS"), "{why}");
+    ensure!(
+        why.contains("only client.additionalNames and client.rotationGraceSeconds may change")
+            && !why.contains("turning TLS"),
+        "{why}"
+    );
     let renewed = |secret: &Value| secret["data"]["server.crt"] != shown;
     w.wait("Secret", &secret, "a certificate with the new name", renewed).await?;
     // A Pod that is deleted comes back with its certificates.

@@ -293,10 +293,14 @@ fn supply<'a>(
     // etcdctl's certificate shares the file of the server's.
     for leaf in leaves.iter().filter(|leaf| leaf.files != files::ETCDCTL) {
         let wanted = trust::wanted(seen, certificates, leaf.plane, now);
+        let known = kept.is_some_and(|kept| kept.leaf(leaf.files).is_some());
+        if wanted.is_empty() && !known {
+            // A certificate without its CA is of no use.
+            return None;
+        }
         if wanted.is_empty() {
             continue;
         }
-        let known = kept.is_some_and(|kept| kept.leaf(leaf.files).is_some());
         has_other_cas |= known && kept.is_some_and(|kept| !trust::holds(kept, leaf.files, &wanted));
         trusts.insert(leaf.files.ca, trust::places(&wanted));
     }

@@ -25,7 +25,10 @@ fn offered<'a>(seen: &'a Observed, certificates: &'a Certificates, plane: Plane,
         let signs = (!ca::lost(seen, certificates, plane)).then_some(files::CA);
         return signs.into_iter().chain([files::NEXT]).flat_map(|files| in_file(kept, files)).collect();
     }
-    let members = holders(seen).flat_map(|m| wanted::of_member(&seen.cluster, m.name(), None));
+    // Before there is a member, a person's own certificate is judged for any.
+    let none = (own_secret(&seen.cluster, plane).is_some() && holders(seen).next().is_none()).then_some("member");
+    let members = holders(seen).map(super::Member::name).chain(none);
+    let members = members.flat_map(|name| wanted::of_member(&seen.cluster, name, None));
     let leaves = members.filter(|leaf| leaf.files == plane.shown());
     // The operator's certificate may come from the next CA first. A person's own says nothing about the members' CAs.
     let operators = (plane == Plane::Client && own_secret(&seen.cluster, plane).is_none())
@@ -68,7 +71,8 @@ pub(super) fn in_use<'a>(seen: &'a Observed, certificates: &'a Certificates, pla
 /// certificates the earlier CA has to sign.
 pub(super) fn goes_on(seen: &Observed, certificates: &Certificates, plane: Plane, now: Timestamp) -> bool {
     let restarts = !seen.cluster.spec.storage.in_memory() && may_restart(seen, certificates, plane, now);
-    is_auto(&seen.cluster, plane) || staged(seen, certificates, plane).is_empty() || restarts
+    let fresh = seen.latches().formed.is_none() || staged(seen, certificates, plane).is_empty();
+    is_auto(&seen.cluster, plane) || fresh || restarts
 }
 
 /// Returns the CAs that belong into the files of a plane.

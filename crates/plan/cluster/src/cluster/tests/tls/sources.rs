@@ -418,3 +418,21 @@ fn secrets_that_cannot_be_read_are_a_reason() {
     latches(&mut forming).formed = None;
     assert_eq!(waits(&forming), Some(Reason::RightsMissing));
 }
+
+/// The first Secret of a cluster with certificates of a person has the CAs of the servers, although no member exists yet.
+#[test]
+fn the_operators_secret_has_its_cas_before_the_first_member() {
+    let mut seen = own(1, 1);
+    latches(&mut seen).formed = None;
+    seen.members.clear();
+    let all = certificates(&mut seen);
+    (all.operator, all.client) = (None, None);
+    all.members.clear();
+    let issue = issued(&seen);
+    let Contents::Leaves { trusts, .. } = issue.contents else { panic!() };
+    assert_eq!(issue.metadata.name.as_deref(), Some("a-operator-tls"));
+    assert_eq!(trusts[files::CLIENT.ca].iter().map(|place| place.secret.as_str()).collect::<Vec<_>>(), ["server"]);
+    // Without a usable certificate of the servers there is no CA, and the first member names the flaw.
+    source(&mut seen, "server", |known| known.names.clear());
+    assert!(!matches!(act(&seen), Some(Act::Issue(_))), "{:?}", act(&seen));
+}
