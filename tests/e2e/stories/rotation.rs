@@ -14,7 +14,7 @@ use crate::support::make;
 use crate::support::probe::{Members, Wrote};
 use crate::support::world::{PATIENCE, World};
 
-/// Seconds for applications: a Pod that starts anew reads the files within two.
+/// Seconds for applications: a new Pod reads the files within two.
 const GRACE: u64 = 30;
 
 /// Asks for other CAs.

@@ -4,6 +4,7 @@
 //! `act/certificates.rs` writes them; no other file handles a key. These files return names, dates and fingerprints, with one
 //! exception: [`Login`], which the connections to etcd use.
 
+mod handshake;
 mod login;
 mod memory;
 pub(super) mod parse;

@@ -5,20 +5,15 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, version};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme, version};
 
+use super::handshake::{self, Read};
 use crate::clock;
-
-/// Deadline of a handshake: Pods are one hop away.
-const HANDSHAKE: Duration = Duration::from_secs(2);
 
 /// A client's certificate with its key.
 #[derive(Clone)]
@@ -39,40 +34,9 @@ impl Shown {
 
 /// Whether a server accepts this certificate. `false` also where the handshake fails for another reason.
 pub(crate) async fn accepts(ip: IpAddr, port: u16, shown: &Shown) -> bool {
-    clock::within(HANDSHAKE, shake(SocketAddr::new(ip, port), shown))
-        .await
-        .is_some_and(|answer| answer.unwrap_or(false))
-}
-
-async fn shake(at: SocketAddr, shown: &Shown) -> std::io::Result<bool> {
-    let name = ServerName::IpAddress(at.ip().into());
-    let mut connection = ClientConnection::new(shown.0.clone(), name).map_err(std::io::Error::other)?;
-    let mut socket = TcpStream::connect(at).await?;
-    let mut buffer = vec![0; 16 << 10];
-    loop {
-        let mut out = vec![];
-        while connection.wants_write() {
-            connection.write_tls(&mut out)?;
-        }
-        socket.write_all(&out).await?;
-        let asked = !connection.is_handshaking();
-        let read = socket.read(&mut buffer).await?;
-        if read == 0 {
-            return Ok(false);
-        }
-        let mut received = buffer.get(..read).unwrap_or_default();
-        while !received.is_empty() {
-            connection.read_tls(&mut received)?;
-            match connection.process_new_packets() {
-                Err(_) => return Ok(false),
-                Ok(state) if state.peer_has_closed() => return Ok(false),
-                Ok(_) => {}
-            }
-        }
-        if asked {
-            return Ok(true);
-        }
-    }
+    let over = |read: Read| if read.failed { Some(false) } else { read.was_over.then_some(true) };
+    let answer = handshake::shake(SocketAddr::new(ip, port), shown.0.clone(), over);
+    matches!(clock::within(handshake::DEADLINE, answer).await, Some(Ok(Some(true))))
 }
 
 /// Takes every certificate of a server, with a good signature of the handshake.

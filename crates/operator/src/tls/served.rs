@@ -4,51 +4,27 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 
+use super::handshake::{self, Read};
 use super::parse::fingerprint;
 use crate::clock;
 
-/// Deadline of a handshake: Pods are one hop away.
-const HANDSHAKE: Duration = Duration::from_secs(2);
-
 /// Returns the fingerprint of the certificate that a server shows; `None` where the handshake fails.
 pub(crate) async fn shown(ip: IpAddr, port: u16) -> Option<String> {
-    clock::within(HANDSHAKE, shake(SocketAddr::new(ip, port))).await?.ok()?
+    clock::within(handshake::DEADLINE, shake(SocketAddr::new(ip, port))).await?.ok()?
 }
 
 async fn shake(at: SocketAddr) -> std::io::Result<Option<String>> {
     let seen = Arc::new(Seen::default());
     let config =
         ClientConfig::builder().dangerous().with_custom_certificate_verifier(seen.clone()).with_no_client_auth();
-    let mut connection = ClientConnection::new(Arc::new(config), ServerName::IpAddress(at.ip().into()))
-        .map_err(std::io::Error::other)?;
-    let mut socket = TcpStream::connect(at).await?;
-    let mut buffer = vec![0; 16 << 10];
-    while connection.is_handshaking() && seen.get().is_none() {
-        let mut out = vec![];
-        while connection.wants_write() {
-            connection.write_tls(&mut out)?;
-        }
-        socket.write_all(&out).await?;
-        let read = socket.read(&mut buffer).await?;
-        if read == 0 {
-            break;
-        }
-        let mut received = buffer.get(..read).unwrap_or_default();
-        while !received.is_empty() {
-            connection.read_tls(&mut received)?;
-            if connection.process_new_packets().is_err() {
-                return Ok(seen.get());
-            }
-        }
-    }
+    // The verifier refuses the certificate that it has remembered, so the handshake fails.
+    let over = |read: Read| (read.failed || read.was_over || seen.get().is_some()).then_some(());
+    handshake::shake(at, Arc::new(config), over).await?;
     Ok(seen.get())
 }
 

@@ -165,6 +165,14 @@ pub struct CaPlace {
     pub file: &'static str,
 }
 
+impl CaPlace {
+    /// Whether a file with these fingerprints holds exactly the CAs of these places.
+    pub fn are_in_file<'a>(places: &'a [Self], file: impl IntoIterator<Item = &'a String>) -> bool {
+        let file: BTreeSet<&String> = file.into_iter().collect();
+        file == places.iter().map(|place| &place.fingerprint).collect()
+    }
+}
+
 /// A Secret to write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Issue {
@@ -239,6 +247,11 @@ pub struct Known {
 }
 
 impl Known {
+    /// Returns the fingerprints of the CAs in the file beside the certificate.
+    pub fn fingerprints_of_cas(&self) -> impl Iterator<Item = &String> {
+        self.cas.iter().map(|ca| &ca.fingerprint)
+    }
+
     /// Returns when a certificate that Holdfast issues is due for renewal: at two thirds of its life.
     pub fn renewed_at(&self) -> Timestamp {
         self.not_before + self.not_after.duration_since(self.not_before) / 3 * 2

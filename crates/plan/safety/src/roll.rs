@@ -111,12 +111,11 @@ pub(super) fn end(seen: &Observed, member: &Member, evicts: bool) -> Verdict {
     )?;
     rule("I3", !member.object.spec.storage.in_memory(), "the data of a member in memory end with its Pod")?;
     rule("I3", member.object.spec.joined.is_some(), "the member has joined")?;
-    let mut staying = staying(seen).filter(|m| !is_uncertified(seen, etcd, m));
-    rule("I4", staying.all(|m| m.live_claim().is_some()), "every member has its claim, and none is going")?;
+    let staying: Vec<_> = staying(seen).filter(|m| !is_uncertified(seen, etcd, m)).collect();
+    rule("I4", staying.iter().all(|m| m.live_claim().is_some()), "every member has its claim, and none is going")?;
     rule("I3", etcd.alarms.iter().all(|a| a.kind != AlarmKind::Corrupt), "no Pod ends while data are in doubt")?;
     let voters = voters(etcd);
-    let others: Vec<_> = self::staying(seen).filter(|m| !is_uncertified(seen, etcd, m)).collect();
-    let stands = others.len() == voters.len() && others.iter().all(|m| m.object.spec.leaving.is_none());
+    let stands = staying.len() == voters.len() && staying.iter().all(|m| m.object.spec.leaving.is_none());
     rule("I11", stands && voters.len() == etcd.members.len(), "the membership is not changing")?;
     rule("I1", others_are_well(seen, etcd, member), "every other voter serves and keeps up")?;
     let own = |l: &Listed| stands_for(seen, l).is_some_and(|m| m.name() == member.name());

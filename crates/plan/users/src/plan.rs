@@ -198,10 +198,7 @@ fn certificate(seen: &Observed, cluster: &EtcdCluster, now: Timestamp) -> Option
         (None, Some((ca, ca_known))) => places(ca, ca_known, files::CA),
         (None, None) => vec![],
     };
-    let trusts_all = |known: &Known| {
-        known.cas.len() == beside.len()
-            && beside.iter().all(|place| known.cas.iter().any(|ca| ca.fingerprint == place.fingerprint))
-    };
+    let trusts_all = |known: &Known| CaPlace::are_in_file(&beside, known.fingerprints_of_cas());
     let write = |leaves: Vec<Leaf>, cas| {
         let metadata = ObjectMeta {
             name: Some(name::user_tls(meta::name(&seen.user.metadata))),

@@ -47,9 +47,9 @@ pub(super) fn is_due(seen: &Observed, now: Timestamp) -> bool {
 /// Whether a member in memory has another template than the spec, and the cluster can take the template of the spec.
 pub(super) fn wants_replacement(seen: &Observed, member: &Member) -> bool {
     let wanted = template::wanted(&seen.cluster);
-    let outdated = has_other_template(member, &wanted) && !resize::fits(member, &wanted);
+    let changed = has_other_template(member, &wanted) && !resize::fits(member, &wanted);
+    let outdated = changed || trusts_others(member);
     let open = |spec: Wanted| upgrade::judge(seen, spec.server.version).is_open() && forbidden(seen, &spec).is_none();
-    let outdated = outdated || trusts_others(member);
     let allowed = || valid::cluster(&seen.cluster).is_ok_and(open) && upgrade::close_way_back(seen, member).is_none();
     member.object.spec.storage.in_memory() && member.joined() && outdated && allowed()
 }
@@ -133,7 +133,7 @@ pub(super) fn doing(seen: &Observed, now: Timestamp) -> (Reason, String) {
     (reason(seen), message)
 }
 
-/// Whether a change is one of the minor version.
+/// Returns what the restarts are for: another minor version, other CAs, or another spec.
 fn reason(seen: &Observed) -> Reason {
     let minor = seen.latches().upgrade.is_some() || upgrade::asks_for_another_minor(&seen.cluster, objects(seen));
     let wanted = template::wanted(&seen.cluster);

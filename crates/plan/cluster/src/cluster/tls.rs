@@ -57,9 +57,10 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
         return Some(next);
     }
     let is_own = |wanted: &Wanted<'_>| wanted.kept(certificates).is_none_or(|kept| !is_foreign(kept, &wanted.metadata));
+    let cas = Plane::ALL.map(|plane| (plane, trust::places(seen, certificates, plane, now))).into();
     // With a lost CA or a flawed source the cluster continues with the present certificates.
-    let able: Vec<_> =
-        wanted(seen).into_iter().filter(is_own).filter_map(|wanted| supply(seen, certificates, wanted, now)).collect();
+    let supplied = |wanted| supply(seen, certificates, wanted, &cas, now);
+    let able: Vec<_> = wanted(seen).into_iter().filter(is_own).filter_map(supplied).collect();
     // Missing certificates come first: other acts wait for them. Then renewals, one member after the other, unless time runs out.
     let missing = able.iter().find(|it| it.kept.is_none_or(|kept| !it.fits(kept)));
     let due = || {
@@ -160,14 +161,11 @@ fn trusts<'a>(seen: &'a Observed, certificates: &'a Certificates, plane: Plane) 
 /// Returns the `ConfigMap` with the CAs for clients, if it differs. The operator fills in its contents from the Secrets.
 pub(super) fn bundle(seen: &Observed, now: Timestamp) -> Option<Ensure> {
     let certificates = seen.certificates.as_ref().filter(|_| is_auto(&seen.cluster, Plane::Client))?;
-    let cas = trust::places(&trust::wanted(seen, certificates, Plane::Client, now));
+    let cas = trust::places(seen, certificates, Plane::Client, now);
     let own = objects::owned_by_cluster(name::ca_bundle(cluster_name(seen)), &seen.cluster);
-    let same =
-        |there: &Vec<String>| there.len() == cas.len() && cas.iter().all(|wanted| there.contains(&wanted.fingerprint));
-    let stands = certificates
-        .bundle
-        .as_ref()
-        .is_some_and(|(there, holds)| !meta::controlled_by(there, meta::uid(&seen.cluster.metadata)) || same(holds));
+    let stands = certificates.bundle.as_ref().is_some_and(|(there, holds)| {
+        !meta::controlled_by(there, meta::uid(&seen.cluster.metadata)) || CaPlace::are_in_file(&cas, holds)
+    });
     (!stands && !cas.is_empty()).then(|| Ensure::CaBundle { metadata: Box::new(own), cas })
 }
 
@@ -284,6 +282,7 @@ fn supply<'a>(
     seen: &'a Observed,
     certificates: &'a Certificates,
     wanted: Wanted<'a>,
+    in_files: &BTreeMap<Plane, Vec<CaPlace>>,
     now: Timestamp,
 ) -> Option<Supplied<'a>> {
     let kept = wanted.kept(certificates);
@@ -292,17 +291,16 @@ fn supply<'a>(
     let mut has_other_cas = false;
     // etcdctl's certificate shares the file of the server's.
     for leaf in leaves.iter().filter(|leaf| leaf.files != files::ETCDCTL) {
-        let wanted = trust::wanted(seen, certificates, leaf.plane, now);
-        let known = kept.is_some_and(|kept| kept.leaf(leaf.files).is_some());
-        if wanted.is_empty() && !known {
+        let known = kept.and_then(|kept| kept.leaf(leaf.files));
+        match (in_files.get(&leaf.plane).filter(|places| !places.is_empty()), known) {
             // A certificate without its CA is of no use.
-            return None;
+            (None, None) => return None,
+            (None, Some(_)) => {}
+            (Some(places), known) => {
+                has_other_cas |= known.is_some_and(|it| !CaPlace::are_in_file(places, it.fingerprints_of_cas()));
+                trusts.insert(leaf.files.ca, places.clone());
+            }
         }
-        if wanted.is_empty() {
-            continue;
-        }
-        has_other_cas |= known && kept.is_some_and(|kept| !trust::holds(kept, leaf.files, &wanted));
-        trusts.insert(leaf.files.ca, trust::places(&wanted));
     }
     leaves.retain(|leaf| match &leaf.origin {
         // I15: a member that restarts meanwhile is asked again whether it trusts the CA.
@@ -384,9 +382,10 @@ fn issued_at(known: &Known) -> Timestamp {
     known.not_before + SignedDuration::from_hours(1)
 }
 
-/// Returns when the certificates of a member were written, as far as known.
+/// Returns when the certificates in a Secret were written, as far as known.
 pub fn written_at(kept: &Kept) -> Option<Timestamp> {
-    kept.written.or_else(|| kept.leaf(files::PEER).map(issued_at))
+    let issued = || kept.leaf(files::PEER).or_else(|| kept.leaf(files::CLIENT)).map(issued_at);
+    kept.written.or_else(issued)
 }
 
 /// Returns the wait for a Secret of another owner under a name of Holdfast's. Kubernetes deletes the Secrets of an earlier cluster.

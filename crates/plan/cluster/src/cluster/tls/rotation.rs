@@ -70,7 +70,7 @@ fn begins(seen: &Observed, certificates: &Certificates, own: Option<&Kept>, plan
 /// Why certificates do not come from a CA yet.
 pub(super) struct Obstacle {
     step: Rotation,
-    words: String,
+    pub(super) words: String,
 }
 
 /// Returns why certificates of a running cluster do not come from a CA yet: a member or a client does not trust it.
@@ -84,7 +84,7 @@ pub(super) fn obstacle(
     let trusting = |words| Some(Obstacle { step: Rotation::Trusting, words });
     if let Some(member) = distrusting(seen, certificates, plane, anchor) {
         let all = holders(seen).count();
-        let ready = holders(seen).filter(|m| accepts(certificates, m.name(), plane, anchor)).count();
+        let ready = holders(seen).filter(|m| certificates.has_accepted(m.name(), plane, anchor)).count();
         return trusting(format!("{ready} of {all} members trust the next CA, and {member} does not yet"));
     }
     // Clients trust the CA of a certificate that members show already.
@@ -100,17 +100,6 @@ pub(super) fn obstacle(
     let until = published_at(seen, certificates).map(|at| at.min(ends - MARGIN)).filter(|at| now < *at)?;
     let words = format!("applications have until {until} to read the next CA (spec.tls.client.rotationGraceSeconds)");
     Some(Obstacle { step: Rotation::Waiting, words })
-}
-
-fn accepts(certificates: &Certificates, member: &str, plane: Plane, anchor: &str) -> bool {
-    certificates.has_accepted(member, plane, anchor)
-}
-
-impl Obstacle {
-    /// Returns the obstacle in words.
-    pub(super) fn words(&self) -> &str {
-        &self.words
-    }
 }
 
 /// Returns the step of the exchange of a plane's CA, in words too; `None` while no CA is exchanged.
@@ -173,37 +162,33 @@ fn issuing_words(seen: &Observed, certificates: &Certificates, plane: Plane, tar
 }
 
 /// Returns the CA of the newest certificate of a user's or of cert-manager's.
-pub(super) fn newest<'a>(certificates: &'a Certificates, seen: &Observed, plane: Plane) -> Option<&'a str> {
-    let members = holders(seen).flat_map(|m| super::of_member(&seen.cluster, m.name(), None));
-    let shown = members.filter(|leaf| leaf.files == plane.shown());
-    let known = shown.filter_map(|leaf| certificates.sources.get(leaf.copied_from()?)?.as_ref().ok());
-    Some(known.max_by_key(|known| known.not_before)?.anchor.as_str())
+pub(super) fn newest<'a>(certificates: &'a Certificates, seen: &'a Observed, plane: Plane) -> Option<&'a str> {
+    let sources = trust::sources(seen, certificates, plane);
+    let shown = sources.iter().filter(|source| source.leaf.files == plane.shown());
+    Some(shown.map(|source| source.known).max_by_key(|known| known.not_before)?.anchor.as_str())
 }
 
 /// Returns the Certificates of cert-manager that an earlier CA has signed, while the issuer has another: cert-manager does not issue
 /// them again by itself.
-pub(super) fn outdated_requests<'a>(seen: &Observed, certificates: &'a Certificates, now: Timestamp) -> Vec<&'a str> {
+pub(super) fn outdated_requests<'a>(
+    seen: &'a Observed,
+    certificates: &'a Certificates,
+    now: Timestamp,
+) -> Vec<&'a str> {
     let mut all = vec![];
     for plane in
         Plane::ALL.into_iter().filter(|plane| matches!(provider(&seen.cluster, *plane), Provider::CertManager(_)))
     {
-        let members = holders(seen).flat_map(|m| super::of_member(&seen.cluster, m.name(), None));
-        let mut leaves: Vec<_> = members.filter(|leaf| leaf.files == plane.shown()).collect();
-        leaves.extend((plane == Plane::Client).then(|| super::wanted::of_operator(&seen.cluster)));
-        let sources: Vec<(&str, &Known)> = leaves
-            .iter()
-            .filter_map(|leaf| {
-                let (name, known) = certificates.sources.get_key_value(leaf.copied_from()?)?;
-                Some((name.as_str(), known.as_ref().ok()?))
-            })
-            .collect();
-        let Some((_, last)) = sources.iter().max_by_key(|(_, known)| known.not_before) else { continue };
-        let (new, old): (Vec<_>, Vec<_>) = sources.iter().partition(|(_, known)| known.anchor == last.anchor);
+        let sources = trust::sources(seen, certificates, plane);
+        let Some(last) = sources.iter().map(|source| source.known).max_by_key(|known| known.not_before) else {
+            continue;
+        };
+        let (new, old): (Vec<_>, Vec<_>) = sources.iter().partition(|source| source.known.anchor == last.anchor);
         // An issuer that changes its CA to and fro is asked for nothing.
-        let first = new.iter().map(|(_, known)| known.not_before).min();
-        let is_clear = old.iter().all(|(_, known)| first.is_some_and(|first| known.not_before <= first));
+        let first = new.iter().map(|source| source.known.not_before).min();
+        let is_clear = old.iter().all(|source| first.is_some_and(|first| source.known.not_before <= first));
         if is_clear && obstacle(seen, certificates, plane, &last.anchor, now).is_none() {
-            all.extend(old.iter().map(|(name, _)| *name));
+            all.extend(old.iter().map(|source| source.secret));
         }
     }
     all

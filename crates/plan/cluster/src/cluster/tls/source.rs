@@ -82,7 +82,7 @@ fn untrusted(
 ) -> Option<String> {
     trusts(seen, certificates, leaf.plane).next()?;
     let obstacle = rotation::obstacle(seen, certificates, leaf.plane, &known.anchor, now)?;
-    Some(obstacle.words().to_owned())
+    Some(obstacle.words)
 }
 
 /// Returns the first flaw of a certificate.

@@ -14,9 +14,33 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::flaw::own_flaw;
 use super::staged::{Placed, in_file, staged};
 use super::wanted::{self, own_secret};
-use super::{Observed, ca, cluster_name, holders, is_auto, issued_at, runs};
-use holdfast_base::certificate::{Ca, CaPlace, Certificates, Files, Kept, Plane, files};
+use super::{Member, Observed, ca, cluster_name, holders, is_auto, runs, written_at};
+use holdfast_base::certificate::{Ca, CaPlace, Certificates, Kept, Known, Leaf, Plane, files};
 use holdfast_base::{fingerprint, meta, pods};
+
+/// A certificate of a user or of cert-manager, and the certificate that is copied from it.
+pub(super) struct Source<'a> {
+    pub(super) leaf: Leaf,
+    pub(super) secret: &'a str,
+    pub(super) known: &'a Known,
+}
+
+/// Returns the usable sources of the certificates of a plane that say which CA members trust.
+pub(super) fn sources<'a>(seen: &'a Observed, certificates: &'a Certificates, plane: Plane) -> Vec<Source<'a>> {
+    let own = own_secret(&seen.cluster, plane).is_some();
+    // Before there is a member, a person's own certificate is judged for any.
+    let none = (own && holders(seen).next().is_none()).then_some("member");
+    let members = holders(seen).map(Member::name).chain(none);
+    let members = members.flat_map(|name| wanted::of_member(&seen.cluster, name, None));
+    let leaves = members.filter(|leaf| leaf.files == plane.shown());
+    // The operator's certificate may come from the next CA first. A person's own says nothing about the members' CAs.
+    let operators = (plane == Plane::Client && !own).then(|| wanted::of_operator(&seen.cluster));
+    let source = |leaf: Leaf| {
+        let (secret, known) = certificates.sources.get_key_value(leaf.copied_from()?)?;
+        Some(Source { secret, known: known.as_ref().ok()?, leaf })
+    };
+    leaves.chain(operators).filter_map(source).collect()
+}
 
 /// Returns the CAs that the sources of a plane offer.
 fn offered<'a>(seen: &'a Observed, certificates: &'a Certificates, plane: Plane, now: Timestamp) -> Vec<Placed<'a>> {
@@ -25,24 +49,13 @@ fn offered<'a>(seen: &'a Observed, certificates: &'a Certificates, plane: Plane,
         let signs = (!ca::lost(seen, certificates, plane)).then_some(files::CA);
         return signs.into_iter().chain([files::NEXT]).flat_map(|files| in_file(kept, files)).collect();
     }
-    // Before there is a member, a person's own certificate is judged for any.
-    let none = (own_secret(&seen.cluster, plane).is_some() && holders(seen).next().is_none()).then_some("member");
-    let members = holders(seen).map(super::Member::name).chain(none);
-    let members = members.flat_map(|name| wanted::of_member(&seen.cluster, name, None));
-    let leaves = members.filter(|leaf| leaf.files == plane.shown());
-    // The operator's certificate may come from the next CA first. A person's own says nothing about the members' CAs.
-    let operators = (plane == Plane::Client && own_secret(&seen.cluster, plane).is_none())
-        .then(|| wanted::of_operator(&seen.cluster));
-    let mut all = vec![];
-    for leaf in leaves.chain(operators) {
-        let Some((secret, Ok(known))) = leaf.copied_from().and_then(|name| certificates.sources.get_key_value(name))
-        else {
-            continue;
-        };
-        if own_flaw(seen, known, &leaf, now).is_none() {
-            all.extend(known.cas.iter().map(|ca| Placed { ca, secret, file: files::CLIENT.ca }));
-        }
-    }
+    let fit = sources(seen, certificates, plane);
+    let fit = fit.iter().filter(|source| own_flaw(seen, source.known, &source.leaf, now).is_none());
+    let cas = |source: &Source<'a>| {
+        let secret = source.secret;
+        source.known.cas.iter().map(move |ca| Placed { ca, secret, file: files::CLIENT.ca })
+    };
+    let all: Vec<_> = fit.flat_map(cas).collect();
     // A CA that is renewed with the same key: its newest certificate stands for the others.
     let newest = |placed: &Placed<'_>| {
         let same = all.iter().filter(|other| other.ca.anchor == placed.ca.anchor);
@@ -122,18 +135,9 @@ pub(super) fn has_earlier(seen: &Observed, certificates: &Certificates, plane: P
     !offered.is_empty() && goes_on(seen, certificates, plane, now) && staged.iter().any(leaves)
 }
 
-/// Returns the places of the CAs of each file, by the files that a Secret holds.
-pub(super) fn places(all: &[Placed<'_>]) -> Vec<CaPlace> {
-    all.iter().map(Placed::place).collect()
-}
-
-/// Whether a file holds exactly these CAs.
-pub(super) fn holds(kept: &Kept, files: Files, wanted: &[Placed<'_>]) -> bool {
-    kept.leaf(files).is_some_and(|known| {
-        let there: BTreeSet<&str> = known.cas.iter().map(|ca| ca.fingerprint.as_str()).collect();
-        let wanted: BTreeSet<&str> = wanted.iter().map(|placed| placed.ca.fingerprint.as_str()).collect();
-        there == wanted
-    })
+/// Returns the places of the CAs that belong into the files of a plane.
+pub(super) fn places(seen: &Observed, certificates: &Certificates, plane: Plane, now: Timestamp) -> Vec<CaPlace> {
+    wanted(seen, certificates, plane, now).iter().map(Placed::place).collect()
 }
 
 /// Returns the digest of the CAs in a member's files.
@@ -154,6 +158,17 @@ pub(super) fn is_plain(kept: &Kept, trusted: impl Fn(Plane) -> Option<String>) -
     })
 }
 
+/// Returns the first member that is not known to trust a CA; `None`: every member trusts the CA.
+pub(super) fn distrusting<'a>(
+    seen: &'a Observed,
+    certificates: &Certificates,
+    plane: Plane,
+    anchor: &str,
+) -> Option<&'a str> {
+    let trusts = |m: &&Member| is_known_to_trust(m, certificates, plane, anchor);
+    holders(seen).filter(|m| runs(m)).find(|m| !trusts(m)).map(Member::name)
+}
+
 /// Returns the first member that is not known to trust a CA that signs already: a member whose Pod does not serve, and was made with
 /// the CA, blocks no certificate of the others.
 pub(super) fn unaware<'a>(
@@ -162,44 +177,29 @@ pub(super) fn unaware<'a>(
     plane: Plane,
     anchor: &str,
 ) -> Option<&'a str> {
-    let made_with = |m: &&super::Member| {
-        let kept = certificates.members.get(m.name()).and_then(|kept| kept.leaf(plane.shown()));
-        let holds = kept.is_some_and(|known| known.cas.iter().any(|ca| ca.anchor == *anchor));
-        holds && m.pod.as_ref().is_some_and(|pod| !pods::ready(pod) && !pods::has_other_cas(pod, &m.object))
+    let made_with = |m: &Member| {
+        let is_down = |pod| !pods::ready(pod) && !pods::has_other_cas(pod, &m.object);
+        holds(m, certificates, plane, anchor) && m.pod.as_ref().is_some_and(is_down)
     };
-    let down = |name: &str| holders(seen).find(|m| m.name() == name).as_ref().is_some_and(made_with);
-    distrusting_members(seen, certificates, plane, anchor).find(|name| !down(name))
+    let trusts = |m: &&Member| is_known_to_trust(m, certificates, plane, anchor) || made_with(m);
+    holders(seen).filter(|m| runs(m)).find(|m| !trusts(m)).map(Member::name)
 }
 
-/// Returns the first member that is not known to trust a CA; `None`: every member trusts the CA.
-pub(super) fn distrusting<'a>(
-    seen: &'a Observed,
-    certificates: &Certificates,
-    plane: Plane,
-    anchor: &str,
-) -> Option<&'a str> {
-    distrusting_members(seen, certificates, plane, anchor).next()
-}
-
-fn distrusting_members<'a>(
-    seen: &'a Observed,
-    certificates: &Certificates,
-    plane: Plane,
-    anchor: &str,
-) -> impl Iterator<Item = &'a str> {
-    let trusts = |m: &super::Member| {
-        let kept = certificates.members.get(m.name()).and_then(|kept| kept.leaf(plane.shown()));
-        let latched = m.object.spec.tls.as_ref().and_then(|tls| plane.trusted(&tls.trusts));
-        let started_with = latched.or_else(|| kept.map(|known| &known.anchor));
+fn is_known_to_trust(m: &Member, certificates: &Certificates, plane: Plane, anchor: &str) -> bool {
+    let shown = certificates.members.get(m.name()).and_then(|kept| kept.leaf(plane.shown()));
+    let latched = m.object.spec.tls.as_ref().and_then(|tls| plane.trusted(&tls.trusts));
+    let started_with = latched.or_else(|| shown.map(|known| &known.anchor));
+    // A member of an earlier version of the operator, whose Secret is broken, names no CA.
+    started_with.is_none_or(|known| known == anchor)
+        || certificates.has_accepted(m.name(), plane, anchor)
         // A member without a Pod loads its files when it starts.
-        let loads = || m.pod.is_none() && kept.is_some_and(|known| known.cas.iter().any(|ca| ca.anchor == *anchor));
-        // A member of an earlier version of the operator, whose Secret is broken, names no CA.
-        started_with.is_none_or(|known| known == anchor)
-            || certificates.has_accepted(m.name(), plane, anchor)
-            || loads()
-    };
-    let all: Vec<&str> = holders(seen).filter(|m| runs(m)).filter(|m| !trusts(m)).map(super::Member::name).collect();
-    all.into_iter()
+        || m.pod.is_none() && holds(m, certificates, plane, anchor)
+}
+
+/// Whether a member's file of CAs holds a CA.
+fn holds(m: &Member, certificates: &Certificates, plane: Plane, anchor: &str) -> bool {
+    let shown = certificates.members.get(m.name()).and_then(|kept| kept.leaf(plane.shown()));
+    shown.is_some_and(|known| known.cas.iter().any(|ca| ca.anchor == anchor))
 }
 
 /// Returns the first file that lacks a CA of the clients' plane: of the operator, of applications or of an `EtcdUser`.
@@ -234,10 +234,6 @@ fn retires_at(seen: &Observed, certificates: &Certificates) -> Option<Timestamp>
 fn grace(seen: &Observed) -> SignedDuration {
     let seconds = seen.cluster.spec.client_tls().and_then(|client| client.rotation_grace_seconds);
     SignedDuration::from_secs(seconds.map_or(86_400, i64::from))
-}
-
-fn written_at(kept: &Kept) -> Option<Timestamp> {
-    kept.written.or_else(|| kept.leaves.values().find_map(|leaf| leaf.as_ref().ok()).map(issued_at))
 }
 
 /// Returns the token with which a person asks for the exchange of a CA.

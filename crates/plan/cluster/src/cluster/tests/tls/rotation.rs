@@ -181,7 +181,7 @@ fn a_pod_that_loaded_other_cas_ends_in_its_turn_and_one_of_an_earlier_operator_d
     let ended = act(&seen);
     assert!(matches!(&ended, Some(Act::EvictPod { why, .. }) if why.contains("other CAs")), "{ended:?}");
     seen.next_pods.clear();
-    assert!(!matches!(act(&seen), Some(Act::EvictPod { .. })), "nobody has judged its next Pod");
+    assert!(!matches!(act(&seen), Some(Act::EvictPod { .. })), "the API server has not judged the next Pod");
 }
 
 #[test]
@@ -241,6 +241,6 @@ fn safety_refuses_each_step_that_would_cut_a_member_off() {
     assert_eq!(
         verdict(&seen, files_of(vec![old, place("a-client-ca", "b", files::CA.ca)])),
         Err("I15"),
-        "nobody has seen it"
+        "no Secret holds the CA"
     );
 }
