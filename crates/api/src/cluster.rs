@@ -27,6 +27,7 @@ use crate::repair::{Evidence, GivenUp, Repair, RepairMode, Replaced};
 use crate::restore::{Bootstrap, RestoreStatus, Restoring};
 use crate::template::{FailedTemplate, Rollback};
 use crate::tls::{ClientPlane, PeerPlane, Tls, TlsStatus};
+use crate::transport::Transport;
 use crate::upgrade::{Upgrade, UpgradeRecord};
 
 pub use crate::storage::{Medium, Retention, Storage};
@@ -52,6 +53,19 @@ fn same_below(field: &str) -> String {
     };
     let (is, was) = (there("self"), there("oldSelf"));
     format!("{is} == {was} && (!{is} || self.spec.{field} == oldSelf.spec.{field})")
+}
+
+/// CEL: the spec asks for plaintext on both planes, or did and still does not.
+fn same_security() -> String {
+    let insecure =
+        |whose: &str| format!("(has({whose}.spec.tls) && has({whose}.spec.tls.insecure) && {whose}.spec.tls.insecure)");
+    format!("{} == {}", insecure("self"), insecure("oldSelf"))
+}
+
+/// CEL: members serve clients with TLS and in plaintext.
+fn allows_plaintext(whose: &str) -> String {
+    let client = format!("{whose}.spec.tls.client");
+    format!("(has({whose}.spec.tls) && has({client}) && has({client}.allowPlaintext) && {client}.allowPlaintext)")
 }
 
 /// Where certificates come from, and whom members accept.
@@ -173,10 +187,10 @@ fn stays_in_memory() -> String {
     .message("the cluster has formed: spec.storage.storageClassName is immutable; restore a snapshot into a new EtcdCluster of another class"),
     validation = once_formed(&format!("!has(oldSelf.spec.podSecurity) || ({})", same("podSecurity")))
     .message("the cluster has formed: spec.podSecurity can be set, not changed, the files of the volumes belong to the user of the Pods"),
-    validation = once_formed(&same_below("tls.insecure"))
-    .message("the cluster has formed: spec.tls.insecure is immutable, turning TLS on or off is not supported yet"),
-    validation = once_formed(&SOURCES.map(same_below).join(" && "))
-    .message("the cluster has formed: in spec.tls only client.additionalNames and client.rotationGraceSeconds may change, another source of certificates is not supported yet")
+    validation = once_formed(&format!("{} || {}", same_security(), ["self", "oldSelf"].map(allows_plaintext).join(" || ")))
+    .message("the cluster has formed: TLS is turned on and off while both work, so that no client is locked out. First set spec.tls to {client: {allowPlaintext: true}}, and the last step when all clients have moved"),
+    validation = once_formed(&format!("!({}) || ({})", same_security(), SOURCES.map(same_below).join(" && ")))
+    .message("the cluster has formed: in spec.tls only insecure, client.allowPlaintext, client.additionalNames and client.rotationGraceSeconds may change, another source of certificates is not supported yet")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdClusterSpec {
@@ -280,11 +294,34 @@ const fn three() -> i32 {
     3
 }
 
-impl EtcdClusterSpec {
-    /// Scheme of the members' URLs: plaintext only where the spec asks for it.
+impl EtcdCluster {
+    /// Which ports of the members are to speak TLS now: the step of a change that is under way, else as the spec says.
+    pub fn transport(&self) -> Transport {
+        let step = self.status.as_ref().and_then(|status| status.latches.transport);
+        step.unwrap_or_else(|| self.spec.transport())
+    }
+
+    /// Scheme of URLs that every member serves to clients, also those that have not restarted for the present step yet.
     pub fn scheme(&self) -> Scheme {
-        let insecure = self.tls.as_ref().is_some_and(|tls| tls.insecure == Some(true));
-        if insecure { Scheme::Http } else { Scheme::Https }
+        // Before this step a member may still be without certificates.
+        if self.transport() >= Transport::ClientsPlaintext { Scheme::Https } else { Scheme::Http }
+    }
+
+    /// Whether members have certificates, or get them.
+    pub fn has_certificates(&self) -> bool {
+        self.transport().has_certificates() || self.spec.transport().has_certificates()
+    }
+}
+
+impl EtcdClusterSpec {
+    /// Which ports are to speak TLS: all, unless the spec asks for plaintext.
+    pub fn transport(&self) -> Transport {
+        let allows = |client: &ClientPlane| client.allow_plaintext == Some(true);
+        match &self.tls {
+            Some(tls) if tls.insecure == Some(true) => Transport::Plaintext,
+            Some(tls) if tls.client.as_ref().is_some_and(allows) => Transport::ClientsPlaintext,
+            Some(_) | None => Transport::Tls,
+        }
     }
 
     /// Labels and annotations to add to the objects that the cluster owns, without Holdfast's own keys.
@@ -310,7 +347,7 @@ impl EtcdClusterSpec {
     /// Whether Holdfast's own CA signs the certificates of clients.
     pub fn issues_client_certificates(&self) -> bool {
         let own = |client: &ClientPlane| client.server_secret_ref.is_some() || client.cert_manager.is_some();
-        self.scheme() == Scheme::Https && !self.client_tls().is_some_and(own)
+        self.transport().has_certificates() && !self.client_tls().is_some_and(own)
     }
 
     /// How lost members are replaced.
@@ -562,6 +599,10 @@ pub struct Latches {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub log_since: Option<i64>,
+    /// Step of a change between plaintext and TLS: members get this transport, one after the other. Written before the first
+    /// member gets the step. Absent: as `spec.tls` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transport: Option<Transport>,
 }
 
 /// First read of the cluster ID.

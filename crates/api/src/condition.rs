@@ -281,6 +281,8 @@ reasons! {
     NameTaken => runbook,
     /// etcd's authentication is on, and `spec.auth` does not say so.
     AuthUnmanaged => runbook,
+    /// Clients may connect in plaintext: `spec.tls.client.allowPlaintext`.
+    PlaintextAllowed => runbook,
     /// The volume or the store is full.
     NoSpace => runbook,
     /// The agent's time was up, or nothing moved for too long.

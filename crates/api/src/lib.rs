@@ -38,6 +38,7 @@ pub mod storage;
 pub mod store;
 pub mod template;
 pub mod tls;
+pub mod transport;
 pub mod upgrade;
 pub mod user;
 
@@ -146,6 +147,8 @@ pub mod key {
     pub const TLS: &str = "holdfast.dev/tls";
     /// Annotation of a member's Pod: digest of the CAs in the files that the Pod was made with. etcd reads them when it starts.
     pub const CAS: &str = "holdfast.dev/cas";
+    /// Annotation of a member's Pod: which ports speak TLS ([`crate::transport::Transport`]), on the way between plaintext and TLS.
+    pub const TRANSPORT: &str = "holdfast.dev/transport";
     /// Annotation of an `EtcdCluster`, set by a person: `client/TOKEN`, `peer/TOKEN` or `all/TOKEN`, several separated by commas.
     /// Each new token exchanges the CA of the plane.
     pub const ROTATE_CA: &str = "holdfast.dev/rotate-ca";
@@ -209,6 +212,7 @@ pub mod key {
         STARTED,
         JOINED,
         TLS,
+        TRANSPORT,
         CAS,
         ROTATE_CA,
         RENEW,

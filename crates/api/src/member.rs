@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::PodMetadata;
 use crate::cluster::{Placement, Storage};
-use crate::name::Scheme;
 use crate::repair::{Evidence, Refusal};
 use crate::restore::Restoring;
 use crate::template::Template;
 use crate::tls::MemberTls;
+use crate::transport::Transport;
 
 /// CEL: a field that is there stays as it is.
 fn set_once(field: &str) -> String {
@@ -60,7 +60,7 @@ fn set_once(field: &str) -> String {
     validation = Rule::new(set_once("joined")).message("joined is written once"),
     validation = Rule::new(set_once("leaving")).message("leaving is written once: a member that leaves never stays"),
     validation = Rule::new(set_once("removed")).message("removed is written once"),
-    validation = Rule::new("has(oldSelf.tls) == has(self.tls)").message("a member keeps its transport security")
+    validation = Rule::new("!has(oldSelf.tls) || has(self.tls)").message("a member keeps the record of its certificates")
 )]
 pub struct EtcdMemberSpec {
     /// Cluster of this member.
@@ -105,7 +105,7 @@ pub struct EtcdMemberSpec {
     /// and claim only with this proof.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<Removed>,
-    /// Transport security, from the cluster at the time of creation; absent for plaintext.
+    /// Certificates; absent where the member never had any. `transport` says which ports use them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<MemberTls>,
     /// State of etcd's log when Holdfast parked the member. Removed after the cluster serves again.
@@ -121,9 +121,19 @@ pub struct EtcdMemberSpec {
 }
 
 impl EtcdMemberSpec {
-    /// Scheme of this member's URLs.
-    pub const fn scheme(&self) -> Scheme {
-        if self.tls.is_some() { Scheme::Https } else { Scheme::Http }
+    /// Which ports speak TLS, by the template that the Pod has or gets.
+    pub const fn transport(&self) -> Transport {
+        match (self.process.transport, &self.tls) {
+            (Some(transport), _) => transport,
+            (None, Some(_)) => Transport::Tls,
+            // From an earlier version of Holdfast, which wrote no transport.
+            (None, None) => Transport::Plaintext,
+        }
+    }
+
+    /// Returns the record of the certificates that the member's etcd uses; `None` in plaintext.
+    pub fn certificates(&self) -> Option<&MemberTls> {
+        self.tls.as_ref().filter(|_| self.transport().has_certificates())
     }
 
     /// Whether the member leaves because its data are lost: its Pod ends, and none is made again.

@@ -7,6 +7,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::transport::Transport;
+
 /// Settings of a member's etcd process and container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -28,6 +30,9 @@ pub struct Template {
     /// Value of the annotation `holdfast.dev/restart` of the `EtcdCluster`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<String>,
+    /// Which ports speak TLS, unless both do. Absent also on a member in plaintext that an earlier Holdfast created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transport: Option<Transport>,
 }
 
 /// Whether Holdfast takes a template back with which a member did not start.

@@ -74,6 +74,10 @@ pub struct ClientPlane {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 2_592_000))]
     pub rotation_grace_seconds: Option<u32>,
+    /// Whether members also serve clients that connect in plaintext, on the same port. The way from `insecure` to TLS and back:
+    /// clients move while both work. Default: false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow_plaintext: Option<bool>,
 }
 
 /// Whether a name in a certificate is an IP address.
@@ -149,7 +153,7 @@ pub struct IssuerRef {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Auto {}
 
-/// TLS of one member. Absent on a member that serves plaintext.
+/// Certificates of one member. Absent on a member that never had any.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MemberTls {

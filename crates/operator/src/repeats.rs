@@ -123,6 +123,7 @@ pub(super) const fn patched(act: &mut Act) -> Option<&mut Target> {
         | Act::Issue(_)
         | Act::CreateMember(_)
         | Act::AddLearner { .. }
+        | Act::SetPeerUrl { .. }
         | Act::Promote { .. }
         | Act::Disarm { .. }
         | Act::SetAuth { .. }

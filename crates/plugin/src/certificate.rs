@@ -101,7 +101,7 @@ pub async fn read(session: &Session, cluster: &EtcdCluster, user: &User) -> anyh
 /// Returns the name of the Secret with the certificate of a user, or why there is none.
 fn secret(cluster: &EtcdCluster, user: &User) -> Result<String, String> {
     let name = cluster.name_any();
-    if cluster.spec.scheme() == Scheme::Http {
+    if cluster.scheme() == Scheme::Http {
         let endpoint = endpoint(cluster);
         return Err(format!("EtcdCluster {name} serves plaintext, so clients need no certificate: {endpoint}"));
     }
@@ -126,7 +126,7 @@ fn endpoint(cluster: &EtcdCluster) -> String {
     let known = cluster.status.as_ref().and_then(|status| status.endpoint.clone());
     known.unwrap_or_else(|| {
         let namespace = cluster.namespace().unwrap_or_default();
-        name::endpoint(cluster.spec.scheme(), &cluster.name_any(), &namespace)
+        name::endpoint(cluster.scheme(), &cluster.name_any(), &namespace)
     })
 }
 

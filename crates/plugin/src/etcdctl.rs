@@ -64,7 +64,7 @@ pub async fn run(flags: EtcdctlFlags) -> anyhow::Result<u8> {
             session.flag()
         );
     }
-    let scheme = cluster.spec.scheme();
+    let scheme = cluster.scheme();
     // Before the key is written: from now on no signal ends this process, and the key is removed.
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;

@@ -81,6 +81,9 @@ pub(crate) fn describe(act: &Act) -> Description {
         Act::AddLearner { name, peer_url, .. } => {
             step("AddLearner", name, format!("added {peer_url} to etcd as a learner")).with_event("LearnerAdded")
         }
+        Act::SetPeerUrl { name, peer_url, .. } => {
+            step("SetPeerUrl", name, format!("other members reach it at {peer_url} now")).with_event("PeerUrlChanged")
+        }
         Act::SetInitialCluster { member, initial_cluster } => {
             let sentence = format!("may start with the member list {initial_cluster}");
             step("SetInitialCluster", &on(member), sentence)

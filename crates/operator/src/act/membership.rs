@@ -26,6 +26,22 @@ pub(super) async fn add_learner(
     change(ctx, "add a learner", "add", ctx.etcd.add_learner(at, peer_url)).await
 }
 
+/// Changes the peer URL of a member; a member that has the URL counts as done.
+pub(super) async fn set_peer_url(
+    ctx: &Context,
+    leader: Option<&Address>,
+    (member_id, peer_url): (u64, &str),
+    cluster_id: u64,
+) -> Result<Done, Error> {
+    let (at, now) = read_membership(ctx, leader, cluster_id).await?;
+    match now.members.iter().find(|m| m.id == member_id) {
+        Some(member) if member.peer_urls == [peer_url] => return Ok(Done::Already),
+        Some(_) => {}
+        None => return Err(Error::Stale(format!("etcd does not list member {member_id:x} any more"))),
+    }
+    change(ctx, "change a peer URL", "update", ctx.etcd.set_peer_url(at, member_id, peer_url)).await
+}
+
 /// Gives a learner its vote; a voter counts as done. The leader judges whether the learner has caught up.
 pub(super) async fn promote(
     ctx: &Context,

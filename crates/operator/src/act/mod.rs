@@ -112,6 +112,9 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, server: Option<&Addres
         Act::AddLearner { name: _, peer_url, cluster_id } => {
             membership::add_learner(ctx, server, peer_url, *cluster_id).await
         }
+        Act::SetPeerUrl { name: _, member_id, peer_url, cluster_id } => {
+            membership::set_peer_url(ctx, server, (*member_id, peer_url), *cluster_id).await
+        }
         Act::Promote { name: _, member_id, cluster_id } => {
             membership::promote(ctx, server, *member_id, *cluster_id).await
         }

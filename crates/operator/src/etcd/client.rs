@@ -293,6 +293,13 @@ impl Pool {
         Ok(())
     }
 
+    /// Changes the peer URL of a member.
+    pub(crate) async fn set_peer_url(&self, at: &Address, member_id: u64, peer_url: &str) -> Result<(), Failure> {
+        let urls = [peer_url.to_owned()];
+        self.call(at, CHANGE, |mut client| async move { client.member_update(member_id, urls).await }).await?;
+        Ok(())
+    }
+
     /// Gives a learner its vote.
     pub(crate) async fn promote(&self, at: &Address, member_id: u64) -> Result<(), Failure> {
         self.call(at, CHANGE, |mut client| async move { client.member_promote(member_id).await }).await?;

@@ -84,7 +84,7 @@ pub(super) async fn accepted(
 /// Returns the questions to a member: each CA in its files that it is not known to trust.
 fn questions<'a>(member: &'a Member, all: &Certificates) -> Vec<Question<'a>> {
     let asked = || {
-        let tls = member.object.spec.tls.as_ref()?;
+        let tls = member.object.spec.certificates()?;
         let kept = all.members.get(member.name())?;
         let pod = member.live_pod().filter(|pod| pods::ready(pod))?;
         tls.cas.as_ref().filter(|_| !pods::has_other_cas(pod, &member.object))?;

@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use holdfast_api::name::Scheme;
 use holdfast_api::tls::SECRET_TYPE;
 use holdfast_api::{EtcdCluster, EtcdUser, key, name};
 use holdfast_plan::certificate::{Certificates, Files, Kept, Known, Plane, Request, UserCertificate, files};
-use holdfast_plan::cluster::{self, Member, is_auto, written_at};
+use holdfast_plan::cluster::{self, Member, holds_certificates, is_auto, written_at};
 use holdfast_plan::objects::port;
 use holdfast_plan::{Target, meta, pods, user_claim};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -35,11 +36,12 @@ pub(super) async fn certificates(
     cluster: &EtcdCluster,
     members: &[Member],
 ) -> Result<Option<(Certificates, Option<Login>)>, Error> {
-    if cluster.spec.scheme() == name::Scheme::Http {
+    let holders: Vec<&Member> = members.iter().filter(|m| holds_certificates(cluster, m)).collect();
+    if !cluster.has_certificates() && holders.is_empty() {
         return Ok(None);
     }
     let (named, owner) = (meta::name(&cluster.metadata), meta::uid(&cluster.metadata));
-    let of_members = members.iter().filter(|m| m.object.spec.tls.is_some()).map(|member| async move {
+    let of_members = holders.into_iter().map(|member| async move {
         let owner = meta::uid(&member.object.metadata);
         let kept = secret(reader, &name::member_tls(member.name()), owner, MEMBER).await?;
         Ok(kept.map(|read| (member.name().to_owned(), read.kept)))
@@ -258,19 +260,32 @@ async fn unserved(reader: Reader<'_>, members: &[Member], kept: &BTreeMap<String
         let (peer, server) = (kept.leaf(files::PEER)?, kept.leaf(files::SERVER)?);
         let renewed = pod.creation_timestamp().zip(written_at(kept)).is_some_and(|(made, at)| at > made.0);
         // A Pod that does not serve shows no certificate, and etcd reads its files when it starts to serve.
-        let serves = pods::ready(pod) && !meta::deleting(&pod.metadata);
+        let transport = pods::transport(pod);
+        let serves = pods::ready(pod) && !meta::deleting(&pod.metadata) && transport.has_certificates();
         let ip = pod.status.as_ref()?.pod_ip.as_deref()?.parse().ok()?;
         let uid = pod.uid()?;
-        (renewed && serves && !memory.was_shown(&uid, &kept.digest)).then_some((member, uid, kept, ip, peer, server))
+        (renewed && serves && !memory.was_shown(&uid, &kept.digest)).then_some((
+            member,
+            uid,
+            kept,
+            (ip, transport),
+            peer,
+            server,
+        ))
     });
-    let asked = asked.map(|(member, uid, kept, ip, peer, server)| async move {
+    let asked = asked.map(|(member, uid, kept, (ip, transport), peer, server)| async move {
         if reader.ctx.etcd.is_silent(&uid, ip) {
             return Some(member.name().to_owned());
         }
         let port = |port: i32| u16::try_from(port).unwrap_or_default();
-        let (on_peer, on_client) =
-            futures::join!(served::shown(ip, port(port::PEER)), served::shown(ip, port(port::CLIENT)));
-        let both = on_peer.as_ref() == Some(&peer.fingerprint) && on_client.as_ref() == Some(&server.fingerprint);
+        let peers = async {
+            let shown = served::shown(ip, port(port::PEER)).await;
+            shown.as_ref() == Some(&peer.fingerprint)
+        };
+        // Without TLS on its peer port a member shows one certificate.
+        let peers = async { transport.peers() == Scheme::Http || peers.await };
+        let (on_peer, on_client) = futures::join!(peers, served::shown(ip, port(port::CLIENT)));
+        let both = on_peer && on_client.as_ref() == Some(&server.fingerprint);
         if both {
             memory.note_shown(&uid, &kept.digest);
         }

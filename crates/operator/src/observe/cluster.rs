@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use holdfast_api::cluster::LastSnapshot;
 use holdfast_api::condition::Wanted;
-use holdfast_api::name::Scheme;
 use holdfast_api::restore::Restore;
 use holdfast_api::schedule::PruneRun;
+use holdfast_api::transport::Transport;
 use holdfast_api::{
     EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, component, key, name,
 };
@@ -19,7 +19,7 @@ use holdfast_plan::cluster::{
 };
 use holdfast_plan::schedule::{healthy, live_job, live_run};
 use holdfast_plan::snapshot::live_removal;
-use holdfast_plan::{Act, Seen, Unread, ending, meta};
+use holdfast_plan::{Act, Seen, Unread, ending, meta, pods};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
@@ -351,13 +351,16 @@ fn with_parts(object: EtcdMember, pods: &[Pod], claims: &[PersistentVolumeClaim]
 pub(super) fn address(member: &Member, login: Option<&Login>) -> Option<Address> {
     let (pod_uid, ip) = place(member)?;
     let spec = &member.object.spec;
-    let tls = match spec.scheme() {
-        Scheme::Http => None,
-        // I15: without its certificate the operator asks nothing, and never in plaintext.
-        Scheme::Https => {
-            let namespace = member.object.namespace().unwrap_or_default();
-            Some((login?.clone(), name::host(member.name(), &spec.cluster_ref.name, &namespace)))
-        }
+    let pod = member.pod.as_ref().map(pods::transport)?;
+    // I15: a member that has no Pod in plaintext, nor had one before its present template, is not asked in plaintext.
+    let may_be_plain = spec.transport() <= Transport::PeersPlaintext;
+    let plain = may_be_plain && (pod == Transport::Plaintext || login.is_none() && pod.serves_plaintext());
+    let tls = if plain {
+        None
+    } else {
+        // I15: without its certificate the operator asks nothing.
+        let namespace = member.object.namespace().unwrap_or_default();
+        Some((login?.clone(), name::host(member.name(), &spec.cluster_ref.name, &namespace)))
     };
     Some(Address { member: member.object.name_any(), pod_uid, ip, tls })
 }

@@ -47,6 +47,13 @@ pub struct UserChange {
     pub claim: String,
 }
 
+/// Facts of a member that gets its first certificates.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FirstCertificates {
+    /// DNS name that the member will require of its peers, if not the default.
+    pub peer_name: Option<String>,
+}
+
 /// One consequential step. `act` re-checks with a live read the facts that the step carries, and makes no other choice.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Act {
@@ -285,6 +292,8 @@ pub enum Act {
     AnnounceCertificates {
         /// The member.
         member: Target,
+        /// Facts of a member that had no certificates before, and goes on in plaintext until its turn.
+        first: Option<FirstCertificates>,
         /// Digest of the certificates.
         digest: String,
         /// CAs that the member trusts.
@@ -343,6 +352,17 @@ pub enum Act {
         user: Target,
         /// Name in etcd.
         name: String,
+        /// The etcd cluster that must answer.
+        cluster_id: u64,
+    },
+    /// Change the peer URL under which etcd lists a member to the scheme that its Pod serves.
+    SetPeerUrl {
+        /// Name of the member.
+        name: String,
+        /// Its ID.
+        member_id: u64,
+        /// The URL.
+        peer_url: String,
         /// The etcd cluster that must answer.
         cluster_id: u64,
     },

@@ -27,7 +27,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-pub use crate::act::{Act, Unelectable, UserChange};
+pub use crate::act::{Act, FirstCertificates, Unelectable, UserChange};
 pub use crate::alarm::{Alarm, AlarmKind};
 use crate::certificate::Issue;
 pub use crate::settings::{Proxies, Settings};

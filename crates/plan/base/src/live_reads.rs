@@ -89,6 +89,7 @@ impl Act {
             Self::CreateMember(_)
             | Self::CreateClaim(_)
             | Self::AddLearner { .. }
+            | Self::SetPeerUrl { .. }
             | Self::Promote { .. }
             | Self::MoveLeader { .. }
             | Self::SetTemplate { .. }
@@ -124,7 +125,10 @@ impl Act {
     /// Returns the name of the member that guards an act on a cluster, if the act has no resourceVersion of the member.
     pub fn member_by_name(&self) -> Option<&str> {
         match self {
-            Self::AddLearner { name, .. } | Self::Promote { name, .. } | Self::MoveLeader { name, .. } => Some(name),
+            Self::AddLearner { name, .. }
+            | Self::SetPeerUrl { name, .. }
+            | Self::Promote { name, .. }
+            | Self::MoveLeader { name, .. } => Some(name),
             _ => None,
         }
     }

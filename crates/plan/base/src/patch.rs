@@ -4,9 +4,11 @@
 //! tests applies it.
 
 use holdfast_api::member::Resize;
+use holdfast_api::transport::Transport;
 use holdfast_api::{key, role};
 use serde_json::{Value, json};
 
+use crate::act::FirstCertificates;
 use crate::{Act, Target};
 
 /// The object that a patch changes.
@@ -46,8 +48,13 @@ impl Act {
             Self::Park { member, parked } => spec(member, json!({"parked": parked})),
             Self::Unpark { member } => spec(member, json!({"parked": null})),
             Self::SetVolumeSize { member, size } => spec(member, json!({"storage": {"size": size}})),
-            Self::AnnounceCertificates { member, digest, trusts, cas } => {
-                spec(member, json!({"tls": {"staged": digest, "trusts": trusts, "cas": cas}}))
+            Self::AnnounceCertificates { member, first, digest, trusts, cas } => {
+                let mut change = json!({"tls": {"staged": digest, "trusts": trusts, "cas": cas}});
+                if let Some(FirstCertificates { peer_name }) = first {
+                    change["transport"] = json!(Transport::Plaintext);
+                    change["tls"]["peerName"] = json!(peer_name);
+                }
+                spec(member, change)
             }
             Self::CopyPodMetadata { member, old, new } => {
                 let change = if new.is_empty() { Value::Null } else { replacing(&json!(old), &json!(new)) };

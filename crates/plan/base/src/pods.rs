@@ -4,6 +4,7 @@
 
 use holdfast_api::condition;
 use holdfast_api::member::Joined;
+use holdfast_api::transport::Transport;
 use holdfast_api::{EtcdMember, key};
 use holdfast_contract::{FailedReport, GateRequest, PruneReport, RemovalReport, RemovedReport, Report, Request};
 use jiff::{SignedDuration, Timestamp};
@@ -13,6 +14,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::meta;
+use crate::objects::pod::TLS;
 use crate::objects::{container, request};
 
 /// Whether the Pod permits a start on an empty volume.
@@ -22,8 +24,18 @@ pub fn may_start_empty(pod: &Pod) -> bool {
 
 /// Whether the Pod was made with other CAs than the files of its member hold: etcd loads them when it starts.
 pub fn has_other_cas(pod: &Pod, member: &EtcdMember) -> bool {
-    let wanted = member.spec.tls.as_ref().and_then(|tls| tls.cas.as_deref());
-    meta::annotation(&pod.metadata, key::CAS) != wanted
+    let wanted = member.spec.certificates().and_then(|tls| tls.cas.as_deref());
+    let uses_cas = member.spec.transport().has_certificates() && transport(pod).has_certificates();
+    uses_cas && meta::annotation(&pod.metadata, key::CAS) != wanted
+}
+
+/// Returns which ports of a Pod speak TLS. A Pod without certificates speaks plaintext.
+pub fn transport(pod: &Pod) -> Transport {
+    let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    if !volumes.any(|volume| volume.name == TLS) {
+        return Transport::Plaintext;
+    }
+    meta::annotation(&pod.metadata, key::TRANSPORT).and_then(Transport::parse).unwrap_or(Transport::Tls)
 }
 
 /// Returns the request of the gate in a member's Pod; `None` for a Pod of an earlier version.

@@ -41,7 +41,7 @@ pub fn source(cluster: &EtcdCluster) -> Result<Source, (Reason, String)> {
         .iter()
         .flat_map(|s| &s.members)
         .filter(|m| m.role.as_deref() == Some(holdfast_api::role::VOTER))
-        .map(|m| name::client_url(cluster.spec.scheme(), &m.name, name, namespace))
+        .map(|m| name::client_url(cluster.scheme(), &m.name, name, namespace))
         .collect();
     if endpoints.is_empty() {
         let why = format!("EtcdCluster {name} lists no voter now; its conditions name the cause");
@@ -94,7 +94,7 @@ pub fn filed_under(cluster: Option<&LocalRef>) -> String {
 
 /// Returns the connection to an EtcdCluster with TLS: the agent uses the operator's certificate.
 pub fn with_certificates(cluster: Option<&EtcdCluster>, endpoints: Vec<String>) -> Option<External> {
-    let cluster = cluster.filter(|c| c.spec.scheme() == Scheme::Https)?;
+    let cluster = cluster.filter(|c| c.scheme() == Scheme::Https)?;
     let tls_secret_ref = Some(LocalRef { name: name::operator_tls(meta::name(&cluster.metadata)) });
     Some(External { endpoints, tls_secret_ref, ..External::default() })
 }

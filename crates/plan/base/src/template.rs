@@ -6,6 +6,7 @@
 use holdfast_api::agent::PodMetadata;
 use holdfast_api::member::Resize;
 use holdfast_api::template::Template;
+use holdfast_api::transport::Transport;
 use holdfast_api::{EtcdCluster, EtcdMember, key};
 use k8s_openapi::api::core::v1::Pod;
 
@@ -21,6 +22,17 @@ pub fn wanted(cluster: &EtcdCluster) -> Template {
         resources: spec.resources.clone(),
         service_account_name: spec.service_account_name.clone(),
         restart: meta::annotation(&cluster.metadata, key::RESTART).map(str::to_owned),
+        transport: transport(cluster),
+    }
+}
+
+/// Returns the transport for a template. A cluster in plaintext that never changed has none: `EtcdMemberSpec::transport` knows.
+fn transport(cluster: &EtcdCluster) -> Option<Transport> {
+    let has_changed = cluster.status.as_ref().is_some_and(|status| status.latches.transport.is_some());
+    match cluster.transport() {
+        Transport::Tls => None,
+        Transport::Plaintext if !has_changed => None,
+        transport => Some(transport),
     }
 }
 
@@ -32,7 +44,9 @@ pub fn put(member: &mut EtcdMember, new: &Template) {
 
 /// Returns the fingerprint of a template. Serializing Holdfast's own types to JSON cannot fail.
 pub fn fingerprint(template: &Template) -> String {
-    fingerprint::hash_parts([serde_json::to_string(template).unwrap_or_default()])
+    // Earlier versions of Holdfast wrote no transport, and their members in plaintext need no restart to get it.
+    let transport = template.transport.filter(|transport| *transport != Transport::Plaintext);
+    fingerprint::hash_parts([serde_json::to_string(&Template { transport, ..template.clone() }).unwrap_or_default()])
 }
 
 /// Returns the fingerprint of a member's template without its resources, which alone may change in a running Pod.

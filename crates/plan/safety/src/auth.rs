@@ -1,6 +1,5 @@
 //! Rules of etcd's authentication: Holdfast does not lock itself out.
 
-use holdfast_api::name::Scheme;
 use holdfast_base::certificate::{ROOT, files};
 use holdfast_base::seen::cluster::Observed;
 
@@ -14,6 +13,6 @@ pub(super) fn set(seen: &Observed, enabled: bool, cluster_id: u64) -> Verdict {
     let login = seen.certificates.as_ref().and_then(|all| all.operator.as_ref()?.leaf(files::CLIENT));
     let is_root = login.is_some_and(|login| login.common_name.as_deref() == Some(ROOT));
     rule("I31", is_root, "authentication needs the operator's own login, of the user root")?;
-    let all = seen.members.iter().all(|member| member.object.spec.scheme() == Scheme::Https);
+    let all = seen.members.iter().all(|member| member.object.spec.transport().has_certificates());
     rule("I31", all, "each member knows users by their certificates")
 }

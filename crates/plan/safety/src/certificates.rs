@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use holdfast_api::tls::Trusts;
+use holdfast_api::transport::Transport;
 
 use super::facts::latches;
 use super::{Verdict, rule};
@@ -15,7 +16,7 @@ use holdfast_base::{Target, meta, pods};
 pub(super) fn announce(seen: &Observed, object: &Member, digest: &str, trusts: &Trusts) -> Verdict {
     let all = seen.certificates.as_ref();
     let name = object.name();
-    let old = object.object.spec.tls.as_ref().map(|tls| &tls.trusts).filter(|_| object.joined());
+    let old = object.object.spec.certificates().map(|tls| &tls.trusts).filter(|_| object.joined());
     let proven = |plane: Plane, anchor: &str| all.is_some_and(|all| all.has_accepted(name, plane, anchor));
     let keeps = |old: &Trusts, plane: Plane| {
         let new = plane.trusted(trusts);
@@ -45,7 +46,8 @@ pub(super) fn certify(seen: &Observed, issue: &Issue) -> Verdict {
         Contents::Ca { plane, .. } => {
             let unused = issue.replaces.is_none() && !all.cas.contains_key(plane);
             rule("I15", unused, "a CA is never replaced")?;
-            rule("I15", !formed, "a cluster that has formed gets no other CA")
+            let begins = latches(seen).transport == Some(Transport::Plaintext);
+            rule("I15", !formed || begins, "a cluster that has formed gets no other CA, unless it is in plaintext")
         }
         Contents::NextCa { plane, .. } => {
             let none = all.cas.get(plane).is_none_or(|kept| kept.leaf(files::NEXT).is_none());
@@ -102,7 +104,7 @@ fn is_trusted(seen: &Observed, all: &Certificates, plane: Plane, anchor: &str, s
             && shown.is_some_and(|known| known.cas.iter().any(|ca| ca.anchor == anchor));
         known.is_none_or(|known| known == anchor) || all.has_accepted(m.name(), plane, anchor) || starts
     };
-    let runs = |m: &&Member| m.object.spec.tls.is_some() && m.object.spec.removed.is_none() && m.joined();
+    let runs = |m: &&Member| m.object.spec.certificates().is_some() && m.object.spec.removed.is_none() && m.joined();
     seen.members.iter().filter(runs).filter(|m| !m.deleting()).all(trusts)
 }
 
@@ -111,7 +113,9 @@ fn trust(seen: &Observed, all: &Certificates, trusts: &BTreeMap<&'static str, Ve
     for (file, cas) in trusts {
         let plane = if *file == files::PEER.ca { Plane::Peer } else { Plane::Client };
         placed(seen, cas)?;
-        let shown = seen.members.iter().filter(|m| m.object.spec.removed.is_none() && m.joined());
+        let uses =
+            |m: &&Member| m.object.spec.removed.is_none() && m.joined() && m.object.spec.certificates().is_some();
+        let shown = seen.members.iter().filter(uses);
         let shown = shown.filter_map(|m| all.members.get(m.name())?.leaf(plane.shown()));
         let anchors: Vec<&str> =
             all_cas(all).filter(|(place, _)| cas.contains(place)).map(|(_, anchor)| anchor).collect();

@@ -14,7 +14,7 @@ use super::facts::{
 };
 use super::{
     Verdict, alarms, auth, certificates, defragment, is, last_snapshot, leadership, replace, retention, roll, rule,
-    upgrade, volumes,
+    transport, upgrade, volumes,
 };
 use holdfast_base::objects::job::{Kind, request_of};
 use holdfast_base::restores::read_by;
@@ -111,6 +111,9 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::ReleaseCluster { cluster } => retention::release(seen, cluster),
         Act::CreateMember(member) => create(seen, member),
         Act::AddLearner { name, peer_url, cluster_id } => add(seen, name, peer_url, *cluster_id),
+        Act::SetPeerUrl { name, member_id, peer_url, cluster_id } => {
+            transport::set_peer_url(seen, name, (*member_id, peer_url), *cluster_id)
+        }
         Act::SetInitialCluster { member, initial_cluster } => introduce(seen, member, initial_cluster),
         Act::LatchJoined { member, joined } => join(seen, member, joined),
         Act::ForbidEmptyStart { pod, joined } => {
@@ -228,6 +231,7 @@ fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
     defragment::latch(seen, old, new)?;
     volumes::grant(seen, old, new)?;
     if let Some(formed) = &old.formed {
+        transport::latch(seen, old, new)?;
         rule("I2", new.formed.as_ref() == Some(formed), "the latch of a formed cluster is never removed or changed")?;
         return rule("I9", new.restoring == old.restoring, "a cluster that has formed is not restored again");
     }
@@ -300,9 +304,10 @@ fn add(seen: &Observed, name: &str, peer_url: &str, cluster_id: u64) -> Verdict 
     let etcd = formed_as(seen, cluster_id)?;
     let member = named(seen, name)?;
     rule("I5", member.object.spec.joined.is_none(), "a member that has served is never added again")?;
-    let url = objects::member::peer_url(&seen.cluster, name);
+    let url = objects::member::own_peer_url(&member.object);
     rule("I11", peer_url == url, "a member is added under its own peer URL")?;
-    let twice = etcd.members.iter().any(|l| l.name == name || l.peer_urls.iter().any(|u| u == peer_url));
+    let is_own = |url: &String| objects::member::is_peer_url_of(&seen.cluster, name, url);
+    let twice = etcd.members.iter().any(|l| l.name == name || l.peer_urls.iter().any(is_own));
     rule("I11", !twice, "etcd does not list the added member yet")?;
     rule("I3", etcd.alarms.iter().all(|a| a.kind != AlarmKind::Corrupt), "nothing is added while data are in doubt")?;
     rule("I11", member.object.spec.leaving.is_none(), "a member that leaves is not added")?;
@@ -392,7 +397,8 @@ fn remove_orphan(seen: &Observed, etcd: &Membership, listed: &Listed) -> Verdict
         !listed.peer_urls.is_empty() && listed.peer_urls.iter().all(is_own_url),
         "the member is not this cluster's",
     )?;
-    let runs = |pod: &String| listed.peer_urls.contains(&objects::member::peer_url(&seen.cluster, pod));
+    let runs =
+        |pod: &String| listed.peer_urls.iter().any(|url| objects::member::is_peer_url_of(&seen.cluster, pod, url));
     rule("I4", !seen.stray_pods.iter().any(runs), "without an EtcdMember only a member without a Pod is removed")?;
     rule("I29", seen.cluster.spec.repairs_itself(), "in mode Manual a person decides")?;
     rule("I4", latches(seen).orphan == Some(id(listed.id)), "the ID is latched before the objects are read again")?;
@@ -447,10 +453,12 @@ fn introduce(seen: &Observed, target: &Target, initial_cluster: &str) -> Verdict
     let listed: Vec<&str> = etcd.members.iter().flat_map(|l| &l.peer_urls).map(String::as_str).collect();
     let same = urls.len() == listed.len() && listed.iter().all(|url| urls.contains(url));
     rule("I11", same, "a new member's initial cluster is exactly the member list of etcd")?;
-    let own = format!("{}={}", member.name(), objects::member::peer_url(&seen.cluster, member.name()));
+    let is_own = |(name, url): (&str, &str)| {
+        name == member.name() && objects::member::is_peer_url_of(&seen.cluster, member.name(), url)
+    };
     rule(
         "I11",
-        initial_cluster.split(',').any(|e| e == own),
+        initial_cluster.split(',').filter_map(|e| e.split_once('=')).any(is_own),
         "a new member's initial cluster contains the member itself",
     )
 }

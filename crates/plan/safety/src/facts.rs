@@ -35,8 +35,8 @@ pub(super) fn formed_as(seen: &Observed, cluster_id: u64) -> Result<&Membership,
 }
 
 pub(super) fn stands_for<'a>(seen: &'a Observed, listed: &Listed) -> Option<&'a Member> {
-    let url = |m: &Member| objects::member::peer_url(&seen.cluster, m.name());
-    seen.members.iter().find(|m| m.name() == listed.name || listed.peer_urls.contains(&url(m)))
+    let is_own = |m: &Member, url: &String| objects::member::is_peer_url_of(&seen.cluster, m.name(), url);
+    seen.members.iter().find(|m| m.name() == listed.name || listed.peer_urls.iter().any(|url| is_own(m, url)))
 }
 
 pub(super) fn voters(etcd: &Membership) -> Vec<&Listed> {

@@ -31,6 +31,7 @@ mod schedule;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod transport;
 mod upgrade;
 mod user;
 mod volumes;

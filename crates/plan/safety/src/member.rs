@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use holdfast_api::cluster::Retention;
 use holdfast_api::member::{Birth, Joined};
+use holdfast_api::name::Scheme;
 use holdfast_api::{EtcdMemberStatus, key, name, role};
 use holdfast_contract::Request;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -38,7 +39,7 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
             rule("I12", is(member, &seen.member.metadata), "the member is the one that was seen")
         }
         Act::RefreshCertificates { pod, digest } => {
-            let staged = seen.member.spec.tls.as_ref().and_then(|tls| tls.staged.as_ref());
+            let staged = seen.member.spec.certificates().and_then(|tls| tls.staged.as_ref());
             rule("I15", staged == Some(digest), "a Pod is told of the certificates that its member was given")?;
             own_as_seen(seen, pod)
         }
@@ -49,6 +50,7 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         | Act::ReleaseCluster { .. }
         | Act::CreateMember(_)
         | Act::AddLearner { .. }
+        | Act::SetPeerUrl { .. }
         | Act::SetInitialCluster { .. }
         | Act::LatchJoined { .. }
         | Act::ForbidEmptyStart { .. }
@@ -208,13 +210,21 @@ fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
     let expected = restore.as_ref().and_then(Request::expected_store_id);
     let is_expected = store_id.is_none_or(|store_id| expected == Some(store_id));
     rule("I25", is_expected, "a restore expects the known store ID of its store")?;
-    let listens_plain =
-        |arg: &String| ["client", "peer"].iter().any(|p| arg.starts_with(&format!("--listen-{p}-urls=http://")));
+    let transport = seen.member.spec.transport();
+    let listens_plain = |arg: &String| {
+        let urls = |port: &str| arg.strip_prefix(&format!("--listen-{port}-urls=")).unwrap_or_default().to_owned();
+        let (clients, peers) = (urls("client").contains("http://"), urls("peer").contains("http://"));
+        clients && !transport.serves_plaintext() || peers && transport.peers() == Scheme::Https
+    };
     let plain = pods::gate(pod).is_none_or(|gate| gate.exec.iter().any(listens_plain));
-    let tls = seen.member.spec.tls.as_ref();
+    let tls = seen.member.spec.certificates();
     let mounted = mounts_secret(pod, &name::member_tls(meta::name(&seen.member.metadata)));
     let staged = tls.is_none_or(|tls| tls.staged.is_some() && mounted && !plain);
-    rule("I15", staged, "the Pod of a member with TLS mounts its certificates and listens to nothing else")?;
+    rule(
+        "I15",
+        staged,
+        "the Pod of a member with TLS mounts its certificates, and listens in plaintext only where its transport does",
+    )?;
     rule("I9", first || !restores(pod), "restore steps only in the seed of a cluster that has not formed")?;
     rule("I2", first || !founds(pod), "only the seed of a cluster that has not formed founds one")
 }

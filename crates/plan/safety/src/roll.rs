@@ -8,7 +8,7 @@ use holdfast_api::{key, role};
 use super::facts::{
     formed_as, id, is_healthy, known, latches, listed_as, may_start_empty, own_evidence, stands_for, staying, voters,
 };
-use super::{Verdict, rule, upgrade, volumes};
+use super::{Verdict, rule, transport, upgrade, volumes};
 use k8s_openapi::api::core::v1::{ContainerStatus, ResourceRequirements};
 
 use holdfast_base::objects::resources::of_member;
@@ -33,6 +33,7 @@ pub(super) fn set(seen: &Observed, member: &Member, new: &Template, served: Opti
     let back = spec.served.as_ref() == Some(new);
     rule("I13", *new == wanted || back, "a member gets the template of the spec, or the one with which it served")?;
     upgrade::set(seen, member, &new.version)?;
+    transport::set(seen, member, new)?;
     if back {
         return Ok(());
     }
@@ -127,7 +128,7 @@ pub(super) fn end(seen: &Observed, member: &Member, evicts: bool) -> Verdict {
 
 /// Whether etcd does not list a member, which waits for certificates that its peers trust.
 fn is_uncertified(seen: &Observed, etcd: &Membership, member: &Member) -> bool {
-    let staged = member.object.spec.tls.as_ref().is_none_or(|tls| tls.staged.is_some());
+    let staged = member.object.spec.certificates().is_none_or(|tls| tls.staged.is_some());
     !staged && member.object.spec.joined.is_none() && listed_as(seen, etcd, member.name()).is_none()
 }
 

@@ -21,6 +21,7 @@ mod model;
 mod plan_props;
 mod scenarios;
 mod schedule_props;
+mod transports;
 mod world;
 
 /// As in the operator itself: plans consist of many small strings, which musl's own allocator returns to the kernel at once.

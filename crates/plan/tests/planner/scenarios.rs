@@ -12,6 +12,7 @@ use holdfast_api::final_snapshot::OnFailure;
 use holdfast_api::repair::{Repair, RepairMode};
 use holdfast_api::snapshot::Phase;
 use holdfast_api::template::Rollback;
+use holdfast_api::transport::Transport;
 use holdfast_contract::ExitClass;
 use holdfast_plan::AlarmKind;
 
@@ -126,6 +127,9 @@ fn tell(world: &mut World, command: &str) {
                 _ => None,
             };
         }),
+        ["plaintext", "only"] => world.transport(Transport::Plaintext),
+        ["plaintext", "allowed"] => world.transport(Transport::ClientsPlaintext),
+        ["plaintext", "refused"] => world.transport(Transport::Tls),
         ["authentication", "by", "hand", word] => world.auth = *word == "on",
         ["members", "differ"] => world.differ = true,
         ["members", "agree"] => world.differ = false,

@@ -6,11 +6,13 @@
 use std::fmt::Display;
 
 use holdfast_api::cluster::Options;
+use holdfast_api::name::Scheme;
+use holdfast_api::transport::Transport;
 use holdfast_api::{EtcdMember, name};
 
 use crate::certificate::files;
 use crate::meta;
-use crate::objects::port;
+use crate::objects::{self, port};
 use crate::valid::{Server, Version};
 
 /// Mount path of a member's volume.
@@ -27,16 +29,21 @@ pub fn etcd_args(member: &EtcdMember, server: &Server, initial_cluster: &str) ->
     let meta = &member.metadata;
     let (name, cluster) = (meta::name(meta), member.spec.cluster_ref.name.as_str());
     let namespace = meta.namespace.as_deref().unwrap_or_default();
-    let scheme = member.spec.scheme();
-    let any = |port: i32| format!("{}://0.0.0.0:{port}", scheme.as_str());
+    let transport = member.spec.transport();
+    let peers = format!("{}://0.0.0.0:{}", transport.peers().as_str(), port::PEER);
+    let client = |scheme: Scheme| name::client_url(scheme, name, cluster, namespace);
+    let any = |scheme: Scheme| format!("{}://0.0.0.0:{}", scheme.as_str(), port::CLIENT);
+    let clients = |url: &dyn Fn(Scheme) -> String| {
+        client_schemes(transport).iter().map(|it| url(*it)).collect::<Vec<_>>().join(",")
+    };
     let mut args = vec![
         flag("name", name),
         flag("data-dir", format!("{VOLUME}/{}", holdfast_contract::DATA_DIR)),
-        flag("listen-peer-urls", any(port::PEER)),
-        flag("listen-client-urls", any(port::CLIENT)),
+        flag("listen-peer-urls", peers),
+        flag("listen-client-urls", clients(&any)),
         flag("listen-metrics-urls", format!("http://0.0.0.0:{}", port::METRICS)),
-        flag("initial-advertise-peer-urls", name::peer_url(scheme, name, cluster, namespace)),
-        flag("advertise-client-urls", name::client_url(scheme, name, cluster, namespace)),
+        flag("initial-advertise-peer-urls", listed_url(member, initial_cluster)),
+        flag("advertise-client-urls", clients(&client)),
         flag("initial-cluster", initial_cluster),
         flag("initial-cluster-token", &member.spec.cluster_token),
         flag("quota-backend-bytes", server.quota),
@@ -51,7 +58,7 @@ pub fn etcd_args(member: &EtcdMember, server: &Server, initial_cluster: &str) ->
     if server.version.many_learners() {
         args.push(flag("max-learners", MAX_LEARNERS));
     }
-    if let Some(tls) = &member.spec.tls {
+    if let Some(tls) = member.spec.certificates() {
         let peer_name = tls.peer_name.clone().unwrap_or_else(|| name::peer_marker(cluster, namespace));
         args.extend(certificates(server.version, &peer_name));
     }
@@ -59,6 +66,23 @@ pub fn etcd_args(member: &EtcdMember, server: &Server, initial_cluster: &str) ->
         args.extend(chosen(options));
     }
     args
+}
+
+/// Returns the schemes of the client port, which serves both at once.
+const fn client_schemes(transport: Transport) -> &'static [Scheme] {
+    match transport {
+        Transport::Plaintext => &[Scheme::Http],
+        Transport::PeersPlaintext | Transport::ClientsPlaintext => &[Scheme::Https, Scheme::Http],
+        Transport::Tls => &[Scheme::Https],
+    }
+}
+
+/// Returns the peer URL under which etcd lists the member at its first start, which etcd compares with the initial cluster. Later
+/// etcd reads its URL from its data.
+fn listed_url(member: &EtcdMember, initial_cluster: &str) -> String {
+    let own = meta::name(&member.metadata);
+    let listed = initial_cluster.split(',').filter_map(|entry| entry.split_once('=')).find(|(name, _)| *name == own);
+    listed.map_or_else(|| objects::member::own_peer_url(member), |(_, url)| url.to_owned())
 }
 
 /// Both ports demand a certificate from the other side, and the peer port demands this name in a peer's certificate. etcd does

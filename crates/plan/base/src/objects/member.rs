@@ -4,7 +4,6 @@
 //! when.
 
 use holdfast_api::member::{Birth, ClusterIdentity};
-use holdfast_api::name::Scheme;
 use holdfast_api::restore::Restoring;
 use holdfast_api::tls::MemberTls;
 use holdfast_api::{EtcdCluster, EtcdMember, EtcdMemberSpec, MEMBER_FINALIZER, key, name};
@@ -32,20 +31,35 @@ pub fn is_outdated(member: &EtcdMember, cluster: &EtcdCluster) -> bool {
     let (is, wanted) = (&member.spec, &cluster.spec);
     member.spec.process != template::wanted(cluster)
         || !is.storage.is_same_volume(&wanted.storage)
-        || is.scheme() != wanted.scheme()
+        || is.transport() != cluster.transport()
         || is.tls.as_ref().is_some_and(|tls| tls.made_for != made_for(cluster))
 }
 
-/// Returns the peer URL of a member of this cluster.
+/// Returns the peer URL of a new member of this cluster.
 pub fn peer_url(cluster: &EtcdCluster, member: &str) -> String {
     let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
-    name::peer_url(cluster.spec.scheme(), member, meta::name(&cluster.metadata), namespace)
+    name::peer_url(cluster.transport().peers(), member, meta::name(&cluster.metadata), namespace)
+}
+
+/// Returns the peer URL that a member has, by its template.
+pub fn own_peer_url(member: &EtcdMember) -> String {
+    let namespace = member.metadata.namespace.as_deref().unwrap_or_default();
+    let peers = member.spec.transport().peers();
+    name::peer_url(peers, meta::name(&member.metadata), &member.spec.cluster_ref.name, namespace)
 }
 
 /// Whether a peer URL belongs to a member of this cluster.
 pub fn is_peer_url(cluster: &EtcdCluster, url: &str) -> bool {
     let name = url.split_once("://").and_then(|(_, rest)| rest.split_once('.')).map(|(name, _)| name);
-    name.is_some_and(|name| !name.is_empty() && url == peer_url(cluster, name))
+    name.is_some_and(|name| !name.is_empty() && is_peer_url_of(cluster, name, url))
+}
+
+/// Whether a peer URL is the one of this member, with TLS or in plaintext.
+pub fn is_peer_url_of(cluster: &EtcdCluster, member: &str, url: &str) -> bool {
+    let own = peer_url(cluster, member);
+    let place = |url: &str| url.split_once("://").map(|(_, place)| place.to_owned());
+    let scheme = url.strip_suffix(&place(url).unwrap_or_default());
+    place(url) == place(&own) && matches!(scheme, Some("http://" | "https://"))
 }
 
 /// Returns etcd's cluster token. The token contains the UID, so that members of two incarnations never talk to each other.
@@ -87,7 +101,7 @@ fn born(
             cluster_token: token(cluster),
             initial_cluster,
             restore,
-            tls: (spec.scheme() == Scheme::Https).then(|| MemberTls {
+            tls: cluster.transport().has_certificates().then(|| MemberTls {
                 peer_name: peer_name(cluster),
                 made_for: made_for(cluster),
                 ..MemberTls::default()

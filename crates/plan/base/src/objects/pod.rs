@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 use holdfast_api::agent::{Agent, PodMetadata};
 use holdfast_api::cluster::Placement;
-use holdfast_api::name::Scheme;
 use holdfast_api::restore::{RestorePoint, Restoring};
 use holdfast_api::store::Location;
+use holdfast_api::transport::Transport;
 use holdfast_api::{EtcdMember, component, key, name, role};
 use holdfast_contract::{DEFAULT_RESTORE_STALL_SECONDS, GateRequest, IdentityFlags, Point, Request, RestoreRequest};
 use k8s_openapi::api::core::v1::{
@@ -42,7 +42,7 @@ const ETCDUTL: &str = "/usr/local/bin/etcdutl";
 /// Folder of the file with the Pod's annotations.
 const PODINFO: &str = "/etc/holdfast/podinfo";
 /// Volume of the member's certificates.
-const TLS: &str = "tls";
+pub(crate) const TLS: &str = "tls";
 /// The file with the Pod's annotations.
 const ANNOTATIONS: &str = "/etc/holdfast/podinfo/annotations";
 
@@ -139,14 +139,18 @@ fn metadata(member: &EtcdMember, start: &Start<'_>, agent: Option<&Agent>, setti
     let joined = member.spec.joined.as_ref().map(|joined| (key::JOINED.to_owned(), joined.annotation()));
     // The operator version that created the Pod is the version that replaces the Pod later.
     let made_with = start.restore.map(|_| (key::AGENT_IMAGE.to_owned(), settings.agent_image.clone()));
-    let staged = member.spec.tls.as_ref().and_then(|tls| Some((key::TLS.to_owned(), tls.staged.clone()?)));
-    let cas = member.spec.tls.as_ref().and_then(|tls| Some((key::CAS.to_owned(), tls.cas.clone()?)));
+    let staged = member.spec.certificates().and_then(|tls| Some((key::TLS.to_owned(), tls.staged.clone()?)));
+    let cas = member.spec.certificates().and_then(|tls| Some((key::CAS.to_owned(), tls.cas.clone()?)));
+    let transport = member.spec.transport();
+    let between = matches!(transport, Transport::PeersPlaintext | Transport::ClientsPlaintext);
+    let transport = between.then(|| (key::TRANSPORT.to_owned(), transport.as_str().to_owned()));
     let template = member.spec.template.as_ref().map(|template| (key::TEMPLATE.to_owned(), template.clone()));
     let storage = &member.spec.storage;
     let volume = (!storage.in_memory()).then(|| (key::VOLUME_SIZE.to_owned(), storage.size().0));
     annotations.extend(template.into_iter().chain(volume));
     annotations.insert(key::PROCESS.to_owned(), template::fingerprint_process(member));
-    annotations.extend(permission.into_iter().chain(started).chain(joined).chain(made_with).chain(staged).chain(cas));
+    annotations.extend(permission.into_iter().chain(started).chain(joined).chain(made_with));
+    annotations.extend(staged.into_iter().chain(cas).chain(transport));
     // So that `kubectl logs` and `kubectl exec` do not list the other containers.
     annotations.insert("kubectl.kubernetes.io/default-container".to_owned(), container::ETCD.to_owned());
     ObjectMeta {
@@ -227,7 +231,7 @@ fn restore_container(
         initial_cluster: start.initial_cluster.to_owned(),
         annotations: Some(PathBuf::from(ANNOTATIONS)),
         // The operator logs in by its certificate, and without one not at all.
-        refuse_auth: member.spec.scheme() == Scheme::Http,
+        refuse_auth: !member.spec.transport().has_certificates(),
         // etcd's own quota: etcd would serve a database that fills the quota, and refuse each write.
         quota_backend_bytes: Some(server.quota),
         progress_port: progress_port(),
@@ -284,7 +288,7 @@ fn etcd_container(member: &EtcdMember, server: &Server, start: &Start<'_>, in_et
 
 /// Returns the variables of etcd's container: those of the user come last, and their names differ from Holdfast's.
 fn environment(member: &EtcdMember) -> Option<Vec<EnvVar>> {
-    let own = member.spec.tls.iter().flat_map(|_| etcdctl_certificates());
+    let own = member.spec.certificates().into_iter().flat_map(|_| etcdctl_certificates());
     let chosen = member.spec.process.options.iter().flat_map(|options| options.extra_env.iter().flatten());
     let chosen = chosen.map(|v| EnvVar { name: v.name.clone(), value: Some(v.value.clone()), value_from: None });
     let all: Vec<EnvVar> = own.chain(chosen).collect();
@@ -304,7 +308,7 @@ fn etcdctl_certificates() -> Vec<EnvVar> {
 }
 
 fn certificates_mount(member: &EtcdMember) -> Option<VolumeMount> {
-    member.spec.tls.as_ref().map(|_| mount(TLS, CERTIFICATES, true))
+    member.spec.certificates().map(|_| mount(TLS, CERTIFICATES, true))
 }
 
 /// Peer URLs of the members that start before this member: two joiners that boot at the same moment would wait 7 s for each
@@ -315,10 +319,10 @@ fn after(member: &EtcdMember, initial_cluster: &str) -> Vec<String> {
     let (cluster, namespace) =
         (&member.spec.cluster_ref.name, member.metadata.namespace.as_deref().unwrap_or_default());
     before
-        .map(|(name, url)| match member.spec.scheme() {
-            Scheme::Http => url.to_owned(),
+        .map(|(name, url)| match member.spec.transport() {
+            Transport::Plaintext => url.to_owned(),
             // The gate has no certificate that a peer accepts.
-            Scheme::Https => format!("http://{}:{}", name::host(name, cluster, namespace), port::METRICS),
+            _ => format!("http://{}:{}", name::host(name, cluster, namespace), port::METRICS),
         })
         .collect()
 }
@@ -329,7 +333,7 @@ fn mounts() -> Vec<VolumeMount> {
 
 fn volumes(member: &EtcdMember) -> Vec<Volume> {
     let name = meta::name(&member.metadata);
-    let certificates = member.spec.tls.as_ref().map(|_| secret_volume(TLS, &name::member_tls(name), None));
+    let certificates = member.spec.certificates().map(|_| secret_volume(TLS, &name::member_tls(name), None));
     let annotations = DownwardAPIVolumeFile {
         path: "annotations".to_owned(),
         field_ref: Some(ObjectFieldSelector {

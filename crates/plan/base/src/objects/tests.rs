@@ -7,6 +7,7 @@ use holdfast_api::name::LocalRef;
 use holdfast_api::pod_security::PodSecurity;
 use holdfast_api::restore::{RestorePoint, Restoring};
 use holdfast_api::store::{Location, PvcLocation, S3Location};
+use holdfast_api::transport::Transport;
 use holdfast_contract::Request;
 use k8s_openapi::api::core::v1::{Affinity, Container, Pod, PodSpec, ResourceRequirements, Toleration};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -28,7 +29,7 @@ fn newcomer(version: &str) -> EtcdMember {
 }
 
 fn args(member: &EtcdMember) -> Vec<String> {
-    etcd_args(member, &valid::member(member).unwrap(), "a-m1=http://x:2380")
+    etcd_args(member, &valid::member(member).unwrap(), "a-m2=http://x:2380")
 }
 
 fn s3() -> Location {
@@ -103,7 +104,7 @@ fn a_member_says_who_and_where_it_is() {
         "--listen-metrics-urls=http://0.0.0.0:2381",
         "--initial-advertise-peer-urls=http://a-m1.a.ns.svc:2380",
         "--advertise-client-urls=http://a-m1.a.ns.svc:2379",
-        "--initial-cluster=a-m1=http://x:2380",
+        "--initial-cluster=a-m2=http://x:2380",
         "--initial-cluster-token=ns-a-u-a",
         "--quota-backend-bytes=3758096384",
     ] {
@@ -502,6 +503,38 @@ fn certificates_in_arguments_for_each_minor() {
         let plain = args(&newcomer(version));
         assert!(!plain.iter().any(|arg| arg.contains("cert") || arg.contains("https")), "{plain:?}");
     }
+}
+
+/// Between plaintext and TLS both work for clients, and the peers' port changes alone.
+#[test]
+fn the_ports_of_a_member_on_its_way_to_tls() {
+    for (transport, peers) in [(Transport::PeersPlaintext, "http"), (Transport::ClientsPlaintext, "https")] {
+        let mut member = newcomer("3.6.16");
+        member.spec.tls = Some(holdfast_api::tls::MemberTls::default());
+        member.spec.process.transport = Some(transport);
+        let there = args(&member);
+        for wanted in [
+            format!("--listen-peer-urls={peers}://0.0.0.0:2380"),
+            format!("--initial-advertise-peer-urls={peers}://a-m1.a.ns.svc:2380"),
+            "--listen-client-urls=https://0.0.0.0:2379,http://0.0.0.0:2379".to_owned(),
+            "--advertise-client-urls=https://a-m1.a.ns.svc:2379,http://a-m1.a.ns.svc:2379".to_owned(),
+            "--peer-cert-file=/etc/holdfast/tls/peer.crt".to_owned(),
+        ] {
+            assert!(there.contains(&wanted), "{transport:?}: {wanted} is not in {there:?}");
+        }
+        // etcd compares the URL with the initial cluster at the first start.
+        let listed = etcd_args(&member, &valid::member(&member).unwrap(), "a-m1=http://a-m1.a.ns.svc:2380");
+        assert!(listed.iter().any(|arg| arg == "--initial-advertise-peer-urls=http://a-m1.a.ns.svc:2380"));
+        let pod = crate::fixtures::pod_of(&member);
+        assert_eq!(crate::pods::transport(&pod), transport);
+    }
+    let mut member = newcomer("3.6.16");
+    member.spec.tls = Some(holdfast_api::tls::MemberTls::default());
+    assert_eq!(crate::pods::transport(&crate::fixtures::pod_of(&member)), Transport::Tls);
+    member.spec.process.transport = Some(Transport::Plaintext);
+    let plain = args(&member);
+    assert!(!plain.iter().any(|arg| arg.contains("cert") || arg.contains("https")), "{plain:?}");
+    assert_eq!(crate::pods::transport(&crate::fixtures::pod_of(&member)), Transport::Plaintext);
 }
 
 #[test]

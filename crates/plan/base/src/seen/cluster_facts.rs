@@ -94,14 +94,15 @@ impl Observed {
 
     /// Returns etcd's entry for a member: by name, which no other member ever gets, or by peer URL before the entry has a name.
     pub fn listed<'a>(&self, etcd: &'a Membership, member: &str) -> Option<&'a Listed> {
-        let url = objects::member::peer_url(&self.cluster, member);
-        etcd.members.iter().find(|l| l.name == member || l.peer_urls.contains(&url))
+        let is_own = |url: &String| objects::member::is_peer_url_of(&self.cluster, member, url);
+        etcd.members.iter().find(|l| l.name == member || l.peer_urls.iter().any(is_own))
     }
 
     /// Returns the member of an entry in etcd's membership.
     pub fn standing_for(&self, listed: &Listed) -> Option<&Member> {
         self.members.iter().find(|m| {
-            listed.name == m.name() || listed.peer_urls.contains(&objects::member::peer_url(&self.cluster, m.name()))
+            let is_own = |url: &String| objects::member::is_peer_url_of(&self.cluster, m.name(), url);
+            listed.name == m.name() || listed.peer_urls.iter().any(is_own)
         })
     }
 

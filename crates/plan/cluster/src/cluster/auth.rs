@@ -35,7 +35,7 @@ fn not_root(seen: &Observed) -> String {
 
 /// Returns the message where etcd requires a login that the operator does not have.
 pub(super) fn locked_out(seen: &Observed) -> String {
-    let remedy = match seen.cluster.spec.scheme() {
+    let remedy = match seen.cluster.scheme() {
         Scheme::Https => {
             "Put a certificate with the common name root into the Secret that spec.tls.client.operatorClientSecretRef names, and \
              the operator goes on"

@@ -171,7 +171,7 @@ impl<'a> Growth<'a> {
         if let Some(wait) = self.unhealthy() {
             return Some(wait);
         }
-        if member.object.spec.tls.as_ref().is_some_and(|tls| tls.staged.is_none()) {
+        if member.object.spec.certificates().is_some_and(|tls| tls.staged.is_none()) {
             let (reason, message) = match tls::hindrance(self.seen, member.name(), now) {
                 Some((reason, why)) => {
                     let name = member.name();
@@ -201,7 +201,7 @@ impl<'a> Growth<'a> {
         }
         Some(Next::act(Act::AddLearner {
             name: member.name().to_owned(),
-            peer_url: objects::member::peer_url(&self.seen.cluster, member.name()),
+            peer_url: objects::member::own_peer_url(&member.object),
             cluster_id: self.etcd.cluster_id,
         }))
     }

@@ -50,6 +50,7 @@ mod successor;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod transport;
 mod turn;
 mod upgrade;
 mod victim;
@@ -65,6 +66,6 @@ pub use preflight::{Condition, State, conditions};
 pub use restore::{How, Of, restore_uid};
 pub use steps::{Step, TABLES, Table};
 pub use successor::next_pods;
-pub use tls::{is_auto, requests, sources, written_at};
+pub use tls::{holds_certificates, is_auto, requests, sources, written_at};
 pub use turn::has_turn;
 pub use upgrade::asks_for_another_minor;

@@ -4,7 +4,7 @@
 
 use holdfast_api::condition::{Reason, Type, Wanted as Condition};
 
-use super::{Member, Observed, auth};
+use super::{Member, Observed, auth, transport};
 use holdfast_base::valid::Wanted;
 
 /// Returns `AtRisk`. The reason is that of the first risk, and the message names every risk.
@@ -17,6 +17,7 @@ pub(super) fn condition(seen: &Observed, wanted: Option<&Wanted>, voters: i32) -
         of_spec(quota_tight),
         of_spec(even_replicas),
         auth::unmanaged(seen),
+        transport::plaintext_allowed(seen),
     ];
     let mut risks = found.into_iter().flatten();
     let Some((reason, mut message)) = risks.next() else {

@@ -18,7 +18,7 @@ use super::hand_over::hand_over;
 use super::health::{changes_members, in_doubt, is_well, stands_at_three, voters};
 use super::recorded::recorded_evidence;
 use super::upgrade::{self, Minor};
-use super::{Listed, Member, Membership, Observed, enlarge, preflight, resize, rollback, successor, tls};
+use super::{Listed, Member, Membership, Observed, enlarge, preflight, resize, rollback, successor, tls, transport};
 use holdfast_base::valid::Wanted;
 use holdfast_base::{Act, Next, Target, Wake, pods, template, valid, volumes};
 
@@ -127,6 +127,9 @@ pub(super) fn doing(seen: &Observed, now: Timestamp) -> (Reason, String) {
     let updated = seen.staying().filter(|m| is_updated(&seen.cluster, m)).count();
     let all = seen.staying().count();
     let mut message = format!("{updated} of {all} members serve with the changed spec");
+    if let Some(step) = transport::describe(seen) {
+        message.push_str(&format!("; {step}"));
+    }
     if all < 3 {
         message.push_str("; with fewer than three members, no quorum answers clients while one restarts");
     }
@@ -192,7 +195,7 @@ pub(super) fn template_of_new_member(seen: &Observed, spec: &Wanted) -> Option<T
 fn awaits_trust(seen: &Observed, etcd: &Membership) -> bool {
     let stands = |l: &Listed| !l.learner && seen.standing_for(l).is_some_and(Member::stays);
     let comes = |m: &Member| seen.listed(etcd, m.name()).is_none();
-    let uncertified = |m: &Member| m.object.spec.tls.as_ref().is_some_and(|tls| tls.staged.is_none());
+    let uncertified = |m: &Member| m.object.spec.certificates().is_some_and(|tls| tls.staged.is_none());
     let waits = |m: &Member| !m.joined() && uncertified(m);
     etcd.members.iter().all(stands)
         && seen.members.iter().all(|m| m.stays() || m.removed())

@@ -42,7 +42,7 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
         retention: retention::in_force(seen, old.retention),
         selector: Some(objects::as_text(&objects::voters(&seen.cluster))),
         endpoint: Some(name::endpoint(
-            seen.cluster.spec.scheme(),
+            seen.cluster.scheme(),
             meta::name(meta),
             meta.namespace.as_deref().unwrap_or_default(),
         )),

@@ -10,6 +10,7 @@ use super::intervals::POLL;
 use super::{
     Membership, Observed, alarms, auth, bootstrap, defragment, enlarge, grow, health, identity, last_snapshot,
     move_leader, park, promote, raise_quota, release, replace, retention, roll, rollback, seed, shrink, silent, stuck,
+    transport,
 };
 use holdfast_base::valid::Wanted;
 use holdfast_base::{Act, Next, Seen, Wake, meta};
@@ -177,6 +178,12 @@ pub(super) const FORMED: Table = Table {
     title: "A cluster that has formed",
     steps: &[
         Step {
+            name: "latch the transport of the members",
+            when: "`spec.tls` asks for another one for the first time",
+            file: "cluster/transport.rs",
+            rule: |pass| transport::record(pass.seen),
+        },
+        Step {
             name: "give a defragmentation up",
             when: "its member is gone, a member joins or leaves, or etcd was not asked yet and a member is not well, another rule waits \
                    or an hour is over",
@@ -273,6 +280,12 @@ pub(super) const FORMED: Table = Table {
             rule: |pass| pass.wanted.and(pass.etcd).and_then(|etcd| auth::next(pass.seen, etcd)).filter(is_act),
         },
         Step {
+            name: "change a member's peer URL in etcd",
+            when: "the member serves peers with TLS, and its URL says plaintext, or the other way round",
+            file: "cluster/transport.rs",
+            rule: |pass| transport::correct_url(pass.seen, pass.etcd?),
+        },
+        Step {
             name: "remove a member, in steps",
             when: "a member leaves, was removed, or has no EtcdMember, or more members stay than `spec.replicas`",
             file: "cluster/shrink.rs",
@@ -336,6 +349,12 @@ pub(super) const FORMED: Table = Table {
             rule: |pass| raise_quota::next(pass.seen, pass.wanted?, pass.etcd?, pass.now),
         },
         Step {
+            name: "latch the next step between plaintext and TLS",
+            when: "`spec.tls` asks for it, each member is within one step, and has its certificates",
+            file: "cluster/transport.rs",
+            rule: |pass| pass.wanted.and_then(|_| transport::next(pass.seen, pass.etcd?, pass.now)).filter(is_act),
+        },
+        Step {
             name: "roll: write the template, move the leadership, evict the Pod",
             when: "a member has another template than `spec`, or a Pod another template than its member, and every other voter is \
                    well",
@@ -353,6 +372,12 @@ pub(super) const FORMED: Table = Table {
             when: "`spec.auth` asks for authentication, and the operator's certificate is not of the user root",
             file: "cluster/auth.rs",
             rule: |pass| auth::next(pass.seen, pass.etcd?),
+        },
+        Step {
+            name: "wait with the next step between plaintext and TLS",
+            when: "a member has no certificates, or authentication is on without TLS",
+            file: "cluster/transport.rs",
+            rule: |pass| transport::next(pass.seen, pass.etcd?, pass.now),
         },
         Step {
             name: "wait for a member",

@@ -21,14 +21,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use self::ca::{ca, ca_name, lost};
 use super::intervals::{COLLECTED, POLL};
 use super::{Member, Observed};
+use holdfast_base::FirstCertificates;
 use holdfast_base::certificate::{CaPlace, Certificates, Contents, Issue, Kept, Known, Leaf, Origin, Plane, files};
-use holdfast_base::{Act, Ensure, Next, Target, Wake, drift, meta, objects, valid};
+use holdfast_base::{Act, Ensure, Next, Target, Wake, drift, meta, objects, pods, valid};
 use serde_json::Value;
 
 use holdfast_api::condition::Reason;
-use holdfast_api::key;
-use holdfast_api::name::{self, Scheme};
 use holdfast_api::tls::Trusts;
+use holdfast_api::transport::Transport;
+use holdfast_api::{EtcdCluster, key, name};
 pub(super) use status::{doing, hindrance, status, trouble};
 pub(super) use wanted::of_member;
 pub use wanted::{is_auto, requests, sources};
@@ -45,7 +46,8 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
         return Some(wait);
     }
     for plane in Plane::ALL {
-        let none = is_auto(&seen.cluster, plane) && !certificates.cas.contains_key(&plane);
+        let founds = forming || ca::begins(seen);
+        let none = founds && is_auto(&seen.cluster, plane) && !certificates.cas.contains_key(&plane);
         if none && !lost(seen, certificates, plane) {
             let metadata = secret(seen, ca_name(seen, plane));
             // A request in the manifest of a new cluster asks for this CA.
@@ -118,8 +120,12 @@ fn announce(seen: &Observed, certificates: &Certificates) -> Option<Next> {
         };
         kept.is_some_and(|kept| staged != Some(&kept.digest) || Plane::ALL.into_iter().any(differs))
     };
-    let member = holders(seen).find(stale)?;
+    // The template that a rollback would bring back names no transport yet.
+    let waits = |m: &Member| m.object.spec.tls.is_none() && m.object.spec.served.is_some();
+    let member = holders(seen).filter(|m| !waits(m)).find(stale)?;
     let kept = certificates.members.get(member.name())?;
+    let first = || FirstCertificates { peer_name: objects::member::peer_name(&seen.cluster) };
+    let first = member.object.spec.tls.is_none().then(first);
     let trusts = trusted(member, certificates);
     let latched = member.object.spec.tls.as_ref();
     // The Pod of an earlier version of the operator names no CAs: it ends only for others than it was made with.
@@ -128,7 +134,7 @@ fn announce(seen: &Observed, certificates: &Certificates) -> Option<Next> {
         && trust::is_plain(kept, |plane| latched.and_then(|tls| plane.trusted(&tls.trusts)).cloned());
     let cas = if plain { None } else { trust::digest(kept) };
     let (member, digest) = (Target::from(&member.object.metadata), kept.digest.clone());
-    Some(Next::act(Act::AnnounceCertificates { member, digest, trusts, cas }))
+    Some(Next::act(Act::AnnounceCertificates { member, first, digest, trusts, cas }))
 }
 
 /// Returns the CAs that a member is known to trust. A running etcd trusts the CAs that it has loaded: those that it was started with,
@@ -147,7 +153,11 @@ fn trusted(member: &Member, certificates: &Certificates) -> Trusts {
 
 /// Whether a member's etcd may run, or has run, with the CAs that the member was given.
 fn runs(member: &Member) -> bool {
-    member.joined() || member.pod.is_some()
+    let has_certificates = || {
+        let pod = member.pod.as_ref().map(pods::transport);
+        member.object.spec.transport().max(pod.unwrap_or(Transport::Plaintext)).has_certificates()
+    };
+    (member.joined() || member.pod.is_some()) && has_certificates()
 }
 
 /// Returns the CAs that members trust on a plane.
@@ -256,10 +266,15 @@ fn wanted(seen: &Observed) -> Vec<Wanted<'_>> {
     [operator].into_iter().chain(applications).chain(members).collect()
 }
 
+/// Whether a member has certificates, or gets them.
+pub fn holds_certificates(cluster: &EtcdCluster, member: &Member) -> bool {
+    cluster.has_certificates() || runs(member)
+}
+
 /// Returns the members whose Pods need certificates.
 fn holders(seen: &Observed) -> impl Iterator<Item = &Member> {
     let stays = |m: &&Member| m.object.spec.removed.is_none() && (!m.deleting() || m.joined());
-    seen.members.iter().filter(|m| m.object.spec.scheme() == Scheme::Https).filter(stays)
+    seen.members.iter().filter(|m| holds_certificates(&seen.cluster, m)).filter(stays)
 }
 
 /// A Secret with the certificates that are available now.

@@ -259,7 +259,7 @@ fn comparison(seen: &Observed) -> Option<CompareRequest> {
     let of_3_5 = rehearsal::has_members_of_3_5(seen);
     let meta = &seen.cluster.metadata;
     let (name, namespace) = (meta::name(meta), meta.namespace.as_deref().unwrap_or_default());
-    let scheme = seen.cluster.spec.scheme();
+    let scheme = seen.cluster.scheme();
     let endpoints = seen.staying().map(|member| name::client_url(scheme, member.name(), name, namespace)).collect();
     of_3_5.then(|| CompareRequest {
         etcd: EtcdFlags { endpoints, ..EtcdFlags::default() },

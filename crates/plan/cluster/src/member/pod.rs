@@ -59,7 +59,7 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
         let message = "etcd does not list this member yet";
         return Next::wait(Reason::Growing, message, Wake::OnChange);
     };
-    let staged = member.spec.tls.as_ref().map(|tls| tls.staged.as_deref());
+    let staged = member.spec.certificates().map(|tls| tls.staged.as_deref());
     if staged == Some(None) && seen.pod.is_none() {
         // I15: without the certificates kubelet holds the Pod back for minutes.
         let message = "Holdfast has not written the member's certificates yet";
@@ -109,8 +109,9 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
             now,
         );
     }
-    if let Some(digest) = staged.flatten().filter(|digest| meta::annotation(&there.metadata, key::TLS) != Some(*digest))
-    {
+    let has_files = pods::transport(there).has_certificates();
+    let news = |digest: &&str| has_files && meta::annotation(&there.metadata, key::TLS) != Some(*digest);
+    if let Some(digest) = staged.flatten().filter(news) {
         return Next::act(Act::RefreshCertificates { pod: Target::from(&there.metadata), digest: digest.to_owned() });
     }
     if let Some(size) = seen.claim.as_ref().and_then(|claim| volumes::to_announce(claim, there)) {

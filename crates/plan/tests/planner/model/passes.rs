@@ -532,6 +532,7 @@ fn order(act: &Act) -> Order {
         | Act::MarkStarted { .. }
         | Act::FillLog { .. }
         | Act::SetAuth { .. }
+        | Act::SetPeerUrl { .. }
         | Act::HoldUser { .. }
         | Act::ReleaseUser { .. }
         | Act::ClaimUser { .. }

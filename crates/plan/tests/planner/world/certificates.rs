@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_api::name::LocalRef;
 use holdfast_api::tls::{CertManager, ClientPlane, IssuerRef, PeerPlane, Tls};
+use holdfast_api::transport::Transport;
 use holdfast_plan::certificate::{
     Ca, CaPlace, Certificates, Contents, Files, Issue, Kept, Known, Origin, Plane, Request, files,
 };
@@ -31,6 +32,49 @@ impl World {
     pub fn secure(&mut self) {
         self.write_cluster(|cluster| cluster.spec.tls = None);
         self.certificates = Some(Certificates::default());
+    }
+
+    /// A person edits `spec.tls`, also of a cluster that serves.
+    pub fn transport(&mut self, wanted: Transport) {
+        let plane = ClientPlane { allow_plaintext: Some(true), ..ClientPlane::default() };
+        let tls = match wanted {
+            Transport::Plaintext => Some(Tls { insecure: Some(true), ..Tls::default() }),
+            Transport::ClientsPlaintext => Some(Tls { client: Some(plane), ..Tls::default() }),
+            Transport::PeersPlaintext | Transport::Tls => None,
+        };
+        self.certificates.get_or_insert_default();
+        self.edit(|spec| spec.tls = tls);
+    }
+
+    /// Panics where a new Pod would reach a running one on no port: a member without certificates dials no peer with TLS.
+    pub(super) fn check_reach(&self, new: &Pod) {
+        for (name, pod) in self.pods.iter().filter(|(name, _)| self.processes.contains_key(*name)) {
+            let (new, old) = (pods::transport(new), pods::transport(pod));
+            assert!(new.reaches(old), "{old:?} of {name} does not reach {new:?}:\n{}", self.log.join("\n"));
+        }
+        let wrong = |l: &&Listed| {
+            let serves = self.pods.get(&l.name).filter(|_| !l.learner).map(pods::transport);
+            serves.is_some_and(|it| {
+                !l.peer_urls.iter().all(|url| url.starts_with(&format!("{}://", it.peers().as_str())))
+            })
+        };
+        let wrong: Vec<&String> =
+            self.groups.values().flat_map(|g| &g.members).filter(wrong).map(|l| &l.name).collect();
+        assert!(wrong.len() <= 1, "{wrong:?} are dialled with another scheme:\n{}", self.log.join("\n"));
+    }
+
+    /// A plan that skips a step.
+    pub fn skip_to_tls(&mut self) {
+        let name = self.pods.keys().next().unwrap().clone();
+        let mut member = self.members[&name].clone();
+        member.spec.tls = Some(holdfast_api::tls::MemberTls::default());
+        let mut pod = self.pods[&name].clone();
+        member.spec.process.transport = None;
+        let volume = k8s_openapi::api::core::v1::Volume { name: "tls".to_owned(), ..Default::default() };
+        pod.spec.get_or_insert_default().volumes.get_or_insert_default().push(volume);
+        assert_eq!(pods::transport(&pod), Transport::Tls);
+        self.pods.remove(&name);
+        self.check_reach(&pod);
     }
 
     /// Switches the cluster to certificates of a person.
@@ -167,11 +211,16 @@ impl World {
         let kept = self.certificates.as_mut().and_then(|all| all.members.get_mut(&name)).unwrap();
         let known = kept.leaves.get_mut(files::PEER.certificate).and_then(|known| known.as_mut().ok()).unwrap();
         known.cas.clear();
-        self.load_cas(&name);
+        let pod = self.pods[&name].clone();
+        self.load_cas(&name, &pod);
     }
 
     /// etcd in a new Pod loads the CAs in the member's files.
-    pub(super) fn load_cas(&mut self, member: &str) {
+    pub(super) fn load_cas(&mut self, member: &str, pod: &Pod) {
+        self.loaded.remove(member);
+        if !pods::transport(pod).has_certificates() {
+            return;
+        }
         let Some(kept) = self.certificates.as_ref().and_then(|all| all.members.get(member)) else { return };
         let cas = Plane::ALL.into_iter().flat_map(|plane| {
             let leaf = kept.leaf(plane.shown()).into_iter();
@@ -180,17 +229,22 @@ impl World {
         let cas: BTreeSet<(Plane, String)> = cas.collect();
         for (other, kept) in self.certificates.iter().flat_map(|all| &all.members) {
             let shows = |plane: Plane| kept.leaf(plane.shown()).map(|known| (plane, known.anchor.clone()));
-            for shown in Plane::ALL.into_iter().filter_map(shows).filter(|_| self.pods.contains_key(other)) {
+            for shown in Plane::ALL.into_iter().filter_map(shows).filter(|_| self.shows(other)) {
                 assert!(cas.contains(&shown), "{other} would be cut off from {member}:\n{}", self.log.join("\n"));
             }
         }
         self.loaded.insert(member.to_owned(), cas);
     }
 
+    /// Whether a member has a Pod that shows certificates.
+    fn shows(&self, member: &str) -> bool {
+        self.pods.get(member).is_some_and(|pod| pods::transport(pod).has_certificates())
+    }
+
     /// A certificate of a CA that a running member has not loaded cuts that member off.
     fn check_trust(&self, files: Files, known: &Known) {
         let plane = if files == files::PEER { Plane::Peer } else { Plane::Client };
-        for (member, cas) in self.loaded.iter().filter(|(member, _)| self.pods.contains_key(*member)) {
+        for (member, cas) in self.loaded.iter().filter(|(member, _)| self.shows(member)) {
             let trusts = cas.contains(&(plane, known.anchor.clone()));
             assert!(trusts, "{member} does not trust {}:\n{}", known.anchor, self.log.join("\n"));
         }
@@ -220,7 +274,10 @@ impl World {
     }
 
     pub(super) fn seen_certificates(&self) -> Option<Certificates> {
-        let mut all = self.certificates.clone()?;
+        let has = |pod: &Pod| pods::transport(pod).has_certificates();
+        let wanted = self.cluster.as_ref().is_some_and(EtcdCluster::has_certificates);
+        let held = self.members.values().any(|m| m.spec.transport().has_certificates()) || self.pods.values().any(has);
+        let mut all = self.certificates.clone().filter(|_| wanted || held)?;
         all.members.retain(|name, _| self.members.contains_key(name));
         let late = self.refreshed.iter().filter(|(_, at)| self.now < **at + REFRESH);
         for (member, cas) in &self.loaded {
@@ -230,7 +287,7 @@ impl World {
                 all.accepted.insert(member.clone(), cas.clone());
             }
         }
-        all.unserved = late.map(|(name, _)| name.clone()).filter(|name| self.pods.contains_key(name)).collect();
+        all.unserved = late.map(|(name, _)| name.clone()).filter(|name| self.shows(name)).collect();
         Some(all)
     }
 

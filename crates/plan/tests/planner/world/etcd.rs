@@ -121,6 +121,14 @@ impl World {
         Ok(())
     }
 
+    /// MemberUpdate.
+    pub(super) fn move_peer(&mut self, member_id: u64, peer_url: String, cluster_id: u64) -> Result<(), ()> {
+        let group = self.groups.get_mut(&cluster_id).filter(|g| g.leader.is_some()).ok_or(())?;
+        let listed = group.members.iter_mut().find(|l| l.id == member_id).ok_or(())?;
+        listed.peer_urls = vec![peer_url];
+        Ok(())
+    }
+
     /// MoveLeader, sent to the leader.
     pub(super) fn move_leader(&mut self, from: u64, to: u64, cluster_id: u64) -> Result<(), ()> {
         self.calls_to_membership += 1;

@@ -285,7 +285,8 @@ impl World {
                 process.stage = Stage::Failed("etcd", 2);
                 process.since = self.now;
                 // The container starts again in the same Pod.
-                self.load_cas(name);
+                let pod = self.pods[name].clone();
+                self.load_cas(name, &pod);
             }
         }
         self.show_pods();

@@ -92,6 +92,9 @@ impl World {
                 }
             }
             Act::AddLearner { peer_url, cluster_id, .. } => self.add_learner(&peer_url, cluster_id)?,
+            Act::SetPeerUrl { member_id, peer_url, cluster_id, .. } => {
+                self.move_peer(member_id, peer_url, cluster_id)?
+            }
             Act::Promote { member_id, cluster_id, .. } => self.promote(member_id, cluster_id)?,
             Act::Disarm { alarm, .. } => self.alarms.retain(|raised| *raised != alarm),
             Act::CommitEntry { .. } => self.last_entry = self.now,
@@ -130,7 +133,8 @@ impl World {
                         memory.claim.metadata.uid = member.metadata.uid.clone();
                         self.volumes.insert(format!("data-{name}"), memory);
                     }
-                    self.load_cas(&name);
+                    self.load_cas(&name, &pod);
+                    self.check_reach(&pod);
                     self.pods.insert(name, *pod);
                     self.changed();
                 }
@@ -346,6 +350,7 @@ pub fn english(act: &Act) -> String {
             format!("create member {} ({:?}{how})", meta::name(&m.metadata), m.spec.role)
         }
         Act::AddLearner { name, .. } => format!("tell etcd of the learner {name}"),
+        Act::SetPeerUrl { name, peer_url, .. } => format!("tell etcd that {name} is at {peer_url}"),
         Act::SetInitialCluster { member, initial_cluster } => {
             let names: Vec<&str> = initial_cluster.split(',').filter_map(|e| e.split_once('=')).map(|e| e.0).collect();
             format!("tell {} of everybody: {}", member.name, names.join(", "))

@@ -3,6 +3,7 @@
 //! Decides that Holdfast creates a CA once. Holdfast reports a lost CA and never replaces it silently, since members and clients
 //! trust the old CA (I15). `rotation.rs` exchanges a CA.
 
+use holdfast_api::transport::Transport;
 use holdfast_api::{key, name};
 
 use super::staged::staged_anchors;
@@ -19,9 +20,16 @@ pub(super) fn own<'a>(seen: &Observed, certificates: &'a Certificates, plane: Pl
     certificates.cas.get(&plane).filter(|kept| !is_foreign(kept, &secret(seen, String::new())))
 }
 
+/// Whether a cluster in plaintext gets its CAs: no member serves with TLS before every member has certificates.
+pub(super) fn begins(seen: &Observed) -> bool {
+    let stands = seen.latches().transport == Some(Transport::Plaintext);
+    stands && seen.cluster.spec.transport().has_certificates()
+}
+
 /// Whether a CA is gone or exchanged while its certificates are in use: members and clients would trust no other CA.
 pub(super) fn lost(seen: &Observed, certificates: &Certificates, plane: Plane) -> bool {
-    if !wanted::is_auto(&seen.cluster, plane) {
+    // Without TLS in the spec the source of the present certificates is not known any more, and none is issued.
+    if !wanted::is_auto(&seen.cluster, plane) || !seen.cluster.spec.transport().has_certificates() {
         return false;
     }
     let used = trusts(seen, certificates, plane).next().is_some();
@@ -32,7 +40,7 @@ pub(super) fn lost(seen: &Observed, certificates: &Certificates, plane: Plane) -
     };
     let exchanged = |ca: &Kept| used && !ca.leaf(files::CA).is_some_and(|ca| known(&ca.anchor));
     certificates.cas.get(&plane).is_some_and(|ca| unusable(ca) || exchanged(ca))
-        || (!certificates.cas.contains_key(&plane) && (seen.latches().formed.is_some() || used))
+        || (!certificates.cas.contains_key(&plane) && (used || seen.latches().formed.is_some() && !begins(seen)))
 }
 
 pub(super) fn ca_lost(seen: &Observed, plane: Plane) -> String {

@@ -22,7 +22,8 @@ const MARGIN: SignedDuration = SignedDuration::from_mins(30);
 
 /// Returns the next write to the Secret of a CA of a cluster that has formed.
 pub(super) fn next(seen: &Observed, certificates: &Certificates, now: Timestamp) -> Option<Next> {
-    seen.latches().formed?;
+    // A cluster without TLS in its spec keeps the CAs that it has until its members are in plaintext.
+    seen.latches().formed.filter(|_| seen.cluster.spec.transport().has_certificates())?;
     Plane::ALL.into_iter().filter(|plane| is_auto(&seen.cluster, *plane)).find_map(|plane| {
         let there = certificates.cas.get(&plane);
         let own = ca::own(seen, certificates, plane);

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_api::name::{self, LocalRef, Scheme};
+use holdfast_api::name::{self, LocalRef};
 use holdfast_api::tls::{ClientPlane, IssuerRef, is_address};
 use holdfast_api::{EtcdCluster, EtcdMember};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -115,7 +115,7 @@ pub(super) fn of_applications(cluster: &EtcdCluster) -> Option<Leaf> {
 
 /// Returns the Secrets that certificates are copied from.
 pub fn sources<'a>(cluster: &EtcdCluster, members: impl Iterator<Item = &'a EtcdMember>) -> BTreeSet<String> {
-    let members = members.filter(|member| member.spec.scheme() == Scheme::Https);
+    let members = members.filter(|member| cluster.has_certificates() || member.spec.transport().has_certificates());
     let leaves = members.flat_map(|member| of_member(cluster, meta::name(&member.metadata), None));
     leaves.chain([of_operator(cluster)]).filter_map(|leaf| leaf.copied_from().map(str::to_owned)).collect()
 }
@@ -135,7 +135,7 @@ pub fn requests<'a>(
     };
     let of_cluster = objects::owned_by_cluster(String::new(), cluster);
     let mut all: Vec<_> = request(&of_operator(cluster), of_cluster.clone()).into_iter().collect();
-    for member in members.filter(|member| member.spec.scheme() == Scheme::Https) {
+    for member in members.filter(|_| cluster.has_certificates()) {
         let owned = ObjectMeta { owner_references: Some(vec![objects::owner(member)]), ..of_cluster.clone() };
         let leaves = of_member(cluster, meta::name(&member.metadata), domain);
         let of_member = leaves.iter().filter(|leaf| leaf.files != files::ETCDCTL);

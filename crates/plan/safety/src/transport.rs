@@ -1,0 +1,66 @@
+//! Rules for the way between plaintext and TLS (I32): a member without certificates dials no peer with TLS, so members are never two
+//! steps apart.
+
+use holdfast_api::cluster::Latches;
+use holdfast_api::template::Template;
+use holdfast_api::transport::Transport;
+use holdfast_base::seen::cluster::{Member, Observed};
+use holdfast_base::{objects, pods, template};
+
+use super::facts::{answers, formed_as, staying};
+use super::{Verdict, rule};
+
+/// Checks the step of a cluster that has formed.
+pub(super) fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
+    if new.transport == old.transport {
+        return Ok(());
+    }
+    let Some(next) = new.transport else { return rule("I32", false, "the step of a cluster is never forgotten") };
+    let Some(present) = old.transport else {
+        let mut stands = staying(seen).filter(|m| m.joined()).map(|m| m.object.spec.transport());
+        return rule("I32", stands.all(|it| it >= next && it.reaches(next)), "the first step is the members' own");
+    };
+    rule("I32", present.reaches(next), "a cluster takes one step after the other")?;
+    rule("I32", staying(seen).all(|m| reaches(m, next)), "no member is two steps from another")?;
+    let has_files = |m: &Member| m.object.spec.tls.as_ref().is_some_and(|tls| tls.staged.is_some());
+    let certified = next < present || staying(seen).all(has_files);
+    rule("I15", certified, "every member has certificates before the first restarts for TLS")?;
+    let off = next.has_certificates() || seen.auth == Some(false);
+    rule("I31", off, "without TLS the operator has no login, so authentication is off before")
+}
+
+/// Checks a template with another transport.
+pub(super) fn set(seen: &Observed, member: &Member, new: &Template) -> Verdict {
+    if new.transport == member.object.spec.process.transport {
+        return Ok(());
+    }
+    let default = if member.object.spec.tls.is_some() { Transport::Tls } else { Transport::Plaintext };
+    let new = new.transport.unwrap_or(default);
+    rule("I32", staying(seen).all(|m| reaches(m, new)), "no member is two steps from another")
+}
+
+/// Checks a peer URL: that of the member's own ports, which serve already.
+pub(super) fn set_peer_url(seen: &Observed, name: &str, (id, url): (u64, &str), cluster_id: u64) -> Verdict {
+    let etcd = formed_as(seen, cluster_id)?;
+    let listed = etcd.members.iter().find(|l| l.id == id);
+    let member = seen.members.iter().find(|m| m.name() == name && m.joined());
+    let (Some(listed), Some(member)) = (listed, member) else {
+        return rule("I11", false, "a peer URL belongs to a member that has joined");
+    };
+    let is_own = |url: &String| objects::member::is_peer_url_of(&seen.cluster, name, url);
+    let same = listed.peer_urls.iter().all(is_own) && url == objects::member::own_peer_url(&member.object);
+    rule("I11", same, "a member keeps its place, and its peer URL another scheme only")?;
+    let runs = |pod| template::is_current(pod, &member.object) && pods::transport(pod).peers() == scheme(member);
+    let serves = member.live_pod().is_some_and(runs) && answers(seen, etcd, listed);
+    rule("I32", serves, "other members dial with TLS what serves TLS, and in plaintext what serves plaintext")
+}
+
+fn scheme(member: &Member) -> holdfast_api::name::Scheme {
+    member.object.spec.transport().peers()
+}
+
+/// Whether a member, and the Pod that it has, are within one step.
+fn reaches(member: &Member, step: Transport) -> bool {
+    let pod = member.pod.as_ref().map(pods::transport);
+    step.reaches(member.object.spec.transport()) && pod.is_none_or(|pod| step.reaches(pod))
+}

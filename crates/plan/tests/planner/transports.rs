@@ -1,0 +1,146 @@
+//! TLS is turned on and off whatever goes wrong on the way: edits in the middle of a step, lost answers, conflicts, late writes, silent
+//! servers, killed Pods and other sizes.
+//!
+//! The world itself asserts that each new Pod reaches every running one, and that at most one voter is dialled with another scheme than
+//! it serves. `HOLDFAST_SOAK=1` tries thousands of histories; without it the test tries a seeded sample.
+
+use holdfast_api::transport::Transport;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+use crate::world::{Fault, World};
+
+/// Twenty minutes: three rolls of four members, with two restarts each for a corrected edit.
+const PATIENCE: u64 = 12_000;
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Fault(Fault),
+    DeletePod(usize),
+    Crash(usize),
+    Silence(u64),
+    Scale(i32),
+    Allow,
+    /// The present end: TLS where plaintext is allowed, plaintext the next time.
+    Refuse,
+    Insecure,
+    Idle,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        3 => prop_oneof![Just(Fault::Conflict), Just(Fault::LostAnswer), Just(Fault::Late)].prop_map(Event::Fault),
+        1 => (0usize..5).prop_map(Event::DeletePod),
+        1 => (0usize..5).prop_map(Event::Crash),
+        1 => (1u64..60).prop_map(Event::Silence),
+        1 => (1i32..=4).prop_map(Event::Scale),
+        3 => Just(Event::Allow),
+        1 => Just(Event::Refuse),
+        1 => Just(Event::Insecure),
+        3 => Just(Event::Idle),
+    ]
+}
+
+#[derive(Clone, Debug)]
+struct History {
+    replicas: i32,
+    /// Whether the cluster is born with TLS.
+    secure: bool,
+    /// The events, each this many ticks after the one before.
+    events: Vec<(u64, Event)>,
+}
+
+fn history() -> impl Strategy<Value = History> {
+    let events = proptest::collection::vec((0u64..80, event()), 1..20);
+    (1i32..=4, any::<bool>(), events).prop_map(|(replicas, secure, events)| History { replicas, secure, events })
+}
+
+/// What admission allows: from plaintext to TLS, and back, only while both are allowed.
+fn edit(world: &mut World, wanted: Transport) {
+    let present = world.cluster.as_ref().map(|cluster| cluster.spec.transport()).unwrap();
+    let between = present == Transport::ClientsPlaintext || wanted == Transport::ClientsPlaintext;
+    if between {
+        world.transport(wanted);
+    }
+}
+
+fn happen(world: &mut World, event: Event) {
+    let picked = |n: usize| world.pods.keys().nth(n % world.pods.len().max(1)).cloned();
+    match event {
+        Event::Fault(fault) => world.faults.push(fault),
+        Event::DeletePod(n) => {
+            if let Some(name) = picked(n) {
+                world.delete_pod(&name);
+            }
+        }
+        Event::Crash(n) => {
+            if let Some(name) = picked(n) {
+                world.crash(&name);
+            }
+        }
+        Event::Silence(ticks) => world.silent_until = world.now + ticks,
+        Event::Scale(replicas) => world.edit(|s| s.replicas = replicas),
+        Event::Allow => edit(world, Transport::ClientsPlaintext),
+        Event::Refuse => edit(world, Transport::Tls),
+        Event::Insecure => edit(world, Transport::Plaintext),
+        Event::Idle => {}
+    }
+}
+
+/// Whether every member stands at the end of the way.
+fn arrived(world: &World) -> bool {
+    let wanted = world.cluster.as_ref().map(|cluster| cluster.spec.transport());
+    world.complete() && world.members.values().all(|m| Some(m.spec.transport()) == wanted)
+}
+
+fn formed(replicas: i32, secure: bool) -> World {
+    let mut world = World::new(replicas, "3.6.16");
+    if secure {
+        world.secure();
+    }
+    assert!(world.run_until(PATIENCE, World::complete), "never formed:\n{}", world.log.join("\n"));
+    world
+}
+
+fn live(history: &History) -> Result<(), TestCaseError> {
+    let mut world = formed(history.replicas, history.secure);
+    for (after, event) in &history.events {
+        world.run_until(*after, |_| false);
+        happen(&mut world, *event);
+    }
+    world.faults.clear();
+    for end in [Transport::ClientsPlaintext, Transport::Tls, Transport::ClientsPlaintext, Transport::Plaintext] {
+        edit(&mut world, end);
+        let done = world.run_until(PATIENCE, arrived);
+        prop_assert!(done, "never {:?}:\n{}", end, world.log.join("\n"));
+    }
+    // I17: from now on the operator writes nothing.
+    world.run_until(100, |_| false);
+    let before = world.writes;
+    world.run_until(200, |_| false);
+    prop_assert_eq!(world.writes, before, "written while nothing happened:\n{}", world.log.join("\n"));
+    Ok(())
+}
+
+fn soak() -> bool {
+    std::env::var("HOLDFAST_SOAK").is_ok_and(|soak| !soak.is_empty())
+}
+
+#[test]
+fn tls_is_turned_on_and_off_whatever_happens() {
+    let cases = if soak() { 5_000 } else { 24 };
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 200, ..Config::default() };
+    let mut runner = if soak() {
+        TestRunner::new(config)
+    } else {
+        TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]))
+    };
+    runner.run(&history(), |history| live(&history)).unwrap();
+}
+
+/// The checks of the world find a plan that skips a step.
+#[test]
+#[should_panic(expected = "does not reach")]
+fn a_member_that_skips_a_step_is_found() {
+    formed(3, false).skip_to_tls();
+}
