@@ -15,6 +15,9 @@ const PIPE: usize = 120;
 /// Most columns that a text uses, however wide the terminal is.
 const WIDEST: usize = 160;
 
+/// Most lines of one message; the object has the whole.
+pub const MESSAGE_LINES: usize = 6;
+
 /// Form of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -223,6 +226,17 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Returns a sentence in lines below each other, cut where it has too many.
+pub fn message(text: &str, indent: usize, most: usize, screen: Screen) -> String {
+    let lines = wrap(text, screen.width - indent - 2);
+    let mut out = String::new();
+    for (at, line) in lines.iter().take(most).enumerate() {
+        let more = if at + 1 == most && lines.len() > most { " …" } else { "" };
+        out.push_str(&format!("{}{line}{more}\n", " ".repeat(indent)));
+    }
+    out
 }
 
 /// Returns the pieces in as few lines as the width permits, with this text between two pieces.

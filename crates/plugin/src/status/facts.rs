@@ -5,6 +5,8 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::identity::{Ca, User};
+
 /// State of a cluster in one word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum State {
@@ -69,6 +71,9 @@ pub struct Facts {
     /// Certificates; absent in plaintext.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificates: Option<Certificates>,
+    /// The CA of each plane; none in plaintext.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cas: Vec<Ca>,
     /// Whether etcd's authentication is on; absent until the operator knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authentication: Option<bool>,
@@ -82,6 +87,9 @@ pub struct Facts {
     /// A restore that fills this cluster, or filled it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restore: Option<Restore>,
+    /// Its EtcdUsers, by name; absent where they could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub users: Option<Vec<User>>,
     /// Backups.
     pub backups: Backups,
     /// Steps for a person, the most pressing first.

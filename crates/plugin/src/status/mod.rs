@@ -14,10 +14,12 @@ use super::screen::{Output, Screen};
 use holdfast_manifests::names::object;
 
 pub mod facts;
+pub mod identity;
 pub mod list;
 pub mod next;
 pub mod observe;
 pub mod render;
+pub mod runbook;
 
 #[cfg(test)]
 mod tests;

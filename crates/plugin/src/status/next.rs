@@ -4,6 +4,7 @@
 //! first command.
 
 use super::facts::{Condition, Facts, Schedule, State, Step};
+use super::runbook::page;
 use holdfast_api::EtcdCluster;
 use holdfast_api::condition::Reason;
 
@@ -193,7 +194,7 @@ fn of_schedule(facts: &Facts, schedule: &Schedule) -> Option<Step> {
     }
     let reason = schedule.reason.clone().unwrap_or_default();
     let run = holdfast(facts, &format!("schedule run {name} --wait"));
-    let page = Reason::named(&reason).filter(|it| it.needs_a_person()).map(|it| format!("runbooks/{}.md", it.as_str()));
+    let page = page(&reason);
     Some(Step {
         page,
         ..Step::with_command(format!("{reason}: the schedule {name} has no fresh backup. Run it now"), run)
@@ -203,7 +204,7 @@ fn of_schedule(facts: &Facts, schedule: &Schedule) -> Option<Step> {
 fn of_drill(schedule: &Schedule) -> Option<Step> {
     let drill = schedule.drill.as_ref().filter(|drill| drill.rehearsed == Some(false) && !schedule.suspended)?;
     let reason = drill.reason.clone().unwrap_or_default();
-    let page = Reason::named(&reason).filter(|it| it.needs_a_person()).map(|it| format!("runbooks/{}.md", it.as_str()));
+    let page = page(&reason);
     let why = format!("{reason}: no drill of the schedule {} proves that the newest backup restores", schedule.name);
     Some(Step { why, command: None, page })
 }
@@ -211,7 +212,7 @@ fn of_drill(schedule: &Schedule) -> Option<Step> {
 fn of_log(schedule: &Schedule) -> Option<Step> {
     let log = schedule.log.as_ref().filter(|log| log.current == Some(false) && !schedule.suspended)?;
     let reason = log.reason.clone().unwrap_or_default();
-    let page = Reason::named(&reason).filter(|it| it.needs_a_person()).map(|it| format!("runbooks/{}.md", it.as_str()));
+    let page = page(&reason);
     let why = format!("{reason}: the log of the schedule {} lacks the newest changes", schedule.name);
     Some(Step { why, command: None, page })
 }
@@ -220,7 +221,7 @@ fn of_merge(schedule: &Schedule) -> Option<Step> {
     let merge = schedule.log.as_ref()?.merge.as_ref();
     let merge = merge.filter(|merge| merge.merged == Some(false) && !schedule.suspended)?;
     let reason = merge.reason.clone().unwrap_or_default();
-    let page = Reason::named(&reason).filter(|it| it.needs_a_person()).map(|it| format!("runbooks/{}.md", it.as_str()));
+    let page = page(&reason);
     let why = format!("{reason}: the schedule {} does not merge its log, and a restore reads all of it", schedule.name);
     Some(Step { why, command: None, page })
 }

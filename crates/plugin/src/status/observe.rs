@@ -6,7 +6,7 @@
 use holdfast_api::condition::{self, Reason, Type};
 use holdfast_api::member::EtcdMember;
 use holdfast_api::snapshot::{EtcdSnapshot, Phase};
-use holdfast_api::{EtcdCluster, EtcdClusterStatus, EtcdSnapshotSchedule, EtcdSnapshotScheduleStatus, key};
+use holdfast_api::{EtcdCluster, EtcdClusterStatus, EtcdSnapshotSchedule, EtcdSnapshotScheduleStatus, EtcdUser, key};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as ApiCondition;
@@ -16,7 +16,7 @@ use super::facts::{
     Backups, Certificates, Condition, Drill, Facts, Log, Member, Merge, Restore, Schedule, Snapshot, State, Unread,
     Upgrade,
 };
-use super::next;
+use super::{identity, next, runbook};
 use crate::access::{Only, Session};
 use crate::time::parse;
 
@@ -36,6 +36,8 @@ pub struct Objects {
     pub schedules: Read<EtcdSnapshotSchedule>,
     /// The Pods of its members.
     pub pods: Read<Pod>,
+    /// The users of the namespace, those of other clusters included.
+    pub users: Read<EtcdUser>,
 }
 
 /// Reads the objects of a cluster.
@@ -45,11 +47,13 @@ pub async fn observe(session: &Session, name: &str) -> anyhow::Result<Objects> {
     let labelled = Only { labels: Some(&labels), ..Only::default() };
     let fields = format!("spec.clusterRef.name={name}");
     let of_cluster = Only { fields: Some(&fields), ..Only::default() };
-    let (members, snapshots, schedules, pods) = tokio::join!(
+    let (members, snapshots, schedules, pods, users) = tokio::join!(
         session.list::<EtcdMember>(labelled),
         session.list::<EtcdSnapshot>(of_cluster),
         session.list::<EtcdSnapshotSchedule>(of_cluster),
         session.list::<Pod>(labelled),
+        // The API server selects EtcdUsers by no field.
+        session.list::<EtcdUser>(Only::default()),
     );
     let describe = |error: anyhow::Error| format!("{error:#}");
     Ok(Objects {
@@ -58,12 +62,13 @@ pub async fn observe(session: &Session, name: &str) -> anyhow::Result<Objects> {
         snapshots: snapshots.map_err(describe),
         schedules: schedules.map_err(describe),
         pods: pods.map_err(describe),
+        users: users.map_err(describe),
     })
 }
 
 /// Makes facts of the objects.
 pub fn facts(objects: &Objects, at: Timestamp) -> Facts {
-    let Objects { cluster, members, snapshots, schedules, pods } = objects;
+    let Objects { cluster, members, snapshots, schedules, pods, users } = objects;
     let status = cluster.status.clone().unwrap_or_default();
     let ready = condition::find(&status.conditions, Type::Ready);
     let mut facts = Facts {
@@ -83,6 +88,7 @@ pub fn facts(objects: &Objects, at: Timestamp) -> Facts {
         endpoint: status.endpoint.clone(),
         formed: status.latches.formed.as_ref().and_then(|formed| parse(&formed.at)),
         certificates: certificates(&status),
+        cas: status.tls.as_ref().map(identity::cas).unwrap_or_default(),
         authentication: status.auth_enabled,
         members: all_members(&status, members.as_deref().unwrap_or_default(), pods.as_deref().ok()),
         conditions: conditions(&status),
@@ -93,6 +99,7 @@ pub fn facts(objects: &Objects, at: Timestamp) -> Facts {
             at: parse(&record.at),
         }),
         restore: restore(&status),
+        users: users.as_deref().ok().map(|users| identity::users(users, &cluster.name_any())),
         backups: backups(cluster, &status, snapshots.as_deref().ok(), schedules.as_deref().ok()),
         next: vec![],
         unread: unread(objects),
@@ -108,6 +115,7 @@ fn unread(objects: &Objects) -> Vec<Unread> {
         row("EtcdSnapshots", objects.snapshots.as_ref().err()),
         row("EtcdSnapshotSchedules", objects.schedules.as_ref().err()),
         row("Pods", objects.pods.as_ref().err()),
+        row("EtcdUsers", objects.users.as_ref().err()),
     ]
     .into_iter()
     .flatten()
@@ -221,7 +229,7 @@ fn conditions(status: &EtcdClusterStatus) -> Vec<Condition> {
             reason: condition.reason.clone(),
             message: condition.message.clone(),
             since: condition.last_transition_time.0,
-            runbook: reason.filter(|it| it.needs_a_person()).map(|it| format!("runbooks/{}.md", it.as_str())),
+            runbook: runbook::page(&condition.reason),
         });
     }
     found

@@ -5,11 +5,10 @@
 use jiff::Timestamp;
 
 use super::facts::{Condition, Drill, Facts, Log, Member, Merge, Schedule, Snapshot, State, Unread};
-use crate::screen::{Cell, Screen, Table, Tone, cell, flow, shorten, wrap};
+use super::identity;
+use crate::screen::{Cell, MESSAGE_LINES, Screen, Table, Tone, cell, flow, message, shorten, wrap};
 use crate::time::{between, clock, date, grouped, relative, size};
 
-/// Most lines of one message; the object has the whole.
-const MESSAGE_LINES: usize = 6;
 /// Most lines about a member that does not answer: the condition below tells more.
 const SILENCE_LINES: usize = 2;
 
@@ -37,6 +36,7 @@ pub fn render(facts: &Facts, screen: Screen) -> String {
         header(facts, screen),
         members(facts, screen),
         conditions(facts, screen),
+        identity::render_users(facts.users.as_deref().unwrap_or_default(), facts.at, screen),
         backups(facts, screen),
         next(facts, screen),
         unread(facts, screen),
@@ -78,6 +78,7 @@ fn header(facts: &Facts, screen: Screen) -> String {
     for line in flow(&pieces, DOT, screen.width - 2) {
         out.push_str(&format!("  {line}\n"));
     }
+    out.push_str(&identity::render_cas(&facts.cas, facts.at, screen));
     for line in change(facts).iter().flat_map(|change| wrap(change, screen.width - 2)) {
         out.push_str(&format!("  {}\n", screen.paint(Tone::Moving, &line)));
     }
@@ -253,17 +254,6 @@ fn of_condition(facts: &Facts, condition: &Condition, screen: Screen) -> String 
     let title = format!("{negation}{}: {}", words(&condition.kind), condition.reason);
     let mut out = format!("  {} {}  {since}\n", screen.paint(tone, sign), screen.paint(tone, &title));
     out.push_str(&message(&condition.message, 4, MESSAGE_LINES, screen));
-    out
-}
-
-/// Returns a sentence in lines below each other, cut where it has too many.
-fn message(text: &str, indent: usize, most: usize, screen: Screen) -> String {
-    let lines = wrap(text, screen.width - indent - 2);
-    let mut out = String::new();
-    for (at, line) in lines.iter().take(most).enumerate() {
-        let more = if at + 1 == most && lines.len() > most { " …" } else { "" };
-        out.push_str(&format!("{}{line}{more}\n", " ".repeat(indent)));
-    }
     out
 }
 

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use holdfast_api::condition::{Reason, Type, Wanted, merge};
 use holdfast_api::drill::{Drill, DrillStatus, PassedDrill};
 use holdfast_api::log::{Compaction, Log, LogStatus, Merges};
+use holdfast_api::tls::Rotation;
+use holdfast_api::{EtcdUser, EtcdUserSpec, EtcdUserStatus};
 use serde_json::Value;
 
 use super::facts::{Facts, State};
@@ -32,6 +34,7 @@ fn recorded(name: &str) -> (jiff::Timestamp, Objects) {
         snapshots: Ok(serde_json::from_value(of("EtcdSnapshot")).unwrap()),
         schedules: Ok(serde_json::from_value(of("EtcdSnapshotSchedule")).unwrap()),
         pods: Ok(serde_json::from_value(of("Pod")).unwrap()),
+        users: Ok(serde_json::from_value(of("EtcdUser")).unwrap()),
     };
     (all["at"].as_str().unwrap().parse().unwrap(), objects)
 }
@@ -50,6 +53,7 @@ fn refused() -> Facts {
     objects.snapshots = Err(why("etcdsnapshots"));
     objects.schedules = Err(why("etcdsnapshotschedules"));
     objects.pods = Err(why("pods"));
+    objects.users = Err(why("etcdusers"));
     facts(&objects, at)
 }
 
@@ -63,6 +67,45 @@ fn spread() -> Facts {
     for (number, pod) in objects.pods.as_mut().unwrap().iter_mut().enumerate() {
         pod.spec.as_mut().unwrap().node_name = Some(format!("node-{number}"));
     }
+    facts(&objects, at)
+}
+
+/// A user of a cluster with this condition `Ready`, and days until the certificate ends.
+fn user(cluster: &str, name: &str, ready: &Wanted, days: Option<i64>, at: jiff::Timestamp) -> EtcdUser {
+    let mut user = EtcdUser::new(name, EtcdUserSpec::default());
+    user.spec.cluster_ref.name = cluster.to_owned();
+    let end = |days: i64| (at + jiff::SignedDuration::from_hours(24 * days)).to_string();
+    user.status = Some(EtcdUserStatus {
+        conditions: merge(&[], std::slice::from_ref(ready), None, at),
+        certificate_not_after: days.map(end),
+        ..EtcdUserStatus::default()
+    });
+    user
+}
+
+/// The healthy cluster while the clients' CA is exchanged, a year after its peers' CA should have been, with users.
+fn peopled() -> Facts {
+    let (at, mut objects) = recorded("healthy");
+    let tls = objects.cluster.status.as_mut().unwrap().tls.as_mut().unwrap();
+    tls.client.rotation = Some(Rotation::Waiting);
+    tls.peer.ca_not_after = Some((at + jiff::SignedDuration::from_hours(24 * 200)).to_string());
+    let good = Wanted::yes(Type::Ready, Reason::AsDesired, "x");
+    let taken = |name: &str| {
+        let message = format!("etcd has a user or a role {name}, which this EtcdUser did not make. Use another name");
+        Wanted::no(Type::Ready, Reason::NameTaken, &message)
+    };
+    let missing = Wanted::no(Type::Ready, Reason::WaitingForReference, "the Secret login does not exist");
+    let all = [
+        user("orders", "shop", &good, Some(61), at),
+        user("orders", "till", &good, Some(12), at),
+        user("orders", "stock", &good, Some(29), at),
+        user("orders", "audit", &missing, None, at),
+        user("orders", "export", &missing, None, at),
+        user("orders", "hand", &taken("hand"), None, at),
+        user("elsewhere", "other", &taken("other"), Some(1), at),
+    ];
+    objects.users = Ok(all.into());
+    objects.users.as_mut().unwrap().push(EtcdUser { status: None, ..user("orders", "young", &good, None, at) });
     facts(&objects, at)
 }
 
@@ -104,6 +147,9 @@ mod golden {
         }
         compare("ready.txt", &render(&spread(), WIDE));
         compare("ready.80.txt", &render(&spread(), NARROW));
+        compare("users.txt", &render(&peopled(), WIDE));
+        compare("users.80.txt", &render(&peopled(), NARROW));
+        compare("users.json", &(serde_json::to_string_pretty(&peopled()).unwrap() + "\n"));
         compare("refused.80.txt", &render(&refused(), NARROW));
     }
 
@@ -115,6 +161,8 @@ mod golden {
             let text = render(&facts, NARROW);
             assert!(page.contains(&format!("```text\n{text}```")), "copy recorded/{name}.80.txt into docs/plugin.md");
         }
+        let users = super::super::identity::render_users(&peopled().users.unwrap(), peopled().at, NARROW);
+        assert!(page.contains(&format!("```text\n{users}```")), "copy the users of users.80.txt into docs/plugin.md");
     }
 
     #[test]
@@ -180,7 +228,7 @@ fn colours_change_no_character() {
 #[test]
 fn refused_lists_are_lines_and_no_end() {
     let facts = refused();
-    assert_eq!(facts.unread.len(), 4);
+    assert_eq!(facts.unread.len(), 5);
     assert_eq!(facts.members.len(), seen("healthy").members.len(), "the cluster's status names the members");
     assert!(facts.members.iter().all(|member| member.ready.is_none()), "no Pod is known, so none is unready");
     assert!(facts.next.iter().all(|step| !step.why.contains("EtcdSnapshotSchedule")), "unknown is not absent");
@@ -289,4 +337,51 @@ fn merges_that_fail_are_a_line() {
     }
     let step = seen.next.into_iter().find(|step| step.why.contains("does not merge")).unwrap();
     assert_eq!(step.page.as_deref(), Some("runbooks/MergeFailing.md"));
+}
+
+#[test]
+fn a_ca_is_a_line_within_a_year_of_its_end_and_while_it_is_exchanged() {
+    let (at, objects) = recorded("healthy");
+    for (days, rotation, wanted) in [
+        (366, None, vec![]),
+        (364, None, vec!["client CA until"]),
+        (3650, Some(Rotation::Trusting), vec!["exchange of the client CA, Trusting: the members restart"]),
+        (3650, Some(Rotation::Waiting), vec!["exchange of the client CA, Waiting: ca.crt holds both CAs"]),
+        (3650, Some(Rotation::Issuing), vec!["exchange of the client CA, Issuing: the operator issues"]),
+        (30, Some(Rotation::Retiring), vec!["client CA until", "exchange of the client CA, Retiring: applications"]),
+    ] {
+        let mut objects = objects.clone();
+        let client = &mut objects.cluster.status.as_mut().unwrap().tls.as_mut().unwrap().client;
+        client.ca_not_after = Some((at + jiff::SignedDuration::from_hours(24 * days)).to_string());
+        client.rotation = rotation;
+        let text = render(&facts(&objects, at), WIDE);
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| line.contains("client CA")).collect();
+        assert_eq!(lines.len(), wanted.len(), "{days} {rotation:?}: {lines:?}");
+        assert!(lines.iter().zip(&wanted).all(|(line, words)| line.starts_with(words)), "{lines:?}");
+    }
+    let (_, mut objects) = recorded("healthy");
+    objects.cluster.status.as_mut().unwrap().tls.as_mut().unwrap().peer.rotation = Some(Rotation::Retiring);
+    let text = render(&facts(&objects, at), WIDE);
+    assert!(text.contains("exchange of the peer CA, Retiring: the members restart without the earlier CA"), "{text}");
+}
+
+#[test]
+fn users_are_counted_and_those_that_need_a_look_have_their_reason() {
+    let (at, mut objects) = recorded("healthy");
+    let off = Wanted::no(Type::Ready, Reason::AuthDisabled, "authentication is off");
+    for (cluster, count, wanted) in [
+        ("elsewhere", 3, None),
+        ("orders", 0, None),
+        ("orders", 1, Some("1 EtcdUser, 0 ready")),
+        ("orders", 64, Some("64 EtcdUsers, 0 ready")),
+    ] {
+        objects.users = Ok((0..count).map(|n| user(cluster, &format!("user-{n:02}"), &off, None, at)).collect());
+        let text = render(&facts(&objects, at), NARROW);
+        let line = text.lines().find(|line| line.contains("EtcdUser")).map(str::trim);
+        assert_eq!((line, text.contains("USERS")), (wanted, wanted.is_some()), "{text}");
+        // One reason with one message, however many users have it.
+        assert_eq!(text.matches("AuthDisabled").count(), usize::from(wanted.is_some()), "{text}");
+        assert_eq!(text.matches("authentication is off").count(), usize::from(wanted.is_some()), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80 || line.trim().starts_with("kubectl")), "{text}");
+    }
 }
